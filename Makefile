@@ -1,0 +1,35 @@
+# Each target does all the set-up that it needs, on a fresh machine.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/
+
+.PHONY: demo test env lint types tests examples clean
+.NOTPARALLEL:
+
+demo: env            ## run real inputs through the library and write a page of pictures
+	$(RUN)python examples/demo
+
+test: env lint types tests examples   ## everything CI checks
+
+env: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml .ci/constraints.txt
+	test -x $(RUN)python || $(PYTHON) -m venv $(VENV)
+	$(RUN)python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt --editable '.[all]'
+	touch $@
+
+lint: env
+	$(RUN)ruff check .
+	$(RUN)ruff format --check .
+
+types: env
+	$(RUN)mypy
+
+tests: env           ## tests and doctests
+	$(RUN)pytest -n 2
+
+examples: env        ## every numbered example; each ends in an assert
+	set -e; for file in examples/[0-9]*.py; do echo "== $$file"; $(RUN)python $$file; done
+
+clean:
+	rm -rf $(VENV) demo_page

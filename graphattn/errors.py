@@ -1,0 +1,47 @@
+"""Every error the library raises on purpose, in one small tree.
+
+A message names the argument, what was expected, what came, and what to try.
+"""
+
+from collections.abc import Iterable
+
+
+class GraphAttnError(Exception):
+    """The root of the tree."""
+
+
+class GraphError(GraphAttnError, ValueError):
+    """A graph, or a builder's argument, that cannot be."""
+
+
+class GraphIndexError(GraphError, IndexError):
+    """An edge that names a node outside its range."""
+
+
+class ShapeError(GraphAttnError, ValueError):
+    """A tensor whose shape, dtype or device does not fit the graph or the other tensors."""
+
+
+class LoaderError(GraphAttnError, ValueError):
+    """A file that cannot be read as what it claims to be."""
+
+
+class BackendError(GraphAttnError, RuntimeError):
+    """A backend that was asked for and cannot run; ``reasons`` says why, one line each."""
+
+    def __init__(self, message: str, reasons: Iterable[str] = ()) -> None:
+        self.reasons = tuple(reasons)
+        super().__init__("\n  - ".join((message, *self.reasons)))
+
+
+class ExactnessError(GraphAttnError, AssertionError):
+    """A measured difference above its bound; the report is the message."""
+
+
+class MissingExtraError(GraphAttnError, ImportError):
+    """An optional dependency that is not installed; the message names the extra."""
+
+
+def need_extra(module: str, extra: str) -> "MissingExtraError":
+    """The one line shown when an optional dependency is missing."""
+    return MissingExtraError(f"this needs {module}: pip install 'graphattn[{extra}]'")

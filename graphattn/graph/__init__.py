@@ -1,0 +1,7 @@
+"""What may read what: integers only, no floats, no weights."""
+
+from .graph import EMPTY as EMPTY
+from .graph import FULL as FULL
+from .graph import PARTIAL as PARTIAL
+from .graph import AttentionGraph as AttentionGraph
+from .graph import disjoint_union as disjoint_union

@@ -1,0 +1,35 @@
+"""A mask in text: targets are rows, sources are columns."""
+
+from torch import Tensor
+
+from .edge_set import EdgeSet
+
+_MOST_CELLS = 32
+_MOST_RUNS = 1 << 24
+
+
+def draw(edges: EdgeSet) -> str:
+    """Rows of the mask, ``█`` for an edge and ``·`` for none; a cell of a large graph shows how full it is.
+
+    Raises:
+        Nothing: a rule too costly to walk is described instead.
+    """
+    T, S = edges.num_targets, edges.num_sources
+    if T == 0 or S == 0:
+        return f"(no pairs: {T} targets, {S} sources)"
+    if edges.runs_per_row * T > _MOST_RUNS:
+        return f"(a function of {T:,} x {S:,} pairs: too many to draw; look at a subgraph)"
+    side = max(1, -(-max(T, S) // _MOST_CELLS))
+    counts = edges.tile_counts(side, side)
+    lines = [" ".join(_shade(counts, i, j, side, T, S) for j in range(counts.shape[1])) for i in range(counts.shape[0])]
+    if side > 1:
+        lines.append(f"(each cell is {side} targets x {side} sources; · none, ░ ▒ ▓ some, █ all)")
+    return "\n".join(lines)
+
+
+def _shade(counts: Tensor, i: int, j: int, side: int, num_targets: int, num_sources: int) -> str:
+    area = min(side, num_targets - i * side) * min(side, num_sources - j * side)
+    count = int(counts[i, j])
+    if count == 0 or count == area:
+        return "█" if count else "·"
+    return "░▒▓"[min(2, 3 * count // area)]

@@ -1,0 +1,84 @@
+"""What every set of edges can do, whether it is listed or a rule."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from . import runs as _runs
+from .runs import Runs
+
+ROWS_BUDGET = 1 << 22  # runs held at a time while a set of edges is walked
+
+
+class EdgeSet(ABC):
+    """A set of edges between ``num_sources`` sources and ``num_targets`` targets.
+
+    To add a rule, subclass, store the two sizes and write ``contains`` and ``runs``; the rest follows, and may be
+    overridden where a closed form is faster.
+    """
+
+    num_targets: int
+    num_sources: int
+    is_rule = True
+    has_repeats = False
+
+    @abstractmethod
+    def contains(self, target: Tensor, source: Tensor) -> Tensor:
+        """Whether ``source -> target`` is an edge; int64 tensors that broadcast, bool back, on their device."""
+
+    @abstractmethod
+    def runs(self, target: Tensor) -> Runs:
+        """The sources of each of the targets (n,), int64 on the CPU; ``row`` counts within ``target``."""
+
+    @property
+    def runs_per_row(self) -> int:
+        """About how many runs a row has: sizes the chunks of a walk, and says when counting is costly."""
+        return 1
+
+    def count(self) -> int:
+        """Number of edges, an exact Python integer."""
+        return sum(int((chunk.hi - chunk.lo).sum()) for _, _, chunk in self.walk())
+
+    def flip(self) -> "EdgeSet":
+        """The same edges with sources and targets exchanged."""
+        from .algebra import Flipped
+
+        return Flipped(self)
+
+    def compose(self, other: "EdgeSet") -> "EdgeSet | None":
+        """Pairs joined by an edge of ``other`` followed by one of ``self``, where that has a closed form."""
+        return None
+
+    def walk(self, multiple: int = 1) -> Iterator[tuple[int, int, Runs]]:
+        """The rows in chunks ``(first, last + 1, runs)``; chunks start at multiples of ``multiple``."""
+        rows = max(1, ROWS_BUDGET // max(1, self.runs_per_row))
+        rows = max(multiple, rows // multiple * multiple)
+        for first in range(0, self.num_targets, rows):
+            last = min(first + rows, self.num_targets)
+            yield first, last, self.runs(torch.arange(first, last))
+
+    def pairs(self) -> tuple[Tensor, Tensor]:
+        """All edges as ``(target, source)``, by target and then by source; int64 on the CPU."""
+        parts = []
+        for first, _, chunk in self.walk():
+            row, source = _runs.expand(chunk)
+            parts.append((row + first, source))
+        if not parts:
+            return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+
+    def degrees(self) -> Tensor:
+        """Number of sources of every target, int64 (T,) on the CPU."""
+        parts = [_runs.row_lengths(chunk, last - first) for first, last, chunk in self.walk()]
+        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
+
+    def tile_counts(self, height: int, width: int) -> Tensor:
+        """Pairs in every tile of ``height`` targets x ``width`` sources, int64 on the CPU."""
+        parts = [
+            _runs.tile_counts(chunk, -(-(last - first) // height), height, self.num_sources, width)
+            for first, last, chunk in self.walk(multiple=height)
+        ]
+        columns = -(-self.num_sources // width)
+        return torch.cat(parts) if parts else torch.empty(0, columns, dtype=torch.int64)

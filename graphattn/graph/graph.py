@@ -1,0 +1,462 @@
+"""The AttentionGraph: which target may read which source, and nothing else."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import BackendError, GraphError, GraphIndexError, ShapeError
+from . import algebra
+from .algebra import MAX_BYTES, refuse_over
+from .draw import draw
+from .edge_set import EdgeSet
+from .listed import Listed, check_size
+from .rules import Band
+
+_COUNTED_AT_ONCE = 1 << 24  # runs that repr may walk to count edges
+_LONGEST_NAME = 72
+EMPTY, PARTIAL, FULL = 0, 1, 2
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionGraph:
+    """A directed graph of attention: an edge ``s -> t`` means that target ``t`` may read source ``s``.
+
+    Immutable. Made by the builders in :mod:`graphattn.graphs`, by the ``from_*`` functions, and by algebra on graphs.
+    A *rule* knows its edges in closed form and stores none of them.
+
+    Args:
+        edges: The edges; their sizes are the graph's.
+        name: What ``repr`` shows.
+        device: Where index tensors of a rule are made. Listed edges stay where they were given.
+    """
+
+    edges: EdgeSet
+    name: str = "graph"
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    _memo: dict[str, Any] = field(default_factory=dict, init=False)
+
+    def _remember(self, key: str, make: Callable[[], Any]) -> Any:
+        if key not in self._memo:
+            self._memo[key] = make()
+        return self._memo[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_memo": {}}
+
+    # --- sizes
+
+    @property
+    def num_targets(self) -> int:
+        """T, the nodes that read."""
+        return self.edges.num_targets
+
+    @property
+    def num_sources(self) -> int:
+        """S, the nodes that are read."""
+        return self.edges.num_sources
+
+    @property
+    def is_square(self) -> bool:
+        """Whether T = S, so that sources and targets can be the same nodes."""
+        return self.num_targets == self.num_sources
+
+    @property
+    def num_nodes(self) -> int:
+        """N of a square graph."""
+        self._need_square("num_nodes")
+        return self.num_targets
+
+    @property
+    def num_edges(self) -> int:
+        """E, an exact Python integer; copies of a repeated edge count."""
+        return self._remember("num_edges", self.edges.count)
+
+    @property
+    def density(self) -> float:
+        """Edges per pair, E / (T * S); 0.0 without pairs."""
+        pairs = self.num_targets * self.num_sources
+        return self.num_edges / pairs if pairs else 0.0
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether the edges are a closed form rather than a list."""
+        return self.edges.is_rule
+
+    @property
+    def has_repeated_edges(self) -> bool:
+        """Whether some edge is listed more than once (only with ``duplicates="keep"``)."""
+        return self.edges.has_repeats
+
+    # --- edges
+
+    @property
+    def edge_index(self) -> Tensor:
+        """int64 (2, E): row 0 sources, row 1 targets, in the caller's order; a rule's by target, then by source.
+
+        Raises:
+            GraphError: If a rule's edges would take more than 4 GiB; :meth:`explicit` makes them all the same.
+            BackendError: If someone wrote into the tensor after the graph was built.
+        """
+        return self._listed().edge_index
+
+    def _listed(self, limit: int | None = MAX_BYTES) -> Listed:
+        found = self._remember("listed", lambda: algebra.listed(self.edges, limit).to(self.device))
+        if found.was_written_to:
+            raise BackendError(
+                f"edge_index of {self!r} was written to in place after the graph was built; graphs are immutable: "
+                "build a new one from the changed tensor"
+            )
+        return found
+
+    @property
+    def source(self) -> Tensor:
+        """int64 (E,): the source of every edge."""
+        return self.edge_index[0]
+
+    @property
+    def target(self) -> Tensor:
+        """int64 (E,): the target of every edge."""
+        return self.edge_index[1]
+
+    def explicit(self, max_bytes: int | None = MAX_BYTES) -> "AttentionGraph":
+        """The same graph with its edges listed; ``max_bytes=None`` lifts the limit."""
+        return replace(self, edges=self._listed(max_bytes))
+
+    @property
+    def in_degree(self) -> Tensor:
+        """int64 (T,): number of sources of every target."""
+        return self._remember("in_degree", lambda: self.edges.degrees().to(self.device))
+
+    @property
+    def out_degree(self) -> Tensor:
+        """int64 (S,): number of targets of every source."""
+        return self._remember("out_degree", lambda: self._out_degree().to(self.device))
+
+    def _out_degree(self) -> Tensor:
+        flipped = self.edges.flip()
+        if flipped.runs_per_row * flipped.num_targets <= max(_COUNTED_AT_ONCE, self.num_edges):
+            return flipped.degrees()
+        total = torch.zeros(self.num_sources, dtype=torch.int64)
+        for _, _, chunk in self.edges.walk():
+            total += torch.bincount(chunk.lo, minlength=self.num_sources + 1)[:-1]
+            total -= torch.bincount(chunk.hi, minlength=self.num_sources + 1)[:-1]
+        return total.cumsum(0)
+
+    def contains(self, target: Tensor | int, source: Tensor | int) -> Tensor:
+        """Whether ``source -> target`` is an edge, for tensors that broadcast; bool, in their common shape.
+
+        Raises:
+            GraphIndexError: If a node is outside its range.
+        """
+        target, source = (
+            self._index(target, self.num_targets, "target"),
+            self._index(source, self.num_sources, "source"),
+        )
+        if target.device != source.device:
+            raise ShapeError(f"target is on {target.device} and source on {source.device}; move one of them")
+        return self.edges.contains(target, source)
+
+    @staticmethod
+    def _index(index: Tensor | int, size: int, side: str) -> Tensor:
+        index = torch.as_tensor(index)
+        if index.dtype == torch.bool or index.is_floating_point() or index.is_complex():
+            raise GraphError(f"{side} must be integer, got {str(index.dtype).removeprefix('torch.')}")
+        index = index.to(torch.int64)
+        if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
+            bad = index[(index < 0) | (index >= size)][0]
+            raise GraphIndexError(f"{side} {int(bad)} is outside [0, {size}) ({size} {side}s)")
+        return index
+
+    def mask(self) -> Tensor:
+        """bool (T, S): ``mask[t, s]`` is True where ``s -> t`` is an edge.
+
+        Raises:
+            GraphError: If it would take more than 4 GiB.
+        """
+        T, S = self.num_targets, self.num_sources
+        refuse_over(T * S, f"mask() of {T:,} x {S:,}", "ask contains() for the pairs you need, or tile_counts()")
+        if isinstance(self.edges, Listed):
+            mask = torch.zeros(T, S, dtype=torch.bool, device=self.device)
+            mask[self.target, self.source] = True
+            return mask
+        source = torch.arange(S, device=self.device)[None, :]
+        rows = max(1, (1 << 24) // max(1, S))
+        chunks = [
+            self.edges.contains(torch.arange(t, min(t + rows, T), device=self.device)[:, None], source)
+            for t in range(0, T, rows)
+        ]
+        return torch.cat(chunks) if chunks else torch.zeros(T, S, dtype=torch.bool, device=self.device)
+
+    def tile_counts(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
+        """Edges in every tile of (targets, sources): int64 (ceil(T / tile[0]), ceil(S / tile[1])), on the CPU.
+
+        Exact, from the runs of each row: T x S is never built. Copies of a repeated edge count once.
+
+        Raises:
+            GraphError: If a tile side is below 1, or the table itself would take more than 4 GiB.
+        """
+        height, width = (check_size(side, "tile") for side in tile)
+        if height < 1 or width < 1:
+            raise GraphError(f"tile must be two sizes >= 1 (targets, sources), got {tile}")
+        tiles = -(-self.num_targets // height) * -(-self.num_sources // width)
+        refuse_over(8 * tiles, f"a table of {tiles:,} tiles", "use larger tiles")
+        return self.edges.tile_counts(height, width)
+
+    def tile_classes(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
+        """What each tile holds: int8, EMPTY (0), PARTIAL (1) or FULL (2); arguments and errors of :meth:`tile_counts`."""
+        counts = self.tile_counts(tile)
+        sides = [
+            torch.full((n,), side).minimum(torch.tensor(size) - torch.arange(n) * side)
+            for n, side, size in zip(counts.shape, tile, (self.num_targets, self.num_sources), strict=True)
+        ]
+        area = sides[0][:, None] * sides[1][None, :]
+        return torch.where(counts == 0, EMPTY, torch.where(counts == area, FULL, PARTIAL)).to(torch.int8)
+
+    def equals(self, other: "AttentionGraph") -> bool:
+        """Whether both have the same sizes and the same edges, however stored and ordered; copies count."""
+        if (self.num_targets, self.num_sources) != (other.num_targets, other.num_sources):
+            return False
+        if self.num_edges != other.num_edges:
+            return False
+        if self.has_repeated_edges or other.has_repeated_edges:
+            return torch.equal(self._listed().key.cpu(), other._listed().key.cpu())
+        return (self - other).num_edges == 0
+
+    def to(self, device: torch.device | str) -> "AttentionGraph":
+        """The same graph with its index tensors on another device."""
+        device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
+        edges = self.edges.to(device) if isinstance(self.edges, Listed) else self.edges
+        return replace(self, edges=edges, device=device)
+
+    # --- algebra
+
+    def _need_square(self, what: str) -> None:
+        if not self.is_square:
+            raise GraphError(
+                f"{what} needs a square graph, whose sources and targets are the same nodes; "
+                f"this one has {self.num_targets} targets and {self.num_sources} sources"
+            )
+
+    def _need_same_nodes(self, other: object, sign: str) -> "AttentionGraph":
+        if not isinstance(other, AttentionGraph):
+            raise GraphError(
+                f"{sign} joins two AttentionGraphs, got {type(other).__name__}; see graphattn.from_edge_index"
+            )
+        mine, theirs = (self.num_targets, self.num_sources), (other.num_targets, other.num_sources)
+        if sign != "@" and mine != theirs:
+            raise GraphError(f"{sign} needs the same nodes on both sides, got (targets, sources) {mine} and {theirs}")
+        if not self.is_rule and not other.is_rule and self.device != other.device:
+            raise GraphError(f"{sign} of a graph on {self.device} and one on {other.device}; use .to(device)")
+        return other
+
+    def _made(self, edges: EdgeSet, name: str, other: "AttentionGraph | None" = None) -> "AttentionGraph":
+        """A graph derived from this one, on the device of whichever parent lists its edges."""
+        device = other.device if other is not None and self.is_rule and not other.is_rule else self.device
+        if isinstance(edges, Listed):
+            edges = edges.to(device)
+        if len(name) > _LONGEST_NAME:
+            name = name[: _LONGEST_NAME - 3] + "..."
+        return AttentionGraph(edges, name, device)
+
+    def _join(self, other: object, sign: str, make: Callable[[EdgeSet, EdgeSet], EdgeSet]) -> "AttentionGraph":
+        other = self._need_same_nodes(other, sign)
+        return self._made(make(self.edges, other.edges), f"{_wrap(self, sign)} {sign} {_wrap(other, sign)}", other)
+
+    def __or__(self, other: object) -> "AttentionGraph":
+        """Edges in either graph; a repeated edge never appears."""
+        return self._join(other, "|", algebra.union)
+
+    def __and__(self, other: object) -> "AttentionGraph":
+        """Edges in both graphs."""
+        return self._join(other, "&", algebra.intersection)
+
+    def __sub__(self, other: object) -> "AttentionGraph":
+        """Edges in this graph that the other lacks."""
+        return self._join(other, "-", algebra.difference)
+
+    def __invert__(self) -> "AttentionGraph":
+        """The pairs that are not edges."""
+        return self._made(algebra.complement(self.edges), f"~{_wrap(self, '~')}")
+
+    def __matmul__(self, other: object) -> "AttentionGraph":
+        """Reach in two layers: ``s -> t`` where ``other`` has ``s -> m`` and then this graph has ``m -> t``.
+
+        The mask is the boolean matrix product of the masks, so ``last_layer @ first_layer``.
+        """
+        other = self._need_same_nodes(other, "@")
+        if self.num_sources != other.num_targets:
+            raise GraphError(
+                f"@ needs the sources of the left graph to be the targets of the right one, "
+                f"got {self.num_sources} sources and {other.num_targets} targets"
+            )
+        return self._join(other, "@", algebra.compose)
+
+    def reverse(self) -> "AttentionGraph":
+        """Every edge turned round: sources become targets. Listed edges keep their order."""
+        return self._made(self.edges.flip(), f"reverse({self.name})")
+
+    def k_hop(self, k: int) -> "AttentionGraph":
+        """``s -> t`` where ``t`` is reached from ``s`` along at most ``k`` edges.
+
+        Self-loops stay as they are: walking to a neighbour and back adds none.
+
+        Raises:
+            GraphError: If ``k < 1`` or the graph is not square.
+        """
+        self._need_square("k_hop")
+        if check_size(k, "k") < 1:
+            raise GraphError(f"k must be at least 1, got {k}")
+        reach = self
+        for _ in range(k - 1):
+            wider = _tidy(reach, reach @ self)
+            if not wider.is_rule and wider.num_edges == reach.num_edges:
+                break
+            reach = wider
+        loops = self & self._loops()
+        if loops.num_edges < self.num_nodes:
+            reach = reach.without_self_loops() | loops if loops.num_edges else reach.without_self_loops()
+        return self._made(reach.edges, f"{k}-hop({self.name})")
+
+    def _loops(self) -> "AttentionGraph":
+        return AttentionGraph(Band(self.num_targets, self.num_sources, 0, 0), "self-loops", self.device)
+
+    def with_self_loops(self) -> "AttentionGraph":
+        """The missing self-loops added; listed edges keep their order and copies, the new ones come last."""
+        self._need_square("with_self_loops")
+        name = f"{_wrap(self, '|')} | self-loops"
+        if not isinstance(self.edges, Listed):
+            return self._made(algebra.union(self.edges, self._loops().edges), name)
+        node = torch.arange(self.num_nodes, device=self.device)
+        node = node[~self.edges.contains(node, node)]
+        edges = Listed(
+            torch.cat((self.target, node)), torch.cat((self.source, node)), self.num_targets, self.num_sources
+        )
+        return self._made(edges, name)
+
+    def without_self_loops(self) -> "AttentionGraph":
+        """The self-loops dropped; listed edges keep their order and copies."""
+        self._need_square("without_self_loops")
+        name = f"{_wrap(self, '-')} - self-loops"
+        if isinstance(self.edges, Listed):
+            return self._made(self.edges.keep(self.target != self.source), name)
+        return self._made(algebra.difference(self.edges, self._loops().edges), name)
+
+    def subgraph(self, nodes: Any = None, *, targets: Any = None, sources: Any = None) -> "AttentionGraph":
+        """The edges between chosen nodes, which are renumbered in the order given.
+
+        Args:
+            nodes: For a square graph: distinct indices (n,) or a bool mask (N,), for both sides.
+            targets: The same for the targets alone; all by default.
+            sources: The same for the sources alone; all by default.
+        """
+        chosen = self._both_sides("subgraph", nodes, targets, sources)
+        return self._pulled_back(*chosen, f"subgraph({self.name})")
+
+    def relabel(self, nodes: Any = None, *, targets: Any = None, sources: Any = None) -> "AttentionGraph":
+        """Node ``i`` becomes node ``nodes[i]``; the arguments are permutations. Listed edges keep their order."""
+        sides = self._both_sides("relabel", nodes, targets, sources)
+        for side, new, size in zip(("targets", "sources"), sides, (self.num_targets, self.num_sources), strict=True):
+            if new.numel() != size:
+                raise GraphError(f"relabel needs a permutation of all {size} {side}, got {new.numel()} numbers")
+        targets, sources = (torch.argsort(new) for new in sides)
+        return self._pulled_back(targets, sources, f"relabel({self.name})")
+
+    def _pulled_back(self, targets: Tensor, sources: Tensor, name: str) -> "AttentionGraph":
+        if not isinstance(self.edges, Listed):
+            return self._made(algebra.Pullback(self.edges, targets, sources), name)
+        new = []
+        for chosen, old, size in (
+            (targets, self.target, self.num_targets),
+            (sources, self.source, self.num_sources),
+        ):
+            number = torch.full((size,), -1, device=self.device)
+            number[chosen.to(self.device)] = torch.arange(chosen.numel(), device=self.device)
+            new.append(number[old])
+        keep = (new[0] >= 0) & (new[1] >= 0)
+        return self._made(Listed(new[0][keep], new[1][keep], targets.numel(), sources.numel()), name)
+
+    def _both_sides(self, what: str, nodes: Any, targets: Any, sources: Any) -> tuple[Tensor, Tensor]:
+        if nodes is not None:
+            if targets is not None or sources is not None:
+                raise GraphError(f"{what} takes nodes for both sides, or targets= and sources=, not all of them")
+            self._need_square(f"{what}(nodes)")
+            targets = sources = nodes
+        return (
+            self._choice(targets, self.num_targets, f"{what}: targets"),
+            self._choice(sources, self.num_sources, f"{what}: sources"),
+        )
+
+    def _choice(self, chosen: Any, size: int, what: str) -> Tensor:
+        if chosen is None:
+            return torch.arange(size)
+        chosen = torch.as_tensor(chosen).cpu()
+        if chosen.dtype == torch.bool:
+            if chosen.shape != (size,):
+                raise GraphError(f"{what} as a bool mask must have shape ({size},), got {tuple(chosen.shape)}")
+            return torch.nonzero(chosen).flatten()
+        if chosen.numel() == 0:
+            chosen = chosen.to(torch.int64)
+        chosen = self._index(chosen, size, what).flatten()
+        if torch.unique(chosen).numel() != chosen.numel():
+            raise GraphError(f"{what} must be distinct, got a node twice")
+        return chosen
+
+    # --- looking at it
+
+    def __repr__(self) -> str:
+        nodes = (
+            f"{self.num_targets} nodes"
+            if self.is_square
+            else f"{self.num_sources} sources -> {self.num_targets} targets"
+        )
+        costly = self.edges.runs_per_row * self.num_targets > _COUNTED_AT_ONCE and "num_edges" not in self._memo
+        edges = "edges not counted" if costly else f"{self.num_edges} edges, density {self.density:.3g}"
+        extra = ", repeated edges" if self.has_repeated_edges else ""
+        where = "" if self.device.type == "cpu" else f", {self.device}"
+        return f"AttentionGraph({self.name}: {nodes}, {edges}, {'rule' if self.is_rule else 'listed'}{extra}{where})"
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{draw(self.edges)}"
+
+
+def _wrap(graph: AttentionGraph, sign: str) -> str:
+    """The name, in parentheses where joining it with ``sign`` could be misread."""
+    loose = any(f" {other} " in graph.name for other in "|&-@" if other != sign or sign == "-")
+    return f"({graph.name})" if loose else graph.name
+
+
+def _tidy(reach: AttentionGraph, wider: AttentionGraph) -> AttentionGraph:
+    """The union of the two, or just ``wider`` where it holds ``reach`` anyway (closed forms with self-loops)."""
+    if wider.is_rule and (reach & reach._loops()).num_edges == reach.num_nodes:
+        return wider
+    return reach | wider
+
+
+def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
+    """Several graphs side by side as one, without an edge between them: how different graphs share a batch.
+
+    Nodes and listed edges keep their order, graph after graph. A rule only if every part is one.
+
+    Raises:
+        GraphError: If the graphs are on different devices, or something else is in the list.
+    """
+    graphs = list(graphs)
+    for graph in graphs:
+        if not isinstance(graph, AttentionGraph):
+            raise GraphError(f"disjoint_union joins AttentionGraphs, got {type(graph).__name__}")
+    devices = {graph.device for graph in graphs if not graph.is_rule}
+    if len(devices) > 1:
+        raise GraphError(f"disjoint_union of graphs on {sorted(map(str, devices))}; use .to(device)")
+    name = " + ".join(graph.name for graph in graphs[:3]) + (f" + {len(graphs) - 3} more" * (len(graphs) > 3))
+    device = devices.pop() if devices else (graphs[0].device if graphs else torch.device("cpu"))
+    blocks = algebra.Blocks(tuple(graph.edges for graph in graphs))
+    if graphs and all(graph.is_rule for graph in graphs):
+        return AttentionGraph(blocks, name, device)
+    index = [graph.edge_index.to(device) for graph in graphs]
+    shift = zip(index, blocks._source.tolist(), blocks._target.tolist(), strict=False)
+    moved = [edges + torch.tensor([[s], [t]], device=device) for edges, s, t in shift]
+    source, target = torch.cat([*moved, torch.empty(2, 0, dtype=torch.int64, device=device)], 1).unbind(0)
+    return AttentionGraph(Listed(target, source, blocks.num_targets, blocks.num_sources), name or "empty", device)

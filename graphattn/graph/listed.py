@@ -1,0 +1,168 @@
+"""Edges that are listed one by one, in the caller's order; checked once, when they are made."""
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError, GraphIndexError
+from . import runs as _runs
+from .edge_set import EdgeSet
+from .runs import Runs
+
+_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
+_TOO_MANY_PAIRS = 2**63
+
+
+class Listed(EdgeSet):
+    """``source[e] -> target[e]`` for every edge ``e``; build it with :func:`checked`."""
+
+    is_rule = False
+
+    def __init__(self, target: Tensor, source: Tensor, num_targets: int, num_sources: int) -> None:
+        self.edge_index = torch.stack((source, target))
+        self.num_targets, self.num_sources = num_targets, num_sources
+        self._version = self.edge_index._version
+        self.key, self.order = torch.sort(target * num_sources + source, stable=True)
+        self.has_repeats = bool((self.key[1:] == self.key[:-1]).any())
+
+    @property
+    def was_written_to(self) -> bool:
+        """Whether someone wrote into ``edge_index`` in place since the graph was built."""
+        return self.edge_index._version != self._version
+
+    @property
+    def source(self) -> Tensor:
+        return self.edge_index[0]
+
+    @property
+    def target(self) -> Tensor:
+        return self.edge_index[1]
+
+    def contains(self, target: Tensor, source: Tensor) -> Tensor:
+        wanted = (target * self.num_sources + source).to(self.key.device).contiguous()
+        if self.key.numel() == 0:
+            return torch.zeros_like(wanted, dtype=torch.bool).to(target.device)
+        place = torch.searchsorted(self.key, wanted).clamp(max=self.key.numel() - 1)
+        return (self.key[place] == wanted).to(target.device)
+
+    @property
+    def runs_per_row(self) -> int:
+        return 1 + self.key.numel() // max(1, self.num_targets)
+
+    def runs(self, target: Tensor) -> Runs:
+        key = torch.unique_consecutive(self.key).cpu() if self.has_repeats else self.key.cpu()
+        first = torch.searchsorted(key, target * self.num_sources)
+        last = torch.searchsorted(key, (target + 1) * self.num_sources)
+        row, within = _runs.spread(last - first)
+        return _runs.from_pairs(row, key[first[row] + within] - target[row] * self.num_sources)
+
+    def count(self) -> int:
+        return self.key.numel()
+
+    def degrees(self) -> Tensor:
+        return torch.bincount(self.target, minlength=self.num_targets).cpu()
+
+    def flip(self) -> "Listed":
+        return Listed(self.source, self.target, self.num_sources, self.num_targets)
+
+    def keep(self, mask: Tensor) -> "Listed":
+        """The edges where ``mask`` (E,) is True, in the same order."""
+        return Listed(self.target[mask], self.source[mask], self.num_targets, self.num_sources)
+
+    def distinct(self) -> "Listed":
+        """The first copy of every edge, in the same order."""
+        if not self.has_repeats:
+            return self
+        first = torch.ones_like(self.key, dtype=torch.bool)
+        first[1:] = self.key[1:] != self.key[:-1]
+        keep = torch.zeros_like(first)
+        keep[self.order[first]] = True
+        return self.keep(keep)
+
+    def to(self, device: torch.device) -> "Listed":
+        """The same edges on another device."""
+        if device == self.edge_index.device:
+            return self
+        return Listed(self.target.to(device), self.source.to(device), self.num_targets, self.num_sources)
+
+
+def check_size(count: object, argument: str) -> int:
+    """A number of nodes as an int, or the error that says what came."""
+    import operator
+
+    try:
+        size = operator.index(count)  # type: ignore[arg-type]
+    except TypeError:
+        size = -1
+    if size < 0 or isinstance(count, bool):
+        raise GraphError(f"{argument} must be a whole number >= 0, got {count!r}")
+    return size
+
+
+def _check_layout(edge_index: object) -> Tensor:
+    if not isinstance(edge_index, Tensor):
+        try:
+            edge_index = torch.as_tensor(edge_index)  # type: ignore[arg-type]
+        except (TypeError, ValueError, RuntimeError) as error:
+            kind = type(edge_index).__name__
+            raise GraphError(f"edge_index must be an integer tensor (2, E), got a {kind}: {error}") from error
+    shape = tuple(edge_index.shape)
+    if edge_index.numel() == 0 and (len(shape) != 2 or shape == (0, 2) or shape == (2, 0)):
+        return torch.empty(2, 0, dtype=torch.int64, device=edge_index.device)
+    if len(shape) != 2 or shape[0] != 2:
+        hint = "; pass edge_index.t()" if len(shape) == 2 and shape[1] == 2 else ""
+        raise GraphError(
+            f"edge_index must have shape (2, E), row 0 sources and row 1 targets: expected [2, E], got {list(shape)}{hint}"
+        )
+    if edge_index.dtype not in _INTEGERS:
+        kind = str(edge_index.dtype).removeprefix("torch.")
+        raise GraphError(f"edge_index must be integer (int64), got {kind}; pass edge_index.long() if these are indices")
+    return edge_index
+
+
+def _check_range(index: Tensor, size: int, row: int, other: int, other_max: int) -> None:
+    side = ("source", "target")[row]
+    bad = torch.nonzero((index < 0) | (index >= size)).flatten()
+    if bad.numel() == 0:
+        return
+    edge, worst = int(bad[0]), int(index[bad[0]])
+    swapped = int(index.max()) < other and other_max < size and int(index.min()) >= 0
+    hint = "Rows swapped? Then use edge_index.flip(0)." if swapped else f"Pass num_{side}s if there are more of them."
+    if worst < 0:
+        hint = "Indices count from 0; negative ones are not wrapped."
+    raise GraphIndexError(
+        f"edge {edge}: {side} {worst} is outside [0, {size}) ({size} {side}s); row {row} of edge_index holds the "
+        f"{side}s, and {bad.numel()} of {index.numel()} edges are outside. {hint}"
+    )
+
+
+def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: str = "error") -> Listed:
+    """Listed edges from a caller's tensor, copied and validated, on the tensor's device.
+
+    Raises:
+        GraphError: If the tensor is not an integer (2, E), or an edge is repeated and ``duplicates="error"``.
+        GraphIndexError: If an index lies outside its range.
+    """
+    if duplicates not in ("error", "keep", "merge"):
+        raise GraphError(f'duplicates must be "error", "keep" or "merge", got {duplicates!r}')
+    if num_targets * num_sources >= _TOO_MANY_PAIRS:
+        raise GraphError(
+            f"{num_targets} targets x {num_sources} sources is {num_targets * num_sources} pairs, and listed edges are "
+            f"limited to fewer than 2**63; split the graph and join the results"
+        )
+    with torch.inference_mode(False):  # inference tensors carry no version counter, which tells of later writes
+        source, target = _check_layout(edge_index).detach().to(torch.int64, copy=True).unbind(0)
+        if source.numel():
+            bounds = torch.stack((source.max(), target.max())).tolist()
+            _check_range(source, num_sources, 0, num_targets, bounds[1])
+            _check_range(target, num_targets, 1, num_sources, bounds[0])
+        edges = Listed(target, source, num_targets, num_sources)
+    if not edges.has_repeats or duplicates == "keep":
+        return edges
+    if duplicates == "merge":
+        return edges.distinct()
+    where = int(torch.nonzero(edges.key[1:] == edges.key[:-1])[0])
+    first, second = sorted(edges.order[where : where + 2].tolist())
+    raise GraphError(
+        f"edges {first} and {second} are both {int(source[first])} -> {int(target[first])}: repeated edges. "
+        f'Pass duplicates="merge" to drop copies, or duplicates="keep" to count each copy (a multigraph)'
+    )

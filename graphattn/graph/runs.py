@@ -1,0 +1,128 @@
+"""Rows of a mask as runs of consecutive sources: the one form that every set of edges can produce.
+
+A run ``(row, lo, hi)`` says that the row reads the sources ``lo, lo + 1, ..., hi - 1``. Runs are sorted by row and
+then by ``lo``, and do not overlap; empty runs may occur. Laying the rows end to end on one line turns every
+set operation into a sweep over that line, so nothing of size T x S is ever built.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Runs(NamedTuple):
+    """Half-open intervals of sources; three int64 tensors of shape (R,)."""
+
+    row: Tensor
+    lo: Tensor
+    hi: Tensor
+
+
+def spread(counts: Tensor) -> tuple[Tensor, Tensor]:
+    """The owner of each of ``counts.sum()`` items, and its position within the owner.
+
+    Example:
+        >>> spread(torch.tensor([2, 0, 1]))
+        (tensor([0, 0, 2]), tensor([0, 1, 0]))
+    """
+    owner = torch.repeat_interleave(counts)
+    first = torch.cumsum(counts, 0) - counts
+    within = torch.arange(owner.numel(), device=counts.device) - first[owner]
+    return owner, within
+
+
+def expand(runs: Runs) -> tuple[Tensor, Tensor]:
+    """Every pair of the runs, as ``(row, source)``, ascending."""
+    owner, within = spread(runs.hi - runs.lo)
+    return runs.row[owner], runs.lo[owner] + within
+
+
+def empty() -> Runs:
+    """No runs at all."""
+    none = torch.empty(0, dtype=torch.int64)
+    return Runs(none, none, none)
+
+
+def row_lengths(runs: Runs, num_rows: int) -> Tensor:
+    """Number of sources in each row, int64 (num_rows,)."""
+    total = torch.zeros(num_rows, dtype=torch.int64)
+    return total.index_add_(0, runs.row, runs.hi - runs.lo)
+
+
+def union(a: Runs, b: Runs, num_sources: int) -> Runs:
+    """The sources in either; touching runs are joined."""
+    stride = num_sources + 1  # one spare place keeps the rows apart on the line
+    row = torch.cat((a.row, b.row))
+    lo = torch.cat((a.lo, b.lo)) + row * stride
+    hi = torch.cat((a.hi, b.hi)) + row * stride
+    lo, order = torch.sort(lo[(keep := hi > lo)])
+    hi = hi[keep][order]
+    if lo.numel() == 0:
+        return empty()
+    reach = torch.cummax(hi, 0).values
+    starts = torch.ones_like(lo, dtype=torch.bool)
+    starts[1:] = lo[1:] > reach[:-1]
+    ends = torch.ones_like(starts)
+    ends[:-1] = starts[1:]
+    first, last = lo[starts], reach[ends]
+    row = first // stride
+    return Runs(row, first - row * stride, last - row * stride)
+
+
+def complement(runs: Runs, num_rows: int, num_sources: int) -> Runs:
+    """The sources that are not in the runs, for rows ``0 .. num_rows - 1``."""
+    stride = num_sources + 1
+    row = torch.arange(num_rows)
+    lo = torch.sort(torch.cat((runs.lo + runs.row * stride, row * stride + num_sources))).values
+    hi = torch.sort(torch.cat((runs.hi + runs.row * stride, row * stride))).values
+    # Between the end of one run (or the row's start) and the start of the next (or the row's end) lies a gap.
+    row = hi // stride
+    return Runs(row, hi - row * stride, lo - row * stride)
+
+
+def intersection(a: Runs, b: Runs, num_rows: int, num_sources: int) -> Runs:
+    """The sources in both, by De Morgan."""
+    neither = union(complement(a, num_rows, num_sources), complement(b, num_rows, num_sources), num_sources)
+    return complement(neither, num_rows, num_sources)
+
+
+def from_dense(mask: Tensor) -> Runs:
+    """The runs of a bool mask of shape (rows, num_sources)."""
+    padded = torch.nn.functional.pad(mask.to(torch.int8), (1, 1))
+    change = padded[:, 1:] - padded[:, :-1]
+    row, lo = torch.nonzero(change == 1, as_tuple=True)
+    hi = torch.nonzero(change == -1, as_tuple=True)[1]
+    return Runs(row, lo, hi)
+
+
+def from_pairs(row: Tensor, source: Tensor) -> Runs:
+    """The runs of pairs that are sorted by row and source and do not repeat."""
+    if row.numel() == 0:
+        return empty()
+    starts = torch.ones_like(row, dtype=torch.bool)
+    starts[1:] = (row[1:] != row[:-1]) | (source[1:] != source[:-1] + 1)
+    ends = torch.ones_like(starts)
+    ends[:-1] = starts[1:]
+    return Runs(row[starts], source[starts], source[ends] + 1)
+
+
+def tile_counts(runs: Runs, num_tile_rows: int, rows_per_tile: int, num_sources: int, width: int) -> Tensor:
+    """Pairs in each tile of ``rows_per_tile`` x ``width``, int64 (num_tile_rows, ceil(num_sources / width))."""
+    columns = -(-num_sources // width)
+    keep = runs.hi > runs.lo
+    row, lo, hi = (part[keep] for part in runs)
+    tile_row = row // rows_per_tile
+    first, last = lo // width, (hi - 1) // width
+    partial = torch.zeros(num_tile_rows * columns, dtype=torch.int64)
+    head = torch.minimum(hi, (first + 1) * width) - lo
+    partial.index_add_(0, tile_row * columns + first, head)
+    many = last > first
+    partial.index_add_(0, (tile_row * columns + last)[many], (hi - last * width)[many])
+    # Tiles strictly between the first and the last are covered over their whole width.
+    step = torch.zeros(num_tile_rows * (columns + 1), dtype=torch.int64)
+    one = torch.ones_like(row[many])
+    step.index_add_(0, (tile_row * (columns + 1) + first + 1)[many], one)
+    step.index_add_(0, (tile_row * (columns + 1) + last)[many], -one)
+    covered = step.view(num_tile_rows, columns + 1).cumsum(1)[:, :columns]
+    return partial.view(num_tile_rows, columns) + covered * width

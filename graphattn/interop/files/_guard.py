@@ -1,0 +1,129 @@
+"""One regular file, opened without hanging, read once, within a budget; and the one form every complaint takes.
+
+Nothing here trusts a name: a FIFO, a device, a directory or a loop of links is refused before it is opened, and no
+reader ever opens a second file (an OBJ's ``mtllib`` stays a word).
+"""
+
+import os
+import stat
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from graphattn.errors import LoaderError
+
+MAX_BYTES = 1 << 30  # 1 GiB; every loader's max_bytes= raises it
+PathLike = str | os.PathLike[str]
+
+_MAGIC = {
+    b"\x1f\x8b": "a gzip file",
+    b"\x1f\x9d": "a compress (.Z) file",
+    b"BZh": "a bzip2 file",
+    b"\xfd7zXZ": "an xz file",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"\x04\x22\x4d\x18": "an lz4 file",
+    b"7z\xbc\xaf": "a 7z archive",
+    b"PK\x03\x04": "a zip archive",
+    b"Rar!": "a rar archive",
+    **{b"\x80" + bytes([version]): "a pickle" for version in range(2, 6)},
+}
+_UNPACK = "unpack it first: a compressed file is never expanded here, because it can expand without bound"
+_PICKLE = "re-save it as .npz or text: a pickle runs code when it is read, so none is ever read here"
+_REFUSED = {
+    **dict.fromkeys(
+        (".gz", ".tgz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".7z", ".rar", ".tar", ".z"), _UNPACK
+    ),
+    **dict.fromkeys((".pkl", ".pickle", ".gpickle", ".pt", ".pth"), _PICKLE),
+    ".graphml": "write networkx.write_edgelist(G, path, data=False): XML can expand without bound",
+}
+
+
+@dataclass(frozen=True)
+class Blob:
+    """The bytes of one file, and where in it something is wrong."""
+
+    path: str
+    data: bytes
+    size: int  # bytes on disk; more than len(data) when only the head was read
+
+    def fault(
+        self, expected: str, got: str, fix: str, *, offset: int | None = None, at: str = ""
+    ) -> LoaderError:
+        """The error to raise; ``offset`` (bytes) becomes a line number, ``at`` names a vertex, face or edge."""
+        line = None if offset is None else f"line {self.data.count(10, 0, int(offset)) + 1}"
+        where = ", ".join(part for part in (self.path, line, at) if part)
+        return LoaderError(f"{where}: expected {expected}, got {got}. Try: {fix}.")
+
+
+def show(text: bytes) -> str:
+    """A short, printable quotation of ``text``."""
+    return ascii(text[:40].decode("latin-1")) + ("..." if len(text) > 40 else "")
+
+
+def suffix(path: PathLike, known: tuple[str, ...], verb: str) -> str:
+    """The lower-case extension of ``path`` if it is one of ``known``; else a LoaderError that says what to do."""
+    name = _name(path)
+    found = os.path.splitext(name)[1].lower()
+    if found in known:
+        return found
+    fix = _REFUSED.get(found, f"convert or rename it; {verb} reads these only")
+    raise LoaderError(
+        f"{name}: expected one of {', '.join(known)}, got {found or 'no extension'!r}. Try: {fix}."
+    )
+
+
+def open_regular(path: PathLike, max_bytes: int = MAX_BYTES) -> BinaryIO:
+    """Open a regular file of at most ``max_bytes`` bytes, or raise a LoaderError; it cannot block."""
+    name = _name(path)
+    try:
+        if stat.S_ISREG(os.stat(name).st_mode):  # before opening: opening a FIFO waits, a device may act
+            flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+            file = os.fdopen(os.open(name, flags), "rb")
+        else:
+            raise LoaderError(
+                f"{name}: expected a regular file, got a directory, pipe or device. Try: a path to a file."
+            )
+    except (OSError, ValueError) as error:
+        if isinstance(error, LoaderError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise LoaderError(
+            f"{name}: expected a file that can be read, got: {reason}. Try: check path and rights."
+        ) from None
+    info = os.fstat(file.fileno())  # again: the name may have come to mean another file
+    if stat.S_ISREG(info.st_mode) and 0 < info.st_size <= max_bytes:
+        return file
+    file.close()
+    got = f"{info.st_size} bytes" if info.st_size else "an empty file"
+    raise LoaderError(
+        f"{name}: expected 1 to {max_bytes} bytes, got {got}. Try: max_bytes=... if it is larger on purpose."
+    )
+
+
+def read(path: PathLike, max_bytes: int = MAX_BYTES, head: int | None = None) -> Blob:
+    """All bytes of ``path`` (or the first ``head``), refused when they are compressed or a pickle."""
+    with open_regular(path, max_bytes) as file:
+        size = os.fstat(file.fileno()).st_size
+        want = size if head is None else min(size, head)
+        try:
+            blob = Blob(_name(path), file.read(want), size)
+        except OSError as error:
+            raise LoaderError(
+                f"{_name(path)}: expected {want} bytes, got: {error.strerror}. Try: copy the file."
+            ) from None
+    if len(blob.data) != want:
+        raise blob.fault(
+            f"{want} bytes", f"{len(blob.data)}: the file changed while it was read", "read it again"
+        )
+    for magic, what in _MAGIC.items():
+        if blob.data.startswith(magic):
+            raise blob.fault("plain data", what, _PICKLE if "pickle" in what else _UNPACK)
+    return blob
+
+
+def _name(path: PathLike) -> str:
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise LoaderError(
+            f"path: expected a str or a Path, got {type(path).__name__}. Try: str(path)."
+        ) from None

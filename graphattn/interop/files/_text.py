@@ -1,0 +1,144 @@
+"""Lines of numbers, read all at once by numpy; token by token only to say which line is wrong.
+
+Every step keeps the length of the text (a comment becomes spaces, CRLF becomes space and newline), so a byte offset
+found in any later array is still the place in the user's file.
+"""
+
+import re
+import warnings
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphattn.errors import LoaderError
+from graphattn.interop.files._guard import Blob, show
+
+LINE_BYTES = 1 << 20  # 1 MiB: a face of 100,000 corners fits
+
+SPACE, INTEGER, FLOAT, WORD, OTHER = range(5)
+KIND = np.full(256, OTHER, np.uint8)  # what a byte can be part of
+KIND[list(b"nafityNAFITY")] = WORD  # nan, inf, infinity
+KIND[list(b".eE")] = FLOAT
+KIND[list(b"+-0123456789")] = INTEGER
+KIND[list(b" \t\n\v\f\r")] = SPACE
+
+_INTEGER = re.compile(rb"[+-]?\d+")
+_FLOAT = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NONFINITE = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+class Rows(NamedTuple):
+    """Lines that hold at least one number: row ``r`` is ``value[ptr[r]:ptr[r + 1]]``."""
+
+    value: np.ndarray  # (M,) float64 or int64
+    ptr: np.ndarray  # (R + 1,) int64
+    start: np.ndarray  # (M,) int64, byte offset of each number
+
+    @property
+    def width(self) -> np.ndarray:
+        """(R,) numbers in each row."""
+        return np.diff(self.ptr)
+
+    def offset(self, row: int) -> int:
+        """Byte offset of row ``row``."""
+        return int(self.start[self.ptr[row]])
+
+
+def clean(blob: Blob, comments: str = "") -> Blob:
+    """The same text, length kept, with ``\\n`` line ends and blank comments; refused unless it is bounded text."""
+    data = blob.data
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise blob.fault("ASCII or UTF-8 text", "UTF-16", "save it as UTF-8")
+    nul = data.find(b"\0")
+    if nul >= 0:
+        raise blob.fault("text", "a NUL byte", "check that this is the text form of the format", offset=nul)
+    if data.startswith(b"\xef\xbb\xbf"):
+        data = b"   " + data[3:]
+    data = data.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
+    blob = replace(blob, data=data)
+    ends = np.flatnonzero(np.frombuffer(data + b"\n", np.uint8) == 10)
+    length = np.diff(ends, prepend=-1)
+    if length.max() > LINE_BYTES:
+        at = int(ends[length.argmax()] - 1)
+        got = f"a line of {length.max() - 1} bytes"
+        raise blob.fault(f"lines of at most {LINE_BYTES} bytes", got, "break the line", offset=at)
+    if comments:
+        data = re.sub(f"[{comments}][^\n]*".encode(), lambda found: b" " * len(found[0]), data)
+    if not data.strip():
+        raise blob.fault("data", "an empty file (only blanks and comments)", "check how it was written")
+    return replace(blob, data=data)
+
+
+def tokens(byte: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where words start (M,), and which of them are the first on their line: ptr (R + 1,)."""
+    word = KIND[byte] != SPACE
+    first = word.copy()
+    first[1:] &= ~word[:-1]
+    start = np.flatnonzero(first)
+    line = np.searchsorted(np.flatnonzero(byte == 10), start)
+    return start, np.append(np.flatnonzero(np.diff(line, prepend=-1)), len(start))
+
+
+def word(text: bytes, offset: int) -> bytes:
+    """The word at ``offset``, at most 400 bytes of it."""
+    found = re.match(rb"\S+", text[offset : offset + 400])
+    return found[0] if found else b""
+
+
+def rows(blob: Blob, text: bytes, dtype: Any = np.float64, *, nonfinite: bool = False) -> Rows:
+    """All numbers of ``text``, which has the length of ``blob.data``; the first word that is none is the error."""
+    byte = np.frombuffer(text, np.uint8)
+    start, ptr = tokens(byte)
+    integer = dtype == np.int64
+    if KIND[byte].max(initial=0) > (INTEGER if integer else WORD if nonfinite else FLOAT):
+        raise _wrong(blob, text, integer, nonfinite)
+    if integer and len(start):
+        long = start[_length(byte, start) > 18]  # as long as 2**63; one by one
+        for offset in long.tolist():
+            if not -(2**63) <= _int(word(text, offset)) < 2**63:
+                got = show(word(text, offset))
+                raise blob.fault("an integer below 2**63", got, "renumber from 0", offset=offset)
+    value = _parse(text, dtype) if len(start) else np.zeros(0, dtype)
+    if value is None or len(value) != len(start):
+        raise _wrong(blob, text, integer, nonfinite)
+    return Rows(value, ptr, start)
+
+
+def _length(byte: np.ndarray, start: np.ndarray) -> np.ndarray:
+    blank = np.append(KIND[byte] == SPACE, True)
+    return np.flatnonzero(blank[1:] & ~blank[:-1]) + 1 - start
+
+
+def _int(text: bytes) -> int:
+    return int(text) if len(text) < 40 and _INTEGER.fullmatch(text) else 2**64
+
+
+def _parse(text: bytes, dtype: Any) -> np.ndarray | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)  # how older numpy says "stopped at a bad word"
+        try:
+            return np.fromstring(text.decode("latin-1"), sep=" ", dtype=dtype)
+        except (ValueError, DeprecationWarning):
+            return None
+
+
+def _wrong(blob: Blob, text: bytes, integer: bool, nonfinite: bool) -> LoaderError:
+    """The error for the first word of ``text`` that is not a number of the wanted kind."""
+    pattern = _INTEGER if integer else _FLOAT
+    for found in re.finditer(rb"\S+", text):
+        if pattern.fullmatch(found[0]) or (nonfinite and _NONFINITE.fullmatch(found[0])):
+            continue
+        if _NONFINITE.fullmatch(found[0]) and not integer:
+            return not_finite(blob, show(found[0]), offset=found.start())
+        expected = "an integer" if integer else "a number"
+        fix = "correct the line, or write it as a comment"
+        return blob.fault(expected, show(found[0]), fix, offset=found.start())
+    return blob.fault("numbers", "something that cannot be read as one", "write plain decimal numbers")
+
+
+def not_finite(blob: Blob, got: str, *, offset: int | None = None, at: str = "") -> LoaderError:
+    """The error for a NaN or infinite coordinate."""
+    return blob.fault(
+        "finite coordinates", got, "repair it, or pass allow_nonfinite=True", offset=offset, at=at
+    )
