@@ -1,0 +1,29 @@
+"""The catalogue of builders: each checks its arguments and returns one graph."""
+
+from collections.abc import Callable
+
+from ..graph import AttentionGraph
+from .bipartite import cross as cross
+from .sequence import causal as causal
+from .sequence import documents as documents
+from .sequence import full as full
+from .sequence import global_tokens as global_tokens
+from .sequence import prefix as prefix
+from .sequence import self_loops as self_loops
+from .sequence import sliding_window as sliding_window
+
+_BUILDERS: tuple[Callable[..., AttentionGraph], ...] = (
+    full,
+    self_loops,
+    causal,
+    prefix,
+    sliding_window,
+    documents,
+    global_tokens,
+    cross,
+)
+
+#: Every builder by name, and by the names that other libraries use.
+BUILDERS: dict[str, Callable[..., AttentionGraph]] = {builder.__name__: builder for builder in _BUILDERS} | {
+    "window": sliding_window,
+}

@@ -1,0 +1,56 @@
+"""What builders share: whole numbers checked by name, and names that read as the call that made the graph."""
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from ..graph.listed import check_size
+
+_SHOWN = 4
+
+
+def whole(value: object, argument: str, least: int = 0) -> int:
+    """``value`` as an int that is at least ``least``, or the error that says what came."""
+    number = check_size(value, argument)
+    if number < least:
+        raise GraphError(f"{argument} must be at least {least}, got {number}")
+    return number
+
+
+def integers(values: object, argument: str) -> Tensor:
+    """``values`` as int64 (n,), or the error that says what came; the device stays."""
+    try:
+        tensor = values if isinstance(values, Tensor) else torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        kind = type(values).__name__
+        raise GraphError(f"{argument} must be integers of shape (n,), got a {kind}: {error}") from error
+    if tensor.dim() != 1:
+        hint = "; several sequences are one disjoint_union of their graphs" if tensor.dim() == 2 else ""
+        raise GraphError(f"{argument} must have shape (n,), got {tuple(tensor.shape)}{hint}")
+    if tensor.numel() == 0:
+        return tensor.to(torch.int64)
+    if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise GraphError(f"{argument} must be integer (int64), got {kind}")
+    return tensor.to(torch.int64)
+
+
+def call(builder: str, *arguments: object, **keywords: tuple[object, object]) -> str:
+    """The name of a graph: the call that makes it, without the keywords ``(value, default)`` left at their default.
+
+    Example:
+        >>> call("causal", 3, 7, align=("start", "end"))
+        "causal(3, 7, align='start')"
+    """
+    shown = [_short(value) for value in arguments]
+    shown += [f"{name}={_short(value)}" for name, (value, default) in keywords.items() if value != default]
+    return f"{builder}({', '.join(shown)})"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, Tensor):
+        value = value[: _SHOWN + 1].tolist() if value.dim() == 1 else f"<{tuple(value.shape)}>"
+    if isinstance(value, (list, tuple)) and len(value) > _SHOWN:
+        marks = "[]" if isinstance(value, list) else "()"
+        return f"{marks[0]}{', '.join(map(repr, value[:_SHOWN]))}, ...{marks[1]}"
+    return value if isinstance(value, str) and value.startswith("<") else repr(value)

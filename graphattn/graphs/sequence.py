@@ -1,0 +1,259 @@
+"""Sequences: tokens in a row, read by their position."""
+
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError, GraphIndexError
+from ..graph import AttentionGraph
+from ..graph.algebra import Complement, Intersection, Union
+from ..graph.edge_set import EdgeSet
+from ..graph.rules import Band, Partition, Rectangle
+from ._arguments import call, integers, whole
+
+
+def full(num_nodes: int) -> AttentionGraph:
+    r"""Every node reads every node, itself included: an encoder.
+
+    .. math:: \mathcal{N}(t) = \{ 0, \dots, N - 1 \}
+
+    Args:
+        num_nodes: N; sources and targets are the same nodes. For two different sets see
+            :func:`~graphattn.graphs.cross`.
+    Returns:
+        A rule with N * N edges.
+    Source:
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.2.3, encoder self-attention.
+    Example:
+        >>> full(5).num_edges
+        25
+    """
+    num_nodes = whole(num_nodes, "num_nodes")
+    return AttentionGraph(Band(num_nodes, num_nodes), call("full", num_nodes))
+
+
+def self_loops(num_nodes: int) -> AttentionGraph:
+    r"""Every node reads itself alone.
+
+    .. math:: \mathcal{N}(t) = \{ t \}
+
+    Args:
+        num_nodes: N.
+    Returns:
+        A rule with N edges. ``graph | self_loops(N)`` adds the loops a graph lacks.
+    Example:
+        >>> print(self_loops(3))
+        AttentionGraph(self_loops(3): 3 nodes, 3 edges, density 0.333, rule)
+        █ · ·
+        · █ ·
+        · · █
+    """
+    num_nodes = whole(num_nodes, "num_nodes")
+    return AttentionGraph(Band(num_nodes, num_nodes, 0, 0), call("self_loops", num_nodes))
+
+
+def causal(
+    num_targets: int, num_sources: int | None = None, *, align: Literal["end", "start"] = "end"
+) -> AttentionGraph:
+    r"""Every token reads itself and everything before it: a decoder.
+
+    .. math:: \mathcal{N}(t) = \{ s : s \le t + o \}, \quad o = S - T \text{ (end)}, \; 0 \text{ (start)}
+
+    Args:
+        num_targets: T.
+        num_sources: S; T by default. S > T is a key/value cache: the targets are the newest tokens.
+        align: Which corner of the mask the diagonal ends in. ``"end"`` is the lower right one: the last target reads
+            all sources. ``"start"`` is the upper left one: target 0 reads source 0 alone. The same where T = S.
+    Returns:
+        A rule. With ``align="end"`` and T > S the first T - S targets read nothing.
+    Raises:
+        GraphError: If a size is not a whole number >= 0, or ``align`` is neither word.
+    Source:
+        Vaswani et al. 2017, section 3.2.3, decoder self-attention. ``torch.nn.attention.bias.causal_lower_right`` is
+        ``"end"``; ``scaled_dot_product_attention(is_causal=True)`` and ``causal_upper_left`` are ``"start"``.
+    Example:
+        >>> print(causal(2, 4))
+        AttentionGraph(causal(2, 4): 4 sources -> 2 targets, 7 edges, density 0.875, rule)
+        █ █ █ ·
+        █ █ █ █
+        >>> print(causal(2, 4, align="start"))
+        AttentionGraph(causal(2, 4, align='start'): 4 sources -> 2 targets, 3 edges, density 0.375, rule)
+        █ · · ·
+        █ █ · ·
+    """
+    T = whole(num_targets, "num_targets")
+    S = T if num_sources is None else whole(num_sources, "num_sources")
+    if align not in ("end", "start"):
+        raise GraphError(f'align must be "end" (lower right, as with a cache) or "start" (upper left), got {align!r}')
+    sizes = (T,) if num_sources is None else (T, S)
+    offset = S - T if align == "end" else 0
+    return AttentionGraph(Band(T, S, lo=0, offset=offset), call("causal", *sizes, align=(align, "end")))
+
+
+def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
+    r"""The first ``prefix`` tokens are read by all; the others causally: a prefix language model.
+
+    .. math:: \mathcal{N}(t) = \{ s : s \le t \text{ or } s < P \}
+
+    Args:
+        num_nodes: N.
+        prefix: P, the number of tokens at the start that everyone reads; 0 gives :func:`causal`, N gives :func:`full`.
+    Returns:
+        A rule.
+    Raises:
+        GraphError: If ``prefix`` is more than ``num_nodes``.
+    Source:
+        Raffel et al. 2020 (T5), section 3.2.1, "causal masking with a prefix".
+    Example:
+        >>> print(prefix(4, 2))
+        AttentionGraph(prefix(4, 2): 4 nodes, 11 edges, density 0.688, rule)
+        █ █ · ·
+        █ █ · ·
+        █ █ █ ·
+        █ █ █ █
+    """
+    N, P = whole(num_nodes, "num_nodes"), whole(prefix, "prefix")
+    if P > N:
+        raise GraphError(f"prefix must be at most num_nodes, got prefix={P} of {N} tokens")
+    start = ((0, P),) if P else ()
+    return AttentionGraph(Union(Band(N, N, lo=0), Rectangle(N, N, start, start)), call("prefix", N, P))
+
+
+def sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation: int = 1) -> AttentionGraph:
+    r"""Every token reads ``window`` tokens around it, itself included.
+
+    .. math::
+        \mathcal{N}(t) = \{ t - d k : 0 \le k < w \} \text{ (causal)}, \quad
+        \{ t + d k : |k| \le (w - 1) / 2 \} \text{ (both sides)}, \quad \text{cut at the ends}
+
+    Args:
+        num_nodes: N.
+        window: w, the tokens that a target far from the ends reads, *counting itself*. Odd if ``causal=False``.
+        causal: Read backwards only; ``False`` reads ``(window - 1) / 2`` tokens on each side.
+        dilation: d, the steps between two tokens that are read.
+    Returns:
+        A rule. A window wider than the sequence is :func:`causal` or :func:`full`.
+    Raises:
+        GraphError: If ``window`` or ``dilation`` is below 1, or ``window`` is even with ``causal=False``.
+    Source:
+        Beltagy et al. 2020 (Longformer), section 3.1: windows and dilated windows. *What differs:* Longformer's ``w``
+        counts ``w / 2`` tokens on each side and not the token itself, so it is ``window=w + 1, causal=False`` here;
+        the same holds for ModernBERT's ``local_attention``. Mistral's window of ``w`` is ``window=w``. A window
+        ``(left, right)`` as in FlashAttention or jax reads ``left + 1 + right`` tokens.
+    Example:
+        >>> print(sliding_window(6, 3))
+        AttentionGraph(sliding_window(6, 3): 6 nodes, 15 edges, density 0.417, rule)
+        █ · · · · ·
+        █ █ · · · ·
+        █ █ █ · · ·
+        · █ █ █ · ·
+        · · █ █ █ ·
+        · · · █ █ █
+        >>> print(sliding_window(6, 3, causal=False, dilation=2))
+        AttentionGraph(sliding_window(6, 3, causal=False, dilation=2): 6 nodes, 14 edges, density 0.389, rule)
+        █ · █ · · ·
+        · █ · █ · ·
+        █ · █ · █ ·
+        · █ · █ · █
+        · · █ · █ ·
+        · · · █ · █
+    """
+    num_nodes, window = whole(num_nodes, "num_nodes"), whole(window, "window", 1)
+    dilation = whole(dilation, "dilation", 1)
+    if not causal and window % 2 == 0:
+        raise GraphError(
+            f"window counts the target itself, so with causal=False it must be odd, got {window}; "
+            f"{window // 2} tokens on each side are window={window + 1}"
+        )
+    back = (window - 1 if causal else window // 2) * dilation
+    band = Band(num_nodes, num_nodes, 0 if causal else -back, back, dilation)
+    name = call("sliding_window", num_nodes, window, causal=(causal, True), dilation=(dilation, 1))
+    return AttentionGraph(band, name)
+
+
+def documents(
+    ids: Tensor | None = None, *, lengths: tuple[int, ...] | None = None, causal: bool = False
+) -> AttentionGraph:
+    r"""Several documents packed in one sequence: a token reads the tokens of its own document.
+
+    .. math:: \mathcal{N}(t) = \{ s : d_s = d_t \}, \quad \text{and } s \le t \text{ if causal}
+
+    Args:
+        ids: (N,) integers, the document of each token, in any order: documents may be interleaved.
+        lengths: Instead of ``ids``, the number of tokens of each document, one after the other.
+        causal: Read within the document backwards only.
+    Returns:
+        A rule on the device of ``ids``. An id is only a name; -1 is a document like any other.
+    Raises:
+        GraphError: If ``ids`` is not integer (N,), a length is negative, or not exactly one of the two is given.
+    Source:
+        Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination". Graphs of a batch (PyG's ``batch``
+        vector) are the same thing.
+    Example:
+        >>> print(documents(lengths=(2, 3), causal=True))
+        AttentionGraph(documents(lengths=(2, 3), causal=True): 5 nodes, 9 edges, density 0.36, rule)
+        █ · · · ·
+        █ █ · · ·
+        · · █ · ·
+        · · █ █ ·
+        · · █ █ █
+    """
+    if (ids is None) == (lengths is None):
+        raise GraphError(
+            "documents needs ids (the document of each token) or lengths (tokens per document), one of them"
+        )
+    if ids is not None:
+        labels = integers(ids, "ids")
+        name = call("documents", labels, causal=(causal, False))
+    else:
+        sizes = integers(lengths, "lengths")
+        if bool((sizes < 0).any()):
+            raise GraphError(f"lengths must be >= 0, got {int(sizes.min())} for document {int(sizes.argmin())}")
+        labels = torch.repeat_interleave(sizes)
+        name = call("documents", lengths=(tuple(sizes.tolist()), None), causal=(causal, False))
+    edges: EdgeSet = Partition(labels.cpu())
+    if causal:
+        edges = Intersection(edges, Band(labels.numel(), labels.numel(), lo=0))
+    return AttentionGraph(edges, name, labels.device)
+
+
+def global_tokens(num_nodes: int, tokens: tuple[int, ...]) -> AttentionGraph:
+    r"""A few tokens read all and are read by all; the others read nothing else.
+
+    .. math:: \mathcal{N}(t) = \{ s : s \in G \text{ or } t \in G \}
+
+    Args:
+        num_nodes: N.
+        tokens: The global tokens G, distinct node numbers; an int is one token.
+    Returns:
+        A rule. Joined with a window it is Longformer's graph.
+    Raises:
+        GraphIndexError: If a token is outside ``[0, num_nodes)``.
+        GraphError: If a token is given twice.
+    Source:
+        Beltagy et al. 2020 (Longformer), section 3.1, "global attention ... symmetric". *What differs:* Longformer
+        gives the rows of global tokens their own projections, which is a layer's matter, not the graph's.
+    Example:
+        >>> print(global_tokens(5, (0, 3)))
+        AttentionGraph(global_tokens(5, (0, 3)): 5 nodes, 16 edges, density 0.64, rule)
+        █ █ █ █ █
+        █ · · █ ·
+        █ · · █ ·
+        █ █ █ █ █
+        █ · · █ ·
+    """
+    N = whole(num_nodes, "num_nodes")
+    chosen = integers((tokens,) if isinstance(tokens, int) else tokens, "tokens").cpu()
+    outside = chosen[(chosen < 0) | (chosen >= N)]
+    if outside.numel():
+        raise GraphIndexError(
+            f"tokens: {int(outside[0])} is outside [0, {N}) ({N} nodes); negative numbers do not wrap"
+        )
+    place = [-1, *sorted(set(chosen.tolist())), N]
+    if len(place) - 2 < chosen.numel():
+        raise GraphError(f"tokens must be distinct, got one twice in {tuple(chosen.tolist())}")
+    others = tuple((a + 1, b) for a, b in pairwise(place) if a + 1 < b)
+    name = call("global_tokens", N, tuple(chosen.tolist()))
+    return AttentionGraph(Complement(Rectangle(N, N, others, others)), name)
