@@ -29,9 +29,7 @@ _MAGIC = {
 _UNPACK = "unpack it first: a compressed file is never expanded here, because it can expand without bound"
 _PICKLE = "re-save it as .npz or text: a pickle runs code when it is read, so none is ever read here"
 _REFUSED = {
-    **dict.fromkeys(
-        (".gz", ".tgz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".7z", ".rar", ".tar", ".z"), _UNPACK
-    ),
+    **dict.fromkeys((".gz", ".tgz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".7z", ".rar", ".tar", ".z"), _UNPACK),
     **dict.fromkeys((".pkl", ".pickle", ".gpickle", ".pt", ".pth"), _PICKLE),
     ".graphml": "write networkx.write_edgelist(G, path, data=False): XML can expand without bound",
 }
@@ -45,9 +43,7 @@ class Blob:
     data: bytes
     size: int  # bytes on disk; more than len(data) when only the head was read
 
-    def fault(
-        self, expected: str, got: str, fix: str, *, offset: int | None = None, at: str = ""
-    ) -> LoaderError:
+    def fault(self, expected: str, got: str, fix: str, *, offset: int | None = None, at: str = "") -> LoaderError:
         """The error to raise; ``offset`` (bytes) becomes a line number, ``at`` names a vertex, face or edge."""
         line = None if offset is None else f"line {self.data.count(10, 0, int(offset)) + 1}"
         where = ", ".join(part for part in (self.path, line, at) if part)
@@ -61,19 +57,17 @@ def show(text: bytes) -> str:
 
 def suffix(path: PathLike, known: tuple[str, ...], verb: str) -> str:
     """The lower-case extension of ``path`` if it is one of ``known``; else a LoaderError that says what to do."""
-    name = _name(path)
+    name = file_name(path)
     found = os.path.splitext(name)[1].lower()
     if found in known:
         return found
     fix = _REFUSED.get(found, f"convert or rename it; {verb} reads these only")
-    raise LoaderError(
-        f"{name}: expected one of {', '.join(known)}, got {found or 'no extension'!r}. Try: {fix}."
-    )
+    raise LoaderError(f"{name}: expected one of {', '.join(known)}, got {found or 'no extension'!r}. Try: {fix}.")
 
 
 def open_regular(path: PathLike, max_bytes: int = MAX_BYTES) -> BinaryIO:
     """Open a regular file of at most ``max_bytes`` bytes, or raise a LoaderError; it cannot block."""
-    name = _name(path)
+    name = file_name(path)
     try:
         if stat.S_ISREG(os.stat(name).st_mode):  # before opening: opening a FIFO waits, a device may act
             flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -105,25 +99,22 @@ def read(path: PathLike, max_bytes: int = MAX_BYTES, head: int | None = None) ->
         size = os.fstat(file.fileno()).st_size
         want = size if head is None else min(size, head)
         try:
-            blob = Blob(_name(path), file.read(want), size)
+            blob = Blob(file_name(path), file.read(want), size)
         except OSError as error:
             raise LoaderError(
-                f"{_name(path)}: expected {want} bytes, got: {error.strerror}. Try: copy the file."
+                f"{file_name(path)}: expected {want} bytes, got: {error.strerror}. Try: copy the file."
             ) from None
     if len(blob.data) != want:
-        raise blob.fault(
-            f"{want} bytes", f"{len(blob.data)}: the file changed while it was read", "read it again"
-        )
+        raise blob.fault(f"{want} bytes", f"{len(blob.data)}: the file changed while it was read", "read it again")
     for magic, what in _MAGIC.items():
         if blob.data.startswith(magic):
             raise blob.fault("plain data", what, _PICKLE if "pickle" in what else _UNPACK)
     return blob
 
 
-def _name(path: PathLike) -> str:
+def file_name(path: PathLike) -> str:
+    """``path`` as a string."""
     try:
         return os.fsdecode(path)
     except TypeError:
-        raise LoaderError(
-            f"path: expected a str or a Path, got {type(path).__name__}. Try: str(path)."
-        ) from None
+        raise LoaderError(f"path: expected a str or a Path, got {type(path).__name__}. Try: str(path).") from None

@@ -10,9 +10,8 @@ import numpy as np
 
 from graphattn.interop.files._guard import Blob, show
 from graphattn.interop.files._polygons import Polygons, check, coordinates
-from graphattn.interop.files._text import KIND, SPACE, Rows, clean, rows, tokens, word
+from graphattn.interop.files._text import KIND, SPACE, clean, keep, line_ends, rows, tokens, word
 
-_SLASH, _ZERO, _BLANK, _NEWLINE = b"/0 \n"
 _GEOMETRY = {b"l", b"p", b"curv", b"curv2", b"surf", b"cstype", b"fo"}
 _KNOWN = _GEOMETRY | set(
     b"vt vn vp g o s mg usemtl mtllib usemap maplib deg bmat step parm trim hole scrv sp end con bevel c_interp "
@@ -23,22 +22,18 @@ _KNOWN = _GEOMETRY | set(
 def read_obj(blob: Blob, allow_nonfinite: bool) -> Polygons:
     """The polygons of an OBJ file."""
     blob = clean(blob, "#")
-    joined = re.sub(
-        rb"\\[ \t]*\n", lambda found: b" " * len(found[0]), blob.data
-    )  # a line goes on after a backslash
+    joined = re.sub(rb"\\[ \t]*\n", lambda found: b" " * len(found[0]), blob.data)  # a line goes on after a backslash
     byte = np.frombuffer(joined + b" ", np.uint8)
     start, ptr = tokens(byte)
     begin = start[ptr[:-1]]
-    newline = np.append(np.flatnonzero(byte == _NEWLINE), len(byte))
-    end = newline[np.searchsorted(newline, begin)]
     letter, alone = byte[begin], KIND[byte[begin + 1]] == SPACE
     is_vertex, is_face = (letter == ord("v")) & alone, (letter == ord("f")) & alone
     other = ~(is_vertex | is_face | _texture(byte, begin))
     skipped = _skipped(blob, joined, begin[other])
 
-    points = rows(blob, _only(byte, begin[is_vertex], end[is_vertex]), nonfinite=allow_nonfinite)
+    points = rows(blob, _numbers(byte, begin[is_vertex]), nonfinite=allow_nonfinite)
     vertices = coordinates(blob, points, 0, len(points.ptr) - 1, skip=1)
-    face_ptr, corner, start = _corners(blob, _only(byte, begin[is_face], end[is_face]))
+    face_ptr, corner, start = _corners(blob, _numbers(byte, begin[is_face]))
     before = np.cumsum(is_vertex)[is_face]  # (P,) vertices above each face
     face = np.repeat(np.arange(len(before)), np.diff(face_ptr))
     index = np.where(corner < 0, before[face] + corner, corner - 1)
@@ -49,17 +44,13 @@ def read_obj(blob: Blob, allow_nonfinite: bool) -> Polygons:
         expected = f"1 to {len(vertices)}, or -{before[face[here]]} to -1 counting back from here"
         raise blob.fault(expected, f"{corner[here]}", "count vertices from 1", offset=int(start[here]), at=at)
     found = Polygons(vertices, face_ptr, index, skipped)
-    return check(blob, found, allow_nonfinite, points.offset, lambda row: int(begin[is_face][row]))
+    return check(blob, found, allow_nonfinite, begin[is_vertex], begin[is_face])
 
 
-def _only(byte: np.ndarray, begin: np.ndarray, end: np.ndarray) -> bytes:
+def _numbers(byte: np.ndarray, begin: np.ndarray) -> bytes:
     """The text with all other lines blank and these lines' keyword turned into the number 0."""
-    mark = np.zeros(len(byte) + 1, np.int8)
-    mark[begin] = 1
-    mark[end] = -1
-    keep = np.cumsum(mark[:-1], dtype=np.int8).astype(bool) | (byte == _NEWLINE)
-    out = np.where(keep, byte, np.uint8(_BLANK))
-    out[begin] = _ZERO
+    out = keep(byte, begin + 1, line_ends(byte, begin))
+    out[begin] = ord("0")
     return out.tobytes()
 
 
@@ -67,8 +58,8 @@ def _corners(blob: Blob, text: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarra
     """ptr (P + 1,), the number before the first slash of each corner (K,), and its byte offset (K,)."""
     byte = np.frombuffer(text, np.uint8)
     start, ptr = tokens(byte)
-    table: Rows = rows(blob, text.replace(b"/", b" "), np.int64)
-    own = byte[table.start - 1] != _SLASH
+    table = rows(blob, text.replace(b"/", b" "), np.int64)
+    own = byte[table.start - 1] != ord("/")
     position = table.start[own]
     if len(position) != len(start):
         here = int(start[np.isin(start, position, invert=True)][0])

@@ -1,4 +1,4 @@
-"""OFF, read here and not by trimesh, which drops pentagons silently and takes ``OFF`` anywhere in the text for a header.
+"""OFF, read here and not by trimesh, which drops pentagons silently and finds its header anywhere in the text.
 
 The letters before OFF (ST, C, N: texture, colour, normals) only add numbers behind x y z; those are left out, as are
 colours behind a face's corners.
@@ -53,6 +53,5 @@ def read_off(blob: Blob, allow_nonfinite: bool) -> Polygons:
         ptr=np.append(0, np.cumsum(corners)),
         corner=table.value[spans(table.ptr[first:have] + 1, corners)],
     )
-    return check(
-        blob, found, allow_nonfinite, lambda row: table.offset(1 + row), lambda row: table.offset(first + row)
-    )
+    lines = table.start[table.ptr[1:have]]
+    return check(blob, found, allow_nonfinite, lines[:num_vertices], lines[num_vertices:])

@@ -3,8 +3,11 @@
 import re
 from typing import NamedTuple
 
+import numpy as np
+
 from graphattn.interop.files._guard import Blob, show
 
+Column = np.ndarray | tuple[np.ndarray, np.ndarray]  # (n,) numbers, or the lengths (n,) and the items of lists
 HEADER_BYTES = 1 << 16  # 64 KiB
 
 _TYPES = {
@@ -19,16 +22,27 @@ _TYPES = {
     **dict.fromkeys(("float", "float32"), "f4"),
     **dict.fromkeys(("double", "float64"), "f8"),
 }
+_COUNTS = [name for name, kind in _TYPES.items() if kind[0] != "f"]
 _ORDER = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
 _END = re.compile(rb"[\r\n][ \t]*end_header[ \t]*(\r\n|\n|\r)")
 
 
 class Property(NamedTuple):
-    """One number of each row, or a list of numbers when ``count`` has a type."""
+    """One number of each row, or a list of numbers when ``length`` has a type."""
 
     name: str
     type: str  # numpy's, with byte order
-    count: str = ""
+    length: str = ""
+
+    @property
+    def width(self) -> int:
+        """Bytes of one number (of a list: of one item)."""
+        return int(self.type[-1])
+
+    @property
+    def least(self) -> int:
+        """Bytes that the property takes at least: a list may be empty, its length is always there."""
+        return int((self.length or self.type)[-1])
 
 
 class Element(NamedTuple):
@@ -53,29 +67,34 @@ def read_header(blob: Blob) -> Header:
     if not blob.data.startswith(b"ply") or end is None:
         got = "none in its first 64 KiB" if blob.data.startswith(b"ply") else show(blob.data[:8])
         raise blob.fault("a header from 'ply' to 'end_header'", got, "check that this is a whole PLY file", offset=0)
-    order, elements, offset = None, [], 0
-    for raw in re.split(rb"\r\n|\n|\r", blob.data[: end.start()]):
-        match raw.decode("latin-1").split():
+    order: str | None = None
+    rows: dict[str, int] = {}
+    properties: dict[str, list[Property]] = {}
+    element = ""
+    for line in re.finditer(rb"[^\r\n]+", blob.data[: end.start()]):
+        match line[0].decode("latin-1").split():
             case ["ply"] | ["comment" | "obj_info", *_] | []:
                 pass
             case ["format", kind, "1.0"] if kind in _ORDER and order is None:
                 order = _ORDER[kind]
-            case ["element", name, num] if re.fullmatch("[0-9]{1,18}", num) and name not in dict(elements):
-                elements.append((name, (int(num), [])))
-            case ["property", "list", count, kind, name] if elements and _TYPES.get(count, "f")[0] != "f" and kind in _TYPES:
-                elements[-1][1][1].append(Property(name, f"{order}{_TYPES[kind]}", f"{order}{_TYPES[count]}"))
-            case ["property", kind, name] if elements and kind in _TYPES:
-                elements[-1][1][1].append(Property(name, f"{order}{_TYPES[kind]}"))
+            case ["element", element, num] if (
+                re.fullmatch("[0-9]{1,18}", num) and element not in rows and order is not None
+            ):
+                rows[element] = int(num)
+                properties[element] = []
+            case ["property", "list", num, kind, name] if element in rows and kind in _TYPES and num in _COUNTS:
+                properties[element].append(Property(name, f"{order}{_TYPES[kind]}", f"{order}{_TYPES[num]}"))
+            case ["property", kind, name] if element in rows and kind in _TYPES:
+                properties[element].append(Property(name, f"{order}{_TYPES[kind]}"))
             case _:
-                expected = "format, comment, element or property of a known type, each element once"
-                raise blob.fault(expected, show(raw), "correct the header", offset=offset)
-        offset = min(blob.data.find(raw, offset) + len(raw) + 1, end.start())
+                expected = "format, then each element once with properties of known types"
+                raise blob.fault(expected, show(line[0]), "correct the header", offset=line.start())
     if order is None:
         raise blob.fault("format ascii, binary_little_endian or binary_big_endian 1.0", "none", "add it", offset=0)
-    found = tuple(Element(name, num, tuple(properties)) for name, (num, properties) in elements)
-    for element in found:
-        names = [item.name for item in element.properties]
-        if (element.num and not names) or len(set(names)) < len(names):
-            got = f"the properties {names}"
-            raise blob.fault("different properties", got, "correct the header", at=f"element {element.name}"[:60])
-    return Header(order == "", found, end.end())
+    for element, found in properties.items():
+        names = [item.name for item in found]
+        if (rows[element] and not names) or len(set(names)) < len(names):
+            got, at = f"the properties {names[:9]}", f"element {element[:40]}"
+            raise blob.fault("properties, each once", got, "correct the header", at=at)
+    elements = tuple(Element(name, rows[name], tuple(found)) for name, found in properties.items())
+    return Header(order == "", elements, end.end())

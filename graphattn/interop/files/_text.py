@@ -80,6 +80,21 @@ def tokens(byte: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return start, np.append(np.flatnonzero(np.diff(line, prepend=-1)), len(start))
 
 
+def line_ends(byte: np.ndarray, begin: np.ndarray) -> np.ndarray:
+    """Where the lines that hold these bytes end."""
+    newline = np.append(np.flatnonzero(byte == 10), len(byte))
+    return newline[np.searchsorted(newline, begin)]
+
+
+def keep(byte: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The text with all but these spans, and the line ends, blank."""
+    mark = np.zeros(len(byte) + 1, np.int8)
+    mark[begin] += 1
+    mark[end] -= 1
+    kept = np.cumsum(mark[:-1], dtype=np.int8).astype(bool) | (byte == 10)
+    return np.where(kept, byte, np.uint8(32))
+
+
 def word(text: bytes, offset: int) -> bytes:
     """The word at ``offset``, at most 400 bytes of it."""
     found = re.match(rb"\S+", text[offset : offset + 400])
@@ -139,6 +154,4 @@ def _wrong(blob: Blob, text: bytes, integer: bool, nonfinite: bool) -> LoaderErr
 
 def not_finite(blob: Blob, got: str, *, offset: int | None = None, at: str = "") -> LoaderError:
     """The error for a NaN or infinite coordinate."""
-    return blob.fault(
-        "finite coordinates", got, "repair it, or pass allow_nonfinite=True", offset=offset, at=at
-    )
+    return blob.fault("finite coordinates", got, "repair it, or pass allow_nonfinite=True", offset=offset, at=at)

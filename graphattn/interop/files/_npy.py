@@ -1,0 +1,109 @@
+"""Arrays of .npy and .npz files: the header is believed only as far as there are bytes behind it, pickles never."""
+
+import io
+import math
+import os
+import zipfile
+from collections.abc import Collection
+from typing import BinaryIO, NamedTuple, NoReturn
+
+import numpy as np
+
+from graphattn.interop.files._guard import Blob
+
+HEAD_BYTES = 1 << 16  # more than any header numpy accepts
+_ENTRIES = 64  # arrays in one .npz
+_FREE, _RATIO = 64 << 20, 200  # an .npz may unpack to 64 MiB, or to 200 times its size
+
+
+class Header(NamedTuple):
+    """What a .npy file says about itself."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype
+    body: int  # byte at which the numbers begin
+
+
+def read_header(blob: Blob, at: str = "") -> Header:
+    """Shape and type, once they are known to fit the bytes that follow; never a type that holds objects."""
+    stream = io.BytesIO(blob.data[:HEAD_BYTES])
+    try:
+        version = np.lib.format.read_magic(stream)
+        reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, fortran, dtype = reader(stream)
+    except Exception as error:  # numpy evaluates the header: anything may come of bytes at random
+        got = f"{type(error).__name__}: {str(error)[:60]!r}"
+        raise blob.fault("a .npy header of version 1 or 2", got, "save it again with numpy.save", at=at) from None
+    if dtype.kind not in "biufcSU" or not dtype.itemsize:
+        fix = "save plain numbers (objects are pickles, which run code when they are read, so none is ever read here)"
+        raise blob.fault("an array of numbers", f"dtype {str(dtype)[:60]}", fix, at=at)
+    need, left = math.prod(shape) * dtype.itemsize, blob.size - stream.tell()
+    if need != left or min(shape, default=0) < 0:
+        expected = f"{need} bytes of numbers for shape {shape} of {dtype}"
+        raise blob.fault(expected[:200], f"{left}", "get the whole file", at=at)
+    return Header(shape, fortran, dtype, stream.tell())
+
+
+def read_array(blob: Blob, at: str = "") -> np.ndarray:
+    """The array; it shares the bytes of ``blob`` and cannot be written."""
+    head = read_header(blob, at)
+    flat = np.frombuffer(blob.data, head.dtype, math.prod(head.shape), head.body) if math.prod(head.shape) else None
+    try:
+        if flat is None:  # frombuffer refuses nothing at all
+            return np.zeros(head.shape, head.dtype)
+        return flat.reshape(head.shape, order="F" if head.fortran else "C")
+    except ValueError:  # too many dimensions, or (0, 2**62, 2**62)
+        got = str(head.shape)[:60]
+        raise blob.fault("a shape that numpy can hold", got, "save it again with numpy.save", at=at) from None
+
+
+def integers(blob: Blob, array: np.ndarray, at: str = "") -> np.ndarray:
+    """The same numbers as int64, refused unless they are integers from 0 to 2**63 - 1."""
+    if array.dtype.kind not in "iu":
+        raise blob.fault("integers", f"dtype {array.dtype}", "array.astype(numpy.int64)", at=at)
+    if array.size and (array.min() < 0 or int(array.max()) >= 2**63):
+        bad = array.min() if array.min() < 0 else array.max()
+        raise blob.fault("ids from 0 to 2**63 - 1", str(bad), "renumber from 0", at=at)
+    return array.astype(np.int64)
+
+
+def open_archive(path: str, file: BinaryIO, max_bytes: int) -> tuple[zipfile.ZipFile, list[str]]:
+    """The archive and the names of its arrays."""
+    blob = Blob(path, b"", 0)
+    try:
+        archive = zipfile.ZipFile(file)
+        entries = archive.infolist()
+    except Exception as error:  # zipfile reads its directory with struct: many kinds of error
+        _broken(blob, error)
+    size = os.fstat(file.fileno()).st_size
+    budget, total = min(max_bytes, max(_FREE, _RATIO * size)), sum(entry.file_size for entry in entries)
+    if len(entries) > _ENTRIES or total > budget:
+        got = f"{len(entries)} arrays of {total} bytes in a file of {size}"
+        fix = "save edge_index alone, with numpy.savez" if total <= max_bytes else "max_bytes=..., if it is meant"
+        raise blob.fault(f"at most {_ENTRIES} arrays of {budget} bytes", got, fix)
+    names = [entry.filename.removesuffix(".npy") for entry in entries]
+    if len(set(names)) < len(names):
+        raise blob.fault("arrays with different names", str(sorted(names))[:80], "save it again with numpy.savez")
+    return archive, names
+
+
+def read_entries(path: str, archive: zipfile.ZipFile, wanted: Collection[str]) -> dict[str, np.ndarray]:
+    """The named arrays; of each no more is unpacked than its entry promised."""
+    out = {}
+    for name in wanted:
+        try:
+            entry = archive.getinfo(f"{name}.npy")
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise NotImplementedError(f"compression method {entry.compress_type}")  # not bounded when unpacked
+            with archive.open(entry) as stream:
+                data = stream.read(entry.file_size + 1)
+        except Exception as error:  # a missing entry, a broken stream, a wrong checksum, a password
+            _broken(Blob(path, b"", 0), error)
+        out[name] = read_array(Blob(path, data, len(data)), f"array {name}")
+    return out
+
+
+def _broken(blob: Blob, error: Exception) -> NoReturn:
+    got = f"{type(error).__name__}: {str(error)[:80]!r}"
+    raise blob.fault("a .npz file", got, "save it again with numpy.savez") from None

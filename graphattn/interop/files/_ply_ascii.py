@@ -1,0 +1,55 @@
+"""The body of an ascii PLY file: one line for each row, all rows of an element side by side."""
+
+import numpy as np
+
+from graphattn.interop.files._guard import Blob
+from graphattn.interop.files._ply_header import Column, Element
+from graphattn.interop.files._polygons import spans
+from graphattn.interop.files._text import Rows, rows
+
+
+def read_ascii(
+    blob: Blob, elements: tuple[Element, ...], body: int, nonfinite: bool
+) -> tuple[dict[str, dict[str, Column]], dict[str, np.ndarray]]:
+    """The columns of every element, and the byte offsets of its lines."""
+    table = rows(blob, b" " * body + blob.data[body:], nonfinite=nonfinite)
+    have, want = len(table.ptr) - 1, sum(element.num for element in elements)
+    if have != want:
+        got = f"{have} ({'truncated' if have < want else 'some are too many'})"
+        raise blob.fault(f"{want} lines after the header, as it says", got, "get the whole file", offset=body - 1)
+    columns, lines, low = {}, {}, 0
+    for element in elements:
+        columns[element.name] = _columns(blob, table, element, low)
+        lines[element.name] = table.start[table.ptr[low : low + element.num]]
+        low += element.num
+    return columns, lines
+
+
+def _columns(blob: Blob, table: Rows, element: Element, low: int) -> dict[str, Column]:
+    """Walk the properties once, all rows side by side."""
+    position = table.ptr[low : low + element.num]
+    end = table.ptr[low + 1 : low + 1 + element.num]
+    out: dict[str, Column] = {}
+    for item in element.properties:
+        _stop(blob, table, element, low, position >= end, f"a number for {item.name}")
+        number = table.value[position]
+        position = position + 1
+        if not item.length:
+            out[item.name] = number
+            continue
+        wrong = ~((number >= 0) & (number <= end - position) & (number == np.trunc(number)))
+        _stop(blob, table, element, low, wrong, f"the length of {item.name}, then as many numbers")
+        size = number.astype(np.int64)
+        out[item.name] = size, table.value[spans(position, size)]
+        position = position + size
+    _stop(blob, table, element, low, position != end, "the end of the line")
+    return out
+
+
+def _stop(blob: Blob, table: Rows, element: Element, low: int, wrong: np.ndarray, expected: str) -> None:
+    """Raise for the first row that is wrong."""
+    bad = np.flatnonzero(wrong)
+    if len(bad):
+        row = int(bad[0])
+        got = str(table.value[table.ptr[low + row] : table.ptr[low + row + 1]][:8].tolist())
+        raise blob.fault(expected, got, "correct the line", offset=table.offset(low + row), at=f"{element.name} {row}")

@@ -1,0 +1,99 @@
+"""The body of a binary PLY file: rows of fixed size at once, rows of unequal size one after the other."""
+
+import struct
+from array import array
+
+import numpy as np
+
+from graphattn.errors import LoaderError
+from graphattn.interop.files._guard import Blob
+from graphattn.interop.files._ply_header import Column, Element, Property
+
+_ROW_BYTES = 1 << 30  # a numpy type must stay below 2**31 bytes
+_CODE = {"i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q"}
+
+
+def read_binary(blob: Blob, elements: tuple[Element, ...], start: int) -> dict[str, dict[str, Column]]:
+    """The columns of every element; the bytes must be as many as the header says."""
+    out: dict[str, dict[str, Column]] = {}
+    for element in elements:
+        least = element.num * sum(item.least for item in element.properties)
+        if least > len(blob.data) - start:
+            raise _short(blob, element, least, len(blob.data) - start)
+        uniform = _uniform(blob, element, start)
+        out[element.name], start = uniform or _ragged(blob, element, start)
+    if start != len(blob.data):
+        got = f"{len(blob.data) - start} more"
+        raise blob.fault(f"the end of the file after {start} bytes", got, "check the counts in the header")
+    return out
+
+
+def _uniform(blob: Blob, element: Element, start: int) -> tuple[dict[str, Column], int] | None:
+    """All rows in one view, if all lists are as long as those of the first row."""
+    if not element.num:
+        none = np.zeros(0, np.int64)
+        return {item.name: (none, none) if item.length else none for item in element.properties}, start
+    fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = []
+    position = start
+    sizes: dict[str, int] = {}
+    for item in element.properties:
+        if item.length:
+            sizes[item.name] = size = _count(blob, element, 0, item, position)
+            fields.append((f"{item.name}\n", item.length))  # no property's name has a line end
+            fields.append((item.name, item.type, (size,)))
+            position += item.least + size * item.width
+        else:
+            fields.append((item.name, item.type))
+            position += item.width
+    end = start + element.num * (position - start)
+    if end > len(blob.data) or position - start > _ROW_BYTES:
+        return None
+    view = np.frombuffer(blob.data, np.dtype(fields), element.num, start)
+    if any((view[f"{name}\n"] != size).any() for name, size in sizes.items()):
+        return None
+    columns: dict[str, Column] = {}
+    for item in element.properties:
+        column = view[item.name]
+        columns[item.name] = (np.full(element.num, sizes[item.name]), column.reshape(-1)) if item.length else column
+    return columns, end
+
+
+def _ragged(blob: Blob, element: Element, position: int) -> tuple[dict[str, Column], int]:
+    """Row by row: where a list ends is only known from its own length."""
+    begin = {item.name: array("q") for item in element.properties}
+    sizes = {item.name: array("q") for item in element.properties}
+    for row in range(element.num):
+        for item in element.properties:
+            size = 1
+            if item.length:
+                size = _count(blob, element, row, item, position)
+                position += item.least
+            begin[item.name].append(position)
+            sizes[item.name].append(size)
+            position += size * item.width
+        if position > len(blob.data):
+            raise _short(blob, element, position - len(blob.data), 0, row)
+    columns: dict[str, Column] = {}
+    for item in element.properties:
+        pieces = zip(begin[item.name], sizes[item.name], strict=True)
+        data = np.frombuffer(b"".join([blob.data[at : at + size * item.width] for at, size in pieces]), item.type)
+        columns[item.name] = (np.array(sizes[item.name]), data) if item.length else data
+    return columns, position
+
+
+def _count(blob: Blob, element: Element, row: int, item: Property, position: int) -> int:
+    """The length of a list, once it is known to fit into the bytes that are left."""
+    left = len(blob.data) - position - item.least
+    if left < 0:
+        raise _short(blob, element, item.least, left + item.least, row)
+    size = int(struct.unpack_from(item.length[0] + _CODE[item.length[1:]], blob.data, position)[0])
+    if not 0 <= size <= left // item.width:
+        expected = f"a list {item.name} of 0 to {left // item.width} numbers"
+        raise blob.fault(expected, str(size), "get the whole file", at=f"{element.name} {row}")
+    return size
+
+
+def _short(blob: Blob, element: Element, need: int, left: int, row: int | None = None) -> LoaderError:
+    at = f"element {element.name}" if row is None else f"{element.name} {row}"
+    got = f"{max(left, 0)} (truncated)"
+    return blob.fault(f"{need} bytes", got, "get the whole file, or correct the header", at=at)

@@ -1,0 +1,117 @@
+"""Edges from text, .npy and .npz files."""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from graphattn.errors import LoaderError
+from graphattn.interop.files._edges_npz import Sizes, read_npz
+from graphattn.interop.files._edges_text import read_text
+from graphattn.interop.files._guard import MAX_BYTES, Blob, PathLike, read, suffix
+from graphattn.interop.files._npy import integers, read_array
+
+KINDS = (".csv", ".txt", ".tsv", ".edges", ".npz", ".npy")
+
+
+class Edges(NamedTuple):
+    """Edges source -> target in the order of the file; a repeated edge stays repeated."""
+
+    source: np.ndarray  # (E,) int64
+    target: np.ndarray  # (E,) int64
+    num_sources: int | None  # None: neither the file nor the caller says
+    num_targets: int | None
+    ids: np.ndarray | None = None  # (N,) int64 ids of the file, when relabel=True
+
+
+def load_edges(
+    path: PathLike,
+    *,
+    num_sources: int | None = None,
+    num_targets: int | None = None,
+    header: bool = False,
+    weights: Literal["refuse", "ignore"] = "refuse",
+    relabel: bool = False,
+    max_bytes: int = MAX_BYTES,
+) -> Edges:
+    r"""Read a list of edges source -> target: target may read source.
+
+    Args:
+        path: One of
+
+            * .csv, .txt, .tsv, .edges: ``source target`` on each line, separated by blanks, tabs or a comma; comments
+              after ``#`` or ``%``.
+            * .npy: integers (2, E), row 0 sources, row 1 targets.
+            * .npz: ``edge_index`` (2, E), or ``source`` and ``target`` (E,), with ``num_sources``, ``num_targets`` or
+              ``num_nodes`` if they are there; or what ``scipy.sparse.save_npz`` wrote (csr, csc, coo), whose row is the
+              *target*, as in a mask (the transpose of a networkx adjacency). Other arrays are left alone.
+        num_sources: Number of sources; ids must be below it.
+        num_targets: Number of targets; ids must be below it.
+        header: Whether the first line of a text file is a row of names. Without it such a row is an error.
+        weights: A third column, an array of weights, or a sparse matrix whose entries are not all 1 is an error, or is
+            left out with ``"ignore"``. Every stored entry is an edge, also an explicit 0.
+        relabel: Renumber the ids 0 .. N - 1 in ascending order (sources and targets are one set); ``ids`` has the old
+            ones. Without it, ids far beyond the number of edges (``max >= 16 E + 65536``) are an error unless the sizes
+            are given: they would make a graph of almost nothing but isolated nodes.
+        max_bytes: Refuse larger files.
+
+    Returns:
+        :class:`Edges`: ``source`` (E,), ``target`` (E,), ``num_sources``, ``num_targets``, ``ids``.
+
+    Raises:
+        LoaderError: With the line or the edge at fault.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "graph.csv"
+        >>> _ = path.write_text("from,to,cost\n10,20,0.5\n20,30,0.25\n")
+        >>> edges = load_edges(path, header=True, weights="ignore", relabel=True)
+        >>> edges.source.tolist(), edges.target.tolist(), edges.ids.tolist()
+        ([0, 1], [1, 2], [10, 20, 30])
+    """
+    kind = suffix(path, KINDS, "load_edges")
+    if weights not in ("refuse", "ignore"):
+        raise LoaderError(f"weights: expected 'refuse' or 'ignore', got {weights!r}. Try: weights='ignore'.")
+    if header and kind in (".npy", ".npz"):
+        raise LoaderError(f"header: expected a text file, got {kind}. Try: header=False.")
+    if relabel and not (num_sources is None and num_targets is None):
+        raise LoaderError("relabel: expected no num_sources and num_targets, got them. Try: only one of both.")
+    sizes: Sizes = (None, None)
+    lines = None
+    if kind == ".npz":
+        blob, source, target, sizes = read_npz(path, weights == "ignore", max_bytes)
+    else:
+        blob = read(path, max_bytes)
+        if kind == ".npy":
+            array = read_array(blob)
+            if array.ndim != 2 or len(array) != 2:
+                fix = "array.T" if array.ndim == 2 and array.shape[1] == 2 else "one row of sources, one of targets"
+                raise blob.fault("integers of shape (2, E)", f"shape {array.shape} of {array.dtype}", fix)
+            source, target = integers(blob, array)
+        else:
+            blob, source, target, lines = read_text(blob, header, weights == "ignore")
+    if relabel:
+        ids, place = np.unique(np.stack((source, target)), return_inverse=True)
+        source, target = place.reshape(2, -1)
+        return Edges(source, target, len(ids), len(ids), ids)
+    found = Edges(source, target, *_sizes(blob, sizes, (num_sources, num_targets)))
+    for name, index, size in (("source", source, found.num_sources), ("target", target, found.num_targets)):
+        limit = 16 * len(index) + 65536 if size is None else size
+        bad = np.flatnonzero(index >= limit)
+        if len(bad):
+            edge = int(bad[0])
+            offset = None if lines is None else int(lines[edge])
+            expected = f"ids in [0, {limit})" + (f" for {len(index)} edges" if size is None else f" ({size} {name}s)")
+            fix = f"relabel=True, or num_{name}s=..." if size is None else "check which column is the source"
+            raise blob.fault(expected, str(index[edge]), fix, offset=offset, at=f"edge {edge}: {name} {index[edge]}")
+    return found
+
+
+def _sizes(blob: Blob, file: Sizes, caller: Sizes) -> Sizes:
+    """The sizes that the file or the caller gives; both must say the same."""
+    out = []
+    for name, mine, yours in zip(("num_sources", "num_targets"), file, caller, strict=True):
+        if yours is not None and (yours < 0 or (mine is not None and mine != yours)):
+            expected = f"{name} from 0" if mine is None else f"{name}={mine}, as the file says"
+            raise blob.fault(expected, f"{name}={yours}", f"leave {name} out")
+        out.append(mine if yours is None else yours)
+    return out[0], out[1]

@@ -1,0 +1,53 @@
+"""What a file holds, told from its extension and, for arrays, from their headers."""
+
+from typing import Literal
+
+from graphattn.interop.files import edges, mesh
+from graphattn.interop.files._edges_npz import layout
+from graphattn.interop.files._guard import MAX_BYTES, Blob, PathLike, file_name, open_regular, read, suffix
+from graphattn.interop.files._npy import HEAD_BYTES, open_archive, read_header
+
+_KIND: dict[str, Literal["mesh", "points", "edges"]] = {
+    **dict.fromkeys(mesh.READERS, "mesh"),
+    **dict.fromkeys((".xyz", ".pts"), "points"),
+    **dict.fromkeys(edges.KINDS, "edges"),
+}
+
+
+def sniff(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Literal["mesh", "points", "edges", "mask"]:
+    """Which of the loaders reads this file; its numbers are not read.
+
+    A .npy file is a mask if it is bool (T, S), edges if it is integer (2, E), points if it is float (N, d); a .npz file
+    is edges. Text is told by extension alone: .txt, .csv, .tsv and .edges are edges, .xyz and .pts are points.
+
+    Raises:
+        LoaderError: If no loader reads it.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "mask.npy"
+        >>> np.save(path, np.ones((3, 5), dtype=bool))
+        >>> sniff(path)
+        'mask'
+    """
+    kind = suffix(path, tuple(_KIND), "sniff")
+    if kind == ".npz":
+        with open_regular(path, max_bytes) as file:
+            layout(Blob(file_name(path), b"", 0), open_archive(file_name(path), file, max_bytes)[1])
+        return "edges"
+    blob = read(path, max_bytes, head=HEAD_BYTES)
+    if kind != ".npy":
+        return _KIND[kind]
+    shape, _, dtype, _ = read_header(blob)
+    match dtype.kind, shape:
+        case "b", (_, _):
+            return "mask"
+        case "i" | "u", (2, _):
+            return "edges"
+        case "f", (_, _):
+            return "points"
+    expected = "bool (T, S), integers (2, E) or floats (N, d)"
+    raise blob.fault(
+        expected, f"shape {shape} of {dtype}"[:120], "array.T if it is (E, 2); else save it as one of these"
+    )
