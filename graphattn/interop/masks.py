@@ -1,0 +1,174 @@
+"""Dense masks, in each community's polarity. Here ``mask[t, s]`` True is an edge, as in SDPA."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..graph.algebra import refuse_over
+from ..graph.listed import checked
+
+
+def from_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
+    """A graph from a bool mask: ``mask[t, s]`` True says that target ``t`` may read source ``s``.
+
+    Rows are targets (queries), as in ``scaled_dot_product_attention``. The other polarity is :func:`from_mha_mask`; the
+    other layout, a networkx adjacency, is ``mask.T``.
+
+    Args:
+        mask: bool (T, S), a tensor or an array.
+        name: What ``repr`` shows.
+    Returns:
+        Listed edges by target, then by source, on the mask's device.
+    Raises:
+        GraphError: If it is not bool (numbers may be weights, counts or a bias; the message names the way for each), or
+            not of two dimensions.
+    Example:
+        >>> print(from_mask(torch.ones(2, 3).tril().bool()))
+        AttentionGraph(mask: 3 sources -> 2 targets, 3 edges, density 0.5, listed)
+        █ · ·
+        █ █ ·
+    """
+    return _graph(_bool(mask, "mask"), name or "mask")
+
+
+def to_mask(graph: AttentionGraph) -> Tensor:
+    """bool (T, S), True where ``s -> t`` is an edge: ``attn_mask`` of ``scaled_dot_product_attention``.
+
+    Raises:
+        GraphError: If it would take more than 4 GiB, or edges are repeated (:func:`to_additive_mask` can count copies).
+    Example:
+        >>> to_mask(from_mask([[True, False], [True, True]])).long()
+        tensor([[1, 0],
+                [1, 1]])
+    """
+    _no_copies(graph, "a bool mask", "to_additive_mask holds the logarithm of the number of copies")
+    return graph.mask()
+
+
+def from_mha_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
+    """A graph from a mask of ``nn.MultiheadAttention``, where True at (t, s) says that ``t`` may *not* read ``s``.
+
+    Args:
+        mask: bool (T, S), ``attn_mask`` of ``nn.MultiheadAttention``.
+        name: What ``repr`` shows.
+    Raises:
+        GraphError: As :func:`from_mask`.
+    Example:
+        >>> from_mha_mask([[False, True], [False, False]]).equals(from_mask([[True, False], [True, True]]))
+        True
+    """
+    return _graph(~_bool(mask, "mask"), name or "mha_mask")
+
+
+def to_mha_mask(graph: AttentionGraph) -> Tensor:
+    """bool (T, S), True where there is no edge: ``attn_mask`` of ``nn.MultiheadAttention``.
+
+    A target without sources is all True; ``nn.MultiheadAttention`` makes NaN of such a row, this library 0.
+
+    Raises:
+        GraphError: As :func:`to_mask`.
+    """
+    return ~to_mask(graph)
+
+
+def from_additive_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
+    """A graph from a mask that is added to the scores: 0 is an edge, -inf is none.
+
+    Args:
+        mask: Floats (T, S), every one of them 0 or -inf.
+        name: What ``repr`` shows.
+    Raises:
+        GraphError: If a value is neither, naming the first: a finite bias belongs to ``score_bias``, and a large
+            negative number such as -1e9 is not -inf (a row full of it has equal weights, not none).
+    Example:
+        >>> from_additive_mask([[0.0, float("-inf")], [0.0, 0.0]]).num_edges
+        3
+    """
+    values = _two_dimensions(mask, "mask")
+    if not values.is_floating_point():
+        raise GraphError(f"mask must be floating point, 0 or -inf, got {_kind(values)}; a bool mask goes to from_mask")
+    edge = values == 0
+    bad = torch.nonzero(~(edge | (values == -torch.inf)))
+    if bad.numel():
+        t, s = bad[0].tolist()
+        raise GraphError(
+            f"mask must hold only 0 (edge) and -inf (none), got {values[t, s].item()} at [{t}, {s}] ({len(bad)} such "
+            "values); for a finite bias use from_mask for the edges and score_bias for the numbers, and for a "
+            "stand-in for -inf use from_mask(mask > threshold)"
+        )
+    return _graph(edge, name or "additive_mask")
+
+
+def to_additive_mask(graph: AttentionGraph, dtype: torch.dtype = torch.float32) -> Tensor:
+    """(T, S) of ``dtype``, to be added to the scores: 0 on an edge, log n on one with n copies, -inf elsewhere.
+
+    Raises:
+        GraphError: If it would take more than 4 GiB, or ``dtype`` is not floating point.
+    Example:
+        >>> to_additive_mask(from_mask([[True, False], [True, True]]))
+        tensor([[0., -inf],
+                [0., 0.]])
+    """
+    if not dtype.is_floating_point:
+        raise GraphError(f"dtype must be floating point, got {str(dtype).removeprefix('torch.')}; see to_mask")
+    T, S = graph.num_targets, graph.num_sources
+    refuse_over(8 * T * S, f"to_additive_mask of {T:,} x {S:,}", "use to_mask, or keep the edges")
+    if not graph.has_repeated_edges:
+        return torch.zeros(T, S, dtype=dtype, device=graph.device).masked_fill_(~graph.mask(), -torch.inf)
+    copies = torch.bincount(graph.target * S + graph.source, minlength=T * S).view(T, S)
+    return copies.double().log().to(dtype)
+
+
+def _graph(mask: Tensor, name: str) -> AttentionGraph:
+    target, source = torch.nonzero(mask, as_tuple=True)
+    return AttentionGraph(checked(torch.stack((source, target)), *mask.shape), name, mask.device)
+
+
+def _no_copies(graph: AttentionGraph, what: str, instead: str) -> None:
+    if graph.has_repeated_edges:
+        raise GraphError(f"{what} cannot count copies, and {graph!r} repeats edges; {instead}, or take graph | graph")
+
+
+def _kind(values: Tensor) -> str:
+    return str(values.dtype).removeprefix("torch.")
+
+
+def _two_dimensions(mask: Any, argument: str) -> Tensor:
+    try:
+        values = torch.as_tensor(mask)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise GraphError(f"{argument} must be a tensor (T, S), got a {type(mask).__name__}: {error}") from error
+    if values.layout != torch.strided:
+        raise GraphError(f"{argument} must be dense, got {values.layout}; pass {argument}.to_dense()")
+    if values.dim() != 2:
+        hint = "; one graph serves a whole batch: pass one slice" if values.dim() > 2 else ""
+        raise GraphError(f"{argument} must have shape (T, S), targets x sources, got {tuple(values.shape)}{hint}")
+    return values.detach()
+
+
+def _bool(mask: Any, argument: str) -> Tensor:
+    values = _two_dimensions(mask, argument)
+    if values.numel() == 0 or values.dtype == torch.bool:
+        return values.bool()
+    raise GraphError(f"{argument} must be bool, True where there is an edge, got {_kind(values)}{_advice(values)}")
+
+
+def _advice(values: Tensor) -> str:
+    """What numbers in a mask probably meant."""
+    signs = (
+        []
+        if values.is_complex()
+        else [
+            (values.isneginf(), "-inf", "a mask that is added to scores goes to from_additive_mask"),
+            (values < 0, "a negative number", "pass (mask > 0) or (mask != 0), whichever means an edge"),
+        ]
+    )
+    for found, what, then in [(values.isnan(), "NaN", "decide what it means before it becomes a mask"), *signs]:
+        where = torch.nonzero(found)
+        if where.numel():
+            t, s = where[0].tolist()
+            return f" with {what} at [{t}, {s}]; {then}"
+    return "; pass (mask != 0) if every number but 0 is an edge; weights belong to score_bias"

@@ -1,0 +1,96 @@
+"""A function of (target, source) as a graph that stores no edges."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..graph.listed import check_size
+from ..graph.rules import Predicate
+
+_PROBED = 13  # targets and, two fewer, sources: a square table would hide a transposed answer
+
+
+def from_rule(
+    function: Callable[[Tensor, Tensor], Tensor],
+    num_targets: int,
+    num_sources: int | None = None,
+    *,
+    name: str | None = None,
+    device: torch.device | str = "cpu",
+) -> AttentionGraph:
+    r"""A graph from a function that says whether ``source -> target`` is an edge.
+
+    .. math:: \mathcal{N}(t) = \{ s : f(t, s) \}
+
+    The function gets int64 tensors that broadcast, (T, 1) and (1, S) among others, and answers for each pair on its
+    own: write ``& | ~`` and ``torch.where``, not ``and or not if``. A few pairs are asked right away, together and one
+    by one, to see that it does. Counting the edges asks about all T x S pairs, a chunk at a time; the closed forms of
+    ``graphattn.graphs`` need not.
+
+    Args:
+        function: ``function(target, source)``, bool in their common shape.
+        num_targets: T.
+        num_sources: S; T by default, for one set of nodes.
+        name: What ``repr`` shows; the function's own name by default.
+        device: Where index tensors of the graph are made.
+    Raises:
+        GraphError: If the function fails, is not boolean, or answers differently for the same pair in other company;
+            the message gives a pair.
+    Example:
+        >>> print(from_rule(lambda t, s: s <= t, 3))
+        AttentionGraph(rule: 3 nodes, 6 edges, density 0.667, rule)
+        █ · ·
+        █ █ ·
+        █ █ █
+    """
+    if not callable(function):
+        raise GraphError(f"function must be callable as function(target, source), got a {type(function).__name__}")
+    sources = num_targets if num_sources is None else num_sources
+    edges = Predicate(check_size(num_targets, "num_targets"), check_size(sources, "num_sources"), function)
+    device = torch.empty(0, device=device).device
+    _probe(edges, device)
+    given = getattr(function, "__name__", "rule")
+    return AttentionGraph(edges, name or ("rule" if given == "<lambda>" else given), device)
+
+
+def _sample(size: int, most: int) -> Tensor:
+    """Up to ``most`` distinct places in ``range(size)``, both ends among them."""
+    if size <= most:
+        return torch.arange(size)
+    return torch.linspace(0, size - 1, most, dtype=torch.float64).long()
+
+
+def _example(edges: Predicate, t: Tensor, s: Tensor) -> str:
+    try:
+        return f"For example (t={int(t)}, s={int(s)}) gives {edges.function(t, s)!r}"
+    except Exception as error:
+        return f"It fails for the pair (t={int(t)}, s={int(s)}) alone, too: {error}"
+
+
+def _probe(edges: Predicate, device: torch.device) -> None:
+    """Ask about some pairs in several shapes; a function of the pair alone cannot tell the difference."""
+    t, s = _sample(edges.num_targets, _PROBED).to(device), _sample(edges.num_sources, _PROBED - 2).to(device)
+    if t.numel() == 0 or s.numel() == 0:
+        return
+    try:
+        table = edges.contains(t[:, None], s[None, :])
+    except GraphError as error:
+        raise GraphError(f"{error}. {_example(edges, t[-1:], s[:1])}") from error
+    one_by_one = [[edges.contains(a.reshape(1), b.reshape(1)) for b in s] for a in t]
+    other_ways = {
+        "asked alone": torch.cat([torch.cat(row) for row in one_by_one]).view_as(table),
+        "asked in reverse order": edges.contains(t.flip(0)[:, None], s.flip(0)[None, :]).flip(0, 1),
+        "asked as a flat list": edges.contains(t.repeat_interleave(s.numel()), s.repeat(t.numel())).view_as(table),
+    }
+    for how, answer in other_ways.items():
+        bad = torch.nonzero(answer != table)
+        if bad.numel():
+            i, j = bad[0].tolist()
+            raise GraphError(
+                f"the rule must look at each pair on its own: (t={int(t[i])}, s={int(s[j])}) is {bool(table[i, j])} "
+                f"in a table of pairs and {bool(answer[i, j])} {how}. Use only the values of t and s: no shapes, "
+                "positions, means or random numbers"
+            )
