@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from ..graph import AttentionGraph
 from .bipartite import cross as cross
+from .grid import cell_partition as cell_partition
+from .grid import grid_neighbourhood as grid_neighbourhood
 from .sequence import causal as causal
 from .sequence import documents as documents
 from .sequence import full as full
@@ -21,9 +23,13 @@ _BUILDERS: tuple[Callable[..., AttentionGraph], ...] = (
     documents,
     global_tokens,
     cross,
+    cell_partition,
+    grid_neighbourhood,
 )
 
 #: Every builder by name, and by the names that other libraries use.
 BUILDERS: dict[str, Callable[..., AttentionGraph]] = {builder.__name__: builder for builder in _BUILDERS} | {
     "window": sliding_window,
+    "swin": cell_partition,
+    "natten": grid_neighbourhood,
 }

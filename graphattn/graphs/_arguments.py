@@ -54,3 +54,19 @@ def _short(value: object) -> str:
         marks = "[]" if isinstance(value, list) else "()"
         return f"{marks[0]}{', '.join(map(repr, value[:_SHOWN]))}, ...{marks[1]}"
     return value if isinstance(value, str) and value.startswith("<") else repr(value)
+
+
+def axes(size: object) -> tuple[int, ...]:
+    """A grid's lengths, row-major; an int is a grid of one axis."""
+    lengths = tuple(size) if isinstance(size, (tuple, list)) else (size,)
+    if not lengths:
+        raise GraphError("size must name at least one axis, such as (height, width), got ()")
+    return tuple(whole(length, "size") for length in lengths)
+
+
+def per_axis(value: object, num_axes: int, argument: str, least: int = 0) -> tuple[int, ...]:
+    """One whole number for every axis of a grid; a single number is for all of them."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * num_axes
+    if len(values) != num_axes:
+        raise GraphError(f"{argument} must be one number or {num_axes}, one per axis of size, got {value!r}")
+    return tuple(whole(each, argument, least) for each in values)

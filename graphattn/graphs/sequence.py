@@ -105,7 +105,7 @@ def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
     Raises:
         GraphError: If ``prefix`` is more than ``num_nodes``.
     Source:
-        Raffel et al. 2020 (T5), section 3.2.1, "causal masking with a prefix".
+        Raffel et al. 2020 (T5), "prefix LM": causal with a fully visible prefix.
     Example:
         >>> print(prefix(4, 2))
         AttentionGraph(prefix(4, 2): 4 nodes, 11 edges, density 0.688, rule)
