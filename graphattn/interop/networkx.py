@@ -1,0 +1,180 @@
+"""networkx graphs. Their arrows are the flow of information here, unless the caller says otherwise."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import torch
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from .edge_index import from_edge_index
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+Arrows = Literal["flow", "attends"]
+
+
+@overload
+def from_networkx(
+    G: "nx.Graph",
+    *,
+    arrows: Arrows = ...,
+    sources: Iterable[Hashable] | None = ...,
+    targets: Iterable[Hashable] | None = ...,
+    duplicates: str = ...,
+    name: str | None = ...,
+    return_nodes: Literal[False] = ...,
+) -> AttentionGraph: ...
+@overload
+def from_networkx(
+    G: "nx.Graph",
+    *,
+    arrows: Arrows = ...,
+    duplicates: str = ...,
+    name: str | None = ...,
+    return_nodes: Literal[True],
+) -> tuple[AttentionGraph, list[Hashable]]: ...
+
+
+def from_networkx(
+    G: "nx.Graph",
+    *,
+    arrows: str = "flow",
+    sources: Iterable[Hashable] | None = None,
+    targets: Iterable[Hashable] | None = None,
+    duplicates: str = "error",
+    name: str | None = None,
+    return_nodes: bool = False,
+) -> Any:
+    """A graph from a networkx graph; node ``i`` is the ``i``-th of ``G.nodes``, whatever its label.
+
+    Edges come in the order of ``G.edges``. An edge of an undirected graph becomes two, there and back, one after the
+    other (a self-loop one). Attributes of nodes and edges are not read. With ``arrows="flow"`` the mask is the
+    transpose of ``nx.to_numpy_array(G)``.
+
+    Args:
+        G: A Graph, DiGraph, MultiGraph or MultiDiGraph.
+        arrows: ``"flow"``: information flows along ``u -> v``, so ``u`` is the source. ``"attends"``: ``u`` attends to
+            ``v``, so ``v`` is the source.
+        sources: For two sets of nodes, with ``targets``: the labels of the sources, in order. Of an undirected edge the
+            directions from ``sources`` to ``targets`` are taken.
+        targets: The labels of the targets, in order.
+        duplicates: What to do with parallel edges of a multigraph: ``"error"``, ``"keep"`` each, or ``"merge"`` them.
+        name: What ``repr`` shows; the name of ``G`` by default.
+        return_nodes: Also return the labels, ``list(G.nodes)``.
+    Returns:
+        Listed edges; with ``return_nodes=True`` the pair (graph, labels).
+    Raises:
+        GraphError: If an edge is repeated and ``duplicates="error"``, or an edge does not lead from ``sources`` to
+            ``targets``.
+    Example:
+        >>> import networkx as nx
+        >>> graph, nodes = from_networkx(nx.DiGraph([("a", "b"), ("b", "c")]), return_nodes=True)
+        >>> nodes, graph.edge_index.tolist()
+        (['a', 'b', 'c'], [[0, 1], [1, 2]])
+    """
+    import networkx as nx
+
+    if not isinstance(G, nx.Graph):
+        raise GraphError(f"G must be a networkx graph, got a {type(G).__name__}")
+    _check_arrows(arrows)
+    nodes = list(G.nodes)
+    if (sources is None) != (targets is None):
+        raise GraphError("sources and targets belong together: give the labels of both, or of neither")
+    if sources is None or targets is None:
+        source_labels = target_labels = nodes
+    elif return_nodes:
+        raise GraphError("return_nodes has nothing to add to sources and targets: node i is the i-th label given there")
+    else:
+        source_labels, target_labels = _known(sources, G, "sources"), _known(targets, G, "targets")
+    edges = _edges(G, arrows, source_labels, target_labels)
+    index = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).t()
+    sizes = len(source_labels), len(target_labels)
+    graph = from_edge_index(index, *sizes, duplicates=duplicates, name=name or str(G.name) or "networkx")
+    return (graph, nodes) if return_nodes else graph
+
+
+def _check_arrows(arrows: str) -> None:
+    if arrows not in ("flow", "attends"):
+        raise GraphError(
+            f'arrows must be "flow" (u -> v: u is the source) or "attends" (u -> v: u attends to v), got {arrows!r}'
+        )
+
+
+def _known(labels: Iterable[Hashable], G: "nx.Graph", side: str) -> list[Hashable]:
+    labels = list(labels)
+    unknown = next((label for label in labels if label not in G), None)
+    if unknown is not None:
+        raise GraphError(f"{side} must be nodes of G, got {unknown!r}")
+    if len(set(labels)) != len(labels):
+        raise GraphError(f"{side} must be distinct, got a node twice")
+    return labels
+
+
+def _edges(
+    G: "nx.Graph", arrows: str, sources: Sequence[Hashable], targets: Sequence[Hashable]
+) -> list[tuple[int, int]]:
+    """Pairs (source, target) in the order of ``G.edges``."""
+    number_of_source = {label: i for i, label in enumerate(sources)}
+    number_of_target = {label: i for i, label in enumerate(targets)}
+    edges: list[tuple[int, int]] = []
+    for u, v in G.edges():
+        if arrows == "attends":
+            u, v = v, u
+        ways = [(u, v)] if G.is_directed() or u == v else [(u, v), (v, u)]
+        fit = [
+            (number_of_source[a], number_of_target[b])
+            for a, b in ways
+            if a in number_of_source and b in number_of_target
+        ]
+        if not fit:
+            raise GraphError(
+                f"the edge from {u!r} to {v!r} does not lead from sources to targets; drop it from G, exchange sources "
+                'and targets, or pass the other arrows ("flow" or "attends")'
+            )
+        edges.extend(fit)
+    return edges
+
+
+def to_networkx(
+    graph: AttentionGraph, *, arrows: str = "flow", nodes: Sequence[Hashable] | None = None
+) -> "nx.DiGraph | nx.MultiDiGraph":
+    """A networkx DiGraph with the same arrows; a MultiDiGraph if edges are repeated, so that every copy is kept.
+
+    Args:
+        graph: Any graph. If it is not square, source ``i`` is the node ``("s", i)`` with ``bipartite=0``, and target
+            ``j`` is ``("t", j)`` with ``bipartite=1``.
+        arrows: As in :func:`from_networkx`.
+        nodes: Labels of the nodes of a square graph, as :func:`from_networkx` returned them; ``0 .. N - 1`` by default.
+    Raises:
+        GraphError: If a rule's edges would take more than 4 GiB, or ``nodes`` are not N distinct labels.
+    Example:
+        >>> from graphattn.interop import from_mask
+        >>> list(to_networkx(from_mask([[False, True], [False, True]])).edges)
+        [(1, 0), (1, 1)]
+    """
+    import networkx as nx
+
+    _check_arrows(arrows)
+    G: Any = nx.MultiDiGraph() if graph.has_repeated_edges else nx.DiGraph()
+    G.name = graph.name
+    if graph.is_square:
+        labels = list(range(graph.num_nodes)) if nodes is None else list(nodes)
+        if len(labels) != graph.num_nodes or len(set(labels)) != len(labels):
+            raise GraphError(
+                f"nodes must be {graph.num_nodes} distinct labels, got {len(labels)} ({len(set(labels))} distinct)"
+            )
+        sources: list[Any] = labels
+        targets: list[Any] = labels
+        G.add_nodes_from(labels)
+    else:
+        if nodes is not None:
+            raise GraphError("nodes labels a square graph; this one has two sets of nodes: see nx.relabel_nodes")
+        sources = [("s", i) for i in range(graph.num_sources)]
+        targets = [("t", j) for j in range(graph.num_targets)]
+        G.add_nodes_from(sources, bipartite=0)
+        G.add_nodes_from(targets, bipartite=1)
+    pairs = ((sources[s], targets[t]) for s, t in graph.edge_index.t().tolist())
+    G.add_edges_from(pairs if arrows == "flow" else ((t, s) for s, t in pairs))
+    return G

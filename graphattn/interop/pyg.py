@@ -1,0 +1,156 @@
+"""PyTorch Geometric's containers of graphs. Row 0 of ``edge_index`` is the source there, too."""
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from .edge_index import from_edge_index
+
+if TYPE_CHECKING:
+    from torch_geometric import EdgeIndex
+    from torch_geometric.data import Data, HeteroData
+
+EdgeType = tuple[str, str, str]
+
+
+def from_pyg(
+    data: Any, edge_type: EdgeType | None = None, *, duplicates: str = "error", name: str | None = None
+) -> AttentionGraph:
+    """A graph from PyG's ``Data``, ``Batch``, ``HeteroData`` or ``EdgeIndex``; edges keep their order.
+
+    Sizes are what the container says (``num_nodes``, ``x``, ``pos``, ``sparse_size``), never the largest index. What an
+    ``EdgeIndex`` claims about its order or symmetry is not used, so a wrong claim does no harm. Features are not read.
+
+    Args:
+        data: The container.
+        edge_type: For ``HeteroData``: (source type, relation, target type); needed if there are several.
+        duplicates: What to do with repeated edges: ``"error"``, ``"keep"`` each copy, or ``"merge"`` copies.
+        name: What ``repr`` shows.
+    Raises:
+        GraphError: If there are no edges by index, the number of nodes is unknown, or an edge is repeated and
+            ``duplicates="error"``.
+        GraphIndexError: If an index is outside its range.
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from_pyg(Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=4))
+        AttentionGraph(pyg: 4 nodes, 2 edges, density 0.125, listed)
+    """
+    from torch_geometric import EdgeIndex
+    from torch_geometric.data import Data, HeteroData
+
+    if isinstance(data, HeteroData):
+        source_type, _, target_type = edge_type = _of_type(data, edge_type)
+        sizes = _num_nodes(data[source_type], source_type), _num_nodes(data[target_type], target_type)
+        return from_edge_index(_indexed(data[edge_type]), *sizes, duplicates=duplicates, name=name or "pyg")
+    if edge_type is not None:
+        raise GraphError(f"edge_type chooses in a HeteroData, got it with a {type(data).__name__}; leave it out")
+    if isinstance(data, Data):
+        edge_index = _indexed(data)
+        size = _num_nodes(data, "data")
+        return from_edge_index(edge_index, num_nodes=size, duplicates=duplicates, name=name or "pyg")
+    if isinstance(data, EdgeIndex):
+        return from_edge_index(data, duplicates=duplicates, name=name or "pyg")
+    raise GraphError(
+        f"data must be a PyG Data, HeteroData or EdgeIndex, got a {type(data).__name__}; "
+        "a plain tensor goes to from_edge_index, with its sizes"
+    )
+
+
+def _of_type(data: "HeteroData", edge_type: EdgeType | None) -> EdgeType:
+    known = data.edge_types
+    if edge_type is None and len(known) == 1:
+        edge_type = known[0]
+    if edge_type is None or edge_type not in known:  # data[edge_type] would add an empty one
+        raise GraphError(f"edge_type must be one of {known}, got {edge_type!r}")
+    for side in (edge_type[0], edge_type[2]):
+        if side not in data.node_types:
+            raise GraphError(f"data has edges {edge_type} and no nodes {side!r}; set data[{side!r}].num_nodes")
+    return edge_type
+
+
+def _indexed(store: Any) -> Any:
+    if "edge_index" in store and store.edge_index is not None:
+        return store.edge_index
+    other = next((key for key in ("adj_t", "adj", "face") if key in store), None)
+    hint = {
+        "face": "; apply torch_geometric.transforms.FaceToEdge, or see graphattn.graphs.mesh_vertices",
+        None: "; edges are none at all? then torch.empty(2, 0)",
+    }.get(other, f"; it has {other}: pass its indices as edge_index (row 0 sources)")
+    raise GraphError(f"data must have an edge_index (2, E){hint}")
+
+
+def _num_nodes(store: Any, what: str) -> int:
+    with warnings.catch_warnings():  # PyG warns, and then takes the largest index plus one
+        warnings.simplefilter("error", UserWarning)
+        try:
+            size = store.num_nodes
+        except UserWarning:
+            size = None
+    if size is None:
+        raise GraphError(f"{what} does not say how many nodes it has (some may have no edge); set num_nodes")
+    return size
+
+
+def to_pyg(graph: AttentionGraph) -> "Data":
+    """A PyG ``Data`` with ``edge_index`` and ``num_nodes``, edges in the caller's order.
+
+    Raises:
+        GraphError: If the graph is not square (see :func:`to_pyg_hetero`), or its edges would take more than 4 GiB.
+    Example:
+        >>> from graphattn.interop import from_mask
+        >>> to_pyg(from_mask([[True, False], [True, True]]))
+        Data(edge_index=[2, 3], num_nodes=2)
+    """
+    from torch_geometric.data import Data
+
+    if not graph.is_square:
+        raise GraphError(
+            f"a Data has one set of nodes, this graph has {graph.num_sources} sources and {graph.num_targets} targets; "
+            "use to_pyg_hetero or to_pyg_edge_index"
+        )
+    return Data(edge_index=graph.edge_index.clone(), num_nodes=graph.num_nodes)
+
+
+def to_pyg_hetero(graph: AttentionGraph, edge_type: EdgeType = ("source", "to", "target")) -> "HeteroData":
+    """A PyG ``HeteroData`` with one type of edges; for graphs from one set of nodes to another.
+
+    Args:
+        graph: Any graph; if both types of nodes are the same, a square one.
+        edge_type: (source type, relation, target type).
+    Raises:
+        GraphError: If one type of nodes would need two sizes, or the edges would take more than 4 GiB.
+    Example:
+        >>> from graphattn.interop import from_mask
+        >>> to_pyg_hetero(from_mask([[True, False, True]]))["source"].num_nodes
+        3
+    """
+    from torch_geometric.data import HeteroData
+
+    source_type, _, target_type = edge_type
+    if source_type == target_type and not graph.is_square:
+        raise GraphError(
+            f"edge_type {edge_type} has one type of nodes, this graph has {graph.num_sources} sources and "
+            f"{graph.num_targets} targets"
+        )
+    data = HeteroData()
+    data[source_type].num_nodes = graph.num_sources
+    data[target_type].num_nodes = graph.num_targets
+    data[edge_type].edge_index = graph.edge_index.clone()
+    return data
+
+
+def to_pyg_edge_index(graph: AttentionGraph) -> "EdgeIndex":
+    """A PyG ``EdgeIndex`` with ``sparse_size`` (S, T), edges in the caller's order; it claims no sorting.
+
+    Raises:
+        GraphError: If the edges would take more than 4 GiB.
+    Example:
+        >>> from graphattn.interop import from_mask
+        >>> to_pyg_edge_index(from_mask([[True, False, True]])).sparse_size()
+        (3, 1)
+    """
+    from torch_geometric import EdgeIndex
+
+    return EdgeIndex(graph.edge_index.clone(), sparse_size=(graph.num_sources, graph.num_targets))

@@ -1,0 +1,91 @@
+"""scipy sparse matrices: one row per target, as in a mask."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from .edge_index import from_edge_index
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+
+def from_scipy(matrix: Any, *, duplicates: str = "error", name: str | None = None) -> AttentionGraph:
+    """A graph from a sparse matrix (T, S): the entry at ``[t, s]`` counts the edges ``s -> t``.
+
+    ``networkx.to_scipy_sparse_array(G)`` and ``torch_geometric.utils.to_scipy_sparse_matrix`` have a row per source:
+    pass ``matrix.T``. Edges come in the order in which the entries are stored.
+
+    Args:
+        matrix: Any scipy sparse matrix or array (T, S), of True, or of whole numbers >= 1.
+        duplicates: What an entry above 1, or one stored twice, means: ``"error"``, ``"keep"`` each copy, ``"merge"``.
+        name: What ``repr`` shows.
+    Raises:
+        GraphError: If an entry is a stored zero (is it an edge?), negative, not finite or not whole (a weight that
+            would be lost); the message names the first and the way out.
+    Example:
+        >>> import scipy.sparse
+        >>> from_scipy(scipy.sparse.csr_array([[0, 1, 1], [1, 0, 0]])).edge_index
+        tensor([[1, 2, 0],
+                [0, 0, 1]])
+    """
+    import scipy.sparse
+
+    if not scipy.sparse.issparse(matrix):
+        raise GraphError(
+            f"matrix must be a scipy sparse matrix, got a {type(matrix).__name__}; a dense mask goes to from_mask"
+        )
+    if len(matrix.shape) != 2:
+        raise GraphError(f"matrix must have shape (T, S), targets x sources, got {tuple(matrix.shape)}")
+    entries = scipy.sparse.coo_array(matrix)
+    _check_entries(entries)
+    copies = torch.from_numpy(entries.data.astype(np.int64))
+    pairs = torch.from_numpy(np.stack((entries.col, entries.row)).astype(np.int64))
+    T, S = (int(size) for size in matrix.shape)
+    index = pairs.repeat_interleave(copies, dim=1)
+    return from_edge_index(index, S, T, duplicates=duplicates, name=name or "scipy")
+
+
+def _check_entries(entries: Any) -> None:
+    data = entries.data
+    if data.dtype == bool:
+        bad, what, then = ~data, "a stored False", "matrix.eliminate_zeros() if such an entry is no edge"
+    elif data.dtype.kind not in "iuf":
+        raise GraphError(f"matrix must hold bool or whole numbers >= 1, got {data.dtype}; pass (matrix != 0)")
+    else:
+        with np.errstate(invalid="ignore"):
+            bad = ~((data >= 1) & (data == np.floor(data)) & np.isfinite(data))
+        first = data[bad][0] if bad.any() else None
+        if first == 0:
+            what, then = "a stored 0", "matrix.eliminate_zeros() if such an entry is no edge, else matrix.data[:] = 1"
+        else:
+            what, then = str(first), "(matrix != 0) for the edges alone; weights belong to score_bias"
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise GraphError(
+            f"an entry of matrix counts edges and must be True or a whole number >= 1, got {what} at "
+            f"[{entries.row[at]}, {entries.col[at]}] ({int(bad.sum())} such entries); pass {then}"
+        )
+
+
+def to_scipy(graph: AttentionGraph) -> "scipy.sparse.csr_array":
+    """A CSR array (T, S), True at ``[t, s]`` where ``s -> t`` is an edge; int64 counts if edges are repeated.
+
+    Raises:
+        GraphError: If a rule's edges would take more than 4 GiB.
+    Example:
+        >>> from graphattn.interop import from_mask
+        >>> to_scipy(from_mask([[True, False], [True, True]])).toarray().astype(int).tolist()
+        [[1, 0], [1, 1]]
+    """
+    import scipy.sparse
+
+    source, target = graph.edge_index.cpu().numpy()
+    kind = np.int64 if graph.has_repeated_edges else np.bool_
+    shape = (graph.num_targets, graph.num_sources)
+    matrix = scipy.sparse.csr_array((np.ones(len(source), dtype=kind), (target, source)), shape=shape)
+    matrix.sum_duplicates()
+    return matrix
