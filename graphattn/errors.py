@@ -22,6 +22,10 @@ class ShapeError(GraphAttnError, ValueError):
     """A tensor whose shape, dtype or device does not fit the graph or the other tensors."""
 
 
+class OptionError(GraphAttnError, ValueError):
+    """A number or a name that an option cannot take."""
+
+
 class LoaderError(GraphAttnError, ValueError):
     """A file that cannot be read as what it claims to be."""
 

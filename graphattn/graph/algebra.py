@@ -119,7 +119,7 @@ class Flipped(_Dense):
 
 
 class Pullback(_Dense):
-    """Node ``i`` here is node ``targets[i]`` or ``sources[i]`` (distinct) of another rule: subgraphs and relabelling."""
+    """Node ``i`` here is (distinct) node ``targets[i]`` or ``sources[i]`` of another rule: subgraphs, relabelling."""
 
     def __init__(self, base: EdgeSet, targets: Tensor, sources: Tensor) -> None:
         self.base, self.targets, self.sources = base, targets, sources

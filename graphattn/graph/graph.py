@@ -206,7 +206,7 @@ class AttentionGraph:
         return self.edges.tile_counts(height, width)
 
     def tile_classes(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
-        """What each tile holds: int8, EMPTY (0), PARTIAL (1) or FULL (2); arguments and errors of :meth:`tile_counts`."""
+        """What each tile holds: int8, EMPTY (0), PARTIAL (1) or FULL (2); see :meth:`tile_counts`."""
         counts = self.tile_counts(tile)
         sides = [
             torch.full((n,), side).minimum(torch.tensor(size) - torch.arange(n) * side)

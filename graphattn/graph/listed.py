@@ -1,5 +1,8 @@
 """Edges that are listed one by one, in the caller's order; checked once, when they are made."""
 
+import operator
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -85,12 +88,10 @@ class Listed(EdgeSet):
         return Listed(self.target.to(device), self.source.to(device), self.num_targets, self.num_sources)
 
 
-def check_size(count: object, argument: str) -> int:
+def check_size(count: Any, argument: str) -> int:
     """A number of nodes as an int, or the error that says what came."""
-    import operator
-
     try:
-        size = operator.index(count)  # type: ignore[arg-type]
+        size = operator.index(count)
     except TypeError:
         size = -1
     if size < 0 or isinstance(count, bool):
@@ -101,7 +102,7 @@ def check_size(count: object, argument: str) -> int:
 def _check_layout(edge_index: object) -> Tensor:
     if not isinstance(edge_index, Tensor):
         try:
-            edge_index = torch.as_tensor(edge_index)  # type: ignore[arg-type]
+            edge_index = torch.as_tensor(edge_index)
         except (TypeError, ValueError, RuntimeError) as error:
             kind = type(edge_index).__name__
             raise GraphError(f"edge_index must be an integer tensor (2, E), got a {kind}: {error}") from error
@@ -111,7 +112,8 @@ def _check_layout(edge_index: object) -> Tensor:
     if len(shape) != 2 or shape[0] != 2:
         hint = "; pass edge_index.t()" if len(shape) == 2 and shape[1] == 2 else ""
         raise GraphError(
-            f"edge_index must have shape (2, E), row 0 sources and row 1 targets: expected [2, E], got {list(shape)}{hint}"
+            f"edge_index must have shape (2, E), row 0 sources and row 1 targets: "
+            f"expected [2, E], got {list(shape)}{hint}"
         )
     if edge_index.dtype not in _INTEGERS:
         kind = str(edge_index.dtype).removeprefix("torch.")
@@ -164,5 +166,5 @@ def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: 
     first, second = sorted(edges.order[where : where + 2].tolist())
     raise GraphError(
         f"edges {first} and {second} are both {int(source[first])} -> {int(target[first])}: repeated edges. "
-        f'Pass duplicates="merge" to drop copies, or duplicates="keep" to count each copy (a multigraph)'
+        f'Pass duplicates="merge" to from_edge_index to drop copies, or "keep" to count each copy (a multigraph)'
     )

@@ -1,0 +1,227 @@
+"""The one front door: check, choose, run."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .backends.choose import BACKENDS, Explanation, choose, explained
+from .backends.request import Inputs, Request
+from .backends.weights import EdgeWeights
+from .errors import GraphError, OptionError, ShapeError
+from .graph import AttentionGraph
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+class AttentionOutput(NamedTuple):
+    """The output, and what else was asked for; ``None`` where it was not."""
+
+    output: Tensor
+    weights: EdgeWeights | None
+    lse: Tensor | None
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    graph: AttentionGraph,
+    score_bias: Tensor | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    dropout_p: float = 0.0,
+    backend: str = "auto",
+    return_weights: bool = False,
+    return_lse: bool = False,
+) -> Tensor | AttentionOutput:
+    r"""Softmax attention in which target ``t`` reads the sources ``s`` with an edge ``s -> t``, and no others.
+
+    .. math::
+        \mathrm{score}_{ts} = c \tanh(\lambda \langle q_t, k_s \rangle / c) + b_{ts}, \qquad
+        o_t = \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s(\mathrm{score}_{ts}) \, v_s
+
+    A target without an edge gives 0, with gradients of exactly 0. Leading dimensions share the graph and broadcast.
+
+    Args:
+        query: (..., T, H, D), of float16, bfloat16, float32 or float64.
+        key: (..., S, H_kv, D); head ``h`` of the query reads head ``h // (H / H_kv)``.
+        value: (..., S, H_kv, D_v).
+        graph: T targets and S sources.
+        score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H). An edge with -inf is
+            an edge removed.
+        scale: Factor on the product, ``D ** -0.5`` by default; 0.0 means 0.0.
+        softcap: The bound c on the scaled product, > 0; none by default.
+        dropout_p: Probability of dropping a weight, per edge and head, after normalising.
+        backend: "auto", or the one to use: "dense", "message_passing".
+        return_weights: Also return :class:`EdgeWeights`: alpha (..., E, H), before dropout.
+        return_lse: Also return the log of the sum of exponentials, (..., T, H); -inf for targets without an edge.
+
+    Returns:
+        The output (..., T, H, D_v) in the inputs' dtype, or an :class:`AttentionOutput` if weights or lse were asked
+        for; these are float32 or wider.
+
+    Raises:
+        ShapeError: If the tensors do not fit the graph or each other.
+        GraphError: If the graph's edges are on another device.
+        OptionError: If a number or name is out of range.
+        BackendError: If the backend named cannot run this, with its reasons.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> x = torch.arange(6.0).reshape(3, 1, 2)
+        >>> ga.attention(x, x, x, ga.graphs.causal(3))[0, 0]  # the first token reads only itself
+        tensor([0., 1.])
+    """
+    inputs = check(query, key, value, graph, score_bias, scale, softcap, dropout_p)
+    return run(graph, inputs, backend, return_weights, return_lse)
+
+
+def run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Tensor | AttentionOutput:
+    """Choose a backend for checked inputs and run it."""
+    request = inputs.request(weights, lse)
+    name = _constant_choice(
+        graph,
+        backend,
+        *(request.heads, request.kv_heads, request.head_dim, request.value_dim, request.batch),
+        *(request.dtype, request.device, request.score_bias, request.softcap, request.dropout),
+        *(weights, lse, request.edge_features),
+    )
+    found = BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
+    if not (weights or lse):
+        return found.output
+    alpha = EdgeWeights(graph, found.alpha) if weights and found.alpha is not None else None
+    return AttentionOutput(found.output, alpha, found.lse if lse else None)
+
+
+@torch.compiler.assume_constant_result  # Python on the graph's structure: torch.compile keeps the answer
+def _constant_choice(graph: AttentionGraph, backend: str, *request: Any) -> str:
+    return choose(graph, Request(*request), backend)
+
+
+def explain(
+    graph: AttentionGraph,
+    *,
+    heads: int = 8,
+    head_dim: int = 64,
+    kv_heads: int | None = None,
+    value_dim: int | None = None,
+    batch: int = 1,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    **options: bool,
+) -> Explanation:
+    """What would run on this graph, at what estimated cost, and why not the others.
+
+    Args:
+        graph: The graph.
+        heads: H, heads of the query; ``kv_heads`` of key and value, the same by default.
+        head_dim: D, width of a head; ``value_dim`` of the values, the same by default.
+        batch: Product of the leading dimensions.
+        dtype: Of query, key and value.
+        device: Where they are.
+        options: Which options the call would use, each ``True``: ``score_bias``, ``softcap``, ``dropout``,
+            ``weights``, ``lse``, ``edge_features``.
+
+    Returns:
+        An :class:`Explanation`; print it.
+    """
+    known = ("score_bias", "softcap", "dropout", "weights", "lse", "edge_features")
+    for option in options:
+        if option not in known:
+            raise OptionError(f"explain knows the options {', '.join(known)}; got {option!r}")
+    value_dim = head_dim if value_dim is None else value_dim
+    kv_heads = heads if kv_heads is None else kv_heads
+    request = Request(heads, kv_heads, head_dim, value_dim, batch, dtype, torch.device(device), **options)
+    return explained(graph, request)
+
+
+def check(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    graph: AttentionGraph,
+    score_bias: Tensor | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    dropout_p: float = 0.0,
+) -> Inputs:
+    """The arguments of :func:`attention` as inputs for a backend, or the error that says what does not fit."""
+    if not isinstance(graph, AttentionGraph):
+        raise GraphError(
+            f"graph must be an AttentionGraph, got {type(graph).__name__}; "
+            "wrap an edge_index with graphattn.from_edge_index, a mask with graphattn.from_mask"
+        )
+    _check_tensors(query, key, value, graph)
+    width = query.shape[-1]
+    if score_bias is not None:
+        score_bias = _check_bias(score_bias, query, graph)
+    if scale is None:
+        scale = width**-0.5 if width else 1.0
+    if not math.isfinite(scale):
+        raise OptionError(f"scale must be finite, got {scale}")
+    if softcap is not None and not (math.isfinite(softcap) and softcap > 0):
+        raise OptionError(f"softcap must be finite and > 0, got {softcap}; None means no cap")
+    if not 0.0 <= dropout_p <= 1.0:
+        raise OptionError(f"dropout_p must be in [0, 1], got {dropout_p}")
+    lead = _common_lead(query, key, value, score_bias)
+    query, key, value = (x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
+    return Inputs(query, key, value, float(scale), softcap, score_bias, float(dropout_p))
+
+
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph) -> None:
+    sides = (("query", query, graph.num_targets, "targets"), ("key", key, graph.num_sources, "sources"))
+    for name, x, size, side in (*sides, ("value", value, graph.num_sources, "sources")):
+        if not isinstance(x, Tensor):
+            raise ShapeError(f"{name} must be a tensor, got {type(x).__name__}")
+        if x.dim() < 3:
+            raise ShapeError(f"{name} must have shape (..., {side}, heads, width), got {tuple(x.shape)}")
+        if x.shape[-3] != size:
+            raise ShapeError(
+                f"{name} has {x.shape[-3]} nodes (shape {tuple(x.shape)}), but the graph has {size} {side}; "
+                "tensors are node-first: (..., nodes, heads, width)"
+            )
+        if x.dtype not in FLOATS or x.dtype != query.dtype:
+            expected = "float16, bfloat16, float32 or float64" if x.dtype not in FLOATS else f"{query.dtype} like query"
+            raise ShapeError(f"{name} must be {expected}, got {x.dtype}")
+        if x.device != query.device:
+            raise ShapeError(f"{name} is on {x.device} and query on {query.device}; move one of them")
+    if not graph.is_rule and graph.device != query.device:
+        raise GraphError(f"the graph is on {graph.device} and query on {query.device}; use graph.to(query.device)")
+    heads, kv_heads = query.shape[-2], key.shape[-2]
+    if key.shape[-1] != query.shape[-1]:
+        raise ShapeError(f"key has width {key.shape[-1]} and query {query.shape[-1]}; they are multiplied")
+    if value.shape[-2] != kv_heads:
+        raise ShapeError(f"value has {value.shape[-2]} heads and key {kv_heads}; they go together")
+    if (heads % kv_heads if kv_heads else heads) != 0:
+        raise ShapeError(f"query has {heads} heads, which is not a multiple of key's and value's {kv_heads}")
+
+
+def _common_lead(query: Tensor, key: Tensor, value: Tensor, score_bias: Tensor | None) -> torch.Size:
+    leads = [x.shape[:-3] for x in (query, key, value)] + ([] if score_bias is None else [score_bias.shape[:-2]])
+    try:
+        return torch.broadcast_shapes(*leads)
+    except RuntimeError:
+        shown = ", ".join(str(tuple(lead)) for lead in leads)
+        raise ShapeError(
+            f"the leading dimensions of query, key, value (and score_bias) do not broadcast: {shown}"
+        ) from None
+
+
+def _check_bias(score_bias: Tensor, query: Tensor, graph: AttentionGraph) -> Tensor:
+    E, heads = graph.num_edges, query.shape[-2]
+    if not score_bias.is_floating_point():
+        hint = " (a mask removes edges from the graph: graph & from_mask(mask))" * (score_bias.dtype == torch.bool)
+        raise ShapeError(f"score_bias must be floating point, got {score_bias.dtype}{hint}")
+    if score_bias.device != query.device:
+        raise ShapeError(f"score_bias is on {score_bias.device} and query on {query.device}; move one of them")
+    shape = tuple(score_bias.shape)
+    if shape == (E,):
+        return score_bias.unsqueeze(-1)
+    if len(shape) >= 2 and shape[-2] == E and shape[-1] in (1, heads):
+        return score_bias
+    raise ShapeError(
+        f"score_bias must have shape ({E},), ({E}, {heads}) or (..., {E}, {heads}) for {E} edges and {heads} heads, "
+        f"in the graph's edge order; got {shape}"
+    )

@@ -1,0 +1,125 @@
+"""Which backend runs a call, and why: the same answer for ``attention`` and for ``explain``."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..errors import BackendError
+from ..graph import AttentionGraph
+from .dense import DenseBackend
+from .message_passing import MessagePassingBackend
+from .request import Inputs, Outputs, Request
+
+
+class Backend(Protocol):
+    """One way to run attention on a graph."""
+
+    name: str
+
+    def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]: ...
+
+    def notes(self, graph: AttentionGraph, request: Request) -> list[str]: ...
+
+    def bytes_needed(self, graph: AttentionGraph, request: Request) -> int: ...
+
+    def cost_ms(self, graph: AttentionGraph, request: Request) -> float: ...
+
+    def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs: ...
+
+
+BACKENDS: dict[str, Backend] = {b.name: b for b in (DenseBackend(), MessagePassingBackend())}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One backend's prospects: it runs if there is no reason against it."""
+
+    name: str
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...]
+    bytes_needed: int
+    cost_ms: float
+
+    @property
+    def runs(self) -> bool:
+        """Whether nothing speaks against it."""
+        return not self.reasons
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What would run on a graph, and why not the others; printing it is its purpose."""
+
+    graph: AttentionGraph
+    request: Request
+    candidates: tuple[Candidate, ...]
+    chosen: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values."""
+        rows = [
+            {
+                "backend": c.name,
+                "runs": c.runs,
+                "reasons": list(c.reasons),
+                "notes": list(c.notes),
+                "bytes": c.bytes_needed,
+                "estimated_ms": round(c.cost_ms, 3),
+            }
+            for c in self.candidates
+        ]
+        return {"graph": repr(self.graph), "chosen": self.chosen, "candidates": rows}
+
+    def __str__(self) -> str:
+        lines = [repr(self.graph), f"backend: {self.chosen or 'none can run'}"]
+        for c in self.candidates:
+            if c.runs:
+                mark = "*" if c.name == self.chosen else " "
+                lines.append(
+                    f"{mark} {c.name}: about {c.cost_ms:.3g} ms forward, {c.bytes_needed / 1e6:,.4g} MB of its own"
+                )
+            else:
+                lines.append(f"  {c.name}: refused")
+                lines += [f"      because {reason}" for reason in c.reasons]
+            lines += [f"      note: {note}" for note in c.notes * c.runs]
+        return "\n".join(lines)
+
+
+def candidates(graph: AttentionGraph, request: Request) -> tuple[Candidate, ...]:
+    """Every backend's prospects, in the order of :data:`BACKENDS`."""
+    return tuple(
+        Candidate(
+            backend.name,
+            tuple(backend.reasons_against(graph, request)),
+            tuple(backend.notes(graph, request)),
+            backend.bytes_needed(graph, request),
+            backend.cost_ms(graph, request),
+        )
+        for backend in BACKENDS.values()
+    )
+
+
+def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> str:
+    """The name of the backend that runs: the cheapest that can, or the one named.
+
+    Raises:
+        BackendError: If the one named, or every one, has reasons against it.
+    """
+    if backend != "auto":
+        if backend not in BACKENDS:
+            raise BackendError(f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {backend!r}')
+        reasons = BACKENDS[backend].reasons_against(graph, request)
+        if reasons:
+            raise BackendError(f"backend {backend!r} cannot run {graph!r}:", reasons)
+        return backend
+    found = explained(graph, request)
+    if found.chosen is None:
+        reasons = [f"{c.name}: {reason}" for c in found.candidates for reason in c.reasons]
+        raise BackendError(f"no backend can run {graph!r}:", reasons)
+    return found.chosen
+
+
+def explained(graph: AttentionGraph, request: Request) -> Explanation:
+    """What ``backend="auto"`` would run, and each other backend's cost or refusal."""
+    found = candidates(graph, request)
+    best = min((c for c in found if c.runs), key=lambda c: c.cost_ms, default=None)
+    return Explanation(graph, request, found, None if best is None else best.name)

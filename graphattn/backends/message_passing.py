@@ -1,0 +1,131 @@
+"""The definition: attention as PyG message passing, one message an edge. Runs everything, slowly."""
+
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+
+from ..graph import AttentionGraph
+from .edge_softmax import edge_softmax, gather, scatter_sum
+from .request import Inputs, Outputs, Request
+
+
+class EdgeAttention(MessagePassing):
+    r"""Softmax attention over the edges that point at each target; no parameters.
+
+    .. math:: o_t = \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s(\mathrm{score}_{ts}) \, v_s
+    """
+
+    def __init__(self) -> None:
+        super().__init__(aggr="sum", node_dim=-3)
+        # Set by message() for the length of one call; PyG's explainers look for `_alpha` after it.
+        self._alpha: Tensor | None = None
+        self._lse: Tensor | None = None
+
+    def attend(self, edge_index: Tensor, size: tuple[int, int], inputs: Inputs) -> Outputs:
+        """Run on checked inputs; statistics are float32 or wider. Gives output, alpha and lse."""
+        request = inputs.request()
+        wide = request.statistics
+        with torch.autocast(inputs.query.device.type, enabled=False):
+            output = self.propagate(
+                edge_index,
+                query=inputs.query.to(wide),
+                key=inputs.key.to(wide),
+                value=inputs.value.to(wide),
+                score_bias=None if inputs.score_bias is None else inputs.score_bias.to(wide),
+                edge_key=None if inputs.edge_key is None else inputs.edge_key.to(wide),
+                edge_value=None if inputs.edge_value is None else inputs.edge_value.to(wide),
+                inputs=inputs,
+                size=size,
+            )
+        found = Outputs(output.to(request.dtype), self._alpha, self._lse)
+        self._alpha = self._lse = None
+        return found
+
+    def message(
+        self,
+        query_i: Tensor,
+        key_j: Tensor,
+        value_j: Tensor,
+        score_bias: Optional[Tensor],
+        edge_key: Optional[Tensor],
+        edge_value: Optional[Tensor],
+        inputs: Any,
+        index: Tensor,
+        size_i: Optional[int],
+    ) -> Tensor:
+        """The weighted value of every edge, (..., E, H, D_v)."""
+        key = key_j if edge_key is None else key_j + edge_key
+        value = value_j if edge_value is None else value_j + edge_value
+        group = query_i.shape[-2] // max(1, key.shape[-2])
+        if group != 1:
+            key, value = key.repeat_interleave(group, -2), value.repeat_interleave(group, -2)
+        absent = None
+        if score_bias is not None:
+            # An edge whose bias is -inf is an edge removed: not even a NaN in its source is heard.
+            absent = (score_bias == -torch.inf).expand(*score_bias.shape[:-1], query_i.shape[-2]).unsqueeze(-1)
+            key, value = key.masked_fill(absent, 0.0), value.masked_fill(absent, 0.0)
+        score = (query_i * key).sum(-1) * inputs.scale  # (..., E, H)
+        if inputs.softcap is not None:
+            score = inputs.softcap * torch.tanh(score / inputs.softcap)
+        if score_bias is not None and absent is not None:
+            score = (score + score_bias).masked_fill(absent.squeeze(-1), -torch.inf)
+        self._alpha, self._lse = edge_softmax(score, index, 0 if size_i is None else size_i)
+        alpha = torch.nn.functional.dropout(self._alpha, inputs.dropout_p)
+        return alpha.unsqueeze(-1) * value
+
+    def aggregate(self, inputs: Tensor, index: Tensor, dim_size: Optional[int] = None) -> Tensor:
+        """The sum of the messages at each target, without atomics."""
+        return scatter_sum(inputs, index, 0 if dim_size is None else dim_size, self.node_dim)
+
+    def _index_select(self, src: Tensor, index: Tensor) -> Tensor:
+        return gather(src, index, self.node_dim)
+
+
+class MessagePassingBackend:
+    """Any graph, any option, any dtype, any number of derivatives; stores (E, H, D) several times."""
+
+    name = "message_passing"
+
+    def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
+        """Why it cannot run; empty if it can."""
+        return edges_too_many(graph)
+
+    def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
+        """What its user should know."""
+        return []
+
+    def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
+        """About what the forward pass holds beside its inputs, in bytes."""
+        wide = torch.finfo(request.statistics).bits // 8
+        per_edge = request.heads * (2 * request.head_dim + 2 * request.value_dim + 4)
+        return 16 * graph.num_edges + request.batch * graph.num_edges * per_edge * wide
+
+    def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
+        """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
+        numbers = request.batch * graph.num_edges * request.heads * (request.head_dim + request.value_dim)
+        return 0.1 + numbers * NS_PER_EDGE_NUMBER * 1e-6
+
+    def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
+        """Attention on checked inputs."""
+        return _attend(graph, inputs)
+
+
+NS_PER_EDGE_NUMBER = 3.0
+
+
+def edges_too_many(graph: AttentionGraph) -> list[str]:
+    """The reason against listing a rule's edges, if there is one."""
+    from ..graph.algebra import MAX_BYTES
+
+    needed = 16 * graph.num_edges if graph.is_rule else 0
+    return [f"listing its {graph.num_edges:,} edges takes {needed:,} bytes (limit {MAX_BYTES:,})"] * (
+        needed > MAX_BYTES
+    )
+
+
+@torch.compiler.disable  # PyG's propagate and the graph's bookkeeping are Python; a compiled caller breaks here
+def _attend(graph: AttentionGraph, inputs: Inputs) -> Outputs:
+    edge_index = graph.edge_index.to(inputs.query.device)
+    return EdgeAttention().attend(edge_index, (graph.num_sources, graph.num_targets), inputs)

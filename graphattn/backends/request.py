@@ -1,0 +1,74 @@
+"""What a call asks for, in sizes and flags only, so that a backend can say whether it runs before anything runs."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The shapes and options of one call of attention; no tensors."""
+
+    heads: int = 1
+    kv_heads: int = 1
+    head_dim: int = 64
+    value_dim: int = 64
+    batch: int = 1
+    dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    score_bias: bool = False
+    softcap: bool = False
+    dropout: bool = False
+    weights: bool = False
+    lse: bool = False
+    edge_features: bool = False
+
+    @property
+    def statistics(self) -> torch.dtype:
+        """The dtype of scores, weights and lse: float32 or wider."""
+        return torch.float32 if self.dtype in HALF else self.dtype
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The tensors and numbers of one call, checked: node-first, heads of the query a multiple of the others'."""
+
+    query: Tensor  # (..., T, H, D)
+    key: Tensor  # (..., S, H_kv, D)
+    value: Tensor  # (..., S, H_kv, D_v)
+    scale: float
+    softcap: float | None = None
+    score_bias: Tensor | None = None  # (..., E, H or 1)
+    dropout_p: float = 0.0
+    edge_key: Tensor | None = None  # (..., E, H_kv, D), added to the key that an edge reads
+    edge_value: Tensor | None = None  # (..., E, H_kv, D_v), added to the value
+
+    def request(self, weights: bool = False, lse: bool = False) -> Request:
+        """The sizes and flags of these inputs."""
+        return Request(
+            heads=self.query.shape[-2],
+            kv_heads=self.key.shape[-2],
+            head_dim=self.query.shape[-1],
+            value_dim=self.value.shape[-1],
+            batch=self.query[..., 0, 0, 0].numel() if self.query.numel() else 1,
+            dtype=self.query.dtype,
+            device=self.query.device,
+            score_bias=self.score_bias is not None,
+            softcap=self.softcap is not None,
+            dropout=self.dropout_p > 0.0,
+            weights=weights,
+            lse=lse,
+            edge_features=self.edge_key is not None,
+        )
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a backend gives back; ``alpha`` and ``lse`` only where they were asked for."""
+
+    output: Tensor  # (..., T, H, D_v)
+    alpha: Tensor | None = None  # (..., E, H), before dropout
+    lse: Tensor | None = None  # (..., T, H)

@@ -1,0 +1,70 @@
+"""Attention weights, edge by edge, that know their graph."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import OptionError
+from ..graph import AttentionGraph
+from .edge_softmax import scatter_sum
+
+
+class Top(NamedTuple):
+    """The strongest sources of every target: ``source`` int64 and ``weight``, both (..., T, H, k)."""
+
+    source: Tensor
+    weight: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeWeights:
+    """Attention weights before dropout; it unpacks as PyG's pair: ``edge_index, alpha = weights``.
+
+    Args:
+        graph: The graph whose edges they belong to, in its edge order.
+        alpha: (..., E, H), float32 or wider; sums to 1 over the edges into a target, or to 0 for an isolated one.
+    """
+
+    graph: AttentionGraph
+    alpha: Tensor
+
+    def __iter__(self) -> Iterator[Tensor]:
+        yield self.graph.edge_index
+        yield self.alpha
+
+    def dense(self) -> Tensor:
+        """(..., H, T, S): 0 where there is no edge; copies of a repeated edge are added up."""
+        T, S = self.graph.num_targets, self.graph.num_sources
+        place = (self.graph.target * S + self.graph.source).to(self.alpha.device)
+        flat = scatter_sum(self.alpha, place, T * S, self.alpha.dim() - 2)
+        return flat.unflatten(-2, (T, S)).movedim(-1, -3)
+
+    def top(self, k: int) -> Top:
+        """The ``k`` strongest sources of every target and head, strongest first; source -1 and weight 0 where fewer.
+
+        Equal weights stand in edge order.
+        """
+        if k < 1:
+            raise OptionError(f"k must be at least 1, got {k}")
+        T, target = self.graph.num_targets, self.graph.target.to(self.alpha.device)
+        alpha = self.alpha.transpose(-2, -1)  # (..., H, E)
+        strongest = torch.argsort(alpha, dim=-1, descending=True, stable=True)
+        order = strongest.gather(-1, torch.argsort(target[strongest], dim=-1, stable=True))  # by target, then strength
+        owner = target[order]
+        degree = torch.bincount(target, minlength=T)
+        rank = torch.arange(target.numel(), device=target.device) - (degree.cumsum(0) - degree)[owner]
+        spare = T * k  # edges beyond the k-th land in one place that is cut off
+        place = torch.where(rank < k, owner * k + rank, spare)
+        shape = (*alpha.shape[:-1], spare + 1)
+        source = torch.full(shape, -1, device=alpha.device).scatter(
+            -1, place, self.graph.source.to(alpha.device)[order]
+        )
+        weight = alpha.new_zeros(shape).scatter(-1, place, alpha.gather(-1, order))
+        return Top(*(x[..., :spare].unflatten(-1, (T, k)).transpose(-3, -2) for x in (source, weight)))
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.alpha.shape))
+        return f"EdgeWeights({self.graph.name}: alpha {shape}, {str(self.alpha.dtype).removeprefix('torch.')})"

@@ -1,0 +1,226 @@
+"""The layer: projections, attention on the graph, projection back. A PyG MessagePassing with torch's names."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from ..attention import check, run
+from ..backends import EdgeWeights
+from ..backends.message_passing import EdgeAttention
+from ..errors import OptionError, ShapeError
+from ..graph import AttentionGraph
+from ..interop import from_edge_index
+from .root_weight import RootWeight
+
+Pair = tuple[Tensor, Tensor]
+
+
+class GraphAttention(EdgeAttention):
+    r"""Multi-head attention in which target ``t`` reads the sources ``s`` with an edge ``s -> t``.
+
+    .. math:: y_t = W_o \, \big\Vert_h \sum_{s \in \mathcal{N}(t)} \alpha^h_{ts} \, (W_v x_s + W_e a_{ts}), \qquad
+              \alpha^h_{ts} = \mathrm{softmax}_s \, \langle W_q x_t, W_k x_s + W_e a_{ts} \rangle / \sqrt{D}
+
+    The same layer is an encoder's on a full graph, a decoder's on a causal one, cross-attention on a bipartite one.
+
+    Args:
+        embed_dim: C, width of the output, and of the inputs unless told otherwise.
+        num_heads: H.
+        qdim: Width of ``x``.
+        kdim: Width of the context that keys are made from.
+        vdim: Width of the context that values are made from.
+        head_dim: D, ``embed_dim / num_heads`` by default.
+        num_kv_heads: H_kv, heads of key and value; a divisor of H, and H by default.
+        edge_dim: F, width of edge features, which are projected and added to key and value; none by default.
+        bias: Whether the projections have a bias (that of edge features never has).
+        out_proj: Whether the heads' outputs are projected; needs ``embed_dim = H * D`` if not.
+        root_weight: Whether a projection of ``x`` is added to the output, as PyG's ``TransformerConv`` does.
+        dropout: Probability of dropping a weight, per edge and head, in training.
+        backend: "auto", or the backend that must run.
+
+    Source: Vaswani et al. 2017, section 3.2.2; names as ``torch.nn.MultiheadAttention``. Edge features and root weight
+    as in PyG's ``TransformerConv``, which lacks the output projection.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> layer = GraphAttention(embed_dim=8, num_heads=2)
+        >>> layer(torch.randn(5, 8), ga.graphs.causal(5)).shape
+        torch.Size([5, 8])
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        qdim: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        head_dim: int | None = None,
+        num_kv_heads: int | None = None,
+        edge_dim: int | None = None,
+        bias: bool = True,
+        out_proj: bool = True,
+        root_weight: bool = False,
+        dropout: float = 0.0,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        self.qdim, self.kdim, self.vdim = (embed_dim if width is None else width for width in (qdim, kdim, vdim))
+        self.head_dim = self._head_dim(head_dim)
+        self.edge_dim, self.dropout, self.backend = edge_dim, dropout, backend
+        self._check_sizes(out_proj)
+        inner, kv_inner = num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        self.q_proj = nn.Linear(self.qdim, inner, bias=bias)
+        self.k_proj = nn.Linear(self.kdim, kv_inner, bias=bias)
+        self.v_proj = nn.Linear(self.vdim, kv_inner, bias=bias)
+        self.edge_proj = None if edge_dim is None else nn.Linear(edge_dim, kv_inner, bias=False)
+        self.out_proj = nn.Linear(inner, embed_dim, bias=bias) if out_proj else None
+        self.skip = RootWeight(self.qdim, embed_dim, bias=bias) if root_weight else None
+        self.reset_parameters()
+
+    def _head_dim(self, head_dim: int | None) -> int:
+        if self.num_heads < 1 or self.embed_dim < 1:
+            raise OptionError(f"embed_dim and num_heads must be >= 1, got {self.embed_dim} and {self.num_heads}")
+        if head_dim is None and self.embed_dim % self.num_heads:
+            raise OptionError(
+                f"embed_dim must be a multiple of num_heads, got {self.embed_dim} and {self.num_heads}; or pass head_dim"
+            )
+        return self.embed_dim // self.num_heads if head_dim is None else head_dim
+
+    def _check_sizes(self, out_proj: bool) -> None:
+        if self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads:
+            raise OptionError(f"num_kv_heads must divide num_heads = {self.num_heads}, got {self.num_kv_heads}")
+        if not out_proj and self.num_heads * self.head_dim != self.embed_dim:
+            raise OptionError(
+                f"without out_proj the output is num_heads * head_dim = {self.num_heads * self.head_dim} wide, "
+                f"but embed_dim is {self.embed_dim}"
+            )
+        if not 0.0 <= self.dropout <= 1.0:
+            raise OptionError(f"dropout must be in [0, 1], got {self.dropout}")
+
+    def reset_parameters(self) -> None:
+        """Xavier-uniform projections and zero biases, as ``nn.MultiheadAttention`` starts."""
+        super().reset_parameters()
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    @classmethod
+    def from_torch(cls, mha: nn.MultiheadAttention) -> "GraphAttention":
+        """The layer with the weights of an ``nn.MultiheadAttention``, and its outputs on a full graph."""
+        from .loaders import from_torch
+
+        return from_torch(mha)
+
+    @classmethod
+    def from_pyg(cls, conv: nn.Module) -> "GraphAttention":
+        """The layer with the weights of a PyG ``TransformerConv``, and its outputs on the same edges."""
+        from .loaders import from_pyg
+
+        return from_pyg(conv)
+
+    def forward(
+        self,
+        x: Tensor | Pair,
+        graph: AttentionGraph | Tensor,
+        context: Tensor | Pair | None = None,
+        edge_attr: Tensor | None = None,
+        score_bias: Tensor | None = None,
+        return_weights: bool = False,
+    ) -> Tensor | tuple[Tensor, EdgeWeights]:
+        """Attention on the graph.
+
+        Args:
+            x: The targets' features (..., T, qdim); or PyG's pair (sources, targets), and then no context.
+            graph: T targets and S sources; or an ``edge_index`` (2, E), checked at every call.
+            context: The sources' features (..., S, kdim), the targets' own by default; or a pair of them, one for
+                keys (..., S, kdim) and one for values (..., S, vdim).
+            edge_attr: Edge features (..., E, F) in the graph's edge order; needed exactly if ``edge_dim`` was given.
+            score_bias: As in :func:`graphattn.attention`.
+            return_weights: Also return the :class:`EdgeWeights`.
+
+        Returns:
+            (..., T, C), or that and the weights.
+
+        Raises:
+            ShapeError: If a tensor does not fit the layer or the graph.
+        """
+        x, key_input, value_input = self._inputs(x, context)
+        if not isinstance(graph, AttentionGraph):
+            graph = from_edge_index(graph, num_sources=key_input.shape[-2], num_targets=x.shape[-2])
+        query = self.q_proj(x).unflatten(-1, (self.num_heads, self.head_dim))
+        key = self.k_proj(key_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
+        value = self.v_proj(value_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
+        inputs = check(query, key, value, graph, score_bias, dropout_p=self.dropout if self.training else 0.0)
+        if (edge := self._edge_features(edge_attr, graph)) is not None:
+            inputs = replace(inputs, edge_key=edge, edge_value=edge)
+        alpha: Tensor | None = None
+        if self._is_observed():  # PyG's explainers listen to propagate()
+            found = self.attend(graph.edge_index.to(x.device), (graph.num_sources, graph.num_targets), inputs)
+            output, alpha = found.output, found.alpha
+        else:
+            ran = run(graph, inputs, self.backend, return_weights, False)
+            output = ran if isinstance(ran, Tensor) else ran.output
+            alpha = None if isinstance(ran, Tensor) or ran.weights is None else ran.weights.alpha
+        output = output.flatten(-2)
+        if self.out_proj is not None:
+            output = self.out_proj(output)
+        if self.skip is not None:
+            output = self.skip(output, x)
+        return (output, EdgeWeights(graph, alpha)) if return_weights and alpha is not None else output
+
+    def _inputs(self, x: Tensor | Pair, context: Tensor | Pair | None) -> tuple[Tensor, Tensor, Tensor]:
+        """The inputs of query, key and value, with widths checked."""
+        if isinstance(x, tuple | list):
+            if context is not None:
+                raise OptionError("pass x as a pair (sources, targets), or x and context; not both")
+            context, x = x
+        source = x if context is None else context
+        key, value = source if isinstance(source, tuple | list) else (source, source)
+        for name, given, width in (("x", x, self.qdim), ("context", key, self.kdim), ("context", value, self.vdim)):
+            if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[-1] != width:
+                got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+                nodes = "T" if name == "x" else "S"
+                more = "; pass context, the sources' features" * (name == "context" and context is None)
+                raise ShapeError(f"{name} must have shape (..., {nodes}, {width}), got {got}{more}")
+        return x, key, value
+
+    def _edge_features(self, edge_attr: Tensor | None, graph: AttentionGraph) -> Tensor | None:
+        if self.edge_proj is None:
+            if edge_attr is not None:
+                raise OptionError("edge_attr was given, but the layer was built without edge_dim")
+            return None
+        shape = f"(..., {graph.num_edges}, {self.edge_dim}), one row per edge in the graph's edge order"
+        if edge_attr is None:
+            raise OptionError(f"the layer was built with edge_dim={self.edge_dim}: pass edge_attr {shape}")
+        if edge_attr.dim() < 2 or tuple(edge_attr.shape[-2:]) != (graph.num_edges, self.edge_dim):
+            raise ShapeError(f"edge_attr must have shape {shape}; got {tuple(edge_attr.shape)}")
+        return self.edge_proj(edge_attr).unflatten(-1, (self.num_kv_heads, self.head_dim))
+
+    def _is_observed(self) -> bool:
+        hooks = (self._message_forward_hooks, self._message_forward_pre_hooks)
+        hooks += (self._aggregate_forward_hooks, self._aggregate_forward_pre_hooks)
+        hooks += (self._propagate_forward_hooks, self._propagate_forward_pre_hooks)
+        return bool(self.explain) or any(len(hook) > 0 for hook in hooks)
+
+    def __repr__(self) -> str:
+        extra = "".join(
+            f", {name}={value}"
+            for name, value, plain in (
+                ("qdim", self.qdim, self.embed_dim),
+                ("kdim", self.kdim, self.embed_dim),
+                ("vdim", self.vdim, self.embed_dim),
+                ("num_kv_heads", self.num_kv_heads, self.num_heads),
+                ("edge_dim", self.edge_dim, None),
+                ("dropout", self.dropout, 0.0),
+                ("backend", self.backend, "auto"),
+            )
+            if value != plain
+        )
+        return f"GraphAttention(embed_dim={self.embed_dim}, num_heads={self.num_heads}{extra})"

@@ -1,0 +1,32 @@
+"""What PyG's ``TransformerConv`` adds after attention: a projection of the target itself."""
+
+import torch
+from torch import Tensor, nn
+
+
+class RootWeight(nn.Module):
+    r"""``out + W x``, or with ``beta`` a learned gate between the two.
+
+    .. math:: \beta \, W x + (1 - \beta) \, \mathrm{out}, \qquad \beta = \sigma(w \cdot [\mathrm{out}, W x, \mathrm{out} - W x])
+
+    Args:
+        in_dim: Width of the targets' features.
+        out_dim: Width of the attention's output.
+        bias: Whether ``W`` has a bias.
+        beta: Whether to gate.
+
+    Source: Shi et al. 2021, "Masked Label Prediction" (UniMP); PyG ``TransformerConv``.
+    """
+
+    def __init__(self, in_dim: int, out_dim: int, bias: bool = True, beta: bool = False) -> None:
+        super().__init__()
+        self.root = nn.Linear(in_dim, out_dim, bias=bias)
+        self.gate = nn.Linear(3 * out_dim, 1, bias=False) if beta else None
+
+    def forward(self, output: Tensor, x: Tensor) -> Tensor:
+        """Join ``output`` (..., T, C) and the targets' features (..., T, C_in)."""
+        own = self.root(x)
+        if self.gate is None:
+            return output + own
+        beta = torch.sigmoid(self.gate(torch.cat((output, own, output - own), -1)))
+        return beta * own + (1 - beta) * output
