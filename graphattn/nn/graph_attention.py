@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor, nn
 
 from ..attention import check, run
@@ -86,9 +85,8 @@ class GraphAttention(EdgeAttention):
         if self.num_heads < 1 or self.embed_dim < 1:
             raise OptionError(f"embed_dim and num_heads must be >= 1, got {self.embed_dim} and {self.num_heads}")
         if head_dim is None and self.embed_dim % self.num_heads:
-            raise OptionError(
-                f"embed_dim must be a multiple of num_heads, got {self.embed_dim} and {self.num_heads}; or pass head_dim"
-            )
+            sizes = f"{self.embed_dim} and {self.num_heads}"
+            raise OptionError(f"embed_dim must be a multiple of num_heads, got {sizes}; or give head_dim")
         return self.embed_dim // self.num_heads if head_dim is None else head_dim
 
     def _check_sizes(self, out_proj: bool) -> None:
@@ -204,9 +202,8 @@ class GraphAttention(EdgeAttention):
         return self.edge_proj(edge_attr).unflatten(-1, (self.num_kv_heads, self.head_dim))
 
     def _is_observed(self) -> bool:
-        hooks = (self._message_forward_hooks, self._message_forward_pre_hooks)
-        hooks += (self._aggregate_forward_hooks, self._aggregate_forward_pre_hooks)
-        hooks += (self._propagate_forward_hooks, self._propagate_forward_pre_hooks)
+        stages = ("propagate", "message", "aggregate")
+        hooks = [getattr(self, f"_{stage}_forward{when}_hooks") for stage in stages for when in ("_pre", "")]
         return bool(self.explain) or any(len(hook) > 0 for hook in hooks)
 
     def __repr__(self) -> str:

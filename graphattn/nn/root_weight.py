@@ -7,7 +7,8 @@ from torch import Tensor, nn
 class RootWeight(nn.Module):
     r"""``out + W x``, or with ``beta`` a learned gate between the two.
 
-    .. math:: \beta \, W x + (1 - \beta) \, \mathrm{out}, \qquad \beta = \sigma(w \cdot [\mathrm{out}, W x, \mathrm{out} - W x])
+    .. math:: \beta \, W x + (1 - \beta) \, \mathrm{out}, \qquad
+              \beta = \sigma(w \cdot [\mathrm{out}, W x, \mathrm{out} - W x])
 
     Args:
         in_dim: Width of the targets' features.
