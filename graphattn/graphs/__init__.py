@@ -6,6 +6,8 @@ from ..graph import AttentionGraph
 from .bipartite import cross as cross
 from .grid import cell_partition as cell_partition
 from .grid import grid_neighbourhood as grid_neighbourhood
+from .points import knn as knn
+from .points import radius as radius
 from .sequence import causal as causal
 from .sequence import documents as documents
 from .sequence import full as full
@@ -25,6 +27,8 @@ _BUILDERS: tuple[Callable[..., AttentionGraph], ...] = (
     cross,
     cell_partition,
     grid_neighbourhood,
+    knn,
+    radius,
 )
 
 #: Every builder by name, and by the names that other libraries use.

@@ -1,0 +1,90 @@
+"""Checked point clouds: coordinates as float64, and where each cloud of a batch begins and ends."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from ._arguments import integers
+
+_LARGEST = 1e150  # squares of larger coordinates overflow float64
+
+
+class Cloud(NamedTuple):
+    """One cloud of a batch: its number, and its half-open ranges of points and of queries."""
+
+    number: int
+    point: int
+    last_point: int
+    query: int
+    last_query: int
+
+
+def coordinates(pos: object, argument: str) -> Tensor:
+    """(N, d) coordinates in float64, detached; NaN and infinity are refused by row."""
+    if not isinstance(pos, Tensor):
+        raise GraphError(f"{argument} must be a Tensor (N, d) of coordinates, got {type(pos).__name__}")
+    if pos.dim() != 2 or pos.shape[1] == 0:
+        hint = "; one coordinate per point is pos[:, None]" if pos.dim() == 1 else ""
+        raise GraphError(f"{argument} must have shape (N, d) with d >= 1, got {tuple(pos.shape)}{hint}")
+    if not pos.is_floating_point():
+        kind = str(pos.dtype).removeprefix("torch.")
+        raise GraphError(
+            f"{argument} must be floating point, got {kind}; pass {argument}.double() for a grid of integers"
+        )
+    place = pos.detach().to(torch.float64)
+    bad = torch.nonzero(~(place.abs() <= _LARGEST).all(1)).flatten()
+    if bad.numel():
+        row = int(bad[0])
+        raise GraphError(
+            f"{argument} must be finite (and at most {_LARGEST:g} in size), got {tuple(place[row].tolist())} in row "
+            f"{row}; {bad.numel()} of {place.shape[0]} rows are not: drop them first"
+        )
+    return place
+
+
+def _bounds(batch: object, rows: int, argument: str, of: str) -> dict[int, tuple[int, int]]:
+    """The range of rows of every cloud that has some."""
+    numbers = integers(batch, argument).cpu()
+    if numbers.numel() != rows:
+        raise GraphError(f"{argument} must name the cloud of each row of {of}, got {numbers.numel()} for {rows} rows")
+    if numbers.numel() == 0:
+        return {}
+    step = torch.nonzero(numbers[1:] < numbers[:-1]).flatten()
+    if step.numel():
+        row = int(step[0]) + 1
+        raise GraphError(
+            f"{argument} must be sorted, got {int(numbers[row])} after {int(numbers[row - 1])} in row {row}; sort the "
+            f"points first: order = torch.argsort({argument}, stable=True)"
+        )
+    if int(numbers[0]) < 0:
+        raise GraphError(f"{argument} must be >= 0, got {int(numbers[0])} in row 0")
+    cloud, count = torch.unique_consecutive(numbers, return_counts=True)
+    last = torch.cumsum(count, 0)
+    return dict(zip(cloud.tolist(), zip((last - count).tolist(), last.tolist(), strict=True), strict=True))
+
+
+def clouds(
+    points: Tensor, queries: Tensor | None, batch: Tensor | None, queries_batch: Tensor | None
+) -> Iterator[Cloud]:
+    """The clouds that have queries, in order; a number that no row carries is an empty cloud."""
+    if queries is None and queries_batch is not None:
+        raise GraphError("queries_batch without queries; the points' own clouds are batch")
+    if queries is not None:
+        if (batch is None) != (queries_batch is None):
+            raise GraphError("with queries, give both batch and queries_batch, or neither: a query reads its own cloud")
+        if queries.shape[1] != points.shape[1]:
+            raise GraphError(
+                f"queries must have as many coordinates as pos, got {queries.shape[1]} and {points.shape[1]}"
+            )
+        if queries.device != points.device:
+            raise GraphError(f"pos is on {points.device} and queries on {queries.device}; move one of them")
+    rows = points.shape[0] if queries is None else queries.shape[0]
+    own = {0: (0, points.shape[0])} if batch is None else _bounds(batch, points.shape[0], "batch", "pos")
+    if queries is None:
+        asked = own
+    else:
+        asked = {0: (0, rows)} if queries_batch is None else _bounds(queries_batch, rows, "queries_batch", "queries")
+    return (Cloud(number, *own.get(number, (0, 0)), *ends) for number, ends in asked.items())

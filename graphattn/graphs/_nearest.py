@@ -1,0 +1,130 @@
+"""The nearest points, exactly: by float64 squared distance, ties by the lowest index, on any device.
+
+A proposal brings a few candidates for each query and a bound that all other points exceed. Where the candidates do not
+settle the answer (ties, mostly), all points within reach of the last candidate are looked at.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from ._balls import first_of_each, squared_distance, within
+
+Proposal = Callable[[Tensor, int], tuple[Tensor, Tensor]]  # queries, count -> candidates (m, count), squared bound (m,)
+
+_ROWS = 1 << 16
+_SAMPLES = 64
+_PRODUCTS = {"cpu": 1 << 23, "cuda": 1 << 28}  # elements of a table of dot products
+_TREE_AXES, _GRID_AXES = 12, 3  # beyond these a tree, or a grid, prunes little
+
+
+def nearest(
+    points: Tensor, queries: Tensor, count: int, how: Literal["tree", "products", "balls"] | None = None
+) -> Tensor:
+    """The ``count`` points nearest to each query, by (squared distance, index): int64 (m, count).
+
+    Args:
+        points: (n, d) float64, n >= count >= 1.
+        queries: (m, d) float64, on the same device.
+        how: Which search to use; all give the same answer. By default a k-d tree on the CPU, growing balls on the GPU,
+            and dot products where there are many axes.
+    """
+    axes = points.shape[1]
+    if how is None:
+        few = axes <= (_GRID_AXES if points.is_cuda else _TREE_AXES)
+        how = ("balls" if points.is_cuda else "tree") if few else "products"
+    if how == "balls":
+        return _balls(points, queries, count)
+    propose = _tree(points) if how == "tree" else _products(points)
+    rows = _ROWS if how == "tree" else max(1, _PRODUCTS[points.device.type] // points.shape[0])
+    found = torch.empty(queries.shape[0], count, dtype=torch.int64, device=points.device)
+    reach = torch.full(queries.shape[:1], -1.0, dtype=torch.float64, device=points.device)
+    for first in range(0, queries.shape[0], rows):
+        chunk = queries[first : first + rows]
+        candidates, bound = propose(chunk, min(count + 1, points.shape[0]))
+        candidates = torch.sort(candidates, dim=1).values
+        squared, order = torch.sort(squared_distance(points[candidates], chunk[:, None]), dim=1, stable=True)
+        found[first : first + rows] = torch.gather(candidates, 1, order)[:, :count]
+        last = squared[:, count - 1]
+        reach[first : first + rows] = torch.where(last < bound, -1.0, last)
+    unsettled = torch.nonzero(reach >= 0).flatten()
+    if unsettled.numel():
+        found[unsettled] = _reached(points, queries[unsettled], reach[unsettled], count)
+    return found
+
+
+def _tree(points: Tensor) -> Proposal:
+    tree = cKDTree(points.numpy())
+
+    def propose(queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        workers = -1 if queries.shape[0] > 2048 else 1
+        distance, index = tree.query(queries.numpy(), range(1, count + 1), workers=workers)
+        bound = torch.from_numpy(distance[:, -1]) ** 2 * (1 - 1e-9)  # the tree rounds in its own way
+        if count == points.shape[0]:
+            bound.fill_(torch.inf)
+        return torch.from_numpy(index).to(torch.int64), bound
+
+    return propose
+
+
+def _products(points: Tensor) -> Proposal:
+    centre = points.mean(0)
+    moved = points - centre
+    norm = (moved**2).sum(1)
+    # Error of |p|^2 + |q|^2 - 2 p.q against the difference formula, in units of (|p| + |q|)^2; generous.
+    error = (4 * points.shape[1] + 64) * 2.0**-53
+
+    def propose(queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        own = queries - centre
+        own_norm = (own**2).sum(1)
+        estimate, index = (norm - 2 * (own @ moved.T)).topk(count, dim=1, largest=False)
+        bound = estimate[:, -1] + own_norm - error * (norm.amax().sqrt() + own_norm.sqrt()) ** 2
+        if count == points.shape[0]:
+            bound.fill_(torch.inf)
+        return index, bound
+
+    return propose
+
+
+def _reached(points: Tensor, queries: Tensor, reach: Tensor, count: int) -> Tensor:
+    """The answer for queries that have at least ``count`` points within the squared distance ``reach``."""
+    place, where = torch.unique(queries, dim=0, return_inverse=True)  # coincident queries share one answer
+    limit = torch.empty(place.shape[0], dtype=torch.float64, device=points.device)
+    limit[where] = reach
+    found = torch.empty(place.shape[0], count, dtype=torch.int64, device=points.device)
+    octave = torch.frexp(limit).exponent  # one grid of cells does not fit both a short reach and a long one
+    for exponent in torch.unique(octave).tolist():
+        rows = torch.nonzero(octave == exponent).flatten()
+        for pairs in within(points, place[rows], limit[rows]):
+            found[rows[pairs.first : pairs.last]] = first_of_each(pairs, count)[1]
+    return found[where]
+
+
+def _balls(points: Tensor, queries: Tensor, count: int) -> Tensor:
+    """Balls that grow until they hold enough points: what is not in the ball is farther than what is."""
+    place, where = torch.unique(queries, dim=0, return_inverse=True)
+    found = torch.empty(place.shape[0], count, dtype=torch.int64, device=points.device)
+    radius = _first_radius(points, place, count)
+    left = torch.arange(place.shape[0], device=points.device)
+    while left.numel():
+        waiting = []
+        limit = torch.full(left.shape, radius**2, dtype=torch.float64, device=points.device)
+        for pairs in within(points, place[left], limit):
+            rows = left[pairs.first : pairs.last]
+            enough, ids = first_of_each(pairs, count)
+            found[rows[enough]] = ids
+            waiting.append(rows[~enough])
+        left = torch.cat(waiting)
+        radius *= 1.5
+    return found[where]
+
+
+def _first_radius(points: Tensor, queries: Tensor, count: int) -> float:
+    """A radius that is small for most queries and not far too small: from the exact answer for a few of them."""
+    some = queries[torch.linspace(0, queries.shape[0] - 1, _SAMPLES).long().unique().to(queries.device)]
+    reach = torch.cat([squared_distance(points, query).topk(count, largest=False).values[-1:] for query in some])
+    positive = reach[reach > 0]
+    return float(positive.amin().sqrt()) if positive.numel() else 1.0

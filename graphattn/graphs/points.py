@@ -1,0 +1,234 @@
+"""Points in space: a point reads the points near it."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..graph.algebra import refuse_over
+from ..graph.listed import Listed
+from ._arguments import call, whole
+from ._balls import Pairs, within
+from ._clouds import Cloud, clouds, coordinates
+from ._nearest import nearest
+
+
+def knn(
+    pos: Tensor,
+    k: int,
+    *,
+    queries: Tensor | None = None,
+    batch: Tensor | None = None,
+    queries_batch: Tensor | None = None,
+    include_self: bool = False,
+    clamp: bool = False,
+) -> AttentionGraph:
+    r"""Every point reads the ``k`` points nearest to it.
+
+    .. math:: \mathcal{N}(t) = \{ \text{the first } k \text{ sources } s \ne t \text{ by } (\|p_s - p_t\|^2, s) \}
+
+    Distances are compared in float64, whatever the dtype; of equally far points the lowest index wins. The edges are
+    the same on the CPU and on the GPU.
+
+    Args:
+        pos: (N, d) floating point coordinates of the sources; any d.
+        k: Sources of every target, exactly.
+        queries: (M, d) coordinates of the targets, where these are other points; ``pos`` itself by default.
+        batch: (N,) cloud of every point, sorted; a point reads its own cloud only. A missing number is an empty cloud.
+        queries_batch: (M,) the same for ``queries``.
+        include_self: Count the target itself as one of the ``k``; its self-loop comes first, then ``k - 1`` others.
+            By default a point does not read itself; other points at the same place are ordinary neighbours.
+        clamp: Let a target of a cloud with too few points read all there are, instead of an error.
+    Returns:
+        Listed edges on the device of ``pos``, by target, then by distance (of equal ones, by index).
+    Raises:
+        GraphError: If a cloud has too few points, a coordinate is not finite (the row is named), or ``batch`` is not
+            sorted.
+    Source:
+        *What differs* from PyG's ``knn_graph``: ties are settled, points at the same place never cost an edge, and too
+        few points are an error. ``loop=True`` there lets the target compete; here ``include_self`` always keeps it.
+    Example:
+        >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
+        >>> print(knn(line, 2))
+        AttentionGraph(knn(k=2): 4 nodes, 8 edges, density 0.5, listed)
+        · █ █ ·
+        █ · █ ·
+        █ █ · ·
+        · █ █ ·
+    """
+    k = whole(k, "k", 1)
+    points, targets, asked, size = _given(pos, queries, include_self)
+    alone = queries is None
+    edges = []
+    for cloud in clouds(points, targets, batch, queries_batch):
+        there = cloud.last_point - cloud.point
+        self_found = alone and not include_self
+        need = k + self_found
+        if cloud.query == cloud.last_query:
+            continue
+        if there < need and not clamp:
+            own = "" if batch is None else f" in cloud {cloud.number}"
+            hint = "use a smaller k, or clamp=True to read all there are"
+            raise GraphError(f"k={k} needs at least {need} points, got {there}{own}; {hint}")
+        if there == 0:
+            continue
+        found = nearest(*_parts(points, asked, cloud), min(need, there))
+        if alone:
+            found = _self_first(found)[:, self_found:]
+        target = torch.arange(cloud.query, cloud.last_query, device=found.device).repeat_interleave(found.shape[1])
+        edges.append((target, found.flatten() + cloud.point))
+    keywords = {"include_self": (include_self, False), "clamp": (clamp, False)}
+    return _graph(edges, size, points, call("knn", k=(k, None), **keywords))
+
+
+def radius(
+    pos: Tensor,
+    r: float,
+    *,
+    max_neighbours: int | None = None,
+    overflow: Literal["error", "nearest"] = "error",
+    queries: Tensor | None = None,
+    batch: Tensor | None = None,
+    queries_batch: Tensor | None = None,
+    include_self: bool = False,
+) -> AttentionGraph:
+    r"""Every point reads the points within a distance.
+
+    .. math:: \mathcal{N}(t) = \{ s \ne t : \|p_s - p_t\|^2 \le r^2 \}
+
+    Compared in float64, whatever the dtype, with the border included; note that the float32 number nearest to 0.3 is
+    larger than 0.3. The edges are the same on the CPU and on the GPU.
+
+    Args:
+        pos: (N, d) floating point coordinates of the sources; any d.
+        r: The distance, in the units of ``pos``.
+        max_neighbours: The most sources a target may have; no limit by default.
+        overflow: What to do with a target that has more: ``"error"``, or keep the ``"nearest"`` ones.
+        queries: (M, d) coordinates of the targets, where these are other points; ``pos`` itself by default.
+        batch: (N,) cloud of every point, sorted; a point reads its own cloud only. A missing number is an empty cloud.
+        queries_batch: (M,) the same for ``queries``.
+        include_self: Whether a point reads itself.
+    Returns:
+        Listed edges on the device of ``pos``, by target, then by distance, then by index. Targets may have no sources.
+    Raises:
+        GraphError: If a target has more than ``max_neighbours`` sources (and ``overflow="error"``), the edges would
+            take more than 4 GiB, a coordinate is not finite (the row is named), or ``batch`` is not sorted.
+    Source:
+        *What differs* from PyG's ``radius_graph``: there is no silent limit (``max_num_neighbors`` is 32 there).
+    Example:
+        >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
+        >>> print(radius(line, 2.0))
+        AttentionGraph(radius(r=2.0): 4 nodes, 4 edges, density 0.25, listed)
+        · █ · ·
+        █ · █ ·
+        · █ · ·
+        · · · ·
+    """
+    reach = _distance(r)
+    most = None if max_neighbours is None else whole(max_neighbours, "max_neighbours", 1)
+    if overflow not in ("error", "nearest"):
+        raise GraphError(f'overflow must be "error" or "nearest", got {overflow!r}')
+    if overflow == "nearest" and most is None:
+        raise GraphError('overflow="nearest" without max_neighbours: there is nothing to overflow')
+    points, targets, asked, size = _given(pos, queries, include_self)
+    edges, crowded, taken = [], _Crowded(), 0
+    for cloud in clouds(points, targets, batch, queries_batch):
+        if cloud.query == cloud.last_query or cloud.point == cloud.last_point:
+            continue
+        near, own = _parts(points, asked, cloud)
+        limit = torch.full((own.shape[0],), reach * reach, dtype=torch.float64, device=own.device)
+        for pairs in within(near, own, limit):
+            kept = pairs if include_self or queries is not None else _without_self(pairs)
+            if most is not None:
+                kept = _cut(kept, most, crowded, cloud.query)
+            taken += kept.query.numel()
+            refuse_over(
+                16 * taken, f"the first {taken:,} edges of radius", "use a smaller r, or max_neighbours with overflow"
+            )
+            if overflow == "nearest" or crowded.targets == 0:
+                edges.append((kept.query + cloud.query, kept.point + cloud.point))
+    if overflow == "error" and crowded.targets:
+        raise GraphError(
+            f"max_neighbours={most} is too few: {crowded.targets} of {asked.shape[0]} targets have more sources within "
+            f"r={r}, target {crowded.first} has {crowded.sources}, the most is {crowded.most}; raise max_neighbours, "
+            'lower r, or pass overflow="nearest" to keep the nearest ones'
+        )
+    name = call(
+        "radius",
+        r=(r, None),
+        max_neighbours=(most, None),
+        overflow=(overflow, "error"),
+        include_self=(include_self, False),
+    )
+    return _graph(edges, size, points, name)
+
+
+class _Crowded:
+    """Targets that have more sources than they may, counted over a whole search."""
+
+    targets, first, sources, most = 0, 0, 0, 0
+
+
+def _distance(r: object) -> float:
+    try:
+        reach = float(r)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"r must be a distance, one number >= 0, got {r!r}") from error
+    if not 0 <= reach < 1e150:
+        raise GraphError(f"r must be a finite distance >= 0, got {r!r}")
+    return reach
+
+
+def _given(
+    pos: Tensor, queries: Tensor | None, include_self: bool
+) -> tuple[Tensor, Tensor | None, Tensor, tuple[int, int]]:
+    """Points, queries if given, the targets, and the sizes (targets, sources); float64."""
+    if queries is not None and include_self:
+        raise GraphError("include_self means nothing with queries: a query is not one of the points")
+    points = coordinates(pos, "pos")
+    targets = None if queries is None else coordinates(queries, "queries")
+    asked = points if targets is None else targets
+    return points, targets, asked, (asked.shape[0], points.shape[0])
+
+
+def _parts(points: Tensor, asked: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor]:
+    return points[cloud.point : cloud.last_point], asked[cloud.query : cloud.last_query]
+
+
+def _self_first(found: Tensor) -> Tensor:
+    """The target itself in front, in place of itself further on or of the farthest; int64 (n, K)."""
+    own = torch.arange(found.shape[0], device=found.device)[:, None]
+    others = found != own
+    others[others.all(1), -1] = False  # crowded out by points at the same place
+    return torch.cat((own, found[others].view(found.shape[0], found.shape[1] - 1)), 1)
+
+
+def _without_self(pairs: Pairs) -> Pairs:
+    keep = pairs.query != pairs.point
+    return Pairs(pairs.first, pairs.last, pairs.query[keep], pairs.point[keep], pairs.squared[keep])
+
+
+def _cut(pairs: Pairs, most: int, crowded: _Crowded, shift: int) -> Pairs:
+    """The nearest ``most`` of each query; ``crowded`` learns of the queries that had more."""
+    row = pairs.query - pairs.first
+    found = torch.bincount(row, minlength=pairs.last - pairs.first)
+    over = torch.nonzero(found > most).flatten()
+    if over.numel() == 0:
+        return pairs
+    if crowded.targets == 0:
+        crowded.first, crowded.sources = int(over[0]) + pairs.first + shift, int(found[over[0]])
+    crowded.targets += over.numel()
+    crowded.most = max(crowded.most, int(found.max()))
+    rank = torch.arange(row.numel(), device=row.device) - (torch.cumsum(found, 0) - found)[row]
+    keep = rank < most
+    return Pairs(pairs.first, pairs.last, pairs.query[keep], pairs.point[keep], pairs.squared[keep])
+
+
+def _graph(edges: list[tuple[Tensor, Tensor]], size: tuple[int, int], points: Tensor, name: str) -> AttentionGraph:
+    with torch.inference_mode(False):  # inference tensors carry no version counter, which tells of later writes
+        none = torch.empty(0, dtype=torch.int64, device=points.device)
+        target = torch.cat([none, *(target for target, _ in edges)])
+        source = torch.cat([none, *(source for _, source in edges)])
+        return AttentionGraph(Listed(target, source, *size), name, points.device)
