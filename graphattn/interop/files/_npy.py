@@ -98,6 +98,8 @@ def read_entries(path: str, archive: zipfile.ZipFile, wanted: Collection[str]) -
                 raise NotImplementedError(f"compression method {entry.compress_type}")  # not bounded when unpacked
             with archive.open(entry) as stream:
                 data = stream.read(entry.file_size + 1)
+            if len(data) != entry.file_size:
+                raise EOFError(f"{entry.filename} does not have {entry.file_size} bytes")
         except Exception as error:  # a missing entry, a broken stream, a wrong checksum, a password
             _broken(Blob(path, b"", 0), error)
         out[name] = read_array(Blob(path, data, len(data)), f"array {name}")

@@ -59,25 +59,33 @@ def _uniform(blob: Blob, element: Element, start: int) -> tuple[dict[str, Column
 
 
 def _ragged(blob: Blob, element: Element, position: int) -> tuple[dict[str, Column], int]:
-    """Row by row: where a list ends is only known from its own length."""
+    """The lists of each row, one row after the other: where a list ends is only known from its own length."""
+    data, total = blob.data, len(blob.data)
     begin = {item.name: array("q") for item in element.properties}
     sizes = {item.name: array("q") for item in element.properties}
+    steps = []
+    for item in element.properties:
+        unpack = struct.Struct(item.length[0] + _CODE[item.length[1:]]).unpack_from if item.length else None
+        steps.append((item, unpack, item.least, item.width, begin[item.name].append, sizes[item.name].append))
     for row in range(element.num):
-        for item in element.properties:
-            size = 1
-            if item.length:
-                size = _count(blob, element, row, item, position)
-                position += item.least
-            begin[item.name].append(position)
-            sizes[item.name].append(size)
-            position += size * item.width
-        if position > len(blob.data):
-            raise _short(blob, element, position - len(blob.data), 0, row)
+        for item, unpack, least, width, begins, has in steps:
+            if unpack is None:
+                position += width
+                continue
+            size = unpack(data, position)[0] if position + least <= total else -1
+            if not 0 <= size * width <= total - position - least:
+                _count(blob, element, row, item, position)  # says what is wrong
+            position += least
+            begins(position)
+            has(size)
+            position += size * width
+        if position > total:
+            raise _short(blob, element, position - total, 0, row)
     columns: dict[str, Column] = {}
     for item in element.properties:
         pieces = zip(begin[item.name], sizes[item.name], strict=True)
-        data = np.frombuffer(b"".join([blob.data[at : at + size * item.width] for at, size in pieces]), item.type)
-        columns[item.name] = (np.array(sizes[item.name]), data) if item.length else data
+        joined = b"".join([data[at : at + size * item.width] for at, size in pieces])
+        columns[item.name] = np.array(sizes[item.name], np.int64), np.frombuffer(joined, item.type)
     return columns, position
 
 

@@ -11,6 +11,7 @@ from graphattn.interop.files._text import KIND, SPACE, clean, keep, line_ends, r
 
 _FACET = np.dtype([("normal", "<f4", 3), ("corner", "<f4", (3, 3)), ("attribute", "<u2")])  # 50 bytes
 _HEAD = 84  # 80 bytes of anything, then the number of facets as uint32
+_MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)  # odd numbers
 _LINES = (b"facet", b"outer", b"vertex", b"vertex", b"vertex", b"endloop", b"endfacet")
 
 
@@ -92,8 +93,7 @@ def merge(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     points = points + 0.0  # -0.0 and 0.0 are one place
     bits = np.ascontiguousarray(points).view(np.uint64)
-    factor = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
-    mixed = (bits ^ (bits >> np.uint64(31))) * factor
+    mixed = (bits ^ (bits >> np.uint64(31))) * _MIX
     _, first, group = np.unique(mixed.sum(1, dtype=np.uint64), return_index=True, return_inverse=True)
     if not np.array_equal(points[first][group], points, equal_nan=True):  # two places with one hash
         _, first, group = np.unique(points, axis=0, return_index=True, return_inverse=True)

@@ -24,6 +24,7 @@ KIND[list(b"+-0123456789")] = INTEGER
 KIND[list(b" \t\n\v\f\r")] = SPACE
 
 _INTEGER = re.compile(rb"[+-]?\d+")
+_SIGN = re.compile(rb"[+-](?![0-9])|[0-9][+-]")
 _FLOAT = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _NONFINITE = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
@@ -76,8 +77,9 @@ def tokens(byte: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     first = word.copy()
     first[1:] &= ~word[:-1]
     start = np.flatnonzero(first)
-    line = np.searchsorted(np.flatnonzero(byte == 10), start)
-    return start, np.append(np.flatnonzero(np.diff(line, prepend=-1)), len(start))
+    breaks = np.searchsorted(start, np.flatnonzero(byte == 10))  # words above each line end
+    ptr = np.concatenate(([0], breaks, [len(start)]))
+    return start, ptr[np.append(True, ptr[1:] > ptr[:-1])]
 
 
 def line_ends(byte: np.ndarray, begin: np.ndarray) -> np.ndarray:
@@ -108,6 +110,8 @@ def rows(blob: Blob, text: bytes, dtype: Any = np.float64, *, nonfinite: bool = 
     integer = dtype == np.int64
     if KIND[byte].max(initial=0) > (INTEGER if integer else WORD if nonfinite else FLOAT):
         raise _wrong(blob, text, integer, nonfinite)
+    if integer and _SIGN.search(text):  # numpy reads a lone sign as 0
+        raise _wrong(blob, text, integer, nonfinite)
     if integer and len(start):
         long = start[_length(byte, start) > 18]  # as long as 2**63; one by one
         for offset in long.tolist():
@@ -126,7 +130,7 @@ def _length(byte: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 
 def _int(text: bytes) -> int:
-    return int(text) if len(text) < 40 and _INTEGER.fullmatch(text) else 2**64
+    return int(text) if len(text) < 400 and _INTEGER.fullmatch(text) else 2**64
 
 
 def _parse(text: bytes, dtype: Any) -> np.ndarray | None:
