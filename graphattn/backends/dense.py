@@ -134,7 +134,7 @@ class DenseBackend:
         return Outputs(found.output.transpose(-3, -2), found.alpha, found.lse)
 
 
-NS_PER_PAIR_NUMBER = 0.05
+NS_PER_PAIR_NUMBER = 0.09
 
 
 def _bias(graph: AttentionGraph, plan: Layout, inputs: Inputs) -> tuple[Tensor | None, Tensor | None]:

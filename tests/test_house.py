@@ -1,0 +1,84 @@
+"""The house: rooms import one way, importing is cheap, and the README's code runs."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "graphattn"
+#: Rooms in reading order: a file imports only from its own room or from rooms above it.
+ROOMS = ["errors", "graph", "graphs", "interop", "backends", "attention", "nn", "verify", "viz", "cli", "__main__"]
+FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    """Rooms of this package that a file imports, at the top or inside a function."""
+    inside = path.relative_to(PACKAGE).parent.parts
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = inside[: len(inside) - node.level + 1]
+            names = [*base, *(node.module or "").split(".")] if node.module or base else []
+            rooms |= {next(part for part in names if part)} if names else {alias.name for alias in node.names}
+        names = [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for name in names:
+            if name and name.split(".")[0] == "graphattn":
+                rooms.add(".".join(name.split(".")[1:2]) or "the whole package")
+    return rooms
+
+
+def test_every_file_is_in_a_known_room():
+    assert {room_of(path) for path in FILES} <= set(ROOMS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(path):
+    allowed = ROOMS[: ROOMS.index(room_of(path)) + 1]
+    if room_of(path) in ("cli", "__main__"):
+        allowed = [*allowed, "the whole package", "__version__"]
+    assert imported_rooms(path) <= set(allowed)
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    return done.stdout.strip()
+
+
+def test_import_brings_no_optional_dependency():
+    heavy = ["matplotlib", "transformers", "trimesh", "numba", "triton", "natten", "sklearn"]
+    found = run_python(
+        "import sys, torch, torch_geometric; before = set(sys.modules); import graphattn;"
+        f"print([m for m in {heavy} if m in set(sys.modules) - before])"
+    )
+    assert found == "[]"
+
+
+def test_cold_import_adds_under_0_3_seconds():
+    code = (
+        "import time, torch, torch_geometric; start = time.process_time(); import graphattn;"
+        "print(time.process_time() - start)"
+    )
+    assert min(float(run_python(code)) for _ in range(3)) < 0.3
+
+
+def test_readme_code_runs():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+
+
+def test_every_example_ends_in_an_assert():
+    for path in sorted((ROOT / "examples").glob("[0-9]*.py")):
+        tree = ast.parse(path.read_text())
+        assert ast.get_docstring(tree), path
+        assert any(isinstance(node, ast.Assert) for node in tree.body[-2:]), path
