@@ -1,0 +1,52 @@
+"""The one table of tolerances, and why each number is what it is.
+
+Errors are largest absolute differences from the float64 twin, divided by a magnitude:
+
+========== ===========================================================================================
+output     the largest absolute value of the twin's output
+lse        the same, but at least 1: a log-sum-exp near zero is a cancellation, not a small quantity
+weights    1, since they sum to 1
+gradients  the largest absolute gradient of any input (of any parameter, for parameters) in the same case: a gradient
+           that cancels to zero, such as a query's with one edge per target, is rounding noise of the others' size
+========== ===========================================================================================
+
+The bounds, for a backend's error ``e`` and the error ``d`` of plain dense torch in the same dtype:
+
+* float64: ``e <= 1e-12``. Both sides round at 1e-16; sums over 100,000 edges in another order stay below 1e-13.
+* narrower, outputs: ``e <= 2 d + floor``; gradients: ``e <= 3 d + floor``. A backend may round in other places than
+  dense torch, not more often (the rule of FlashAttention's own tests).
+* ``floor`` is 4 eps: ``d`` may be 0 by luck (one edge per target), and eps is one rounding of the largest value.
+"""
+
+import torch
+
+EXACT = 1e-12
+OUTPUT_FACTOR = 2.0
+GRADIENT_FACTOR = 3.0
+FLOOR = 4.0  # in units of the dtype's eps
+
+EXPLAINED = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
+"""How near a known mistake must come to a wrong output to be named; mistakes differ from each other by far more."""
+
+
+def bound(dtype: torch.dtype, dense_error: float, *, gradient: bool) -> float:
+    """The largest error allowed, relative to the magnitude.
+
+    Example:
+        >>> bound(torch.float32, 1e-6, gradient=False)
+        2.476837158203125e-06
+    """
+    if dtype == torch.float64:
+        return EXACT
+    factor = GRADIENT_FACTOR if gradient else OUTPUT_FACTOR
+    return factor * dense_error + FLOOR * torch.finfo(dtype).eps
+
+
+def agreement(dtype: torch.dtype) -> float:
+    """How far two exact results may be from each other, relative to their size: sums taken in another order.
+
+    Example:
+        >>> agreement(torch.float64)
+        2e-12
+    """
+    return 2 * bound(dtype, 16 * torch.finfo(dtype).eps, gradient=False)

@@ -1,0 +1,150 @@
+"""Attention without parameters as a subject: the library's own, and a caller's function."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..attention import AttentionOutput, attention
+from ..backends import BACKENDS
+from ..errors import ShapeError
+from ..graph import AttentionGraph
+from .sample import EXHAUSTIVE, Sample
+from .subject import Case, Found, Leaf, Problem, seeded
+
+MOST_EDGES = 1 << 24  # edges that may each get a bias
+PLAIN = Case("plain")
+SCALE, SOFTCAP = 0.61, 2.3  # away from the default, and low enough for the cap to bend the scores
+
+CALLABLE = "callable"  # the one "backend" of a caller's function
+
+
+class _Operands:
+    """Random query, key and value for a graph, and their dense problem."""
+
+    output_axis = -3
+    gives_zero = True
+    places: dict[str, Leaf]
+
+    def __init__(
+        self,
+        graph: AttentionGraph,
+        lead: tuple[int, ...],
+        heads: tuple[int, int],
+        widths: tuple[int, int],
+        scale: float,
+        seed: int,
+    ) -> None:
+        self.graph, self.lead, self.heads, self.widths, self.scale, self.seed = graph, lead, heads, widths, scale, seed
+        self.places = {"query": Leaf("targets", -3), "key": Leaf("sources", -3), "value": Leaf("sources", -3)}
+
+    def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:
+        T, S = self.graph.num_targets, self.graph.num_sources
+        shapes = {
+            "query": (*self.lead, T, self.heads[0], self.widths[0]),
+            "key": (*self.lead, S, self.heads[1], self.widths[0]),
+            "value": (*self.lead, S, self.heads[1], self.widths[1]),
+        }
+        if case.bias:
+            shapes["score_bias"] = (self.graph.num_edges, self.heads[0])
+        made = {name: seeded(name, shape, self.seed) for name, shape in shapes.items()}
+        return {name: x.to(self.graph.device, dtype).requires_grad_() for name, x in made.items()}
+
+    def problem(self, leaves: dict[str, Tensor], case: Case, piece: Sample) -> Problem:
+        return Problem(
+            leaves["query"].index_select(-3, piece.targets),
+            leaves["key"].index_select(-3, piece.columns),
+            leaves["value"].index_select(-3, piece.columns),
+            piece.mask,
+            self.scale,
+            bias=piece.spread(leaves["score_bias"]).movedim(-1, -3) if case.bias else None,
+            softcap=case.softcap,
+        )
+
+
+class GraphSubject(_Operands):
+    """``graphattn.attention`` on a graph, every semantic option away from its default."""
+
+    owns_graph = True
+
+    def __init__(
+        self,
+        graph: AttentionGraph,
+        *,
+        heads: tuple[int, int] = (4, 2),
+        widths: tuple[int, int] = (5, 3),
+        scale: float | None = None,
+        softcap: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        small = graph.num_targets * graph.num_sources <= EXHAUSTIVE
+        super().__init__(graph, (2,) if small else (), heads, widths, SCALE if scale is None else scale, seed)
+        self.places["score_bias"] = Leaf("edges", -2)
+        self.name = f"graphattn.attention, {heads[0]} heads on {heads[1]}, widths {widths[0]} and {widths[1]}"
+        self.backends = tuple(BACKENDS)
+        softcap = SOFTCAP if softcap is None else softcap
+        self.cases: tuple[Case, ...] = (
+            PLAIN,
+            Case("score_bias", bias=True),
+            Case("all options", bias=True, softcap=softcap, extras=True),
+        )
+        self.notes: tuple[str, ...] = ()
+        if graph.num_edges > MOST_EDGES:
+            self.cases = (PLAIN, Case("softcap", softcap=softcap))
+            self.notes = (f"no score_bias, lse or weights: {graph.num_edges:,} edges (limit {MOST_EDGES:,})",)
+
+    def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Found:
+        options: dict[str, Any] = {"return_weights": True, "return_lse": True} if case.extras else {}
+        found = attention(
+            leaves["query"],
+            leaves["key"],
+            leaves["value"],
+            self.graph if graph is None else graph,
+            score_bias=leaves.get("score_bias"),
+            scale=self.scale,
+            softcap=case.softcap,
+            backend=backend,
+            **options,
+        )
+        if isinstance(found, AttentionOutput):
+            return Found(found.output, found.lse, None if found.weights is None else found.weights.alpha)
+        return Found(found)
+
+
+class CallableSubject(_Operands):
+    """A caller's own ``function(query, key, value)``: does it implement the graph?"""
+
+    owns_graph = False
+    backends = (CALLABLE,)
+    cases = (PLAIN,)
+    notes = ()
+
+    def __init__(
+        self,
+        function: Callable[[Tensor, Tensor, Tensor], Tensor],
+        graph: AttentionGraph,
+        *,
+        heads: tuple[int, int] = (3, 3),
+        widths: tuple[int, int] = (5, 5),
+        scale: float | None = None,
+        softcap: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(graph, (), heads, widths, widths[0] ** -0.5 if scale is None else scale, seed)
+        self.function = function
+        self.cases = (Case("plain", softcap=softcap),)
+        self.name = f"{getattr(function, '__name__', type(function).__name__)}(query, key, value)"
+
+    def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Found:
+        query, key, value = leaves["query"], leaves["key"], leaves["value"]
+        output = self.function(query, key, value)
+        expected = (*query.shape[:-1], value.shape[-1])
+        if not isinstance(output, Tensor) or tuple(output.shape) != expected:
+            came = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise ShapeError(
+                f"{self.name} must return a tensor {expected} = (targets, heads, width of value) for query "
+                f"{tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)}; got {came}. "
+                "Wrap a function that wants heads first: lambda q, k, v: f(*(x.transpose(0, 1) for x in (q, k, v))).transpose(0, 1)"
+            )
+        return Found(output)

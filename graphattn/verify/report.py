@@ -1,0 +1,166 @@
+"""What was measured, as a value that prints."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured quantity of one backend: the relative error and the bound it is held to."""
+
+    backend: str
+    dtype: str
+    case: str
+    quantity: str
+    error: float
+    bound: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the error is within its bound; NaN is not."""
+        return self.error <= self.bound
+
+    @property
+    def ratio(self) -> float:
+        """Error in units of the bound; inf for NaN."""
+        return self.error / self.bound if self.error == self.error else math.inf
+
+    @property
+    def is_output(self) -> bool:
+        """Whether it is the output itself rather than a gradient, a weight or an lse."""
+        return self.quantity == "output"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One invariant of one backend: it holds, or ``detail`` says how not."""
+
+    backend: str
+    claim: str
+    ok: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A backend that does not run a case, in its own words."""
+
+    backend: str
+    case: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What :func:`graphattn.verify` found; print it, or ask ``.ok``.
+
+    Args:
+        subject: What was verified, in words.
+        graph: The graph's ``repr``.
+        measured: Targets compared with the dense twin; ``total`` is all of them.
+        rows: The errors.
+        checks: The invariants.
+        refusals: Backends that did not run, and why.
+        notes: What the reader should know about how it was measured.
+        diagnosis: What explains a difference, if there is one.
+    """
+
+    subject: str
+    graph: str
+    measured: int
+    total: int
+    rows: tuple[Row, ...]
+    checks: tuple[Check, ...]
+    refusals: tuple[Refusal, ...]
+    notes: tuple[str, ...] = ()
+    diagnosis: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether something was measured, and everything measured held."""
+        return bool(self.rows) and all(row.ok for row in self.rows) and all(check.ok for check in self.checks)
+
+    @property
+    def worst(self) -> Row | None:
+        """The row nearest to its bound, or furthest beyond it."""
+        return max(self.rows, key=lambda row: row.ratio, default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values that ``json.dumps`` takes; numbers that JSON lacks become strings."""
+        return {
+            "ok": self.ok,
+            "subject": self.subject,
+            "graph": self.graph,
+            "targets_measured": self.measured,
+            "targets": self.total,
+            "rows": [
+                {**row.__dict__, "error": _json(row.error), "bound": _json(row.bound), "ok": row.ok}
+                for row in self.rows
+            ],
+            "checks": [dict(check.__dict__) for check in self.checks],
+            "refusals": [{**refusal.__dict__, "reasons": list(refusal.reasons)} for refusal in self.refusals],
+            "notes": list(self.notes),
+            "diagnosis": self.diagnosis,
+        }
+
+    def __str__(self) -> str:
+        targets = "all" if self.measured == self.total else f"{self.measured:,} of"
+        lines = [f"verify {self.subject}", f"  on {self.graph}, {targets} {self.total:,} targets", ""]
+        lines += [*self._table(), *self._check_lines(), *self._refusal_lines()]
+        lines += [f"note: {note}" for note in self.notes]
+        lines += [] if self.diagnosis is None else ["diagnosis:", *(f"    {x}" for x in self.diagnosis.split("; "))]
+        return "\n".join([*lines, self._verdict()])
+
+    def _table(self) -> list[str]:
+        if not self.rows:
+            return []
+        width = max(len("backend"), *(len(row.backend) for row in self.rows))
+        lines = [
+            f"{'backend':<{width}}  {'dtype':<8}  {'output':>7}  {'bound':>7}  {'error':>7}  {'bound':>7}  worst beside it"
+        ]
+        for backend, dtype in dict.fromkeys((row.backend, row.dtype) for row in self.rows):
+            here = [row for row in self.rows if (row.backend, row.dtype) == (backend, dtype)]
+            output, beside = (_worst(row for row in here if row.is_output is is_output) for is_output in (True, False))
+            cells = "  ".join(_cell(row) for row in (output, beside))
+            named = "" if beside is None else f"{beside.quantity} ({beside.case})"
+            verdict = "ok" if all(row.ok for row in here) else "WRONG"
+            lines.append(f"{backend:<{width}}  {dtype:<8}  {cells}  {named:<26} {verdict}")
+        return lines
+
+    def _check_lines(self) -> list[str]:
+        lines = []
+        for claim in dict.fromkeys(check.claim for check in self.checks):
+            here = [check for check in self.checks if check.claim == claim]
+            failed = [check for check in here if not check.ok]
+            lines.append(f"{claim:<52} {'BROKEN' if failed else 'ok'} ({', '.join(c.backend for c in failed or here)})")
+            lines += [f"    {check.backend}: {check.detail}" for check in failed]
+        return ["", *lines] if lines else []
+
+    def _refusal_lines(self) -> list[str]:
+        lines = []
+        for backend, reasons in dict.fromkeys((refusal.backend, refusal.reasons) for refusal in self.refusals):
+            cases = [r.case for r in self.refusals if (r.backend, r.reasons) == (backend, reasons)]
+            lines.append(f"{backend} does not run {', '.join(cases)}:")
+            lines += [f"    {reason}" for reason in reasons]
+        return ["", *lines] if lines else []
+
+    def _verdict(self) -> str:
+        if not self.rows:
+            return "NOTHING MEASURED: no backend ran"
+        wrong = sum(not row.ok for row in self.rows) + sum(not check.ok for check in self.checks)
+        total = len(self.rows) + len(self.checks)
+        return f"EXACT: all {total} checks hold" if self.ok else f"NOT EXACT: {wrong} of {total} checks fail"
+
+
+def _worst(rows: Iterable[Row]) -> Row | None:
+    return max(rows, key=lambda row: row.ratio, default=None)
+
+
+def _cell(row: Row | None) -> str:
+    return f"{'-':>7}  {'-':>7}" if row is None else f"{row.error:7.1e}  {row.bound:7.1e}"
+
+
+def _json(number: float) -> float | str:
+    return number if math.isfinite(number) else str(number)

@@ -1,0 +1,113 @@
+"""The targets that a dense twin is asked about, and every source they read: T x S is never built."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph
+from ..graph import runs as _runs
+from ..graph.listed import Listed
+
+EXHAUSTIVE = 1 << 16  # pairs up to which all targets are compared
+BUDGET = 1 << 20  # pairs that a twin may hold at once, per head
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A dense piece of a graph: R targets, and U columns for the sources they read.
+
+    A repeated edge is given a column for each copy, so that copies may differ in bias and features: the twin then needs
+    no notion of a multigraph.
+
+    Args:
+        targets: int64 (R,), ascending.
+        columns: int64 (U,), the source in each column.
+        edge: int64 (e,), positions in the graph's edge order of all edges into the targets.
+        row: int64 (e,), the row of each such edge.
+        column: int64 (e,), its column.
+        complete: Whether these are all targets.
+    """
+
+    targets: Tensor
+    columns: Tensor
+    edge: Tensor
+    row: Tensor
+    column: Tensor
+    complete: bool
+
+    @property
+    def mask(self) -> Tensor:
+        """bool (R, U)."""
+        mask = torch.zeros(self.targets.numel(), self.columns.numel(), dtype=torch.bool, device=self.targets.device)
+        mask[self.row, self.column] = True
+        return mask
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Values of all edges (..., E, F) laid out as (..., R, U, F); 0 where there is no edge."""
+        lead, width = values.shape[:-2], values.shape[-1]
+        dense = values.new_zeros(*lead, *self.mask.shape, width)
+        places = (*(slice(None),) * len(lead), self.row, self.column)
+        return dense.index_put(places, values.index_select(-2, self.edge))  # type: ignore[arg-type]
+
+    def collect(self, dense: Tensor) -> Tensor:
+        """The other way: (..., R, U) to (..., e), in the order of ``edge``."""
+        return dense[..., self.row, self.column]
+
+
+def sample(graph: AttentionGraph, at_most: int = 256, seed: int = 0, budget: int = BUDGET) -> Sample:
+    """All targets of a small graph; else a seeded choice with the first, the last, the busiest and the idlest one.
+
+    Args:
+        graph: The graph.
+        at_most: Targets chosen; fewer if their sources would not fit the budget.
+        seed: Of the choice.
+        budget: Pairs of targets and sources.
+    """
+    T = graph.num_targets
+    if T * graph.num_sources <= min(EXHAUSTIVE, budget):
+        return _piece(graph, torch.arange(T), complete=True)
+    shuffled = torch.randperm(T, generator=torch.Generator().manual_seed(seed))
+    degree = graph.in_degree.cpu()
+    telling = torch.stack((torch.tensor(0), torch.tensor(T - 1), degree.argmax(), degree.argmin()))
+    order = torch.cat((torch.unique(telling), shuffled[~torch.isin(shuffled, telling)]))
+    count = min(at_most, T)
+    while True:
+        found = _piece(graph, order[:count].sort().values, complete=count == T)
+        if count == 1 or count * found.columns.numel() <= budget:
+            return found
+        count //= 2
+
+
+def _piece(graph: AttentionGraph, targets: Tensor, complete: bool) -> Sample:
+    row, source, edge = _edges_into(graph, targets)
+    sources, place = torch.unique(source, return_inverse=True)
+    copy = _copies(row * max(1, sources.numel()) + place)
+    copies = int(copy.max()) + 1 if copy.numel() else 1
+    column = copy * sources.numel() + place
+    found = (targets, sources.repeat(copies), edge, row, column)
+    return Sample(*(part.to(graph.device) for part in found), complete)
+
+
+def _edges_into(graph: AttentionGraph, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Row, source and place in the edge order of every edge into the targets, on the CPU."""
+    if isinstance(graph.edges, Listed):
+        number = torch.full((graph.num_targets,), -1)
+        number[targets] = torch.arange(targets.numel())
+        row = number[graph.target.cpu()]
+        edge = torch.nonzero(row >= 0).flatten()
+        return row[edge], graph.source.cpu()[edge], edge
+    row, source = _runs.expand(graph.edges.runs(targets))
+    degree = graph.in_degree.cpu()
+    first = degree.cumsum(0) - degree
+    _, within = _runs.spread(torch.bincount(row, minlength=targets.numel()))
+    return row, source, first[targets][row] + within
+
+
+def _copies(pair: Tensor) -> Tensor:
+    """For every edge, how many equal pairs stand before it."""
+    key, order = torch.sort(pair, stable=True)
+    _, within = _runs.spread(torch.unique_consecutive(key, return_counts=True)[1])
+    copy = torch.empty_like(order)
+    copy[order] = within
+    return copy

@@ -1,0 +1,180 @@
+"""Dense twins: what a graph must reproduce, written down with torch and nothing else.
+
+They share no code with the backends they judge, and import only torch and the standard library (a test reads the
+imports). Everything is computed in the dtype of the inputs: in float64 a twin is the judge, and in a narrower dtype it is
+"plain dense torch in the same dtype", whose error the backends are held to.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class DenseResult(NamedTuple):
+    """Output (..., T, H, D_v), weights (..., H, T, S) and lse (..., T, H)."""
+
+    output: Tensor
+    weights: Tensor
+    lse: Tensor
+
+
+def dense_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    score_bias: Tensor | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    multiplicity: Tensor | None = None,
+    edge: Tensor | None = None,
+) -> DenseResult:
+    r"""Masked softmax attention over all T x S pairs.
+
+    .. math:: \mathrm{out}_t = \sum_{s : \mathrm{mask}_{ts}} \mathrm{softmax}_s\big(
+        c \tanh(\mathrm{scale} \, q_t \cdot (k_s + e_{ts}) / c) + b_{ts} + \log m_{ts} \big) (v_s + e_{ts})
+
+    A row without an edge, or whose scores are all -inf, gives output 0, lse -inf and gradients of exactly 0.
+
+    Args:
+        query: (..., T, H, D).
+        key: (..., S, H_kv, D); head h of the query reads head ``h // (H / H_kv)``.
+        value: (..., S, H_kv, D_v).
+        mask: bool (T, S), True where the edge exists.
+        score_bias: (T, S), (H or 1, T, S) or (..., H or 1, T, S), added to the score.
+        scale: Factor of the product; D ** -0.5 if None.
+        softcap: The c above; no tanh if None.
+        multiplicity: (T, S), how often each edge is listed; 0 removes it. All 1 if None.
+        edge: (..., T, S, H_kv, D), edge features added to key and value (so D = D_v).
+
+    Returns:
+        The output, the weights and the log-sum-exp of the scores.
+
+    Example:
+        >>> x = torch.ones(2, 1, 1)
+        >>> dense_attention(x, x, x, torch.tensor([[True, True], [False, False]])).output.flatten()
+        tensor([1., 0.])
+    """
+    group = query.shape[-2] // key.shape[-2] if key.shape[-2] else 1
+    q, k, v = (x.transpose(-3, -2) for x in (query, key, value))  # (..., heads, nodes, width)
+    k, v = (x.repeat_interleave(group, -3) for x in (k, v))
+    q = q * (query.shape[-1] ** -0.5 if scale is None else scale)  # first, so that float16 does not overflow
+    score = q @ k.transpose(-2, -1)  # (..., H, T, S)
+    if edge is not None:
+        edge = edge.repeat_interleave(group, -2)
+        score = score + torch.einsum("...htd,...tshd->...hts", q, edge)
+    if softcap is not None:
+        score = softcap * torch.tanh(score / softcap)
+    if score_bias is not None:
+        score = score + score_bias
+    if multiplicity is not None:
+        score = score + multiplicity.to(score.dtype).log()
+    score = score.masked_fill(~mask, -torch.inf)
+    silent = (score == -torch.inf).all(-1, keepdim=True)
+    score = score.masked_fill(silent, 0.0)  # so that neither softmax nor its gradient meets a row of -inf
+    weights = torch.softmax(score, -1).masked_fill(silent, 0.0)
+    lse = torch.logsumexp(score, -1).masked_fill(silent.squeeze(-1), -torch.inf)
+    output = weights @ v
+    if edge is not None:
+        output = output + torch.einsum("...hts,...tshd->...htd", weights, edge)
+    return DenseResult(output.transpose(-3, -2), weights, lse.transpose(-2, -1))
+
+
+class DenseRootWeight(nn.Module):
+    """The twin of what a layer adds after attention: ``out + W x``, or a learned gate between the two."""
+
+    def __init__(self, root: nn.Linear, gate: nn.Linear | None) -> None:
+        super().__init__()
+        self.root, self.gate = root, gate
+
+    def forward(self, out: Tensor, x: Tensor) -> Tensor:
+        """(..., T, C) from the attention's output (..., T, C) and the targets' features (..., T, C_in)."""
+        own = self.root(x)
+        if self.gate is None:
+            return out + own
+        share = torch.sigmoid(self.gate(torch.cat((out, own, out - own), -1)))
+        return share * own + (1 - share) * out
+
+
+class DenseGraphAttention(nn.Module):
+    """The dense twin of ``graphattn.nn.GraphAttention``: the same parameters, a mask in place of the graph.
+
+    Args:
+        state: The layer's ``state_dict()``; which parts the layer has is read off its names and shapes.
+        num_heads: H, the one number that shapes do not tell.
+
+    Example:
+        >>> from graphattn.nn import GraphAttention
+        >>> layer = GraphAttention(6, num_heads=3)
+        >>> twin = DenseGraphAttention(layer.state_dict(), num_heads=3)
+        >>> twin(torch.ones(5, 6), torch.ones(5, 5, dtype=torch.bool)).shape
+        torch.Size([5, 6])
+    """
+
+    def __init__(self, state: Mapping[str, Tensor], num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.q_proj, self.k_proj, self.v_proj = (_linear(state, f"{name}_proj") for name in "qkv")
+        self.edge_proj = _linear(state, "edge_proj") if "edge_proj.weight" in state else None
+        self.out_proj = _linear(state, "out_proj") if "out_proj.weight" in state else None
+        self.skip: DenseRootWeight | None = None
+        if "skip.root.weight" in state:
+            gate = _linear(state, "skip.gate") if "skip.gate.weight" in state else None
+            self.skip = DenseRootWeight(_linear(state, "skip.root"), gate)
+        self.load_state_dict(state)  # also complains of parameters that have no place here
+
+    @property
+    def head_dim(self) -> int:
+        """D."""
+        return self.q_proj.out_features // self.num_heads
+
+    def project(
+        self,
+        x: Tensor,
+        context: Tensor | tuple[Tensor, Tensor] | None = None,
+        edge_attr: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Query (..., T, H, D), key and value (..., S, H_kv, D), and edge (..., T, S, H_kv, D) or None."""
+        context = x if context is None else context
+        key_input, value_input = context if isinstance(context, tuple) else (context, context)
+        query, key, value = self.q_proj(x), self.k_proj(key_input), self.v_proj(value_input)
+        edge = None if self.edge_proj is None else self.edge_proj(edge_attr).unflatten(-1, (-1, self.head_dim))
+        query, key, value = (part.unflatten(-1, (-1, self.head_dim)) for part in (query, key, value))
+        return query, key, value, edge
+
+    def finish(self, heads: Tensor, x: Tensor) -> Tensor:
+        """The layer's output (..., T, C) from what the heads gathered (..., T, H, D)."""
+        out = heads.flatten(-2)
+        out = out if self.out_proj is None else self.out_proj(out)
+        return out if self.skip is None else self.skip(out, x)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        context: Tensor | tuple[Tensor, Tensor] | None = None,
+        edge_attr: Tensor | None = None,
+        score_bias: Tensor | None = None,
+        multiplicity: Tensor | None = None,
+    ) -> Tensor:
+        """The layer's output (..., T, C).
+
+        Args:
+            x: (..., T, qdim), the targets.
+            mask: bool (T, S).
+            context: (..., S, kdim), the sources, or a pair for keys and values; ``x`` if None.
+            edge_attr: (..., T, S, F), the edge features laid out densely.
+            score_bias: As in :func:`dense_attention`.
+            multiplicity: As in :func:`dense_attention`.
+        """
+        query, key, value, edge = self.project(x, context, edge_attr)
+        heads = dense_attention(query, key, value, mask, score_bias, multiplicity=multiplicity, edge=edge)
+        return self.finish(heads.output, x)
+
+
+def _linear(state: Mapping[str, Tensor], name: str) -> nn.Linear:
+    weight = state[f"{name}.weight"]
+    out_dim, in_dim = weight.shape
+    return nn.Linear(in_dim, out_dim, f"{name}.bias" in state, device=weight.device, dtype=weight.dtype)
