@@ -3,6 +3,7 @@
 import io
 import math
 import os
+import warnings
 import zipfile
 from collections.abc import Collection
 from typing import BinaryIO, NamedTuple, NoReturn
@@ -31,7 +32,9 @@ def read_header(blob: Blob, at: str = "") -> Header:
     try:
         version = np.lib.format.read_magic(stream)
         reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        shape, fortran, dtype = reader(stream)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a header of Python 2
+            shape, fortran, dtype = reader(stream)
     except Exception as error:  # numpy evaluates the header: anything may come of bytes at random
         got = f"{type(error).__name__}: {str(error)[:60]!r}"
         raise blob.fault("a .npy header of version 1 or 2", got, "save it again with numpy.save", at=at) from None

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphattn.interop.files._guard import Blob, show
 from graphattn.interop.files._polygons import Polygons, check, coordinates
-from graphattn.interop.files._text import KIND, SPACE, clean, keep, line_ends, rows, tokens, word
+from graphattn.interop.files._text import KIND, SPACE, clean, first_words, keep, line_ends, rows, tokens, word
 
 _GEOMETRY = {b"l", b"p", b"curv", b"curv2", b"surf", b"cstype", b"fo"}
 _KNOWN = _GEOMETRY | set(
@@ -24,8 +24,7 @@ def read_obj(blob: Blob, allow_nonfinite: bool) -> Polygons:
     blob = clean(blob, "#")
     joined = re.sub(rb"\\[ \t]*\n", lambda found: b" " * len(found[0]), blob.data)  # a line goes on after a backslash
     byte = np.frombuffer(joined + b" ", np.uint8)
-    start, ptr = tokens(byte)
-    begin = start[ptr[:-1]]
+    begin = first_words(byte)
     letter, alone = byte[begin], KIND[byte[begin + 1]] == SPACE
     is_vertex, is_face = (letter == ord("v")) & alone, (letter == ord("f")) & alone
     other = ~(is_vertex | is_face | _texture(byte, begin))
@@ -82,7 +81,7 @@ def _texture(byte: np.ndarray, begin: np.ndarray) -> np.ndarray:
 def _skipped(blob: Blob, text: bytes, begin: np.ndarray) -> int:
     """How many of these lines hold geometry that a mesh of polygons has no place for."""
     count = 0
-    for offset in begin.tolist():
+    for offset in map(int, begin):
         name = word(text, offset)
         if name not in _KNOWN:
             raise blob.fault("v, f or another OBJ statement", show(name), "check the line", offset=offset)

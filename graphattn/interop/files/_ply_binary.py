@@ -61,31 +61,30 @@ def _uniform(blob: Blob, element: Element, start: int) -> tuple[dict[str, Column
 def _ragged(blob: Blob, element: Element, position: int) -> tuple[dict[str, Column], int]:
     """The lists of each row, one row after the other: where a list ends is only known from its own length."""
     data, total = blob.data, len(blob.data)
-    begin = {item.name: array("q") for item in element.properties}
-    sizes = {item.name: array("q") for item in element.properties}
+    sizes = {item.name: array("q") for item in element.properties if item.length}
+    joined = {name: bytearray() for name in sizes}
     steps = []
     for item in element.properties:
         unpack = struct.Struct(item.length[0] + _CODE[item.length[1:]]).unpack_from if item.length else None
-        steps.append((item, unpack, item.least, item.width, begin[item.name].append, sizes[item.name].append))
+        steps.append((item, unpack, item.least, item.width, sizes.get(item.name), joined.get(item.name)))
     for row in range(element.num):
-        for item, unpack, least, width, begins, has in steps:
-            if unpack is None:
+        for item, unpack, least, width, lengths, items in steps:
+            if unpack is None or lengths is None or items is None:
                 position += width
                 continue
             size = unpack(data, position)[0] if position + least <= total else -1
             if not 0 <= size * width <= total - position - least:
                 _count(blob, element, row, item, position)  # says what is wrong
-            position += least
-            begins(position)
-            has(size)
-            position += size * width
+            begin = position + least
+            position = begin + size * width
+            lengths.append(size)
+            items += data[begin:position]
         if position > total:
             raise _short(blob, element, position - total, 0, row)
     columns: dict[str, Column] = {}
     for item in element.properties:
-        pieces = zip(begin[item.name], sizes[item.name], strict=True)
-        joined = b"".join([data[at : at + size * item.width] for at, size in pieces])
-        columns[item.name] = np.array(sizes[item.name], np.int64), np.frombuffer(joined, item.type)
+        if item.length:
+            columns[item.name] = np.frombuffer(sizes[item.name], np.int64), np.frombuffer(joined[item.name], item.type)
     return columns, position
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from graphattn.interop.files._guard import Blob, show
 from graphattn.interop.files._polygons import Polygons, check, coordinates
-from graphattn.interop.files._text import KIND, SPACE, clean, keep, line_ends, rows, tokens
+from graphattn.interop.files._text import KIND, SPACE, clean, first_words, keep, line_ends, rows
 
 _FACET = np.dtype([("normal", "<f4", 3), ("corner", "<f4", (3, 3)), ("attribute", "<u2")])  # 50 bytes
 _HEAD = 84  # 80 bytes of anything, then the number of facets as uint32
@@ -42,8 +42,7 @@ def _binary(blob: Blob) -> np.ndarray:
 def _ascii(blob: Blob, nonfinite: bool) -> tuple[np.ndarray, np.ndarray]:
     """(3 F, 3) corners and the byte offsets (3 F,) of their lines."""
     byte = np.frombuffer(blob.data + b" " * 9, np.uint8)
-    start, ptr = tokens(byte)
-    begin = start[ptr[:-1]]
+    begin = first_words(byte)
     outside = _starts(byte, begin, b"solid") | _starts(byte, begin, b"endsolid")
     if not _starts(byte, begin[-1:], b"endsolid")[0]:
         raise blob.fault("endsolid at the end", "none (truncated)", "get the whole file", offset=int(begin[-1]))

@@ -58,17 +58,24 @@ def clean(blob: Blob, comments: str = "") -> Blob:
         data = b"   " + data[3:]
     data = data.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
     blob = replace(blob, data=data)
-    ends = np.flatnonzero(np.frombuffer(data + b"\n", np.uint8) == 10)
-    length = np.diff(ends, prepend=-1)
-    if length.max() > LINE_BYTES:
-        at = int(ends[length.argmax()] - 1)
-        got = f"a line of {length.max() - 1} bytes"
-        raise blob.fault(f"lines of at most {LINE_BYTES} bytes", got, "break the line", offset=at)
+    _check_lines(blob)
     if comments:
         data = re.sub(f"[{comments}][^\n]*".encode(), lambda found: b" " * len(found[0]), data)
     if not data.strip():
         raise blob.fault("data", "an empty file (only blanks and comments)", "check how it was written")
     return replace(blob, data=data)
+
+
+def _check_lines(blob: Blob) -> None:
+    """Raise if a line is longer than LINE_BYTES; jumps from line to line, at most that far."""
+    data, begin = blob.data, 0
+    while len(data) - begin > LINE_BYTES:
+        end = data.rfind(b"\n", begin, begin + LINE_BYTES + 1)
+        if end < 0:
+            end = data.find(b"\n", begin) % (len(data) + 1)  # -1 is the end of the text
+            got = f"a line of {end - begin} bytes"
+            raise blob.fault(f"lines of at most {LINE_BYTES} bytes", got, "break the line", offset=begin)
+        begin = end + 1
 
 
 def tokens(byte: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -77,9 +84,16 @@ def tokens(byte: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     first = word.copy()
     first[1:] &= ~word[:-1]
     start = np.flatnonzero(first)
-    breaks = np.searchsorted(start, np.flatnonzero(byte == 10))  # words above each line end
-    ptr = np.concatenate(([0], breaks, [len(start)]))
+    end = byte == 10
+    end[1:] &= byte[:-1] != 10  # empty lines end nothing
+    ptr = np.concatenate(([0], np.searchsorted(start, np.flatnonzero(end)), [len(start)]))  # words above each line end
     return start, ptr[np.append(True, ptr[1:] > ptr[:-1])]
+
+
+def first_words(byte: np.ndarray) -> np.ndarray:
+    """Where the first word of each line starts (R,)."""
+    start, ptr = tokens(byte)
+    return start[ptr[:-1]]
 
 
 def line_ends(byte: np.ndarray, begin: np.ndarray) -> np.ndarray:
@@ -137,7 +151,7 @@ def _parse(text: bytes, dtype: Any) -> np.ndarray | None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)  # how older numpy says "stopped at a bad word"
         try:
-            return np.fromstring(text.decode("latin-1"), sep=" ", dtype=dtype)
+            return np.fromstring(text, sep=" ", dtype=dtype)
         except (ValueError, DeprecationWarning):
             return None
 
