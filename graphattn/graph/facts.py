@@ -63,7 +63,7 @@ def facts(graph: AttentionGraph) -> Facts:
         True
     """
     square = graph.is_square
-    loops = (graph & graph._loops()).num_edges if square else None
+    loops = graph._num_loops() if square else None
     into, out = graph.in_degree, graph.out_degree
     return Facts(
         num_targets=graph.num_targets,

@@ -315,13 +315,17 @@ class AttentionGraph:
             if not wider.is_rule and wider.num_edges == reach.num_edges:
                 break
             reach = wider
-        loops = self & self._loops()
-        if loops.num_edges < self.num_nodes:
-            reach = reach.without_self_loops() | loops if loops.num_edges else reach.without_self_loops()
+        num_loops = self._num_loops()
+        if num_loops < self.num_nodes:
+            reach = reach.without_self_loops() | (self & self._loops()) if num_loops else reach.without_self_loops()
         return self._made(reach.edges, f"{k}-hop({self.name})")
 
     def _loops(self) -> "AttentionGraph":
         return AttentionGraph(Band(self.num_targets, self.num_sources, 0, 0), "self-loops", self.device)
+
+    def _num_loops(self) -> int:
+        node = torch.arange(self.num_nodes, device=self.device)
+        return int(self.edges.contains(node, node).sum())
 
     def with_self_loops(self) -> "AttentionGraph":
         """The missing self-loops added; listed edges keep their order and copies, the new ones come last."""
@@ -430,7 +434,7 @@ def _wrap(graph: AttentionGraph, sign: str) -> str:
 
 def _tidy(reach: AttentionGraph, wider: AttentionGraph) -> AttentionGraph:
     """The union of the two, or just ``wider`` where it holds ``reach`` anyway (closed forms with self-loops)."""
-    if wider.is_rule and (reach & reach._loops()).num_edges == reach.num_nodes:
+    if wider.is_rule and reach._num_loops() == reach.num_nodes:
         return wider
     return reach | wider
 
