@@ -28,11 +28,11 @@ class Pairs(NamedTuple):
     squared: Tensor
 
 
-def squared_distance(a: Tensor, b: Tensor) -> Tensor:
-    """Sum over the last axis of ``(a - b) ** 2``, broadcast; axis by axis, so that every device rounds alike."""
-    total = torch.zeros((), dtype=a.dtype, device=a.device)
-    for axis in range(a.shape[-1]):
-        difference = a[..., axis] - b[..., axis]
+def squared_distance(points: Tensor, point: Tensor | slice, queries: Tensor, query: Tensor | int) -> Tensor:
+    """Of ``points[point]`` and ``queries[query]``, indices that broadcast; axis by axis, so that devices round alike."""
+    total = torch.zeros((), dtype=points.dtype, device=points.device)
+    for p, q in zip(points.unbind(1), queries.unbind(1), strict=True):
+        difference = p[point] - q[query]
         total = total + difference * difference
     return total
 
@@ -96,13 +96,13 @@ def _measure(points: Tensor, queries: Tensor, limit: Tensor, grid: _Grid, first:
     block, within_block = spread((hi - lo).flatten())
     point = grid.order[lo.flatten()[block] + within_block]
     query = block // lo.shape[1] + first
-    squared = squared_distance(points[point], queries[query])
+    squared = squared_distance(points, point, queries, query)
     keep = squared <= limit[query]
     query, point, squared = query[keep], point[keep], squared[keep]
-    for by in (point, squared, query):  # the last sort is the outermost
-        order = torch.argsort(by, stable=True)
-        query, point, squared = query[order], point[order], squared[order]
-    return Pairs(first, first + lo.shape[0], query, point, squared)
+    order = torch.argsort(point)
+    for by in (squared, query):  # the last sort is the outermost
+        order = order[torch.argsort(by[order], stable=True)]
+    return Pairs(first, first + lo.shape[0], query[order], point[order], squared[order])
 
 
 def first_of_each(pairs: Pairs, count: int) -> tuple[Tensor, Tensor]:

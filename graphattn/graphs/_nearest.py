@@ -36,24 +36,36 @@ def nearest(
     if how is None:
         few = axes <= (_GRID_AXES if points.is_cuda else _TREE_AXES)
         how = ("balls" if points.is_cuda else "tree") if few else "products"
+    place, where = _distinct(queries)
     if how == "balls":
-        return _balls(points, queries, count)
+        return _balls(points, place, count)[where]
     propose = _tree(points) if how == "tree" else _products(points)
     rows = _ROWS if how == "tree" else max(1, _PRODUCTS[points.device.type] // points.shape[0])
-    found = torch.empty(queries.shape[0], count, dtype=torch.int64, device=points.device)
-    reach = torch.full(queries.shape[:1], -1.0, dtype=torch.float64, device=points.device)
-    for first in range(0, queries.shape[0], rows):
-        chunk = queries[first : first + rows]
+    found = torch.empty(place.shape[0], count, dtype=torch.int64, device=points.device)
+    reach = torch.empty(place.shape[0], dtype=torch.float64, device=points.device)
+    for first in range(0, place.shape[0], rows):
+        chunk = place[first : first + rows]
         candidates, bound = propose(chunk, min(count + 1, points.shape[0]))
         candidates = torch.sort(candidates, dim=1).values
-        squared, order = torch.sort(squared_distance(points[candidates], chunk[:, None]), dim=1, stable=True)
+        row = torch.arange(chunk.shape[0], device=points.device)[:, None]
+        squared, order = torch.sort(squared_distance(points, candidates, chunk, row), dim=1, stable=True)
         found[first : first + rows] = torch.gather(candidates, 1, order)[:, :count]
         last = squared[:, count - 1]
         reach[first : first + rows] = torch.where(last < bound, -1.0, last)
     unsettled = torch.nonzero(reach >= 0).flatten()
     if unsettled.numel():
-        found[unsettled] = _reached(points, queries[unsettled], reach[unsettled], count)
-    return found
+        found[unsettled] = _reached(points, place[unsettled], reach[unsettled], count)
+    return found[where]
+
+
+def _distinct(queries: Tensor) -> tuple[Tensor, Tensor | slice]:
+    """The distinct rows, and which of them each row is: queries at the same place share one answer."""
+    mixed = torch.zeros_like(queries[:, 0])
+    for axis, column in enumerate(queries.unbind(1)):
+        mixed = mixed + column * (axis + 0.618) ** 0.5
+    if torch.unique(mixed).numel() == mixed.numel():  # cheaper than comparing rows, and almost always enough
+        return queries, slice(None)
+    return torch.unique(queries, dim=0, return_inverse=True)
 
 
 def _tree(points: Tensor) -> Proposal:
@@ -91,40 +103,37 @@ def _products(points: Tensor) -> Proposal:
 
 def _reached(points: Tensor, queries: Tensor, reach: Tensor, count: int) -> Tensor:
     """The answer for queries that have at least ``count`` points within the squared distance ``reach``."""
-    place, where = torch.unique(queries, dim=0, return_inverse=True)  # coincident queries share one answer
-    limit = torch.empty(place.shape[0], dtype=torch.float64, device=points.device)
-    limit[where] = reach
-    found = torch.empty(place.shape[0], count, dtype=torch.int64, device=points.device)
-    octave = torch.frexp(limit).exponent  # one grid of cells does not fit both a short reach and a long one
+    found = torch.empty(queries.shape[0], count, dtype=torch.int64, device=points.device)
+    octave = torch.frexp(reach).exponent  # one grid of cells does not fit both a short reach and a long one
     for exponent in torch.unique(octave).tolist():
         rows = torch.nonzero(octave == exponent).flatten()
-        for pairs in within(points, place[rows], limit[rows]):
+        for pairs in within(points, queries[rows], reach[rows]):
             found[rows[pairs.first : pairs.last]] = first_of_each(pairs, count)[1]
-    return found[where]
+    return found
 
 
 def _balls(points: Tensor, queries: Tensor, count: int) -> Tensor:
     """Balls that grow until they hold enough points: what is not in the ball is farther than what is."""
-    place, where = torch.unique(queries, dim=0, return_inverse=True)
-    found = torch.empty(place.shape[0], count, dtype=torch.int64, device=points.device)
-    radius = _first_radius(points, place, count)
-    left = torch.arange(place.shape[0], device=points.device)
+    found = torch.empty(queries.shape[0], count, dtype=torch.int64, device=points.device)
+    radius = _first_radius(points, queries, count)
+    left = torch.arange(queries.shape[0], device=points.device)
     while left.numel():
         waiting = []
         limit = torch.full(left.shape, radius**2, dtype=torch.float64, device=points.device)
-        for pairs in within(points, place[left], limit):
+        for pairs in within(points, queries[left], limit):
             rows = left[pairs.first : pairs.last]
             enough, ids = first_of_each(pairs, count)
             found[rows[enough]] = ids
             waiting.append(rows[~enough])
         left = torch.cat(waiting)
         radius *= 1.5
-    return found[where]
+    return found
 
 
 def _first_radius(points: Tensor, queries: Tensor, count: int) -> float:
     """A radius that is small for most queries and not far too small: from the exact answer for a few of them."""
-    some = queries[torch.linspace(0, queries.shape[0] - 1, _SAMPLES).long().unique().to(queries.device)]
-    reach = torch.cat([squared_distance(points, query).topk(count, largest=False).values[-1:] for query in some])
+    some = torch.linspace(0, queries.shape[0] - 1, _SAMPLES).long().unique().tolist()
+    rows = (squared_distance(points, slice(None), queries, row) for row in some)
+    reach = torch.cat([squared.topk(count, largest=False).values[-1:] for squared in rows])
     positive = reach[reach > 0]
     return float(positive.amin().sqrt()) if positive.numel() else 1.0
