@@ -1,0 +1,148 @@
+"""Every set of edges answers every question as its boolean matrix would."""
+
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from brute_force import any_edge_set, edge_sets, neighbourhoods
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from graphattn.graph import EMPTY, FULL, PARTIAL, AttentionGraph, edge_set
+from graphattn.graph import runs as run_lists
+from graphattn.graph.edge_set import EdgeSet
+from graphattn.graph.facts import facts, is_full, is_lower_triangle
+
+MANY = settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+
+
+def tensor(mask: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(mask))
+
+
+def asked(edges: EdgeSet) -> torch.Tensor:
+    """The whole table, from ``contains``."""
+    t, s = torch.arange(edges.num_targets)[:, None], torch.arange(edges.num_sources)[None, :]
+    return edges.contains(t, s).expand(edges.num_targets, edges.num_sources)
+
+
+def check_everything(edges: EdgeSet, mask: np.ndarray) -> None:
+    T, S = mask.shape
+    expected = tensor(mask)
+    assert (edges.num_targets, edges.num_sources) == (T, S)
+    assert torch.equal(asked(edges), expected)
+    target, source = edges.pairs()
+    assert torch.equal(torch.stack((target, source), 1), expected.nonzero())
+    assert edges.count() == int(mask.sum())
+    assert torch.equal(edges.degrees(), expected.sum(1))
+
+
+@MANY
+@given(any_edge_set())
+def test_contains_pairs_count_degrees(case):
+    check_everything(*case)
+
+
+@MANY
+@given(any_edge_set())
+def test_flip_is_the_transpose(case):
+    edges, mask = case
+    check_everything(edges.flip(), mask.T)
+    check_everything(edges.flip().flip(), mask)
+
+
+@MANY
+@given(any_edge_set(), st.data())
+def test_runs_of_chosen_rows(case, data):
+    edges, mask = case
+    T, S = mask.shape
+    rows = data.draw(st.lists(st.integers(0, T - 1), max_size=7)) if T else []
+    runs = edges.runs(torch.tensor(rows, dtype=torch.int64))
+    found = np.zeros((len(rows), S), dtype=int)
+    for row, lo, hi in zip(*(part.tolist() for part in runs), strict=True):
+        assert 0 <= lo <= hi <= S
+        found[row, lo:hi] += 1
+    assert np.array_equal(found, mask[rows].astype(int))  # and no run overlaps another
+    kept = [(r, lo) for r, lo, hi in zip(*(part.tolist() for part in runs), strict=True) if hi > lo]
+    assert kept == sorted(kept)
+
+
+@MANY
+@given(any_edge_set(), st.integers(1, 6), st.integers(1, 6), st.sampled_from([1, 5, 1 << 22]))
+def test_tiles(case, height, width, budget):
+    edges, mask = case
+    T, S = mask.shape
+    rows, columns = -(-T // height), -(-S // width)
+    counts, classes = np.zeros((2, rows, columns), dtype=np.int64)
+    for i in range(rows):
+        for j in range(columns):
+            tile = mask[i * height : (i + 1) * height, j * width : (j + 1) * width]
+            counts[i, j] = tile.sum()
+            classes[i, j] = FULL if tile.all() else PARTIAL if tile.any() else EMPTY
+    graph = AttentionGraph(edges)
+    with patch.object(edge_set, "ROWS_BUDGET", budget):
+        assert graph.tile_counts((height, width)).tolist() == counts.tolist()
+        assert graph.tile_classes((height, width)).tolist() == classes.tolist()
+        check_everything(edges, mask)
+
+
+@MANY
+@given(any_edge_set())
+def test_the_graph_says_the_same(case):
+    edges, mask = case
+    graph, expected = AttentionGraph(edges), tensor(mask)
+    assert torch.equal(graph.mask(), expected)
+    assert graph.num_edges == int(mask.sum())
+    assert graph.density == (mask.mean() if mask.size else 0.0)
+    assert torch.equal(graph.in_degree, expected.sum(1))
+    assert torch.equal(graph.out_degree, expected.sum(0))
+    dense = torch.zeros_like(expected)
+    dense[graph.target, graph.source] = True
+    assert torch.equal(dense, expected)
+    assert len(repr(graph).splitlines()) == 1
+    assert torch.equal(graph.explicit().mask(), expected)
+    assert graph.equals(graph.explicit())
+    assert graph.explicit().equals(graph)
+
+
+@FEW
+@given(st.integers(1, 9).flatmap(lambda n: edge_sets(n, n, 1)))
+def test_facts_are_computed(case):
+    edges, mask = case
+    graph, N = AttentionGraph(edges), len(mask)
+    found = facts(graph)
+    assert found.full == is_full(graph) == bool(mask.all())
+    assert found.causal == (not np.triu(mask, 1).any())
+    assert found.symmetric == np.array_equal(mask, mask.T)
+    assert is_lower_triangle(graph) == np.array_equal(mask, np.tri(N, dtype=bool))
+    assert found.self_loops == mask.diagonal().sum()
+    assert found.isolated_targets == (~mask.any(1)).sum()
+    assert found.unused_sources == (~mask.any(0)).sum()
+    assert found.max_in_degree == mask.sum(1).max()
+    assert found.max_out_degree == mask.sum(0).max()
+    assert found.density == mask.mean()
+
+
+@FEW
+@given(st.integers(1, 11).flatmap(neighbourhoods))
+def test_neighbourhoods_have_kernel_sources(case):
+    edges, mask = case
+    if not edges.causal:
+        assert (mask.sum(0 if edges.flipped else 1) == edges.kernel).all()
+    check_everything(edges, mask)
+
+
+@FEW
+@given(edge_sets(5, 7, 0), edge_sets(5, 7, 0))
+def test_operations_on_runs(first, second):
+    (a, x), (b, y) = first, second
+    rows = torch.arange(5)
+    for runs, mask in (
+        (run_lists.union(a.runs(rows), b.runs(rows), 7), x | y),
+        (run_lists.intersection(a.runs(rows), b.runs(rows), 5, 7), x & y),
+        (run_lists.complement(a.runs(rows), 5, 7), ~x),
+        (run_lists.from_dense(tensor(x)), x),
+    ):
+        assert torch.stack(run_lists.expand(runs), 1).tolist() == np.argwhere(mask).tolist()
+        assert run_lists.row_lengths(runs, 5).tolist() == mask.sum(1).tolist()
