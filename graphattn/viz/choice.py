@@ -1,0 +1,90 @@
+"""Which edges are drawn, when there are too many to draw them all."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..errors import GraphError, GraphIndexError
+from ..graph.graph import AttentionGraph
+from ..graph.runs import expand
+from .style import HIGHLIGHTS
+
+MOST_EDGES = 400  # drawn all at once
+MOST_SOURCES = 160  # drawn for one target
+_MOST_RUNS = 1 << 24
+# Where targets are looked for, in the unit square: well inside first, then near the corners.
+_ANCHORS = np.array([[0.72, 0.42], [0.30, 0.34], [0.46, 0.76], [0.08, 0.08], [0.92, 0.92], [0.92, 0.08], [0.08, 0.92]])
+
+Array = NDArray[np.float64]
+
+
+def sources_of(graph: AttentionGraph, target: int) -> NDArray[np.int64]:
+    """The neighbourhood of one target, ascending, each source once."""
+    return expand(graph.edges.runs(torch.tensor([target])))[1].numpy()
+
+
+def thinned(sources: NDArray[np.int64], most: int = MOST_SOURCES) -> NDArray[np.int64]:
+    """At most ``most`` of the sources, evenly spread, the first and the last among them."""
+    if len(sources) <= most:
+        return sources
+    return sources[np.linspace(0, len(sources) - 1, most).round().astype(np.int64)]
+
+
+def can_walk(graph: AttentionGraph) -> bool:
+    """Whether going through all edges is quick."""
+    return graph.edges.runs_per_row * graph.num_targets <= _MOST_RUNS
+
+
+def all_edges(graph: AttentionGraph) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """``(source, target)`` of every edge, each once; ``None`` where there are too many to draw."""
+    if not can_walk(graph) or graph.num_edges > MOST_EDGES:
+        return None
+    target, source = graph.edges.pairs()
+    pairs = np.unique(np.stack((target.cpu().numpy(), source.cpu().numpy()), 1), axis=0)
+    return pairs[:, 1], pairs[:, 0]
+
+
+def checked_targets(graph: AttentionGraph, highlight: int | Iterable[int]) -> list[int]:
+    """The caller's targets as a list.
+
+    Raises:
+        GraphIndexError: If there is no such target.
+        GraphError: If there are more than can be told apart by colour.
+    """
+    given = torch.as_tensor(highlight if isinstance(highlight, int) else list(highlight)).flatten()
+    if given.numel() and (given.is_floating_point() or given.dtype == torch.bool):
+        raise GraphError(f"highlight must be target numbers, got {given.dtype}".replace("torch.", ""))
+    targets = list(dict.fromkeys(given.tolist()))
+    for target in targets:
+        if not 0 <= target < graph.num_targets:
+            raise GraphIndexError(f"highlight: target {target} is outside [0, {graph.num_targets})")
+    if len(targets) > len(HIGHLIGHTS):
+        raise GraphError(f"highlight takes at most {len(HIGHLIGHTS)} targets (colours that differ), got {len(targets)}")
+    return targets
+
+
+def spread_targets(graph: AttentionGraph, where: Array) -> list[int]:
+    """Up to three targets that read something and have no source in common, near fixed places of the picture.
+
+    Args:
+        graph: Any graph.
+        where: (T, 1), (T, 2) or (T, 3), the targets' places; the first two axes count.
+    """
+    able = graph.in_degree.cpu().numpy() > 0 if can_walk(graph) else np.ones(graph.num_targets, dtype=bool)
+    candidates = np.flatnonzero(able)
+    if candidates.size == 0:
+        return []
+    flat = where[candidates, :2]
+    span = flat.max(0) - flat.min(0)
+    flat = (flat - flat.min(0)) / np.where(span > 0, span, 1.0)
+    chosen: list[int] = []
+    heard: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+    for anchor in _ANCHORS:
+        target = int(candidates[np.square(flat - anchor[: flat.shape[1]]).sum(1).argmin()])
+        sources = sources_of(graph, target)
+        if len(chosen) < 3 and not np.isin(sources, heard).any():
+            chosen.append(target)
+            heard = np.concatenate((heard, sources))
+    return chosen

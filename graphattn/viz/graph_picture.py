@@ -1,0 +1,137 @@
+"""A graph as a picture: its mask, and beside it the graph where its nodes live."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ..graph.graph import AttentionGraph
+from .choice import MOST_SOURCES, all_edges, can_walk, checked_targets, sources_of, spread_targets, thinned
+from .mask_image import draw_mask
+from .places import Place, place_of
+from .places.pick import names_of
+from .style import HIGHLIGHTS, INK, MARKERS, TEXT, counted, empty_figure, number, titled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def plot(
+    graph: AttentionGraph,
+    pos: Any = None,
+    *,
+    queries: Any = None,
+    faces: Any = None,
+    size: tuple[int, int] | None = None,
+    image: Any = None,
+    tokens: Any = None,
+    highlight: int | Iterable[int] | None = None,
+    layout: str | None = None,
+    figure: Any = None,
+) -> "Figure":
+    """The mask as an image, beside the graph drawn where its nodes live.
+
+    Every edge is drawn where there are at most 400; otherwise only those into a few targets, and the caption says so.
+    Nothing of size T x S is made for a large graph.
+
+    Args:
+        graph: Any graph.
+        pos: (S, 2) or (S, 3), where the sources are.
+        queries: (T, 2) or (T, 3), where the targets are, if they are other points than the sources.
+        faces: int (F, 3), a mesh whose vertices are the nodes; needs ``pos``.
+        size: (height, width) of a grid, row-major. Rules over a grid know theirs.
+        image: (height, width) of grey values, drawn under the grid.
+        tokens: A word per node; for a bipartite graph a pair, of the targets and of the sources.
+        highlight: Targets (at most 6) whose in-edges are coloured; three of them where not all edges can be drawn.
+            ``()`` for none.
+        layout: "sequence", "two rows", "grid", "points" or "network" (a seeded spring layout); chosen if left out.
+        figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
+
+    Returns:
+        A matplotlib ``Figure``; ``figure.savefig("graph.pdf")`` writes it.
+
+    Raises:
+        MissingExtraError: If matplotlib is not installed.
+        ShapeError: If ``pos``, ``queries``, ``faces``, ``size``, ``image`` or ``tokens`` do not fit the graph.
+        GraphError: If ``layout`` cannot draw this graph.
+        GraphIndexError: If a highlighted target does not exist.
+
+    Example:
+        >>> from graphattn.graphs import causal
+        >>> figure = plot(causal(5), tokens="a b c d e".split())
+        >>> [axes.get_xlabel() for axes in figure.axes]
+        ['source', '']
+    """
+    where: dict[str, Any] = {"queries": queries, "faces": faces, "size": size, "image": image}
+    place = place_of(graph, pos, tokens=tokens, layout=layout, **where)
+    names = names_of(graph, tokens)
+    every = all_edges(graph) if place.draws_all_edges else None
+    targets = _targets(graph, place, highlight, every is None)
+    near = place.close_up(targets[0], sources_of(graph, targets[0]), 0.2) if targets else None
+    shown = empty_figure(figure, 9.6 if near is None else 12.4, 4.8)
+    widths = (1, 1.25) if near is None else (1, 1.25, 0.85)
+    panels = shown.add_gridspec(1, len(widths), width_ratios=widths)
+    kind = "3d" if place.is_3d else None
+    mask = draw_mask(shown, shown.add_subplot(panels[0, 0]), graph, targets, names)
+    sentences = _drawing(shown.add_subplot(panels[0, 1], projection=kind), graph, place, targets, every, names[0])
+    if near is not None:
+        _close_up(shown.add_subplot(panels[0, 2], projection=kind), graph, place, targets[0], near)
+    titled(shown, _title(graph), mask + sentences)
+    return shown
+
+
+def _title(graph: AttentionGraph) -> str:
+    T, S = counted(graph.num_targets, "target"), counted(graph.num_sources, "source")
+    nodes = counted(graph.num_nodes, "node") if graph.is_square else f"{S} → {T}"
+    edges = f", {counted(graph.num_edges, 'edge')}, density {graph.density:.3g}" if can_walk(graph) else ""
+    return f"{graph.name}: {nodes}{edges}"
+
+
+def _targets(graph: AttentionGraph, place: Place, highlight: Any, needed: bool) -> list[int]:
+    if highlight is not None:
+        return checked_targets(graph, highlight)
+    return spread_targets(graph, place.target_at) if needed else []
+
+
+def _drawing(
+    ax: Any, graph: AttentionGraph, place: Place, targets: list[int], every: Any, names: list[str] | None
+) -> list[str]:
+    """Nodes, edges and highlighted neighbourhoods; returns sentences for the caption."""
+    sentences = place.ground(ax)
+    if every is not None:
+        place.edges(ax, *every)
+        if place.hides_loops and bool((every[0] == every[1]).any()):
+            sentences.append("Self-loops are not drawn.")
+    elif place.draws_all_edges:
+        total = counted(graph.num_edges, "edge") if can_walk(graph) else "all edges"
+        sentences.append(f"Of {total} only those into {counted(len(targets), 'target')} are drawn.")
+    handles, cut = [], False
+    for i, target in enumerate(targets):
+        sources = sources_of(graph, target)
+        cut |= place.draws_all_edges and len(sources) > MOST_SOURCES
+        drawn = thinned(sources) if place.draws_all_edges else sources
+        place.neighbourhood(ax, target, drawn, HIGHLIGHTS[i], MARKERS[i])
+        name = f"target {number(target)}" if names is None else f"“{names[target]}” ({number(target)})"
+        handles.append(_handle(i, f"{name} reads {counted(len(sources), 'source')}"))
+    if handles:
+        _legend(ax, handles)
+    if cut:
+        sentences.append(f"At most {MOST_SOURCES} per target, evenly spread.")
+    return sentences
+
+
+def _close_up(ax: Any, graph: AttentionGraph, place: Place, target: int, near: Any) -> None:
+    place.ground(ax, near)
+    place.neighbourhood(ax, target, thinned(sources_of(graph, target)), HIGHLIGHTS[0], MARKERS[0])
+    ax.set_title(f"close-up of target {number(target)}", fontsize=TEXT)
+
+
+def _handle(i: int, label: str) -> Any:
+    from matplotlib.lines import Line2D
+
+    style: dict[str, Any] = {"color": HIGHLIGHTS[i], "marker": MARKERS[i], "markeredgecolor": INK, "linewidth": 1.2}
+    return Line2D([], [], label=label, **style)
+
+
+def _legend(ax: Any, handles: list[Any]) -> None:
+    columns = 1 if max(len(handle.get_label()) for handle in handles) > 34 else 2
+    style: dict[str, Any] = {"fontsize": TEXT, "frameon": False, "columnspacing": 1.4, "handlelength": 1.6}
+    ax.legend(handles=handles, ncols=columns, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, **style)

@@ -1,0 +1,112 @@
+"""The mask as an image: targets are rows, sources are columns."""
+
+from typing import Any
+
+import numpy as np
+
+from ..graph.graph import AttentionGraph
+from .choice import can_walk
+from .style import FAINT, HIGHLIGHTS, INK, TEXT, counted
+
+_EXACT = 512  # nodes whose mask is shown pair by pair
+_MOST_CELLS = 256
+_LABELLED = 24  # nodes that get a tick and a label each
+_MOST_LETTERS = 12
+
+
+def draw_mask(figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], names: Any = None) -> list[str]:
+    """Draw the mask; a pixel of a large one shows which share of its pairs are edges.
+
+    Args:
+        figure: Where a colour bar goes.
+        ax: Where the image goes.
+        graph: Any graph; never built as T x S when it is large.
+        targets: Rows to mark, in the order of the highlight colours.
+        names: ``(target names, source names)`` for the ticks of a small mask, or ``None``.
+
+    Returns:
+        Sentences for the caption.
+    """
+    T, S = graph.num_targets, graph.num_sources
+    ax.set_xlabel("source", fontsize=TEXT)
+    ax.set_ylabel("target", fontsize=TEXT)
+    ax.tick_params(labelsize=TEXT - 1)
+    if T == 0 or S == 0 or not can_walk(graph):
+        what = f"no pairs:\n{T} targets, {S} sources" if T * S == 0 else f"a rule over {T:,} x {S:,} pairs:\ntoo costly"
+        ax.text(0.5, 0.5, what, ha="center", va="center", transform=ax.transAxes, fontsize=TEXT, color=INK)
+        ax.set(xticks=[], yticks=[], aspect="equal")
+        return []
+    height, width = (1 if max(T, S) <= _EXACT else -(-size // _MOST_CELLS) for size in (T, S))
+    share = edge_share(graph, (height, width))
+    box = (-0.5, S - 0.5, T - 0.5, -0.5)
+    if height == width == 1:
+        fine = max(T, S) > _MOST_CELLS and _is_equal(T, S)  # smaller than a pixel: blend, or single edges vanish
+        style: dict[str, Any] = {"interpolation": "auto" if fine else "nearest", "interpolation_stage": "rgba"}
+        ax.imshow(share > 0, cmap=_shades("white", "#2b4c7e"), vmin=0, vmax=1, extent=box, **style)
+        sentences = ["Mask: dark where the target reads the source."]
+    else:
+        some, top = np.ma.masked_equal(share, 0), share.max() or 1
+        colours = _shades("#a8c3e6", "#3c6aa8", "#0b1c33")
+        shown = ax.imshow(some, cmap=colours, vmin=0, vmax=top, extent=box, interpolation="nearest")
+        bar = figure.colorbar(shown, ax=ax, shrink=0.75, pad=0.02)
+        bar.set_label("share of pairs that are edges", fontsize=TEXT - 1)
+        bar.ax.tick_params(labelsize=TEXT - 2)
+        bar.outline.set_visible(False)
+        sentences = [
+            f"Mask: a pixel is {counted(height, 'target')} by {counted(width, 'source')}, white where there is no edge."
+        ]
+    if not _is_equal(T, S):
+        ax.set_aspect("auto")
+    _ticks(ax, T, S, names)
+    for colour, target in zip(HIGHLIGHTS, targets, strict=False):
+        ax.plot(
+            [1.025], [target], "<", color=colour, ms=7, transform=ax.get_yaxis_transform(), clip_on=False, gid="row"
+        )
+    return sentences
+
+
+def _is_equal(T: int, S: int) -> bool:
+    """Whether both axes can have one scale."""
+    return 0.25 <= T / S <= 4
+
+
+def edge_share(graph: AttentionGraph, tile: tuple[int, int]) -> np.ndarray:
+    """Edges per pair in every tile of (targets, sources), float64; the mask as zeros and ones where that is (1, 1)."""
+    counts = graph.tile_counts(tile).numpy()
+    rows = np.minimum(tile[0], graph.num_targets - tile[0] * np.arange(counts.shape[0]))
+    columns = np.minimum(tile[1], graph.num_sources - tile[1] * np.arange(counts.shape[1]))
+    return counts / (rows[:, None] * columns[None, :])
+
+
+def _shades(*colours: str) -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("shades", colours)
+
+
+def short(x: float) -> str:
+    """``20k`` for 20,000: ticks of large graphs."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(x) >= 10 * size or (abs(x) >= size and x % size == 0):
+            return f"{x / size:g}{letter}"
+    return f"{x:g}"
+
+
+def _ticks(ax: Any, T: int, S: int, names: Any) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    for axis, size, own in ((ax.yaxis, T, names and names[0]), (ax.xaxis, S, names and names[1])):
+        if own is not None and size <= _LABELLED:
+            labels = [name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…" for name in own]
+            turned = axis is ax.xaxis and sum(map(len, labels)) > 30
+            axis.set_ticks(range(size), labels, rotation=90 if turned else 0)
+        else:
+            axis.set_major_locator(MaxNLocator(5, integer=True))
+            axis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
+    if max(T, S) <= _LABELLED:
+        ax.set_xticks(np.arange(S + 1) - 0.5, minor=True)
+        ax.set_yticks(np.arange(T + 1) - 0.5, minor=True)
+        ax.grid(which="minor", color=FAINT, linewidth=0.6)
+        ax.tick_params(which="minor", length=0)
+    for spine in ax.spines.values():
+        spine.set_color("#9aa5b1")

@@ -1,0 +1,78 @@
+"""What every geometry can do: show its nodes, its edges, and one neighbourhood."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..style import EDGE, INK
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+
+class Place(ABC):
+    """Where the nodes of a graph are, in 1-, 2- or 3-D.
+
+    To add a geometry, store ``source_at`` (S, d) and ``target_at`` (T, d) and write ``ground``; straight lines between
+    nodes follow, and may be overridden.
+    """
+
+    source_at: Array
+    target_at: Array
+    draws_all_edges = True  # whether a picture of every edge says anything here
+    hides_loops = True  # whether a self-loop has no length here
+    big, small = 7.0, 4.5  # markers of a target and of its sources, points
+
+    @abstractmethod
+    def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
+        """Draw all nodes, or those within a radius of a place; returns sentences for the caption."""
+
+    def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
+        """A place and a radius that hold a neighbourhood, where that is less than ``below`` of the whole picture."""
+        return None
+
+    @property
+    def is_3d(self) -> bool:
+        """Whether the axes must be 3-D."""
+        return self.target_at.shape[1] == 3
+
+    def paths(self, source: Index, target: Index) -> Array:
+        """The line of each edge, (n, points, d)."""
+        return np.stack((self.source_at[source], self.target_at[target]), 1)
+
+    def edges(self, ax: Any, source: Index, target: Index) -> None:
+        """Draw edges that are not highlighted."""
+        self._lines(ax, self.paths(source, target), EDGE, 0.7, "edges", alpha=0.7)
+
+    def neighbourhood(self, ax: Any, target: int, sources: Index, colour: Any, marker: str) -> None:
+        """Draw what one target reads; ``colour`` is one colour, or RGBA per source (n, 4)."""
+        one = isinstance(colour, str)
+        paths = self.paths(sources, np.full_like(sources, target))
+        self._lines(ax, paths, colour, 1.1 if one else 1.6, f"edges of {target}", alpha=0.75 if one else None)
+        size = 1.0 if one else 1.8
+        dots = self._dots(ax, self.source_at[sources], f"sources of {target}", color=colour, s=size * self.small**2)
+        dots.set(edgecolor="white" if one else INK, linewidth=0.4)
+        self.mark_target(ax, target, colour if one else "white", marker)
+
+    def mark_target(self, ax: Any, target: int, colour: Any, marker: str) -> None:
+        """Draw the target itself, on top."""
+        area = self.big**2 * (2.5 if marker == "*" else 1.0)
+        style: dict[str, Any] = {"color": colour, "marker": marker, "s": area, "edgecolor": INK, "linewidth": 1.1}
+        self._dots(ax, self.target_at[[target]], f"target {target}", zorder=9, **style)
+
+    def _dots(self, ax: Any, at: Array, gid: str, zorder: float = 8, **style: Any) -> Any:
+        if self.is_3d:
+            style |= {"depthshade": False, "clip_on": False}
+        return ax.scatter(*at.T, zorder=zorder, gid=gid, **style)
+
+    def _lines(self, ax: Any, paths: Array, colour: Any, width: float, gid: str, **style: Any) -> None:
+        from matplotlib.collections import LineCollection
+        from mpl_toolkits.mplot3d.art3d import Line3DCollection
+
+        style |= {"colors": colour, "linewidths": width, "zorder": 7, "gid": gid}
+        if self.is_3d:
+            ax.add_collection3d(Line3DCollection(list(paths), clip_on=False, **style), autolim=False)
+        else:
+            ax.add_collection(LineCollection(list(paths), **style), autolim=False)

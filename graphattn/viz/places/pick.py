@@ -1,0 +1,170 @@
+"""Which geometry a graph is drawn in: the caller's, or the one that its edges suggest."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...errors import GraphError, ShapeError
+from ...graph import algebra, rules
+from ...graph.edge_set import EdgeSet
+from ...graph.graph import AttentionGraph
+from ..choice import can_walk
+from .base import Array, Index, Place
+from .grid import Grid
+from .points import Points
+from .sequence import Sequence
+from .two_rows import TwoRows
+
+LAYOUTS = ("sequence", "two rows", "grid", "points", "network")
+_MOST_IN_NETWORK = 1_000  # a spring layout takes seconds beyond
+_AUTO_NETWORK = 200
+
+
+def place_of(
+    graph: AttentionGraph,
+    pos: Any = None,
+    *,
+    queries: Any = None,
+    faces: Any = None,
+    size: tuple[int, int] | None = None,
+    image: Any = None,
+    tokens: Any = None,
+    layout: str | None = None,
+) -> Place:
+    """The geometry of a picture; arguments as :func:`graphattn.viz.plot`."""
+    layout = layout or _suggested(graph, pos, size if image is None else (), tokens)
+    if layout not in LAYOUTS:
+        raise GraphError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+    used = {"pos": "points", "queries": "points", "faces": "points", "size": "grid", "image": "grid"}
+    given = {"pos": pos, "queries": queries, "faces": faces, "size": size, "image": image}
+    for argument, wanted in used.items():
+        if given[argument] is not None and layout != wanted:
+            raise GraphError(f'{argument} is for layout "{wanted}", got layout "{layout}"; leave one of them out')
+    if layout == "points":
+        return _points(graph, pos, queries, faces)
+    if layout == "two rows":
+        return TwoRows(graph.num_targets, graph.num_sources, names_of(graph, tokens))
+    graph._need_square(f'layout "{layout}"')
+    names = names_of(graph, tokens)[0]
+    if layout == "grid":
+        return _grid(graph, size, image)
+    if layout == "network":
+        return _network(graph)
+    back, ahead = _reach(graph)
+    return Sequence(graph.num_nodes, names, ahead > 0, max(back, ahead))
+
+
+def _suggested(graph: AttentionGraph, pos: Any, size: Any, tokens: Any) -> str:
+    if pos is not None:
+        return "points"
+    if size is not None or (graph.is_square and tokens is None and _grid_size(graph.edges)):
+        return "grid"
+    if not graph.is_square:
+        return "two rows"
+    tangled = not graph.is_rule and graph.num_nodes <= _AUTO_NETWORK and tokens is None and _reach(graph)[1] > 0
+    return "network" if tangled else "sequence"
+
+
+def _reach(graph: AttentionGraph) -> tuple[int, int]:
+    """How far targets read back, and how far ahead, in nodes; all the way where that is costly to know."""
+    if not can_walk(graph):
+        return graph.num_nodes, graph.num_nodes
+    back = ahead = 0
+    for first, _, chunk in graph.edges.walk():
+        row, lo, hi = (part[chunk.hi > chunk.lo] for part in chunk)
+        if row.numel():
+            back = max(back, int((row + first - lo).max()))
+            ahead = max(ahead, int((hi - 1 - row - first).max()))
+    return back, ahead
+
+
+def _grid_size(edges: EdgeSet) -> tuple[int, int] | None:
+    """(height, width) of a rule over a 2-D grid, seen in the rule itself."""
+    if isinstance(edges, rules.Product) and len(edges.axes) == 2:
+        return edges.axes[0].num_targets, edges.axes[1].num_targets
+    if isinstance(edges, algebra.Complement):
+        return _grid_size(edges.base)
+    if isinstance(edges, algebra.Union | algebra.Intersection):
+        return _grid_size(edges.a) or _grid_size(edges.b)
+    return None
+
+
+def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list[str] | None]:
+    """``(target names, source names)`` from one list for a square graph, or a pair of lists."""
+    if tokens is None:
+        return None, None
+    pair = (tokens, tokens) if graph.is_square else tokens
+    if not graph.is_square and (isinstance(tokens, str) or len(tokens) != 2):
+        raise ShapeError("tokens of a bipartite graph must be a pair (target tokens, source tokens)")
+    made = []
+    for names, count, side in zip(pair, (graph.num_targets, graph.num_sources), ("targets", "sources"), strict=True):
+        made.append(None if names is None else [str(name) for name in names])
+        if names is not None and len(made[-1] or ()) != count:
+            raise ShapeError(f"tokens must name all {count} {side}, got {len(names)}")
+    return made[0], made[1]
+
+
+def _grid(graph: AttentionGraph, size: Any, image: Any) -> Grid:
+    size = _grid_size(graph.edges) if size is None else size
+    if image is not None:
+        image = np.asarray(image, dtype=np.float64)
+        size = image.shape if size is None else size
+        if image.shape != tuple(size):
+            raise ShapeError(f"image must be (height, width) = {tuple(size)}, got {image.shape}")
+    if size is None or len(size) != 2 or size[0] * size[1] != graph.num_nodes:
+        raise ShapeError(f"size must be (height, width) with height * width = {graph.num_nodes} nodes, got {size}")
+    return Grid((int(size[0]), int(size[1])), image)
+
+
+def _array(points: Any, count: int, argument: str) -> Array:
+    if isinstance(points, torch.Tensor):
+        points = points.detach().cpu().numpy()
+    array = np.asarray(points, dtype=np.float64)
+    if array.shape not in ((count, 2), (count, 3)):
+        hint = "; choose two or three columns" if array.ndim == 2 and array.shape[0] == count else ""
+        raise ShapeError(f"{argument} must have shape ({count}, 2) or ({count}, 3), got {array.shape}{hint}")
+    if not np.isfinite(array).all():
+        raise ShapeError(f"{argument} must be finite, got NaN or inf")
+    return array
+
+
+def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any) -> Points:
+    if pos is None:
+        raise GraphError('layout "points" needs pos, the places of the sources (S, 2) or (S, 3)')
+    if queries is None and not graph.is_square:
+        raise GraphError(
+            f"pos places the {graph.num_sources} sources; queries must place the {graph.num_targets} targets"
+        )
+    source_at = _array(pos, graph.num_sources, "pos")
+    target_at = None if queries is None else _array(queries, graph.num_targets, "queries")
+    if target_at is not None and target_at.shape[1] != source_at.shape[1]:
+        raise ShapeError(f"pos has {source_at.shape[1]} axes and queries {target_at.shape[1]}; they must agree")
+    return Points(source_at, target_at, None if faces is None else _faces(faces, graph.num_sources))
+
+
+def _faces(faces: Any, count: int) -> Index:
+    array = faces.detach().cpu().numpy() if isinstance(faces, torch.Tensor) else np.asarray(faces)
+    if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
+        raise ShapeError(f"faces must be integers of shape (F, 3), got {array.dtype} {array.shape}")
+    if array.size and not 0 <= array.min() <= array.max() < count:
+        raise ShapeError(f"faces must name vertices in [0, {count}), got {array.min()} .. {array.max()}")
+    return array.astype(np.int64)
+
+
+def _network(graph: AttentionGraph) -> Points:
+    import networkx
+
+    if graph.num_nodes > _MOST_IN_NETWORK:
+        raise GraphError(
+            f'layout "network" places at most {_MOST_IN_NETWORK} nodes, this graph has {graph.num_nodes}; '
+            'draw a subgraph, pass pos, or use layout "sequence"'
+        )
+    target, source = graph.edges.pairs()
+    pairs = list(zip(source.tolist(), target.tolist(), strict=True))
+    network = networkx.Graph(pairs)
+    network.add_nodes_from(range(graph.num_nodes))
+    places = networkx.spring_layout(network, seed=0, iterations=200)
+    at = np.array([places[node] for node in range(graph.num_nodes)]).reshape(-1, 2)
+    one_way = set(pairs) != {(t, s) for s, t in pairs}
+    return Points(at, arrows=one_way)

@@ -1,0 +1,129 @@
+"""Points in 2-D or 3-D, with or without a mesh through them; small networks too."""
+
+from typing import Any
+
+import numpy as np
+
+from ..style import EDGE, GROUND, SURFACE, number, quiet
+from .base import Array, Index, Place
+
+_MOST_POINTS = 20_000
+_MOST_FACES = 40_000
+
+
+class Points(Place):
+    """Nodes where ``pos`` says.
+
+    Args:
+        source_at: (S, 2) or (S, 3).
+        target_at: (T, 2) or (T, 3) where targets are other points; the sources by default.
+        faces: int (F, 3), a mesh drawn under the nodes, or ``None``.
+        arrows: Whether edges need a head to be read.
+    """
+
+    def __init__(
+        self, source_at: Array, target_at: Array | None = None, faces: Index | None = None, arrows: bool = False
+    ) -> None:
+        self.source_at = source_at
+        self.target_at = source_at if target_at is None else target_at
+        self.two_sets = target_at is not None
+        self.faces, self.arrows = faces, arrows
+        crowd = max(len(self.source_at), len(self.target_at))
+        self.dot = float(np.clip(2000 / max(1, crowd), 1.5, 22))  # area of a node, square points
+        self.big, self.small = (8.0, 5.0) if crowd <= 100 else (7.0, 3.4)
+
+    def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
+        quiet(ax)
+        sentences = self._surface(ax, near)
+        grow = 1.0 if near is None else 4.0
+        both = [("sources", self.source_at, GROUND)]
+        both += [("targets", self.target_at, EDGE)] if self.two_sets else []
+        for side, at, colour in both if self.faces is None else []:
+            at = at if near is None else at[_within(at, near)]
+            if len(at) > _MOST_POINTS:
+                sentences.append(f"{number(_MOST_POINTS)} of {number(len(at))} {side} are shown.")
+                at = at[np.linspace(0, len(at) - 1, _MOST_POINTS).astype(np.int64)]
+            style: dict[str, Any] = {"marker": "o", "linewidth": 0, "s": grow * self.dot}
+            if side == "targets":
+                style = {"marker": "x", "linewidth": 0.8, "s": max(grow * self.dot, 14)}
+            style["color"] = self._heights(at) if self.is_3d and side == "sources" else colour
+            self._dots(ax, at, side, zorder=2, **style)
+        if self.two_sets:
+            sentences.append("Grey dots are sources, grey crosses are targets.")
+        self._frame(ax, near)
+        return sentences
+
+    def _heights(self, at: Array) -> Any:
+        """Greys that tell high from low, where no surface does."""
+        from matplotlib import colormaps
+
+        low, high = self.source_at[:, 2].min(), self.source_at[:, 2].max()
+        return colormaps["Greys"](0.3 + 0.4 * (at[:, 2] - low) / max(high - low, 1e-12))
+
+    def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
+        at = np.concatenate((self.source_at[sources], self.target_at[[target]]))
+        low, high = at.min(0), at.max(0)
+        reach = float((high - low).max())
+        whole = float(np.ptp(np.concatenate((self.source_at, self.target_at)), axis=0).max())
+        return ((low + high) / 2, 0.9 * reach) if 0 < reach < below * whole else None
+
+    def _surface(self, ax: Any, near: tuple[Array, float] | None) -> list[str]:
+        if self.faces is None:
+            return []
+        faces = self.faces if near is None else self.faces[_within(self.source_at, near)[self.faces].all(1)]
+        if len(faces) > _MOST_FACES:
+            return [f"The surface is not shown ({number(len(faces))} faces)."]
+        if len(faces) == 0:
+            return []
+        if self.is_3d:
+            x, y, z = self.source_at.T
+            style: dict[str, Any] = {"color": SURFACE, "edgecolor": "#aeb7c2", "clip_on": False}
+            width = 0.18 if near is None else 0.5
+            ax.plot_trisurf(x, y, z, triangles=faces, shade=True, zorder=1, linewidth=width, **style)
+        else:
+            ax.triplot(*self.source_at.T, triangles=faces, color=GROUND, linewidth=0.5, zorder=1)
+        return []
+
+    def _frame(self, ax: Any, near: tuple[Array, float] | None) -> None:
+        at = np.concatenate((self.source_at, self.target_at))
+        if near is not None:
+            at = np.stack((near[0] - near[1], near[0] + near[1]))
+        low, high = at.min(0), at.max(0)
+        pad = 0.03 * float((high - low).max() or 1.0)
+        ax.set_xlim(low[0] - pad, high[0] + pad)
+        ax.set_ylim(low[1] - pad, high[1] + pad)
+        if not self.is_3d:
+            ax.set_aspect("equal")
+            return
+        ax.set_zlim(low[2] - pad, high[2] + pad)
+        ax.set_box_aspect(high - low + 2 * pad, zoom=1.2 if near is None else 1.45)
+        ax.computed_zorder = False  # a neighbourhood is drawn over the surface, never behind it
+        seen = self.source_at[_within(self.source_at, near)] if near is not None else at[:0]
+        elev, azim = (38.0, -62.0) if len(seen) < 3 else _view(seen, self.source_at.mean(0))
+        ax.view_init(elev=min(elev, 60.0), azim=azim)
+        ax.set_axis_off()
+
+    def edges(self, ax: Any, source: Index, target: Index) -> None:
+        super().edges(ax, source, target)
+        if self.arrows and not self.is_3d:
+            from matplotlib.collections import PolyCollection
+
+            start, end = self.source_at[source], self.target_at[target]
+            along = (end - start) / np.maximum(np.linalg.norm(end - start, axis=1, keepdims=True), 1e-12)
+            along *= 0.014 * np.ptp(self.source_at, axis=0).max()
+            across = 0.45 * along @ np.array([[0.0, 1.0], [-1.0, 0.0]])
+            tip = 0.42 * start + 0.58 * end + along
+            heads = np.stack((tip, tip - 2 * along + across, tip - 2 * along - across), 1)
+            ax.add_collection(PolyCollection(list(heads), facecolors=EDGE, zorder=7, gid="heads"), autolim=False)
+
+
+def _view(at: Array, centre: Array) -> tuple[float, float]:
+    """Elevation and azimuth, degrees, that look straight at the plane nearest to some 3-D points, from outside."""
+    normal = np.linalg.svd(at - at.mean(0), full_matrices=False)[2][-1]
+    if normal @ (at.mean(0) - centre) < 0 or (abs(normal[2]) > 0.7 and normal[2] < 0):
+        normal = -normal
+    return float(np.degrees(np.arcsin(np.clip(normal[2], -1, 1)))), float(np.degrees(np.arctan2(normal[1], normal[0])))
+
+
+def _within(at: Array, near: tuple[Array, float]) -> Any:
+    return (np.abs(at - near[0]) <= near[1]).all(1)

@@ -1,0 +1,93 @@
+"""A sequence: nodes on a line, edges as arcs over it."""
+
+from typing import Any
+
+import numpy as np
+
+from ..style import GROUND, INK, TEXT, quiet
+from .base import Array, Index, Place
+
+_LABELLED = 40
+_POINTS = 33  # of an arc
+_LETTER = 0.024  # half the height of a letter turned by 90 degrees, in parts of the room above the line
+
+
+class Sequence(Place):
+    """Node ``i`` at ``x = i``. An arc above reads an earlier node, an arc below a later one; a ring is a self-loop.
+
+    Args:
+        num_nodes: Nodes of the sequence.
+        names: A word per node, or ``None``.
+        back: Whether some edge points back to an earlier node, so that arcs below are needed.
+        longest: The longest edge, in nodes; its arc is the tallest.
+    """
+
+    hides_loops = False
+    big, small = 6.0, 3.6
+
+    def __init__(self, num_nodes: int, names: list[str] | None, back: bool, longest: int) -> None:
+        self.target_at = self.source_at = np.arange(num_nodes, dtype=np.float64)[:, None]
+        self.names = names if names is not None and num_nodes <= _LABELLED else None
+        self.back = back
+        self.longest = max(1, longest)
+        self.room = float(np.clip(0.22 * num_nodes / self.longest, 1, 4))  # short arcs stay low: ellipses, not needles
+        letters = max(map(len, self.names), default=0) if self.names else 0
+        self.gap = self.room * (0.1 + _LETTER * letters) if back and letters else 0.0
+
+    def paths(self, source: Index, target: Index) -> Array:
+        angle = np.linspace(0, np.pi, _POINTS)
+        span = (target - source).astype(np.float64)
+        loop = span == 0
+        half = np.where(loop, -0.3, span / 2)[:, None]
+        height = np.where(loop, 0.35 / self.longest, np.abs(span) / self.longest)[:, None]
+        below = (span < 0)[:, None]
+        x = source[:, None] + half * (1 - np.cos(angle)) + np.where(loop[:, None], 0.3 + 0 * angle, 0)
+        y = self.gap + height * np.sin(angle)
+        return np.stack((x, np.where(below, -y, y)), 2)
+
+    def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
+        n = len(self.target_at)
+        edge = 0.6 + 0.02 * n
+        ax.set_xlim(-edge, n - 1 + edge)
+        top = 1.06 * self.room + self.gap
+        ax.set_ylim(-top if self.back else -0.12 * self.room, top)
+        quiet(ax)
+        if n <= 4 * _LABELLED:
+            for y in {self.gap, -self.gap}:
+                ax.scatter(np.arange(n), np.full(n, y), s=9, color=GROUND, zorder=3, gid="nodes")
+        else:
+            ax.axhline(0, color=GROUND, linewidth=1.2, zorder=3)
+        self._labels(ax, n)
+        back = " and below it later ones" if self.back else ""
+        return [f"Arcs above the line read earlier nodes{back}."]
+
+    def _labels(self, ax: Any, n: int) -> None:
+        from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+        from ..mask_image import short
+
+        if self.names is None or not self.gap:
+            ax.spines.bottom.set_position(("data", -1.06 * self.room if self.back else -0.05 * self.room))
+        if n == 0:
+            return
+        if self.names is None:
+            ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+            ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
+            ax.tick_params(labelsize=TEXT - 1, colors=INK)
+            ax.set_xlabel("place in the sequence", fontsize=TEXT)
+        elif self.gap:
+            for i, name in enumerate(self.names):
+                ax.text(i, 0, name, rotation=90, ha="center", va="center", fontsize=TEXT - 1, color=INK)
+        else:
+            turned = sum(map(len, self.names)) > 50
+            style: dict[str, Any] = {"rotation": 90, "va": "top"} if turned else {}
+            ax.set_xticks(range(n), self.names, fontsize=TEXT, color=INK, **style)
+            ax.tick_params(length=0)
+
+    def _dots(self, ax: Any, at: Array, gid: str, zorder: float = 8, **style: Any) -> Any:
+        at = np.concatenate((at, np.full_like(at, self.gap)), 1)
+        if self.gap:
+            at = np.concatenate((at, at * [1, -1]))
+            if isinstance(style["color"], np.ndarray):
+                style["color"] = np.concatenate((style["color"], style["color"]))
+        return super()._dots(ax, at, gid, zorder, **style)

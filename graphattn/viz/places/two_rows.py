@@ -1,0 +1,55 @@
+"""A bipartite graph as two rows: sources below, targets above, information flowing up."""
+
+from typing import Any
+
+import numpy as np
+
+from ..style import GROUND, INK, TEXT, number, quiet
+from .base import Array, Place
+
+_LABELLED = 40
+
+
+class TwoRows(Place):
+    """Both rows fill the width, however many nodes they have.
+
+    Args:
+        num_targets, num_sources: Nodes of the two rows.
+        names: ``(target names, source names)``; either may be ``None``.
+    """
+
+    hides_loops = False
+    big, small = 6.0, 4.0
+
+    def __init__(self, num_targets: int, num_sources: int, names: tuple[list[str] | None, list[str] | None]) -> None:
+        self.names = names
+        self.target_at, self.source_at = (
+            np.stack(((np.arange(n) + 0.5) / max(1, n), np.full(n, y)), 1)
+            for n, y in ((num_targets, 1.0), (num_sources, 0.0))
+        )
+
+    def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
+        quiet(ax)
+        ax.set_xlim(-0.02, 1.02)
+        ax.set_ylim(-0.1, 1.1)
+        for at, y, names, va in (
+            (self.target_at, 1.0, self.names[0], "bottom"),
+            (self.source_at, 0.0, self.names[1], "top"),
+        ):
+            if len(at) <= 4 * _LABELLED:
+                ax.scatter(*at.T, s=12, color=GROUND, zorder=3, gid="nodes")
+            else:
+                ax.plot([0, 1], [y, y], color=GROUND, linewidth=3, zorder=3)
+            shown = names if names is not None and len(names) <= _LABELLED else None
+            turned = 90 if shown and sum(map(len, shown)) > 50 else 0
+            for (x, _), name in zip(at, shown or [], strict=False):
+                place = (0, 7 if va == "bottom" else -7)
+                style: dict[str, Any] = {"ha": "center", "va": va, "rotation": turned, "fontsize": TEXT, "color": INK}
+                ax.annotate(name, (x, y), place, textcoords="offset points", annotation_clip=False, **style)
+        ax.set_yticks(
+            [1, 0],
+            [f"{number(len(self.target_at))}\ntargets", f"{number(len(self.source_at))}\nsources"],
+            fontsize=TEXT,
+        )
+        ax.tick_params(length=0)
+        return ["Sources are below, targets above."]

@@ -1,0 +1,65 @@
+"""Colours, sizes and the empty figure. Headless and safe in threads: no pyplot, no global state."""
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GraphError, need_extra
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe & Ito (2008), "Color Universal Design": distinct for every common kind of colour vision.
+HIGHLIGHTS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")  # a second channel beside the colour
+INK, GROUND, FAINT, EDGE = "#1f2933", "#aeb8c4", "#e3e7ec", "#7b8794"
+SURFACE = "#d5dae1"
+TEXT = 9  # points
+
+
+def number(count: int) -> str:
+    """``1,234,567``."""
+    return f"{count:,}"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 edge``, ``2,000 edges``."""
+    return f"{number(count)} {noun}{'s' * (count != 1)}"
+
+
+def empty_figure(figure: Any, width: float, height: float) -> "Figure":
+    """The caller's figure, or a new one of ``width`` x ``height`` inches.
+
+    Raises:
+        MissingExtraError: If matplotlib is not installed.
+        GraphError: If ``figure`` is not a matplotlib figure, or already holds axes.
+    """
+    try:
+        from matplotlib.figure import Figure, FigureBase
+    except ImportError as error:
+        raise need_extra("matplotlib", "plot") from error
+    if figure is None:
+        return Figure(figsize=(width, height), layout="constrained", facecolor="white", dpi=110)
+    if not isinstance(figure, FigureBase):
+        raise GraphError(f"figure must be a matplotlib Figure or SubFigure, got {type(figure).__name__}")
+    held = len(list(figure.axes))  # type: ignore[call-overload]
+    if held:
+        raise GraphError(f"figure must be empty, this one has {held} axes; pass one of figure.subfigures()")
+    return figure  # type: ignore[return-value]
+
+
+def titled(figure: Any, title: str, sentences: list[str]) -> None:
+    """A title above and a caption below, both broken to the figure's width."""
+    inches = figure.bbox.width / figure.get_figure(root=True).dpi
+    columns = int(inches * 14)
+    figure.suptitle(textwrap.fill(title, int(columns * 0.8)), fontsize=TEXT + 2, color=INK)
+    if sentences:
+        figure.supxlabel(textwrap.fill(" ".join(sentences), columns), fontsize=TEXT, color=INK)
+    figure.get_figure(root=True).draw_without_rendering()  # the layout settles once equal aspects are known
+
+
+def quiet(ax: Any) -> None:
+    """No frame and no ticks: for drawings whose coordinates mean nothing to the reader."""
+    ax.set_xticks([])
+    ax.set_yticks([])
+    for spine in ax.spines.values():
+        spine.set_visible(False)

@@ -1,0 +1,110 @@
+"""Attention weights of one target, where its sources live."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ShapeError
+from ..graph.graph import AttentionGraph
+from .choice import MOST_SOURCES, all_edges, checked_targets
+from .places import Place, place_of
+from .places.pick import names_of
+from .places.points import Points
+from .style import TEXT, counted, empty_figure, number, titled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def plot_weights(
+    weights: Any,
+    target: int,
+    pos: Any = None,
+    *,
+    head: int | None = None,
+    queries: Any = None,
+    faces: Any = None,
+    size: tuple[int, int] | None = None,
+    tokens: Any = None,
+    layout: str | None = None,
+    figure: Any = None,
+) -> "Figure":
+    """The attention weights of one target, coloured on the sources that it reads.
+
+    Args:
+        weights: What ``attention(..., return_weights=True)`` gives: ``.graph``, and ``.alpha`` (E, H) in the graph's
+            edge order. Leading batch dimensions must be of size 1.
+        target: The node that reads.
+        pos, queries, faces, size, tokens, layout: As :func:`plot`. Points are shown close up.
+        head: One head, or ``None`` for the mean over heads.
+        figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
+
+    Returns:
+        A matplotlib ``Figure``.
+
+    Raises:
+        MissingExtraError: If matplotlib is not installed.
+        ShapeError: If ``alpha`` does not fit the graph, holds a batch, or has no such head.
+        GraphIndexError: If there is no such target.
+    """
+    graph = weights.graph
+    (target,) = checked_targets(graph, target)
+    sources, alpha, heads = weights_into(weights, target, head)
+    count = len(sources)
+    shown = empty_figure(figure, 6.4, 4.8)
+    place = place_of(graph, pos, queries=queries, faces=faces, size=size, tokens=tokens, layout=layout)
+    ax = shown.add_subplot(projection="3d" if place.is_3d else None)
+    near = place.close_up(target, sources, 0.7)
+    sentences = place.ground(ax, near)
+    every = all_edges(graph)
+    if isinstance(place, Points) and near is None and every is not None:
+        place.edges(ax, *every)
+    if place.draws_all_edges and count > MOST_SOURCES:
+        heaviest = np.sort(np.argsort(-alpha, kind="stable")[:MOST_SOURCES])
+        share = alpha[heaviest].sum() / alpha.sum()
+        sentences.append(f"Only the {MOST_SOURCES} heaviest of {number(count)} are drawn ({share:.1%} of the sum).")
+        sources, alpha = sources[heaviest], alpha[heaviest]
+    _coloured(shown, ax, place, target, sources, alpha, "mean over " + heads if head is None else heads)
+    names = names_of(graph, tokens)[0]
+    named = f"target {number(target)}" if names is None else f"“{names[target]}” (target {number(target)})"
+    titled(shown, f"{named} reads {counted(count, 'source')}", sentences)
+    return shown
+
+
+def weights_into(weights: Any, target: int, head: int | None) -> tuple[NDArray[np.int64], NDArray[np.float64], str]:
+    """Sources of the edges into ``target``, their weights in one head or the mean, and a name for that.
+
+    Copies of a repeated edge are added up.
+    """
+    graph: AttentionGraph = weights.graph
+    alpha = weights.alpha
+    if alpha.ndim < 2 or alpha.shape[-2] != graph.num_edges:
+        raise ShapeError(f"weights.alpha must be (E, H) with E = {graph.num_edges} edges, got {tuple(alpha.shape)}")
+    heads = alpha.shape[-1]
+    if alpha.numel() != graph.num_edges * heads:
+        raise ShapeError(f"weights.alpha has a batch, {tuple(alpha.shape)}; draw one element: alpha[0]")
+    if head is not None and not 0 <= head < heads:
+        raise ShapeError(f"head must be in [0, {heads}), got {head}")
+    into = (graph.target == target).nonzero().flatten()
+    per_edge = alpha.detach().reshape(graph.num_edges, heads)[into.to(alpha.device)].double().cpu()
+    per_edge = per_edge.mean(1) if head is None else per_edge[:, head]
+    sources, copy = np.unique(graph.source[into].cpu().numpy(), return_inverse=True)
+    total = np.bincount(copy, per_edge.numpy(), len(sources)).astype(np.float64)
+    return sources.astype(np.int64), total, f"{heads} heads" if head is None else f"head {head}"
+
+
+def _coloured(
+    shown: Any, ax: Any, place: Place, target: int, sources: NDArray[np.int64], alpha: NDArray[np.float64], what: str
+) -> None:
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    scale = ScalarMappable(Normalize(0.0, float(alpha.max(initial=0.0)) or 1.0), colormaps["viridis_r"])
+    order = np.argsort(alpha, kind="stable")  # the heaviest on top
+    place.neighbourhood(ax, target, sources[order], scale.to_rgba(alpha[order]), "*")
+    bar = shown.colorbar(scale, ax=ax, shrink=0.75, pad=0.03)
+    bar.set_label(f"attention weight, {what}", fontsize=TEXT)
+    bar.ax.tick_params(labelsize=TEXT - 1)
+    bar.outline.set_visible(False)

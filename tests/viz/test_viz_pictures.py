@@ -1,0 +1,273 @@
+"""Pictures hold what they say: the mask, the edges, the neighbourhoods, the weights."""
+
+import concurrent.futures
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from graphattn.errors import GraphError, GraphIndexError, MissingExtraError, ShapeError
+from graphattn.graph.graph import AttentionGraph
+from graphattn.graph.listed import checked
+from graphattn.graph.rules import Band, Cells, Neighbourhood, Predicate, Product
+from graphattn.viz import plot
+from graphattn.viz.choice import sources_of, spread_targets
+from graphattn.viz.mask_image import edge_share
+
+
+def listed(pairs: list[tuple[int, int]], num_targets: int, num_sources: int, **keep: str) -> AttentionGraph:
+    index = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).t()
+    return AttentionGraph(checked(index, num_targets, num_sources, **keep), "listed")
+
+
+def random_graph(num_targets: int, num_sources: int, density: float, seed: int = 0) -> AttentionGraph:
+    chance = torch.rand(num_targets, num_sources, generator=torch.Generator().manual_seed(seed))
+    target, source = torch.nonzero(chance < density, as_tuple=True)
+    return AttentionGraph(checked(torch.stack((source, target)), num_targets, num_sources), "random")
+
+
+def causal(n: int) -> AttentionGraph:
+    return AttentionGraph(Band(n, n, lo=0), f"causal({n})")
+
+
+def swin(height: int, width: int) -> AttentionGraph:
+    return AttentionGraph(Product((Cells(height, 3, 1), Cells(width, 5, 2))), "swin")
+
+
+def points(n: int, d: int, seed: int = 0) -> torch.Tensor:
+    return torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def artist(figure, gid: str):
+    found = [a for ax in figure.axes[:2] for a in ax.get_children() if a.get_gid() == gid]
+    assert len(found) == 1, f"{len(found)} artists called {gid!r}"
+    return found[0]
+
+
+def png(figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def caption(figure) -> str:
+    return figure.get_supxlabel().replace("\n", " ")
+
+
+GRAPHS = {
+    "full": AttentionGraph(Band(7, 7), "full"),
+    "causal": causal(11),
+    "window": AttentionGraph(Band(13, 13, lo=-2, hi=2), "window"),
+    "cross": AttentionGraph(Band(5, 11, lo=-3, hi=2), "cross"),
+    "grid": swin(7, 11),
+    "isolated": listed([(0, 1), (2, 1)], 5, 5),
+    "no edges": listed([], 5, 7),
+    "repeated": listed([(1, 2), (0, 2), (1, 2)], 3, 3, duplicates="keep"),
+    "hub": listed([(s, 3) for s in range(17)], 5, 17),
+    "one node": listed([(0, 0)], 1, 1),
+    "zero nodes": listed([], 0, 0),
+    "network": random_graph(19, 19, 0.2),
+    "long": AttentionGraph(Band(1009, 1009, lo=0, hi=130), "long"),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_graph_draws(name):
+    assert png(plot(GRAPHS[name])).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", [n for n, g in GRAPHS.items() if g.num_targets * g.num_sources and n != "long"])
+def test_mask_image_is_the_mask(name):
+    graph = GRAPHS[name]
+    axes = plot(graph).axes[0]
+    assert np.array_equal(np.asarray(axes.images[0].get_array()) > 0, graph.mask().numpy())
+    left, right, bottom, top = axes.images[0].get_extent()
+    assert (left, right, bottom, top) == (-0.5, graph.num_sources - 0.5, graph.num_targets - 0.5, -0.5)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("source", "target")
+
+
+def test_large_mask_shows_shares_of_tiles():
+    graph = random_graph(523, 769, 0.01)
+    figure = plot(graph)
+    share = figure.axes[0].images[0].get_array()
+    mask = torch.nn.functional.pad(graph.mask().double(), (0, 0, 0, 1))[:, :]
+    full = torch.nn.functional.avg_pool2d(torch.nn.functional.pad(mask, (0, 3))[None], (3, 4))[0]
+    inner = (slice(0, 523 // 3), slice(0, 769 // 4))
+    np.testing.assert_allclose(np.ma.filled(share, 0.0)[inner], full[inner].numpy())
+    assert "3 targets by 4 sources" in caption(figure)
+
+
+def test_edge_share_counts_the_ragged_border():
+    full = AttentionGraph(Band(7, 11), "full")
+    assert np.array_equal(edge_share(full, (3, 5)), np.ones((3, 3)))
+
+
+def test_a_million_nodes_draw_in_a_second():
+    figure = plot(causal(1_000_000))
+    share = np.ma.filled(figure.axes[0].images[0].get_array(), 0.0)
+    assert share[-1, 0] == 1.0
+    assert share[0, -1] == 0.0
+    assert "500,000,500,000 edges" in caption(figure)
+    assert max(share.shape) <= 256
+
+
+def test_a_costly_rule_is_described_instead():
+    rule = AttentionGraph(Predicate(20_011, 20_021, lambda t, s: t == s), "rule")
+    figure = plot(rule, highlight=())
+    assert "too costly" in figure.axes[0].texts[0].get_text()
+
+
+@pytest.mark.parametrize("name", ["causal", "window", "cross", "network"])
+def test_every_edge_of_a_small_graph_is_drawn(name):
+    graph = GRAPHS[name]
+    assert len(artist(plot(graph), "edges").get_paths()) == graph.num_edges
+
+
+def test_copies_of_an_edge_are_drawn_once():
+    assert len(artist(plot(GRAPHS["repeated"]), "edges").get_paths()) == 2
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_highlighted_sources_are_the_neighbourhood(d):
+    graph, pos = random_graph(97, 97, 0.08), points(97, d)
+    figure = plot(graph, pos, highlight=[5, 23])
+    for target in (5, 23):
+        dots = artist(figure, f"sources of {target}")
+        drawn = np.stack(dots._offsets3d, 1) if d == 3 else np.asarray(dots.get_offsets())
+        wanted = pos[graph.mask()[target]].numpy()
+        assert len(wanted) > 0
+        np.testing.assert_allclose(drawn, wanted)
+    rows = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_gid() == "row"]
+    assert rows == [5, 23]
+
+
+def test_lines_run_from_the_sources_to_the_target():
+    graph, pos, queries = random_graph(13, 31, 0.3), points(31, 2), points(13, 2, seed=1)
+    lines = artist(plot(graph, pos, queries=queries, highlight=7), "edges of 7")
+    ends = np.stack([path.vertices for path in lines.get_paths()])
+    np.testing.assert_allclose(ends[:, 0], pos[graph.mask()[7]].numpy())
+    np.testing.assert_allclose(ends[:, 1], queries[[7]].expand(len(ends), 2).numpy())
+
+
+def test_grid_tints_the_cells_of_the_neighbourhood():
+    graph = AttentionGraph(Product((Neighbourhood(7, 3), Neighbourhood(11, 5))), "neighbourhood")
+    cells = artist(plot(graph, highlight=9), "sources of 9").get_paths()
+    centres = np.stack([path.vertices[:4].mean(0) for path in cells])
+    rows, columns = np.nonzero(graph.mask()[9].reshape(7, 11).numpy())
+    np.testing.assert_allclose(centres, np.stack((columns, rows), 1))
+    assert len(centres) == 15
+
+
+def test_arcs_read_back_above_and_ahead_below():
+    graph = listed([(0, 3), (4, 1)], 5, 5)
+    heights = [path.vertices[16, 1] for path in artist(plot(graph, layout="sequence"), "edges").get_paths()]
+    starts = [path.vertices[0, 0] for path in artist(plot(graph, layout="sequence"), "edges").get_paths()]
+    assert dict(zip(starts, np.sign(heights), strict=True)) == {0.0: 1.0, 4.0: -1.0}
+
+
+def test_the_caption_says_what_is_left_out():
+    assert "Of 123,664 edges only those into" in caption(plot(GRAPHS["long"]))
+    assert "At most 160 per target" in caption(plot(causal(1009), highlight=1000))
+    loops = listed([(0, 0), (0, 1), (1, 0), (2, 1)], 3, 3)
+    assert "Self-loops are not drawn" in caption(plot(loops, layout="network"))
+
+
+def test_the_legend_counts_the_sources():
+    figure = plot(causal(11), tokens=["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"], highlight=6)
+    (text,) = figure.axes[1].get_legend().get_texts()
+    assert text.get_text() == "“g” (6) reads 7 sources"
+
+
+def test_targets_of_their_own_accord_share_no_source():
+    graph = swin(14, 14)
+    where = np.stack(np.divmod(np.arange(196), 14), 1).astype(float)
+    chosen = spread_targets(graph, where)
+    heard = np.concatenate([sources_of(graph, target) for target in chosen])
+    assert len(chosen) == 3
+    assert len(np.unique(heard)) == len(heard)
+
+
+def test_spread_targets_skip_the_isolated():
+    assert spread_targets(GRAPHS["isolated"], np.arange(5.0)[:, None]) == [1]
+    assert spread_targets(GRAPHS["no edges"], np.arange(5.0)[:, None]) == []
+
+
+@pytest.mark.parametrize(
+    ("graph", "arguments", "words"),
+    [
+        (causal(5), {"pos": torch.zeros(7, 2)}, r"pos must have shape \(5, 2\) or \(5, 3\), got \(7, 2\)"),
+        (causal(5), {"pos": torch.zeros(5, 7)}, "choose two or three columns"),
+        (causal(5), {"pos": torch.full((5, 2), float("nan"))}, "finite"),
+        (causal(5), {"pos": torch.zeros(5, 2), "faces": [[0, 1, 5]]}, r"vertices in \[0, 5\)"),
+        (causal(5), {"pos": torch.zeros(5, 2), "faces": torch.zeros(3, 3)}, "faces must be integers"),
+        (causal(6), {"size": (2, 2)}, "height . width = 6 nodes"),
+        (causal(6), {"size": (2, 3), "image": torch.zeros(3, 2)}, r"\(2, 3\), got \(3, 2\)"),
+        (causal(5), {"tokens": ["a", "b"]}, "name all 5 targets, got 2"),
+        (GRAPHS["cross"], {"tokens": ["a"] * 5}, "pair"),
+    ],
+)
+def test_shapes_that_do_not_fit(graph, arguments, words):
+    with pytest.raises(ShapeError, match=words):
+        plot(graph, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("graph", "arguments", "words"),
+    [
+        (causal(5), {"layout": "spiral"}, "layout must be one of sequence, two rows"),
+        (causal(5), {"layout": "points"}, "needs pos"),
+        (causal(5), {"layout": "sequence", "pos": torch.zeros(5, 2)}, 'pos is for layout "points"'),
+        (GRAPHS["cross"], {"layout": "sequence"}, "needs a square graph"),
+        (GRAPHS["cross"], {"pos": torch.zeros(11, 2)}, "queries must place the 5 targets"),
+        (causal(1009), {"layout": "network"}, "at most 1000 nodes"),
+        (causal(11), {"highlight": range(7)}, "at most 6 targets"),
+        (causal(11), {"highlight": [0.5]}, "target numbers"),
+        (causal(11), {"figure": "fig"}, "got str"),
+    ],
+)
+def test_pictures_that_cannot_be(graph, arguments, words):
+    with pytest.raises(GraphError, match=words):
+        plot(graph, **arguments)
+
+
+def test_no_such_target():
+    with pytest.raises(GraphIndexError, match=r"target 11 is outside \[0, 11\)"):
+        plot(causal(11), highlight=11)
+
+
+def test_it_draws_into_a_given_figure_and_not_over_one():
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 5), layout="constrained")
+    left, right = figure.subfigures(1, 2)
+    assert plot(causal(5), figure=left) is left
+    assert len(left.axes) == 2
+    assert not right.axes
+    png(figure)
+    with pytest.raises(GraphError, match="must be empty"):
+        plot(causal(5), figure=left)
+
+
+def test_threads_draw_the_same_picture():
+    graph = random_graph(29, 29, 0.2)
+    alone = png(plot(graph))
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert set(pool.map(lambda _: png(plot(graph)), range(4))) == {alone}
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match=r"needs matplotlib: pip install 'graphattn\[plot\]'"):
+        plot(causal(5))
+
+
+def test_neither_import_nor_plot_touches_pyplot():
+    code = (
+        "import sys, graphattn.viz; assert 'matplotlib' not in sys.modules\n"
+        "from graphattn.graph.graph import AttentionGraph; from graphattn.graph.rules import Band\n"
+        "graphattn.viz.plot(AttentionGraph(Band(5, 5), 'full')); assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

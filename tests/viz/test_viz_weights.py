@@ -1,0 +1,110 @@
+"""The weights in a picture are the weights of the edges into its target."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from graphattn.errors import GraphIndexError, ShapeError
+from graphattn.graph.graph import AttentionGraph
+from graphattn.graph.listed import checked
+from graphattn.graph.rules import Band, Cells, Product
+from graphattn.viz import plot_weights
+from graphattn.viz.weights_picture import weights_into
+
+
+def weights_of(graph: AttentionGraph, heads: int = 3) -> SimpleNamespace:
+    raw = torch.rand(graph.num_edges, heads, generator=torch.Generator().manual_seed(0)) + 0.01
+    total = torch.zeros(graph.num_targets, heads).index_add_(0, graph.target, raw)
+    return SimpleNamespace(graph=graph, alpha=raw / total[graph.target])
+
+
+def shuffled(seed: int = 0) -> AttentionGraph:
+    generator = torch.Generator().manual_seed(seed)
+    index = torch.nonzero(torch.rand(23, 23, generator=generator) < 0.3)
+    index = index[torch.randperm(len(index), generator=generator)].t()
+    return AttentionGraph(checked(index, 23, 23), "shuffled")
+
+
+def dots(figure, target: int):
+    (found,) = [a for a in figure.axes[0].get_children() if a.get_gid() == f"sources of {target}"]
+    return found
+
+
+@pytest.mark.parametrize("head", [None, 0, 2])
+def test_weights_follow_the_edge_order(head):
+    weights = weights_of(shuffled())
+    dense = torch.zeros(23, 23, 3)
+    dense[weights.graph.target, weights.graph.source] = weights.alpha
+    wanted = dense[11].mean(1) if head is None else dense[11, :, head]
+    sources, alpha, _ = weights_into(weights, 11, head)
+    np.testing.assert_array_equal(sources, weights.graph.mask()[11].nonzero().flatten())
+    np.testing.assert_allclose(alpha, wanted[sources].double(), rtol=1e-6)
+    assert alpha.sum() == pytest.approx(1.0)
+
+
+def test_copies_of_an_edge_add_up():
+    graph = AttentionGraph(checked([[1, 0, 1], [2, 2, 2]], 3, 3, "keep"), "repeated")
+    sources, alpha, _ = weights_into(SimpleNamespace(graph=graph, alpha=torch.tensor([[0.25], [0.5], [0.25]])), 2, 0)
+    assert sources.tolist() == [0, 1]
+    assert alpha.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_colours_are_the_weights(d):
+    from matplotlib import colormaps
+    from matplotlib.collections import PathCollection  # the 3-D one sorts its colours by depth
+
+    weights, pos = weights_of(shuffled()), torch.rand(23, d, generator=torch.Generator().manual_seed(1))
+    figure = plot_weights(weights, 5, pos, head=1)
+    drawn = dots(figure, 5)
+    at = np.stack(drawn._offsets3d, 1) if d == 3 else np.asarray(drawn.get_offsets())
+    sources, alpha, _ = weights_into(weights, 5, 1)
+    order = [int(np.square(at - pos[s].numpy()).sum(1).argmin()) for s in sources]
+    shades = colormaps["viridis_r"](alpha / alpha.max())
+    np.testing.assert_allclose(PathCollection.get_facecolor(drawn)[order], shades, atol=1e-6)
+    assert "head 1" in figure.axes[1].get_ylabel()
+
+
+def test_every_geometry_draws():
+    sequence = AttentionGraph(Band(11, 11, lo=-2, hi=3), "window")
+    grid = AttentionGraph(Product((Cells(7, 3), Cells(5, 2))), "cells")
+    cross = AttentionGraph(Band(3, 5), "cross")
+    plot_weights(weights_of(sequence), 6, tokens=list("abcdefghijk"))
+    assert len(dots(plot_weights(weights_of(grid), 17), 17).get_paths()) == 6
+    plot_weights(weights_of(cross), 1, tokens=(["x", "y", "z"], list("abcde")))
+    plot_weights(weights_of(shuffled()), 3, layout="network")
+
+
+def test_only_the_heaviest_of_many_are_drawn_and_it_says_so():
+    graph = AttentionGraph(Band(2, 1009), "cross")
+    figure = plot_weights(weights_of(graph), 1)
+    assert "160 heaviest of 1,009" in figure.get_supxlabel()
+    assert "reads 1,009 sources" in figure.get_suptitle()
+    assert len(dots(figure, 1).get_offsets()) == 160
+
+
+def test_an_isolated_target_draws():
+    graph = AttentionGraph(checked([[0], [1]], 3, 3), "isolated")
+    assert "target 2 reads 0 sources" in plot_weights(weights_of(graph), 2).get_suptitle()
+
+
+@pytest.mark.parametrize(
+    ("alpha", "head", "words"),
+    [
+        (torch.zeros(7, 3), None, r"\(E, H\) with E = 15 edges, got \(7, 3\)"),
+        (torch.zeros(2, 15, 3), None, "has a batch"),
+        (torch.zeros(15, 3), 3, r"head must be in \[0, 3\)"),
+    ],
+)
+def test_weights_that_do_not_fit(alpha, head, words):
+    graph = AttentionGraph(Band(5, 5, lo=0), "causal")
+    with pytest.raises(ShapeError, match=words):
+        plot_weights(SimpleNamespace(graph=graph, alpha=alpha), 2, head=head)
+
+
+def test_no_such_target():
+    graph = AttentionGraph(Band(5, 5), "full")
+    with pytest.raises(GraphIndexError, match="target 5"):
+        plot_weights(weights_of(graph), 5)
