@@ -11,6 +11,7 @@ from torch import Tensor
 from ..graph.algebra import Complement, Flipped, Intersection, Pullback, Union, refuse_over
 from ..graph.edge_set import EdgeSet
 from ..graph.rules import Band, Cells, Neighbourhood, Partition, Predicate, Product, Rectangle
+from .rule import OnDevice
 
 PairTest = Callable[[Tensor, Tensor], Tensor]  # (target, source) -> bool
 
@@ -24,7 +25,7 @@ def _closed(edges: EdgeSet, device: torch.device) -> PairTest | None:
     if isinstance(edges, Band | Cells | Neighbourhood):
         return edges.contains
     if isinstance(edges, Predicate):
-        return edges.function
+        return edges.function.function if isinstance(edges.function, OnDevice) else edges.function
     if isinstance(edges, Partition):
         of_target, of_source = edges.of_target.to(device), edges.of_source.to(device)
         return lambda t, s: of_target[t] == of_source[s]

@@ -9,7 +9,6 @@ from torch import Tensor
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.listed import check_size
-from ..graph.rules import Predicate
 from ._mask_mod import pair_test
 from .masks import _no_copies
 from .rule import _sample, from_rule
@@ -108,9 +107,9 @@ def to_mask_mod(graph: AttentionGraph) -> MaskMod:
         tensor([False,  True])
     """
     _no_copies(graph, "a mask_mod", "add the logarithm of the number of copies in a score_mod")
-    if isinstance(graph.edges, Predicate) and isinstance(graph.edges.function, OfPair):
-        return graph.edges.function.mask_mod
     test = pair_test(graph.edges, graph.device)
+    if isinstance(test, OfPair):
+        return test.mask_mod
 
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
         return test(q_idx, kv_idx)

@@ -1,6 +1,7 @@
 """A function of (target, source) as a graph that stores no edges."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -35,7 +36,7 @@ def from_rule(
         num_targets: T.
         num_sources: S; T by default, for one set of nodes.
         name: What ``repr`` shows; the function's own name by default.
-        device: Where index tensors of the graph are made.
+        device: Where index tensors of the graph are made, and where the tensors are that the function reads.
     Raises:
         GraphError: If the function fails, is not boolean, or answers differently for the same pair in other company;
             the message gives a pair.
@@ -49,11 +50,24 @@ def from_rule(
     if not callable(function):
         raise GraphError(f"function must be callable as function(target, source), got a {type(function).__name__}")
     sources = num_targets if num_sources is None else num_sources
-    edges = Predicate(check_size(num_targets, "num_targets"), check_size(sources, "num_sources"), function)
     device = torch.empty(0, device=device).device
+    T, S = check_size(num_targets, "num_targets"), check_size(sources, "num_sources")
+    edges = Predicate(T, S, function if device.type == "cpu" else OnDevice(function, device))
     _probe(edges, device)
     given = getattr(function, "__name__", "rule")
     return AttentionGraph(edges, name or ("rule" if given == "<lambda>" else given), device)
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """A function that reads tensors of one device, for questions from any other."""
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    device: torch.device
+
+    def __call__(self, target: Tensor, source: Tensor) -> Tensor:
+        inside = self.function(target.to(self.device), source.to(self.device))
+        return inside.to(target.device) if isinstance(inside, Tensor) else inside
 
 
 def _sample(size: int, most: int) -> Tensor:
