@@ -1,21 +1,16 @@
-"""All pairs of points within a distance, exactly, on any device: a grid of cells proposes, float64 decides.
+"""All pairs of points within a distance, exactly, on any device.
 
-There is one formula for the squared distance, :func:`squared_distance`. Everything that searches for neighbours uses it
-to compare, so the CPU and the GPU find the same edges bit for bit.
+There is one formula for the squared distance, :func:`squared_distance`. Everything that searches for neighbours
+compares by it, so all searches, on the CPU and on the GPU, find the same edges bit for bit.
 """
 
-import itertools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..graph.runs import spread
-
-_MOST_CELLS = 1 << 20  # on one axis, so that three axes fit an int64 key
-_SLACK = 1 + 1e-6  # cells are a little wider than the reach: rounding never moves a neighbour two cells away
-_CANDIDATES = {"cpu": 1 << 20, "cuda": 1 << 25}  # pairs looked at at once
+from ._candidates import from_cells, from_tree
 
 
 class Pairs(NamedTuple):
@@ -25,11 +20,14 @@ class Pairs(NamedTuple):
     last: int
     query: Tensor
     point: Tensor
-    squared: Tensor
+
+    def keep(self, mask: Tensor) -> "Pairs":
+        """The pairs where ``mask`` (P,) is True."""
+        return Pairs(self.first, self.last, self.query[mask], self.point[mask])
 
 
 def squared_distance(points: Tensor, point: Tensor | slice, queries: Tensor, query: Tensor | int) -> Tensor:
-    """Of ``points[point]`` and ``queries[query]``, indices that broadcast; axis by axis, so that devices round alike."""
+    """Of ``points[point]`` and ``queries[query]``, which broadcast; axis by axis, so that all devices round alike."""
     total = torch.zeros((), dtype=points.dtype, device=points.device)
     for p, q in zip(points.unbind(1), queries.unbind(1), strict=True):
         difference = p[point] - q[query]
@@ -37,72 +35,28 @@ def squared_distance(points: Tensor, point: Tensor | slice, queries: Tensor, que
     return total
 
 
-class _Grid:
-    """Points sorted by the cell they lie in; cells are cubes over the first three axes of the points."""
-
-    def __init__(self, points: Tensor, reach: float) -> None:
-        self.axes = min(3, points.shape[1])
-        place = points[:, : self.axes]
-        self.origin = place.amin(0)
-        span = float((place.amax(0) - self.origin).amax())
-        self.edge = max(reach * _SLACK, span / _MOST_CELLS) or 1.0
-        cell = ((place - self.origin) / self.edge).floor().to(torch.int64)
-        self.cells = cell.amax(0)
-        self.stride = [1]
-        for count in reversed(self.cells.tolist()[1:]):
-            self.stride.insert(0, self.stride[0] * (count + 5))  # two cells of margin on both sides
-        self.key, self.order = torch.sort(self._key(cell), stable=True)
-
-    def _key(self, cell: Tensor) -> Tensor:
-        return sum((cell[:, axis] + 2) * stride for axis, stride in enumerate(self.stride))  # type: ignore[return-value]
-
-    def candidates(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Ranges ``lo, hi`` (m, 3 ** (axes - 1)) of ``order`` that hold all points within reach of each query."""
-        cell = ((queries[:, : self.axes] - self.origin) / self.edge).floor()
-        far = (self.cells + 2).to(cell.dtype)
-        key = self._key(torch.minimum(cell.clamp(min=-2), far).to(torch.int64))
-        around = itertools.product((-1, 0, 1), repeat=self.axes - 1)
-        step = [sum(a * b for a, b in zip(offset, self.stride, strict=False)) for offset in around]
-        middle = key[:, None] + torch.tensor(step, device=key.device)
-        # Along the last axis three cells are neighbours in memory, so they are one range.
-        return torch.searchsorted(self.key, middle - 1), torch.searchsorted(self.key, middle + 1, right=True)
-
-
-def within(points: Tensor, queries: Tensor, limit: Tensor) -> Iterator[Pairs]:
+def within(
+    points: Tensor, queries: Tensor, limit: Tensor, how: Literal["tree", "cells"] | None = None
+) -> Iterator[Pairs]:
     """The points whose squared distance to a query is at most the query's ``limit``, some queries at a time.
 
     Args:
         points: (n, d) float64, n >= 1.
-        queries: (m, d) float64.
+        queries: (m, d) float64, on the same device.
         limit: (m,) float64, squared distances.
+        how: A tree (the CPU's own) or a grid of cells (any device); the answer is the same.
     """
     if queries.shape[0] == 0:
         return
-    grid = _Grid(points, float(limit.amax().sqrt()))
-    most = _CANDIDATES[points.device.type]
-    rows = max(1, most // 9)
-    for first in range(0, queries.shape[0], rows):
-        lo, hi = grid.candidates(queries[first : first + rows])
-        total = torch.cumsum((hi - lo).sum(1), 0)
-        start = 0
-        while start < total.numel():
-            done = int(total[start - 1]) if start else 0
-            stop = max(start + 1, int(torch.searchsorted(total, done + most, right=True)))
-            yield _measure(points, queries, limit, grid, first + start, lo[start:stop], hi[start:stop])
-            start = stop
-
-
-def _measure(points: Tensor, queries: Tensor, limit: Tensor, grid: _Grid, first: int, lo: Tensor, hi: Tensor) -> Pairs:
-    block, within_block = spread((hi - lo).flatten())
-    point = grid.order[lo.flatten()[block] + within_block]
-    query = block // lo.shape[1] + first
-    squared = squared_distance(points, point, queries, query)
-    keep = squared <= limit[query]
-    query, point, squared = query[keep], point[keep], squared[keep]
-    order = torch.argsort(point)
-    for by in (squared, query):  # the last sort is the outermost
-        order = order[torch.argsort(by[order], stable=True)]
-    return Pairs(first, first + lo.shape[0], query[order], point[order], squared[order])
+    candidates = from_tree if how == "tree" or (how is None and points.device.type == "cpu") else from_cells
+    for first, last, query, point in candidates(points, queries, float(limit.amax().sqrt())):
+        squared = squared_distance(points, point, queries, query)
+        near = squared <= limit[query]
+        query, point, squared = query[near], point[near], squared[near]
+        order = torch.argsort(point)
+        for by in (squared, query):  # the last sort is the outermost
+            order = order[torch.argsort(by[order], stable=True)]
+        yield Pairs(first, last, query[order], point[order])
 
 
 def first_of_each(pairs: Pairs, count: int) -> tuple[Tensor, Tensor]:

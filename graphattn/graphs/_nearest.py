@@ -120,7 +120,7 @@ def _balls(points: Tensor, queries: Tensor, count: int) -> Tensor:
     while left.numel():
         waiting = []
         limit = torch.full(left.shape, radius**2, dtype=torch.float64, device=points.device)
-        for pairs in within(points, queries[left], limit):
+        for pairs in within(points, queries[left], limit, "cells"):
             rows = left[pairs.first : pairs.last]
             enough, ids = first_of_each(pairs, count)
             found[rows[enough]] = ids

@@ -140,7 +140,7 @@ def radius(
         near, own = _parts(points, asked, cloud)
         limit = torch.full((own.shape[0],), reach * reach, dtype=torch.float64, device=own.device)
         for pairs in within(near, own, limit):
-            kept = pairs if include_self or queries is not None else _without_self(pairs)
+            kept = pairs if include_self or queries is not None else pairs.keep(pairs.query != pairs.point)
             if most is not None:
                 kept = _cut(kept, most, crowded, cloud.query)
             taken += kept.query.numel()
@@ -205,11 +205,6 @@ def _self_first(found: Tensor) -> Tensor:
     return torch.cat((own, found[others].view(found.shape[0], found.shape[1] - 1)), 1)
 
 
-def _without_self(pairs: Pairs) -> Pairs:
-    keep = pairs.query != pairs.point
-    return Pairs(pairs.first, pairs.last, pairs.query[keep], pairs.point[keep], pairs.squared[keep])
-
-
 def _cut(pairs: Pairs, most: int, crowded: _Crowded, shift: int) -> Pairs:
     """The nearest ``most`` of each query; ``crowded`` learns of the queries that had more."""
     row = pairs.query - pairs.first
@@ -222,8 +217,7 @@ def _cut(pairs: Pairs, most: int, crowded: _Crowded, shift: int) -> Pairs:
     crowded.targets += over.numel()
     crowded.most = max(crowded.most, int(found.max()))
     rank = torch.arange(row.numel(), device=row.device) - (torch.cumsum(found, 0) - found)[row]
-    keep = rank < most
-    return Pairs(pairs.first, pairs.last, pairs.query[keep], pairs.point[keep], pairs.squared[keep])
+    return pairs.keep(rank < most)
 
 
 def _graph(edges: list[tuple[Tensor, Tensor]], size: tuple[int, int], points: Tensor, name: str) -> AttentionGraph:

@@ -1,0 +1,89 @@
+"""Pairs of points that may be within reach: proposals, never answers, so their rounding does not matter.
+
+Each proposal yields ``(first, last, query, point)``: for the queries ``first .. last - 1`` all points within ``reach``,
+and some more, as two int64 tensors (P,).
+"""
+
+import itertools
+from collections.abc import Iterator
+
+import torch
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from ..graph.runs import spread
+
+Candidates = Iterator[tuple[int, int, Tensor, Tensor]]
+
+_MOST_CELLS = 1 << 20  # on one axis, so that three axes fit an int64 key
+_CELL_SLACK = 1 + 1e-6  # cells are a little wider than the reach: rounding never moves a neighbour two cells away
+_TREE_SLACK = 1 + 1e-9
+_TREE_ROWS, _TREE_PAIRS = 1 << 16, 1 << 23
+_CELL_PAIRS = {"cpu": 1 << 20, "cuda": 1 << 25}
+
+
+def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
+    """A k-d tree of the points met by a k-d tree of the queries, on the CPU."""
+    tree, reach = cKDTree(points.numpy()), reach * _TREE_SLACK
+    todo = [(first, min(first + _TREE_ROWS, len(queries))) for first in range(0, len(queries), _TREE_ROWS)][::-1]
+    while todo:
+        first, last = todo.pop()
+        asked = cKDTree(queries[first:last].numpy())
+        if last - first > 1 and asked.count_neighbors(tree, reach) > _TREE_PAIRS:
+            middle = (first + last) // 2
+            todo += [(middle, last), (first, middle)]
+            continue
+        pairs = asked.sparse_distance_matrix(tree, reach, output_type="ndarray")
+        yield first, last, torch.from_numpy(pairs["i"] + first), torch.from_numpy(pairs["j"].copy())
+
+
+def from_cells(points: Tensor, queries: Tensor, reach: float) -> Candidates:
+    """Points sorted by the cell of a grid that they lie in, on any device."""
+    grid = _Grid(points, reach)
+    most = _CELL_PAIRS[points.device.type]
+    rows = max(1, most // 9)
+    for begin in range(0, queries.shape[0], rows):
+        lo, hi = grid.ranges(queries[begin : begin + rows])
+        total = torch.cumsum((hi - lo).sum(1), 0)
+        start = 0
+        while start < total.numel():
+            done = int(total[start - 1]) if start else 0
+            stop = max(start + 1, int(torch.searchsorted(total, done + most, right=True)))
+            block, within = spread((hi - lo)[start:stop].flatten())
+            point = grid.order[lo[start:stop].flatten()[block] + within]
+            yield begin + start, begin + stop, block // lo.shape[1] + (begin + start), point
+            start = stop
+
+
+class _Grid:
+    """Cubes over the first three axes of the points, as wide as the reach."""
+
+    def __init__(self, points: Tensor, reach: float) -> None:
+        self.axes = min(3, points.shape[1])
+        place = points[:, : self.axes]
+        self.origin = place.amin(0)
+        span = float((place.amax(0) - self.origin).amax())
+        self.edge = max(reach * _CELL_SLACK, span / _MOST_CELLS) or 1.0
+        cell = ((place - self.origin) / self.edge).floor().to(torch.int64)
+        self.last = cell.amax(0)
+        self.stride = [1]
+        for last in reversed(self.last.tolist()[1:]):
+            self.stride.insert(0, self.stride[0] * (last + 5))  # two empty cells of margin on both sides
+        self.key, self.order = torch.sort(self._key(cell), stable=True)
+
+    def _key(self, cell: Tensor) -> Tensor:
+        key = torch.zeros_like(cell[:, 0])
+        for axis, stride in enumerate(self.stride):
+            key += (cell[:, axis] + 2) * stride
+        return key
+
+    def ranges(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """``lo, hi`` (m, 3 ** (axes - 1)): where in ``order`` the cell of each query and those around it lie."""
+        cell = ((queries[:, : self.axes] - self.origin) / self.edge).floor()
+        beyond = (self.last + 2).to(cell.dtype)
+        key = self._key(torch.minimum(cell.clamp(min=-2), beyond).to(torch.int64))
+        around = itertools.product((-1, 0, 1), repeat=self.axes - 1)
+        step = [sum(a * b for a, b in zip(offset, self.stride, strict=False)) for offset in around]
+        middle = key[:, None] + torch.tensor(step, device=key.device)
+        # Along the last axis three cells are neighbours in memory, so they are one range.
+        return torch.searchsorted(self.key, middle - 1), torch.searchsorted(self.key, middle + 1, right=True)
