@@ -47,7 +47,7 @@ def _attempt(
     subject: Subject, case: Case, dtype: torch.dtype, backend: str, piece: Sample, order: int
 ) -> tuple[Measured | None, list[Refusal]]:
     """The backend's values with as many derivatives as it has, and what it refused."""
-    refused = []
+    refused: list[Refusal] = []
     for derivatives in (2, 1) if order == 2 else (order,):
         try:
             return measure_backend(subject, case, dtype, backend, piece, derivatives), refused

@@ -116,9 +116,8 @@ class CallableSubject(_Operands):
     """A caller's own ``function(query, key, value)``: does it implement the graph?"""
 
     owns_graph = False
-    backends = (CALLABLE,)
-    cases = (PLAIN,)
-    notes = ()
+    backends: tuple[str, ...] = (CALLABLE,)
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -133,7 +132,7 @@ class CallableSubject(_Operands):
     ) -> None:
         super().__init__(graph, (), heads, widths, widths[0] ** -0.5 if scale is None else scale, seed)
         self.function = function
-        self.cases = (Case("plain", softcap=softcap),)
+        self.cases: tuple[Case, ...] = (Case("plain", softcap=softcap),)
         self.name = f"{getattr(function, '__name__', type(function).__name__)}(query, key, value)"
 
     def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Found:
@@ -145,6 +144,7 @@ class CallableSubject(_Operands):
             raise ShapeError(
                 f"{self.name} must return a tensor {expected} = (targets, heads, width of value) for query "
                 f"{tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)}; got {came}. "
-                "Wrap a function that wants heads first: lambda q, k, v: f(*(x.transpose(0, 1) for x in (q, k, v))).transpose(0, 1)"
+                "Wrap a function that wants heads first: "
+                "lambda q, k, v: f(*(x.transpose(0, 1) for x in (q, k, v))).transpose(0, 1)"
             )
         return Found(output)

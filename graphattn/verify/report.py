@@ -1,6 +1,7 @@
 """What was measured, as a value that prints."""
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -117,9 +118,8 @@ class Report:
         if not self.rows:
             return []
         width = max(len("backend"), *(len(row.backend) for row in self.rows))
-        lines = [
-            f"{'backend':<{width}}  {'dtype':<8}  {'output':>7}  {'bound':>7}  {'error':>7}  {'bound':>7}  worst beside it"
-        ]
+        head = f"{'backend':<{width}}  {'dtype':<8}  {'output':>7}  {'bound':>7}"
+        lines = [f"{head}  {'error':>7}  {'bound':>7}  worst beside it"]
         for backend, dtype in dict.fromkeys((row.backend, row.dtype) for row in self.rows):
             here = [row for row in self.rows if (row.backend, row.dtype) == (backend, dtype)]
             output, beside = (_worst(row for row in here if row.is_output is is_output) for is_output in (True, False))
@@ -140,10 +140,13 @@ class Report:
 
     def _refusal_lines(self) -> list[str]:
         lines = []
-        for backend, reasons in dict.fromkeys((refusal.backend, refusal.reasons) for refusal in self.refusals):
-            cases = [r.case for r in self.refusals if (r.backend, r.reasons) == (backend, reasons)]
-            lines.append(f"{backend} does not run {', '.join(cases)}:")
-            lines += [f"    {reason}" for reason in reasons]
+        alike: dict[tuple[str, str], list[Refusal]] = {}
+        for refusal in self.refusals:  # reasons that differ in their numbers alone are shown once
+            alike.setdefault((refusal.backend, re.sub(r"[\d,.]+", "#", str(refusal.reasons))), []).append(refusal)
+        for group in alike.values():
+            cases = dict.fromkeys(refusal.case for refusal in group)
+            lines.append(f"{group[0].backend} does not run {', '.join(cases)}:")
+            lines += [f"    {reason}" for reason in group[0].reasons]
         return ["", *lines] if lines else []
 
     def _verdict(self) -> str:

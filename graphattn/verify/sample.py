@@ -85,8 +85,9 @@ def _piece(graph: AttentionGraph, targets: Tensor, complete: bool) -> Sample:
     copy = _copies(row * max(1, sources.numel()) + place)
     copies = int(copy.max()) + 1 if copy.numel() else 1
     column = copy * sources.numel() + place
-    found = (targets, sources.repeat(copies), edge, row, column)
-    return Sample(*(part.to(graph.device) for part in found), complete)
+    device = graph.device
+    columns = sources.repeat(copies)
+    return Sample(targets.to(device), columns.to(device), edge.to(device), row.to(device), column.to(device), complete)
 
 
 def _edges_into(graph: AttentionGraph, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

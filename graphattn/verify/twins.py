@@ -1,8 +1,8 @@
 """Dense twins: what a graph must reproduce, written down with torch and nothing else.
 
 They share no code with the backends they judge, and import only torch and the standard library (a test reads the
-imports). Everything is computed in the dtype of the inputs: in float64 a twin is the judge, and in a narrower dtype it is
-"plain dense torch in the same dtype", whose error the backends are held to.
+imports). Everything is computed in the dtype of the inputs: in float64 a twin is the judge, and in a narrower dtype
+it is "plain dense torch in the same dtype", whose error the backends are held to.
 """
 
 from collections.abc import Mapping

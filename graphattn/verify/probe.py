@@ -1,0 +1,123 @@
+"""One backend on one graph, with inputs, edges and labels that can be moved about."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph
+from ..graph.listed import Listed
+from .sample import Sample
+from .subject import Case, Subject, seeded
+
+MOST_LISTED = 1 << 22  # edges up to which a graph is listed anew, to drop, shuffle or rename
+PROBES = 3  # targets that are asked whether they hear what they should,
+TRIES = 32  # found among so many
+SHOVE = 3.0  # how far an input is moved
+
+
+class Probe:
+    """The subject run with one backend, case and dtype.
+
+    Args:
+        subject: What is verified.
+        piece: The targets to choose probes from.
+        case: The options.
+        dtype: Of the inputs.
+        backend: The one that runs.
+        gradients: Whether it is asked for gradients.
+    """
+
+    def __init__(
+        self, subject: Subject, piece: Sample, case: Case, dtype: torch.dtype, backend: str, gradients: bool
+    ) -> None:
+        self.subject, self.piece, self.case, self.dtype, self.backend = subject, piece, case, dtype, backend
+        self.graph, self.axis, self.gradients = subject.graph, subject.output_axis, gradients
+        self.leaves = {name: leaf.detach() for name, leaf in subject.leaves(case, dtype).items()}
+        self.places = {name: place for name, place in subject.places.items() if name in self.leaves}
+        self.shares_nodes = any(place.of == "nodes" for place in self.places.values())
+        self.output = self.run(self.leaves)
+        self.degree = torch.bincount(piece.row, minlength=piece.targets.numel())
+        shuffle = torch.randperm(piece.targets.numel(), generator=torch.Generator().manual_seed(0)).tolist()
+        self.busy = [row for row in shuffle if self.degree[row] > 0][:TRIES]
+        self.listable = subject.owns_graph and self.graph.num_edges <= MOST_LISTED
+
+    def run(self, leaves: dict[str, Tensor], graph: AttentionGraph | None = None) -> Tensor:
+        """The output, without gradients."""
+        with torch.no_grad():
+            return self.subject.run(leaves, self.case, self.backend, graph).output
+
+    def run_with_gradients(self) -> tuple[dict[str, Tensor], Tensor]:
+        """Fresh leaves that require gradients, and the output."""
+        leaves = {name: leaf.clone().requires_grad_(self.gradients) for name, leaf in self.leaves.items()}
+        return leaves, self.subject.run(leaves, self.case, self.backend).output
+
+    def groups(self, rows: list[int]) -> list[list[int]]:
+        """Rows to probe in one run: one at a time on a small graph, all together on a large one."""
+        rows = rows[:PROBES]
+        return [[row] for row in rows] if self.piece.complete else [rows] * bool(rows)
+
+    def at(self, output: Tensor, rows: list[int]) -> Tensor:
+        """The outputs of the rows' targets."""
+        return output.index_select(self.axis, self.piece.targets[rows])
+
+    def names(self, rows: list[int]) -> str:
+        """The rows' targets in words."""
+        targets = self.piece.targets[rows].tolist()
+        return f"target{'s' * (len(targets) > 1)} {', '.join(map(str, targets))}"
+
+    def neighbours(self, row: int) -> Tensor:
+        """The distinct sources that the row's target reads."""
+        return torch.unique(self.piece.columns[self.piece.column[self.piece.row == row]])
+
+    def strangers(self, rows: list[int]) -> Tensor:
+        """bool (S,): sources that none of the rows' targets may hear, as a source or as itself."""
+        strange = torch.ones(self.graph.num_sources, dtype=torch.bool, device=self.piece.targets.device)
+        for row in rows:
+            strange[self.neighbours(row)] = False
+        if self.shares_nodes:
+            strange[self.piece.targets[rows]] = False
+        return strange
+
+    def shoved(self, sources: Tensor) -> dict[str, Tensor]:
+        """The inputs with those sources moved; bool (S,)."""
+        moved = dict(self.leaves)
+        for name, place in self.places.items():
+            if place.of in ("sources", "nodes"):
+                step = seeded(f"shove {name}", tuple(moved[name].shape), 2).to(moved[name])
+                where = sources.view(-1, *(1,) * (-place.axis - 1))
+                moved[name] = torch.where(where, moved[name] + SHOVE * step, moved[name])
+        return moved
+
+    def with_edges(self, order: Tensor) -> tuple[AttentionGraph, dict[str, Tensor]]:
+        """The graph of the edges in ``order`` (e,) alone, and the inputs that go with them."""
+        index = self.graph.edge_index[:, order]
+        kept = Listed(index[1], index[0], self.graph.num_targets, self.graph.num_sources)
+        leaves = dict(self.leaves)
+        for name, place in self.places.items():
+            if place.of == "edges":
+                leaves[name] = leaves[name].index_select(place.axis, order)
+        return replace(self.graph, edges=kept), leaves
+
+    def relabelled(self) -> Tensor:
+        """The output on the same graph with every node renamed, brought back to the old names."""
+        new = {side: self._shuffle(count) for side, count in self._sides()}
+        if self.shares_nodes:
+            new["sources"] = new["nodes"] = new["targets"]
+        leaves = dict(self.leaves)
+        for name, place in self.places.items():
+            if place.of != "edges":
+                leaves[name] = leaves[name].index_select(place.axis, torch.argsort(new[place.of]))
+        graph = self.graph.explicit().relabel(targets=new["targets"], sources=new["sources"])
+        return self.run(leaves, graph).index_select(self.axis, new["targets"])
+
+    def reordered(self) -> Tensor:
+        """The output on the same edges in another order."""
+        graph, leaves = self.with_edges(self._shuffle(self.graph.num_edges))
+        return self.run(leaves, graph)
+
+    def _sides(self) -> tuple[tuple[str, int], ...]:
+        return ("targets", self.graph.num_targets), ("sources", self.graph.num_sources)
+
+    def _shuffle(self, count: int) -> Tensor:
+        return torch.randperm(count, generator=torch.Generator().manual_seed(count)).to(self.piece.targets.device)
