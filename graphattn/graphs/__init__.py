@@ -6,6 +6,10 @@ from ..graph import AttentionGraph
 from .bipartite import cross as cross
 from .grid import cell_partition as cell_partition
 from .grid import grid_neighbourhood as grid_neighbourhood
+from .mesh import MeshReport as MeshReport
+from .mesh import mesh_faces as mesh_faces
+from .mesh import mesh_report as mesh_report
+from .mesh import mesh_vertices as mesh_vertices
 from .points import knn as knn
 from .points import radius as radius
 from .sequence import causal as causal
@@ -29,6 +33,8 @@ _BUILDERS: tuple[Callable[..., AttentionGraph], ...] = (
     grid_neighbourhood,
     knn,
     radius,
+    mesh_vertices,
+    mesh_faces,
 )
 
 #: Every builder by name, and by the names that other libraries use.
