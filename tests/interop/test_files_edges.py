@@ -160,6 +160,7 @@ def test_npz_of_arrays(tmp_path):
     same(load_edges(path))
     np.savez_compressed(path, source=SOURCE, target=TARGET, num_nodes=np.array(11))
     same(load_edges(path), (11, 11))
+    refused(path, "num_sources=11", relabel=True)
     np.savez(path, source=SOURCE, target=TARGET, num_sources=5, num_targets=3)
     same(load_edges(path), (5, 3))
     same(load_edges(path, num_sources=5), (5, 3))

@@ -69,6 +69,8 @@ def test_points_in_the_plane(tmp_path):
         ("1,2,3\n4,5,\n", ("line 2", "empty cell")),
         ("1,2,3\n,5,6\n", ("line 2", "empty cell")),
         ("1;2;3\n", ("line 1", "'1;2;3'")),
+        ("1 2 3 4\n1 2 3 nan\n", ("line 2", "finite", "'nan'")),
+        ("1 2 3\n1 2 nan(5)\n", ("line 2", "'nan(5)'")),
         ("1 2 3\n4 5 \xb2\n", ("line 2",)),
         ("1\n2\n", ("line 1", "2 numbers or more")),
         ("", ("empty",)),

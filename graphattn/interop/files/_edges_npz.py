@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from graphattn.interop.files._guard import Blob, PathLike, file_name, open_regular
-from graphattn.interop.files._npy import integers, open_archive, read_entries
+from ._guard import Blob, PathLike, file_name, open_regular
+from ._npy import integers, open_archive, read_entries
 
 _SIZES = ("num_sources", "num_targets", "num_nodes")
 _WEIGHTS = ("data", "weight", "weights", "edge_weight", "edge_weights", "edge_attr")

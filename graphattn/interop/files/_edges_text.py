@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 
-from graphattn.interop.files._guard import Blob, show
-from graphattn.interop.files._text import clean, keep, rows, tokens, word
-from graphattn.interop.files.points import without_commas
+from ._guard import Blob, show
+from ._text import clean, keep, rows, tokens, word
+from .points import without_commas
 
 _NUMBER = re.compile(rb"[+-]?[\d.].*")
 _SOURCE = {b"source", b"src", b"from", b"sender"}

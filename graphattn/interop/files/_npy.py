@@ -10,7 +10,7 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 
-from graphattn.interop.files._guard import Blob
+from ._guard import Blob
 
 HEAD_BYTES = 1 << 16  # more than any header numpy accepts
 _ENTRIES = 64  # arrays in one .npz

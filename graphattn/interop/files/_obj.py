@@ -8,9 +8,9 @@ import re
 
 import numpy as np
 
-from graphattn.interop.files._guard import Blob, show
-from graphattn.interop.files._polygons import Polygons, check, coordinates
-from graphattn.interop.files._text import KIND, SPACE, clean, first_words, keep, line_ends, rows, tokens, word
+from ._guard import Blob, show
+from ._polygons import Polygons, check, coordinates
+from ._text import KIND, SPACE, clean, first_words, keep, line_ends, rows, tokens, word
 
 _GEOMETRY = {b"l", b"p", b"curv", b"curv2", b"surf", b"cstype", b"fo"}
 _KNOWN = _GEOMETRY | set(

@@ -8,9 +8,9 @@ import re
 
 import numpy as np
 
-from graphattn.interop.files._guard import Blob, show
-from graphattn.interop.files._polygons import Polygons, check, coordinates, spans
-from graphattn.interop.files._text import clean, rows
+from ._guard import Blob, show
+from ._polygons import Polygons, check, coordinates, spans
+from ._text import clean, rows
 
 _HEADER = re.compile(rb"\s*(?:ST)?C?N?OFF(?=[\s\d]|$)")
 

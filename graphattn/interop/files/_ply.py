@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from graphattn.interop.files._guard import Blob
-from graphattn.interop.files._ply_ascii import read_ascii
-from graphattn.interop.files._ply_binary import read_binary
-from graphattn.interop.files._ply_header import Element, read_header
-from graphattn.interop.files._polygons import Polygons, check
-from graphattn.interop.files._text import clean
+from ._guard import Blob
+from ._ply_ascii import read_ascii
+from ._ply_binary import read_binary
+from ._ply_header import Element, read_header
+from ._polygons import Polygons, check
+from ._text import clean
 
 _LISTS = ("vertex_indices", "vertex_index")
 

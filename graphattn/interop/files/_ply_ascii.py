@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from graphattn.interop.files._guard import Blob
-from graphattn.interop.files._ply_header import Column, Element
-from graphattn.interop.files._polygons import spans
-from graphattn.interop.files._text import Rows, rows
+from ._guard import Blob
+from ._ply_header import Column, Element
+from ._polygons import spans
+from ._text import Rows, rows
 
 
 def read_ascii(

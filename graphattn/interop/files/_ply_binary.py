@@ -5,9 +5,9 @@ from array import array
 
 import numpy as np
 
-from graphattn.errors import LoaderError
-from graphattn.interop.files._guard import Blob
-from graphattn.interop.files._ply_header import Column, Element, Property
+from ...errors import LoaderError
+from ._guard import Blob
+from ._ply_header import Column, Element, Property
 
 _ROW_BYTES = 1 << 30  # a numpy type must stay below 2**31 bytes
 _CODE = {"i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q"}

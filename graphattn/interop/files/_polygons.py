@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphattn.interop.files._guard import Blob
-from graphattn.interop.files._text import Rows, not_finite
+from ._guard import Blob
+from ._text import Rows, not_finite
 
 
 class Polygons(NamedTuple):

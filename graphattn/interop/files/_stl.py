@@ -5,9 +5,9 @@ Read here and not by trimesh: a binary file is one numpy view, and trimesh skips
 
 import numpy as np
 
-from graphattn.interop.files._guard import Blob, show
-from graphattn.interop.files._polygons import Polygons, check, coordinates
-from graphattn.interop.files._text import KIND, SPACE, clean, first_words, keep, line_ends, rows
+from ._guard import Blob, show
+from ._polygons import Polygons, check, coordinates
+from ._text import KIND, SPACE, clean, first_words, keep, line_ends, rows
 
 _FACET = np.dtype([("normal", "<f4", 3), ("corner", "<f4", (3, 3)), ("attribute", "<u2")])  # 50 bytes
 _HEAD = 84  # 80 bytes of anything, then the number of facets as uint32

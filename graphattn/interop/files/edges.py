@@ -4,11 +4,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from graphattn.errors import LoaderError
-from graphattn.interop.files._edges_npz import Sizes, read_npz
-from graphattn.interop.files._edges_text import read_text
-from graphattn.interop.files._guard import MAX_BYTES, Blob, PathLike, read, suffix
-from graphattn.interop.files._npy import integers, read_array
+from ...errors import LoaderError
+from ._edges_npz import Sizes, read_npz
+from ._edges_text import read_text
+from ._guard import MAX_BYTES, Blob, PathLike, read, suffix
+from ._npy import integers, read_array
 
 KINDS = (".csv", ".txt", ".tsv", ".edges", ".npz", ".npy")
 
@@ -49,9 +49,10 @@ def load_edges(
         header: Whether the first line of a text file is a row of names. Without it such a row is an error.
         weights: A third column, an array of weights, or a sparse matrix whose entries are not all 1 is an error, or is
             left out with ``"ignore"``. Every stored entry is an edge, also an explicit 0.
-        relabel: Renumber the ids 0 .. N - 1 in ascending order (sources and targets are one set); ``ids`` has the old
-            ones. Without it, ids far beyond the number of edges (``max >= 16 E + 65536``) are an error unless the sizes
-            are given: they would make a graph of almost nothing but isolated nodes.
+        relabel: Renumber the ids 0 .. N - 1 in ascending order (sources and targets are one set, nodes without an edge
+            get no number); ``ids`` has the old ones. An error when the sizes are known. Without it, ids far beyond the
+            number of edges (``max >= 16 E + 65536``) are an error unless the sizes are given: they would make a graph
+            of almost nothing but isolated nodes.
         max_bytes: Refuse larger files.
 
     Returns:
@@ -73,37 +74,51 @@ def load_edges(
         raise LoaderError(f"weights: expected 'refuse' or 'ignore', got {weights!r}. Try: weights='ignore'.")
     if header and kind in (".npy", ".npz"):
         raise LoaderError(f"header: expected a text file, got {kind}. Try: header=False.")
-    if relabel and not (num_sources is None and num_targets is None):
-        raise LoaderError("relabel: expected no num_sources and num_targets, got them. Try: only one of both.")
-    sizes: Sizes = (None, None)
-    lines = None
-    if kind == ".npz":
-        blob, source, target, sizes = read_npz(path, weights == "ignore", max_bytes)
-    else:
-        blob = read(path, max_bytes)
-        if kind == ".npy":
-            array = read_array(blob)
-            if array.ndim != 2 or len(array) != 2:
-                fix = "array.T" if array.ndim == 2 and array.shape[1] == 2 else "one row of sources, one of targets"
-                raise blob.fault("integers of shape (2, E)", f"shape {array.shape} of {array.dtype}", fix)
-            source, target = integers(blob, array)
-        else:
-            blob, source, target, lines = read_text(blob, header, weights == "ignore")
+    blob, source, target, lines, sizes = _read(path, kind, header, weights == "ignore", max_bytes)
+    sizes = _sizes(blob, sizes, (num_sources, num_targets))
     if relabel:
+        if sizes != (None, None):
+            got = f"num_sources={sizes[0]}, num_targets={sizes[1]}"
+            raise blob.fault("ids of unknown range, for relabel=True", got, "only one of both")
         ids, place = np.unique(np.stack((source, target)), return_inverse=True)
         source, target = place.reshape(2, -1)
         return Edges(source, target, len(ids), len(ids), ids)
-    found = Edges(source, target, *_sizes(blob, sizes, (num_sources, num_targets)))
-    for name, index, size in (("source", source, found.num_sources), ("target", target, found.num_targets)):
-        limit = 16 * len(index) + 65536 if size is None else size
-        bad = np.flatnonzero(index >= limit)
-        if len(bad):
-            edge = int(bad[0])
-            offset = None if lines is None else int(lines[edge])
-            expected = f"ids in [0, {limit})" + (f" for {len(index)} edges" if size is None else f" ({size} {name}s)")
-            fix = f"relabel=True, or num_{name}s=..." if size is None else "check which column is the source"
-            raise blob.fault(expected, str(index[edge]), fix, offset=offset, at=f"edge {edge}: {name} {index[edge]}")
-    return found
+    _check_range(blob, "source", source, sizes[0], lines)
+    _check_range(blob, "target", target, sizes[1], lines)
+    return Edges(source, target, *sizes)
+
+
+def _read(
+    path: PathLike, kind: str, header: bool, ignore_weights: bool, max_bytes: int
+) -> tuple[Blob, np.ndarray, np.ndarray, np.ndarray | None, Sizes]:
+    """Sources, targets, the byte offset of each line in a text file, and the sizes that the file knows."""
+    if kind == ".npz":
+        blob, source, target, sizes = read_npz(path, ignore_weights, max_bytes)
+        return blob, source, target, None, sizes
+    blob = read(path, max_bytes)
+    if kind != ".npy":
+        return *read_text(blob, header, ignore_weights), (None, None)
+    array = read_array(blob)
+    if array.ndim != 2 or len(array) != 2:
+        fix = "array.T" if array.ndim == 2 and array.shape[1] == 2 else "one row of sources, one of targets"
+        raise blob.fault("integers of shape (2, E)", f"shape {array.shape} of {array.dtype}", fix)
+    source, target = integers(blob, array)
+    return blob, source, target, None, (None, None)
+
+
+def _check_range(blob: Blob, name: str, index: np.ndarray, size: int | None, lines: np.ndarray | None) -> None:
+    """Raise for the first id beyond ``size``, or far beyond the number of edges if the size is not known."""
+    limit = 16 * len(index) + 65536 if size is None else size
+    bad = np.flatnonzero(index >= limit)
+    if not len(bad):
+        return
+    edge = int(bad[0])
+    if size is None:
+        expected, fix = f"ids in [0, {limit}) for {len(index)} edges", f"relabel=True, or num_{name}s=..."
+    else:
+        expected, fix = f"ids in [0, {size}) ({size} {name}s)", "check which column is the source"
+    offset = None if lines is None else int(lines[edge])
+    raise blob.fault(expected, str(index[edge]), fix, offset=offset, at=f"edge {edge}: {name} {index[edge]}")
 
 
 def _sizes(blob: Blob, file: Sizes, caller: Sizes) -> Sizes:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from graphattn.interop.files._guard import MAX_BYTES, PathLike, read, suffix
-from graphattn.interop.files._npy import read_array
+from ._guard import MAX_BYTES, PathLike, read, suffix
+from ._npy import read_array
 
 
 def load_mask(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphattn.interop.files._guard import MAX_BYTES, PathLike, read, suffix
-from graphattn.interop.files._obj import read_obj
-from graphattn.interop.files._off import read_off
-from graphattn.interop.files._ply import read_ply
-from graphattn.interop.files._polygons import Polygons, fan
-from graphattn.interop.files._stl import read_stl
+from ._guard import MAX_BYTES, PathLike, read, suffix
+from ._obj import read_obj
+from ._off import read_off
+from ._ply import read_ply
+from ._polygons import Polygons, fan
+from ._stl import read_stl
 
 READERS = {".off": read_off, ".obj": read_obj, ".ply": read_ply, ".stl": read_stl}
 

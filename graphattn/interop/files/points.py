@@ -4,10 +4,10 @@ import re
 
 import numpy as np
 
-from graphattn.interop.files._guard import MAX_BYTES, Blob, PathLike, read, suffix
-from graphattn.interop.files._npy import read_array
-from graphattn.interop.files._text import Rows, clean, not_finite, rows
-from graphattn.interop.files.mesh import READERS, read_polygons
+from ._guard import MAX_BYTES, Blob, PathLike, read, suffix
+from ._npy import read_array
+from ._text import Rows, clean, not_finite, rows
+from .mesh import READERS, read_polygons
 
 TEXT = (".xyz", ".pts", ".txt", ".csv")
 

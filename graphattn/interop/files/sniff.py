@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from graphattn.interop.files import edges, mesh
-from graphattn.interop.files._edges_npz import layout
-from graphattn.interop.files._guard import MAX_BYTES, Blob, PathLike, file_name, open_regular, read, suffix
-from graphattn.interop.files._npy import HEAD_BYTES, open_archive, read_header
+from . import edges, mesh
+from ._edges_npz import layout
+from ._guard import MAX_BYTES, Blob, PathLike, file_name, open_regular, read, suffix
+from ._npy import HEAD_BYTES, open_archive, read_header
 
 _KIND: dict[str, Literal["mesh", "points", "edges"]] = {
     **dict.fromkeys(mesh.READERS, "mesh"),
