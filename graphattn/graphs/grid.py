@@ -13,8 +13,8 @@ def _product(parts: list[EdgeSet]) -> EdgeSet:
 
 def cell_partition(
     size: tuple[int, ...],
-    cell: tuple[int, ...],
-    shift: tuple[int, ...] | None = None,
+    cell: tuple[int, ...] | int,
+    shift: tuple[int, ...] | int | None = None,
     *,
     pad: bool = False,
 ) -> AttentionGraph:
@@ -72,7 +72,7 @@ def cell_partition(
 
 def grid_neighbourhood(
     size: tuple[int, ...],
-    kernel: tuple[int, ...],
+    kernel: tuple[int, ...] | int,
     *,
     dilation: tuple[int, ...] | int = 1,
     causal: tuple[bool, ...] | bool = False,
