@@ -32,3 +32,8 @@ from .interop import to_pyg as to_pyg
 from .interop import to_pyg_edge_index as to_pyg_edge_index
 from .interop import to_pyg_hetero as to_pyg_hetero
 from .interop import to_scipy as to_scipy
+from .verify import Report as Report
+from .verify import assert_exact as assert_exact
+from .verify import verify as verify
+from .viz import plot as plot
+from .viz import plot_weights as plot_weights
