@@ -134,10 +134,11 @@ def same_bits(probe: Probe) -> Outcome:
     found = []
     for _ in range(2):
         leaves, output = probe.run_with_gradients()
-        grads: tuple[Tensor | None, ...] = ()
+        values: dict[str, Tensor | None] = {"the output": output}
         if output.requires_grad:
             grads = torch.autograd.grad(output.sum(), list(leaves.values()), allow_unused=True)
-        found.append({"the output": output} | dict(zip((f"the gradient of {x}" for x in leaves), grads, strict=False)))
+            values |= zip((f"the gradient of {name}" for name in leaves), grads, strict=True)
+        found.append(values)
     for name, x in found[0].items():
         y = found[1][name]
         if x is not None and y is not None and not torch.equal(x, y) and not bool(torch.isnan(x).any()):

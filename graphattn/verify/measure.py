@@ -170,8 +170,7 @@ def _magnitude(name: str, truth: Measured) -> float:
 
 def size(x: Tensor) -> float:
     """The largest finite absolute value; 0.0 if there is none."""
-    finite = x[torch.isfinite(x)].abs()
-    return float(finite.max()) if finite.numel() else 0.0
+    return float(x.abs().nan_to_num(0.0, 0.0, 0.0).max()) if x.numel() else 0.0
 
 
 def difference(x: Tensor, reference: Tensor) -> float:

@@ -37,6 +37,7 @@ class _Operands:
         seed: int,
     ) -> None:
         self.graph, self.lead, self.heads, self.widths, self.scale, self.seed = graph, lead, heads, widths, scale, seed
+        self._made: dict[str, Tensor] = {}  # random numbers, in float64
         self.places = {"query": Leaf("targets", -3), "key": Leaf("sources", -3), "value": Leaf("sources", -3)}
 
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -48,8 +49,9 @@ class _Operands:
         }
         if case.bias:
             shapes["score_bias"] = (self.graph.num_edges, self.heads[0])
-        made = {name: seeded(name, shape, self.seed) for name, shape in shapes.items()}
-        return {name: x.to(self.graph.device, dtype).requires_grad_() for name, x in made.items()}
+        for name in shapes.keys() - self._made.keys():
+            self._made[name] = seeded(name, shapes[name], self.seed).to(self.graph.device)
+        return {name: self._made[name].to(dtype, copy=True).requires_grad_() for name in shapes}
 
     def problem(self, leaves: dict[str, Tensor], case: Case, piece: Sample) -> Problem:
         return Problem(

@@ -1,0 +1,54 @@
+"""Every backend on every graph of the table, in every dtype, judged by the engine that users get."""
+
+import pytest
+import torch
+from graph_table import GRAPHS
+
+from graphattn.nn import GraphAttention
+from graphattn.verify import assert_exact
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+LAYERS = {
+    "plain": dict(embed_dim=12, num_heads=3),
+    "grouped": dict(embed_dim=20, num_heads=4, num_kv_heads=2, bias=False, root_weight=True),
+    "cross": dict(embed_dim=15, num_heads=3, qdim=7, kdim=11, vdim=13, head_dim=4),
+    "edges": dict(embed_dim=14, num_heads=2, edge_dim=5, out_proj=False, dropout=0.3),
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """On tensors this small a second thread only waits, at length when the machine is busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_attention_is_exact(name):
+    report = assert_exact(GRAPHS[name](), dtypes=DTYPES)
+    assert {row.dtype for row in report.rows if row.backend == "message_passing"} == {
+        str(dtype).removeprefix("torch.") for dtype in DTYPES
+    }
+    assert report.measured == report.total
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("name", ["causal", "cross", "isolated_targets", "repeated_edges", "hub", "rule_or_listed"])
+def test_layer_is_exact(name, layer):
+    torch.manual_seed(0)
+    module = GraphAttention(**LAYERS[layer])
+    with torch.no_grad():  # biases start at zero, where a forgotten one is not seen
+        for parameter in module.parameters():
+            parameter.normal_(0.0, 0.5)
+    report = assert_exact(module, GRAPHS[name](), dtypes=(torch.float64, torch.float32))
+    measured = {row.quantity for row in report.rows}
+    assert {f"grad {parameter}" for parameter, _ in module.named_parameters()} < measured
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_layer_is_exact_in_half_precision(dtype):
+    torch.manual_seed(1)
+    assert_exact(GraphAttention(35, 5), GRAPHS["longformer"](), dtypes=(dtype,))
