@@ -62,7 +62,7 @@ def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
         device = flat.device
     else:
         try:
-            table = torch.as_tensor(faces)  # type: ignore[arg-type]
+            table = torch.as_tensor(faces)
         except (TypeError, ValueError, RuntimeError) as error:
             raise GraphError(f"faces must be a Tensor (F, n), got a {type(faces).__name__}: {error}") from error
         if table.dim() != 2:

@@ -1,0 +1,185 @@
+"""Sequence and bipartite builders against their written rules, pair by pair."""
+
+import statistics
+import time
+import tracemalloc
+
+import pytest
+import torch
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+
+from graphattn import graphs
+from graphattn.errors import GraphError, GraphIndexError
+
+SIZES = (0, 1, 2, 7, 13)
+
+
+def assert_follows(graph, num_targets, num_sources, rule):
+    """The graph's edges are those of ``rule(t, s)`` evaluated in two loops, in the order of rules."""
+    pairs = [(s, t) for t in range(num_targets) for s in range(num_sources) if rule(t, s)]
+    wanted = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
+    assert (graph.num_targets, graph.num_sources) == (num_targets, num_sources)
+    assert torch.equal(graph.edge_index, wanted)
+    assert graph.num_edges == len(pairs)
+    mask = torch.zeros(num_targets, num_sources, dtype=torch.bool)
+    mask[wanted[1], wanted[0]] = True
+    assert torch.equal(graph.mask(), mask)
+    assert graph.is_rule
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_full_and_self_loops(n):
+    assert_follows(graphs.full(n), n, n, lambda t, s: True)
+    assert_follows(graphs.self_loops(n), n, n, lambda t, s: t == s)
+
+
+@pytest.mark.parametrize("targets", SIZES)
+@pytest.mark.parametrize("sources", SIZES)
+def test_causal_and_cross_on_rectangles(targets, sources):
+    end, start = graphs.causal(targets, sources), graphs.causal(targets, sources, align="start")
+    assert_follows(end, targets, sources, lambda t, s: s <= t + sources - targets)
+    assert_follows(start, targets, sources, lambda t, s: s <= t)
+    assert_follows(graphs.cross(targets, sources), targets, sources, lambda t, s: True)
+
+
+def test_causal_alignment_is_torchs():
+    assert torch.equal(graphs.causal(3, 7).mask(), causal_lower_right(3, 7)._materialize())
+    assert torch.equal(graphs.causal(3, 7, align="start").mask(), causal_upper_left(3, 7)._materialize())
+    assert torch.equal(graphs.causal(5).mask(), graphs.causal(5, 5, align="start").mask())
+
+
+def test_causal_start_is_sdpa_is_causal():
+    query, key = torch.randn(1, 3, 5), torch.randn(1, 7, 5)
+    weights = torch.nn.functional.scaled_dot_product_attention(query, key, torch.eye(7)[None], is_causal=True)
+    assert torch.equal(weights[0] > 0, graphs.causal(3, 7, align="start").mask())
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("length", (0, 1, 5, 13))
+def test_prefix(n, length):
+    if length > n:
+        with pytest.raises(GraphError, match=f"prefix={length} of {n} tokens"):
+            graphs.prefix(n, length)
+        return
+    assert_follows(graphs.prefix(n, length), n, n, lambda t, s: s <= t or s < length)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("window", (1, 3, 5, 17))
+@pytest.mark.parametrize("dilation", (1, 2, 3))
+def test_sliding_window(n, window, dilation):
+    backwards = graphs.sliding_window(n, window, dilation=dilation)
+    assert_follows(backwards, n, n, lambda t, s: (t - s) in range(0, window * dilation, dilation))
+    side = window // 2 * dilation
+    both = graphs.sliding_window(n, window, causal=False, dilation=dilation)
+    assert_follows(both, n, n, lambda t, s: abs(t - s) <= side and (t - s) % dilation == 0)
+
+
+def test_sliding_window_counts_the_target():
+    for window in (1, 2, 4, 5):
+        assert int(graphs.sliding_window(31, window).in_degree.max()) == window
+    assert int(graphs.sliding_window(31, 5, causal=False).in_degree.max()) == 5
+    with pytest.raises(GraphError, match="4 tokens on each side are window=9"):
+        graphs.sliding_window(31, 8, causal=False)
+
+
+IDS = ([], [4], [0, 0, 1, 1, 1, 2], [2, 0, 2, -1, 0, 0, 7], [5] * 11)
+
+
+@pytest.mark.parametrize("ids", IDS, ids=len)
+@pytest.mark.parametrize("dtype", (torch.int64, torch.int32))
+def test_documents(ids, dtype):
+    tensor = torch.tensor(ids, dtype=dtype)
+    assert_follows(graphs.documents(tensor), len(ids), len(ids), lambda t, s: ids[t] == ids[s])
+    assert_follows(
+        graphs.documents(tensor, causal=True), len(ids), len(ids), lambda t, s: ids[t] == ids[s] and s <= t
+    )
+
+
+def test_documents_by_lengths():
+    for lengths in ((), (0,), (3,), (2, 0, 5, 1)):
+        ids = torch.tensor([i for i, n in enumerate(lengths) for _ in range(n)], dtype=torch.int64)
+        for causal in (False, True):
+            given = graphs.documents(lengths=lengths, causal=causal)
+            assert torch.equal(given.mask(), graphs.documents(ids, causal=causal).mask())
+
+
+@pytest.mark.parametrize(("n", "tokens"), [(0, ()), (1, ()), (1, (0,)), (7, (0,)), (7, (6, 2)), (7, tuple(range(7)))])
+def test_global_tokens(n, tokens):
+    assert_follows(graphs.global_tokens(n, tokens), n, n, lambda t, s: t in tokens or s in tokens)
+    assert graphs.global_tokens(n, tokens).equals(graphs.global_tokens(n, torch.tensor(tokens, dtype=torch.int64)))
+
+
+def test_global_tokens_takes_a_single_token():
+    assert graphs.global_tokens(5, 3).equals(graphs.global_tokens(5, (3,)))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: graphs.full(-1), GraphError, "num_nodes must be a whole number >= 0, got -1"),
+        (lambda: graphs.causal(3.0), GraphError, "num_targets must be a whole number >= 0, got 3.0"),
+        (lambda: graphs.causal(3, True), GraphError, "num_sources must be a whole number >= 0, got True"),
+        (lambda: graphs.causal(3, align="left"), GraphError, "align must be .* got 'left'"),
+        (lambda: graphs.cross(3, None), GraphError, "num_sources must be a whole number >= 0, got None"),
+        (lambda: graphs.sliding_window(7, 0), GraphError, "window must be at least 1, got 0"),
+        (lambda: graphs.sliding_window(7, 3, dilation=0), GraphError, "dilation must be at least 1, got 0"),
+        (lambda: graphs.documents(), GraphError, "ids .* or lengths"),
+        (lambda: graphs.documents(torch.tensor([0]), lengths=(1,)), GraphError, "one of them"),
+        (lambda: graphs.documents(torch.tensor([0.5])), GraphError, "ids must be integer .* got float32"),
+        (lambda: graphs.documents(torch.tensor([True])), GraphError, "ids must be integer .* got bool"),
+        (lambda: graphs.documents(torch.zeros(2, 3, dtype=torch.int64)), GraphError, "disjoint_union"),
+        (lambda: graphs.documents("abc"), GraphError, "ids must be integers .* got a str"),
+        (lambda: graphs.documents(lengths=(2, -3)), GraphError, "got -3 for document 1"),
+        (lambda: graphs.global_tokens(7, (7,)), GraphIndexError, r"tokens: 7 is outside \[0, 7\)"),
+        (lambda: graphs.global_tokens(7, (-1,)), GraphIndexError, "negative numbers do not wrap"),
+        (lambda: graphs.global_tokens(7, (2, 5, 2)), GraphError, r"distinct, got one twice in \(2, 5, 2\)"),
+    ],
+)
+def test_refusals(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
+
+
+def test_a_million_tokens_cost_nothing():
+    graphs.causal(7)
+    times = []
+    for _ in range(51):
+        start = time.perf_counter()
+        graphs.causal(1_000_000)
+        times.append(time.perf_counter() - start)
+    assert statistics.median(times) < 1e-3
+    tracemalloc.start()
+    graph = graphs.causal(1_000_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000
+    assert graph.num_edges == 1_000_000 * 1_000_001 // 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: graphs.full(n),
+        lambda n: graphs.causal(n, n + 7),
+        lambda n: graphs.prefix(n, 77),
+        lambda n: graphs.sliding_window(n, 257, causal=False, dilation=3),
+        lambda n: graphs.global_tokens(n, (0, 5)),
+        lambda n: graphs.sliding_window(n, 129) | graphs.global_tokens(n, (0,)),
+    ],
+)
+def test_long_sequences_stay_rules(make):
+    tracemalloc.start()
+    graph = make(10_000_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert graph.is_rule
+    assert peak < 100_000
+
+
+def test_names_read_as_calls():
+    assert graphs.causal(8).name == "causal(8)"
+    assert graphs.sliding_window(8, 3).name == "sliding_window(8, 3)"
+    assert graphs.sliding_window(8, 3, causal=False).name == "sliding_window(8, 3, causal=False)"
+    assert graphs.documents(torch.arange(9)).name == "documents([0, 1, 2, 3, ...])"
+    assert graphs.global_tokens(9, 4).name == "global_tokens(9, (4,))"
