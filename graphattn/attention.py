@@ -1,6 +1,7 @@
 """The one front door: check, choose, run."""
 
 import math
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -154,20 +155,28 @@ def check(
             "wrap an edge_index with graphattn.from_edge_index, a mask with graphattn.from_mask"
         )
     _check_tensors(query, key, value, graph)
-    width = query.shape[-1]
     if score_bias is not None:
         score_bias = _check_bias(score_bias, query, graph)
+    _check_numbers(scale, softcap, dropout_p)
+    lead = _common_lead(query, key, value, score_bias)
+    query, key, value = (x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
     if scale is None:
-        scale = width**-0.5 if width else 1.0
-    if not math.isfinite(scale):
+        scale = query.shape[-1] ** -0.5 if query.shape[-1] else 1.0
+    return Inputs(query, key, value, scale, softcap, score_bias, dropout_p)
+
+
+def _check_numbers(scale: float | None, softcap: float | None, dropout_p: float) -> None:
+    numbers = (("scale", scale), ("softcap", softcap), ("dropout_p", dropout_p))
+    for name, number in numbers:
+        if not (isinstance(number, Real) or (number is None and name != "dropout_p")):
+            hint = "; a learned factor multiplies the query" * isinstance(number, Tensor)
+            raise OptionError(f"{name} must be a number, got {type(number).__name__}{hint}")
+    if scale is not None and not -math.inf < scale < math.inf:
         raise OptionError(f"scale must be finite, got {scale}")
-    if softcap is not None and not (math.isfinite(softcap) and softcap > 0):
+    if softcap is not None and not 0 < softcap < math.inf:
         raise OptionError(f"softcap must be finite and > 0, got {softcap}; None means no cap")
     if not 0.0 <= dropout_p <= 1.0:
         raise OptionError(f"dropout_p must be in [0, 1], got {dropout_p}")
-    lead = _common_lead(query, key, value, score_bias)
-    query, key, value = (x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
-    return Inputs(query, key, value, float(scale), softcap, score_bias, float(dropout_p))
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph) -> None:
@@ -211,6 +220,8 @@ def _common_lead(query: Tensor, key: Tensor, value: Tensor, score_bias: Tensor |
 
 def _check_bias(score_bias: Tensor, query: Tensor, graph: AttentionGraph) -> Tensor:
     E, heads = graph.num_edges, query.shape[-2]
+    if not isinstance(score_bias, Tensor):
+        raise ShapeError(f"score_bias must be a tensor, got {type(score_bias).__name__}")
     if not score_bias.is_floating_point():
         hint = " (a mask removes edges from the graph: graph & from_mask(mask))" * (score_bias.dtype == torch.bool)
         raise ShapeError(f"score_bias must be floating point, got {score_bias.dtype}{hint}")

@@ -1,18 +1,16 @@
 """Dense attention: torch's SDPA on T x S with the graph as its mask, or none where the edges allow it."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from ..errors import BackendError
 from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
 from ..graph.facts import is_full, is_lower_triangle
 from .request import Inputs, Outputs, Request
-
-sdpa = torch.nn.functional.scaled_dot_product_attention
+from .sdpa import Mask, fused, written_out
 
 
 class Layout(NamedTuple):
@@ -30,6 +28,8 @@ _layouts: WeakKeyDictionary[AttentionGraph, dict[torch.device, Layout]] = WeakKe
 
 def layout(graph: AttentionGraph, device: torch.device) -> Layout:
     """The graph's layout on a device, made once."""
+    if not graph.is_rule:
+        _ = graph.edge_index  # says so if someone has written into it
     made = _layouts.setdefault(graph, {})
     if device not in made:
         with torch.inference_mode(False):
@@ -98,7 +98,7 @@ class DenseBackend:
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         """What its user should know."""
-        if kind(graph) == "full":
+        if kind(graph) == "full" and not request.score_bias:
             return []
         return ["a NaN or inf in a source reaches every target that some dense product pairs it with, edge or not"]
 
@@ -118,23 +118,38 @@ class DenseBackend:
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""
         plan = constant_layout(graph, inputs.query.device)
-        query, key, value = (x.transpose(-3, -2) for x in (inputs.query, inputs.key, inputs.value))  # heads first
-        if plan.unused is not None:  # nobody reads them, so that not even a NaN of theirs may enter a product
-            key, value = (x.masked_fill(plan.unused[:, None], 0.0) for x in (key, value))
-        group = query.shape[-3] // key.shape[-3]
-        if group != 1:
-            key, value = key.repeat_interleave(group, -3), value.repeat_interleave(group, -3)
-        bias, blank = _bias(graph, plan, inputs)
-        if weights or lse or inputs.softcap is not None:
-            found = _in_full(graph, plan, query, key, value, bias, blank, inputs, weights)
-        else:
-            call = (query, key, value, bias, plan.allowed, plan.kind == "causal" and bias is None)
-            output = _run_sdpa(*call, inputs.scale, inputs.dropout_p)
-            found = Outputs(output if blank is None else output.masked_fill(blank, 0.0))
-        return Outputs(found.output.transpose(-3, -2), found.alpha, found.lse)
+        with torch.autocast(inputs.query.device.type, enabled=False):
+            return _run(graph, plan, inputs, weights, lse)
 
 
-NS_PER_PAIR_NUMBER = 0.09
+NS_PER_PAIR_NUMBER = 0.05
+
+
+def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+    query, key, value = (x.transpose(-3, -2) for x in (inputs.query, inputs.key, inputs.value))  # heads first
+    bias, blank = _bias(graph, plan, inputs)
+    # What nobody reads, and who reads nobody: not even a NaN of theirs may enter a product, forward or backward.
+    if plan.unused is not None:
+        key, value = (x.masked_fill(plan.unused[:, None], 0.0) for x in (key, value))
+    if blank is not None:
+        query = query.masked_fill(blank, 0.0)
+    group = query.shape[-3] // key.shape[-3]
+    if group != 1:
+        key, value = key.repeat_interleave(group, -3), value.repeat_interleave(group, -3)
+    mask = Mask(plan.allowed, bias, plan.kind == "causal" and bias is None)
+    if not (weights or lse or inputs.softcap is not None):
+        output = fused(query, key, value, mask, inputs.scale, inputs.dropout_p)
+        return Outputs((output if blank is None else output.masked_fill(blank, 0.0)).transpose(-3, -2))
+    output, alpha, log_sum = written_out(query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p)
+    if blank is not None:
+        output, alpha = output.masked_fill(blank, 0.0), alpha.masked_fill(blank, 0.0)
+        log_sum = log_sum.masked_fill(blank, -torch.inf)
+    edges = None
+    if weights:
+        target, source = constant_edges(graph, query.device)
+        edges = alpha.movedim(-3, -1)[..., target, source, :]
+    output = output.to(inputs.query.dtype).transpose(-3, -2)
+    return Outputs(output, edges, log_sum.squeeze(-1).transpose(-2, -1))
 
 
 def _bias(graph: AttentionGraph, plan: Layout, inputs: Inputs) -> tuple[Tensor | None, Tensor | None]:
@@ -152,110 +167,3 @@ def _bias(graph: AttentionGraph, plan: Layout, inputs: Inputs) -> tuple[Tensor |
     bias = nothing.index_copy(-2, target * S + source, given).unflatten(-2, (T, S)).movedim(-1, -3)
     silent = (bias == -torch.inf).all(-1, keepdim=True)
     return bias.masked_fill(silent, 0.0), silent
-
-
-def scores(query: Tensor, key: Tensor, scale: float, softcap: float | None) -> Tensor:
-    """softcap * tanh(scale * q.k / softcap), (..., H, T, S)."""
-    score = (query @ key.transpose(-2, -1)) * scale
-    return score if softcap is None else softcap * torch.tanh(score / softcap)
-
-
-def _in_full(
-    graph: AttentionGraph,
-    plan: Layout,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    blank: Tensor | None,
-    inputs: Inputs,
-    weights: bool,
-) -> Outputs:
-    """The product written out, for what SDPA does not offer: softcap, weights, lse."""
-    request = inputs.request()
-    wide = request.statistics
-    with torch.autocast(query.device.type, enabled=False):
-        score = scores(query.to(wide), key.to(wide), inputs.scale, inputs.softcap)
-        score = _masked(score, bias, plan.allowed, plan.kind == "causal")
-        lse = torch.logsumexp(score, -1, keepdim=True)
-        alpha = torch.exp(score - lse)
-        if blank is not None:
-            alpha, lse = alpha.masked_fill(blank, 0.0), lse.masked_fill(blank, -torch.inf)
-        output = torch.nn.functional.dropout(alpha, inputs.dropout_p) @ value.to(wide)
-    edges = None
-    if weights:
-        target, source = constant_edges(graph, query.device)
-        edges = alpha.movedim(-3, -1)[..., target, source, :]
-    return Outputs(output.to(request.dtype), edges, lse.squeeze(-1).transpose(-2, -1))
-
-
-def _masked(score: Tensor, bias: Tensor | None, allowed: Tensor | None, causal: bool) -> Tensor:
-    if bias is not None:
-        return score + bias
-    if causal:
-        allowed = torch.ones(score.shape[-2:], dtype=torch.bool, device=score.device).tril()
-    return score if allowed is None else score.masked_fill(~allowed, -torch.inf)
-
-
-def _run_sdpa(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    allowed: Tensor | None,
-    causal: bool,
-    scale: float,
-    dropout_p: float,
-) -> Tensor:
-    tracked = [x for x in (query, key, value, bias) if x is not None and x.requires_grad]
-    if torch.compiler.is_compiling() or not (tracked and torch.is_grad_enabled()):
-        mask = allowed if bias is None else bias
-        return sdpa(query, key, value, mask, dropout_p, causal, scale=scale)
-    return _TwiceDifferentiable.apply(query, key, value, bias, allowed, causal, scale, dropout_p)
-
-
-class _TwiceDifferentiable(torch.autograd.Function):
-    """SDPA, whose fused backward cannot itself be differentiated: a second derivative writes the product out."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        bias: Tensor | None,
-        allowed: Tensor | None,
-        causal: bool,
-        scale: float,
-        dropout_p: float,
-    ) -> Tensor:
-        inner = [
-            None if x is None else x.detach().requires_grad_(needed)
-            for x, needed in zip((query, key, value, bias), ctx.needs_input_grad, strict=False)
-        ]
-        with torch.enable_grad():
-            q, k, v, b = inner
-            output = sdpa(q, k, v, allowed if b is None else b, dropout_p, causal, scale=scale)  # type: ignore[arg-type]
-        ctx.save_for_backward(query, key, value, bias)
-        ctx.inner, ctx.output = inner, output
-        ctx.allowed, ctx.causal, ctx.scale, ctx.dropout_p = allowed, causal, scale, dropout_p
-        return output.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        needed = [i for i in range(4) if ctx.needs_input_grad[i]]
-        found: list[Tensor | None] = [None] * 8
-        if not torch.is_grad_enabled():
-            inner = [ctx.inner[i] for i in needed]
-            first = torch.autograd.grad(ctx.output, inner, grads, retain_graph=True)
-        else:
-            if ctx.dropout_p > 0.0:
-                raise BackendError('second derivatives through dropout need backend="message_passing"')
-            outer = ctx.saved_tensors
-            query, key, value, bias = outer
-            score = _masked(scores(query, key, ctx.scale, None), bias, ctx.allowed, ctx.causal)
-            output = torch.softmax(score, -1) @ value
-            first = torch.autograd.grad(output, [outer[i] for i in needed], grads, create_graph=True)
-        for i, grad in zip(needed, first, strict=True):
-            found[i] = grad
-        return tuple(found)

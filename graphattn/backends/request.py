@@ -1,6 +1,8 @@
 """What a call asks for, in sizes and flags only, so that a backend can say whether it runs before anything runs."""
 
+import math
 from dataclasses import dataclass, field
+from operator import index
 
 import torch
 from torch import Tensor
@@ -47,18 +49,22 @@ class Inputs:
     edge_value: Tensor | None = None  # (..., E, H_kv, D_v), added to the value
 
     def request(self, weights: bool = False, lse: bool = False) -> Request:
-        """The sizes and flags of these inputs."""
+        """The sizes and flags of these inputs.
+
+        Compiled code counts a batch of one, so that one program serves every batch size; heads and widths are fixed.
+        """
+        batch = 1 if torch.compiler.is_compiling() else math.prod(self.query.shape[:-3])
         return Request(
-            heads=self.query.shape[-2],
-            kv_heads=self.key.shape[-2],
-            head_dim=self.query.shape[-1],
-            value_dim=self.value.shape[-1],
-            batch=self.query[..., 0, 0, 0].numel() if self.query.numel() else 1,
+            heads=index(self.query.shape[-2]),
+            kv_heads=index(self.key.shape[-2]),
+            head_dim=index(self.query.shape[-1]),
+            value_dim=index(self.value.shape[-1]),
+            batch=batch,
             dtype=self.query.dtype,
             device=self.query.device,
             score_bias=self.score_bias is not None,
             softcap=self.softcap is not None,
-            dropout=self.dropout_p > 0.0,
+            dropout=not self.dropout_p <= 0.0,  # "not" makes torch.compile fix the answer
             weights=weights,
             lse=lse,
             edge_features=self.edge_key is not None,

@@ -1,0 +1,140 @@
+"""Dense attention, heads first: torch's SDPA with any number of derivatives, and the same product written out."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import BackendError
+from .request import HALF
+
+_sdpa = torch.nn.functional.scaled_dot_product_attention
+
+
+class Mask(NamedTuple):
+    """Which pairs count: ``bias`` is added to the scores; without it ``allowed`` or ``causal`` chooses, or all do."""
+
+    allowed: Tensor | None = None  # bool (T, S)
+    bias: Tensor | None = None  # (..., H or 1, T, S)
+    causal: bool = False  # s <= t
+
+
+class Result(NamedTuple):
+    """Output (..., H, T, D_v), weights (..., H, T, S) and lse (..., H, T, 1), all float32 or wider."""
+
+    output: Tensor
+    alpha: Tensor
+    lse: Tensor
+
+
+def written_out(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask,
+    scale: float,
+    softcap: float | None = None,
+    dropout_p: float = 0.0,
+) -> Result:
+    """The product in plain operations: what SDPA does not offer, and every derivative. A row of -inf gives 0."""
+    wide = torch.float32 if query.dtype in HALF else query.dtype
+    with torch.autocast(query.device.type, enabled=False):
+        score = (query.to(wide) @ key.to(wide).transpose(-2, -1)) * scale
+        if softcap is not None:
+            score = softcap * torch.tanh(score / softcap)
+        score = _masked(score, mask)
+        peak = score.detach().amax(-1, keepdim=True)
+        peak = peak.masked_fill(peak == -torch.inf, 0.0)
+        power = torch.exp(score - peak)
+        total = power.sum(-1, keepdim=True)
+        heard = total != 0
+        total = torch.where(heard, total, 1.0)
+        alpha = power / total
+        output = torch.nn.functional.dropout(alpha, dropout_p) @ value.to(wide)
+        return Result(output, alpha, torch.where(heard, peak + torch.log(total), -torch.inf))
+
+
+def _masked(score: Tensor, mask: Mask) -> Tensor:
+    if mask.bias is not None:
+        return score + mask.bias
+    allowed = mask.allowed
+    if mask.causal:
+        allowed = torch.ones(score.shape[-2:], dtype=torch.bool, device=score.device).tril()
+    return score if allowed is None else score.masked_fill(~allowed, -torch.inf)
+
+
+def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float = 0.0) -> Tensor:
+    """SDPA, (..., H, T, D_v); differentiable any number of times."""
+    if torch.compiler.is_compiling():  # compiled code has no second derivatives, and says so when asked
+        return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
+    if torch._C._are_functorch_transforms_active():  # torch.func sees no inside of an autograd.Function
+        return written_out(query, key, value, mask, scale, None, dropout_p).output.to(query.dtype)
+    tracked = any(x is not None and x.requires_grad for x in (query, key, value, mask.bias))
+    if tracked and torch.is_grad_enabled():
+        return _TwiceDifferentiable.apply(query, key, value, mask.bias, mask.allowed, mask.causal, scale, dropout_p)
+    return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
+
+
+def _in_four_dimensions(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float
+) -> Tensor:
+    """SDPA on (B, H, T, D): for any other number of dimensions torch leaves its fused kernels, 5 times slower."""
+    lead = query.shape[:-3]
+    query, key, value = (_four(x, lead) for x in (query, key, value))
+    bias = mask.bias if mask.bias is None or mask.bias.dim() == 2 else _four(mask.bias, lead)
+    chosen = mask.allowed if bias is None else bias
+    output = _sdpa(query, key, value, chosen, dropout_p, mask.causal, scale=scale)
+    return output.reshape(*lead, *output.shape[-3:])
+
+
+def _four(x: Tensor, lead: torch.Size) -> Tensor:
+    if x.dim() == 3:
+        return x[None]
+    return x.expand(*lead, -1, -1, -1).reshape(math.prod(lead), *x.shape[-3:])
+
+
+class _TwiceDifferentiable(torch.autograd.Function):
+    """SDPA, whose fused backward cannot itself be differentiated: a second derivative writes the product out."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None,
+        allowed: Tensor | None,
+        causal: bool,
+        scale: float,
+        dropout_p: float,
+    ) -> Tensor:
+        inner = [
+            None if x is None else x.detach().requires_grad_(needed)
+            for x, needed in zip((query, key, value, bias), ctx.needs_input_grad, strict=False)
+        ]
+        with torch.enable_grad():
+            q, k, v, b = inner
+            output = _in_four_dimensions(q, k, v, Mask(allowed, b, causal), scale, dropout_p)  # type: ignore[arg-type]
+        ctx.save_for_backward(query, key, value, bias)
+        ctx.inner, ctx.output = inner, output
+        ctx.allowed, ctx.causal, ctx.scale, ctx.dropout_p = allowed, causal, scale, dropout_p
+        return output.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        needed = [i for i in range(4) if ctx.needs_input_grad[i]]
+        found: list[Tensor | None] = [None] * 8
+        outer = ctx.saved_tensors  # here, so that a second backward meets torch's usual error
+        if not torch.is_grad_enabled():
+            inner = [ctx.inner[i] for i in needed]
+            first = torch.autograd.grad(ctx.output, inner, grads, retain_graph=True, materialize_grads=True)
+        else:
+            if ctx.dropout_p > 0.0:
+                raise BackendError('second derivatives through dropout need backend="message_passing"')
+            query, key, value, bias = outer
+            output = written_out(query, key, value, Mask(ctx.allowed, bias, ctx.causal), ctx.scale).output
+            first = torch.autograd.grad(output.to(query.dtype), [outer[i] for i in needed], grads, create_graph=True)
+        for i, grad in zip(needed, first, strict=True):
+            found[i] = grad
+        return tuple(found)

@@ -1,0 +1,104 @@
+"""Attention written down target by target, and what the tests of attention share."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+import graphattn as ga
+from graphattn.errors import BackendError
+
+BACKENDS = ("dense", "message_passing")
+EXACT = 1e-12  # float64, relative to the largest number compared
+HEADS, KV_HEADS, WIDTH, VALUE_WIDTH = 6, 3, 5, 7
+
+
+def formula(query, key, value, graph, score_bias=None, scale=None, softcap=None) -> tuple[Tensor, Tensor, Tensor]:
+    """Output, weights and lse, one target after the other, from nothing but its edges; copies of an edge all count."""
+    group = query.shape[-2] // key.shape[-2]
+    key, value = key.repeat_interleave(group, -2), value.repeat_interleave(group, -2)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    score = scale * (query[..., graph.target, :, :] * key[..., graph.source, :, :]).sum(-1)
+    score = score if softcap is None else softcap * torch.tanh(score / softcap)
+    score = score if score_bias is None else score + score_bias
+    weights, rows, lse = torch.zeros_like(score), [], []
+    for t in range(graph.num_targets):
+        mine = torch.nonzero(graph.target == t).flatten()
+        power = torch.exp(score[..., mine, :])
+        alpha = power / power.sum(-2, keepdim=True)
+        weights = weights.index_copy(-2, mine, alpha)
+        rows.append(torch.einsum("...eh,...ehd->...hd", alpha, value[..., graph.source[mine], :, :]))
+        lse.append(torch.log(power.sum(-2)))
+    if not rows:
+        nothing = 0.0 * (query.sum() + key.sum() + value.sum() + score.sum())
+        shape = score.shape[:-2]
+        return nothing.expand(*shape, 0, *value.shape[-2:]), weights, nothing.expand(*shape, 0, query.shape[-2])
+    return torch.stack(rows, -3), weights, torch.stack(lse, -2)
+
+
+def tensors(
+    graph: ga.AttentionGraph,
+    lead: Sequence[int] = (),
+    heads: int = HEADS,
+    kv_heads: int = KV_HEADS,
+    width: int = WIDTH,
+    value_width: int = VALUE_WIDTH,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    requires_grad: bool = True,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value that fit the graph."""
+    made = torch.Generator().manual_seed(seed)
+    shapes = (
+        (*lead, graph.num_targets, heads, width),
+        (*lead, graph.num_sources, kv_heads, width),
+        (*lead, graph.num_sources, kv_heads, value_width),
+    )
+    found = [torch.randn(shape, generator=made, dtype=torch.float64).to(dtype) for shape in shapes]
+    return tuple(x.requires_grad_(requires_grad) for x in found)
+
+
+def biases(graph: ga.AttentionGraph, lead: Sequence[int] = (), heads: int = HEADS, seed: int = 1) -> Tensor:
+    """A score_bias that asks for its gradient."""
+    made = torch.Generator().manual_seed(seed)
+    return torch.randn(*lead, graph.num_edges, heads, generator=made, dtype=torch.float64).requires_grad_()
+
+
+def gradients(output: Tensor, inputs: Sequence[Tensor], seed: int = 2) -> list[Tensor]:
+    """Of a random linear function of the output."""
+    made = torch.Generator().manual_seed(seed)
+    weight = torch.randn(output.shape, generator=made, dtype=torch.float64).to(output.dtype)
+    return list(torch.autograd.grad(output, inputs, weight, retain_graph=True))
+
+
+def assert_near(found: Tensor, wanted: Tensor, tolerance: float = EXACT) -> None:
+    """Equal within ``tolerance``, relative to the largest number; NaN and infinities stand where they should."""
+    assert found.shape == wanted.shape
+    found, wanted = found.detach().double(), wanted.detach().double()
+    for special in (torch.isnan, torch.isposinf, torch.isneginf):
+        assert torch.equal(special(found), special(wanted))
+    both = torch.isfinite(wanted)
+    if both.any():
+        size = max(1.0, float(wanted[both].abs().max()))
+        error = float((found[both] - wanted[both]).abs().max()) / size
+        assert error <= tolerance, f"error {error:.3g} > {tolerance:.3g}"
+
+
+def dense_refuses(graph: ga.AttentionGraph, **options: bool) -> bool:
+    """What the dense backend may refuse, and nothing else: an empty side, and copies of an edge told apart."""
+    told_apart = any(options.get(name) for name in ("score_bias", "dropout", "weights"))
+    return 0 in (graph.num_targets, graph.num_sources) or (graph.has_repeated_edges and told_apart)
+
+
+def skip_if_refused(graph: ga.AttentionGraph, backend: str, **options: bool) -> None:
+    """Skip where dense attention may refuse, after seeing that it does, with a reason, and that "auto" still runs."""
+    if backend == "dense" and dense_refuses(graph, **options):
+        found = {c.name: c for c in ga.explain(graph, heads=HEADS, head_dim=WIDTH, **options).candidates}
+        assert found["dense"].reasons
+        assert found["message_passing"].runs
+        call = {"score_bias": biases(graph)} if options.get("score_bias") else {}
+        call |= {"dropout_p": 0.5 * options.get("dropout", False), "return_weights": options.get("weights", False)}
+        with pytest.raises(BackendError):
+            ga.attention(*tensors(graph), graph, **call, backend="dense")
+        pytest.skip("dense refuses this graph")

@@ -1,0 +1,227 @@
+"""What attention means (DESIGN.md, section 3), on every graph of the table and on every backend, in float64."""
+
+import pytest
+import torch
+from attention_formula import (
+    BACKENDS,
+    HEADS,
+    VALUE_WIDTH,
+    assert_near,
+    biases,
+    formula,
+    gradients,
+    skip_if_refused,
+    tensors,
+)
+from graph_table import GRAPHS
+
+import graphattn as ga
+from graphattn.backends import choose
+from graphattn.errors import BackendError
+
+OPTIONS = {
+    "plain": {},
+    "scale": {"scale": -0.3},
+    "softcap": {"scale": 0.9, "softcap": 1.7},
+    "bias": {"bias": True},
+    "everything": {"scale": 0.8, "softcap": 2.3, "bias": True},
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_output_and_gradients_are_the_formulas(name, options, backend):
+    graph, options = GRAPHS[name](), dict(OPTIONS[options])
+    skip_if_refused(graph, backend, score_bias="bias" in options)
+    inputs = list(tensors(graph))
+    if options.pop("bias", False):
+        inputs.append(biases(graph))
+        options["score_bias"] = inputs[-1]
+    wanted = formula(*inputs[:3], graph, **options)[0]
+    found = ga.attention(*inputs[:3], graph, **options, backend=backend)
+    assert_near(found, wanted)
+    for mine, theirs in zip(gradients(found, inputs), gradients(wanted, inputs), strict=True):
+        assert_near(mine, theirs)
+    if graph.num_edges:
+        assert all(grad.abs().sum() > 0 for grad in gradients(found, inputs)) or name in ("directed_ring", "one_node")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_weights_and_lse_are_the_formulas(name, backend):
+    graph = GRAPHS[name]()
+    skip_if_refused(graph, backend, weights=True)
+    q, k, v = tensors(graph, lead=(2,))
+    options = {"scale": 0.8, "softcap": 2.3, "score_bias": None if graph.has_repeated_edges else biases(graph)}
+    wanted = formula(q, k, v, graph, **options)
+    found = ga.attention(q, k, v, graph, **options, backend=backend, return_weights=True, return_lse=True)
+    for mine, theirs in zip((found.output, found.weights.alpha, found.lse), wanted, strict=True):
+        assert_near(mine, theirs)
+    assert found.lse.shape == (2, graph.num_targets, HEADS)
+    total = torch.zeros(2, graph.num_targets, HEADS, dtype=torch.float64)
+    total.index_add_(1, graph.target, found.weights.alpha.detach())
+    assert_near(total, (graph.in_degree > 0)[:, None].expand(2, -1, HEADS).double())
+    if graph.num_edges:  # all three are differentiable
+        parts = torch.cat([x.flatten() for x in (found.weights.alpha, found.lse[..., graph.in_degree > 0, :])])
+        theirs = torch.cat([x.flatten() for x in (wanted[1], wanted[2][..., graph.in_degree > 0, :])])
+        for one, other in zip(gradients(parts, (q, k)), gradients(theirs, (q, k)), strict=True):
+            assert_near(one, other)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("leads", "bias_lead"),
+    [
+        (((2,), (2,), (2,)), (2,)),
+        (((2,), (2,), (2,)), (3, 1)),
+        (((2,), (2,), (2,)), ()),
+        (((2, 1), (3,), ()), None),
+        (((2, 1), (3,), ()), (5, 1, 1)),
+        (((), (2,), (2,)), ()),
+        (((), (), ()), (2,)),
+        (((3, 1), (1, 2), (2,)), (3, 2)),
+        (((0,), (0,), (0,)), ()),
+        (((0,), (1,), (0,)), None),
+    ],
+)
+def test_leading_dimensions_broadcast(leads, bias_lead, backend):
+    graph = GRAPHS["listed_bipartite"]()
+    q, k, v = (tensors(graph, lead)[i] for i, lead in enumerate(leads))
+    bias = None if bias_lead is None else biases(graph, bias_lead)
+    inputs = [x for x in (q, k, v, bias) if x is not None]
+    found, wanted = ga.attention(q, k, v, graph, bias, backend=backend), formula(q, k, v, graph, bias)[0]
+    assert_near(found, wanted)
+    for mine, theirs in zip(gradients(found, inputs), gradients(wanted, inputs), strict=True):
+        assert_near(mine, theirs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_bias_shapes_mean_the_same(backend):
+    graph = GRAPHS["listed_random"]()
+    q, k, v = tensors(graph, (2,))
+    per_edge = biases(graph, heads=1).detach().squeeze(-1)
+    wanted = ga.attention(q, k, v, graph, per_edge, backend=backend)
+    for same in (per_edge[:, None], per_edge[:, None].expand(-1, HEADS), per_edge[None, :, None].expand(2, -1, HEADS)):
+        assert_near(ga.attention(q, k, v, graph, same, backend=backend), wanted)
+    assert not torch.allclose(wanted, ga.attention(q, k, v, graph, backend=backend))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["listed_random", "hub", "longformer", "cells", "cross_causal_end"])
+def test_a_non_neighbour_is_not_heard_bit_for_bit(name, backend):
+    graph = GRAPHS[name]()
+    t = int(torch.where(graph.in_degree > 1, graph.in_degree, 99).argmin())
+    silent = ~graph.contains(t, torch.arange(graph.num_sources))
+    assert silent.any()
+    q, k, v = tensors(graph)
+    before = ga.attention(q, k, v, graph, backend=backend)[t]
+    grads = torch.autograd.grad(before.sum(), (k, v))
+    assert all(torch.equal(grad[silent], torch.zeros_like(grad[silent])) for grad in grads)
+    assert all(grad[~silent].abs().sum() > 0 for grad in grads)
+    changed = [x.detach().clone() for x in (k, v)]
+    for x in changed:
+        x[silent] = 1e3 * torch.randn_like(x[silent])
+    assert torch.equal(ga.attention(q, *changed, graph, backend=backend)[t], before)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["listed_random", "hub", "directed_ring", "isolated_targets"])
+def test_a_removed_edge_is_seen(name, backend):
+    graph = GRAPHS[name]()
+    q, k, v = tensors(graph, requires_grad=False)
+    whole = ga.attention(q, k, v, graph, backend=backend)
+    for e in range(0, graph.num_edges, 7):
+        rest = torch.arange(graph.num_edges) != e
+        less = ga.from_edge_index(graph.edge_index[:, rest], graph.num_sources, graph.num_targets)
+        differs = (ga.attention(q, k, v, less, backend=backend) - whole).abs().amax((-1, -2)) > 1e-9
+        assert torch.nonzero(differs).flatten().tolist() == [int(graph.target[e])]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_b32_edge_order_belongs_to_the_caller(backend):
+    graph = GRAPHS["listed_random"]()
+    order = torch.randperm(graph.num_edges, generator=torch.Generator().manual_seed(7))
+    shuffled = ga.from_edge_index(graph.edge_index[:, order], num_nodes=graph.num_nodes)
+    q, k, v = tensors(graph)
+    bias = biases(graph)
+    one = ga.attention(q, k, v, graph, bias, backend=backend, return_weights=True)
+    two = ga.attention(q, k, v, shuffled, bias[order], backend=backend, return_weights=True)
+    assert_near(two.output, one.output)
+    assert_near(two.weights.alpha, one.weights.alpha[order])
+    assert torch.equal(two.weights.graph.edge_index, shuffled.edge_index)
+    grads = [gradients(x.output, (q, k, v, bias)) for x in (one, two)]
+    for mine, theirs in zip(*grads, strict=True):
+        assert_near(mine, theirs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_self_loops_are_ordinary_edges(backend):
+    graph = GRAPHS["listed_random"]()
+    q, k, v = tensors(graph)
+    outputs = [
+        ga.attention(q, k, v, g, backend=backend) for g in (graph, graph.with_self_loops(), graph.without_self_loops())
+    ]
+    for output, g in zip(outputs, (graph, graph.with_self_loops(), graph.without_self_loops()), strict=True):
+        assert_near(output, formula(q, k, v, g)[0])
+    assert not torch.allclose(outputs[1], outputs[2])
+
+
+def test_a16_a17_direction_and_loops_are_the_edges_own():
+    graph = ga.from_edge_index(torch.tensor([[0], [2]]), num_nodes=3)  # 0 -> 2: 2 reads 0
+    value = torch.arange(1.0, 4.0).reshape(3, 1, 1)
+    for backend in BACKENDS:
+        output = ga.attention(value, value, value, graph, backend=backend)
+        assert output.flatten().tolist() == [0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_heads_share_key_and_value_heads_in_blocks(backend):
+    graph = GRAPHS["causal"]()
+    q, k, v = tensors(graph)
+    whole = ga.attention(q, k, v, graph, backend=backend)
+    for head in range(HEADS):
+        kv = slice(head // 2, head // 2 + 1)
+        alone = ga.attention(q[:, head : head + 1], k[:, kv], v[:, kv], graph, backend=backend)
+        assert_near(alone, whole[:, head : head + 1])
+
+
+def test_c12_a_named_backend_runs_or_refuses_with_its_reasons():
+    graph = GRAPHS["repeated_edges"]()
+    q, k, v = tensors(graph)
+    with pytest.raises(BackendError, match="'dense' cannot run") as caught:
+        ga.attention(q, k, v, graph, biases(graph), backend="dense")
+    assert len(caught.value.reasons) == 1
+    assert "repeated edges have a bias" in caught.value.reasons[0]
+    with pytest.raises(BackendError, match=r'backend must be "auto" or one of dense, message_passing.*\'cuda\''):
+        ga.attention(q, k, v, graph, backend="cuda")
+    assert ga.attention(q, k, v, graph, biases(graph)).shape == (5, HEADS, VALUE_WIDTH)
+
+
+@pytest.mark.parametrize("name", ["full", "hub", "repeated_edges", "zero_targets"])
+def test_what_explain_chooses_is_what_runs(name, monkeypatch):
+    graph, ran = GRAPHS[name](), []
+    for backend in map(type, choose.BACKENDS.values()):
+
+        def spy(self, *args, _run=backend.run, **kwargs):
+            ran.append(self.name)
+            return _run(self, *args, **kwargs)
+
+        monkeypatch.setattr(backend, "run", spy)
+    chosen = ga.explain(graph, heads=6, kv_heads=3, head_dim=5, value_dim=7, dtype=torch.float64).chosen
+    ga.attention(*tensors(graph), graph)
+    assert ran == [chosen]
+
+
+def test_c08_a_second_graph_of_the_same_shape_is_another_graph():
+    made = torch.Generator().manual_seed(3)
+    edges = [torch.randperm(13 * 13, generator=made)[:41] for _ in range(5)]
+    graphs = [ga.from_edge_index(torch.stack((e % 13, e // 13)), num_nodes=13) for e in edges]
+    for dtype in (torch.float64, torch.float32):
+        for graph in (*graphs, *reversed(graphs)):
+            q, k, v = tensors(graph, dtype=dtype)
+            for backend in BACKENDS:
+                wanted = formula(q.double(), k.double(), v.double(), graph)[0]
+                found = ga.attention(q, k, v, graph, backend=backend)
+                assert found.dtype == dtype
+                assert_near(found, wanted, 1e-12 if dtype == torch.float64 else 1e-5)
