@@ -21,11 +21,19 @@ class Listed(EdgeSet):
     is_rule = False
 
     def __init__(self, target: Tensor, source: Tensor, num_targets: int, num_sources: int) -> None:
-        self.edge_index = torch.stack((source, target))
         self.num_targets, self.num_sources = num_targets, num_sources
+        with torch.inference_mode(False):  # inference tensors carry no version counter, which tells of later writes
+            self.edge_index = torch.stack((source, target))
+            self.key, self.order = torch.sort(target * num_sources + source, stable=True)
         self._version = self.edge_index._version
-        self.key, self.order = torch.sort(target * num_sources + source, stable=True)
         self.has_repeats = bool((self.key[1:] == self.key[:-1]).any())
+
+    def __getstate__(self) -> dict[str, Any]:  # a copied tensor counts versions from another start
+        return {**self.__dict__, "_version": self._version - self.edge_index._version}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._version += self.edge_index._version
 
     @property
     def was_written_to(self) -> bool:
@@ -151,13 +159,12 @@ def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: 
             f"{num_targets} targets x {num_sources} sources is {num_targets * num_sources} pairs, and listed edges are "
             f"limited to fewer than 2**63; split the graph and join the results"
         )
-    with torch.inference_mode(False):  # inference tensors carry no version counter, which tells of later writes
-        source, target = _check_layout(edge_index).detach().to(torch.int64, copy=True).unbind(0)
-        if source.numel():
-            bounds = torch.stack((source.max(), target.max())).tolist()
-            _check_range(source, num_sources, 0, num_targets, bounds[1])
-            _check_range(target, num_targets, 1, num_sources, bounds[0])
-        edges = Listed(target, source, num_targets, num_sources)
+    source, target = _check_layout(edge_index).detach().to(torch.int64).unbind(0)
+    if source.numel():
+        bounds = torch.stack((source.max(), target.max())).tolist()
+        _check_range(source, num_sources, 0, num_targets, bounds[1])
+        _check_range(target, num_targets, 1, num_sources, bounds[0])
+    edges = Listed(target, source, num_targets, num_sources)
     if not edges.has_repeats or duplicates == "keep":
         return edges
     if duplicates == "merge":
