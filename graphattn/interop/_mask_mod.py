@@ -25,7 +25,8 @@ def _closed(edges: EdgeSet, device: torch.device) -> PairTest | None:
     if isinstance(edges, Band | Cells | Neighbourhood):
         return edges.contains
     if isinstance(edges, Predicate):
-        return edges.function.function if isinstance(edges.function, OnDevice) else edges.function
+        function = edges.function.function if isinstance(edges.function, OnDevice) else edges.function
+        return lambda t, s: (t >= 0) & function(t, s)  # a tensor, even if the rule just says True
     if isinstance(edges, Partition):
         of_target, of_source = edges.of_target.to(device), edges.of_source.to(device)
         return lambda t, s: of_target[t] == of_source[s]

@@ -9,9 +9,10 @@ from torch import Tensor
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.listed import check_size
+from ..graph.rules import Predicate
 from ._mask_mod import pair_test
 from .masks import _no_copies
-from .rule import _sample, from_rule
+from .rule import OnDevice, _sample, from_rule
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 _BATCHES, _HEADS = (0, 1, 2, 3, 7), (0, 1, 2, 3, 5, 7, 8, 15, 31, 63)
@@ -107,9 +108,11 @@ def to_mask_mod(graph: AttentionGraph) -> MaskMod:
         tensor([False,  True])
     """
     _no_copies(graph, "a mask_mod", "add the logarithm of the number of copies in a score_mod")
+    function = graph.edges.function if isinstance(graph.edges, Predicate) else None
+    function = function.function if isinstance(function, OnDevice) else function
+    if isinstance(function, OfPair):
+        return function.mask_mod
     test = pair_test(graph.edges, graph.device)
-    if isinstance(test, OfPair):
-        return test.mask_mod
 
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
         return test(q_idx, kv_idx)

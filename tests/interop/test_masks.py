@@ -1,0 +1,201 @@
+"""Masks in three polarities, shown on torch's own attention; A25 and A26, and the trap "mask polarity"."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from interop_graphs import PAIRED, REPEATED, SIMPLE, TABLE, counts_of, softmax_over
+from torch.nn.functional import scaled_dot_product_attention
+
+from graphattn.errors import GraphError
+from graphattn.interop import (
+    from_additive_mask,
+    from_edge_index,
+    from_mask,
+    from_mha_mask,
+    to_additive_mask,
+    to_mask,
+    to_mha_mask,
+)
+
+ALL_SIMPLE = pytest.mark.parametrize("name", SIMPLE)
+ALL_PAIRED = pytest.mark.parametrize("name", PAIRED)
+HEAD_DIM, VALUE_DIM = 5, 3
+
+
+def inputs(graph):
+    draw = torch.Generator().manual_seed(11)
+    sizes = ((graph.num_targets, HEAD_DIM), (graph.num_sources, HEAD_DIM), (graph.num_sources, VALUE_DIM))
+    return [2 * torch.randn(*size, generator=draw, dtype=torch.float64) for size in sizes]
+
+
+@ALL_SIMPLE
+@pytest.mark.parametrize(
+    ("there", "back"),
+    [(to_mask, from_mask), (to_mha_mask, from_mha_mask), (to_additive_mask, from_additive_mask)],
+    ids=["mask", "mha", "additive"],
+)
+def test_there_and_back(name, there, back):
+    graph, counts = TABLE[name]
+    again = back(there(graph))
+    assert np.array_equal(counts_of(again), counts)
+    assert again.equals(graph)
+    assert not again.is_rule
+    assert (again.num_targets, again.num_sources) == counts.shape
+
+
+@ALL_SIMPLE
+def test_rows_are_targets_and_true_is_an_edge(name):
+    graph, counts = TABLE[name]
+    assert np.array_equal(to_mask(graph).numpy(), counts > 0)
+    assert np.array_equal(to_mha_mask(graph).numpy(), counts == 0)
+    assert np.array_equal(to_additive_mask(graph).numpy(), np.where(counts > 0, 0.0, -np.inf))
+    for mask, dtype in ((to_mask(graph), torch.bool), (to_mha_mask(graph), torch.bool)):
+        assert mask.dtype == dtype
+
+
+@ALL_PAIRED
+def test_sdpa_reads_our_mask_as_it_is(name):
+    graph, counts = TABLE[name]
+    query, key, value = inputs(graph)
+    expected = softmax_over(counts, query, key, value)
+    for mask in (to_mask(graph), to_additive_mask(graph, torch.float64)):
+        out = scaled_dot_product_attention(query[None], key[None], value[None], attn_mask=mask)[0]
+        torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
+
+
+@ALL_PAIRED
+def test_mha_reads_the_opposite_polarity(name):
+    """nn.MultiheadAttention with identity projections, on the rows that have an edge (it makes NaN of the others)."""
+    graph, counts = TABLE[name]
+    query, key, value = inputs(graph)
+    value = torch.cat((value, torch.zeros(graph.num_sources, HEAD_DIM - VALUE_DIM, dtype=value.dtype)), 1)
+    layer = torch.nn.MultiheadAttention(HEAD_DIM, 1, bias=False, batch_first=True, dtype=torch.float64)
+    eye = torch.eye(HEAD_DIM, dtype=torch.float64)
+    with torch.no_grad():
+        layer.in_proj_weight.copy_(torch.cat((eye, eye, eye)))
+        layer.out_proj.weight.copy_(eye)
+        out, weights = layer(query[None], key[None], value[None], attn_mask=to_mha_mask(graph))
+    has_edge = counts.any(1)
+    torch.testing.assert_close(out[0][has_edge], softmax_over(counts, query, key, value)[has_edge], atol=1e-12, rtol=0)
+    assert np.array_equal(weights[0].numpy()[has_edge] > 0, counts[has_edge] > 0)
+    assert out[0][~has_edge].isnan().all()
+
+
+def test_the_wrong_polarity_would_be_seen():
+    graph, counts = TABLE["window"]
+    query, key, value = inputs(graph)
+    wrong = scaled_dot_product_attention(query[None], key[None], value[None], attn_mask=to_mha_mask(graph))[0]
+    assert (wrong - softmax_over(counts, query, key, value)).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_copies_are_counted_by_the_additive_mask_and_refused_by_the_others(name):
+    graph, counts = TABLE[name]
+    query, key, value = inputs(graph)
+    mask = to_additive_mask(graph, torch.float64)
+    out = scaled_dot_product_attention(query[None], key[None], value[None], attn_mask=mask)[0]
+    torch.testing.assert_close(out, softmax_over(counts, query, key, value), atol=1e-12, rtol=0)
+    for convert in (to_mask, to_mha_mask):
+        with pytest.raises(GraphError, match=r"a bool mask cannot count copies.*to_additive_mask"):
+            convert(graph)
+    with pytest.raises(GraphError, match=r"only 0 \(edge\) and -inf \(none\), got 0.69"):
+        from_additive_mask(mask)
+    assert np.array_equal(to_mask(graph | graph).numpy(), counts > 0)
+
+
+def test_edges_come_by_target_then_source():
+    assert from_mask([[False, True, True], [True, False, False]]).edge_index.tolist() == [[1, 2, 0], [0, 0, 1]]
+
+
+def test_arrays_tensors_and_views_are_the_same():
+    mask = np.arange(35).reshape(5, 7) % 3 == 0
+    expected = from_mask(torch.from_numpy(mask))
+    assert expected.edge_index.tolist() == list(map(list, np.argwhere(mask)[:, ::-1].T.tolist()))
+    assert from_mask(mask).equals(expected)
+    assert from_mask(mask.tolist()).equals(expected)
+    assert from_mask(torch.from_numpy(mask.T.copy()).t()).equals(expected)
+    assert from_mask(torch.ones(1, 1).bool().expand(5, 7)).num_edges == 35
+
+
+def test_the_graph_does_not_follow_the_mask():
+    mask = torch.eye(3, dtype=torch.bool)
+    graph = from_mask(mask)
+    mask.fill_(True)
+    assert graph.num_edges == 3
+
+
+READERS = pytest.mark.parametrize("read", [from_mask, from_mha_mask, from_additive_mask])
+
+
+@READERS
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (torch.ones(7), r"mask must have shape \(T, S\), targets x sources, got \(7,\)"),
+        (torch.ones(2, 1, 5, 7), r"got \(2, 1, 5, 7\); one graph serves a whole batch: pass one slice"),
+        (torch.tensor(True), r"got \(\)"),
+        ([[True, False], [True]], "mask must be a tensor"),
+        (None, "mask must be a tensor"),
+        (torch.eye(3).to_sparse(), r"mask must be dense, got torch.sparse_coo; pass mask.to_dense\(\)"),
+    ],
+)
+def test_a25_wrong_shapes(read, mask, words):
+    with pytest.raises(GraphError, match=words):
+        read(mask)
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("read", [from_mask, from_mha_mask])
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        ([[1.0, 0.0], [NAN, 1.0]], r"must be bool.*got float32 with NaN at \[1, 0\]"),
+        ([[1.0, -0.5], [0.0, 1.0]], r"got float32 with a negative number at \[0, 1\]; pass \(mask > 0\) or"),
+        ([[1, 0], [0, -1]], r"got int64 with a negative number at \[1, 1\]"),
+        ([[0.0, -INF], [0.0, 0.0]], r"got float32 with -inf at \[0, 1\]; a mask that is added.*from_additive_mask"),
+        ([[0.0, 0.3], [0.0, 0.0]], r"got float32; pass \(mask != 0\).*weights belong to score_bias"),
+        ([[0, 1], [1, 0]], r"got int64; pass \(mask != 0\)"),
+        (torch.ones(2, 2, dtype=torch.uint8), "got uint8"),
+        (torch.ones(2, 2, dtype=torch.complex64), "got complex64"),
+    ],
+)
+def test_a26_numbers_are_no_mask(read, mask, words):
+    with pytest.raises(GraphError, match=words):
+        read(mask)
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        ([[0.0, -1e9], [0.0, 0.0]], r"got -1000000000.0 at \[0, 1\] \(1 such values\).*from_mask\(mask > threshold\)"),
+        ([[0.0, 0.0], [NAN, 0.5]], r"got nan at \[1, 0\] \(2 such values\)"),
+        ([[0.0, INF], [0.0, 0.0]], r"got inf at \[0, 1\]"),
+        ([[True, False]], "must be floating point, 0 or -inf, got bool; a bool mask goes to from_mask"),
+        ([[0, 0]], "must be floating point, 0 or -inf, got int64"),
+    ],
+)
+def test_a26_an_additive_mask_is_0_or_minus_infinity(mask, words):
+    with pytest.raises(GraphError, match=words):
+        from_additive_mask(mask)
+
+
+def test_additive_dtype():
+    graph, _ = TABLE["causal"]
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        assert to_additive_mask(graph, dtype).dtype == dtype
+    with pytest.raises(GraphError, match="dtype must be floating point, got bool; see to_mask"):
+        to_additive_mask(graph, torch.bool)
+    twice = from_edge_index([[0, 0], [0, 0]], num_nodes=1, duplicates="keep")
+    assert to_additive_mask(twice, torch.float64).item() == math.log(2)
+
+
+def test_a_mask_too_large_is_refused():
+    from graphattn.graphs import causal
+
+    for convert, num_bytes in ((to_mask, 10**12), (to_mha_mask, 10**12), (to_additive_mask, 8 * 10**12)):
+        with pytest.raises(GraphError, match=f"would take {num_bytes:,} bytes"):
+            convert(causal(10**6))
