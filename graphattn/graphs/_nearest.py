@@ -125,8 +125,10 @@ def _balls(points: Tensor, queries: Tensor, count: int) -> Tensor:
             enough, ids = first_of_each(pairs, count)
             found[rows[enough]] = ids
             waiting.append(rows[~enough])
-        left = torch.cat(waiting)
+        before, left = left.numel(), torch.cat(waiting)
         radius *= 1.5
+        if left.numel() == before:  # nobody was near: leap the gap
+            radius = max(radius, _first_radius(points, queries[left], count))
     return found
 
 
@@ -136,4 +138,4 @@ def _first_radius(points: Tensor, queries: Tensor, count: int) -> float:
     rows = (squared_distance(points, slice(None), queries, row) for row in some)
     reach = torch.cat([squared.topk(count, largest=False).values[-1:] for squared in rows])
     positive = reach[reach > 0]
-    return float(positive.amin().sqrt()) if positive.numel() else 1.0
+    return float(positive.amin().sqrt()) * 1.001 if positive.numel() else 1.0

@@ -55,7 +55,7 @@ def test_causal_start_is_sdpa_is_causal():
 
 
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("length", (0, 1, 5, 13))
+@pytest.mark.parametrize("length", [0, 1, 5, 13])
 def test_prefix(n, length):
     if length > n:
         with pytest.raises(GraphError, match=f"prefix={length} of {n} tokens"):
@@ -65,8 +65,8 @@ def test_prefix(n, length):
 
 
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("window", (1, 3, 5, 17))
-@pytest.mark.parametrize("dilation", (1, 2, 3))
+@pytest.mark.parametrize("window", [1, 3, 5, 17])
+@pytest.mark.parametrize("dilation", [1, 2, 3])
 def test_sliding_window(n, window, dilation):
     backwards = graphs.sliding_window(n, window, dilation=dilation)
     assert_follows(backwards, n, n, lambda t, s: (t - s) in range(0, window * dilation, dilation))
@@ -87,13 +87,11 @@ IDS = ([], [4], [0, 0, 1, 1, 1, 2], [2, 0, 2, -1, 0, 0, 7], [5] * 11)
 
 
 @pytest.mark.parametrize("ids", IDS, ids=len)
-@pytest.mark.parametrize("dtype", (torch.int64, torch.int32))
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
 def test_documents(ids, dtype):
     tensor = torch.tensor(ids, dtype=dtype)
     assert_follows(graphs.documents(tensor), len(ids), len(ids), lambda t, s: ids[t] == ids[s])
-    assert_follows(
-        graphs.documents(tensor, causal=True), len(ids), len(ids), lambda t, s: ids[t] == ids[s] and s <= t
-    )
+    assert_follows(graphs.documents(tensor, causal=True), len(ids), len(ids), lambda t, s: ids[t] == ids[s] and s <= t)
 
 
 def test_documents_by_lengths():
