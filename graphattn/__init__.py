@@ -34,6 +34,7 @@ from .interop import to_pyg_hetero as to_pyg_hetero
 from .interop import to_scipy as to_scipy
 from .verify import Report as Report
 from .verify import assert_exact as assert_exact
+from .verify import find_nonfinite as find_nonfinite
 from .verify import verify as verify
 from .viz import plot as plot
 from .viz import plot_weights as plot_weights

@@ -25,11 +25,10 @@ def formula(query, key, value, graph, score_bias=None, scale=None, softcap=None)
     weights, rows, lse = torch.zeros_like(score), [], []
     for t in range(graph.num_targets):
         mine = torch.nonzero(graph.target == t).flatten()
-        power = torch.exp(score[..., mine, :])
-        alpha = power / power.sum(-2, keepdim=True)
+        alpha = torch.softmax(score[..., mine, :], -2)
         weights = weights.index_copy(-2, mine, alpha)
         rows.append(torch.einsum("...eh,...ehd->...hd", alpha, value[..., graph.source[mine], :, :]))
-        lse.append(torch.log(power.sum(-2)))
+        lse.append(torch.logsumexp(score[..., mine, :], -2))
     if not rows:
         nothing = 0.0 * (query.sum() + key.sum() + value.sum() + score.sum())
         shape = score.shape[:-2]

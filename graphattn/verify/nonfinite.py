@@ -1,0 +1,118 @@
+"""Where a NaN or an infinity comes from: the node or the edge that has it, before attention spreads it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..attention import check
+from ..backends.request import Inputs
+from ..graph import AttentionGraph
+
+_EDGES_AT_ONCE = 1 << 14
+
+
+@dataclass(frozen=True)
+class Nonfinite:
+    """One node or edge with numbers that are not finite; printing it says what they spoil."""
+
+    what: str  # "query", "key", "value", "score_bias" or "score"
+    number: int  # of the target, the source or the edge
+    ends: tuple[int, int] | None  # source and target of an edge
+    value: float  # the first such number
+    count: int  # how many there are
+    spoils: int  # targets that hear it
+
+    def __str__(self) -> str:
+        side = {"query": "target", "key": "source", "value": "source"}.get(self.what, "edge")
+        place = (
+            f"{side} {self.number}" if self.ends is None else f"edge {self.number} ({self.ends[0]} -> {self.ends[1]})"
+        )
+        numbers = f"{self.value}" if self.count == 1 else f"{self.value} and {self.count - 1} more"
+        heard = f"{self.spoils} target{'s' * (self.spoils > 1)} will hear it" if self.spoils else "no target hears it"
+        return f"{self.what} of {place} is {numbers}: {heard}"
+
+
+def find_nonfinite(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    graph: AttentionGraph,
+    score_bias: Tensor | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> list[Nonfinite]:
+    """The nodes and edges whose numbers are NaN or infinite, or whose score overflows; empty if all is finite.
+
+    A ``score_bias`` of -inf is an edge removed, and no fault. One sum per tensor tells that it is finite; edges are
+    only looked at when every node is.
+
+    Args:
+        query: As in :func:`graphattn.attention`, like the others.
+
+    Returns:
+        One entry per node or edge: queries, keys, values, biases, then scores.
+
+    Example:
+        >>> import graphattn as ga
+        >>> x = torch.ones(3, 1, 2)
+        >>> value = x.clone()
+        >>> value[1, 0, 0] = torch.nan
+        >>> print(*find_nonfinite(x, x, value, ga.graphs.causal(3)))
+        value of source 1 is nan: 2 targets will hear it
+    """
+    inputs = check(query, key, value, graph, score_bias, scale, softcap)
+    sides = (("query", query, (graph.in_degree > 0).long()), ("key", key, graph.out_degree))
+    found = []
+    for what, x, heard in (*sides, ("value", value, graph.out_degree)):
+        if not _all_finite(x):
+            found += _named(what, ~torch.isfinite(x), x, -3, heard)
+    bias = inputs.score_bias
+    if bias is not None:
+        wrong = torch.isnan(bias) | (bias == torch.inf)
+        found += _named("score_bias", wrong, bias, -2, None, graph)
+    return found or _overflowing(inputs, graph)
+
+
+def _all_finite(x: Tensor) -> bool:
+    return bool(torch.isfinite(x.sum(dtype=torch.float32 if x.element_size() < 4 else None))) or bool(
+        torch.isfinite(x).all()
+    )
+
+
+def _overflowing(inputs: Inputs, graph: AttentionGraph) -> list[Nonfinite]:
+    """Edges whose score is not finite although all that it is made of is."""
+    wide, group = inputs.request().statistics, inputs.query.shape[-2] // max(1, inputs.key.shape[-2])
+    found = []
+    for first in range(0, graph.num_edges, _EDGES_AT_ONCE):
+        target, source = (x[first : first + _EDGES_AT_ONCE] for x in (graph.target, graph.source))
+        query, key = inputs.query[..., target, :, :].to(wide), inputs.key[..., source, :, :].to(wide)
+        score = (query * key.repeat_interleave(group, -2)).sum(-1) * inputs.scale
+        if inputs.softcap is not None:
+            score = inputs.softcap * torch.tanh(score / inputs.softcap)
+        if inputs.score_bias is not None:
+            bias = inputs.score_bias[..., first : first + _EDGES_AT_ONCE, :].to(wide)
+            score = (score + bias).masked_fill(bias == -torch.inf, 0.0)
+        found += _named("score", ~torch.isfinite(score), score, -2, None, graph, first)
+    return found
+
+
+def _named(
+    what: str,
+    wrong: Tensor,
+    x: Tensor,
+    axis: int,
+    heard: Tensor | None,
+    graph: AttentionGraph | None = None,
+    first: int = 0,
+) -> list[Nonfinite]:
+    """An entry for each place along ``axis`` with something wrong."""
+    wrong, x = (y.movedim(axis, 0).flatten(1) for y in (wrong, x))
+    found = []
+    for place in torch.nonzero(wrong.any(1)).flatten().tolist():
+        numbers = x[place][wrong[place]]
+        number = first + place
+        ends = None if graph is None else (int(graph.source[number]), int(graph.target[number]))
+        spoils = 1 if heard is None else int(heard[place])
+        found.append(Nonfinite(what, number, ends, float(numbers[0]), numbers.numel(), spoils))
+    return found

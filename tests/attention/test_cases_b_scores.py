@@ -1,0 +1,317 @@
+"""Cases B1 to B11 and B16 to B20: extreme scores, NaN and infinities, odd sizes and options; on both backends."""
+
+import math
+
+import pytest
+import torch
+from attention_formula import BACKENDS, HEADS, VALUE_WIDTH, assert_near, biases, formula, gradients, tensors
+from graph_table import GRAPHS
+
+import graphattn as ga
+from graphattn.errors import OptionError
+
+INF, NAN = math.inf, math.nan
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+EXTRAS = ({}, {"return_lse": True})  # SDPA, and the dense product written out
+
+pytestmark = pytest.mark.parametrize("backend", BACKENDS)
+
+
+def run(*args, **kwargs):
+    found = ga.attention(*args, **kwargs)
+    return found if isinstance(found, torch.Tensor) else found.output
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+def test_b01_scores_of_ten_thousand(backend, extras):
+    graph = GRAPHS["listed_random"]()
+    q, k, v = tensors(graph, dtype=torch.float32)
+    bias = biases(graph).detach()
+    bias = torch.where(bias > 0, 1e4, -1e4) + bias.round()  # a spread of 2e4 that float32 holds exactly
+    found = run(q, k, v, graph, bias.float(), 0.0, backend=backend, **extras)
+    assert_near(found, formula(q.double(), k.double(), v.double(), graph, bias, 0.0)[0], 1e-6)
+    assert all(grad.isfinite().all() for grad in gradients(found, (q, k, v)))
+    q, k = (x.detach().sign() * 100 for x in (q, k))  # from the product, too
+    found = run(q, k, v, graph, None, 1.0, backend=backend, **extras)
+    assert_near(found, formula(q.double(), k.double(), v.double(), graph, None, 1.0)[0], 1e-6)
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+def test_b02_a_target_of_huge_scores_leaves_the_others_alone(backend, extras):
+    graph = GRAPHS["hub"]()
+    q, k, v = tensors(graph, dtype=torch.float32, requires_grad=False)
+    bias = torch.where(graph.target == 30, 1e4, -1e4)
+    found = run(q, k, v, graph, bias, backend=backend, **extras)
+    assert_near(found, formula(q.double(), k.double(), v.double(), graph)[0], 1e-3)  # 1e4 + score rounds at 1e-3
+    assert found[1:30].abs().min() > 0
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_b03_all_scores_minus_inf(backend, dtype, extras):
+    graph = GRAPHS["cross"]()
+    q, k, v = tensors(graph, dtype=dtype)
+    bias = biases(graph).detach()
+    bias[graph.target == 3] = -INF
+    bias[graph.target == 5, 1] = -INF  # in one head only
+    bias.requires_grad_()
+    found = ga.attention(q, k, v, graph, bias, backend=backend, **extras)
+    output = found.output if extras else found
+    assert torch.equal(output[3], torch.zeros_like(output[3]))
+    assert torch.equal(output[5, 1], torch.zeros_like(output[5, 1]))
+    assert output[5, 0].abs().min() > 0
+    if extras:
+        assert (found.lse[3] == -INF).all()
+        assert found.lse[5, 1] == -INF
+        assert found.lse.isfinite().sum() == found.lse.numel() - HEADS - 1
+    dq, dk, dv, db = gradients(output, (q, k, v, bias))
+    assert all(grad.isfinite().all() and grad.abs().sum() > 0 for grad in (dq, dk, dv, db))
+    assert torch.equal(dq[3], torch.zeros_like(dq[3]))
+    assert torch.equal(db[graph.target == 3], torch.zeros(13, HEADS, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+def test_b03_all_products_minus_inf(backend, extras):
+    graph = GRAPHS["cross"]()
+    q, k, v = tensors(graph, heads=1, kv_heads=1, width=1, dtype=torch.float32)
+    with torch.no_grad():
+        q.fill_(1e-3)[2] = 1e20
+        k.fill_(-1e20)
+    found = run(q, k, v, graph, scale=1.0, backend=backend, **extras)
+    assert torch.equal(found[2], torch.zeros_like(found[2]))
+    assert_near(found[0, 0], v.detach().mean((0, 1)), 1e-6)
+    assert all(grad.isfinite().all() for grad in gradients(found, (q, k, v)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+def test_b04_a_row_of_finfo_min_is_uniform(backend, dtype):
+    graph = GRAPHS["cross"]()
+    q, k, v = tensors(graph, dtype=dtype, requires_grad=False)
+    bias = torch.zeros(graph.num_edges).masked_fill(graph.target == 3, torch.finfo(torch.float32).min)
+    found = ga.attention(q, k, v, graph, bias, backend=backend)
+    assert_near(found[3], v.double().mean(0).repeat_interleave(2, 0), 4 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+def test_b05_a_bias_of_minus_inf_is_an_edge_removed(backend, extras):
+    graph = GRAPHS["listed_random"]()
+    gone = torch.arange(graph.num_edges) % 3 == 0
+    rest = ga.from_edge_index(graph.edge_index[:, ~gone], num_nodes=graph.num_nodes)
+    q, k, v = tensors(graph)
+    bias = biases(graph).detach()
+    bias[gone] = -INF
+    found, wanted = run(q, k, v, graph, bias, backend=backend, **extras), run(q, k, v, rest, bias[~gone])
+    assert_near(found, wanted)
+    for mine, theirs in zip(gradients(found, (q, k, v)), gradients(wanted, (q, k, v)), strict=True):
+        assert_near(mine, theirs)
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+@pytest.mark.parametrize("bad", [INF, NAN])
+def test_b06_a_bad_score_spoils_its_own_row_only(backend, bad, extras):
+    graph = GRAPHS["listed_random"]()
+    q, k, v = tensors(graph, requires_grad=False)
+    bias = biases(graph).detach()
+    t = int(graph.target[7])
+    wanted = run(q, k, v, graph, bias, backend=backend, **extras)
+    bias[7, 2] = bad
+    found = run(q, k, v, graph, bias, backend=backend, **extras)
+    spoiled = torch.zeros(graph.num_nodes, HEADS, dtype=torch.bool)
+    spoiled[t, 2] = True
+    assert torch.equal(found.isnan().all(-1), spoiled)
+    assert_near(found[~spoiled], wanted[~spoiled])
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+def test_b07_a_nan_query_spoils_its_own_row_only(backend, extras):
+    graph = GRAPHS["listed_random"]()
+    q, k, v = tensors(graph, requires_grad=False)
+    wanted = run(q, k, v, graph, backend=backend, **extras)
+    t = int(graph.in_degree.argmax())
+    q[t, 1, 0] = NAN
+    found = run(q, k, v, graph, backend=backend, **extras)
+    spoiled = torch.zeros(graph.num_nodes, HEADS, dtype=torch.bool)
+    spoiled[t, 1] = True
+    assert torch.equal(found.isnan().all(-1), spoiled)
+    assert torch.equal(found[~spoiled], wanted[~spoiled])
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+@pytest.mark.parametrize("bad", [INF, -INF, NAN])
+@pytest.mark.parametrize("name", ["unused_sources", "isolated_targets", "repeated_edges", "causal_start"])
+def test_b08_a_source_that_nobody_reads_is_not_heard(backend, name, bad, extras):
+    graph = ga.graphs.causal(5, 11, align="start") if name == "causal_start" else GRAPHS[name]()
+    unused = graph.out_degree == 0
+    assert unused.any()
+    inputs = tensors(graph)
+    wanted = run(*inputs, graph, backend=backend, **extras)
+    grads = gradients(wanted, inputs)
+    with torch.no_grad():
+        for x in inputs[1:]:
+            x[unused] = bad
+    found = run(*inputs, graph, backend=backend, **extras)
+    assert torch.equal(found, wanted)
+    for mine, theirs in zip(gradients(found, inputs), grads, strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_b09_a_nan_source_spoils_its_readers(backend):
+    graph = GRAPHS["listed_random"]()
+    inputs = tensors(graph)
+    wanted = ga.attention(*inputs, graph, backend=backend)
+    grads = gradients(wanted, inputs)
+    s = int(graph.out_degree.argmax())
+    with torch.no_grad():
+        inputs[2][s] = NAN
+    found = ga.attention(*inputs, graph, backend=backend)
+    readers = graph.contains(torch.arange(graph.num_nodes), s)
+    assert found[readers].isnan().all()
+    note = "a NaN or inf in a source reaches every target that some dense product pairs it with, edge or not"
+    notes = {c.name: c.notes for c in ga.explain(graph).candidates}[backend]
+    if backend == "dense":
+        assert notes == (note,)
+        return
+    assert notes == ()
+    assert torch.equal(found[~readers], wanted[~readers])
+    dq = gradients(found, inputs)[0]
+    assert torch.equal(dq[~readers], grads[0][~readers])
+
+
+def test_b09_dense_says_so_wherever_it_can_happen(backend):
+    full, window = ga.graphs.full(7), ga.graphs.sliding_window(7, 2)
+    for graph, options, said in ((full, {}, False), (full, {"score_bias": True}, True), (window, {}, True)):
+        notes = {c.name: c.notes for c in ga.explain(graph, **options).candidates}[backend]
+        assert bool(notes) == (said and backend == "dense")
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+@pytest.mark.parametrize("bad", [INF, NAN])
+def test_b10_nan_in_padding_has_no_effect_on_real_nodes(backend, bad, extras):
+    real = GRAPHS["listed_random"]()
+    padding = ga.from_edge_index(torch.empty(2, 0, dtype=torch.int64), num_nodes=5)
+    graph = ga.disjoint_union([real, padding])
+    n = real.num_nodes
+    inputs = tensors(graph)
+    outputs = []
+    for filling in (0.0, bad):
+        with torch.no_grad():
+            for x in inputs:
+                x[n:] = filling
+        output = run(*inputs, graph, backend=backend, **extras)
+        outputs.append((output, *torch.autograd.grad(output.square().sum(), inputs)))
+    for mine, theirs in zip(*outputs, strict=True):
+        assert torch.equal(mine, theirs)
+    assert torch.equal(outputs[1][0][n:], torch.zeros_like(outputs[1][0][n:]))
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+def test_b11_a_product_beyond_float16(backend, extras):
+    graph = GRAPHS["causal"]()
+    q, k, v = tensors(graph, width=128, dtype=torch.float16, requires_grad=False)
+    q, k = (x.sign() * 64 for x in (q, k))
+    assert (q[0, 0] * q[0, 0]).sum() == INF  # 524,288 in float16
+    found = run(q, k, v, graph, backend=backend, **extras)
+    assert_near(found, formula(q.double(), k.double(), v.double(), graph)[0], 2e-3)
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_b16_a_single_source_is_copied_bit_for_bit(backend, dtype, extras):
+    graph = GRAPHS["directed_ring"]()
+    q, k, v = tensors(graph, dtype=dtype, requires_grad=False)
+    found = run(q, k, v, graph, scale=3.0, backend=backend, **extras)
+    assert torch.equal(found[graph.target], v[graph.source].repeat_interleave(2, 1))
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("special", ["subnormal", "minus_zero", "largest"])
+def test_b17_no_nan_from_the_ends_of_the_range(backend, special, which, extras):
+    graph = GRAPHS["listed_random"]()
+    limits = torch.finfo(torch.float32)
+    number = {"subnormal": limits.tiny / 8, "minus_zero": -0.0, "largest": limits.max}[special]
+    inputs = tensors(graph, dtype=torch.float32)
+    with torch.no_grad():
+        for i, x in enumerate(inputs):  # the other factor is small enough for the product
+            x.mul_(1e-3) if i != which else x.fill_(number)
+    output = run(*inputs, graph, backend=backend, **extras)
+    assert not output.isnan().any()
+    if not (special == "largest" and which == 2):  # there the gradient of the scores overflows
+        assert not any(grad.isnan().any() for grad in gradients(output, inputs))
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+def test_b18_scale_zero_is_the_mean(backend, extras):
+    graph = GRAPHS["listed_random"]()
+    q, k, v = tensors(graph)
+    found = run(q, k, v, graph, scale=0.0, backend=backend, **extras)
+    wide = v.repeat_interleave(2, 1)
+    means = [wide[graph.source[graph.target == t]].sum(0) / max(1, graph.in_degree[t]) for t in range(17)]
+    assert_near(found, torch.stack(means))
+    dq, dk, dv = gradients(found, (q, k, v))
+    assert not dq.any()
+    assert not dk.any()
+    assert dv.abs().sum() > 0
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+def test_b18_a_negative_scale_turns_the_query_round(backend, extras):
+    graph = GRAPHS["causal"]()
+    q, k, v = tensors(graph)
+    found = run(q, k, v, graph, scale=-0.7, backend=backend, **extras)
+    assert_near(found, run(-q, k, v, graph, scale=0.7, backend=backend, **extras))
+    assert not torch.allclose(found, run(q, k, v, graph, scale=0.7, backend=backend, **extras))
+
+
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_b18_scale_must_be_finite(backend, bad):
+    graph = GRAPHS["causal"]()
+    with pytest.raises(OptionError, match=f"scale must be finite, got {bad}"):
+        ga.attention(*tensors(graph), graph, scale=bad, backend=backend)
+
+
+@pytest.mark.parametrize("width", [1, 3, 7, 257])
+def test_b19_any_width(backend, width):
+    graph = GRAPHS["causal"]()
+    q, k, v = tensors(graph, width=width, value_width=max(1, width // 2))
+    found, wanted = ga.attention(q, k, v, graph, backend=backend), formula(q, k, v, graph)[0]
+    assert_near(found, wanted)
+    for mine, theirs in zip(gradients(found, (q, k, v)), gradients(wanted, (q, k, v)), strict=True):
+        assert_near(mine, theirs)
+
+
+@pytest.mark.parametrize("sizes", [{"width": 0}, {"value_width": 0}, {"heads": 0, "kv_heads": 0}, {"heads": 0}])
+def test_b19_width_and_heads_of_zero(backend, sizes):
+    graph = GRAPHS["listed_random"]()
+    q, k, v = tensors(graph, **sizes)
+    request = {"heads": q.shape[1], "kv_heads": k.shape[1], "head_dim": q.shape[2], "value_dim": v.shape[2]}
+    reasons = {c.name: c.reasons for c in ga.explain(graph, **request).candidates}[backend]
+    if backend == "dense":
+        assert reasons == ("an axis has size 0",)
+        return
+    assert reasons == ()
+    found = ga.attention(q, k, v, graph)
+    assert found.shape == (17, q.shape[1], v.shape[2])
+    found.sum().backward()
+    if sizes == {"width": 0}:  # nothing to compare by: the mean
+        assert_near(found, formula(q, k, v, graph, scale=1.0)[0])
+        assert v.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+def test_b20_dropout_of_one_is_silence_and_of_zero_is_none(backend, extras):
+    graph = GRAPHS["causal"]()
+    inputs = tensors(graph)
+    output = run(*inputs, graph, dropout_p=1.0, backend=backend, **extras)
+    assert torch.equal(output, torch.zeros_like(output))
+    assert output.shape == (13, HEADS, VALUE_WIDTH)
+    assert all(torch.equal(g, torch.zeros_like(g)) for g in torch.autograd.grad(output.sum(), inputs))
+    none = run(*inputs, graph, dropout_p=0.0, backend=backend, **extras)
+    assert torch.equal(none, run(*inputs, graph, backend=backend, **extras))
+
+
+@pytest.mark.parametrize("bad", [NAN, -0.1, 1.1])
+def test_b20_dropout_must_be_a_probability(backend, bad):
+    graph = GRAPHS["causal"]()
+    with pytest.raises(OptionError, match=rf"dropout_p must be in \[0, 1\], got {bad}"):
+        ga.attention(*tensors(graph), graph, dropout_p=bad, backend=backend)
