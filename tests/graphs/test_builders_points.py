@@ -344,15 +344,18 @@ def test_graphs_are_built_in_inference_mode():
 
 
 def test_a_cloud_of_16384_points_is_quick():
-    torch.manual_seed(17)
-    points = torch.rand(16_384, 3)
-    graphs.knn(points[:100], 16)
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        graphs.knn(points, 16)
-        times.append(time.process_time() - start)
-    assert min(times) < 1.0
+    points = torch.rand(16_384, 3, generator=torch.Generator().manual_seed(17))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        times = []
+        for _ in range(3):
+            start = time.process_time()  # of all threads, so that other programs do not count
+            graphs.knn(points, 16)
+            times.append(time.process_time() - start)
+    finally:
+        torch.set_num_threads(threads)
+    assert min(times) < 0.5
 
 
 def test_points_at_one_place_are_searched_once(monkeypatch):

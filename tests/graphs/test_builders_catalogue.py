@@ -1,0 +1,66 @@
+"""The table of builders, as the command line reads it."""
+
+import inspect
+import typing
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphattn import AttentionGraph, graphs
+
+PLAIN = {int, float, str, bool, Tensor, tuple[int, ...], tuple[bool, ...], type(None), AttentionGraph}
+SMALL = {
+    "full": (5,),
+    "self_loops": (5,),
+    "causal": (5,),
+    "prefix": (5, 2),
+    "sliding_window": (5, 3),
+    "documents": (torch.tensor([0, 0, 1]),),
+    "global_tokens": (5, (0,)),
+    "cross": (3, 5),
+    "cell_partition": ((4, 6), (2, 3)),
+    "grid_neighbourhood": ((4, 6), (3, 3)),
+    "knn": (torch.rand(7, 3), 2),
+    "radius": (torch.rand(7, 3), 0.5),
+    "mesh_vertices": (torch.tensor([[0, 1, 2]]),),
+    "mesh_faces": (torch.tensor([[0, 1, 2]]),),
+}
+
+
+def kinds(annotation):
+    """The plain types that an annotation is made of."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Literal:
+        return {type(word) for word in typing.get_args(annotation)}
+    if origin is tuple or not typing.get_args(annotation):
+        return {annotation}
+    return set().union(*map(kinds, typing.get_args(annotation)))
+
+
+def test_every_builder_is_in_the_table_under_its_name():
+    assert set(SMALL) <= set(graphs.BUILDERS)
+    assert {builder.__name__ for builder in graphs.BUILDERS.values()} == set(SMALL)
+    assert all(graphs.BUILDERS[name] is getattr(graphs, name) for name in SMALL)
+
+
+@pytest.mark.parametrize("name", graphs.BUILDERS)
+def test_signatures_are_plain(name):
+    for parameter, annotation in typing.get_type_hints(graphs.BUILDERS[name]).items():
+        assert kinds(annotation) <= PLAIN, parameter
+    assert inspect.getdoc(graphs.BUILDERS[name]).count("\n") > 10
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_names_of_graphs_begin_with_the_builder(name):
+    graph = graphs.BUILDERS[name](*SMALL[name])
+    assert isinstance(graph, AttentionGraph)
+    assert graph.name.startswith(f"{name}(")
+    assert graph.is_rule == (name not in ("knn", "radius", "mesh_vertices", "mesh_faces"))
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"), [("window", "sliding_window"), ("swin", "cell_partition"), ("natten", "grid_neighbourhood")]
+)
+def test_aliases(alias, name):
+    assert graphs.BUILDERS[alias] is graphs.BUILDERS[name]
