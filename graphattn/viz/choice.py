@@ -11,7 +11,7 @@ from ..graph.graph import AttentionGraph
 from ..graph.runs import expand
 from .style import HIGHLIGHTS
 
-MOST_EDGES = 400  # drawn all at once
+MOST_EDGES = 600  # drawn all at once
 MOST_SOURCES = 160  # drawn for one target
 _MOST_RUNS = 1 << 24
 # Where targets are looked for, in the unit square: well inside first, then near the corners.

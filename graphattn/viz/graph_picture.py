@@ -29,7 +29,7 @@ def plot(
 ) -> "Figure":
     """The mask as an image, beside the graph drawn where its nodes live.
 
-    Every edge is drawn where there are at most 400; otherwise only those into a few targets, and the caption says so.
+    Every edge is drawn where there are at most 600; otherwise only those into a few targets, and the caption says so.
     Nothing of size T x S is made for a large graph.
 
     Args:

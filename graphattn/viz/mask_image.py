@@ -87,9 +87,9 @@ def _shades(*colours: str) -> Any:
 def short(x: float) -> str:
     """``20k`` for 20,000: ticks of large graphs."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
-        if abs(x) >= 10 * size or (abs(x) >= size and x % size == 0):
+        if abs(x) >= max(1e4, size):
             return f"{x / size:g}{letter}"
-    return f"{x:g}"
+    return f"{x:,g}"
 
 
 def _ticks(ax: Any, T: int, S: int, names: Any) -> None:

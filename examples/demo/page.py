@@ -1,0 +1,54 @@
+"""The outcomes as one HTML page that needs nothing beside itself."""
+
+import base64
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+from run import HEADS, WIDTH, Outcome
+
+COMMON = f"""\
+layer = ga.nn.GraphAttention(embed_dim={WIDTH}, num_heads={HEADS})
+output, weights = layer(x, graph, context=context, return_weights=True)
+report = ga.verify(layer, graph)
+ga.plot(graph, **look); ga.plot_weights(weights, target, **look)"""
+
+
+def render(outcomes: list[Outcome], seconds: float, versions: str) -> str:
+    """The page; pictures and styles are inside it."""
+    here = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(
+        loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters |= {"python": python, "picture": picture, "tiny": tiny, "short": short, "word": word}
+    template = environment.get_template("page.html.j2")
+    return template.render(outcomes=outcomes, common=COMMON, seconds=seconds, versions=versions)
+
+
+def python(code: str) -> Markup:
+    """Code with a class on every token."""
+    return Markup(highlight(code, PythonLexer(), HtmlFormatter(nowrap=True)).rstrip())
+
+
+def picture(png: bytes) -> str:
+    """A data URI."""
+    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+
+
+def tiny(error: float) -> str:
+    """``3.1e-07``, or a dash where nothing was measured."""
+    return f"{error:.1e}" if error == error else "–"  # noqa: RUF001
+
+
+def short(number: float) -> str:
+    """Two digits, and never an exponent: ``0.21``, ``8.4``, ``150``."""
+    return f"{number:.2g}" if number < 10 else f"{number:.0f}"
+
+
+def word(count: int) -> str:
+    """``seven`` for 7, and digits beyond twelve."""
+    words = ["none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+    return words[count] if count < len(words) else str(count)

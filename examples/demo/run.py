@@ -1,0 +1,109 @@
+"""Run one scene: the layer on the graph, the proof, the pictures."""
+
+import time
+from dataclasses import dataclass
+
+import torch
+from scene import Scene, Script
+from torch import Tensor
+
+import graphattn as ga
+from graphattn.verify import Report, verify
+from graphattn.viz import plot, plot_weights
+
+WIDTH, HEADS = 32, 4
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one scene gave; errors are relative, by dtype."""
+
+    script: Script
+    scene: Scene
+    report: Report
+    backend: str
+    time_ms: float
+    pictures: tuple[bytes, bytes]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the claim holds and everything measured is exact."""
+        return self.scene.claim and self.report.ok
+
+    @property
+    def verdict(self) -> str:
+        """One word."""
+        return "exact" if self.ok else "FAILED" if self.scene.claim else "CLAIM FAILS"
+
+    @property
+    def nodes(self) -> str:
+        """``64`` or ``2,150 → 340``."""
+        graph = self.scene.graph
+        return f"{graph.num_nodes:,}" if graph.is_square else f"{graph.num_sources:,} → {graph.num_targets:,}"
+
+    def worst(self, gradient: bool, dtype: str) -> float:
+        """The largest error of the output, or of any gradient, over backends."""
+        rows = [row for row in self.report.rows if row.dtype == dtype]
+        return max(
+            (row.error for row in rows if (row.quantity.startswith("grad") if gradient else row.is_output)),
+            default=float("nan"),
+        )
+
+
+def run(script: Script, seed: int = 0) -> Outcome:
+    """Build the graph, run and verify the layer, draw."""
+    torch.manual_seed(seed)
+    made = script.make()
+    layer = ga.nn.GraphAttention(embed_dim=WIDTH, num_heads=HEADS).eval()
+    x, context = embed(made.features, made.context)
+    with torch.no_grad():
+        time_ms = milliseconds(lambda: layer(x, made.graph, context=context))
+        _, weights = layer(x, made.graph, context=context, return_weights=True)
+    chosen = ga.explain(made.graph, heads=HEADS, head_dim=WIDTH // HEADS).chosen
+    report = verify(layer, made.graph)
+    return Outcome(script, made, report, str(chosen), time_ms, pictures(made, weights))
+
+
+def embed(features: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Features (T, F) and context (S, F) as waves of random direction and phase, at the layer's width.
+
+    Rahimi & Recht (2007), "Random features for large-scale kernel machines": near features give near vectors.
+    """
+    every = features if context is None else torch.cat((features, context))
+    direction, phase = 3 * torch.randn(every.shape[1], WIDTH), 6.28 * torch.rand(WIDTH)
+    scaled = (every - every.mean(0)) / every.std(0).clamp(min=1e-6)
+    made = 2 * torch.cos(scaled @ direction + phase)
+    return made[: len(features)], None if context is None else made[len(features) :]
+
+
+def milliseconds(call) -> float:
+    """Median of five calls, after one that warms up."""
+    call()
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        call()
+        times.append(1e3 * (time.perf_counter() - start))
+    return sorted(times)[2]
+
+
+def pictures(made: Scene, weights: ga.EdgeWeights) -> tuple[bytes, bytes]:
+    """The graph, and the weights of one target, as PNG."""
+    graph, look = made.graph, dict(made.look)
+    if made.first is not None:
+        keep = (graph.target < made.first) & (graph.source < made.first)
+        graph = graph.subgraph(range(made.first))
+        weights = ga.EdgeWeights(graph, weights.alpha[keep])
+        look["tokens"] = look["tokens"][: made.first]
+    whole = plot(graph, highlight=made.highlight, **look)
+    look.pop("image", None)
+    return png(whole), png(plot_weights(weights, made.target, **look))
+
+
+def png(figure) -> bytes:
+    """The figure's bytes."""
+    import io
+
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    return buffer.getvalue()

@@ -1,0 +1,82 @@
+"""A small network where a spring layout puts it: what is joined is near."""
+
+from typing import Any
+
+import networkx
+import numpy as np
+
+from ...errors import GraphError
+from ...graph.graph import AttentionGraph
+from ..style import EDGE, INK, TEXT
+from .base import Array, Index
+from .points import Points
+
+_MOST_NODES = 1_000  # a layout takes seconds beyond
+
+
+class Network(Points):
+    """Nodes of a square graph; edges get a head unless they all run both ways.
+
+    Args:
+        graph: At most 1,000 nodes.
+        names: A word per node, or ``None``.
+
+    Raises:
+        GraphError: If there are more nodes.
+    """
+
+    def __init__(self, graph: AttentionGraph, names: list[str] | None) -> None:
+        if graph.num_nodes > _MOST_NODES:
+            raise GraphError(
+                f'layout "network" places at most {_MOST_NODES} nodes, this graph has {graph.num_nodes}; '
+                'draw a subgraph, pass pos, or use layout "sequence"'
+            )
+        target, source = graph.edges.pairs()
+        pairs = list(zip(source.tolist(), target.tolist(), strict=True))
+        network = networkx.Graph(pairs)
+        network.add_nodes_from(range(graph.num_nodes))
+        places = networkx.spring_layout(network, seed=0, iterations=200)
+        super().__init__(np.array([places[node] for node in range(graph.num_nodes)]).reshape(-1, 2))
+        self.one_way = set(pairs) != {(t, s) for s, t in pairs}
+        self.names = names
+
+    def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
+        return None
+
+    def edges(self, ax: Any, source: Index, target: Index) -> None:
+        from matplotlib.collections import PolyCollection
+
+        super().edges(ax, source, target)
+        if not self.one_way:
+            return
+        start, end = self.source_at[source], self.target_at[target]
+        along = (end - start) / np.maximum(np.linalg.norm(end - start, axis=1, keepdims=True), 1e-12)
+        along *= 0.014 * np.ptp(self.source_at, axis=0).max()
+        across = 0.45 * along @ np.array([[0.0, 1.0], [-1.0, 0.0]])
+        tip = 0.42 * start + 0.58 * end + along
+        heads = np.stack((tip, tip - 2 * along + across, tip - 2 * along - across), 1)
+        ax.add_collection(PolyCollection(list(heads), facecolors=EDGE, zorder=7, gid="heads"), autolim=False)
+
+    def label(self, ax: Any, target: int, sources: Index) -> None:
+        """Names of a target and of as many of its sources, in the order given, as fit without touching."""
+        from matplotlib import patheffects
+
+        if self.names is None:
+            return
+        halo = [patheffects.withStroke(linewidth=2.2, foreground="white")]
+        taken: list[Any] = []
+        for node in dict.fromkeys([target, *sources.tolist()]):
+            right = node == target or self.source_at[node, 0] >= self.target_at[target, 0]
+            text = ax.annotate(
+                self.names[node],
+                self.source_at[node],
+                (7 if right else -7, 0),
+                textcoords="offset points",
+                **{"ha": "left" if right else "right", "va": "center", "fontsize": TEXT - 1, "color": INK},
+                **{"weight": "bold" if node == target else "normal", "path_effects": halo, "zorder": 10},
+            )
+            box = text.get_window_extent()
+            if any(box.overlaps(other) for other in taken):
+                text.remove()
+            else:
+                taken.append(box)
