@@ -1,0 +1,153 @@
+"""The commands and their options; what they do is in :mod:`.commands` and :mod:`.doctor`."""
+
+from enum import StrEnum
+from typing import Annotated, Any, Optional
+
+import typer
+
+from .group import Group, PatternCommand
+
+
+class Kind(StrEnum):
+    """What a file may hold."""
+
+    mesh = "mesh"
+    points = "points"
+    edges = "edges"
+    mask = "mask"
+
+
+class Dtype(StrEnum):
+    """What attention runs in."""
+
+    float64 = "float64"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+app = typer.Typer(
+    name="graphattn",
+    cls=Group,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Attention on any directed graph: look at a graph, see what would run on it, prove that the result is exact.",
+)
+
+_PATTERN: dict[str, Any] = {
+    "cls": PatternCommand,
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+}
+What = Annotated[str, typer.Argument(metavar="WHAT", help="A pattern or a file, with its own options after it.")]
+As = Annotated[Optional[Kind], typer.Option("--as", help="What the file holds, if its name does not say.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from (or set GRAPHATTN_DEBUG=1).")]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    ctx: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False
+) -> None:
+    if version:
+        from importlib.metadata import version as of
+
+        from .output import say
+
+        say(f"graphattn {of('graphattn')}")
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+        raise typer.Exit(2)
+
+
+@app.command(**_PATTERN)
+def show(
+    ctx: typer.Context,
+    what: What,
+    out: Annotated[Optional[str], typer.Option(metavar="FILE", help="Draw a picture: .png, .pdf or .svg.")] = None,
+    kind: As = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Look at a graph.
+
+    Its mask in text, facts computed from its edges, and a picture if wanted.
+    """
+    from .commands import show as run
+
+    run(what, list(ctx.args), kind and kind.value, out, json)
+
+
+@app.command(**_PATTERN)
+def explain(
+    ctx: typer.Context,
+    what: What,
+    heads: Annotated[int, typer.Option(min=1, help="Heads of the query.")] = 8,
+    kv_heads: Annotated[Optional[int], typer.Option(min=1, help="Heads of key and value; as the query's.")] = None,
+    head_dim: Annotated[int, typer.Option(min=1, help="Width of a head.")] = 64,
+    value_dim: Annotated[Optional[int], typer.Option(min=1, help="Width of a value head; as the others.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Product of the leading dimensions.")] = 1,
+    dtype: Annotated[Dtype, typer.Option(help="Of query, key and value.")] = Dtype.float32,
+    device: Annotated[str, typer.Option(help="Where they are: cpu, cuda, cuda:1.")] = "cpu",
+    score_bias: Annotated[bool, typer.Option("--score-bias", help="With a bias on every edge.")] = False,
+    softcap: Annotated[bool, typer.Option("--softcap", help="With capped scores.")] = False,
+    dropout: Annotated[bool, typer.Option("--dropout", help="With dropout.")] = False,
+    weights: Annotated[bool, typer.Option("--return-weights", help="Returning the weights.")] = False,
+    lse: Annotated[bool, typer.Option("--return-lse", help="Returning the log-sum-exp.")] = False,
+    edge_features: Annotated[bool, typer.Option("--edge-features", help="With features on the edges.")] = False,
+    kind: As = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """See what would run on a graph, and why.
+
+    Every backend's estimated cost, or its reasons against.
+    """
+    from .commands import explain as run
+
+    flags = {
+        "score_bias": score_bias,
+        "softcap": softcap,
+        "dropout": dropout,
+        "weights": weights,
+        "lse": lse,
+        "edge_features": edge_features,
+    }
+    sizes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "value_dim": value_dim, "batch": batch}
+    run(what, list(ctx.args), kind and kind.value, sizes, flags, dtype.value, device, json)
+
+
+@app.command(**_PATTERN)
+def verify(
+    ctx: typer.Context,
+    what: What,
+    seed: Annotated[int, typer.Option(help="Of the random inputs and of the sample.")] = 0,
+    heads: Annotated[Optional[int], typer.Option(min=1, help="Heads of the query.")] = None,
+    kv_heads: Annotated[Optional[int], typer.Option(min=1, help="Heads of key and value; as the query's.")] = None,
+    at_most: Annotated[int, typer.Option(min=1, help="Targets compared where there are many.")] = 256,
+    kind: As = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Prove that attention on a graph is exact.
+
+    Output and gradients of every backend are measured against plain dense attention in float64. Exit status 0 if all
+    is exact, 1 if something is not.
+    """
+    from .commands import verify as run
+
+    if not run(what, list(ctx.args), kind and kind.value, seed, heads, kv_heads, at_most, json):
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(json: Json = False, debug: Debug = False) -> None:
+    """Check this installation.
+
+    Versions, optional extras, devices, and every backend against plain dense attention. Exit status 0 if all is well,
+    1 if not.
+    """
+    from .doctor import doctor as run
+
+    run(json)

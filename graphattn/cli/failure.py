@@ -1,0 +1,46 @@
+"""An exception as a line, or as a JSON document, and an exit status."""
+
+import sys
+import traceback
+
+import typer
+
+from ..errors import GraphAttnError
+from .output import CLOSED, document, say
+
+WRONG, UNEXPECTED, INTERRUPTED = 2, 70, 130  # 70 is EX_SOFTWARE of sysexits.h
+
+
+def report(error: Exception, *, as_json: bool, debug: bool) -> int:
+    """Tell of an error, and return the exit status that goes with it."""
+    if isinstance(error, BrokenPipeError):
+        return CLOSED
+    status, message = _described(error)
+    if debug and status != INTERRUPTED:
+        say("".join(traceback.format_exception(error)).rstrip("\n"), sys.stderr)
+    if as_json:
+        document({"error": {"type": type(error).__name__, "message": message}})
+    else:
+        say(message if status == INTERRUPTED else f"error: {message}", sys.stderr)
+    return status
+
+
+def _described(error: Exception) -> tuple[int, str]:
+    if isinstance(error, typer.Abort):
+        return INTERRUPTED, "interrupted"
+    if isinstance(error, GraphAttnError):
+        return WRONG, str(error)
+    usage = getattr(error, "format_message", None)  # of click, or of the copy of it inside typer
+    if usage is not None:
+        return WRONG, usage().rstrip(".").replace("Value error, ", "") + _see(error)
+    if isinstance(error, OSError):
+        return WRONG, str(error)
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return WRONG, "not enough memory for this graph; a smaller one will do to look at"
+    message = f"unexpected {type(error).__name__}: {error}; this is a fault of graphattn, --debug shows where"
+    return UNEXPECTED, message
+
+
+def _see(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    return "" if context is None else f"; see {context.command_path} --help"

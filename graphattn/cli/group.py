@@ -1,0 +1,54 @@
+"""Click's group and commands with this program's manners: its errors, its exit statuses, its help."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+WORDS = "graphattn.words"  # where a context keeps what was typed
+
+
+class PatternCommand(TyperCommand):
+    """A command on WHAT; its help lists the patterns, or tells of the one that was named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep the words, which the parser consumes before it comes to --help."""
+        ctx.meta[WORDS] = list(args)
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """WHAT comes first."""
+        return ["WHAT", "[OPTIONS OF WHAT]", "[OPTIONS]"]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Help on the command and the patterns, or on one pattern."""
+        from .help import catalogue, page
+        from .output import fitting
+        from .what import pattern
+
+        for word in ctx.meta[WORDS]:
+            builder = pattern(word)
+            if builder is not None:
+                formatter.write(fitting(page(ctx.command_path, word, builder, formatter.width)))
+                return
+        super().format_help(ctx, formatter)
+        formatter.write(fitting(catalogue(ctx.command_path, formatter.width)))
+
+
+class Group(TyperGroup):
+    """All commands."""
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> Any:
+        """Run and exit; every error becomes a line, or a JSON document, and a status."""
+        words = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False
+        try:
+            status = super().main(words, prog_name, *rest, **extra)
+        except Exception as error:
+            from .failure import report
+
+            debug = "--debug" in words or os.environ.get("GRAPHATTN_DEBUG", "0") not in ("", "0")
+            status = report(error, as_json="--json" in words, debug=debug)
+        sys.exit(status or 0)

@@ -1,0 +1,110 @@
+"""Everything that reaches a terminal: text that any encoding can hold, tables, progress, one JSON document."""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+BLOCKS = "█·░▒▓"
+_PLAIN = str.maketrans(BLOCKS, "#.-+%")
+_LONG = 3.0  # seconds after which a line is worth it without a terminal
+CLOSED = 141  # exit status when nobody reads any more, as of a program that SIGPIPE ends
+
+
+def say(text: str = "", stream: Any = None) -> None:
+    """Print, with ``#`` and ``.`` in place of blocks where the encoding lacks them."""
+    stream = sys.stdout if stream is None else stream
+    if stream is None:  # closed by the caller
+        return
+    try:
+        stream.write(f"{encodable(text, stream.encoding or 'utf-8')}\n")
+        stream.flush()
+    except BrokenPipeError:
+        close_quietly()
+
+
+def close_quietly() -> None:
+    """End without a word: nobody reads any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
+    raise SystemExit(CLOSED)
+
+
+def encodable(text: str, encoding: str) -> str:
+    """``text`` in characters that ``encoding`` has."""
+    try:
+        BLOCKS.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate(_PLAIN)
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def fitting(text: str) -> str:
+    """``text`` in characters that stdout has."""
+    return encodable(text, getattr(sys.stdout, "encoding", None) or "utf-8")
+
+
+def document(content: Mapping[str, Any]) -> None:
+    """Print one JSON document."""
+    say(json.dumps(content, indent=2, allow_nan=False))
+
+
+def console(stream: Any = None) -> Any:
+    """A rich console that prints text as it is."""
+    from rich.console import Console
+
+    return Console(file=sys.stdout if stream is None else stream, highlight=False, markup=False, emoji=False)
+
+
+def rendered(*parts: Any) -> None:
+    """Print what rich can draw."""
+    terminal = console()
+    with terminal.capture() as captured:
+        for part in parts:
+            terminal.print(part)
+    say("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def table(rows: Iterable[tuple[str, ...]]) -> Any:
+    """Columns without lines; the first is a label."""
+    from rich.table import Table
+
+    found = Table.grid(padding=(0, 3, 0, 0))
+    for i, row in enumerate(rows):
+        if i == 0:
+            for column in range(len(row)):
+                found.add_column(style="bold" if column == 0 else None, overflow="fold")
+        found.add_row(*row)
+    return found
+
+
+def mask_lines(drawing: str, width: int | None = None) -> str:
+    """A text mask without the blanks between its cells where they do not fit."""
+    width = console().width if width is None else width
+    lines = drawing.splitlines()
+    cells = [line for line in lines if set(line) <= {*BLOCKS, " "}]
+    if max(map(len, cells), default=0) <= width:
+        return drawing
+    return "\n".join(line[::2] if line in cells else line for line in lines)
+
+
+@contextmanager
+def step(what: str) -> Iterator[None]:
+    """Tell stderr what takes long: a clock on a terminal, elsewhere one line once it does take long."""
+    if sys.stderr.isatty():
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+        with Progress(*columns, console=console(sys.stderr), transient=True) as progress:
+            progress.add_task(encodable(what, sys.stderr.encoding or "utf-8"), total=None)
+            yield
+        return
+    timer = threading.Timer(_LONG, say, (f"graphattn: {what} ...", sys.stderr))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

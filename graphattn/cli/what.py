@@ -1,0 +1,60 @@
+"""WHAT on the command line: a named pattern or a file, and the graph that it is."""
+
+import difflib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import OptionError
+from .loading import Item
+from .options import options_of, parse
+from .output import step
+from .wording import in_words
+
+
+def pattern(what: str) -> Callable[..., Any] | None:
+    """The builder of that name, if there is one; dashes are underscores."""
+    from ..graphs import BUILDERS
+
+    return BUILDERS.get(what.replace("-", "_"))
+
+
+def patterns() -> dict[Callable[..., Any], list[str]]:
+    """Every builder and its names, its own first, in the order of the catalogue."""
+    from ..graphs import BUILDERS
+
+    found: dict[Callable[..., Any], list[str]] = {}
+    for name, builder in BUILDERS.items():
+        found.setdefault(builder, []).append(name)
+    return found
+
+
+def item(what: str, words: list[str], kind: str | None = None) -> Item:
+    """The graph that ``what`` and the options after it name.
+
+    Raises:
+        GraphAttnError: If there is no such pattern or file, or its options do not fit.
+    """
+    if what.startswith("-"):
+        raise OptionError(f"WHAT, a pattern or a file, comes before its options; got {what} first")
+    builder = pattern(what)
+    if builder is not None:
+        if kind is not None:
+            raise OptionError(f"--as says what a file holds, and {what} is a pattern; a file of that name is ./{what}")
+        return _of_pattern(what, builder, words)
+    if "." in what or "/" in what or os.sep in what or os.path.exists(what):
+        from .files import from_file
+
+        return from_file(what, words, kind)
+    names = [name for found in patterns().values() for name in found]
+    close = difflib.get_close_matches(what.replace("-", "_"), names, 1)
+    hint = f"did you mean {close[0]}?" if close else f"patterns are {', '.join(names)}"
+    raise OptionError(f"{what} is no pattern, and no file either (a file exists, or has a dot or slash in it); {hint}")
+
+
+def _of_pattern(what: str, builder: Callable[..., Any], words: list[str]) -> Item:
+    options = options_of(builder)
+    values = parse(words, options, what)
+    with in_words({option.parameter: option.flags[0] for option in options}), step(f"building {what}"):
+        graph = builder(**values)
+    return Item(what, graph, places={k: values[k] for k in ("pos", "queries") if values.get(k) is not None})
