@@ -7,23 +7,16 @@ from graph_table import GRAPHS
 from graphattn.nn import GraphAttention
 from graphattn.verify import assert_exact
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 LAYERS = {
-    "plain": dict(embed_dim=12, num_heads=3),
-    "grouped": dict(embed_dim=20, num_heads=4, num_kv_heads=2, bias=False, root_weight=True),
-    "cross": dict(embed_dim=15, num_heads=3, qdim=7, kdim=11, vdim=13, head_dim=4),
-    "edges": dict(embed_dim=14, num_heads=2, edge_dim=5, out_proj=False, dropout=0.3),
+    "plain": {"embed_dim": 12, "num_heads": 3},
+    "grouped": {"embed_dim": 20, "num_heads": 4, "num_kv_heads": 2, "bias": False, "root_weight": True},
+    "cross": {"embed_dim": 15, "num_heads": 3, "qdim": 7, "kdim": 11, "vdim": 13, "head_dim": 4},
+    "edges": {"embed_dim": 14, "num_heads": 2, "edge_dim": 5, "out_proj": False, "dropout": 0.3},
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """On tensors this small a second thread only waits, at length when the machine is busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -31,7 +31,7 @@ def diagnose(subject: Subject, piece: Sample, rows: list[Row]) -> str | None:
         ]
         return f"{where}: the output is right; {_of_the_rest(subject, piece, case, first, names)}"
     look = _Look(subject, piece, case, getattr(torch, first.dtype), first.backend)
-    return f"{where}: {look.extent()}; {look.explanation()}"
+    return f"{where}: {look.extent(first.bound)}; {look.explanation()}"
 
 
 def _of_the_rest(subject: Subject, piece: Sample, case: Case, row: Row, names: list[str]) -> str:
@@ -82,12 +82,12 @@ class _Look:
         found, other = (x.index_select(self.axis, rows) for x in (self.found, other))
         return difference(found, other) / (size(other) or 1.0)
 
-    def extent(self) -> str:
-        """How many targets are wrong, and which most."""
+    def extent(self, bound: float) -> str:
+        """How many targets are wrong by more than the bound, and which most."""
         node = self.found.dim() + self.axis
         apart = torch.where(self.found == self.right, 0.0, (self.found - self.right).abs()).nan_to_num(nan=torch.inf)
         apart = apart.movedim(node, 0).flatten(1).amax(1)
-        wrong = int((apart > self.tolerance * (size(self.right) or 1.0)).sum())
+        wrong = int((apart > bound * (size(self.right) or 1.0)).sum())
         worst = int(apart.argmax())
         return (
             f"{wrong} of {apart.numel()} targets are wrong, most of all target {int(self.targets[worst])} "

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..backends import BACKENDS
-from ..errors import OptionError
+from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..nn import GraphAttention
 from .operator import MOST_EDGES
@@ -27,11 +27,13 @@ class LayerSubject:
     owns_graph = True
 
     def __init__(self, layer: GraphAttention, graph: AttentionGraph, *, seed: int = 0) -> None:
-        self.graph, self.seed = graph, seed
-        self.layer = deepcopy(layer).eval().requires_grad_(False)
+        self.layer, self.seed = deepcopy(layer).eval().requires_grad_(False), seed
         self.device = layer.q_proj.weight.device
         if not graph.is_rule and graph.device != self.device:
-            raise OptionError(f"the layer is on {self.device} and the graph on {graph.device}; use graph.to(...)")
+            raise GraphError(
+                f"the layer is on {self.device} and the graph on {graph.device}; move one of them with .to"
+            )
+        self.graph = graph.to(self.device)
         self.name, self.backends = repr(layer), tuple(BACKENDS)
         self.lead = (2,) if graph.num_targets * graph.num_sources <= EXHAUSTIVE else ()
         self.places, self.widths = self._inputs(layer)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -234,11 +234,9 @@ def bias_sorted(scene: Scene) -> Answer | None:
     order = torch.argsort(graph.target * graph.num_sources + graph.source)
     target, source = graph.target[order], graph.source[order]
     given = p.bias[..., graph.target, graph.source]  # in the caller's order
-    return _solved(replace(p, bias=p.bias.index_put(_last(p.bias, target, source), given)), scene.copies)
-
-
-def _last(like: Tensor, *index: Tensor) -> tuple[Any, ...]:
-    return (*(slice(None),) * (like.dim() - len(index)), *index)
+    bias = p.bias.clone()
+    bias[..., target, source] = given
+    return _solved(replace(p, bias=bias), scene.copies)
 
 
 def bias_scaled(scene: Scene) -> Answer | None:

@@ -45,10 +45,9 @@ class Sample:
 
     def spread(self, values: Tensor) -> Tensor:
         """Values of all edges (..., E, F) laid out as (..., R, U, F); 0 where there is no edge."""
-        lead, width = values.shape[:-2], values.shape[-1]
-        dense = values.new_zeros(*lead, *self.mask.shape, width)
-        places = (*(slice(None),) * len(lead), self.row, self.column)
-        return dense.index_put(places, values.index_select(-2, self.edge))  # type: ignore[arg-type]
+        dense = values.new_zeros(*values.shape[:-2], self.targets.numel(), self.columns.numel(), values.shape[-1])
+        dense[..., self.row, self.column, :] = values.index_select(-2, self.edge)
+        return dense
 
     def collect(self, dense: Tensor) -> Tensor:
         """The other way: (..., R, U) to (..., e), in the order of ``edge``."""

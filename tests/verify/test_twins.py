@@ -14,6 +14,8 @@ from torch.nn import functional as F
 from graphattn.nn import GraphAttention
 from graphattn.verify import DenseGraphAttention, dense_attention, twins
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 T, S, H, D, V = 7, 11, 3, 5, 2
 
 

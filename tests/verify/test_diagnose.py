@@ -1,0 +1,232 @@
+"""Each known mistake, made on purpose in a caller's function, is named; a right answer is not accused of any."""
+
+import pytest
+import torch
+from graph_table import GRAPHS
+
+from graphattn.graph import AttentionGraph
+from graphattn.graph.listed import Listed
+from graphattn.graph.rules import Band
+from graphattn.verify import verify
+from graphattn.verify.diagnose import UNEXPLAINED
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def attend(query, key, value, mask, *, scale=None, copies=None, tile=False, fill=-torch.inf):
+    """Attention as people write it, heads last; wrong in whatever way it is asked to be."""
+    q, k, v = (x.transpose(0, 1) for x in (query, key, value))
+    group = q.shape[0] // k.shape[0]
+    k, v = (x.repeat(group, 1, 1) if tile else x.repeat_interleave(group, 0) for x in (k, v))
+    score = q @ k.transpose(1, 2) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if copies is not None:
+        score = score + copies.clamp(min=1).log().to(score)
+    score = score.masked_fill(~mask, fill)
+    return (torch.softmax(score, -1).nan_to_num(0.0) @ v).transpose(0, 1)
+
+
+def with_mask(mask, **how):
+    return lambda q, k, v: attend(q, k, v, mask, **how)
+
+
+def band(T, S, lo, hi=1 << 40, offset=0):
+    return AttentionGraph(Band(T, S, lo, hi, offset=offset), "band")
+
+
+def diagnosis(function, graph, **options):
+    report = verify(function, graph, **options)
+    assert not report.ok
+    assert report.diagnosis is not None
+    return report.diagnosis
+
+
+RANDOM = GRAPHS["listed_random"]()
+MASK = RANDOM.mask()
+LOOPS = torch.eye(17, dtype=torch.bool)
+REPEATED = GRAPHS["repeated_edges"]()
+WINDOW = band(23, 23, 0, 4)
+BOTH_WAYS = band(23, 23, -3, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "function", "graph"),
+    [
+        ("rows swapped", with_mask(MASK.t()), RANDOM),
+        ("inverted mask", with_mask(~MASK), RANDOM),
+        ("mask ignored", with_mask(torch.ones_like(MASK)), RANDOM),
+        ("repeated edges merged", with_mask(REPEATED.mask()), REPEATED),
+        ("self-loops missing", with_mask(~LOOPS), AttentionGraph(Band(17, 17), "full")),
+        ("self-loops added", with_mask(MASK | LOOPS), RANDOM),
+        ("self-loops counted twice", with_mask(MASK | LOOPS, copies=MASK.int() + LOOPS), RANDOM),
+        ("edges made symmetric", with_mask(MASK | MASK.t()), RANDOM),
+        ("reversed edges added and counted", with_mask(MASK | MASK.t(), copies=MASK.int() + MASK.t()), RANDOM),
+        ("scale 1.0", with_mask(MASK, scale=1.0), RANDOM),
+        ("scale applied twice", with_mask(MASK, scale=0.2), RANDOM),
+        ("scale of all heads", with_mask(MASK, scale=15**-0.5), RANDOM),
+        ("start in place of end", with_mask(band(7, 13, 0).mask()), band(7, 13, 0, offset=6)),
+        ("end in place of start", with_mask(band(7, 13, 0, offset=6).mask()), band(7, 13, 0)),
+        ("end in place of start", with_mask(band(13, 7, 0, 3, offset=-6).mask()), band(13, 7, 0, 3)),
+        ("one source too many in the past", with_mask(band(23, 23, 0, 5).mask()), WINDOW),
+        ("one source too few in the past", with_mask(band(23, 23, 0, 3).mask()), WINDOW),
+        ("one source too many in the future", with_mask(band(23, 23, -4, 2).mask()), BOTH_WAYS),
+        ("one source too few in the future", with_mask(band(23, 23, -2, 2).mask()), BOTH_WAYS),
+    ],
+)
+def test_a_wrong_graph_or_scale_is_named(words, function, graph):
+    found = diagnosis(function, graph)
+    assert words in found
+    assert UNEXPLAINED not in found
+
+
+def test_the_polarity_of_multihead_attention_is_named():
+    """nn.MultiheadAttention blocks where its mask is True, and gives NaN to whom all is blocked."""
+    graph = GRAPHS["causal"]()
+
+    def blocked(q, k, v):
+        score = (q.transpose(0, 1) @ k.permute(1, 2, 0)) * q.shape[-1] ** -0.5
+        return (torch.softmax(score.masked_fill(graph.mask(), -torch.inf), -1) @ v.transpose(0, 1)).transpose(0, 1)
+
+    assert "inverted mask" in diagnosis(blocked, graph)
+
+
+def test_tiled_heads_are_named():
+    function = with_mask(MASK, tile=True)
+    assert "heads grouped by tiling" in diagnosis(function, RANDOM, heads=(6, 3))
+    assert verify(function, RANDOM, heads=(3, 3)).ok
+
+
+def test_a_forgotten_scale_is_named():
+    assert "default scale D ** -0.5" in diagnosis(with_mask(MASK), RANDOM, scale=0.3)
+
+
+def test_a_softmax_over_targets_is_named():
+    graph = GRAPHS["causal"]()
+
+    def sideways(q, k, v):
+        score = torch.einsum("thd,shd->hts", q, k) * q.shape[-1] ** -0.5
+        score = score.masked_fill(~graph.mask(), -torch.inf)
+        return torch.einsum("hts,shd->thd", torch.softmax(score, 1), v)
+
+    assert "softmax over the wrong axis" in diagnosis(sideways, graph)
+
+
+def test_a_mask_after_the_softmax_is_named():
+    def late(q, k, v):
+        score = torch.einsum("thd,shd->hts", q, k) * q.shape[-1] ** -0.5
+        return torch.einsum("hts,shd->thd", torch.softmax(score, -1) * MASK, v)
+
+    assert "masked after the softmax" in diagnosis(late, RANDOM)
+
+
+def test_a_mask_added_as_numbers_is_named():
+    def soft(q, k, v):
+        score = torch.einsum("thd,shd->hts", q, k) * q.shape[-1] ** -0.5 + MASK.to(q)
+        return torch.einsum("hts,shd->thd", torch.softmax(score, -1), v)
+
+    assert "mask added as 0 and 1" in diagnosis(soft, RANDOM)
+
+
+def test_a_forgotten_softcap_is_named():
+    assert "softcap ignored" in diagnosis(with_mask(MASK), RANDOM, softcap=0.7)
+
+
+def test_nan_in_rows_without_edges_is_named():
+    graph = GRAPHS["isolated_targets"]()
+
+    def plain(q, k, v):
+        score = torch.einsum("thd,shd->hts", q, k) * q.shape[-1] ** -0.5
+        return torch.einsum("hts,shd->thd", torch.softmax(score.masked_fill(~graph.mask(), -torch.inf), -1), v)
+
+    assert "give NaN" in diagnosis(plain, graph)
+
+
+def test_an_average_in_rows_without_edges_is_named():
+    graph = GRAPHS["isolated_targets"]()
+    assert "average all sources" in diagnosis(with_mask(graph.mask(), fill=-1e30), graph)
+    assert "do not give 0" in diagnosis(
+        lambda q, k, v: attend(q, k, v, graph.mask()) + 5 * ~graph.mask().any(1)[:, None, None], graph
+    )
+
+
+def test_what_no_mistake_explains_is_said_to_be_unexplained():
+    other = torch.rand(17, 17, generator=torch.Generator().manual_seed(5)) < 0.3
+    other[:, 0] = True
+    found = diagnosis(with_mask(other), RANDOM)
+    assert UNEXPLAINED in found
+    assert "of 17 targets are wrong" in found
+
+
+def test_a_single_wrong_target_is_pointed_at():
+    def one_off(q, k, v):
+        output = attend(q, k, v, WINDOW.mask())
+        return torch.cat((output[:11], output[11:12] * 1.01, output[12:]))
+
+    assert "1 of 23 targets are wrong, most of all target 11 (in-degree 5)" in diagnosis(one_off, WINDOW)
+
+
+@pytest.mark.parametrize("name", ["causal", "listed_random", "cross_causal_end", "isolated_targets", "repeated_edges"])
+def test_a_right_function_gets_no_diagnosis(name):
+    graph = GRAPHS[name]()
+    mask = graph.mask()
+    copies = torch.zeros(mask.shape).index_put((graph.target, graph.source), torch.ones(graph.num_edges), True)
+    report = verify(with_mask(mask, copies=copies.double()), graph, heads=(6, 2), widths=(5, 3))
+    assert report.ok, report
+    assert report.diagnosis is None
+    assert "diagnosis" not in str(report)
+
+
+def test_the_diagnosis_holds_in_half_precision_too():
+    assert "rows swapped" in diagnosis(with_mask(MASK.t()), RANDOM, dtypes=(torch.bfloat16,))
+
+
+def test_a_mistake_on_a_sample_of_a_large_graph_is_named():
+    graph = AttentionGraph(Band(1009, 1009, 0, 12), "window of 13")
+    report = verify(with_mask(graph.mask().t()), graph, at_most=31)
+    assert report.measured < report.total
+    assert "rows swapped" in report.diagnosis
+
+
+def test_a_wrong_order_of_biases_is_named(monkeypatch):
+    from graphattn.verify import operator
+
+    right = operator.attention
+
+    def wrong(query, key, value, graph, score_bias=None, **options):
+        if score_bias is not None and not isinstance(graph.edges, Listed):
+            return right(query, key, value, graph, score_bias=score_bias, **options)
+        if score_bias is not None:
+            place = torch.argsort(torch.argsort(graph.target * graph.num_sources + graph.source))
+            score_bias = score_bias[place]
+        return right(query, key, value, graph, score_bias=score_bias, **options)
+
+    monkeypatch.setattr(operator, "attention", wrong)
+    assert "not in the caller's edge order" in diagnosis(RANDOM, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "change"),
+    [
+        ("score_bias ignored", lambda bias: bias * 0),
+        ("score_bias scaled", lambda bias: bias * 0.61),
+    ],
+)
+def test_a_mishandled_bias_is_named(monkeypatch, words, change):
+    from graphattn.verify import operator
+
+    right = operator.attention
+
+    def wrong(*args, score_bias=None, **options):
+        return right(*args, score_bias=None if score_bias is None else change(score_bias), **options)
+
+    monkeypatch.setattr(operator, "attention", wrong)
+    assert words in diagnosis(RANDOM, None)
+
+
+def test_a_layer_on_the_wrong_graph_is_diagnosed(monkeypatch):
+    from graphattn.nn import GraphAttention
+
+    right = GraphAttention.forward
+    monkeypatch.setattr(
+        GraphAttention, "forward", lambda self, x, graph, **rest: right(self, x, graph.reverse(), **rest)
+    )
+    assert "rows swapped" in diagnosis(GraphAttention(12, 3), RANDOM)

@@ -1,0 +1,280 @@
+"""What verify does with its arguments, with large graphs, and with what it is given to verify."""
+
+import json
+import math
+
+import pytest
+import torch
+from graph_table import GRAPHS
+from torch.nn import functional as F
+
+from graphattn.backends import BACKENDS
+from graphattn.errors import GraphError, OptionError, ShapeError
+from graphattn.graph import AttentionGraph
+from graphattn.graph.listed import checked
+from graphattn.graph.rules import Band
+from graphattn.nn import GraphAttention
+from graphattn.verify import Report, verify
+from graphattn.verify.report import Check, Refusal, Row
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CAUSAL = GRAPHS["causal"]()
+
+
+def sdpa(query, key, value, **options):
+    return F.scaled_dot_product_attention(*(x.transpose(0, 1) for x in (query, key, value)), **options).transpose(0, 1)
+
+
+def test_every_option_is_away_from_its_default_and_every_gradient_measured():
+    report = verify(GRAPHS["cross"](), dtypes=(torch.float64,))
+    assert {row.case for row in report.rows} == {"plain", "score_bias", "all options"}
+    measured = {row.quantity for row in report.rows if row.case == "all options" and row.backend == "message_passing"}
+    inputs = {"query", "key", "value", "score_bias"}
+    expected = {"output", "lse", "weights"} | {f"{kind} {name}" for kind in ("grad", "second") for name in inputs}
+    assert measured == expected
+    assert len(report.checks) >= 6
+
+
+def test_b15_all_backends_agree_in_float64_to_1e_12():
+    report = verify(CAUSAL, dtypes=(torch.float64,))
+    assert {row.backend for row in report.rows} == set(BACKENDS)
+    assert {row.bound for row in report.rows} == {1e-12}
+    assert report.ok
+
+
+def test_b14_narrow_errors_are_held_to_dense_torch_in_the_same_dtype():
+    report = verify(CAUSAL, dtypes=(torch.bfloat16,))
+    output = [row.bound for row in report.rows if row.quantity == "output"]
+    assert all(2**-7 < bound < 0.05 for bound in output)
+    assert len(set(output)) > 1  # each case has a dense error of its own
+    worse = verify(lambda q, k, v: sdpa(q, k, v, is_causal=True) * 1.03, CAUSAL, dtypes=(torch.bfloat16,))
+    assert not worse.ok
+
+
+def test_b32_b33_order_and_labels_are_checked():
+    claims = {check.claim for check in verify(GRAPHS["listed_bipartite"]()).checks}
+    assert {"the order of the edges does not matter", "the labels of the nodes do not matter"} <= claims
+
+
+def test_a_callers_own_attention():
+    report = verify(lambda q, k, v: sdpa(q, k, v, is_causal=True), CAUSAL)
+    assert report.ok, report
+    assert {row.backend for row in report.rows} == {"callable"}
+    assert {"grad query", "grad key", "grad value"} <= {row.quantity for row in report.rows}
+    capped = verify(lambda q, k, v: sdpa(q, k, v, is_causal=True, scale=0.0), CAUSAL, scale=0.0)
+    assert capped.ok, capped
+
+
+def test_a_function_that_runs_in_some_dtypes_only():
+    def only_float32(q, k, v):
+        if q.dtype != torch.float32:
+            raise TypeError("float32 only")
+        return sdpa(q, k, v, is_causal=True)
+
+    report = verify(only_float32, CAUSAL)
+    assert report.ok
+    assert {row.dtype for row in report.rows} == {"float32"}
+    assert "torch.float64 it raised TypeError: float32 only" in str(report)
+
+
+def test_a_function_that_never_runs_proves_nothing():
+    def fails(q, k, v):
+        raise RuntimeError("no")
+
+    report = verify(fails, CAUSAL)
+    assert not report.ok
+    assert "NOTHING MEASURED" in str(report)
+    assert report.worst is None
+
+
+def test_a_function_without_gradients():
+    def forward_only(q, k, v):
+        with torch.no_grad():
+            return sdpa(q, k, v, is_causal=True)
+
+    report = verify(forward_only, CAUSAL)
+    assert not report.ok
+    assert "grad query, grad key, grad value: zero" in report.diagnosis
+    report = verify(forward_only, CAUSAL, gradients=False)
+    assert report.ok, report
+    assert {row.quantity for row in report.rows} == {"output"}
+    assert "gradients not measured" in report.notes
+
+
+def test_a_forced_backend_that_refuses_is_listed_with_its_reasons():
+    report = verify(GRAPHS["repeated_edges"](), backends=("dense",), dtypes=(torch.float32,))
+    assert {row.case for row in report.rows} == {"plain"}
+    assert {refusal.case for refusal in report.refusals} == {"score_bias", "all options"}
+    assert "repeated edges" in report.refusals[0].reasons[0]
+
+
+# --- large graphs
+
+
+def large_ring(num_nodes):
+    node = torch.arange(num_nodes)
+    source = torch.cat([(node + step) % num_nodes for step in (1, 7, 101)])
+    return AttentionGraph(checked(torch.stack((source, node.repeat(3))), num_nodes, num_nodes), "ring")
+
+
+def test_a_large_graph_is_sampled_and_says_so():
+    report = verify(large_ring(40_961), dtypes=(torch.float64,))
+    assert report.ok, report
+    assert (report.measured, report.total) == (256, 40_961)
+    assert "256 of 40,961 targets" in str(report)
+    assert "dense does not run" in str(report)
+    assert {check.claim for check in report.checks} >= {
+        "a removed edge is seen",
+        "non-neighbours are not heard, bit for bit",
+    }
+
+
+def test_a_mistake_at_one_kind_of_target_is_seen_on_a_large_graph():
+    """The busiest target is always in the sample."""
+    N = 2003
+    node = torch.arange(1, N)
+    hub = torch.stack((torch.cat((node, node)), torch.cat((torch.zeros_like(node), node))))
+    graph = AttentionGraph(checked(hub, N, N), "hub")
+    from graphattn.attention import attention
+
+    def wrong_at_the_hub(q, k, v):
+        output = attention(q, k, v, graph)
+        return torch.cat((output[:1] * (1 + 1e-9), output[1:]))
+
+    report = verify(wrong_at_the_hub, graph, at_most=17, dtypes=(torch.float64,))
+    assert report.measured <= 17
+    assert "1 of" in report.diagnosis
+    assert "target 0 (in-degree 2002)" in report.diagnosis
+
+
+def test_a_huge_rule_without_biases():
+    """A million nodes: 2e7 edges are more than may each have a bias, and the twin still sees a few rows only."""
+    graph = AttentionGraph(Band(1_000_003, 1_000_003, 0, 19), "window of 20")
+    calls = []
+
+    def own(q, k, v):
+        calls.append(q.shape)
+        position = torch.arange(20)
+        place = (torch.arange(q.shape[0])[:, None] - position).clamp(min=0)
+        score = torch.einsum("thd,twhd->thw", q, k[place]) * q.shape[-1] ** -0.5
+        score = score.masked_fill((torch.arange(q.shape[0])[:, None] < position)[:, None], -torch.inf)
+        return torch.einsum("thw,twhd->thd", torch.softmax(score, -1), v[place])
+
+    report = verify(own, graph, heads=(1, 1), widths=(2, 2), dtypes=(torch.float32,), gradients=False, at_most=31)
+    assert report.ok, report
+    assert calls[0][0] == 1_000_003
+
+
+# --- arguments
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "call"),
+    [
+        (OptionError, "takes one graph", lambda: verify(CAUSAL, CAUSAL)),
+        (GraphError, "got nothing", lambda: verify(sdpa)),
+        (GraphError, "got Tensor", lambda: verify(GraphAttention(6, 2), torch.zeros(2, 0))),
+        (OptionError, "subject must be", lambda: verify(7, CAUSAL)),
+        (OptionError, "among torch.float64", lambda: verify(CAUSAL, dtypes=(torch.int64,))),
+        (OptionError, "'flash'", lambda: verify(CAUSAL, backends=("flash",))),
+        (OptionError, "at_most must be at least 1", lambda: verify(CAUSAL, at_most=0)),
+        (OptionError, "got head_count=3", lambda: verify(CAUSAL, head_count=3)),
+        (OptionError, "its sizes are its own", lambda: verify(GraphAttention(6, 2), CAUSAL, heads=(2, 2))),
+        (OptionError, "two whole numbers", lambda: verify(CAUSAL, heads=3)),
+        (OptionError, "H a multiple of H_kv", lambda: verify(CAUSAL, heads=(3, 2))),
+        (ShapeError, r"\(13, 3, 5\)", lambda: verify(lambda q, k, v: v.transpose(0, 1), CAUSAL)),
+        (ShapeError, "got NoneType", lambda: verify(lambda q, k, v: None, CAUSAL)),
+    ],
+)
+def test_refusals_say_what_is_wrong(error, words, call):
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_a_layer_is_left_as_it_was():
+    torch.manual_seed(0)
+    layer = GraphAttention(12, 3, dropout=0.5).train()
+    layer.q_proj.weight.grad = torch.ones(12, 12)
+    before = {name: parameter.clone() for name, parameter in layer.named_parameters()}
+    report = verify(layer, CAUSAL)
+    assert report.ok, report
+    assert any("dropout" in note for note in report.notes)
+    assert layer.training
+    assert layer.backend == "auto"
+    assert all(parameter.requires_grad for parameter in layer.parameters())
+    assert all(torch.equal(before[name], parameter) for name, parameter in layer.named_parameters())
+    assert float(layer.q_proj.weight.grad.sum()) == 144.0
+
+
+def test_it_draws_nothing_from_the_global_generator():
+    state = torch.get_rng_state()
+    first = verify(CAUSAL)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(7)
+    assert verify(CAUSAL) == first
+    assert verify(CAUSAL, seed=1) != first
+
+
+# --- the report
+
+
+def some_report(**changes):
+    rows = (
+        Row("dense", "float64", "plain", "output", 2e-16, 1e-12),
+        Row("dense", "float64", "plain", "grad key", 3e-13, 1e-12),
+        Row("edges", "bfloat16", "plain", "output", 2e-2, 1e-2),
+    )
+    fields = {
+        "subject": "a thing",
+        "graph": "a graph",
+        "measured": 3,
+        "total": 5,
+        "rows": rows,
+        "checks": (Check("dense", "it holds", True), Check("edges", "it holds", False, "it does not")),
+        "refusals": (Refusal("tiles", "plain", ("too large", "too wide")),),
+    }
+    return Report(**(fields | changes))
+
+
+def test_the_report_prints_narrowly_and_completely():
+    report = some_report(notes=("measured at night",), diagnosis="all of them; upside down")
+    text = str(report)
+    assert max(map(len, text.splitlines())) <= 100
+    for word in ("3 of 5 targets", "grad key", "WRONG", "BROKEN", "it does not", "too wide", "at night", "upside down"):
+        assert word in text
+    assert text.splitlines()[-1] == "NOT EXACT: 2 of 5 checks fail"
+
+
+def test_the_report_judges():
+    report = some_report()
+    assert not report.ok
+    assert report.worst.backend == "edges"
+    fine = some_report(rows=report.rows[:2], checks=report.checks[:1])
+    assert fine.ok
+    assert fine.worst.quantity == "grad key"
+    assert not some_report(checks=report.checks).ok
+    assert not some_report(rows=report.rows[:2]).ok
+    assert not some_report(rows=(), checks=()).ok
+    assert not Row("x", "float64", "plain", "output", math.nan, 1.0).ok
+
+
+def test_the_report_is_json():
+    rows = (Row("x", "float64", "plain", "output", math.inf, 1e-12), Row("x", "float64", "plain", "lse", math.nan, 1.0))
+    found = json.loads(json.dumps(some_report(rows=rows).to_dict(), allow_nan=False))
+    assert found["rows"][0]["error"] == "inf"
+    assert found["rows"][1]["ok"] is False
+    assert found["ok"] is False
+    assert found["targets_measured"] == 3
+    assert found["refusals"][0]["reasons"] == ["too large", "too wide"]
+
+
+def test_the_report_is_frozen():
+    with pytest.raises(AttributeError):
+        some_report().rows = ()
+
+
+@pytest.mark.parametrize("name", ["causal", "repeated_edges", "union_of_rules"])
+def test_a_real_report_fits_a_hundred_columns(name):
+    lines = str(verify(GRAPHS[name]())).splitlines()
+    assert max(map(len, lines[2:])) <= 100

@@ -1,0 +1,252 @@
+"""The engine, broken on purpose in one place at a time: it must notice each by the one thing that is wrong."""
+
+import pytest
+import torch
+from graph_table import GRAPHS
+
+from graphattn.backends import BACKENDS
+from graphattn.errors import ExactnessError
+from graphattn.graph import AttentionGraph
+from graphattn.graph.rules import Band
+from graphattn.nn import GraphAttention
+from graphattn.verify import assert_exact, operator, verify
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+GRAPH = GRAPHS["listed_random"]()
+
+
+def broken(monkeypatch, change):
+    """``graphattn.attention`` with ``change(right, arguments, output) -> output`` in its way, for every backend."""
+    right = operator.attention
+
+    def wrong(query, key, value, graph, **options):
+        found = right(query, key, value, graph, **options)
+        output = found if isinstance(found, torch.Tensor) else found.output
+        new = change(output, query, key, value, graph)
+        return new if isinstance(found, torch.Tensor) else found._replace(output=new)
+
+    monkeypatch.setattr(operator, "attention", wrong)
+
+
+def failing(report):
+    """What failed, and the claims that broke."""
+    rows = {row.quantity for row in report.rows if not row.ok}
+    return rows, {check.claim for check in report.checks if not check.ok}
+
+
+class Detached(torch.autograd.Function):
+    """Adds something whose gradient is lost on the way, or the other way round."""
+
+    @staticmethod
+    def forward(ctx, x, by):
+        ctx.by = by
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.by, None
+
+
+def test_nothing_fails_when_nothing_is_broken(monkeypatch):
+    broken(monkeypatch, lambda output, *rest: output)
+    report = assert_exact(GRAPH)
+    assert failing(report) == (set(), set())
+    assert {row.backend for row in report.rows} == set(BACKENDS) - {r.backend for r in report.refusals}
+
+
+@pytest.mark.parametrize("by", [1e-10, 1e-3])
+def test_an_output_alone_is_caught(monkeypatch, by):
+    """Wrong by a constant: no gradient, no invariant sees it."""
+    broken(monkeypatch, lambda output, *rest: output + by)
+    rows, claims = failing(verify(GRAPHS["full"](), dtypes=(torch.float64,)))
+    assert rows == {"output"}
+    assert claims == set()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("which", ["query", "key", "value"])
+def test_a_detached_path_is_caught_in_every_dtype(monkeypatch, which, dtype):
+    right = operator.attention
+
+    def wrong(query, key, value, graph, **options):
+        given = {"query": query, "key": key, "value": value}
+        given[which] = given[which].detach()
+        return right(*given.values(), graph, **options)
+
+    monkeypatch.setattr(operator, "attention", wrong)
+    report = verify(GRAPH, dtypes=(dtype,))
+    rows, claims = failing(report)
+    assert f"grad {which}" in rows
+    assert {row for row in rows if not row.startswith("second")} == {f"grad {which}"}
+    assert claims == set()
+    assert f"grad {which}" in report.diagnosis
+    assert "detach" in report.diagnosis
+
+
+def test_a_gradient_slightly_wrong_is_caught(monkeypatch):
+    broken(monkeypatch, lambda output, *rest: Detached.apply(output, 1.0 + 1e-9))
+    rows, claims = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    assert "output" not in rows
+    assert {"grad query", "grad key", "grad value", "grad score_bias"} <= rows
+    assert claims == set()
+
+
+def test_a_second_derivative_alone_is_caught(monkeypatch):
+    class Once(torch.autograd.Function):
+        """The right gradient, which forgets that it depends on the inputs."""
+
+        @staticmethod
+        def forward(ctx, output, query):
+            ctx.save_for_backward(query)
+            return output.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            (query,) = ctx.saved_tensors
+            return grad, torch.zeros_like(query) + (query - query.detach())  # 0, with a derivative of 1
+
+    broken(monkeypatch, lambda output, query, *rest: Once.apply(output, query))
+    rows, _ = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    assert rows == {"second query"}
+
+
+@pytest.mark.parametrize("name", ["lse", "weights"])
+def test_lse_and_weights_are_measured(monkeypatch, name):
+    right = operator.attention
+
+    def wrong(*args, **options):
+        found = right(*args, **options)
+        if isinstance(found, torch.Tensor):
+            return found
+        if name == "lse":
+            return found._replace(lse=found.lse + 1e-6)
+        return found._replace(weights=type(found.weights)(found.weights.graph, found.weights.alpha * (1 + 1e-6)))
+
+    monkeypatch.setattr(operator, "attention", wrong)
+    rows, _ = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    assert name in rows
+    assert "output" not in rows
+
+
+def test_lse_without_a_gradient_is_caught(monkeypatch):
+    right = operator.attention
+
+    def wrong(*args, **options):
+        found = right(*args, **options)
+        return found if isinstance(found, torch.Tensor) else found._replace(lse=found.lse.detach())
+
+    monkeypatch.setattr(operator, "attention", wrong)
+    rows, _ = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    assert {"grad query", "grad key"} <= rows
+    assert not rows & {"output", "lse"}
+
+
+# --- wrong by less than any tolerance, and yet wrong
+
+
+def test_a_whisper_from_a_stranger_is_caught(monkeypatch):
+    broken(monkeypatch, lambda output, q, k, v, graph: output + 1e-15 * v.detach().sum())
+    rows, claims = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    assert rows == set()
+    assert claims == {"non-neighbours are not heard, bit for bit"}
+
+
+def test_a_gradient_to_a_stranger_is_caught(monkeypatch):
+    class Leak(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, output, value):
+            ctx.shape = value.shape
+            return output.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad, grad.new_full(ctx.shape, 1e-20)
+
+    broken(monkeypatch, lambda output, q, k, v, graph: Leak.apply(output, v))
+    rows, claims = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    assert rows == set()
+    assert claims == {"the gradient of a non-neighbour is exactly 0"}
+
+
+def test_almost_zero_at_an_isolated_target_is_caught(monkeypatch):
+    broken(monkeypatch, lambda output, *rest: output + 1e-30 * (output == 0))
+    rows, claims = failing(verify(GRAPHS["isolated_targets"](), dtypes=(torch.float64,)))
+    assert rows == set()
+    assert claims == {"a target without an edge gives exactly 0"}
+
+
+def test_other_bits_at_every_run_are_caught(monkeypatch):
+    runs = iter(range(10**6))
+    broken(monkeypatch, lambda output, *rest: output * (1 + next(runs) % 7 * 2.0**-52))
+    rows, claims = failing(verify(GRAPHS["full"](), dtypes=(torch.float64,)))
+    assert rows == set()
+    assert claims == {"the same bits twice"}
+
+
+def test_a_backend_that_remembers_the_first_graph_is_caught(monkeypatch):
+    """A plan cached under the wrong key answers for another graph."""
+    right = operator.attention
+    monkeypatch.setattr(
+        operator,
+        "attention",
+        lambda q, k, v, graph, **o: right(q, k, v, GRAPH if graph.num_edges == 61 else graph, **o),
+    )
+    rows, claims = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    assert rows == set()
+    assert {"the order of the edges does not matter", "the labels of the nodes do not matter"} <= claims
+
+
+def test_a_lost_edge_is_caught():
+    """One edge among 61 is dropped by the code under test."""
+    fewer = AttentionGraph(GRAPH.edges.keep(torch.arange(61) != 17), "one lost")
+    report = verify(lambda q, k, v: operator.attention(q, k, v, fewer), GRAPH, heads=(6, 3))
+    assert "output" in failing(report)[0]
+    assert "1 of 17 targets are wrong" in report.diagnosis
+
+
+def test_a_rule_that_disagrees_with_itself_is_caught():
+    """C14: the closed form of ``contains`` says one thing, the runs of its rows another."""
+
+    class Liar(Band):
+        def contains(self, target, source):
+            return super().contains(target, source) & ~((target == 7) & (source == 5))
+
+    report = verify(AttentionGraph(Liar(11, 11, 0, 3), "liar"))
+    _, claims = failing(report)
+    assert "the rule's closed form agrees with its edges" in claims
+    assert "contains(7, 5)" in str(report)
+
+
+@pytest.mark.parametrize("name", ["q_proj.bias", "k_proj.weight", "edge_proj.weight", "skip.root.weight"])
+def test_a_detached_parameter_of_a_layer_is_caught(monkeypatch, name):
+    torch.manual_seed(0)
+    layer = GraphAttention(12, 3, edge_dim=5, root_weight=True)
+    right = GraphAttention.forward
+
+    def wrong(self, *args, **options):
+        owner = self.get_submodule(name.rpartition(".")[0])
+        kept = owner._parameters[name.rpartition(".")[2]]
+        owner._parameters[name.rpartition(".")[2]] = kept.detach()
+        try:
+            return right(self, *args, **options)
+        finally:
+            owner._parameters[name.rpartition(".")[2]] = kept
+
+    monkeypatch.setattr(GraphAttention, "forward", wrong)
+    rows, _ = failing(verify(layer, GRAPH, dtypes=(torch.float32,)))
+    assert rows == {f"grad {name}"}
+
+
+def test_a_layer_that_forgets_its_edge_features_is_caught(monkeypatch):
+    right = GraphAttention._edge_features
+    monkeypatch.setattr(GraphAttention, "_edge_features", lambda self, attr, graph: right(self, attr * 0, graph))
+    rows, _ = failing(verify(GraphAttention(12, 3, edge_dim=5), GRAPH, dtypes=(torch.float64,)))
+    assert "output" in rows
+
+
+def test_assert_exact_raises_with_the_report():
+    with pytest.raises(ExactnessError, match="NOT EXACT") as caught:
+        assert_exact(lambda q, k, v: v, GRAPH)
+    assert isinstance(caught.value, AssertionError)
+    assert "diagnosis" in str(caught.value)
