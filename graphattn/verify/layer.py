@@ -30,9 +30,7 @@ class LayerSubject:
         self.layer, self.seed = deepcopy(layer).eval().requires_grad_(False), seed
         self.device = layer.q_proj.weight.device
         if not graph.is_rule and graph.device != self.device:
-            raise GraphError(
-                f"the layer is on {self.device} and the graph on {graph.device}; move one of them with .to"
-            )
+            raise GraphError(f"the layer is on {self.device} and the graph on {graph.device}; use graph.to(...)")
         self.graph = graph.to(self.device)
         self.name, self.backends = repr(layer), tuple(BACKENDS)
         self.lead = (2,) if graph.num_targets * graph.num_sources <= EXHAUSTIVE else ()

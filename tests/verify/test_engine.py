@@ -124,10 +124,8 @@ def test_a_large_graph_is_sampled_and_says_so():
     assert (report.measured, report.total) == (256, 40_961)
     assert "256 of 40,961 targets" in str(report)
     assert "dense does not run" in str(report)
-    assert {check.claim for check in report.checks} >= {
-        "a removed edge is seen",
-        "non-neighbours are not heard, bit for bit",
-    }
+    claims = {check.claim for check in report.checks}
+    assert claims >= {"a removed edge is seen", "non-neighbours are not heard, bit for bit"}
 
 
 def test_a_mistake_at_one_kind_of_target_is_seen_on_a_large_graph():
@@ -148,9 +146,9 @@ def test_a_mistake_at_one_kind_of_target_is_seen_on_a_large_graph():
     assert "target 0 (in-degree 2002)" in report.diagnosis
 
 
-def test_a_huge_rule_without_biases():
-    """A million nodes: 2e7 edges are more than may each have a bias, and the twin still sees a few rows only."""
-    graph = AttentionGraph(Band(1_000_003, 1_000_003, 0, 19), "window of 20")
+def test_a_long_rule_stays_a_rule():
+    """The rule is never listed: the twin sees the runs of a few rows only."""
+    graph = AttentionGraph(Band(100_003, 100_003, 0, 19), "window of 20")
     calls = []
 
     def own(q, k, v):
@@ -163,7 +161,7 @@ def test_a_huge_rule_without_biases():
 
     report = verify(own, graph, heads=(1, 1), widths=(2, 2), dtypes=(torch.float32,), gradients=False, at_most=31)
     assert report.ok, report
-    assert calls[0][0] == 1_000_003
+    assert calls[0][0] == 100_003
 
 
 # --- arguments
