@@ -8,7 +8,6 @@ import itertools
 from collections.abc import Iterator
 
 import torch
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from ..graph.runs import spread
@@ -24,6 +23,8 @@ _CELL_PAIRS = {"cpu": 1 << 20, "cuda": 1 << 25}
 
 def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
     """A k-d tree of the points met by a k-d tree of the queries, on the CPU."""
+    from scipy.spatial import cKDTree  # slow to import
+
     tree, reach = cKDTree(points.numpy()), reach * _TREE_SLACK
     todo = [(first, min(first + _TREE_ROWS, len(queries))) for first in range(0, len(queries), _TREE_ROWS)][::-1]
     while todo:

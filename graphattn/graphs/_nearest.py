@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from scipy.spatial import cKDTree
 from torch import Tensor
 
 from ._balls import first_of_each, squared_distance, within
@@ -69,6 +68,8 @@ def _distinct(queries: Tensor) -> tuple[Tensor, Tensor | slice]:
 
 
 def _tree(points: Tensor) -> Proposal:
+    from scipy.spatial import cKDTree  # slow to import
+
     tree = cKDTree(points.numpy())
 
     def propose(queries: Tensor, count: int) -> tuple[Tensor, Tensor]:

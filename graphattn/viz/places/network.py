@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import networkx
 import numpy as np
 
 from ...errors import GraphError
@@ -33,6 +32,8 @@ class Network(Points):
             )
         target, source = graph.edges.pairs()
         pairs = list(zip(source.tolist(), target.tolist(), strict=True))
+        import networkx  # slow to import
+
         network = networkx.Graph(pairs)
         network.add_nodes_from(range(graph.num_nodes))
         places = networkx.spring_layout(network, seed=0, iterations=200)
