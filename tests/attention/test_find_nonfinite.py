@@ -1,9 +1,9 @@
 """Case B6: find_nonfinite names the node or the edge."""
 
 import math
+import sys
 
 import pytest
-import torch
 from attention_formula import biases, tensors
 from graph_table import GRAPHS
 
@@ -65,7 +65,7 @@ def test_b06_biases_are_named_by_edge():
 
 @pytest.mark.parametrize("at_once", [1, 7, 1 << 14])
 def test_b06_a_product_that_overflows_is_named_by_edge(at_once, monkeypatch):
-    monkeypatch.setattr("graphattn.verify.nonfinite._EDGES_AT_ONCE", at_once)
+    monkeypatch.setattr(sys.modules[find_nonfinite.__module__], "_EDGES_AT_ONCE", at_once)
     graph, inputs, bias = case()
     q, k, v = (x.float() for x in inputs)
     q[:, graph.target[5], 0], k[:, graph.source[5], 0] = 1e25, 1e25

@@ -1,0 +1,123 @@
+"""Cases B23 to B25, B31 and B34: strides, offsets, the same bits every time, memory that nobody initialised."""
+
+import pytest
+import torch
+from attention_formula import BACKENDS, assert_near, biases, gradients, skip_if_refused, tensors
+from graph_table import GRAPHS
+
+import graphattn as ga
+
+pytestmark = pytest.mark.parametrize("backend", BACKENDS)
+
+
+def heads_first(x):
+    return x.transpose(-3, -2).contiguous().transpose(-3, -2)
+
+
+def width_first(x):
+    return x.movedim(-1, 0).contiguous().movedim(0, -1)
+
+
+def every_other(x):
+    return torch.stack((x, torch.full_like(x, torch.nan)), -1).flatten(-2)[..., ::2]
+
+
+def offset(x):
+    """One number past the start of the storage: 2 bytes off in half precision."""
+    return torch.cat((x.new_full((1,), torch.nan), x.flatten()))[1:].view(x.shape)
+
+
+def packed(x):
+    """A part of a larger projection, as when one Linear makes query, key and value."""
+    return torch.cat((x, torch.full_like(x, torch.nan)), -2)[..., : x.shape[-2], :]
+
+
+@pytest.mark.parametrize("extras", [{}, {"return_lse": True}])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layout", [heads_first, width_first, every_other, offset, packed])
+@pytest.mark.parametrize("name", ["listed_bipartite", "causal", "full"])
+def test_b23_b25_any_strides_and_offset(name, layout, dtype, extras, backend):
+    graph = GRAPHS[name]()
+    inputs = tensors(graph, (2,), dtype=dtype)
+    bias = biases(graph, (2,)).to(dtype)
+    strange = [layout(x.detach()).requires_grad_() for x in inputs]
+    for score_bias in (None, bias):
+        outputs = []
+        for given in (inputs, strange):
+            found = ga.attention(*given, graph, score_bias, backend=backend, **extras)
+            output = found.output if extras else found
+            outputs.append([output, *gradients(output, given)])
+        for mine, theirs in zip(*outputs, strict=True):
+            assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("extras", [{}, {"return_lse": True}])
+def test_b23_expanded_inputs(extras, backend):
+    graph = GRAPHS["listed_bipartite"]()
+    base = tensors(graph, (1,))
+    outputs = []
+    for copy in (lambda x: x.expand(3, -1, -1, -1), lambda x: x.expand(3, -1, -1, -1).contiguous()):
+        found = ga.attention(*map(copy, base), graph, backend=backend, **extras)
+        output = found.output if extras else found
+        outputs.append([output, *gradients(output, base)])
+    for mine, theirs in zip(*outputs, strict=True):
+        assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("extras", [{}, {"return_lse": True}])
+@pytest.mark.parametrize("layout", [heads_first, width_first, every_other, offset])
+def test_b24_any_strides_of_the_gradient(layout, extras, backend):
+    graph = GRAPHS["listed_bipartite"]()
+    inputs = tensors(graph, (2,))
+    found = ga.attention(*inputs, graph, backend=backend, **extras)
+    output = found.output if extras else found
+    weight = torch.randn_like(output)
+    wanted = torch.autograd.grad(output, inputs, weight, retain_graph=True)
+    found = torch.autograd.grad(output, inputs, layout(weight), retain_graph=True)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    ones = torch.autograd.grad(output, inputs, torch.ones_like(output), retain_graph=True)
+    stride_zero = torch.autograd.grad(output.sum(), inputs)
+    assert all(torch.equal(a, b) for a, b in zip(stride_zero, ones, strict=True))
+
+
+@pytest.mark.parametrize(("threads", "times"), [(1, 250), (2, 25)])  # a race needs two threads, which are slow here
+def test_b31_the_same_bits_every_time(threads, times, backend):
+    torch.set_num_threads(threads)
+    made = torch.Generator().manual_seed(5)
+    edges = torch.stack((torch.randint(59, (997,), generator=made), torch.randint(7, (997,), generator=made) ** 2))
+    graph = ga.from_edge_index(edges, num_sources=59, num_targets=37, duplicates="merge")
+    inputs = tensors(graph, dtype=torch.float32)
+    bias = biases(graph).float().detach().requires_grad_()
+    first = None
+    for _ in range(times):
+        output = ga.attention(*inputs, graph, bias, backend=backend)
+        found = [output, *torch.autograd.grad(output.square().sum(), (*inputs, bias))]
+        first = first or found
+        assert all(torch.equal(a, b) for a, b in zip(found, first, strict=True))
+
+
+@pytest.fixture
+def deterministic():
+    """What torch.empty returns is NaN, and operations without a deterministic form raise (C15)."""
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("extras", [{}, {"return_lse": True, "return_weights": True}])
+@pytest.mark.parametrize("name", sorted(GRAPHS))
+@pytest.mark.usefixtures("deterministic")
+def test_b34_uninitialised_memory_is_nowhere_seen(name, extras, backend):
+    assert torch.empty(3).isnan().all()
+    graph = GRAPHS[name]()
+    skip_if_refused(graph, backend, weights=bool(extras))
+    inputs = tensors(graph)
+    found = ga.attention(*inputs, graph, backend=backend, **extras)
+    output = found.output if extras else found
+    assert output.isfinite().all()
+    assert all(grad.isfinite().all() for grad in gradients(output, inputs))
+    if extras:
+        assert found.weights.alpha.isfinite().all()
+        assert not found.lse.isnan().any()
+        assert_near(found.weights.dense().sum(-1).mT, (graph.in_degree > 0)[:, None].expand(-1, 6).double())
