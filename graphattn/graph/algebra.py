@@ -1,9 +1,9 @@
 """Set algebra on edges. Rules give rules; listed edges give listed edges where that is the smaller thing."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -249,7 +249,9 @@ def compose(a: EdgeSet, b: EdgeSet, limit: int | None = MAX_BYTES) -> EdgeSet:
     return Listed(torch.from_numpy(target), torch.from_numpy(reach.indices.astype(np.int64)), T, S)
 
 
-def _adjacency(edges: Listed) -> scipy.sparse.csr_matrix:
+def _adjacency(edges: Listed) -> Any:
+    from scipy.sparse import csr_matrix  # slow to import
+
     target, source = edges.target.cpu().numpy(), edges.source.cpu().numpy()
     ones = np.ones(len(target), dtype=bool)
-    return scipy.sparse.csr_matrix((ones, (target, source)), shape=(edges.num_targets, edges.num_sources))
+    return csr_matrix((ones, (target, source)), shape=(edges.num_targets, edges.num_sources))
