@@ -1,0 +1,95 @@
+"""Cases A10 to A13: graphs with nothing in them; outputs of 0, lse of -inf, gradients of exactly 0."""
+
+import pytest
+import torch
+from attention_formula import BACKENDS, HEADS, VALUE_WIDTH, tensors
+from graph_table import GRAPHS
+
+import graphattn as ga
+
+EXTRAS = ({}, {"return_lse": True, "return_weights": True})
+
+
+def run(name, extras, backend, **options):
+    """Output, the rest, and the gradients of every input; on dense only where no side is empty."""
+    graph = GRAPHS[name]()
+    if backend == "dense" and 0 in (graph.num_targets, graph.num_sources):
+        reasons = {c.name: c.reasons for c in ga.explain(graph).candidates}["dense"]
+        assert reasons == ("an axis has size 0",)
+        pytest.skip("dense refuses an empty side")
+    inputs = tensors(graph, (2,))
+    found = ga.attention(*inputs, graph, backend=backend, **extras, **options)
+    output = found.output if extras else found
+    return graph, output, found, torch.autograd.grad(output.sum(), inputs)
+
+
+both = pytest.mark.parametrize("backend", BACKENDS)
+all_extras = pytest.mark.parametrize("extras", EXTRAS)
+
+
+@both
+@all_extras
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"dropout_p": 0.3}, {"scale": 0.0}])
+@pytest.mark.parametrize("name", ["no_edges", "no_edges_rule", "one_lonely_node"])
+def test_a10_no_edges(name, options, extras, backend):
+    graph, output, found, grads = run(name, extras, backend, **options)
+    assert torch.equal(output, torch.zeros(2, graph.num_targets, HEADS, VALUE_WIDTH, dtype=torch.float64))
+    assert all(torch.equal(grad, torch.zeros_like(grad)) for grad in grads)
+    if extras:
+        assert torch.equal(found.lse, torch.full((2, graph.num_targets, HEADS), -torch.inf, dtype=torch.float64))
+        assert found.weights.alpha.shape == (2, 0, HEADS)
+        assert not found.weights.dense().any()
+        assert found.weights.dense().shape == (2, HEADS, graph.num_targets, graph.num_sources)
+
+
+@both
+@all_extras
+def test_a10_no_edges_and_a_bias(extras, backend):
+    graph = GRAPHS["no_edges"]()
+    bias = torch.zeros(0, HEADS, dtype=torch.float64, requires_grad=True)
+    found = ga.attention(*tensors(graph), graph, bias, backend=backend, **extras)
+    output = found.output if extras else found
+    assert not output.any()
+    assert torch.autograd.grad(output.sum(), bias)[0].shape == (0, HEADS)
+
+
+@both
+@all_extras
+@pytest.mark.parametrize("name", ["zero_targets", "zero_nodes"])
+def test_a11_no_targets(name, extras, backend):
+    graph, output, found, grads = run(name, extras, backend)
+    assert output.shape == (2, 0, HEADS, VALUE_WIDTH)
+    assert all(torch.equal(grad, torch.zeros_like(grad)) for grad in grads)
+    if extras:
+        assert found.lse.shape == (2, 0, HEADS)
+        assert found.weights.dense().shape == (2, HEADS, 0, graph.num_sources)
+
+
+@both
+@all_extras
+def test_a12_no_sources(extras, backend):
+    _, output, found, grads = run("zero_sources", extras, backend)
+    assert torch.equal(output, torch.zeros(2, 5, HEADS, VALUE_WIDTH, dtype=torch.float64))
+    assert torch.equal(grads[0], torch.zeros_like(grads[0]))
+    if extras:
+        assert (found.lse == -torch.inf).all()
+
+
+@both
+@all_extras
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_a13_isolated_targets(dtype, extras, backend):
+    graph = GRAPHS["isolated_targets"]()
+    alone = graph.in_degree == 0
+    assert alone.sum() == 10
+    inputs = tensors(graph, (2,), dtype=dtype)
+    found = ga.attention(*inputs, graph, backend=backend, **extras)
+    output = found.output if extras else found
+    assert torch.equal(output[:, alone], torch.zeros_like(output[:, alone]))
+    assert output[:, ~alone].abs().min() > 0
+    dq, dk, dv = torch.autograd.grad(output.square().sum(), inputs)
+    assert torch.equal(dq[:, alone], torch.zeros_like(dq[:, alone]))
+    assert all(grad.abs().sum() > 0 for grad in (dq, dk, dv))
+    if extras:
+        assert (found.lse[:, alone] == -torch.inf).all()
+        assert found.lse[:, ~alone].isfinite().all()

@@ -1,0 +1,147 @@
+"""Every refusal of attention, by its words; A39 among them."""
+
+import numpy as np
+import pytest
+import torch
+from attention_formula import tensors
+from graph_table import GRAPHS
+
+import graphattn as ga
+from graphattn.errors import BackendError, GraphAttnError, GraphError, OptionError, ShapeError
+
+GRAPH = GRAPHS["listed_bipartite"]()  # 13 targets, 19 sources, 53 edges
+Q, K, V = tensors(GRAPH, (2,), requires_grad=False)
+
+
+def call(graph=GRAPH, q=Q, k=K, v=V, **options):
+    return ga.attention(q, k, v, graph, **options)
+
+
+def test_the_call_itself_is_fine():
+    assert call().shape == (2, 13, 6, 7)
+
+
+SHAPES = {
+    "not a tensor": ({"q": np.zeros((13, 6, 5))}, r"query must be a tensor, got ndarray"),
+    "two dimensions": ({"k": K[0, 0]}, r"key must have shape \(\.\.\., sources, heads, width\), got \(3, 5\)"),
+    "targets": ({"q": Q[:, 1:]}, r"query has 12 nodes \(shape \(2, 12, 6, 5\)\), but the graph has 13 targets"),
+    "heads first": ({"q": Q.transpose(1, 2)}, r"query has 6 nodes .* tensors are node-first"),
+    "sources": ({"v": V[:, :-2]}, r"value has 17 nodes .* but the graph has 19 sources; tensors are node-first"),
+    "swapped": ({"q": K, "k": Q}, r"query has 19 nodes .* the graph has 13 targets"),
+    "integers": ({"q": Q.long()}, r"query must be float16, bfloat16, float32 or float64, got torch.int64"),
+    "complex": ({"v": V.to(torch.complex64)}, r"value must be float16, .* got torch.complex64"),
+    "float8": ({"k": K.to(torch.float8_e4m3fn)}, r"key must be float16, .* got torch.float8_e4m3fn"),
+    "two dtypes": ({"k": K.float()}, r"key must be torch.float64 like query, got torch.float32"),
+    "two devices": ({"k": K.to("meta")}, r"key is on meta and query on cpu; move one of them"),
+    "widths": ({"k": K[..., 1:]}, r"key has width 4 and query 5; they are multiplied"),
+    "kv heads": ({"v": V[:, :, :2]}, r"value has 2 heads and key 3; they go together"),
+    "groups": ({"q": Q[:, :, :5]}, r"query has 5 heads, which is not a multiple of key's and value's 3"),
+    "no kv heads": ({"k": K[:, :, :0], "v": V[:, :, :0]}, r"query has 6 heads, which is not a multiple of .* 0"),
+    "leads": ({"k": K.expand(3, 2, *K.shape[1:]), "v": V.expand(5, 2, *V.shape[1:])}, r"do not broadcast: .* \(3, 2\)"),
+    "bias of another lead": ({"score_bias": torch.zeros(3, 53, 6)}, r"do not broadcast: .* \(3,\)"),
+    "bias of pairs": ({"score_bias": torch.zeros(13, 19)}, r"must have shape \(53,\), \(53, 6\) .* got \(13, 19\)"),
+    "bias of kv heads": ({"score_bias": torch.zeros(53, 3)}, r"for 53 edges and 6 heads, in .* order; got \(53, 3\)"),
+    "bias heads first": ({"score_bias": torch.zeros(6, 53)}, r"score_bias must have shape .* got \(6, 53\)"),
+    "bool bias": ({"score_bias": torch.ones(53).bool()}, r"must be floating point, got torch.bool \(a mask removes edges"),
+    "integer bias": ({"score_bias": torch.ones(53).long()}, r"score_bias must be floating point, got torch.int64$"),
+    "bias elsewhere": ({"score_bias": torch.zeros(53, device="meta")}, r"score_bias is on meta and query on cpu"),
+    "bias in a list": ({"score_bias": [0.0] * 53}, r"score_bias must be a tensor, got list"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shape_errors(name):
+    options, words = SHAPES[name]
+    with pytest.raises(ShapeError, match=words):
+        call(**options)
+
+
+OPTIONS = {
+    "learned scale": ({"scale": torch.tensor(0.3)}, "number, got Tensor; a learned factor multiplies the query"),
+    "scale in words": ({"scale": "0.3"}, "scale must be a number, got str"),
+    "softcap 0": ({"softcap": 0.0}, "softcap must be finite and > 0, got 0.0; None means no cap"),
+    "softcap < 0": ({"softcap": -1.0}, "softcap must be finite and > 0, got -1.0"),
+    "softcap inf": ({"softcap": float("inf")}, "softcap must be finite and > 0, got inf"),
+    "softcap nan": ({"softcap": float("nan")}, "softcap must be finite and > 0, got nan"),
+    "learned softcap": ({"softcap": torch.tensor(3.0)}, "softcap must be a number, got Tensor"),
+    "no dropout": ({"dropout_p": None}, "dropout_p must be a number, got NoneType"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_option_errors(name):
+    options, words = OPTIONS[name]
+    with pytest.raises(OptionError, match=words):
+        call(**options)
+
+
+@pytest.mark.parametrize(
+    ("graph", "kind"),
+    [(GRAPH.edge_index, "Tensor"), (GRAPH.mask().numpy(), "ndarray"), (None, "NoneType"), (GRAPH.edges, "Listed")],
+)
+def test_a_graph_must_be_one(graph, kind):
+    with pytest.raises(GraphError, match=f"graph must be an AttentionGraph, got {kind}; wrap an edge_index with graph"):
+        call(graph=graph)
+
+
+def test_a39_a_graph_on_another_device():
+    elsewhere = tuple(x.to("meta") for x in (Q, K, V))
+    with pytest.raises(GraphError, match=r"the graph is on cpu and query on meta; use graph\.to\(query\.device\)"):
+        ga.attention(*elsewhere, GRAPH)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a39_a_graph_on_the_cpu_and_features_on_cuda():
+    there = tuple(x.cuda() for x in (Q, K, V))
+    with pytest.raises(GraphError, match=r"the graph is on cpu and query on cuda:0"):
+        ga.attention(*there, GRAPH)
+    assert ga.attention(*there, GRAPH.to("cuda")).is_cuda
+    assert ga.attention(*there, ga.graphs.cross(13, 19)).is_cuda  # a rule has no tensors of its own
+
+
+@pytest.mark.parametrize("backend", ["dense", "message_passing", "auto"])
+def test_a40_edges_written_to_in_place(backend):
+    graph = ga.from_edge_index(GRAPH.edge_index, 19, 13)
+    ga.attention(Q, K, V, graph, backend="dense")  # a layout is kept from here on
+    graph.edge_index[0, 0] = 3
+    with pytest.raises(BackendError, match="was written to in place after the graph was built"):
+        ga.attention(Q, K, V, graph, backend=backend)
+
+
+def test_every_error_is_one_of_the_family():
+    for error in (ShapeError, OptionError, GraphError):
+        assert issubclass(error, GraphAttnError)
+        assert issubclass(error, ValueError)
+
+
+def test_dense_refuses_what_does_not_fit_in_memory():
+    graph = ga.graphs.sliding_window(1_000_000, 3)
+    request = {c.name: c for c in ga.explain(graph, heads=1).candidates}
+    assert request["dense"].reasons == ("it would hold 5,000,000,000,000 bytes for 1,000,000 x 1,000,000 pairs",)
+    assert ga.explain(graph, heads=1).chosen == "message_passing"
+
+
+def test_message_passing_refuses_to_list_a_huge_rule():
+    graph = ga.graphs.full(1_000_000)
+    found = {c.name: c for c in ga.explain(graph, heads=1).candidates}
+    assert found["message_passing"].reasons == (
+        "listing its 1,000,000,000,000 edges takes 16,000,000,000,000 bytes (limit 4,294,967,296)",
+    )
+    x = torch.zeros(1, 1, 1).expand(1_000_000, 1, 1)
+    with pytest.raises(BackendError, match=r"no backend can run .*\n  - dense: .*\n  - message_passing: listing its"):
+        ga.attention(x, x, x, graph, softcap=1.0)
+
+
+def test_explain_knows_its_options_and_prints_itself():
+    with pytest.raises(OptionError, match=r"explain knows the options score_bias, .* got 'bias'"):
+        ga.explain(GRAPH, bias=True)
+    found = ga.explain(GRAPHS["repeated_edges"](), score_bias=True)
+    assert found.chosen == "message_passing"
+    assert "  dense: refused\n      because repeated edges have a bias, a dropout and a weight of their own" in str(
+        found
+    )
+    assert found.to_dict()["candidates"][0]["runs"] is False
+    both = str(ga.explain(GRAPH))
+    assert "      note: a NaN or inf in a source reaches every target" in both
+    assert "* " in both
