@@ -1,90 +1,16 @@
 """Real inputs through the library: each graph drawn, run, and verified against its dense twin. See ``--help``."""
 
-import argparse
-import platform
+import os
 import sys
-import time
-import traceback
-import warnings
-from pathlib import Path
-
-import scenes  # noqa: F401  (importing it registers the scenes)
-import torch
-from page import render, short, tiny
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from run import Outcome, run
-from scene import SCRIPTS, Script
 
 
-def main() -> int:
-    """Run the scenes, print the table, write the page; 0 if everything was exact."""
-    parser = argparse.ArgumentParser(prog="python examples/demo", description=__doc__)
-    parser.add_argument("--page", type=Path, default=Path("demo_page/index.html"), help="where the page is written")
-    parser.add_argument("--only", metavar="WORD", help="scenes whose name holds this word")
-    arguments = parser.parse_args()
-    chosen = [script for script in SCRIPTS if arguments.only is None or arguments.only in script.name]
-    if not chosen:
-        parser.error(f"no scene is called {arguments.only!r}; there are: {', '.join(s.name for s in SCRIPTS)}")
-    warnings.filterwarnings("ignore", category=DeprecationWarning)
-    console = Console() if sys.stdout.isatty() else Console(width=150)
+def start() -> int:
+    """Run the demo, on a machine that may be busy with other work."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch reads it at import: idle threads sleep, not spin
+    from play import main
 
-    start = time.perf_counter()
-    outcomes = played(chosen, console)
-    console.print(table(outcomes))
-    good = len(outcomes) == len(chosen) and all(outcome.ok for outcome in outcomes)
-    for outcome in outcomes:
-        if not outcome.ok:
-            console.print(f"\n{outcome.script.name}: claim {'holds' if outcome.scene.claim else 'DOES NOT HOLD'}")
-            console.print(str(outcome.report), markup=False, highlight=False)
-    seconds = time.perf_counter() - start
-    arguments.page.parent.mkdir(parents=True, exist_ok=True)
-    versions = f"Python {platform.python_version()}, torch {torch.__version__}, {torch.get_num_threads()} threads"
-    arguments.page.write_text(render(outcomes, seconds, versions), encoding="utf-8")
-    told = "everything exact" if good else "NOT everything is exact"
-    console.print(f"{len(outcomes)} of {len(chosen)} scenes in {seconds:.0f} s: {told}", highlight=False)
-    print(arguments.page.resolve())
-    return 0 if good else 1
-
-
-def played(chosen: list[Script], console: Console) -> list[Outcome]:
-    """The outcomes, with a bar on a terminal and a line each elsewhere; a scene that breaks is told and left out."""
-    outcomes = []
-    columns = (SpinnerColumn(), TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=len(chosen))
-        for number, script in enumerate(chosen, 1):
-            progress.update(task, description=script.name)
-            start = time.perf_counter()
-            try:
-                outcomes.append(run(script))
-                verdict = outcomes[-1].verdict
-            except Exception:
-                verdict = "BROKE"
-                console.print(traceback.format_exc(), markup=False, highlight=False)
-            if not console.is_terminal:
-                seconds = time.perf_counter() - start
-                print(f"[{number}/{len(chosen)}] {script.name}: {verdict}, {seconds:.1f} s", flush=True)
-            progress.advance(task)
-    return outcomes
-
-
-def table(outcomes: list[Outcome]) -> Table:
-    """One line per scene."""
-    made = Table(caption="errors against the dense twin, relative, in float64 / float32; time of one forward pass")
-    for head in ("scene", "nodes", "edges", "density", "backend", "ms", "worst output error", "worst gradient error"):
-        made.add_column(head, justify="left" if head in ("scene", "backend") else "right", overflow="fold")
-    made.add_column("verdict", style="bold")
-    for outcome in outcomes:
-        graph, told = outcome.scene.graph, f"[{'green' if outcome.ok else 'red'}]{outcome.verdict}"
-        output, gradient = (
-            " / ".join(tiny(outcome.worst(part, dtype)) for dtype in ("float64", "float32")) for part in (False, True)
-        )
-        shape = (outcome.nodes, f"{graph.num_edges:,}", f"{graph.density:.2g}")
-        made.add_row(outcome.script.name, *shape, outcome.backend, short(outcome.time_ms), output, gradient, told)
-    return made
+    return main()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start())

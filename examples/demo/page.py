@@ -17,7 +17,7 @@ report = ga.verify(layer, graph)
 ga.plot(graph, **look); ga.plot_weights(weights, target, **look)"""
 
 
-def render(outcomes: list[Outcome], seconds: float, versions: str) -> str:
+def render(outcomes: list[Outcome], broken: dict[str, str], seconds: float, versions: str) -> str:
     """The page; pictures and styles are inside it."""
     here = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(
@@ -25,7 +25,8 @@ def render(outcomes: list[Outcome], seconds: float, versions: str) -> str:
     )
     environment.filters |= {"python": python, "picture": picture, "tiny": tiny, "short": short, "word": word}
     template = environment.get_template("page.html.j2")
-    return template.render(outcomes=outcomes, common=COMMON, seconds=seconds, versions=versions)
+    told = {"seconds": seconds, "versions": versions}
+    return template.render(outcomes=outcomes, broken=broken, common=COMMON, **told)
 
 
 def python(code: str) -> Markup:

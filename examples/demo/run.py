@@ -8,8 +8,6 @@ from scene import Scene, Script
 from torch import Tensor
 
 import graphattn as ga
-from graphattn.verify import Report, verify
-from graphattn.viz import plot, plot_weights
 
 WIDTH, HEADS = 32, 4
 
@@ -20,7 +18,7 @@ class Outcome:
 
     script: Script
     scene: Scene
-    report: Report
+    report: ga.Report
     backend: str
     time_ms: float
     pictures: tuple[bytes, bytes]
@@ -60,7 +58,7 @@ def run(script: Script, seed: int = 0) -> Outcome:
         time_ms = milliseconds(lambda: layer(x, made.graph, context=context))
         _, weights = layer(x, made.graph, context=context, return_weights=True)
     chosen = ga.explain(made.graph, heads=HEADS, head_dim=WIDTH // HEADS).chosen
-    report = verify(layer, made.graph)
+    report = ga.verify(layer, made.graph)
     return Outcome(script, made, report, str(chosen), time_ms, pictures(made, weights))
 
 
@@ -95,9 +93,9 @@ def pictures(made: Scene, weights: ga.EdgeWeights) -> tuple[bytes, bytes]:
         graph = graph.subgraph(range(made.first))
         weights = ga.EdgeWeights(graph, weights.alpha[keep])
         look["tokens"] = look["tokens"][: made.first]
-    whole = plot(graph, highlight=made.highlight, **look)
+    whole = ga.plot(graph, highlight=made.highlight, **look)
     look.pop("image", None)
-    return png(whole), png(plot_weights(weights, made.target, **look))
+    return png(whole), png(ga.plot_weights(weights, made.target, **look))
 
 
 def png(figure) -> bytes:

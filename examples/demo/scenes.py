@@ -12,9 +12,9 @@ TALLER = torch.tensor([1.0, 1.0, 5.0])  # heights are drawn five times too tall
 
 @scene("A mesh attends along its own edges")
 def terrain_mesh() -> Scene:
-    """A ridge in Tennessee as a triangle mesh, from the elevation raster that matplotlib carries. A vertex reads every
-    vertex within two steps along the mesh, so a valley reads along the valley and not through the hill. Heights are
-    drawn five times too tall."""
+    """A ridge in Tennessee as a triangle mesh, from the elevation raster that matplotlib carries. A vertex reads the
+    vertices that are one or two steps away on the surface, however far or near they are in space. Heights are drawn
+    five times too tall."""
     pos, faces = terrain(step=8)
     graph = ga.graphs.mesh_vertices(faces, hops=2)
     claim = graph.equals(ga.graphs.mesh_vertices(faces).k_hop(2))
@@ -47,7 +47,8 @@ def digit_neighbourhood() -> Scene:
 def digit_cells() -> Scene:
     """The same digit cut into cells of 4 × 4, shifted by two. Inside a cell every pixel reads every other; between
     cells nothing passes. The usual implementation rolls the image and masks what wrapped round; here the border cells
-    are simply smaller. Disjoint cliques are the graphs in which a second layer reaches no further than the first."""
+    are simply smaller. The proof that these are cliques, and disjoint: every edge runs both ways, and a second layer
+    reaches no further than the first."""
     image = digit()
     graph = ga.graphs.cell_partition((8, 8), cell=(4, 4), shift=(2, 2))
     claim = graph.equals(graph.reverse()) and graph.equals(graph @ graph)
@@ -61,7 +62,8 @@ def zen_of_python_text() -> Scene:
     drawn."""
     words = zen_of_python()
     graph = ga.graphs.causal(len(words))
-    claim = nx.is_directed_acyclic_graph(ga.to_networkx(graph.without_self_loops()))
+    loopless = graph.without_self_loops()
+    claim = nx.is_directed_acyclic_graph(ga.to_networkx(loopless))
     return Scene(graph, one_hot(words), claim, target=19, look={"tokens": words}, highlight=[12, 19], first=20)
 
 
@@ -70,12 +72,13 @@ def les_miserables() -> Scene:
     """Who appears with whom in Victor Hugo's novel: 77 people, from networkx. A friendship goes both ways, so each
     becomes two edges; and a person reads itself too, which no social network says, so it is written out."""
     people = nx.les_miserables_graph()
-    graph = ga.from_networkx(people, name="Les Misérables").with_self_loops()
-    mask = graph.without_self_loops().mask().numpy()
-    claim = bool((mask == (nx.to_numpy_array(people) > 0)).all())
+    friends = ga.from_networkx(people, name="Les Misérables")
+    graph = friends.with_self_loops()
+    adjacency = torch.from_numpy(nx.to_numpy_array(people) > 0)
+    claim = torch.equal(friends.mask(), adjacency)
     names = list(people)
     look = {"tokens": names, "layout": "network"}
-    chosen = [names.index(name) for name in ("Fantine", "Gavroche", "Myriel")]
+    chosen = list(map(names.index, ("Fantine", "Gavroche", "Myriel")))
     return Scene(graph, torch.eye(len(names)), claim, target=chosen[0], look=look, highlight=chosen)
 
 
@@ -87,6 +90,6 @@ def two_clouds() -> Scene:
     fine, _ = terrain(step=8)
     coarse, _ = terrain(step=20)
     graph = ga.graphs.knn(fine, k=8, queries=coarse)
-    claim = not graph.is_square and graph.mask().shape == (len(coarse), len(fine))
+    claim = graph.mask().shape == (len(coarse), len(fine))
     look = {"pos": fine * TALLER, "queries": coarse * TALLER}
     return Scene(graph, coarse, claim, target=226, look=look, context=fine)

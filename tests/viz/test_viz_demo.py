@@ -1,0 +1,84 @@
+"""``python examples/demo``: what it prints, what it writes, and when it fails."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo"
+WRONG = """
+import sys; sys.path.insert(0, {demo!r}); sys.argv = ["demo", "--page", {page!r}, "--only", "extra"]
+import torch, graphattn as ga, play
+from scene import Scene, scene
+
+@scene("Two nodes read each other")
+def extra_wrong():
+    '''A claim that is not true.'''
+    graph = ga.graphs.causal(2)
+    claim = graph.equals(graph.reverse())
+    return Scene(graph, torch.eye(2), claim, target=1)
+
+@scene("It breaks")
+def extra_broken():
+    '''No graph at all.'''
+    graph = ga.graphs.causal(-1)
+    return Scene(graph, torch.eye(2), True, target=1)
+
+sys.exit(play.main())
+"""
+
+
+class Links(HTMLParser):
+    """Every address that a page would load or lead to."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.found += [value for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
+
+
+@pytest.mark.slow
+def test_the_demo_writes_a_page_that_stands_alone(tmp_path):
+    page = tmp_path / "deep" / "page.html"
+    done = subprocess.run(
+        [sys.executable, str(DEMO), "--only", "digit", "--page", str(page)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1] == str(page)
+    assert lines[0].startswith("[1/2] digit neighbourhood: exact")
+    assert "2 of 2 scenes" in lines[-2]
+    html = page.read_text(encoding="utf-8")
+    links = Links(html).found
+    assert sum(link.startswith("data:image/png;base64,") for link in links) == 4
+    assert all(link.startswith(("data:", "#")) for link in links)
+    assert not re.search(r"@import|url\(", html)
+    assert html.count("EXACT: all") == 4  # a summary and a report per scene
+    assert "cell_partition" in html
+
+
+@pytest.mark.slow
+def test_a_false_claim_or_a_broken_scene_fails_the_demo(tmp_path):
+    page = tmp_path / "page.html"
+    code = WRONG.format(demo=str(DEMO), page=str(page))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "CLAIM FAILS" in done.stdout
+    assert "claim DOES NOT HOLD" in done.stdout
+    assert "extra broken: BROKE" in done.stdout
+    assert "NOT everything is exact" in done.stdout
+    html = page.read_text(encoding="utf-8")
+    assert "CLAIM FAILS" in html
+    assert "BROKE</span> extra broken: GraphError" in html
+
+
+def test_no_such_scene_lists_those_there_are(tmp_path):
+    done = subprocess.run([sys.executable, str(DEMO), "--only", "zebra"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "there are: terrain mesh, terrain cloud, digit neighbourhood" in " ".join(done.stderr.split())
