@@ -1,6 +1,8 @@
 """One call that measures, and one that judges."""
 
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,7 +44,7 @@ def verify(
             value (S, H_kv, D_v) and output (T, H, D_v): does it implement the graph?
         graph: The graph that a layer or a function is to be verified on.
         dtypes: Measured in each: float64 to 1e-12, narrower ones against dense torch in the same dtype.
-        backends: Names of the backends to measure; all by default.
+        backends: Names of the backends to measure; by default all that the free memory allows.
         at_most: Targets in the sample where there are too many to compare all.
         gradients: Whether gradients are measured; a function without them is verified with False.
         seed: Of the inputs and the sample.
@@ -70,9 +72,9 @@ def verify(
     if at_most < 1:
         raise OptionError(f"at_most must be at least 1, got {at_most}")
     piece = sample(found.graph, at_most, seed)
-    rows, refusals = measure(found, piece, tuple(dtypes), chosen, gradients)
-    ran = tuple(name for name in chosen if any(row.backend == name for row in rows))
-    checks = check_invariants(found, piece, tuple(dtypes), ran, gradients)
+    most_bytes = free_bytes(found.graph.device) if backends is None else None
+    rows, refusals = measure(found, piece, tuple(dtypes), chosen, gradients, most_bytes)
+    checks = check_invariants(found, piece, rows, gradients)
     return Report(
         subject=found.name,
         graph=repr(found.graph),
@@ -98,6 +100,16 @@ def assert_exact(subject: Any, graph: AttentionGraph | None = None, **arguments:
     if not report.ok:
         raise ExactnessError(str(report))
     return report
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that may be taken on a device without asking twice."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        return 1024 * int(re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())[1])  # type: ignore[index]
+    except (OSError, TypeError):
+        return 8 << 30
 
 
 def _subject(subject: Any, graph: AttentionGraph | None, seed: int, options: dict[str, Any]) -> Subject:

@@ -1,20 +1,19 @@
 """What must hold whatever the numbers are: who is heard, and that order and names do not matter."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..errors import BackendError
 from ..graph import AttentionGraph
 from .bounds import agreement
 from .measure import difference, size
 from .probe import Probe
-from .report import Check
+from .report import Check, Row
 from .sample import EXHAUSTIVE, Sample
-from .subject import Subject
+from .subject import Case, Subject
 
 Outcome = str | None  # what went wrong; None if nothing did
 
@@ -22,50 +21,42 @@ RULE_AGREES = "the rule's closed form agrees with its edges"
 
 
 class Invariant(NamedTuple):
-    """A claim in words, whether it means anything for a probe, and what contradicts it."""
+    """A claim in words, whether it means anything for a probe, what contradicts it, and whether biases matter to it."""
 
     claim: str
     applies: Callable[[Probe], bool]
     wrong: Callable[[Probe], Outcome]
+    with_bias: bool = False
 
 
-def check_invariants(
-    subject: Subject,
-    piece: Sample,
-    dtypes: tuple[torch.dtype, ...],
-    backends: tuple[str, ...],
-    gradients: bool = True,
-) -> list[Check]:
-    """Every invariant that has a meaning here, for every backend, in the first dtype that it accepts."""
+def check_invariants(subject: Subject, piece: Sample, rows: Sequence[Row], gradients: bool = True) -> list[Check]:
+    """Every invariant that has a meaning here, for every backend, in the first dtype that was measured."""
     checks = []
     if subject.graph.is_rule:
         wrong = rule_disagrees(subject.graph, piece)
         checks.append(Check("graph", RULE_AGREES, wrong is None, wrong or ""))
-    for backend in backends:
-        probe = _first_that_runs(subject, piece, dtypes, backend, gradients)
-        if probe is None:
-            continue
-        for claim, applies, test in INVARIANTS:
+    for backend in dict.fromkeys(row.backend for row in rows):
+        plain, biased = _probes(subject, piece, [row for row in rows if row.backend == backend], gradients)
+        for claim, applies, test, with_bias in INVARIANTS:
+            probe = biased if with_bias else plain
             if applies(probe):
                 wrong = test(probe)
                 checks.append(Check(backend, claim, wrong is None, wrong or ""))
     return checks
 
 
-def _first_that_runs(
-    subject: Subject, piece: Sample, dtypes: tuple[torch.dtype, ...], backend: str, gradients: bool
-) -> Probe | None:
-    """The richest case without lse and weights that the backend runs."""
-    for dtype in dtypes:
-        for case in sorted(subject.cases, key=lambda case: case.bias, reverse=True):
-            try:
-                return Probe(subject, piece, replace(case, extras=False), dtype, backend, gradients)
-            except BackendError:
-                continue
-            except Exception:
-                if subject.owns_graph:
-                    raise
-    return None
+def _probes(subject: Subject, piece: Sample, rows: Sequence[Row], gradients: bool) -> tuple[Probe, Probe]:
+    """The first case that was measured without biases, and the first with them; the same if there is one kind only."""
+    dtype = rows[0].dtype
+    measured = dict.fromkeys(row.case for row in rows if row.dtype == dtype)
+    cases = [replace(case, extras=False) for case in subject.cases if case.name in measured]
+    plain, biased = min(cases, key=lambda case: case.bias), max(cases, key=lambda case: case.bias)
+
+    def probe(case: Case) -> Probe:
+        return Probe(subject, piece, case, getattr(torch, dtype), rows[0].backend, gradients)
+
+    first = probe(plain)
+    return first, first if plain == biased else probe(biased)
 
 
 def has_edges(probe: Probe) -> bool:
@@ -161,8 +152,39 @@ def removed_edge(probe: Probe) -> Outcome:
     return None
 
 
-def _agrees(probe: Probe, output: Tensor) -> Outcome:
-    apart, limit = difference(output, probe.output) / (size(probe.output) or 1.0), agreement(probe.dtype)
+def silenced_edge(probe: Probe) -> Outcome:
+    """Sets the biases of one whole target, and of one edge of another, to -inf."""
+    whole, *others = probe.busy
+    piece = probe.piece
+    gone = torch.cat([piece.edge[piece.row == whole]] + [piece.edge[piece.row == row][:1] for row in others[:2]])
+    keep = torch.ones(probe.graph.num_edges, dtype=torch.bool, device=gone.device)
+    keep[gone] = False
+    leaves = {name: leaf.clone() for name, leaf in probe.leaves.items()}
+    leaves["score_bias"][gone] = -torch.inf
+    graph, fewer = probe.with_edges(torch.nonzero(keep).flatten())
+    if graph.num_edges == 0:
+        return None
+    leaves = {name: leaf.requires_grad_(probe.gradients) for name, leaf in leaves.items()}
+    output = probe.subject.run(leaves, probe.case, probe.backend).output
+    apart = _agrees(probe, output.detach(), probe.run(fewer, graph))
+    if apart is not None or not output.requires_grad:
+        return apart
+    grads = torch.autograd.grad(output.sum(), list(leaves.values()), allow_unused=True)
+    for name, grad in zip(leaves, grads, strict=True):
+        if grad is not None and not bool(torch.isfinite(grad).all()):
+            return f"the gradient of {name} is not finite"
+        if grad is not None and name == "score_bias" and bool((grad[gone] != 0).any()):
+            return "such an edge is sent a gradient"
+    return None
+
+
+def _can_silence(probe: Probe) -> bool:
+    return _can_list(probe) and "score_bias" in probe.leaves
+
+
+def _agrees(probe: Probe, output: Tensor, other: Tensor | None = None) -> Outcome:
+    other = probe.output if other is None else other
+    apart, limit = difference(output, other) / (size(other) or 1.0), agreement(probe.dtype)
     return None if apart <= limit else f"outputs differ by {apart:.3g} of their size (bound {limit:.3g})"
 
 
@@ -180,9 +202,10 @@ INVARIANTS = (
         isolated,
     ),
     Invariant("the same bits twice", lambda p: True, same_bits),
-    Invariant("a removed edge is seen", _can_list, removed_edge),
-    Invariant("the order of the edges does not matter", _can_list, lambda p: _agrees(p, p.reordered())),
-    Invariant("the labels of the nodes do not matter", _can_list, lambda p: _agrees(p, p.relabelled())),
+    Invariant("a removed edge is seen", _can_list, removed_edge, True),
+    Invariant("an edge with a bias of -inf is an edge removed", _can_silence, silenced_edge, True),
+    Invariant("the order of the edges does not matter", _can_list, lambda p: _agrees(p, p.reordered()), True),
+    Invariant("the labels of the nodes do not matter", _can_list, lambda p: _agrees(p, p.relabelled()), True),
 )
 
 

@@ -1,5 +1,6 @@
 """A layer as a subject: its own parameters, random features, every gradient."""
 
+import math
 from copy import deepcopy
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..backends import BACKENDS
+from ..backends.request import Request
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..nn import GraphAttention
@@ -60,6 +62,20 @@ class LayerSubject:
             places["edge_attr"] = Leaf("edges", -2)
             widths["edge_attr"] = layer.edge_dim
         return places | {"score_bias": Leaf("edges", -2)}, widths | {"score_bias": layer.num_heads}
+
+    def request(self, case: Case, dtype: torch.dtype) -> Request:
+        layer = self.layer
+        return Request(
+            layer.num_heads,
+            layer.num_kv_heads,
+            layer.head_dim,
+            layer.head_dim,
+            batch=math.prod(self.lead),
+            dtype=dtype,
+            device=self.device,
+            score_bias=case.bias,
+            edge_features=layer.edge_dim is not None,
+        )
 
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:
         sizes = {

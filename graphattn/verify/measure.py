@@ -6,11 +6,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..backends import BACKENDS
 from ..errors import BackendError, ShapeError
 from .bounds import bound
 from .report import Refusal, Row
 from .sample import Sample
 from .subject import Case, Found, Subject, seeded
+
+PASSES_HELD = 3  # a backward pass beside a forward one, in bytes of the forward one
 
 
 class Measured(NamedTuple):
@@ -25,8 +28,12 @@ def measure(
     dtypes: tuple[torch.dtype, ...],
     backends: tuple[str, ...],
     gradients: bool = True,
+    most_bytes: int | None = None,
 ) -> tuple[list[Row], list[Refusal]]:
-    """Every backend x case x dtype against the twin in float64, beside the twin in the same dtype."""
+    """Every backend x case x dtype against the twin in float64, beside the twin in the same dtype.
+
+    A backend that would hold more than ``most_bytes`` is not run; None lifts the limit.
+    """
     rows: list[Row] = []
     refusals: dict[Refusal, None] = {}
     for case in subject.cases:
@@ -36,11 +43,25 @@ def measure(
                 order = 2
             truth, dense = twins(subject, case, dtype, piece, order)
             for backend in backends:
-                found, refused = _attempt(subject, case, dtype, backend, piece, order)
+                refused = _too_large(subject, case, dtype, backend, most_bytes)
+                found = None
+                if not refused:
+                    found, refused = _attempt(subject, case, dtype, backend, piece, order)
                 refusals |= dict.fromkeys(refused)
                 if found is not None:
                     rows += _compare(truth, dense, found, backend, case, dtype)
     return rows, list(refusals)
+
+
+def _too_large(subject: Subject, case: Case, dtype: torch.dtype, backend: str, most_bytes: int | None) -> list[Refusal]:
+    request = subject.request(case, dtype)
+    if request is None or most_bytes is None or BACKENDS[backend].reasons_against(subject.graph, request):
+        return []
+    needed = PASSES_HELD * BACKENDS[backend].bytes_needed(subject.graph, request)
+    if needed <= most_bytes:
+        return []
+    reason = f"measuring it takes about {needed:,} bytes, and {most_bytes:,} are free; name it in backends= to insist"
+    return [Refusal(backend, case.name, (reason,))]
 
 
 def _attempt(

@@ -1,5 +1,6 @@
 """Attention without parameters as a subject: the library's own, and a caller's function."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from ..attention import AttentionOutput, attention
 from ..backends import BACKENDS
+from ..backends.request import Request
 from ..errors import ShapeError
 from ..graph import AttentionGraph
 from .sample import EXHAUSTIVE, Sample
@@ -96,6 +98,22 @@ class GraphSubject(_Operands):
             self.cases = (PLAIN, Case("softcap", softcap=softcap))
             self.notes = (f"no score_bias, lse or weights: {graph.num_edges:,} edges (limit {MOST_EDGES:,})",)
 
+    def request(self, case: Case, dtype: torch.dtype) -> Request:
+        (heads, kv_heads), (head_dim, value_dim) = self.heads, self.widths
+        return Request(
+            heads,
+            kv_heads,
+            head_dim,
+            value_dim,
+            batch=math.prod(self.lead),
+            dtype=dtype,
+            device=self.graph.device,
+            score_bias=case.bias,
+            softcap=case.softcap is not None,
+            weights=case.extras,
+            lse=case.extras,
+        )
+
     def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Found:
         options: dict[str, Any] = {"return_weights": True, "return_lse": True} if case.extras else {}
         found = attention(
@@ -136,6 +154,9 @@ class CallableSubject(_Operands):
         self.function = function
         self.cases: tuple[Case, ...] = (Case("plain", softcap=softcap),)
         self.name = f"{getattr(function, '__name__', type(function).__name__)}(query, key, value)"
+
+    def request(self, case: Case, dtype: torch.dtype) -> None:
+        return None
 
     def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Found:
         query, key, value = leaves["query"], leaves["key"], leaves["value"]

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from ..backends.request import Request
 from ..graph import AttentionGraph
 from .sample import Sample
 from .twins import dense_attention
@@ -76,6 +77,10 @@ class Subject(Protocol):
     notes: tuple[str, ...]
     places: dict[str, Leaf]
     """The inputs that belong to nodes or edges; the other leaves are parameters."""
+
+    def request(self, case: Case, dtype: torch.dtype) -> Request | None:
+        """What a backend will be asked for; ``None`` if no backend of the library is."""
+        ...
 
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:
         """Seeded inputs and parameters by name; the same numbers for every call, rounded to the dtype."""
