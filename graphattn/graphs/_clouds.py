@@ -23,7 +23,7 @@ class Cloud(NamedTuple):
 
 
 def coordinates(pos: object, argument: str) -> Tensor:
-    """(N, d) coordinates in float64, detached; NaN and infinity are refused by row."""
+    """(N, d) coordinates in float64, detached, on the CPU or a CUDA device; NaN and infinity are refused by row."""
     if not isinstance(pos, Tensor):
         raise GraphError(f"{argument} must be a Tensor (N, d) of coordinates, got {type(pos).__name__}")
     if pos.dim() != 2 or pos.shape[1] == 0:
@@ -34,7 +34,7 @@ def coordinates(pos: object, argument: str) -> Tensor:
         raise GraphError(
             f"{argument} must be floating point, got {kind}; pass {argument}.double() for a grid of integers"
         )
-    place = pos.detach().to(torch.float64)
+    place = (pos if pos.device.type in ("cpu", "cuda") else pos.cpu()).detach().to(torch.float64)
     bad = torch.nonzero(~(place.abs() <= _LARGEST).all(1)).flatten()
     if bad.numel():
         row = int(bad[0])

@@ -1,9 +1,7 @@
 """Meshes: a vertex, or a face, reads those next to it."""
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -49,12 +47,9 @@ def mesh_vertices(
         num_vertices = whole(num_vertices, "num_vertices")
     mesh, device = checked_faces(faces, num_vertices)
     low, high = mesh.edges()[1].unbind(1)
-    shape = (mesh.num_vertices, mesh.num_vertices)
-    row, column = torch.cat((low, high)).numpy(), torch.cat((high, low)).numpy()
-    step = scipy.sparse.csr_matrix((np.ones(len(row), np.int64), (row, column)), shape)
-    return _ring(
-        step, hops, self_loops, call("mesh_vertices", hops=(hops, None), self_loops=(self_loops, False)), device
-    )
+    step = _matrix(torch.cat((low, high)), torch.cat((high, low)), mesh.num_vertices, mesh.num_vertices)
+    name = call("mesh_vertices", hops=(hops, None), self_loops=(self_loops, False))
+    return _ring(step, hops, self_loops, name, device)
 
 
 def mesh_faces(
@@ -92,8 +87,7 @@ def mesh_faces(
         raise GraphError(f'share must be "edge" or "vertex", got {share!r}')
     mesh, device = checked_faces(faces, None)
     shared = mesh.edges()[0] if share == "edge" else mesh.vertex
-    shape = (mesh.sound.numel(), int(shared.max()) + 1 if shared.numel() else 0)
-    incidence = scipy.sparse.csr_matrix((np.ones(shared.numel(), np.int64), (mesh.face.numpy(), shared.numpy())), shape)
+    incidence = _matrix(mesh.face, shared, mesh.sound.numel(), int(shared.max()) + 1 if shared.numel() else 0)
     step = incidence @ incidence.T
     name = call("mesh_faces", hops=(hops, None), share=(share, "edge"), self_loops=(self_loops, False))
     return _ring(step, hops, self_loops, name, device)
@@ -155,24 +149,28 @@ def _duplicates(mesh: Faces) -> int:
     return found
 
 
-def _ring(
-    step: scipy.sparse.csr_matrix, hops: int, self_loops: bool, name: str, device: torch.device
-) -> AttentionGraph:
+def _matrix(row: Tensor, column: Tensor, rows: int, columns: int) -> Any:
+    """The scipy.sparse matrix with a True at every (row, column)."""
+    from scipy.sparse import csr_matrix  # slow to import
+
+    return csr_matrix(
+        (torch.ones(row.numel(), dtype=torch.bool).numpy(), (row.numpy(), column.numpy())), (rows, columns)
+    )
+
+
+def _ring(step: Any, hops: int, self_loops: bool, name: str, device: torch.device) -> AttentionGraph:
     """All pairs joined by at most ``hops`` steps, the self-loops as asked."""
     size = step.shape[0]
-    loops = scipy.sparse.identity(size, np.int64, "csr")
-    near = (step + loops).astype(bool)
+    node = torch.arange(size)
+    near = step + _matrix(node, node, size, size)
     reach = near
     for _ in range(hops - 1):
         wider = reach @ near
         if wider.nnz == reach.nnz:
             break
         reach = wider
-    pairs = reach.tocoo()
-    target, source = (torch.from_numpy(part.astype(np.int64)) for part in (pairs.row, pairs.col))
+    target, source = (torch.from_numpy(part).to(torch.int64) for part in reach.nonzero())
     if not self_loops:
         target, source = target[target != source], source[target != source]
-    key = torch.sort(target * size + source).values if size else target
-    with torch.inference_mode(False):  # inference tensors carry no version counter, which tells of later writes
-        key = key.clone().to(device)
-        return AttentionGraph(Listed(key // max(1, size), key % max(1, size), size, size), name, device)
+    key = torch.sort(target * size + source).values.to(device)
+    return AttentionGraph(Listed(key // max(1, size), key % max(1, size), size, size), name, device)

@@ -80,7 +80,7 @@ def knn(
         target = torch.arange(cloud.query, cloud.last_query, device=found.device).repeat_interleave(found.shape[1])
         edges.append((target, found.flatten() + cloud.point))
     keywords = {"include_self": (include_self, False), "clamp": (clamp, False)}
-    return _graph(edges, size, points, call("knn", k=(k, None), **keywords))
+    return _graph(edges, size, pos.device, call("knn", k=(k, None), **keywords))
 
 
 def radius(
@@ -162,7 +162,7 @@ def radius(
         overflow=(overflow, "error"),
         include_self=(include_self, False),
     )
-    return _graph(edges, size, points, name)
+    return _graph(edges, size, pos.device, name)
 
 
 class _Crowded:
@@ -220,9 +220,10 @@ def _cut(pairs: Pairs, most: int, crowded: _Crowded, shift: int) -> Pairs:
     return pairs.keep(rank < most)
 
 
-def _graph(edges: list[tuple[Tensor, Tensor]], size: tuple[int, int], points: Tensor, name: str) -> AttentionGraph:
-    with torch.inference_mode(False):  # inference tensors carry no version counter, which tells of later writes
-        none = torch.empty(0, dtype=torch.int64, device=points.device)
-        target = torch.cat([none, *(target for target, _ in edges)])
-        source = torch.cat([none, *(source for _, source in edges)])
-        return AttentionGraph(Listed(target, source, *size), name, points.device)
+def _graph(
+    edges: list[tuple[Tensor, Tensor]], size: tuple[int, int], device: torch.device, name: str
+) -> AttentionGraph:
+    none = torch.empty(0, dtype=torch.int64, device=device)
+    target = torch.cat([none, *(target.to(device) for target, _ in edges)])
+    source = torch.cat([none, *(source.to(device) for _, source in edges)])
+    return AttentionGraph(Listed(target, source, *size), name, device)
