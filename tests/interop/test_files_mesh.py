@@ -121,10 +121,12 @@ def test_d02_ply_list_count_huge_or_negative(count, word, write):
 def test_d03_face_index_out_of_range(write):
     message = "face 0: vertex 99 of 3"
     refused(write("m.off", f"OFF\n3 1 0\n{TRIANGLE}3 0 1 99\n"), "line 6", message)
+    refused(write("m.off", f"OFF\n3 1 0\n{TRIANGLE}3 0 1 3\n"), "line 6", "face 0: vertex 3 of 3")
     refused(write("m.off", f"OFF\n3 1 0\n{TRIANGLE}3 0 1 -1\n"), "line 6", "face 0: vertex -1 of 3")
     refused(write("m.off", f"OFF\n3 1 0\n{TRIANGLE}3 0 1 1.5\n"), "line 6", "1.5")
     obj = "".join(f"v {row}\n" for row in TRIANGLE.splitlines())
     refused(write("m.obj", obj + "f 1 2 99\n"), "line 4", message)
+    refused(write("m.obj", obj + "f 1 2 4\n"), "line 4", "face 0: vertex 4 of 3")
     refused(write("m.ply", PLY.format("ascii", 3, 1, "uchar") + TRIANGLE + "3 0 1 99\n"), "line 14", message)
     head = PLY.format("binary_little_endian", 3, 1, "uchar").encode() + struct.pack("<9f", *range(9))
     refused(write("m.ply", head + struct.pack("<B3i", 3, 0, 1, 99)), message)

@@ -36,7 +36,7 @@ def read_obj(blob: Blob, allow_nonfinite: bool) -> Polygons:
     before = np.cumsum(is_vertex)[is_face]  # (P,) vertices above each face
     face = np.repeat(np.arange(len(before)), np.diff(face_ptr))
     index = np.where(corner < 0, before[face] + corner, corner - 1)
-    bad = np.flatnonzero((corner == 0) | (index < 0) | (index >= len(vertices)))
+    bad = np.flatnonzero((index < 0) | (index >= len(vertices)))
     if len(bad):
         here = int(bad[0])
         at = f"face {face[here]}: vertex {corner[here]} of {len(vertices)}"
