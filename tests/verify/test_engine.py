@@ -14,12 +14,13 @@ from graphattn.graph import AttentionGraph
 from graphattn.graph.listed import checked
 from graphattn.graph.rules import Band
 from graphattn.nn import GraphAttention
-from graphattn.verify import Report, verify
+from graphattn.verify import Report, engine, verify
 from graphattn.verify.report import Check, Refusal, Row
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CAUSAL = GRAPHS["causal"]()
+RANDOM = GRAPHS["listed_random"]()
 
 
 def sdpa(query, key, value, **options):
@@ -162,6 +163,18 @@ def test_a_long_rule_stays_a_rule():
     report = verify(own, graph, heads=(1, 1), widths=(2, 2), dtypes=(torch.float32,), gradients=False, at_most=31)
     assert report.ok, report
     assert calls[0][0] == 100_003
+
+
+def test_what_memory_does_not_allow_is_refused_unless_named(monkeypatch):
+    monkeypatch.setattr(engine, "free_bytes", lambda device: 1_000)
+    report = verify(RANDOM)
+    assert not report.ok
+    assert any("1,000 are free; name it in backends=" in reason for r in report.refusals for reason in r.reasons)
+    assert verify(RANDOM, backends=tuple(BACKENDS)).ok
+
+
+def test_free_memory_is_known():
+    assert 1 << 24 < engine.free_bytes(torch.device("cpu")) < 1 << 50
 
 
 # --- arguments

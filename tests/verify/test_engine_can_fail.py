@@ -7,6 +7,7 @@ from graph_table import GRAPHS
 from graphattn.backends import BACKENDS
 from graphattn.errors import ExactnessError
 from graphattn.graph import AttentionGraph
+from graphattn.graph.listed import checked
 from graphattn.graph.rules import Band
 from graphattn.nn import GraphAttention
 from graphattn.verify import assert_exact, operator, verify
@@ -195,6 +196,45 @@ def test_a_backend_that_remembers_the_first_graph_is_caught(monkeypatch):
     rows, claims = failing(verify(GRAPH, dtypes=(torch.float64,)))
     assert rows == set()
     assert {"the order of the edges does not matter", "the labels of the nodes do not matter"} <= claims
+
+
+def test_a_finite_stand_in_for_minus_infinity_is_caught(monkeypatch):
+    """B3: a row of biases of -1e9 is not a row without edges."""
+    right = operator.attention
+
+    def wrong(*args, score_bias=None, **options):
+        return right(*args, score_bias=None if score_bias is None else score_bias.clamp(min=-1e9), **options)
+
+    monkeypatch.setattr(operator, "attention", wrong)
+    rows, claims = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    assert rows == set()
+    assert claims == {"an edge with a bias of -inf is an edge removed"}
+
+
+def test_a_removed_edge_that_stays_is_caught(monkeypatch):
+    """A plan kept from the graph as it was: edge 60 comes back whenever an edge is missing."""
+    right = operator.attention
+
+    def wrong(query, key, value, graph, score_bias=None, **options):
+        if graph.num_edges == 60:
+            missing = (GRAPH - graph).edge_index
+            index = torch.cat((graph.edge_index, missing), 1)
+            graph = AttentionGraph(checked(index, 17, 17), "restored")
+            score_bias = torch.cat((score_bias, operator_bias(missing)))
+        return right(query, key, value, graph, score_bias=score_bias, **options)
+
+    def operator_bias(missing):
+        place = ((GRAPH.source == missing[0]) & (GRAPH.target == missing[1])).nonzero().flatten()
+        return (
+            operator.GraphSubject(GRAPH)
+            .leaves(operator.Case("score_bias", bias=True), torch.float64)["score_bias"]
+            .detach()[place]
+        )
+
+    monkeypatch.setattr(operator, "attention", wrong)
+    rows, claims = failing(verify(GRAPH, backends=("message_passing",), dtypes=(torch.float64,)))
+    assert rows == set()
+    assert claims == {"a removed edge is seen"}
 
 
 def test_a_lost_edge_is_caught():
