@@ -5,7 +5,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from typer import Abort
 from typer.core import TyperCommand, TyperGroup
+
+from .failure import INTERRUPTED, report
+from .output import CLOSED, fitting
 
 WORDS = "graphattn.words"  # where a context keeps what was typed
 
@@ -25,7 +29,6 @@ class PatternCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Help on the command and the patterns, or on one pattern."""
         from .help import catalogue, page
-        from .output import fitting
         from .what import pattern
 
         for word in ctx.meta[WORDS]:
@@ -44,11 +47,15 @@ class Group(TyperGroup):
         """Run and exit; every error becomes a line, or a JSON document, and a status."""
         words = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
+        wrong: Exception | None = None
+        status = 0
         try:
-            status = super().main(words, prog_name, *rest, **extra)
+            status = super().main(words, prog_name, *rest, **extra) or 0
+        except SystemExit:  # nobody reads any more: the only exit that click takes by itself here
+            status = CLOSED
         except Exception as error:
-            from .failure import report
-
-            debug = "--debug" in words or os.environ.get("GRAPHATTN_DEBUG", "0") not in ("", "0")
-            status = report(error, as_json="--json" in words, debug=debug)
-        sys.exit(status or 0)
+            wrong = error
+        if wrong is not None or status == INTERRUPTED:  # some versions of typer raise Abort, some return the status
+            debug = os.environ.get("GRAPHATTN_DEBUG", "0") not in ("", "0") or "--debug" in words
+            status = report(wrong or Abort(), as_json="--json" in words, debug=debug)
+        sys.exit(status)

@@ -13,7 +13,7 @@ from .what import patterns
 _EXAMPLES = (
     ("sliding_window --size 64 --window 5", ""),
     ("swin --size 56x56 --cell 7x7 --shift 3x3", ""),
-    ("causal --size 1000000", "a million tokens, nothing stored"),
+    ("causal --size 4096", ""),
     ("bunny.ply --hops 2", "two steps along a mesh"),
     ("bunny.ply --k 16", "its vertices as points"),
     ("cloud.xyz --radius 0.1", ""),
@@ -33,7 +33,7 @@ def catalogue(command: str, width: int) -> str:
             title = f"{recipe.kind} {flag}".strip()
             said = f"{_held()[recipe.kind]}. {summary(builder) if builder in patterns() else ''}"
             parts.append(_entry(title, said, usage(recipe.options(builder)), width))
-    column = max(len(words) for words, _ in _EXAMPLES) + 2
+    column = max(len(words) for words, note in _EXAMPLES if note) + 2
     lines = [f"  {command} {words:<{column}}{f'# {note}' if note else ''}".rstrip() for words, note in _EXAMPLES]
     parts.append("\n".join(["Examples:", *lines]))
     parts.append(f"More on one pattern: {command} swin --help")

@@ -97,8 +97,9 @@ def step(what: str) -> Iterator[None]:
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         columns = (SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-        with Progress(*columns, console=console(sys.stderr), transient=True) as progress:
-            progress.add_task(encodable(what, sys.stderr.encoding or "utf-8"), total=None)
+        task = encodable(what, sys.stderr.encoding or "utf-8")
+        with Progress(*columns, console=console(sys.stderr), transient=True, redirect_stdout=False) as progress:
+            progress.add_task(task, total=None)
             yield
         return
     timer = threading.Timer(_LONG, say, (f"graphattn: {what} ...", sys.stderr))

@@ -1,0 +1,42 @@
+"""The command line, run in this process."""
+
+import json
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from graphattn.cli import app
+
+
+class Shell:
+    """``graphattn ...`` with its output, its errors and its status."""
+
+    def __call__(self, line, *, env=None):
+        return CliRunner().invoke(app, shlex.split(line), prog_name="graphattn", env=env)
+
+    def json(self, line, status=0):
+        """The one document on stdout of a command with --json."""
+        done = self(f"{line} --json")
+        assert done.exit_code == status, done.output
+        assert "Traceback" not in done.stderr
+        return json.loads(done.stdout)
+
+    def error(self, line, status=2):
+        """The line on stderr of a command that fails, which is all that it says."""
+        done = self(line)
+        assert done.exit_code == status, done.output
+        assert done.stdout == ""
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+        wrong = self.json(line, status)["error"]
+        assert f"error: {wrong['message']}\n" == done.stderr
+        assert wrong["type"]
+        return wrong["message"]
+
+
+@pytest.fixture
+def shell(monkeypatch):
+    for name in ("COLUMNS", "FORCE_COLOR", "GRAPHATTN_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    return Shell()
