@@ -11,11 +11,14 @@ from pathlib import Path
 import scenes  # noqa: F401  (importing it registers the scenes)
 import torch
 from page import render, short, tiny
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from run import Outcome, run
 from scene import SCRIPTS, Script
+
+_WIDE = 130  # columns that a line per scene takes
 
 
 def main() -> int:
@@ -30,11 +33,11 @@ def main() -> int:
     if not chosen:
         parser.error(f"no scene is called {arguments.only!r}; there are: {', '.join(s.name for s in SCRIPTS)}")
     warnings.filterwarnings("ignore", category=DeprecationWarning)
-    console = Console() if sys.stdout.isatty() else Console(width=150)
+    console = Console() if sys.stdout.isatty() else Console(width=_WIDE)
 
     start = time.perf_counter()
     outcomes, broken = played(chosen, console)
-    console.print(table(outcomes))
+    console.print(table(outcomes, console.width))
     good = not broken and all(outcome.ok for outcome in outcomes)
     for outcome in outcomes:
         if not outcome.ok:
@@ -72,17 +75,25 @@ def played(chosen: list[Script], console: Console) -> tuple[list[Outcome], dict[
     return outcomes, broken
 
 
-def table(outcomes: list[Outcome]) -> Table:
-    """One line per scene."""
-    made = Table(caption="errors against the dense twin, relative, in float64 / float32; time of one forward pass")
-    for head in ("scene", "nodes", "edges", "density", "backend", "ms", "worst output error", "worst gradient error"):
-        made.add_column(head, justify="left" if head in ("scene", "backend") else "right", overflow="fold")
-    made.add_column("verdict", style="bold")
+def table(outcomes: list[Outcome], width: int) -> Table:
+    """One line per scene, or two on a narrow terminal."""
+    narrow = width < _WIDE
+    made = Table(
+        caption="worst errors against the dense twin, relative: float64, then float32; ms of one forward pass",
+        box=None if narrow else box.HEAVY_HEAD,
+        padding=(0, 1, 1, 0) if narrow else (0, 1),
+    )
+    between = "\n" if narrow else " / "
+    heads = ("scene", "nodes", f"edges{between}density", "backend", "ms", "output\nerror", "gradient\nerror", "verdict")
+    for head in heads:
+        made.add_column(head, justify="left" if head in ("scene", "backend", "verdict") else "right")
     for outcome in outcomes:
         graph, told = outcome.scene.graph, f"[{'green' if outcome.ok else 'red'}]{outcome.verdict}"
         output, gradient = (
-            " / ".join(tiny(outcome.worst(part, dtype)) for dtype in ("float64", "float32")) for part in (False, True)
+            between.join(tiny(outcome.worst(part, dtype)) for dtype in ("float64", "float32")) for part in (False, True)
         )
-        shape = (outcome.nodes, f"{graph.num_edges:,}", f"{graph.density:.2g}")
-        made.add_row(outcome.script.name, *shape, outcome.backend, short(outcome.time_ms), output, gradient, told)
+        edges = f"{graph.num_edges:,}{between}{graph.density:.2g}"
+        made.add_row(
+            outcome.script.name, outcome.nodes, edges, outcome.backend, short(outcome.time_ms), output, gradient, told
+        )
     return made

@@ -66,8 +66,9 @@ def test_the_demo_writes_a_page_that_stands_alone(tmp_path):
 @pytest.mark.slow
 def test_a_false_claim_or_a_broken_scene_fails_the_demo(tmp_path):
     page = tmp_path / "page.html"
-    code = WRONG.format(demo=str(DEMO), page=str(page))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    script = tmp_path / "wrong.py"
+    script.write_text(WRONG.format(demo=str(DEMO), page=str(page)), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "CLAIM FAILS" in done.stdout
     assert "claim DOES NOT HOLD" in done.stdout
