@@ -143,6 +143,7 @@ def test_a38_edges_of_more_than_two_faces():
     report = graphs.mesh_report(faces)
     assert (report.non_manifold_edges, report.boundary_edges, report.num_edges) == (1, 10, 11)
     assert graphs.mesh_vertices(faces).num_edges == 22
+    assert [graphs.mesh_report(faces[:n]).non_manifold_edges for n in (1, 2, 3, 4)] == [0, 0, 1, 1]
 
 
 def test_a_padded_triangle_is_a_triangle():
