@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from ..attention import check, run
 from ..backends import EdgeWeights
 from ..backends.message_passing import EdgeAttention
-from ..errors import OptionError, ShapeError
+from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..interop import from_edge_index
 from .root_weight import RootWeight
@@ -36,7 +36,7 @@ class GraphAttention(EdgeAttention):
         out_proj: Whether the heads' outputs are projected; needs ``embed_dim = H * D`` if not.
         root_weight: Whether a projection of ``x`` is added to the output, as PyG's ``TransformerConv`` does.
         dropout: Probability of dropping a weight, per edge and head, in training.
-        backend: "auto", or the backend that must run.
+        backend: "auto", or the backend that must run. With PyG's explainers and message hooks it is message passing.
 
     Source: Vaswani et al. 2017, section 3.2.2; names as ``torch.nn.MultiheadAttention``. Edge features and root weight
     as in PyG's ``TransformerConv``, which lacks the output projection.
@@ -87,6 +87,8 @@ class GraphAttention(EdgeAttention):
         if head_dim is None and self.embed_dim % self.num_heads:
             sizes = f"{self.embed_dim} and {self.num_heads}"
             raise OptionError(f"embed_dim must be a multiple of num_heads, got {sizes}; or give head_dim")
+        if head_dim is not None and head_dim < 1:
+            raise OptionError(f"head_dim must be >= 1, got {head_dim}")
         return self.embed_dim // self.num_heads if head_dim is None else head_dim
 
     def _check_sizes(self, out_proj: bool) -> None:
@@ -159,7 +161,7 @@ class GraphAttention(EdgeAttention):
         if (edge := self._edge_features(edge_attr, graph)) is not None:
             inputs = replace(inputs, edge_key=edge, edge_value=edge)
         alpha: Tensor | None = None
-        if self._is_observed():  # PyG's explainers listen to propagate()
+        if self._is_observed():
             found = self.attend(graph.edge_index.to(x.device), (graph.num_sources, graph.num_targets), inputs)
             output, alpha = found.output, found.alpha
         else:
@@ -178,9 +180,11 @@ class GraphAttention(EdgeAttention):
         if isinstance(x, tuple | list):
             if context is not None:
                 raise OptionError("pass x as a pair (sources, targets), or x and context; not both")
-            context, x = x
+            context, x = _pair("x", x, "(sources, targets)")
         source = x if context is None else context
-        key, value = source if isinstance(source, tuple | list) else (source, source)
+        key, value = (
+            _pair("context", source, "(for keys, for values)") if isinstance(source, tuple | list) else (source, source)
+        )
         for name, given, width in (("x", x, self.qdim), ("context", key, self.kdim), ("context", value, self.vdim)):
             if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[-1] != width:
                 got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
@@ -197,14 +201,23 @@ class GraphAttention(EdgeAttention):
         shape = f"(..., {graph.num_edges}, {self.edge_dim}), one row per edge in the graph's edge order"
         if edge_attr is None:
             raise OptionError(f"the layer was built with edge_dim={self.edge_dim}: pass edge_attr {shape}")
+        if not isinstance(edge_attr, Tensor):
+            raise ShapeError(f"edge_attr must be a tensor {shape}; got {type(edge_attr).__name__}")
         if edge_attr.dim() < 2 or tuple(edge_attr.shape[-2:]) != (graph.num_edges, self.edge_dim):
             raise ShapeError(f"edge_attr must have shape {shape}; got {tuple(edge_attr.shape)}")
         return self.edge_proj(edge_attr).unflatten(-1, (self.num_kv_heads, self.head_dim))
 
     def _is_observed(self) -> bool:
+        """Whether a PyG explainer or hook listens to ``propagate``, so that message passing must run here."""
         stages = ("propagate", "message", "aggregate")
         hooks = [getattr(self, f"_{stage}_forward{when}_hooks") for stage in stages for when in ("_pre", "")]
-        return bool(self.explain) or any(len(hook) > 0 for hook in hooks)
+        observed = bool(self.explain) or any(len(hook) > 0 for hook in hooks)
+        if observed and self.backend not in ("auto", "message_passing"):
+            raise BackendError(
+                f"backend {self.backend!r} cannot run an observed layer:",
+                ['PyG\'s explainers and hooks listen to messages, which only "auto" and "message_passing" pass'],
+            )
+        return observed
 
     def __repr__(self) -> str:
         extra = "".join(
@@ -221,3 +234,9 @@ class GraphAttention(EdgeAttention):
             if value != plain
         )
         return f"GraphAttention(embed_dim={self.embed_dim}, num_heads={self.num_heads}{extra})"
+
+
+def _pair(name: str, given: tuple[Tensor, ...] | list[Tensor], of: str) -> Pair:
+    if len(given) != 2:
+        raise ShapeError(f"{name} must be a tensor or a pair {of}, got a {type(given).__name__} of {len(given)}")
+    return given[0], given[1]

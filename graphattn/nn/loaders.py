@@ -54,11 +54,21 @@ def from_pyg(conv: Any) -> GraphAttention:
     """A :class:`GraphAttention` with the weights of a PyG ``TransformerConv``.
 
     With ``concat=False`` the mean over heads becomes a fixed output projection.
+
+    Raises:
+        OptionError: If its sizes are not known yet, or it sends or sums messages in another way.
     """
     from torch_geometric.nn import TransformerConv
 
     if not isinstance(conv, TransformerConv):
         raise OptionError(f"expected a TransformerConv, got {type(conv).__name__}")
+    if conv.flow != "source_to_target" or conv.aggr not in ("add", "sum"):
+        raise OptionError(
+            f'expected flow="source_to_target" and aggr="add", got {conv.flow!r} and {conv.aggr!r}; for the other '
+            "direction use graph.reverse()"
+        )
+    if conv.lin_key.in_channels < 0 or conv.lin_query.in_channels < 0:
+        raise OptionError("the TransformerConv does not know its input width yet (-1); run it once first")
     heads, width = conv.heads, conv.out_channels
     source = conv.lin_key.in_channels
     layer = GraphAttention(
@@ -87,7 +97,7 @@ def from_pyg(conv: Any) -> GraphAttention:
         if to is not None:
             _copy(to, old.weight, old.bias)
     if layer.out_proj is not None:
-        _copy(layer.out_proj, torch.eye(width).repeat(1, heads) / heads, None)
+        _copy(layer.out_proj, torch.eye(width, dtype=torch.float64).repeat(1, heads) / heads, None)
     if layer.skip is not None:
         _copy(layer.skip.root, conv.lin_skip.weight, conv.lin_skip.bias)
         if layer.skip.gate is not None:

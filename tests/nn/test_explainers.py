@@ -1,0 +1,118 @@
+"""PyG's explainers on our layer, and its hooks."""
+
+import pytest
+import torch
+from attention_formula import assert_near
+from graph_table import GRAPHS
+from torch_geometric.explain import AttentionExplainer, Explainer, GNNExplainer
+from torch_geometric.nn import TransformerConv
+
+import graphattn as ga
+from graphattn.errors import BackendError
+
+C, H = 12, 3
+
+
+class Model(torch.nn.Module):
+    """Two layers and a readout, called as PyG calls its models."""
+
+    def __init__(self, first, second):
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x, edge_index):
+        return self.second(self.first(x, edge_index).relu(), edge_index)
+
+
+def models():
+    torch.manual_seed(0)
+    convs = [TransformerConv(C, C // H, heads=H), TransformerConv(C, C // H, heads=H)]
+    return Model(*convs), Model(*map(ga.nn.GraphAttention.from_pyg, convs))
+
+
+def explain(model, algorithm, graph, x, **options):
+    explainer = Explainer(
+        model,
+        algorithm=algorithm,
+        explanation_type="model",
+        edge_mask_type="object",
+        model_config={"mode": "regression", "task_level": "node", "return_type": "raw"},
+        **options,
+    )
+    return explainer(x, graph.edge_index, index=3)
+
+
+def test_attention_explainer_sees_what_it_sees_in_pyg():
+    graph, x = GRAPHS["listed_random"](), torch.randn(17, C)
+    theirs, ours = (explain(model, AttentionExplainer(), graph, x) for model in models())
+    assert ours.edge_mask.shape == (graph.num_edges,)
+    assert_near(ours.edge_mask, theirs.edge_mask, 1e-6)
+    assert ours.edge_mask.std() > 0.01
+
+
+def test_gnn_explainer_learns_the_mask_it_learns_in_pyg():
+    graph, x = GRAPHS["listed_random"](), torch.randn(17, C)
+    masks = []
+    for model in models():
+        torch.manual_seed(1)
+        options = {"node_mask_type": "attributes"}
+        masks.append(explain(model, GNNExplainer(epochs=30), graph, x, **options))
+    theirs, ours = masks
+    assert_near(ours.edge_mask, theirs.edge_mask, 1e-4)
+    assert_near(ours.node_mask, theirs.node_mask, 1e-4)
+    assert ours.edge_mask.std() > 0.01
+
+
+def test_after_an_explanation_the_layer_is_as_before():
+    graph, x = GRAPHS["listed_random"](), torch.randn(17, C)
+    _, model = models()
+    before = model(x, graph.edge_index)
+    explain(model, AttentionExplainer(), graph, x)
+    explain(model, GNNExplainer(epochs=2), graph, x)
+    assert torch.equal(model(x, graph.edge_index), before)
+    assert model.first._alpha is None
+    assert not model.first._is_observed()
+
+
+def test_hooks_on_messages_are_called_and_may_change_them():
+    graph, x = GRAPHS["causal"](), torch.randn(2, 13, C)
+    layer = ga.nn.GraphAttention(C, H)
+    plain, weights = layer(x, graph, return_weights=True)
+    seen = []
+    with torch.no_grad():
+        handle = layer.register_message_forward_hook(lambda module, inputs, out: seen.append((module._alpha, out)))
+        found, observed = layer(x, graph, return_weights=True)
+    handle.remove()
+    assert_near(found, plain, 1e-5)
+    assert_near(seen[0][0], weights.alpha, 1e-5)
+    assert_near(observed.alpha, weights.alpha, 1e-5)
+    assert seen[0][1].shape == (2, graph.num_edges, H, C // H)
+    silenced = layer.register_message_forward_hook(lambda module, inputs, out: out * 0)
+    assert_near(layer(x, graph), layer.out_proj.bias.expand(2, 13, -1))
+    silenced.remove()
+    assert len(seen) == 1
+
+
+def test_a_backend_that_passes_no_messages_cannot_be_observed():
+    graph, x = GRAPHS["causal"](), torch.randn(13, C)
+    layer = ga.nn.GraphAttention(C, H, backend="dense")
+    layer(x, graph)
+    handle = layer.register_message_forward_hook(lambda *_: None)
+    with pytest.raises(BackendError, match="'dense' cannot run an observed layer") as caught:
+        layer(x, graph)
+    assert 'only "auto" and "message_passing" pass' in caught.value.reasons[0]
+    handle.remove()
+    layer(x, graph)
+
+
+def test_explaining_an_edge_that_matters():
+    """One edge carries the whole difference; its mask must end above the others'."""
+    graph = ga.from_edge_index([[0, 1, 2], [3, 3, 3]], num_nodes=4)
+    layer = ga.nn.GraphAttention(2, 1, out_proj=False, bias=False)
+    with torch.no_grad():
+        layer.q_proj.weight.zero_()
+        layer.v_proj.weight.copy_(torch.eye(2))
+    x = torch.tensor([[9.0, -9.0], [0.1, 0.0], [0.0, 0.1], [0.0, 0.0]])
+    torch.manual_seed(0)
+    found = explain(layer, GNNExplainer(epochs=100, lr=0.1), graph, x)
+    assert found.edge_mask.argmax() == 0

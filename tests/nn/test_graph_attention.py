@@ -1,0 +1,234 @@
+"""The layer: what goes in, what comes out, in every dialect; against the operator and a dense formula."""
+
+import pytest
+import torch
+from attention_formula import BACKENDS, assert_near, formula, gradients
+from graph_table import GRAPHS
+from torch_geometric import EdgeIndex
+
+import graphattn as ga
+
+both = pytest.mark.parametrize("backend", BACKENDS)
+C, H = 30, 5
+
+
+def features(*shape, seed=0):
+    made = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=made, dtype=torch.float64).requires_grad_()
+
+
+def layer(*args, seed=0, **options):
+    torch.manual_seed(seed)
+    made = ga.nn.GraphAttention(*args, **options).double()
+    for parameter in made.parameters():  # biases start at zero, and a wrong one would not be seen
+        torch.nn.init.normal_(parameter, std=0.3)
+    return made
+
+
+def by_hand(made, x, graph, context=None, edge_attr=None, score_bias=None):
+    """The layer from its weights and the formula, edge by edge where there are edge features."""
+    context = x if context is None else context
+    key, value = context if isinstance(context, tuple) else (context, context)
+    q = made.q_proj(x).unflatten(-1, (made.num_heads, -1))
+    k, v = (p(y).unflatten(-1, (made.num_kv_heads, -1)) for p, y in ((made.k_proj, key), (made.v_proj, value)))
+    if edge_attr is not None:  # a source of its own for every edge
+        e = made.edge_proj(edge_attr).unflatten(-1, (made.num_kv_heads, -1))
+        k, v = (y[..., graph.source, :, :] + e for y in (k, v))
+        own = torch.stack((torch.arange(graph.num_edges), graph.target))
+        graph = ga.from_edge_index(own, num_sources=graph.num_edges, num_targets=graph.num_targets)
+    lead = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3])
+    q, k, v = (y.expand(*lead, *y.shape[-3:]) for y in (q, k, v))
+    heads, alpha, _ = formula(q, k, v, graph, score_bias)
+    return made.out_proj(heads.flatten(-2)), alpha
+
+
+def compare(made, found, wanted, inputs):
+    assert_near(found, wanted)
+    leaves = [*inputs, *made.parameters()]
+    for mine, theirs in zip(gradients(found, leaves), gradients(wanted, leaves), strict=True):
+        assert_near(mine, theirs)
+    names = [name for name, _ in made.named_parameters()]
+    found = dict(zip(names, gradients(found, list(made.parameters())), strict=True))
+    assert all(grad.abs().sum() > 1e-6 for name, grad in found.items() if name != "k_proj.bias")
+
+
+@both
+@pytest.mark.parametrize("lead", [(), (2,), (3, 2)])
+@pytest.mark.parametrize("name", ["causal", "listed_random", "isolated_targets"])
+def test_self_and_cross_attention(name, lead, backend):
+    graph = GRAPHS[name]()
+    made = layer(C, H, backend=backend)
+    if graph.is_square:
+        x = features(*lead, graph.num_nodes, C)
+        compare(made, made(x, graph), by_hand(made, x, graph)[0], [x])
+        return
+    x, context = features(*lead, graph.num_targets, C), features(*lead, graph.num_sources, C, seed=1)
+    compare(made, made(x, graph, context), by_hand(made, x, graph, context)[0], [x, context])
+    compare(made, made((context, x), graph), by_hand(made, x, graph, context)[0], [x, context])
+
+
+@both
+def test_widths_of_their_own_and_grouped_heads(backend):
+    graph = GRAPHS["listed_bipartite"]()
+    made = layer(C, 6, qdim=7, kdim=11, vdim=13, head_dim=17, num_kv_heads=3, backend=backend)
+    x, key, value = features(2, 13, 7), features(2, 19, 11, seed=1), features(2, 19, 13, seed=2)
+    output = made(x, graph, (key, value))
+    assert output.shape == (2, 13, C)
+    compare(made, output, by_hand(made, x, graph, (key, value))[0], [x, key, value])
+
+
+@both
+def test_bias_root_weight_and_out_proj_are_options(backend):
+    graph = GRAPHS["listed_random"]()
+    x = features(17, C)
+    bare = layer(C, H, bias=False, backend=backend)
+    assert set(dict(bare.named_parameters())) == {f"{p}_proj.weight" for p in ("q", "k", "v", "out")}
+    compare(bare, bare(x, graph), by_hand(bare, x, graph)[0], [x])
+    rooted = layer(C, H, root_weight=True, backend=backend)
+    compare(rooted, rooted(x, graph), by_hand(rooted, x, graph)[0] + rooted.skip.root(x), [x])
+    heads = layer(C, H, out_proj=False, backend=backend)
+    assert heads.out_proj is None
+    heads.out_proj = torch.nn.Identity()  # for by_hand
+    wanted = by_hand(heads, x, graph)[0]
+    heads.out_proj = None
+    compare(heads, heads(x, graph), wanted, [x])
+
+
+@pytest.mark.parametrize("lead", [(), (2,)])
+@pytest.mark.parametrize("edge_lead", [(), (2,)])
+@pytest.mark.parametrize("name", ["listed_random", "isolated_targets", "causal"])
+def test_edge_features(name, edge_lead, lead):
+    graph = GRAPHS[name]()
+    made = layer(C, 6, kdim=C, num_kv_heads=3, edge_dim=11)
+    x, context = features(*lead, graph.num_targets, C), features(*lead, graph.num_sources, C, seed=1)
+    edge_attr = features(*edge_lead, graph.num_edges, 11, seed=2)
+    found, weights = made(x, graph, context, edge_attr=edge_attr, return_weights=True)
+    wanted, alpha = by_hand(made, x, graph, context, edge_attr)
+    compare(made, found, wanted, [x, context, edge_attr])
+    assert_near(weights.alpha, alpha)
+    assert "edge features differ from edge to edge" in str(ga.explain(graph, edge_features=True))
+
+
+@both
+def test_score_bias_and_weights(backend):
+    graph = GRAPHS["listed_random"]()
+    made = layer(C, H, backend=backend)
+    x, bias = features(2, 17, C), features(graph.num_edges, H, seed=3)
+    output, weights = made(x, graph, score_bias=bias, return_weights=True)
+    wanted, alpha = by_hand(made, x, graph, score_bias=bias)
+    compare(made, output, wanted, [x, bias])
+    assert_near(weights.alpha, alpha)
+    assert weights.graph is graph
+    edge_index, unpacked = weights
+    assert torch.equal(edge_index, graph.edge_index)
+    assert unpacked is weights.alpha
+
+
+@both
+def test_weights_follow_the_callers_edge_order(backend):
+    graph = GRAPHS["listed_random"]()
+    made, x = layer(C, H, backend=backend), features(17, C)
+    order = torch.randperm(graph.num_edges, generator=torch.Generator().manual_seed(1))
+    wanted = made(x, graph, return_weights=True)[1].alpha[order]
+    for edges in (
+        graph.edge_index[:, order],
+        EdgeIndex(graph.edge_index[:, order], sparse_size=(17, 17)),
+        ga.from_edge_index(graph.edge_index[:, order], num_nodes=17),
+    ):
+        edge_index, alpha = made(x, edges, return_weights=True)[1]
+        assert torch.equal(edge_index, graph.edge_index[:, order])
+        assert_near(alpha, wanted)
+
+
+@both
+def test_a_graph_an_edge_index_and_an_edgeindex_are_one(backend):
+    graph = GRAPHS["listed_bipartite"]()
+    made = layer(C, H, backend=backend)
+    x, context = features(13, C), features(19, C, seed=1)
+    wanted = made(x, graph, context)
+    edge_index = graph.edge_index
+    assert edge_index.max() < 19 - 1 or graph.out_degree[-1] > 0
+    sorted_index = EdgeIndex(edge_index, sparse_size=(19, 13)).sort_by("col").values
+    for edges in (
+        edge_index,
+        edge_index.int(),
+        EdgeIndex(edge_index),
+        EdgeIndex(edge_index, sparse_size=(19, 13)),
+        sorted_index,
+    ):
+        assert_near(made(x, edges, context), wanted)
+        assert_near(made((context, x), edges), wanted)
+
+
+def test_isolated_nodes_at_the_end_are_not_lost():
+    made, x = layer(C, H), features(7, C)
+    output = made(x, torch.tensor([[0, 1], [1, 0]]))
+    assert output.shape == (7, C)
+    assert_near(output[2:], made.out_proj.bias.expand(5, -1))
+
+
+@both
+def test_dropout_is_only_for_training(backend):
+    graph = GRAPHS["full"]()
+    made, x = layer(C, H, dropout=0.5, backend=backend), features(11, C)
+    plain = layer(C, H, backend=backend)
+    assert not torch.allclose(made(x, graph), plain(x, graph))
+    torch.manual_seed(3)
+    one = made(x, graph)
+    torch.manual_seed(3)
+    assert torch.equal(made(x, graph), one)
+    assert_near(made.eval()(x, graph), plain(x, graph))
+
+
+def test_auto_agrees_with_both():
+    made, x = layer(C, H), features(2, 29, C)
+    graph = GRAPHS["longformer"]()
+    outputs = []
+    for made.backend in ("auto", *BACKENDS):
+        outputs.append(made(x, graph))
+    assert_near(outputs[0], outputs[1])
+    assert_near(outputs[0], outputs[2])
+
+
+@both
+def test_a_removed_edge_is_seen_and_a_non_neighbour_is_not_heard(backend):
+    graph = GRAPHS["listed_random"]()
+    made, x = layer(C, H, backend=backend), features(17, C)
+    t, s = int(graph.target[0]), int(graph.source[0])
+    less = ga.from_edge_index(graph.edge_index[:, 1:], num_nodes=17)
+    whole, without = made(x, graph), made(x, less)
+    rows = (whole != without).any(-1).nonzero().flatten().tolist()
+    assert rows == [t]
+    moved = x.detach().clone()
+    moved[s] += 1.0
+    heard = (made(moved, less) != without).any(-1)
+    assert not heard[t] or s == t
+    assert (made(moved, graph) != whole).any(-1)[t]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "GraphAttention(embed_dim=30, num_heads=5)"),
+        (
+            {"kdim": 7, "num_kv_heads": 1, "edge_dim": 3, "dropout": 0.1, "backend": "dense"},
+            "GraphAttention(embed_dim=30, num_heads=5, kdim=7, num_kv_heads=1, edge_dim=3, dropout=0.1, backend=dense)",
+        ),
+    ],
+)
+def test_repr_is_one_line(options, text):
+    assert repr(ga.nn.GraphAttention(30, 5, **options)) == text
+
+
+def test_it_starts_as_multihead_attention_does():
+    torch.manual_seed(0)
+    made = ga.nn.GraphAttention(64, 8)
+    bound = (6 / 128) ** 0.5
+    for name, parameter in made.named_parameters():
+        if name.endswith("bias"):
+            assert not parameter.any()
+        else:
+            assert 0.95 * bound < parameter.abs().max() <= bound
+    before = made.q_proj.weight.clone()
+    made.reset_parameters()
+    assert not torch.equal(before, made.q_proj.weight)

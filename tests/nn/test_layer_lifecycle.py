@@ -1,0 +1,153 @@
+"""A layer is copied, pickled, saved, moved, and called from many threads."""
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from attention_formula import BACKENDS
+from graph_table import GRAPHS
+
+import graphattn as ga
+
+both = pytest.mark.parametrize("backend", BACKENDS)
+C, H = 12, 3
+
+
+def case(backend="auto", **options):
+    torch.manual_seed(0)
+    return ga.nn.GraphAttention(C, H, backend=backend, **options), GRAPHS["listed_random"](), torch.randn(2, 17, C)
+
+
+@both
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_of_layer_and_graph(copied, backend):
+    layer, graph, x = case(backend)
+    wanted = layer(x, graph)
+    for g in (graph, copied(graph)):
+        assert torch.equal(copied(layer)(x, g), wanted)
+        assert g.equals(graph)
+    twin = copied(layer)
+    with torch.no_grad():
+        twin.v_proj.weight.zero_()
+    assert torch.equal(layer(x, graph), wanted)
+
+
+def test_a_graph_copied_after_someone_wrote_to_it_still_says_so():
+    graph = GRAPHS["listed_random"]()
+    graph.edge_index[0, 0] = 0
+    for copied in (copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
+        with pytest.raises(ga.GraphAttnError, match="written to in place"):
+            _ = copied.edge_index
+    fine = copy.deepcopy(GRAPHS["listed_random"]())
+    fine.edge_index[0, 0] = 0
+    with pytest.raises(ga.GraphAttnError, match="written to in place"):
+        _ = fine.edge_index
+
+
+def test_a_pickle_opens_in_a_fresh_process(tmp_path):
+    layer, graph, x = case()
+    file = tmp_path / "layer.pickle"
+    file.write_bytes(pickle.dumps((layer, graph, x, layer(x, graph))))
+    code = (
+        f"import pickle, torch; layer, graph, x, y = pickle.load(open({str(file)!r}, 'rb'));"
+        "print(torch.allclose(layer(x, graph), y, atol=1e-6), repr(layer))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "True GraphAttention(embed_dim=12, num_heads=3)", done.stderr
+
+
+def test_state_dict_round_trip():
+    layer, graph, x = case(edge_dim=5, root_weight=True)
+    edge_attr = torch.randn(graph.num_edges, 5)
+    wanted = layer(x, graph, edge_attr=edge_attr)
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    torch.manual_seed(9)
+    other = ga.nn.GraphAttention(C, H, edge_dim=5, root_weight=True)
+    assert not torch.allclose(other(x, graph, edge_attr=edge_attr), wanted)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(other(x, graph, edge_attr=edge_attr), wanted)
+    names = ["edge_proj.weight"]
+    names += [f"{p}.{n}" for p in ("k_proj", "out_proj", "q_proj", "skip.root", "v_proj") for n in ("bias", "weight")]
+    assert sorted(layer.state_dict()) == sorted(names)
+
+
+@both
+def test_many_threads_share_a_layer_and_graphs(backend):
+    layer, _, _ = case(backend)
+    graphs = [GRAPHS[name]() for name in ("listed_random", "predicate", "window", "relabelled", "cells", "causal")]
+    square = [g for g in graphs if g.is_square]
+    inputs = [(torch.randn(g.num_nodes, C), g) for g in square for _ in range(3)]
+    fresh = {id(g): ga.from_mask(g.mask()) for g in square}
+    wanted = [layer(x, fresh[id(g)]).detach() for x, g in inputs]
+
+    def run(i):
+        x, g = inputs[i % len(inputs)]
+        x = x.clone().requires_grad_()
+        output, weights = layer(x, g, return_weights=True)
+        (grad,) = torch.autograd.grad(output.sum(), x)
+        return i % len(inputs), output.detach(), weights.alpha.shape[-2] == g.num_edges and bool(grad.any())
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(run, range(10 * len(inputs))))
+    for i, output, fine in found:
+        assert fine
+        assert torch.allclose(output, wanted[i], atol=1e-5)
+
+
+def test_other_dtypes_by_to():
+    layer, graph, x = case()
+    wanted = layer(x, graph)
+    assert torch.allclose(layer.double()(x.double(), graph).float(), wanted, atol=1e-5)
+    narrow = layer.bfloat16()(x.bfloat16(), graph)
+    assert narrow.dtype == torch.bfloat16
+    assert torch.allclose(narrow.float(), wanted, atol=0.05)
+
+
+def test_a_layer_trains():
+    """Find the neighbour that the query names: attention must be used, since a mean cannot tell."""
+    torch.manual_seed(0)
+    graph = ga.graphs.full(11)
+    layer = ga.nn.GraphAttention(16, 1, root_weight=True)
+    codes = torch.eye(11, 16)
+    x = torch.cat((codes[torch.randperm(11)][:, :8], torch.randn(11, 8)), 1)
+    aim = x[torch.randperm(11)]
+    optimizer = torch.optim.Adam(layer.parameters(), 0.02)
+    losses = []
+    for _ in range(150):
+        loss = (layer(x, graph) - aim).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.05 * losses[0]
+
+
+def test_it_sits_in_pyg_models():
+    from torch_geometric.data import Batch, Data
+    from torch_geometric.nn import Sequential, global_mean_pool
+
+    torch.manual_seed(0)
+    model = Sequential(
+        "x, edge_index, batch",
+        [
+            (ga.nn.GraphAttention(C, H), "x, edge_index -> x"),
+            torch.nn.ReLU(),
+            (ga.nn.GraphAttention(C, H), "x, edge_index -> x"),
+            (global_mean_pool, "x, batch -> x"),
+        ],
+    )
+    parts = [Data(torch.randn(n, C), torch.randperm(n * n)[: 2 * n].unsqueeze(0)) for n in (5, 7)]
+    for part in parts:
+        n = part.num_nodes
+        part.edge_index = torch.cat((part.edge_index // n, part.edge_index % n))
+    batch = Batch.from_data_list(parts)
+    together = model(batch.x, batch.edge_index, batch.batch)
+    alone = [model(p.x, p.edge_index, torch.zeros(p.num_nodes, dtype=torch.int64)) for p in parts]
+    assert torch.allclose(together, torch.cat(alone), atol=1e-5)
