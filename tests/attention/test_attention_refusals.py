@@ -42,7 +42,7 @@ SHAPES = {
     "bias of pairs": ({"score_bias": torch.zeros(13, 19)}, r"must have shape \(53,\), \(53, 6\) .* got \(13, 19\)"),
     "bias of kv heads": ({"score_bias": torch.zeros(53, 3)}, r"for 53 edges and 6 heads, in .* order; got \(53, 3\)"),
     "bias heads first": ({"score_bias": torch.zeros(6, 53)}, r"score_bias must have shape .* got \(6, 53\)"),
-    "bool bias": ({"score_bias": torch.ones(53).bool()}, r"must be floating point, got torch.bool \(a mask removes edges"),
+    "bool bias": ({"score_bias": torch.ones(53).bool()}, r"floating point, got torch.bool \(a mask removes edges"),
     "integer bias": ({"score_bias": torch.ones(53).long()}, r"score_bias must be floating point, got torch.int64$"),
     "bias elsewhere": ({"score_bias": torch.zeros(53, device="meta")}, r"score_bias is on meta and query on cpu"),
     "bias in a list": ({"score_bias": [0.0] * 53}, r"score_bias must be a tensor, got list"),

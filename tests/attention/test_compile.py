@@ -1,0 +1,144 @@
+"""Case B30: torch.compile gives what eager gives, without a graph break on dense, for any batch and any graph."""
+
+import pytest
+import torch
+from attention_formula import BACKENDS, assert_near, biases, formula, gradients, tensors
+from graph_table import GRAPHS
+
+import graphattn as ga
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def call(q, k, v, graph, bias=None, **options):
+    found = ga.attention(q, k, v, graph, bias, **options)
+    return found if isinstance(found, torch.Tensor) else (found.output, found.weights.alpha, found.lse)
+
+
+OPTIONS = {
+    "plain": {},
+    "scale": {"scale": -0.3},
+    "softcap": {"softcap": 1.7},
+    "bias": {"bias": True},
+    "everything": {"softcap": 1.7, "bias": True, "return_weights": True, "return_lse": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("isolated_targets", options) for options in OPTIONS]
+    + [(name, "plain") for name in ("causal", "full", "listed_bipartite")]
+    + [("unused_sources", "everything")],
+)
+def test_b30_dense_compiles_whole(name, options):
+    graph, options = GRAPHS[name](), {**OPTIONS[options], "backend": "dense"}
+    inputs = [*tensors(graph, (2,))] + [biases(graph)] * options.pop("bias", False)
+    compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
+    split = (*inputs[:3], graph, *inputs[3:])
+    wanted, found = call(*split, **options), compiled(*split, **options)
+    pairs = zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]
+    for mine, theirs in pairs:
+        assert_near(mine, theirs)
+    if isinstance(wanted, tuple):
+        found, wanted = found[0], wanted[0]
+    for mine, theirs in zip(gradients(found, inputs), gradients(wanted, inputs), strict=True):
+        assert_near(mine, theirs)
+
+
+def test_b30_message_passing_is_right_when_compiled():
+    graph = GRAPHS["listed_bipartite"]()
+    inputs = (*tensors(graph, (2,)), biases(graph))
+    compiled = torch.compile(
+        lambda q, k, v, b: call(q + 0, k, v, graph, b, backend="message_passing") * 1, backend="aot_eager"
+    )
+    found, wanted = compiled(*inputs), formula(*inputs[:3], graph, inputs[3])[0]
+    assert_near(found, wanted)
+    for mine, theirs in zip(gradients(found, inputs), gradients(wanted, inputs), strict=True):
+        assert_near(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    ("options", "dynamic"),
+    [({}, None), ({}, True), ({"scale": 0.5, "dropout_p": 0.0}, True), ({"softcap": 2.0, "return_lse": True}, None)],
+)
+def test_b30_one_program_for_every_batch(options, dynamic):
+    graph, programs = GRAPHS["listed_bipartite"](), []
+
+    def counting(module, example):
+        programs.append(module)
+        return module
+
+    def first(q, k, v):
+        found = ga.attention(q, k, v, graph, backend="dense", **options)
+        return found if isinstance(found, torch.Tensor) else found.output
+
+    compiled = torch.compile(first, backend=counting, fullgraph=True, dynamic=dynamic)
+    for batch in (2, 3, 5, 7, 11):
+        inputs = tensors(graph, (batch,), requires_grad=False)
+        assert_near(compiled(*inputs), first(*inputs))
+    assert len(programs) <= 2  # the first call's sizes, then any
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_b30_a_new_graph_is_a_new_program(backend):
+    """Graphs alike in sizes and counts, some alive at once and some collected: never one's edges for another."""
+    made = torch.Generator().manual_seed(3)
+
+    def graph():
+        edges = torch.randperm(13 * 13, generator=made)[:41]
+        return ga.from_edge_index(torch.stack((edges % 13, edges // 13)), num_nodes=13)
+
+    compiled = torch.compile(lambda q, k, v, g: call(q, k, v, g, backend=backend), backend="aot_eager")
+    alive = [graph() for _ in range(3)]
+    q, k, v = tensors(alive[0], requires_grad=False)
+    for _ in range(2):
+        for g in (*alive, graph(), graph()):
+            assert_near(compiled(q, k, v, g), formula(q, k, v, g)[0])
+
+
+def test_b30_a_graph_kept_by_a_module_may_be_exchanged():
+    class Holder(torch.nn.Module):
+        def __init__(self, graph):
+            super().__init__()
+            self.graph = graph
+
+        def forward(self, q, k, v):
+            return ga.attention(q, k, v, self.graph, backend="dense")
+
+    graphs = [GRAPHS["listed_random"](), GRAPHS["listed_random"]().reverse()]
+    holder = Holder(graphs[0])
+    compiled = torch.compile(holder, backend="aot_eager", fullgraph=True)
+    inputs = tensors(graphs[0], requires_grad=False)
+    for holder.graph in (*graphs, graphs[0]):
+        assert_near(compiled(*inputs), formula(*inputs, holder.graph)[0])
+
+
+def test_b30_auto_compiles():
+    graph = GRAPHS["full"]()
+    inputs = tensors(graph, (2,))
+    compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
+    assert_near(compiled(*inputs, graph), formula(*inputs, graph)[0])
+
+
+def test_b30_errors_are_still_ours():
+    graph = GRAPHS["full"]()
+    q, k, v = tensors(graph)
+    with pytest.raises(Exception, match="query has 10 nodes"):
+        torch.compile(call, backend="aot_eager")(q[1:], k, v, graph)
+
+
+@pytest.mark.slow
+def test_b30_inductor():
+    graph = GRAPHS["longformer"]()
+    inputs = tensors(graph, (2,), dtype=torch.float32)
+    compiled = torch.compile(call, fullgraph=True)
+    found, wanted = compiled(*inputs, graph, softcap=3.0), call(*inputs, graph, softcap=3.0)
+    tolerance = 8 * torch.finfo(torch.float32).eps
+    assert_near(found, wanted, tolerance)
+    for mine, theirs in zip(gradients(found, inputs), gradients(wanted, inputs), strict=True):
+        assert_near(mine, theirs, tolerance)
