@@ -114,7 +114,7 @@ def test_rings_are_k_hops_of_the_graph():
 
 def test_many_ways_between_two_vertices_are_one_edge():
     """256 paths of two edges: a count in one byte would be zero."""
-    faces = [(0, v, v + 1) for v in range(2, 258)] + [(1, v, v + 1) for v in range(2, 258)]
+    faces = [(0, v, v + 1) for v in range(2, 257)] + [(1, v, v + 1) for v in range(2, 257)]
     graph = graphs.mesh_vertices(torch.tensor(faces), hops=2)
     assert bool(graph.contains(0, 1))
 
