@@ -40,10 +40,10 @@ class Outcome:
         return f"{graph.num_nodes:,}" if graph.is_square else f"{graph.num_sources:,} → {graph.num_targets:,}"
 
     def worst(self, gradient: bool, dtype: str) -> float:
-        """The largest error of the output, or of any gradient, over backends."""
+        """The largest error of the output, or of any first or second derivative, over backends."""
         rows = [row for row in self.report.rows if row.dtype == dtype]
         return max(
-            (row.error for row in rows if (row.quantity.startswith("grad") if gradient else row.is_output)),
+            (row.error for row in rows if (row.quantity.startswith(("grad", "second")) if gradient else row.is_output)),
             default=float("nan"),
         )
 

@@ -1,5 +1,6 @@
 """What a scene is, and how it registers itself."""
 
+import ast
 import inspect
 import textwrap
 from collections.abc import Callable
@@ -56,9 +57,11 @@ class Script:
     @property
     def code(self) -> str:
         """The lines of the function between its docstring and its return."""
-        source = textwrap.dedent(inspect.getsource(self.make))
-        body = source.split('"""', 2)[2]
-        return textwrap.dedent(body[: body.rindex("    return ")]).strip()
+        lines = textwrap.dedent(inspect.getsource(self.make)).splitlines()
+        function = ast.parse("\n".join(lines)).body[0]
+        assert isinstance(function, ast.FunctionDef)
+        first = function.body[0].end_lineno or 0
+        return textwrap.dedent("\n".join(lines[first : function.body[-1].lineno - 1]))
 
 
 SCRIPTS: list[Script] = []
