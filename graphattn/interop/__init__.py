@@ -23,3 +23,6 @@ from .pyg import to_pyg_hetero as to_pyg_hetero
 from .rule import from_rule as from_rule
 from .scipy import from_scipy as from_scipy
 from .scipy import to_scipy as to_scipy
+
+# A star import must not bring this package's networkx and scipy in place of the real ones.
+__all__ = [name for name in dir() if name.startswith(("from_", "to_"))]

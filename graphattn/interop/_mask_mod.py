@@ -3,22 +3,28 @@
 That is what FlexAttention can run under ``vmap``, trace and compile; ``contains`` of a rule is free to use more.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from ..graph.algebra import Complement, Flipped, Intersection, Pullback, Union, refuse_over
+from ..graph import FULL, PARTIAL, AttentionGraph
+from ..graph.algebra import MAX_BYTES, Complement, Flipped, Intersection, Pullback, Union, refuse_over
 from ..graph.edge_set import EdgeSet
+from ..graph.listed import Listed
 from ..graph.rules import Band, Cells, Neighbourhood, Partition, Predicate, Product, Rectangle
 from .rule import OnDevice
+
+_SIDES = (32, 128, 512)
+_ASKED_AT_ONCE = 1 << 22
 
 PairTest = Callable[[Tensor, Tensor], Tensor]  # (target, source) -> bool
 
 
 def pair_test(edges: EdgeSet, device: torch.device) -> PairTest:
-    """The closed form where there is one, else a search among the runs of the target's row."""
-    return _closed(edges, device) or _search(edges, device)
+    """The closed form where there is one, else look-ups in tiles."""
+    return _closed(edges, device) or _tiled(edges, device)
 
 
 def _closed(edges: EdgeSet, device: torch.device) -> PairTest | None:
@@ -79,32 +85,57 @@ def _product(edges: Product, device: torch.device) -> PairTest:
     return test
 
 
-def _search(edges: EdgeSet, device: torch.device) -> PairTest:
-    """Binary search, unrolled: a row's runs are sorted, and the last one that starts at or before ``s`` decides."""
-    rows, los, his, total = [], [], [], 0
-    for first, _, chunk in edges.walk():
-        keep = chunk.hi > chunk.lo
-        total += int(keep.sum())
-        refuse_over(24 * total, "a mask_mod of these edges", "use a graph with a closed form, or fewer edges")
-        rows.append(chunk.row[keep] + first)
-        los.append(chunk.lo[keep])
-        his.append(chunk.hi[keep])
-    none = torch.zeros(1, dtype=torch.int64)  # one run that no row owns: every look-up has something to read
-    counts = torch.bincount(torch.cat([*rows, none[:0]]), minlength=edges.num_targets)
-    small = max(edges.num_targets, edges.num_sources, total) < 2**31 - 1
-    ptr, lo, hi = (
-        part.to(device, torch.int32 if small else torch.int64)
-        for part in (torch.cat((none, counts.cumsum(0))), torch.cat([*los, none]), torch.cat([*his, none]))
-    )
-    steps = int(counts.max()).bit_length() if counts.numel() else 0
+def _tiled(edges: EdgeSet, device: torch.device) -> PairTest:
+    """A table of tiles, and a bitmap for each that is neither empty nor full: three look-ups, none of them in a loop.
+
+    (Compilers inline a mask_mod, and inlining a binary search grows with a power of its steps.)
+    """
+    num_bytes, side, classes = min((_bytes(edges, side) for side in _SIDES), key=lambda found: found[0])
+    refuse_over(int(num_bytes), "a mask_mod of these edges", "put neighbours near each other, or use fewer nodes")
+    partial = torch.nonzero(classes == PARTIAL)
+    table = classes.to(torch.int32) // FULL  # bitmap 0 has no bit set, bitmap 1 has all
+    table[partial[:, 0], partial[:, 1]] = torch.arange(2, 2 + len(partial), dtype=torch.int32)
+    bits = torch.zeros(2 + len(partial), side, side // 8, dtype=torch.uint8)
+    bits[1] = 255
+    if isinstance(edges, Listed):
+        _set_pairs(bits, table, edges.distinct(), side)
+    else:
+        _ask_tiles(bits, partial, edges, side)
+    table, bits = table.to(device), bits.to(device)
 
     def test(t: Tensor, s: Tensor) -> Tensor:
-        first, past = ptr[t], ptr[t + 1]
-        start = first
-        for _ in range(steps):
-            middle = (first + past) // 2
-            open_, starts = first < past, lo[middle] <= s
-            first, past = torch.where(open_ & starts, middle + 1, first), torch.where(open_ & ~starts, middle, past)
-        return (first > start) & (s < hi[first - 1 + (first == 0)])
+        byte = bits[table[t // side, s // side], t % side, s % side // 8]
+        return (byte >> (s % 8)) % 2 == 1
 
     return test
+
+
+def _bytes(edges: EdgeSet, side: int) -> tuple[float, int, Tensor]:
+    """What a table and bitmaps of this side would take; infinity if a table is too much to try."""
+    tiles = -(-edges.num_targets // side) * -(-edges.num_sources // side)
+    if 8 * tiles > MAX_BYTES and side != _SIDES[-1]:
+        return math.inf, side, torch.empty(0)
+    classes = AttentionGraph(edges).tile_classes((side, side))
+    total = 4 * tiles + int((classes == PARTIAL).sum()) * side * side // 8
+    return total, side, classes
+
+
+def _set_pairs(bits: Tensor, table: Tensor, edges: Listed, side: int) -> None:
+    """Set the bit of every edge in a partial tile; no edge comes twice, so adding is setting."""
+    t, s = edges.target.cpu(), edges.source.cpu()
+    slot = table[t // side, s // side].long()
+    t, s, slot = (x[slot > 1] for x in (t, s, slot))
+    byte = (slot * side + t % side) * (side // 8) + s % side // 8
+    bits.view(-1).index_add_(0, byte, torch.bitwise_left_shift(1, s % 8).to(torch.uint8))
+
+
+def _ask_tiles(bits: Tensor, partial: Tensor, edges: EdgeSet, side: int) -> None:
+    """Ask about every pair of the partial tiles, some tiles at a time; pairs over the border repeat the last row."""
+    place, power = torch.arange(side), 2 ** torch.arange(8)
+    step = max(1, _ASKED_AT_ONCE // side**2)
+    for first in range(0, len(partial), step):
+        tile = partial[first : first + step]
+        t = (tile[:, 0, None, None] * side + place[:, None]).clamp(max=edges.num_targets - 1)
+        s = (tile[:, 1, None, None] * side + place[None, :]).clamp(max=edges.num_sources - 1)
+        inside = edges.contains(t, s).expand(len(tile), side, side)
+        bits[2 + first : 2 + first + len(tile)] = (inside.reshape(-1, side, side // 8, 8) * power).sum(-1).to(torch.uint8)

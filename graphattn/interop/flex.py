@@ -96,8 +96,8 @@ def _depends(letter: str, how: str) -> str:
 def to_mask_mod(graph: AttentionGraph) -> MaskMod:
     """A ``mask_mod(b, h, q_idx, kv_idx)`` for FlexAttention, of element-wise operations and look-ups only.
 
-    Rules give their closed form. Listed edges give a search among the runs of the row: memory for every run, steps for
-    the logarithm of their number in the longest row. Its tensors are on ``graph.device``.
+    Rules give their closed form. Listed edges give a table of tiles and a bitmap for each tile that has some edges and
+    lacks some, so neighbours that are near each other save memory. The tensors are on ``graph.device``.
 
     Raises:
         GraphError: If edges are repeated, or the look-up tables would take more than 4 GiB.

@@ -1,6 +1,7 @@
 """FlexAttention: mask functions and block masks, judged by its own functions and by attention written out."""
 
 import functools
+import shutil
 import warnings
 
 import numpy as np
@@ -24,7 +25,7 @@ from graphattn.interop import (
     to_block_mask,
     to_mask_mod,
 )
-from graphattn.interop._mask_mod import _search, pair_test
+from graphattn.interop._mask_mod import _tiled, pair_test
 
 ALL_PAIRED = pytest.mark.parametrize("name", PAIRED)
 ALL_SIMPLE = pytest.mark.parametrize("name", SIMPLE)
@@ -114,10 +115,10 @@ def test_there_and_back(name):
 
 
 @ALL_SIMPLE
-def test_the_search_among_runs_agrees_with_the_closed_form(name):
+def test_look_ups_in_tiles_agree_with_the_closed_form(name):
     graph, counts = TABLE[name]
     t, s = torch.arange(counts.shape[0])[:, None], torch.arange(counts.shape[1])[None, :]
-    found = _search(graph.edges, CPU)(t, s)
+    found = _tiled(graph.edges, CPU)(t, s)
     assert np.array_equal(found.expand(counts.shape).numpy(), counts > 0)
 
 
@@ -273,12 +274,56 @@ def test_refusals_of_block_masks():
         to_block_mask(graphs.causal(5), 0)
 
 
-def test_a_search_too_large_is_refused(monkeypatch):
-    edges = disjoint_union([graphs.causal(5), graphs.causal(8)]).edges  # no closed form, a run for each target
+def test_look_ups_too_large_are_refused(monkeypatch):
+    edges = disjoint_union([graphs.causal(5), graphs.causal(8)]).edges  # no closed form: a tile of 32 x 32 bits
     assert pair_test(edges, CPU)(torch.tensor(5), torch.tensor(5))
-    monkeypatch.setattr("graphattn.interop._mask_mod.refuse_over", functools.partial(refuse_over, limit=24 * 13 - 1))
-    with pytest.raises(GraphError, match="a mask_mod of these edges would take 312 bytes"):
+    monkeypatch.setattr(
+        "graphattn.interop._mask_mod.refuse_over", functools.partial(refuse_over, limit=4 + 32 * 32 // 8 - 1)
+    )
+    with pytest.raises(GraphError, match="a mask_mod of these edges would take 132 bytes"):
         pair_test(edges, CPU)
+
+
+def scattered(nodes, edges):
+    draw = torch.Generator().manual_seed(7)
+    edge_index = torch.randint(nodes, (2, edges), generator=draw)
+    return from_edge_index(edge_index, num_nodes=nodes, duplicates="merge")
+
+
+@pytest.mark.parametrize("side", [32, 128, 512])
+def test_tiles_of_every_size(side, monkeypatch):
+    """Over several tiles and their borders: scattered edges, a full part, and edges that no list holds."""
+    monkeypatch.setattr("graphattn.interop._mask_mod._SIDES", (side,))
+    monkeypatch.setattr("graphattn.interop._mask_mod._ASKED_AT_ONCE", 2 * side**2)
+    mask = scattered(601, 5003).mask()
+    mask[:512, :512] = True
+    packed = disjoint_union([graphs.causal(101), graphs.full(107), graphs.sliding_window(393, 5)])
+    place = torch.arange(601)
+    for graph in (from_mask(mask), from_mask(mask.t()), packed):
+        assert torch.equal(_tiled(graph.edges, CPU)(place[:, None], place[None, :]), graph.mask())
+
+
+def test_the_smallest_tables_are_taken(monkeypatch):
+    taken = []
+    monkeypatch.setattr("graphattn.interop._mask_mod.refuse_over", lambda num_bytes, *_: taken.append(num_bytes))
+    for nodes in (101, 4001):
+        place = torch.arange(nodes)
+        path = from_edge_index(torch.stack((place[:-1], place[1:])), num_nodes=nodes)
+        _tiled(path.edges, CPU)
+        touched = {side: len({(t // side, (t - 1) // side) for t in range(1, nodes)}) for side in (32, 128, 512)}
+        assert taken.pop() == min(4 * (-(-nodes // side)) ** 2 + n * side**2 // 8 for side, n in touched.items())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a compiler on the CPU")
+def test_compiled_flex_attention_on_the_cpu():
+    """Look-ups must stay cheap when a compiler inlines them."""
+    graph = scattered(301, 4001)
+    draw = torch.Generator().manual_seed(1)
+    query, key, value = (torch.randn(1, 2, 301, 16, generator=draw) for _ in range(3))
+    out = torch.compile(flex.flex_attention)(query, key, value, block_mask=to_block_mask(graph))
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=graph.mask())
+    torch.testing.assert_close(out, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.gpu
