@@ -17,7 +17,7 @@ def draw(edges: EdgeSet) -> str:
     T, S = edges.num_targets, edges.num_sources
     if T == 0 or S == 0:
         return f"(no pairs: {T} targets, {S} sources)"
-    if edges.runs_per_row * T > _MOST_RUNS:
+    if edges.is_rule and edges.runs_per_row * T > _MOST_RUNS:
         return f"(a function of {T:,} x {S:,} pairs: too many to draw; look at a subgraph)"
     side = max(1, -(-max(T, S) // _MOST_CELLS))
     counts = edges.tile_counts(side, side)

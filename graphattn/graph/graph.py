@@ -416,7 +416,8 @@ class AttentionGraph:
             if self.is_square
             else f"{self.num_sources} sources -> {self.num_targets} targets"
         )
-        costly = self.edges.runs_per_row * self.num_targets > _COUNTED_AT_ONCE and "num_edges" not in self._memo
+        walks = self.edges.runs_per_row * self.num_targets if self.is_rule else 0
+        costly = walks > _COUNTED_AT_ONCE and "num_edges" not in self._memo
         edges = "edges not counted" if costly else f"{self.num_edges} edges, density {self.density:.3g}"
         extra = ", repeated edges" if self.has_repeated_edges else ""
         where = "" if self.device.type == "cpu" else f", {self.device}"
