@@ -44,6 +44,12 @@ def attention(
         o_t = \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s(\mathrm{score}_{ts}) \, v_s
 
     A target without an edge gives 0, with gradients of exactly 0. Leading dimensions share the graph and broadcast.
+    All is computed in the inputs' dtype, softmax in float32 or wider, whatever ``torch.autocast`` says. It can be
+    differentiated any number of times, and by ``torch.func``; compiled code, once.
+
+    A NaN or inf in a source that nobody reads is not heard, nor one in a target that reads nobody. One in a source that
+    is read spoils its readers, and on the dense backend possibly every target (:func:`explain` notes it). Where only
+    its readers may be spoilt, ask for ``backend="message_passing"``; :func:`graphattn.find_nonfinite` finds the culprit.
 
     Args:
         query: (..., T, H, D), of float16, bfloat16, float32 or float64.
@@ -51,10 +57,11 @@ def attention(
         value: (..., S, H_kv, D_v).
         graph: T targets and S sources.
         score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H). An edge with -inf is
-            an edge removed.
+            an edge removed; a row of the dtype's lowest number is a row of equal weights.
         scale: Factor on the product, ``D ** -0.5`` by default; 0.0 means 0.0.
         softcap: The bound c on the scaled product, > 0; none by default.
-        dropout_p: Probability of dropping a weight, per edge and head, after normalising.
+        dropout_p: Probability of dropping a weight, per edge and head, after normalising. A seed fixes what is dropped
+            on one backend; another backend drops other weights.
         backend: "auto", or the one to use: "dense", "message_passing".
         return_weights: Also return :class:`EdgeWeights`: alpha (..., E, H), before dropout.
         return_lse: Also return the log of the sum of exponentials, (..., T, H); -inf for targets without an edge.
@@ -134,6 +141,8 @@ def explain(
             raise OptionError(f"explain knows the options {', '.join(known)}; got {option!r}")
     value_dim = head_dim if value_dim is None else value_dim
     kv_heads = heads if kv_heads is None else kv_heads
+    if kv_heads < 1 or heads % kv_heads:
+        raise OptionError(f"heads must be a multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}")
     request = Request(heads, kv_heads, head_dim, value_dim, batch, dtype, torch.device(device), **options)
     return explained(graph, request)
 
