@@ -8,6 +8,7 @@ from ..errors import OptionError
 from .loading import Item
 from .output import document, mask_lines, rendered, say, step, table
 from .what import item
+from .wording import in_words
 
 _MOST_NODES = 1 << 26  # whose degrees fit in a GiB
 
@@ -62,7 +63,7 @@ def explain(
         where = torch.device(device)
     except RuntimeError:
         raise OptionError(f"--device must be cpu, cuda, cuda:1 or the like, got {device!r}") from None
-    with step(f"explaining {what}"):
+    with in_words({"heads": "--heads", "kv_heads": "--kv-heads"}), step(f"explaining {what}"):
         found = explained(asked.graph, dtype=getattr(torch, dtype), device=where, **sizes, **options)
     if json:
         document({**_head("explain", asked), **found.to_dict()})

@@ -1,5 +1,6 @@
 """An exception as a line, or as a JSON document, and an exit status."""
 
+import re
 import sys
 import traceback
 
@@ -36,7 +37,9 @@ def _described(error: Exception) -> tuple[int, str]:
     if isinstance(error, OSError):
         return WRONG, str(error)
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        return WRONG, "not enough memory for this graph; a smaller one will do to look at"
+        size = re.search(r"tried to allocate (\d+) bytes", str(error))
+        asked = f", it takes {int(size[1]):,} bytes" if size else ""
+        return WRONG, f"not enough memory for this graph{asked}; graphattn explain tells what each backend needs"
     message = f"unexpected {type(error).__name__}: {error}; this is a fault of graphattn, --debug shows where"
     return UNEXPECTED, message
 

@@ -49,6 +49,7 @@ from graphattn.graphs import BUILDERS
         ("explain full --size 5 --dtype int8", "'int8' is not one of"),
         ("explain full --size 5 --device foo", "--device must be cpu, cuda"),
         ("explain full --size 5 --heads 0", "Invalid value for '--heads'"),
+        ("explain full --size 5 --heads 5 --kv-heads 2", "--heads must be a multiple of kv_heads >= 1, got --heads 5"),
         ("verify full --size 5 --kv-heads 2", "--kv-heads goes with --heads"),
         ("verify full --size 5 --heads 5 --kv-heads 2", "heads must be"),
         ("doctor now", "unexpected"),
@@ -78,7 +79,12 @@ def test_debug_shows_where(shell):
     ("raised", "status", "said"),
     [
         (KeyboardInterrupt(), 130, "interrupted\n"),
-        (MemoryError(), 2, "error: not enough memory"),
+        (MemoryError(), 2, "error: not enough memory for this graph; "),
+        (
+            RuntimeError("can't allocate memory: you tried to allocate 1000 bytes"),
+            2,
+            "error: not enough memory for this graph, it takes 1,000 bytes; ",
+        ),
         (OSError(28, "No space left on device"), 2, "error: [Errno 28] No space left on device\n"),
         (KeyError("x"), 70, "error: unexpected KeyError: 'x'; this is a fault of graphattn"),
     ],

@@ -18,7 +18,7 @@ TYPED = [
     ("full --size 7", graphs.full(7)),
     ("full --num-nodes 7", graphs.full(7)),
     ("self_loops --size=5", graphs.self_loops(5)),
-    ("causal --size 1_000_003", graphs.causal(1_000_003)),
+    ("causal --size 1_009", graphs.causal(1009)),
     ("causal --size 5 --num-sources 11 --align start", graphs.causal(5, 11, align="start")),
     ("prefix --size 13 --prefix 3", graphs.prefix(13, 3)),
     ("sliding_window --size 17 --window 5", graphs.sliding_window(17, 5)),
