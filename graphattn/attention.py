@@ -49,7 +49,7 @@ def attention(
 
     A NaN or inf in a source that nobody reads is not heard, nor one in a target that reads nobody. One in a source that
     is read spoils its readers, and on the dense backend possibly every target (:func:`explain` notes it). Where only
-    its readers may be spoilt, ask for ``backend="message_passing"``; :func:`graphattn.find_nonfinite` finds the culprit.
+    readers may be spoilt, ask for ``backend="message_passing"``; :func:`graphattn.find_nonfinite` finds the culprit.
 
     Args:
         query: (..., T, H, D), of float16, bfloat16, float32 or float64.

@@ -91,6 +91,9 @@ class DenseBackend:
             reasons.append("an axis has size 0")
         if graph.has_repeated_edges and (request.score_bias or request.dropout or request.weights):
             reasons.append("repeated edges have a bias, a dropout and a weight of their own; a pair of nodes has one")
+        longest = max(graph.num_targets, graph.num_sources)
+        if request.device.type == "cuda" and longest >= 65_536 and (request.score_bias or kind(graph) == "mask"):
+            reasons.append("torch's masked kernels on CUDA read wrong addresses from 65,536 nodes on (pytorch#145040)")
         needed = self.bytes_needed(graph, request)
         if needed > MAX_BYTES:
             reasons.append(f"it would hold {needed:,} bytes for {graph.num_targets:,} x {graph.num_sources:,} pairs")

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from ..errors import BackendError
 from .request import HALF
@@ -68,7 +69,8 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
     """SDPA, (..., H, T, D_v); differentiable any number of times."""
     if torch.compiler.is_compiling():  # compiled code has no second derivatives, and says so when asked
         return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
-    if torch._C._are_functorch_transforms_active():  # torch.func sees no inside of an autograd.Function
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        # torch.func and forward-mode derivatives see no inside of an autograd.Function
         return written_out(query, key, value, mask, scale, None, dropout_p).output.to(query.dtype)
     tracked = any(x is not None and x.requires_grad for x in (query, key, value, mask.bias))
     if tracked and torch.is_grad_enabled():
@@ -123,6 +125,11 @@ class _TwiceDifferentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.autocast(grads[0].device.type, enabled=False):
+            return _TwiceDifferentiable._backward(ctx, *grads)
+
+    @staticmethod
+    def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         needed = [i for i in range(4) if ctx.needs_input_grad[i]]
         found: list[Tensor | None] = [None] * 8
         outer = ctx.saved_tensors  # here, so that a second backward meets torch's usual error

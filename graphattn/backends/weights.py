@@ -1,5 +1,6 @@
 """Attention weights, edge by edge, that know their graph."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from ..errors import OptionError
 from ..graph import AttentionGraph
+from ..graph.algebra import refuse_over
 from .edge_softmax import scatter_sum
 
 
@@ -36,8 +38,14 @@ class EdgeWeights:
         yield self.alpha
 
     def dense(self) -> Tensor:
-        """(..., H, T, S): 0 where there is no edge; copies of a repeated edge are added up."""
+        """(..., H, T, S): 0 where there is no edge; copies of a repeated edge are added up.
+
+        Raises:
+            GraphError: If it would take more than 4 GiB.
+        """
         T, S = self.graph.num_targets, self.graph.num_sources
+        rest = math.prod(self.alpha.shape[:-2]) * self.alpha.shape[-1] * self.alpha.element_size()
+        refuse_over(rest * T * S, f"dense() of {T:,} x {S:,}", "use alpha, or top(k)")
         place = (self.graph.target * S + self.graph.source).to(self.alpha.device)
         flat = scatter_sum(self.alpha, place, T * S, self.alpha.dim() - 2)
         return flat.unflatten(-2, (T, S)).movedim(-1, -3)
@@ -47,8 +55,8 @@ class EdgeWeights:
 
         Equal weights stand in edge order.
         """
-        if k < 1:
-            raise OptionError(f"k must be at least 1, got {k}")
+        if not isinstance(k, int) or k < 1:
+            raise OptionError(f"k must be a whole number >= 1, got {k!r}")
         T, target = self.graph.num_targets, self.graph.target.to(self.alpha.device)
         alpha = self.alpha.transpose(-2, -1)  # (..., H, E)
         strongest = torch.argsort(alpha, dim=-1, descending=True, stable=True)

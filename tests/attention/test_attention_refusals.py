@@ -122,6 +122,19 @@ def test_dense_refuses_what_does_not_fit_in_memory():
     assert ga.explain(graph, heads=1).chosen == "message_passing"
 
 
+def test_c03_dense_is_refused_where_torchs_masked_cuda_kernels_fail():
+    for graph, options, refused in (
+        (ga.graphs.sliding_window(65_536, 3).subgraph(sources=range(7)), {}, True),
+        (ga.graphs.sliding_window(65_535, 3).subgraph(sources=range(7)), {}, False),
+        (ga.graphs.cross(65_536, 7), {}, False),
+        (ga.graphs.cross(65_536, 7), {"score_bias": True}, True),
+    ):
+        for device in ("cuda", "cpu"):
+            found = ga.explain(graph, heads=1, device=device, **options).candidates[0]
+            assert found.name == "dense"
+            assert any("pytorch#145040" in reason for reason in found.reasons) == (refused and device == "cuda")
+
+
 def test_message_passing_refuses_to_list_a_huge_rule():
     graph = ga.graphs.full(1_000_000)
     found = {c.name: c for c in ga.explain(graph, heads=1).candidates}

@@ -132,6 +132,23 @@ def test_b30_errors_are_still_ours():
         torch.compile(call, backend="aot_eager")(q[1:], k, v, graph)
 
 
+def test_export():
+    graph = GRAPHS["isolated_targets"]()
+    layer = ga.nn.GraphAttention(12, 3)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x, context):
+            return self.layer(x, graph, context)
+
+    x, context = torch.randn(13, 12), torch.randn(11, 12)
+    exported = torch.export.export(Model(), (x, context), strict=True)
+    assert_near(exported.module()(x + 1, context), layer(x + 1, graph, context), 1e-6)
+
+
 @pytest.mark.slow
 def test_b30_inductor():
     graph = GRAPHS["longformer"]()

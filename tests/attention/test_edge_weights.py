@@ -6,7 +6,7 @@ from attention_formula import BACKENDS, assert_near, tensors
 from graph_table import GRAPHS
 
 import graphattn as ga
-from graphattn.errors import OptionError
+from graphattn.errors import GraphError, OptionError
 
 both = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -86,7 +86,15 @@ def test_top_keeps_the_edge_order_among_equals():
     assert found.top(3).source.flatten().tolist() == [4, 0, 2]
 
 
-@pytest.mark.parametrize("k", [0, -1])
+@pytest.mark.parametrize("k", [0, -1, 2.0, None])
 def test_top_needs_a_k(k):
-    with pytest.raises(OptionError, match=f"k must be at least 1, got {k}"):
+    with pytest.raises(OptionError, match=f"k must be a whole number >= 1, got {k}"):
         weights(GRAPHS["causal"]()).top(k)
+
+
+def test_dense_refuses_what_does_not_fit_in_memory():
+    graph = ga.graphs.sliding_window(100_000, 1)
+    found = ga.EdgeWeights(graph, torch.ones(100_000, 3))
+    with pytest.raises(GraphError, match=r"dense\(\) of 100,000 x 100,000 .* use alpha, or top\(k\)"):
+        found.dense()
+    assert found.top(1).source[77_777].tolist() == [[77_777]] * 3

@@ -4,6 +4,7 @@ import pytest
 import torch
 from attention_formula import BACKENDS, assert_near, formula, gradients, tensors
 from graph_table import GRAPHS
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 import graphattn as ga
@@ -136,6 +137,20 @@ def test_torch_func(transform, backend):
         wanted = torch.stack([single(lambda q: formula(q, k, v, graph)[0], x, None) for x in (q, u)])
     assert_near(found, wanted)
     assert found.abs().sum() > 0
+
+
+@both
+@pytest.mark.parametrize("asks", [False, True])
+def test_forward_mode(asks, backend):
+    graph = GRAPHS["listed_random"]()
+    inputs = tensors(graph, requires_grad=asks)
+    along = [torch.randn_like(x) for x in inputs]
+    with forward_ad.dual_level():
+        duals = [forward_ad.make_dual(x, u) for x, u in zip(inputs, along, strict=True)]
+        found = forward_ad.unpack_dual(ga.attention(*duals, graph, backend=backend)).tangent
+        wanted = forward_ad.unpack_dual(formula(*duals, graph)[0]).tangent
+        assert_near(found, wanted)
+        assert found.abs().sum() > 0
 
 
 @both

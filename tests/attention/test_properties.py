@@ -1,0 +1,122 @@
+"""Random graphs, shapes, dtypes and options: both backends against the formula, and what must not matter (B33)."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from attention_formula import assert_near, dense_refuses, formula, gradients
+from hypothesis import HealthCheck, given, settings
+
+import graphattn as ga
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 4e-3}
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def graphs(draw, T=None, S=None):
+    T = draw(st.integers(0, 7)) if T is None else T
+    S = draw(st.integers(0, 7)) if S is None else S
+    if draw(st.booleans()) and T and S:  # a rule
+        rule = ga.graphs.causal(T, S, align=draw(st.sampled_from(["end", "start"])))
+        return draw(st.sampled_from([rule, ga.graphs.cross(T, S), ~rule]))
+    pair = st.tuples(st.integers(0, max(S - 1, 0)), st.integers(0, max(T - 1, 0)))
+    pairs = draw(st.lists(pair, max_size=30, unique=draw(st.booleans()))) if T and S else []
+    edges = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).t()
+    return ga.from_edge_index(edges, num_sources=S, num_targets=T, duplicates="keep")
+
+
+@st.composite
+def calls(draw):
+    """A graph, the inputs, the options, and a dtype."""
+    graph = draw(graphs())
+    kv_heads, group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    width, value_width = draw(st.integers(0, 5)), draw(st.integers(0, 5))
+    full = draw(st.lists(st.integers(0, 3), max_size=2))
+    made = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    dtype = draw(st.sampled_from(list(TOLERANCE)))
+
+    def tensor(*shape):
+        lead = [1 if draw(st.booleans()) else n for n in full][draw(st.integers(0, len(full))) :]
+        return torch.randn(*lead, *shape, generator=made, dtype=torch.float64).to(dtype).requires_grad_()
+
+    inputs = [tensor(graph.num_targets, kv_heads * group, width)]
+    inputs += [tensor(graph.num_sources, kv_heads, w) for w in (width, value_width)]
+    if draw(st.booleans()):
+        inputs.append(tensor(graph.num_edges, draw(st.sampled_from([1, kv_heads * group]))))
+    scale = draw(st.sampled_from([0.0, 0.7, -1.3] if width == 0 else [None, None, 0.0, 0.7, -1.3]))
+    softcap = draw(st.sampled_from([None, None, 1.9]))
+    extras = draw(st.booleans())
+    return graph, inputs, {"scale": scale, "softcap": softcap}, extras, dtype
+
+
+@pytest.mark.parametrize("backend", ["auto", "message_passing", "dense"])
+@quick
+@given(call=calls())
+def test_any_call_is_the_formula(backend, call):
+    graph, inputs, options, extras, dtype = call
+    biased = inputs[3:] != []
+    if backend == "dense" and (
+        dense_refuses(graph, score_bias=biased, weights=extras) or 0 in (*inputs[0].shape[-2:], inputs[2].shape[-1])
+    ):
+        return
+    found = ga.attention(
+        *inputs[:3], graph, *inputs[3:], **options, backend=backend, return_weights=extras, return_lse=extras
+    )
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    lead = torch.broadcast_shapes(*(x.shape[: -2 if i == 3 else -3] for i, x in enumerate(exact)))
+    q, k, v = (x.expand(*lead, *x.shape[-3:]) for x in exact[:3])
+    wanted, alpha, lse = formula(q, k, v, graph, *exact[3:], **options)
+    output = found.output if extras else found
+    assert output.dtype == dtype
+    assert_near(output, wanted, TOLERANCE[dtype])
+    if extras:
+        assert_near(found.weights.alpha, alpha.expand(found.weights.alpha.shape), TOLERANCE[dtype])
+        assert_near(found.lse, lse, TOLERANCE[dtype])
+    if output.numel():
+        for mine, theirs in zip(gradients(output, inputs), gradients(wanted, exact), strict=True):
+            assert_near(mine, theirs, 8 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("backend", ["auto", "message_passing", "dense"])
+@quick
+@given(data=st.data())
+def test_b33_relabelling_the_nodes_relabels_the_output(backend, data):
+    T, S = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 7))
+    graph = data.draw(graphs(T, S))
+    new_t, new_s = (torch.tensor(data.draw(st.permutations(range(n)))) for n in (T, S))
+    moved = graph.relabel(targets=new_t, sources=new_s)
+    q, k, v = (torch.randn(n, 2, 3, dtype=torch.float64) for n in (T, S, S))
+    q_, k_, v_ = (torch.empty_like(x).index_copy_(0, new, x) for x, new in ((q, new_t), (k, new_s), (v, new_s)))
+    found = ga.attention(q_, k_, v_, moved, backend=backend)
+    assert_near(found[new_t], ga.attention(q, k, v, graph, backend=backend))
+
+
+@quick
+@given(data=st.data())
+def test_side_by_side_graphs_do_not_meet(data):
+    parts = data.draw(st.lists(graphs(), min_size=1, max_size=3))
+    inputs = [
+        [torch.randn(n, 2, 3, dtype=torch.float64) for n in (g.num_targets, g.num_sources, g.num_sources)]
+        for g in parts
+    ]
+    joined = [torch.cat(x) for x in zip(*inputs, strict=True)]
+    found = ga.attention(*joined, ga.disjoint_union(parts))
+    wanted = torch.cat([ga.attention(*x, g) for x, g in zip(inputs, parts, strict=True)])
+    assert_near(found, wanted)
+
+
+@quick
+@given(data=st.data())
+def test_parts_merge_by_their_lse(data):
+    """Attention over two disjoint sets of edges is that over their union, weighted by exp(lse)."""
+    T, S = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 7))
+    whole, some = data.draw(graphs(T, S)), data.draw(graphs(T, S))
+    whole, some = whole | whole, some | some
+    x = [torch.randn(n, 2, 3, dtype=torch.float64) for n in (T, S, S)]
+    parts = [ga.attention(*x, g, return_lse=True) for g in (whole & some, whole - some)]
+    total = torch.logaddexp(parts[0].lse, parts[1].lse)
+    shares = [torch.where(total == -torch.inf, 0.0, torch.exp(p.lse - total)) for p in parts]
+    merged = sum(p.output * share.unsqueeze(-1) for p, share in zip(parts, shares, strict=True))
+    found = ga.attention(*x, whole, return_lse=True)
+    assert_near(merged, found.output)
+    assert_near(total, found.lse)
