@@ -43,7 +43,10 @@ def catalogue(command: str, width: int) -> str:
 def page(command: str, name: str, builder: Callable[..., Any], width: int) -> str:
     """All about one pattern."""
     options = options_of(builder)
-    parts = [f"Usage: {command} {name} {_typed(builder)} [OPTIONS]", _filled(summary(builder), width)]
+    parts = [
+        _filled(f"Usage: {command} {name} {_typed(builder)} [OPTIONS]", width, "", "  "),
+        _filled(summary(builder), width),
+    ]
     if options:
         parts.append("\n".join(["Options of the pattern:", *(_row(option, width) for option in options)]))
     missing = [name for name in arguments(builder) if name not in {option.parameter for option in options}]
@@ -99,7 +102,7 @@ def _held() -> dict[str, str]:
     meshes, lists = " ".join(endings["mesh"]), " ".join(kind for kind in endings["edges"] if kind != ".npy")
     return {
         "mesh": meshes,
-        "points": f".xyz .pts, .npy of floats (N, d), or the vertices of {meshes}",
+        "points": f".xyz .pts, .npy of floats (N, d), .txt .csv with --as points, or the vertices of {meshes}",
         "edges": f"{lists}, .npy of integers (2, E): source and target of each edge",
         "mask": ".npy of bool (T, S): True where target (row) t may read source s",
     }
