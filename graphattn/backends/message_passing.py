@@ -17,6 +17,13 @@ class EdgeAttention(MessagePassing):
     .. math:: o_t = \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s(\mathrm{score}_{ts}) \, v_s
     """
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # PyG replaces `propagate` in a class that is used, and would take a replaced one that is inherited for the
+        # original, which its explainers go back to.
+        super().__init_subclass__(**kwargs)
+        if "propagate" not in cls.__dict__:
+            cls.propagate = MessagePassing.propagate  # type: ignore[method-assign]
+
     def __init__(self) -> None:
         super().__init__(aggr="sum", node_dim=-3)
         # Set by message() for the length of one call; PyG's explainers look for `_alpha` after it.

@@ -63,6 +63,20 @@ def test_gnn_explainer_learns_the_mask_it_learns_in_pyg():
     assert ours.edge_mask.std() > 0.01
 
 
+def test_a_layer_made_after_the_operator_ran_can_be_explained():
+    """PyG replaces methods of a class at its first use; neither ours nor a user's subclass may inherit that."""
+    graph, x = GRAPHS["listed_random"](), torch.randn(17, C)
+    ga.attention(*[x.unflatten(-1, (H, -1))] * 3, graph, backend="message_passing")
+    ga.nn.GraphAttention(C, H)(x, graph)
+
+    class Mine(ga.nn.GraphAttention):
+        pass
+
+    found = explain(Mine(C, H), GNNExplainer(epochs=3), graph, x)
+    assert found.edge_mask.shape == (graph.num_edges,)
+    assert found.edge_mask.std() > 0
+
+
 def test_after_an_explanation_the_layer_is_as_before():
     graph, x = GRAPHS["listed_random"](), torch.randn(17, C)
     _, model = models()
