@@ -204,7 +204,7 @@ def test_a_new_builder_needs_no_change_here(shell, monkeypatch):
     monkeypatch.setitem(BUILDERS, "scattered", scattered)
     done = shell("show scattered --size 5x7 --share .25 --graph-seed 11 --mode b --no-loops")
     assert done.exit_code == 0, done.output
-    page = shell("show scattered --help").stdout
+    page = " ".join(shell("show scattered --help").stdout.split())
     assert "--size NxN --share X [--graph-seed N] [--mode a|b] [--no-loops]" in page
     assert "What is kept." in page
     assert "--size must be 2 whole numbers such as 3x5, got '5x7x2'" in shell.error("show scattered --size 5x7x2")
