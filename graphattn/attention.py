@@ -142,7 +142,7 @@ def explain(
     value_dim = head_dim if value_dim is None else value_dim
     kv_heads = heads if kv_heads is None else kv_heads
     if min(heads, kv_heads) < 0 or (heads % kv_heads if kv_heads else heads) != 0:
-        raise OptionError(f"heads must be a multiple of kv_heads, got heads={heads} and kv_heads={kv_heads}")
+        raise OptionError(f"heads must be a multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}")
     request = Request(heads, kv_heads, head_dim, value_dim, batch, dtype, torch.device(device), **options)
     return explained(graph, request)
 

@@ -22,7 +22,7 @@ class EdgeAttention(MessagePassing):
         # original, which its explainers go back to.
         super().__init_subclass__(**kwargs)
         if "propagate" not in cls.__dict__:
-            cls.propagate = MessagePassing.propagate  # type: ignore[method-assign]
+            cls.propagate = MessagePassing.propagate
 
     def __init__(self) -> None:
         super().__init__(aggr="sum", node_dim=-3)

@@ -150,7 +150,7 @@ def test_explain_knows_its_options_and_prints_itself():
     with pytest.raises(OptionError, match=r"explain knows the options score_bias, .* got 'bias'"):
         ga.explain(GRAPH, bias=True)
     for heads, kv_heads in ((5, 3), (2, 0), (-2, 1), (2, -1)):
-        with pytest.raises(OptionError, match=f"multiple of kv_heads, got heads={heads} and kv_heads={kv_heads}"):
+        with pytest.raises(OptionError, match=f"multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}"):
             ga.explain(GRAPH, heads=heads, kv_heads=kv_heads)
     found = ga.explain(GRAPHS["repeated_edges"](), score_bias=True)
     assert found.chosen == "message_passing"

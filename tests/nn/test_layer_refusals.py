@@ -43,7 +43,7 @@ SHAPES = {
     "sources": ((X, GRAPH), {}, r"key has 5 nodes .* but the graph has 7 sources"),
     "targets": ((CONTEXT, GRAPH, CONTEXT), {}, r"query has 7 nodes .* but the graph has 5 targets"),
     "pair turned round": (((X, CONTEXT), GRAPH), {}, r"query has 7 nodes .* but the graph has 5 targets"),
-    "pair of three": ((X, GRAPH, (CONTEXT, CONTEXT, CONTEXT)), {}, r"or a pair \(for keys, for values\), got a tuple of 3"),
+    "pair of three": ((X, GRAPH, (CONTEXT, CONTEXT, CONTEXT)), {}, r"pair \(for keys, for values\), got a tuple of 3"),
     "x of three": (((X, CONTEXT, X), GRAPH), {}, r"x must be .* \(sources, targets\), got a tuple of 3"),
     "bias": ((X, GRAPH, CONTEXT), {"score_bias": torch.zeros(5, 7)}, r"score_bias must have shape \(35,\), \(35, 3\)"),
 }  # fmt: skip
