@@ -7,10 +7,12 @@ from torch import Tensor
 
 from .bounds import EXPLAINED
 from .measure import Measured, difference, measure_backend, size, twins
-from .mistakes import Answer, Scene, answers
 from .report import Row
 from .sample import BUDGET, Sample
+from .scene import Answer, Scene
 from .subject import Case, Subject
+from .wrong_graphs import WRONG_GRAPHS
+from .wrong_scores import WRONG_SCORES
 
 UNEXPLAINED = "none of the known mistakes explains it"
 
@@ -100,10 +102,12 @@ class _Look:
             empty = self._empty_rows()
             if empty is not None:
                 return empty
-            names = [name for name, answer in answers(self.scene) if self._explains(answer)]
+            names = [name for name, make in WRONG_GRAPHS + WRONG_SCORES if self._explains(make(self.scene))]
         return " or ".join(names) if names else UNEXPLAINED
 
-    def _explains(self, answer: Answer) -> bool:
+    def _explains(self, answer: Answer | None) -> bool:
+        if answer is None:
+            return False
         rows = torch.nonzero(answer.heard).flatten()
         if rows.numel() == 0:
             return False

@@ -44,7 +44,7 @@ def verify(
             value (S, H_kv, D_v) and output (T, H, D_v): does it implement the graph?
         graph: The graph that a layer or a function is to be verified on.
         dtypes: Measured in each: float64 to 1e-12, narrower ones against dense torch in the same dtype.
-        backends: Names of the backends to measure; by default all that the free memory allows.
+        backends: Names of the backends to measure; by default all that half the free memory allows.
         at_most: Targets in the sample where there are too many to compare all.
         gradients: Whether gradients are measured; a function without them is verified with False.
         seed: Of the inputs and the sample.
@@ -72,7 +72,7 @@ def verify(
     if at_most < 1:
         raise OptionError(f"at_most must be at least 1, got {at_most}")
     piece = sample(found.graph, at_most, seed)
-    most_bytes = free_bytes(found.graph.device) if backends is None else None
+    most_bytes = free_bytes(found.graph.device) // 2 if backends is None else None
     rows, refusals = measure(found, piece, tuple(dtypes), chosen, gradients, most_bytes)
     checks = check_invariants(found, piece, rows, gradients)
     return Report(
@@ -103,7 +103,7 @@ def assert_exact(subject: Any, graph: AttentionGraph | None = None, **arguments:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that may be taken on a device without asking twice."""
+    """Memory that nobody uses on a device, in bytes."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:

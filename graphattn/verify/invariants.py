@@ -5,17 +5,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
-from ..graph import AttentionGraph
-from .bounds import agreement
-from .measure import difference, size
+from . import claims
+from .claims import Outcome
 from .probe import Probe
 from .report import Check, Row
-from .sample import EXHAUSTIVE, Sample
+from .sample import Sample
 from .subject import Case, Subject
-
-Outcome = str | None  # what went wrong; None if nothing did
 
 RULE_AGREES = "the rule's closed form agrees with its edges"
 
@@ -33,7 +29,7 @@ def check_invariants(subject: Subject, piece: Sample, rows: Sequence[Row], gradi
     """Every invariant that has a meaning here, for every backend, in the first dtype that was measured."""
     checks = []
     if subject.graph.is_rule:
-        wrong = rule_disagrees(subject.graph, piece)
+        wrong = claims.rule_disagrees(subject.graph, piece)
         checks.append(Check("graph", RULE_AGREES, wrong is None, wrong or ""))
     for backend in dict.fromkeys(row.backend for row in rows):
         plain, biased = _probes(subject, piece, [row for row in rows if row.backend == backend], gradients)
@@ -59,170 +55,26 @@ def _probes(subject: Subject, piece: Sample, rows: Sequence[Row], gradients: boo
     return first, first if plain == biased else probe(biased)
 
 
-def has_edges(probe: Probe) -> bool:
-    """Whether something is read, and something comes out."""
-    return bool(probe.busy) and probe.output.numel() > 0
-
-
-def has_strangers(probe: Probe) -> bool:
-    """Whether some probed target does not read everybody."""
-    return has_edges(probe) and bool(_deaf(probe))
-
-
-def _deaf(probe: Probe) -> list[list[int]]:
-    rows = [row for row in probe.busy if bool(probe.strangers([row]).any())]
-    return [group for group in probe.groups(rows) if bool(probe.strangers(group).any())]
-
-
-def not_heard(probe: Probe) -> Outcome:
-    """Moves all sources that a target does not read."""
-    for rows in _deaf(probe):
-        strange = probe.strangers(rows)
-        before, after = probe.at(probe.output, rows), probe.at(probe.run(probe.shoved(strange)), rows)
-        if not torch.equal(before, after):
-            moved, apart = int(strange.sum()), difference(after, before)
-            return f"moving {moved} sources without an edge into {probe.names(rows)} changed the output by {apart:.3g}"
-    return None
-
-
-def no_gradient(probe: Probe) -> Outcome:
-    """Sends a gradient back from a target alone. A missing one is an error of its own, and stands in the table."""
-    leaves, output = probe.run_with_gradients()
-    names = [name for name, place in probe.places.items() if place.of in ("sources", "nodes")]
-    for rows in _deaf(probe) if output.requires_grad else []:
-        heard = probe.at(output, rows).sum()
-        grads = torch.autograd.grad(heard, [leaves[name] for name in names], retain_graph=True, allow_unused=True)
-        strange = torch.nonzero(probe.strangers(rows)).flatten()
-        for name, grad in zip(names, grads, strict=True):
-            leak = 0.0 if grad is None else size(grad.index_select(probe.places[name].axis, strange))
-            if leak > 0.0:
-                return f"{probe.names(rows)} sent a gradient of {leak:.3g} to {name} of sources without an edge"
-    return None
-
-
-def neighbours_heard(probe: Probe) -> Outcome:
-    """Moves one source that a target reads."""
-    for rows in probe.groups(probe.busy):
-        some = {row: int((near := probe.neighbours(row))[row % near.numel()]) for row in rows}
-        moved = torch.zeros(probe.graph.num_sources, dtype=torch.bool, device=probe.piece.targets.device)
-        moved[list(some.values())] = True
-        output = probe.run(probe.shoved(moved))
-        for row, source in some.items():
-            if torch.equal(probe.at(output, [row]), probe.at(probe.output, [row])):
-                return f"moving source {source} changed nothing at {probe.names([row])}, which reads it"
-    return None
-
-
-def isolated(probe: Probe) -> Outcome:
-    """Looks at the targets without an edge."""
-    rows = torch.nonzero(probe.degree == 0).flatten().tolist()
-    found = probe.at(probe.output, rows)
-    return None if bool((found == 0).all()) else f"one has {size(found):.3g}, or a NaN"
-
-
-def same_bits(probe: Probe) -> Outcome:
-    """Runs twice, forward and backward. A NaN is an error of its own, and stands in the table."""
-    found = []
-    for _ in range(2):
-        leaves, output = probe.run_with_gradients()
-        values: dict[str, Tensor | None] = {"the output": output}
-        if output.requires_grad:
-            grads = torch.autograd.grad(output.sum(), list(leaves.values()), allow_unused=True)
-            values |= zip((f"the gradient of {name}" for name in leaves), grads, strict=True)
-        found.append(values)
-    for name, x in found[0].items():
-        y = found[1][name]
-        if x is not None and y is not None and not torch.equal(x, y) and not bool(torch.isnan(x).any()):
-            return f"{name} of two runs differs by {difference(x.detach(), y.detach()):.3g}"
-    return None
-
-
-def removed_edge(probe: Probe) -> Outcome:
-    """Drops an edge, where it weighs most; not one whose copies carry the same weight without it."""
-    rows = [row for row in probe.busy if probe.degree[row] == 1 or probe.neighbours(row).numel() > 1]
-    rows.sort(key=lambda row: int(probe.degree[row]))
-    # Less is rounding, as edges are now summed in another order; half precision rounds too coarsely to tell.
-    coarse = probe.dtype in (torch.float16, torch.bfloat16)
-    least = 0.0 if coarse else agreement(probe.dtype) * size(probe.output)
-    for group in probe.groups(rows):
-        gone = {row: int((own := probe.piece.edge[probe.piece.row == row])[row % own.numel()]) for row in group}
-        keep = torch.ones(probe.graph.num_edges, dtype=torch.bool, device=probe.piece.targets.device)
-        keep[list(gone.values())] = False
-        graph, leaves = probe.with_edges(torch.nonzero(keep).flatten())
-        output = probe.run(leaves, graph)
-        for row, edge in gone.items():
-            if difference(probe.at(output, [row]), probe.at(probe.output, [row])) <= least:
-                return f"dropping edge {edge} changed nothing at its {probe.names([row])}"
-    return None
-
-
-def silenced_edge(probe: Probe) -> Outcome:
-    """Sets the biases of one whole target, and of one edge of another, to -inf."""
-    whole, *others = probe.busy
-    piece = probe.piece
-    gone = torch.cat([piece.edge[piece.row == whole]] + [piece.edge[piece.row == row][:1] for row in others[:2]])
-    keep = torch.ones(probe.graph.num_edges, dtype=torch.bool, device=gone.device)
-    keep[gone] = False
-    leaves = {name: leaf.clone() for name, leaf in probe.leaves.items()}
-    leaves["score_bias"][gone] = -torch.inf
-    graph, fewer = probe.with_edges(torch.nonzero(keep).flatten())
-    if graph.num_edges == 0:
-        return None
-    leaves = {name: leaf.requires_grad_(probe.gradients) for name, leaf in leaves.items()}
-    output = probe.subject.run(leaves, probe.case, probe.backend).output
-    apart = _agrees(probe, output.detach(), probe.run(fewer, graph))
-    if apart is not None or not output.requires_grad:
-        return apart
-    grads = torch.autograd.grad(output.sum(), list(leaves.values()), allow_unused=True)
-    for name, grad in zip(leaves, grads, strict=True):
-        if grad is not None and not bool(torch.isfinite(grad).all()):
-            return f"the gradient of {name} is not finite"
-        if grad is not None and name == "score_bias" and bool((grad[gone] != 0).any()):
-            return "such an edge is sent a gradient"
-    return None
-
-
-def _can_silence(probe: Probe) -> bool:
-    return _can_list(probe) and "score_bias" in probe.leaves
-
-
-def _agrees(probe: Probe, output: Tensor, other: Tensor | None = None) -> Outcome:
-    other = probe.output if other is None else other
-    apart, limit = difference(output, other) / (size(other) or 1.0), agreement(probe.dtype)
-    return None if apart <= limit else f"outputs differ by {apart:.3g} of their size (bound {limit:.3g})"
-
-
-def _can_list(probe: Probe) -> bool:
-    return has_edges(probe) and probe.listable
-
-
 INVARIANTS = (
-    Invariant("non-neighbours are not heard, bit for bit", has_strangers, not_heard),
-    Invariant("the gradient of a non-neighbour is exactly 0", lambda p: p.gradients and has_strangers(p), no_gradient),
-    Invariant("every neighbour is heard", has_edges, neighbours_heard),
+    Invariant("non-neighbours are not heard, bit for bit", claims.has_strangers, claims.not_heard),
+    Invariant(
+        "the gradient of a non-neighbour is exactly 0",
+        lambda p: p.gradients and claims.has_strangers(p),
+        claims.no_gradient,
+    ),
+    Invariant("every neighbour is heard", claims.has_edges, claims.neighbours_heard),
     Invariant(
         "a target without an edge gives exactly 0",
         lambda p: p.subject.gives_zero and bool((p.degree == 0).any()),
-        isolated,
+        claims.isolated,
     ),
-    Invariant("the same bits twice", lambda p: True, same_bits),
-    Invariant("a removed edge is seen", _can_list, removed_edge, True),
-    Invariant("an edge with a bias of -inf is an edge removed", _can_silence, silenced_edge, True),
-    Invariant("the order of the edges does not matter", _can_list, lambda p: _agrees(p, p.reordered()), True),
-    Invariant("the labels of the nodes do not matter", _can_list, lambda p: _agrees(p, p.relabelled()), True),
+    Invariant("the same bits twice", lambda p: True, claims.same_bits),
+    Invariant("a removed edge is seen", claims.can_list, claims.removed_edge, True),
+    Invariant("an edge with a bias of -inf is an edge removed", claims.can_silence, claims.silenced_edge, True),
+    Invariant(
+        "the order of the edges does not matter", claims.can_list, lambda p: claims.agrees(p, p.reordered()), True
+    ),
+    Invariant(
+        "the labels of the nodes do not matter", claims.can_list, lambda p: claims.agrees(p, p.relabelled()), True
+    ),
 )
-
-
-def rule_disagrees(graph: AttentionGraph, piece: Sample) -> Outcome:
-    """A pair on which ``contains`` and the listed edges of the sampled rows differ."""
-    rows = max(1, min(piece.targets.numel(), 16 * EXHAUSTIVE // max(1, graph.num_sources)))
-    targets = piece.targets[:rows]
-    inside = graph.contains(targets[:, None], torch.arange(graph.num_sources, device=targets.device)[None, :])
-    listed = torch.zeros_like(inside)
-    near = piece.row < rows
-    listed[piece.row[near], piece.columns[piece.column[near]]] = True
-    wrong = torch.nonzero(inside != listed)
-    if wrong.numel() == 0:
-        return None
-    row, source = wrong[0].tolist()
-    return f"contains({int(targets[row])}, {source}) is {bool(inside[row, source])}, and its runs say otherwise"

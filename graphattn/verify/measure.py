@@ -60,7 +60,7 @@ def _too_large(subject: Subject, case: Case, dtype: torch.dtype, backend: str, m
     needed = PASSES_HELD * BACKENDS[backend].bytes_needed(subject.graph, request)
     if needed <= most_bytes:
         return []
-    reason = f"measuring it takes about {needed:,} bytes, and {most_bytes:,} are free; name it in backends= to insist"
+    reason = f"measuring it takes about {needed:,} bytes, {most_bytes:,} may be taken; name it in backends= to insist"
     return [Refusal(backend, case.name, (reason,))]
 
 
@@ -82,6 +82,8 @@ def _reasons(subject: Subject, error: Exception, dtype: torch.dtype) -> tuple[st
     """The reasons of a refusal; whatever is not one is raised again. A caller's function may fail in some dtypes."""
     if isinstance(error, BackendError):
         return error.reasons or (str(error),)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "t allocate memory" in str(error):
+        return (f"in {dtype} it ran out of memory: {str(error).splitlines()[0]}",)
     if subject.owns_graph or isinstance(error, ShapeError):
         raise error
     return (f"in {dtype} it raised {type(error).__name__}: {(str(error) or '?').splitlines()[0]}",)
@@ -168,25 +170,25 @@ def _compare(
     truth: Measured, dense: Measured | None, found: Measured, backend: str, case: Case, dtype: torch.dtype
 ) -> Iterator[Row]:
     label = str(dtype).removeprefix("torch.")
+    sizes = {name: size(x) for name, x in truth.values.items()}
     for name, reference in truth.values.items():
         if name.startswith("second") and name not in found.values:
             continue  # refused, and reported as such
-        scale = _magnitude(name, truth)
+        scale = _magnitude(name, sizes)
         error = difference(found.values[name], reference) / scale if name in found.values else float("inf")
         plain = 0.0 if dense is None else difference(dense.values[name], reference) / scale
         gradient = name.startswith(("grad", "second"))
         yield Row(backend, label, case.name, name, error, bound(dtype, plain, gradient=gradient))
 
 
-def _magnitude(name: str, truth: Measured) -> float:
+def _magnitude(name: str, sizes: dict[str, float]) -> float:
     """What an error is relative to; see :mod:`graphattn.verify.bounds`."""
     if name == "weights":
         return 1.0
     if name in ("output", "lse"):
-        return max(size(truth.values[name]), 1.0 if name == "lse" else 0.0) or 1.0
+        return max(sizes[name], 1.0 if name == "lse" else 0.0) or 1.0
     kind, is_parameter = name.split()[0], "." in name
-    alike = [n for n in truth.values if n.startswith(kind) and ("." in n) == is_parameter]
-    return max(size(truth.values[n]) for n in alike) or 1.0
+    return max(x for n, x in sizes.items() if n.startswith(kind) and ("." in n) == is_parameter) or 1.0
 
 
 def size(x: Tensor) -> float:

@@ -16,7 +16,6 @@ from .sample import EXHAUSTIVE, Sample
 from .subject import Case, Found, Leaf, Problem, seeded
 
 MOST_EDGES = 1 << 24  # edges that may each get a bias
-PLAIN = Case("plain")
 SCALE, SOFTCAP = 0.61, 2.3  # away from the default, and low enough for the cap to bend the scores
 
 CALLABLE = "callable"  # the one "backend" of a caller's function
@@ -39,7 +38,7 @@ class _Operands:
         seed: int,
     ) -> None:
         self.graph, self.lead, self.heads, self.widths, self.scale, self.seed = graph, lead, heads, widths, scale, seed
-        self._made: dict[str, Tensor] = {}  # random numbers, in float64
+        self._made: dict[tuple[str, tuple[int, ...]], Tensor] = {}  # random numbers, in float64
         self.places = {"query": Leaf("targets", -3), "key": Leaf("sources", -3), "value": Leaf("sources", -3)}
 
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -47,13 +46,17 @@ class _Operands:
         shapes = {
             "query": (*self.lead, T, self.heads[0], self.widths[0]),
             "key": (*self.lead, S, self.heads[1], self.widths[0]),
-            "value": (*self.lead, S, self.heads[1], self.widths[1]),
+            "value": (*self.lead, S, self.heads[1], self.value_width(case)),
         }
         if case.bias:
             shapes["score_bias"] = (self.graph.num_edges, self.heads[0])
-        for name in shapes.keys() - self._made.keys():
-            self._made[name] = seeded(name, shapes[name], self.seed).to(self.graph.device)
-        return {name: self._made[name].to(dtype, copy=True).requires_grad_() for name in shapes}
+        for name, shape in shapes.items() - self._made.keys():
+            self._made[name, shape] = seeded(name, shape, self.seed).to(self.graph.device)
+        return {name: self._made[name, shape].to(dtype, copy=True).requires_grad_() for name, shape in shapes.items()}
+
+    def value_width(self, case: Case) -> int:
+        """D_v."""
+        return self.widths[0] if case.alike else self.widths[1]
 
     def problem(self, leaves: dict[str, Tensor], case: Case, piece: Sample) -> Problem:
         return Problem(
@@ -77,34 +80,34 @@ class GraphSubject(_Operands):
         graph: AttentionGraph,
         *,
         heads: tuple[int, int] = (4, 2),
-        widths: tuple[int, int] = (5, 3),
+        widths: tuple[int, int] | None = None,
         scale: float | None = None,
         softcap: float | None = None,
         seed: int = 0,
     ) -> None:
         small = graph.num_targets * graph.num_sources <= EXHAUSTIVE
+        plain = Case("plain", alike=widths is None)
+        widths = (5, 3) if widths is None else widths
         super().__init__(graph, (2,) if small else (), heads, widths, SCALE if scale is None else scale, seed)
         self.places["score_bias"] = Leaf("edges", -2)
         self.name = f"graphattn.attention, {heads[0]} heads on {heads[1]}, widths {widths[0]} and {widths[1]}"
         self.backends = tuple(BACKENDS)
         softcap = SOFTCAP if softcap is None else softcap
         self.cases: tuple[Case, ...] = (
-            PLAIN,
+            plain,
             Case("score_bias", bias=True),
             Case("all options", bias=True, softcap=softcap, extras=True),
         )
         self.notes: tuple[str, ...] = ()
         if graph.num_edges > MOST_EDGES:
-            self.cases = (PLAIN, Case("softcap", softcap=softcap))
+            self.cases = (plain, Case("softcap", softcap=softcap))
             self.notes = (f"no score_bias, lse or weights: {graph.num_edges:,} edges (limit {MOST_EDGES:,})",)
 
     def request(self, case: Case, dtype: torch.dtype) -> Request:
-        (heads, kv_heads), (head_dim, value_dim) = self.heads, self.widths
         return Request(
-            heads,
-            kv_heads,
-            head_dim,
-            value_dim,
+            *self.heads,
+            self.widths[0],
+            self.value_width(case),
             batch=math.prod(self.lead),
             dtype=dtype,
             device=self.graph.device,

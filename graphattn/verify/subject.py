@@ -29,6 +29,7 @@ class Case:
     bias: bool = False
     softcap: float | None = None
     extras: bool = False  # lse and weights
+    alike: bool = False  # values as wide as keys, which fused kernels ask for
 
 
 class Leaf(NamedTuple):

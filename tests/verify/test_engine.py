@@ -169,7 +169,7 @@ def test_what_memory_does_not_allow_is_refused_unless_named(monkeypatch):
     monkeypatch.setattr(engine, "free_bytes", lambda device: 1_000)
     report = verify(RANDOM)
     assert not report.ok
-    assert any("1,000 are free; name it in backends=" in reason for r in report.refusals for reason in r.reasons)
+    assert any("500 may be taken; name it in backends=" in reason for r in report.refusals for reason in r.reasons)
     assert verify(RANDOM, backends=tuple(BACKENDS)).ok
 
 
