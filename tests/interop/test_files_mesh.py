@@ -290,9 +290,23 @@ def test_d13_truncated_ascii(write):
     refused(write("m.ply", PLY.format("ascii", 3, 1, "uchar") + TRIANGLE), "4 lines", "3 (truncated)")
 
 
+def test_d13_ascii_ply_lines_of_a_wrong_length(write):
+    head = PLY.format("ascii", 3, 1, "uchar")
+    assert len(load_mesh(write("m.ply", head + TRIANGLE + "3 0 1 2\n")).faces) == 1
+    refused(write("m.ply", head + TRIANGLE + "4 0 1 2\n"), "line 14", "face 0", "length of vertex_indices")
+    refused(write("m.ply", head + TRIANGLE + "3 0 1 2 7\n"), "line 14", "face 0", "end of the line")
+    refused(
+        write("m.ply", head + TRIANGLE.replace("1 0 0", "1 0") + "3 0 1 2\n"), "line 12", "vertex 1", "number for z"
+    )
+    refused(write("m.ply", head + TRIANGLE.replace("1 0 0", "1 0 0 0") + "3 0 1 2\n"), "line 12", "end of the line")
+    refused(write("m.ply", head + TRIANGLE + "3 0 1 2\n" * 2), "4 lines", "5 (some are too many)")
+
+
 def test_d14_ply_header_without_end(write):
     refused(write("m.ply", "ply\nformat ascii 1.0\n" + "comment x\n" * 200_000), "end_header", "64 KiB")
     refused(write("m.ply", "ply\n"), "end_header")
+    padded = PLY.replace("made by hand", "x" * 70_000).format("ascii", 3, 1, "uchar")
+    refused(write("m.ply", padded + TRIANGLE + "3 0 1 2\n"), "end_header", "64 KiB")
     refused(write("m.ply", "plx\nend_header\n"), "'plx")
     good = PLY.format("ascii", 3, 1, "uchar")
     refused(write("m.ply", good.replace("format ascii 1.0\n", "") + TRIANGLE), "format")
