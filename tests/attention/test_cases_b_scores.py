@@ -106,6 +106,24 @@ def test_b05_a_bias_of_minus_inf_is_an_edge_removed(backend, extras):
         assert_near(mine, theirs)
 
 
+def test_b05_not_even_a_nan_is_heard_along_an_edge_removed(backend):
+    if backend == "dense":
+        return  # notes say so: test_b09_dense_says_so_wherever_it_can_happen
+    graph = GRAPHS["listed_random"]()
+    inputs = tensors(graph)
+    s = int(graph.out_degree.argmax())
+    bias = biases(graph).detach()
+    bias[graph.source == s] = -INF
+    wanted = ga.attention(*inputs, graph, bias, backend=backend)
+    grads = gradients(wanted, inputs)
+    with torch.no_grad():
+        for x in inputs[1:]:
+            x[s] = NAN
+    found = ga.attention(*inputs, graph, bias, backend=backend)
+    assert torch.equal(found, wanted)
+    assert all(torch.equal(a, b) for a, b in zip(gradients(found, inputs), grads, strict=True))
+
+
 @pytest.mark.parametrize("extras", EXTRAS)
 @pytest.mark.parametrize("bad", [INF, NAN])
 def test_b06_a_bad_score_spoils_its_own_row_only(backend, bad, extras):
@@ -212,6 +230,24 @@ def test_b11_a_product_beyond_float16(backend, extras):
     assert (q[0, 0] * q[0, 0]).sum() == INF  # 524,288 in float16
     found = run(q, k, v, graph, backend=backend, **extras)
     assert_near(found, formula(q.double(), k.double(), v.double(), graph)[0], 2e-3)
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+@pytest.mark.parametrize("bad", [INF, NAN])
+def test_b10_a_bad_query_whose_edges_are_all_removed(backend, bad, extras):
+    graph = GRAPHS["listed_random"]()
+    inputs = tensors(graph)
+    t = int(graph.in_degree.argmax())
+    bias = biases(graph).detach()
+    bias[graph.target == t] = -INF
+    outputs = []
+    for filling in (1.0, bad):
+        with torch.no_grad():
+            inputs[0][t] = filling
+        output = run(*inputs, graph, bias, backend=backend, **extras)
+        outputs.append((output, *torch.autograd.grad(output.square().sum(), inputs)))
+    for mine, theirs in zip(*outputs, strict=True):
+        assert torch.equal(mine, theirs)
 
 
 @pytest.mark.parametrize("extras", EXTRAS)
