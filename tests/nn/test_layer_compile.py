@@ -1,0 +1,72 @@
+"""A compiled layer, and one under DistributedDataParallel, gives what the plain one gives."""
+
+import pytest
+import torch
+from attention_formula import assert_near
+from graph_table import GRAPHS
+from torch.nn.parallel import DistributedDataParallel
+
+import graphattn as ga
+
+C, H = 12, 3
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def case(**options):
+    torch.manual_seed(0)
+    return ga.nn.GraphAttention(C, H, **options), GRAPHS["listed_random"](), torch.randn(2, 17, C)
+
+
+def gradients(layer, output):
+    return torch.autograd.grad(output.float().square().sum(), list(layer.parameters()))
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_b30_a_layer_compiles_whole(narrow):
+    layer, graph, x = case(num_kv_heads=1, root_weight=True, backend="dense")
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+        found, weights = compiled(x, graph, return_weights=True)
+        wanted, plain = layer(x, graph, return_weights=True)
+    assert isinstance(weights, ga.EdgeWeights)
+    assert weights.graph is graph
+    assert_near(weights.alpha, plain.alpha, 1e-6)
+    assert_near(found, wanted, 1e-2 if narrow else 1e-6)
+    found, wanted = (torch.cat([g.flatten() for g in gradients(layer, output)]) for output in (found, wanted))
+    assert_near(found, wanted, 2e-2 if narrow else 1e-5)
+
+
+def test_b30_a_layer_with_edge_features():
+    layer, graph, x = case(edge_dim=5)
+    edge_attr = torch.randn(graph.num_edges, 5)
+    compiled = torch.compile(layer, backend="aot_eager")
+    found, wanted = (f(x, graph, edge_attr=edge_attr) for f in (compiled, layer))
+    assert_near(found, wanted, 1e-6)
+    for mine, theirs in zip(gradients(layer, found), gradients(layer, wanted), strict=True):
+        assert_near(mine, theirs, 1e-5)
+
+
+def test_b30_another_edge_index_at_every_call():
+    layer, graph, x = case()
+    compiled = torch.compile(layer, backend="aot_eager")
+    for first in range(3):  # alike in number, not in edges
+        edge_index = graph.edge_index[:, first : first + 37]
+        assert_near(compiled(x, edge_index), layer(x, ga.from_edge_index(edge_index, num_nodes=17)), 1e-6)
+
+
+def test_distributed_data_parallel_in_one_process(tmp_path):
+    layer, graph, x = case()
+    store = f"file://{tmp_path / 'store'}"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    try:
+        DistributedDataParallel(layer)(x, graph).square().sum().backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    for parameter, wanted in zip(layer.parameters(), gradients(layer, layer(x, graph)), strict=True):
+        assert_near(parameter.grad, wanted, 1e-6)
