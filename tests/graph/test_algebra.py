@@ -287,6 +287,30 @@ def test_listed_edges_keep_their_order():
     assert (a - rest).edge_index.tolist() == [[4], [1]]
 
 
+def test_copies_disappear_by_set_algebra_and_survive_renumbering():
+    edges = [[1, 0, 1, 2, 1], [2, 0, 2, 1, 2]]
+    graph = from_edge_index(edges, num_nodes=3, duplicates="keep")
+    other, everything, nothing = rule(Band(3, 3, -1, 1)), rule(Band(3, 3)), from_edge_index([[], []], num_nodes=3)
+    once = [[1, 0, 2], [2, 0, 1]]
+    for same_edges in (graph & everything, everything & graph, graph & graph, graph | graph, graph | nothing):
+        assert same_edges.edge_index.tolist() == once
+    assert (graph - nothing).edge_index.tolist() == once
+    assert (graph & other).num_edges == (other & graph).num_edges == 3
+    assert (graph | other).num_edges == other.num_edges == 7
+    assert (~graph).num_edges == 6
+    assert (~~graph).num_edges == 3
+    assert (graph @ everything).num_edges == 9
+    assert graph.k_hop(2).num_edges == len({(1, 2), (0, 0), (2, 1)})
+    for still_five in (graph.reverse(), graph.relabel([2, 0, 1]), graph.subgraph([0, 1, 2]), graph.explicit()):
+        assert still_five.num_edges == 5
+        assert still_five.has_repeated_edges
+    assert graph.with_self_loops().num_edges == 7
+    assert graph.without_self_loops().num_edges == 4
+    assert disjoint_union([graph, everything]).num_edges == 14
+    assert not graph.equals(graph | nothing)
+    assert graph.equals(graph.reverse().reverse())
+
+
 def test_a_rules_order_is_by_target_then_source():
     edges = rule(Band(5, 3, -1)).edge_index
     assert edges.flip(0).t().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [1, 2]] + [
