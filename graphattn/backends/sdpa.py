@@ -118,8 +118,8 @@ class _TwiceDifferentiable(torch.autograd.Function):
         with torch.enable_grad():
             q, k, v, b = inner
             output = _in_four_dimensions(q, k, v, Mask(allowed, b, causal), scale, dropout_p)  # type: ignore[arg-type]
-        ctx.save_for_backward(query, key, value, bias)
-        ctx.inner, ctx.output = inner, output
+        # All of it saved, so that it goes when torch lets go of a graph: the inputs, the same again inside, the output.
+        ctx.save_for_backward(query, key, value, bias, *inner, output)
         ctx.allowed, ctx.causal, ctx.scale, ctx.dropout_p = allowed, causal, scale, dropout_p
         return output.detach()
 
@@ -132,10 +132,11 @@ class _TwiceDifferentiable(torch.autograd.Function):
     def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         needed = [i for i in range(4) if ctx.needs_input_grad[i]]
         found: list[Tensor | None] = [None] * 8
-        outer = ctx.saved_tensors  # here, so that a second backward meets torch's usual error
+        saved = ctx.saved_tensors  # once: a checkpoint recomputes at each look
+        outer, inside, result = saved[:4], saved[4:8], saved[8]
         if not torch.is_grad_enabled():
-            inner = [ctx.inner[i] for i in needed]
-            first = torch.autograd.grad(ctx.output, inner, grads, retain_graph=True, materialize_grads=True)
+            inner = [inside[i] for i in needed]
+            first = torch.autograd.grad(result, inner, grads, retain_graph=True, materialize_grads=True)
         else:
             if ctx.dropout_p > 0.0:
                 raise BackendError('second derivatives through dropout need backend="message_passing"')

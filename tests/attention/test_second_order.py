@@ -1,5 +1,8 @@
 """Derivatives of higher order and torch's machinery around them: forces, checkpoints, torch.func, hooks."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from attention_formula import BACKENDS, assert_near, formula, gradients, tensors
@@ -38,7 +41,7 @@ def test_a_loss_on_forces_in_bfloat16_is_no_worse_than_the_definition():
     truth = forces_loss("message_passing")
     errors = []
     for backend in BACKENDS:
-        pairs = zip(forces_loss(backend, torch.bfloat16), truth, strict=True)
+        pairs = zip((x.detach() for x in forces_loss(backend, torch.bfloat16)), truth, strict=True)
         errors.append(max(float((x.double() - y).abs().max() / y.abs().max()) for x, y in pairs))
     assert errors[0] <= 2 * errors[1]
 
@@ -67,6 +70,23 @@ def test_a_second_backward_needs_retain_graph(backend):
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         torch.autograd.grad(output.sum(), inputs)
+
+
+@both
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}])
+def test_backward_lets_go_of_what_it_kept(options, backend):
+    """A loss that outlives its step keeps no activations: each step's would stand beside the next one's."""
+    graph = GRAPHS["listed_random"]()
+    leaves = tensors(graph, kv_heads=6)
+    given = [x.clone() for x in leaves]
+    kept = [weakref.ref(x.untyped_storage()) for x in given]
+    loss = ga.attention(*given, graph, backend=backend, **options).sum()
+    del given
+    assert backend == "message_passing" or any(storage() is not None for storage in kept)
+    loss.backward()
+    gc.collect()
+    assert [storage() for storage in kept] == [None] * 3
+    assert loss.requires_grad
 
 
 @both
