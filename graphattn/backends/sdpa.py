@@ -96,6 +96,18 @@ def _four(x: Tensor, lead: torch.Size) -> Tensor:
     return x.expand(*lead, -1, -1, -1).reshape(math.prod(lead), *x.shape[-3:])
 
 
+class _Entrance(torch.autograd.Function):
+    """Where a graph of its own begins. Not a leaf: a graph keeps the memory of its leaves, even in a checkpoint."""
+
+    @staticmethod
+    def forward(ctx: Any, start: Tensor, x: Tensor) -> Tensor:
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None]:
+        return None, None
+
+
 class _TwiceDifferentiable(torch.autograd.Function):
     """SDPA, whose fused backward cannot itself be differentiated: a second derivative writes the product out."""
 
@@ -111,11 +123,12 @@ class _TwiceDifferentiable(torch.autograd.Function):
         scale: float,
         dropout_p: float,
     ) -> Tensor:
-        inner = [
-            None if x is None else x.detach().requires_grad_(needed)
-            for x, needed in zip((query, key, value, bias), ctx.needs_input_grad, strict=False)
-        ]
         with torch.enable_grad():
+            start = torch.empty(0, requires_grad=True)
+            inner = [
+                _Entrance.apply(start, x) if x is not None and needed else x
+                for x, needed in zip((query, key, value, bias), ctx.needs_input_grad, strict=False)
+            ]
             q, k, v, b = inner
             output = _in_four_dimensions(q, k, v, Mask(allowed, b, causal), scale, dropout_p)  # type: ignore[arg-type]
         # All of it saved, so that it goes when torch lets go of a graph: the inputs, the same again inside, the output.

@@ -128,6 +128,26 @@ def test_activation_checkpointing(dropout, reentrant, backend):
         assert torch.equal(mine, theirs)
 
 
+@both
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_keeps_nothing_of_what_it_will_compute_again(reentrant, backend):
+    graph, kept = GRAPHS["listed_random"](), []
+
+    def forward(x):
+        given = [x * factor for factor in (1.0, 2.0, 3.0)]
+        output = ga.attention(*given, graph, backend=backend)
+        kept.extend(weakref.ref(x.untyped_storage()) for x in (*given, output))
+        return output * 2
+
+    x = tensors(graph)[0]
+    output = checkpoint(forward, x, use_reentrant=reentrant)
+    gc.collect()
+    assert [storage() for storage in kept] == [None] * 4
+    output.sum().backward()
+    assert len(kept) == 8
+    assert x.grad.abs().sum() > 0
+
+
 FUNCTIONS = {
     "grad": lambda f, q, u: torch.func.grad(lambda q: f(q).square().sum())(q),
     "vjp": lambda f, q, u: torch.func.vjp(f, q)[1](torch.ones_like(f(q)))[0],

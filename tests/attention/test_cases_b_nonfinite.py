@@ -1,0 +1,154 @@
+"""Cases B5 to B10: whom a NaN or an infinity reaches, and whom not; on both backends."""
+
+import math
+
+import pytest
+import torch
+from attention_formula import BACKENDS, HEADS, assert_near, biases, gradients, tensors
+from graph_table import GRAPHS
+
+import graphattn as ga
+
+INF, NAN = math.inf, math.nan
+EXTRAS = ({}, {"return_lse": True})  # SDPA, and the dense product written out
+
+pytestmark = pytest.mark.parametrize("backend", BACKENDS)
+
+
+def run(*args, **kwargs):
+    found = ga.attention(*args, **kwargs)
+    return found if isinstance(found, torch.Tensor) else found.output
+
+
+def test_b05_not_even_a_nan_is_heard_along_an_edge_removed(backend):
+    if backend == "dense":
+        return  # notes say so: test_b09_dense_says_so_wherever_it_can_happen
+    graph = GRAPHS["listed_random"]()
+    inputs = tensors(graph)
+    s = int(graph.out_degree.argmax())
+    bias = biases(graph).detach()
+    bias[graph.source == s] = -INF
+    wanted = ga.attention(*inputs, graph, bias, backend=backend)
+    grads = gradients(wanted, inputs)
+    with torch.no_grad():
+        for x in inputs[1:]:
+            x[s] = NAN
+    found = ga.attention(*inputs, graph, bias, backend=backend)
+    assert torch.equal(found, wanted)
+    assert all(torch.equal(a, b) for a, b in zip(gradients(found, inputs), grads, strict=True))
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+@pytest.mark.parametrize("bad", [INF, NAN])
+def test_b06_a_bad_score_spoils_its_own_row_only(backend, bad, extras):
+    graph = GRAPHS["listed_random"]()
+    q, k, v = tensors(graph, requires_grad=False)
+    bias = biases(graph).detach()
+    t = int(graph.target[7])
+    wanted = run(q, k, v, graph, bias, backend=backend, **extras)
+    bias[7, 2] = bad
+    found = run(q, k, v, graph, bias, backend=backend, **extras)
+    spoiled = torch.zeros(graph.num_nodes, HEADS, dtype=torch.bool)
+    spoiled[t, 2] = True
+    assert torch.equal(found.isnan().all(-1), spoiled)
+    assert_near(found[~spoiled], wanted[~spoiled])
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+def test_b07_a_nan_query_spoils_its_own_row_only(backend, extras):
+    graph = GRAPHS["listed_random"]()
+    q, k, v = tensors(graph, requires_grad=False)
+    wanted = run(q, k, v, graph, backend=backend, **extras)
+    t = int(graph.in_degree.argmax())
+    q[t, 1, 0] = NAN
+    found = run(q, k, v, graph, backend=backend, **extras)
+    spoiled = torch.zeros(graph.num_nodes, HEADS, dtype=torch.bool)
+    spoiled[t, 1] = True
+    assert torch.equal(found.isnan().all(-1), spoiled)
+    assert torch.equal(found[~spoiled], wanted[~spoiled])
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+@pytest.mark.parametrize("bad", [INF, -INF, NAN])
+@pytest.mark.parametrize("name", ["unused_sources", "isolated_targets", "repeated_edges", "causal_start"])
+def test_b08_a_source_that_nobody_reads_is_not_heard(backend, name, bad, extras):
+    graph = ga.graphs.causal(5, 11, align="start") if name == "causal_start" else GRAPHS[name]()
+    unused = graph.out_degree == 0
+    assert unused.any()
+    inputs = tensors(graph)
+    wanted = run(*inputs, graph, backend=backend, **extras)
+    grads = gradients(wanted, inputs)
+    with torch.no_grad():
+        for x in inputs[1:]:
+            x[unused] = bad
+    found = run(*inputs, graph, backend=backend, **extras)
+    assert torch.equal(found, wanted)
+    for mine, theirs in zip(gradients(found, inputs), grads, strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_b09_a_nan_source_spoils_its_readers(backend):
+    graph = GRAPHS["listed_random"]()
+    inputs = tensors(graph)
+    wanted = ga.attention(*inputs, graph, backend=backend)
+    grads = gradients(wanted, inputs)
+    s = int(graph.out_degree.argmax())
+    with torch.no_grad():
+        inputs[2][s] = NAN
+    found = ga.attention(*inputs, graph, backend=backend)
+    readers = graph.contains(torch.arange(graph.num_nodes), s)
+    assert found[readers].isnan().all()
+    note = "a NaN or inf in a source reaches every target that some dense product pairs it with, edge or not"
+    notes = {c.name: c.notes for c in ga.explain(graph).candidates}[backend]
+    if backend == "dense":
+        assert notes == (note,)
+        return
+    assert notes == ()
+    assert torch.equal(found[~readers], wanted[~readers])
+    dq = gradients(found, inputs)[0]
+    assert torch.equal(dq[~readers], grads[0][~readers])
+
+
+def test_b09_dense_says_so_wherever_it_can_happen(backend):
+    full, window = ga.graphs.full(7), ga.graphs.sliding_window(7, 2)
+    for graph, options, said in ((full, {}, False), (full, {"score_bias": True}, True), (window, {}, True)):
+        notes = {c.name: c.notes for c in ga.explain(graph, **options).candidates}[backend]
+        assert bool(notes) == (said and backend == "dense")
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+@pytest.mark.parametrize("bad", [INF, NAN])
+def test_b10_nan_in_padding_has_no_effect_on_real_nodes(backend, bad, extras):
+    real = GRAPHS["listed_random"]()
+    padding = ga.from_edge_index(torch.empty(2, 0, dtype=torch.int64), num_nodes=5)
+    graph = ga.disjoint_union([real, padding])
+    n = real.num_nodes
+    inputs = tensors(graph)
+    outputs = []
+    for filling in (0.0, bad):
+        with torch.no_grad():
+            for x in inputs:
+                x[n:] = filling
+        output = run(*inputs, graph, backend=backend, **extras)
+        outputs.append((output, *torch.autograd.grad(output.square().sum(), inputs)))
+    for mine, theirs in zip(*outputs, strict=True):
+        assert torch.equal(mine, theirs)
+    assert torch.equal(outputs[1][0][n:], torch.zeros_like(outputs[1][0][n:]))
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+@pytest.mark.parametrize("bad", [INF, NAN])
+def test_b10_a_bad_query_whose_edges_are_all_removed(backend, bad, extras):
+    graph = GRAPHS["listed_random"]()
+    inputs = tensors(graph)
+    t = int(graph.in_degree.argmax())
+    bias = biases(graph).detach()
+    bias[graph.target == t] = -INF
+    outputs = []
+    for filling in (1.0, bad):
+        with torch.no_grad():
+            inputs[0][t] = filling
+        output = run(*inputs, graph, bias, backend=backend, **extras)
+        outputs.append((output, *torch.autograd.grad(output.square().sum(), inputs)))
+    for mine, theirs in zip(*outputs, strict=True):
+        assert torch.equal(mine, theirs)
