@@ -131,9 +131,10 @@ def test_activation_checkpointing(dropout, reentrant, backend):
 @both
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_checkpoint_keeps_nothing_of_what_it_will_compute_again(reentrant, backend):
-    graph, kept = GRAPHS["listed_random"](), []
+    graph, kept, calls = GRAPHS["listed_random"](), [], []
 
     def forward(x):
+        calls.append(1)
         given = [x * factor for factor in (1.0, 2.0, 3.0)]
         output = ga.attention(*given, graph, backend=backend)
         kept.extend(weakref.ref(x.untyped_storage()) for x in (*given, output))
@@ -144,7 +145,7 @@ def test_a_checkpoint_keeps_nothing_of_what_it_will_compute_again(reentrant, bac
     gc.collect()
     assert [storage() for storage in kept] == [None] * 4
     output.sum().backward()
-    assert len(kept) == 8
+    assert len(calls) == 2
     assert x.grad.abs().sum() > 0
 
 
