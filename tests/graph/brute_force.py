@@ -62,7 +62,10 @@ def predicates(draw, T, S) -> Case:
 @st.composite
 def listings(draw, T, S, repeats=False) -> Case:
     pair = st.tuples(st.integers(0, max(S - 1, 0)), st.integers(0, max(T - 1, 0)))
-    pairs = draw(st.lists(pair, max_size=17, unique=not repeats)) if T and S else []
+    size = draw(st.integers(0, 17)) if T and S else 0
+    pairs = draw(st.lists(pair, min_size=size, max_size=size))
+    if not repeats:
+        pairs = list(dict.fromkeys(pairs))
     mask = np.zeros((T, S), dtype=bool)
     for s, t in pairs:
         mask[t, s] = True

@@ -95,7 +95,7 @@ def test_reverse_is_the_transpose(case):
 
 
 @SOME
-@given(squares(), st.integers(1, 4))
+@given(squares(least=2), st.sampled_from([1, 2, 2, 3, 4]))
 def test_k_hop(case, k):
     graph, mask = case
     walks, reach = mask.astype(int), mask.copy()
