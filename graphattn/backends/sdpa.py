@@ -1,6 +1,7 @@
 """Dense attention, heads first: torch's SDPA with any number of derivatives, and the same product written out."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -108,6 +109,20 @@ class _Entrance(torch.autograd.Function):
         return None, None
 
 
+def _traced(
+    inputs: Sequence[Tensor | None], needed: Sequence[bool], mask: Mask, scale: float, dropout_p: float
+) -> tuple[list[Tensor | None], Tensor]:
+    """SDPA of query, key, value and bias as a graph of its own: where it begins, and its output."""
+    with torch.enable_grad():
+        start = torch.empty(0, requires_grad=True)
+        inner = [
+            _Entrance.apply(start, x) if x is not None and wanted else x
+            for x, wanted in zip(inputs, needed, strict=False)
+        ]
+        q, k, v, b = inner
+        return inner, _in_four_dimensions(q, k, v, mask._replace(bias=b), scale, dropout_p)  # type: ignore[arg-type]
+
+
 class _TwiceDifferentiable(torch.autograd.Function):
     """SDPA, whose fused backward cannot itself be differentiated: a second derivative writes the product out."""
 
@@ -123,17 +138,15 @@ class _TwiceDifferentiable(torch.autograd.Function):
         scale: float,
         dropout_p: float,
     ) -> Tensor:
-        with torch.enable_grad():
-            start = torch.empty(0, requires_grad=True)
-            inner = [
-                _Entrance.apply(start, x) if x is not None and needed else x
-                for x, needed in zip((query, key, value, bias), ctx.needs_input_grad, strict=False)
-            ]
-            q, k, v, b = inner
-            output = _in_four_dimensions(q, k, v, Mask(allowed, b, causal), scale, dropout_p)  # type: ignore[arg-type]
+        inputs, mask = (query, key, value, bias), Mask(allowed, bias, causal)
+        ctx.mask, ctx.scale, ctx.dropout_p = Mask(allowed, None, causal), scale, dropout_p
+        if dropout_p == 0.0 and torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+            # A checkpoint computes all of its block again for each graph that looks into it: trace SDPA in backward.
+            ctx.save_for_backward(*inputs, *[None] * 5)
+            return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
+        inner, output = _traced(inputs, ctx.needs_input_grad, mask, scale, dropout_p)
         # All of it saved, so that it goes when torch lets go of a graph: the inputs, the same again inside, the output.
-        ctx.save_for_backward(query, key, value, bias, *inner, output)
-        ctx.allowed, ctx.causal, ctx.scale, ctx.dropout_p = allowed, causal, scale, dropout_p
+        ctx.save_for_backward(*inputs, *inner, output)
         return output.detach()
 
     @staticmethod
@@ -144,18 +157,21 @@ class _TwiceDifferentiable(torch.autograd.Function):
     @staticmethod
     def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         needed = [i for i in range(4) if ctx.needs_input_grad[i]]
-        found: list[Tensor | None] = [None] * 8
-        saved = ctx.saved_tensors  # once: a checkpoint recomputes at each look
-        outer, inside, result = saved[:4], saved[4:8], saved[8]
+        saved = ctx.saved_tensors  # once: a checkpoint allows one look
+        outer, inside, output = saved[:4], saved[4:8], saved[8]
+        mask = ctx.mask._replace(bias=outer[3])
         if not torch.is_grad_enabled():
+            if output is None:
+                inside, output = _traced(outer, ctx.needs_input_grad, mask, ctx.scale, 0.0)
             inner = [inside[i] for i in needed]
-            first = torch.autograd.grad(result, inner, grads, retain_graph=True, materialize_grads=True)
+            first = torch.autograd.grad(output, inner, grads, retain_graph=True, materialize_grads=True)
         else:
             if ctx.dropout_p > 0.0:
                 raise BackendError('second derivatives through dropout need backend="message_passing"')
-            query, key, value, bias = outer
-            output = written_out(query, key, value, Mask(ctx.allowed, bias, ctx.causal), ctx.scale).output
-            first = torch.autograd.grad(output.to(query.dtype), [outer[i] for i in needed], grads, create_graph=True)
+            query, key, value, _ = outer
+            output = written_out(query, key, value, mask, ctx.scale).output.to(query.dtype)
+            first = torch.autograd.grad(output, [outer[i] for i in needed], grads, create_graph=True)
+        found: list[Tensor | None] = [None] * 8
         for i, grad in zip(needed, first, strict=True):
             found[i] = grad
         return tuple(found)

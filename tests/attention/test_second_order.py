@@ -1,5 +1,6 @@
 """Derivatives of higher order and torch's machinery around them: forces, checkpoints, torch.func, hooks."""
 
+import contextlib
 import gc
 import weakref
 
@@ -8,6 +9,7 @@ import torch
 from attention_formula import BACKENDS, assert_near, formula, gradients, tensors
 from graph_table import GRAPHS
 from torch.autograd import forward_ad
+from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 import graphattn as ga
@@ -147,6 +149,38 @@ def test_a_checkpoint_keeps_nothing_of_what_it_will_compute_again(reentrant, bac
     output.sum().backward()
     assert len(calls) == 2
     assert x.grad.abs().sum() > 0
+
+
+@both
+def test_a_checkpoint_of_several_layers_computes_each_once_more(backend):
+    graph = GRAPHS["listed_random"]()
+    layers = [ga.nn.GraphAttention(12, 3, backend=backend).double() for _ in range(3)]
+    calls = []
+    for layer in layers:
+        layer.register_forward_pre_hook(lambda *_: calls.append(1))
+    block = torch.nn.Module()
+    block.forward = lambda x: layers[2](layers[1](layers[0](x, graph), graph), graph)
+    x = torch.randn(17, 12, dtype=torch.float64, requires_grad=True)
+    (wanted,) = torch.autograd.grad(block(x).square().sum(), x)
+    calls.clear()
+    (found,) = torch.autograd.grad(checkpoint(block, x, use_reentrant=False).square().sum(), x)
+    assert torch.equal(found, wanted)
+    assert len(calls) == 6
+
+
+@both
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_saved_tensors_kept_elsewhere(dropout, backend):
+    graph = GRAPHS["listed_random"]()
+    inputs = tensors(graph)
+    outputs = []
+    for hooks in (contextlib.nullcontext, save_on_cpu):
+        torch.manual_seed(1)
+        with hooks():
+            output = ga.attention(*inputs, graph, dropout_p=dropout, backend=backend)
+        outputs.append([output, *gradients(output, inputs)])
+    for mine, theirs in zip(*outputs, strict=True):
+        assert torch.equal(mine, theirs)
 
 
 FUNCTIONS = {
