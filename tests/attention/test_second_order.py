@@ -169,6 +169,20 @@ def test_a_checkpoint_of_several_layers_computes_each_once_more(backend):
 
 
 @both
+def test_second_derivatives_through_a_checkpoint(backend):
+    graph = GRAPHS["listed_random"]()
+    q, k, v = tensors(graph)
+    ends = []
+    for run in (lambda f, x: f(x), lambda f, x: checkpoint(f, x, use_reentrant=False)):
+        output = run(lambda q: ga.attention(q * 1, k, v, graph, backend=backend), q)
+        (first,) = torch.autograd.grad(output.square().sum(), q, create_graph=True)
+        ends.append(torch.autograd.grad(first.square().sum(), (q, k, v)))
+    for mine, theirs in zip(*ends, strict=True):
+        assert_near(mine, theirs)
+        assert mine.abs().sum() > 0
+
+
+@both
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_saved_tensors_kept_elsewhere(dropout, backend):
     graph = GRAPHS["listed_random"]()
