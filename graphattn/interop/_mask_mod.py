@@ -138,4 +138,5 @@ def _ask_tiles(bits: Tensor, partial: Tensor, edges: EdgeSet, side: int) -> None
         t = (tile[:, 0, None, None] * side + place[:, None]).clamp(max=edges.num_targets - 1)
         s = (tile[:, 1, None, None] * side + place[None, :]).clamp(max=edges.num_sources - 1)
         inside = edges.contains(t, s).expand(len(tile), side, side)
-        bits[2 + first : 2 + first + len(tile)] = (inside.reshape(-1, side, side // 8, 8) * power).sum(-1).to(torch.uint8)
+        here = slice(2 + first, 2 + first + len(tile))
+        bits[here] = (inside.reshape(-1, side, side // 8, 8) * power).sum(-1).to(torch.uint8)
