@@ -62,7 +62,7 @@ def attention(
         softcap: The bound c on the scaled product, > 0; none by default.
         dropout_p: Probability of dropping a weight, per edge and head, after normalising. A seed fixes what is dropped
             on one backend; another backend drops other weights.
-        backend: "auto", or the one to use: "dense", "message_passing".
+        backend: "auto", or the one to use: "dense", "edges", "message_passing".
         return_weights: Also return :class:`EdgeWeights`: alpha (..., E, H), before dropout.
         return_lse: Also return the log of the sum of exponentials, (..., T, H); -inf for targets without an edge.
 
@@ -156,8 +156,13 @@ def check(
     scale: float | None = None,
     softcap: float | None = None,
     dropout_p: float = 0.0,
+    edge_attr: Tensor | None = None,
+    edge_weight: Tensor | None = None,
 ) -> Inputs:
-    """The arguments of :func:`attention` as inputs for a backend, or the error that says what does not fit."""
+    """The arguments of :func:`attention` as inputs for a backend, or the error that says what does not fit.
+
+    ``edge_weight`` (H_kv, D, F) times ``edge_attr`` (..., E, F) is added to the key and to the value of each edge.
+    """
     if not isinstance(graph, AttentionGraph):
         raise GraphError(
             f"graph must be an AttentionGraph, got {type(graph).__name__}; "
@@ -167,11 +172,11 @@ def check(
     if score_bias is not None:
         score_bias = _check_bias(score_bias, query, graph)
     _check_numbers(scale, softcap, dropout_p)
-    lead = _common_lead(query, key, value, score_bias)
+    lead = _common_lead(query, key, value, score_bias, edge_attr)
     query, key, value = (x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
     if scale is None:
         scale = query.shape[-1] ** -0.5 if query.shape[-1] else 1.0
-    return Inputs(query, key, value, scale, softcap, score_bias, dropout_p)
+    return Inputs(query, key, value, scale, softcap, score_bias, dropout_p, edge_attr, edge_weight)
 
 
 def _check_numbers(scale: float | None, softcap: float | None, dropout_p: float) -> None:
@@ -216,14 +221,14 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGr
         raise ShapeError(f"query has {heads} heads, which is not a multiple of key's and value's {kv_heads}")
 
 
-def _common_lead(query: Tensor, key: Tensor, value: Tensor, score_bias: Tensor | None) -> torch.Size:
-    leads = [x.shape[:-3] for x in (query, key, value)] + ([] if score_bias is None else [score_bias.shape[:-2]])
+def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | None) -> torch.Size:
+    leads = [x.shape[:-3] for x in (query, key, value)] + [x.shape[:-2] for x in of_edges if x is not None]
     try:
         return torch.broadcast_shapes(*leads)
     except RuntimeError:
         shown = ", ".join(str(tuple(lead)) for lead in leads)
         raise ShapeError(
-            f"the leading dimensions of query, key, value (and score_bias) do not broadcast: {shown}"
+            f"the leading dimensions of query, key, value (and of score_bias and edge_attr) do not broadcast: {shown}"
         ) from None
 
 

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 import graphattn as ga
+from graphattn.backends import BACKENDS as registered
 from graphattn.errors import BackendError
 
-BACKENDS = ("dense", "message_passing")
+BACKENDS = tuple(registered)
 EXACT = 1e-12  # float64, relative to the largest number compared
 HEADS, KV_HEADS, WIDTH, VALUE_WIDTH = 6, 3, 5, 7
 

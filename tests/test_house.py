@@ -11,7 +11,21 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "graphattn"
 #: Rooms in reading order: a file imports only from its own room or from rooms above it.
-ROOMS = ["errors", "graph", "graphs", "interop", "backends", "attention", "nn", "verify", "viz", "cli", "__main__"]
+ROOMS = [
+    "errors",
+    "graph",
+    "graphs",
+    "interop",
+    "plans",
+    "kernels",
+    "backends",
+    "attention",
+    "nn",
+    "verify",
+    "viz",
+    "cli",
+    "__main__",
+]
 FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
 
 

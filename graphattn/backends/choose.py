@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from ..errors import BackendError
 from ..graph import AttentionGraph
 from .dense import DenseBackend
+from .edges import EdgesBackend
 from .message_passing import MessagePassingBackend
 from .request import Inputs, Outputs, Request
 
@@ -26,7 +27,7 @@ class Backend(Protocol):
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs: ...
 
 
-BACKENDS: dict[str, Backend] = {b.name: b for b in (DenseBackend(), MessagePassingBackend())}
+BACKENDS: dict[str, Backend] = {b.name: b for b in (DenseBackend(), EdgesBackend(), MessagePassingBackend())}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Dense attention: torch's SDPA on T x S with the graph as its mask, or none where the edges allow it."""
 
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -9,6 +8,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
 from ..graph.facts import is_full, is_lower_triangle
+from ..plans.cache import cached
 from .request import Inputs, Outputs, Request
 from .sdpa import Mask, fused, written_out
 
@@ -23,20 +23,6 @@ class Layout(NamedTuple):
     log_copies: Tensor | None  # (T, S) float64, log of how often an edge repeats; None if none does
 
 
-_layouts: WeakKeyDictionary[AttentionGraph, dict[torch.device, Layout]] = WeakKeyDictionary()
-
-
-def layout(graph: AttentionGraph, device: torch.device) -> Layout:
-    """The graph's layout on a device, made once."""
-    if not graph.is_rule:
-        _ = graph.edge_index  # says so if someone has written into it
-    made = _layouts.setdefault(graph, {})
-    if device not in made:
-        with torch.inference_mode(False):
-            made[device] = _layout(graph, device)
-    return made[device]
-
-
 def kind(graph: AttentionGraph) -> str:
     """ "full", "causal" (SDPA's own, aligned upper left) or "mask"; computed from the edges."""
     return "full" if is_full(graph) else "causal" if is_lower_triangle(graph) else "mask"
@@ -45,7 +31,7 @@ def kind(graph: AttentionGraph) -> str:
 @torch.compiler.assume_constant_result
 def constant_layout(graph: AttentionGraph, device: torch.device) -> Layout:
     """The layout; torch.compile keeps it as a constant, guarded by the graph's identity."""
-    return layout(graph, device)
+    return cached(graph, ("dense", device), lambda: _layout(graph, device))
 
 
 @torch.compiler.assume_constant_result
@@ -109,7 +95,8 @@ class DenseBackend:
         """About what the forward pass holds beside its inputs, in bytes."""
         pairs = graph.num_targets * graph.num_sources
         wide = torch.finfo(request.statistics).bits // 8
-        if request.softcap or request.weights or request.lse or request.score_bias or request.dropout:
+        fused = request.head_dim == request.value_dim and not (request.score_bias or request.dropout)
+        if not fused or request.softcap or request.weights or request.lse:  # the scores are written out
             return 4 * request.batch * request.heads * pairs * wide
         return 0 if kind(graph) != "mask" else pairs * (1 + wide)  # SDPA turns the mask into numbers
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from ..graph import AttentionGraph
-from .edge_softmax import edge_softmax, gather, scatter_sum
+from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
 from .request import Inputs, Outputs, Request
 
 
@@ -41,8 +41,7 @@ class EdgeAttention(MessagePassing):
                 key=inputs.key.to(wide),
                 value=inputs.value.to(wide),
                 score_bias=None if inputs.score_bias is None else inputs.score_bias.to(wide),
-                edge_key=None if inputs.edge_key is None else inputs.edge_key.to(wide),
-                edge_value=None if inputs.edge_value is None else inputs.edge_value.to(wide),
+                edge_term=_edge_term(inputs, wide),
                 inputs=inputs,
                 size=size,
             )
@@ -56,15 +55,14 @@ class EdgeAttention(MessagePassing):
         key_j: Tensor,
         value_j: Tensor,
         score_bias: Optional[Tensor],
-        edge_key: Optional[Tensor],
-        edge_value: Optional[Tensor],
+        edge_term: Optional[Tensor],
         inputs: Any,
         index: Tensor,
         size_i: Optional[int],
     ) -> Tensor:
         """The weighted value of every edge, (..., E, H, D_v)."""
-        key = key_j if edge_key is None else key_j + edge_key
-        value = value_j if edge_value is None else value_j + edge_value
+        key = key_j if edge_term is None else key_j + edge_term
+        value = value_j if edge_term is None else value_j + edge_term
         group = query_i.shape[-2] // max(1, key.shape[-2])
         if group != 1:
             key, value = key.repeat_interleave(group, -2), value.repeat_interleave(group, -2)
@@ -88,6 +86,13 @@ class EdgeAttention(MessagePassing):
 
     def _index_select(self, src: Tensor, index: Tensor) -> Tensor:
         return gather(src, index, self.node_dim)
+
+
+def _edge_term(inputs: Inputs, wide: torch.dtype) -> Tensor | None:
+    """What edge features add to key and value, (..., E, H_kv, D)."""
+    if inputs.edge_attr is None or inputs.edge_weight is None:
+        return None
+    return torch.einsum("...ef,hdf->...ehd", inputs.edge_attr.to(wide), inputs.edge_weight.to(wide))
 
 
 class MessagePassingBackend:

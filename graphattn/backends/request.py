@@ -45,8 +45,8 @@ class Inputs:
     softcap: float | None = None
     score_bias: Tensor | None = None  # (..., E, H or 1)
     dropout_p: float = 0.0
-    edge_key: Tensor | None = None  # (..., E, H_kv, D), added to the key that an edge reads
-    edge_value: Tensor | None = None  # (..., E, H_kv, D_v), added to the value
+    edge_attr: Tensor | None = None  # (..., E, F): edge_weight times it is added to the edge's key and value
+    edge_weight: Tensor | None = None  # (H_kv, D, F)
 
     def request(self, weights: bool = False, lse: bool = False) -> Request:
         """The sizes and flags of these inputs.
@@ -67,7 +67,7 @@ class Inputs:
             dropout=not self.dropout_p <= 0.0,  # "not" makes torch.compile fix the answer
             weights=weights,
             lse=lse,
-            edge_features=self.edge_key is not None,
+            edge_features=self.edge_attr is not None,
         )
 
 

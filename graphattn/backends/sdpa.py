@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from ..errors import BackendError
+from ..kernels.modes import plain_operations_only
 from .request import HALF
 
 _sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -70,8 +70,7 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
     """SDPA, (..., H, T, D_v); differentiable any number of times."""
     if torch.compiler.is_compiling():  # compiled code has no second derivatives, and says so when asked
         return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
-        # torch.func and forward-mode derivatives see no inside of an autograd.Function
+    if plain_operations_only():
         return written_out(query, key, value, mask, scale, None, dropout_p).output.to(query.dtype)
     tracked = any(x is not None and x.requires_grad for x in (query, key, value, mask.bias))
     if tracked and torch.is_grad_enabled():
@@ -168,9 +167,11 @@ class _TwiceDifferentiable(torch.autograd.Function):
         else:
             if ctx.dropout_p > 0.0:
                 raise BackendError('second derivatives through dropout need backend="message_passing"')
-            query, key, value, _ = outer
-            output = written_out(query, key, value, mask, ctx.scale).output.to(query.dtype)
-            first = torch.autograd.grad(output, [outer[i] for i in needed], grads, create_graph=True)
+            # Through views of their own: one of them may have been computed from another.
+            views: list[Any] = [x if x is None else x.view_as(x) for x in outer]
+            query, key, value, bias = views
+            output = written_out(query, key, value, mask._replace(bias=bias), ctx.scale).output.to(query.dtype)
+            first = torch.autograd.grad(output, [views[i] for i in needed], grads, create_graph=True)
         found: list[Tensor | None] = [None] * 8
         for i, grad in zip(needed, first, strict=True):
             found[i] = grad

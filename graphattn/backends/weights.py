@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import OptionError
 from ..graph import AttentionGraph
 from ..graph.algebra import refuse_over
-from .edge_softmax import scatter_sum
+from ..kernels.edge_softmax import scatter_sum
 
 
 class Top(NamedTuple):

@@ -1,7 +1,5 @@
 """The layer: projections, attention on the graph, projection back. A PyG MessagePassing with torch's names."""
 
-from dataclasses import replace
-
 from torch import Tensor, nn
 
 from ..attention import check, run
@@ -157,9 +155,11 @@ class GraphAttention(EdgeAttention):
         query = self.q_proj(x).unflatten(-1, (self.num_heads, self.head_dim))
         key = self.k_proj(key_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
         value = self.v_proj(value_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
-        inputs = check(query, key, value, graph, score_bias, dropout_p=self.dropout if self.training else 0.0)
-        if (edge := self._edge_features(edge_attr, graph)) is not None:
-            inputs = replace(inputs, edge_key=edge, edge_value=edge)
+        turn = None
+        if self._takes(edge_attr, graph) and self.edge_proj is not None:
+            turn = self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim))
+        dropout_p = self.dropout if self.training else 0.0
+        inputs = check(query, key, value, graph, score_bias, dropout_p=dropout_p, edge_attr=edge_attr, edge_weight=turn)
         alpha: Tensor | None = None
         if self._is_observed():
             found = self.attend(graph.edge_index.to(x.device), (graph.num_sources, graph.num_targets), inputs)
@@ -193,11 +193,12 @@ class GraphAttention(EdgeAttention):
                 raise ShapeError(f"{name} must have shape (..., {nodes}, {width}), got {got}{more}")
         return x, key, value
 
-    def _edge_features(self, edge_attr: Tensor | None, graph: AttentionGraph) -> Tensor | None:
+    def _takes(self, edge_attr: Tensor | None, graph: AttentionGraph) -> bool:
+        """Whether there are edge features, which then fit."""
         if self.edge_proj is None:
             if edge_attr is not None:
                 raise OptionError("edge_attr was given, but the layer was built without edge_dim")
-            return None
+            return False
         shape = f"(..., {graph.num_edges}, {self.edge_dim}), one row per edge in the graph's edge order"
         if edge_attr is None:
             raise OptionError(f"the layer was built with edge_dim={self.edge_dim}: pass edge_attr {shape}")
@@ -205,7 +206,7 @@ class GraphAttention(EdgeAttention):
             raise ShapeError(f"edge_attr must be a tensor {shape}; got {type(edge_attr).__name__}")
         if edge_attr.dim() < 2 or tuple(edge_attr.shape[-2:]) != (graph.num_edges, self.edge_dim):
             raise ShapeError(f"edge_attr must have shape {shape}; got {tuple(edge_attr.shape)}")
-        return self.edge_proj(edge_attr).unflatten(-1, (self.num_kv_heads, self.head_dim))
+        return True
 
     def _is_observed(self) -> bool:
         """Whether a PyG explainer or hook listens to ``propagate``, so that message passing must run here."""

@@ -94,12 +94,13 @@ def test_bias_root_weight_and_out_proj_are_options(backend):
     compare(heads, heads(x, graph), wanted, [x])
 
 
+@pytest.mark.parametrize("backend", ["edges", "message_passing"])
 @pytest.mark.parametrize("lead", [(), (2,)])
 @pytest.mark.parametrize("edge_lead", [(), (2,)])
 @pytest.mark.parametrize("name", ["listed_random", "isolated_targets", "causal"])
-def test_edge_features(name, edge_lead, lead):
+def test_edge_features(name, edge_lead, lead, backend):
     graph = GRAPHS[name]()
-    made = layer(C, 6, kdim=C, num_kv_heads=3, edge_dim=11)
+    made = layer(C, 6, kdim=C, num_kv_heads=3, edge_dim=11, backend=backend)
     x, context = features(*lead, graph.num_targets, C), features(*lead, graph.num_sources, C, seed=1)
     edge_attr = features(*edge_lead, graph.num_edges, 11, seed=2)
     found, weights = made(x, graph, context, edge_attr=edge_attr, return_weights=True)

@@ -84,7 +84,9 @@ def test_a_named_backend_refuses_with_its_reasons():
     with pytest.raises(BackendError, match="'dense' cannot run") as caught:
         made(X, GRAPH, CONTEXT, torch.zeros(35, 4))
     assert "edge features differ from edge to edge" in caught.value.reasons[0]
-    with pytest.raises(BackendError, match=r'backend must be "auto" or one of dense, message_passing, got \'fast\''):
+    with pytest.raises(
+        BackendError, match=r'backend must be "auto" or one of dense, edges, message_passing, got \'fast\''
+    ):
         G(12, 3, backend="fast")(X, GRAPH, CONTEXT)
 
 

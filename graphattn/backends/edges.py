@@ -1,0 +1,105 @@
+"""Fused kernels over edges: what a sparse graph costs is what its edges cost."""
+
+import math
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph
+from ..kernels.edges_op import edge_attention, plain
+from ..kernels.modes import plain_operations_only
+from ..plans.grouped import BySource, ByTarget, by_source, by_target
+from .message_passing import edges_too_many
+from .request import Inputs, Outputs, Request
+
+NS_PER_EDGE_NUMBER = 0.2
+
+
+class EdgesBackend:
+    """One pass over the edges of each target, and in the backward one more over those of each source (Numba, CPU)."""
+
+    name = "edges"
+
+    def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
+        """Why it cannot run; empty if it can."""
+        reasons = edges_too_many(graph)
+        if request.device.type != "cpu":
+            reasons.append(f"its kernels run on the CPU, and the tensors are on {request.device}")
+        if find_spec("numba") is None:
+            reasons.append("numba is not installed")
+        return reasons
+
+    def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
+        """What its user should know."""
+        return []
+
+    def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
+        """About what the forward pass holds beside its inputs, in bytes."""
+        return 8 * graph.num_edges + 8 * graph.num_targets
+
+    def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
+        """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
+        numbers = request.batch * graph.num_edges * request.heads * (request.head_dim + request.value_dim)
+        return 0.1 + numbers * NS_PER_EDGE_NUMBER * 1e-6
+
+    def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
+        """Attention on checked inputs."""
+        with torch.autocast("cpu", enabled=False):
+            return _run(graph, inputs, weights, lse)
+
+
+def _run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+    lead, request = inputs.query.shape[:-3], inputs.request()
+    wide = request.statistics
+    query, key, value = (_nodes(x, lead, wide) for x in (inputs.query, inputs.key, inputs.value))
+    bias, attr = (_edges(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
+    turn = None if inputs.edge_weight is None else inputs.edge_weight.to(wide)
+    asked = None
+    if turn is not None:  # <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D
+        turn = turn.repeat_interleave(query.shape[2] // max(1, key.shape[2]), 0)  # (H, D, F)
+        asked = torch.einsum("bthd,hdf->bthf", query, turn)
+    into = constant_by_target(graph)
+    softcap = 0.0 if inputs.softcap is None else inputs.softcap
+    seed = torch.randint(2**63 - 1, ()) if request.dropout else None
+    operands: tuple[Any, ...] = (query, key, value, bias, attr, asked, *into)
+    options: tuple[Any, ...] = (inputs.scale, softcap, inputs.dropout_p, seed)
+    if not torch.compiler.is_compiling() and plain_operations_only():
+        output, log_sum, alpha, heard = plain(*operands, *options)
+    else:
+        tracked = any(x is not None and x.requires_grad for x in (query, key, value, bias, attr, asked))
+        out_of = constant_by_source(graph) if tracked and torch.is_grad_enabled() else (None, None, None)
+        output, log_sum, alpha, heard = edge_attention(*operands, *out_of, *options, weights)
+    if turn is not None:
+        output = output + torch.einsum("bthf,hdf->bthd", heard, turn)
+    return Outputs(
+        output.reshape(*lead, *output.shape[1:]).to(request.dtype),
+        alpha.reshape(*lead, *alpha.shape[1:]) if weights else None,
+        log_sum.reshape(*lead, *log_sum.shape[1:]) if lse else None,
+    )
+
+
+def _nodes(x: Tensor, lead: torch.Size, wide: torch.dtype) -> Tensor:
+    return x.to(wide).reshape(math.prod(lead), *x.shape[-3:])
+
+
+def _edges(x: Tensor | None, lead: torch.Size, wide: torch.dtype) -> Tensor | None:
+    """(1 or B, E, ...): leading dimensions as one, which stays 1 if the whole batch shares them."""
+    if x is None:
+        return None
+    shared = math.prod(x.shape[:-2]) == 1
+    x = x.to(wide) if shared else x.to(wide).expand(*lead, *x.shape[-2:])
+    return x.reshape(1 if shared else math.prod(lead), *x.shape[-2:])
+
+
+@torch.compiler.assume_constant_result
+def constant_by_target(graph: AttentionGraph) -> ByTarget:
+    """The layout by target; torch.compile keeps it as a constant, guarded by the graph's identity."""
+    return by_target(graph)
+
+
+@torch.compiler.assume_constant_result
+def constant_by_source(graph: AttentionGraph) -> BySource:
+    """The layout by source, likewise."""
+    return by_source(graph)

@@ -1,0 +1,9 @@
+"""What the caller's surroundings ask of a kernel."""
+
+import torch
+from torch.autograd import forward_ad
+
+
+def plain_operations_only() -> bool:
+    """Whether torch.func or forward-mode derivatives are at work, which see no inside of a kernel of ours."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

@@ -1,0 +1,56 @@
+"""Rows shared out among threads: no threading layer of Numba's, which neither forks nor nests safely.
+
+The kernels release the GIL, so plain Python threads run them in parallel. As many are used as torch would use, the
+caller's own among them: a DataLoader worker, where torch has one thread, starts none.
+"""
+
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+CHUNKS_PER_THREAD = 4  # so that a thread that is held up leaves its share to the others
+SMALL = 1 << 15  # units of work below which a second thread costs more than it saves
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def _forget_pool() -> None:
+    """Threads do not survive a fork; the child starts its own."""
+    global _pool
+    _pool = None
+
+
+os.register_at_fork(after_in_child=_forget_pool)
+
+
+def _workers(count: int) -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None or _pool._max_workers < count:
+        _pool = ThreadPoolExecutor(count, thread_name_prefix="graphattn")
+    return _pool
+
+
+def share(bounds: list[int], work: int, make: Callable[[], Callable[[int, int], None]]) -> None:
+    """Run every chunk ``bounds[i] .. bounds[i + 1]``; ``make`` is called once a thread, for its scratch space."""
+    threads = min(torch.get_num_threads(), len(bounds) - 1)
+    if threads <= 1 or work < SMALL:
+        run = make()
+        for lo, hi in itertools.pairwise(bounds):
+            run(lo, hi)
+        return
+    chunks = iter(list(itertools.pairwise(bounds)))  # next() on it is atomic
+
+    def drain() -> None:
+        run = make()
+        for lo, hi in chunks:
+            run(lo, hi)
+
+    others = [_workers(threads - 1).submit(drain) for _ in range(threads - 1)]
+    try:
+        drain()
+    finally:
+        for other in others:
+            other.result()
