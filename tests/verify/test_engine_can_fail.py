@@ -279,8 +279,12 @@ def test_a_detached_parameter_of_a_layer_is_caught(monkeypatch, name):
 
 
 def test_a_layer_that_forgets_its_edge_features_is_caught(monkeypatch):
-    right = GraphAttention._edge_features
-    monkeypatch.setattr(GraphAttention, "_edge_features", lambda self, attr, graph: right(self, attr * 0, graph))
+    right = GraphAttention.forward
+
+    def forgetful(self, x, graph, context=None, edge_attr=None, score_bias=None):
+        return right(self, x, graph, context, edge_attr * 0, score_bias)
+
+    monkeypatch.setattr(GraphAttention, "forward", forgetful)
     rows, _ = failing(verify(GraphAttention(12, 3, edge_dim=5), GRAPH, dtypes=(torch.float64,)))
     assert "output" in rows
 

@@ -1,0 +1,140 @@
+"""The fused edge kernels as torch operators, and the threads that they run on."""
+
+import concurrent.futures
+import multiprocessing
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn.kernels.edges_op import dropout_factors, edge_attention, plain
+from graphattn.kernels.threads import share
+from graphattn.plans.grouped import by_source, by_target
+
+GRAPH = ga.graphs.sliding_window(61, 7, causal=False) | ga.graphs.global_tokens(61, [3])
+
+
+def operands(dtype=torch.float64, bias=True, features=True, batch=2):
+    generator = torch.Generator().manual_seed(0)
+
+    def randn(*shape):
+        return torch.randn(shape, generator=generator, dtype=dtype).requires_grad_()
+
+    E = GRAPH.num_edges
+    return [
+        randn(batch, 61, 6, 5),
+        randn(batch, 61, 3, 5),
+        randn(batch, 61, 3, 7),
+        randn(1, E, 6) if bias else None,
+        randn(1, E, 11) if features else None,
+        randn(batch, 61, 6, 11) if features else None,
+    ]
+
+
+@pytest.mark.parametrize("dropout_p", [0.0, 0.3])
+@pytest.mark.parametrize("softcap", [0.0, 1.7])
+@pytest.mark.parametrize("features", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_every_output_and_gradient_is_that_of_plain_operations(bias, features, softcap, dropout_p):
+    given, seed = operands(bias=bias, features=features), torch.tensor(2**62 + 5)
+    found = edge_attention(*given, *by_target(GRAPH), *by_source(GRAPH), 0.4, softcap, dropout_p, seed, True)
+    wanted = plain(*given, *by_target(GRAPH), 0.4, softcap, dropout_p, seed)
+    leaves = [x for x in given if x is not None]
+    count = 4 if features else 3
+    mix = [torch.randn_like(x) for x in wanted[:count]]
+    grads = [torch.autograd.grad(x[:count], leaves, mix, materialize_grads=True) for x in (found, wanted)]
+    for x, y in zip((*found, *grads[0]), (*wanted, *grads[1]), strict=True):
+        assert (x - y).abs().max() < 1e-12 if y.numel() else x.numel() == 0
+    assert all(x.abs().max() > 0 for x in grads[0])
+
+
+def test_opcheck():
+    for given in (operands(torch.float32), operands(torch.float32, bias=False, features=False)):
+        options = (0.4, 1.7, 0.0, None, True)
+        torch.library.opcheck(edge_attention, (*given, *by_target(GRAPH), *by_source(GRAPH), *options))
+
+
+def run(threads=None):
+    """Output and gradients on a graph large enough for several threads."""
+    graph = ga.graphs.sliding_window(4099, 17)
+    generator = torch.Generator().manual_seed(0)
+    leaves = [torch.randn(4099, 4, 8, generator=generator, requires_grad=True) for _ in range(3)]
+    before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        output = ga.attention(*leaves, graph, backend="edges")
+        return [output.detach(), *torch.autograd.grad(output.sin().sum(), leaves)]
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_bits_do_not_depend_on_the_threads():
+    wanted = run(threads=1)
+    for threads in (2, 3, 7, 2):
+        assert all(torch.equal(x, y) for x, y in zip(run(threads), wanted, strict=True))
+
+
+def test_b31_the_same_bits_250_times():
+    x = torch.randn(61, 6, 5)
+    wanted = ga.attention(x, x, x, GRAPH, backend="edges")
+    assert all(torch.equal(ga.attention(x, x, x, GRAPH, backend="edges"), wanted) for _ in range(250))
+
+
+def test_calls_from_several_threads_at_once():
+    wanted = run()
+    with concurrent.futures.ThreadPoolExecutor(5) as pool:
+        for found in pool.map(lambda _: run(), range(10)):
+            assert all(torch.equal(x, y) for x, y in zip(found, wanted, strict=True))
+
+
+def child(queue):
+    torch.set_num_threads(1)  # as a DataLoader worker; torch's own threads do not survive a fork
+    found = [x.abs().sum().item() for x in run()]
+    torch.get_num_threads = lambda: 3  # ours do: the pool starts anew
+    seen = set()
+    share([0, 1, 2, 3, 4], 1 << 30, lambda: lambda lo, hi: seen.add((lo, hi)))
+    queue.put((found, seen))
+
+
+def test_g11_a_forked_child_starts_its_own_threads():
+    wanted = [x.abs().sum().item() for x in run(threads=2)]  # the parent's pool is running
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    process = context.Process(target=child, args=(queue,), daemon=True)
+    process.start()
+    found, seen = queue.get(timeout=120)
+    process.join(timeout=30)
+    assert process.exitcode == 0
+    assert found == pytest.approx(wanted)
+    assert seen == {(0, 1), (1, 2), (2, 3), (3, 4)}
+
+
+def test_dropout_drops_the_share_it_says_whatever_the_place():
+    factors = dropout_factors(torch.empty(2, 30_011, 3), 0.3, torch.tensor(11))
+    assert factors.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
+    shares = [(factors == 0).double().mean(axes) for axes in ((1, 2), (0, 1))]
+    assert all((share - 0.3).abs().max() < 0.01 for share in shares)
+    pairs = (factors[:, 1:] == 0) & (factors[:, :-1] == 0)
+    assert abs(pairs.double().mean() - 0.09) < 0.01
+    other = dropout_factors(torch.empty(2, 30_011, 3), 0.3, torch.tensor(12))
+    assert ((factors == 0) & (other == 0)).double().mean() < 0.1
+
+
+@pytest.mark.parametrize("kernel", ["forward", "backward"])
+def test_a_hub_is_as_accurate_as_a_dense_product(kernel):
+    torch.manual_seed(0)
+    N = 70_001
+    hub = ga.graphs.cross(1, N) if kernel == "forward" else ga.graphs.cross(N, 1)
+    shapes = ((hub.num_targets, 1, 8), (hub.num_sources, 1, 8), (hub.num_sources, 1, 8))
+    leaves = [torch.rand(shape, dtype=torch.float64) for shape in shapes]
+
+    def measure(dtype, backend):
+        cast = [x.to(dtype).requires_grad_() for x in leaves]
+        output = ga.attention(*cast, hub, backend=backend)
+        return [x.double() for x in (output.detach(), *torch.autograd.grad(output.sum(), cast))]
+
+    truth = measure(torch.float64, "edges")
+    for exact, ours, dense in zip(truth, measure(torch.float32, "edges"), measure(torch.float32, "dense"), strict=True):
+        floor = 4 * torch.finfo(torch.float32).eps * exact.abs().max()
+        assert (ours - exact).abs().max() <= 3 * (dense - exact).abs().max() + floor

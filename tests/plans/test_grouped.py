@@ -1,0 +1,60 @@
+"""Edges by target and by source against a plain sort, and how long what is derived lives."""
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+from graph_table import GRAPHS
+
+import graphattn as ga
+from graphattn.errors import BackendError
+from graphattn.plans.cache import _made, cached
+from graphattn.plans.grouped import _small, by_source, by_target, stable_order
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_both_groupings_name_every_edge_once(name):
+    graph = GRAPHS[name]()
+    into, out_of = by_target(graph), by_source(graph)
+    given = list(zip(graph.target.tolist(), graph.source.tolist(), strict=True))
+    target = torch.repeat_interleave(torch.arange(graph.num_targets), into.ptr.diff())
+    by_t = list(zip(target.tolist(), into.source.tolist(), strict=True))
+    assert by_t == [given[e] for e in into.edge.tolist()] == sorted(given)
+    source = torch.repeat_interleave(torch.arange(graph.num_sources), out_of.ptr.diff())
+    by_s = list(zip(out_of.target.tolist(), source.tolist(), strict=True))
+    assert by_s == [by_t[p] for p in out_of.place.tolist()]
+    assert sorted(by_s, key=lambda edge: (edge[1], edge[0])) == by_s
+    assert sorted(out_of.place.tolist()) == list(range(graph.num_edges))
+
+
+def test_a23_offsets_are_int64_and_indices_int32_only_where_they_fit():
+    assert by_target(ga.graphs.causal(5)).ptr.dtype == torch.int64
+    assert by_source(ga.graphs.causal(5)).ptr.dtype == torch.int64
+    assert (_small(2**31 - 1), _small(2**31)) == (torch.int32, torch.int64)
+
+
+@pytest.mark.parametrize("size", [1, 7, 2**40, 2**62])
+def test_stable_order(size):
+    rng = np.random.default_rng(0)
+    key = rng.integers(0, min(size, 13), 1009) * max(1, size // 13)
+    assert np.array_equal(stable_order(key, size), np.argsort(key, kind="stable"))
+
+
+def test_what_is_derived_is_made_once_and_goes_with_its_graph():
+    graph, calls = ga.graphs.causal(5), []
+    for _ in range(3):
+        cached(graph, "test", lambda: calls.append(1))
+    assert calls == [1]
+    before = len(_made)
+    del graph
+    gc.collect()
+    assert len(_made) < before
+
+
+def test_a40_a_layout_is_not_used_after_the_edges_were_written_to():
+    graph = ga.from_edge_index(torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+    by_target(graph)
+    graph.edge_index[0, 0] = 2
+    with pytest.raises(BackendError, match="written to in place"):
+        by_target(graph)
