@@ -309,7 +309,7 @@ class AttentionGraph:
         self._need_square("k_hop")
         if check_size(k, "k") < 1:
             raise GraphError(f"k must be at least 1, got {k}")
-        reach = self
+        reach = self if not isinstance(self.edges, Listed) else self._made(self.edges.distinct(), self.name)
         for _ in range(k - 1):
             wider = _tidy(reach, reach @ self)
             if not wider.is_rule and wider.num_edges == reach.num_edges:
