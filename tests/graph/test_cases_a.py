@@ -300,7 +300,7 @@ def test_isolated_nodes_at_the_end_stay():
 
 def test_k_hop_of_a_multigraph_counts_no_copy_as_a_new_edge():
     edges = torch.tensor([[0, 0, 1, 2], [1, 1, 2, 3]])  # a copy of 0 -> 1, and a chain to 3
-    graph = ga.from_edge_index(edges, num_nodes=4, duplicates="keep")
+    graph = from_edge_index(edges, num_nodes=4, duplicates="keep")
     for k, count in ((1, 3), (2, 5), (3, 6)):
         assert graph.k_hop(k).num_edges == count
         assert torch.equal(graph.k_hop(k).mask(), torch.ones(4, 4).tril(-1).triu(-k).bool())
