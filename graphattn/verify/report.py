@@ -154,7 +154,8 @@ class Report:
             return "NOTHING MEASURED: no backend ran"
         wrong = sum(not row.ok for row in self.rows) + sum(not check.ok for check in self.checks)
         total = len(self.rows) + len(self.checks)
-        return f"EXACT: all {total} checks hold" if self.ok else f"NOT EXACT: {wrong} of {total} checks fail"
+        where = "" if self.measured == self.total else f" on {self.measured:,} of {self.total:,} targets"
+        return f"EXACT{where}: all {total} checks hold" if self.ok else f"NOT EXACT: {wrong} of {total} checks fail"
 
 
 def _worst(rows: Iterable[Row]) -> Row | None:
