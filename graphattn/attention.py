@@ -12,8 +12,17 @@ from .backends.request import Inputs, Request
 from .backends.weights import EdgeWeights
 from .errors import GraphError, OptionError, ShapeError
 from .graph import AttentionGraph
+from .interop.advice import advice
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_FLAGS = {  # arguments of a call, and what a Request calls them
+    "score_bias": "score_bias",
+    "softcap": "softcap",
+    "dropout_p": "dropout",
+    "return_weights": "weights",
+    "return_lse": "lse",
+    "edge_attr": "edge_features",
+}
 
 
 class AttentionOutput(NamedTuple):
@@ -118,7 +127,7 @@ def explain(
     batch: int = 1,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
-    **options: bool,
+    **options: Any,
 ) -> Explanation:
     """What would run on this graph, at what estimated cost, and why not the others.
 
@@ -129,21 +138,21 @@ def explain(
         batch: Product of the leading dimensions.
         dtype: Of query, key and value.
         device: Where they are.
-        options: Which options the call would use, each ``True``: ``score_bias``, ``softcap``, ``dropout``,
-            ``weights``, ``lse``, ``edge_features``.
+        options: What else the call would pass, spelled as there: ``score_bias``, ``softcap``, ``dropout_p``,
+            ``return_weights``, ``return_lse``; and ``edge_attr`` of a layer. ``True`` stands for any tensor or number.
 
     Returns:
         An :class:`Explanation`; print it.
     """
-    known = ("score_bias", "softcap", "dropout", "weights", "lse", "edge_features")
     for option in options:
-        if option not in known:
-            raise OptionError(f"explain knows the options {', '.join(known)}; got {option!r}")
+        if option not in _FLAGS:
+            raise OptionError(f"explain knows the options {', '.join(_FLAGS)}; got {option!r}")
+    flags = {_FLAGS[option]: isinstance(value, Tensor) or bool(value) for option, value in options.items()}
     value_dim = head_dim if value_dim is None else value_dim
     kv_heads = heads if kv_heads is None else kv_heads
     if min(heads, kv_heads) < 0 or (heads % kv_heads if kv_heads else heads) != 0:
         raise OptionError(f"heads must be a multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}")
-    request = Request(heads, kv_heads, head_dim, value_dim, batch, dtype, torch.device(device), **options)
+    request = Request(heads, kv_heads, head_dim, value_dim, batch, dtype, torch.device(device), **flags)
     return explained(graph, request)
 
 
@@ -164,10 +173,8 @@ def check(
     ``edge_weight`` (H_kv, D, F) times ``edge_attr`` (..., E, F) is added to the key and to the value of each edge.
     """
     if not isinstance(graph, AttentionGraph):
-        raise GraphError(
-            f"graph must be an AttentionGraph, got {type(graph).__name__}; "
-            "wrap an edge_index with graphattn.from_edge_index, a mask with graphattn.from_mask"
-        )
+        way = advice(graph) or "wrap an edge_index with graphattn.from_edge_index, a mask with graphattn.from_mask"
+        raise GraphError(f"graph must be an AttentionGraph, got {type(graph).__name__}; {way}")
     _check_tensors(query, key, value, graph)
     if score_bias is not None:
         score_bias = _check_bias(score_bias, query, graph)

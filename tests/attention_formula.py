@@ -87,7 +87,7 @@ def assert_near(found: Tensor, wanted: Tensor, tolerance: float = EXACT) -> None
 
 def dense_refuses(graph: ga.AttentionGraph, **options: bool) -> bool:
     """What the dense backend may refuse, and nothing else: an empty side, and copies of an edge told apart."""
-    told_apart = any(options.get(name) for name in ("score_bias", "dropout", "weights"))
+    told_apart = any(options.get(name) for name in ("score_bias", "dropout_p", "return_weights"))
     return 0 in (graph.num_targets, graph.num_sources) or (graph.has_repeated_edges and told_apart)
 
 
@@ -98,7 +98,10 @@ def skip_if_refused(graph: ga.AttentionGraph, backend: str, **options: bool) -> 
         assert found["dense"].reasons
         assert found["message_passing"].runs
         call = {"score_bias": biases(graph)} if options.get("score_bias") else {}
-        call |= {"dropout_p": 0.5 * options.get("dropout", False), "return_weights": options.get("weights", False)}
+        call |= {
+            "dropout_p": 0.5 * options.get("dropout_p", False),
+            "return_weights": options.get("return_weights", False),
+        }
         with pytest.raises(BackendError):
             ga.attention(*tensors(graph), graph, **call, backend="dense")
         pytest.skip("dense refuses this graph")

@@ -109,10 +109,10 @@ def explain(
     flags = {
         "score_bias": score_bias,
         "softcap": softcap,
-        "dropout": dropout,
-        "weights": weights,
-        "lse": lse,
-        "edge_features": edge_features,
+        "dropout_p": dropout,
+        "return_weights": weights,
+        "return_lse": lse,
+        "edge_attr": edge_features,
     }
     sizes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "value_dim": value_dim, "batch": batch}
     run(what, list(ctx.args), kind and kind.value, sizes, flags, dtype.value, device, json)

@@ -136,7 +136,7 @@ def _check_range(index: Tensor, size: int, row: int, other: int, other_max: int)
         return
     edge, worst = int(bad[0]), int(index[bad[0]])
     swapped = int(index.max()) < other and other_max < size and int(index.min()) >= 0
-    hint = "Rows swapped? Then use edge_index.flip(0)." if swapped else f"Pass num_{side}s if there are more of them."
+    hint = "Rows swapped? Then use edge_index.flip(0)." if swapped else f"Are there more {side}s than {size}?"
     if worst < 0:
         hint = "Indices count from 0; negative ones are not wrapped."
     raise GraphIndexError(
@@ -173,5 +173,5 @@ def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: 
     first, second = sorted(edges.order[where : where + 2].tolist())
     raise GraphError(
         f"edges {first} and {second} are both {int(source[first])} -> {int(target[first])}: repeated edges. "
-        f'Pass duplicates="merge" to from_edge_index to drop copies, or "keep" to count each copy (a multigraph)'
+        'from_edge_index(..., duplicates="merge") drops copies, duplicates="keep" counts each one (a multigraph)'
     )

@@ -1,5 +1,7 @@
 """The layer: projections, attention on the graph, projection back. A PyG MessagePassing with torch's names."""
 
+from typing import Never
+
 from torch import Tensor, nn
 
 from ..attention import check, run
@@ -7,10 +9,8 @@ from ..backends import EdgeWeights
 from ..backends.message_passing import EdgeAttention
 from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph
-from ..interop import from_edge_index
+from .arguments import Pair, features_of, graph_of, refuse_unnamed
 from .root_weight import RootWeight
-
-Pair = tuple[Tensor, Tensor]
 
 
 class GraphAttention(EdgeAttention):
@@ -127,12 +127,13 @@ class GraphAttention(EdgeAttention):
         self,
         x: Tensor | Pair,
         graph: AttentionGraph | Tensor,
+        *unnamed: Never,
         context: Tensor | Pair | None = None,
         edge_attr: Tensor | None = None,
         score_bias: Tensor | None = None,
         return_weights: bool = False,
     ) -> Tensor | tuple[Tensor, EdgeWeights]:
-        """Attention on the graph.
+        """Attention on the graph; whatever follows it is passed by name.
 
         Args:
             x: The targets' features (..., T, qdim); or PyG's pair (sources, targets), and then no context.
@@ -148,10 +149,12 @@ class GraphAttention(EdgeAttention):
 
         Raises:
             ShapeError: If a tensor does not fit the layer or the graph.
+            OptionError: If an argument is not named, or edge features come without ``edge_dim``, or the reverse.
+            GraphError: If ``graph`` is something else, or an ``edge_index`` that repeats an edge.
         """
-        x, key_input, value_input = self._inputs(x, context)
-        if not isinstance(graph, AttentionGraph):
-            graph = from_edge_index(graph, num_sources=key_input.shape[-2], num_targets=x.shape[-2])
+        refuse_unnamed(unnamed)
+        x, key_input, value_input = features_of(x, context, (self.qdim, self.kdim, self.vdim))
+        graph = graph_of(graph, x, key_input, value_input)
         query = self.q_proj(x).unflatten(-1, (self.num_heads, self.head_dim))
         key = self.k_proj(key_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
         value = self.v_proj(value_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
@@ -174,24 +177,6 @@ class GraphAttention(EdgeAttention):
         if self.skip is not None:
             output = self.skip(output, x)
         return (output, EdgeWeights(graph, alpha)) if return_weights and alpha is not None else output
-
-    def _inputs(self, x: Tensor | Pair, context: Tensor | Pair | None) -> tuple[Tensor, Tensor, Tensor]:
-        """The inputs of query, key and value, with widths checked."""
-        if isinstance(x, tuple | list):
-            if context is not None:
-                raise OptionError("pass x as a pair (sources, targets), or x and context; not both")
-            context, x = _pair("x", x, "(sources, targets)")
-        source = x if context is None else context
-        key, value = (
-            _pair("context", source, "(for keys, for values)") if isinstance(source, tuple | list) else (source, source)
-        )
-        for name, given, width in (("x", x, self.qdim), ("context", key, self.kdim), ("context", value, self.vdim)):
-            if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[-1] != width:
-                got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-                nodes = "T" if name == "x" else "S"
-                more = "; pass context, the sources' features" * (name == "context" and context is None)
-                raise ShapeError(f"{name} must have shape (..., {nodes}, {width}), got {got}{more}")
-        return x, key, value
 
     def _takes(self, edge_attr: Tensor | None, graph: AttentionGraph) -> bool:
         """Whether there are edge features, which then fit."""
@@ -221,23 +206,18 @@ class GraphAttention(EdgeAttention):
         return observed
 
     def __repr__(self) -> str:
-        extra = "".join(
-            f", {name}={value}"
-            for name, value, plain in (
-                ("qdim", self.qdim, self.embed_dim),
-                ("kdim", self.kdim, self.embed_dim),
-                ("vdim", self.vdim, self.embed_dim),
-                ("num_kv_heads", self.num_kv_heads, self.num_heads),
-                ("edge_dim", self.edge_dim, None),
-                ("dropout", self.dropout, 0.0),
-                ("backend", self.backend, "auto"),
-            )
-            if value != plain
-        )
+        options = {
+            "qdim": (self.qdim, self.embed_dim),
+            "kdim": (self.kdim, self.embed_dim),
+            "vdim": (self.vdim, self.embed_dim),
+            "head_dim": (self.head_dim, self.embed_dim / self.num_heads),
+            "num_kv_heads": (self.num_kv_heads, self.num_heads),
+            "edge_dim": (self.edge_dim, None),
+            "bias": (self.q_proj.bias is not None, True),
+            "out_proj": (self.out_proj is not None, True),
+            "root_weight": (self.skip is not None, False),
+            "dropout": (self.dropout, 0.0),
+            "backend": (self.backend, "auto"),
+        }
+        extra = "".join(f", {name}={value!r}" for name, (value, plain) in options.items() if value != plain)
         return f"GraphAttention(embed_dim={self.embed_dim}, num_heads={self.num_heads}{extra})"
-
-
-def _pair(name: str, given: tuple[Tensor, ...] | list[Tensor], of: str) -> Pair:
-    if len(given) != 2:
-        raise ShapeError(f"{name} must be a tensor or a pair {of}, got a {type(given).__name__} of {len(given)}")
-    return given[0], given[1]

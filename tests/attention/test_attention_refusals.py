@@ -151,6 +151,11 @@ def test_message_passing_refuses_to_list_a_huge_rule():
 def test_explain_knows_its_options_and_prints_itself():
     with pytest.raises(OptionError, match=r"explain knows the options score_bias, .* got 'bias'"):
         ga.explain(GRAPH, bias=True)
+    copies = GRAPHS["repeated_edges"]()
+    for asked in ({"return_weights": True}, {"dropout_p": 0.3}, {"score_bias": torch.zeros(copies.num_edges)}):
+        assert ga.explain(copies, **asked).candidates[0].reasons
+    nothing = {"return_weights": False, "dropout_p": 0.0, "score_bias": None, "return_lse": True, "softcap": 30.0}
+    assert not ga.explain(copies, **nothing).candidates[0].reasons
     for heads, kv_heads in ((5, 3), (2, 0), (-2, 1), (2, -1)):
         with pytest.raises(OptionError, match=f"multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}"):
             ga.explain(GRAPH, heads=heads, kv_heads=kv_heads)

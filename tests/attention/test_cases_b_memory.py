@@ -111,7 +111,7 @@ def deterministic():
 def test_b34_uninitialised_memory_is_nowhere_seen(name, extras, backend):
     assert torch.empty(3).isnan().all()
     graph = GRAPHS[name]()
-    skip_if_refused(graph, backend, weights=bool(extras))
+    skip_if_refused(graph, backend, return_weights=bool(extras))
     inputs = tensors(graph)
     found = ga.attention(*inputs, graph, backend=backend, **extras)
     output = found.output if extras else found

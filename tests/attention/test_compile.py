@@ -142,11 +142,11 @@ def test_export():
             self.layer = layer
 
         def forward(self, x, context):
-            return self.layer(x, graph, context)
+            return self.layer(x, graph, context=context)
 
     x, context = torch.randn(13, 12), torch.randn(11, 12)
     exported = torch.export.export(Model(), (x, context), strict=True)
-    assert_near(exported.module()(x + 1, context), layer(x + 1, graph, context), 1e-6)
+    assert_near(exported.module()(x + 1, context), layer(x + 1, graph, context=context), 1e-6)
 
 
 @pytest.mark.slow

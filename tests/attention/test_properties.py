@@ -56,7 +56,8 @@ def test_any_call_is_the_formula(backend, call):
     graph, inputs, options, extras, dtype = call
     biased = inputs[3:] != []
     if backend == "dense" and (
-        dense_refuses(graph, score_bias=biased, weights=extras) or 0 in (*inputs[0].shape[-2:], inputs[2].shape[-1])
+        dense_refuses(graph, score_bias=biased, return_weights=extras)
+        or 0 in (*inputs[0].shape[-2:], inputs[2].shape[-1])
     ):
         return
     found = ga.attention(

@@ -51,7 +51,7 @@ def test_output_and_gradients_are_the_formulas(name, options, backend):
 @pytest.mark.parametrize("name", GRAPHS)
 def test_weights_and_lse_are_the_formulas(name, backend):
     graph = GRAPHS[name]()
-    skip_if_refused(graph, backend, weights=True)
+    skip_if_refused(graph, backend, return_weights=True)
     q, k, v = tensors(graph, lead=(2,))
     options = {"scale": 0.8, "softcap": 2.3, "score_bias": None if graph.has_repeated_edges else biases(graph)}
     wanted = formula(q, k, v, graph, **options)

@@ -63,7 +63,7 @@ def test_self_and_cross_attention(name, lead, backend):
         compare(made, made(x, graph), by_hand(made, x, graph)[0], [x])
         return
     x, context = features(*lead, graph.num_targets, C), features(*lead, graph.num_sources, C, seed=1)
-    compare(made, made(x, graph, context), by_hand(made, x, graph, context)[0], [x, context])
+    compare(made, made(x, graph, context=context), by_hand(made, x, graph, context)[0], [x, context])
     compare(made, made((context, x), graph), by_hand(made, x, graph, context)[0], [x, context])
 
 
@@ -72,7 +72,7 @@ def test_widths_of_their_own_and_grouped_heads(backend):
     graph = GRAPHS["listed_bipartite"]()
     made = layer(C, 6, qdim=7, kdim=11, vdim=13, head_dim=17, num_kv_heads=3, backend=backend)
     x, key, value = features(2, 13, 7), features(2, 19, 11, seed=1), features(2, 19, 13, seed=2)
-    output = made(x, graph, (key, value))
+    output = made(x, graph, context=(key, value))
     assert output.shape == (2, 13, C)
     compare(made, output, by_hand(made, x, graph, (key, value))[0], [x, key, value])
 
@@ -103,11 +103,11 @@ def test_edge_features(name, edge_lead, lead, backend):
     made = layer(C, 6, kdim=C, num_kv_heads=3, edge_dim=11, backend=backend)
     x, context = features(*lead, graph.num_targets, C), features(*lead, graph.num_sources, C, seed=1)
     edge_attr = features(*edge_lead, graph.num_edges, 11, seed=2)
-    found, weights = made(x, graph, context, edge_attr=edge_attr, return_weights=True)
+    found, weights = made(x, graph, context=context, edge_attr=edge_attr, return_weights=True)
     wanted, alpha = by_hand(made, x, graph, context, edge_attr)
     compare(made, found, wanted, [x, context, edge_attr])
     assert_near(weights.alpha, alpha)
-    assert "edge features differ from edge to edge" in str(ga.explain(graph, edge_features=True))
+    assert "edge features differ from edge to edge" in str(ga.explain(graph, edge_attr=True))
 
 
 @both
@@ -146,7 +146,7 @@ def test_a_graph_an_edge_index_and_an_edgeindex_are_one(backend):
     graph = GRAPHS["listed_bipartite"]()
     made = layer(C, H, backend=backend)
     x, context = features(13, C), features(19, C, seed=1)
-    wanted = made(x, graph, context)
+    wanted = made(x, graph, context=context)
     edge_index = graph.edge_index
     assert edge_index.max() < 19 - 1 or graph.out_degree[-1] > 0
     sorted_index = EdgeIndex(edge_index, sparse_size=(19, 13)).sort_by("col").values
@@ -157,7 +157,7 @@ def test_a_graph_an_edge_index_and_an_edgeindex_are_one(backend):
         EdgeIndex(edge_index, sparse_size=(19, 13)),
         sorted_index,
     ):
-        assert_near(made(x, edges, context), wanted)
+        assert_near(made(x, edges, context=context), wanted)
         assert_near(made((context, x), edges), wanted)
 
 
@@ -210,15 +210,23 @@ def test_a_removed_edge_is_seen_and_a_non_neighbour_is_not_heard(backend):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({}, "GraphAttention(embed_dim=30, num_heads=5)"),
+        ({}, ""),
         (
             {"kdim": 7, "num_kv_heads": 1, "edge_dim": 3, "dropout": 0.1, "backend": "dense"},
-            "GraphAttention(embed_dim=30, num_heads=5, kdim=7, num_kv_heads=1, edge_dim=3, dropout=0.1, backend=dense)",
+            ", kdim=7, num_kv_heads=1, edge_dim=3, dropout=0.1, backend='dense'",
         ),
+        (
+            {"qdim": 2, "vdim": 3, "head_dim": 11, "bias": False, "root_weight": True},
+            ", qdim=2, vdim=3, head_dim=11, bias=False, root_weight=True",
+        ),
+        ({"out_proj": False, "head_dim": 6}, ", out_proj=False"),
     ],
 )
-def test_repr_is_one_line(options, text):
-    assert repr(ga.nn.GraphAttention(30, 5, **options)) == text
+def test_repr_shows_what_is_not_default(options, text):
+    made = ga.nn.GraphAttention(30, 5, **options)
+    assert repr(made) == f"GraphAttention(embed_dim=30, num_heads=5{text})"
+    again = eval(repr(made), {"GraphAttention": ga.nn.GraphAttention})
+    assert again.state_dict().keys() == made.state_dict().keys()
 
 
 def test_it_starts_as_multihead_attention_does():

@@ -2,7 +2,10 @@
 
 import networkx
 import pytest
+import scipy.sparse
 import torch
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Batch, Data, HeteroData
 
 import graphattn as ga
 from graphattn.errors import BackendError, GraphError, GraphIndexError, OptionError, ShapeError
@@ -34,18 +37,23 @@ def test_construction(name):
         build()
 
 
+CONTEXTED = {"context": CONTEXT}
 SHAPES = {
-    "x": ((torch.randn(5, 11), GRAPH, CONTEXT), {}, r"x must have shape \(\.\.\., T, 12\), got \(5, 11\)$"),
-    "vector": ((torch.randn(12), GRAPH, CONTEXT), {}, r"x must have shape \(\.\.\., T, 12\), got \(12,\)"),
-    "not a tensor": ((X.numpy(), GRAPH, CONTEXT), {}, r"x must have shape \(\.\.\., T, 12\), got ndarray"),
+    "x": ((torch.randn(5, 11), GRAPH), CONTEXTED, r"x must have shape .* T, 12\), got \(5, 11\)$"),
+    "vector": ((torch.randn(12), GRAPH), CONTEXTED, r"x must have shape .* T, 12\), got \(12,\)"),
+    "not a tensor": ((X.numpy(), GRAPH), CONTEXTED, r"x must have shape .* T, 12\), got ndarray"),
     "a list": ((X.tolist(), GRAPH), {}, r"x must be a tensor or a pair \(sources, targets\), got a list of 5"),
-    "context": ((X, GRAPH, torch.randn(7, 13)), {}, r"context must have shape \(\.\.\., S, 12\), got \(7, 13\)$"),
-    "sources": ((X, GRAPH), {}, r"key has 5 nodes .* but the graph has 7 sources"),
-    "targets": ((CONTEXT, GRAPH, CONTEXT), {}, r"query has 7 nodes .* but the graph has 5 targets"),
-    "pair turned round": (((X, CONTEXT), GRAPH), {}, r"query has 7 nodes .* but the graph has 5 targets"),
-    "pair of three": ((X, GRAPH, (CONTEXT, CONTEXT, CONTEXT)), {}, r"pair \(for keys, for values\), got a tuple of 3"),
+    "a Data": ((Data(x=X), GRAPH), {}, r"x must have shape .* T, 12\), got Data; pass data.x, and data.edge_index"),
+    "context": ((X, GRAPH), {"context": torch.randn(7, 13)}, r"context must have shape .* S, 12\), got \(7, 13\)$"),
+    "pair's sources": (((torch.randn(7, 13), X), GRAPH), {}, r"x\[0\], the sources, must have shape .* S, 12\)"),
+    "pair's targets": (((CONTEXT, torch.randn(5, 13)), GRAPH), {}, r"x\[1\], the targets, must have shape .* T, 12\)"),
+    "no context": ((X, GRAPH), {}, r"7 sources and 5 targets, and x .* pass context=.* 7, 12\), or x as a pair"),
+    "sources": ((X, GRAPH), {"context": CONTEXT[1:]}, r"context has 6 nodes .* but the graph has 7 sources"),
+    "targets": ((CONTEXT, GRAPH), CONTEXTED, r"x has 7 nodes .* but the graph has 5 targets"),
+    "pair turned round": (((X, CONTEXT), GRAPH), {}, r"x has 7 nodes .* 5 targets; .* pair is \(sources, targets\)"),
+    "pair of three": ((X, GRAPH), {"context": (CONTEXT,) * 3}, r"pair \(for keys, for values\), got a tuple of 3"),
     "x of three": (((X, CONTEXT, X), GRAPH), {}, r"x must be .* \(sources, targets\), got a tuple of 3"),
-    "bias": ((X, GRAPH, CONTEXT), {"score_bias": torch.zeros(5, 7)}, r"score_bias must have shape \(35,\), \(35, 3\)"),
+    "bias": ((X, GRAPH), {**CONTEXTED, "score_bias": torch.zeros(5, 7)}, r"score_bias must have shape \(35,\)"),
 }  # fmt: skip
 
 
@@ -56,47 +64,108 @@ def test_shapes(name):
         G(12, 3)(*args, **options)
 
 
-def test_context_is_asked_for_where_it_is_missing():
-    with pytest.raises(ShapeError, match=r"context must have shape \(\.\.\., S, 13\), got \(5, 12\); pass context"):
-        G(12, 3, kdim=13)(X, GRAPH)
+@pytest.mark.parametrize("options", [{"qdim": 5}, {"kdim": 5, "vdim": 5}, {"kdim": 7, "qdim": 5, "vdim": 5}])
+def test_without_a_context_keys_and_values_are_made_from_x(options):
+    made = G(12, 3, **options)
+    x = torch.randn(5, made.qdim)
+    words = (
+        rf"made from x, of width {made.qdim}, but the layer has kdim = {made.kdim} .* build it with kdim={made.qdim}"
+    )
+    with pytest.raises(ShapeError, match=words + r", vdim=.* or pass context="):
+        made(x, ga.graphs.full(5))
+    advised = G(12, 3, qdim=made.qdim, kdim=made.qdim, vdim=made.qdim)
+    assert advised(x, ga.graphs.full(5)).shape == (5, 12)
 
 
 def test_a_pair_and_a_context_say_the_same_thing_twice():
     with pytest.raises(OptionError, match=r"pass x as a pair \(sources, targets\), or x and context; not both"):
-        G(12, 3)((CONTEXT, X), GRAPH, CONTEXT)
+        G(12, 3)((CONTEXT, X), GRAPH, context=CONTEXT)
+
+
+def test_what_follows_the_graph_is_named():
+    """PyG's third argument is edge_attr. As many edges as sources, and as wide: nothing else tells them apart."""
+    ring = torch.stack((torch.arange(5), torch.arange(5).roll(1)))
+    with pytest.raises(
+        OptionError, match=r"layer\(x, graph, edge_attr=\.\.\.\).*context=.* got a tensor \(5, 12\) without"
+    ):
+        G(12, 3)(X, ring, torch.randn(5, 12))
+    with pytest.raises(OptionError, match="got None without a name"):
+        G(12, 3)(X, ring, None)
+
+
+ADJACENCY = torch.tensor([[0, 1, 0], [0, 0, 0], [1, 1, 0]]).bool()  # a row per target
+DIALECTS = {
+    "Data": (Data(edge_index=torch.tensor([[0], [1]]), num_nodes=3), r"got a Data; pass graphattn.from_pyg\(data\)"),
+    "Batch": (Batch.from_data_list([Data(num_nodes=3)]), r"got a DataBatch; pass graphattn.from_pyg\(data\)"),
+    "HeteroData": (HeteroData(), r"got a HeteroData; pass graphattn.from_pyg"),
+    "sparse": (ADJACENCY.float().to_sparse(), r"indices\(\).flip\(0\) as edge_index if it has a row per target"),
+    "csr": (ADJACENCY.float().to_sparse_csr(), r"indices\(\).flip\(0\) as edge_index if it has a row per target"),
+    "mask": (ADJACENCY, r"a bool mask \(T, S\), True where there is an edge, goes through graphattn.from_mask\(mask\)"),
+    "dense adjacency": (ADJACENCY.float(), r"graphattn.from_mask\(mask != 0\)"),
+    "networkx": (networkx.path_graph(3), "graphattn.from_networkx"),
+    "scipy": (scipy.sparse.csr_array(ADJACENCY.numpy()), "graphattn.from_scipy"),
+    "nothing": (None, r"edge_index must be an integer tensor \(2, E\), got a NoneType"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_what_is_no_graph_is_told_how_to_become_one(name):
+    given, words = DIALECTS[name]
+    with pytest.raises(GraphError, match=words):
+        G(12, 3)(X[:3], given)
+    if name != "nothing":
+        with pytest.raises(GraphError, match=words.replace(" as edge_index", ".*").replace("got a ", "got ")):
+            ga.attention(*torch.randn(3, 3, 1, 2), given)
+
+
+def test_a_torch_sparse_tensor_is_told_its_way():
+    kind = type("SparseTensor", (), {"__module__": "torch_sparse.tensor"})
+    with pytest.raises(GraphError, match=r"got a SparseTensor; .* row, col, _ = adj_t.coo\(\)"):
+        G(12, 3)(X, kind())
+
+
+@pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"])
+def test_the_advice_for_a_sparse_adjacency_holds(layout):
+    adj = getattr(ADJACENCY.float(), layout)()
+    edge_index = adj.to_sparse_coo().coalesce().indices().flip(0)
+    assert ga.from_edge_index(edge_index, num_nodes=3).equals(ga.from_mask(ADJACENCY))
 
 
 def test_edge_features_need_an_edge_dim_and_the_other_way_round():
     with pytest.raises(OptionError, match="edge_attr was given, but the layer was built without edge_dim"):
-        G(12, 3)(X, GRAPH, CONTEXT, torch.zeros(35, 4))
+        G(12, 3)(X, GRAPH, context=CONTEXT, edge_attr=torch.zeros(35, 4))
     made = G(12, 3, edge_dim=4)
     with pytest.raises(OptionError, match=r"built with edge_dim=4: pass edge_attr \(\.\.\., 35, 4\), one row per edge"):
-        made(X, GRAPH, CONTEXT)
+        made(X, GRAPH, context=CONTEXT)
     for wrong in (torch.zeros(34, 4), torch.zeros(35, 5), torch.zeros(4)):
         with pytest.raises(ShapeError, match=r"edge_attr must have shape \(\.\.\., 35, 4\).*; got \("):
-            made(X, GRAPH, CONTEXT, wrong)
+            made(X, GRAPH, context=CONTEXT, edge_attr=wrong)
     with pytest.raises(ShapeError, match=r"edge_attr must be a tensor .* got list"):
-        made(X, GRAPH, CONTEXT, [[0.0] * 4] * 35)
+        made(X, GRAPH, context=CONTEXT, edge_attr=[[0.0] * 4] * 35)
 
 
 def test_a_named_backend_refuses_with_its_reasons():
     made = G(12, 3, edge_dim=4, backend="dense")
     with pytest.raises(BackendError, match="'dense' cannot run") as caught:
-        made(X, GRAPH, CONTEXT, torch.zeros(35, 4))
+        made(X, GRAPH, context=CONTEXT, edge_attr=torch.zeros(35, 4))
     assert "edge features differ from edge to edge" in caught.value.reasons[0]
     with pytest.raises(
         BackendError, match=r'backend must be "auto" or one of dense, edges, message_passing, got \'fast\''
     ):
-        G(12, 3, backend="fast")(X, GRAPH, CONTEXT)
+        G(12, 3, backend="fast")(X, GRAPH, context=CONTEXT)
 
 
 def test_edge_index_is_checked_at_every_call():
     made = G(12, 3)
-    with pytest.raises(GraphIndexError, match=r"source 9 is outside \[0, 5\)"):
+    with pytest.raises(
+        GraphIndexError, match=r"source 9 is outside \[0, 5\).* features given .* 5 sources and 5 targets"
+    ):
         made(X, torch.tensor([[0, 9], [1, 2]]))
-    with pytest.raises(GraphError, match=r"repeated edges. Pass duplicates="):
+    with pytest.raises(GraphError, match=r"repeated edges. from_edge_index\(\.\.\., duplicates="):
         made(X, torch.tensor([[0, 0], [1, 1]]))
     with pytest.raises(GraphError, match=r"expected \[2, E\], got \[3, 2\]; pass edge_index.t\(\)"):
         made(X, torch.tensor([[0, 1], [1, 2], [3, 4]]))
-    with pytest.raises(GraphError, match="must be an integer tensor"):
-        made(X, networkx.path_graph(5))
+    sized = EdgeIndex(torch.tensor([[0, 1], [1, 2]]), sparse_size=(7, 5))
+    with pytest.raises(GraphError, match=r"EdgeIndex of sparse_size \(7, 5\), .* of 5 sources and 5 targets"):
+        made(X, sized)
+    assert made(X, sized, context=CONTEXT).shape == (5, 12)

@@ -73,7 +73,7 @@ def test_from_torch(options, name, backend):
     alone = graph.in_degree == 0
     blocked = ga.to_mha_mask(graph).masked_fill(alone[:, None], False)  # they make NaN of an empty row
     theirs, their_weights = mha(x, *context, attn_mask=blocked, average_attn_weights=False)
-    ours, weights = layer(x, graph, context, return_weights=True)
+    ours, weights = layer(x, graph, context=context, return_weights=True)
     keep = ~alone
     theirs, ours = theirs[:, keep], ours[:, keep]
     assert_near(ours, theirs)
@@ -104,7 +104,7 @@ def test_from_torch_key_padding_is_sources_removed():
     padded = torch.tensor([False, True, False, False, True, True, False])
     theirs = mha(x, memory, memory, key_padding_mask=padded[None])[0]
     graph = ga.from_mask(~padded.expand(5, 7))
-    assert_near(ga.nn.GraphAttention.from_torch(mha)(x, graph, memory), theirs)
+    assert_near(ga.nn.GraphAttention.from_torch(mha)(x, graph, context=memory), theirs)
 
 
 def test_from_torch_takes_device_dtype_mode_and_dropout_along():

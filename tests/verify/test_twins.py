@@ -164,7 +164,7 @@ def test_the_layer_twin_takes_a_layers_parameters_and_no_others(options):
     edge = randn(91, 7, seed=3) if layer.edge_dim is not None else None  # full: edge order is row by row
     dense_edge = None if edge is None else edge.view(7, 13, 7)
     found = twin(x, graph.mask(), context, dense_edge)
-    torch.testing.assert_close(found, layer(x, graph, context, edge_attr=edge), rtol=0, atol=1e-13)
+    torch.testing.assert_close(found, layer(x, graph, context=context, edge_attr=edge), rtol=0, atol=1e-13)
     with pytest.raises(RuntimeError, match="Unexpected key"):
         DenseGraphAttention({**layer.state_dict(), "temperature": torch.ones(())}, 3)
 

@@ -1,0 +1,101 @@
+"""What callers hand to the layer, in every dialect, or the error that says what to pass instead."""
+
+from typing import Any
+
+from torch import Tensor
+
+from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
+from ..graph import AttentionGraph
+from ..interop import from_edge_index
+from ..interop.advice import advice
+
+Pair = tuple[Tensor, Tensor]
+
+
+def refuse_unnamed(unnamed: tuple[Any, ...]) -> None:
+    """Whatever follows the graph has a name: PyG's third argument is ``edge_attr``, others expect ``context``."""
+    if unnamed:
+        got = f"a tensor {tuple(unnamed[0].shape)}" if isinstance(unnamed[0], Tensor) else repr(unnamed[0])
+        raise OptionError(
+            "after x and graph every argument is passed by name: layer(x, graph, edge_attr=...) for features of edges "
+            f"(the third argument of PyG's layers), layer(x, graph, context=...) for sources of their own; got {got} "
+            "without a name"
+        )
+
+
+def features_of(x: Any, context: Any, widths: tuple[int, int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """The inputs of query, key and value, whose widths are those of the layer, (qdim, kdim, vdim)."""
+    names = ("x", "context", "context")
+    if isinstance(x, tuple | list):
+        if context is not None:
+            raise OptionError("pass x as a pair (sources, targets), or x and context; not both")
+        context, x = _pair("x", x, "(sources, targets)")
+        names = ("x[1], the targets,", "x[0], the sources,", "x[0], the sources,")
+    elif context is None:
+        _check("x", x, "T", widths[0])
+        if x.shape[-1] not in widths[1:] or widths[1] != widths[2]:
+            raise ShapeError(
+                f"without context, keys and values are made from x, of width {x.shape[-1]}, but the layer has kdim = "
+                f"{widths[1]} and vdim = {widths[2]} (embed_dim by default); build it with kdim={x.shape[-1]}, "
+                f"vdim={x.shape[-1]}, or pass context=, the sources' features (..., S, {widths[1]})"
+            )
+        return x, x, x
+    key, value = (
+        _pair("context", context, "(for keys, for values)") if isinstance(context, tuple | list) else [context] * 2
+    )
+    for name, given, nodes, width in zip(names, (x, key, value), "TSS", widths, strict=True):
+        _check(name, given, nodes, width)
+    return x, key, value
+
+
+def graph_of(graph: Any, x: Tensor, key: Tensor, value: Tensor) -> AttentionGraph:
+    """The graph, or the one that an ``edge_index`` lists between as many nodes as there are features."""
+    if not isinstance(graph, AttentionGraph):
+        graph = _listed(graph, x.shape[-2], key.shape[-2])
+    T, S = graph.num_targets, graph.num_sources
+    if key is x and x.shape[-2] == T != S:
+        raise ShapeError(
+            f"the graph has {S} sources and {T} targets, and x has features of the targets only; pass context=, the "
+            f"sources' features (..., {S}, {key.shape[-1]}), or x as a pair (sources, targets)"
+        )
+    for name, given, size, side in (
+        ("x", x, T, "targets"),
+        ("context", key, S, "sources"),
+        ("context", value, S, "sources"),
+    ):
+        if given.shape[-2] != size:
+            name = "x" if given is x else name
+            raise ShapeError(
+                f"{name} has {given.shape[-2]} nodes (shape {tuple(given.shape)}), but the graph has {size} {side}; "
+                "features are (..., nodes, width), and x as a pair is (sources, targets)"
+            )
+    return graph
+
+
+def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGraph:
+    way = advice(edge_index)
+    if way is not None:
+        raise GraphError(
+            f"graph must be an AttentionGraph or an edge_index (2, E), got a {type(edge_index).__name__}; {way}"
+        )
+    sizes = f"{num_sources} sources and {num_targets} targets"
+    own = edge_index.sparse_size() if hasattr(edge_index, "sparse_size") else (None, None)
+    if any(mine not in (None, given) for mine, given in zip(own, (num_sources, num_targets), strict=True)):
+        raise GraphError(f"graph is an EdgeIndex of sparse_size {own}, but the features are those of {sizes}")
+    try:
+        return from_edge_index(edge_index, num_sources=num_sources, num_targets=num_targets)
+    except GraphIndexError as error:
+        raise GraphIndexError(f"{error} The features given to the layer are those of {sizes}.") from None
+
+
+def _check(name: str, given: Any, nodes: str, width: int) -> None:
+    if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[-1] != width:
+        got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        hint = "; pass data.x, and data.edge_index as the graph" * hasattr(given, "edge_index")
+        raise ShapeError(f"{name} must have shape (..., {nodes}, {width}), got {got}{hint}")
+
+
+def _pair(name: str, given: tuple[Tensor, ...] | list[Tensor], of: str) -> Pair:
+    if len(given) != 2:
+        raise ShapeError(f"{name} must be a tensor or a pair {of}, got a {type(given).__name__} of {len(given)}")
+    return given[0], given[1]
