@@ -1,40 +1,55 @@
-"""Attention as message passing over explicit directed graphs: an edge s -> t means "t may read s"."""
+"""Attention as message passing over explicit directed graphs: an edge s -> t means "t may read s".
 
-from . import graphs as graphs
-from . import nn as nn
-from .attention import AttentionOutput as AttentionOutput
-from .attention import attention as attention
-from .attention import explain as explain
-from .backends import EdgeWeights as EdgeWeights
-from .errors import GraphAttnError as GraphAttnError
-from .graph import AttentionGraph as AttentionGraph
-from .graph import disjoint_union as disjoint_union
-from .interop import from_additive_mask as from_additive_mask
-from .interop import from_block_mask as from_block_mask
-from .interop import from_by_target as from_by_target
-from .interop import from_edge_index as from_edge_index
-from .interop import from_mask as from_mask
-from .interop import from_mask_mod as from_mask_mod
-from .interop import from_mha_mask as from_mha_mask
-from .interop import from_networkx as from_networkx
-from .interop import from_pyg as from_pyg
-from .interop import from_rule as from_rule
-from .interop import from_scipy as from_scipy
-from .interop import to_additive_mask as to_additive_mask
-from .interop import to_block_mask as to_block_mask
-from .interop import to_by_target as to_by_target
-from .interop import to_edge_index as to_edge_index
-from .interop import to_mask as to_mask
-from .interop import to_mask_mod as to_mask_mod
-from .interop import to_mha_mask as to_mha_mask
-from .interop import to_networkx as to_networkx
-from .interop import to_pyg as to_pyg
-from .interop import to_pyg_edge_index as to_pyg_edge_index
-from .interop import to_pyg_hetero as to_pyg_hetero
-from .interop import to_scipy as to_scipy
-from .verify import Report as Report
-from .verify import assert_exact as assert_exact
-from .verify import find_nonfinite as find_nonfinite
-from .verify import verify as verify
-from .viz import plot as plot
-from .viz import plot_weights as plot_weights
+A graph says what may read what; attention runs on it, exactly::
+
+    import graphattn as ga
+
+    graph = ga.graphs.sliding_window(64, window=9) | ga.graphs.global_tokens(64, [0])
+    print(graph); ga.plot(graph); print(ga.explain(graph, heads=4))
+
+    output = ga.attention(query, key, value, graph)  # (..., nodes, heads, width)
+    layer = ga.nn.GraphAttention(embed_dim=32, num_heads=4)
+    print(ga.verify(layer, graph))  # against plain dense attention
+
+* ``graphs``: builders of graphs; ``from_*`` and ``to_*``: graphs that others hold, both ways;
+* ``AttentionGraph``, ``disjoint_union``: what they return, and its algebra;
+* ``attention``, ``explain``, ``nn``: run on a graph, and see how it would run;
+* ``verify``, ``assert_exact``, ``find_nonfinite``: measure that it is right;
+* ``plot``, ``plot_weights``: look at it.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from ._public import *  # noqa: F403 (for type checkers, who read that file)
+    from .attention import attention as attention
+    from .verify import verify as verify
+
+_FUNCTIONS = ("attention", "verify")  # public functions with the name of the room that they live in
+
+
+class _Package(ModuleType):
+    """This package, whose names are loaded when the first is used: ``graphattn --help`` does not wait for torch."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__all__" or not name.startswith("_"):
+            public = import_module("graphattn._public")
+            if name in ("__all__", *public.__all__):
+                setattr(self, name, getattr(public, name))
+                return getattr(public, name)
+        raise AttributeError(f"module 'graphattn' has no attribute {name!r}", name=name, obj=self)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self.__all__, *(name for name in super().__dir__() if name.startswith("__"))})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _FUNCTIONS or not isinstance(value, ModuleType):  # importing a room must not hide its function
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -23,6 +23,7 @@ ROOMS = [
     "nn",
     "verify",
     "viz",
+    "_public",
     "cli",
     "__main__",
 ]
@@ -71,7 +72,7 @@ def test_import_brings_no_optional_dependency():
     heavy = ["matplotlib", "transformers", "trimesh", "numba", "triton", "natten", "sklearn"]
     found = run_python(
         "import sys, torch, torch_geometric; before = set(sys.modules); import graphattn;"
-        f"print([m for m in {heavy} if m in set(sys.modules) - before])"
+        f"graphattn.attention; print([m for m in {heavy} if m in set(sys.modules) - before])"
     )
     assert found == "[]"
 
@@ -79,9 +80,35 @@ def test_import_brings_no_optional_dependency():
 def test_cold_import_adds_under_0_3_seconds():
     code = (
         "import time, torch, torch_geometric; start = time.process_time(); import graphattn;"
-        "print(time.process_time() - start)"
+        "graphattn.attention; print(time.process_time() - start)"
     )
     assert min(float(run_python(code)) for _ in range(3)) < 0.3
+
+
+def test_public_names_are_there_before_and_after_any_is_used():
+    code = """import sys, graphattn as ga
+assert "torch" not in sys.modules
+names = set(ga.__all__)
+assert {"attention", "from_edge_index", "graphs", "nn", "plot", "verify"} <= names
+assert [name for name in dir(ga) if not name.startswith("__")] == sorted(names)
+assert callable(ga.graphs.knn) and not hasattr(ga, "knn")
+from graphattn import *
+assert names <= set(globals())"""
+    run_python(code)
+
+
+def test_importing_a_room_does_not_hide_the_function_of_its_name():
+    rooms = [room for room in ROOMS if (PACKAGE / room).is_dir() or (PACKAGE / f"{room}.py").exists()]
+    code = f"import graphattn.{', graphattn.'.join(rooms[:-1])}, graphattn as ga, types;"
+    code += "print([name for name in ga.__all__ if isinstance(getattr(ga, name), types.ModuleType)])"
+    assert run_python(code) == "['graphs', 'nn']"
+
+
+def test_help_shows_the_public_face():
+    page = run_python("import pydoc, graphattn; print(pydoc.render_doc(graphattn, renderer=pydoc.plaintext))")
+    assert "may read" in page
+    assert "assert_exact(" in page
+    assert "VERSION\n    0." in page
 
 
 def test_readme_code_runs():
