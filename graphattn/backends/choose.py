@@ -9,6 +9,7 @@ from .dense import DenseBackend
 from .edges import EdgesBackend
 from .message_passing import MessagePassingBackend
 from .request import Inputs, Outputs, Request
+from .tiles import TilesBackend
 
 
 class Backend(Protocol):
@@ -27,7 +28,9 @@ class Backend(Protocol):
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs: ...
 
 
-BACKENDS: dict[str, Backend] = {b.name: b for b in (DenseBackend(), EdgesBackend(), MessagePassingBackend())}
+BACKENDS: dict[str, Backend] = {
+    b.name: b for b in (DenseBackend(), TilesBackend(), EdgesBackend(), MessagePassingBackend())
+}
 
 
 @dataclass(frozen=True)
@@ -76,13 +79,24 @@ class Explanation:
             if c.runs:
                 mark = "*" if c.name == self.chosen else " "
                 lines.append(
-                    f"{mark} {c.name}: about {c.cost_ms:.3g} ms forward, {c.bytes_needed / 1e6:,.4g} MB of its own"
+                    f"{mark} {c.name}: about {_told(c.cost_ms, _TIMES)} forward, "
+                    f"{_told(c.bytes_needed, _SIZES)} of its own"
                 )
             else:
                 lines.append(f"  {c.name}: refused")
                 lines += [f"      because {reason}" for reason in c.reasons]
             lines += [f"      note: {note}" for note in c.notes * c.runs]
         return "\n".join(lines)
+
+
+_TIMES = ((1.0, "ms"), (1e3, "s"), (60e3, "min"), (3600e3, "h"), (86400e3, "days"))
+_SIZES = ((1.0, "bytes"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
+
+
+def _told(amount: float, units: tuple[tuple[float, str], ...]) -> str:
+    """An amount of the first unit in the largest unit that it fills, or nearly: ``123000`` ms are ``2.05 min``."""
+    size, unit = max((unit for unit in units if amount >= 0.995 * unit[0]), default=units[0])
+    return f"{amount / size:,.3g} {unit}"
 
 
 def candidates(graph: AttentionGraph, request: Request) -> tuple[Candidate, ...]:
