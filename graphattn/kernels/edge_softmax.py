@@ -3,10 +3,25 @@
 import torch
 from torch import Tensor
 
+_BLOCK = 64  # slices added up one after another; longer sums are sums of sums, so that rounding does not pile up
+
 
 def scatter_sum(value: Tensor, index: Tensor, size: int, dim: int) -> Tensor:
     """Sum of the slices of ``value`` along ``dim`` that share an index: int64 (E,) into ``size`` slots."""
     dim = dim % value.dim()
+    for step, slots in _steps(value, index, size):
+        value = _added(value, step, slots, dim)
+    return value
+
+
+def gather(value: Tensor, index: Tensor, dim: int) -> Tensor:
+    """The slice of ``value`` along ``dim`` that each index names; its backward is as deterministic and as exact."""
+    for step, _ in reversed(_steps(value, index, value.shape[dim])):
+        value = value.movedim(dim, 0)[step].movedim(0, dim) if value.is_cuda else value.index_select(dim, step)
+    return value
+
+
+def _added(value: Tensor, index: Tensor, size: int, dim: int) -> Tensor:
     if value.is_cuda:  # scatter_add_ adds atomically there; accumulating index_put sorts first
         first = value.movedim(dim, 0)
         total = first.new_zeros((size, *first.shape[1:])).index_put((index,), first, accumulate=True)
@@ -15,11 +30,23 @@ def scatter_sum(value: Tensor, index: Tensor, size: int, dim: int) -> Tensor:
     return total.scatter_add(dim, _spread(index, value, dim), value)
 
 
-def gather(value: Tensor, index: Tensor, dim: int) -> Tensor:
-    """The slice of ``value`` along ``dim`` that each index names; its backward is as deterministic."""
-    if value.is_cuda:
-        return value.movedim(dim, 0)[index].movedim(0, dim)
-    return value.index_select(dim, index)
+def _steps(value: Tensor, index: Tensor, size: int) -> list[tuple[Tensor, int]]:
+    """How to sum by index: into slots of about ``_BLOCK`` slices each, these into fewer, at last into ``size``.
+
+    Float64 has digits to spare and is summed at once, as is what no index names often.
+    """
+    steps = []
+    while value.dtype != torch.float64 and index.numel() > _BLOCK:
+        count = torch.bincount(index, minlength=size)
+        if int(count.max()) <= 2 * _BLOCK:
+            break
+        shares = (count + _BLOCK - 1).div(_BLOCK, rounding_mode="floor").clamp(min=1)
+        # Neighbours in any regular order fall into different shares: by the high bits of a multiplicative hash.
+        hashed = torch.arange(index.numel(), device=index.device) * 0x9E3779B1 % (1 << 32) >> 8
+        slot = (shares.cumsum(0) - shares)[index] + hashed % shares[index]
+        steps.append((slot, int(shares.sum())))
+        index = torch.repeat_interleave(torch.arange(size, device=index.device), shares)
+    return [*steps, (index, size)]
 
 
 def _spread(index: Tensor, like: Tensor, dim: int) -> Tensor:
