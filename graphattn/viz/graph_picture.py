@@ -39,7 +39,9 @@ def plot(
         faces: int (F, 3), a mesh whose vertices are the nodes; needs ``pos``.
         size: (height, width) of a grid, row-major. Rules over a grid know theirs.
         image: (height, width) of grey values, drawn under the grid.
-        tokens: A word per node; for a bipartite graph a pair, of the targets and of the sources.
+        tokens: A word per node; for two sets of nodes a pair, of the targets and of the sources. A graph does not
+            know whether its sources and targets are the same nodes where there are as many: a pair, ``queries`` or
+            layout "two rows" says that they are not.
         highlight: Targets (at most 6) whose in-edges are coloured; three of them where not all edges can be drawn.
             ``()`` for none.
         layout: "sequence", "two rows", "grid", "points" or "network" (a seeded spring layout); chosen if left out.
@@ -74,13 +76,14 @@ def plot(
     sentences = _drawing(shown.add_subplot(panels[0, 1], projection=kind), graph, place, targets, every, names[0])
     if near is not None:
         _close_up(shown.add_subplot(panels[0, 2], projection=kind), graph, place, targets[0], near)
-    titled(shown, _title(graph), mask + sentences)
+    titled(shown, _title(graph, place), mask + sentences)
     return shown
 
 
-def _title(graph: AttentionGraph) -> str:
+def _title(graph: AttentionGraph, place: Place) -> str:
     T, S = counted(graph.num_targets, "target"), counted(graph.num_sources, "source")
-    nodes = counted(graph.num_nodes, "node") if graph.is_square else f"{S} → {T}"
+    one_set = graph.is_square and not place.two_sets
+    nodes = counted(graph.num_nodes, "node") if one_set else f"{S} → {T}"
     edges = f", {counted(graph.num_edges, 'edge')}, density {graph.density:.3g}" if can_walk(graph) else ""
     return f"{graph.name}: {nodes}{edges}"
 
@@ -96,13 +99,16 @@ def _drawing(
 ) -> list[str]:
     """Nodes, edges and highlighted neighbourhoods; returns sentences for the caption."""
     sentences = place.ground(ax)
+    if place.reads and (targets or every is not None):
+        sentences.insert(0, place.reads)
     if every is not None:
         place.edges(ax, *every)
         if place.hides_loops and bool((every[0] == every[1]).any()):
             sentences.append("Self-loops are not drawn.")
     elif place.draws_all_edges:
         total = counted(graph.num_edges, "edge") if can_walk(graph) else "all edges"
-        sentences.append(f"Of {total} only those into {counted(len(targets), 'target')} are drawn.")
+        only = f"Of {total} only those into {counted(len(targets), 'target')} are drawn."
+        sentences.append(only if targets else "Edges are not drawn.")
     handles, cut = [], False
     for i, target in enumerate(targets):
         sources = sources_of(graph, target)

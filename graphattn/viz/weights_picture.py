@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ShapeError
+from ..errors import OptionError, ShapeError
 from ..graph.graph import AttentionGraph
 from .choice import MOST_SOURCES, all_edges, checked_targets
 from .places import Place, place_of
@@ -33,8 +33,8 @@ def plot_weights(
     """The attention weights of one target, coloured on the sources that it reads.
 
     Args:
-        weights: What ``attention(..., return_weights=True)`` gives: ``.graph``, and ``.alpha`` (E, H) in the graph's
-            edge order. Leading batch dimensions must be of size 1.
+        weights: The :class:`EdgeWeights`, or all that ``attention`` or a layer gives with ``return_weights=True``.
+            Of a batch, one element: ``EdgeWeights(weights.graph, weights.alpha[0])``.
         target: The node that reads.
         pos, queries, faces, size, tokens, layout: As :func:`plot`. Points are shown close up.
         head: One head, or ``None`` for the mean over heads.
@@ -45,9 +45,19 @@ def plot_weights(
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
+        OptionError: If there are no weights in ``weights``.
         ShapeError: If ``alpha`` does not fit the graph, holds a batch, or has no such head.
         GraphIndexError: If there is no such target.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> x = torch.randn(2, 5, 1, 3)  # a batch of two
+        >>> weights = ga.attention(x, x, x, ga.graphs.causal(5), return_weights=True).weights
+        >>> figure = plot_weights(ga.EdgeWeights(weights.graph, weights.alpha[1]), target=4)
+        >>> figure.get_suptitle()
+        'target 4 reads 5 sources'
     """
+    weights = _weights_in(weights)
     graph = weights.graph
     (target,) = checked_targets(graph, target)
     sources, alpha, heads = weights_into(weights, target, head)
@@ -56,7 +66,7 @@ def plot_weights(
     place = place_of(graph, pos, queries=queries, faces=faces, size=size, tokens=tokens, layout=layout)
     ax = shown.add_subplot(projection="3d" if place.is_3d else None)
     near = place.close_up(target, sources, 0.7)
-    sentences = place.ground(ax, near)
+    sentences = [place.reads] * bool(place.reads) + place.ground(ax, near)
     every = all_edges(graph)
     if isinstance(place, Network) and every is not None:
         place.edges(ax, *every)
@@ -74,6 +84,17 @@ def plot_weights(
     return shown
 
 
+def _weights_in(given: Any) -> Any:
+    """The weights themselves, where they come beside an output."""
+    held = next((part for part in given if hasattr(part, "alpha")), None) if isinstance(given, tuple) else given
+    if not (hasattr(held, "alpha") and hasattr(held, "graph")):
+        raise OptionError(
+            f"weights must be EdgeWeights, or what attention or a layer gives with return_weights=True; got a "
+            f"{type(given).__name__} without weights"
+        )
+    return held
+
+
 def weights_into(weights: Any, target: int, head: int | None) -> tuple[NDArray[np.int64], NDArray[np.float64], str]:
     """Sources of the edges into ``target``, their weights in one head or the mean, and a name for that.
 
@@ -85,7 +106,10 @@ def weights_into(weights: Any, target: int, head: int | None) -> tuple[NDArray[n
         raise ShapeError(f"weights.alpha must be (E, H) with E = {graph.num_edges} edges, got {tuple(alpha.shape)}")
     heads = alpha.shape[-1]
     if alpha.numel() != graph.num_edges * heads:
-        raise ShapeError(f"weights.alpha has a batch, {tuple(alpha.shape)}; draw one element: alpha[0]")
+        raise ShapeError(
+            f"weights.alpha has a batch, {tuple(alpha.shape)}; draw one element: "
+            "graphattn.EdgeWeights(weights.graph, weights.alpha[0])"
+        )
     if head is not None and not 0 <= head < heads:
         raise ShapeError(f"head must be in [0, {heads}), got {head}")
     into = (graph.target == target).nonzero().flatten()

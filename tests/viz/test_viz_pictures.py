@@ -175,6 +175,60 @@ def test_the_caption_says_what_is_left_out():
     assert "Self-loops are not drawn" in caption(plot(loops, layout="network"))
 
 
+@pytest.mark.parametrize("d", [2, 3])
+def test_two_sets_of_points_have_no_self_loops(d):
+    here = plot(listed([(0, 0), (1, 2)], 3, 3), points(3, d))
+    assert here.get_suptitle().startswith("listed: 3 nodes, 2 edges")
+    assert "Self-loops are not drawn" in caption(here)
+    figure = plot(listed([(0, 0), (1, 2)], 3, 3), points(3, d), queries=points(3, d, seed=1))
+    assert figure.get_suptitle().startswith("listed: 3 sources → 3 targets, 2 edges")
+    assert "Self-loops" not in caption(figure)
+    assert "Grey dots are sources, grey crosses are targets." in caption(figure)
+
+
+def test_the_caption_names_the_marks_that_are_there():
+    pos, queries = points(7, 2), points(5, 2, seed=1)
+    on_a_mesh = plot(random_graph(5, 7, 0.4), pos, queries=queries, faces=[[0, 1, 2]])
+    assert "Grey crosses are targets." in caption(on_a_mesh)
+    assert "dots" not in caption(on_a_mesh)
+    assert len(artist(on_a_mesh, "targets").get_offsets()) == 5
+    assert "Grey" not in caption(plot(random_graph(7, 7, 0.4), pos))
+
+
+@pytest.mark.parametrize(
+    ("graph", "options", "words"),
+    [
+        (causal(5), {}, "Arcs above the line read earlier nodes."),
+        (listed([(4, 1)], 5, 5), {"layout": "sequence"}, "Arcs below the line read later nodes."),
+        (listed([(4, 1), (0, 3)], 5, 5), {"layout": "sequence"}, "read earlier nodes and below it later ones."),
+        (swin(7, 11), {"highlight": 3}, "Tinted cells are the sources of the marked target."),
+    ],
+)
+def test_the_caption_says_how_edges_are_read_where_some_are_drawn(graph, options, words):
+    assert words in caption(plot(graph, **options))
+    nothing = listed([], graph.num_targets, graph.num_sources)
+    where = {"size": (7, 11)} if graph.num_nodes == 77 else {"layout": "sequence"}
+    assert "Arcs" not in caption(plot(nothing, **where))
+    assert "Tinted" not in caption(plot(nothing, **where))
+
+
+def test_without_a_highlight_no_edge_of_a_large_graph_is_drawn():
+    said = caption(plot(GRAPHS["long"], highlight=()))
+    assert "Edges are not drawn." in said
+    assert "Arcs" not in said
+
+
+def test_a_pair_of_tokens_says_that_there_are_two_sets():
+    figure = plot(AttentionGraph(Band(3, 3), "cross"), tokens=(["a", "b", "c"], ["x", "y", "z"]))
+    assert figure.get_suptitle().startswith("cross: 3 sources → 3 targets, 9 edges")
+    assert [text.get_text() for text in figure.axes[1].texts] == list("abcxyz")
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == list("xyz")
+    half = plot(AttentionGraph(Band(3, 3), "cross"), tokens=(None, ["x", "y", "z"]))
+    assert [text.get_text() for text in half.axes[1].texts] == list("xyz")
+    words = plot(AttentionGraph(Band(2, 2), "full"), tokens=("ab", "cd"))  # two words, one set
+    assert words.get_suptitle().startswith("full: 2 nodes")
+
+
 def test_the_legend_counts_the_sources():
     figure = plot(causal(11), tokens=["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"], highlight=6)
     (text,) = figure.axes[1].get_legend().get_texts()
@@ -207,6 +261,7 @@ def test_spread_targets_skip_the_isolated():
         (causal(6), {"size": (2, 3), "image": torch.zeros(3, 2)}, r"\(2, 3\), got \(3, 2\)"),
         (causal(5), {"tokens": ["a", "b"]}, "name all 5 targets, got 2"),
         (GRAPHS["cross"], {"tokens": ["a"] * 5}, "pair"),
+        (causal(3), {"tokens": (["a"] * 3, ["b"] * 4)}, "name all 3 sources, got 4"),
     ],
 )
 def test_shapes_that_do_not_fit(graph, arguments, words):
@@ -222,6 +277,8 @@ def test_shapes_that_do_not_fit(graph, arguments, words):
         (causal(5), {"layout": "sequence", "pos": torch.zeros(5, 2)}, 'pos is for layout "points"'),
         (GRAPHS["cross"], {"layout": "sequence"}, "needs a square graph"),
         (GRAPHS["cross"], {"pos": torch.zeros(11, 2)}, "queries must place the 5 targets"),
+        (causal(3), {"pos": torch.zeros(3, 2), "tokens": (["a"] * 3, ["b"] * 3)}, "queries must place the 3 targets"),
+        (causal(3), {"layout": "sequence", "tokens": (["a"] * 3, ["b"] * 3)}, 'has one set of nodes.*"two rows"'),
         (causal(1009), {"layout": "network"}, "at most 1000 nodes"),
         (causal(11), {"highlight": range(7)}, "at most 6 targets"),
         (causal(11), {"highlight": [0.5]}, "target numbers"),

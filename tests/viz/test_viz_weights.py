@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from graphattn.errors import GraphIndexError, ShapeError
+import graphattn as ga
+from graphattn.errors import GraphIndexError, OptionError, ShapeError
 from graphattn.graph.graph import AttentionGraph
 from graphattn.graph.listed import checked
 from graphattn.graph.rules import Band, Cells, Product
@@ -85,6 +86,23 @@ def test_only_the_heaviest_of_many_are_drawn_and_it_says_so():
     assert len(dots(figure, 1).get_offsets()) == 160
 
 
+@pytest.mark.parametrize("given", ["weights", "attention", "layer"])
+def test_it_takes_the_weights_or_what_they_came_in(given):
+    graph, x = ga.graphs.causal(7), torch.randn(1, 7, 2, 3, generator=torch.Generator().manual_seed(0))
+    out = ga.attention(x, x, x, graph, return_weights=True)
+    figure = plot_weights({"weights": out.weights, "attention": out, "layer": (out.output, out.weights)}[given], 5)
+    wanted = out.weights.alpha[0, graph.target == 5].mean(1)
+    shown = dots(figure, 5).get_facecolor()
+    assert len(shown) == 6
+    assert figure.axes[1].get_ylim()[1] == pytest.approx(float(wanted.max()))
+
+
+@pytest.mark.parametrize("given", [torch.zeros(5, 5), (torch.zeros(5, 2), None, None), None])
+def test_no_weights_at_all(given):
+    with pytest.raises(OptionError, match=f"return_weights=True; got a {type(given).__name__} without weights"):
+        plot_weights(given, 2)
+
+
 def test_an_isolated_target_draws():
     graph = AttentionGraph(checked([[0], [1]], 3, 3), "isolated")
     assert "target 2 reads 0 sources" in plot_weights(weights_of(graph), 2).get_suptitle()
@@ -94,7 +112,11 @@ def test_an_isolated_target_draws():
     ("alpha", "head", "words"),
     [
         (torch.zeros(7, 3), None, r"\(E, H\) with E = 15 edges, got \(7, 3\)"),
-        (torch.zeros(2, 15, 3), None, "has a batch"),
+        (
+            torch.zeros(2, 15, 3),
+            None,
+            r"has a batch.*one element: graphattn.EdgeWeights\(weights.graph, weights.alpha\[0\]\)",
+        ),
         (torch.zeros(15, 3), 3, r"head must be in \[0, 3\)"),
     ],
 )

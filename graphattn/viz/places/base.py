@@ -23,11 +23,13 @@ class Place(ABC):
     target_at: Array
     draws_all_edges = True  # whether a picture of every edge says anything here
     hides_loops = True  # whether a self-loop has no length here
+    two_sets = False  # whether sources and targets are other nodes, even where there are as many
+    reads = ""  # how a drawn edge or neighbourhood is to be read, for the caption
     big, small = 7.0, 4.5  # markers of a target and of its sources, points
 
     @abstractmethod
     def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
-        """Draw all nodes, or those within a radius of a place; returns sentences for the caption."""
+        """Draw all nodes, or those within a radius of a place; returns sentences on them for the caption."""
 
     def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
         """A place and a radius that hold a neighbourhood, where that is less than ``below`` of the whole picture."""

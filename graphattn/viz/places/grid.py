@@ -18,6 +18,7 @@ class Grid(Place):
 
     draws_all_edges = False
     big = 8.0
+    reads = "Tinted cells are the sources of the marked target."
 
     def __init__(self, size: tuple[int, int], image: Array | None = None) -> None:
         self.size, self.image = size, image
@@ -43,7 +44,7 @@ class Grid(Place):
         ax.set_ylabel("row", fontsize=TEXT)
         for spine in ax.spines.values():
             spine.set_visible(False)
-        return ["Tinted cells are the sources of the marked target; node = row * width + column."]
+        return ["Node = row * width + column."]
 
     def neighbourhood(self, ax: Any, target: int, sources: Index, colour: Any, marker: str) -> None:
         from matplotlib.collections import LineCollection, PolyCollection

@@ -33,6 +33,7 @@ def place_of(
     layout: str | None = None,
 ) -> Place:
     """The geometry of a picture; arguments as :func:`graphattn.viz.plot`."""
+    two_sets = is_pair(graph, tokens)
     layout = layout or _suggested(graph, pos, size if image is None else (), tokens)
     if layout not in LAYOUTS:
         raise GraphError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
@@ -42,17 +43,19 @@ def place_of(
         if given[argument] is not None and layout != wanted:
             raise GraphError(f'{argument} is for layout "{wanted}", got layout "{layout}"; leave one of them out')
     if layout == "points":
-        return _points(graph, pos, queries, faces)
+        return _points(graph, pos, queries, faces, two_sets)
     if layout == "two rows":
         return TwoRows(graph.num_targets, graph.num_sources, names_of(graph, tokens))
     graph._need_square(f'layout "{layout}"')
+    if two_sets:
+        raise GraphError(f'layout "{layout}" has one set of nodes, and tokens name two; use "two rows", or one list')
     names = names_of(graph, tokens)[0]
     if layout == "grid":
         return _grid(graph, size, image)
     if layout == "network":
         return Network(graph, names)
     back, ahead = _reach(graph)
-    return Sequence(graph.num_nodes, names, ahead > 0, max(back, ahead))
+    return Sequence(graph.num_nodes, names, back, ahead)
 
 
 def _suggested(graph: AttentionGraph, pos: Any, size: Any, tokens: Any) -> str:
@@ -60,7 +63,7 @@ def _suggested(graph: AttentionGraph, pos: Any, size: Any, tokens: Any) -> str:
         return "points"
     if size is not None or (graph.is_square and tokens is None and _grid_size(graph.edges)):
         return "grid"
-    if not graph.is_square:
+    if not graph.is_square or is_pair(graph, tokens):
         return "two rows"
     tangled = not graph.is_rule and graph.num_nodes <= _AUTO_NETWORK and tokens is None and _reach(graph)[1] > 0
     return "network" if tangled else "sequence"
@@ -90,12 +93,19 @@ def _grid_size(edges: EdgeSet) -> tuple[int, int] | None:
     return None
 
 
+def is_pair(graph: AttentionGraph, tokens: Any) -> bool:
+    """Whether ``tokens`` is a pair, so that sources and targets are two sets of nodes even where T = S."""
+    if tokens is None or isinstance(tokens, str) or len(tokens) != 2:
+        return False
+    return not graph.is_square or all(names is None or isinstance(names, list | tuple) for names in tokens)
+
+
 def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list[str] | None]:
-    """``(target names, source names)`` from one list for a square graph, or a pair of lists."""
+    """``(target names, source names)`` from one list for a square graph, or from a pair of lists."""
     if tokens is None:
         return None, None
-    pair = (tokens, tokens) if graph.is_square else tokens
-    if not graph.is_square and (isinstance(tokens, str) or len(tokens) != 2):
+    pair = tokens if is_pair(graph, tokens) else (tokens, tokens)
+    if pair is not tokens and not graph.is_square:
         raise ShapeError("tokens of a bipartite graph must be a pair (target tokens, source tokens)")
     made = []
     for names, count, side in zip(pair, (graph.num_targets, graph.num_sources), ("targets", "sources"), strict=True):
@@ -129,10 +139,10 @@ def _array(points: Any, count: int, argument: str) -> Array:
     return array
 
 
-def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any) -> Points:
+def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any, two_sets: bool) -> Points:
     if pos is None:
         raise GraphError('layout "points" needs pos, the places of the sources (S, 2) or (S, 3)')
-    if queries is None and not graph.is_square:
+    if queries is None and (two_sets or not graph.is_square):
         raise GraphError(
             f"pos places the {graph.num_sources} sources; queries must place the {graph.num_targets} targets"
         )

@@ -24,6 +24,7 @@ class Points(Place):
         self.source_at = source_at
         self.target_at = source_at if target_at is None else target_at
         self.two_sets = target_at is not None
+        self.hides_loops = not self.two_sets
         self.faces = faces
         crowd = max(len(self.source_at), len(self.target_at))
         self.dot = float(np.clip(2000 / max(1, crowd), 1.5, 22))  # area of a node, square points
@@ -33,10 +34,14 @@ class Points(Place):
         quiet(ax)
         sentences = self._surface(ax, near)
         grow = 1.0 if near is None else 4.0
-        both = [("sources", self.source_at, GROUND)]
+        both = [("sources", self.source_at, GROUND)] if self.faces is None else []
         both += [("targets", self.target_at, EDGE)] if self.two_sets else []
-        for side, at, colour in both if self.faces is None else []:
+        seen = []
+        for side, at, colour in both:
             at = at if near is None else at[_within(at, near)]
+            if len(at) == 0:
+                continue
+            seen.append(f"grey {'crosses' if side == 'targets' else 'dots'} are {side}")
             if len(at) > _MOST_POINTS:
                 sentences.append(f"{number(_MOST_POINTS)} of {number(len(at))} {side} are shown.")
                 at = at[np.linspace(0, len(at) - 1, _MOST_POINTS).astype(np.int64)]
@@ -45,8 +50,8 @@ class Points(Place):
                 style = {"marker": "x", "linewidth": 0.7, "s": float(np.clip(3000 / len(self.target_at), 6, 18))}
             style["color"] = self._heights(at) if self.is_3d and side == "sources" else colour
             self._dots(ax, at, side, zorder=2, **style)
-        if self.two_sets:
-            sentences.append("Grey dots are sources, grey crosses are targets.")
+        if self.two_sets and seen:
+            sentences.append(f"{', '.join(seen).capitalize()}.")
         self._frame(ax, near)
         return sentences
 

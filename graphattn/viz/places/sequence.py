@@ -18,21 +18,22 @@ class Sequence(Place):
     Args:
         num_nodes: Nodes of the sequence.
         names: A word per node, or ``None``.
-        back: Whether some edge points back to an earlier node, so that arcs below are needed.
-        longest: The longest edge, in nodes; its arc is the tallest.
+        back: How far targets read back, in nodes: the span of the longest arc above.
+        ahead: How far they read ahead: arcs below are needed unless it is 0.
     """
 
     hides_loops = False
     big, small = 6.0, 3.6
 
-    def __init__(self, num_nodes: int, names: list[str] | None, back: bool, longest: int) -> None:
+    def __init__(self, num_nodes: int, names: list[str] | None, back: int, ahead: int) -> None:
         self.target_at = self.source_at = np.arange(num_nodes, dtype=np.float64)[:, None]
         self.names = names if names is not None and num_nodes <= _LABELLED else None
-        self.back = back
-        self.longest = max(1, longest)
+        self.below = ahead > 0
+        self.reads = self._reading(back > 0, ahead > 0)
+        self.longest = max(1, back, ahead)
         self.room = float(np.clip(0.22 * num_nodes / self.longest, 1, 4))  # short arcs stay low: ellipses, not needles
         letters = max(map(len, self.names), default=0) if self.names else 0
-        self.gap = self.room * (0.1 + _LETTER * letters) if back and letters else 0.0
+        self.gap = self.room * (0.1 + _LETTER * letters) if self.below and letters else 0.0
 
     def paths(self, source: Index, target: Index) -> Array:
         angle = np.linspace(0, np.pi, _POINTS)
@@ -50,7 +51,7 @@ class Sequence(Place):
         edge = 0.6 + 0.02 * n
         ax.set_xlim(-edge, n - 1 + edge)
         top = 1.06 * self.room + self.gap
-        ax.set_ylim(-top if self.back else -0.12 * self.room, top)
+        ax.set_ylim(-top if self.below else -0.12 * self.room, top)
         quiet(ax)
         if n <= 4 * _LABELLED:
             for y in {self.gap, -self.gap}:
@@ -58,8 +59,13 @@ class Sequence(Place):
         else:
             ax.axhline(0, color=GROUND, linewidth=1.2, zorder=3)
         self._labels(ax, n)
-        back = " and below it later ones" if self.back else ""
-        return [f"Arcs above the line read earlier nodes{back}."]
+        return []
+
+    @staticmethod
+    def _reading(above: bool, below: bool) -> str:
+        if above:
+            return f"Arcs above the line read earlier nodes{' and below it later ones' * below}."
+        return "Arcs below the line read later nodes." * below
 
     def _labels(self, ax: Any, n: int) -> None:
         from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -67,7 +73,7 @@ class Sequence(Place):
         from ..mask_image import short
 
         if self.names is None or not self.gap:
-            ax.spines.bottom.set_position(("data", -1.06 * self.room if self.back else -0.05 * self.room))
+            ax.spines.bottom.set_position(("data", -1.06 * self.room if self.below else -0.05 * self.room))
         if n == 0:
             return
         if self.names is None:

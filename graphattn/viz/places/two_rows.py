@@ -19,6 +19,7 @@ class TwoRows(Place):
     """
 
     hides_loops = False
+    two_sets = True
     big, small = 6.0, 4.0
 
     def __init__(self, num_targets: int, num_sources: int, names: tuple[list[str] | None, list[str] | None]) -> None:
