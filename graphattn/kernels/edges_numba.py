@@ -2,8 +2,10 @@
 
 Every function works on a range of rows, releases the GIL and is called from several threads at once
 (:mod:`graphattn.kernels.threads`). Arrays are C-contiguous, of one float dtype, with one flattened batch axis:
-q (B, T, H, D), k (B, S, H_kv, D), v (B, S, H_kv, D_v). ``ptr`` (T + 1,) and ``index`` (E,) are the edges grouped by
-target; ``edge`` (E,) says where each stands in the caller's order, which is the order of biases and weights.
+q (B, T, H, D), k (B, S, H_kv, D), v (B, S, H_kv, D_v), both widths a multiple of eight; ``wide`` and ``wide_v`` are
+tuples of ``D / 8`` and ``D_v / 8`` zeros (:mod:`graphattn.kernels.lanes` says why). ``ptr`` (T + 1,) and ``index``
+(E,) are the edges grouped by target; ``edge`` (E,) says where each stands in the caller's order, which is the order of
+biases and weights. A row of ``n`` edges takes ``m = padded(n)`` places of a buffer for each head.
 
 Sums over a row are taken in blocks, and statistics in float64, so that a hub of any degree keeps the accuracy of a
 dense product.
@@ -14,41 +16,11 @@ from typing import Any
 import numba
 import numpy as np
 
+from .lanes import exponentials, inner64, largest, padded, products, scaled, slopes, weighted_sum
+
 _FAST = {"reassoc", "contract", "arcp", "nsz"}  # infinities and NaN keep their meaning
 _JIT: dict[str, Any] = {"nogil": True, "fastmath": _FAST, "cache": True, "error_model": "numpy"}
 BLOCK = 512  # edges summed before the sum joins the row's total
-
-f32 = np.float32
-
-
-@numba.njit(**_JIT)
-def _exp32(row, n):  # the Cephes polynomial, written so that it vectorises; np.exp does not
-    for i in range(n):
-        x = row[i]
-        k = np.floor(x * f32(1.4426950408889634) + f32(0.5))
-        r = x - k * f32(0.693359375) - k * f32(-2.12194440e-4)
-        y = f32(1.9875691500e-4) * r + f32(1.3981999507e-3)
-        y = y * r + f32(8.3334519073e-3)
-        y = y * r + f32(4.1665795894e-2)
-        y = y * r + f32(1.6666665459e-1)
-        y = y * r + f32(5.0000001201e-1)
-        y = y * r * r + r + f32(1)
-        power = (np.int32(max(k, f32(-126))) + np.int32(127)) << np.int32(23)
-        row[i] = f32(0) if x < f32(-87) else y * np.int32(power).view(np.float32)
-
-
-@numba.njit(**_JIT)
-def _exp64(row, n):
-    for i in range(n):
-        row[i] = np.exp(row[i])
-
-
-@numba.njit(**_JIT)
-def _exp(row, n):
-    if row.itemsize == 4:
-        _exp32(row, n)
-    else:
-        _exp64(row, n)
 
 
 @numba.njit(inline="always", **_JIT)
@@ -64,311 +36,259 @@ def _keep(seed, batch, place, head, p):
 
 
 @numba.njit(**_JIT)
-def _products(x, b, t, rows, index, first, n, group, buf):
-    """``buf[h * n + i] = <x[b, t, h], rows[b, index[first + i], h // group]>``; four edges share one read of ``x``."""
-    H, D = x.shape[2], x.shape[3]
-    whole = n // 4 * 4
-    for i in range(0, whole, 4):
-        s0, s1, s2, s3 = index[first + i], index[first + i + 1], index[first + i + 2], index[first + i + 3]
-        for h in range(H):
-            g, at = h // group, h * n + i
-            a0 = a1 = a2 = a3 = x.dtype.type(0)
-            for d in range(D):
-                y = x[b, t, h, d]
-                a0 += y * rows[b, s0, g, d]
-                a1 += y * rows[b, s1, g, d]
-                a2 += y * rows[b, s2, g, d]
-                a3 += y * rows[b, s3, g, d]
-            buf[at], buf[at + 1], buf[at + 2], buf[at + 3] = a0, a1, a2, a3
-    for i in range(whole, n):
-        s = index[first + i]
-        for h in range(H):
-            a = x.dtype.type(0)
-            for d in range(D):
-                a += x[b, t, h, d] * rows[b, s, h // group, d]
-            buf[h * n + i] = a
-
-
-@numba.njit(**_JIT)
-def _weighted_sum(rows, b, index, first, n, group, buf, total, scratch):
-    """``total[h] = sum_i buf[h * n + i] * rows[b, index[first + i], h // group]``, in blocks; both (H, D)."""
-    H, D = total.shape
+def _row_of_products(wide, x, b, t, rows, index, first, n, scale, spare, buf):
+    """``buf[h * m + i] = scale * <x[b, t, h], rows[b, index[first + i], h // group]>``; ``spare`` beyond ``n``."""
+    T, H, D = x.shape[1:]
+    S, kv = rows.shape[1:3]
     for h in range(H):
-        for d in range(D):
-            total[h, d] = 0
-    for start in range(0, n, BLOCK):
-        stop = min(start + BLOCK, n)
-        whole = start + (stop - start) // 4 * 4
-        for h in range(H):
-            for d in range(D):
-                scratch[h, d] = 0
-        for i in range(start, whole, 4):
-            s0, s1, s2, s3 = index[first + i], index[first + i + 1], index[first + i + 2], index[first + i + 3]
-            for h in range(H):
-                g, at = h // group, h * n + i
-                p0, p1, p2, p3 = buf[at], buf[at + 1], buf[at + 2], buf[at + 3]
-                for d in range(D):
-                    scratch[h, d] += (p0 * rows[b, s0, g, d] + p1 * rows[b, s1, g, d]) + (
-                        p2 * rows[b, s2, g, d] + p3 * rows[b, s3, g, d]
-                    )
-        for i in range(whole, stop):
-            s = index[first + i]
-            for h in range(H):
-                p = buf[h * n + i]
-                for d in range(D):
-                    scratch[h, d] += p * rows[b, s, h // group, d]
-        for h in range(H):
-            for d in range(D):
-                total[h, d] += scratch[h, d]
+        mine, theirs = ((b * T + t) * H + h) * D, (b * S * kv + h // (H // kv)) * D
+        products(wide, x, mine, rows, theirs, kv * D, index, first, n, buf, h * padded(n), scale, spare)
 
 
 @numba.njit(**_JIT)
-def _weighted_sum_of_heard(rows, b, index, first, n, group, buf, total, scratch, removed):
-    """:func:`_weighted_sum` that does not touch what a removed edge leads to: ``removed[h * n + i]``."""
-    H, D = total.shape
+def _sum_of_row(wide, rows, b, index, first, n, buf, out, t):
+    """``out[b, t, h] = sum_i buf[h * m + i] * rows[b, index[first + i], h // group]``, in blocks."""
+    T, H, D = out.shape[1:]
+    S, kv = rows.shape[1:3]
     for h in range(H):
-        for d in range(D):
-            total[h, d] = 0
-        for start in range(0, n, BLOCK):
-            for d in range(D):
-                scratch[h, d] = 0
-            for i in range(start, min(start + BLOCK, n)):
-                if not removed[h * n + i]:
-                    s, p = index[first + i], buf[h * n + i]
-                    for d in range(D):
-                        scratch[h, d] += p * rows[b, s, h // group, d]
-            for d in range(D):
-                total[h, d] += scratch[h, d]
+        mine, theirs = ((b * T + t) * H + h) * D, (b * S * kv + h // (H // kv)) * D
+        for i in range(0, max(n, 1), BLOCK):
+            place, count = h * padded(n) + i, min(n - i, BLOCK)
+            weighted_sum(wide, rows, theirs, kv * D, index, first + i, count, buf, None, 0, place, out, mine, i > 0)
 
 
 @numba.njit(**_JIT)
-def _add_features(x, b, t, attr, ab, edge, first, n, buf):
-    """``buf[h * n + i] += <x[b, t, h], attr[ab, edge[first + i]]>``."""
+def _sum_of_heard(wide, rows, b, index, first, n, buf, out, t, removed, heard, weight):
+    """:func:`_sum_of_row` that does not touch what a removed edge leads to: ``removed[h * m + i]``."""
+    T, H, D = out.shape[1:]
+    S, kv = rows.shape[1:3]
+    for h in range(H):
+        mine, theirs = ((b * T + t) * H + h) * D, (b * S * kv + h // (H // kv)) * D
+        count = 0
+        for i in range(n):
+            if not removed[h * padded(n) + i]:
+                heard[count], weight[count] = index[first + i], buf[h * padded(n) + i]
+                count += 1
+        for i in range(0, max(count, 1), BLOCK):
+            some = min(count - i, BLOCK)
+            weighted_sum(wide, rows, theirs, kv * D, heard, i, some, weight, None, 0, i, out, mine, i > 0)
+
+
+@numba.njit(**_JIT)
+def _add_features(x, b, t, attr, ab, edge, first, n, factor, buf):
+    """``buf[h * m + i] += factor * <x[b, t, h], attr[ab, edge[first + i]]>``."""
     for i in range(n):
         e = edge[first + i]
         for h in range(x.shape[2]):
             a = buf.dtype.type(0)
             for f in range(x.shape[3]):
                 a += x[b, t, h, f] * attr[ab, e, f]
-            buf[h * n + i] += a
+            buf[h * padded(n) + i] += factor * a
 
 
 @numba.njit(**_JIT)
-def _score(buf, n, H, scale, softcap, bias, bb, edge, first, removed, bent):
-    """Products in ``buf`` become scores; ``removed`` marks edges with a bias of -inf, ``bent`` the cap's slope."""
-    one = buf.dtype.type
-    for j in range(H * n):
-        buf[j] *= one(scale)
+def _sum_features(buf, attr, ab, edge, first, n, out, b, t):
+    """``out[b, t, h] = sum_i buf[h * m + i] * attr[ab, edge[first + i]]``."""
+    for h in range(out.shape[2]):
+        for f in range(out.shape[3]):
+            total = 0.0
+            for i in range(n):
+                total += buf[h * padded(n) + i] * attr[ab, edge[first + i], f]
+            out[b, t, h, f] = total
+
+
+@numba.njit(**_JIT)
+def _cap_and_bias(buf, n, H, softcap, bias, bb, edge, first, removed, bent):
+    """Scaled products in ``buf`` become scores; ``removed`` marks edges with a bias of -inf, ``bent`` the cap's slope.
+
+    Returns whether any edge is removed.
+    """
+    one, any_removed = buf.dtype.type, False
     if softcap > 0:
-        for j in range(H * n):
-            y = one(np.tanh(buf[j] / one(softcap)))
-            buf[j] = one(softcap) * y
-            bent[j] = one(1) - y * y
+        for h in range(H):
+            for j in range(h * padded(n), h * padded(n) + n):
+                y = one(np.tanh(buf[j] / one(softcap)))
+                buf[j] = one(softcap) * y
+                bent[j] = one(1) - y * y
     heads = bias.shape[2]
     if heads > 0:
         for i in range(n):
             e = edge[first + i]
             for h in range(H):
-                x = bias[bb, e, h if heads > 1 else 0]
-                gone = x == -np.inf
-                removed[h * n + i] = gone
-                buf[h * n + i] = x if gone else buf[h * n + i] + x
+                j, x = h * padded(n) + i, bias[bb, e, h if heads > 1 else 0]
+                removed[j] = x == -np.inf
+                any_removed |= removed[j]
+                buf[j] = x if removed[j] else buf[j] + x
+    return any_removed
 
 
 @numba.njit(**_JIT)
 def _softmax(buf, n, H, lse, b, t):
     """Scores in ``buf`` become weights; ``lse[b, t]`` is written."""
-    one = buf.dtype.type
+    one, m = buf.dtype.type, padded(n)
     for h in range(H):
-        peak = one(-np.inf)
-        for i in range(n):
-            peak = buf[h * n + i] if buf[h * n + i] > peak else peak
+        peak = largest(buf, h * m, m)
         if peak == -np.inf:
             peak = one(0)
-        for i in range(n):
-            buf[h * n + i] -= peak
-        lse[b, t, h] = peak
-    _exp(buf, H * n)
-    for h in range(H):
-        total = 0.0
-        for i in range(n):
-            total += buf[h * n + i]
+        total = exponentials(buf, h * m, m, peak)
         if total == 0:
             lse[b, t, h] = -np.inf
-            continue
-        lse[b, t, h] += one(np.log(total))
-        inverse = one(1.0 / total)
-        for i in range(n):
-            buf[h * n + i] *= inverse
+        else:
+            lse[b, t, h] = peak + np.log(one(total))
+            scaled(buf, h * m, m, one(1.0 / total))
 
 
 @numba.njit(**_JIT)
-def forward(lo, hi, b, q, k, v, attr, attr_q, bias, ptr, index, edge, options, seed, out, lse, alpha, attr_out, space):
+def _drop(buf, n, H, seed, b, first, dropout_p):
+    for h in range(H):
+        for i in range(n):
+            buf[h * padded(n) + i] *= buf.dtype.type(_keep(seed, b, first + i, h, dropout_p))
+
+
+@numba.njit(**_JIT)
+def forward(
+    wide, wide_v, lo, hi, b, q, k, v, attr, attr_q, bias, ptr, index, edge, options, seed,
+    out, lse, alpha, attr_out, space,
+):  # fmt: skip
     """Rows ``lo .. hi - 1`` of batch element ``b``: ``out``, ``lse``, and if they are sized ``alpha`` and ``attr_out``.
 
     ``options`` is (scale, softcap or 0, dropout_p); ``space`` is :func:`workspace`.
     """
     scale, softcap, dropout_p = options
-    buf, bent, _, removed, total, scratch = space
-    H, F = q.shape[2], attr.shape[2]
-    group = H // k.shape[2]
+    buf, bent, _, removed, heard, weight = space
+    one, H, F = buf.dtype.type, q.shape[2], attr.shape[2]
     bb, ab = (b if bias.shape[0] > 1 else 0), (b if attr.shape[0] > 1 else 0)
     for t in range(lo, hi):
         first = ptr[t]
         n = ptr[t + 1] - first
-        _products(q, b, t, k, index, first, n, group, buf)
+        _row_of_products(wide, q, b, t, k, index, first, n, one(scale), one(-np.inf), buf)
         if F > 0:
-            _add_features(attr_q, b, t, attr, ab, edge, first, n, buf)
-        _score(buf, n, H, scale, softcap, bias, bb, edge, first, removed, bent)
+            _add_features(attr_q, b, t, attr, ab, edge, first, n, one(scale), buf)
+        any_removed = _cap_and_bias(buf, n, H, softcap, bias, bb, edge, first, removed, bent)
         _softmax(buf, n, H, lse, b, t)
         if alpha.shape[0] > 0:
             for i in range(n):
                 for h in range(H):
-                    alpha[b, edge[first + i], h] = buf[h * n + i]
+                    alpha[b, edge[first + i], h] = buf[h * padded(n) + i]
         if dropout_p > 0:
-            for h in range(H):
-                for i in range(n):
-                    buf[h * n + i] *= buf.dtype.type(_keep(seed, b, first + i, h, dropout_p))
-        if bias.shape[2] > 0:
-            _weighted_sum_of_heard(v, b, index, first, n, group, buf, total, scratch, removed)
+            _drop(buf, n, H, seed, b, first, dropout_p)
+        if any_removed:
+            _sum_of_heard(wide_v, v, b, index, first, n, buf, out, t, removed, heard, weight)
         else:
-            _weighted_sum(v, b, index, first, n, group, buf, total, scratch)
-        for h in range(H):
-            for d in range(out.shape[3]):
-                out[b, t, h, d] = total[h, d]
-        for h in range(H):
-            for f in range(F):
-                sum64 = 0.0
-                for i in range(n):
-                    sum64 += buf[h * n + i] * attr[ab, edge[first + i], f]
-                attr_out[b, t, h, f] = sum64
+            _sum_of_row(wide_v, v, b, index, first, n, buf, out, t)
+        if F > 0:
+            _sum_features(buf, attr, ab, edge, first, n, attr_out, b, t)
 
 
 @numba.njit(**_JIT)
 def backward_targets(
-    lo, hi, b, q, k, v, attr, attr_q, bias, ptr, index, edge, options, seed,
-    lse, go, ga, gl, g_attr_out, gq, g_bias, g_attr, g_attr_q, kept, owed, space, key_total, key_scratch,
+    wide, wide_v, lo, hi, b, q, k, v, attr, attr_q, bias, ptr, index, edge, options, seed,
+    lse, go, ga, gl, g_attr_out, gq, g_bias, g_attr, g_attr_q, shares, space,
 ):  # fmt: skip
     """What the targets of rows ``lo .. hi - 1`` and their edges are owed, given ``go`` and the like for the outputs.
 
-    Writes ``gq`` and ``g_attr_q``; by place ``kept`` (the weight after dropout) and ``owed`` (the gradient of the
-    product), from which :func:`backward_sources` needs no product; in the caller's order ``g_bias`` and ``g_attr``.
+    Writes ``gq`` and ``g_attr_q``; by place ``shares`` (B, E, 2 H), the gradient of each product and the weight after
+    dropout, from which :func:`backward_sources` needs no product; in the caller's order ``g_bias`` and ``g_attr``.
     """
     scale, softcap, dropout_p = options
-    buf, bent, more, removed, _, _ = space
-    H, F = q.shape[2], attr.shape[2]
-    one = buf.dtype.type
-    group, biased = H // k.shape[2], bias.shape[2] > 0
+    buf, bent, owed, removed, heard, weight = space
+    one, H, F = buf.dtype.type, q.shape[2], attr.shape[2]
     bb, ab = (b if bias.shape[0] > 1 else 0), (b if attr.shape[0] > 1 else 0)
     for t in range(lo, hi):
         first = ptr[t]
         n = ptr[t + 1] - first
-        _products(q, b, t, k, index, first, n, group, buf)
-        _products(go, b, t, v, index, first, n, group, more)
+        m = padded(n)
+        _row_of_products(wide, q, b, t, k, index, first, n, one(scale), one(-np.inf), buf)
+        _row_of_products(wide_v, go, b, t, v, index, first, n, one(1), one(0), owed)
         if F > 0:
-            _add_features(attr_q, b, t, attr, ab, edge, first, n, buf)
-            _add_features(g_attr_out, b, t, attr, ab, edge, first, n, more)
-        _score(buf, n, H, scale, softcap, bias, bb, edge, first, removed, bent)
-        for h in range(H):
-            level = lse[b, t, h] if lse[b, t, h] != -np.inf else one(0)
-            for i in range(n):
-                buf[h * n + i] -= level
-        _exp(buf, H * n)  # the weights
-        if biased:
-            for j in range(H * n):
-                more[j] = one(0) if removed[j] else more[j]
-        if dropout_p > 0:
+            _add_features(attr_q, b, t, attr, ab, edge, first, n, one(scale), buf)
+            _add_features(g_attr_out, b, t, attr, ab, edge, first, n, one(1), owed)
+        any_removed = _cap_and_bias(buf, n, H, softcap, bias, bb, edge, first, removed, bent)
+        if any_removed:
             for h in range(H):
-                for i in range(n):
-                    more[h * n + i] *= one(_keep(seed, b, first + i, h, dropout_p))
+                for j in range(h * m, h * m + n):
+                    owed[j] = one(0) if removed[j] else owed[j]
+        if dropout_p > 0:
+            _drop(owed, n, H, seed, b, first, dropout_p)
         if ga.shape[0] > 0:
             for i in range(n):
                 for h in range(H):
-                    more[h * n + i] += ga[b, edge[first + i], h]
+                    owed[h * m + i] += ga[b, edge[first + i], h]
         for h in range(H):
-            delta = 0.0
-            for i in range(n):
-                delta += buf[h * n + i] * more[h * n + i]
-            shift = gl[b, t, h] - one(delta)
-            for i in range(n):
-                more[h * n + i] = buf[h * n + i] * (more[h * n + i] + shift)
+            exponentials(buf, h * m, m, lse[b, t, h] if lse[b, t, h] != -np.inf else one(0))  # the weights
+            slopes(buf, owed, h * m, m, gl[b, t, h] - one(inner64(buf, owed, h * m, m)))
         if g_bias.shape[0] > 0:
             for i in range(n):
                 for h in range(H):
-                    g_bias[b, edge[first + i], h] = more[h * n + i]
-        for j in range(H * n):
-            more[j] *= one(scale)
+                    g_bias[b, edge[first + i], h] = owed[h * m + i]
+        scaled(owed, 0, H * m, one(scale))
         if softcap > 0:
-            for j in range(H * n):
-                more[j] *= bent[j]
+            for h in range(H):
+                for j in range(h * m, h * m + n):
+                    owed[j] *= bent[j]
+        if dropout_p > 0:
+            _drop(buf, n, H, seed, b, first, dropout_p)
         for i in range(n):
             for h in range(H):
-                owed[b, first + i, h] = more[h * n + i]
-                kept[b, first + i, h] = buf[h * n + i]
-        if dropout_p > 0:
-            for i in range(n):
-                for h in range(H):
-                    kept[b, first + i, h] *= one(_keep(seed, b, first + i, h, dropout_p))
-        if biased:
-            _weighted_sum_of_heard(k, b, index, first, n, group, more, key_total, key_scratch, removed)
+                shares[b, first + i, h] = owed[h * m + i]
+                shares[b, first + i, H + h] = buf[h * m + i]
+        if any_removed:
+            _sum_of_heard(wide, k, b, index, first, n, owed, gq, t, removed, heard, weight)
         else:
-            _weighted_sum(k, b, index, first, n, group, more, key_total, key_scratch)
-        for h in range(H):
-            for d in range(gq.shape[3]):
-                gq[b, t, h, d] = key_total[h, d]
-        for h in range(H):
-            for f in range(F):
-                sum64 = 0.0
-                for i in range(n):
-                    sum64 += more[h * n + i] * attr[ab, edge[first + i], f]
-                g_attr_q[b, t, h, f] = sum64
+            _sum_of_row(wide, k, b, index, first, n, owed, gq, t)
         if F > 0:
+            _sum_features(owed, attr, ab, edge, first, n, g_attr_q, b, t)
             for i in range(n):
                 for f in range(F):
                     a = one(0)
                     for h in range(H):
-                        a += more[h * n + i] * attr_q[b, t, h, f] + kept[b, first + i, h] * g_attr_out[b, t, h, f]
+                        a += owed[h * m + i] * attr_q[b, t, h, f] + buf[h * m + i] * g_attr_out[b, t, h, f]
                     g_attr[b, edge[first + i], f] = a
 
 
 @numba.njit(**_JIT)
-def _owed_to_source(weight, b, rows, ptr, s, target, place, biased, grad, buf, removed, total, scratch):
-    """``grad[b, s, h // group] = sum weight[b, place, h] * rows[b, target, h]`` over the edges out of ``s``."""
-    H, D, kv = rows.shape[2], rows.shape[3], grad.shape[2]
-    first = ptr[s]
-    n = ptr[s + 1] - first
-    for i in range(n):
-        for h in range(H):
-            w = weight[b, place[first + i], h]
-            buf[h * n + i] = w
-            removed[h * n + i] = w == 0
-    if biased:  # a removed edge has weight 0, and passes not even a NaN
-        _weighted_sum_of_heard(rows, b, target, first, n, 1, buf, total, scratch, removed)
-    else:
-        _weighted_sum(rows, b, target, first, n, 1, buf, total, scratch)
-    group = H // kv
-    for g in range(kv):
-        for d in range(D):
-            x = total[g * group, d]
-            for h in range(g * group + 1, (g + 1) * group):
-                x += total[h, d]
-            grad[b, s, g, d] = x
+def _owed_to_source(wide, shares, half, b, rows, ptr, s, target, place, biased, grad, heard, weight):
+    """``grad[b, s, h // group] = sum shares[b, place, half * H + h] * rows[b, target, h]`` over the edges out of ``s``.
+
+    If ``biased``, an edge of share 0 may be removed, and passes not even a NaN.
+    """
+    T, H, D = rows.shape[1:]
+    S, kv = grad.shape[1:3]
+    first, stop = ptr[s], ptr[s + 1]
+    for h in range(H):
+        column, theirs, mine = half * H + h, (b * T * H + h) * D, ((b * S + s) * kv + h // (H // kv)) * D
+        more = h % (H // kv) > 0
+        if biased:
+            count = 0
+            for i in range(first, stop):
+                share = shares[b, place[i], column]
+                if share != 0:
+                    heard[count], weight[count] = target[i], share
+                    count += 1
+            for i in range(0, max(count, 1), BLOCK):
+                n = min(count - i, BLOCK)
+                weighted_sum(wide, rows, theirs, H * D, heard, i, n, weight, None, 0, i, grad, mine, more or i > 0)
+        else:
+            at = b * shares.shape[1] * 2 * H + column
+            for i in range(first, max(stop, first + 1), BLOCK):
+                n, add = min(stop - i, BLOCK), more or i > first
+                weighted_sum(wide, rows, theirs, H * D, target, i, n, shares, place, 2 * H, at, grad, mine, add)
 
 
 @numba.njit(**_JIT)
-def backward_sources(lo, hi, b, q, go, ptr, target, place, kept, owed, biased, gk, gv, space, key_total, key_scratch):
+def backward_sources(wide, wide_v, lo, hi, b, q, go, ptr, target, place, shares, biased, gk, gv, space):
     """What the sources of rows ``lo .. hi - 1`` are owed; edges by source, ``place`` is where they stand by target."""
-    buf, _, _, removed, total, scratch = space
+    _, _, _, _, heard, weight = space
     for s in range(lo, hi):
-        _owed_to_source(owed, b, q, ptr, s, target, place, biased, gk, buf, removed, key_total, key_scratch)
-        _owed_to_source(kept, b, go, ptr, s, target, place, biased, gv, buf, removed, total, scratch)
+        _owed_to_source(wide, shares, 0, b, q, ptr, s, target, place, biased, gk, heard, weight)
+        _owed_to_source(wide_v, shares, 1, b, go, ptr, s, target, place, biased, gv, heard, weight)
 
 
-def workspace(heads, widest, width, dtype):
-    """Scratch arrays of one thread: rows of ``heads * widest`` numbers, and sums of ``width`` values a head."""
-    size = max(1, heads * widest)
+def workspace(heads, widest, dtype, indices):
+    """Scratch arrays of one thread: rows for ``heads`` heads of ``widest`` edges; edges heard, and their weights."""
+    size = heads * (widest + 8)
     rows = [np.empty(size, dtype) for _ in range(3)]
-    return *rows, np.empty(size, np.bool_), *(np.empty((heads, width), dtype) for _ in range(2))
+    return *rows, np.empty(size, np.bool_), np.empty(widest, indices), np.empty(widest, dtype)
 
 
 @numba.njit(**_JIT)

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .edge_softmax import edge_softmax, scatter_sum
 from .threads import CHUNKS_PER_THREAD, share
 
-_DIMS = (4, 4, 4, 3, 3, 4)  # of query, key, value, bias, attr, attr_query
+_DIMS = (3, 3, 4)  # of bias, attr, attr_query
 
 
 def _array(x: Tensor | None, like: Tensor, dims: int = 3) -> np.ndarray:
@@ -24,6 +25,25 @@ def _array(x: Tensor | None, like: Tensor, dims: int = 3) -> np.ndarray:
     if x is None:
         return torch.empty((0,) * dims, dtype=like.dtype).numpy()
     return x.detach().to(like.dtype).contiguous().numpy()
+
+
+def _width(x: Tensor) -> int:
+    """The kernels' width for rows of ``x``: a multiple of eight."""
+    return max(8, -(-x.shape[-1] // 8) * 8)
+
+
+def _nodes(x: Tensor, like: Tensor) -> np.ndarray:
+    """:func:`_array` of (B, N, H, D), with zeros up to the kernels' width."""
+    spare = _width(x) - x.shape[-1]
+    return _array(F.pad(x.detach(), (0, spare)) if spare else x, like, 4)
+
+
+def _narrow(x: Tensor, like: Tensor) -> Tensor:
+    return x if x.shape[-1] == like.shape[-1] else x[..., : like.shape[-1]].contiguous()
+
+
+def _wide(x: np.ndarray) -> tuple[int, ...]:
+    return (0,) * (x.shape[-1] // 8)
 
 
 def _chunks(ptr: np.ndarray) -> list[int]:
@@ -69,7 +89,7 @@ def edge_attention(
     from . import edges_numba
 
     B, T, H, _ = query.shape
-    output = query.new_empty(B, T, H, value.shape[-1])
+    output = query.new_empty(B, T, H, _width(value))
     lse = query.new_empty(B, T, H)
     alpha = query.new_empty((B, edge.numel(), H) if weights else (0, 0, 0))
     attr_output = (
@@ -77,26 +97,29 @@ def edge_attention(
         if attr_query is not None
         else query.new_empty(0, 0, 0, 0)
     )
-    q, k, v, b, a, aq = (
-        _array(x, query, n) for x, n in zip((query, key, value, bias, attr, attr_query), _DIMS, strict=True)
-    )
+    q, k, v = (_nodes(x, query) for x in (query, key, value))
+    b, a, aq = (_array(x, query, n) for x, n in zip((bias, attr, attr_query), _DIMS, strict=True))
     p, i, e = ptr.numpy(), index.numpy(), edge.numpy()
     results = tuple(x.numpy() for x in (output, lse, alpha, attr_output))
+    wide, given, options, word = (
+        (_wide(q), _wide(v)),
+        (q, k, v, a, aq, b, p, i, e),
+        (scale, softcap, dropout_p),
+        _word(seed),
+    )
 
     def make() -> Any:
-        space = edges_numba.workspace(H, _widest(p), v.shape[-1], q.dtype)
+        space = edges_numba.workspace(H, _widest(p), q.dtype, i.dtype)
 
         def run(lo: int, hi: int) -> None:
             for batch in range(B):
-                edges_numba.forward(
-                    lo, hi, batch, q, k, v, a, aq, b, p, i, e, (scale, softcap, dropout_p), _word(seed), *results, space
-                )
+                edges_numba.forward(*wide, lo, hi, batch, *given, options, word, *results, space)
 
         return run
 
     if lse.numel():
         share(_chunks(p), B * edge.numel() * H * (q.shape[-1] + v.shape[-1]), make)
-    return output, lse, alpha, attr_output
+    return _narrow(output, value), lse, alpha, attr_output
 
 
 @edge_attention.register_fake
@@ -156,54 +179,51 @@ def edge_attention_backward(
     from . import edges_numba
 
     B, _, H, _ = query.shape
-    grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key, value)]
+    grads = [x.new_empty(*x.shape[:-1], _width(x)) for x in (query, key, value)]
     gq, gk, gv = (x.numpy() for x in grads)
     grad_bias = query.new_empty((B, edge.numel(), H) if bias is not None else (0, 0, 0))
-    q, k, v, b, a, aq = (
-        _array(x, query, n) for x, n in zip((query, key, value, bias, attr, attr_query), _DIMS, strict=True)
-    )
-    go, ga, gao = (_array(x, query, n) for x, n in ((grad_output, 4), (grad_alpha, 3), (grad_attr_output, 4)))
+    q, k, v, go = (_nodes(x, query) for x in (query, key, value, grad_output))
+    b, a, aq = (_array(x, query, n) for x, n in zip((bias, attr, attr_query), _DIMS, strict=True))
+    ga, gao = _array(grad_alpha, query, 3), _array(grad_attr_output, query, 4)
     gl = _array(torch.zeros_like(lse) if grad_lse is None else grad_lse, query, 3)
     grad_attr_query = query.new_empty(aq.shape)
     grad_attr = query.new_empty((B, *a.shape[1:]) if attr is not None else (0, 0, 0))
     level, p, i, e = (x.numpy() for x in (lse, ptr, index, edge))
     sp, t, where = (x.numpy() for x in (source_ptr, target, place))
-    kept, owed = (np.empty((B, edge.numel(), H), q.dtype) for _ in range(2))
-    options, word = (scale, softcap, dropout_p), _word(seed)
-    given = (level, go, ga, gl, gao)
-    results = (gq, *(x.numpy() for x in (grad_bias, grad_attr, grad_attr_query)), kept, owed)
-
-    def space(ptr: np.ndarray) -> tuple[Any, ...]:
-        whole = edges_numba.workspace(H, _widest(ptr), v.shape[-1], q.dtype)
-        return whole, np.empty((H, q.shape[-1]), q.dtype), np.empty((H, q.shape[-1]), q.dtype)
+    shares = np.empty((B, edge.numel(), 2 * H), q.dtype)
+    wide, options, word = (_wide(q), _wide(v)), (scale, softcap, dropout_p), _word(seed)
+    given = (q, k, v, a, aq, b, p, i, e, options, word, level, go, ga, gl, gao)
+    results = (gq, *(x.numpy() for x in (grad_bias, grad_attr, grad_attr_query)), shares)
 
     def by_target() -> Any:
-        own = space(p)
+        own = edges_numba.workspace(H, _widest(p), q.dtype, i.dtype)
 
         def run(lo: int, hi: int) -> None:
             for n in range(B):
-                edges_numba.backward_targets(
-                    lo, hi, n, q, k, v, a, aq, b, p, i, e, options, word, *given, *results, *own
-                )
+                edges_numba.backward_targets(*wide, lo, hi, n, *given, *results, own)
 
         return run
 
     def by_source() -> Any:
-        own = space(sp)
+        own = edges_numba.workspace(H, _widest(sp), q.dtype, t.dtype)
 
         def run(lo: int, hi: int) -> None:
             for n in range(B):
-                edges_numba.backward_sources(lo, hi, n, q, go, sp, t, where, kept, owed, bias is not None, gk, gv, *own)
+                edges_numba.backward_sources(
+                    *wide, lo, hi, n, q, go, sp, t, where, shares, bias is not None, gk, gv, own
+                )
 
         return run
 
     if lse.numel() == 0:  # nobody reads
         gk[...], gv[...] = 0, 0
-        return grads[0], grads[1], grads[2], grad_bias, grad_attr.zero_(), grad_attr_query
-    work = 2 * B * edge.numel() * H * max(q.shape[-1], v.shape[-1])
-    share(_chunks(p), work, by_target)
-    share(_chunks(sp), work, by_source)
-    return grads[0], grads[1], grads[2], grad_bias, grad_attr, grad_attr_query
+        grad_attr.zero_()
+    else:
+        work = 2 * B * edge.numel() * H * max(q.shape[-1], v.shape[-1])
+        share(_chunks(p), work, by_target)
+        share(_chunks(sp), work, by_source)
+    narrow = [_narrow(x, like) for x, like in zip(grads, (query, key, value), strict=True)]
+    return narrow[0], narrow[1], narrow[2], grad_bias, grad_attr, grad_attr_query
 
 
 @edge_attention_backward.register_fake
