@@ -9,7 +9,6 @@ from .dense import DenseBackend
 from .edges import EdgesBackend
 from .message_passing import MessagePassingBackend
 from .request import Inputs, Outputs, Request
-from .tiles import TilesBackend
 
 
 class Backend(Protocol):
@@ -28,9 +27,7 @@ class Backend(Protocol):
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs: ...
 
 
-BACKENDS: dict[str, Backend] = {
-    b.name: b for b in (DenseBackend(), TilesBackend(), EdgesBackend(), MessagePassingBackend())
-}
+BACKENDS: dict[str, Backend] = {b.name: b for b in (DenseBackend(), EdgesBackend(), MessagePassingBackend())}
 
 
 @dataclass(frozen=True)
