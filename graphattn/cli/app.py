@@ -50,11 +50,10 @@ def root(
     ctx: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False
 ) -> None:
     if version:
-        from importlib.metadata import version as of
-
+        from .. import __version__
         from .output import say
 
-        say(f"graphattn {of('graphattn')}")
+        say(f"graphattn {__version__}")
         raise typer.Exit
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
@@ -66,17 +65,18 @@ def show(
     ctx: typer.Context,
     what: What,
     out: Annotated[Optional[str], typer.Option(metavar="FILE", help="Draw a picture: .png, .pdf or .svg.")] = None,
+    save: Annotated[Optional[str], typer.Option(metavar="FILE", help="Write the edges: .npz or .csv.")] = None,
     kind: As = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Look at a graph.
 
-    Its mask in text, facts computed from its edges, and a picture if wanted.
+    Its mask in text, facts computed from its edges; a picture, or its edges in a file, if wanted.
     """
     from .commands import show as run
 
-    run(what, list(ctx.args), kind and kind.value, out, json)
+    run(what, list(ctx.args), kind and kind.value, out, save, json)
 
 
 @app.command(**_PATTERN)
@@ -84,12 +84,12 @@ def explain(
     ctx: typer.Context,
     what: What,
     heads: Annotated[int, typer.Option(min=1, help="Heads of the query.")] = 8,
-    kv_heads: Annotated[Optional[int], typer.Option(min=1, help="Heads of key and value; as the query's.")] = None,
+    kv_heads: Annotated[Optional[int], typer.Option(min=1, help="Heads of key and value; by default as many.")] = None,
     head_dim: Annotated[int, typer.Option(min=1, help="Width of a head.")] = 64,
-    value_dim: Annotated[Optional[int], typer.Option(min=1, help="Width of a value head; as the others.")] = None,
+    value_dim: Annotated[Optional[int], typer.Option(min=1, help="Width of a value head; by default the same.")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Product of the leading dimensions.")] = 1,
     dtype: Annotated[Dtype, typer.Option(help="Of query, key and value.")] = Dtype.float32,
-    device: Annotated[str, typer.Option(help="Where they are: cpu, cuda, cuda:1.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Where they are: cpu, cuda, cuda:1; it must be here.")] = "cpu",
     score_bias: Annotated[bool, typer.Option("--score-bias", help="With a bias on every edge.")] = False,
     softcap: Annotated[bool, typer.Option("--softcap", help="With capped scores.")] = False,
     dropout: Annotated[bool, typer.Option("--dropout", help="With dropout.")] = False,
@@ -123,8 +123,8 @@ def verify(
     ctx: typer.Context,
     what: What,
     seed: Annotated[int, typer.Option(help="Of the random inputs and of the sample.")] = 0,
-    heads: Annotated[Optional[int], typer.Option(min=1, help="Heads of the query.")] = None,
-    kv_heads: Annotated[Optional[int], typer.Option(min=1, help="Heads of key and value; as the query's.")] = None,
+    heads: Annotated[Optional[int], typer.Option(min=1, help="Heads of the query; 4 on 2 by default.")] = None,
+    kv_heads: Annotated[Optional[int], typer.Option(min=1, help="Heads of key and value; by default as many.")] = None,
     at_most: Annotated[int, typer.Option(min=1, help="Targets compared where there are many.")] = 256,
     kind: As = None,
     json: Json = False,
@@ -139,6 +139,17 @@ def verify(
 
     if not run(what, list(ctx.args), kind and kind.value, seed, heads, kv_heads, at_most, json):
         raise typer.Exit(1)
+
+
+@app.command()
+def patterns(debug: Debug = False) -> None:
+    """List what can be looked at: every pattern and kind of file, with its options."""
+    import shutil
+
+    from .help import catalogue
+    from .output import say
+
+    say(catalogue(min(80, shutil.get_terminal_size().columns)).rstrip("\n"))
 
 
 @app.command()

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import OptionError
 from .loading import Item
+from .names import PICTURES, SAVED
 from .output import document, mask_lines, rendered, say, step, table
 from .what import item
 from .wording import in_words
@@ -13,10 +14,12 @@ from .wording import in_words
 _MOST_NODES = 1 << 26  # whose degrees fit in a GiB
 
 
-def show(what: str, words: list[str], kind: str | None, out: str | None, json: bool) -> None:
-    """The graph, its mask, its facts, a picture."""
+def show(what: str, words: list[str], kind: str | None, out: str | None, save: str | None, json: bool) -> None:
+    """The graph, its mask, its facts, a picture, a file of its edges."""
     if out is not None:
         _check_picture(out)
+    if save is not None:
+        _check_file("--save", save, SAVED)
     asked = item(what, words, kind)
     with step(f"looking at {what}"):
         drawing = str(asked.graph).partition("\n")[2]
@@ -24,6 +27,8 @@ def show(what: str, words: list[str], kind: str | None, out: str | None, json: b
     if out is not None:
         with step(f"drawing {out}"):
             _draw(asked, out)
+    if save is not None:
+        notes += _saved(asked, save)
     if json:
         document(
             {
@@ -32,6 +37,7 @@ def show(what: str, words: list[str], kind: str | None, out: str | None, json: b
                 "facts": facts,
                 "drawing": drawing.splitlines(),
                 "picture": out,
+                "edges": save,
             }
         )
         return
@@ -41,6 +47,8 @@ def show(what: str, words: list[str], kind: str | None, out: str | None, json: b
     _say_notes(notes)
     if out is not None:
         say(f"\npicture: {out}")
+    if save is not None:
+        say(f"\nedges: {save}")
 
 
 def explain(
@@ -54,15 +62,12 @@ def explain(
     json: bool,
 ) -> None:
     """Which backend would run, and why."""
+    where = _device(device)
     asked = item(what, words, kind)
     import torch
 
     from ..attention import explain as explained
 
-    try:
-        where = torch.device(device)
-    except RuntimeError:
-        raise OptionError(f"--device must be cpu, cuda, cuda:1 or the like, got {device!r}") from None
     with in_words({"heads": "--heads", "kv_heads": "--kv-heads"}), step(f"explaining {what}"):
         found = explained(asked.graph, dtype=getattr(torch, dtype), device=where, **sizes, **options)
     if json:
@@ -119,6 +124,23 @@ def _facts(asked: Item) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
     return facts(graph).to_dict(), asked.notes
 
 
+def _device(name: str) -> Any:
+    """The device of that name, which must be here: what would run depends on it."""
+    import torch
+
+    try:
+        where = torch.device(name)
+    except RuntimeError:
+        where = torch.device("meta")
+    if where.type not in ("cpu", "cuda"):
+        raise OptionError(f"--device must be cpu, cuda, cuda:1 or the like, got {name!r}")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if where.type == "cuda" and (where.index or 0) >= count:
+        seen = f"torch sees {count or 'no'} CUDA device{'s' if count != 1 else ''} here"
+        raise OptionError(f"--device {name}: {seen}; leave it out for the CPU; graphattn doctor lists devices")
+    return where
+
+
 def _shown(value: Any) -> str:
     if value is None:
         return "-"
@@ -129,19 +151,21 @@ def _shown(value: Any) -> str:
 
 def _check_picture(out: str) -> None:
     """Say at once what would fail at the end."""
+    from importlib.util import find_spec
+
     from ..errors import need_extra
 
-    try:
-        from matplotlib.backend_bases import FigureCanvasBase
-    except ImportError as error:
-        raise need_extra("matplotlib", "plot") from error
-    known = FigureCanvasBase.get_supported_filetypes()
-    suffix = Path(out).suffix.lower().removeprefix(".")
-    if suffix not in known:
-        raise OptionError(f"--out must end in .png, .pdf, .svg or another that matplotlib writes, got {out}")
-    folder = Path(out).parent
-    if not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise OptionError(f"--out: {folder} is no folder that can be written to")
+    _check_file("--out", out, PICTURES)
+    if find_spec("matplotlib") is None:
+        raise need_extra("matplotlib", "plot")
+
+
+def _check_file(flag: str, path: str, endings: tuple[str, ...]) -> None:
+    if Path(path).suffix.lower() not in endings:
+        raise OptionError(f"{flag} must end in {' or '.join(endings)}, got {path}")
+    folder = Path(path).parent
+    if Path(path).is_dir() or not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise OptionError(f"{flag}: {path} is no file in a folder that can be written to")
 
 
 def _draw(asked: Item, out: str) -> None:
@@ -152,3 +176,16 @@ def _draw(asked: Item, out: str) -> None:
         figure.savefig(out)
     except OSError as error:
         raise OptionError(f"--out: cannot write {out}: {error.strerror or error}") from error
+
+
+def _saved(asked: Item, path: str) -> tuple[str, ...]:
+    """Write the edges; how to read them again, where that is not plain."""
+    from ..interop.files import save_edges
+
+    graph = asked.graph
+    with step(f"writing {path}"):
+        save_edges(path, graph)
+    sizes = f"--num-sources {graph.num_sources} --num-targets {graph.num_targets}"
+    copies = " --duplicates keep" * graph.has_repeated_edges
+    again = f"--header {sizes}{copies}" if Path(path).suffix.lower() == ".csv" else copies.strip()
+    return (f"the edges read again: graphattn show {path} {again}",) if again else ()

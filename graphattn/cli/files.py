@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import OptionError
 from .loading import Item, Loaded, edge_list, take_edges, take_mask, take_mesh, take_points
+from .names import ENDINGS
 from .options import Option, options_of, parse
 from .output import step
 from .wording import in_words
@@ -45,19 +46,6 @@ def recipes() -> dict[str, Recipe]:
     return {recipe.kind: recipe for recipe in found}
 
 
-def readable() -> dict[str, tuple[str, ...]]:
-    """Endings of the files that each loader reads."""
-    from ..interop.files import edges, mesh, points
-
-    meshes = tuple(mesh.READERS)
-    return {
-        "mesh": meshes,
-        "points": (*points.TEXT, ".npy", *meshes),
-        "edges": edges.KINDS,
-        "mask": (".npy",),
-    }
-
-
 def from_file(path: str, words: list[str], kind: str | None) -> Item:
     """The graph of a file.
 
@@ -72,7 +60,7 @@ def from_file(path: str, words: list[str], kind: str | None) -> Item:
     if kind is None:
         with in_words({"max_bytes": "--max-bytes"}):
             kind = sniff(path)
-        others = [other for other, endings in readable().items() if other != kind and Path(path).suffix in endings]
+        others = [other for other, endings in ENDINGS.items() if other != kind and Path(path).suffix in endings]
         guessed = f" ({name} was read as {kind}; --as {'|'.join(others)} overrides)" if others else ""
     asked = {word.partition("=")[0] for word in words}
     if kind == "mesh" and asked & set(table["points"].builders):

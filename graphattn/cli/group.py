@@ -15,7 +15,7 @@ WORDS = "graphattn.words"  # where a context keeps what was typed
 
 
 class PatternCommand(TyperCommand):
-    """A command on WHAT; its help lists the patterns, or tells of the one that was named."""
+    """A command on WHAT; its help lists patterns and files, or tells of the one that was named."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Keep the words, which the parser consumes before it comes to --help."""
@@ -27,8 +27,9 @@ class PatternCommand(TyperCommand):
         return ["WHAT", "[OPTIONS OF WHAT]", "[OPTIONS]"]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Help on the command and the patterns, or on one pattern."""
-        from .help import catalogue, page
+        """Help on the command, or on one pattern or kind of file."""
+        from .help import contents, file_page, page
+        from .names import ENDINGS
         from .what import pattern
 
         for word in ctx.meta[WORDS]:
@@ -36,8 +37,11 @@ class PatternCommand(TyperCommand):
             if builder is not None:
                 formatter.write(fitting(page(ctx.command_path, word, builder, formatter.width)))
                 return
+            if word in ENDINGS:
+                formatter.write(fitting(file_page(ctx.command_path, word, formatter.width)))
+                return
         super().format_help(ctx, formatter)
-        formatter.write(fitting(catalogue(ctx.command_path, formatter.width)))
+        formatter.write(fitting("\n" + contents(ctx.command_path, formatter.width)))
 
 
 class Group(TyperGroup):

@@ -7,26 +7,27 @@ from typing import Any
 
 from ..errors import OptionError
 from .loading import Item
+from .names import ENDINGS, NAMES, PATTERNS, builder_name
 from .options import options_of, parse
 from .output import step
 from .wording import in_words
 
 
 def pattern(what: str) -> Callable[..., Any] | None:
-    """The builder of that name, if there is one; dashes are underscores."""
+    """The builder of that name, if there is one."""
+    name = builder_name(what)
+    if name is None:
+        return None
     from ..graphs import BUILDERS
 
-    return BUILDERS.get(what.replace("-", "_"))
+    return BUILDERS[name]
 
 
 def patterns() -> dict[Callable[..., Any], list[str]]:
     """Every builder and its names, its own first, in the order of the catalogue."""
     from ..graphs import BUILDERS
 
-    found: dict[Callable[..., Any], list[str]] = {}
-    for name, builder in BUILDERS.items():
-        found.setdefault(builder, []).append(name)
-    return found
+    return {BUILDERS[name]: [name, *others] for name, others in PATTERNS.items()}
 
 
 def item(what: str, words: list[str], kind: str | None = None) -> Item:
@@ -46,9 +47,11 @@ def item(what: str, words: list[str], kind: str | None = None) -> Item:
         from .files import from_file
 
         return from_file(what, words, kind)
-    names = [name for found in patterns().values() for name in found]
-    close = difflib.get_close_matches(what.replace("-", "_"), names, 1)
-    hint = f"did you mean {close[0]}?" if close else f"patterns are {', '.join(names)}"
+    if what in ENDINGS:
+        of = f"{what}{ENDINGS[what][0]}"
+        raise OptionError(f"{what} is a kind of file: name the file, such as {of}; graphattn show {what} --help")
+    close = difflib.get_close_matches(what.replace("-", "_"), NAMES, 1)
+    hint = f"did you mean {close[0]}?" if close else f"patterns are {', '.join(NAMES)}"
     raise OptionError(f"{what} is no pattern, and no file either (a file exists, or has a dot or slash in it); {hint}")
 
 

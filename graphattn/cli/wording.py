@@ -9,7 +9,7 @@ from ..errors import GraphAttnError
 _VALUE = r"\([^()]*\)|'[^']*'|\"[^\"]*\"|\.\.\.|-?\w+(?:\.\w+)?"
 _PHRASES = {
     "load_points, if it is a point cloud": "--k N or --radius X, if it is a point cloud",
-    " to from_edge_index": "",
+    'from_edge_index(..., duplicates="merge")': 'duplicates="merge"',
     "sniff reads these only": "only these are read",
 }
 

@@ -37,9 +37,12 @@ _BUILDERS: tuple[Callable[..., AttentionGraph], ...] = (
     mesh_faces,
 )
 
-#: Every builder by name, and by the names that other libraries use.
-BUILDERS: dict[str, Callable[..., AttentionGraph]] = {builder.__name__: builder for builder in _BUILDERS} | {
-    "window": sliding_window,
-    "swin": cell_partition,
-    "natten": grid_neighbourhood,
-}
+#: Every builder by name, in the order of the catalogue. (``swin``, ``natten`` and ``window`` are names on the command
+#: line alone: :mod:`graphattn.cli.names`.)
+BUILDERS: dict[str, Callable[..., AttentionGraph]] = {builder.__name__: builder for builder in _BUILDERS}
+
+__all__ = ["BUILDERS", "MeshReport", "mesh_report", *BUILDERS]
+
+
+def __dir__() -> list[str]:
+    return sorted(name for name in globals() if name in __all__ or name.startswith("__"))

@@ -52,6 +52,8 @@ def folder(tmp_path, monkeypatch):
         "quad.obj": "v 0 0 0\nv 1 0 0\nv 1 1 0\nv 0 1 0\nv 2 2 0\nf 1 2 3 4\nf 2 5 3\nf 1 1 2\n",
         "p.xyz": rows(POINTS),
         "p.txt": rows(POINTS),
+        "p.csv": "x,y,z\n" + rows(POINTS).replace(" ", ","),
+        "friends.csv": "from,to\nanna,ben\n",
         "e.csv": "from,to\n" + rows(EDGES.T).replace(" ", ","),
         "e.txt": rows(EDGES.T),
         "w.txt": rows(np.vstack((EDGES, [5, 6, 7, 8, 9])).T),
@@ -112,6 +114,7 @@ def test_a_file_gives_the_librarys_graph(words, graph):
 
 def test_as_overrides_what_the_name_says():
     assert item("p.txt", ["--k", "5"], "points").graph.equals(graphs.knn(POS, 5))
+    assert item("p.csv", ["--k", "5", "--header"], "points").graph.equals(graphs.knn(POS, 5))
     assert item("m.ply", ["--k", "3"], "points").graph.equals(graphs.knn(VERTICES, 3))
 
 
@@ -172,9 +175,11 @@ def test_notes_tell_what_was_assumed(shell):
         ),
         ("mask.npy --hops 2", "--as points|edges overrides"),
         ("e.csv", "Try: --header, if this line is a row of names"),
+        ("friends.csv --header", "line 2: expected an integer, got 'anna'. Try: number the names 0, 1, 2, ... first"),
+        ("p.csv --as points --k 5", "Try: --header, if this line is a row of names"),
         ("w.txt", "--weights ignore leaves the others out"),
         ("far.txt", "relabel"),
-        ("twice.txt", "Pass --duplicates merge to drop copies"),
+        ("twice.txt", "repeated edges. --duplicates merge drops copies, --duplicates keep counts"),
         ("e.txt --num-nodes 5 --num-sources 5", "--num-nodes says that sources and targets are the same nodes"),
         ("e.txt --num-nodes 3", "4"),
         ("missing.off", "missing.off: expected a file that can be read, got: No such file"),

@@ -3,17 +3,22 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from graphattn.cli import output, values
+from graphattn.cli import help, names, output, values
+from graphattn.cli.files import recipes
 from graphattn.cli.options import options_of, taken
 from graphattn.cli.what import patterns
 from graphattn.graphs import BUILDERS
+from graphattn.interop import files
 
 
 @pytest.mark.parametrize(
@@ -45,9 +50,16 @@ from graphattn.graphs import BUILDERS
         ("show full --size 5 --as mask", "--as says what a file holds"),
         ("show full --size 5 --as foo", "Invalid value for '--as'"),
         ("show full --size 5 --out here.foo", "--out must end in .png"),
-        ("show full --size 5 --out nowhere/here.png", "nowhere is no folder"),
+        ("show full --size 5 --out here.jpg", "--out must end in .png or .pdf or .svg, got here.jpg"),
+        ("show full --size 5 --out nowhere/here.png", "--out: nowhere/here.png is no file in a folder that can be"),
+        ("show full --size 5 --save here.txt", "--save must end in .npz or .csv, got here.txt"),
+        ("show full --size 5 --save nowhere/here.npz", "--save: nowhere/here.npz is no file in a folder"),
+        ("show self_loops --size 0 --save nothing.csv", "expected a graph with edges"),
+        ("show points", "points is a kind of file: name the file, such as points.xyz; graphattn show points --help"),
         ("explain full --size 5 --dtype int8", "'int8' is not one of"),
         ("explain full --size 5 --device foo", "--device must be cpu, cuda"),
+        ("explain full --size 5 --device mps", "--device must be cpu, cuda"),
+        ("explain full --size 5 --device cuda:99", "CUDA devices here; leave it out for the CPU"),
         ("explain full --size 5 --heads 0", "Invalid value for '--heads'"),
         ("explain full --size 5 --heads 5 --kv-heads 2", "--heads must be a multiple of kv_heads >= 1, got --heads 5"),
         ("verify full --size 5 --kv-heads 2", "--kv-heads goes with --heads"),
@@ -94,6 +106,7 @@ def test_what_nobody_asked_for(shell, monkeypatch, raised, status, said):
         raise raised
 
     monkeypatch.setitem(BUILDERS, "builder", builder)
+    monkeypatch.setitem(names.NAMES, "builder", "builder")
     done = shell("show builder --size 3")
     assert done.exit_code == status
     assert done.stderr.startswith(said)
@@ -103,16 +116,79 @@ def test_what_nobody_asked_for(shell, monkeypatch, raised, status, said):
 def test_help_names_everything(shell):
     for command in ("show", "explain", "verify"):
         text = shell(f"{command} --help").stdout
-        for name in BUILDERS:
-            assert name in text
         flat = " ".join(text.split())
-        for builder in patterns():
-            for option in options_of(builder):
-                assert option.usage in flat
-        for kind in ("mesh", "mesh --faces", "points --k", "points --radius", "edges", "mask"):
-            assert f"\n  {kind}\n" in text
-        assert f"graphattn {command} sliding_window --size 64 --window 5" in text
+        assert all(name in flat for name in (*BUILDERS, *names.NAMES, *names.HELD.values()))
         assert max(map(len, text.splitlines())) <= 80
+    text = shell("patterns").stdout
+    flat = " ".join(text.split())
+    for builder in patterns():
+        for option in options_of(builder):
+            assert option.usage in flat
+    for kind in ("mesh", "mesh --faces", "points --k", "points --radius", "edges", "mask"):
+        assert f"\n  {kind}\n" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("kind", names.ENDINGS)
+def test_help_of_a_kind_of_file(shell, kind):
+    text = shell(f"show {kind} --help").stdout
+    flat = " ".join(text.split())
+    recipe = recipes()[kind]
+    for builder in recipe.builders.values():
+        assert all(f"{flag}" in flat for option in recipe.options(builder) for flag in option.flags)
+    assert all(ending in flat for ending in names.ENDINGS[kind])
+    assert max(map(len, text.splitlines())) <= 80
+    assert "``" not in text
+
+
+def test_endings_in_help_are_the_loaders():
+    meshes = tuple(files.mesh.READERS)
+    points = (*files.points.TEXT, ".npy", *meshes)
+    assert {"mesh": meshes, "points": points, "edges": files.edges.KINDS, "mask": (".npy",)} == names.ENDINGS
+    assert names.SAVED == files.save.KINDS
+
+
+def test_what_help_recommends_runs(shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(Path(__file__).parents[2] / "examples")
+    np.random.seed(0)  # noqa: NPY002 (what help tells to type is short)
+    for lines in help.MADE.values():
+        for line in lines:
+            exec(line, {})
+    for line in help.examples():
+        done = shell(line)
+        assert done.exit_code == 0, (line, done.output)
+    assert (tmp_path / "window.png").stat().st_size > 1000
+    shown = [
+        shell(f"{command} {more} --help").stdout for command in ("show", "verify") for more in ("", *names.ENDINGS)
+    ]
+    told = {
+        found for page in shown for found in re.findall(r"^  graphattn (\w+ .*? --.*?)(?: +#.*)?$", page, re.MULTILINE)
+    }
+    assert {line for line in told if "--help" not in line} <= set(help.examples())
+
+
+def test_help_does_not_wait_for_torch():
+    for words in (
+        "--help",
+        "--version",
+        "",
+        "show --help",
+        "explain --help",
+        "verify --help",
+        "doctor --help",
+        "show",
+        "show qqq",
+    ):
+        code = f"""import sys
+sys.argv = ["graphattn", *{words.split()!r}]
+import graphattn.cli
+try:
+    graphattn.cli.main()
+except SystemExit:
+    print("torch" in sys.modules, file=sys.stderr)"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stderr.endswith("False\n"), (words, done.stderr)
 
 
 def test_help_of_the_program_and_of_one_pattern(shell):

@@ -1,5 +1,6 @@
 """Patterns: typed options give the graph that the builder gives, and new builders need no change."""
 
+import re
 import sys
 from typing import Literal
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from graphattn import graphs
+from graphattn.cli.names import NAMES, PATTERNS
 from graphattn.cli.what import item
 from graphattn.graph import AttentionGraph
 from graphattn.graph.facts import facts
@@ -66,7 +68,13 @@ def test_typed_options_give_the_builders_graph(folder, words, graph):
 
 
 def test_every_builder_is_typed_above():
-    assert {words.split()[0].replace("-", "_") for words, _ in TYPED} == set(BUILDERS)
+    assert {words.split()[0].replace("-", "_") for words, _ in TYPED} == set(NAMES)
+
+
+def test_the_names_in_help_are_the_builders():
+    assert list(PATTERNS) == list(BUILDERS)
+    assert NAMES["swin"] == "cell_partition"
+    assert len(NAMES) == sum(1 + len(others) for others in PATTERNS.values())
 
 
 def test_show(shell):
@@ -86,6 +94,7 @@ def test_show(shell):
         "drawing": str(graph).splitlines()[1:],
         "notes": [],
         "picture": None,
+        "edges": None,
     }
 
 
@@ -105,10 +114,30 @@ def test_show_writes_a_picture(shell, tmp_path, ending):
     assert out.stat().st_size > 1000
 
 
+@pytest.mark.parametrize(
+    ("words", "graph"),
+    [
+        ("natten --size 7x11 --kernel 3x5", graphs.grid_neighbourhood((7, 11), (3, 5))),
+        ("cross --size 3 --num-sources 5", graphs.cross(3, 5)),
+    ],
+)
+def test_saved_edges_are_the_graph(shell, tmp_path, words, graph):
+    out = tmp_path / "edges.npz"
+    found = shell.json(f"show {words} --save {out}")
+    assert (found["edges"], found["notes"]) == (str(out), [])
+    assert item(str(out), []).graph.equals(graph)
+    done = shell(f"show {words} --save {tmp_path / 'edges.csv'}")
+    again = re.search("note: the edges read again: graphattn show (.*)\n", done.stdout)[1]
+    what, *options = again.split()
+    assert item(what, options).graph.equals(graph)
+    assert done.stdout.endswith("edges.csv\n")
+
+
 def test_explain(shell):
     done = shell("explain causal --size 1000000 --heads 6 --kv-heads 3 --head-dim 32 --return-weights")
     assert done.exit_code == 0
     assert "backend: " in done.stdout
+    assert " h forward" in shell("explain full --size 1000000").stdout
     found = shell.json("explain causal --size 1000003")
     assert found["graph"] == repr(graphs.causal(1_000_003))
     refused = {c["backend"]: c["reasons"] for c in found["candidates"]}["message_passing"]
@@ -122,6 +151,8 @@ def test_explain_passes_every_option_on(shell, monkeypatch):
         seen.update(options)
         raise ValueError("enough")
 
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(sys.modules["graphattn.attention"], "explain", explain)  # a function hides the module
     line = "--heads 6 --kv-heads 3 --head-dim 5 --value-dim 7 --batch 11 --dtype bfloat16 --device cuda:1"
     flags = "--score-bias --softcap --dropout --return-weights --return-lse --edge-features"
@@ -187,7 +218,7 @@ def test_doctor_says_how_to_get_what_is_missing(shell, monkeypatch):
     assert "pip install 'graphattn[plot]' brings matplotlib" in found["advice"]
 
 
-def test_a_new_builder_needs_no_change_here(shell, monkeypatch):
+def test_a_new_builder_needs_its_name_alone(shell, monkeypatch):
     def scattered(
         size: tuple[int, int], share: float, seed: int = 3, mode: Literal["a", "b"] = "a", *, loops: bool = True
     ) -> AttentionGraph:
@@ -202,6 +233,7 @@ def test_a_new_builder_needs_no_change_here(shell, monkeypatch):
         return graphs.full(35)
 
     monkeypatch.setitem(BUILDERS, "scattered", scattered)
+    monkeypatch.setitem(NAMES, "scattered", "scattered")
     done = shell("show scattered --size 5x7 --share .25 --graph-seed 11 --mode b --no-loops")
     assert done.exit_code == 0, done.output
     page = " ".join(shell("show scattered --help").stdout.split())

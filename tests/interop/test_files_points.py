@@ -58,7 +58,7 @@ def test_points_in_the_plane(tmp_path):
         ("1 2 3\n4 5\n", ("line 2", "3 numbers", "got 2")),
         ("2\n1 2 3\n4 5 6\n", ("line 1", "a count")),
         ("# a\n\n1 2 3\n4 x 6\n", ("line 4", "'x'")),
-        ("x,y,z\n1,2,3\n", ("line 1", "'x'")),
+        ("x,y,z\n1,2,3\n", ("line 1", "'x y z'", "header=True, if this line is a row of names")),
         ("1 2 3\n4 5_0 6\n", ("line 2", "'5_0'")),
         ("1 2 3\n4 0x5 6\n", ("line 2", "'0x5'")),
         ("1 2 3\n4 1e 6\n", ("line 2", "'1e'")),
@@ -81,6 +81,20 @@ def test_bad_text(text, words, tmp_path):
     path = tmp_path / "p.xyz"
     path.write_text(text, encoding="utf-8")
     refused(path, *words)
+
+
+def test_header_row(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("# where\n\nx,y,z,name\n1,2,3,7\n4,5,6,7\n")
+    assert load_points(path, header=True).tolist() == [[1, 2, 3], [4, 5, 6]]
+    path.write_text("nan,inf\n1,2\n")
+    assert len(load_points(path, allow_nonfinite=True)) == 2
+    for text, words in (("1,2\n", ("line 1", "a row of names", "header=False")), ("x,y\n", ("only a row of names",))):
+        path.write_text(text)
+        refused(path, *words, header=True)
+    np.save(tmp_path / "p.npy", np.ones((3, 2)))
+    with pytest.raises(LoaderError, match="header: expected a text file"):
+        load_points(tmp_path / "p.npy", header=True)
 
 
 @pytest.mark.parametrize("number", ["nan", "-inf", "1e999"])

@@ -13,4 +13,5 @@ from .mesh import Mesh as Mesh
 from .mesh import MeshNotes as MeshNotes
 from .mesh import load_mesh as load_mesh
 from .points import load_points as load_points
+from .save import save_edges as save_edges
 from .sniff import sniff as sniff

@@ -165,7 +165,8 @@ def _wrong(blob: Blob, text: bytes, integer: bool, nonfinite: bool) -> LoaderErr
         if _NONFINITE.fullmatch(found[0]) and not integer:
             return not_finite(blob, show(found[0]), offset=found.start())
         expected = "an integer" if integer else "a number"
-        fix = "correct the line, or write it as a comment"
+        fix = "number the names 0, 1, 2, ... first; or " * (integer and found[0][:1].isalpha())
+        fix += "correct the line, or write it as a comment"
         return blob.fault(expected, show(found[0]), fix, offset=found.start())
     return blob.fault("numbers", "something that cannot be read as one", "write plain decimal numbers")
 

@@ -4,15 +4,19 @@ import re
 
 import numpy as np
 
-from ._guard import MAX_BYTES, Blob, PathLike, read, suffix
+from ...errors import LoaderError
+from ._guard import MAX_BYTES, Blob, PathLike, read, show, suffix
 from ._npy import read_array
 from ._text import Rows, clean, not_finite, rows
 from .mesh import READERS, read_polygons
 
+_NUMBER = re.compile(rb"[+-]?([\d.].*|nan|inf|infinity)", re.IGNORECASE)
 TEXT = (".xyz", ".pts", ".txt", ".csv")
 
 
-def load_points(path: PathLike, *, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> np.ndarray:
+def load_points(
+    path: PathLike, *, header: bool = False, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES
+) -> np.ndarray:
     r"""Read the positions of points.
 
     Args:
@@ -23,6 +27,7 @@ def load_points(path: PathLike, *, allow_nonfinite: bool = False, max_bytes: int
               of two numbers are points in the plane.
             * .npy: a float array (N, d), any d.
             * .off, .obj, .ply, .stl: the vertices; such a file needs no faces here.
+        header: Whether the first line of a text file is a row of names. Without it such a row is an error.
         allow_nonfinite: Accept NaN and infinite coordinates.
         max_bytes: Refuse larger files.
 
@@ -40,13 +45,17 @@ def load_points(path: PathLike, *, allow_nonfinite: bool = False, max_bytes: int
         [[0.0, 0.0, 1.5], [1.0, 2.0, 3.0]]
     """
     kind = suffix(path, (*TEXT, ".npy", *READERS), "load_points")
+    if header and kind not in TEXT:
+        raise LoaderError(f"header: expected a text file, got {kind}. Try: header=False.")
     if kind in READERS:
         return read_polygons(path, allow_nonfinite, max_bytes, faces=False).vertices
     blob = read(path, max_bytes)
     if kind == ".npy":
         return _array(blob, allow_nonfinite)
     blob = clean(blob, "#")
-    table = rows(blob, without_commas(blob), nonfinite=allow_nonfinite)
+    table = rows(blob, _without_names(blob, without_commas(blob), header), nonfinite=allow_nonfinite)
+    if not len(table.value):
+        raise blob.fault("points", "an empty list: only a row of names", "check how it was written")
     width = table.width
     bad = np.flatnonzero((width != width[0]) | (width < 2))
     if len(bad):
@@ -66,6 +75,16 @@ def without_commas(blob: Blob) -> bytes:
     if gap:
         raise blob.fault("a number on both sides of a comma", "an empty cell", "fill it", offset=gap.end() - 1)
     return blob.data.replace(b",", b" ")
+
+
+def _without_names(blob: Blob, text: bytes, header: bool) -> bytes:
+    """The text with its first line blank if that is a row of names; refused where ``header`` says otherwise."""
+    first = re.search(rb"\S[^\n]*", text)  # clean() has seen to it that there is one
+    if first is None or header != (not any(map(_NUMBER.fullmatch, first[0].split()))):
+        expected = "a row of names (header=True)" if header else "numbers"
+        fix = "header=False" if header else "header=True, if this line is a row of names"
+        raise blob.fault(expected, show(first[0]) if first else "nothing", fix, offset=first.start() if first else None)
+    return b" " * first.end() + text[first.end() :] if header else text
 
 
 def _array(blob: Blob, allow_nonfinite: bool) -> np.ndarray:

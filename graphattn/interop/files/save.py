@@ -1,0 +1,53 @@
+"""Edges into files that :func:`load_edges` reads back."""
+
+import numpy as np
+
+from ...errors import LoaderError
+from ...graph import AttentionGraph
+from ._guard import PathLike, file_name, suffix
+
+KINDS = (".npz", ".csv")
+
+
+def save_edges(path: PathLike, graph: AttentionGraph) -> None:
+    r"""Write the edges of a graph, in its edge order; a file of that name is replaced.
+
+    Args:
+        path: One of
+
+            * .npz: ``edge_index`` (2, E) int64, ``num_sources`` and ``num_targets``: :func:`load_edges` gives back the
+              same graph.
+            * .csv: a row of names, then ``source,target`` on each line, for other programs. It holds no sizes:
+              ``load_edges(path, header=True, num_sources=..., num_targets=...)``. A graph without edges is refused.
+        graph: The graph; a rule's edges are listed first.
+
+    Raises:
+        LoaderError: If the ending is another, the file cannot be written, or a .csv would be empty.
+        GraphError: If a rule has too many edges to list.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from graphattn import graphs
+        >>> from graphattn.interop.files import load_edges
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "window.csv"
+        >>> save_edges(path, graphs.sliding_window(3, 2))
+        >>> path.read_text().split()
+        ['source,target', '0,0', '0,1', '1,1', '1,2', '2,2']
+        >>> load_edges(path, header=True).source.tolist()
+        [0, 0, 1, 1, 2]
+    """
+    name = file_name(path)
+    kind = suffix(path, KINDS, "save_edges")
+    if kind == ".csv" and not graph.num_edges:
+        raise LoaderError(f"{name}: expected a graph with edges, got {graph!r}. Try: .npz, which keeps its sizes.")
+    edges = graph.edge_index.cpu().numpy()
+    try:
+        with open(name, "wb") as file:
+            if kind == ".npz":
+                np.savez(file, edge_index=edges, num_sources=graph.num_sources, num_targets=graph.num_targets)
+            else:
+                np.savetxt(file, edges.T, "%d", ",", header="source,target", comments="")
+    except OSError as error:
+        raise LoaderError(
+            f"{name}: expected a file that can be written, got: {error.strerror}. Try: check folder and rights."
+        ) from None
