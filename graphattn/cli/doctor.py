@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from .. import __version__
 from .output import document, rendered, say, step, table
 
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?\s*([^;]*?)\s*(?:;.*extra == ['\"](\w+)['\"])?")
@@ -22,7 +23,7 @@ def doctor(json: bool) -> None:
     found: dict[str, Any] = {
         "command": "doctor",
         "ok": all(check["ok"] for check in checks) and None not in needed.values(),
-        "versions": {"graphattn": _version("graphattn"), "python": platform.python_version(), **needed},
+        "versions": {"graphattn": __version__, "python": platform.python_version(), **needed},
         "extras": extras,
         "platform": {"system": platform.platform(), "executable": sys.executable, **_threads()},
         "devices": _devices(),
@@ -48,7 +49,11 @@ def _packages() -> tuple[dict[str, str | None], dict[str, dict[str, str | None]]
     """Versions of what is required, and of each extra's own packages; ``None`` where missing."""
     needed: dict[str, str | None] = {}
     extras: dict[str, dict[str, str | None]] = {}
-    for line in metadata.requires("graphattn") or ():
+    try:
+        lines = metadata.requires("graphattn") or ()
+    except metadata.PackageNotFoundError:  # a working tree that nobody installed
+        return {name: _version(name) for name in ("torch", "torch-geometric", "numba")}, {}
+    for line in lines:
         match = _REQUIREMENT.fullmatch(line)
         if match is None or match[1].lower() == "graphattn":  # an extra that only gathers others
             continue

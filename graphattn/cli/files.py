@@ -90,7 +90,7 @@ def _chosen(
     if len(flags) > 1:
         raise OptionError(f"{name} takes one of {' and '.join(flags)}, got both")
     if not flags and "" not in recipe.builders:
-        raise OptionError(f"{name} needs --k N (the nearest points) or --radius X (all points within){guessed}")
+        raise OptionError(f"{name} needs --k N (the nearest points) or --radius X (all within that distance){guessed}")
     builder = recipe.builders[flags[0] if flags else ""]
     if flags and not any(flags[0] in option.flags for option in recipe.options(builder)):
         words = [word for word in words if word != flags[0]]

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -91,21 +91,24 @@ def mask_lines(drawing: str, width: int | None = None) -> str:
 
 
 @contextmanager
-def step(what: str) -> Iterator[None]:
-    """Tell stderr what takes long: a clock on a terminal, elsewhere one line once it does take long."""
+def step(what: str) -> Iterator[Callable[[str], None]]:
+    """Tell stderr what takes long: a clock on a terminal, elsewhere one line once it does take long.
+
+    Gives a function that says which part of it is at work, for the clock alone.
+    """
     if sys.stderr.isatty():
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         columns = (SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
         task = encodable(what, sys.stderr.encoding or "utf-8")
         with Progress(*columns, console=console(sys.stderr), transient=True, redirect_stdout=False) as progress:
-            progress.add_task(task, total=None)
-            yield
+            clock = progress.add_task(task, total=None)
+            yield lambda part: progress.update(clock, description=f"{task}: {part}")
         return
     timer = threading.Timer(_LONG, say, (f"graphattn: {what} ...", sys.stderr))
     timer.daemon = True
     timer.start()
     try:
-        yield
+        yield lambda part: None
     finally:
         timer.cancel()

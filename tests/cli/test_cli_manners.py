@@ -243,15 +243,19 @@ def test_progress_is_for_terminals_and_for_what_takes_long(monkeypatch):
 
     terminal, pipe = Terminal(), io.StringIO()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with output.step("counting ░"):
+    with output.step("counting ░") as tell:
+        time.sleep(0.3)
+        tell("sheep")
         time.sleep(0.3)
     assert "counting -" in terminal.getvalue()
+    assert "counting -: sheep" in terminal.getvalue()
     assert terminal.getvalue().isascii()
     monkeypatch.setattr(sys, "stderr", pipe)
     with output.step("quick"):
         pass
     monkeypatch.setattr(output, "_LONG", 0.01)
-    with output.step("slow"):
+    with output.step("slow") as tell:
+        tell("not without a terminal")
         time.sleep(0.3)
     assert pipe.getvalue() == "graphattn: slow ...\n"
 

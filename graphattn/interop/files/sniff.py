@@ -48,6 +48,6 @@ def sniff(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Literal["mesh", "poi
         case "f", (_, _):
             return "points"
     expected = "bool (T, S), integers (2, E) or floats (N, d)"
-    raise blob.fault(
-        expected, f"shape {shape} of {dtype}"[:120], "array.T if it is (E, 2); else save it as one of these"
-    )
+    mask = "array.astype(bool) if it is a mask" if dtype.kind != "b" else "one mask, with a row for each target"
+    fix = "array.T if it is (E, 2)" if shape[1:] == (2,) else mask
+    raise blob.fault(expected, f"shape {shape} of {dtype}"[:120], f"{fix}; else save it as one of these")
