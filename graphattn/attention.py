@@ -65,8 +65,10 @@ def attention(
         key: (..., S, H_kv, D); head ``h`` of the query reads head ``h // (H / H_kv)``.
         value: (..., S, H_kv, D_v).
         graph: T targets and S sources.
-        score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H). An edge with -inf is
-            an edge removed; a row of the dtype's lowest number is a row of equal weights.
+        score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H), where 1 may stand for
+            H. An edge with -inf is an edge removed: with (B, E, 1), for examples of lengths of their own,
+            ``torch.zeros(B, E, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)``, though
+            :func:`graphattn.disjoint_union` computes less. A row of the dtype's lowest number gives equal weights.
         scale: Factor on the product, ``D ** -0.5`` by default; 0.0 means 0.0.
         softcap: The bound c on the scaled product, > 0; none by default.
         dropout_p: Probability of dropping a weight, per edge and head, after normalising. A seed fixes what is dropped

@@ -11,10 +11,14 @@ from pygments.lexers import PythonLexer
 from run import HEADS, WIDTH, Outcome
 
 COMMON = f"""\
-layer = ga.nn.GraphAttention(embed_dim={WIDTH}, num_heads={HEADS})
-output, weights = layer(x, graph, context=context, return_weights=True)
-report = ga.verify(layer, graph)
-ga.plot(graph, **look); ga.plot_weights(weights, target, **look)"""
+from run import embed
+
+layer = ga.nn.GraphAttention(embed_dim={WIDTH}, num_heads={HEADS}).eval()
+x, context = embed(scene.features, scene.context)
+output, weights = layer(x, scene.graph, context=context, return_weights=True)
+print(ga.verify(layer, scene.graph))
+ga.plot(scene.graph, **scene.look).savefig("graph.png")
+ga.plot_weights(weights, scene.target, **scene.look).savefig("weights.png")"""
 
 
 def render(outcomes: list[Outcome], broken: dict[str, str], seconds: float, versions: str) -> str:

@@ -19,7 +19,7 @@ class Scene:
     Args:
         graph: Who may read whom.
         features: (T, F), what is known of every target.
-        claim: Whether the title is true of this graph.
+        claim: Whether the title holds for this graph, as far as lines of code can tell.
         target: The node whose attention weights are drawn.
         look: How to draw it: arguments of ``graphattn.plot`` that say where nodes are.
         context: (S, F), what is known of every source, where these are other nodes.
@@ -56,12 +56,32 @@ class Script:
 
     @property
     def code(self) -> str:
-        """The lines of the function between its docstring and its return."""
+        """Lines that run by themselves, and make ``scene``: the function's own, after what they use of its module."""
         lines = textwrap.dedent(inspect.getsource(self.make)).splitlines()
         function = ast.parse("\n".join(lines)).body[0]
         assert isinstance(function, ast.FunctionDef)
-        first = function.body[0].end_lineno or 0
-        return textwrap.dedent("\n".join(lines[first : function.body[-1].lineno - 1]))
+        body = textwrap.dedent("\n".join(lines[function.body[0].end_lineno or 0 :]))
+        body = "scene = ".join(body.rsplit("return ", 1))
+        return f"{needed(body, inspect.getsource(inspect.getmodule(self.make) or self.make))}\n\n{body}"
+
+
+def needed(body: str, module: str) -> str:
+    """The imports and constants of a module that some lines use, and what those use themselves."""
+    kept: list[str] = []
+    used = names_read(ast.parse(body))
+    for statement in reversed(ast.parse(module).body):
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            statement.names = [name for name in statement.names if (name.asname or name.name) in used]
+            kept += [ast.unparse(statement)] * bool(statement.names)
+        elif isinstance(statement, ast.Assign) and used & {ast.unparse(name) for name in statement.targets}:
+            used |= names_read(statement)
+            kept += reversed(module.splitlines()[statement.lineno - 1 : statement.end_lineno])
+    return "\n".join(reversed(kept))
+
+
+def names_read(code: ast.AST) -> set[str]:
+    """The names that some code reads."""
+    return {node.id for node in ast.walk(code) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 SCRIPTS: list[Script] = []

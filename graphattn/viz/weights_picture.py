@@ -26,6 +26,7 @@ def plot_weights(
     queries: Any = None,
     faces: Any = None,
     size: tuple[int, int] | None = None,
+    image: Any = None,
     tokens: Any = None,
     layout: str | None = None,
     figure: Any = None,
@@ -36,7 +37,7 @@ def plot_weights(
         weights: The :class:`EdgeWeights`, or all that ``attention`` or a layer gives with ``return_weights=True``.
             Of a batch, one element: ``EdgeWeights(weights.graph, weights.alpha[0])``.
         target: The node that reads.
-        pos, queries, faces, size, tokens, layout: As :func:`plot`. Points are shown close up.
+        pos, queries, faces, size, image, tokens, layout: As :func:`plot`. Points are shown close up.
         head: One head, or ``None`` for the mean over heads.
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
 
@@ -63,7 +64,8 @@ def plot_weights(
     sources, alpha, heads = weights_into(weights, target, head)
     count = len(sources)
     shown = empty_figure(figure, 6.4, 4.8)
-    place = place_of(graph, pos, queries=queries, faces=faces, size=size, tokens=tokens, layout=layout)
+    where: dict[str, Any] = {"queries": queries, "faces": faces, "size": size, "image": image}
+    place = place_of(graph, pos, tokens=tokens, layout=layout, **where)
     ax = shown.add_subplot(projection="3d" if place.is_3d else None)
     near = place.close_up(target, sources, 0.7)
     sentences = [place.reads] * bool(place.reads) + place.ground(ax, near)

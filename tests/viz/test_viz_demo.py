@@ -63,6 +63,33 @@ def test_the_demo_writes_a_page_that_stands_alone(tmp_path):
     assert "cell_partition" in html
 
 
+SNIPPETS = """
+import sys; sys.path.insert(0, {demo!r})
+import scenes
+from page import COMMON
+from scene import SCRIPTS
+
+for script in SCRIPTS:
+    shown = {{}}
+    coarser = script.code.replace("step=8", "step=40").replace("target=1415", "target=3")  # to take seconds
+    exec(coarser + chr(10) + COMMON, shown)
+    assert shown["scene"].claim, script.name
+    assert str(shown["output"].shape[0]) == str(shown["scene"].graph.num_targets)
+    print(script.name, "ran")
+"""
+
+
+@pytest.mark.slow
+def test_every_snippet_on_the_page_runs_as_it_is_shown(tmp_path):
+    script = tmp_path / "snippets.py"
+    script.write_text(SNIPPETS.format(demo=str(DEMO)), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"^[a-z ]+ ran$", done.stdout, re.MULTILINE)) == 7
+    assert "NOT EXACT" not in done.stdout
+    assert {path.name for path in tmp_path.glob("*.png")} == {"graph.png", "weights.png"}
+
+
 @pytest.mark.slow
 def test_a_false_claim_or_a_broken_scene_fails_the_demo(tmp_path):
     page = tmp_path / "page.html"

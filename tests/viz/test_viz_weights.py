@@ -74,6 +74,8 @@ def test_every_geometry_draws():
     cross = AttentionGraph(Band(3, 5), "cross")
     plot_weights(weights_of(sequence), 6, tokens=list("abcdefghijk"))
     assert len(dots(plot_weights(weights_of(grid), 17), 17).get_paths()) == 6
+    over = plot_weights(weights_of(grid), 17, image=torch.rand(7, 5))
+    assert over.axes[0].images[0].get_array().shape == (7, 5)
     plot_weights(weights_of(cross), 1, tokens=(["x", "y", "z"], list("abcde")))
     plot_weights(weights_of(shuffled()), 3, layout="network")
 
