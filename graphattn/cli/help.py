@@ -52,7 +52,7 @@ def contents(command: str, width: int) -> str:
             command,
             (("swin --help", "the options of a pattern"), ("points --help", "the options of a kind of file")),
         )
-        + f"\n  {command.split()[0]} patterns",
+        + f"\n  {command.rsplit(' ', 1)[0]} patterns",
     )
 
 

@@ -104,7 +104,15 @@ def edge_list(
     duplicates: Literal["error", "keep", "merge"] = "error",
     name: str | None = None,
 ) -> Any:
-    """:func:`graphattn.from_edge_index`, with what may be typed spelled out."""
+    """:func:`graphattn.from_edge_index`, with what may be typed spelled out.
+
+    Args:
+        edge_index: Sources and targets.
+        num_sources: Number of sources; ids are below it. Told from the largest id by default.
+        num_targets: Number of targets, the same way.
+        num_nodes: Both at once, where sources and targets are the same nodes.
+        duplicates: What to do with an edge that is there twice: refuse it, keep each copy, or merge them into one.
+    """
     from ..interop import from_edge_index
 
     return from_edge_index(edge_index, num_sources, num_targets, num_nodes, duplicates=duplicates, name=name)
