@@ -85,17 +85,18 @@ def assert_near(found: Tensor, wanted: Tensor, tolerance: float = EXACT) -> None
         assert error <= tolerance, f"error {error:.3g} > {tolerance:.3g}"
 
 
-def dense_refuses(graph: ga.AttentionGraph, **options: bool) -> bool:
-    """What the dense backend may refuse, and nothing else: an empty side, and copies of an edge told apart."""
-    told_apart = any(options.get(name) for name in ("score_bias", "dropout_p", "return_weights"))
-    return 0 in (graph.num_targets, graph.num_sources) or (graph.has_repeated_edges and told_apart)
+def may_refuse(graph: ga.AttentionGraph, backend: str, **options: bool) -> bool:
+    """What dense products may refuse, and nothing else: an empty side, and copies of an edge told apart."""
+    told_apart = backend == "tiles" or any(options.get(name) for name in ("score_bias", "dropout_p", "return_weights"))
+    nothing = backend == "dense" and 0 in (graph.num_targets, graph.num_sources)
+    return nothing or (backend in ("dense", "tiles") and graph.has_repeated_edges and told_apart)
 
 
 def skip_if_refused(graph: ga.AttentionGraph, backend: str, **options: bool) -> None:
-    """Skip where dense attention may refuse, after seeing that it does, with a reason, and that "auto" still runs."""
-    if backend == "dense" and dense_refuses(graph, **options):
+    """Skip where a backend may refuse, after seeing that it does, with a reason, and that "auto" still runs."""
+    if may_refuse(graph, backend, **options):
         found = {c.name: c for c in ga.explain(graph, heads=HEADS, head_dim=WIDTH, **options).candidates}
-        assert found["dense"].reasons
+        assert found[backend].reasons
         assert found["message_passing"].runs
         call = {"score_bias": biases(graph)} if options.get("score_bias") else {}
         call |= {
@@ -103,5 +104,5 @@ def skip_if_refused(graph: ga.AttentionGraph, backend: str, **options: bool) -> 
             "return_weights": options.get("return_weights", False),
         }
         with pytest.raises(BackendError):
-            ga.attention(*tensors(graph), graph, **call, backend="dense")
-        pytest.skip("dense refuses this graph")
+            ga.attention(*tensors(graph), graph, **call, backend=backend)
+        pytest.skip(f"{backend} refuses this graph")

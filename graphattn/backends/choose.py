@@ -9,6 +9,7 @@ from .dense import DenseBackend
 from .edges import EdgesBackend
 from .message_passing import MessagePassingBackend
 from .request import Inputs, Outputs, Request
+from .tiles import TilesBackend
 
 
 class Backend(Protocol):
@@ -27,7 +28,9 @@ class Backend(Protocol):
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs: ...
 
 
-BACKENDS: dict[str, Backend] = {b.name: b for b in (DenseBackend(), EdgesBackend(), MessagePassingBackend())}
+BACKENDS: dict[str, Backend] = {
+    b.name: b for b in (DenseBackend(), TilesBackend(), EdgesBackend(), MessagePassingBackend())
+}
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,16 @@
 """Fused kernels over edges: what a sparse graph costs is what its edges cost."""
 
-import math
 from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..kernels.edges_op import edge_attention, plain
 from ..kernels.modes import plain_operations_only
 from ..plans.grouped import BySource, ByTarget, by_source, by_target
 from .message_passing import edges_too_many
-from .request import Inputs, Outputs, Request
+from .request import Inputs, Outputs, Request, edges_first, nodes_first
 
 NS_PER_EDGE_NUMBER = 0.2
 
@@ -53,8 +51,8 @@ class EdgesBackend:
 def _run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
     lead, request = inputs.query.shape[:-3], inputs.request()
     wide = request.statistics
-    query, key, value = (_nodes(x, lead, wide) for x in (inputs.query, inputs.key, inputs.value))
-    bias, attr = (_edges(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
+    query, key, value = (nodes_first(x.to(wide)) for x in (inputs.query, inputs.key, inputs.value))
+    bias, attr = (edges_first(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
     turn = None if inputs.edge_weight is None else inputs.edge_weight.to(wide)
     asked = None
     if turn is not None:  # <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D
@@ -78,19 +76,6 @@ def _run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Out
         alpha.reshape(*lead, *alpha.shape[1:]) if weights else None,
         log_sum.reshape(*lead, *log_sum.shape[1:]) if lse else None,
     )
-
-
-def _nodes(x: Tensor, lead: torch.Size, wide: torch.dtype) -> Tensor:
-    return x.to(wide).reshape(math.prod(lead), *x.shape[-3:])
-
-
-def _edges(x: Tensor | None, lead: torch.Size, wide: torch.dtype) -> Tensor | None:
-    """(1 or B, E, ...): leading dimensions as one, which stays 1 if the whole batch shares them."""
-    if x is None:
-        return None
-    shared = math.prod(x.shape[:-2]) == 1
-    x = x.to(wide) if shared else x.to(wide).expand(*lead, *x.shape[-2:])
-    return x.reshape(1 if shared else math.prod(lead), *x.shape[-2:])
 
 
 @torch.compiler.assume_constant_result

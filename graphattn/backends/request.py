@@ -78,3 +78,17 @@ class Outputs:
     output: Tensor  # (..., T, H, D_v)
     alpha: Tensor | None = None  # (..., E, H), before dropout
     lse: Tensor | None = None  # (..., T, H)
+
+
+def nodes_first(x: Tensor) -> Tensor:
+    """(..., N, H, D) as (B, N, H, D): the leading dimensions as one."""
+    return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
+
+
+def edges_first(x: Tensor | None, lead: torch.Size, wide: torch.dtype) -> Tensor | None:
+    """(..., E, F) as (1 or B, E, F): the leading dimensions as one, which stays 1 if the whole batch shares them."""
+    if x is None:
+        return None
+    shared = math.prod(x.shape[:-2]) == 1
+    x = x.to(wide) if shared else x.to(wide).expand(*lead, *x.shape[-2:])
+    return x.reshape(1 if shared else math.prod(lead), *x.shape[-2:])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attention_formula import BACKENDS, assert_near, biases, formula, gradients, tensors
+from attention_formula import BACKENDS, assert_near, biases, formula, gradients, skip_if_refused, tensors
 from graph_table import GRAPHS
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -38,9 +38,9 @@ def small(name):
 def test_b22_gradcheck_and_gradgradcheck(name, options, backend):
     graph, options = small(name), dict(OPTIONS[options])
     inputs = list(tensors(graph, heads=2, kv_heads=1, width=2, value_width=3))
-    if options.pop("bias", False):
-        if backend == "dense" and graph.has_repeated_edges:
-            pytest.skip("dense refuses a bias of its own for each copy of an edge")
+    biased = options.pop("bias", False)
+    skip_if_refused(graph, backend, score_bias=biased)
+    if biased:
         inputs.append(biases(graph, heads=2))
 
     def output(q, k, v, bias=None):

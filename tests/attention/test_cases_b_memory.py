@@ -74,10 +74,12 @@ def test_b24_any_strides_of_the_gradient(layout, extras, backend):
     weight = torch.randn_like(output)
     wanted = torch.autograd.grad(output, inputs, weight, retain_graph=True)
     found = torch.autograd.grad(output, inputs, layout(weight), retain_graph=True)
-    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert_near(mine, theirs)  # a matrix product adds up in another order when a factor lies otherwise
     ones = torch.autograd.grad(output, inputs, torch.ones_like(output), retain_graph=True)
     stride_zero = torch.autograd.grad(output.sum(), inputs)
-    assert all(torch.equal(a, b) for a, b in zip(stride_zero, ones, strict=True))
+    for mine, theirs in zip(stride_zero, ones, strict=True):
+        assert_near(mine, theirs)
 
 
 @pytest.mark.parametrize(("threads", "times"), [(1, 250), (2, 25)])  # a race needs two threads, which are slow here

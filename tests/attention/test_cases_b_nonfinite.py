@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from attention_formula import BACKENDS, HEADS, assert_near, biases, gradients, tensors
+from attention_formula import BACKENDS, HEADS, assert_near, biases, gradients, skip_if_refused, tensors
 from graph_table import GRAPHS
 
 import graphattn as ga
@@ -21,8 +21,8 @@ def run(*args, **kwargs):
 
 
 def test_b05_not_even_a_nan_is_heard_along_an_edge_removed(backend):
-    if backend == "dense":
-        return  # notes say so: test_b09_dense_says_so_wherever_it_can_happen
+    if backend in ("dense", "tiles"):
+        return  # notes say so: test_b09_dense_products_say_so_wherever_it_can_happen
     graph = GRAPHS["listed_random"]()
     inputs = tensors(graph)
     s = int(graph.out_degree.argmax())
@@ -75,6 +75,7 @@ def test_b08_a_source_that_nobody_reads_is_not_heard(backend, name, bad, extras)
     graph = ga.graphs.causal(5, 11, align="start") if name == "causal_start" else GRAPHS[name]()
     unused = graph.out_degree == 0
     assert unused.any()
+    skip_if_refused(graph, backend)
     inputs = tensors(graph)
     wanted = run(*inputs, graph, backend=backend, **extras)
     grads = gradients(wanted, inputs)
@@ -98,10 +99,12 @@ def test_b09_a_nan_source_spoils_its_readers(backend):
     found = ga.attention(*inputs, graph, backend=backend)
     readers = graph.contains(torch.arange(graph.num_nodes), s)
     assert found[readers].isnan().all()
-    note = "a NaN or inf in a source reaches every target that some dense product pairs it with, edge or not"
     notes = {c.name: c.notes for c in ga.explain(graph).candidates}[backend]
-    if backend == "dense":
-        assert notes == (note,)
+    if backend in ("dense", "tiles"):
+        product = "dense product" if backend == "dense" else "tile"
+        assert notes == (
+            f"a NaN or inf in a source reaches every target that some {product} pairs it with, edge or not",
+        )
         return
     assert notes == ()
     assert torch.equal(found[~readers], wanted[~readers])
@@ -109,11 +112,11 @@ def test_b09_a_nan_source_spoils_its_readers(backend):
     assert torch.equal(dq[~readers], grads[0][~readers])
 
 
-def test_b09_dense_says_so_wherever_it_can_happen(backend):
+def test_b09_dense_products_say_so_wherever_it_can_happen(backend):
     full, window = ga.graphs.full(7), ga.graphs.sliding_window(7, 2)
     for graph, options, said in ((full, {}, False), (full, {"score_bias": True}, True), (window, {}, True)):
         notes = {c.name: c.notes for c in ga.explain(graph, **options).candidates}[backend]
-        assert bool(notes) == (said and backend == "dense")
+        assert bool(notes) == (said and backend in ("dense", "tiles"))
 
 
 @pytest.mark.parametrize("extras", EXTRAS)

@@ -188,7 +188,7 @@ def test_b19_width_and_heads_of_zero(backend, sizes):
     q, k, v = tensors(graph, **sizes)
     request = {"heads": q.shape[1], "kv_heads": k.shape[1], "head_dim": q.shape[2], "value_dim": v.shape[2]}
     reasons = {c.name: c.reasons for c in ga.explain(graph, **request).candidates}[backend]
-    if backend == "dense":
+    if backend in ("dense", "tiles"):
         assert reasons == ("an axis has size 0",)
         return
     assert reasons == ()

@@ -35,8 +35,9 @@ OPTIONS = {
     + [(name, "plain") for name in ("causal", "full", "listed_bipartite")]
     + [("unused_sources", "everything")],
 )
-def test_b30_dense_compiles_whole(name, options):
-    graph, options = GRAPHS[name](), {**OPTIONS[options], "backend": "dense"}
+@pytest.mark.parametrize("backend", ["dense", "tiles"])
+def test_b30_dense_products_compile_whole(backend, name, options):
+    graph, options = GRAPHS[name](), {**OPTIONS[options], "backend": backend}
     inputs = [*tensors(graph, (2,))] + [biases(graph)] * options.pop("bias", False)
     compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
     split = (*inputs[:3], graph, *inputs[3:])

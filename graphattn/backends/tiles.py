@@ -1,0 +1,180 @@
+"""Tiles: batched dense attention on blocks of targets, each with the sources that it reads."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph
+from ..graph.algebra import MAX_BYTES
+from ..kernels.rows import take
+from ..plans.blocks import survey
+from ..plans.tiles import Bucket, Tiles, edge_places, tiles
+from .request import Inputs, Outputs, Request, edges_first, nodes_first
+from .sdpa import Mask, fused, written_out
+
+NS_PER_PAIR_NUMBER = 0.017
+
+
+class TilesBackend:
+    """Windows, cells, documents, prefixes and their unions, as a few batched dense products (CPU)."""
+
+    name = "tiles"
+
+    def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
+        """Why it cannot run; empty if it can."""
+        reasons = []
+        if request.device.type != "cpu":
+            reasons.append(f"its plans are made for the CPU, and the tensors are on {request.device}")
+        if request.edge_features:
+            reasons.append(
+                "edge features differ from edge to edge, and a dense product has one key for all its readers"
+            )
+        if 0 in (request.heads, request.head_dim, request.value_dim):
+            reasons.append("an axis has size 0")
+        if graph.has_repeated_edges:
+            reasons.append("edges are repeated, and a tile holds each pair once")
+        if not reasons and self.bytes_needed(graph, request) > MAX_BYTES:
+            fill = graph.num_edges / survey(graph).pairs
+            reasons.append(
+                f"it would hold {self.bytes_needed(graph, request):,} bytes: its tiles are {fill:.2%} full of edges"
+            )
+        return reasons
+
+    def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
+        """What its user should know."""
+        if self.reasons_against(graph, request) or (survey(graph).pairs == graph.num_edges and not request.score_bias):
+            return []
+        return ["a NaN or inf in a source reaches every target that some tile pairs it with, edge or not"]
+
+    def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
+        """About what the forward pass holds beside its inputs, in bytes."""
+        if graph.has_repeated_edges:
+            return 0
+        found, wide = survey(graph), torch.finfo(request.statistics).bits // 8
+        gathered = found.columns * request.heads * (request.head_dim + request.value_dim) * request.batch * wide
+        if written(request):
+            return gathered + 4 * request.batch * request.heads * found.pairs * wide
+        return gathered + found.pairs * (1 + wide) * request.batch
+
+    def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
+        """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
+        if graph.has_repeated_edges:
+            return math.inf
+        numbers = request.batch * request.heads * (request.head_dim + request.value_dim)
+        return 0.2 + survey(graph).work * numbers * NS_PER_PAIR_NUMBER * (3 if written(request) else 1) * 1e-6
+
+    def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
+        """Attention on checked inputs."""
+        with torch.autocast("cpu", enabled=False):
+            return _run(graph, constant_tiles(graph), inputs, weights, lse)
+
+
+def written(request: Request) -> bool:
+    """Whether the scores are written out: torch's SDPA does not offer what is asked, or has no fused kernel for it."""
+    fused = request.head_dim == request.value_dim and not (request.score_bias or request.dropout)
+    return not fused or request.softcap or request.weights or request.lse
+
+
+@torch.compiler.assume_constant_result
+def constant_tiles(graph: AttentionGraph) -> Tiles:
+    """The tiles; torch.compile keeps them as constants, guarded by the graph's identity."""
+    return tiles(graph)
+
+
+@torch.compiler.assume_constant_result
+def constant_edge_places(graph: AttentionGraph) -> Tensor:
+    """Where the edges lie in the tiles, likewise."""
+    return edge_places(graph)
+
+
+def _run(graph: AttentionGraph, plan: Tiles, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+    lead = inputs.query.shape[:-3]
+    if not plan.buckets:
+        return _nothing(inputs)
+    query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
+    rows, columns = ([getattr(b, side) * b.blocks for b in plan.buckets] for side in ("rows", "columns"))
+    parts = zip(
+        plan.buckets,
+        take(query, *plan.row).split(rows, 1),
+        take(key, *plan.column).split(columns, 1),
+        take(value, *plan.column).split(columns, 1),
+        _biases(graph, plan, inputs),
+        strict=True,
+    )
+    output, log_sum, alpha = zip(*(_bucket(*part, inputs, weights or lse) for part in parts), strict=True)
+    return Outputs(
+        _placed(plan, output, 0.0).reshape(*inputs.query.shape[:-1], value.shape[-1]).to(query.dtype),
+        _by_edge(graph, alpha).reshape(*lead, graph.num_edges, query.shape[2]) if weights else None,
+        _placed(plan, log_sum, -torch.inf).reshape(inputs.query.shape[:-1]) if lse else None,
+    )
+
+
+def _nothing(inputs: Inputs) -> Outputs:
+    """What a graph without edges gives: zeros that hang on the inputs, whatever these hold."""
+    given = (inputs.query, inputs.key, inputs.value, inputs.score_bias)
+    zero = sum(x.flatten()[:0].sum() for x in given if x is not None)
+    shape, wide = inputs.query.shape[:-1], inputs.request().statistics
+    output = inputs.query.new_zeros(*shape, inputs.value.shape[-1]) + zero
+    return Outputs(
+        output.to(inputs.query.dtype),
+        inputs.query.new_zeros(*shape[:-2], 0, shape[-1], dtype=wide),
+        inputs.query.new_full(shape, -torch.inf, dtype=wide),
+    )
+
+
+def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tensor | None]:
+    """The bias of each bucket, (B or 1, blocks, heads or 1, rows, columns), -inf where there is no edge."""
+    given = edges_first(inputs.score_bias, inputs.query.shape[:-3], inputs.request().statistics)
+    if given is None:
+        return [None] * len(plan.buckets)
+    shapes = [(b.blocks, b.rows, b.columns) for b in plan.buckets]
+    pairs = [math.prod(shape) for shape in shapes]
+    nothing = given.new_full((given.shape[0], sum(pairs), given.shape[2]), -torch.inf)
+    bias = nothing.index_copy(1, constant_edge_places(graph), given).split(pairs, 1)
+    return [x.unflatten(1, shape).movedim(-1, 2) for x, shape in zip(bias, shapes, strict=True)]
+
+
+def _bucket(
+    bucket: Bucket, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, inputs: Inputs, details: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Output (B, slots, H, D_v), and if asked lse (B, slots, H, 1) and weights (B, pairs, H) of a bucket's blocks."""
+    batch, heads, group = query.shape[0], query.shape[2], query.shape[2] // key.shape[2]
+    blocks, (_, rows, columns, allowed) = batch * bucket.blocks, bucket
+    query, key, value = (  # (blocks, heads, rows or columns, width)
+        x.reshape(blocks, size, *x.shape[2:]).transpose(1, 2)
+        for x, size in ((query, rows), (key, columns), (value, columns))
+    )
+    if group != 1:
+        key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
+    if allowed is not None and allowed.shape[0] != 1:
+        allowed = allowed.repeat(batch, 1, 1, 1)
+    blank = None
+    if bias is not None:
+        bias = bias.expand(batch, *bias.shape[1:]).flatten(0, 1)
+        blank = (bias == -torch.inf).all(-1, keepdim=True)
+        bias, query = bias.masked_fill(blank, 0.0), query.masked_fill(blank, 0.0)
+    mask = Mask(allowed, bias)
+    log_sum = alpha = None
+    if not (details or inputs.softcap is not None):
+        output = fused(query, key, value, mask, inputs.scale, inputs.dropout_p)
+    else:
+        output, alpha, log_sum = written_out(query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p)
+        if blank is not None:
+            alpha, log_sum = alpha.masked_fill(blank, 0.0), log_sum.masked_fill(blank, -torch.inf)
+        log_sum = log_sum.transpose(1, 2).reshape(batch, bucket.blocks * rows, heads, 1)
+        alpha = alpha.movedim(1, -1).reshape(batch, bucket.blocks * rows * columns, heads)
+    if blank is not None:
+        output = output.masked_fill(blank, 0.0)
+    return output.transpose(1, 2).reshape(batch, bucket.blocks * rows, heads, output.shape[-1]), log_sum, alpha
+
+
+def _placed(plan: Tiles, parts: Sequence[Tensor | None], nothing: float) -> Tensor:
+    """Rows of all buckets as rows of targets (B, T, ...); ``nothing`` for a target without an edge."""
+    found = take(torch.cat([x for x in parts if x is not None], 1), *plan.output)
+    return found if plan.isolated is None else found.masked_fill(plan.isolated[:, None, None], nothing)
+
+
+def _by_edge(graph: AttentionGraph, parts: Sequence[Tensor | None]) -> Tensor:
+    return torch.cat([x for x in parts if x is not None], 1).index_select(1, constant_edge_places(graph))

@@ -1,0 +1,55 @@
+"""Rows taken by index, and the sums that are their derivative: the same bits on every run."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .modes import plain_operations_only
+
+
+def take(x: Tensor, node: Tensor, ptr: Tensor, slot: Tensor) -> Tensor:
+    """The rows ``node`` (n,) of ``x`` (B, N, ...), as (B, n, ...); differentiable any number of times.
+
+    Args:
+        x: What rows are taken of, contiguous or not.
+        node: int64 (n,).
+        ptr: int64 (N + 1,): the gradient of row ``i`` is the sum over ``slot[ptr[i]:ptr[i + 1]]``, in that order.
+        slot: int64 (m,), m <= n: a row that is taken and not listed gets no gradient from there.
+    """
+    if plain_operations_only() or not (x.requires_grad and torch.is_grad_enabled()):
+        return x.index_select(1, node)
+    return _Take.apply(x, node, ptr, slot)
+
+
+class _Take(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, node: Tensor, ptr: Tensor, slot: Tensor) -> Tensor:
+        ctx.save_for_backward(ptr, slot)
+        return x.index_select(1, node)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _Sum.apply(grads[0], *ctx.saved_tensors), None, None, None
+
+
+class _Sum(torch.autograd.Function):
+    """Sums of the rows of ``x`` (B, n, ...) over ``slot[ptr[i]:ptr[i + 1]]``, (B, N, ...), in float32 or wider."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, ptr: Tensor, slot: Tensor) -> Tensor:
+        ctx.save_for_backward(ptr, slot)
+        ctx.shape = x.shape
+        wide = torch.promote_types(x.dtype, torch.float32)
+        each = torch.arange(x.shape[0])[:, None]
+        index, first = slot + each * x.shape[1], ptr[:-1] + each * slot.numel()
+        flat = x.to(wide).reshape(x.shape[0] * x.shape[1], math.prod(x.shape[2:]))
+        total = torch.nn.functional.embedding_bag(index.flatten(), flat, first.flatten(), mode="sum")
+        return total.reshape(x.shape[0], ptr.numel() - 1, *x.shape[2:]).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        ptr, slot = ctx.saved_tensors
+        owner = torch.repeat_interleave(ptr[1:] - ptr[:-1])
+        return grads[0].new_zeros(ctx.shape).index_copy(1, slot, grads[0].index_select(1, owner)), None, None

@@ -1,0 +1,213 @@
+"""Targets cut into blocks that read few sources together, and the runs of every block among its own columns."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph
+from ..graph import runs as _runs
+from ..graph.edge_set import ROWS_BUDGET, EdgeSet
+from ..graph.runs import Runs
+from .cache import cached
+from .order import HUB, cuthill_mckee, grid_cells
+
+HEIGHTS = (32, 64, 128, 256)
+TWINS = 8  # so many targets that read the same sources are a block, whatever their number
+SAMPLE = 64  # blocks looked at to judge a cut
+WORTH_ORDERING = 32  # mean degree from which on listed edges are tried in another order: a dense core may hide in them
+
+
+class Cut(NamedTuple):
+    """Targets with an edge (n,), block by block, and the block of each (n,), ascending."""
+
+    target: Tensor
+    block: Tensor
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks."""
+        return int(self.block[-1]) + 1 if self.block.numel() else 0
+
+
+class Survey(NamedTuple):
+    """The best cut found, and about what it costs: pairs in tiles, columns gathered, and a measure of the work."""
+
+    cut: Cut
+    pairs: int
+    columns: int
+    work: float
+
+
+class Blocks(NamedTuple):
+    """Blocks one after the other: the slice of ``target`` (``first``, ``rows``) reads that of ``column``.
+
+    ``run`` holds the edges as intervals: target within the block, first column within the block, and how many.
+    """
+
+    target: Tensor
+    first: Tensor
+    rows: Tensor
+    column: Tensor
+    first_column: Tensor
+    columns: Tensor
+    run: Tensor  # (3, R)
+    first_run: Tensor
+    runs: Tensor
+    edges: Tensor  # edges of each block
+
+
+def starts(counts: Tensor) -> Tensor:
+    """Where each of consecutive slices of these lengths begins."""
+    return torch.cumsum(counts, 0) - counts
+
+
+def survey(graph: AttentionGraph) -> Survey:
+    """The cut of a graph's targets into blocks whose tiles cost least, judged on a sample of the blocks."""
+    return cached(graph, "survey", lambda: _survey(graph))
+
+
+def blocks(graph: AttentionGraph) -> Blocks:
+    """The blocks of the surveyed cut."""
+    cut, edges = survey(graph).cut, _quickest(graph)
+    rows = torch.bincount(cut.block, minlength=cut.num_blocks)
+    parts = [_columns(edges, *part) for part in _chunks(edges, cut)]
+    if not parts:
+        none = torch.empty(0, dtype=torch.int64)
+        return Blocks(cut.target, none, none, none, none, none, none.expand(3, 0), none, none, none)
+    column, columns, run, runs, count = (torch.cat(x, -1) for x in zip(*parts, strict=True))
+    return Blocks(cut.target, starts(rows), rows, column, starts(columns), columns, run, starts(runs), runs, count)
+
+
+def _quickest(graph: AttentionGraph) -> EdgeSet:
+    """The edges in the form whose rows are cheapest to ask for."""
+    rule = graph.edges
+    mean = graph.num_edges / max(1, graph.num_targets)
+    listing = rule.is_rule and rule.runs_per_row > 8 + 2 * mean and graph.num_edges < 1 << 26
+    return graph._listed() if listing else rule
+
+
+def _chunks(edges: EdgeSet, cut: Cut) -> Iterator[tuple[Tensor, Tensor]]:
+    """Targets and their blocks, counted from 0, a bounded number of whole blocks at a time."""
+    rows = max(1, ROWS_BUDGET // max(1, edges.runs_per_row))
+    first = 0
+    while first < cut.target.numel():
+        last = min(first + rows, cut.target.numel()) - 1
+        last = int(torch.searchsorted(cut.block, cut.block[last], right=True))  # to the end of its block
+        yield cut.target[first:last], cut.block[first:last] - cut.block[first]
+        first = last
+
+
+def _columns(edges: EdgeSet, target: Tensor, block: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The sources of each block, how many, and its runs among them: column, columns, run, runs, edges."""
+    count = int(block[-1]) + 1
+    found = edges.runs(target)
+    keep = found.hi > found.lo
+    row, lo, hi = (x[keep] for x in found)
+    owner = block[row]
+    joint = _runs.union(Runs(owner, lo, hi), _runs.empty(), edges.num_sources)
+    length = joint.hi - joint.lo
+    columns = torch.zeros(count, dtype=torch.int64).index_add_(0, joint.row, length)
+    stride = edges.num_sources + 1
+    within = torch.searchsorted(joint.row * stride + joint.lo, owner * stride + lo, right=True) - 1
+    place = (starts(length) - starts(columns)[joint.row])[within] + lo - joint.lo[within]
+    rows = torch.bincount(block, minlength=count)
+    run = torch.stack((row - starts(rows)[owner], place, hi - lo))
+    edges_of = torch.zeros(count, dtype=torch.int64).index_add_(0, owner, hi - lo)
+    return _runs.expand(joint)[1], columns, run, torch.bincount(owner, minlength=count), edges_of
+
+
+def _survey(graph: AttentionGraph) -> Survey:
+    edges, degree = _quickest(graph), graph.in_degree.cpu()
+    twins = _twins(edges, graph.num_targets)
+    loose = (twins < 0) & (degree > 0)
+    mean = float(degree[loose].double().mean()) if bool(loose.any()) else 0.0
+    hub = loose & (degree > HUB * mean)
+    plain = loose & ~hub
+    best: Survey | None = None
+    for label in _labels(graph, plain, mean):
+        cut = _cut(twins, label, hub, degree)
+        pairs, columns, work = _cost(edges, cut, twins, hub, degree)
+        if best is None or work < best.work:
+            best = Survey(cut, pairs, columns, work)
+    assert best is not None
+    return best
+
+
+def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple[Tensor, Tensor]]:
+    """Ways to cut the plain targets: their places in an order, and a label of each target's block, by that order."""
+    given = torch.arange(graph.num_targets)
+    orders = [given]
+    if not graph.is_rule and mean >= WORTH_ORDERING:
+        orders.append(torch.empty_like(given).index_copy_(0, cuthill_mckee(graph), given))
+    for height in HEIGHTS:
+        for place in orders:
+            ordered = torch.argsort(place)
+            rank = torch.empty_like(place)
+            rank[ordered] = torch.cumsum(plain[ordered], 0) - 1
+            yield place, rank // height
+        cells = grid_cells(graph.edges, height)
+        if cells is not None:
+            yield given, cells
+        if not bool(plain.any()):
+            return
+
+
+def _cut(twins: Tensor, labels: tuple[Tensor, Tensor], hub: Tensor, degree: Tensor) -> Cut:
+    """Twins by group, then plain targets by their label, then hubs a few at a time."""
+    place, label = labels
+    most = int(label.max()) + 1 if label.numel() else 0
+    groups = int(twins.max()) + 1 if twins.numel() else 0
+    label = torch.where(twins >= 0, twins, groups + label)
+    label = torch.where(hub, groups + most + (torch.cumsum(hub, 0) - 1) // TWINS, label)
+    target = torch.nonzero(degree > 0).flatten()
+    target = target[torch.argsort(label[target] * place.numel() + place[target])]
+    _, block = torch.unique_consecutive(label[target], return_inverse=True)
+    return Cut(target, block)
+
+
+def _cost(edges: EdgeSet, cut: Cut, twins: Tensor, hub: Tensor, degree: Tensor) -> tuple[int, int, float]:
+    """About how many pairs, columns and units of work a cut has; a unit is a pair of a tall tile."""
+    rows = torch.bincount(cut.block, minlength=cut.num_blocks)
+    head = cut.target[starts(rows)]
+    same = twins[head] >= 0  # a full tile, as wide as its first row
+    columns = torch.where(same, degree[head], 0).double()
+    for kind in (~same & ~hub[head], hub[head]):
+        block = torch.nonzero(kind).flatten()
+        if block.numel():
+            sample = block[torch.linspace(0, block.numel() - 1, min(SAMPLE, block.numel())).long()]
+            wanted = torch.isin(cut.block, sample)
+            target, owner = cut.target[wanted], torch.unique_consecutive(cut.block[wanted], return_inverse=True)[1]
+            width = _columns(edges, target, owner)[1].double()
+            columns[block] = float((width * rows[sample]).sum() / rows[sample].sum())
+    pairs = columns * rows
+    work = (pairs * (1 + 24 / rows)).sum() + 60 * columns.sum()  # measured: short tiles, and the columns they gather
+    return int(pairs.sum()), int(columns.sum()), float(work)
+
+
+def _twins(edges: EdgeSet, num_targets: int) -> Tensor:
+    """The group of each target (T,) whose sources at least ``TWINS`` targets read, and no others; -1 elsewhere.
+
+    A hash stands for a row's sources; if two rows ever share one by chance, their block is merely less full.
+    """
+    draw = torch.Generator().manual_seed(0)
+    factor = torch.randint(-(2**62), 2**62, (4,), generator=draw)
+    parts = []
+    for first, last, chunk in edges.walk():
+        row, lo, hi = (x[chunk.hi > chunk.lo] for x in chunk)
+        total = torch.zeros(last - first, dtype=torch.int64)
+        parts.append(total.index_add_(0, row, mixed(lo * factor[0] + factor[1]) - mixed(hi * factor[0] + factor[1])))
+    if not parts:
+        return torch.empty(0, dtype=torch.int64)
+    _, group, count = torch.unique(torch.cat(parts), return_inverse=True, return_counts=True)
+    many = count >= TWINS
+    name = torch.where(many, torch.cumsum(many, 0) - 1, -1)
+    return name[group]
+
+
+def mixed(x: Tensor) -> Tensor:
+    """A hash of int64, bit by bit; products wrap."""
+    for factor in (-0x61C8864680B583EB, -0x4B47D0C5A1A6A4D3):
+        x = (x ^ (x >> 29)) * factor
+    return x ^ (x >> 32)

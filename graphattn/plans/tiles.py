@@ -1,0 +1,174 @@
+"""Blocks of targets with the sources that they read: a sparse mask as a few dense tiles.
+
+Each target stands in one block. A block has its own *columns*: the sources that any of its targets reads, side by side,
+so its tile is as full as its targets are alike. Cells of Swin and packed documents are blocks whose tile is full; the
+blocks of a sliding window share one mask. Blocks of the same shape make a bucket, which runs as one batched product.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph
+from ..graph import runs as _runs
+from .blocks import TWINS, Blocks, blocks, mixed, starts
+from .cache import cached
+
+SIZES = 16  # full tiles of more shapes than this are padded to fewer
+
+
+class Bucket(NamedTuple):
+    """Blocks of one shape; ``allowed`` is bool (blocks or 1, 1, rows, columns), or None if every pair is an edge."""
+
+    blocks: int
+    rows: int
+    columns: int
+    allowed: Tensor | None
+
+
+class Slots(NamedTuple):
+    """Which node fills each slot; slots that only fill up a block repeat the node before, and are not in ``slot``."""
+
+    node: Tensor  # (n,) int64
+    ptr: Tensor  # (nodes + 1,) where the slots of each node begin in ``slot``
+    slot: Tensor  # slots by node
+
+
+class Tiles(NamedTuple):
+    """The slots of targets and of sources, laid end to end: bucket by bucket, block by block."""
+
+    row: Slots
+    column: Slots
+    output: Slots  # the other way round: the row slot of each target
+    isolated: Tensor | None  # bool (T,): targets without an edge, which stand in no slot
+    buckets: tuple[Bucket, ...]
+
+
+def tiles(graph: AttentionGraph) -> Tiles:
+    """The tiles of a graph, on the CPU; copies of a repeated edge are one pair."""
+    return cached(graph, "tiles", lambda: _tiles(graph))
+
+
+def edge_places(graph: AttentionGraph) -> Tensor:
+    """Where each edge lies in the pairs of all buckets, laid end to end; int64 (E,), in the caller's order."""
+    return cached(graph, "edge_places", lambda: _edge_places(graph))
+
+
+def _tiles(graph: AttentionGraph) -> Tiles:
+    found = blocks(graph)
+    rows, columns, made = [], [], []
+    for members, height, width, shared in _buckets(found):
+        rows.append(_filled(found.target, found.first[members], found.rows[members], height))
+        columns.append(_filled(found.column, found.first_column[members], found.columns[members], width))
+        full = bool((found.edges[members] == height * width).all())
+        allowed = None if full else _allowed(found, members[:1] if shared else members, height, width)
+        made.append(Bucket(members.numel(), height, width, allowed))
+    row = _slots(rows, graph.num_targets)
+    isolated = row.ptr[1:] == row.ptr[:-1]
+    return Tiles(
+        row,
+        _slots(columns, graph.num_sources),
+        _turned(row, isolated),
+        isolated if bool(isolated.any()) else None,
+        tuple(made),
+    )
+
+
+def _buckets(found: Blocks) -> Iterator[tuple[Tensor, int, int, bool]]:
+    """Blocks of the same shape, its rows and columns, and whether they all have the same mask."""
+    full = found.edges == found.rows * found.columns
+    shapes = found.rows * (1 << 32) + found.columns
+    if torch.unique(shapes[full]).numel() > SIZES:
+        full = torch.zeros_like(full)
+    pattern = torch.where(full, -1, _patterns(found))
+    _, kind, count = torch.unique(pattern, return_inverse=True, return_counts=True)
+    shared = full | (count[kind] >= TWINS)
+    height = torch.where(shared, found.rows, _rounded(found.rows))
+    width = torch.where(shared, found.columns, _rounded(found.columns))
+    # One bucket for each shape, and within it for each mask that is shared.
+    key = torch.stack((height, width, torch.where(shared, pattern, -2)), 1)
+    kinds, which = torch.unique(key, dim=0, return_inverse=True)
+    order = torch.argsort(which, stable=True)
+    for members in order.split(torch.bincount(which).tolist()):
+        h, w, p = kinds[which[members[0]]].tolist()
+        yield members, h, w, p >= 0
+
+
+def _rounded(size: Tensor) -> Tensor:
+    """Sizes up to the next of eight steps to each power of two, so that few shapes are left."""
+    step = 2 ** (torch.log2(size.double()).floor() - 3).clamp(min=0).long()
+    return -(-size // step) * step
+
+
+def _patterns(found: Blocks) -> Tensor:
+    """For each block the first block with exactly the same runs, rows and columns."""
+    each = torch.arange(found.rows.numel())
+    owner = torch.repeat_interleave(found.runs)
+    row, column, length = found.run
+    total = torch.zeros_like(each).index_add_(0, owner, mixed(mixed(row * (1 << 32) + column) + length))
+    for part in (found.rows, found.columns, found.runs):
+        total = mixed(total) + part
+    _, kind = torch.unique(total, return_inverse=True)
+    first = torch.full_like(each, each.numel()).scatter_reduce(0, kind, each, "amin")[kind]
+    # A hash may deceive: compare every run with the one that it stands for.
+    sizes = torch.stack((found.rows, found.columns, found.runs))
+    same = (sizes == sizes[:, first]).all(0)
+    twin = torch.arange(owner.numel()) + (found.first_run[first] - found.first_run)[owner]
+    differs = (found.run != found.run[:, twin.clamp(0, max(0, owner.numel() - 1))]).any(0)
+    same &= torch.zeros_like(each).index_add_(0, owner, differs.long()) == 0
+    return torch.where(same, first, each)
+
+
+def _filled(node: Tensor, first: Tensor, count: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The nodes of some blocks, each filled up to ``size`` with its last; and which slots are real."""
+    within = torch.arange(size)
+    place = first[:, None] + torch.minimum(within, count[:, None] - 1)
+    return node[place].flatten(), (within < count[:, None]).flatten()
+
+
+def _slots(parts: list[tuple[Tensor, Tensor]], size: int) -> Slots:
+    none = torch.empty(0, dtype=torch.int64)
+    node, real = (torch.cat(x) for x in zip(*parts, strict=True)) if parts else (none, none.bool())
+    slot = torch.nonzero(real).flatten()
+    ptr = torch.zeros(size + 1, dtype=torch.int64)
+    torch.cumsum(torch.bincount(node[slot], minlength=size), 0, out=ptr[1:])
+    return Slots(node, ptr, slot[torch.argsort(node[slot], stable=True)])
+
+
+def _turned(row: Slots, isolated: Tensor) -> Slots:
+    """The slot of each target, which is in one at most; an isolated one names any, and sends nothing back."""
+    node = torch.zeros(isolated.numel(), dtype=torch.int64)
+    reads = torch.nonzero(~isolated).flatten()
+    node[reads] = row.slot
+    ptr = torch.zeros(row.node.numel() + 1, dtype=torch.int64)
+    ptr[1:][row.slot] = 1
+    return Slots(node, torch.cumsum(ptr, 0), reads[torch.argsort(row.slot)])
+
+
+def _allowed(found: Blocks, members: Tensor, height: int, width: int) -> Tensor:
+    """The masks of some blocks, bool (blocks, 1, height, width); a row that fills up is a copy of the last."""
+    owner, within = _runs.spread(found.runs[members])
+    row, column, length = found.run[:, found.first_run[members][owner] + within]
+    line, step = _runs.spread(length)
+    allowed = torch.zeros(members.numel() * height * width, dtype=torch.bool)
+    allowed[((owner * height + row) * width + column)[line] + step] = True
+    allowed = allowed.view(-1, height, width)
+    last = torch.minimum(torch.arange(height), found.rows[members][:, None] - 1)
+    return allowed[torch.arange(members.numel())[:, None], last][:, None]
+
+
+def _edge_places(graph: AttentionGraph) -> Tensor:
+    plan = tiles(graph)
+    sizes = torch.tensor([(b.blocks, b.rows, b.columns) for b in plan.buckets], dtype=torch.int64).reshape(-1, 3)
+    count, rows, columns = sizes.unbind(1)
+    block_rows, block_columns = (x.repeat_interleave(count) for x in (rows, columns))
+    first_row, first_column, first_pair = (starts(x) for x in (block_rows, block_columns, block_rows * block_columns))
+    source, target = graph.edge_index.cpu().unbind(0)
+    slot = plan.output.node[target]
+    block = torch.searchsorted(first_row, slot, right=True) - 1
+    # Columns ascend within a block, and blocks follow each other: one sorted line of (block, source).
+    line = torch.repeat_interleave(block_columns) * graph.num_sources + plan.column.node
+    column = torch.searchsorted(line, block * graph.num_sources + source) - first_column[block]
+    return first_pair[block] + (slot - first_row[block]) * block_columns[block] + column
