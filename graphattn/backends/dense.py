@@ -97,8 +97,11 @@ class DenseBackend:
         wide = torch.finfo(request.statistics).bits // 8
         fused = request.head_dim == request.value_dim and not (request.score_bias or request.dropout)
         if not fused or request.softcap or request.weights or request.lse:  # the scores are written out
-            return 4 * request.batch * request.heads * pairs * wide
-        return 0 if kind(graph) != "mask" else pairs * (1 + wide)  # SDPA turns the mask into numbers
+            held = 7 if request.softcap or request.weights or request.lse else 5  # measured
+            return held * request.batch * request.heads * pairs * wide
+        if kind(graph) != "mask":
+            return 0
+        return pairs * (1 + wide if wide < 8 else 16)  # SDPA turns the mask into numbers; in float64, twice
 
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
         """A rough time for the forward pass on the CPU, to rank backends by; in ms."""

@@ -6,10 +6,11 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from .bounds import agreement
 from .measure import difference, size
-from .probe import Probe
+from .probe import SHOVE, Probe
 from .sample import EXHAUSTIVE, Sample
 
 Outcome = str | None  # what went wrong; None if nothing did
+MOST_MOVED = 256  # sources that are moved one by one
 
 
 def has_edges(probe: Probe) -> bool:
@@ -22,48 +23,85 @@ def has_strangers(probe: Probe) -> bool:
     return has_edges(probe) and bool(_deaf(probe))
 
 
-def _deaf(probe: Probe) -> list[list[int]]:
-    rows = [row for row in probe.busy if bool(probe.strangers([row]).any())]
-    return [group for group in probe.groups(rows) if bool(probe.strangers(group).any())]
+def _deaf(probe: Probe) -> list[int]:
+    return [row for row in probe.probed if bool(probe.strangers([row]).any())]
 
 
 def not_heard(probe: Probe) -> Outcome:
-    """Moves all sources that a target does not read."""
-    for rows in _deaf(probe):
-        strange = probe.strangers(rows)
-        before, after = probe.at(probe.output, rows), probe.at(probe.run(probe.shoved(strange)), rows)
+    """Moves all sources that a target does not read, for one target after the other."""
+    for row in _deaf(probe):
+        strange = probe.strangers([row])
+        before, after = probe.at(probe.output, [row]), probe.at(probe.run(probe.shoved(strange)), [row])
         if not torch.equal(before, after):
             moved, apart = int(strange.sum()), difference(after, before)
-            return f"moving {moved} sources without an edge into {probe.names(rows)} changed the output by {apart:.3g}"
+            return f"moving {moved} sources without an edge into {probe.names([row])} changed the output by {apart:.3g}"
     return None
 
 
 def no_gradient(probe: Probe) -> Outcome:
     """Sends a gradient back from a target alone. A missing one is an error of its own, and stands in the table."""
-    leaves, output = probe.run_with_gradients()
-    names = [name for name, place in probe.places.items() if place.of in ("sources", "nodes")]
-    for rows in _deaf(probe) if output.requires_grad else []:
-        heard = probe.at(output, rows).sum()
-        grads = torch.autograd.grad(heard, [leaves[name] for name in names], retain_graph=True, allow_unused=True)
-        strange = torch.nonzero(probe.strangers(rows)).flatten()
-        for name, grad in zip(names, grads, strict=True):
-            leak = 0.0 if grad is None else size(grad.index_select(probe.places[name].axis, strange))
+    for row in _deaf(probe) if probe.sent else []:
+        strange = probe.strangers([row])
+        for name, grad in probe.sent[row].items():
+            leak = size(grad[strange])
             if leak > 0.0:
-                return f"{probe.names(rows)} sent a gradient of {leak:.3g} to {name} of sources without an edge"
+                return f"{probe.names([row])} sent a gradient of {leak:.3g} to {name} of sources without an edge"
     return None
 
 
 def neighbours_heard(probe: Probe) -> Outcome:
-    """Moves one source that a target reads."""
-    for rows in probe.groups(probe.busy):
-        some = {row: int((near := probe.neighbours(row))[row % near.numel()]) for row in rows}
-        moved = torch.zeros(probe.graph.num_sources, dtype=torch.bool, device=probe.piece.targets.device)
-        moved[list(some.values())] = True
-        output = probe.run(probe.shoved(moved))
-        for row, source in some.items():
-            if torch.equal(probe.at(output, [row]), probe.at(probe.output, [row])):
-                return f"moving source {source} changed nothing at {probe.names([row])}, which reads it"
+    """A neighbour is heard if it is sent a gradient, or if moving it alone changes the output.
+
+    Without gradients every neighbour is moved on a small graph, one of each target on a large one.
+    """
+    silent: dict[int, list[int]] = {}  # source -> rows that send it nothing
+    for row in probe.probed:
+        near = probe.neighbours(row)
+        if probe.gradients and probe.sent:
+            heard = sum((grad != 0).to(torch.int64) for grad in probe.sent[row].values())
+            left = near if isinstance(heard, int) else near[heard[near] == 0]
+            probe.pairs_heard += near.numel() - left.numel()
+        else:
+            left = near if probe.piece.complete else near[row % near.numel()][None]
+        for source in left.tolist():
+            silent.setdefault(source, []).append(row)
+    for source, rows in list(silent.items())[:MOST_MOVED]:
+        deaf = _unmoved(probe, source, rows)
+        if deaf is not None:
+            return f"moving source {source} changed nothing at {probe.names([deaf])}, which reads it"
+        probe.pairs_heard += len(rows)
     return None
+
+
+def _unmoved(probe: Probe, source: int, rows: list[int]) -> int | None:
+    """A row that does not notice when the source is moved, however far."""
+    alone = torch.zeros(probe.graph.num_sources, dtype=torch.bool, device=probe.piece.targets.device)
+    alone[source] = True
+    for by in (1.0, 16.0, 256.0):  # half precision may round a small weight away
+        output = probe.run(probe.shoved(alone, by * SHOVE))
+        rows = [row for row in rows if torch.equal(probe.at(output, [row]), probe.at(probe.output, [row]))]
+        if not rows:
+            return None
+    return rows[0]
+
+
+def strangers_tried(probe: Probe) -> str:
+    """On how many pairs without an edge it was tried."""
+    tried = sum(int(probe.strangers([row]).sum()) for row in _deaf(probe))
+    return _tried(probe, tried, "pairs without an edge", True)
+
+
+def neighbours_tried(probe: Probe) -> str:
+    """How many edges were tried; copies of one count once."""
+    every = sum(probe.neighbours(row).numel() for row in probe.probed)
+    return _tried(probe, probe.pairs_heard, "edges", probe.pairs_heard == every)
+
+
+def _tried(probe: Probe, count: int, what: str, whole: bool) -> str:
+    busy = int((probe.degree > 0).sum())
+    if whole and probe.piece.complete and len(probe.probed) == busy:
+        return f"all {count:,} {what}"
+    return f"{count:,} {what}, at {len(probe.probed)} of {probe.graph.num_targets:,} targets"
 
 
 def isolated(probe: Probe) -> Outcome:
@@ -90,14 +128,23 @@ def same_bits(probe: Probe) -> Outcome:
     return None
 
 
+def _telling(probe: Probe) -> list[list[int]]:
+    """Targets, those with the fewest edges first, one of whose edges is dropped."""
+    rows = [row for row in probe.busy if probe.degree[row] == 1 or probe.neighbours(row).numel() > 1]
+    return probe.groups(sorted(rows, key=lambda row: int(probe.degree[row])))
+
+
+def removed_tried(probe: Probe) -> str:
+    """How many edges are dropped."""
+    return f"{sum(map(len, _telling(probe)))} of {probe.graph.num_edges:,} edges"
+
+
 def removed_edge(probe: Probe) -> Outcome:
     """Drops an edge, where it weighs most; not one whose copies carry the same weight without it."""
-    rows = [row for row in probe.busy if probe.degree[row] == 1 or probe.neighbours(row).numel() > 1]
-    rows.sort(key=lambda row: int(probe.degree[row]))
     # Less is rounding, as edges are now summed in another order; half precision rounds too coarsely to tell.
     coarse = probe.dtype in (torch.float16, torch.bfloat16)
     least = 0.0 if coarse else agreement(probe.dtype) * size(probe.output)
-    for group in probe.groups(rows):
+    for group in _telling(probe):
         gone = {row: int((own := probe.piece.edge[probe.piece.row == row])[row % own.numel()]) for row in group}
         keep = torch.ones(probe.graph.num_edges, dtype=torch.bool, device=probe.piece.targets.device)
         keep[list(gone.values())] = False
@@ -109,11 +156,21 @@ def removed_edge(probe: Probe) -> Outcome:
     return None
 
 
-def silenced_edge(probe: Probe) -> Outcome:
-    """Sets the biases of one whole target, and of one edge of another, to -inf."""
+def _silenced(probe: Probe) -> Tensor:
+    """All edges of one target, and one of each of two others."""
     whole, *others = probe.busy
     piece = probe.piece
-    gone = torch.cat([piece.edge[piece.row == whole]] + [piece.edge[piece.row == row][:1] for row in others[:2]])
+    return torch.cat([piece.edge[piece.row == whole]] + [piece.edge[piece.row == row][:1] for row in others[:2]])
+
+
+def silenced_tried(probe: Probe) -> str:
+    """How many edges are given a bias of -inf."""
+    return f"{_silenced(probe).numel():,} of {probe.graph.num_edges:,} edges"
+
+
+def silenced_edge(probe: Probe) -> Outcome:
+    """Sets the biases of one whole target, and of one edge of another, to -inf."""
+    gone = _silenced(probe)
     keep = torch.ones(probe.graph.num_edges, dtype=torch.bool, device=gone.device)
     keep[gone] = False
     leaves = {name: leaf.clone() for name, leaf in probe.leaves.items()}
@@ -152,9 +209,14 @@ def can_list(probe: Probe) -> bool:
     return has_edges(probe) and probe.listable
 
 
+def rows_of_rule(graph: AttentionGraph, piece: Sample) -> int:
+    """Rows of the sample on which ``contains`` is asked about every source."""
+    return min(piece.targets.numel(), max(1, 16 * EXHAUSTIVE // max(1, graph.num_sources)))
+
+
 def rule_disagrees(graph: AttentionGraph, piece: Sample) -> Outcome:
     """A pair on which ``contains`` and the listed edges of the sampled rows differ."""
-    rows = max(1, min(piece.targets.numel(), 16 * EXHAUSTIVE // max(1, graph.num_sources)))
+    rows = rows_of_rule(graph, piece)
     targets = piece.targets[:rows]
     inside = graph.contains(targets[:, None], torch.arange(graph.num_sources, device=targets.device)[None, :])
     listed = torch.zeros_like(inside)

@@ -1,23 +1,29 @@
 """From a wrong answer to the mistake that explains it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from .bounds import EXPLAINED
+from .cover import pieces
 from .measure import Measured, difference, measure_backend, size, twins
 from .report import Row
-from .sample import BUDGET, Sample
+from .sample import BUDGET, Sample, piece_of
 from .scene import Answer, Scene
 from .subject import Case, Subject
+from .whole import twin_of_all
 from .wrong_graphs import WRONG_GRAPHS
 from .wrong_scores import WRONG_SCORES
 
 UNEXPLAINED = "none of the known mistakes explains it"
+_LOOKED_AT = 64  # wrong targets of a large graph
+_NAMED_TARGETS = 3  # whose edges are looked at,
+_NAMED_EDGES = 4  # and so many of them named
 
 
-def diagnose(subject: Subject, piece: Sample, rows: list[Row]) -> str | None:
+def diagnose(subject: Subject, piece: Sample, everything: Sequence[Sample] | None, rows: list[Row]) -> str | None:
     """What explains the errors, in words; ``None`` if there are none."""
     wrong = [row for row in rows if not row.ok]
     if not wrong:
@@ -31,20 +37,61 @@ def diagnose(subject: Subject, piece: Sample, rows: list[Row]) -> str | None:
             for row in wrong
             if (row.backend, row.dtype, row.case) == (first.backend, first.dtype, case.name)
         ]
-        return f"{where}: the output is right; {_of_the_rest(subject, piece, case, first, names)}"
-    look = _Look(subject, piece, case, getattr(torch, first.dtype), first.backend)
-    return f"{where}: {look.extent(first.bound)}; {look.explanation()}"
+        return f"{where}: the output is right; {_of_the_rest(subject, piece, everything, case, first, names)}"
+    dtype = getattr(torch, first.dtype)
+    if not piece.complete and first.targets == subject.graph.num_targets:
+        wrong_there = _wrong_targets(subject, everything, case, dtype, first)
+        look = _Look(
+            subject, piece_of(subject.graph, wrong_there[:_LOOKED_AT].sort().values), case, dtype, first.backend
+        )
+        extent = look.extent(first.bound, wrong_there)
+    else:
+        look = _Look(subject, piece, case, dtype, first.backend)
+        extent = look.extent(first.bound)
+    return f"{where}: {extent}; {look.explanation()}"
 
 
-def _of_the_rest(subject: Subject, piece: Sample, case: Case, row: Row, names: list[str]) -> str:
+def _wrong_targets(
+    subject: Subject, everything: Sequence[Sample] | None, case: Case, dtype: torch.dtype, row: Row
+) -> Tensor:
+    """All targets whose output is wrong, the worst first."""
+    leaves = {name: leaf.detach() for name, leaf in subject.leaves(case, dtype).items()}
+    wide = {name: leaf.double() for name, leaf in leaves.items()}
+    right = twin_of_all(subject, case, wide, everything or pieces(subject.graph))["output"]
+    with torch.no_grad():
+        found = subject.run(leaves, case, row.backend).output.double()
+    apart = _apart_by_target(found, right, subject.output_axis)
+    order = torch.argsort(apart, descending=True, stable=True)
+    return order[: int((apart > row.bound * (size(right) or 1.0)).sum())]
+
+
+def _apart_by_target(found: Tensor, right: Tensor, axis: int) -> Tensor:
+    """The largest difference at each target; a NaN differs infinitely."""
+    apart = torch.where(found == right, 0.0, (found - right).abs()).nan_to_num(nan=torch.inf)
+    return apart.movedim(axis, 0).flatten(1).amax(1)
+
+
+def _of_the_rest(
+    subject: Subject, piece: Sample, everything: Sequence[Sample] | None, case: Case, row: Row, names: list[str]
+) -> str:
     """Which gradients are lost, and which are wrong."""
     dtype = getattr(torch, row.dtype)
-    found: Measured = measure_backend(subject, case, dtype, row.backend, piece)
-    truth, _ = twins(subject, case, dtype, piece)
+    found: Measured = measure_backend(subject, case, dtype, row.backend, None if everything else piece)
+    truth, _ = twins(subject, case, dtype, piece, everything)
     lost = [name for name in names if name in found.values and size(found.values[name]) == 0 < size(truth.values[name])]
     rest = [name for name in names if name not in lost]
     said = [f"{', '.join(lost)}: zero, as after detach()"] * bool(lost) + [f"wrong: {', '.join(rest)}"] * bool(rest)
     return "; ".join(said)
+
+
+def _few(edges: list[str]) -> str:
+    more = len(edges) - _NAMED_EDGES
+    named = ", ".join(edges[:_NAMED_EDGES])
+    return f"edge{'s' * (len(edges) > 1)} {named}" + f" and {more} more" * (more > 0)
+
+
+def _are(edges: list[str]) -> str:
+    return "are" if len(edges) > 1 else "is"
 
 
 class _Look:
@@ -53,6 +100,7 @@ class _Look:
     def __init__(self, subject: Subject, piece: Sample, case: Case, dtype: torch.dtype, backend: str) -> None:
         self.subject, self.case, self.graph = subject, case, subject.graph
         self.targets, self.axis, self.tolerance = piece.targets, subject.output_axis, EXPLAINED[dtype]
+        self.piece, self.dtype, self.backend = piece, dtype, backend
         leaves = subject.leaves(case, dtype)
         with torch.no_grad():
             found = subject.run(leaves, case, backend).output.detach().double()
@@ -84,15 +132,16 @@ class _Look:
         found, other = (x.index_select(self.axis, rows) for x in (self.found, other))
         return difference(found, other) / (size(other) or 1.0)
 
-    def extent(self, bound: float) -> str:
-        """How many targets are wrong by more than the bound, and which most."""
-        node = self.found.dim() + self.axis
-        apart = torch.where(self.found == self.right, 0.0, (self.found - self.right).abs()).nan_to_num(nan=torch.inf)
-        apart = apart.movedim(node, 0).flatten(1).amax(1)
-        wrong = int((apart > bound * (size(self.right) or 1.0)).sum())
+    def extent(self, bound: float, wrong: Tensor | None = None) -> str:
+        """How many targets are wrong by more than the bound, and which most; ``wrong`` if all are known."""
+        apart = _apart_by_target(self.found, self.right, self.axis)
         worst = int(apart.argmax())
+        count, total = int((apart > bound * (size(self.right) or 1.0)).sum()), apart.numel()
+        if wrong is not None:
+            count, total = wrong.numel(), self.graph.num_targets
+        self.worst = torch.argsort(apart, descending=True, stable=True)[: min(count, _NAMED_TARGETS)]
         return (
-            f"{wrong} of {apart.numel()} targets are wrong, most of all target {int(self.targets[worst])} "
+            f"{count:,} of {total:,} targets are wrong, most of all target {int(self.targets[worst])} "
             f"(in-degree {int(self.degree[worst])})"
         )
 
@@ -103,7 +152,42 @@ class _Look:
             if empty is not None:
                 return empty
             names = [name for name, make in WRONG_GRAPHS + WRONG_SCORES if self._explains(make(self.scene))]
-        return " or ".join(names) if names else UNEXPLAINED
+        edges = self._edges()
+        said = [" or ".join(names)] * bool(names) + edges
+        return "; ".join(said) if said else UNEXPLAINED
+
+    def _edges(self) -> list[str]:
+        """Edges that are not heard, or heard without being there, at the worst targets: by who is sent a gradient."""
+        leaves = self.subject.leaves(self.case, self.dtype)
+        of_sources = {n: p.axis for n, p in self.subject.places.items() if n in leaves and p.of in ("sources", "nodes")}
+        shared = any(place.of == "nodes" for place in self.subject.places.values())
+        output = self.subject.run(leaves, self.case, self.backend).output
+        if not output.requires_grad or self.dtype == torch.float16:  # float16 rounds small gradients to 0
+            return []
+        unheard, invented = [], []
+        for row in self.worst.tolist():
+            target = int(self.targets[row])
+            out = output.select(self.axis, target).sum()
+            grads = torch.autograd.grad(out, [leaves[n] for n in of_sources], retain_graph=True, allow_unused=True)
+            heard = torch.zeros(self.graph.num_sources, dtype=torch.bool, device=output.device)
+            for axis, grad in zip(of_sources.values(), grads, strict=True):
+                if grad is not None:
+                    heard |= (grad != 0).movedim(axis, 0).flatten(1).any(1)
+            near = torch.zeros_like(heard)
+            near[self.piece.columns[self.piece.column[self.piece.row == row]]] = True
+            if shared:
+                heard[target] = near[target] = False
+            if bool(heard.any()):  # else it is its gradients that are lost
+                unheard += [f"{s} -> {target}" for s in torch.nonzero(near & ~heard).flatten().tolist()]
+                invented += [f"{s} -> {target}" for s in torch.nonzero(heard & ~near).flatten().tolist()]
+        said = [f"{_few(unheard)} of the graph {_are(unheard)} not heard"] * bool(unheard)
+        said += [f"{_few(invented)} {_are(invented)} heard, but not of the graph"] * bool(invented)
+        if said and not self.subject.owns_graph:
+            said.append(
+                "behind a mask m of your own: g - ga.from_mask(m) has the edges it lacks, ga.from_mask(m) - g "
+                "those it has too many; ga.from_mask(m).equals(g) must be True"
+            )
+        return said
 
     def _explains(self, answer: Answer | None) -> bool:
         if answer is None:

@@ -23,21 +23,31 @@ class Invariant(NamedTuple):
     applies: Callable[[Probe], bool]
     wrong: Callable[[Probe], Outcome]
     with_bias: bool = False
+    tried: Callable[[Probe], str] = lambda probe: ""
 
 
-def check_invariants(subject: Subject, piece: Sample, rows: Sequence[Row], gradients: bool = True) -> list[Check]:
+def check_invariants(
+    subject: Subject,
+    piece: Sample,
+    rows: Sequence[Row],
+    gradients: bool = True,
+    progress: Callable[[str], None] = lambda step: None,
+) -> list[Check]:
     """Every invariant that has a meaning here, for every backend, in the first dtype that was measured."""
     checks = []
     if subject.graph.is_rule:
         wrong = claims.rule_disagrees(subject.graph, piece)
-        checks.append(Check("graph", RULE_AGREES, wrong is None, wrong or ""))
+        looked_at = claims.rows_of_rule(subject.graph, piece)
+        scope = "" if looked_at == subject.graph.num_targets else f"{looked_at:,} of {subject.graph.num_targets:,} rows"
+        checks.append(Check("graph", RULE_AGREES, wrong is None, wrong or "", scope))
     for backend in dict.fromkeys(row.backend for row in rows):
         plain, biased = _probes(subject, piece, [row for row in rows if row.backend == backend], gradients)
-        for claim, applies, test, with_bias in INVARIANTS:
+        progress(f"{backend}, invariants")
+        for claim, applies, test, with_bias, tried in INVARIANTS:
             probe = biased if with_bias else plain
             if applies(probe):
                 wrong = test(probe)
-                checks.append(Check(backend, claim, wrong is None, wrong or ""))
+                checks.append(Check(backend, claim, wrong is None, wrong or "", tried(probe)))
     return checks
 
 
@@ -56,21 +66,33 @@ def _probes(subject: Subject, piece: Sample, rows: Sequence[Row], gradients: boo
 
 
 INVARIANTS = (
-    Invariant("non-neighbours are not heard, bit for bit", claims.has_strangers, claims.not_heard),
+    Invariant(
+        "non-neighbours are not heard, bit for bit",
+        claims.has_strangers,
+        claims.not_heard,
+        tried=claims.strangers_tried,
+    ),
     Invariant(
         "the gradient of a non-neighbour is exactly 0",
         lambda p: p.gradients and claims.has_strangers(p),
         claims.no_gradient,
+        tried=claims.strangers_tried,
     ),
-    Invariant("every neighbour is heard", claims.has_edges, claims.neighbours_heard),
+    Invariant("every neighbour is heard", claims.has_edges, claims.neighbours_heard, tried=claims.neighbours_tried),
     Invariant(
         "a target without an edge gives exactly 0",
         lambda p: p.subject.gives_zero and bool((p.degree == 0).any()),
         claims.isolated,
     ),
     Invariant("the same bits twice", lambda p: True, claims.same_bits),
-    Invariant("a removed edge is seen", claims.can_list, claims.removed_edge, True),
-    Invariant("an edge with a bias of -inf is an edge removed", claims.can_silence, claims.silenced_edge, True),
+    Invariant("a removed edge is seen", claims.can_list, claims.removed_edge, True, claims.removed_tried),
+    Invariant(
+        "an edge with a bias of -inf is an edge removed",
+        claims.can_silence,
+        claims.silenced_edge,
+        True,
+        claims.silenced_tried,
+    ),
     Invariant(
         "the order of the edges does not matter", claims.can_list, lambda p: claims.agrees(p, p.reordered()), True
     ),

@@ -1,19 +1,20 @@
 """Errors of every backend, in outputs and in every gradient. It measures; ``bounds`` judges."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..backends import BACKENDS
 from ..errors import BackendError, ShapeError
 from .bounds import bound
+from .memory import too_large
 from .report import Refusal, Row
 from .sample import Sample
 from .subject import Case, Found, Subject, seeded
+from .whole import twin_of_all
 
-PASSES_HELD = 3  # a backward pass beside a forward one, in bytes of the forward one
+Progress = Callable[[str], None]
 
 
 class Measured(NamedTuple):
@@ -25,14 +26,17 @@ class Measured(NamedTuple):
 def measure(
     subject: Subject,
     piece: Sample,
+    everything: Sequence[Sample] | None,
     dtypes: tuple[torch.dtype, ...],
     backends: tuple[str, ...],
     gradients: bool = True,
-    most_bytes: int | None = None,
+    most_bytes: Callable[[], int] | None = None,
+    progress: Progress = lambda step: None,
 ) -> tuple[list[Row], list[Refusal]]:
     """Every backend x case x dtype against the twin in float64, beside the twin in the same dtype.
 
-    A backend that would hold more than ``most_bytes`` is not run; None lifts the limit.
+    On all targets where ``piece`` is complete or ``everything`` has their pieces; else on those of ``piece``. A backend
+    that would hold more than ``most_bytes()`` is not run; None lifts the limit.
     """
     rows: list[Row] = []
     refusals: dict[Refusal, None] = {}
@@ -41,31 +45,60 @@ def measure(
             order = int(gradients)
             if gradients and subject.owns_graph and dtype == torch.float64 and piece.complete:
                 order = 2
-            truth, dense = twins(subject, case, dtype, piece, order)
+            progress(f"the dense twin, {_label(dtype)}, {case.name}")
+            truth, dense = twins(subject, case, dtype, piece, everything, order)
             for backend in backends:
-                refused = _too_large(subject, case, dtype, backend, most_bytes)
+                refused = too_large(subject, case, dtype, backend, gradients, most_bytes)
                 found = None
                 if not refused:
-                    found, refused = _attempt(subject, case, dtype, backend, piece, order)
+                    progress(f"{backend}, {_label(dtype)}, {case.name}")
+                    found, refused = _attempt(subject, case, dtype, backend, None if everything else piece, order)
                 refusals |= dict.fromkeys(refused)
                 if found is not None:
-                    rows += _compare(truth, dense, found, backend, case, dtype)
+                    count = subject.graph.num_targets if everything else piece.targets.numel()
+                    rows += _compare(truth, dense, found, backend, case, dtype, count)
     return rows, list(refusals)
 
 
-def _too_large(subject: Subject, case: Case, dtype: torch.dtype, backend: str, most_bytes: int | None) -> list[Refusal]:
-    request = subject.request(case, dtype)
-    if request is None or most_bytes is None or BACKENDS[backend].reasons_against(subject.graph, request):
-        return []
-    needed = PASSES_HELD * BACKENDS[backend].bytes_needed(subject.graph, request)
-    if needed <= most_bytes:
-        return []
-    reason = f"measuring it takes about {needed:,} bytes, {most_bytes:,} may be taken; name it in backends= to insist"
-    return [Refusal(backend, case.name, (reason,))]
+def measure_outputs(
+    subject: Subject,
+    pieces: Callable[[], Iterable[Sample]],
+    dtypes: tuple[torch.dtype, ...],
+    backends: tuple[str, ...],
+    most_bytes: Callable[[], int] | None = None,
+    progress: Progress = lambda step: None,
+) -> list[Row]:
+    """The output at every target, in the first case and the widest dtype that a backend takes; no gradients."""
+    case, left = subject.cases[0], list(backends)
+    rows: list[Row] = []
+    for dtype in sorted(dtypes, key=lambda dtype: -torch.finfo(dtype).bits):
+        if not left:
+            break
+        progress(f"the dense twin of all targets, {_label(dtype)}")
+        leaves = {name: leaf.detach() for name, leaf in subject.leaves(case, dtype).items()}
+        wide = {name: leaf.double() for name, leaf in leaves.items()}
+        truth = Measured({"output": twin_of_all(subject, case, wide, pieces())["output"]})
+        dense = None
+        if dtype != torch.float64:
+            dense = Measured({"output": twin_of_all(subject, case, leaves, pieces())["output"]})
+        for backend in tuple(left):
+            if too_large(subject, case, dtype, backend, False, most_bytes):
+                continue
+            progress(f"{backend}, all targets, {_label(dtype)}")
+            found, _ = _attempt(subject, case, dtype, backend, None, 0)
+            if found is not None:
+                left.remove(backend)
+                only = Measured({"output": found.values["output"]})
+                rows += _compare(truth, dense, only, backend, case, dtype, subject.graph.num_targets)
+    return rows
+
+
+def _label(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _attempt(
-    subject: Subject, case: Case, dtype: torch.dtype, backend: str, piece: Sample, order: int
+    subject: Subject, case: Case, dtype: torch.dtype, backend: str, piece: Sample | None, order: int
 ) -> tuple[Measured | None, list[Refusal]]:
     """The backend's values with as many derivatives as it has, and what it refused."""
     refused: list[Refusal] = []
@@ -90,7 +123,12 @@ def _reasons(subject: Subject, error: Exception, dtype: torch.dtype) -> tuple[st
 
 
 def twins(
-    subject: Subject, case: Case, dtype: torch.dtype, piece: Sample, order: int = 1
+    subject: Subject,
+    case: Case,
+    dtype: torch.dtype,
+    piece: Sample,
+    everything: Sequence[Sample] | None = None,
+    order: int = 1,
 ) -> tuple[Measured, Measured | None]:
     """The judge in float64, on inputs rounded to the dtype; and plain dense torch in the dtype, if that is narrower."""
     leaves = subject.leaves(case, dtype)
@@ -98,20 +136,26 @@ def twins(
     def run(leaves: dict[str, Tensor]) -> Found:
         return _asked(subject.problem(leaves, case, piece).solve(piece), case)
 
+    def answer(leaves: dict[str, Tensor]) -> Measured:
+        if everything:
+            return Measured(twin_of_all(subject, case, leaves, everything, order, dtype))
+        return differentiated(run, leaves, order, rounded_to=dtype)
+
     wide = {name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}
-    truth = differentiated(run, wide, order, rounded_to=dtype)
-    return truth, None if dtype == torch.float64 else differentiated(run, leaves, order)
+    return answer(wide), None if dtype == torch.float64 else answer(leaves)
 
 
 def measure_backend(
-    subject: Subject, case: Case, dtype: torch.dtype, backend: str, piece: Sample, order: int = 1
+    subject: Subject, case: Case, dtype: torch.dtype, backend: str, piece: Sample | None, order: int = 1
 ) -> Measured:
-    """What the code under test gives."""
+    """What the code under test gives, on the targets of ``piece`` or on all."""
 
     def run(leaves: dict[str, Tensor]) -> Found:
-        return on_sample(subject, _asked(subject.run(leaves, case, backend), case), piece)
+        found = _asked(subject.run(leaves, case, backend), case)
+        return found if piece is None else on_sample(subject, found, piece)
 
-    return differentiated(run, subject.leaves(case, dtype), order)
+    with torch.set_grad_enabled(order > 0):
+        return differentiated(run, subject.leaves(case, dtype), order)
 
 
 def on_sample(subject: Subject, found: Found, piece: Sample) -> Found:
@@ -167,9 +211,14 @@ def _gradients(
 
 
 def _compare(
-    truth: Measured, dense: Measured | None, found: Measured, backend: str, case: Case, dtype: torch.dtype
+    truth: Measured,
+    dense: Measured | None,
+    found: Measured,
+    backend: str,
+    case: Case,
+    dtype: torch.dtype,
+    targets: int,
 ) -> Iterator[Row]:
-    label = str(dtype).removeprefix("torch.")
     sizes = {name: size(x) for name, x in truth.values.items()}
     for name, reference in truth.values.items():
         if name.startswith("second") and name not in found.values:
@@ -178,7 +227,8 @@ def _compare(
         error = difference(found.values[name], reference) / scale if name in found.values else float("inf")
         plain = 0.0 if dense is None else difference(dense.values[name], reference) / scale
         gradient = name.startswith(("grad", "second"))
-        yield Row(backend, label, case.name, name, error, bound(dtype, plain, gradient=gradient))
+        limit = bound(dtype, plain, gradient=gradient)
+        yield Row(backend, _label(dtype), case.name, name, error, limit, targets)
 
 
 def _magnitude(name: str, sizes: dict[str, float]) -> float:

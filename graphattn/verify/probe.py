@@ -1,6 +1,7 @@
 """One backend on one graph, with inputs, edges and labels that can be moved about."""
 
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -11,8 +12,9 @@ from .sample import Sample
 from .subject import Case, Subject, seeded
 
 MOST_LISTED = 1 << 22  # edges up to which a graph is listed anew, to drop, shuffle or rename
-PROBES = 3  # targets that are asked whether they hear what they should,
+PROBES = 3  # targets of a large graph that are probed,
 TRIES = 32  # found among so many
+ALL = 256  # and of a small one
 SHOVE = 3.0  # how far an input is moved
 
 
@@ -39,7 +41,10 @@ class Probe:
         self.output = self.run(self.leaves)
         self.degree = torch.bincount(piece.row, minlength=piece.targets.numel())
         shuffle = torch.randperm(piece.targets.numel(), generator=torch.Generator().manual_seed(0)).tolist()
-        self.busy = [row for row in shuffle if self.degree[row] > 0][:TRIES]
+        every = [row for row in shuffle if self.degree[row] > 0]
+        self.busy = every[:TRIES]
+        self.probed = every[:ALL] if piece.complete else every[:PROBES]
+        self.pairs_heard = 0
         self.listable = subject.owns_graph and self.graph.num_edges <= MOST_LISTED
 
     def run(self, leaves: dict[str, Tensor], graph: AttentionGraph | None = None) -> Tensor:
@@ -51,6 +56,27 @@ class Probe:
         """Fresh leaves that require gradients, and the output."""
         leaves = {name: leaf.clone().requires_grad_(self.gradients) for name, leaf in self.leaves.items()}
         return leaves, self.subject.run(leaves, self.case, self.backend).output
+
+    @cached_property
+    def sent(self) -> dict[int, dict[str, Tensor]]:
+        """For each probed row and each input of the sources: the largest gradient (S,) that the row's target sends.
+
+        Empty where there is no gradient.
+        """
+        leaves, output = self.run_with_gradients()
+        if not output.requires_grad:
+            return {}
+        of_sources = {name: leaves[name] for name, place in self.places.items() if place.of in ("sources", "nodes")}
+        found = {}
+        for row in self.probed:
+            heard = self.at(output, [row]).sum()
+            grads = torch.autograd.grad(heard, list(of_sources.values()), retain_graph=True, allow_unused=True)
+            found[row] = {
+                name: grad.abs().movedim(self.places[name].axis, 0).flatten(1).amax(1)
+                for name, grad in zip(of_sources, grads, strict=True)
+                if grad is not None and grad.numel()
+            }
+        return found
 
     def groups(self, rows: list[int]) -> list[list[int]]:
         """Rows to probe in one run: one at a time on a small graph, all together on a large one."""
@@ -79,14 +105,14 @@ class Probe:
             strange[self.piece.targets[rows]] = False
         return strange
 
-    def shoved(self, sources: Tensor) -> dict[str, Tensor]:
+    def shoved(self, sources: Tensor, by: float = SHOVE) -> dict[str, Tensor]:
         """The inputs with those sources moved; bool (S,)."""
         moved = dict(self.leaves)
         for name, place in self.places.items():
             if place.of in ("sources", "nodes"):
                 step = seeded(f"shove {name}", tuple(moved[name].shape), 2).to(moved[name])
                 where = sources.view(-1, *(1,) * (-place.axis - 1))
-                moved[name] = torch.where(where, moved[name] + SHOVE * step, moved[name])
+                moved[name] = torch.where(where, moved[name] + by * step, moved[name])
         return moved
 
     def with_edges(self, order: Tensor) -> tuple[AttentionGraph, dict[str, Tensor]]:

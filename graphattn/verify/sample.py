@@ -27,6 +27,7 @@ class Sample:
         row: int64 (e,), the row of each such edge.
         column: int64 (e,), its column.
         complete: Whether these are all targets.
+        slots: int64 (R, W), where every row has W columns of its own: for each, its place in ``columns``.
     """
 
     targets: Tensor
@@ -35,17 +36,23 @@ class Sample:
     row: Tensor
     column: Tensor
     complete: bool
+    slots: Tensor | None = None
+
+    @property
+    def width(self) -> int:
+        """Columns of a row: U, or W where every row has its own."""
+        return self.columns.numel() if self.slots is None else self.slots.shape[1]
 
     @property
     def mask(self) -> Tensor:
         """bool (R, U)."""
-        mask = torch.zeros(self.targets.numel(), self.columns.numel(), dtype=torch.bool, device=self.targets.device)
+        mask = torch.zeros(self.targets.numel(), self.width, dtype=torch.bool, device=self.targets.device)
         mask[self.row, self.column] = True
         return mask
 
     def spread(self, values: Tensor) -> Tensor:
         """Values of all edges (..., E, F) laid out as (..., R, U, F); 0 where there is no edge."""
-        dense = values.new_zeros(*values.shape[:-2], self.targets.numel(), self.columns.numel(), values.shape[-1])
+        dense = values.new_zeros(*values.shape[:-2], self.targets.numel(), self.width, values.shape[-1])
         dense[..., self.row, self.column, :] = values.index_select(-2, self.edge)
         return dense
 
@@ -65,21 +72,28 @@ def sample(graph: AttentionGraph, at_most: int = 256, seed: int = 0, budget: int
     """
     T = graph.num_targets
     if T * graph.num_sources <= min(EXHAUSTIVE, budget):
-        return _piece(graph, torch.arange(T), complete=True)
+        return piece_of(graph, torch.arange(T), complete=True)
     shuffled = torch.randperm(T, generator=torch.Generator().manual_seed(seed))
     degree = graph.in_degree.cpu()
     telling = torch.stack((torch.tensor(0), torch.tensor(T - 1), degree.argmax(), degree.argmin()))
     order = torch.cat((torch.unique(telling), shuffled[~torch.isin(shuffled, telling)]))
     count = min(at_most, T)
     while True:
-        found = _piece(graph, order[:count].sort().values, complete=count == T)
+        found = piece_of(graph, order[:count].sort().values, complete=count == T)
         if count == 1 or count * found.columns.numel() <= budget:
             return found
         count //= 2
 
 
-def _piece(graph: AttentionGraph, targets: Tensor, complete: bool) -> Sample:
-    row, source, edge = _edges_into(graph, targets)
+def piece_of(
+    graph: AttentionGraph,
+    targets: Tensor,
+    edges: tuple[Tensor, Tensor, Tensor] | None = None,
+    *,
+    complete: bool = False,
+) -> Sample:
+    """Those targets (R,) with all sources that any of them reads; ``edges`` as of :func:`edges_into`, if known."""
+    row, source, edge = edges_into(graph, targets) if edges is None else edges
     sources, place = torch.unique(source, return_inverse=True)
     copy = _copies(row * max(1, sources.numel()) + place)
     copies = int(copy.max()) + 1 if copy.numel() else 1
@@ -89,7 +103,7 @@ def _piece(graph: AttentionGraph, targets: Tensor, complete: bool) -> Sample:
     return Sample(targets.to(device), columns.to(device), edge.to(device), row.to(device), column.to(device), complete)
 
 
-def _edges_into(graph: AttentionGraph, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def edges_into(graph: AttentionGraph, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Row, source and place in the edge order of every edge into the targets, on the CPU."""
     if isinstance(graph.edges, Listed):
         number = torch.full((graph.num_targets,), -1)

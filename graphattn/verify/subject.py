@@ -55,11 +55,23 @@ class Problem:
 
     def solve(self, piece: Sample) -> Found:
         """The twin's answer."""
+        if piece.slots is not None:
+            return self._row_by_row(piece, piece.slots)
         found = dense_attention(
             self.query, self.key, self.value, self.mask, self.bias, self.scale, self.softcap, edge=self.edge
         )
         weights = piece.collect(found.weights).transpose(-2, -1)  # (..., e, H)
         return Found(self.finish(found.output), found.lse, weights)
+
+    def _row_by_row(self, piece: Sample, slots: Tensor) -> Found:
+        """The same where every row has sources of its own: one dense problem with a single target for each row."""
+        key, value = (x.index_select(-3, slots.flatten()).unflatten(-3, slots.shape) for x in (self.key, self.value))
+        bias = None if self.bias is None else self.bias.movedim(-2, -3).unsqueeze(-2)  # (..., R, H, 1, W)
+        edge = None if self.edge is None else self.edge.unsqueeze(-4)  # (..., R, 1, W, H_kv, D)
+        query, mask = self.query.unsqueeze(-3), self.mask[:, None, None]  # (..., R, 1, H, D), (R, 1, 1, W)
+        found = dense_attention(query, key, value, mask, bias, self.scale, self.softcap, edge=edge)
+        weights = piece.collect(found.weights.squeeze(-2).movedim(-2, -3)).transpose(-2, -1)
+        return Found(self.finish(found.output.squeeze(-3)), found.lse.squeeze(-2), weights)
 
 
 class Subject(Protocol):

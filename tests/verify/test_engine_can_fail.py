@@ -282,7 +282,7 @@ def test_a_layer_that_forgets_its_edge_features_is_caught(monkeypatch):
     right = GraphAttention.forward
 
     def forgetful(self, x, graph, context=None, edge_attr=None, score_bias=None):
-        return right(self, x, graph, context, edge_attr * 0, score_bias)
+        return right(self, x, graph, context=context, edge_attr=edge_attr * 0, score_bias=score_bias)
 
     monkeypatch.setattr(GraphAttention, "forward", forgetful)
     rows, _ = failing(verify(GraphAttention(12, 3, edge_dim=5), GRAPH, dtypes=(torch.float64,)))
