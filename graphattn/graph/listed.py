@@ -1,6 +1,7 @@
 """Edges that are listed one by one, in the caller's order; checked once, when they are made."""
 
 import operator
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from ..errors import GraphError, GraphIndexError
 from . import runs as _runs
 from .edge_set import EdgeSet
 from .runs import Runs
+from .sort import Sorted, countable, counted, from_keys, rows_of
 
 _INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 _TOO_MANY_PAIRS = 2**63
@@ -24,9 +26,41 @@ class Listed(EdgeSet):
         self.num_targets, self.num_sources = num_targets, num_sources
         with torch.inference_mode(False):  # inference tensors carry no version counter, which tells of later writes
             self.edge_index = torch.stack((source, target))
-            self.key, self.order = torch.sort(target * num_sources + source, stable=True)
+            if countable(target, num_targets, num_sources):
+                self.sorted = counted(target, source, num_targets, num_sources)
+                self._order = self.sorted.place
+            else:
+                self.key, self._order = torch.sort(torch.add(source, target, alpha=num_sources), stable=True)
         self._version = self.edge_index._version
-        self.has_repeats = bool((self.key[1:] == self.key[:-1]).any())
+        self.has_repeats = bool(self._is_copy().any())
+
+    @cached_property
+    def sorted(self) -> Sorted:
+        """The edges by target, then by source; made at once for many edges, or when first asked for."""
+        with torch.inference_mode(False):
+            return from_keys(self.key, self._order, self.num_targets, self.num_sources)
+
+    @cached_property
+    def key(self) -> Tensor:
+        """int64 (E,): ``target * S + source`` of every edge, ascending; made at once for few edges."""
+        with torch.inference_mode(False):
+            return torch.add(self.sorted.column.long(), rows_of(self.sorted.ptr), alpha=self.num_sources)
+
+    @property
+    def order(self) -> Tensor:
+        """int64 (E,): the edges by target, then by source."""
+        return self._order.long()
+
+    def _is_copy(self) -> Tensor:
+        """bool (E,), by place: whether the edge before is the same."""
+        counted_only = "key" not in self.__dict__
+        which = self.sorted.column if counted_only else self.key
+        same = torch.zeros_like(which, dtype=torch.bool)
+        torch.eq(which[1:], which[:-1], out=same[1:])
+        if counted_only:  # the same source, but of another target
+            first = self.sorted.ptr[:-1]
+            same[first[first < same.numel()]] = False
+        return same
 
     def __getstate__(self) -> dict[str, Any]:  # a copied tensor counts versions from another start
         return {**self.__dict__, "_version": self._version - self.edge_index._version}
@@ -57,7 +91,7 @@ class Listed(EdgeSet):
 
     @property
     def runs_per_row(self) -> int:
-        return 1 + self.key.numel() // max(1, self.num_targets)
+        return 1 + self.count() // max(1, self.num_targets)
 
     def runs(self, target: Tensor) -> Runs:
         key = torch.unique_consecutive(self.key).cpu() if self.has_repeats else self.key.cpu()
@@ -67,7 +101,7 @@ class Listed(EdgeSet):
         return _runs.from_pairs(row, key[first[row] + within] - target[row] * self.num_sources)
 
     def count(self) -> int:
-        return self.key.numel()
+        return self.edge_index.shape[1]
 
     def degrees(self) -> Tensor:
         return torch.bincount(self.target, minlength=self.num_targets).cpu()
@@ -83,8 +117,7 @@ class Listed(EdgeSet):
         """The first copy of every edge, in the same order."""
         if not self.has_repeats:
             return self
-        first = torch.ones_like(self.key, dtype=torch.bool)
-        first[1:] = self.key[1:] != self.key[:-1]
+        first = ~self._is_copy()
         keep = torch.zeros_like(first)
         keep[self.order[first]] = True
         return self.keep(keep)
@@ -129,13 +162,14 @@ def _check_layout(edge_index: object) -> Tensor:
     return edge_index
 
 
-def _check_range(index: Tensor, size: int, row: int, other: int, other_max: int) -> None:
+def _check_range(index: Tensor, size: int, row: int, other: int, others: Tensor) -> None:
     side = ("source", "target")[row]
-    bad = torch.nonzero((index < 0) | (index >= size)).flatten()
-    if bad.numel() == 0:
+    lowest, highest = torch.stack(index.aminmax()).tolist()
+    if lowest >= 0 and highest < size:
         return
+    bad = torch.nonzero((index < 0) | (index >= size)).flatten()
     edge, worst = int(bad[0]), int(index[bad[0]])
-    swapped = int(index.max()) < other and other_max < size and int(index.min()) >= 0
+    swapped = highest < other and int(others.max()) < size and lowest >= 0
     hint = "Rows swapped? Then use edge_index.flip(0)." if swapped else f"Are there more {side}s than {size}?"
     if worst < 0:
         hint = "Indices count from 0; negative ones are not wrapped."
@@ -161,16 +195,15 @@ def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: 
         )
     source, target = _check_layout(edge_index).detach().to(torch.int64).unbind(0)
     if source.numel():
-        bounds = torch.stack((source.max(), target.max())).tolist()
-        _check_range(source, num_sources, 0, num_targets, bounds[1])
-        _check_range(target, num_targets, 1, num_sources, bounds[0])
+        _check_range(source, num_sources, 0, num_targets, target)
+        _check_range(target, num_targets, 1, num_sources, source)
     edges = Listed(target, source, num_targets, num_sources)
     if not edges.has_repeats or duplicates == "keep":
         return edges
     if duplicates == "merge":
         return edges.distinct()
-    where = int(torch.nonzero(edges.key[1:] == edges.key[:-1])[0])
-    first, second = sorted(edges.order[where : where + 2].tolist())
+    where = int(torch.nonzero(edges._is_copy())[0])
+    first, second = sorted(edges.order[where - 1 : where + 1].tolist())
     raise GraphError(
         f"edges {first} and {second} are both {int(source[first])} -> {int(target[first])}: repeated edges. "
         'from_edge_index(..., duplicates="merge") drops copies, duplicates="keep" counts each one (a multigraph)'

@@ -12,10 +12,11 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic as _intrinsic
 
 ROW = 8  # places of a row come in vectors of as many
 _FLAGS = ("reassoc", "contract", "nsz")  # infinities and NaN keep their meaning
+intrinsic: Any = _intrinsic  # called without its first argument, which a type checker would miss
 _I64, _I32 = ir.IntType(64), ir.IntType(32)
 
 
@@ -100,7 +101,8 @@ class Code:
         low = [x for k in range(0, lanes, 4) for x in (k, k + lanes, k + 1, k + lanes + 1)]
         pairs = [self.add(self.pick(a, b, low), self.pick(a, b, [x + 2 for x in low])) for a, b in (rows[:2], rows[2:])]
         low = [x for k in range(0, lanes, 4) for x in (k, k + 1, k + lanes, k + lanes + 1)]
-        return self.fold(self.add(self.pick(*pairs, low), self.pick(*pairs, [x + 2 for x in low])), 4, self.add)
+        high = [x + 2 for x in low]
+        return self.fold(self.add(self.pick(pairs[0], pairs[1], low), self.pick(pairs[0], pairs[1], high)), 4, self.add)
 
 
 def _int(x: int) -> Any:
@@ -134,8 +136,8 @@ def products(typingctx, wide, x, x_at, rows, rows_at, stride, index, first, n, o
                     row = code.load(rows, builder.add(at, _int(c * lanes)), lanes)
                     total = code.mul(mine[c], row) if total is None else code.fma(mine[c], row, total)
                 sums.append(code.fold(total, 8, code.add))
-            fours = [code.sum_of_each(sums[:4]), code.sum_of_each(sums[4:])]
-            return code.mul(code.pick(*fours, list(range(8))), factor)
+            all_sums = code.pick(code.sum_of_each(sums[:4]), code.sum_of_each(sums[4:]), list(range(8)))
+            return code.mul(all_sums, factor)
 
         whole = builder.and_(n, _int(-ROW))
         with cgutils.for_range_slice(builder, _int(0), whole, _int(ROW), _I64) as (i, _):

@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.listed import Listed
+from ..graph.sort import Sorted, offsets, transposed
 from .cache import cached
 
 
@@ -37,40 +37,20 @@ def by_source(graph: AttentionGraph) -> BySource:
     return cached(graph, "by_source", lambda: _by_source(graph))
 
 
-def _ptr(degrees: Tensor) -> Tensor:
-    ptr = torch.zeros(degrees.numel() + 1, dtype=torch.int64)
-    torch.cumsum(degrees, 0, out=ptr[1:])
-    return ptr
-
-
-def _small(size: int) -> torch.dtype:
-    return torch.int32 if size <= 2**31 - 1 else torch.int64
-
-
 def _by_target(graph: AttentionGraph) -> ByTarget:
     if isinstance(graph.edges, Listed):
-        key, edge = graph.edges.key.cpu(), graph.edges.order.cpu()
-        source = key % max(1, graph.num_sources)
+        ptr, source, edge = (x.cpu() for x in graph.edges.sorted)
     else:
         source = graph.source.cpu()
-        edge = torch.arange(source.numel())
-    ptr = _ptr(graph.in_degree.cpu())
+        ptr, edge = offsets(graph.in_degree.cpu()), torch.arange(source.numel())
     return ByTarget(ptr, source.to(_small(graph.num_sources)), edge.to(_small(edge.numel())))
 
 
 def _by_source(graph: AttentionGraph) -> BySource:
     ptr, source, _ = by_target(graph)
-    degrees = torch.bincount(source, minlength=graph.num_sources)
-    target = torch.repeat_interleave(torch.arange(graph.num_targets), ptr[1:] - ptr[:-1])
-    place = torch.from_numpy(stable_order(source.numpy(), graph.num_sources))
-    return BySource(_ptr(degrees), target[place].to(_small(graph.num_targets)), place.to(_small(place.numel())))
+    ptr, target, place = transposed(Sorted(ptr, source, source), graph.num_sources)
+    return BySource(ptr, target.to(_small(graph.num_targets)), place.to(_small(place.numel())))
 
 
-def stable_order(key: np.ndarray, size: int) -> np.ndarray:
-    """The stable order of keys in ``[0, size)``: key and place share one word, which numpy sorts with SIMD."""
-    bits = max(1, len(key) - 1).bit_length()
-    if bits + max(1, size - 1).bit_length() > 64:
-        return np.argsort(key, kind="stable")
-    packed = (key.astype(np.uint64) << np.uint64(bits)) | np.arange(len(key), dtype=np.uint64)
-    packed.sort()
-    return (packed & np.uint64((1 << bits) - 1)).astype(np.int64)
+def _small(size: int) -> torch.dtype:
+    return torch.int32 if size <= 2**31 - 1 else torch.int64

@@ -2,7 +2,6 @@
 
 import gc
 
-import numpy as np
 import pytest
 import torch
 from graph_table import GRAPHS
@@ -10,7 +9,7 @@ from graph_table import GRAPHS
 import graphattn as ga
 from graphattn.errors import BackendError
 from graphattn.plans.cache import _made, cached
-from graphattn.plans.grouped import _small, by_source, by_target, stable_order
+from graphattn.plans.grouped import _small, by_source, by_target
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -34,11 +33,16 @@ def test_a23_offsets_are_int64_and_indices_int32_only_where_they_fit():
     assert (_small(2**31 - 1), _small(2**31)) == (torch.int32, torch.int64)
 
 
-@pytest.mark.parametrize("size", [1, 7, 2**40, 2**62])
-def test_stable_order(size):
-    rng = np.random.default_rng(0)
-    key = rng.integers(0, min(size, 13), 1009) * max(1, size // 13)
-    assert np.array_equal(stable_order(key, size), np.argsort(key, kind="stable"))
+def test_many_edges_are_grouped_as_few_are(monkeypatch):
+    edge_index = torch.randint(211, (2, 10_007), generator=torch.Generator().manual_seed(0))
+
+    def groupings():
+        graph = ga.from_edge_index(edge_index, num_nodes=223, duplicates="keep")
+        return [*by_target(graph), *by_source(graph)]
+
+    counted = groupings()
+    monkeypatch.setattr("graphattn.graph.sort.FEW", 2**40)
+    assert all(torch.equal(x, y) for x, y in zip(counted, groupings(), strict=True))
 
 
 def test_what_is_derived_is_made_once_and_goes_with_its_graph():

@@ -1,0 +1,79 @@
+"""Edges sorted by target, then by source: what every question about listed edges is answered from."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FEW = 1 << 13  # edges below which one sort costs less than counting twice
+
+
+class Sorted(NamedTuple):
+    """``ptr`` int64 (rows + 1,); the ``column`` of each edge (E,), ascending in each row; its ``place`` before (E,).
+
+    ``column`` and ``place`` are int32 if the edges were counted, int64 if they were sorted.
+    """
+
+    ptr: Tensor
+    column: Tensor
+    place: Tensor
+
+
+def offsets(degrees: Tensor) -> Tensor:
+    """int64 (rows + 1,): where each row starts."""
+    ptr = torch.zeros(degrees.numel() + 1, dtype=torch.int64, device=degrees.device)
+    torch.cumsum(degrees, 0, out=ptr[1:])
+    return ptr
+
+
+def rows_of(ptr: Tensor) -> Tensor:
+    """int64 (E,): the row of each place."""
+    return torch.repeat_interleave(torch.arange(ptr.numel() - 1, device=ptr.device), ptr.diff())
+
+
+def countable(index: Tensor, rows: int, columns: int) -> bool:
+    """Whether counting beats sorting: many edges on the CPU, among not many more nodes, in int32."""
+    size = index.numel()
+    return not index.is_cuda and size >= FEW and max(rows, columns) <= min(4 * size, 2**31 - 1) and size <= 2**31 - 1
+
+
+def counted(row: Tensor, column: Tensor, rows: int, columns: int) -> Sorted:
+    """The edges, int64 (E,) each, by row, then by column; copies of an edge in the order given.
+
+    They are counted into place twice, by column and then by row, as a sparse matrix is transposed: linear in the edges,
+    and fast where neighbours in the graph are neighbours in memory.
+    """
+    from scipy.sparse import coo_array
+
+    every = np.arange(row.numel(), dtype=np.int32)
+    by_column = coo_array((every, (_int32(column), _int32(row))), shape=(columns, rows))
+    by_column.has_canonical_format = True  # or copies would be added up
+    return _sorted(by_column.tocsr().tocsc())
+
+
+def from_keys(key: Tensor, place: Tensor, rows: int, columns: int) -> Sorted:
+    """The same from sorted keys ``row * columns + column``."""
+    row = torch.div(key, max(1, columns), rounding_mode="floor")
+    return Sorted(offsets(torch.bincount(row, minlength=rows)), key - row * columns, place)
+
+
+def transposed(edges: Sorted, columns: int) -> Sorted:
+    """The same edges by column, then by row; ``place`` is where each stood in ``edges``."""
+    rows = edges.ptr.numel() - 1
+    if not countable(edges.column, rows, columns):
+        key = torch.add(rows_of(edges.ptr), edges.column.long(), alpha=rows)
+        return from_keys(*torch.sort(key, stable=True), columns, rows)
+    from scipy.sparse import csr_array
+
+    every = np.arange(edges.column.numel(), dtype=np.int32)
+    return _sorted(csr_array((every, _int32(edges.column), _int32(edges.ptr)), shape=(rows, columns)).tocsc())
+
+
+def _int32(x: Tensor) -> np.ndarray:
+    return x.to(torch.int32).numpy()
+
+
+def _sorted(matrix: Any) -> Sorted:
+    ptr, column, place = (torch.from_numpy(x) for x in (matrix.indptr, matrix.indices, matrix.data))
+    return Sorted(ptr.to(torch.int64), column, place)
