@@ -23,6 +23,7 @@ ROOMS = [
     "nn",
     "verify",
     "viz",
+    "bench",
     "_public",
     "cli",
     "__main__",

@@ -1,9 +1,10 @@
-"""The command line: ``graphattn show | explain | verify | doctor``, on a named pattern or a file.
+"""The command line: ``graphattn show | explain | verify | bench | doctor``, on a named pattern or a file.
 
 Nothing heavy is imported at the top of a file here: ``graphattn --help`` should not wait for what it does not use.
 """
 
 from .app import app as app
+from .bench import bench as bench
 
 
 def main() -> None:

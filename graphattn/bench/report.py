@@ -1,0 +1,108 @@
+"""What was measured, for people and for machines."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .clock import quartiles
+from .problem import BOTH, FORWARD
+from .result import TARGET, Case, Row
+
+SCHEMA = 1  # changes when the meaning of a key does
+
+
+@dataclass
+class Report:
+    """All cases of a run; printing it is its purpose."""
+
+    machine: dict[str, Any]
+    settings: dict[str, Any]
+    cases: list[Case]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values: machine, settings, cases; times in ms, memory in bytes."""
+        cases = [case.to_dict() for case in self.cases]
+        return {"schema": SCHEMA, "machine": self.machine, "settings": self.settings, "cases": cases}
+
+    def save(self, path: str) -> None:
+        """Write :meth:`to_dict` as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    def __str__(self) -> str:
+        return "\n\n".join([self.heading(), *map(shown, self.cases)])
+
+    def heading(self) -> str:
+        """Where, with what and how."""
+        return _heading(self.machine, self.settings)
+
+
+def _heading(machine: dict[str, Any], settings: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
+    lines = [
+        f"{machine['date']}, {machine.get('gpu') or machine['processor']}, threads: {machine['threads']}, {versions}",
+        f"memory streams at {machine['stream_gb_per_s']:.3g} GB/s; the floor is compulsory traffic at that speed",
+        f"median of up to {settings['repeats']} turns ± half the distance of the quartiles; "
+        "x is how many times the time of auto",
+    ]
+    if machine["load_before"] > 0.5 * machine["cores"]:
+        lines.append(f"the machine was busy: load {machine['load_before']} on {machine['cores']} cores before the run")
+    return "\n".join(lines)
+
+
+def shown(case: Case) -> str:
+    """One graph as a table: ratios first, then times; what did not run, and why."""
+    s = case.sizes
+    lines = [
+        f"{case.name}: {case.graph}",
+        f"H={s['heads']} D={s['head_dim']} B={s['batch']} {s['dtype']}, floor {case.floor_ms[FORWARD]:.3g} ms forward, "
+        f"{case.floor_ms[BOTH]:.3g} ms with backward",
+    ]
+    head = ("", "x", "forward ms", "x", "fwd+bwd ms", "plan ms", "peak MB", "Medges/ms", "x floor", "difference")
+    rows = [head, *(_cells(case, row) for row in case.rows if row.last is not None)]
+    width = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    for first, *rest in rows:
+        cells = [first.ljust(width[0]), *(cell.rjust(w) for cell, w in zip(rest, width[1:], strict=True))]
+        lines.append("  " + "  ".join(cells).rstrip())
+    lines += [f"  choice, {mode}: {_choice(case, mode)}" for mode in (FORWARD, BOTH) if case.choice(mode)]
+    estimates = ", ".join(f"{name} {ms:.3g} ms" for name, ms in case.estimated_ms.items())
+    lines.append(f"  explain expected, forward: {estimates or 'nothing can run'}")
+    for row in case.rows:
+        lines += [f"  {row.name}: not run: {reason}" for reason in row.refused]
+        lines += [f"  {row.name}: {note}" for note in row.notes]
+    return "\n".join(lines)
+
+
+def _cells(case: Case, row: Row) -> tuple[str, ...]:
+    times = []
+    for mode in (FORWARD, BOTH):
+        ratio = case.ratio(row, mode)
+        times += ["-" if ratio is None else f"{ratio:.3g}", _time(row, mode)]
+    last = row.last or FORWARD
+    ms = row.ms(FORWARD) or 0.0
+    peak = row.peak_bytes.get(last)
+    return (
+        row.name,
+        *times,
+        f"{row.plan_ms.get(last, 0.0):.3g}",
+        "-" if peak is None else f"{peak / 1e6:,.4g}",
+        f"{case.edges / ms / 1e6:.3g}" if ms else "-",
+        f"{ms / case.floor_ms[FORWARD]:.3g}" if case.floor_ms[FORWARD] else "-",
+        f"{max(row.difference.values(), default=0.0):.0e}" if row.name != "auto" else "-",
+    )
+
+
+def _time(row: Row, mode: str) -> str:
+    if not row.times_ms.get(mode):
+        return "-"
+    low, middle, high = quartiles(row.times_ms[mode])
+    return f"{middle:.3g} ±{50 * (high - low) / middle:.0f}%"
+
+
+def _choice(case: Case, mode: str) -> str:
+    found = case.choice(mode) or {}
+    verdict = "within" if found["within_target"] else "NOT within"
+    return (
+        f"auto ({found['chosen']}) takes {found['auto_over_best']:.2f} of the best ({found['best']}), "
+        f"{verdict} the target of {TARGET}"
+    )

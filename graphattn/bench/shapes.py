@@ -1,0 +1,71 @@
+"""The project's own table of shapes; each can be made at any size."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import OptionError
+from ..graph import AttentionGraph
+from ..graphs import causal, cell_partition, full, global_tokens, sliding_window
+from .makers import big_bird, near_points, power_law, sphere_rings
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One row of the table: a graph of about ``num_nodes`` nodes."""
+
+    name: str
+    make: Callable[[int], AttentionGraph]
+    num_nodes: int
+    quick_nodes: int
+    heads: int = 4
+    head_dim: int = 32
+    batch: int = 1
+    only_ours: bool = False  # where no peer can hold its intermediate results
+
+
+def _window(num_nodes: int) -> AttentionGraph:
+    return sliding_window(num_nodes, 257, causal=False)
+
+
+def _swin(num_nodes: int) -> AttentionGraph:
+    side = 7 * max(1, round(num_nodes**0.5 / 7))
+    return cell_partition((side, side), (7, 7), (3, 3))
+
+
+_TABLE = (
+    Shape("knn16", lambda n: near_points(n, 16), 16_384, 2_048),
+    Shape("knn16_shuffled", lambda n: near_points(n, 16, shuffled=True), 16_384, 2_048),
+    Shape("knn64", lambda n: near_points(n, 64), 16_384, 2_048),
+    Shape("mesh", sphere_rings, 40_962, 2_562),
+    Shape("window", _window, 8_192, 1_024),
+    Shape("longformer", lambda n: _window(n) | global_tokens(n, tuple(range(min(n, 16)))), 8_192, 1_024),
+    Shape("bigbird", big_bird, 8_192, 1_024),
+    Shape("swin", _swin, 56 * 56, 14 * 14, heads=3, batch=8),
+    Shape("full", full, 2_048, 512),
+    Shape("causal", causal, 2_048, 512),
+    Shape("power_law", power_law, 100_000, 5_000),
+    Shape("knn16_million", lambda n: near_points(n, 16), 1_000_000, 20_000, only_ours=True),
+)
+#: Shapes by name, in the order in which they are run.
+SHAPES: dict[str, Shape] = {shape.name: shape for shape in _TABLE}
+#: Tables by name: what ``--suite`` takes beside names of shapes.
+SUITES: dict[str, tuple[str, ...]] = {
+    "cpu": tuple(SHAPES),
+    "points": ("knn16", "knn16_shuffled", "knn64", "knn16_million"),
+    "sequence": ("window", "longformer", "bigbird", "full", "causal"),
+}
+
+
+def shapes(names: str) -> tuple[Shape, ...]:
+    """The shapes that a comma-separated list of shapes and tables names.
+
+    Raises:
+        OptionError: If there is no shape or table of a name.
+    """
+    found: dict[str, Shape] = {}
+    for name in names.replace("-", "_").split(","):
+        if name not in SHAPES and name not in SUITES:
+            known = f"a table: {', '.join(SUITES)}; or shapes: {', '.join(SHAPES)}"
+            raise OptionError(f"suite must be {known}; got {name!r}")
+        found |= {key: SHAPES[key] for key in SUITES.get(name, (name,))}
+    return tuple(found.values())
