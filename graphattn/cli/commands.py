@@ -94,8 +94,8 @@ def verify(
     options: dict[str, Any] = {} if heads is None else {"heads": (heads, heads if kv_heads is None else kv_heads)}
     if heads is None and kv_heads is not None:
         raise OptionError("--kv-heads goes with --heads")
-    with step(f"verifying {what}, {asked.graph.num_targets:,} targets"):
-        report = verified(asked.graph, seed=seed, at_most=at_most, **options)
+    with step(f"verifying {what}, {asked.graph.num_targets:,} targets") as tell:
+        report = verified(asked.graph, seed=seed, at_most=at_most, progress=tell, **options)
     if json:
         document({**_head("verify", asked), **report.to_dict(), "notes": [*asked.notes, *report.notes]})
         return report.ok
