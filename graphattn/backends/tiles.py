@@ -13,6 +13,7 @@ from ..plans.blocks import survey
 from ..plans.tiles import Bucket, Tiles, edge_places, tiles
 from .request import Inputs, Outputs, Request, edges_first, nodes_first
 from .sdpa import Mask, fused, written_out
+from .sdpa_lse import fused_lse
 
 NS_PER_PAIR_NUMBER = 0.017
 
@@ -73,8 +74,8 @@ class TilesBackend:
 
 def written(request: Request) -> bool:
     """Whether the scores are written out: torch's SDPA does not offer what is asked, or has no fused kernel for it."""
-    fused = request.head_dim == request.value_dim and not (request.score_bias or request.dropout)
-    return not fused or request.softcap or request.weights or request.lse
+    fused = request.head_dim == request.value_dim or request.lse
+    return not fused or request.score_bias or request.dropout or request.softcap or request.weights
 
 
 @torch.compiler.assume_constant_result
@@ -103,7 +104,7 @@ def _run(graph: AttentionGraph, plan: Tiles, inputs: Inputs, weights: bool, lse:
         _biases(graph, plan, inputs),
         strict=True,
     )
-    output, log_sum, alpha = zip(*(_bucket(*part, inputs, weights or lse) for part in parts), strict=True)
+    output, log_sum, alpha = zip(*(_bucket(*part, inputs, weights, lse) for part in parts), strict=True)
     return Outputs(
         _placed(plan, output, 0.0).reshape(*inputs.query.shape[:-1], value.shape[-1]).to(query.dtype),
         _by_edge(graph, alpha).reshape(*lead, graph.num_edges, query.shape[2]) if weights else None,
@@ -137,7 +138,14 @@ def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tens
 
 
 def _bucket(
-    bucket: Bucket, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, inputs: Inputs, details: bool
+    bucket: Bucket,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    inputs: Inputs,
+    weights: bool,
+    lse: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Output (B, slots, H, D_v), and if asked lse (B, slots, H, 1) and weights (B, pairs, H) of a bucket's blocks."""
     batch, heads, group = query.shape[0], query.shape[2], query.shape[2] // key.shape[2]
@@ -157,16 +165,19 @@ def _bucket(
         bias, query = bias.masked_fill(blank, 0.0), query.masked_fill(blank, 0.0)
     mask = Mask(allowed, bias)
     log_sum = alpha = None
-    if not (details or inputs.softcap is not None):
-        output = fused(query, key, value, mask, inputs.scale, inputs.dropout_p)
-    else:
+    if weights or inputs.softcap is not None or (lse and inputs.dropout_p > 0.0):
         output, alpha, log_sum = written_out(query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p)
-        if blank is not None:
-            alpha, log_sum = alpha.masked_fill(blank, 0.0), log_sum.masked_fill(blank, -torch.inf)
-        log_sum = log_sum.transpose(1, 2).reshape(batch, bucket.blocks * rows, heads, 1)
+        alpha = alpha if blank is None else alpha.masked_fill(blank, 0.0)
         alpha = alpha.movedim(1, -1).reshape(batch, bucket.blocks * rows * columns, heads)
+    elif lse:
+        output, log_sum = fused_lse(query, key, value, mask, inputs.scale)
+    else:
+        output = fused(query, key, value, mask, inputs.scale, inputs.dropout_p)
     if blank is not None:
         output = output.masked_fill(blank, 0.0)
+        log_sum = log_sum if log_sum is None else log_sum.masked_fill(blank, -torch.inf)
+    if log_sum is not None:
+        log_sum = log_sum.transpose(1, 2).reshape(batch, bucket.blocks * rows, heads, 1)
     return output.transpose(1, 2).reshape(batch, bucket.blocks * rows, heads, output.shape[-1]), log_sum, alpha
 
 

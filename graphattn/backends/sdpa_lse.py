@@ -1,0 +1,70 @@
+"""SDPA together with its log-sum-exp, which torch's kernel on the CPU computes and its public face withholds."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..kernels.modes import plain_operations_only
+from .sdpa import Mask, written_out
+
+_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+def fused_lse(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float) -> tuple[Tensor, Tensor]:
+    """Output (B, H, T, D_v) and lse (B, H, T, 1) of attention, heads first; differentiable any number of times.
+
+    Every row of the mask must allow something. Written out in plain operations where the kernel has no way: other
+    devices, half precision (whose lse must be float32), a bias that wants its gradient, torch.compile, torch.func.
+    """
+    bias = mask.bias
+    written = torch.compiler.is_compiling() or plain_operations_only() or query.device.type != "cpu"
+    if written or query.dtype not in (torch.float32, torch.float64) or (bias is not None and bias.requires_grad):
+        output, _, lse = written_out(query, key, value, mask, scale)
+        return output, lse
+    if bias is None and mask.allowed is not None:
+        bias = query.new_zeros(()).expand(mask.allowed.shape).masked_fill(~mask.allowed, -torch.inf)
+    return _Fused.apply(query, key, value, bias, mask.causal, scale)
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, causal: bool, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        ctx.causal, ctx.scale = causal, scale
+        width = max(query.shape[-1], value.shape[-1])  # the kernel wants one width; zeros add nothing
+        given = [_wider(x, width) for x in (query, key, value)]
+        output, lse = _forward(*given, 0.0, causal, attn_mask=bias, scale=scale)
+        output = output[..., : value.shape[-1]]
+        ctx.save_for_backward(query, key, value, bias, output, lse)
+        return output, lse[..., None]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, bias, output, lse = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            views = [x.view_as(x) for x in (query, key, value)]  # one of them may have been computed from another
+            again = written_out(views[0], views[1], views[2], Mask(None, bias, ctx.causal), ctx.scale)
+            first = torch.autograd.grad((again.output, again.lse), views, grads, create_graph=True)
+            return *first, None, None, None
+        # The kernel takes <d_output, output> from each d_score; lse's gradient is to be added to it, which one more
+        # column does: 1 in d_output, -d_lse in output, 0 in query, key and value.
+        width = max(query.shape[-1], value.shape[-1])
+        d_output, d_lse = grads
+        one = torch.ones_like(d_lse)
+        found = _backward(
+            torch.cat((_wider(d_output, width), one), -1),
+            *(_wider(x, width + 1) for x in (query, key, value)),
+            torch.cat((_wider(output, width), -d_lse), -1),
+            *(lse, 0.0, ctx.causal),
+            attn_mask=bias,
+            scale=ctx.scale,
+        )
+        sizes = (x.shape[-1] for x in (query, key, value))
+        return *(grad[..., :size] for grad, size in zip(found, sizes, strict=True)), None, None, None
+
+
+def _wider(x: Tensor, width: int) -> Tensor:
+    return x if x.shape[-1] == width else torch.nn.functional.pad(x, (0, width - x.shape[-1]))
