@@ -126,7 +126,9 @@ def _turns(rows: list[Row], mode: str, crew: Crew, effort: Effort, say: Callable
             if not crew.runs(row.name):  # ended in another mode
                 continue
             cost = (turns[row.name] or [first[row.name]])[-1] / 1e3
-            if spent[row.name] + cost > effort.limit:
+            if spent[row.name] + cost > effort.limit * (
+                1 if turns[row.name] else 3
+            ):  # one warm turn, if at all possible
                 continue
             try:
                 turns[row.name].append(crew.ask(row.name, "turn", mode, seconds=10 + 3 * effort.limit))
