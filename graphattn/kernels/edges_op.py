@@ -27,6 +27,11 @@ def _array(x: Tensor | None, like: Tensor, dims: int = 3) -> np.ndarray:
     return x.detach().to(like.dtype).contiguous().numpy()
 
 
+def _room(like: Tensor, *shape: int) -> Tensor:
+    """An empty tensor, from numpy: it asks for huge pages where torch does not, and first touches are cheap."""
+    return torch.from_numpy(np.empty(shape, like.detach().numpy().dtype))
+
+
 def _width(x: Tensor) -> int:
     """The kernels' width for rows of ``x``: a multiple of eight."""
     return max(8, -(-x.shape[-1] // 8) * 8)
@@ -89,7 +94,7 @@ def edge_attention(
     from . import edges_numba
 
     B, T, H, _ = query.shape
-    output = query.new_empty(B, T, H, _width(value))
+    output = _room(query, B, T, H, _width(value))
     lse = query.new_empty(B, T, H)
     alpha = query.new_empty((B, edge.numel(), H) if weights else (0, 0, 0))
     attr_output = (
@@ -179,7 +184,7 @@ def edge_attention_backward(
     from . import edges_numba
 
     B, _, H, _ = query.shape
-    grads = [x.new_empty(*x.shape[:-1], _width(x)) for x in (query, key, value)]
+    grads = [_room(x, *x.shape[:-1], _width(x)) for x in (query, key, value)]
     gq, gk, gv = (x.numpy() for x in grads)
     grad_bias = query.new_empty((B, edge.numel(), H) if bias is not None else (0, 0, 0))
     q, k, v, go = (_nodes(x, query) for x in (query, key, value, grad_output))

@@ -319,18 +319,3 @@ def scaled(typingctx, row, at, n, factor):
         return context.get_dummy_value()
 
     return types.void(row, types.int64, types.int64, row.dtype), make
-
-
-@intrinsic
-def prefetch(typingctx, rows, at):
-    """Ask for the cache line of ``rows[at]``."""
-
-    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        code = Code(context, builder, signature, arguments)
-        place = builder.bitcast(builder.gep(code.pointer(0), [arguments[1]]), ir.IntType(8).as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [place.type, _I32, _I32, _I32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [place, *(ir.Constant(_I32, x) for x in (0, 3, 1))])
-        return context.get_dummy_value()
-
-    return types.void(rows, types.int64), make
