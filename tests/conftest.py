@@ -16,3 +16,9 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def dense_core(monkeypatch):
+    """Edges are said to be dear, so that even on small graphs tiles take up what a few rows have in common."""
+    monkeypatch.setattr("graphattn.plans.parts.EDGE", 40)

@@ -5,9 +5,11 @@ from typing import Any, Protocol
 
 from ..errors import BackendError
 from ..graph import AttentionGraph
+from ..plans.cache import cached
 from .dense import DenseBackend
 from .edges import EdgesBackend
 from .message_passing import MessagePassingBackend
+from .parts import PartsBackend
 from .request import Inputs, Outputs, Request
 from .tiles import TilesBackend
 
@@ -29,7 +31,7 @@ class Backend(Protocol):
 
 
 BACKENDS: dict[str, Backend] = {
-    b.name: b for b in (DenseBackend(), TilesBackend(), EdgesBackend(), MessagePassingBackend())
+    b.name: b for b in (DenseBackend(), TilesBackend(), PartsBackend(), EdgesBackend(), MessagePassingBackend())
 }
 
 
@@ -126,11 +128,12 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
         if reasons:
             raise BackendError(f"backend {backend!r} cannot run {graph!r}:", reasons)
         return backend
-    found = explained(graph, request)
-    if found.chosen is None:
+    chosen = cached(graph, ("auto", request), lambda: explained(graph, request).chosen)
+    if chosen is None:
+        found = explained(graph, request)
         reasons = [f"{c.name}: {reason}" for c in found.candidates for reason in c.reasons]
         raise BackendError(f"no backend can run {graph!r}:", reasons)
-    return found.chosen
+    return chosen
 
 
 def explained(graph: AttentionGraph, request: Request) -> Explanation:

@@ -9,8 +9,9 @@ from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
 from ..graph.facts import is_full, is_lower_triangle
 from ..plans.cache import cached
+from .rates import rates
 from .request import Inputs, Outputs, Request
-from .sdpa import Mask, fused, written_out
+from .sdpa import Mask, fused, written, written_out
 
 
 class Layout(NamedTuple):
@@ -95,8 +96,7 @@ class DenseBackend:
         """About what the forward pass holds beside its inputs, in bytes."""
         pairs = graph.num_targets * graph.num_sources
         wide = torch.finfo(request.statistics).bits // 8
-        fused = request.head_dim == request.value_dim and not (request.score_bias or request.dropout)
-        if not fused or request.softcap or request.weights or request.lse:  # the scores are written out
+        if written(request) or request.lse:
             held = 7 if request.softcap or request.weights or request.lse else 5  # measured
             return held * request.batch * request.heads * pairs * wide
         if kind(graph) != "mask":
@@ -105,17 +105,19 @@ class DenseBackend:
 
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
         """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
-        pairs = request.batch * graph.num_targets * graph.num_sources * request.heads
-        return 0.05 + pairs * (request.head_dim + request.value_dim) * NS_PER_PAIR_NUMBER * 1e-6
+        pace, shape = rates(), kind(graph)
+        rate = pace.full * (0.6 if shape == "causal" else 1.0)  # measured: SDPA skips most of what is above
+        if shape == "mask" or request.score_bias:
+            rate = pace.masked
+        if written(request) or request.lse:
+            rate = pace.written
+        return pace.dense_call + request.numbers * graph.num_targets * graph.num_sources * rate * 1e-6
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""
         plan = constant_layout(graph, inputs.query.device)
         with torch.autocast(inputs.query.device.type, enabled=False):
             return _run(graph, plan, inputs, weights, lse)
-
-
-NS_PER_PAIR_NUMBER = 0.05
 
 
 def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse: bool) -> Outputs:

@@ -9,10 +9,10 @@ from ..graph import AttentionGraph
 from ..kernels.edges_op import edge_attention, plain
 from ..kernels.modes import plain_operations_only
 from ..plans.grouped import BySource, ByTarget, by_source, by_target
+from ..plans.parts import piece
 from .message_passing import edges_too_many
+from .rates import rates
 from .request import Inputs, Outputs, Request, edges_first, nodes_first
-
-NS_PER_EDGE_NUMBER = 0.2
 
 
 class EdgesBackend:
@@ -39,16 +39,16 @@ class EdgesBackend:
 
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
         """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
-        numbers = request.batch * graph.num_edges * request.heads * (request.head_dim + request.value_dim)
-        return 0.1 + numbers * NS_PER_EDGE_NUMBER * 1e-6
+        return rates().edges_call + request.numbers * graph.num_edges * rates().edges * 1e-6
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""
         with torch.autocast("cpu", enabled=False):
-            return _run(graph, inputs, weights, lse)
+            return edges_run(graph, inputs, weights, lse)
 
 
-def _run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, part: str = "whole") -> Outputs:
+    """Attention on a graph or a part of it."""
     lead, request = inputs.query.shape[:-3], inputs.request()
     wide = request.statistics
     query, key, value = (nodes_first(x.to(wide)) for x in (inputs.query, inputs.key, inputs.value))
@@ -58,7 +58,7 @@ def _run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Out
     if turn is not None:  # <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D
         turn = turn.repeat_interleave(query.shape[2] // max(1, key.shape[2]), 0)  # (H, D, F)
         asked = torch.einsum("bthd,hdf->bthf", query, turn)
-    into = constant_by_target(graph)
+    into = constant_by_target(graph, part)
     softcap = 0.0 if inputs.softcap is None else inputs.softcap
     seed = torch.randint(2**63 - 1, ()) if request.dropout else None
     operands: tuple[Any, ...] = (query, key, value, bias, attr, asked, *into)
@@ -67,7 +67,7 @@ def _run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Out
         output, log_sum, alpha, heard = plain(*operands, *options)
     else:
         tracked = any(x is not None and x.requires_grad for x in (query, key, value, bias, attr, asked))
-        out_of = constant_by_source(graph) if tracked and torch.is_grad_enabled() else (None, None, None)
+        out_of = constant_by_source(graph, part) if tracked and torch.is_grad_enabled() else (None, None, None)
         output, log_sum, alpha, heard = edge_attention(*operands, *out_of, *options, weights)
     if turn is not None:
         output = output + torch.einsum("bthf,hdf->bthd", heard, turn)
@@ -79,12 +79,12 @@ def _run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Out
 
 
 @torch.compiler.assume_constant_result
-def constant_by_target(graph: AttentionGraph) -> ByTarget:
-    """The layout by target; torch.compile keeps it as a constant, guarded by the graph's identity."""
-    return by_target(graph)
+def constant_by_target(graph: AttentionGraph, part: str) -> ByTarget:
+    """The layout by target of a graph or a part of it; torch.compile keeps it, guarded by the graph's identity."""
+    return by_target(piece(graph, part))
 
 
 @torch.compiler.assume_constant_result
-def constant_by_source(graph: AttentionGraph) -> BySource:
+def constant_by_source(graph: AttentionGraph, part: str) -> BySource:
     """The layout by source, likewise."""
-    return by_source(graph)
+    return by_source(piece(graph, part))

@@ -8,6 +8,7 @@ from torch_geometric.nn import MessagePassing
 
 from ..graph import AttentionGraph
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
+from .rates import rates
 from .request import Inputs, Outputs, Request
 
 
@@ -116,15 +117,11 @@ class MessagePassingBackend:
 
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
         """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
-        numbers = request.batch * graph.num_edges * request.heads * (request.head_dim + request.value_dim)
-        return 0.1 + numbers * NS_PER_EDGE_NUMBER * 1e-6
+        return rates().message_passing_call + request.numbers * graph.num_edges * rates().message_passing * 1e-6
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""
         return _attend(graph, inputs)
-
-
-NS_PER_EDGE_NUMBER = 3.0
 
 
 def edges_too_many(graph: AttentionGraph) -> list[str]:

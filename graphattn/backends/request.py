@@ -29,6 +29,11 @@ class Request:
     edge_features: bool = False
 
     @property
+    def numbers(self) -> int:
+        """What a pair or an edge costs: the numbers of key and value, for every head and batch."""
+        return self.batch * self.heads * (self.head_dim + self.value_dim)
+
+    @property
     def statistics(self) -> torch.dtype:
         """The dtype of scores, weights and lse: float32 or wider."""
         return torch.float32 if self.dtype in HALF else self.dtype

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import BackendError
 from ..kernels.modes import plain_operations_only
-from .request import HALF
+from .request import HALF, Request
 
 _sdpa = torch.nn.functional.scaled_dot_product_attention
 
@@ -20,6 +20,12 @@ class Mask(NamedTuple):
     allowed: Tensor | None = None  # bool (T, S)
     bias: Tensor | None = None  # (..., H or 1, T, S)
     causal: bool = False  # s <= t
+
+
+def written(request: Request) -> bool:
+    """Whether the scores are written out: SDPA does not offer what is asked, or has no fused kernel for it."""
+    plain = (request.head_dim == request.value_dim or request.lse) and not (request.score_bias or request.dropout)
+    return not plain or request.softcap or request.weights
 
 
 class Result(NamedTuple):

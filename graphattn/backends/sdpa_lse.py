@@ -34,7 +34,8 @@ class _Fused(torch.autograd.Function):
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, causal: bool, scale: float
     ) -> tuple[Tensor, Tensor]:
         ctx.causal, ctx.scale = causal, scale
-        width = max(query.shape[-1], value.shape[-1])  # the kernel wants one width; zeros add nothing
+        # The kernel wants one width, and the backward one more column: here too, so that scores round alike.
+        width = max(query.shape[-1], value.shape[-1]) + 1
         given = [_wider(x, width) for x in (query, key, value)]
         output, lse = _forward(*given, 0.0, causal, attn_mask=bias, scale=scale)
         output = output[..., : value.shape[-1]]
@@ -43,6 +44,11 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.autocast("cpu", enabled=False):
+            return _Fused._backward(ctx, *grads)
+
+    @staticmethod
+    def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, bias, output, lse = ctx.saved_tensors
         if torch.is_grad_enabled():
             views = [x.view_as(x) for x in (query, key, value)]  # one of them may have been computed from another

@@ -10,12 +10,24 @@ from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
 from ..kernels.rows import take
 from ..plans.blocks import survey
+from ..plans.parts import piece
 from ..plans.tiles import Bucket, Tiles, edge_places, tiles
+from .rates import rates
 from .request import Inputs, Outputs, Request, edges_first, nodes_first
-from .sdpa import Mask, fused, written_out
+from .sdpa import Mask, fused, written, written_out
 from .sdpa_lse import fused_lse
 
-NS_PER_PAIR_NUMBER = 0.017
+
+def tiles_bytes(pairs: float, columns: float, request: Request) -> int:
+    """What tiles of so many pairs and columns hold in the forward pass, in bytes."""
+    wide = torch.finfo(request.statistics).bits // 8
+    held = 4 * request.batch * request.heads * wide if written(request) else (1 + wide) * request.batch
+    return int(columns * request.numbers * wide + pairs * held)
+
+
+def tiles_ms(work: float, request: Request) -> float:
+    """About what so much work in tiles takes, in ms."""
+    return request.numbers * work * (rates().written if written(request) else rates().tiles) * 1e-6
 
 
 class TilesBackend:
@@ -23,8 +35,8 @@ class TilesBackend:
 
     name = "tiles"
 
-    def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        """Why it cannot run; empty if it can."""
+    def cannot(self, graph: AttentionGraph, request: Request) -> list[str]:
+        """Why tiles cannot hold this call on this graph, however few they are."""
         reasons = []
         if request.device.type != "cpu":
             reasons.append(f"its plans are made for the CPU, and the tensors are on {request.device}")
@@ -36,6 +48,11 @@ class TilesBackend:
             reasons.append("an axis has size 0")
         if graph.has_repeated_edges:
             reasons.append("edges are repeated, and a tile holds each pair once")
+        return reasons
+
+    def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
+        """Why it cannot run; empty if it can."""
+        reasons = self.cannot(graph, request)
         if not reasons and self.bytes_needed(graph, request) > MAX_BYTES:
             fill = graph.num_edges / survey(graph).pairs
             reasons.append(
@@ -45,7 +62,7 @@ class TilesBackend:
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         """What its user should know."""
-        if self.reasons_against(graph, request) or (survey(graph).pairs == graph.num_edges and not request.score_bias):
+        if self.cannot(graph, request) or (survey(graph).pairs == graph.num_edges and not request.score_bias):
             return []
         return ["a NaN or inf in a source reaches every target that some tile pairs it with, edge or not"]
 
@@ -53,45 +70,35 @@ class TilesBackend:
         """About what the forward pass holds beside its inputs, in bytes."""
         if graph.has_repeated_edges:
             return 0
-        found, wide = survey(graph), torch.finfo(request.statistics).bits // 8
-        gathered = found.columns * request.heads * (request.head_dim + request.value_dim) * request.batch * wide
-        if written(request):
-            return gathered + 4 * request.batch * request.heads * found.pairs * wide
-        return gathered + found.pairs * (1 + wide) * request.batch
+        return tiles_bytes(survey(graph).pairs, survey(graph).columns, request)
 
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
         """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
         if graph.has_repeated_edges:
             return math.inf
-        numbers = request.batch * request.heads * (request.head_dim + request.value_dim)
-        return 0.2 + survey(graph).work * numbers * NS_PER_PAIR_NUMBER * (3 if written(request) else 1) * 1e-6
+        return rates().tiles_call + tiles_ms(survey(graph).work, request)
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""
         with torch.autocast("cpu", enabled=False):
-            return _run(graph, constant_tiles(graph), inputs, weights, lse)
-
-
-def written(request: Request) -> bool:
-    """Whether the scores are written out: torch's SDPA does not offer what is asked, or has no fused kernel for it."""
-    fused = request.head_dim == request.value_dim or request.lse
-    return not fused or request.score_bias or request.dropout or request.softcap or request.weights
+            return tiles_run(graph, inputs, weights, lse)
 
 
 @torch.compiler.assume_constant_result
-def constant_tiles(graph: AttentionGraph) -> Tiles:
-    """The tiles; torch.compile keeps them as constants, guarded by the graph's identity."""
-    return tiles(graph)
+def constant_tiles(graph: AttentionGraph, part: str) -> Tiles:
+    """The tiles of a graph or a part of it; torch.compile keeps them as constants, guarded by the graph's identity."""
+    return tiles(piece(graph, part))
 
 
 @torch.compiler.assume_constant_result
-def constant_edge_places(graph: AttentionGraph) -> Tensor:
+def constant_edge_places(graph: AttentionGraph, part: str) -> Tensor:
     """Where the edges lie in the tiles, likewise."""
-    return edge_places(graph)
+    return edge_places(piece(graph, part))
 
 
-def _run(graph: AttentionGraph, plan: Tiles, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
-    lead = inputs.query.shape[:-3]
+def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, part: str = "whole") -> Outputs:
+    """Attention on a graph or a part of it."""
+    plan, lead = constant_tiles(graph, part), inputs.query.shape[:-3]
     if not plan.buckets:
         return _nothing(inputs)
     query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
@@ -101,13 +108,13 @@ def _run(graph: AttentionGraph, plan: Tiles, inputs: Inputs, weights: bool, lse:
         take(query, *plan.row).split(rows, 1),
         take(key, *plan.column).split(columns, 1),
         take(value, *plan.column).split(columns, 1),
-        _biases(graph, plan, inputs),
+        _biases(graph, part, plan, inputs),
         strict=True,
     )
     output, log_sum, alpha = zip(*(_bucket(*part, inputs, weights, lse) for part in parts), strict=True)
     return Outputs(
         _placed(plan, output, 0.0).reshape(*inputs.query.shape[:-1], value.shape[-1]).to(query.dtype),
-        _by_edge(graph, alpha).reshape(*lead, graph.num_edges, query.shape[2]) if weights else None,
+        _by_edge(constant_edge_places(graph, part), alpha, lead) if weights else None,
         _placed(plan, log_sum, -torch.inf).reshape(inputs.query.shape[:-1]) if lse else None,
     )
 
@@ -125,7 +132,7 @@ def _nothing(inputs: Inputs) -> Outputs:
     )
 
 
-def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tensor | None]:
+def _biases(graph: AttentionGraph, part: str, plan: Tiles, inputs: Inputs) -> Sequence[Tensor | None]:
     """The bias of each bucket, (B or 1, blocks, heads or 1, rows, columns), -inf where there is no edge."""
     given = edges_first(inputs.score_bias, inputs.query.shape[:-3], inputs.request().statistics)
     if given is None:
@@ -133,7 +140,7 @@ def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tens
     shapes = [(b.blocks, b.rows, b.columns) for b in plan.buckets]
     pairs = [math.prod(shape) for shape in shapes]
     nothing = given.new_full((given.shape[0], sum(pairs), given.shape[2]), -torch.inf)
-    bias = nothing.index_copy(1, constant_edge_places(graph), given).split(pairs, 1)
+    bias = nothing.index_copy(1, constant_edge_places(graph, part), given).split(pairs, 1)
     return [x.unflatten(1, shape).movedim(-1, 2) for x, shape in zip(bias, shapes, strict=True)]
 
 
@@ -187,5 +194,7 @@ def _placed(plan: Tiles, parts: Sequence[Tensor | None], nothing: float) -> Tens
     return found if plan.isolated is None else found.masked_fill(plan.isolated[:, None, None], nothing)
 
 
-def _by_edge(graph: AttentionGraph, parts: Sequence[Tensor | None]) -> Tensor:
-    return torch.cat([x for x in parts if x is not None], 1).index_select(1, constant_edge_places(graph))
+def _by_edge(places: Tensor, parts: Sequence[Tensor | None], lead: torch.Size) -> Tensor:
+    """The weights of all pairs (B, pairs, H) as (..., E, H)."""
+    found = torch.cat([x for x in parts if x is not None], 1).index_select(1, places)
+    return found.reshape(*lead, *found.shape[1:])

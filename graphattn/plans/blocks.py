@@ -70,7 +70,7 @@ def survey(graph: AttentionGraph) -> Survey:
 
 def blocks(graph: AttentionGraph) -> Blocks:
     """The blocks of the surveyed cut."""
-    cut, edges = survey(graph).cut, _quickest(graph)
+    cut, edges = survey(graph).cut, quickest(graph)
     rows = torch.bincount(cut.block, minlength=cut.num_blocks)
     parts = [_columns(edges, *part) for part in _chunks(edges, cut)]
     if not parts:
@@ -80,7 +80,7 @@ def blocks(graph: AttentionGraph) -> Blocks:
     return Blocks(cut.target, starts(rows), rows, column, starts(columns), columns, run, starts(runs), runs, count)
 
 
-def _quickest(graph: AttentionGraph) -> EdgeSet:
+def quickest(graph: AttentionGraph) -> EdgeSet:
     """The edges in the form whose rows are cheapest to ask for."""
     rule = graph.edges
     mean = graph.num_edges / max(1, graph.num_targets)
@@ -118,17 +118,22 @@ def _columns(edges: EdgeSet, target: Tensor, block: Tensor) -> tuple[Tensor, Ten
     return _runs.expand(joint)[1], columns, run, torch.bincount(owner, minlength=count), edges_of
 
 
-def _survey(graph: AttentionGraph) -> Survey:
-    edges, degree = _quickest(graph), graph.in_degree.cpu()
-    twins = _twins(edges, graph.num_targets)
+def cuts(graph: AttentionGraph, twins: Tensor) -> Iterator[Cut]:
+    """Ways to cut the targets: a block for each group of twins (T,), and the others by place, a height at a time."""
+    degree = graph.in_degree.cpu()
     loose = (twins < 0) & (degree > 0)
     mean = float(degree[loose].double().mean()) if bool(loose.any()) else 0.0
     hub = loose & (degree > HUB * mean)
-    plain = loose & ~hub
+    for place, label in _labels(graph, loose & ~hub, mean):
+        yield _cut(twins, (place, label), hub, degree)
+
+
+def _survey(graph: AttentionGraph) -> Survey:
+    edges, degree = quickest(graph), graph.in_degree.cpu()
+    twins = _twins(edges, graph.num_targets)
     best: Survey | None = None
-    for label in _labels(graph, plain, mean):
-        cut = _cut(twins, label, hub, degree)
-        pairs, columns, work = _cost(edges, cut, twins, hub, degree)
+    for cut in cuts(graph, twins):
+        pairs, columns, work = _cost(edges, cut, twins, degree)
         if best is None or work < best.work:
             best = Survey(cut, pairs, columns, work)
     assert best is not None
@@ -167,23 +172,36 @@ def _cut(twins: Tensor, labels: tuple[Tensor, Tensor], hub: Tensor, degree: Tens
     return Cut(target, block)
 
 
-def _cost(edges: EdgeSet, cut: Cut, twins: Tensor, hub: Tensor, degree: Tensor) -> tuple[int, int, float]:
-    """About how many pairs, columns and units of work a cut has; a unit is a pair of a tall tile."""
+def _cost(edges: EdgeSet, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int, int, float]:
+    """About how many pairs, columns and units of work a cut has."""
     rows = torch.bincount(cut.block, minlength=cut.num_blocks)
     head = cut.target[starts(rows)]
-    same = twins[head] >= 0  # a full tile, as wide as its first row
-    columns = torch.where(same, degree[head], 0).double()
-    for kind in (~same & ~hub[head], hub[head]):
+    columns = torch.where(twins[head] >= 0, degree[head], 0).double()  # a full tile, as wide as its first row
+    for block, sample in sampled(rows, twins[head] < 0):
+        target, owner = members(cut, sample)
+        width = _columns(edges, target, owner)[1].double()
+        columns[block] = float((width * rows[sample]).sum() / rows[sample].sum())
+    return int((columns * rows).sum()), int(columns.sum()), float(work(rows, columns).sum())
+
+
+def work(rows: Tensor, columns: Tensor) -> Tensor:
+    """What blocks cost, in pairs of a tall tile. Measured: short tiles pay more for a pair; columns are gathered."""
+    return columns * (rows + 24 + 60)
+
+
+def sampled(rows: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The blocks that are wanted, those of few rows apart from the others, and of each kind a sample."""
+    few = rows <= TWINS
+    for kind in (wanted & ~few, wanted & few):
         block = torch.nonzero(kind).flatten()
         if block.numel():
-            sample = block[torch.linspace(0, block.numel() - 1, min(SAMPLE, block.numel())).long()]
-            wanted = torch.isin(cut.block, sample)
-            target, owner = cut.target[wanted], torch.unique_consecutive(cut.block[wanted], return_inverse=True)[1]
-            width = _columns(edges, target, owner)[1].double()
-            columns[block] = float((width * rows[sample]).sum() / rows[sample].sum())
-    pairs = columns * rows
-    work = (pairs * (1 + 24 / rows)).sum() + 60 * columns.sum()  # measured: short tiles, and the columns they gather
-    return int(pairs.sum()), int(columns.sum()), float(work)
+            yield block, block[torch.linspace(0, block.numel() - 1, min(SAMPLE, block.numel())).long()]
+
+
+def members(cut: Cut, sample: Tensor) -> tuple[Tensor, Tensor]:
+    """The targets of some blocks, ascending, and the place of each one's block among them."""
+    wanted = torch.isin(cut.block, sample)
+    return cut.target[wanted], torch.unique_consecutive(cut.block[wanted], return_inverse=True)[1]
 
 
 def _twins(edges: EdgeSet, num_targets: int) -> Tensor:

@@ -10,3 +10,8 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def _small_graphs_have_a_dense_core(dense_core):
+    """So that "parts" has two parts to add up."""

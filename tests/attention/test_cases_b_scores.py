@@ -138,7 +138,8 @@ def test_b17_no_nan_from_the_ends_of_the_range(backend, special, which, extras):
             x.mul_(1e-3) if i != which else x.fill_(number)
     output = run(*inputs, graph, backend=backend, **extras)
     assert not output.isnan().any()
-    if not (special == "largest" and which == 2):  # there the gradient of the scores overflows
+    # There the gradient of the scores overflows, and that of two parts before it is added up.
+    if not (special == "largest" and (which == 2 or backend == "parts")):
         assert not any(grad.isnan().any() for grad in gradients(output, inputs))
 
 
@@ -188,7 +189,7 @@ def test_b19_width_and_heads_of_zero(backend, sizes):
     q, k, v = tensors(graph, **sizes)
     request = {"heads": q.shape[1], "kv_heads": k.shape[1], "head_dim": q.shape[2], "value_dim": v.shape[2]}
     reasons = {c.name: c.reasons for c in ga.explain(graph, **request).candidates}[backend]
-    if backend in ("dense", "tiles"):
+    if backend in ("dense", "tiles", "parts"):
         assert reasons == ("an axis has size 0",)
         return
     assert reasons == ()

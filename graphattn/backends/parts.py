@@ -1,0 +1,134 @@
+"""Parts: the edges that fill tiles run as tiles, the others as edges, and the log-sum-exp of each says how they mix."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph
+from ..graph.algebra import MAX_BYTES
+from ..plans.parts import parts, split
+from .edges import EdgesBackend, edges_run
+from .rates import rates
+from .request import Inputs, Outputs, Request
+from .tiles import TilesBackend, tiles_bytes, tiles_ms, tiles_run
+
+TILES, EDGES = TilesBackend(), EdgesBackend()
+
+
+class PartsBackend:
+    """A dense core in a sparse graph: windows, cells or communities, and far edges between them (CPU)."""
+
+    name = "parts"
+
+    def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
+        """Why it cannot run; empty if it can."""
+        reasons = list(dict.fromkeys(TILES.cannot(graph, request) + EDGES.reasons_against(graph, request)))
+        if not reasons and self.bytes_needed(graph, request) > MAX_BYTES:
+            reasons.append(f"it would hold {self.bytes_needed(graph, request):,} bytes")
+        return reasons
+
+    def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
+        """What its user should know."""
+        return TILES.notes(graph, request)
+
+    def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
+        """About what the forward pass holds beside its inputs, in bytes."""
+        if graph.has_repeated_edges:
+            return 0
+        found, wide = split(graph), torch.finfo(request.statistics).bits // 8
+        outputs = 2 * request.batch * graph.num_targets * request.heads * (request.value_dim + 1) * wide
+        return tiles_bytes(found.work, found.columns, replace(request, lse=True)) + outputs + 40 * graph.num_edges
+
+    def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
+        """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
+        if graph.has_repeated_edges:
+            return float("inf")
+        found, pace, wanted = split(graph), rates(), replace(request, lse=True)
+        rest = request.numbers * (found.rest + graph.num_targets) * pace.edges * 1e-6
+        return pace.tiles_call + pace.edges_call + tiles_ms(found.work, wanted) + rest
+
+    def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
+        """Attention on checked inputs."""
+        with torch.autocast("cpu", enabled=False):
+            return _run(graph, inputs, weights)
+
+
+class Ends(NamedTuple):
+    """The edges of each part by their places in the whole graph's order, and the target of each edge in this order."""
+
+    core: Tensor
+    rest: Tensor
+    target: Tensor
+
+
+@torch.compiler.assume_constant_result
+def constant_ends(graph: AttentionGraph) -> Ends:
+    """Which edge belongs to which part; torch.compile keeps it as a constant, guarded by the graph's identity."""
+    return Ends(parts(graph).core_edges, parts(graph).rest_edges, graph.target)
+
+
+def _run(graph: AttentionGraph, inputs: Inputs, weights: bool) -> Outputs:
+    ends = constant_ends(graph)
+    core, rest = _of(inputs, ends.core), _of(inputs, ends.rest)
+    level = torch.zeros(())
+    if inputs.softcap is None:  # which bounds the scores itself
+        with torch.no_grad():
+            level = _level(graph, rest)
+        lowered = _with(core.query * core.scale, -level)
+        core = replace(core, query=lowered, key=_with(core.key, torch.ones(())), scale=1.0)
+        below = -level.index_select(-2, ends.target[ends.rest])
+        rest = replace(rest, score_bias=below if rest.score_bias is None else rest.score_bias + below)
+    found = tiles_run(graph, core, weights, True, "core"), edges_run(graph, rest, weights, True, "rest")
+    share, lse = _shares(torch.stack([part.lse for part in found if part.lse is not None]))
+    lse = lse + level
+    output = share[0, ..., None] * found[0].output + share[1, ..., None] * found[1].output
+    alpha = None
+    if weights:
+        each = [
+            part.alpha * mine.index_select(-2, ends.target[edges])
+            for part, mine, edges in zip(found, share, ends, strict=False)
+            if part.alpha is not None
+        ]
+        alpha = torch.cat(each, -2).index_select(-2, torch.argsort(torch.cat(ends[:2])))
+    return Outputs(output.to(inputs.query.dtype), alpha, lse)
+
+
+def _level(graph: AttentionGraph, rest: Inputs) -> Tensor:
+    """About the height of each row's scores (..., T, H), a constant to take from all of them before parts are added up.
+
+    The shares come from the difference of two lse, which carries the rounding of both: it must be one of small numbers.
+    """
+    found = edges_run(graph, rest, False, True, "rest").lse
+    assert found is not None
+    return torch.where(found.isfinite(), found, 0.0)
+
+
+def _with(x: Tensor, column: Tensor) -> Tensor:
+    """``x`` (..., N, H, D) with one more column."""
+    return torch.cat((x, column.to(x.dtype)[..., None].expand(*x.shape[:-1], 1)), -1)
+
+
+def _of(inputs: Inputs, edges: Tensor) -> Inputs:
+    """The inputs of one part: each edge brings its bias along. Float32 at least, as the parts are yet to be added."""
+    wide = inputs.request().statistics
+    bias = inputs.score_bias
+    return replace(
+        inputs,
+        query=inputs.query.to(wide),
+        key=inputs.key.to(wide),
+        value=inputs.value.to(wide),
+        score_bias=None if bias is None else bias.index_select(-2, edges),
+    )
+
+
+def _shares(lse: Tensor) -> tuple[Tensor, Tensor]:
+    """What each part (P, ..., T, H) contributes, and the log-sum-exp of all; a row of -inf alone shares nothing."""
+    peak = lse.detach().amax(0)
+    peak = peak.masked_fill(peak == -torch.inf, 0.0)
+    power = torch.exp(lse - peak)
+    total = power.sum(0)
+    heard = total != 0
+    total = torch.where(heard, total, 1.0)
+    return power / total, torch.where(heard, peak + torch.log(total), -torch.inf)

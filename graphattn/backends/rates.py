@@ -1,0 +1,82 @@
+"""How fast this machine does each kind of work: what the chooser predicts with. Measured once, kept in a file."""
+
+import functools
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import torch
+
+CALIBRATE = "graphattn doctor --calibrate"
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Nanoseconds per number: a pair or an edge, times heads, times D + D_v. The defaults are two cores of a server.
+
+    ``call`` is what a call takes on a graph of a few nodes, in milliseconds, likewise for each backend.
+    """
+
+    full: float = 0.015  # dense, every pair
+    masked: float = 0.022  # dense, with a mask
+    written: float = 0.08  # dense or tiles, with the scores written out
+    tiles: float = 0.017  # a pair of a tall tile
+    edges: float = 0.08
+    message_passing: float = 3.0
+    dense_call: float = 0.1
+    tiles_call: float = 0.4
+    edges_call: float = 0.2
+    message_passing_call: float = 1.0
+
+
+def path() -> Path:
+    """Where the measured rates are kept: below ``GRAPHATTN_CACHE``, ``XDG_CACHE_HOME`` or ``~/.cache``."""
+    own = os.environ.get("GRAPHATTN_CACHE")
+    if own:
+        return Path(own) / "rates.json"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphattn" / "rates.json"
+
+
+def machine() -> dict[str, str | int]:
+    """What rates depend on; those of another machine, torch or number of threads are not used."""
+    model = platform.processor() or platform.machine()
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
+    return {"cpu": model, "torch": torch.__version__, "threads": torch.get_num_threads()}
+
+
+def rates() -> Rates:
+    """This machine's rates if they were measured, else the defaults."""
+    return _kept(torch.get_num_threads(), str(path())) or Rates()
+
+
+def measured() -> bool:
+    """Whether :func:`rates` are this machine's own."""
+    return _kept(torch.get_num_threads(), str(path())) is not None
+
+
+@functools.lru_cache(maxsize=8)
+def _kept(threads: int, where: str) -> Rates | None:
+    """What the file says of this machine; None if it says nothing that can be used."""
+    try:
+        found = json.loads(Path(where).read_text(encoding="utf-8"))
+        values = {field.name: float(found["rates"][field.name]) for field in fields(Rates)}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    sound = found.get("machine") == machine() and all(0 < value < float("inf") for value in values.values())
+    return Rates(**values) if sound else None
+
+
+def keep(found: Rates, date: str) -> Path:
+    """Write the rates of this machine, and use them from now on."""
+    where = path()
+    where.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"machine": machine(), "date": date, "rates": asdict(found)}, indent=1)
+    partial = where.with_suffix(f".{os.getpid()}")
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.replace(where)
+    _kept.cache_clear()
+    return where

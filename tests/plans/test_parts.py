@@ -1,0 +1,41 @@
+"""Parts: which edges the tiles take up, and that with the others they are the graph."""
+
+import pytest
+import torch
+from graph_table import GRAPHS
+
+import graphattn as ga
+from graphattn.plans.parts import parts, split
+
+
+def far_edges(nodes, count):
+    draw = torch.Generator().manual_seed(0)
+    return ga.from_edge_index(torch.randint(nodes, (2, count), generator=draw), num_nodes=nodes, duplicates="merge")
+
+
+@pytest.mark.parametrize("name", sorted(name for name in GRAPHS if not GRAPHS[name]().has_repeated_edges))
+@pytest.mark.usefixtures("dense_core")
+def test_the_parts_are_the_graph(name):
+    graph = GRAPHS[name]()
+    found = parts(graph)
+    order = torch.cat((found.core_edges, found.rest_edges))
+    assert torch.equal(order.sort().values, torch.arange(graph.num_edges))
+    assert torch.equal(torch.cat((found.core.edge_index, found.rest.edge_index), 1), graph.edge_index[:, order])
+
+
+def test_a_window_is_the_core_and_far_edges_the_rest():
+    window, far = ga.graphs.sliding_window(2000, 65, causal=False), far_edges(2000, 6000)
+    found = parts(window | far)
+    assert (window & found.core).num_edges > 0.9 * window.num_edges
+    assert (far & found.rest).num_edges > 0.9 * far.num_edges
+    estimate = split(window | far)
+    assert estimate.rest == pytest.approx(found.rest.num_edges, rel=0.1)
+
+
+def test_where_nothing_is_dense_all_is_the_rest():
+    graph = far_edges(3000, 9000)
+    assert parts(graph).core.num_edges == 0
+    assert split(graph).cost == pytest.approx(8 * graph.num_edges, rel=0.05)
+    q = torch.randn(3000, 2, 4)
+    mine, edges = (ga.attention(q, q, q, graph, backend=name) for name in ("parts", "edges"))
+    assert torch.allclose(mine, edges, atol=1e-6)
