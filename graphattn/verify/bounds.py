@@ -8,6 +8,8 @@ lse        the same, but at least 1: a log-sum-exp near zero is a cancellation, 
 weights    1, since they sum to 1
 gradients  the largest absolute gradient of any input (of any parameter, for parameters) in the same case: a gradient
            that cancels to zero, such as a query's with one edge per target, is rounding noise of the others' size
+second     the same, of gradients and second derivatives together: where weights cannot change, as with copies of one
+           edge, every second derivative is 0 and what is computed is noise of the gradients' size
 ========== ===========================================================================================
 
 The bounds, for a backend's error ``e`` and the error ``d`` of plain dense torch in the same dtype:

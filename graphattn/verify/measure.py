@@ -237,8 +237,9 @@ def _magnitude(name: str, sizes: dict[str, float]) -> float:
         return 1.0
     if name in ("output", "lse"):
         return max(sizes[name], 1.0 if name == "lse" else 0.0) or 1.0
-    kind, is_parameter = name.split()[0], "." in name
-    return max(x for n, x in sizes.items() if n.startswith(kind) and ("." in n) == is_parameter) or 1.0
+    kinds = ("grad", "second") if name.startswith("second") else ("grad",)
+    alike = [x for n, x in sizes.items() if n.startswith(kinds) and ("." in n) == ("." in name)]
+    return max(alike) or 1.0
 
 
 def size(x: Tensor) -> float:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from graph_table import GRAPHS
 
+import graphattn as ga
 from graphattn.backends import BACKENDS
 from graphattn.errors import ExactnessError
 from graphattn.graph import AttentionGraph
@@ -93,23 +94,34 @@ def test_a_gradient_slightly_wrong_is_caught(monkeypatch):
     assert claims == set()
 
 
-def test_a_second_derivative_alone_is_caught(monkeypatch):
-    class Once(torch.autograd.Function):
-        """The right gradient, which forgets that it depends on the inputs."""
+class Once(torch.autograd.Function):
+    """The right gradient, which forgets that it depends on the inputs."""
 
-        @staticmethod
-        def forward(ctx, output, query):
-            ctx.save_for_backward(query)
-            return output.clone()
+    @staticmethod
+    def forward(ctx, output, query):
+        ctx.save_for_backward(query)
+        return output.clone()
 
-        @staticmethod
-        def backward(ctx, grad):
-            (query,) = ctx.saved_tensors
-            return grad, torch.zeros_like(query) + (query - query.detach())  # 0, with a derivative of 1
+    @staticmethod
+    def backward(ctx, grad):
+        (query,) = ctx.saved_tensors
+        return grad, torch.zeros_like(query) + (query - query.detach())  # 0, with a derivative of 1
 
+
+COPIES = ga.from_edge_index([[0, 0], [1, 1]], num_nodes=3, duplicates="keep")
+
+
+@pytest.mark.parametrize("graph", [GRAPH, COPIES], ids=["random", "copies"])
+def test_a_second_derivative_alone_is_caught(monkeypatch, graph):
     broken(monkeypatch, lambda output, query, *rest: Once.apply(output, query))
-    rows, _ = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    rows, _ = failing(verify(graph, dtypes=(torch.float64,)))
     assert rows == {"second query"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_second_derivatives_that_are_zero_may_be_noise(seed):
+    """Copies of one edge share its weight whatever the score: every second derivative cancels to 0."""
+    assert_exact(COPIES, seed=seed, dtypes=(torch.float64,))
 
 
 @pytest.mark.parametrize("name", ["lse", "weights"])
