@@ -12,7 +12,7 @@ from .backends.request import Inputs, Request
 from .backends.weights import EdgeWeights
 from .errors import GraphError, OptionError, ShapeError
 from .graph import AttentionGraph
-from .interop.advice import advice
+from .graph.advice import no_graph
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _FLAGS = {  # arguments of a call, and what a Request calls them
@@ -56,9 +56,12 @@ def attention(
     All is computed in the inputs' dtype, softmax in float32 or wider, whatever ``torch.autocast`` says. It can be
     differentiated any number of times, and by ``torch.func``; compiled code, once.
 
+    Tensors are node-first: nodes, then heads, then width (torch's SDPA has heads first).
+
     A NaN or inf in a source that nobody reads is not heard, nor one in a target that reads nobody. One in a source that
-    is read spoils its readers, and on the dense backend possibly every target (:func:`explain` notes it). Where only
-    readers may be spoilt, ask for ``backend="message_passing"``; :func:`graphattn.find_nonfinite` finds the culprit.
+    is read spoils its readers; on the backends made of dense products (dense, tiles, parts) possibly other targets, too
+    (:func:`explain` notes it). Where only readers may be spoilt, ask for ``backend="edges"`` or ``"message_passing"``;
+    :func:`graphattn.find_nonfinite` finds the culprit.
 
     Args:
         query: (..., T, H, D), of float16, bfloat16, float32 or float64.
@@ -73,7 +76,11 @@ def attention(
         softcap: The bound c on the scaled product, > 0; none by default.
         dropout_p: Probability of dropping a weight, per edge and head, after normalising. A seed fixes what is dropped
             on one backend; another backend drops other weights.
-        backend: "auto", or the one to use: "dense", "edges", "message_passing".
+        backend: "auto", the fastest by estimate of those that can run, or the one to use. "dense": torch's SDPA on all
+            T x S pairs, with the graph as its mask. "tiles": blocks of targets, each with the sources that they read,
+            as a few batched dense products. "parts": the crowded part of a graph as tiles, the rest as edges, mixed
+            exactly by log-sum-exp. "edges": fused kernels over the edges (CPU). "message_passing": plain torch
+            operations edge by edge, the definition; runs everything, slowly.
         return_weights: Also return :class:`EdgeWeights`: alpha (..., E, H), before dropout.
         return_lse: Also return the log of the sum of exponentials, (..., T, H); -inf for targets without an edge.
 
@@ -146,6 +153,8 @@ def explain(
     Returns:
         An :class:`Explanation`; print it.
     """
+    if not isinstance(graph, AttentionGraph):
+        raise no_graph(graph, "graph must be an AttentionGraph")
     for option in options:
         if option not in _FLAGS:
             raise OptionError(f"explain knows the options {', '.join(_FLAGS)}; got {option!r}")
@@ -175,8 +184,7 @@ def check(
     ``edge_weight`` (H_kv, D, F) times ``edge_attr`` (..., E, F) is added to the key and to the value of each edge.
     """
     if not isinstance(graph, AttentionGraph):
-        way = advice(graph) or "wrap an edge_index with graphattn.from_edge_index, a mask with graphattn.from_mask"
-        raise GraphError(f"graph must be an AttentionGraph, got {type(graph).__name__}; {way}")
+        raise no_graph(graph, "graph must be an AttentionGraph")
     _check_tensors(query, key, value, graph)
     if score_bias is not None:
         score_bias = _check_bias(score_bias, query, graph)

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import BackendError, GraphError, GraphIndexError, ShapeError
+from ..errors import GraphError, GraphIndexError, ShapeError
 from . import algebra
+from .advice import no_graph
 from .algebra import MAX_BYTES, refuse_over
 from .draw import draw
 from .edge_set import EdgeSet
@@ -103,13 +104,13 @@ class AttentionGraph:
         return self._listed().edge_index
 
     def _listed(self, limit: int | None = MAX_BYTES) -> Listed:
-        found = self._remember("listed", lambda: algebra.listed(self.edges, limit).to(self.device))
-        if found.was_written_to:
-            raise BackendError(
-                f"edge_index of {self!r} was written to in place after the graph was built; graphs are immutable: "
-                "build a new one from the changed tensor"
-            )
-        return found
+        edges = self._intact()
+        found: Listed = self._remember("listed", lambda: algebra.listed(edges, limit).to(self.device))
+        return found.intact(self)
+
+    def _intact(self) -> EdgeSet:
+        """The edges, unless someone wrote into the tensor that lists them: a BackendError."""
+        return self.edges.intact(self) if isinstance(self.edges, Listed) else self.edges
 
     @property
     def source(self) -> Tensor:
@@ -127,13 +128,15 @@ class AttentionGraph:
 
     @property
     def in_degree(self) -> Tensor:
-        """int64 (T,): number of sources of every target."""
-        return self._remember("in_degree", lambda: self.edges.degrees().to(self.device))
+        """int64 (T,): number of sources of every target; a copy."""
+        edges = self._intact()
+        return self._remember("in_degree", lambda: edges.degrees().to(self.device)).clone()
 
     @property
     def out_degree(self) -> Tensor:
-        """int64 (S,): number of targets of every source."""
-        return self._remember("out_degree", lambda: self._out_degree().to(self.device))
+        """int64 (S,): number of targets of every source; a copy."""
+        self._intact()
+        return self._remember("out_degree", lambda: self._out_degree().to(self.device)).clone()
 
     def _out_degree(self) -> Tensor:
         flipped = self.edges.flip()
@@ -157,7 +160,7 @@ class AttentionGraph:
         )
         if target.device != source.device:
             raise ShapeError(f"target is on {target.device} and source on {source.device}; move one of them")
-        return self.edges.contains(target, source)
+        return self._intact().contains(target, source)
 
     @staticmethod
     def _index(index: Tensor | int, size: int, side: str) -> Tensor:
@@ -203,7 +206,7 @@ class AttentionGraph:
             raise GraphError(f"tile must be two sizes >= 1 (targets, sources), got {tile}")
         tiles = -(-self.num_targets // height) * -(-self.num_sources // width)
         refuse_over(8 * tiles, f"a table of {tiles:,} tiles", "use larger tiles")
-        return self.edges.tile_counts(height, width)
+        return self._intact().tile_counts(height, width)
 
     def tile_classes(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
         """What each tile holds: int8, EMPTY (0), PARTIAL (1) or FULL (2); see :meth:`tile_counts`."""
@@ -216,9 +219,16 @@ class AttentionGraph:
         return torch.where(counts == 0, EMPTY, torch.where(counts == area, FULL, PARTIAL)).to(torch.int8)
 
     def equals(self, other: "AttentionGraph") -> bool:
-        """Whether both have the same sizes and the same edges, however stored and ordered; copies count."""
+        """Whether both have the same sizes and the same edges, however stored and ordered; copies count.
+
+        Raises:
+            GraphError: If ``other`` is no graph; the message says how to make one of it.
+        """
+        if not isinstance(other, AttentionGraph):
+            raise no_graph(other, "equals compares two AttentionGraphs")
         if (self.num_targets, self.num_sources) != (other.num_targets, other.num_sources):
             return False
+        self._intact(), other._intact()
         if self.num_edges != other.num_edges:
             return False
         if self.has_repeated_edges or other.has_repeated_edges:
@@ -228,7 +238,8 @@ class AttentionGraph:
     def to(self, device: torch.device | str) -> "AttentionGraph":
         """The same graph with its index tensors on another device."""
         device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
-        edges = self.edges.to(device) if isinstance(self.edges, Listed) else self.edges
+        edges = self._intact()
+        edges = edges.to(device) if isinstance(edges, Listed) else edges
         return replace(self, edges=edges, device=device)
 
     # --- algebra
@@ -242,9 +253,7 @@ class AttentionGraph:
 
     def _need_same_nodes(self, other: object, sign: str) -> "AttentionGraph":
         if not isinstance(other, AttentionGraph):
-            raise GraphError(
-                f"{sign} joins two AttentionGraphs, got {type(other).__name__}; see graphattn.from_edge_index"
-            )
+            raise no_graph(other, f"{sign} joins two AttentionGraphs")
         mine, theirs = (self.num_targets, self.num_sources), (other.num_targets, other.num_sources)
         if sign != "@" and mine != theirs:
             raise GraphError(f"{sign} needs the same nodes on both sides, got (targets, sources) {mine} and {theirs}")
@@ -263,7 +272,8 @@ class AttentionGraph:
 
     def _join(self, other: object, sign: str, make: Callable[[EdgeSet, EdgeSet], EdgeSet]) -> "AttentionGraph":
         other = self._need_same_nodes(other, sign)
-        return self._made(make(self.edges, other.edges), f"{_wrap(self, sign)} {sign} {_wrap(other, sign)}", other)
+        edges = make(self._intact(), other._intact())
+        return self._made(edges, f"{_wrap(self, sign)} {sign} {_wrap(other, sign)}", other)
 
     def __or__(self, other: object) -> "AttentionGraph":
         """Edges in either graph; a repeated edge never appears."""
@@ -279,7 +289,7 @@ class AttentionGraph:
 
     def __invert__(self) -> "AttentionGraph":
         """The pairs that are not edges."""
-        return self._made(algebra.complement(self.edges), f"~{_wrap(self, '~')}")
+        return self._made(algebra.complement(self._intact()), f"~{_wrap(self, '~')}")
 
     def __matmul__(self, other: object) -> "AttentionGraph":
         """Reach in two layers: ``s -> t`` where ``other`` has ``s -> m`` and then this graph has ``m -> t``.
@@ -296,7 +306,7 @@ class AttentionGraph:
 
     def reverse(self) -> "AttentionGraph":
         """Every edge turned round: sources become targets. Listed edges keep their order."""
-        return self._made(self.edges.flip(), f"reverse({self.name})")
+        return self._made(self._intact().flip(), f"reverse({self.name})")
 
     def k_hop(self, k: int) -> "AttentionGraph":
         """``s -> t`` where ``t`` is reached from ``s`` along at most ``k`` edges.
@@ -309,7 +319,8 @@ class AttentionGraph:
         self._need_square("k_hop")
         if check_size(k, "k") < 1:
             raise GraphError(f"k must be at least 1, got {k}")
-        reach = self if not isinstance(self.edges, Listed) else self._made(self.edges.distinct(), self.name)
+        edges = self._intact()
+        reach = self._made(edges.distinct(), self.name) if isinstance(edges, Listed) else self
         for _ in range(k - 1):
             wider = _tidy(reach, reach @ self)
             if not wider.is_rule and wider.num_edges == reach.num_edges:
@@ -403,7 +414,7 @@ class AttentionGraph:
             return torch.nonzero(chosen).flatten()
         if chosen.numel() == 0:
             chosen = chosen.to(torch.int64)
-        chosen = self._index(chosen, size, what).flatten()
+        chosen = self._index(chosen, size, what).flatten().clone()  # a rule keeps it
         if torch.unique(chosen).numel() != chosen.numel():
             raise GraphError(f"{what} must be distinct, got a node twice")
         return chosen
@@ -451,7 +462,7 @@ def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
     graphs = list(graphs)
     for graph in graphs:
         if not isinstance(graph, AttentionGraph):
-            raise GraphError(f"disjoint_union joins AttentionGraphs, got {type(graph).__name__}")
+            raise no_graph(graph, "disjoint_union joins AttentionGraphs")
     devices = {graph.device for graph in graphs if not graph.is_rule}
     if len(devices) > 1:
         raise GraphError(f"disjoint_union of graphs on {sorted(map(str, devices))}; use .to(device)")

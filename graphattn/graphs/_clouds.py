@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,9 +24,18 @@ class Cloud(NamedTuple):
 
 
 def coordinates(pos: object, argument: str) -> Tensor:
-    """(N, d) coordinates in float64, detached, on the CPU or a CUDA device; NaN and infinity are refused by row."""
+    """(N, d) coordinates in float64, detached, on the CPU or a CUDA device; NaN and infinity are refused by row.
+
+    A tensor, a numpy array or nested numbers.
+    """
     if not isinstance(pos, Tensor):
-        raise GraphError(f"{argument} must be a Tensor (N, d) of coordinates, got {type(pos).__name__}")
+        try:
+            pos = torch.from_numpy(np.array(pos, order="C"))
+        except (TypeError, ValueError) as error:
+            kind = type(pos).__name__
+            raise GraphError(
+                f"{argument} must be a Tensor or array (N, d) of coordinates, got a {kind}: {error}"
+            ) from error
     if pos.dim() != 2 or pos.shape[1] == 0:
         hint = "; one coordinate per point is pos[:, None]" if pos.dim() == 1 else ""
         raise GraphError(f"{argument} must have shape (N, d) with d >= 1, got {tuple(pos.shape)}{hint}")

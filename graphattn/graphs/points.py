@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,10 +17,10 @@ from ._nearest import nearest
 
 
 def knn(
-    pos: Tensor,
+    pos: Tensor | np.ndarray,
     k: int,
     *,
-    queries: Tensor | None = None,
+    queries: Tensor | np.ndarray | None = None,
     batch: Tensor | None = None,
     queries_batch: Tensor | None = None,
     include_self: bool = False,
@@ -33,7 +34,7 @@ def knn(
     the same on the CPU and on the GPU.
 
     Args:
-        pos: (N, d) floating point coordinates of the sources; any d.
+        pos: (N, d) floating point coordinates of the sources, a tensor or a numpy array; any d.
         k: Sources of every target, exactly.
         queries: (M, d) coordinates of the targets, where these are other points; ``pos`` itself by default.
         batch: (N,) cloud of every point, sorted; a point reads its own cloud only. A missing number is an empty cloud.
@@ -80,16 +81,16 @@ def knn(
         target = torch.arange(cloud.query, cloud.last_query, device=found.device).repeat_interleave(found.shape[1])
         edges.append((target, found.flatten() + cloud.point))
     keywords = {"include_self": (include_self, False), "clamp": (clamp, False)}
-    return _graph(edges, size, pos.device, call("knn", k=(k, None), **keywords))
+    return _graph(edges, size, _device(pos), call("knn", k=(k, None), **keywords))
 
 
 def radius(
-    pos: Tensor,
+    pos: Tensor | np.ndarray,
     r: float,
     *,
     max_neighbours: int | None = None,
     overflow: Literal["error", "nearest"] = "error",
-    queries: Tensor | None = None,
+    queries: Tensor | np.ndarray | None = None,
     batch: Tensor | None = None,
     queries_batch: Tensor | None = None,
     include_self: bool = False,
@@ -102,7 +103,7 @@ def radius(
     larger than 0.3. The edges are the same on the CPU and on the GPU.
 
     Args:
-        pos: (N, d) floating point coordinates of the sources; any d.
+        pos: (N, d) floating point coordinates of the sources, a tensor or a numpy array; any d.
         r: The distance, in the units of ``pos``.
         max_neighbours: The most sources a target may have; no limit by default.
         overflow: What to do with a target that has more: ``"error"``, or keep the ``"nearest"`` ones.
@@ -162,7 +163,7 @@ def radius(
         overflow=(overflow, "error"),
         include_self=(include_self, False),
     )
-    return _graph(edges, size, pos.device, name)
+    return _graph(edges, size, _device(pos), name)
 
 
 class _Crowded:
@@ -182,7 +183,7 @@ def _distance(r: object) -> float:
 
 
 def _given(
-    pos: Tensor, queries: Tensor | None, include_self: bool
+    pos: Tensor | np.ndarray, queries: Tensor | np.ndarray | None, include_self: bool
 ) -> tuple[Tensor, Tensor | None, Tensor, tuple[int, int]]:
     """Points, queries if given, the targets, and the sizes (targets, sources); float64."""
     if queries is not None and include_self:
@@ -191,6 +192,10 @@ def _given(
     targets = None if queries is None else coordinates(queries, "queries")
     asked = points if targets is None else targets
     return points, targets, asked, (asked.shape[0], points.shape[0])
+
+
+def _device(pos: Tensor | np.ndarray) -> torch.device:
+    return pos.device if isinstance(pos, Tensor) else torch.device("cpu")
 
 
 def _parts(points: Tensor, asked: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor]:

@@ -11,26 +11,41 @@ from .edge_index import from_edge_index
 
 
 def from_by_target(
-    ptr: Any, index: Any, num_sources: int, *, duplicates: str = "error", name: str | None = None
+    ptr: Any,
+    index: Any,
+    edge: Any = None,
+    *,
+    num_sources: int | None = None,
+    duplicates: str = "error",
+    name: str | None = None,
 ) -> AttentionGraph:
     """A graph from the sources of each target, target after target: target ``t`` reads ``index[ptr[t] : ptr[t + 1]]``.
 
-    This is scipy's CSR of ``mask[t, s]``.
+    This is scipy's CSR of ``mask[t, s]``, and undoes :func:`to_by_target`:
+    ``from_by_target(*to_by_target(graph), num_sources=graph.num_sources)`` has the edges of ``graph`` in their order.
 
     Args:
         ptr: (T + 1,) of integers, from 0 up to E, never falling.
-        index: (E,) of integers, the sources; any order within a target. Edges keep this order.
-        num_sources: S.
+        index: (E,) of integers, the sources; any order within a target.
+        edge: (E,) of integers, a permutation: which edge of the graph each place becomes; the place itself by default.
+        num_sources: S. It must be given: sources that nobody reads are in no tensor.
         duplicates: As in :func:`from_edge_index`.
         name: What ``repr`` shows.
     Raises:
-        GraphError: If ``ptr`` is not such a tensor, naming the first bad place; else as :func:`from_edge_index`.
+        GraphError: If ``ptr`` or ``edge`` is not such a tensor, naming the first bad place, or ``num_sources`` is
+            missing; else as :func:`from_edge_index`.
         GraphIndexError: If a source is outside its range.
     Example:
         >>> from_by_target([0, 2, 2, 3], [4, 0, 1], num_sources=5).edge_index
         tensor([[4, 0, 1],
                 [0, 0, 2]])
     """
+    if num_sources is None:
+        own = f"num_sources={edge}" if isinstance(edge, int) else "num_sources=graph.num_sources"
+        raise GraphError(
+            "num_sources not given: ptr and index do not say how many sources there are (some may have no reader); "
+            f"pass it by name, {own}"
+        )
     ptr, index = _integers(ptr, "ptr", "(T + 1,)"), _integers(index, "index", "(E,)")
     if ptr.device != index.device:
         raise GraphError(f"ptr is on {ptr.device} and index on {index.device}; move one of them")
@@ -54,7 +69,20 @@ def from_by_target(
         )
     target = torch.repeat_interleave(ptr[1:] - ptr[:-1])
     edge_index = torch.stack((index, target))
+    if edge is not None:
+        edge_index = edge_index[:, torch.argsort(_permutation(edge, edges).to(index.device))]
     return from_edge_index(edge_index, num_sources, ptr.numel() - 1, duplicates=duplicates, name=name or "by_target")
+
+
+def _permutation(edge: Any, edges: int) -> Tensor:
+    edge = _integers(edge, "edge", "(E,)")
+    if edge.numel() != edges or not torch.equal(edge.sort().values, torch.arange(edges, device=edge.device)):
+        shown = edge[:8].tolist()
+        raise GraphError(
+            f"edge must name each of the {edges} edges once, counted from 0, as to_by_target gives it; got "
+            f"{edge.numel()} numbers{': ' * bool(shown)}{str(shown)[1:-1]}{', ...' * (edge.numel() > 8)}"
+        )
+    return edge
 
 
 def _integers(values: Any, argument: str, shape: str) -> Tensor:

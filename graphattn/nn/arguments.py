@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph
+from ..graph.advice import advice
 from ..interop import from_edge_index
-from ..interop.advice import advice
 
 Pair = tuple[Tensor, Tensor]
 
@@ -46,6 +47,20 @@ def features_of(x: Any, context: Any, widths: tuple[int, int, int]) -> tuple[Ten
     for name, given, nodes, width in zip(names, (x, key, value), "TSS", widths, strict=True):
         _check(name, given, nodes, width)
     return x, key, value
+
+
+def check_dtype(layer: nn.Module, name: str, given: Tensor) -> None:
+    """Refuse features of another dtype than the projection that reads them, unless autocast joins the two."""
+    weight = next(layer.parameters(), None)  # none where a quantised layer took its place
+    if weight is None or given.dtype == weight.dtype:
+        return
+    joined = all(dtype.is_floating_point and dtype != torch.float64 for dtype in (given.dtype, weight.dtype))
+    if joined and torch.is_autocast_enabled(given.device.type):
+        return
+    other = f", or convert the layer with layer.to({given.dtype})" * given.is_floating_point()
+    raise ShapeError(
+        f"{name} is {given.dtype}, and the layer's parameters are {weight.dtype}; pass {name}.to({weight.dtype}){other}"
+    )
 
 
 def graph_of(graph: Any, x: Tensor, key: Tensor, value: Tensor) -> AttentionGraph:

@@ -9,7 +9,7 @@ from ..backends import EdgeWeights
 from ..backends.message_passing import EdgeAttention
 from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph
-from .arguments import Pair, features_of, graph_of, refuse_unnamed
+from .arguments import Pair, check_dtype, features_of, graph_of, refuse_unnamed
 from .root_weight import RootWeight
 
 
@@ -63,6 +63,7 @@ class GraphAttention(EdgeAttention):
         dropout: float = 0.0,
         backend: str = "auto",
     ) -> None:
+        """A layer with fresh parameters; :class:`GraphAttention` says what each argument is."""
         super().__init__()
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -148,13 +149,16 @@ class GraphAttention(EdgeAttention):
             (..., T, C), or that and the weights.
 
         Raises:
-            ShapeError: If a tensor does not fit the layer or the graph.
+            ShapeError: If a tensor does not fit the layer or the graph, or has another dtype than the parameters.
             OptionError: If an argument is not named, or edge features come without ``edge_dim``, or the reverse.
             GraphError: If ``graph`` is something else, or an ``edge_index`` that repeats an edge.
         """
         refuse_unnamed(unnamed)
         x, key_input, value_input = features_of(x, context, (self.qdim, self.kdim, self.vdim))
         graph = graph_of(graph, x, key_input, value_input)
+        check_dtype(self.q_proj, "x", x)
+        for proj, features in ((self.k_proj, key_input), (self.v_proj, value_input)):
+            check_dtype(proj, "x" if features is x else "context", features)
         query = self.q_proj(x).unflatten(-1, (self.num_heads, self.head_dim))
         key = self.k_proj(key_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
         value = self.v_proj(value_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
@@ -191,6 +195,7 @@ class GraphAttention(EdgeAttention):
             raise ShapeError(f"edge_attr must be a tensor {shape}; got {type(edge_attr).__name__}")
         if edge_attr.dim() < 2 or tuple(edge_attr.shape[-2:]) != (graph.num_edges, self.edge_dim):
             raise ShapeError(f"edge_attr must have shape {shape}; got {tuple(edge_attr.shape)}")
+        check_dtype(self.edge_proj, "edge_attr", edge_attr)
         return True
 
     def _is_observed(self) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ..graph.advice import no_graph
 from ..graph.graph import AttentionGraph
 from .choice import MOST_SOURCES, all_edges, can_walk, checked_targets, sources_of, spread_targets, thinned
 from .mask_image import draw_mask
@@ -62,6 +63,8 @@ def plot(
         >>> [axes.get_xlabel() for axes in figure.axes]
         ['source', '']
     """
+    if not isinstance(graph, AttentionGraph):
+        raise no_graph(graph, "graph must be an AttentionGraph")
     where: dict[str, Any] = {"queries": queries, "faces": faces, "size": size, "image": image}
     place = place_of(graph, pos, tokens=tokens, layout=layout, **where)
     names = names_of(graph, tokens)

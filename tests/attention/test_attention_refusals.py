@@ -77,11 +77,18 @@ def test_option_errors(name):
 
 @pytest.mark.parametrize(
     ("graph", "kind"),
-    [(GRAPH.edge_index, "Tensor"), (GRAPH.mask().numpy(), "ndarray"), (None, "NoneType"), (GRAPH.edges, "Listed")],
+    [(GRAPH.edge_index, "Tensor"), (None, "NoneType"), (GRAPH.edges, "Listed")],
 )
 def test_a_graph_must_be_one(graph, kind):
     with pytest.raises(GraphError, match=f"graph must be an AttentionGraph, got {kind}; wrap an edge_index with graph"):
         call(graph=graph)
+
+
+@pytest.mark.parametrize("ask", [lambda graph: call(graph=graph), ga.explain])
+def test_a_mask_is_no_graph_and_is_told_how_to_become_one(ask):
+    for mask in (GRAPH.mask(), GRAPH.mask().numpy()):
+        with pytest.raises(GraphError, match=r"graph must be an .* wrap it with graphattn.from_mask\(mask\)"):
+            ask(mask)
 
 
 def test_a39_a_graph_on_another_device():

@@ -300,7 +300,9 @@ def test_a27_refusals_of_both_builders(own, words):
             lambda: graphs.knn(torch.zeros(5, 3).long(), 1),
             r"pos must be floating point, got int64; pass pos.double\(\)",
         ),
-        (lambda: graphs.knn([[0.0]], 1), "pos must be a Tensor .* got list"),
+        (lambda: graphs.knn([[0.0], [1.0, 2.0]], 1), r"pos must be a Tensor or array \(N, d\) .* got a list"),
+        (lambda: graphs.knn("cloud.xyz", 1), r"pos must (be a Tensor or array|have shape) \(N, d\)"),
+        (lambda: graphs.knn(torch.zeros(5, 3).long().numpy(), 1), "pos must be floating point, got int64"),
         (lambda: graphs.knn(torch.rand(5, 3), 0), "k must be at least 1, got 0"),
         (lambda: graphs.knn(torch.rand(5, 3), 2.0), "k must be a whole number"),
         (lambda: graphs.radius(torch.rand(5, 3), -1.0), "r must be a finite distance >= 0, got -1.0"),
@@ -314,6 +316,16 @@ def test_a27_refusals_of_both_builders(own, words):
 def test_refusals(make, words):
     with pytest.raises(GraphError, match=words):
         make()
+
+
+def test_points_may_be_arrays_or_lists():
+    points, queries = torch.rand(13, 3, dtype=torch.float64), torch.rand(5, 3, dtype=torch.float64)
+    turned = points.flip(0).numpy()[::-1]  # of negative stride
+    turned.flags.writeable = False
+    for given in (points.numpy(), turned, points.tolist()):
+        assert torch.equal(graphs.knn(given, 3).edge_index, graphs.knn(points, 3).edge_index)
+        found = graphs.radius(given, 0.4, queries=queries.numpy())
+        assert torch.equal(found.edge_index, graphs.radius(points, 0.4, queries=queries).edge_index)
 
 
 @pytest.mark.parametrize("size", [0, 1, 2])

@@ -49,7 +49,7 @@ def test_by_target_there_and_back(name):
         assert index[here].tolist() == [s for s in range(graph.num_sources) for _ in range(counts[t, s])]
         assert graph.target[edge[here]].tolist() == [t] * int(counts[t].sum())
         assert edge[here].tolist() == sorted(edge[here].tolist(), key=lambda e: (int(graph.source[e]), e))
-    again = from_by_target(ptr, index, graph.num_sources, duplicates="keep")
+    again = from_by_target(ptr, index, num_sources=graph.num_sources, duplicates="keep")
     assert again.equals(graph)
 
 
@@ -112,3 +112,22 @@ def test_an_edge_index_of_pyg_brings_its_sizes():
         from_edge_index(edges, num_targets=7)
     with pytest.raises(GraphError, match="num_sources and num_targets not given"):
         from_edge_index(EdgeIndex([[2, 0, 1], [1, 4, 0]]))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_by_target_is_undone_with_the_edges_in_their_order(name):
+    graph = TABLE[name][0]
+    again = from_by_target(*to_by_target(graph), num_sources=graph.num_sources, duplicates="keep")
+    assert torch.equal(again.edge_index, graph.edge_index)
+    assert (again.num_sources, again.num_targets) == (graph.num_sources, graph.num_targets)
+
+
+def test_by_target_says_what_is_missing():
+    grouped = to_by_target(from_edge_index([[2, 0, 1], [1, 0, 0]], num_nodes=3))
+    with pytest.raises(GraphError, match=r"num_sources not given.* num_sources=graph\.num_sources$"):
+        from_by_target(*grouped)
+    with pytest.raises(GraphError, match=r"by name, num_sources=5$"):
+        from_by_target([0, 2], [0, 1], 5)
+    for edge in ([0, 0, 1], [1, 2, 3], [0, 1]):
+        with pytest.raises(GraphError, match=f"edge must name each of the 3 edges once.* got {len(edge)} numbers: "):
+            from_by_target(*grouped[:2], edge, num_sources=3)

@@ -57,7 +57,7 @@ def test_csr_is_by_target(name):
     ptr, index, _ = to_by_target(graph)
     assert matrix.indptr.tolist() == ptr.tolist()
     assert matrix.indices.tolist() == index.tolist()
-    assert from_by_target(matrix.indptr, matrix.indices, matrix.shape[1]).equals(graph)
+    assert from_by_target(matrix.indptr, matrix.indices, num_sources=matrix.shape[1]).equals(graph)
 
 
 def test_a_product_of_matrices_is_a_composition_of_graphs():

@@ -198,7 +198,8 @@ def test_a_removed_edge_is_seen_and_a_non_neighbour_is_not_heard(backend):
     t, s = int(graph.target[0]), int(graph.source[0])
     less = ga.from_edge_index(graph.edge_index[:, 1:], num_nodes=17)
     whole, without = made(x, graph), made(x, less)
-    rows = (whole != without).any(-1).nonzero().flatten().tolist()
+    changed = whole - without  # tiles of another graph are cut elsewhere, and may round differently
+    rows = (changed.abs() > 1e-12).any(-1).nonzero().flatten().tolist()
     assert rows == [t]
     moved = x.detach().clone()
     moved[s] += 1.0

@@ -38,6 +38,10 @@ def test_construction(name):
 
 
 CONTEXTED = {"context": CONTEXT}
+FLOAT64 = (
+    r"^x is torch.float64, and the layer's parameters are torch.float32; pass x.to\(torch.float32\), or convert the "
+    r"layer with layer.to\(torch.float64\)$"
+)
 SHAPES = {
     "x": ((torch.randn(5, 11), GRAPH), CONTEXTED, r"x must have shape .* T, 12\), got \(5, 11\)$"),
     "vector": ((torch.randn(12), GRAPH), CONTEXTED, r"x must have shape .* T, 12\), got \(12,\)"),
@@ -53,6 +57,9 @@ SHAPES = {
     "pair turned round": (((X, CONTEXT), GRAPH), {}, r"x has 7 nodes .* 5 targets; .* pair is \(sources, targets\)"),
     "pair of three": ((X, GRAPH), {"context": (CONTEXT,) * 3}, r"pair \(for keys, for values\), got a tuple of 3"),
     "x of three": (((X, CONTEXT, X), GRAPH), {}, r"x must be .* \(sources, targets\), got a tuple of 3"),
+    "float64": ((X.double(), GRAPH), CONTEXTED, FLOAT64),
+    "integers": ((X.long(), GRAPH), CONTEXTED, r"x is torch.int64, .* pass x.to\(torch.float32\)$"),
+    "context's dtype": ((X, GRAPH), {"context": CONTEXT.half()}, r"^context is torch.float16, and the layer's"),
     "bias": ((X, GRAPH), {**CONTEXTED, "score_bias": torch.zeros(5, 7)}, r"score_bias must have shape \(35,\)"),
 }  # fmt: skip
 
@@ -100,7 +107,9 @@ DIALECTS = {
     "HeteroData": (HeteroData(), r"got a HeteroData; pass graphattn.from_pyg"),
     "sparse": (ADJACENCY.float().to_sparse(), r"indices\(\).flip\(0\) as edge_index if it has a row per target"),
     "csr": (ADJACENCY.float().to_sparse_csr(), r"indices\(\).flip\(0\) as edge_index if it has a row per target"),
-    "mask": (ADJACENCY, r"a bool mask \(T, S\), True where there is an edge, goes through graphattn.from_mask\(mask\)"),
+    "mask": (ADJACENCY, r"a bool mask \(T, S\), True where there is an edge: wrap it with graphattn.from_mask\(mask\)"),
+    "array": (ADJACENCY.numpy(), r"wrap it with graphattn.from_mask\(mask\)"),
+    "float edges": (torch.tensor([[0.0, 1.0], [1.0, 2.0]]), r"pass edge_index.long\(\) if it is an edge_index"),
     "dense adjacency": (ADJACENCY.float(), r"graphattn.from_mask\(mask != 0\)"),
     "networkx": (networkx.path_graph(3), "graphattn.from_networkx"),
     "scipy": (scipy.sparse.csr_array(ADJACENCY.numpy()), "graphattn.from_scipy"),
@@ -144,13 +153,29 @@ def test_edge_features_need_an_edge_dim_and_the_other_way_round():
         made(X, GRAPH, context=CONTEXT, edge_attr=[[0.0] * 4] * 35)
 
 
+def test_dtypes_that_differ_are_refused_before_torch_does():
+    made = G(12, 3, edge_dim=4)
+    with pytest.raises(ShapeError, match=r"^edge_attr is torch.float64, and the layer's parameters are torch.float32"):
+        made(X, GRAPH, context=CONTEXT, edge_attr=torch.zeros(35, 4).double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert G(12, 3)(X.bfloat16(), GRAPH, context=CONTEXT).shape == (5, 12)
+        with pytest.raises(ShapeError, match=r"x is torch\.float64"):
+            G(12, 3)(X.double(), GRAPH, context=CONTEXT)
+    assert made.double()(X.double(), GRAPH, context=CONTEXT.double(), edge_attr=torch.zeros(35, 4).double()).shape
+
+
+def test_the_constructor_points_to_the_arguments():
+    assert "GraphAttention" in G.__init__.__doc__
+
+
 def test_a_named_backend_refuses_with_its_reasons():
     made = G(12, 3, edge_dim=4, backend="dense")
     with pytest.raises(BackendError, match="'dense' cannot run") as caught:
         made(X, GRAPH, context=CONTEXT, edge_attr=torch.zeros(35, 4))
     assert "edge features differ from edge to edge" in caught.value.reasons[0]
     with pytest.raises(
-        BackendError, match=r'backend must be "auto" or one of dense, edges, message_passing, got \'fast\''
+        BackendError,
+        match=r'backend must be "auto" or one of dense, tiles, parts, edges, message_passing, got \'fast\'',
     ):
         G(12, 3, backend="fast")(X, GRAPH, context=CONTEXT)
 

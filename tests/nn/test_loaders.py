@@ -144,8 +144,8 @@ PYG = {
 @pytest.mark.parametrize("backend", ["auto", *BACKENDS])
 def test_from_pyg(options, bipartite, backend):
     options = PYG[options]
-    if backend == "dense" and "edge_dim" in options:
-        pytest.skip("dense refuses edge features")
+    if backend in ("dense", "tiles", "parts") and "edge_dim" in options:
+        pytest.skip("dense products refuse edge features")
     graph = GRAPHS["listed_bipartite"]() if bipartite else GRAPHS["listed_random"]()
     widths = (C, 5) if bipartite else C
     conv = shaken(TransformerConv(widths, 11, heads=H, **options))

@@ -328,3 +328,8 @@ def test_neither_import_nor_plot_touches_pyplot():
         "graphattn.viz.plot(AttentionGraph(Band(5, 5), 'full')); assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_mask_is_no_graph():
+    with pytest.raises(GraphError, match=r"graph must be an .* got Tensor; .* wrap it with graphattn\.from_mask"):
+        plot(torch.ones(5, 5).bool())

@@ -1,0 +1,63 @@
+"""What to call instead, for the many things that people pass as a graph."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+
+_WAYS = {  # by the module that a type, or one that it inherits from, is defined in
+    "torch_geometric.data": "pass graphattn.from_pyg(data), or to a layer data.edge_index",
+    "torch_sparse": "pass graphattn.from_edge_index(torch.stack((col, row)), ...), where row, col, _ = adj_t.coo()",
+    "networkx": "pass graphattn.from_networkx(graph)",
+    "scipy.sparse": "pass graphattn.from_scipy(matrix), with a row per target",
+}
+_EITHER = "wrap an edge_index with graphattn.from_edge_index, a mask with graphattn.from_mask"
+
+
+def advice(graph: Any) -> str | None:
+    """How to make an :class:`AttentionGraph` of something else; ``None`` for what may be an ``edge_index``.
+
+    Example:
+        >>> advice(torch.ones(3, 3).tril().bool())
+        'a bool mask (T, S), True where there is an edge: wrap it with graphattn.from_mask(mask)'
+    """
+    modules = [kind.__module__ for kind in type(graph).__mro__]
+    for home, way in _WAYS.items():
+        if any(f"{module}.".startswith(f"{home}.") for module in modules):
+            return way
+    if isinstance(graph, np.ndarray):
+        return _of_table(graph.dtype == bool, graph.dtype.kind == "f", graph.shape, "edge_index.astype(int)")
+    if not isinstance(graph, Tensor):
+        return None
+    if graph.layout != torch.strided:
+        return (
+            "pass adj.to_sparse_coo().coalesce().indices().flip(0) as edge_index if it has a row per target (PyG's "
+            "adj_t), and without the flip if it has a row per source"
+        )
+    is_bool, is_float = graph.dtype == torch.bool, graph.is_floating_point()
+    return _of_table(is_bool, is_float, tuple(graph.shape), "edge_index.long()")
+
+
+def _of_table(is_bool: bool, is_float: bool, shape: tuple[int, ...], cast: str) -> str | None:
+    if is_bool:
+        return "a bool mask (T, S), True where there is an edge: wrap it with graphattn.from_mask(mask)"
+    if not is_float or len(shape) < 2:
+        return None
+    mask = "graphattn.from_mask(mask != 0) makes a graph if 0 says that there is no edge"
+    if len(shape) == 2 and shape[0] == 2:
+        return f"these are floats: pass {cast} if it is an edge_index (2, E); {mask}"
+    return f"numbers are no graph: {mask}"
+
+
+def no_graph(given: Any, argument: str) -> GraphError:
+    """The error for something that is not an :class:`AttentionGraph`, with the way to make one of it."""
+    way = advice(given)
+    shape: tuple[int, ...] = getattr(given, "shape", ())
+    if way is None and isinstance(given, Tensor | np.ndarray) and len(shape) == 2:
+        way = "a mask of numbers: wrap it with graphattn.from_mask(mask != 0), if 0 says that there is no edge"
+        if shape[0] == 2:
+            way = "wrap an edge_index with graphattn.from_edge_index(edge_index, num_nodes=N)"
+    return GraphError(f"{argument}, got {type(given).__name__}; {way or _EITHER}")
