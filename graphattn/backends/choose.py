@@ -1,5 +1,6 @@
 """Which backend runs a call, and why: the same answer for ``attention`` and for ``explain``."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ from .dense import DenseBackend
 from .edges import EdgesBackend
 from .message_passing import MessagePassingBackend
 from .parts import PartsBackend
+from .rates import training
 from .request import Inputs, Outputs, Request
 from .tiles import TilesBackend
 
@@ -37,13 +39,14 @@ BACKENDS: dict[str, Backend] = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """One backend's prospects: it runs if there is no reason against it."""
+    """One backend's prospects: it runs if there is no reason against it; what it would take is known only then."""
 
     name: str
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
     bytes_needed: int
     cost_ms: float
+    training_ms: float
 
     @property
     def runs(self) -> bool:
@@ -68,8 +71,9 @@ class Explanation:
                 "runs": c.runs,
                 "reasons": list(c.reasons),
                 "notes": list(c.notes),
-                "bytes": c.bytes_needed,
-                "estimated_ms": round(c.cost_ms, 3),
+                "bytes": c.bytes_needed if c.runs else None,
+                "estimated_ms": round(c.cost_ms, 3) if c.runs else None,
+                "estimated_training_ms": round(c.training_ms, 3) if c.runs else None,
             }
             for c in self.candidates
         ]
@@ -103,16 +107,16 @@ def _told(amount: float, units: tuple[tuple[float, str], ...]) -> str:
 
 def candidates(graph: AttentionGraph, request: Request) -> tuple[Candidate, ...]:
     """Every backend's prospects, in the order of :data:`BACKENDS`."""
-    return tuple(
-        Candidate(
-            backend.name,
-            tuple(backend.reasons_against(graph, request)),
-            tuple(backend.notes(graph, request)),
-            backend.bytes_needed(graph, request),
-            backend.cost_ms(graph, request),
-        )
-        for backend in BACKENDS.values()
-    )
+    return tuple(_candidate(backend, graph, request) for backend in BACKENDS.values())
+
+
+def _candidate(backend: Backend, graph: AttentionGraph, request: Request) -> Candidate:
+    reasons = tuple(backend.reasons_against(graph, request))
+    if reasons:  # and what it would cost might be costly to find
+        return Candidate(backend.name, reasons, (), 0, math.nan, math.nan)
+    forward = backend.cost_ms(graph, request)
+    notes, needed = tuple(backend.notes(graph, request)), backend.bytes_needed(graph, request)
+    return Candidate(backend.name, (), notes, needed, forward, forward * training(backend.name))
 
 
 def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> str:
@@ -139,5 +143,5 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
 def explained(graph: AttentionGraph, request: Request) -> Explanation:
     """What ``backend="auto"`` would run, and each other backend's cost or refusal."""
     found = candidates(graph, request)
-    best = min((c for c in found if c.runs), key=lambda c: c.cost_ms, default=None)
+    best = min((c for c in found if c.runs), key=lambda c: c.training_ms, default=None)
     return Explanation(graph, request, found, None if best is None else best.name)

@@ -8,11 +8,12 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
+from ..plans.blocks import survey
 from ..plans.parts import parts, split
-from .edges import EdgesBackend, edges_run
+from .edges import EdgesBackend, edges_ms, edges_run
 from .rates import rates
 from .request import Inputs, Outputs, Request
-from .tiles import TilesBackend, tiles_bytes, tiles_ms, tiles_run
+from .tiles import TilesBackend, tiles_ms, tiles_run
 
 TILES, EDGES = TilesBackend(), EdgesBackend()
 
@@ -37,17 +38,17 @@ class PartsBackend:
         """About what the forward pass holds beside its inputs, in bytes."""
         if graph.has_repeated_edges:
             return 0
-        found, wide = split(graph), torch.finfo(request.statistics).bits // 8
+        wide = torch.finfo(request.statistics).bits // 8  # no more than tiles for all of it, and another output
         outputs = 2 * request.batch * graph.num_targets * request.heads * (request.value_dim + 1) * wide
-        return tiles_bytes(found.work, found.columns, replace(request, lse=True)) + outputs + 40 * graph.num_edges
+        return TILES.bytes_needed(graph, replace(request, lse=True)) + outputs + 40 * graph.num_edges
 
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
         """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
-        if graph.has_repeated_edges:
-            return float("inf")
+        if survey(graph).pairs < 2 * graph.num_edges:  # tiles half full: there is no rest worth parting from
+            return 1.5 * TILES.cost_ms(graph, replace(request, lse=True))
         found, pace, wanted = split(graph), rates(), replace(request, lse=True)
-        rest = request.numbers * (found.rest + graph.num_targets) * pace.edges * 1e-6
-        return pace.tiles_call + pace.edges_call + tiles_ms(found.work, wanted) + rest
+        rest = 2 * edges_ms(found.rest, graph.num_targets, request)  # once more, for the height of the scores
+        return pace.tiles_call + 2 * pace.edges_call + tiles_ms(found.work, wanted) + rest
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""

@@ -16,19 +16,24 @@ CALIBRATE = "graphattn doctor --calibrate"
 class Rates:
     """Nanoseconds per number: a pair or an edge, times heads, times D + D_v. The defaults are two cores of a server.
 
-    ``call`` is what a call takes on a graph of a few nodes, in milliseconds, likewise for each backend.
+    ``call`` is what a call takes on a graph of a few nodes, in milliseconds; ``training`` is forward and backward
+    together over the forward pass.
     """
 
     full: float = 0.015  # dense, every pair
-    masked: float = 0.022  # dense, with a mask
+    masked: float = 0.02  # dense, with a mask
     written: float = 0.08  # dense or tiles, with the scores written out
-    tiles: float = 0.017  # a pair of a tall tile
-    edges: float = 0.08
+    tiles: float = 0.016  # a pair of a large tile
+    edges: float = 0.027
     message_passing: float = 3.0
     dense_call: float = 0.1
     tiles_call: float = 0.4
     edges_call: float = 0.2
     message_passing_call: float = 1.0
+    dense_training: float = 3.2
+    tiles_training: float = 3.1
+    edges_training: float = 4.5
+    message_passing_training: float = 2.2
 
 
 def path() -> Path:
@@ -80,3 +85,8 @@ def keep(found: Rates, date: str) -> Path:
     partial.replace(where)
     _kept.cache_clear()
     return where
+
+
+def training(backend: str) -> float:
+    """Forward and backward together, over the forward pass of a backend; parts are bound by their edges."""
+    return float(getattr(rates(), f"{'edges' if backend == 'parts' else backend}_training"))

@@ -63,6 +63,17 @@ def written_out(
         return Result(output, alpha, torch.where(heard, peak + torch.log(total), -torch.inf))
 
 
+def lies_far(bias: Tensor | None) -> bool:
+    """Whether some row of a bias is far from 0 as a whole.
+
+    SDPA's backward finds the weights again from a stored lse; beside -1e9 it has no room for the log of their number.
+    Compiled code cannot look, and takes no risk.
+    """
+    if bias is None or torch.compiler.is_compiling():
+        return bias is not None
+    return bool((bias.detach().amax(-1).abs() > 64).any())
+
+
 def _masked(score: Tensor, mask: Mask) -> Tensor:
     if mask.bias is not None:
         return score + mask.bias
@@ -74,10 +85,10 @@ def _masked(score: Tensor, mask: Mask) -> Tensor:
 
 def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float = 0.0) -> Tensor:
     """SDPA, (..., H, T, D_v); differentiable any number of times."""
+    if plain_operations_only() or lies_far(mask.bias):
+        return written_out(query, key, value, mask, scale, None, dropout_p).output.to(query.dtype)
     if torch.compiler.is_compiling():  # compiled code has no second derivatives, and says so when asked
         return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
-    if plain_operations_only():
-        return written_out(query, key, value, mask, scale, None, dropout_p).output.to(query.dtype)
     tracked = any(x is not None and x.requires_grad for x in (query, key, value, mask.bias))
     if tracked and torch.is_grad_enabled():
         return _TwiceDifferentiable.apply(query, key, value, mask.bias, mask.allowed, mask.causal, scale, dropout_p)

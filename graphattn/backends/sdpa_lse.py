@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.modes import plain_operations_only
-from .sdpa import Mask, written_out
+from .sdpa import Mask, lies_far, written_out
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -20,7 +20,8 @@ def fused_lse(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: floa
     """
     bias = mask.bias
     written = torch.compiler.is_compiling() or plain_operations_only() or query.device.type != "cpu"
-    if written or query.dtype not in (torch.float32, torch.float64) or (bias is not None and bias.requires_grad):
+    written = written or query.dtype not in (torch.float32, torch.float64) or lies_far(bias)
+    if written or (bias is not None and bias.requires_grad):
         output, _, lse = written_out(query, key, value, mask, scale)
         return output, lse
     if bias is None and mask.allowed is not None:
@@ -34,8 +35,7 @@ class _Fused(torch.autograd.Function):
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, causal: bool, scale: float
     ) -> tuple[Tensor, Tensor]:
         ctx.causal, ctx.scale = causal, scale
-        # The kernel wants one width, and the backward one more column: here too, so that scores round alike.
-        width = max(query.shape[-1], value.shape[-1]) + 1
+        width = max(query.shape[-1], value.shape[-1])  # the kernel wants one width; zeros add nothing
         given = [_wider(x, width) for x in (query, key, value)]
         output, lse = _forward(*given, 0.0, causal, attn_mask=bias, scale=scale)
         output = output[..., : value.shape[-1]]

@@ -17,6 +17,8 @@ from .request import Inputs, Outputs, Request, edges_first, nodes_first
 from .sdpa import Mask, fused, written, written_out
 from .sdpa_lse import fused_lse
 
+MOST_TARGETS = 1 << 21  # planning them takes seconds
+
 
 def tiles_bytes(pairs: float, columns: float, request: Request) -> int:
     """What tiles of so many pairs and columns hold in the forward pass, in bytes."""
@@ -48,15 +50,20 @@ class TilesBackend:
             reasons.append("an axis has size 0")
         if graph.has_repeated_edges:
             reasons.append("edges are repeated, and a tile holds each pair once")
+        if graph.num_targets > MOST_TARGETS:
+            reasons.append(f"blocks are planned for at most {MOST_TARGETS:,} targets")
         return reasons
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why it cannot run; empty if it can."""
         reasons = self.cannot(graph, request)
+        least = tiles_bytes(graph.num_edges, 0, request)  # full tiles, before any is looked for
+        if not reasons and least > MAX_BYTES:
+            reasons.append(f"it would hold {least:,} bytes and more for {graph.num_edges:,} edges")
         if not reasons and self.bytes_needed(graph, request) > MAX_BYTES:
-            fill = graph.num_edges / survey(graph).pairs
+            fill = min(1.0, graph.num_edges / survey(graph).pairs)  # the pairs are an estimate
             reasons.append(
-                f"it would hold {self.bytes_needed(graph, request):,} bytes: its tiles are {fill:.2%} full of edges"
+                f"it would hold {self.bytes_needed(graph, request):,} bytes: its tiles are {fill:.2g} full of edges"
             )
         return reasons
 
@@ -105,9 +112,9 @@ def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
     rows, columns = ([getattr(b, side) * b.blocks for b in plan.buckets] for side in ("rows", "columns"))
     parts = zip(
         plan.buckets,
-        take(query, *plan.row).split(rows, 1),
-        take(key, *plan.column).split(columns, 1),
-        take(value, *plan.column).split(columns, 1),
+        take(query, rows, *plan.row),
+        take(key, columns, *plan.column),
+        take(value, columns, *plan.column),
         _biases(graph, part, plan, inputs),
         strict=True,
     )
@@ -190,7 +197,8 @@ def _bucket(
 
 def _placed(plan: Tiles, parts: Sequence[Tensor | None], nothing: float) -> Tensor:
     """Rows of all buckets as rows of targets (B, T, ...); ``nothing`` for a target without an edge."""
-    found = take(torch.cat([x for x in parts if x is not None], 1), *plan.output)
+    every = [plan.output.node.numel()]
+    (found,) = take(torch.cat([x for x in parts if x is not None], 1), every, *plan.output)
     return found if plan.isolated is None else found.masked_fill(plan.isolated[:, None, None], nothing)
 
 

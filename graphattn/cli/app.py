@@ -125,7 +125,7 @@ def verify(
     seed: Annotated[int, typer.Option(help="Of the random inputs and of the sample.")] = 0,
     heads: Annotated[Optional[int], typer.Option(min=1, help="Heads of the query; 4 on 2 by default.")] = None,
     kv_heads: Annotated[Optional[int], typer.Option(min=1, help="Heads of key and value; by default as many.")] = None,
-    at_most: Annotated[int, typer.Option(min=1, help="Targets in the sample of a graph too large to compare whole.")] = 256,
+    at_most: Annotated[int, typer.Option(min=1, help="Targets in the sample of a graph too large for all.")] = 256,
     kind: As = None,
     json: Json = False,
     debug: Debug = False,
@@ -154,12 +154,19 @@ def patterns(debug: Debug = False) -> None:
 
 
 @app.command()
-def doctor(json: Json = False, debug: Debug = False) -> None:
-    """Check this installation.
+def doctor(
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure this machine for the choice of backends, and keep the result.")
+    ] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Check this installation, or measure this machine.
 
     Versions, optional extras, devices, and every backend against plain dense attention. Exit status 0 if all is well,
-    1 if not.
+    1 if not. With --calibrate, some seconds of measurements instead, which the choice of backends uses from then on.
     """
+    from .calibrate import calibrate as measure
     from .doctor import doctor as run
 
-    run(json)
+    (measure if calibrate else run)(json)

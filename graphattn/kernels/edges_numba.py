@@ -123,19 +123,20 @@ def _cap_and_bias(buf, n, H, softcap, bias, bb, edge, first, removed, bent):
 
 
 @numba.njit(**_JIT)
-def _softmax(buf, n, H, lse, b, t):
-    """Scores in ``buf`` become weights; ``lse[b, t]`` is written."""
-    one, m = buf.dtype.type, padded(n)
-    for h in range(H):
-        peak = largest(buf, h * m, m)
-        if peak == -np.inf:
-            peak = one(0)
-        total = exponentials(buf, h * m, m, peak)
-        if total == 0:
-            lse[b, t, h] = -np.inf
-        else:
-            lse[b, t, h] = peak + np.log(one(total))
-            scaled(buf, h * m, m, one(1.0 / total))
+def _softmax(buf, start, m):
+    """Scores ``buf[start:start + m]`` become weights; their log-sum-exp.
+
+    The backward calls it again: scores of -1e9 leave no room for the logarithm of their number in a stored lse.
+    """
+    one = buf.dtype.type
+    peak = largest(buf, start, m)
+    if peak == -np.inf:
+        peak = one(0)
+    total = exponentials(buf, start, m, peak)
+    if total == 0:
+        return one(-np.inf)
+    scaled(buf, start, m, one(1.0 / total))
+    return peak + np.log(one(total))
 
 
 @numba.njit(**_JIT)
@@ -165,7 +166,9 @@ def forward(
         if F > 0:
             _add_features(attr_q, b, t, attr, ab, edge, first, n, one(scale), buf)
         any_removed = _cap_and_bias(buf, n, H, softcap, bias, bb, edge, first, removed, bent)
-        _softmax(buf, n, H, lse, b, t)
+        m = padded(n)
+        for h in range(H):
+            lse[b, t, h] = _softmax(buf, h * m, m)
         if alpha.shape[0] > 0:
             for i in range(n):
                 for h in range(H):
@@ -215,7 +218,7 @@ def backward_targets(
                 for h in range(H):
                     owed[h * m + i] += ga[b, edge[first + i], h]
         for h in range(H):
-            exponentials(buf, h * m, m, lse[b, t, h] if lse[b, t, h] != -np.inf else one(0))  # the weights
+            _softmax(buf, h * m, m)
             slopes(buf, owed, h * m, m, gl[b, t, h] - one(inner64(buf, owed, h * m, m)))
         if g_bias.shape[0] > 0:
             for i in range(n):

@@ -1,6 +1,7 @@
 """Rows taken by index, and the sums that are their derivative: the same bits on every run."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,29 +10,34 @@ from torch import Tensor
 from .modes import plain_operations_only
 
 
-def take(x: Tensor, node: Tensor, ptr: Tensor, slot: Tensor) -> Tensor:
-    """The rows ``node`` (n,) of ``x`` (B, N, ...), as (B, n, ...); differentiable any number of times.
+def take(x: Tensor, sizes: Sequence[int], node: Tensor, ptr: Tensor, slot: Tensor) -> tuple[Tensor, ...]:
+    """The rows ``node`` (n,) of ``x`` (B, N, ...), a tensor (B, size, ...) for each of the sizes, which add up to n.
+
+    Differentiable any number of times.
 
     Args:
         x: What rows are taken of, contiguous or not.
+        sizes: How many rows each result has.
         node: int64 (n,).
         ptr: int64 (N + 1,): the gradient of row ``i`` is the sum over ``slot[ptr[i]:ptr[i + 1]]``, in that order.
         slot: int64 (m,), m <= n: a row that is taken and not listed gets no gradient from there.
     """
     if plain_operations_only() or not (x.requires_grad and torch.is_grad_enabled()):
-        return x.index_select(1, node)
-    return _Take.apply(x, node, ptr, slot)
+        return tuple(x.index_select(1, part) for part in node.split(sizes))
+    return _Take.apply(x, node, ptr, slot, sizes)
 
 
 class _Take(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, node: Tensor, ptr: Tensor, slot: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, node: Tensor, ptr: Tensor, slot: Tensor, sizes: Sequence[int]
+    ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(ptr, slot)
-        return x.index_select(1, node)
+        return tuple(x.index_select(1, part) for part in node.split(sizes))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _Sum.apply(grads[0], *ctx.saved_tensors), None, None, None
+        return _Sum.apply(torch.cat(grads, 1), *ctx.saved_tensors), None, None, None, None
 
 
 class _Sum(torch.autograd.Function):

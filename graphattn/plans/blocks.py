@@ -9,14 +9,16 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.edge_set import ROWS_BUDGET, EdgeSet
+from ..graph.listed import Listed
 from ..graph.runs import Runs
 from .cache import cached
 from .order import HUB, cuthill_mckee, grid_cells
 
 HEIGHTS = (32, 64, 128, 256)
 TWINS = 8  # so many targets that read the same sources are a block, whatever their number
-SAMPLE = 64  # blocks looked at to judge a cut
-WORTH_ORDERING = 32  # mean degree from which on listed edges are tried in another order: a dense core may hide in them
+SAMPLE = 24  # blocks looked at to judge a cut
+WORTH_ORDERING = 64  # mean degree beyond which listed edges are tried in another order: a dense core may hide in them
+HOPELESS = 3  # if short tiles cost so many times what edges do, taller ones are not tried
 
 
 class Cut(NamedTuple):
@@ -136,16 +138,24 @@ def _survey(graph: AttentionGraph) -> Survey:
         pairs, columns, work = _cost(edges, cut, twins, degree)
         if best is None or work < best.work:
             best = Survey(cut, pairs, columns, work)
+        if best.work > HOPELESS * edge_work(graph.num_edges, graph.num_targets):
+            break
     assert best is not None
     return best
+
+
+def edge_work(num_edges: float, num_targets: int) -> float:
+    """What edges one by one cost, in pairs of a large tile: two each, and each target as much as 25; measured."""
+    return 2 * (num_edges + 25 * num_targets)
 
 
 def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple[Tensor, Tensor]]:
     """Ways to cut the plain targets: their places in an order, and a label of each target's block, by that order."""
     given = torch.arange(graph.num_targets)
     orders = [given]
-    if not graph.is_rule and mean >= WORTH_ORDERING:
-        orders.append(torch.empty_like(given).index_copy_(0, cuthill_mckee(graph), given))
+    if not graph.is_rule and mean > WORTH_ORDERING:
+        order = cached(graph, "cuthill_mckee", lambda: cuthill_mckee(graph))
+        orders.insert(0, torch.empty_like(given).index_copy_(0, order, given))
     for height in HEIGHTS:
         for place in orders:
             ordered = torch.argsort(place)
@@ -185,17 +195,27 @@ def _cost(edges: EdgeSet, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int,
 
 
 def work(rows: Tensor, columns: Tensor) -> Tensor:
-    """What blocks cost, in pairs of a tall tile. Measured: short tiles pay more for a pair; columns are gathered."""
-    return columns * (rows + 24 + 60)
+    """What blocks cost, in pairs of a large tile, as measured: small products cost more, and rows are moved."""
+    return column_work(rows) * columns + 50 * rows + 490
 
 
-def sampled(rows: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """The blocks that are wanted, those of few rows apart from the others, and of each kind a sample."""
+def column_work(rows: Tensor) -> Tensor:
+    """What one more column costs blocks of so many rows, likewise."""
+    return rows + 40
+
+
+def sampled(rows: Tensor, wanted: Tensor, mean: float = 1.0) -> Iterator[tuple[Tensor, Tensor]]:
+    """The blocks that are wanted, those of few rows apart from the others, and of each kind a sample.
+
+    A row counts as ``mean`` steps of work, of which there are a few million in all.
+    """
     few = rows <= TWINS
     for kind in (wanted & ~few, wanted & few):
         block = torch.nonzero(kind).flatten()
         if block.numel():
-            yield block, block[torch.linspace(0, block.numel() - 1, min(SAMPLE, block.numel())).long()]
+            afford = int(ROWS_BUDGET / max(1.0, mean * float(rows[block].double().mean())))
+            count = min(SAMPLE, block.numel(), max(1, afford))
+            yield block, block[torch.linspace(0, block.numel() - 1, count).long()]
 
 
 def members(cut: Cut, sample: Tensor) -> tuple[Tensor, Tensor]:
@@ -209,16 +229,22 @@ def _twins(edges: EdgeSet, num_targets: int) -> Tensor:
 
     A hash stands for a row's sources; if two rows ever share one by chance, their block is merely less full.
     """
-    draw = torch.Generator().manual_seed(0)
-    factor = torch.randint(-(2**62), 2**62, (4,), generator=draw)
+    factor = torch.randint(-(2**62), 2**62, (2,), generator=torch.Generator().manual_seed(0))
+    if isinstance(edges, Listed):
+        source, target = edges.edge_index.cpu().unbind(0)
+        hashes = mixed(source * factor[0] + factor[1])
+        return _groups(torch.zeros(num_targets, dtype=torch.int64).index_add_(0, target, hashes))
     parts = []
     for first, last, chunk in edges.walk():
         row, lo, hi = (x[chunk.hi > chunk.lo] for x in chunk)
         total = torch.zeros(last - first, dtype=torch.int64)
         parts.append(total.index_add_(0, row, mixed(lo * factor[0] + factor[1]) - mixed(hi * factor[0] + factor[1])))
-    if not parts:
-        return torch.empty(0, dtype=torch.int64)
-    _, group, count = torch.unique(torch.cat(parts), return_inverse=True, return_counts=True)
+    return _groups(torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64))
+
+
+def _groups(key: Tensor) -> Tensor:
+    """The number of the group of each target with the same key, -1 where these are fewer than ``TWINS``."""
+    _, group, count = torch.unique(key, return_inverse=True, return_counts=True)
     many = count >= TWINS
     name = torch.where(many, torch.cumsum(many, 0) - 1, -1)
     return name[group]

@@ -8,10 +8,12 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.listed import Listed
-from .blocks import Cut, cuts, members, quickest, sampled, work
+from .blocks import Cut, column_work, cuts, members, quickest, sampled
 from .cache import cached
 
-EDGE = 8  # measured: an edge on its own costs about as much as so many pairs of a tall tile
+EDGE = 3  # measured: an edge on its own costs about as much as so many pairs of a large tile
+
+SPARSE = 0.7  # if short tiles leave so large a share of the edges, taller ones are not tried
 
 
 class Split(NamedTuple):
@@ -24,7 +26,7 @@ class Split(NamedTuple):
 
     @property
     def cost(self) -> float:
-        """In pairs of a tall tile."""
+        """In pairs of a large tile."""
         return self.work + EDGE * self.rest
 
 
@@ -54,27 +56,29 @@ def piece(graph: AttentionGraph, part: str) -> AttentionGraph:
 
 def _split(graph: AttentionGraph) -> Split:
     nobody = torch.full((graph.num_targets,), -1)  # twins are full tiles already
-    edges = quickest(graph)
+    edges, mean = quickest(graph), graph.num_edges / max(1, graph.num_targets)
     found = []
     for cut in cuts(graph, nobody):
         rows = torch.bincount(cut.block, minlength=cut.num_blocks)
         columns = cost = rest = 0.0
-        for block, sample in sampled(rows, torch.ones_like(rows, dtype=torch.bool)):
+        for block, sample in sampled(rows, torch.ones_like(rows, dtype=torch.bool), mean):
             target, owner = members(cut, sample)
             row, source = _runs.expand(edges.runs(target))
             pair, count = torch.unique(owner[row] * graph.num_sources + source, return_counts=True)
             height = rows[sample][pair // max(1, graph.num_sources)]
             full, scale = _pays(height, count), block.numel() / sample.numel()
             columns += scale * float(full.sum())
-            cost += scale * float(work(height, full).sum())
+            cost += scale * float(column_work(height)[full].sum())
             rest += scale * float(count[~full].sum())
         found.append(Split(cut, columns, cost, rest))
+        if rest > SPARSE * graph.num_edges:
+            break
     return min(found, key=lambda x: x.cost)
 
 
 def _pays(rows: Tensor, count: Tensor) -> Tensor:
     """Whether a source that ``count`` of a block's rows read is worth a column of its tile."""
-    return count * EDGE > work(rows, torch.ones_like(rows))
+    return count * EDGE > column_work(rows)
 
 
 def _parts(graph: AttentionGraph) -> Parts:
