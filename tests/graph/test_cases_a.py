@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from graphattn.errors import BackendError, GraphError, GraphIndexError, ShapeError
-from graphattn.graph import AttentionGraph
+from graphattn.graph import AttentionGraph, disjoint_union
+from graphattn.graph.facts import facts
 from graphattn.graph.rules import Band
 from graphattn.interop import from_edge_index
 
@@ -21,6 +22,10 @@ def edges_with(position: int, source: int, target: int) -> torch.Tensor:
 
 def build(edge_index, **kwargs):
     return from_edge_index(edge_index, num_sources=S, num_targets=T, **kwargs)
+
+
+def square() -> AttentionGraph:
+    return from_edge_index(torch.tensor([[0, 1], [2, 3]]), num_nodes=5)
 
 
 def test_a01_source_out_of_range():
@@ -248,6 +253,68 @@ def test_a40_writing_into_the_edges_of_a_graph_is_noticed(use):
     graph.edge_index[0, 0] = 4
     with pytest.raises(BackendError, match="written to in place"):
         use(graph)
+
+
+_NOTICE = {
+    "union": lambda g: g | g,
+    "intersection": lambda g: g & AttentionGraph(Band(5, 5), "full(5)"),
+    "difference": lambda g: AttentionGraph(Band(5, 5), "full(5)") - g,
+    "complement": lambda g: ~g,
+    "composition": lambda g: g @ g,
+    "reverse": lambda g: g.reverse(),
+    "one hop": lambda g: g.k_hop(1),
+    "two hops": lambda g: g.k_hop(2),
+    "in_degree": lambda g: g.in_degree,
+    "out_degree": lambda g: g.out_degree,
+    "contains": lambda g: g.contains(2, 0),
+    "tile_counts": lambda g: g.tile_counts(),
+    "equals": lambda g: g.equals(g),
+    "the other equals": lambda g: AttentionGraph(Band(5, 5), "full(5)").equals(g),
+    "to": lambda g: g.to("cpu"),
+    "with_self_loops": lambda g: g.with_self_loops(),
+    "without_self_loops": lambda g: g.without_self_loops(),
+    "subgraph": lambda g: g.subgraph([0, 2]),
+    "facts": facts,
+    "disjoint_union": lambda g: disjoint_union([g, g]),
+}
+
+
+@pytest.mark.parametrize("use", _NOTICE.values(), ids=_NOTICE.keys())
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_a40_no_question_mixes_the_old_edges_with_the_new(use, asked_before):
+    graph = square()
+    if asked_before:
+        use(graph)
+    graph.edge_index[0, 0] = 4
+    with pytest.raises(BackendError, match="written to in place"):
+        use(graph)
+
+
+@pytest.mark.parametrize("use", [lambda g: g.reverse().in_degree, lambda g: g.edge_index, lambda g: g.tile_counts()])
+def test_a40_a_graph_made_of_one_that_was_written_to_notices(use):
+    graph = square()
+    others = ~graph
+    graph.edge_index[0, 0] = 4
+    with pytest.raises(BackendError, match="edge_index of a graph was written to in place"):
+        use(others)
+
+
+@pytest.mark.parametrize("graph", [square(), AttentionGraph(Band(5, 5, 0))])
+def test_degrees_are_copies(graph):
+    into, out = graph.in_degree.tolist(), graph.out_degree.tolist()
+    graph.in_degree.zero_()
+    graph.out_degree.fill_(7)
+    assert (graph.in_degree.tolist(), graph.out_degree.tolist()) == (into, out)
+    assert max(into) > 0
+    assert max(out) != 7
+
+
+def test_a_subgraph_of_a_rule_keeps_its_own_copy_of_the_nodes():
+    nodes = torch.tensor([3, 1, 0])
+    graph = AttentionGraph(Band(5, 5, 0)).subgraph(nodes)
+    before = graph.mask()
+    nodes.copy_(torch.tensor([0, 1, 3]))
+    assert before.equal(graph.mask())
 
 
 def test_a40_a_rule_notices_too():
