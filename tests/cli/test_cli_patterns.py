@@ -1,7 +1,11 @@
 """Patterns: typed options give the graph that the builder gives, and new builders need no change."""
 
+import ast
+import os
 import re
+import subprocess
 import sys
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -200,6 +204,22 @@ def test_doctor(shell):
     done = shell("doctor")
     assert done.exit_code == 0
     assert done.stdout.endswith("all is well\n")
+
+
+def test_doctor_says_where_compiled_code_is_kept(shell, tmp_path):
+    cache = shell.json("doctor")["cache"]
+    assert Path(cache["path"]).is_dir()
+    assert cache["functions"] > 0 < cache["bytes"]
+    assert shell.json("doctor")["versions"]["numba"]
+    shown = " ".join(shell("doctor").stdout.split())
+    assert f"{cache['functions']} functions" in shown
+    assert "5 s backward for each pair of head widths" in shown
+    code = "from graphattn.cli.doctor import _cache; print(_cache())"
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    elsewhere = ast.literal_eval(done.stdout)
+    assert Path(elsewhere["path"]).is_relative_to(tmp_path)
+    assert elsewhere["functions"] == 0
 
 
 def test_doctor_says_how_to_get_what_is_missing(shell, monkeypatch):
