@@ -1,6 +1,7 @@
 """The one front door: check, choose, run."""
 
 import math
+import sys
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from .errors import GraphError, OptionError, ShapeError
 from .graph import AttentionGraph
 from .graph.advice import no_graph
 
+_LARGEST = sys.float_info.max
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _FLAGS = {  # arguments of a call, and what a Request calls them
     "score_bias": "score_bias",
@@ -188,6 +190,9 @@ def check(
     _check_tensors(query, key, value, graph)
     if score_bias is not None:
         score_bias = _check_bias(score_bias, query, graph)
+    for name, x in (("edge_attr", edge_attr), ("edge_weight", edge_weight)):
+        if x is not None:
+            _check_storage(name, x, query)
     _check_numbers(scale, softcap, dropout_p)
     lead = _common_lead(query, key, value, score_bias, edge_attr)
     query, key, value = (x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
@@ -202,6 +207,8 @@ def _check_numbers(scale: float | None, softcap: float | None, dropout_p: float)
         if not (isinstance(number, Real) or (number is None and name != "dropout_p")):
             hint = "; a learned factor multiplies the query" * isinstance(number, Tensor)
             raise OptionError(f"{name} must be a number, got {type(number).__name__}{hint}")
+        if isinstance(number, int) and abs(number) > _LARGEST:
+            raise OptionError(f"{name} must be a number within float64, got an int of {number.bit_length()} bits")
     if scale is not None and not -math.inf < scale < math.inf:
         raise OptionError(f"scale must be finite, got {scale}")
     if softcap is not None and not 0 < softcap < math.inf:
@@ -210,11 +217,25 @@ def _check_numbers(scale: float | None, softcap: float | None, dropout_p: float)
         raise OptionError(f"dropout_p must be in [0, 1], got {dropout_p}")
 
 
+def _check_storage(name: str, x: Tensor, query: Tensor) -> None:
+    """Refuse a tensor that is elsewhere than the query, or that does not store its numbers one by one."""
+    if x.is_nested:
+        raise ShapeError(
+            f"{name} must be one strided tensor, got a nested one; graphs of several sizes are one disjoint_union, and "
+            "their nodes are concatenated"
+        )
+    if x.layout != torch.strided:
+        raise ShapeError(f"{name} must be strided, got {x.layout}; pass {name}.to_dense()")
+    if x.device != query.device:
+        raise ShapeError(f"{name} is on {x.device} and query on {query.device}; move one of them")
+
+
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph) -> None:
     sides = (("query", query, graph.num_targets, "targets"), ("key", key, graph.num_sources, "sources"))
     for name, x, size, side in (*sides, ("value", value, graph.num_sources, "sources")):
         if not isinstance(x, Tensor):
             raise ShapeError(f"{name} must be a tensor, got {type(x).__name__}")
+        _check_storage(name, x, query)
         if x.dim() < 3:
             raise ShapeError(f"{name} must have shape (..., {side}, heads, width), got {tuple(x.shape)}")
         if x.shape[-3] != size:
@@ -225,10 +246,10 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGr
         if x.dtype not in FLOATS or x.dtype != query.dtype:
             expected = "float16, bfloat16, float32 or float64" if x.dtype not in FLOATS else f"{query.dtype} like query"
             raise ShapeError(f"{name} must be {expected}, got {x.dtype}")
-        if x.device != query.device:
-            raise ShapeError(f"{name} is on {x.device} and query on {query.device}; move one of them")
     if not graph.is_rule and graph.device != query.device:
         raise GraphError(f"the graph is on {graph.device} and query on {query.device}; use graph.to(query.device)")
+    if query.device.type == "meta":
+        raise ShapeError("query is on meta, whose tensors hold no numbers; move it to a device that does")
     heads, kv_heads = query.shape[-2], key.shape[-2]
     if key.shape[-1] != query.shape[-1]:
         raise ShapeError(f"key has width {key.shape[-1]} and query {query.shape[-1]}; they are multiplied")
@@ -256,8 +277,7 @@ def _check_bias(score_bias: Tensor, query: Tensor, graph: AttentionGraph) -> Ten
     if not score_bias.is_floating_point():
         hint = " (a mask removes edges from the graph: graph & from_mask(mask))" * (score_bias.dtype == torch.bool)
         raise ShapeError(f"score_bias must be floating point, got {score_bias.dtype}{hint}")
-    if score_bias.device != query.device:
-        raise ShapeError(f"score_bias is on {score_bias.device} and query on {query.device}; move one of them")
+    _check_storage("score_bias", score_bias, query)
     shape = tuple(score_bias.shape)
     if shape == (E,):
         return score_bias.unsqueeze(-1)

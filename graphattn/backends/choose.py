@@ -126,7 +126,7 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
         BackendError: If the one named, or every one, has reasons against it.
     """
     if backend != "auto":
-        if backend not in BACKENDS:
+        if not isinstance(backend, str) or backend not in BACKENDS:
             raise BackendError(f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {backend!r}')
         reasons = BACKENDS[backend].reasons_against(graph, request)
         if reasons:

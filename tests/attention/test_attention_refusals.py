@@ -1,5 +1,7 @@
 """Every refusal of attention, by its words; A39 among them."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from attention_formula import tensors
 from graph_table import GRAPHS
 
 import graphattn as ga
+from graphattn.attention import check
 from graphattn.errors import BackendError, GraphAttnError, GraphError, OptionError, ShapeError
 
 GRAPH = GRAPHS["listed_bipartite"]()  # 13 targets, 19 sources, 53 edges
@@ -45,6 +48,10 @@ SHAPES = {
     "bool bias": ({"score_bias": torch.ones(53).bool()}, r"floating point, got torch.bool \(a mask removes edges"),
     "integer bias": ({"score_bias": torch.ones(53).long()}, r"score_bias must be floating point, got torch.int64$"),
     "bias elsewhere": ({"score_bias": torch.zeros(53, device="meta")}, r"score_bias is on meta and query on cpu"),
+    "sparse bias": ({"score_bias": torch.zeros(53).to_sparse()}, r"score_bias must be strided, got torch.sparse_coo"),
+    "sparse query": ({"q": Q.to_sparse()}, r"query must be strided, got torch.sparse_coo; pass query.to_dense\(\)"),
+    "nested query": ({"q": torch.nested.nested_tensor([Q[0], Q[1]])}, r"query must be one strided .* disjoint_union"),
+    "nested value": ({"v": torch.nested.nested_tensor([V[0], V[1]])}, r"value must be one strided tensor, got a nest"),
     "bias in a list": ({"score_bias": [0.0] * 53}, r"score_bias must be a tensor, got list"),
 }  # fmt: skip
 
@@ -64,6 +71,9 @@ OPTIONS = {
     "softcap inf": ({"softcap": float("inf")}, "softcap must be finite and > 0, got inf"),
     "softcap nan": ({"softcap": float("nan")}, "softcap must be finite and > 0, got nan"),
     "learned softcap": ({"softcap": torch.tensor(3.0)}, "softcap must be a number, got Tensor"),
+    "scale beyond floats": ({"scale": -(10**400)}, "scale must be a number within float64, got an int of 1329 bits"),
+    "softcap beyond floats": ({"softcap": 10**5000}, "softcap must be a number within float64, got an int of 16610 b"),
+    "dropout beyond floats": ({"dropout_p": 10**5000}, "dropout_p must be a number within float64"),
     "no dropout": ({"dropout_p": None}, "dropout_p must be a number, got NoneType"),
 }  # fmt: skip
 
@@ -73,6 +83,28 @@ def test_option_errors(name):
     options, words = OPTIONS[name]
     with pytest.raises(OptionError, match=words):
         call(**options)
+
+
+@pytest.mark.parametrize("backend", [["edges"], {"edges": 1}, None, 3, "edge"])
+def test_a_backend_is_a_name(backend):
+    with pytest.raises(BackendError, match=f'backend must be "auto" or one of .*, got {re.escape(repr(backend))}'):
+        call(backend=backend)
+
+
+@pytest.mark.parametrize("graph", [ga.graphs.cross(13, 19), ga.graphs.cross(13, 19).to("meta")])
+def test_tensors_without_numbers_are_refused(graph):
+    with pytest.raises(ShapeError, match="query is on meta, whose tensors hold no numbers"):
+        ga.attention(*(x.to("meta") for x in (Q, K, V)), graph)
+
+
+@pytest.mark.parametrize("elsewhere", ["edge_attr", "edge_weight"])
+def test_edge_features_elsewhere_are_refused(elsewhere):
+    features = {"edge_attr": torch.zeros(53, 2), "edge_weight": torch.zeros(3, 5, 2)}
+    check(Q, K, V, GRAPH, **features)
+    with pytest.raises(ShapeError, match=f"{elsewhere} is on meta and query on cpu; move one of them"):
+        check(Q, K, V, GRAPH, **features | {elsewhere: features[elsewhere].to("meta")})
+    with pytest.raises(ShapeError, match=f"{elsewhere} must be strided"):
+        check(Q, K, V, GRAPH, **features | {elsewhere: features[elsewhere].to_sparse()})
 
 
 @pytest.mark.parametrize(
