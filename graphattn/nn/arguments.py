@@ -1,16 +1,41 @@
 """What callers hand to the layer, in every dialect, or the error that says what to pass instead."""
 
+from numbers import Real
+from operator import index
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..backends.choose import BACKENDS
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.advice import advice
 from ..interop import from_edge_index
 
 Pair = tuple[Tensor, Tensor]
+
+
+def width(name: str, value: Any) -> int:
+    """A number of heads or of channels as an int >= 1; numpy's integers are numbers, True and 2.0 are not."""
+    try:
+        found = 0 if isinstance(value, bool) else index(value)
+    except TypeError:
+        found = 0
+    if found < 1:
+        raise OptionError(f"{name} must be a whole number >= 1, got {value!r}")
+    return found
+
+
+def check_options(dropout: Any, backend: Any, **flags: Any) -> None:
+    """Refuse a dropout that is no probability, a backend that nobody knows, a flag that is neither True nor False."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise OptionError(f"{name} must be True or False, got {flag!r}")
+    if isinstance(dropout, bool) or not isinstance(dropout, Real) or not 0.0 <= dropout <= 1.0:
+        raise OptionError(f"dropout must be a number in [0, 1], got {dropout!r}")
+    if not isinstance(backend, str) or backend not in ("auto", *BACKENDS):
+        raise OptionError(f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {backend!r}')
 
 
 def refuse_unnamed(unnamed: tuple[Any, ...]) -> None:
@@ -49,9 +74,14 @@ def features_of(x: Any, context: Any, widths: tuple[int, int, int]) -> tuple[Ten
     return x, key, value
 
 
-def check_dtype(layer: nn.Module, name: str, given: Tensor) -> None:
-    """Refuse features of another dtype than the projection that reads them, unless autocast joins the two."""
+def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:
+    """Refuse features on another device than the projection that reads them, or of a dtype that autocast does not join.
+
+    Parameters on meta are let pass: there they wait for a hook that brings them in (offloading).
+    """
     weight = next(layer.parameters(), None)  # none where a quantised layer took its place
+    if weight is not None and given.device != weight.device and weight.device.type != "meta":
+        raise ShapeError(f"{name} is on {given.device} and the layer's parameters on {weight.device}; move one of them")
     if weight is None or given.dtype == weight.dtype:
         return
     joined = all(dtype.is_floating_point and dtype != torch.float64 for dtype in (given.dtype, weight.dtype))
@@ -88,6 +118,11 @@ def graph_of(graph: Any, x: Tensor, key: Tensor, value: Tensor) -> AttentionGrap
 
 
 def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGraph:
+    if edge_index is None:
+        raise GraphError(
+            "graph is missing: pass layer(x, graph), an AttentionGraph or an edge_index (2, E); of a PyG Data "
+            "layer(data.x, data.edge_index)"
+        )
     way = advice(edge_index)
     if way is not None:
         raise GraphError(
@@ -104,6 +139,11 @@ def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGra
 
 
 def _check(name: str, given: Any, nodes: str, width: int) -> None:
+    if isinstance(given, Tensor) and (given.is_nested or given.layout != torch.strided):
+        what, way = str(given.layout), f"pass {name}.to_dense()"
+        if given.is_nested:
+            what, way = "a nested one", "graphs of several sizes are one disjoint_union: concatenate their nodes"
+        raise ShapeError(f"{name} must be a strided tensor (..., {nodes}, {width}), got {what}; {way}")
     if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[-1] != width:
         got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
         hint = "; pass data.x, and data.edge_index as the graph" * hasattr(given, "edge_index")

@@ -9,7 +9,7 @@ from ..backends import EdgeWeights
 from ..backends.message_passing import EdgeAttention
 from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph
-from .arguments import Pair, check_dtype, features_of, graph_of, refuse_unnamed
+from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, width
 from .root_weight import RootWeight
 
 
@@ -65,41 +65,41 @@ class GraphAttention(EdgeAttention):
     ) -> None:
         """A layer with fresh parameters; :class:`GraphAttention` says what each argument is."""
         super().__init__()
-        self.embed_dim, self.num_heads = embed_dim, num_heads
-        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        self.qdim, self.kdim, self.vdim = (embed_dim if width is None else width for width in (qdim, kdim, vdim))
+        check_options(dropout, backend, bias=bias, out_proj=out_proj, root_weight=root_weight)
+        self.embed_dim, self.num_heads = width("embed_dim", embed_dim), width("num_heads", num_heads)
+        self.num_kv_heads = self.num_heads if num_kv_heads is None else width("num_kv_heads", num_kv_heads)
+        self.qdim = self.embed_dim if qdim is None else width("qdim", qdim)
+        self.kdim = self.embed_dim if kdim is None else width("kdim", kdim)
+        self.vdim = self.embed_dim if vdim is None else width("vdim", vdim)
         self.head_dim = self._head_dim(head_dim)
-        self.edge_dim, self.dropout, self.backend = edge_dim, dropout, backend
+        self.edge_dim = None if edge_dim is None else width("edge_dim", edge_dim)
+        self.dropout, self.backend = dropout, backend
         self._check_sizes(out_proj)
-        inner, kv_inner = num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        inner, kv_inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self.q_proj = nn.Linear(self.qdim, inner, bias=bias)
         self.k_proj = nn.Linear(self.kdim, kv_inner, bias=bias)
         self.v_proj = nn.Linear(self.vdim, kv_inner, bias=bias)
-        self.edge_proj = None if edge_dim is None else nn.Linear(edge_dim, kv_inner, bias=False)
-        self.out_proj = nn.Linear(inner, embed_dim, bias=bias) if out_proj else None
-        self.skip = RootWeight(self.qdim, embed_dim, bias=bias) if root_weight else None
+        self.edge_proj = None if self.edge_dim is None else nn.Linear(self.edge_dim, kv_inner, bias=False)
+        self.out_proj = nn.Linear(inner, self.embed_dim, bias=bias) if out_proj else None
+        self.skip = RootWeight(self.qdim, self.embed_dim, bias=bias) if root_weight else None
         self.reset_parameters()
 
     def _head_dim(self, head_dim: int | None) -> int:
-        if self.num_heads < 1 or self.embed_dim < 1:
-            raise OptionError(f"embed_dim and num_heads must be >= 1, got {self.embed_dim} and {self.num_heads}")
-        if head_dim is None and self.embed_dim % self.num_heads:
+        if head_dim is not None:
+            return width("head_dim", head_dim)
+        if self.embed_dim % self.num_heads:
             sizes = f"{self.embed_dim} and {self.num_heads}"
             raise OptionError(f"embed_dim must be a multiple of num_heads, got {sizes}; or give head_dim")
-        if head_dim is not None and head_dim < 1:
-            raise OptionError(f"head_dim must be >= 1, got {head_dim}")
-        return self.embed_dim // self.num_heads if head_dim is None else head_dim
+        return self.embed_dim // self.num_heads
 
     def _check_sizes(self, out_proj: bool) -> None:
-        if self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads:
+        if self.num_heads % self.num_kv_heads:
             raise OptionError(f"num_kv_heads must divide num_heads = {self.num_heads}, got {self.num_kv_heads}")
         if not out_proj and self.num_heads * self.head_dim != self.embed_dim:
             raise OptionError(
                 f"without out_proj the output is num_heads * head_dim = {self.num_heads * self.head_dim} wide, "
                 f"but embed_dim is {self.embed_dim}"
             )
-        if not 0.0 <= self.dropout <= 1.0:
-            raise OptionError(f"dropout must be in [0, 1], got {self.dropout}")
 
     def reset_parameters(self) -> None:
         """Xavier-uniform projections and zero biases, as ``nn.MultiheadAttention`` starts."""
@@ -127,7 +127,7 @@ class GraphAttention(EdgeAttention):
     def forward(
         self,
         x: Tensor | Pair,
-        graph: AttentionGraph | Tensor,
+        graph: AttentionGraph | Tensor | None = None,
         *unnamed: Never,
         context: Tensor | Pair | None = None,
         edge_attr: Tensor | None = None,
@@ -138,7 +138,7 @@ class GraphAttention(EdgeAttention):
 
         Args:
             x: The targets' features (..., T, qdim); or PyG's pair (sources, targets), and then no context.
-            graph: T targets and S sources; or an ``edge_index`` (2, E), checked at every call.
+            graph: T targets and S sources; or an ``edge_index`` (2, E), checked at every call. It is always needed.
             context: The sources' features (..., S, kdim), the targets' own by default; or a pair of them, one for
                 keys (..., S, kdim) and one for values (..., S, vdim).
             edge_attr: Edge features (..., E, F) in the graph's edge order; needed exactly if ``edge_dim`` was given.
@@ -149,16 +149,17 @@ class GraphAttention(EdgeAttention):
             (..., T, C), or that and the weights.
 
         Raises:
-            ShapeError: If a tensor does not fit the layer or the graph, or has another dtype than the parameters.
+            ShapeError: If a tensor does not fit the layer or the graph, or has another dtype or device than the
+                parameters.
             OptionError: If an argument is not named, or edge features come without ``edge_dim``, or the reverse.
-            GraphError: If ``graph`` is something else, or an ``edge_index`` that repeats an edge.
+            GraphError: If ``graph`` is missing or something else, or an ``edge_index`` that repeats an edge.
         """
         refuse_unnamed(unnamed)
         x, key_input, value_input = features_of(x, context, (self.qdim, self.kdim, self.vdim))
         graph = graph_of(graph, x, key_input, value_input)
-        check_dtype(self.q_proj, "x", x)
+        check_kind(self.q_proj, "x", x)
         for proj, features in ((self.k_proj, key_input), (self.v_proj, value_input)):
-            check_dtype(proj, "x" if features is x else "context", features)
+            check_kind(proj, "x" if features is x else "context", features)
         query = self.q_proj(x).unflatten(-1, (self.num_heads, self.head_dim))
         key = self.k_proj(key_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
         value = self.v_proj(value_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
@@ -195,7 +196,7 @@ class GraphAttention(EdgeAttention):
             raise ShapeError(f"edge_attr must be a tensor {shape}; got {type(edge_attr).__name__}")
         if edge_attr.dim() < 2 or tuple(edge_attr.shape[-2:]) != (graph.num_edges, self.edge_dim):
             raise ShapeError(f"edge_attr must have shape {shape}; got {tuple(edge_attr.shape)}")
-        check_dtype(self.edge_proj, "edge_attr", edge_attr)
+        check_kind(self.edge_proj, "edge_attr", edge_attr)
         return True
 
     def _is_observed(self) -> bool:

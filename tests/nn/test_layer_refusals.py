@@ -1,6 +1,9 @@
 """Every refusal of the layer, by its words."""
 
+import re
+
 import networkx
+import numpy as np
 import pytest
 import scipy.sparse
 import torch
@@ -15,18 +18,18 @@ GRAPH = ga.graphs.cross(5, 7)
 X, CONTEXT = torch.randn(5, 12), torch.randn(7, 12)
 
 CONSTRUCTION = {
-    "no heads": (lambda: G(12, 0), "embed_dim and num_heads must be >= 1, got 12 and 0"),
-    "no width": (lambda: G(0, 3), "embed_dim and num_heads must be >= 1, got 0 and 3"),
+    "no heads": (lambda: G(12, 0), "num_heads must be a whole number >= 1, got 0"),
+    "no width": (lambda: G(0, 3), "embed_dim must be a whole number >= 1, got 0"),
     "odd": (lambda: G(12, 5), "embed_dim must be a multiple of num_heads, got 12 and 5; or give head_dim"),
-    "head_dim": (lambda: G(12, 5, head_dim=0), "head_dim must be >= 1, got 0"),
+    "head_dim": (lambda: G(12, 5, head_dim=0), "head_dim must be a whole number >= 1, got 0"),
     "kv heads": (lambda: G(12, 6, num_kv_heads=4), "num_kv_heads must divide num_heads = 6, got 4"),
-    "no kv heads": (lambda: G(12, 6, num_kv_heads=0), "num_kv_heads must divide num_heads = 6, got 0"),
+    "no kv heads": (lambda: G(12, 6, num_kv_heads=0), "num_kv_heads must be a whole number >= 1, got 0"),
     "out_proj": (
         lambda: G(12, 3, head_dim=5, out_proj=False),
         r"without out_proj the output is num_heads \* head_dim = 15 wide, but embed_dim is 12",
     ),
-    "dropout": (lambda: G(12, 3, dropout=1.5), r"dropout must be in \[0, 1\], got 1.5"),
-    "dropout nan": (lambda: G(12, 3, dropout=float("nan")), r"dropout must be in \[0, 1\], got nan"),
+    "dropout": (lambda: G(12, 3, dropout=1.5), r"dropout must be a number in \[0, 1\], got 1.5"),
+    "dropout nan": (lambda: G(12, 3, dropout=float("nan")), r"dropout must be a number in \[0, 1\], got nan"),
 }
 
 
@@ -35,6 +38,39 @@ def test_construction(name):
     build, words = CONSTRUCTION[name]
     with pytest.raises(OptionError, match=words):
         build()
+
+
+@pytest.mark.parametrize("value", [2.0, True, "2", -1, 2.5, 0, (2,)])
+@pytest.mark.parametrize(
+    "name", ["embed_dim", "num_heads", "qdim", "kdim", "vdim", "head_dim", "num_kv_heads", "edge_dim"]
+)
+def test_sizes_are_whole_numbers(name, value):
+    with pytest.raises(OptionError, match=f"^{name} must be a whole number >= 1, got {re.escape(repr(value))}$"):
+        G(**{"embed_dim": 12, "num_heads": 2} | {name: value})
+
+
+def test_sizes_may_be_numpys():
+    sizes = {"embed_dim": 12, "num_heads": 4, "qdim": 5, "kdim": 7, "vdim": 3, "head_dim": 2, "num_kv_heads": 2}
+    made = G(**{name: np.int64(size) for name, size in sizes.items()}, edge_dim=np.int32(11))
+    assert repr(made) == repr(G(**sizes, edge_dim=11))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dropout": "x"}, r"dropout must be a number in \[0, 1\], got 'x'"),
+        ({"dropout": None}, r"dropout must be a number in \[0, 1\], got None"),
+        ({"dropout": True}, r"dropout must be a number in \[0, 1\], got True"),
+        ({"bias": "no"}, "bias must be True or False, got 'no'"),
+        ({"out_proj": 1}, "out_proj must be True or False, got 1"),
+        ({"root_weight": None}, "root_weight must be True or False, got None"),
+        ({"backend": ["edges"]}, r'backend must be "auto" or one of dense, .*, got \[\'edges\'\]'),
+        ({"backend": "fast"}, 'backend must be "auto" or one of dense, tiles, parts, edges, message_passing, got'),
+    ],
+)
+def test_other_options_are_checked_at_construction(options, words):
+    with pytest.raises(OptionError, match=words):
+        G(12, 3, **options)
 
 
 CONTEXTED = {"context": CONTEXT}
@@ -60,6 +96,9 @@ SHAPES = {
     "float64": ((X.double(), GRAPH), CONTEXTED, FLOAT64),
     "integers": ((X.long(), GRAPH), CONTEXTED, r"x is torch.int64, .* pass x.to\(torch.float32\)$"),
     "context's dtype": ((X, GRAPH), {"context": CONTEXT.half()}, r"^context is torch.float16, and the layer's"),
+    "elsewhere": ((X.to("meta"), GRAPH), CONTEXTED, r"^x is on meta and the layer's parameters on cpu; move one"),
+    "nested": ((torch.nested.nested_tensor([X, X]), GRAPH), CONTEXTED, r"x must be a strided .* got a nested one; "),
+    "sparse": ((X.to_sparse(), GRAPH), CONTEXTED, r"x must be a strided .* got torch.sparse_coo; pass x.to_dense"),
     "bias": ((X, GRAPH), {**CONTEXTED, "score_bias": torch.zeros(5, 7)}, r"score_bias must have shape \(35,\)"),
 }  # fmt: skip
 
@@ -113,7 +152,7 @@ DIALECTS = {
     "dense adjacency": (ADJACENCY.float(), r"graphattn.from_mask\(mask != 0\)"),
     "networkx": (networkx.path_graph(3), "graphattn.from_networkx"),
     "scipy": (scipy.sparse.csr_array(ADJACENCY.numpy()), "graphattn.from_scipy"),
-    "nothing": (None, r"edge_index must be an integer tensor \(2, E\), got a NoneType"),
+    "nowhere": (torch.zeros(2, 3, device="meta").long(), "edge_index is on meta, whose tensors hold no numbers"),
 }  # fmt: skip
 
 
@@ -122,9 +161,19 @@ def test_what_is_no_graph_is_told_how_to_become_one(name):
     given, words = DIALECTS[name]
     with pytest.raises(GraphError, match=words):
         G(12, 3)(X[:3], given)
-    if name != "nothing":
+    if name != "nowhere":
         with pytest.raises(GraphError, match=words.replace(" as edge_index", ".*").replace("got a ", "got ")):
             ga.attention(*torch.randn(3, 3, 1, 2), given)
+
+
+def test_a_graph_is_always_needed():
+    data = Data(x=X, edge_index=torch.tensor([[0], [1]]))
+    with pytest.raises(ShapeError, match=r"x must have .*, got Data; pass data.x, and data.edge_index as the graph"):
+        G(12, 3)(data)
+    for missing in ((X,), (X, None)):
+        with pytest.raises(GraphError, match=r"graph is missing: pass layer\(x, graph\), .* layer\(data.x, data.edge"):
+            G(12, 3)(*missing)
+    assert G(12, 3)(data.x, data.edge_index).shape == (5, 12)
 
 
 def test_a_torch_sparse_tensor_is_told_its_way():
@@ -173,11 +222,12 @@ def test_a_named_backend_refuses_with_its_reasons():
     with pytest.raises(BackendError, match="'dense' cannot run") as caught:
         made(X, GRAPH, context=CONTEXT, edge_attr=torch.zeros(35, 4))
     assert "edge features differ from edge to edge" in caught.value.reasons[0]
+    made.backend = "fast"
     with pytest.raises(
         BackendError,
         match=r'backend must be "auto" or one of dense, tiles, parts, edges, message_passing, got \'fast\'',
     ):
-        G(12, 3, backend="fast")(X, GRAPH, context=CONTEXT)
+        made(X, GRAPH, context=CONTEXT, edge_attr=torch.zeros(35, 4))
 
 
 def test_edge_index_is_checked_at_every_call():
