@@ -13,6 +13,7 @@ from .style import HIGHLIGHTS
 
 MOST_EDGES = 600  # drawn all at once
 MOST_SOURCES = 160  # drawn for one target
+_COMMON = 0.1  # part of a target's sources that others may read, too: a global token
 _MOST_RUNS = 1 << 24
 # Where targets are looked for, in the unit square: well inside first, then near the corners.
 _ANCHORS = np.array([[0.72, 0.42], [0.30, 0.34], [0.46, 0.76], [0.08, 0.08], [0.92, 0.92], [0.92, 0.08], [0.08, 0.92]])
@@ -37,9 +38,9 @@ def can_walk(graph: AttentionGraph) -> bool:
     return graph.edges.runs_per_row * graph.num_targets <= _MOST_RUNS
 
 
-def all_edges(graph: AttentionGraph) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """``(source, target)`` of every edge, each once; ``None`` where there are too many to draw."""
-    if not can_walk(graph) or graph.num_edges > MOST_EDGES:
+def all_edges(graph: AttentionGraph, most: int = MOST_EDGES) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """``(source, target)`` of every edge, each once; ``None`` where there are more than ``most``."""
+    if not can_walk(graph) or graph.num_edges > most:
         return None
     target, source = graph.edges.pairs()
     pairs = np.unique(np.stack((target.cpu().numpy(), source.cpu().numpy()), 1), axis=0)
@@ -66,7 +67,7 @@ def checked_targets(graph: AttentionGraph, highlight: int | Iterable[int]) -> li
 
 
 def spread_targets(graph: AttentionGraph, where: Array) -> list[int]:
-    """Up to three targets that read something and have no source in common, near fixed places of the picture.
+    """Up to three targets that read something and have next to no source in common, near fixed places of the picture.
 
     Args:
         graph: Any graph.
@@ -84,7 +85,7 @@ def spread_targets(graph: AttentionGraph, where: Array) -> list[int]:
     for anchor in _ANCHORS:
         target = int(candidates[np.square(flat - anchor[: flat.shape[1]]).sum(1).argmin()])
         sources = sources_of(graph, target)
-        if len(chosen) < 3 and not np.isin(sources, heard).any():
+        if len(chosen) < 3 and target not in chosen and np.isin(sources, heard).mean() <= _COMMON:
             chosen.append(target)
             heard = np.concatenate((heard, sources))
     return chosen

@@ -9,6 +9,7 @@ from .choice import MOST_SOURCES, all_edges, can_walk, checked_targets, sources_
 from .mask_image import draw_mask
 from .places import Place, place_of
 from .places.pick import names_of
+from .places.points import Points
 from .style import HIGHLIGHTS, INK, MARKERS, TEXT, counted, empty_figure, number, titled
 
 if TYPE_CHECKING:
@@ -27,10 +28,12 @@ def plot(
     highlight: int | Iterable[int] | None = None,
     layout: str | None = None,
     figure: Any = None,
+    caption: bool = True,
 ) -> "Figure":
     """The mask as an image, beside the graph drawn where its nodes live.
 
-    Every edge is drawn where there are at most 600; otherwise only those into a few targets, and the caption says so.
+    Every edge is drawn where there are at most 600 (arcs over a sequence: 200); otherwise only those into a few
+    targets, and the caption says so.
     Nothing of size T x S is made for a large graph.
 
     Args:
@@ -47,6 +50,7 @@ def plot(
             ``()`` for none.
         layout: "sequence", "two rows", "grid", "points" or "network" (a seeded spring layout); chosen if left out.
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
+        caption: Whether sentences below say what is drawn and what is left out.
 
     Returns:
         A matplotlib ``Figure``; ``figure.savefig("graph.pdf")`` writes it.
@@ -68,18 +72,19 @@ def plot(
     where: dict[str, Any] = {"queries": queries, "faces": faces, "size": size, "image": image}
     place = place_of(graph, pos, tokens=tokens, layout=layout, **where)
     names = names_of(graph, tokens)
-    every = all_edges(graph) if place.draws_all_edges else None
+    every = all_edges(graph, place.most_edges) if place.draws_all_edges else None
     targets = _targets(graph, place, highlight, every is None)
     near = place.close_up(targets[0], sources_of(graph, targets[0]), 0.2) if targets else None
-    shown = empty_figure(figure, 9.6 if near is None else 12.4, 4.8)
-    widths = (1, 1.25) if near is None else (1, 1.25, 0.85)
+    shown = empty_figure(figure, 9.6 if near is None else 12.4, 5.4 if isinstance(place, Points) else 4.8)
+    widths = [0.7, 1.3] if isinstance(place, Points) else [1, 1.25]  # a place fills a square, a sequence a row
+    widths += [] if near is None else [0.85]
     panels = shown.add_gridspec(1, len(widths), width_ratios=widths)
     kind = "3d" if place.is_3d else None
     mask = draw_mask(shown, shown.add_subplot(panels[0, 0]), graph, targets, names)
     sentences = _drawing(shown.add_subplot(panels[0, 1], projection=kind), graph, place, targets, every, names[0])
     if near is not None:
         _close_up(shown.add_subplot(panels[0, 2], projection=kind), graph, place, targets[0], near)
-    titled(shown, _title(graph, place), mask + sentences)
+    titled(shown, _title(graph, place), (mask + sentences) * caption)
     return shown
 
 
@@ -141,6 +146,6 @@ def _handle(i: int, label: str) -> Any:
 
 
 def _legend(ax: Any, handles: list[Any]) -> None:
-    columns = 1 if max(len(handle.get_label()) for handle in handles) > 34 else 2
+    columns = 1 if max(len(handle.get_label()) for handle in handles) > 28 else 2
     style: dict[str, Any] = {"fontsize": TEXT, "frameon": False, "columnspacing": 1.4, "handlelength": 1.6}
     ax.legend(handles=handles, ncols=columns, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, **style)

@@ -6,16 +6,16 @@ import numpy as np
 
 from ..graph.graph import AttentionGraph
 from .choice import can_walk
-from .style import FAINT, HIGHLIGHTS, INK, TEXT, counted
+from .style import FAINT, HIGHLIGHTS, INK, SHARES, TEXT, counted, shades
 
-_EXACT = 512  # nodes whose mask is shown pair by pair
-_MOST_CELLS = 256
+_EXACT = 192  # nodes whose mask is shown pair by pair
+_MOST_CELLS = 128  # a cell is larger than a pixel, so that no line of cells is lost
 _LABELLED = 24  # nodes that get a tick and a label each
 _MOST_LETTERS = 12
 
 
 def draw_mask(figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], names: Any = None) -> list[str]:
-    """Draw the mask; a pixel of a large one shows which share of its pairs are edges.
+    """Draw the mask; a cell of a large one shows which share of its pairs are edges.
 
     Args:
         figure: Where a colour bar goes.
@@ -42,18 +42,21 @@ def draw_mask(figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], n
     if height == width == 1:
         fine = max(T, S) > _MOST_CELLS and _is_equal(T, S)  # smaller than a pixel: blend, or single edges vanish
         style: dict[str, Any] = {"interpolation": "auto" if fine else "nearest", "interpolation_stage": "rgba"}
-        ax.imshow(share > 0, cmap=_shades("white", "#2b4c7e"), vmin=0, vmax=1, extent=box, **style)
+        ax.imshow(share > 0, cmap=shades("white", "#2b4c7e"), vmin=0, vmax=1, extent=box, **style)
         sentences = ["Mask: dark where the target reads the source."]
     else:
+        from matplotlib.colors import PowerNorm
+
         some, top = np.ma.masked_equal(share, 0), share.max() or 1
-        colours = _shades("#a8c3e6", "#3c6aa8", "#0b1c33")
-        shown = ax.imshow(some, cmap=colours, vmin=0, vmax=top, extent=box, interpolation="nearest")
-        bar = figure.colorbar(shown, ax=ax, shrink=0.75, pad=0.02)
-        bar.set_label("share of pairs that are edges", fontsize=TEXT - 1)
+        scale = PowerNorm(0.5, 0, top)  # a line one node wide in a cell of 32 is a sixth of the way, not a thirtieth
+        shown = ax.imshow(some, cmap=shades(*SHARES), norm=scale, extent=box, interpolation="nearest")
+        bar = figure.colorbar(shown, ax=ax, shrink=0.75, pad=0.08 if targets else 0.03)
+        bar.set_label("edges per pair (square-root scale)", fontsize=TEXT - 1)
         bar.ax.tick_params(labelsize=TEXT - 2)
         bar.outline.set_visible(False)
         sentences = [
-            f"Mask: a pixel is {counted(height, 'target')} by {counted(width, 'source')}, white where there is no edge."
+            f"Mask: a cell is {counted(height, 'target')} by {counted(width, 'source')}, white without an edge, darker "
+            "with the square root of their share."
         ]
     if not _is_equal(T, S):
         ax.set_aspect("auto")
@@ -76,12 +79,6 @@ def edge_share(graph: AttentionGraph, tile: tuple[int, int]) -> np.ndarray:
     rows = np.minimum(tile[0], graph.num_targets - tile[0] * np.arange(counts.shape[0]))
     columns = np.minimum(tile[1], graph.num_sources - tile[1] * np.arange(counts.shape[1]))
     return counts / (rows[:, None] * columns[None, :])
-
-
-def _shades(*colours: str) -> Any:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("shades", colours)
 
 
 def short(x: float) -> str:

@@ -1,5 +1,6 @@
 """Colours, sizes and the empty figure. Headless and safe in threads: no pyplot, no global state."""
 
+import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ HIGHLIGHTS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")  # a second channel beside the colour
 INK, GROUND, FAINT, EDGE = "#1f2933", "#aeb8c4", "#e3e7ec", "#7b8794"
 SURFACE = "#d5dae1"
+SHARES = ("#9dbbe2", "#3c6aa8", "#0b1c33")  # of a mask, weak to strong; where there is no edge it is white
+WEIGHTS = ("#d3dff0", "#7aa5d8", "#2b62a8", "#0b1c33")  # pale is weak; lightness alone tells them apart
 TEXT = 9  # points
 
 
@@ -51,10 +54,40 @@ def titled(figure: Any, title: str, sentences: list[str]) -> None:
     """A title above and a caption below, both broken to the figure's width."""
     inches = figure.bbox.width / figure.get_figure(root=True).dpi
     columns = int(inches * 14)
-    figure.suptitle(textwrap.fill(title, int(columns * 0.8)), fontsize=TEXT + 2, color=INK)
+    figure.suptitle(broken(title, int(columns * 0.8)), fontsize=TEXT + 2, color=INK)
     if sentences:
         figure.supxlabel(textwrap.fill(" ".join(sentences), columns), fontsize=TEXT, color=INK)
     figure.get_figure(root=True).draw_without_rendering()  # the layout settles once equal aspects are known
+
+
+def broken(title: str, columns: int) -> str:
+    """A title in lines of at most ``columns`` letters, broken between phrases: after ``:``, ``|`` and the like, ``,``.
+
+    Example:
+        >>> print(broken("causal(9) | global_tokens(9, [0, 1]): 9 nodes, 50 edges", 25))
+        causal(9) |
+        global_tokens(9, [0, 1]):
+        9 nodes, 50 edges
+    """
+    if len(title) <= columns:
+        return title
+    name, _, facts = title.rpartition(": ")
+    lines: list[str] = []
+    for part in filter(None, (f"{name}:" * bool(name), facts)):
+        first = len(lines)
+        for phrase in re.split(r"(?<= [-|&@]) |(?<=,) (?![^()]*\))", part):
+            if len(lines) > first and len(lines[-1]) + 1 + len(phrase) <= columns:
+                lines[-1] += f" {phrase}"
+            else:
+                lines += textwrap.wrap(phrase, columns)
+    return "\n".join(lines)
+
+
+def shades(*colours: str) -> Any:
+    """A colour map through these colours, evenly spaced."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("shades", colours)
 
 
 def quiet(ax: Any) -> None:

@@ -11,7 +11,7 @@ from .choice import MOST_SOURCES, all_edges, checked_targets
 from .places import Place, place_of
 from .places.network import Network
 from .places.pick import names_of
-from .style import TEXT, counted, empty_figure, number, titled
+from .style import TEXT, WEIGHTS, counted, empty_figure, number, shades, titled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +30,7 @@ def plot_weights(
     tokens: Any = None,
     layout: str | None = None,
     figure: Any = None,
+    caption: bool = True,
 ) -> "Figure":
     """The attention weights of one target, coloured on the sources that it reads.
 
@@ -40,6 +41,7 @@ def plot_weights(
         pos, queries, faces, size, image, tokens, layout: As :func:`plot`. Points are shown close up.
         head: One head, or ``None`` for the mean over heads.
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
+        caption: Whether sentences below say what is drawn and what is left out.
 
     Returns:
         A matplotlib ``Figure``.
@@ -81,7 +83,7 @@ def plot_weights(
     names = names_of(graph, tokens)[0]
     named = f"target {number(target)}" if names is None else f"“{names[target]}” (target {number(target)})"
     heaviest_first = sources[np.argsort(-alpha, kind="stable")]
-    titled(shown, f"{named} reads {counted(count, 'source')}", sentences)
+    titled(shown, f"{named} reads {counted(count, 'source')}", sentences * caption)
     place.label(ax, target, heaviest_first)
     return shown
 
@@ -125,11 +127,10 @@ def weights_into(weights: Any, target: int, head: int | None) -> tuple[NDArray[n
 def _coloured(
     shown: Any, ax: Any, place: Place, target: int, sources: NDArray[np.int64], alpha: NDArray[np.float64], what: str
 ) -> None:
-    from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    scale = ScalarMappable(Normalize(0.0, float(alpha.max(initial=0.0)) or 1.0), colormaps["viridis_r"])
+    scale = ScalarMappable(Normalize(0.0, float(alpha.max(initial=0.0)) or 1.0), shades(*WEIGHTS))
     order = np.argsort(alpha, kind="stable")  # the heaviest on top
     place.neighbourhood(ax, target, sources[order], scale.to_rgba(alpha[order]), "*")
     bar = shown.colorbar(scale, ax=ax, shrink=0.75, pad=0.03)

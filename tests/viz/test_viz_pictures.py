@@ -16,6 +16,7 @@ from graphattn.graph.rules import Band, Cells, Neighbourhood, Predicate, Product
 from graphattn.viz import plot
 from graphattn.viz.choice import sources_of, spread_targets
 from graphattn.viz.mask_image import edge_share
+from graphattn.viz.style import broken
 
 
 def listed(pairs: list[tuple[int, int]], num_targets: int, num_sources: int, **keep: str) -> AttentionGraph:
@@ -93,11 +94,11 @@ def test_large_mask_shows_shares_of_tiles():
     graph = random_graph(523, 769, 0.01)
     figure = plot(graph)
     share = figure.axes[0].images[0].get_array()
-    mask = torch.nn.functional.pad(graph.mask().double(), (0, 0, 0, 1))[:, :]
-    full = torch.nn.functional.avg_pool2d(torch.nn.functional.pad(mask, (0, 3))[None], (3, 4))[0]
-    inner = (slice(0, 523 // 3), slice(0, 769 // 4))
+    mask = torch.nn.functional.pad(graph.mask().double(), (0, 0, 0, 2))[:, :]
+    full = torch.nn.functional.avg_pool2d(torch.nn.functional.pad(mask, (0, 1))[None], (5, 7))[0]
+    inner = (slice(0, 523 // 5), slice(0, 769 // 7))
     np.testing.assert_allclose(np.ma.filled(share, 0.0)[inner], full[inner].numpy())
-    assert "3 targets by 4 sources" in caption(figure)
+    assert "5 targets by 7 sources" in caption(figure)
 
 
 def test_edge_share_counts_the_ragged_border():
@@ -333,3 +334,50 @@ def test_neither_import_nor_plot_touches_pyplot():
 def test_a_mask_is_no_graph():
     with pytest.raises(GraphError, match=r"graph must be an .* got Tensor; .* wrap it with graphattn\.from_mask"):
         plot(torch.ones(5, 5).bool())
+
+
+def test_many_arcs_are_thinned_to_a_few_targets():
+    graph = AttentionGraph(Band(64, 64, lo=-8, hi=0), "window")
+    figure = plot(graph)
+    assert "Of 540 edges only those into 3 targets are drawn." in caption(figure)
+    assert len(figure.axes[1].get_legend().get_texts()) == 3
+
+
+def test_targets_of_their_own_accord_may_share_a_global_source():
+    window = AttentionGraph(Band(999, 999, lo=-30, hi=0), "window")
+    star = AttentionGraph(Predicate(999, 999, lambda t, s: s == 500), "star")
+    assert len(spread_targets(window | star, np.arange(999.0)[:, None])) == 3
+
+
+def test_a_thin_line_of_a_large_mask_is_seen():
+    """One source that all read: an edge in each row of its cells, 1 in 32, is well apart from white."""
+    star = listed([(1000, t) for t in range(4096)], 4096, 4096)
+    full = listed([(s, t) for t in range(32) for s in range(32)], 4096, 4096)
+    axes = plot(full | star).axes[0]
+    (image,) = axes.images
+    column = image.to_rgba(image.get_array())[:, 1000 // 32]
+    assert image.get_array()[40, 1000 // 32] == 1 / 32
+    assert (column[:, 0] < 0.6).all()
+    assert (image.to_rgba(image.get_array())[40, 5, 3]) == 0.0  # no edge, nothing drawn
+
+
+def test_titles_break_between_phrases():
+    title = "sliding_window(4096, 257, causal=False) | global_tokens(4096, [0, 1]): 4,096 nodes, 9 edges, density 0.1"
+    assert broken(title, 200) == title
+    assert broken(title, 45).splitlines() == [
+        "sliding_window(4096, 257, causal=False) |",
+        "global_tokens(4096, [0, 1]):",
+        "4,096 nodes, 9 edges, density 0.1",
+    ]
+    assert max(map(len, broken("x" * 99 + ": 3 nodes", 40).splitlines())) <= 40
+
+
+def test_without_a_caption():
+    assert plot(causal(7)).get_supxlabel()
+    assert not plot(causal(7), caption=False).get_supxlabel()
+
+
+def test_a_cloud_fills_its_panel():
+    figure = plot(random_graph(97, 97, 0.05), points(97, 2))
+    mask, cloud = (axes.get_position().width * figure.get_figwidth() for axes in figure.axes[:2])
+    assert cloud > 1.3 * mask

@@ -12,6 +12,7 @@ from graphattn.graph.graph import AttentionGraph
 from graphattn.graph.listed import checked
 from graphattn.graph.rules import Band, Cells, Product
 from graphattn.viz import plot_weights
+from graphattn.viz.style import WEIGHTS, shades
 from graphattn.viz.weights_picture import weights_into
 
 
@@ -54,7 +55,6 @@ def test_copies_of_an_edge_add_up():
 
 @pytest.mark.parametrize("d", [2, 3])
 def test_colours_are_the_weights(d):
-    from matplotlib import colormaps
     from matplotlib.collections import PathCollection  # the 3-D one sorts its colours by depth
 
     weights, pos = weights_of(shuffled()), torch.rand(23, d, generator=torch.Generator().manual_seed(1))
@@ -63,8 +63,8 @@ def test_colours_are_the_weights(d):
     at = np.stack(drawn._offsets3d, 1) if d == 3 else np.asarray(drawn.get_offsets())
     sources, alpha, _ = weights_into(weights, 5, 1)
     order = [int(np.square(at - pos[s].numpy()).sum(1).argmin()) for s in sources]
-    shades = colormaps["viridis_r"](alpha / alpha.max())
-    np.testing.assert_allclose(PathCollection.get_facecolor(drawn)[order], shades, atol=1e-6)
+    wanted = shades(*WEIGHTS)(alpha / alpha.max())
+    np.testing.assert_allclose(PathCollection.get_facecolor(drawn)[order], wanted, atol=1e-6)
     assert "head 1" in figure.axes[1].get_ylabel()
 
 
@@ -132,3 +132,16 @@ def test_no_such_target():
     graph = AttentionGraph(Band(5, 5), "full")
     with pytest.raises(GraphIndexError, match="target 5"):
         plot_weights(weights_of(graph), 5)
+
+
+def test_strong_is_darker_than_weak():
+    lightness = shades(*WEIGHTS)(np.linspace(0, 1, 9))[:, :3] @ [0.2126, 0.7152, 0.0722]
+    assert (np.diff(lightness) < 0).all()
+    assert lightness[0] > 0.8
+    assert lightness[-1] < 0.2
+
+
+def test_without_a_caption():
+    weights = weights_of(AttentionGraph(Band(7, 7), "causal"))
+    assert plot_weights(weights, 6).get_supxlabel()
+    assert not plot_weights(weights, 6, caption=False).get_supxlabel()

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..choice import MOST_EDGES
 from ..style import EDGE, INK
 
 Array = NDArray[np.float64]
@@ -21,6 +22,7 @@ class Place(ABC):
 
     source_at: Array
     target_at: Array
+    most_edges = MOST_EDGES  # that can be told apart, drawn all at once
     draws_all_edges = True  # whether a picture of every edge says anything here
     hides_loops = True  # whether a self-loop has no length here
     two_sets = False  # whether sources and targets are other nodes, even where there are as many

@@ -98,7 +98,7 @@ class Points(Place):
             ax.set_aspect("equal")
             return
         ax.set_zlim(low[2] - pad, high[2] + pad)
-        ax.set_box_aspect(high - low + 2 * pad, zoom=1.2 if near is None else 1.45)
+        ax.set_box_aspect(high - low + 2 * pad, zoom=1.3 if near is None else 1.45)
         ax.computed_zorder = False  # a neighbourhood is drawn over the surface, never behind it
         seen = self.source_at[_within(self.source_at, near)] if near is not None else at[:0]
         elev, azim = (38.0, -62.0) if len(seen) < 3 else _view(seen, self.source_at.mean(0))

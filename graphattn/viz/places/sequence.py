@@ -23,6 +23,7 @@ class Sequence(Place):
     """
 
     hides_loops = False
+    most_edges = 200  # more arcs are one grey band
     big, small = 6.0, 3.6
 
     def __init__(self, num_nodes: int, names: list[str] | None, back: int, ahead: int) -> None:
