@@ -8,6 +8,7 @@ from .bounds import agreement
 from .measure import difference, size
 from .probe import SHOVE, Probe
 from .sample import EXHAUSTIVE, Sample
+from .threads import threads
 
 Outcome = str | None  # what went wrong; None if nothing did
 MOST_MOVED = 256  # sources that are moved one by one
@@ -88,13 +89,21 @@ def _unmoved(probe: Probe, source: int, rows: list[int]) -> int | None:
 def strangers_tried(probe: Probe) -> str:
     """On how many pairs without an edge it was tried."""
     tried = sum(int(probe.strangers([row]).sum()) for row in _deaf(probe))
-    return _tried(probe, tried, "pairs without an edge", True)
+    return _tried(probe, tried, "pair without an edge" if tried == 1 else "pairs without an edge", True)
 
 
 def neighbours_tried(probe: Probe) -> str:
     """How many edges were tried; copies of one count once."""
     every = sum(probe.neighbours(row).numel() for row in probe.probed)
-    return _tried(probe, probe.pairs_heard, "edges", probe.pairs_heard == every)
+    return _tried(probe, probe.pairs_heard, _edges(probe.pairs_heard), probe.pairs_heard == every)
+
+
+def _edges(count: int) -> str:
+    return "edge" if count == 1 else "edges"
+
+
+def _of_edges(probe: Probe, count: int) -> str:
+    return f"{count:,} of {probe.graph.num_edges:,} {_edges(probe.graph.num_edges)}"
 
 
 def _tried(probe: Probe, count: int, what: str, whole: bool) -> str:
@@ -112,13 +121,15 @@ def isolated(probe: Probe) -> Outcome:
 
 
 def same_bits(probe: Probe) -> Outcome:
-    """Runs twice, forward and backward. A NaN is an error of its own, and stands in the table."""
+    """Runs twice, both ways, in the caller's threads. A NaN is an error of its own, and stands in the table."""
     found = []
     for _ in range(2):
-        leaves, output = probe.run_with_gradients()
+        with threads(probe.threads):
+            leaves, output = probe.run_with_gradients()
         values: dict[str, Tensor | None] = {"the output": output}
         if output.requires_grad:
-            grads = torch.autograd.grad(output.sum(), list(leaves.values()), allow_unused=True)
+            with threads(probe.threads):
+                grads = torch.autograd.grad(output.sum(), list(leaves.values()), allow_unused=True)
             values |= zip((f"the gradient of {name}" for name in leaves), grads, strict=True)
         found.append(values)
     for name, x in found[0].items():
@@ -136,7 +147,7 @@ def _telling(probe: Probe) -> list[list[int]]:
 
 def removed_tried(probe: Probe) -> str:
     """How many edges are dropped."""
-    return f"{sum(map(len, _telling(probe)))} of {probe.graph.num_edges:,} edges"
+    return _of_edges(probe, sum(map(len, _telling(probe))))
 
 
 def removed_edge(probe: Probe) -> Outcome:
@@ -165,7 +176,7 @@ def _silenced(probe: Probe) -> Tensor:
 
 def silenced_tried(probe: Probe) -> str:
     """How many edges are given a bias of -inf."""
-    return f"{_silenced(probe).numel():,} of {probe.graph.num_edges:,} edges"
+    return _of_edges(probe, _silenced(probe).numel())
 
 
 def silenced_edge(probe: Probe) -> Outcome:

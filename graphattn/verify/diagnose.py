@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ..graph import AttentionGraph
 from .bounds import EXPLAINED
 from .cover import pieces
 from .measure import Measured, difference, measure_backend, size, twins
@@ -14,11 +15,13 @@ from .sample import BUDGET, Sample, piece_of
 from .scene import Answer, Scene
 from .subject import Case, Subject
 from .whole import twin_of_all
-from .wrong_graphs import WRONG_GRAPHS
+from .wrong_graphs import RARE, WRONG_GRAPHS
 from .wrong_scores import WRONG_SCORES
 
 UNEXPLAINED = "none of the known mistakes explains it"
-_LOOKED_AT = 64  # wrong targets of a large graph
+_LOOKED_AT = 64  # wrong targets of a large graph, and as many right ones
+_ENOUGH = 8  # targets of which a mistake about the whole graph must change more than one
+_ROUNDED = 1e-5  # relative: a float64 output that is off by less, nearly everywhere, was rounded on the way
 _NAMED_TARGETS = 3  # whose edges are looked at,
 _NAMED_EDGES = 4  # and so many of them named
 
@@ -41,9 +44,8 @@ def diagnose(subject: Subject, piece: Sample, everything: Sequence[Sample] | Non
     dtype = getattr(torch, first.dtype)
     if not piece.complete and first.targets == subject.graph.num_targets:
         wrong_there = _wrong_targets(subject, everything, case, dtype, first)
-        look = _Look(
-            subject, piece_of(subject.graph, wrong_there[:_LOOKED_AT].sort().values), case, dtype, first.backend
-        )
+        telling = _telling(wrong_there, subject.graph)
+        look = _Look(subject, piece_of(subject.graph, telling), case, dtype, first.backend)
         extent = look.extent(first.bound, wrong_there)
     else:
         look = _Look(subject, piece, case, dtype, first.backend)
@@ -63,6 +65,14 @@ def _wrong_targets(
     apart = _apart_by_target(found, right, subject.output_axis)
     order = torch.argsort(apart, descending=True, stable=True)
     return order[: int((apart > row.bound * (size(right) or 1.0)).sum())]
+
+
+def _telling(wrong: Tensor, graph: AttentionGraph) -> Tensor:
+    """Wrong targets, the worst first, and right ones that a mistake about the whole graph should have changed."""
+    most = max(1, min(_LOOKED_AT, BUDGET // max(1, graph.num_sources) // 2))
+    right = torch.randperm(graph.num_targets, generator=torch.Generator().manual_seed(0)).to(wrong.device)
+    right = right[~torch.isin(right, wrong)]
+    return torch.cat((wrong[:most], right[:most])).sort().values
 
 
 def _apart_by_target(found: Tensor, right: Tensor, axis: int) -> Tensor:
@@ -140,9 +150,10 @@ class _Look:
         if wrong is not None:
             count, total = wrong.numel(), self.graph.num_targets
         self.worst = torch.argsort(apart, descending=True, stable=True)[: min(count, _NAMED_TARGETS)]
+        self.wrong, self.total = count, total
         return (
-            f"{count:,} of {total:,} targets are wrong, most of all target {int(self.targets[worst])} "
-            f"(in-degree {int(self.degree[worst])})"
+            f"{count:,} of {total:,} targets {'is' if count == 1 else 'are'} wrong, "
+            f"most of all target {int(self.targets[worst])} (in-degree {int(self.degree[worst])})"
         )
 
     def explanation(self) -> str:
@@ -151,10 +162,27 @@ class _Look:
             empty = self._empty_rows()
             if empty is not None:
                 return empty
-            names = [name for name, make in WRONG_GRAPHS + WRONG_SCORES if self._explains(make(self.scene))]
+            names = self._mistakes()
         edges = self._edges()
+        if edges and self.wrong == 1 and self.total >= _ENOUGH:
+            names = []
         said = [" or ".join(names)] * bool(names) + edges
-        return "; ".join(said) if said else UNEXPLAINED
+        return "; ".join(said) if said else self._rounding() or UNEXPLAINED
+
+    def _mistakes(self) -> list[str]:
+        """The known mistakes that give what was found; a rare one only if no everyday one does."""
+        known = WRONG_GRAPHS + WRONG_SCORES
+        names = [name for name, make in known if self._explains(make(self.scene))]
+        return [name for name in names if name not in RARE] or names
+
+    def _rounding(self) -> str | None:
+        """Whether a float64 output has the errors of a narrower dtype: small ones, nearly everywhere."""
+        if self.dtype != torch.float64 or self.wrong < 0.9 * self.total:
+            return None
+        off = difference(self.found, self.right) / (size(self.right) or 1.0)
+        if off > _ROUNDED:
+            return None
+        return f"off by {off:.0e} of its size nearly everywhere, as by float32 arithmetic inside a float64 call"
 
     def _edges(self) -> list[str]:
         """Edges that are not heard, or heard without being there, at the worst targets: by who is sent a gradient."""

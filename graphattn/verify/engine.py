@@ -5,21 +5,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..errors import ExactnessError, GraphError, OptionError
 from ..graph import AttentionGraph
 from ..nn import GraphAttention
 from .bounds import EXPLAINED
-from .cover import EVERYTHING, OUTPUTS, affordable, cover, pieces
+from .cover import EVERYTHING, OUTPUTS, affordable, cover
 from .diagnose import diagnose
 from .invariants import check_invariants
 from .layer import LayerSubject
-from .measure import Progress, measure, measure_outputs
+from .layouts import fitting, with_layout
+from .measure import Progress
 from .memory import free_bytes
 from .operator import CallableSubject, GraphSubject
 from .report import Report
 from .sample import sample
+from .scope import Scope
 from .subject import Subject
+from .threads import threads
 
 
 def verify(
@@ -42,7 +46,8 @@ def verify(
 
     * up to 4 million (``causal(2000)``, a window of 17 on 30,000 tokens): everything at every target;
     * up to 64 million (``causal(8000)``): the output at every target in one case and dtype, so that a single edge too
-      many or too few is seen; the other cases, dtypes and gradients at a sample of the targets;
+      many or too few is seen; the other cases, dtypes and gradients at a sample of the targets. A gradient, or an
+      option, that goes wrong only outside the sample is not seen;
     * beyond: the sample alone. A mistake at a target outside it is not seen, and the report says so.
 
     Args:
@@ -58,23 +63,27 @@ def verify(
         seed: Of the inputs and the sample.
         progress: Called with what is measured next, in words.
         options: For a graph or a function: ``heads``, ``kv_heads``, ``head_dim``, ``value_dim`` as in
-            :func:`graphattn.explain` (or ``heads`` = (H, H_kv) and ``widths`` = (D, D_v)), ``scale``, ``softcap``.
+            :func:`graphattn.explain` (or ``heads`` = (H, H_kv) and ``widths`` = (D, D_v)), ``scale``, ``softcap``. The
+            default is 4 heads on 2; a function that does not take grouped heads gets 3 on 3, and the report says that
+            their grouping was not tested.
 
     Returns:
         A :class:`Report`; print it.
 
     Raises:
         OptionError: If an argument has no meaning for the subject.
+        GraphError: If ``graph`` is not an :class:`AttentionGraph`.
+        ShapeError: If a function returns something else than (T, H, D_v).
 
     Example:
         >>> import graphattn as ga
         >>> verify(ga.graphs.causal(7)).ok
         True
     """
-    found = _subject(subject, graph, seed, options)
     for dtype in dtypes:
         if dtype not in EXPLAINED:
             raise OptionError(f"dtypes must be among {', '.join(map(str, EXPLAINED))}, got {dtype}")
+    found = _subject(subject, graph, seed, options, dtypes)
     chosen = found.backends if backends is None else tuple(backends)
     for backend in chosen:
         if backend not in found.backends:
@@ -82,13 +91,28 @@ def verify(
     if at_most is not None and at_most < 1:
         raise OptionError(f"at_most must be at least 1, got {at_most}")
     piece = sample(found.graph, 256 if at_most is None else at_most, seed)
-    everything = None if piece.complete else cover(found.graph, EVERYTHING if at_most else sys.maxsize)
-    run = (tuple(dtypes), chosen)
-    limits = (None if backends is not None else lambda: free_bytes(found.graph.device) // 2, progress or _silent)
-    rows, refusals = measure(found, piece, everything, *run, gradients, *limits)
-    if not piece.complete and everything is None and affordable(found.graph, OUTPUTS):
-        rows += measure_outputs(found, lambda: pieces(found.graph), *run, *limits)
-    checks = check_invariants(found, piece, rows, gradients, limits[1])
+    with threads(1 if piece.complete else torch.get_num_threads()) as before:
+        everything = None if piece.complete else cover(found.graph, EVERYTHING if at_most else sys.maxsize)
+        scope = Scope(
+            piece,
+            everything,
+            not piece.complete and everything is None and affordable(found.graph, OUTPUTS),
+            tuple(dtypes),
+            chosen,
+            None if backends is not None else lambda: free_bytes(found.graph.device) // 2,
+            progress or _silent,
+        )
+        return _report(found, scope, gradients, before, "heads" not in options)
+
+
+def _report(found: Subject, scope: Scope, gradients: bool, before: int, any_heads: bool) -> Report:
+    """What is measured, checked and diagnosed; ``before`` are the caller's threads."""
+    piece, everything = scope.piece, scope.everything
+    rows, refusals = scope.measure(found, gradients)
+    checks = check_invariants(found, piece, rows, gradients, scope.progress, before)
+    diagnosis = diagnose(found, piece, everything, rows)
+    if isinstance(found, CallableSubject) and (not rows or any(row.is_output and not row.ok for row in rows)):
+        diagnosis = with_layout(diagnosis, found, scope, any_heads)
     total = found.graph.num_targets
     return Report(
         subject=found.name,
@@ -99,7 +123,7 @@ def verify(
         checks=tuple(checks),
         refusals=tuple(refusals),
         notes=found.notes + ("gradients not measured",) * (not gradients),
-        diagnosis=diagnose(found, piece, everything, rows),
+        diagnosis=diagnosis,
     )
 
 
@@ -124,25 +148,45 @@ def assert_exact(subject: Any, graph: AttentionGraph | None = None, **arguments:
     return report
 
 
-def _subject(subject: Any, graph: AttentionGraph | None, seed: int, options: dict[str, Any]) -> Subject:
+def _subject(
+    subject: Any, graph: AttentionGraph | None, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]
+) -> Subject:
     if isinstance(subject, AttentionGraph):
         if graph is not None:
             raise OptionError("verify(graph) takes one graph; a layer or a function comes before its graph")
         graph = subject
+    if isinstance(subject, nn.MultiheadAttention):
+        raise OptionError(
+            "an nn.MultiheadAttention knows no graph; verify the layer with its weights: "
+            "graphattn.nn.GraphAttention.from_torch(mha)"
+        )
+    if isinstance(subject, type):
+        raise OptionError(f"subject must be a layer or a function, got the class {subject.__name__}: make one of it")
     if not isinstance(graph, AttentionGraph):
-        kind = "nothing" if graph is None else type(graph).__name__
-        raise GraphError(f"graph must be the AttentionGraph to verify {type(subject).__name__} on, got {kind}")
+        raise GraphError(
+            f"graph must be the AttentionGraph to verify {type(subject).__name__} on, got {_instead(graph)}"
+        )
     options = _check_options(subject, options)
     if isinstance(subject, AttentionGraph):
         return GraphSubject(graph, seed=seed, **options)
     if isinstance(subject, GraphAttention):
         return LayerSubject(subject, graph, seed=seed)
     if callable(subject):
-        return CallableSubject(subject, graph, seed=seed, **options)
+        return fitting(subject, graph, dtypes, {"seed": seed, **options})
     raise OptionError(
         "subject must be an AttentionGraph, a GraphAttention or a function f(query, key, value), "
         f"got {type(subject).__name__}"
     )
+
+
+def _instead(graph: Any) -> str:
+    """What came in place of a graph, and how to make one of it."""
+    if graph is None:
+        return "nothing"
+    if isinstance(graph, torch.Tensor) and graph.dim() == 2:
+        make = "from_mask(mask)" if graph.dtype == torch.bool or graph.shape[0] != 2 else "from_edge_index(edge_index)"
+        return f"Tensor of shape {tuple(graph.shape)}; make it a graph: graphattn.{make}"
+    return type(graph).__name__
 
 
 def _check_options(subject: Any, options: dict[str, Any]) -> dict[str, Any]:

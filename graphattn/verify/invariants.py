@@ -32,8 +32,13 @@ def check_invariants(
     rows: Sequence[Row],
     gradients: bool = True,
     progress: Callable[[str], None] = lambda step: None,
+    threads: int | None = None,
 ) -> list[Check]:
-    """Every invariant that has a meaning here, for every backend, in the first dtype that was measured."""
+    """Every invariant that has a meaning here, for every backend, in the first dtype that was measured.
+
+    ``threads`` is how many the caller's torch takes, by default as many as here.
+    """
+    threads = torch.get_num_threads() if threads is None else threads
     checks = []
     if subject.graph.is_rule:
         wrong = claims.rule_disagrees(subject.graph, piece)
@@ -41,17 +46,27 @@ def check_invariants(
         scope = "" if looked_at == subject.graph.num_targets else f"{looked_at:,} of {subject.graph.num_targets:,} rows"
         checks.append(Check("graph", RULE_AGREES, wrong is None, wrong or "", scope))
     for backend in dict.fromkeys(row.backend for row in rows):
-        plain, biased = _probes(subject, piece, [row for row in rows if row.backend == backend], gradients)
+        plain, biased = _probes(subject, piece, [row for row in rows if row.backend == backend], gradients, threads)
         progress(f"{backend}, invariants")
         for claim, applies, test, with_bias, tried in INVARIANTS:
             probe = biased if with_bias else plain
             if applies(probe):
-                wrong = test(probe)
+                wrong = _outcome(subject, test, probe)
                 checks.append(Check(backend, claim, wrong is None, wrong or "", tried(probe)))
     return checks
 
 
-def _probes(subject: Subject, piece: Sample, rows: Sequence[Row], gradients: bool) -> tuple[Probe, Probe]:
+def _outcome(subject: Subject, test: Callable[[Probe], Outcome], probe: Probe) -> Outcome:
+    """What contradicts a claim; a caller's own code may also raise."""
+    try:
+        return test(probe)
+    except Exception as error:
+        if subject.own_code is None:
+            raise
+        return f"{subject.own_code} raised {type(error).__name__}: {(str(error) or '?').splitlines()[0]}"
+
+
+def _probes(subject: Subject, piece: Sample, rows: Sequence[Row], gradients: bool, threads: int) -> tuple[Probe, Probe]:
     """The first case that was measured without biases, and the first with them; the same if there is one kind only."""
     dtype = rows[0].dtype
     measured = dict.fromkeys(row.case for row in rows if row.dtype == dtype)
@@ -59,7 +74,7 @@ def _probes(subject: Subject, piece: Sample, rows: Sequence[Row], gradients: boo
     plain, biased = min(cases, key=lambda case: case.bias), max(cases, key=lambda case: case.bias)
 
     def probe(case: Case) -> Probe:
-        return Probe(subject, piece, case, getattr(torch, dtype), rows[0].backend, gradients)
+        return Probe(subject, piece, case, getattr(torch, dtype), rows[0].backend, gradients, threads)
 
     first = probe(plain)
     return first, first if plain == biased else probe(biased)

@@ -1,5 +1,6 @@
 """A layer as a subject: its own parameters, random features, every gradient."""
 
+import inspect
 import math
 from copy import deepcopy
 from typing import Any
@@ -18,6 +19,11 @@ from .subject import Case, Found, Leaf, Problem, seeded
 from .twins import DenseGraphAttention
 
 
+def _takes(layer: GraphAttention, argument: str) -> bool:
+    parameters = inspect.signature(layer.forward).parameters
+    return argument in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
 class LayerSubject:
     """A :class:`graphattn.nn.GraphAttention` on a graph, without dropout.
 
@@ -27,6 +33,7 @@ class LayerSubject:
     output_axis = -2
     gives_zero = False
     owns_graph = True
+    own_code: str | None = "the layer"
 
     def __init__(self, layer: GraphAttention, graph: AttentionGraph, *, seed: int = 0) -> None:
         self.layer, self.seed = deepcopy(layer).eval().requires_grad_(False), seed
@@ -41,7 +48,10 @@ class LayerSubject:
         notes = []
         if layer.dropout > 0.0:
             notes.append(f"measured without the layer's dropout of {layer.dropout}")
-        if graph.num_edges > MOST_EDGES:
+        if not _takes(layer, "score_bias"):
+            self.cases = self.cases[:1]
+            notes.append("no score_bias: the layer's forward does not take one")
+        elif graph.num_edges > MOST_EDGES:
             self.cases = self.cases[:1]
             notes.append(f"no score_bias: {graph.num_edges:,} edges (limit {MOST_EDGES:,})")
         self.notes = tuple(notes)
@@ -114,8 +124,11 @@ class LayerSubject:
         layer = self._with_parameters("layer", leaves)
         layer.backend = backend
         graph = self.graph if graph is None else graph
-        inputs = {name: leaves.get(name) for name in ("edge_attr", "score_bias")}
-        return Found(layer(leaves["x"], graph, context=self._context(leaves), **inputs))
+        inputs: dict[str, Any] = {name: leaves[name] for name in ("edge_attr", "score_bias") if name in leaves}
+        context = self._context(leaves)
+        if context is not None:
+            inputs["context"] = context
+        return Found(layer(leaves["x"], graph, **inputs))
 
     def problem(self, leaves: dict[str, Tensor], case: Case, piece: Sample) -> Problem:
         twin = self._with_parameters("twin", leaves)

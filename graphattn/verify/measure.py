@@ -8,9 +8,10 @@ from torch import Tensor
 
 from ..errors import BackendError, ShapeError
 from .bounds import bound
+from .cover import EVERYTHING
 from .memory import too_large
 from .report import Refusal, Row
-from .sample import Sample
+from .sample import Sample, piece_of
 from .subject import Case, Found, Subject, seeded
 from .whole import twin_of_all
 
@@ -106,20 +107,27 @@ def _attempt(
         try:
             return measure_backend(subject, case, dtype, backend, piece, derivatives), refused
         except Exception as error:
-            reasons = _reasons(subject, error, dtype)
-        refused.append(Refusal(backend, "second derivatives of " * (derivatives == 2) + case.name, reasons))
+            reasons, fault = _reasons(subject, error, dtype, case)
+        refused.append(Refusal(backend, "second derivatives of " * (derivatives == 2) + case.name, reasons, fault))
     return None, refused[-1:]
 
 
-def _reasons(subject: Subject, error: Exception, dtype: torch.dtype) -> tuple[str, ...]:
-    """The reasons of a refusal; whatever is not one is raised again. A caller's function may fail in some dtypes."""
+def _reasons(subject: Subject, error: Exception, dtype: torch.dtype, case: Case) -> tuple[tuple[str, ...], bool]:
+    """The reasons of a refusal, and whether it is a fault; the library's own errors are raised again.
+
+    A caller's function may fail in some dtypes; that a layer raises is a fault.
+    """
     if isinstance(error, BackendError):
-        return error.reasons or (str(error),)
+        return error.reasons or (str(error),), False
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "t allocate memory" in str(error):
-        return (f"in {dtype} it ran out of memory: {str(error).splitlines()[0]}",)
-    if subject.owns_graph or isinstance(error, ShapeError):
+        return (f"in {dtype} it ran out of memory: {str(error).splitlines()[0]}",), False
+    raised = f"raised {type(error).__name__}"
+    words = (str(error) or "?").splitlines()[0]
+    if subject.own_code is None or (not subject.owns_graph and isinstance(error, ShapeError)):
         raise error
-    return (f"in {dtype} it raised {type(error).__name__}: {(str(error) or '?').splitlines()[0]}",)
+    if subject.owns_graph:
+        return (f"{subject.own_code} {raised} in case {case.name}: {words}",), True
+    return (f"in {dtype} it {raised}: {words}",), False
 
 
 def twins(
@@ -137,12 +145,19 @@ def twins(
         return _asked(subject.problem(leaves, case, piece).solve(piece), case)
 
     def answer(leaves: dict[str, Tensor]) -> Measured:
-        if everything:
-            return Measured(twin_of_all(subject, case, leaves, everything, order, dtype))
+        if pieces:
+            return Measured(twin_of_all(subject, case, leaves, pieces, order, dtype))
         return differentiated(run, leaves, order, rounded_to=dtype)
 
-    wide = {name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}
-    return answer(wide), None if dtype == torch.float64 else answer(leaves)
+    pieces = everything
+    truth = answer({name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()})
+    if dtype == torch.float64:
+        return truth, None
+    T, S = subject.graph.num_targets, subject.graph.num_sources
+    if pieces and T * S <= EVERYTHING and any(part.slots is None for part in pieces):
+        # In one product, as dense torch has it: sums of pieces round less, and would hold backends to more.
+        pieces = [piece_of(subject.graph, torch.arange(T))]
+    return truth, answer(leaves)
 
 
 def measure_backend(

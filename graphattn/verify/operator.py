@@ -21,6 +21,10 @@ SCALE, SOFTCAP = 0.61, 2.3  # away from the default, and low enough for the cap 
 CALLABLE = "callable"  # the one "backend" of a caller's function
 
 
+def _sizes(heads: tuple[int, int], widths: tuple[int, int]) -> str:
+    return f"{heads[0]} heads on {heads[1]}, widths {widths[0]} and {widths[1]}"
+
+
 class _Operands:
     """Random query, key and value for a graph, and their dense problem."""
 
@@ -74,6 +78,7 @@ class GraphSubject(_Operands):
     """``graphattn.attention`` on a graph, every semantic option away from its default."""
 
     owns_graph = True
+    own_code: str | None = None
 
     def __init__(
         self,
@@ -90,7 +95,7 @@ class GraphSubject(_Operands):
         widths = (5, 3) if widths is None else widths
         super().__init__(graph, (2,) if small else (), heads, widths, SCALE if scale is None else scale, seed)
         self.places["score_bias"] = Leaf("edges", -2)
-        self.name = f"graphattn.attention, {heads[0]} heads on {heads[1]}, widths {widths[0]} and {widths[1]}"
+        self.name = f"graphattn.attention, {_sizes(heads, widths)}"
         self.backends = tuple(BACKENDS)
         softcap = SOFTCAP if softcap is None else softcap
         self.cases: tuple[Case, ...] = (
@@ -139,8 +144,8 @@ class CallableSubject(_Operands):
     """A caller's own ``function(query, key, value)``: does it implement the graph?"""
 
     owns_graph = False
+    own_code: str | None = "the function"
     backends: tuple[str, ...] = (CALLABLE,)
-    notes: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -154,9 +159,24 @@ class CallableSubject(_Operands):
         seed: int = 0,
     ) -> None:
         super().__init__(graph, (), heads, widths, widths[0] ** -0.5 if scale is None else scale, seed)
-        self.function = function
+        self.function, self.softcap = function, softcap
         self.cases: tuple[Case, ...] = (Case("plain", softcap=softcap),)
-        self.name = f"{getattr(function, '__name__', type(function).__name__)}(query, key, value)"
+        self.called = f"{getattr(function, '__name__', type(function).__name__)}(query, key, value)"
+        self.name = f"{self.called}, {_sizes(heads, widths)}"
+        ungrouped = heads[0] == heads[1] > 1
+        self.notes: tuple[str, ...] = (f"heads {heads[0]} on {heads[1]}: grouping of heads not tested",) * ungrouped
+
+    def like(self, function: Callable[[Tensor, Tensor, Tensor], Tensor], heads: tuple[int, int]) -> "CallableSubject":
+        """Another function on the same graph, with other heads."""
+        return CallableSubject(
+            function,
+            self.graph,
+            heads=heads,
+            widths=self.widths,
+            scale=self.scale,
+            softcap=self.softcap,
+            seed=self.seed,
+        )
 
     def request(self, case: Case, dtype: torch.dtype) -> None:
         return None
@@ -168,7 +188,7 @@ class CallableSubject(_Operands):
         if not isinstance(output, Tensor) or tuple(output.shape) != expected:
             came = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise ShapeError(
-                f"{self.name} must return a tensor {expected} = (targets, heads, width of value) for query "
+                f"{self.called} must return a tensor {expected} = (targets, heads, width of value) for query "
                 f"{tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)}; got {came}. "
                 "Wrap a function that wants heads first: "
                 "lambda q, k, v: f(*(x.transpose(0, 1) for x in (q, k, v))).transpose(0, 1)"

@@ -28,13 +28,22 @@ class Probe:
         dtype: Of the inputs.
         backend: The one that runs.
         gradients: Whether it is asked for gradients.
+        threads: As many as the caller's torch takes.
     """
 
     def __init__(
-        self, subject: Subject, piece: Sample, case: Case, dtype: torch.dtype, backend: str, gradients: bool
+        self,
+        subject: Subject,
+        piece: Sample,
+        case: Case,
+        dtype: torch.dtype,
+        backend: str,
+        gradients: bool,
+        threads: int,
     ) -> None:
         self.subject, self.piece, self.case, self.dtype, self.backend = subject, piece, case, dtype, backend
         self.graph, self.axis, self.gradients = subject.graph, subject.output_axis, gradients
+        self.threads = threads
         self.leaves = {name: leaf.detach() for name, leaf in subject.leaves(case, dtype).items()}
         self.places = {name: place for name, place in subject.places.items() if name in self.leaves}
         self.shares_nodes = any(place.of == "nodes" for place in self.places.values())

@@ -48,11 +48,12 @@ class Check:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A backend that does not run a case, in its own words."""
+    """A backend that does not run a case, in its own words; a ``fault`` is an error that should not have been."""
 
     backend: str
     case: str
     reasons: tuple[str, ...]
+    fault: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,13 @@ class Report:
 
         It says nothing of what was not looked at: see :attr:`covered` and :attr:`measured`, and what each check tried.
         """
-        return bool(self.rows) and all(row.ok for row in self.rows) and all(check.ok for check in self.checks)
+        return bool(self.rows) and not self._failed
+
+    @property
+    def _failed(self) -> int:
+        """How many rows, checks and runs failed."""
+        wrong = sum(not row.ok for row in self.rows) + sum(not check.ok for check in self.checks)
+        return wrong + sum(refusal.fault for refusal in self.refusals)
 
     @property
     def covered(self) -> int:
@@ -133,7 +140,9 @@ class Report:
         if self.measured == self.total:
             return f"compared with dense attention in float64 at all {self.total:,} targets"
         sampled = f"compared with dense attention in float64 at {self.measured:,} of {self.total:,} targets"
-        return f"{sampled}; one output at all of them" if self.covered == self.total else sampled
+        if self.covered < self.total:
+            return sampled
+        return f"{sampled};\n  at the others one output alone: no gradients, no other options or dtypes"
 
     def _table(self) -> list[str]:
         """A line for each backend and dtype: the output, and the worst of the rest."""
@@ -154,7 +163,8 @@ class Report:
             lines.append(line.rstrip())
         return [
             *lines,
-            "error: the largest difference from the twin, over the largest value; limit: see verify/bounds.py",
+            "error: the largest difference from the twin, over the largest value",
+            *_limits({row.dtype for row in self.rows}),
         ]
 
     def _check_lines(self) -> list[str]:
@@ -171,7 +181,11 @@ class Report:
     def _refusal_lines(self) -> list[str]:
         lines = []
         alike: dict[tuple[str, str], list[Refusal]] = {}
-        for refusal in self.refusals:  # reasons that differ in their numbers alone are shown once
+        for reasons in dict.fromkeys(refusal.reasons for refusal in self.refusals if refusal.fault):
+            backends = dict.fromkeys(r.backend for r in self.refusals if r.fault and r.reasons == reasons)
+            lines += [*reasons, f"    with {', '.join(backends)}"]
+        refused = [refusal for refusal in self.refusals if not refusal.fault]
+        for refusal in refused:  # reasons that differ in their numbers alone are shown once
             alike.setdefault((refusal.backend, re.sub(r"[\d,.]+", "#", str(refusal.reasons))), []).append(refusal)
         for group in alike.values():
             cases = dict.fromkeys(refusal.case for refusal in group)
@@ -182,16 +196,23 @@ class Report:
     def _verdict(self) -> str:
         if not self.rows:
             return "NOTHING MEASURED: no backend ran"
-        wrong = sum(not row.ok for row in self.rows) + sum(not check.ok for check in self.checks)
-        total = len(self.rows) + len(self.checks)
-        if wrong:
-            return f"NOT EXACT: {wrong} of {total} checks fail"
+        total = len(self.rows) + len(self.checks) + sum(refusal.fault for refusal in self.refusals)
+        if self._failed:
+            return f"NOT EXACT: {self._failed} of {total} checks fail"
         if self.measured == self.total:
             return f"EXACT: all {total} checks hold"
         some = f"{self.measured:,} of {self.total:,} targets"
         if self.covered == self.total:
             return f"EXACT in one output at all targets and in gradients at {some}: all {total} checks hold"
         return f"EXACT on {some}, the others were not looked at: all {total} checks hold"
+
+
+def _limits(dtypes: set[str]) -> list[str]:
+    """The rule of :mod:`graphattn.verify.bounds`, for those dtypes."""
+    said = ["limit: 1e-12 in float64"] * ("float64" in dtypes)
+    if dtypes - {"float64"}:
+        said.append("limit: twice (gradients: 3 times) the error of dense torch in the same dtype, plus a floor")
+    return said
 
 
 def _worst(rows: Iterable[Row]) -> Row | None:

@@ -46,6 +46,7 @@ class Answer(NamedTuple):
 
 
 Mistake = tuple[str, Callable[[Scene], Answer | None]]
+"""In words, and as the answer it would give; a table has the simpler ones first."""
 
 
 def attend(

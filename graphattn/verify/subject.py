@@ -87,6 +87,8 @@ class Subject(Protocol):
     """Whether a target without an edge gives exactly 0 (a layer adds a bias to it)."""
     owns_graph: bool
     """Whether it can be run on another graph; a caller's own function cannot."""
+    own_code: str | None
+    """What a caller wrote, in a word: its errors are reported, not raised; ``None`` for the library itself."""
     notes: tuple[str, ...]
     places: dict[str, Leaf]
     """The inputs that belong to nodes or edges; the other leaves are parameters."""

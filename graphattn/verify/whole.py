@@ -24,12 +24,16 @@ def twin_of_all(
         case: Its options.
         leaves: Inputs and parameters.
         pieces: Of all targets, each once.
-        order: 1 for gradients; they are summed over the pieces in float64.
+        order: 1 for gradients; they are summed over the pieces in the dtype of the leaves, float32 at least.
         rounded_to: The dtype whose rounding the random combination has; the outputs' own by default.
     """
     values: dict[str, Tensor] = {}
     mixes: dict[str, Tensor] = {}
-    grads = {name: torch.zeros_like(leaf, dtype=torch.float64) for name, leaf in leaves.items()}
+    # Wider sums than those of dense torch in the same dtype would flatter it.
+    grads = {
+        name: torch.zeros_like(leaf, dtype=torch.promote_types(leaf.dtype, torch.float32))
+        for name, leaf in leaves.items()
+    }
     for piece in pieces:
         with torch.set_grad_enabled(order > 0):
             found = subject.problem(leaves, case, piece).solve(piece)

@@ -97,6 +97,10 @@ def corner(scene: Scene, sign: int) -> Answer | None:
     return _banded(scene, sign * apart, sign * apart) if apart else None
 
 
+SYMMETRIC = "edges made symmetric: read both ways"
+COUNTED = "reversed edges added and counted beside those that were there"
+RARE = (SYMMETRIC, COUNTED)  # not said of what a simpler mistake explains as well, such as no mask on a causal graph
+
 WRONG_GRAPHS: tuple[Mistake, ...] = (
     ("edge_index rows swapped: targets read along reversed edges (a transposed mask)", rows_swapped),
     ("inverted mask: True taken as blocked, the polarity of nn.MultiheadAttention", inverted),
@@ -105,8 +109,8 @@ WRONG_GRAPHS: tuple[Mistake, ...] = (
     ("self-loops counted twice: added to a graph that has them", loops_counted_twice),
     ("self-loops missing", loops_missing),
     ("self-loops added", loops_added),
-    ("edges made symmetric: read both ways", made_symmetric),
-    ("reversed edges added and counted beside those that were there", symmetric_counted),
+    (SYMMETRIC, made_symmetric),
+    (COUNTED, symmetric_counted),
     ("causal or window aligned to the wrong corner: start in place of end", lambda scene: corner(scene, 1)),
     ("causal or window aligned to the wrong corner: end in place of start", lambda scene: corner(scene, -1)),
     ("window off by one: one source too many in the past", lambda scene: _banded(scene, 0, 1)),

@@ -15,6 +15,11 @@ def scale_one(scene: Scene) -> Answer | None:
     return attend(scene, copies=scene.copies, scale=1.0)
 
 
+def scale_of_width(scene: Scene) -> Answer | None:
+    width = scene.problem.query.shape[-1]
+    return attend(scene, copies=scene.copies, scale=1 / width) if width else None
+
+
 def scale_twice(scene: Scene) -> Answer | None:
     return attend(scene, copies=scene.copies, scale=scene.problem.scale**2)
 
@@ -107,6 +112,7 @@ def without_softcap(scene: Scene) -> Answer | None:
 
 WRONG_SCORES: tuple[Mistake, ...] = (
     ("scale 1.0: the product is not scaled", scale_one),
+    ("scale 1 / D, not 1 / sqrt(D)", scale_of_width),
     ("scale applied twice", scale_twice),
     ("scale of all heads together: (H * D) ** -0.5", scale_of_all_heads),
     ("default scale D ** -0.5 in place of the one asked for", default_scale),

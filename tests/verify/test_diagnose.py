@@ -62,7 +62,7 @@ BOTH_WAYS = band(23, 23, -3, 2)
         ("reversed edges added and counted", with_mask(MASK | MASK.t(), copies=MASK.int() + MASK.t()), RANDOM),
         ("scale 1.0", with_mask(MASK, scale=1.0), RANDOM),
         ("scale applied twice", with_mask(MASK, scale=0.2), RANDOM),
-        ("scale of all heads", with_mask(MASK, scale=15**-0.5), RANDOM),
+        ("scale of all heads", with_mask(MASK, scale=20**-0.5), RANDOM),
         ("start in place of end", with_mask(band(7, 13, 0).mask()), band(7, 13, 0, offset=6)),
         ("end in place of start", with_mask(band(7, 13, 0, offset=6).mask()), band(7, 13, 0)),
         ("end in place of start", with_mask(band(13, 7, 0, 3, offset=-6).mask()), band(13, 7, 0, 3)),
@@ -159,7 +159,7 @@ def test_a_single_wrong_target_is_pointed_at():
         output = attend(q, k, v, WINDOW.mask())
         return torch.cat((output[:11], output[11:12] * 1.01, output[12:]))
 
-    assert "1 of 23 targets are wrong, most of all target 11 (in-degree 5)" in diagnosis(one_off, WINDOW)
+    assert "1 of 23 targets is wrong, most of all target 11 (in-degree 5)" in diagnosis(one_off, WINDOW)
 
 
 @pytest.mark.parametrize("name", ["causal", "listed_random", "cross_causal_end", "isolated_targets", "repeated_edges"])
@@ -230,3 +230,38 @@ def test_a_layer_on_the_wrong_graph_is_diagnosed(monkeypatch):
         GraphAttention, "forward", lambda self, x, graph, **rest: right(self, x, graph.reverse(), **rest)
     )
     assert "rows swapped" in diagnosis(GraphAttention(12, 3), RANDOM)
+
+
+def test_a_simple_mistake_is_not_joined_by_a_rare_one():
+    """A causal graph made symmetric is the full one: no mask is what happened."""
+    found = diagnosis(with_mask(torch.ones(13, 13, dtype=torch.bool)), GRAPHS["causal"]())
+    assert "mask ignored" in found
+    assert "symmetric" not in found
+
+
+def test_one_over_the_width_is_named_beside_what_is_as_good():
+    found = diagnosis(with_mask(MASK, scale=1 / 5), RANDOM)
+    assert "scale 1 / D, not 1 / sqrt(D) or scale applied twice" in found
+    assert "scale applied twice" not in diagnosis(with_mask(MASK, scale=1 / 5), RANDOM, scale=0.3)
+
+
+def test_float32_inside_a_float64_call_is_named():
+    def narrow(q, k, v):
+        return attend(q.float(), k.float(), v.float(), MASK).to(q.dtype)
+
+    assert "as by float32 arithmetic inside a float64 call" in diagnosis(narrow, RANDOM)
+
+
+@pytest.mark.parametrize("limit", [1 << 22, 0])
+def test_one_edge_at_the_end_of_a_window_is_no_window_off_by_one(monkeypatch, limit):
+    monkeypatch.setattr(engine, "EVERYTHING", limit)
+    graph = AttentionGraph(Band(1009, 1009, 0, 16), "window of 17")
+    mask = graph.mask()
+    mask[777, 777 - 16] = False
+    found = diagnosis(with_mask(mask), graph, dtypes=(torch.float64,), at_most=19)
+    assert "1 of 1,009 targets is wrong" in found
+    assert "edge 761 -> 777 of the graph is not heard" in found
+    assert "off by one" not in found
+    shorter = AttentionGraph(Band(1009, 1009, 0, 15), "window of 16").mask()
+    found = diagnosis(with_mask(shorter), graph, dtypes=(torch.float64,), at_most=19)
+    assert "window off by one: one source too few in the past" in found

@@ -254,7 +254,7 @@ def test_a_lost_edge_is_caught():
     fewer = AttentionGraph(GRAPH.edges.keep(torch.arange(61) != 17), "one lost")
     report = verify(lambda q, k, v: operator.attention(q, k, v, fewer), GRAPH, heads=(6, 3))
     assert "output" in failing(report)[0]
-    assert "1 of 17 targets are wrong" in report.diagnosis
+    assert "1 of 17 targets is wrong" in report.diagnosis
 
 
 def test_a_rule_that_disagrees_with_itself_is_caught():

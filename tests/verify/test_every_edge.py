@@ -52,7 +52,7 @@ def test_one_wrong_edge_of_a_function_outside_the_sample(how_much, source, words
     report = verify(masked(edited(WINDOW, ROW, source)), WINDOW, at_most=19, **FLOAT64)
     assert not report.ok
     assert words in report.diagnosis
-    assert "1 of 1,009 targets are wrong" in report.diagnosis
+    assert "1 of 1,009 targets is wrong" in report.diagnosis
     assert "ga.from_mask(m).equals(g)" in report.diagnosis
 
 
