@@ -183,7 +183,7 @@ def _saved(asked: Item, path: str) -> tuple[str, ...]:
     from ..interop.files import save_edges
 
     graph = asked.graph
-    with step(f"writing {path}"):
+    with in_words({}), step(f"writing {path}"):
         save_edges(path, graph)
     sizes = f"--num-sources {graph.num_sources} --num-targets {graph.num_targets}"
     copies = " --duplicates keep" * graph.has_repeated_edges

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import OptionError
+from ..errors import LoaderError, OptionError
 from .loading import Item, Loaded, edge_list, take_edges, take_mask, take_mesh, take_points
 from .names import ENDINGS
 from .options import Option, options_of, parse
@@ -66,6 +66,8 @@ def from_file(path: str, words: list[str], kind: str | None) -> Item:
     if kind == "mesh" and asked & set(table["points"].builders):
         kind = "points"  # the vertices alone
     recipe = table[kind]
+    if kind == "points" and guessed:
+        guessed += _maybe_a_mask(path)
     words, builder = _chosen(recipe, words, asked, name, guessed)
     options = recipe.options(builder)
     values = parse(words, options, name, guessed)
@@ -80,6 +82,20 @@ def from_file(path: str, words: list[str], kind: str | None) -> Item:
     places = loaded.places if builder is not table["mesh"].builders["--faces"] else loaded.face_places
     queries = {} if values.get("queries") is None else {"queries": values["queries"]}
     return Item(path, graph, loaded.notes, {**places, **queries})
+
+
+def _maybe_a_mask(path: str) -> str:
+    """A hint for an array of floats that looks like a mask."""
+    import numpy as np
+
+    from ..interop.files import load_points
+
+    try:
+        table = load_points(path)
+    except LoaderError:
+        return ""
+    square, flags = table.shape[0] == table.shape[1] > 3, bool(np.isin(table, (0, 1)).all())
+    return "; a mask? Save array.astype(bool), and it is read as one" if square or flags else ""
 
 
 def _chosen(

@@ -10,6 +10,9 @@ _VALUE = r"\([^()]*\)|'[^']*'|\"[^\"]*\"|\.\.\.|-?\w+(?:\.\w+)?"
 _PHRASES = {
     "load_points, if it is a point cloud": "--k N or --radius X, if it is a point cloud",
     'from_edge_index(..., duplicates="merge")': 'duplicates="merge"',
+    "keep it a rule, use contains(), tile_counts() or mask(), or ask for explicit(max_bytes=None)": (
+        "a smaller --size or a sparser pattern can be saved"
+    ),
     "sniff reads these only": "only these are read",
 }
 

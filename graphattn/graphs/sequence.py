@@ -11,7 +11,7 @@ from ..graph import AttentionGraph
 from ..graph.algebra import Complement, Intersection, Union
 from ..graph.edge_set import EdgeSet
 from ..graph.rules import Band, Partition, Rectangle
-from ._arguments import call, integers, whole
+from ._arguments import call, flag, integers, whole, word
 
 
 def full(num_nodes: int) -> AttentionGraph:
@@ -85,8 +85,7 @@ def causal(
     """
     T = whole(num_targets, "num_targets")
     S = T if num_sources is None else whole(num_sources, "num_sources")
-    if align not in ("end", "start"):
-        raise GraphError(f'align must be "end" (lower right, as with a cache) or "start" (upper left), got {align!r}')
+    word(align, "align", "end", "start", " (lower right, as with a cache, or upper left)")
     sizes = (T,) if num_sources is None else (T, S)
     offset = S - T if align == "end" else 0
     return AttentionGraph(Band(T, S, lo=0, offset=offset), call("causal", *sizes, align=(align, "end")))
@@ -161,7 +160,7 @@ def sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation
         · · · █ · █
     """
     num_nodes, window = whole(num_nodes, "num_nodes"), whole(window, "window", 1)
-    dilation = whole(dilation, "dilation", 1)
+    dilation, causal = whole(dilation, "dilation", 1), flag(causal, "causal")
     if not causal and window % 2 == 0:
         raise GraphError(
             f"window counts the target itself, so with causal=False it must be odd, got {window}; "
@@ -176,13 +175,14 @@ def sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation
 def documents(
     ids: Tensor | None = None, *, lengths: tuple[int, ...] | None = None, causal: bool = False
 ) -> AttentionGraph:
-    r"""Several documents packed in one sequence: a token reads the tokens of its own document.
+    r"""Several documents packed in one sequence, by the id of each token or by lengths: a token reads its own document.
 
     .. math:: \mathcal{N}(t) = \{ s : d_s = d_t \}, \quad \text{and } s \le t \text{ if causal}
 
     Args:
-        ids: (N,) integers, the document of each token, in any order: documents may be interleaved.
-        lengths: Instead of ``ids``, the number of tokens of each document, one after the other.
+        ids: (N,) integers, the document of each token, in any order: documents may be interleaved. These are no
+            lengths: ids 3,4,2 are three tokens of three documents.
+        lengths: Instead of ``ids``, the tokens of each document, one after the other: lengths 3,4,2 are nine tokens.
         causal: Read within the document backwards only.
     Returns:
         A rule on the device of ``ids``. An id is only a name; -1 is a document like any other.
@@ -200,6 +200,7 @@ def documents(
         · · █ █ ·
         · · █ █ █
     """
+    causal = flag(causal, "causal")
     if (ids is None) == (lengths is None):
         raise GraphError(
             "documents needs ids (the document of each token) or lengths (tokens per document), one of them"

@@ -70,6 +70,19 @@ def folder(tmp_path, monkeypatch):
     scipy.sparse.save_npz("s.npz", scipy.sparse.csr_matrix(MASK))
 
 
+def test_floats_that_look_like_a_mask_say_so(shell):
+    for name, table in (("square.npy", RNG.random((7, 7))), ("flags.npy", np.tri(5, 3))):
+        np.save(name, table)
+        assert "a mask? Save array.astype(bool)" in shell.error(f"show {name}")
+    assert "a mask?" not in shell.error("show p.npy")
+
+
+def test_too_many_edges_to_save_in_words_of_the_command_line(shell):
+    said = shell.error("show full --size 20000 --save big.npz")
+    assert "a smaller --size or a sparser pattern can be saved" in said
+    assert "explicit" not in said
+
+
 FACES, POS = torch.from_numpy(TRIANGLES), torch.from_numpy(POINTS)
 VERTICES, LISTED = torch.from_numpy(CORNERS), from_edge_index(EDGES, num_nodes=5)
 CASES = [
