@@ -54,9 +54,15 @@ class EdgeWeights:
         """The ``k`` strongest sources of every target and head, strongest first; source -1 and weight 0 where fewer.
 
         Equal weights stand in edge order.
+
+        Raises:
+            OptionError: If ``k`` is not a whole number >= 1.
+            GraphError: If it would take more than 4 GiB.
         """
-        if not isinstance(k, int) or k < 1:
+        if not isinstance(k, int) or isinstance(k, bool) or k < 1:
             raise OptionError(f"k must be a whole number >= 1, got {k!r}")
+        rows = math.prod(self.alpha.shape[:-2]) * self.alpha.shape[-1] * self.graph.num_targets
+        refuse_over(rows * k * (8 + self.alpha.element_size()), f"top({k:,})", "no target has more than its in-degree")
         T, target = self.graph.num_targets, self.graph.target.to(self.alpha.device)
         alpha = self.alpha.transpose(-2, -1)  # (..., H, E)
         strongest = torch.argsort(alpha, dim=-1, descending=True, stable=True)

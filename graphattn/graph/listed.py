@@ -14,7 +14,7 @@ from .runs import Runs
 from .sort import Sorted, countable, counted, from_keys, rows_of
 
 _INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
-_TOO_MANY_PAIRS = 2**63
+_TOO_MANY = 2**63
 
 
 class Listed(EdgeSet):
@@ -147,6 +147,8 @@ def check_size(count: Any, argument: str) -> int:
         size = operator.index(count)
     except TypeError:
         size = -1
+    if size >= _TOO_MANY:
+        raise GraphError(f"{argument} must be below 2**63, got a number of {size.bit_length()} bits")
     if size < 0 or isinstance(count, bool):
         raise GraphError(f"{argument} must be a whole number >= 0, got {count!r}")
     return size
@@ -202,7 +204,7 @@ def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: 
     """
     if duplicates not in ("error", "keep", "merge"):
         raise GraphError(f'duplicates must be "error", "keep" or "merge", got {duplicates!r}')
-    if num_targets * num_sources >= _TOO_MANY_PAIRS:
+    if num_targets * num_sources >= _TOO_MANY:
         raise GraphError(
             f"{num_targets} targets x {num_sources} sources is {num_targets * num_sources} pairs, and listed edges are "
             f"limited to fewer than 2**63; split the graph and join the results"

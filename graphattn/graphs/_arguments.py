@@ -1,5 +1,8 @@
 """What builders share: whole numbers checked by name, and names that read as the call that made the graph."""
 
+import math
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +20,33 @@ def whole(value: object, argument: str, least: int = 0) -> int:
     return number
 
 
+def flag(value: object, argument: str) -> bool:
+    """``value`` as a bool, or the error that says what came; numpy's bools are bools, numbers and tensors are not."""
+    if not isinstance(value, bool | np.bool_):
+        raise GraphError(f"{argument} must be True or False, got {_shown(value)}")
+    return bool(value)
+
+
+def word(value: object, argument: str, first: str, second: str, hint: str = "") -> None:
+    """Refuse what is neither of two words."""
+    if not isinstance(value, str) or value not in (first, second):
+        raise GraphError(f'{argument} must be "{first}" or "{second}"{hint}, got {_shown(value)}')
+
+
+def _shown(value: object) -> str:
+    return f"a {type(value).__name__}" if isinstance(value, Tensor | np.ndarray) else repr(value)
+
+
+def stored(tensor: Tensor, argument: str) -> Tensor:
+    """``tensor`` if it stores its numbers one by one, or the error that says what came."""
+    if tensor.is_nested or tensor.layout != torch.strided:
+        kind = "a nested one" if tensor.is_nested else str(tensor.layout)
+        raise GraphError(f"{argument} must be a strided tensor, got {kind}; pass {argument}.to_dense()")
+    if tensor.device.type == "meta":
+        raise GraphError(f"{argument} is on meta, whose tensors hold no numbers; build it on a device that does")
+    return tensor
+
+
 def integers(values: object, argument: str) -> Tensor:
     """``values`` as int64 (n,), or the error that says what came; the device stays."""
     try:
@@ -24,7 +54,7 @@ def integers(values: object, argument: str) -> Tensor:
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         kind = type(values).__name__
         raise GraphError(f"{argument} must be integers of shape (n,), got a {kind}: {error}") from error
-    if tensor.dim() != 1:
+    if stored(tensor, argument).dim() != 1:
         hint = "; several sequences are one disjoint_union of their graphs" if tensor.dim() == 2 else ""
         raise GraphError(f"{argument} must have shape (n,), got {tuple(tensor.shape)}{hint}")
     if tensor.numel() == 0:
@@ -61,7 +91,10 @@ def axes(size: object) -> tuple[int, ...]:
     lengths = tuple(size) if isinstance(size, (tuple, list)) else (size,)
     if not lengths:
         raise GraphError("size must name at least one axis, such as (height, width), got ()")
-    return tuple(whole(length, "size") for length in lengths)
+    lengths = tuple(whole(length, "size") for length in lengths)
+    if math.prod(lengths) >= 2**63:
+        raise GraphError(f"size must have fewer than 2**63 nodes, got {' x '.join(map(str, lengths))}")
+    return lengths
 
 
 def per_axis(value: object, num_axes: int, argument: str, least: int = 0) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError
-from ._arguments import integers
+from ._arguments import integers, stored
 
 _LARGEST = 1e150  # squares of larger coordinates overflow float64
 
@@ -36,7 +36,7 @@ def coordinates(pos: object, argument: str) -> Tensor:
             raise GraphError(
                 f"{argument} must be a Tensor or array (N, d) of coordinates, got a {kind}: {error}"
             ) from error
-    if pos.dim() != 2 or pos.shape[1] == 0:
+    if stored(pos, argument).dim() != 2 or pos.shape[1] == 0:
         hint = "; one coordinate per point is pos[:, None]" if pos.dim() == 1 else ""
         raise GraphError(f"{argument} must have shape (N, d) with d >= 1, got {tuple(pos.shape)}{hint}")
     if not pos.is_floating_point():

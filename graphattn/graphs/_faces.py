@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..errors import GraphError, GraphIndexError
 from ..graph.runs import spread
+from ._arguments import stored
 
 
 class Faces(NamedTuple):
@@ -53,7 +54,10 @@ def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch
 
 def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
     """All corners in a row (C,), the number of corners of each face (F,), and the device they came from."""
-    if isinstance(faces, Sequence) and not isinstance(faces, str):
+    if isinstance(faces, str | bytes | bytearray | memoryview):
+        kind = type(faces).__name__
+        raise GraphError(f"faces must be a Tensor (F, n) or a list of tuples of vertex numbers, got a {kind}")
+    if isinstance(faces, Sequence):
         try:
             flat = torch.as_tensor([corner for face in faces for corner in face])
             sizes = torch.tensor([len(face) for face in faces], dtype=torch.int64)
@@ -65,7 +69,7 @@ def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
             table = torch.as_tensor(faces)
         except (TypeError, ValueError, RuntimeError) as error:
             raise GraphError(f"faces must be a Tensor (F, n), got a {type(faces).__name__}: {error}") from error
-        if table.dim() != 2:
+        if stored(table, "faces").dim() != 2:
             raise GraphError(f"faces must have shape (F, 3), (F, 4) or (F, n), got {tuple(table.shape)}")
         flat, device = table.flatten(), table.device
         sizes = torch.full((table.shape[0],), table.shape[1], dtype=torch.int64)

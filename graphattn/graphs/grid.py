@@ -4,7 +4,7 @@ from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.edge_set import EdgeSet
 from ..graph.rules import Band, Cells, Neighbourhood, Product
-from ._arguments import axes, call, per_axis
+from ._arguments import axes, call, flag, per_axis
 
 
 def _product(parts: list[EdgeSet]) -> EdgeSet:
@@ -53,6 +53,7 @@ def cell_partition(
     size = axes(size)
     cells = per_axis(cell, len(size), "cell", 1)
     wanted = per_axis(0 if shift is None else shift, len(size), "shift")
+    pad = flag(pad, "pad")
     for axis, (length, side, moved) in enumerate(zip(size, cells, wanted, strict=True)):
         if moved >= side:
             raise GraphError(
@@ -124,6 +125,7 @@ def grid_neighbourhood(
     """
     size = axes(size)
     kernels, steps = per_axis(kernel, len(size), "kernel", 1), per_axis(dilation, len(size), "dilation", 1)
+    clamp = flag(clamp, "clamp")
     backwards = tuple(causal) if isinstance(causal, (tuple, list)) else (causal,) * len(size)
     if len(backwards) != len(size) or not all(isinstance(each, bool) for each in backwards):
         raise GraphError(f"causal must be True or False, or {len(size)} of them, one per axis of size, got {causal!r}")

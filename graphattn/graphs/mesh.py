@@ -5,10 +5,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.listed import Listed
-from ._arguments import call, whole
+from ._arguments import call, flag, whole, word
 from ._faces import Faces, checked_faces
 
 
@@ -42,7 +41,7 @@ def mesh_vertices(
         █ █ · █
         · █ █ ·
     """
-    hops = whole(hops, "hops", 1)
+    hops, self_loops = whole(hops, "hops", 1), flag(self_loops, "self_loops")
     if num_vertices is not None:
         num_vertices = whole(num_vertices, "num_vertices")
     mesh, device = checked_faces(faces, num_vertices)
@@ -82,9 +81,8 @@ def mesh_faces(
         █ █ █
         · █ █
     """
-    hops = whole(hops, "hops", 1)
-    if share not in ("edge", "vertex"):
-        raise GraphError(f'share must be "edge" or "vertex", got {share!r}')
+    hops, self_loops = whole(hops, "hops", 1), flag(self_loops, "self_loops")
+    word(share, "share", "edge", "vertex")
     mesh, device = checked_faces(faces, None)
     shared = mesh.edges()[0] if share == "edge" else mesh.vertex
     incidence = _matrix(mesh.face, shared, mesh.sound.numel(), int(shared.max()) + 1 if shared.numel() else 0)

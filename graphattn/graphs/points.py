@@ -10,7 +10,7 @@ from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.algebra import refuse_over
 from ..graph.listed import Listed
-from ._arguments import call, whole
+from ._arguments import call, flag, whole, word
 from ._balls import Pairs, within
 from ._clouds import Cloud, clouds, coordinates
 from ._nearest import nearest
@@ -59,7 +59,7 @@ def knn(
         █ █ · ·
         · █ █ ·
     """
-    k = whole(k, "k", 1)
+    k, include_self, clamp = whole(k, "k", 1), flag(include_self, "include_self"), flag(clamp, "clamp")
     points, targets, asked, size = _given(pos, queries, include_self)
     alone = queries is None
     edges = []
@@ -129,8 +129,8 @@ def radius(
     """
     reach = _distance(r)
     most = None if max_neighbours is None else whole(max_neighbours, "max_neighbours", 1)
-    if overflow not in ("error", "nearest"):
-        raise GraphError(f'overflow must be "error" or "nearest", got {overflow!r}')
+    include_self = flag(include_self, "include_self")
+    word(overflow, "overflow", "error", "nearest")
     if overflow == "nearest" and most is None:
         raise GraphError('overflow="nearest" without max_neighbours: there is nothing to overflow')
     points, targets, asked, size = _given(pos, queries, include_self)

@@ -32,7 +32,8 @@ def check_options(dropout: Any, backend: Any, **flags: Any) -> None:
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise OptionError(f"{name} must be True or False, got {flag!r}")
-    if isinstance(dropout, bool) or not isinstance(dropout, Real) or not 0.0 <= dropout <= 1.0:
+    probability: Any = dropout if isinstance(dropout, Real) and not isinstance(dropout, bool) else -1
+    if not 0.0 <= probability <= 1.0:
         raise OptionError(f"dropout must be a number in [0, 1], got {dropout!r}")
     if not isinstance(backend, str) or backend not in ("auto", *BACKENDS):
         raise OptionError(f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {backend!r}')

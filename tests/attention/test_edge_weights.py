@@ -99,3 +99,10 @@ def test_dense_refuses_what_does_not_fit_in_memory():
     with pytest.raises(GraphError, match=r"dense\(\) of 100,000 x 100,000 .* use alpha, or top\(k\)"):
         found.dense()
     assert found.top(1).source[77_777].tolist() == [[77_777]] * 3
+
+
+@pytest.mark.parametrize("k", [10**9, 10**30])
+def test_top_refuses_a_table_that_does_not_fit(k):
+    found = weights(GRAPHS["causal"]())
+    with pytest.raises(GraphError, match=r"top\([\d,]+\) would take [\d,]+ bytes \(limit 4,294,967,296\)"):
+        found.top(k)

@@ -3,13 +3,14 @@
 import inspect
 import typing
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from graphattn import AttentionGraph, graphs
 
-PLAIN = {int, float, str, bool, Tensor, tuple[int, ...], tuple[bool, ...], type(None), AttentionGraph}
+PLAIN = {int, float, str, bool, Tensor, np.ndarray, tuple[int, ...], tuple[bool, ...], type(None), AttentionGraph}
 SMALL = {
     "full": (5,),
     "self_loops": (5,),
