@@ -141,7 +141,10 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
 
 
 def explained(graph: AttentionGraph, request: Request) -> Explanation:
-    """What ``backend="auto"`` would run, and each other backend's cost or refusal."""
+    """What ``backend="auto"`` would run, and each other backend's cost or refusal.
+
+    One choice for inference and training alike: that of the least geometric mean of the two.
+    """
     found = candidates(graph, request)
-    best = min((c for c in found if c.runs), key=lambda c: c.training_ms, default=None)
+    best = min((c for c in found if c.runs), key=lambda c: c.cost_ms * c.training_ms, default=None)
     return Explanation(graph, request, found, None if best is None else best.name)

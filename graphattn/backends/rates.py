@@ -30,9 +30,9 @@ class Rates:
     tiles_call: float = 0.4
     edges_call: float = 0.2
     message_passing_call: float = 1.0
-    dense_training: float = 3.2
-    tiles_training: float = 3.1
-    edges_training: float = 4.5
+    dense_training: float = 3.3
+    tiles_training: float = 3.5
+    edges_training: float = 5.0
     message_passing_training: float = 2.2
 
 

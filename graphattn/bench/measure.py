@@ -140,6 +140,6 @@ def _turns(rows: list[Row], mode: str, crew: Crew, effort: Effort, say: Callable
         got = turns[row.name]
         row.times_ms[mode] = got or [first[row.name]]
         if len(got) < effort.repeats:
-            many = f"{len(got)} of {effort.repeats} turns" if got else "only the first call, plan included"
+            many = f"{len(got)} of {effort.repeats} turns" if got else "the first call alone"
             row.notes.append(f"{mode}: {many}, within its {effort.limit:g} s")
         row.plan_ms[mode] = max(0.0, row.plan_ms[mode] - (row.ms(mode) or 0.0))

@@ -114,7 +114,7 @@ def run(
 
 def _left_out(name: str) -> Row:
     peer = all_peers()[name]
-    return Row(name, peer.about, peer.ours, ["left out: this shape is here for our own memory; name it in a file"])
+    return Row(name, peer.about, peer.ours, ["left out: no peer holds its intermediate results in this memory"])
 
 
 def _checked(names: tuple[str, ...]) -> tuple[str, ...]:

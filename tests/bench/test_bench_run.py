@@ -150,7 +150,7 @@ def test_a_first_call_beyond_the_limit_is_the_only_one():
     row = Row("a", "", False, times_ms={FORWARD: [19_000.0]}, plan_ms={FORWARD: 19_500.0})
     measuring._turns([row], FORWARD, Script(), LITTLE, lambda what: None)
     assert row.times_ms == {FORWARD: [19_000.0]}
-    assert row.notes == ["forward: only the first call, plan included, within its 5 s"]
+    assert row.notes == ["forward: the first call alone, within its 5 s"]
     slow = Row("c", "", False, times_ms={FORWARD: [9_000.0]}, plan_ms={FORWARD: 9_500.0})
     measuring._turns([slow], FORWARD, Script(turn=6_000.0), LITTLE, lambda what: None)
     assert slow.times_ms == {FORWARD: [6_000.0]}  # one warm turn
