@@ -32,6 +32,7 @@ def doctor(json: bool) -> None:
         "devices": _devices(),
         "self_check": checks,
         "cache": _cache(),
+        "rates": _rates(),
         "advice": _advice(needed, extras),
     }
     if json:
@@ -39,6 +40,16 @@ def doctor(json: bool) -> None:
     else:
         _print(found)
     raise typer.Exit(0 if found["ok"] else 1)
+
+
+def _rates() -> dict[str, Any]:
+    """Whether the choice of backends knows this machine."""
+    from ..backends.rates import measured, path
+
+    told = (
+        f"measured here, in {path()}" if measured() else "built in; graphattn doctor --calibrate measures this machine"
+    )
+    return {"measured": measured(), "path": str(path()), "told": told}
 
 
 def _version(package: str) -> str | None:
@@ -168,6 +179,7 @@ def _print(found: dict[str, Any]) -> None:
                 ("  cores", f"{here['cores']}, torch uses {here['torch_threads']} threads"),
                 *(devices or [("  cuda", "none")]),
                 ("  compiled", _compiled(found["cache"])),
+                ("  rates", found["rates"]["told"]),
             ]
         )
     )
