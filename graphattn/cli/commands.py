@@ -20,6 +20,8 @@ def show(what: str, words: list[str], kind: str | None, out: str | None, save: s
         _check_picture(out)
     if save is not None:
         _check_file("--save", save, SAVED)
+        if os.path.exists(what) and os.path.exists(save) and os.path.samefile(what, save):
+            raise OptionError(f"--save {save} would replace the file that is read; give it another name")
     asked = item(what, words, kind)
     with step(f"looking at {what}"):
         drawing = str(asked.graph).partition("\n")[2]

@@ -196,7 +196,7 @@ def test_notes_tell_what_was_assumed(shell):
         ("e.txt --num-nodes 5 --num-sources 5", "--num-nodes says that sources and targets are the same nodes"),
         ("e.txt --num-nodes 3", "4"),
         ("missing.off", "missing.off: expected a file that can be read, got: No such file"),
-        (".", "got 'no extension'"),
+        (".", "got a directory"),
         ("e.txt --as mask", "expected one of .npy"),
         ("e.txt --max-bytes 3", "expected 1 to 3 bytes"),
     ],
@@ -208,3 +208,22 @@ def test_bad_files_and_options(shell, words, said):
 def test_an_empty_file_is_told_apart(shell, tmp_path):
     (tmp_path / "empty.off").write_bytes(b"")
     assert "an empty file. Try: --max-bytes ... if" in shell.error("verify empty.off")
+
+
+def test_the_file_that_is_read_is_never_replaced(shell, tmp_path):
+    own = tmp_path / "own.csv"
+    own.write_text("0,1\n1,2\n")
+    for same in (own, f"{tmp_path}/../{tmp_path.name}/own.csv"):
+        assert f"--save {same} would replace the file that is read" in shell.error(f"show {own} --save {same}")
+    assert own.read_text() == "0,1\n1,2\n"
+    assert shell(f"show {own} --save {tmp_path}/other.csv").exit_code == 0
+
+
+def test_a_directory_is_named_one(shell, tmp_path):
+    (tmp_path / "mesh.d").mkdir()
+    for folder in (tmp_path, tmp_path / "mesh.d"):
+        assert "expected a file, got a directory" in shell.error(f"show {folder}")
+
+
+def test_a_size_beyond_int64_is_refused(shell):
+    assert "must be below 2**63, got a number of 67 bits" in shell.error("show causal --size 100000000000000000000")

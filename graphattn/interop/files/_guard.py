@@ -61,6 +61,8 @@ def suffix(path: PathLike, known: tuple[str, ...], verb: str) -> str:
     found = os.path.splitext(name)[1].lower()
     if found in known:
         return found
+    if os.path.isdir(name):
+        raise LoaderError(f"{name}: expected a file, got a directory. Try: the path of a file in it.")
     fix = _REFUSED.get(found, f"convert or rename it; {verb} reads these only")
     raise LoaderError(f"{name}: expected one of {', '.join(known)}, got {found or 'no extension'!r}. Try: {fix}.")
 
