@@ -35,7 +35,7 @@ OPTIONS = {
     + [(name, "plain") for name in ("causal", "full", "listed_bipartite")]
     + [("unused_sources", "everything")],
 )
-@pytest.mark.parametrize("backend", ["dense", "tiles"])
+@pytest.mark.parametrize("backend", ["dense", "tiles", "parts"])
 def test_b30_dense_products_compile_whole(backend, name, options):
     graph, options = GRAPHS[name](), {**OPTIONS[options], "backend": backend}
     inputs = [*tensors(graph, (2,))] + [biases(graph)] * options.pop("bias", False)
