@@ -51,8 +51,8 @@ def verify(
     * beyond: the sample alone. A mistake at a target outside it is not seen, and the report says so.
 
     Processor time measured, all backends, two dtypes: 5 s for a window of 9 on 200 tokens, 110 s for ``causal(2000)``,
-    300 s for ``causal(6000)``; name ``backends`` to take less (``message_passing`` was half of ``causal(2000)``). Graphs of
-    up to 65,536 pairs are run in one thread, except to see that two runs give the same bits.
+    300 s for ``causal(6000)``; name ``backends`` to take less (``message_passing`` was half of ``causal(2000)``).
+    Graphs of up to 65,536 pairs are run in one thread, except to see that two runs give the same bits.
 
     Args:
         subject: An :class:`AttentionGraph`: ``graphattn.attention`` on it with random inputs, each option away from its
