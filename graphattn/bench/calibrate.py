@@ -25,7 +25,7 @@ def calibrate(progress: Callable[[str], None] = lambda what: None) -> Rates:
     """
     some = sliding_window(1024, 511, causal=False)
     window = sliding_window(4096, 257, causal=False)
-    listed = sliding_window(8192, 33, causal=False).explicit()
+    listed = sliding_window(8192, 65, causal=False).explicit()
     near = sliding_window(1024, 17).explicit()
     work = {
         "full": (full(1024), "dense", {}, 1024**2),
@@ -46,7 +46,8 @@ def calibrate(progress: Callable[[str], None] = lambda what: None) -> Rates:
         spent = max(0.1 * forward, forward - found[f"{backend}_call"])
         found[name] = spent * 1e6 / units / NUMBERS
         if name in ("masked", "tiles", "edges", "message_passing"):
-            found[f"{backend}_training"] = max(1.0, _milliseconds(graph, backend, options, backward=True) / forward)
+            ratio = _milliseconds(graph, backend, options, backward=True) / forward
+            found[f"{backend}_training"] = min(6.0, max(2.0, ratio))  # beyond is disturbance
     return Rates(**{field.name: found[field.name] for field in fields(Rates)})
 
 

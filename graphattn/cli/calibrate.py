@@ -1,5 +1,6 @@
 """What ``graphattn doctor --calibrate`` does: measure this machine and keep what was found."""
 
+import os
 from dataclasses import asdict
 from datetime import UTC, datetime
 
@@ -22,3 +23,6 @@ def calibrate(json: bool) -> None:
     rows = [(f"  {name}", f"{value:.3g}", f"built in {built_in[name]:.3g}") for name, value in asdict(found).items()]
     rendered(table(rows))
     say(f"\nkept in {where}, for this processor, torch and number of threads")
+    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if busy > 0.6 * (os.cpu_count() or 1):
+        say(f"the machine was busy (load {busy:.1f}): measure again when it is not")
