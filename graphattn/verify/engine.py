@@ -95,7 +95,8 @@ def verify(
     if at_most is not None and at_most < 1:
         raise OptionError(f"at_most must be at least 1, got {at_most}")
     piece = sample(found.graph, 256 if at_most is None else at_most, seed)
-    with threads(1 if piece.complete else torch.get_num_threads()) as before:
+    alone = threads(1 if piece.complete else torch.get_num_threads())
+    with alone as before, torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         everything = None if piece.complete else cover(found.graph, EVERYTHING if at_most else sys.maxsize)
         scope = Scope(
             piece,

@@ -305,3 +305,15 @@ def test_the_report_is_frozen():
 def test_a_real_report_fits_a_hundred_columns(name):
     lines = str(verify(GRAPHS[name]())).splitlines()
     assert max(map(len, lines[2:])) <= 100
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_callers_random_numbers_stay_as_they_were():
+    before = torch.get_rng_state()
+    layer = GraphAttention(8, 2, dropout=0.5)
+    drawn = torch.get_rng_state()
+    assert not torch.equal(before, drawn)
+    causal = GRAPHS["causal"]()
+    assert verify(layer, causal, dtypes=(torch.float64,)).ok
+    assert verify(causal, dtypes=(torch.float64,)).ok
+    assert torch.equal(torch.get_rng_state(), drawn)
