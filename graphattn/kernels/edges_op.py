@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .edge_softmax import edge_softmax, scatter_sum
+from .memory import room
 from .threads import CHUNKS_PER_THREAD, share
 
 _DIMS = (3, 3, 4)  # of bias, attr, attr_query
@@ -27,9 +28,8 @@ def _array(x: Tensor | None, like: Tensor, dims: int = 3) -> np.ndarray:
     return x.detach().to(like.dtype).contiguous().numpy()
 
 
-def _room(like: Tensor, *shape: int) -> Tensor:
-    """An empty tensor, from numpy: it asks for huge pages where torch does not, and first touches are cheap."""
-    return torch.from_numpy(np.empty(shape, like.detach().numpy().dtype))
+def _dtype(x: Tensor) -> np.dtype:
+    return x.detach().numpy().dtype
 
 
 def _width(x: Tensor) -> int:
@@ -94,7 +94,7 @@ def edge_attention(
     from . import edges_numba
 
     B, T, H, _ = query.shape
-    output = _room(query, B, T, H, _width(value))
+    output = room(_dtype(query), B, T, H, _width(value))
     lse = query.new_empty(B, T, H)
     alpha = query.new_empty((B, edge.numel(), H) if weights else (0, 0, 0))
     attr_output = (
@@ -184,7 +184,7 @@ def edge_attention_backward(
     from . import edges_numba
 
     B, _, H, _ = query.shape
-    grads = [_room(x, *x.shape[:-1], _width(x)) for x in (query, key, value)]
+    grads = [room(_dtype(x), *x.shape[:-1], _width(x)) for x in (query, key, value)]
     gq, gk, gv = (x.numpy() for x in grads)
     grad_bias = query.new_empty((B, edge.numel(), H) if bias is not None else (0, 0, 0))
     q, k, v, go = (_nodes(x, query) for x in (query, key, value, grad_output))
@@ -195,7 +195,8 @@ def edge_attention_backward(
     grad_attr = query.new_empty((B, *a.shape[1:]) if attr is not None else (0, 0, 0))
     level, p, i, e = (x.numpy() for x in (lse, ptr, index, edge))
     sp, t, where = (x.numpy() for x in (source_ptr, target, place))
-    shares = np.empty((B, edge.numel(), 2 * H), q.dtype)
+    scratch = room(q.dtype, B, edge.numel(), 2 * H)
+    shares = scratch.numpy()
     wide, options, word = (_wide(q), _wide(v)), (scale, softcap, dropout_p), _word(seed)
     given = (q, k, v, a, aq, b, p, i, e, options, word, level, go, ga, gl, gao)
     results = (gq, *(x.numpy() for x in (grad_bias, grad_attr, grad_attr_query)), shares)

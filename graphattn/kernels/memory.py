@@ -1,0 +1,50 @@
+"""Memory for results that is kept for the next call: fresh pages from the system cost as much as the work on them."""
+
+import math
+import weakref
+
+import numpy as np
+import torch
+from torch import Tensor
+
+SMALLEST = 1 << 20  # bytes; smaller pieces come from the heap, which keeps its pages
+KEPT = 256 << 20  # bytes kept at most, and so the largest piece that is kept
+
+_free: dict[int, np.ndarray] = {}  # by identity, the longest unused first; its single operations are atomic
+
+
+def room(dtype: np.dtype, *shape: int) -> Tensor:
+    """An empty tensor on the CPU, of a numpy dtype. Its memory comes back when nothing refers to it any more.
+
+    It is numpy's, which asks the system for huge pages where torch does not. Take no numpy array that outlives the
+    tensor from anything but ``tensor.numpy()``, which holds on to it.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if not SMALLEST <= size <= KEPT:
+        return torch.from_numpy(np.empty(shape, dtype))
+    owner = _taken(size)
+    if owner is None:
+        owner = np.empty(size, np.uint8)
+    held = owner[:size].view(dtype).reshape(shape)
+    weakref.finalize(held, _give_back, owner).atexit = False
+    return torch.from_numpy(held)  # which holds on to ``held``
+
+
+def _taken(size: int) -> np.ndarray | None:
+    """A piece that is free and at most a quarter too large."""
+    for key, piece in list(_free.items()):
+        if size <= piece.nbytes <= size * 1.25 and _free.pop(key, None) is not None:  # else another thread was first
+            return piece
+    return None
+
+
+def _give_back(owner: np.ndarray) -> None:
+    """Keep a piece, and let the oldest go where there are too many."""
+    _free[id(owner)] = owner
+    pieces = list(_free.items())
+    excess = sum(piece.nbytes for _, piece in pieces) - KEPT
+    for key, piece in pieces:
+        if excess <= 0:
+            return
+        _free.pop(key, None)
+        excess -= piece.nbytes
