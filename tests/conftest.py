@@ -1,5 +1,6 @@
 """Lets every test import the modules that lie in tests/ itself: ``from graph_table import GRAPHS``."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+os.environ["GRAPHATTN_CACHE"] = str(Path(__file__).parent / "no rates are kept here")  # whatever this machine measured
 
 
 @pytest.fixture

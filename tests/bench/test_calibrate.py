@@ -10,8 +10,6 @@ import graphattn as ga
 from graphattn.backends import rates
 from graphattn.cli.app import app
 
-WINDOW = ga.graphs.sliding_window(4096, 257, causal=False)
-
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
@@ -46,9 +44,10 @@ def test_the_command_measures_and_keeps(cache):
     assert rates.rates() == rates.Rates(**told["rates"])
 
 
+@pytest.mark.usefixtures("cache")
 def test_the_choice_weighs_edges_against_tiles():
     request = {"heads": 4, "head_dim": 32}
     assert ga.explain(ga.graphs.full(2048), **request).chosen == "dense"
     assert ga.explain(ga.graphs.causal(2048), **request).chosen == "dense"
-    assert ga.explain(WINDOW, **request).chosen == "tiles"
+    assert ga.explain(ga.graphs.sliding_window(4096, 257, causal=False), **request).chosen == "tiles"
     assert ga.explain(ga.graphs.sliding_window(4096, 17, causal=False), **request).chosen == "edges"
