@@ -8,7 +8,7 @@ import torch
 from ..graph import AttentionGraph
 from ..kernels.edges_op import edge_attention, plain
 from ..kernels.modes import plain_operations_only
-from ..plans.grouped import BySource, ByTarget, by_source, by_target
+from ..plans.grouped import BySource, ByTarget, by_source, by_target, edges_worth
 from ..plans.parts import piece
 from .message_passing import edges_too_many
 from .rates import rates
@@ -79,8 +79,8 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
 
 
 def edges_ms(num_edges: float, num_targets: int, request: Request) -> float:
-    """About what so many edges into so many targets take, in ms; measured: a target costs as much as 25 edges."""
-    return request.numbers * (num_edges + 25 * num_targets) * rates().edges * 1e-6
+    """About what so many edges into so many targets take, in ms."""
+    return request.numbers * edges_worth(num_edges, num_targets) * rates().edges * 1e-6
 
 
 @torch.compiler.assume_constant_result

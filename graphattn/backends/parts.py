@@ -13,6 +13,7 @@ from ..plans.parts import parts, split
 from .edges import EdgesBackend, edges_ms, edges_run
 from .rates import rates
 from .request import Inputs, Outputs, Request
+from .sdpa import softmax_lse
 from .tiles import TilesBackend, tiles_ms, tiles_run
 
 TILES, EDGES = TilesBackend(), EdgesBackend()
@@ -36,8 +37,6 @@ class PartsBackend:
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         """About what the forward pass holds beside its inputs, in bytes."""
-        if graph.has_repeated_edges:
-            return 0
         wide = torch.finfo(request.statistics).bits // 8  # no more than tiles for all of it, and another output
         outputs = 2 * request.batch * graph.num_targets * request.heads * (request.value_dim + 1) * wide
         return TILES.bytes_needed(graph, replace(request, lse=True)) + outputs + 40 * graph.num_edges
@@ -82,8 +81,7 @@ def _run(graph: AttentionGraph, inputs: Inputs, weights: bool) -> Outputs:
         below = -level.index_select(-2, ends.target[ends.rest])
         rest = replace(rest, score_bias=below if rest.score_bias is None else rest.score_bias + below)
     found = tiles_run(graph, core, weights, True, "core"), edges_run(graph, rest, weights, True, "rest")
-    share, lse = _shares(torch.stack([part.lse for part in found if part.lse is not None]))
-    lse = lse + level
+    share, lse = softmax_lse(torch.stack([part.lse for part in found if part.lse is not None]), 0)
     output = share[0, ..., None] * found[0].output + share[1, ..., None] * found[1].output
     alpha = None
     if weights:
@@ -93,7 +91,7 @@ def _run(graph: AttentionGraph, inputs: Inputs, weights: bool) -> Outputs:
             if part.alpha is not None
         ]
         alpha = torch.cat(each, -2).index_select(-2, torch.argsort(torch.cat(ends[:2])))
-    return Outputs(output.to(inputs.query.dtype), alpha, lse)
+    return Outputs(output.to(inputs.query.dtype), alpha, lse[0] + level)
 
 
 def _level(graph: AttentionGraph, rest: Inputs) -> Tensor:
@@ -122,14 +120,3 @@ def _of(inputs: Inputs, edges: Tensor) -> Inputs:
         value=inputs.value.to(wide),
         score_bias=None if bias is None else bias.index_select(-2, edges),
     )
-
-
-def _shares(lse: Tensor) -> tuple[Tensor, Tensor]:
-    """What each part (P, ..., T, H) contributes, and the log-sum-exp of all; a row of -inf alone shares nothing."""
-    peak = lse.detach().amax(0)
-    peak = peak.masked_fill(peak == -torch.inf, 0.0)
-    power = torch.exp(lse - peak)
-    total = power.sum(0)
-    heard = total != 0
-    total = torch.where(heard, total, 1.0)
-    return power / total, torch.where(heard, peak + torch.log(total), -torch.inf)

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import torch
 
-CALIBRATE = "graphattn doctor --calibrate"
-
 
 @dataclass(frozen=True)
 class Rates:
@@ -44,13 +42,18 @@ def path() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphattn" / "rates.json"
 
 
+def processor() -> str:
+    """The processor's model, as the system names it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
 def machine() -> dict[str, str | int]:
     """What rates depend on; those of another machine, torch or number of threads are not used."""
-    model = platform.processor() or platform.machine()
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
-    return {"cpu": model, "torch": torch.__version__, "threads": torch.get_num_threads()}
+    return {"cpu": processor(), "torch": torch.__version__, "threads": torch.get_num_threads()}
 
 
 def rates() -> Rates:

@@ -51,16 +51,20 @@ def written_out(
         score = (query.to(wide) @ key.to(wide).transpose(-2, -1)) * scale
         if softcap is not None:
             score = softcap * torch.tanh(score / softcap)
-        score = _masked(score, mask)
-        peak = score.detach().amax(-1, keepdim=True)
-        peak = peak.masked_fill(peak == -torch.inf, 0.0)
-        power = torch.exp(score - peak)
-        total = power.sum(-1, keepdim=True)
-        heard = total != 0
-        total = torch.where(heard, total, 1.0)
-        alpha = power / total
+        alpha, lse = softmax_lse(_masked(score, mask), -1)
         output = torch.nn.functional.dropout(alpha, dropout_p) @ value.to(wide)
-        return Result(output, alpha, torch.where(heard, peak + torch.log(total), -torch.inf))
+        return Result(output, alpha, lse)
+
+
+def softmax_lse(score: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Softmax along ``dim`` and its log-sum-exp, whose ``dim`` is 1; scores of -inf alone give 0 and -inf."""
+    peak = score.detach().amax(dim, keepdim=True)
+    peak = peak.masked_fill(peak == -torch.inf, 0.0)
+    power = torch.exp(score - peak)
+    total = power.sum(dim, keepdim=True)
+    heard = total != 0
+    total = torch.where(heard, total, 1.0)
+    return power / total, torch.where(heard, peak + torch.log(total), -torch.inf)
 
 
 def lies_far(bias: Tensor | None) -> bool:

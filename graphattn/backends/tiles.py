@@ -69,20 +69,16 @@ class TilesBackend:
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         """What its user should know."""
-        if self.cannot(graph, request) or (survey(graph).pairs == graph.num_edges and not request.score_bias):
+        if survey(graph).pairs == graph.num_edges and not request.score_bias:
             return []
         return ["a NaN or inf in a source reaches every target that some tile pairs it with, edge or not"]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         """About what the forward pass holds beside its inputs, in bytes."""
-        if graph.has_repeated_edges:
-            return 0
         return tiles_bytes(survey(graph).pairs, survey(graph).columns, request)
 
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
         """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
-        if graph.has_repeated_edges:
-            return math.inf
         return rates().tiles_call + tiles_ms(survey(graph).work, request)
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:

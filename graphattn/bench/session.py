@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..backends.device import check_device
 from ..errors import OptionError
 from .crew import Crew, LostError
-from .machine import check_device, machine
+from .machine import machine
 from .measure import Effort, measure
 from .peers import all_peers
 from .problem import Problem

@@ -56,7 +56,7 @@ def bench(
     import torch
 
     from .. import bench as benchmark
-    from ..bench.machine import check_device
+    from ..backends.device import check_device
     from ..bench.report import shown
 
     fields: dict[str, Any] = {"heads": heads, "head_dim": head_dim, "batch": batch}

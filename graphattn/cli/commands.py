@@ -64,7 +64,10 @@ def explain(
     json: bool,
 ) -> None:
     """Which backend would run, and why."""
-    where = _device(device)
+    from ..backends.device import check_device
+
+    with in_words({"device": "--device"}):
+        where = check_device(device, "leave it out for the CPU; graphattn doctor lists devices")
     asked = item(what, words, kind)
     import torch
 
@@ -124,23 +127,6 @@ def _facts(asked: Item) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
     if nodes > _MOST_NODES:
         return None, (*asked.notes, f"no facts: they need the degrees of {nodes:,} nodes (limit {_MOST_NODES:,})")
     return facts(graph).to_dict(), asked.notes
-
-
-def _device(name: str) -> Any:
-    """The device of that name, which must be here: what would run depends on it."""
-    import torch
-
-    try:
-        where = torch.device(name)
-    except RuntimeError:
-        where = torch.device("meta")
-    if where.type not in ("cpu", "cuda"):
-        raise OptionError(f"--device must be cpu, cuda, cuda:1 or the like, got {name!r}")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if where.type == "cuda" and (where.index or 0) >= count:
-        seen = f"torch sees {count or 'no'} CUDA device{'s' if count != 1 else ''} here"
-        raise OptionError(f"--device {name}: {seen}; leave it out for the CPU; graphattn doctor lists devices")
-    return where
 
 
 def _shown(value: Any) -> str:

@@ -12,6 +12,7 @@ from ..graph.edge_set import ROWS_BUDGET, EdgeSet
 from ..graph.listed import Listed
 from ..graph.runs import Runs
 from .cache import cached
+from .grouped import edges_worth
 from .order import HUB, cuthill_mckee, grid_cells
 
 HEIGHTS = (32, 64, 128, 256)
@@ -145,8 +146,8 @@ def _survey(graph: AttentionGraph) -> Survey:
 
 
 def edge_work(num_edges: float, num_targets: int) -> float:
-    """What edges one by one cost, in pairs of a large tile: two each, and each target as much as 25; measured."""
-    return 2 * (num_edges + 25 * num_targets)
+    """What edges one by one cost, in pairs of a large tile: two each, as measured."""
+    return 2 * edges_worth(num_edges, num_targets)
 
 
 def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple[Tensor, Tensor]]:
@@ -156,17 +157,21 @@ def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple
     if not graph.is_rule and mean > WORTH_ORDERING:
         order = cached(graph, "cuthill_mckee", lambda: cuthill_mckee(graph))
         orders.insert(0, torch.empty_like(given).index_copy_(0, order, given))
+    ranks = [_rank(place, plain) for place in orders]
     for height in HEIGHTS:
-        for place in orders:
-            ordered = torch.argsort(place)
-            rank = torch.empty_like(place)
-            rank[ordered] = torch.cumsum(plain[ordered], 0) - 1
+        for place, rank in zip(orders, ranks, strict=True):
             yield place, rank // height
         cells = grid_cells(graph.edges, height)
         if cells is not None:
             yield given, cells
         if not bool(plain.any()):
             return
+
+
+def _rank(place: Tensor, plain: Tensor) -> Tensor:
+    """How many plain targets stand before each, by their places."""
+    ordered = torch.argsort(place)
+    return torch.empty_like(place).index_copy_(0, ordered, torch.cumsum(plain[ordered], 0) - 1)
 
 
 def _cut(twins: Tensor, labels: tuple[Tensor, Tensor], hub: Tensor, degree: Tensor) -> Cut:

@@ -17,10 +17,9 @@ SPARSE = 0.7  # if short tiles leave so large a share of the edges, taller ones 
 
 
 class Split(NamedTuple):
-    """A cut of the targets into blocks, and about what its halves hold: columns and work of tiles, edges left over."""
+    """A cut of the targets into blocks, and about what its halves hold: work of tiles, edges left over."""
 
     cut: Cut
-    columns: float
     work: float
     rest: float
 
@@ -60,17 +59,16 @@ def _split(graph: AttentionGraph) -> Split:
     found = []
     for cut in cuts(graph, nobody):
         rows = torch.bincount(cut.block, minlength=cut.num_blocks)
-        columns = cost = rest = 0.0
+        cost = rest = 0.0
         for block, sample in sampled(rows, torch.ones_like(rows, dtype=torch.bool), mean):
             target, owner = members(cut, sample)
             row, source = _runs.expand(edges.runs(target))
             pair, count = torch.unique(owner[row] * graph.num_sources + source, return_counts=True)
             height = rows[sample][pair // max(1, graph.num_sources)]
             full, scale = _pays(height, count), block.numel() / sample.numel()
-            columns += scale * float(full.sum())
             cost += scale * float(column_work(height)[full].sum())
             rest += scale * float(count[~full].sum())
-        found.append(Split(cut, columns, cost, rest))
+        found.append(Split(cut, cost, rest))
         if rest > SPARSE * graph.num_edges:
             break
     return min(found, key=lambda x: x.cost)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
+from ..graph.sort import offsets
 from .blocks import TWINS, Blocks, blocks, mixed, starts
 from .cache import cached
 
@@ -132,9 +133,9 @@ def _slots(parts: list[tuple[Tensor, Tensor]], size: int) -> Slots:
     none = torch.empty(0, dtype=torch.int64)
     node, real = (torch.cat(x) for x in zip(*parts, strict=True)) if parts else (none, none.bool())
     slot = torch.nonzero(real).flatten()
-    ptr = torch.zeros(size + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(node[slot], minlength=size), 0, out=ptr[1:])
-    return Slots(node, ptr, slot[torch.argsort(node[slot], stable=True)])
+    return Slots(
+        node, offsets(torch.bincount(node[slot], minlength=size)), slot[torch.argsort(node[slot], stable=True)]
+    )
 
 
 def _turned(row: Slots, isolated: Tensor) -> Slots:

@@ -24,8 +24,11 @@ class Own(Peer):
             found = candidates(problem.graph, request)
             return [] if any(c.runs for c in found) else [f"{c.name}: {r}" for c in found for r in c.reasons]
         backend = BACKENDS[self.backend]
+        reasons = backend.reasons_against(problem.graph, request)
+        if reasons:
+            return reasons
         needed = 2 * backend.bytes_needed(problem.graph, request)  # as much again for the backward pass
-        return backend.reasons_against(problem.graph, request) or too_large("both passes", needed, problem.device)
+        return too_large("both passes", needed, problem.device)
 
     def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
         graph, backend = problem.graph, self.backend

@@ -1,0 +1,27 @@
+"""Whether a device that a user names is there."""
+
+import torch
+
+from ..errors import OptionError
+
+
+def check_device(device: str, otherwise: str = "use cpu, or a torch with CUDA on a machine with a GPU") -> str:
+    """``device`` as torch spells it; ``otherwise`` says what to do where there is none.
+
+    Raises:
+        OptionError: If it is neither a CPU nor a CUDA device that is there.
+    """
+    try:
+        where = torch.device(device)
+    except RuntimeError:
+        where = torch.device("meta")
+    if where.type not in ("cpu", "cuda"):
+        raise OptionError(f"device must be cpu, cuda, cuda:1 or the like, got {device!r}")
+    if where.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (where.index or 0) >= count:
+            raise OptionError(
+                f"device is {device!r}, and torch {torch.__version__} finds {count or 'no'} CUDA devices here; "
+                f"{otherwise}"
+            )
+    return str(where)
