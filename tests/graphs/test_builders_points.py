@@ -9,8 +9,8 @@ from scipy.spatial import cKDTree
 from graphattn import graphs
 from graphattn.errors import GraphError
 from graphattn.graphs import _candidates, _nearest
-from graphattn.graphs._balls import within
-from graphattn.graphs._nearest import nearest
+from graphattn.graphs.points.balls import within
+from graphattn.graphs.points.nearest import nearest
 
 
 def cloud(name):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import GraphError, GraphIndexError
-from ..graph.runs import spread
-from ._arguments import stored
+from ...errors import GraphError, GraphIndexError
+from ...graph.runs import spread
+from ..arguments import stored
 
 
 class Faces(NamedTuple):

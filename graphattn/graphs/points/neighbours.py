@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import GraphError
-from ..graph import AttentionGraph
-from ..graph.algebra import refuse_over
-from ..graph.listed import Listed
-from ._arguments import call, flag, whole, word
-from ._balls import Pairs, within
-from ._clouds import Cloud, clouds, coordinates
-from ._nearest import nearest
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph.algebra import refuse_over
+from ...graph.listed import Listed
+from ..arguments import call, flag, whole, word
+from .balls import Pairs, within
+from .clouds import Cloud, clouds, coordinates
+from .nearest import nearest
 
 
 def knn(

@@ -61,4 +61,4 @@ def test_names_of_graphs_begin_with_the_builder(name):
 
 def test_the_catalogue_shows_builders_alone():
     shown = {name for name in dir(graphs) if not name.startswith("__")}
-    assert shown == {*SMALL, "BUILDERS", "MeshReport", "mesh_report"} == set(graphs.__all__)
+    assert shown == {*SMALL, "BUILDERS", "MeshReport", "mesh_report", "zoo"} == set(graphs.__all__)

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ._candidates import from_cells, from_tree
+from .candidates import from_cells, from_tree
 
 
 class Pairs(NamedTuple):

@@ -5,10 +5,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..graph import AttentionGraph
-from ..graph.listed import Listed
-from ._arguments import call, flag, whole, word
-from ._faces import Faces, checked_faces
+from ...graph import AttentionGraph
+from ...graph.listed import Listed
+from ..arguments import call, flag, whole, word
+from .faces import Faces, checked_faces
 
 
 def mesh_vertices(

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ._balls import first_of_each, squared_distance, within
+from .balls import first_of_each, squared_distance, within
 
 Proposal = Callable[[Tensor, int], tuple[Tensor, Tensor]]  # queries, count -> candidates (m, count), squared bound (m,)
 

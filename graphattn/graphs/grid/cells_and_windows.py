@@ -1,10 +1,10 @@
 """Grids: images (height, width), videos (time, height, width); nodes are numbered row by row."""
 
-from ..errors import GraphError
-from ..graph import AttentionGraph
-from ..graph.edge_set import EdgeSet
-from ..graph.rules import Band, Cells, Neighbourhood, Product
-from ._arguments import axes, call, flag, per_axis
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph.edge_set import EdgeSet
+from ...graph.rules import Band, Cells, Neighbourhood, Product
+from ..arguments import axes, call, flag, per_axis
 
 
 def _product(parts: list[EdgeSet]) -> EdgeSet:

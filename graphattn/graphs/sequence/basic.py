@@ -6,12 +6,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..errors import GraphError, GraphIndexError
-from ..graph import AttentionGraph
-from ..graph.algebra import Complement, Intersection, Union
-from ..graph.edge_set import EdgeSet
-from ..graph.rules import Band, Partition, Rectangle
-from ._arguments import call, flag, integers, whole, word
+from ...errors import GraphError, GraphIndexError
+from ...graph import AttentionGraph
+from ...graph.algebra import Complement, Intersection, Union
+from ...graph.edge_set import EdgeSet
+from ...graph.rules import Band, Partition, Rectangle
+from ..arguments import call, flag, integers, whole, word
 
 
 def full(num_nodes: int) -> AttentionGraph:

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import GraphError
-from ._arguments import integers, stored
+from ...errors import GraphError
+from ..arguments import integers, stored
 
 _LARGEST = 1e150  # squares of larger coordinates overflow float64
 

@@ -1,8 +1,8 @@
 """Two sets of nodes: the targets read, the sources are read."""
 
-from ..graph import AttentionGraph
-from ..graph.rules import Band
-from ._arguments import call, whole
+from ...graph import AttentionGraph
+from ...graph.rules import Band
+from ..arguments import call, whole
 
 
 def cross(num_targets: int, num_sources: int) -> AttentionGraph:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..graph.runs import spread
+from ...graph.runs import spread
 
 Candidates = Iterator[tuple[int, int, Tensor, Tensor]]
 

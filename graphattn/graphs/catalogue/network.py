@@ -1,0 +1,5 @@
+"""Named patterns: network."""
+
+from .pattern import Named
+
+NAMED: tuple[Named, ...] = ()

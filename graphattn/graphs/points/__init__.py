@@ -1,0 +1,5 @@
+"""Points of any dimension."""
+
+from .neighbours import knn, radius
+
+__all__ = ["knn", "radius"]
