@@ -8,7 +8,8 @@ from scipy.spatial import cKDTree
 
 from graphattn import graphs
 from graphattn.errors import GraphError
-from graphattn.graphs import _candidates, _nearest
+from graphattn.graphs.points import candidates as _candidates
+from graphattn.graphs.points import nearest as _nearest
 from graphattn.graphs.points.balls import within
 from graphattn.graphs.points.nearest import nearest
 

@@ -62,7 +62,8 @@ def find(patterns: Sequence[Named], name: str) -> Named:
 def table(patterns: Sequence[Named]) -> str:
     """A line for each pattern, under the name of its family."""
     wide = max(len(each.name) for each in patterns)
-    lines, family = [], ""
+    lines: list[str] = []
+    family = ""
     for each in patterns:
         if each.family != family:
             family = each.family
