@@ -17,6 +17,7 @@ ROOMS = [
     "graphs",
     "interop",
     "plans",
+    "questions",
     "kernels",
     "backends",
     "attention",
