@@ -271,6 +271,10 @@ class AttentionGraph:
         return AttentionGraph(edges, name, device)
 
     def _join(self, other: object, sign: str, make: Callable[[EdgeSet, EdgeSet], EdgeSet]) -> "AttentionGraph":
+        from .pattern import Pattern  # it knows this file
+
+        if isinstance(other, Pattern):
+            return NotImplemented
         other = self._need_same_nodes(other, sign)
         edges = make(self._intact(), other._intact())
         return self._made(edges, f"{_wrap(self, sign)} {sign} {_wrap(other, sign)}", other)
@@ -296,8 +300,7 @@ class AttentionGraph:
 
         The mask is the boolean matrix product of the masks, so ``last_layer @ first_layer``.
         """
-        other = self._need_same_nodes(other, "@")
-        if self.num_sources != other.num_targets:
+        if isinstance(other, AttentionGraph) and self.num_sources != other.num_targets:
             raise GraphError(
                 f"@ needs the sources of the left graph to be the targets of the right one, "
                 f"got {self.num_sources} sources and {other.num_targets} targets"

@@ -1,0 +1,139 @@
+"""Graphs of heads: one layer whose heads read along edges of their own."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from .advice import no_graph
+from .graph import AttentionGraph
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PerHead:
+    """A graph for each head, or for each group of heads as large as the others: n graphs share H heads in order.
+
+    Head ``h`` of H reads along ``graphs[h // (H / n)]``, as grouped-query heads share a key. What has a number for each
+    edge (score biases, edge features, weights) is in the edge order of :meth:`union`; a weight is 0 on an edge that its
+    head does not have, and the bias there is not read.
+
+    Args:
+        graphs: Of the same targets and sources; sets of edges, none repeated.
+
+    Raises:
+        GraphError: If there is none, one repeats an edge, or they differ in their nodes or devices.
+
+    Source: Child et al. 2019 (Sparse Transformer), section 4.2, "a separate head for each"; Dong et al. 2021 (CSWin).
+
+    Example:
+        >>> from graphattn.graphs import cell_partition
+        >>> rows, columns = cell_partition((4, 6), (1, 6)), cell_partition((4, 6), (4, 1))
+        >>> PerHead((rows, columns))  # half of the heads read rows, the others columns
+        PerHead(cell_partition((4, 6), (1, 6)), cell_partition((4, 6), (4, 1)): 24 nodes)
+    """
+
+    graphs: tuple[AttentionGraph, ...]
+    _memo: dict[Any, Any] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.graphs, AttentionGraph) or not isinstance(self.graphs, Iterable):
+            raise GraphError(
+                f"PerHead takes a tuple of graphs, got {type(self.graphs).__name__}; one graph is (graph,)"
+            )
+        graphs = tuple(self.graphs)
+        object.__setattr__(self, "graphs", graphs)
+        if not graphs:
+            raise GraphError("PerHead needs at least one graph, got none")
+        for graph in graphs:
+            if not isinstance(graph, AttentionGraph):
+                raise no_graph(graph, "PerHead holds AttentionGraphs (call a Pattern with its size)")
+            mine, first = (graph.num_targets, graph.num_sources), (graphs[0].num_targets, graphs[0].num_sources)
+            if mine != first:
+                raise GraphError(
+                    f"PerHead needs the same nodes for all heads, got (targets, sources) {first} and {mine}"
+                )
+            if graph.has_repeated_edges:
+                raise GraphError(
+                    f"PerHead holds sets of edges, and {graph!r} repeats some; drop them with graph | graph"
+                )
+        if len({graph.device for graph in graphs if not graph.is_rule}) > 1:
+            raise GraphError("PerHead holds graphs on several devices; move them with .to(device)")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_memo": {}}
+
+    @property
+    def num_targets(self) -> int:
+        """T, the nodes that read."""
+        return self.graphs[0].num_targets
+
+    @property
+    def num_sources(self) -> int:
+        """S, the nodes that are read."""
+        return self.graphs[0].num_sources
+
+    @property
+    def num_edges(self) -> int:
+        """E, edges that some head has."""
+        return self.union().num_edges
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether every graph is a closed form."""
+        return all(graph.is_rule for graph in self.graphs)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the listed graphs are."""
+        return next((graph.device for graph in self.graphs if not graph.is_rule), self.graphs[0].device)
+
+    def union(self) -> AttentionGraph:
+        """The edges that some head has."""
+        if "union" not in self._memo:
+            self._memo["union"] = reduce(or_, dict.fromkeys(self.graphs))
+        return self._memo["union"]
+
+    def groups(self, num_heads: int) -> Iterator[tuple[AttentionGraph, int, int]]:
+        """The graphs and the heads ``[first, last)`` that use each; neighbours of the same graph are one group.
+
+        Raises:
+            GraphError: If ``num_heads`` is not a multiple of the number of graphs.
+        """
+        n = len(self.graphs)
+        if num_heads % n:
+            raise GraphError(f"PerHead of {n} graphs needs a multiple of {n} heads, got {num_heads}")
+        first = 0
+        for i, graph in enumerate(self.graphs):
+            if i + 1 == n or self.graphs[i + 1] is not graph:
+                last = (i + 1) * (num_heads // n)
+                yield graph, first, last
+                first = last
+
+    def places(self, graph: AttentionGraph) -> Tensor:
+        """int64 (E_graph,): where each edge of one of the graphs stands in the edge order of :meth:`union`."""
+        if ("places", id(graph)) not in self._memo:
+            union = self.union()._listed()
+            wanted = graph.target * self.num_sources + graph.source
+            self._memo["places", id(graph)] = union.order[torch.searchsorted(union.key, wanted.to(union.key.device))]
+        return self._memo["places", id(graph)]
+
+    def to(self, device: torch.device | str) -> "PerHead":
+        """The same graphs with their index tensors on another device."""
+        moved = {id(graph): graph.to(device) for graph in self.graphs}
+        return PerHead(tuple(moved[id(graph)] for graph in self.graphs))
+
+    def __repr__(self) -> str:
+        nodes = (
+            f"{self.num_targets} nodes"
+            if self.num_targets == self.num_sources
+            else f"{self.num_sources} sources -> {self.num_targets} targets"
+        )
+        return f"PerHead({', '.join(graph.name for graph in self.graphs)}: {nodes})"
+
+    def __str__(self) -> str:
+        return "\n".join([repr(self), *(str(graph) for graph in dict.fromkeys(self.graphs))])

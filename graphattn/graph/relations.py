@@ -1,0 +1,77 @@
+"""Typed unions: every edge knows which part of an expression it came from."""
+
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from operator import or_
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from .advice import no_graph
+from .graph import AttentionGraph
+
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
+class Relations:
+    """A union of named graphs whose edges carry the number of their relation, so that a bias can be learned for each.
+
+    An edge that several parts have belongs to the first of them.
+
+    Args:
+        parts: Graphs of the same targets and sources, by name.
+
+    Raises:
+        GraphError: If there is none, or the parts do not have the same nodes.
+
+    Example:
+        >>> from graphattn.graphs import global_tokens, sliding_window
+        >>> etc = Relations(hub=global_tokens(6, (0,)), near=sliding_window(6, 3, causal=False))
+        >>> etc.count()
+        {'hub': 11, 'near': 13}
+        >>> table = torch.tensor([[0.5], [-1.0]])  # relations x heads: a parameter
+        >>> x = torch.ones(6, 1, 4)
+        >>> import graphattn as ga
+        >>> ga.attention(x, x, x, etc.graph, score_bias=table[etc.relation]).shape
+        torch.Size([6, 1, 4])
+    """
+
+    parts: dict[str, AttentionGraph]
+    graph: AttentionGraph = field(init=False)
+
+    def __init__(self, **parts: AttentionGraph) -> None:
+        if not parts:
+            raise GraphError("Relations needs at least one named graph: Relations(near=graph, far=other)")
+        for name, part in parts.items():
+            if not isinstance(part, AttentionGraph):
+                raise no_graph(part, f"relation {name} must be an AttentionGraph")
+        object.__setattr__(self, "parts", dict(parts))
+        object.__setattr__(self, "graph", reduce(or_, parts.values()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the relations, in the order of their numbers."""
+        return tuple(self.parts)
+
+    @property
+    def num_relations(self) -> int:
+        """How many relations there are."""
+        return len(self.parts)
+
+    @cached_property
+    def relation(self) -> Tensor:
+        """int64 (E,): the number of the relation of every edge of ``graph``, in its edge order."""
+        target, source = self.graph.target, self.graph.source
+        number = torch.full_like(target, -1)
+        for i, part in reversed(list(enumerate(self.parts.values()))):
+            number[part.contains(target, source)] = i
+        return number
+
+    def count(self) -> dict[str, int]:
+        """How many edges each relation has."""
+        counts = torch.bincount(self.relation, minlength=self.num_relations).tolist()
+        return dict(zip(self.names, counts, strict=True))
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name}={part.name}" for name, part in self.parts.items())
+        return f"Relations({parts}: {self.graph.num_edges} edges)"
