@@ -42,5 +42,6 @@ from .verify import find_nonfinite as find_nonfinite
 from .verify import verify as verify
 from .viz import plot as plot
 from .viz import plot_weights as plot_weights
+from .viz import rollout as rollout
 
 __all__ = [name for name in dir() if not name.startswith("_")]

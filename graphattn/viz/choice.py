@@ -47,8 +47,13 @@ def all_edges(graph: AttentionGraph, most: int = MOST_EDGES) -> tuple[NDArray[np
     return pairs[:, 1], pairs[:, 0]
 
 
-def checked_targets(graph: AttentionGraph, highlight: int | Iterable[int]) -> list[int]:
-    """The caller's targets as a list.
+def checked_targets(
+    graph: AttentionGraph,
+    highlight: int | Iterable[int],
+    argument: str = "highlight",
+    most: int | None = len(HIGHLIGHTS),
+) -> list[int]:
+    """The caller's targets as a list, each once.
 
     Raises:
         GraphIndexError: If there is no such target.
@@ -56,13 +61,13 @@ def checked_targets(graph: AttentionGraph, highlight: int | Iterable[int]) -> li
     """
     given = torch.as_tensor(highlight if isinstance(highlight, int) else list(highlight)).flatten()
     if given.numel() and (given.is_floating_point() or given.dtype == torch.bool):
-        raise GraphError(f"highlight must be target numbers, got {given.dtype}".replace("torch.", ""))
+        raise GraphError(f"{argument} must be target numbers, got {given.dtype}".replace("torch.", ""))
     targets = list(dict.fromkeys(given.tolist()))
     for target in targets:
         if not 0 <= target < graph.num_targets:
-            raise GraphIndexError(f"highlight: target {target} is outside [0, {graph.num_targets})")
-    if len(targets) > len(HIGHLIGHTS):
-        raise GraphError(f"highlight takes at most {len(HIGHLIGHTS)} targets (colours that differ), got {len(targets)}")
+            raise GraphIndexError(f"{argument}: target {target} is outside [0, {graph.num_targets})")
+    if most is not None and len(targets) > most:
+        raise GraphError(f"{argument} takes at most {most} targets (colours that differ), got {len(targets)}")
     return targets
 
 

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OptionError, ShapeError
-from ..graph.graph import AttentionGraph
 from .choice import MOST_SOURCES, all_edges, checked_targets
+from .edge_weights import weights_in, weights_into
 from .places import Place, place_of
 from .places.network import Network
 from .places.pick import names_of
@@ -60,7 +59,7 @@ def plot_weights(
         >>> figure.get_suptitle()
         'target 4 reads 5 sources'
     """
-    weights = _weights_in(weights)
+    weights = weights_in(weights)
     graph = weights.graph
     (target,) = checked_targets(graph, target)
     sources, alpha, heads = weights_into(weights, target, head)
@@ -86,42 +85,6 @@ def plot_weights(
     titled(shown, f"{named} reads {counted(count, 'source')}", sentences * caption)
     place.label(ax, target, heaviest_first)
     return shown
-
-
-def _weights_in(given: Any) -> Any:
-    """The weights themselves, where they come beside an output."""
-    held = next((part for part in given if hasattr(part, "alpha")), None) if isinstance(given, tuple) else given
-    if not (hasattr(held, "alpha") and hasattr(held, "graph")):
-        raise OptionError(
-            f"weights must be EdgeWeights, or what attention or a layer gives with return_weights=True; got a "
-            f"{type(given).__name__} without weights"
-        )
-    return held
-
-
-def weights_into(weights: Any, target: int, head: int | None) -> tuple[NDArray[np.int64], NDArray[np.float64], str]:
-    """Sources of the edges into ``target``, their weights in one head or the mean, and a name for that.
-
-    Copies of a repeated edge are added up.
-    """
-    graph: AttentionGraph = weights.graph
-    alpha = weights.alpha
-    if alpha.ndim < 2 or alpha.shape[-2] != graph.num_edges:
-        raise ShapeError(f"weights.alpha must be (E, H) with E = {graph.num_edges} edges, got {tuple(alpha.shape)}")
-    heads = alpha.shape[-1]
-    if alpha.numel() != graph.num_edges * heads:
-        raise ShapeError(
-            f"weights.alpha has a batch, {tuple(alpha.shape)}; draw one element: "
-            "graphattn.EdgeWeights(weights.graph, weights.alpha[0])"
-        )
-    if head is not None and not 0 <= head < heads:
-        raise ShapeError(f"head must be in [0, {heads}), got {head}")
-    into = (graph.target == target).nonzero().flatten()
-    per_edge = alpha.detach().reshape(graph.num_edges, heads)[into.to(alpha.device)].double().cpu()
-    per_edge = per_edge.mean(1) if head is None else per_edge[:, head]
-    sources, copy = np.unique(graph.source[into].cpu().numpy(), return_inverse=True)
-    total = np.bincount(copy, per_edge.numpy(), len(sources)).astype(np.float64)
-    return sources.astype(np.int64), total, f"{heads} heads" if head is None else f"head {head}"
 
 
 def _coloured(

@@ -1,0 +1,82 @@
+"""Attention weights as pictures take them: found beside an output, checked, one row per edge."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import OptionError, ShapeError
+from ..graph.graph import AttentionGraph
+
+
+def weights_in(given: Any) -> Any:
+    """The weights themselves, where they come beside an output.
+
+    Raises:
+        OptionError: If there are none.
+    """
+    held = next((part for part in given if hasattr(part, "alpha")), None) if isinstance(given, tuple) else given
+    if not (hasattr(held, "alpha") and hasattr(held, "graph")):
+        raise OptionError(
+            f"weights must be EdgeWeights, or what attention or a layer gives with return_weights=True; got a "
+            f"{type(given).__name__} without weights"
+        )
+    return held
+
+
+def by_edge(weights: Any) -> Tensor:
+    """``alpha`` of one graph without a batch, (E, H), where it is.
+
+    Raises:
+        ShapeError: If it does not fit the graph, or holds a batch.
+    """
+    graph: AttentionGraph = weights.graph
+    alpha = weights.alpha
+    if alpha.ndim < 2 or alpha.shape[-2] != graph.num_edges:
+        raise ShapeError(f"weights.alpha must be (E, H) with E = {graph.num_edges} edges, got {tuple(alpha.shape)}")
+    heads = alpha.shape[-1]
+    if alpha.numel() != graph.num_edges * heads:
+        raise ShapeError(
+            f"weights.alpha has a batch, {tuple(alpha.shape)}; draw one element: "
+            "graphattn.EdgeWeights(weights.graph, weights.alpha[0])"
+        )
+    return alpha.detach().reshape(graph.num_edges, heads)
+
+
+def checked_head(head: int | None, heads: int) -> None:
+    """
+    Raises:
+        ShapeError: If there is no such head.
+    """
+    if head is not None and not 0 <= head < heads:
+        raise ShapeError(f"head must be in [0, {heads}), got {head}")
+
+
+def weights_into(weights: Any, target: int, head: int | None) -> tuple[NDArray[np.int64], NDArray[np.float64], str]:
+    """Sources of the edges into ``target``, their weights in one head or the mean, and a name for that.
+
+    Copies of a repeated edge are added up.
+    """
+    alpha = by_edge(weights)
+    heads = alpha.shape[1]
+    checked_head(head, heads)
+    graph: AttentionGraph = weights.graph
+    into = (graph.target == target).nonzero().flatten()
+    per_edge = alpha[into.to(alpha.device)].double().cpu()
+    per_edge = per_edge.mean(1) if head is None else per_edge[:, head]
+    sources, copy = np.unique(graph.source[into].cpu().numpy(), return_inverse=True)
+    total = np.bincount(copy, per_edge.numpy(), len(sources)).astype(np.float64)
+    return sources.astype(np.int64), total, f"{heads} heads" if head is None else f"head {head}"
+
+
+def matrix(weights: Any, heads: Tensor | None = None) -> Any:
+    """The mean over heads as a scipy CSR array (T, S), float64; copies of a repeated edge are added up."""
+    import scipy.sparse
+
+    graph: AttentionGraph = weights.graph
+    alpha = by_edge(weights) if heads is None else heads
+    mean = alpha.to(torch.float64).mean(1).cpu().numpy()
+    source, target = graph.edge_index.cpu().numpy()
+    return scipy.sparse.csr_array((mean, (target, source)), shape=(graph.num_targets, graph.num_sources))
