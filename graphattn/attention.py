@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .backends.choose import BACKENDS, Explanation, choose, explained
-from .backends.request import Inputs, Request
+from .backends.choose import BACKENDS, Explanation, HeadsExplanation, choose, explained
+from .backends.heads import join, split
+from .backends.request import Inputs, Outputs, Request
 from .backends.weights import EdgeWeights
 from .errors import GraphError, OptionError, ShapeError
-from .graph import AttentionGraph
+from .graph import AttentionGraph, Pattern, PerHead
 from .graph.advice import no_graph
 
 _LARGEST = sys.float_info.max
@@ -39,7 +40,7 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    graph: AttentionGraph,
+    graph: AttentionGraph | PerHead | Pattern,
     score_bias: Tensor | None = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -69,7 +70,8 @@ def attention(
         query: (..., T, H, D), of float16, bfloat16, float32 or float64.
         key: (..., S, H_kv, D); head ``h`` of the query reads head ``h // (H / H_kv)``.
         value: (..., S, H_kv, D_v).
-        graph: T targets and S sources.
+        graph: T targets and S sources. Or a :class:`PerHead`, a graph for each head or group of heads, whose edge order
+            is that of its union; or a :class:`Pattern`, which becomes a graph of T targets and S sources.
         score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H), where 1 may stand for
             H. An edge with -inf is an edge removed: with (B, E, 1), for examples of lengths of their own,
             ``torch.zeros(B, E, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)``, though
@@ -102,12 +104,52 @@ def attention(
         >>> ga.attention(x, x, x, ga.graphs.causal(3))[0, 0]  # the first token reads only itself
         tensor([0., 1.])
     """
-    inputs = check(query, key, value, graph, score_bias, scale, softcap, dropout_p)
-    return run(graph, inputs, backend, return_weights, return_lse)
+    found = sized(graph, query, key)
+    inputs = check(query, key, value, found, score_bias, scale, softcap, dropout_p)
+    return run(found, inputs, backend, return_weights, return_lse)
 
 
-def run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Tensor | AttentionOutput:
+def sized(graph: Any, query: Any, key: Any) -> Any:
+    """A pattern as a graph of as many targets and sources as ``query`` and ``key`` (..., nodes, heads, width) have."""
+    if not isinstance(graph, Pattern):
+        return graph
+    for name, x in (("query", query), ("key", key)):
+        if not isinstance(x, Tensor) or x.dim() < 3:
+            raise ShapeError(f"{name} must be a tensor (..., nodes, heads, width), got {_shape_of(x)}")
+    size = query.shape[-3], key.shape[-3]
+    _make(graph, *size)
+    return graph.made[size]
+
+
+@torch.compiler.assume_constant_result  # Python that torch.compile does not follow
+def _make(pattern: Pattern, num_targets: int, num_sources: int) -> None:
+    pattern(num_targets, num_sources)
+
+
+def _shape_of(x: Any) -> str:
+    return str(tuple(x.shape)) if isinstance(x, Tensor) else type(x).__name__
+
+
+def run(
+    graph: AttentionGraph | PerHead, inputs: Inputs, backend: str, weights: bool, lse: bool
+) -> Tensor | AttentionOutput:
     """Choose a backend for checked inputs and run it."""
+    if isinstance(graph, PerHead):
+        found = join(
+            graph,
+            [_run(part, its, backend, weights, lse) for part, its in split(graph, inputs)],
+            inputs.query.shape[-2],
+        )
+    else:
+        found = _run(graph, inputs, backend, weights, lse)
+    if not (weights or lse):
+        return found.output
+    edges = graph.union() if isinstance(graph, PerHead) else graph
+    alpha = EdgeWeights(edges, found.alpha) if weights and found.alpha is not None else None
+    return AttentionOutput(found.output, alpha, found.lse if lse else None)
+
+
+def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
     request = inputs.request(weights, lse)
     name = _constant_choice(
         graph,
@@ -116,11 +158,7 @@ def run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse:
         *(request.dtype, request.device, request.score_bias, request.softcap, request.dropout),
         *(weights, lse, request.edge_features),
     )
-    found = BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
-    if not (weights or lse):
-        return found.output
-    alpha = EdgeWeights(graph, found.alpha) if weights and found.alpha is not None else None
-    return AttentionOutput(found.output, alpha, found.lse if lse else None)
+    return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
 
 
 @torch.compiler.assume_constant_result  # Python on the graph's structure: torch.compile keeps the answer
@@ -129,7 +167,7 @@ def _constant_choice(graph: AttentionGraph, backend: str, *request: Any) -> str:
 
 
 def explain(
-    graph: AttentionGraph,
+    graph: AttentionGraph | PerHead,
     *,
     heads: int = 8,
     head_dim: int = 64,
@@ -139,11 +177,11 @@ def explain(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
     **options: Any,
-) -> Explanation:
+) -> Explanation | HeadsExplanation:
     """What would run on this graph, at what estimated cost, and why not the others.
 
     Args:
-        graph: The graph.
+        graph: The graph, or graphs of heads.
         heads: H, heads of the query; ``kv_heads`` of key and value, the same by default.
         head_dim: D, width of a head; ``value_dim`` of the values, the same by default.
         batch: Product of the leading dimensions.
@@ -153,9 +191,11 @@ def explain(
             ``return_weights``, ``return_lse``; and ``edge_attr`` of a layer. ``True`` stands for any tensor or number.
 
     Returns:
-        An :class:`Explanation`; print it.
+        An :class:`Explanation`, or one for each group of heads; print it.
     """
-    if not isinstance(graph, AttentionGraph):
+    if isinstance(graph, Pattern):
+        raise GraphError(f"{graph!r} has no size yet; explain the graph of one, pattern(num_nodes)")
+    if not isinstance(graph, AttentionGraph | PerHead):
         raise no_graph(graph, "graph must be an AttentionGraph")
     for option in options:
         if option not in _FLAGS:
@@ -166,6 +206,8 @@ def explain(
     if min(heads, kv_heads) < 0 or (heads % kv_heads if kv_heads else heads) != 0:
         raise OptionError(f"heads must be a multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}")
     request = Request(heads, kv_heads, head_dim, value_dim, batch, dtype, torch.device(device), **flags)
+    if isinstance(graph, PerHead):
+        return HeadsExplanation.of(graph, request)
     return explained(graph, request)
 
 
@@ -173,7 +215,7 @@ def check(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    graph: AttentionGraph,
+    graph: AttentionGraph | PerHead,
     score_bias: Tensor | None = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -185,7 +227,7 @@ def check(
 
     ``edge_weight`` (H_kv, D, F) times ``edge_attr`` (..., E, F) is added to the key and to the value of each edge.
     """
-    if not isinstance(graph, AttentionGraph):
+    if not isinstance(graph, AttentionGraph | PerHead):
         raise no_graph(graph, "graph must be an AttentionGraph")
     _check_tensors(query, key, value, graph)
     if score_bias is not None:
@@ -230,7 +272,7 @@ def _check_storage(name: str, x: Tensor, query: Tensor) -> None:
         raise ShapeError(f"{name} is on {x.device} and query on {query.device}; move one of them")
 
 
-def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph) -> None:
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph | PerHead) -> None:
     sides = (("query", query, graph.num_targets, "targets"), ("key", key, graph.num_sources, "sources"))
     for name, x, size, side in (*sides, ("value", value, graph.num_sources, "sources")):
         if not isinstance(x, Tensor):
@@ -270,7 +312,7 @@ def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | 
         ) from None
 
 
-def _check_bias(score_bias: Tensor, query: Tensor, graph: AttentionGraph) -> Tensor:
+def _check_bias(score_bias: Tensor, query: Tensor, graph: AttentionGraph | PerHead) -> Tensor:
     E, heads = graph.num_edges, query.shape[-2]
     if not isinstance(score_bias, Tensor):
         raise ShapeError(f"score_bias must be a tensor, got {type(score_bias).__name__}")

@@ -1,14 +1,15 @@
 """Which backend runs a call, and why: the same answer for ``attention`` and for ``explain``."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ..errors import BackendError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, PerHead
 from ..plans.cache import cached
 from .dense import DenseBackend
 from .edges import EdgesBackend
+from .heads import heads_read
 from .message_passing import MessagePassingBackend
 from .parts import PartsBackend
 from .rates import training
@@ -93,6 +94,32 @@ class Explanation:
                 lines += [f"      because {reason}" for reason in c.reasons]
             lines += [f"      note: {note}" for note in c.notes * c.runs]
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class HeadsExplanation:
+    """What would run on the graph of each group of heads; printing it is its purpose."""
+
+    graph: PerHead
+    groups: tuple[tuple[int, int, Explanation], ...]
+    """First head, last head + 1, and what would run on their graph."""
+
+    @classmethod
+    def of(cls, graph: PerHead, request: Request) -> "HeadsExplanation":
+        """The explanation of each group."""
+        found = []
+        for _, part, first, last in graph.groups(request.heads):
+            kv_heads = len(heads_read(first, last, request.heads, request.kv_heads))
+            found.append((first, last, explained(part, replace(request, heads=last - first, kv_heads=kv_heads))))
+        return cls(graph, tuple(found))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values."""
+        groups = [{"heads": [first, last], **found.to_dict()} for first, last, found in self.groups]
+        return {"graph": repr(self.graph), "groups": groups}
+
+    def __str__(self) -> str:
+        return "\n".join(f"heads {first} to {last - 1}: {found}" for first, last, found in self.groups)
 
 
 _TIMES = ((1.0, "ms"), (1e3, "s"), (60e3, "min"), (3600e3, "h"), (86400e3, "days"))

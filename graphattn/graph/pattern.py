@@ -38,6 +38,9 @@ class Pattern:
         num_sizes: How many sizes a builder takes: 2 for targets and sources.
         on_grid: Whether a builder takes the axes of a grid.
 
+    Attributes:
+        made: The last graphs made, by (size, num_sources).
+
     Example:
         >>> from graphattn.graphs import global_tokens, sliding_window
         >>> longformer = sliding_window(..., 3, causal=False) | global_tokens(..., (0,))
@@ -56,7 +59,7 @@ class Pattern:
     parts: "tuple[Pattern | AttentionGraph, ...]" = ()
     num_sizes: int = 1
     on_grid: bool = False
-    _made: dict[Any, AttentionGraph] = field(default_factory=dict, init=False)
+    made: dict[Any, AttentionGraph] = field(default_factory=dict, init=False)
 
     def __call__(self, size: int | tuple[int, ...], num_sources: int | None = None) -> AttentionGraph:
         """The graph of that size.
@@ -69,12 +72,12 @@ class Pattern:
             GraphError: If the pattern does not come in this size.
         """
         key = (tuple(size) if isinstance(size, list | tuple) else size, num_sources)
-        if key not in self._made:
+        if key not in self.made:
             made = self._sized(*key)
-            while len(self._made) >= _KEPT:
-                self._made.pop(next(iter(self._made)))
-            self._made[key] = made
-        return self._made[key]
+            while len(self.made) >= _KEPT:
+                self.made.pop(next(iter(self.made)))
+            self.made[key] = made
+        return self.made[key]
 
     def _sized(self, size: int | tuple[int, ...], num_sources: int | None) -> AttentionGraph:
         if self.parts:
@@ -95,7 +98,7 @@ class Pattern:
         return self.make(size)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made": {}}
+        return {**self.__dict__, "made": {}}
 
     def __deepcopy__(self, memo: Any) -> "Pattern":
         return self  # immutable

@@ -1,10 +1,10 @@
 """Graphs of heads: one layer whose heads read along edges of their own."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,15 @@ from torch import Tensor
 from ..errors import GraphError
 from .advice import no_graph
 from .graph import AttentionGraph
+
+
+class Group(NamedTuple):
+    """Heads ``[first, last)`` read along ``graph``, which is ``graphs[number]``."""
+
+    number: int
+    graph: AttentionGraph
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,7 +47,9 @@ class PerHead:
     """
 
     graphs: tuple[AttentionGraph, ...]
-    _memo: dict[Any, Any] = field(default_factory=dict, init=False)
+    places: dict[int, Tensor] = field(default_factory=dict, init=False)
+    """int64 (E_i,): where the edges of ``graphs[i]`` stand in the edge order of the union, once :meth:`place` ran."""
+    _memo: dict[str, AttentionGraph] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.graphs, AttentionGraph) or not isinstance(self.graphs, Iterable):
@@ -65,7 +76,7 @@ class PerHead:
             raise GraphError("PerHead holds graphs on several devices; move them with .to(device)")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_memo": {}}
+        return {**self.__dict__, "places": {}, "_memo": {}}
 
     @property
     def num_targets(self) -> int:
@@ -98,8 +109,8 @@ class PerHead:
             self._memo["union"] = reduce(or_, dict.fromkeys(self.graphs))
         return self._memo["union"]
 
-    def groups(self, num_heads: int) -> Iterator[tuple[AttentionGraph, int, int]]:
-        """The graphs and the heads ``[first, last)`` that use each; neighbours of the same graph are one group.
+    def groups(self, num_heads: int) -> list[Group]:
+        """The graphs with the heads that use them; neighbours of the same graph are one group.
 
         Raises:
             GraphError: If ``num_heads`` is not a multiple of the number of graphs.
@@ -107,20 +118,20 @@ class PerHead:
         n = len(self.graphs)
         if num_heads % n:
             raise GraphError(f"PerHead of {n} graphs needs a multiple of {n} heads, got {num_heads}")
-        first = 0
+        found, first = [], 0
         for i, graph in enumerate(self.graphs):
             if i + 1 == n or self.graphs[i + 1] is not graph:
                 last = (i + 1) * (num_heads // n)
-                yield graph, first, last
+                found.append(Group(i, graph, first, last))
                 first = last
+        return found
 
-    def places(self, graph: AttentionGraph) -> Tensor:
-        """int64 (E_graph,): where each edge of one of the graphs stands in the edge order of :meth:`union`."""
-        if ("places", id(graph)) not in self._memo:
-            union = self.union()._listed()
+    def place(self, number: int) -> None:
+        """Fill ``places[number]``."""
+        if number not in self.places:
+            union, graph = self.union()._listed(), self.graphs[number]
             wanted = graph.target * self.num_sources + graph.source
-            self._memo["places", id(graph)] = union.order[torch.searchsorted(union.key, wanted.to(union.key.device))]
-        return self._memo["places", id(graph)]
+            self.places[number] = union.order[torch.searchsorted(union.key, wanted.to(union.key.device))]
 
     def to(self, device: torch.device | str) -> "PerHead":
         """The same graphs with their index tensors on another device."""

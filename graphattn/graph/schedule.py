@@ -32,7 +32,7 @@ class Schedule:
         >>> swin = Schedule((plain, shifted)) * 3
         >>> len(swin), swin[1] is shifted
         (6, True)
-        >>> swin.reach(2).num_edges == 64 * 64  # the second layer has heard everything
+        >>> swin.reach(3).num_edges == 64 * 64  # after three layers every node has heard every other
         True
     """
 

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..attention import sized
 from ..backends.choose import BACKENDS
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import advice
 from ..interop import from_edge_index
 
@@ -94,9 +95,11 @@ def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:
     )
 
 
-def graph_of(graph: Any, x: Tensor, key: Tensor, value: Tensor) -> AttentionGraph:
-    """The graph, or the one that an ``edge_index`` lists between as many nodes as there are features."""
-    if not isinstance(graph, AttentionGraph):
+def graph_of(graph: Any, x: Tensor, key: Tensor, value: Tensor) -> AttentionGraph | PerHead:
+    """The graph; of a pattern or an ``edge_index``, the one between as many nodes as there are features."""
+    if isinstance(graph, Pattern):
+        graph = sized(graph, x.unsqueeze(-2), key.unsqueeze(-2))
+    if not isinstance(graph, AttentionGraph | PerHead):
         graph = _listed(graph, x.shape[-2], key.shape[-2])
     T, S = graph.num_targets, graph.num_sources
     if key is x and x.shape[-2] == T != S:

@@ -6,9 +6,11 @@ from torch import Tensor, nn
 
 from ..attention import check, run
 from ..backends import EdgeWeights
+from ..backends.heads import as_bias
 from ..backends.message_passing import EdgeAttention
+from ..backends.request import Inputs
 from ..errors import BackendError, OptionError, ShapeError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, Pattern, PerHead
 from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, width
 from .root_weight import RootWeight
 
@@ -127,7 +129,7 @@ class GraphAttention(EdgeAttention):
     def forward(
         self,
         x: Tensor | Pair,
-        graph: AttentionGraph | Tensor | None = None,
+        graph: AttentionGraph | PerHead | Pattern | Tensor | None = None,
         *unnamed: Never,
         context: Tensor | Pair | None = None,
         edge_attr: Tensor | None = None,
@@ -138,7 +140,8 @@ class GraphAttention(EdgeAttention):
 
         Args:
             x: The targets' features (..., T, qdim); or PyG's pair (sources, targets), and then no context.
-            graph: T targets and S sources; or an ``edge_index`` (2, E), checked at every call. It is always needed.
+            graph: T targets and S sources; :class:`graphattn.PerHead`, or a :class:`graphattn.Pattern`; or an
+                ``edge_index`` (2, E), checked at every call. It is always needed.
             context: The sources' features (..., S, kdim), the targets' own by default; or a pair of them, one for
                 keys (..., S, kdim) and one for values (..., S, vdim).
             edge_attr: Edge features (..., E, F) in the graph's edge order; needed exactly if ``edge_dim`` was given.
@@ -168,22 +171,26 @@ class GraphAttention(EdgeAttention):
             turn = self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim))
         dropout_p = self.dropout if self.training else 0.0
         inputs = check(query, key, value, graph, score_bias, dropout_p=dropout_p, edge_attr=edge_attr, edge_weight=turn)
-        alpha: Tensor | None = None
-        if self._is_observed():
-            found = self.attend(graph.edge_index.to(x.device), (graph.num_sources, graph.num_targets), inputs)
-            output, alpha = found.output, found.alpha
-        else:
-            ran = run(graph, inputs, self.backend, return_weights, False)
-            output = ran if isinstance(ran, Tensor) else ran.output
-            alpha = None if isinstance(ran, Tensor) or ran.weights is None else ran.weights.alpha
+        output, weights = self._attend(graph, inputs, return_weights)
         output = output.flatten(-2)
         if self.out_proj is not None:
             output = self.out_proj(output)
         if self.skip is not None:
             output = self.skip(output, x)
-        return (output, EdgeWeights(graph, alpha)) if return_weights and alpha is not None else output
+        return (output, weights) if return_weights and weights is not None else output
 
-    def _takes(self, edge_attr: Tensor | None, graph: AttentionGraph) -> bool:
+    def _attend(
+        self, graph: AttentionGraph | PerHead, inputs: Inputs, return_weights: bool
+    ) -> tuple[Tensor, EdgeWeights | None]:
+        if not self._is_observed():
+            found = run(graph, inputs, self.backend, return_weights, False)
+            return (found, None) if isinstance(found, Tensor) else (found.output, found.weights)
+        if isinstance(graph, PerHead):
+            inputs, graph = as_bias(graph, inputs), graph.union()
+        seen = self.attend(graph.edge_index.to(inputs.query.device), (graph.num_sources, graph.num_targets), inputs)
+        return seen.output, None if seen.alpha is None else EdgeWeights(graph, seen.alpha)
+
+    def _takes(self, edge_attr: Tensor | None, graph: AttentionGraph | PerHead) -> bool:
         """Whether there are edge features, which then fit."""
         if self.edge_proj is None:
             if edge_attr is not None:

@@ -8,11 +8,12 @@ import torch
 from torch import nn
 
 from ..errors import ExactnessError, GraphError, OptionError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, Pattern, PerHead
 from ..nn import GraphAttention
 from .bounds import EXPLAINED
 from .cover import EVERYTHING, OUTPUTS, affordable, cover
 from .diagnose import diagnose
+from .heads import side_by_side
 from .invariants import check_invariants
 from .layer import LayerSubject
 from .layouts import fitting, with_layout
@@ -27,7 +28,7 @@ from .threads import threads
 
 
 def verify(
-    subject: AttentionGraph | GraphAttention | Callable[..., Any],
+    subject: AttentionGraph | PerHead | GraphAttention | Callable[..., Any],
     graph: AttentionGraph | None = None,
     *,
     dtypes: Sequence[torch.dtype] = (torch.float64, torch.float32),
@@ -56,9 +57,10 @@ def verify(
 
     Args:
         subject: An :class:`AttentionGraph`: ``graphattn.attention`` on it with random inputs, each option away from its
-            default in turn. Or a :class:`GraphAttention`: the layer with its own parameters, whose gradients are
-            measured too. Or any function ``f(query, key, value) -> output`` with query (T, H, D), key (S, H_kv, D),
-            value (S, H_kv, D_v) and output (T, H, D_v): does it implement the graph?
+            default in turn. Or a :class:`PerHead`: the default call on graphs of heads. Or a :class:`GraphAttention`:
+            the layer with its own parameters, whose gradients are measured too. Or any function
+            ``f(query, key, value) -> output`` with query (T, H, D), key (S, H_kv, D), value (S, H_kv, D_v) and output
+            (T, H, D_v): does it implement the graph?
         graph: The graph that a layer or a function is to be verified on.
         dtypes: Measured in each: float64 to 1e-12, narrower ones against dense torch in the same dtype.
         backends: Names of the backends to measure; by default all that half the free memory allows.
@@ -153,13 +155,20 @@ def assert_exact(subject: Any, graph: AttentionGraph | None = None, **arguments:
     return report
 
 
-def _subject(
-    subject: Any, graph: AttentionGraph | None, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]
-) -> Subject:
-    if isinstance(subject, AttentionGraph):
+def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]) -> Subject:
+    if isinstance(subject, AttentionGraph | PerHead | Pattern):
         if graph is not None:
             raise OptionError("verify(graph) takes one graph; a layer or a function comes before its graph")
         graph = subject
+    if isinstance(graph, Pattern):
+        raise GraphError(f"{graph!r} has no size yet; verify the graph of one, pattern(num_nodes)")
+    if isinstance(subject, PerHead):
+        subject, graph = side_by_side(subject)
+    if isinstance(graph, PerHead):
+        raise GraphError(
+            "a layer or function is verified on one AttentionGraph, got PerHead; verify(per_head) verifies attention "
+            "on the graphs of heads, and the layer on each of per_head.graphs"
+        )
     if isinstance(subject, nn.MultiheadAttention):
         raise OptionError(
             "an nn.MultiheadAttention knows no graph; verify the layer with its weights: "

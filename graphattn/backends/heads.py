@@ -1,0 +1,83 @@
+"""Graphs of heads: one call as several, each on the heads that share a graph, and back."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph, PerHead
+from .request import Inputs, Outputs
+
+
+def split(graph: PerHead, inputs: Inputs) -> Iterator[tuple[AttentionGraph, Inputs]]:
+    """Each graph with its heads of the query, and the heads of key and value that these read."""
+    heads, kv_heads, weight = inputs.query.shape[-2], inputs.key.shape[-2], inputs.edge_weight
+    for number, part, first, last in graph.groups(heads):
+        chosen = heads_read(first, last, heads, kv_heads)
+        yield (
+            part,
+            replace(
+                inputs,
+                query=inputs.query[..., first:last, :],
+                key=inputs.key[..., chosen, :],
+                value=inputs.value[..., chosen, :],
+                score_bias=_of_edges(graph, number, inputs.score_bias, slice(first, last)),
+                edge_attr=_of_edges(graph, number, inputs.edge_attr, slice(None)),
+                edge_weight=None if weight is None else weight[chosen],
+            ),
+        )
+
+
+def heads_read(first: int, last: int, heads: int, kv_heads: int) -> list[int]:
+    """The heads of key and value that heads ``[first, last)`` of the query read: one for each of them, or fewer where
+    they are shared evenly."""
+    share = max(1, heads // max(1, kv_heads))
+    read = range(first // share, -(-last // share))
+    even = len(read) == 1 or (first % share == 0 and last % share == 0)
+    return list(read) if even else [head // share for head in range(first, last)]
+
+
+def _of_edges(graph: PerHead, number: int, x: Tensor | None, heads: slice) -> Tensor | None:
+    if x is None:
+        return None
+    return x.index_select(-2, _places(graph, number).to(x.device))[..., heads if x.shape[-1] > 1 else slice(None)]
+
+
+def _places(graph: PerHead, number: int) -> Tensor:
+    _place(graph, number)
+    return graph.places[number]
+
+
+@torch.compiler.assume_constant_result  # Python that torch.compile does not follow
+def _place(graph: PerHead, number: int) -> None:
+    graph.place(number)
+
+
+def join(graph: PerHead, found: list[Outputs], heads: int) -> Outputs:
+    """The outputs of :func:`split`'s calls as one; weights stand in the edge order of ``graph.union()``."""
+    output = torch.cat([each.output for each in found], -2)
+    lse = [each.lse for each in found if each.lse is not None]
+    alpha = None
+    if all(each.alpha is not None for each in found):
+        wide = [each.alpha for each in found if each.alpha is not None]
+        numbers = [group.number for group in graph.groups(heads)]
+        alpha = torch.cat([_spread(graph, number, x) for number, x in zip(numbers, wide, strict=True)], -1)
+    return Outputs(output, alpha, torch.cat(lse, -1) if lse else None)
+
+
+def _spread(graph: PerHead, number: int, alpha: Tensor) -> Tensor:
+    """Weights (..., E_part, h) as (..., E, h), 0 on the edges of other heads."""
+    empty = alpha.new_zeros(*alpha.shape[:-2], graph.num_edges, alpha.shape[-1])
+    return empty.index_copy(-2, _places(graph, number).to(alpha.device), alpha)
+
+
+def as_bias(graph: PerHead, inputs: Inputs) -> Inputs:
+    """The same call on ``graph.union()``, where a head's missing edges have a bias of -inf."""
+    heads = inputs.query.shape[-2]
+    given = inputs.score_bias
+    wide = inputs.request().statistics if given is None else given.dtype
+    bias = torch.full((graph.num_edges, heads), -torch.inf, dtype=wide, device=inputs.query.device)
+    for number, _, first, last in graph.groups(heads):
+        bias[_places(graph, number).to(bias.device), first:last] = 0.0
+    return replace(inputs, score_bias=bias if given is None else torch.where(bias == 0, given, bias))

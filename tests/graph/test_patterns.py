@@ -1,0 +1,168 @@
+"""Patterns sized when used, schedules of layers, graphs of heads, typed unions: what they are and what they refuse."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn import Pattern, PerHead, Relations, Schedule, graphs
+from graphattn.errors import GraphAttnError, GraphError
+
+LONGFORMER = graphs.sliding_window(..., 3, causal=False) | graphs.global_tokens(..., (0,))
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_algebra_of_patterns_is_algebra_of_their_graphs(size):
+    window, causal, full = graphs.sliding_window(size, 3), graphs.causal(size), graphs.full(size)
+    w, c = graphs.sliding_window(..., 3), graphs.causal(...)
+    expected = {
+        "or": (w | c, window | causal),
+        "and": (w & c, window & causal),
+        "minus": (c - w, causal - window),
+        "not": (~w, ~window),
+        "compose": (w @ c, window @ causal),
+        "reverse": (w.reverse(), window.reverse()),
+        "k_hop": (w.k_hop(2), window.k_hop(2)),
+        "loops": (w.without_self_loops(), window.without_self_loops()),
+        "no loops": (w.without_self_loops().with_self_loops(), window),
+        "graph on the left": (full - w, full - window),
+        "graph on the right": (w | full, full),
+        "left and": (full & w, window),
+        "left or": (full | w, full),
+        "left compose": (full @ w, full @ window),
+    }
+    for name, (pattern, graph) in expected.items():
+        assert isinstance(pattern, Pattern), name
+        assert pattern(size).equals(graph), name
+        assert graph.num_edges == 0 or not pattern(size).equals(graphs.self_loops(size) - graphs.full(size)), name
+
+
+def test_a_pattern_makes_a_graph_once_for_each_size_and_forgets_the_oldest():
+    pattern = graphs.causal(...)
+    first = pattern(5)
+    assert pattern(5) is first
+    for size in range(6, 14):
+        pattern(size)
+    assert pattern(5) is not first
+    assert pattern(13) is pattern(13)
+
+
+def test_sizes_of_both_sides_and_of_grids():
+    assert graphs.causal(..., ...)(3, 5).equals(graphs.causal(3, 5))
+    assert graphs.cross(..., ...)(3, 5).equals(graphs.cross(3, 5))
+    assert graphs.causal(..., ...)(4).equals(graphs.causal(4))
+    swin = graphs.cell_partition(..., (2, 3)) | graphs.global_tokens(..., (0,))
+    assert swin((4, 6)).equals(graphs.cell_partition((4, 6), (2, 3)) | graphs.global_tokens(24, (0,)))
+    with pytest.raises(GraphError, match="24 nodes do not tell its axes"):
+        swin(24)
+
+
+def test_patterns_travel():
+    for pattern in (LONGFORMER, LONGFORMER.k_hop(2), ~LONGFORMER):
+        assert pickle.loads(pickle.dumps(pattern))(9).equals(pattern(9))
+        assert copy.deepcopy(pattern)(9).equals(pattern(9))
+        assert repr(pattern).startswith("Pattern(")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: graphs.sliding_window(5, ...), r"\.\.\. stands for the sizes, which come first \(num_nodes\)"),
+        (lambda: graphs.sliding_window(5, window=...), "stands for the sizes"),
+        (lambda: graphs.full(..., ...), "full has 1 size"),
+        (lambda: graphs.full(...)(5, 6), "5 targets and 6 sources are wanted"),
+        (lambda: graphs.causal(...)(-1), "num_.* must be a whole number >= 0, got -1"),
+        (lambda: graphs.global_tokens(..., (7,))(5), "7 is outside"),
+        (lambda: (graphs.causal(...) | graphs.full(5))(6), "same nodes"),
+    ],
+)
+def test_refusals_of_patterns(make, message):
+    with pytest.raises(GraphAttnError, match=message):
+        make()
+
+
+def test_wrong_arguments_are_found_before_a_pattern_is_used():
+    with pytest.raises(TypeError, match="bogus"):
+        graphs.full(..., bogus=1)
+    with pytest.raises(TypeError):
+        graphs.causal(...) | 3
+
+
+def test_schedules():
+    local, far = graphs.sliding_window(6, 2), graphs.causal(6)
+    schedule = Schedule((local, far)) * 2 + local
+    assert (len(schedule), schedule[1] is far, len(schedule[:2]), list(schedule)[4] is local) == (5, True, 2, True)
+    assert schedule.reach(1).equals(local)
+    assert schedule.reach(2).equals(far @ local)
+    assert Schedule.of(local, 3).reach().equals(local @ local @ local)
+    assert Schedule.of([local, far]).layers == (local, far)
+    assert Schedule.of(schedule) is schedule
+    assert Schedule((graphs.causal(...), far))(6)[0].equals(far)
+    strict = graphs.causal(6).without_self_loops()
+    assert Schedule((strict, strict)).reach(residual=True).equals(strict | graphs.self_loops(6))
+    assert "5 layers" in repr(schedule)
+    assert str(schedule).count("\n") == 5
+
+
+def test_schedules_that_pool():
+    down, up = graphs.cross(2, 6), graphs.cross(6, 2)
+    assert Schedule((down, up)).reach().equals(graphs.full(6))
+    with pytest.raises(GraphError, match="layer 1 reads 6 sources, but layer 0 has 2 targets"):
+        Schedule((down, down))
+
+
+def test_a_layer_of_a_schedule_may_have_graphs_of_heads():
+    rows, columns = graphs.cell_partition((2, 3), (1, 3)), graphs.cell_partition((2, 3), (2, 1))
+    both = PerHead((rows, columns))
+    assert Schedule((both,)).reach().equals(rows | columns)
+    assert Schedule((both, both)).reach().equals(graphs.full(6))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Schedule(()), "at least one layer"),
+        (lambda: Schedule(graphs.full(3)), r"one is \(graph,\)"),
+        (lambda: Schedule((torch.ones(3, 3).bool(),)), "layer 0 of a Schedule must be .*from_mask"),
+        (lambda: Schedule.of(graphs.full(3), 2)[:0], "at least one layer"),
+        (lambda: Schedule.of([graphs.full(3)], 2), "2 layers need as many graphs, got a schedule of 1"),
+        (lambda: Schedule.of(graphs.full(3)) * 0, "whole number of times >= 1, got 0"),
+        (lambda: Schedule.of(graphs.full(3)).reach(2), "num_layers must be between 1 and 1, got 2"),
+        (lambda: Schedule.of(graphs.full(...)).reach(), "layer 0 is Pattern.* without a size"),
+        (lambda: PerHead(()), "at least one graph"),
+        (lambda: PerHead(graphs.full(3)), r"one graph is \(graph,\)"),
+        (lambda: PerHead((graphs.full(3), graphs.full(4))), r"same nodes for all heads, got .*\(3, 3\) and \(4, 4\)"),
+        (lambda: PerHead((graphs.full(...),)), "call a Pattern with its size"),
+        (lambda: PerHead((graphs.full(3),) * 2).groups(3), "2 graphs needs a multiple of 2 heads, got 3"),
+        (
+            lambda: PerHead((ga.from_edge_index([[0, 0], [1, 1]], num_nodes=2, duplicates="keep"),)),
+            "repeats some",
+        ),
+        (lambda: Relations(), "at least one named graph"),
+        (lambda: Relations(a=3), "relation a must be an AttentionGraph"),
+        (lambda: Relations(a=graphs.full(3), b=graphs.full(4)), "same nodes"),
+    ],
+)
+def test_refusals(make, message):
+    with pytest.raises(GraphError, match=message):
+        make()
+
+
+def test_relations_number_every_edge_and_the_first_part_wins():
+    hub, near = graphs.global_tokens(6, (0,)), graphs.sliding_window(6, 3, causal=False)
+    both = Relations(hub=hub, near=near)
+    assert both.graph.equals(hub | near)
+    assert (both.names, both.num_relations) == (("hub", "near"), 2)
+    for edge, (source, target) in enumerate(both.graph.edge_index.t().tolist()):
+        assert both.relation[edge] == (0 if bool(hub.contains(target, source)) else 1)
+    assert both.count() == {"hub": 11, "near": (near - hub).num_edges}
+    assert Relations(near=near, hub=hub).count() == {"near": near.num_edges, "hub": (hub - near).num_edges}
+
+
+def test_relations_of_listed_graphs_keep_the_callers_order():
+    edges = ga.from_edge_index([[3, 0, 1], [0, 2, 2]], num_nodes=4)
+    both = Relations(mine=edges, all=graphs.self_loops(4).explicit())
+    assert both.graph.edge_index[:, :3].tolist() == [[3, 0, 1], [0, 2, 2]]
+    assert both.relation.tolist() == [0, 0, 0, 1, 1, 1, 1]
