@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import OptionError
 from ..graph import AttentionGraph
 from ..graph.algebra import refuse_over
+from ..graph.html import MOST_CELLS, page
 from ..kernels.edge_softmax import scatter_sum
 
 
@@ -78,6 +79,21 @@ class EdgeWeights:
         )
         weight = alpha.new_zeros(shape).scatter(-1, place, alpha.gather(-1, order))
         return Top(*(x[..., :spare].unflatten(-1, (T, k)).transpose(-3, -2) for x in (source, weight)))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the line of ``repr`` and the weights, the mean over batch and heads.
+
+        A cell of a large one has the largest of its weights; darker with the square root of its part of the largest.
+        """
+        T, S = self.graph.num_targets, self.graph.num_sources
+        if T * S == 0:
+            return page(repr(self), None)
+        side = -(-max(T, S) // MOST_CELLS)
+        rows, columns = -(-T // side), -(-S // side)
+        mean = self.alpha.detach().cpu().double().transpose(-2, -1).reshape(-1, self.graph.num_edges).mean(0)
+        place = self.graph.target.cpu() // side * columns + self.graph.source.cpu() // side
+        cells = torch.zeros(rows * columns, dtype=torch.float64).scatter_reduce(0, place, mean, "amax")
+        return page(repr(self), (cells / cells.max().clamp(min=1e-300)).unflatten(0, (rows, columns)))
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.alpha.shape))

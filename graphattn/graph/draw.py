@@ -17,7 +17,7 @@ def draw(edges: EdgeSet) -> str:
     T, S = edges.num_targets, edges.num_sources
     if T == 0 or S == 0:
         return f"(no pairs: {T} targets, {S} sources)"
-    if edges.is_rule and edges.runs_per_row * T > _MOST_RUNS:
+    if not drawable(edges):
         return f"(a function of {T:,} x {S:,} pairs: too many to draw; look at a subgraph)"
     side = max(1, -(-max(T, S) // _MOST_CELLS))
     counts = edges.tile_counts(side, side)
@@ -25,6 +25,11 @@ def draw(edges: EdgeSet) -> str:
     if side > 1:
         lines.append(f"(each cell is {side} targets x {side} sources; · none, ░ ▒ ▓ some, █ all)")
     return "\n".join(lines)
+
+
+def drawable(edges: EdgeSet) -> bool:
+    """Whether going through all rows is quick."""
+    return not edges.is_rule or edges.runs_per_row * edges.num_targets <= _MOST_RUNS
 
 
 def _shade(counts: Tensor, i: int, j: int, side: int, num_targets: int, num_sources: int) -> str:

@@ -13,6 +13,7 @@ from .advice import no_graph
 from .algebra import MAX_BYTES, refuse_over
 from .draw import draw
 from .edge_set import EdgeSet
+from .html import mask_page
 from .listed import Listed, check_size
 from .rules import Band
 
@@ -439,6 +440,10 @@ class AttentionGraph:
 
     def __str__(self) -> str:
         return f"{self!r}\n{draw(self.edges)}"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the line of ``repr`` and a picture of the mask."""
+        return mask_page(repr(self), self._intact())
 
 
 def _wrap(graph: AttentionGraph, sign: str) -> str:

@@ -1,0 +1,80 @@
+"""A mask as a small picture for notebooks: PNG by hand, so that looking at a graph needs no plotting library."""
+
+import base64
+import struct
+import zlib
+from html import escape
+
+import torch
+from torch import Tensor
+
+from .draw import drawable
+from .edge_set import EdgeSet
+
+MOST_CELLS = 128
+_PIXELS = 192  # of the longer side on the page
+_SHADES = ((255, 255, 255), (157, 187, 226), (60, 106, 168), (11, 28, 51))  # none; some, weak to strong
+
+
+def mask_page(title: str, edges: EdgeSet) -> str:
+    """One line of text and, below it, the mask; a cell of a large one is darker with the share of its pairs."""
+    return page(title, mask_shares(edges) if drawable(edges) else None)
+
+
+def mask_shares(edges: EdgeSet) -> Tensor:
+    """Edges per pair in each cell, float64 (at most 128, at most 128); a cell of a small mask is one pair."""
+    T, S = edges.num_targets, edges.num_sources
+    side = max(1, -(-max(T, S) // MOST_CELLS))
+    counts = edges.tile_counts(side, side)
+    rows, columns = (
+        (size - side * torch.arange(cells)).clamp(max=side) for size, cells in zip((T, S), counts.shape, strict=True)
+    )
+    return counts / (rows[:, None] * columns).double()
+
+
+def page(title: str, shares: Tensor | None) -> str:
+    """``title``, and cells in [0, 1] as an inline picture."""
+    line = f"<code>{escape(title)}</code>"
+    if shares is None or shares.numel() == 0:
+        return f"<div>{line}</div>"
+    picture = base64.b64encode(png(shares)).decode()
+    height, width = shares.shape
+    scale = max(1, _PIXELS // max(height, width))
+    style = f"width:{width * scale}px;height:{height * scale}px;image-rendering:pixelated;border:1px solid #9aa5b1"
+    alt = "mask: targets are rows, sources are columns"
+    return f'<div>{line}<br><img alt="{alt}" title="{alt}" style="{style}" src="data:image/png;base64,{picture}"></div>'
+
+
+def png(shares: Tensor) -> bytes:
+    """Cells in [0, 1] as a PNG of one pixel each: white is 0, then darker with the square root.
+
+    Source: W3C, "Portable Network Graphics (PNG) Specification (Second Edition)", sections 5 and 11.
+
+    Example:
+        >>> png(torch.tensor([[0.0, 1.0]]))[:4]
+        b'\\x89PNG'
+    """
+    height, width = shares.shape
+    levels = torch.where(shares > 0, (shares.clamp(0, 1).sqrt() * 255).round().clamp(min=1), 0).to(torch.uint8)
+    rows = torch.cat((torch.zeros(height, 1, dtype=torch.uint8), levels.cpu()), 1)  # each row starts with its filter: 0
+    head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)  # 8 bits that index a palette
+    parts = (
+        (b"IHDR", head),
+        (b"PLTE", _palette()),
+        (b"IDAT", zlib.compress(rows.numpy().tobytes(), 9)),
+        (b"IEND", b""),
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in parts)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def _palette() -> bytes:
+    """256 colours: white, then the shades of some, evenly mixed."""
+    some = torch.tensor(_SHADES[1:], dtype=torch.float64)
+    at = torch.linspace(0, len(some) - 1, 255)
+    low = at.floor().long().clamp(max=len(some) - 2)
+    mixed = torch.lerp(some[low], some[low + 1], (at - low)[:, None].double())
+    return bytes(_SHADES[0]) + mixed.round().to(torch.uint8).numpy().tobytes()
