@@ -3,11 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/
 
-.PHONY: demo test env lint types tests examples clean
+.PHONY: demo gallery test env lint types tests examples clean
 .NOTPARALLEL:
 
 demo: env            ## run real inputs through the library and write a page of pictures
 	$(RUN)python examples/demo
+
+gallery: env         ## every named pattern as a thumbnail; writes gallery.html
+	$(RUN)graphattn gallery --out gallery.html
 
 test: env lint types tests examples   ## everything CI checks
 
@@ -34,4 +37,4 @@ examples: env        ## every numbered example; each ends in an assert
 	set -e; for file in examples/[0-9]*.py; do echo "== $$file"; $(RUN)python $$file; done
 
 clean:
-	rm -rf $(VENV) demo_page
+	rm -rf $(VENV) demo_page gallery.html

@@ -154,6 +154,30 @@ def patterns(debug: Debug = False) -> None:
 
 
 @app.command()
+def zoo(json: Json = False, debug: Debug = False) -> None:
+    """List the named patterns of the literature, a line each; show looks at one."""
+    from .zoo import zoo as run
+
+    run(json)
+
+
+@app.command()
+def gallery(
+    out: Annotated[
+        str, typer.Option(metavar="FILE", help="A page (.html), or one picture (.png, .pdf or .svg).")
+    ] = "gallery.html",
+    debug: Debug = False,
+) -> None:
+    """Draw every named pattern of the literature.
+
+    One page that needs no network: a thumbnail of each, with the line of code that builds it.
+    """
+    from .gallery import gallery as run
+
+    run(out)
+
+
+@app.command()
 def doctor(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Measure this machine for the choice of backends, and keep the result.")

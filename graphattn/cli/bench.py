@@ -114,9 +114,9 @@ def _numbers(sizes: str | None) -> tuple[int, ...]:
 def _check_files(out: str | None, json: str | None) -> None:
     """Say at once what would fail at the end."""
     if out is not None:
-        from .commands import _check_picture
+        from .commands import check_picture
 
-        _check_picture(out)
+        check_picture(out)
     if json is not None and not Path(json).parent.is_dir():
         raise OptionError(f"--json must name a file in a folder that exists; {Path(json).parent} is no folder")
 

@@ -17,7 +17,7 @@ _MOST_NODES = 1 << 26  # whose degrees fit in a GiB
 def show(what: str, words: list[str], kind: str | None, out: str | None, save: str | None, json: bool) -> None:
     """The graph, its mask, its facts, a picture, a file of its edges."""
     if out is not None:
-        _check_picture(out)
+        check_picture(out)
     if save is not None:
         _check_file("--save", save, SAVED)
         if os.path.exists(what) and os.path.exists(save) and os.path.samefile(what, save):
@@ -137,13 +137,13 @@ def _shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _check_picture(out: str) -> None:
+def check_picture(out: str, endings: tuple[str, ...] = PICTURES) -> None:
     """Say at once what would fail at the end."""
     from importlib.util import find_spec
 
     from ..errors import need_extra
 
-    _check_file("--out", out, PICTURES)
+    _check_file("--out", out, endings)
     if find_spec("matplotlib") is None:
         raise need_extra("matplotlib", "plot")
 

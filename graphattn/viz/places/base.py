@@ -60,6 +60,10 @@ class Place(ABC):
         dots.set(edgecolor="white" if one else INK, linewidth=0.4)
         self.mark_target(ax, target, colour if one else "white", marker)
 
+    def face(self, ax: Any, target: int) -> None:
+        """Turn a 3-D picture so that a target is seen; others show all of it anyway."""
+        return
+
     def mark_target(self, ax: Any, target: int, colour: Any, marker: str) -> None:
         """Draw the target itself, on top."""
         area = self.big**2 * (2.5 if marker == "*" else 1.0)

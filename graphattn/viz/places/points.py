@@ -69,6 +69,14 @@ class Points(Place):
         whole = float(np.ptp(np.concatenate((self.source_at, self.target_at)), axis=0).max())
         return ((low + high) / 2, 0.9 * reach) if 0 < reach < below * whole else None
 
+    def face(self, ax: Any, target: int) -> None:
+        if self.is_3d:
+            out = self.target_at[target] - (self.source_at.min(0) + self.source_at.max(0)) / 2
+            length = float(np.linalg.norm(out))
+            if length > 0:
+                elev, azim = np.degrees(np.arcsin(out[2] / length)), np.degrees(np.arctan2(out[1], out[0]))
+                ax.view_init(elev=float(np.clip(elev, -30, 60)), azim=float(azim) - 15)  # not quite from the front
+
     def _surface(self, ax: Any, near: tuple[Array, float] | None) -> list[str]:
         if self.faces is None:
             return []

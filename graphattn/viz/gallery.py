@@ -1,0 +1,108 @@
+"""The gallery: every named pattern as a thumbnail, on one page that needs nothing else."""
+
+import base64
+import io
+from collections.abc import Iterable
+from html import escape
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from ..graph.html import mask_shares, png
+from ..graphs.catalogue import Named
+from .mask_image import edge_share
+from .places import Place
+from .style import INK, TEXT, empty_figure, shades
+from .thumbnail import draw_thumbnail, graph_of, place_in
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_WIDTH, _HEIGHT = 1.7, 1.1  # of a drawing, inches
+_DPI = 150
+_SHEET_COLUMNS = 5
+_STYLE = """body{font:14px/1.35 system-ui,sans-serif;color:#1f2933;margin:1.5rem auto;max-width:1180px;padding:0 1rem}
+h1{font-size:1.4rem}h2{font-size:1.1rem;border-bottom:1px solid #c5cdd6;margin:1.6rem 0 .6rem}
+main{display:grid;grid-template-columns:repeat(auto-fill,minmax(270px,1fr));gap:.8rem}
+figure{margin:0;padding:.6rem;border:1px solid #e3e7ec;border-radius:6px}
+.two{display:flex;gap:.5rem;align-items:center;height:112px}
+.mask{width:96px;height:96px;image-rendering:pixelated;border:1px solid #9aa5b1;object-fit:contain;background:#fff}
+.drawn{width:160px;height:104px}
+code{display:block;font-size:11px;background:#f4f6f8;padding:.25rem .4rem;margin-top:.3rem;overflow-wrap:anywhere}
+small{color:#52606d}"""
+
+
+def gallery_page(patterns: Iterable[Named]) -> str:
+    """One HTML page without scripts or links: a thumbnail, the line and the code of each pattern, by family.
+
+    Raises:
+        MissingExtraError: If matplotlib is not installed.
+    """
+    parts = []
+    families = groupby(patterns, lambda named: named.family)
+    for family, members in families:
+        cards = [_card(named) for named in members]
+        parts.append(f"<h2>{escape(family)} ({len(cards)})</h2>\n<main>\n" + "\n".join(cards) + "\n</main>")
+    intro = (
+        "Left the mask: targets are rows, sources are columns, dark where the target reads the source. Right the graph "
+        "where its nodes live, whole, or the sources of one or two marked targets. Arcs above a line read earlier "
+        "nodes and below it later ones; of two rows the targets are above."
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>graphattn: gallery</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>\n'
+        f"<h1>Patterns of attention</h1><p>{intro}</p>\n" + "\n".join(parts) + "\n</body></html>\n"
+    )
+
+
+def _card(named: Named) -> str:
+    graph = graph_of(named)
+    paper = f" <small>{escape(named.paper)}</small>" if named.paper else ""
+    mask, drawn = (base64.b64encode(data).decode() for data in (png(mask_shares(graph.edges)), _drawn(named, graph)))
+    source = 'src="data:image/png;base64,'
+    return (
+        f'<figure><div class="two"><img class="mask" alt="mask" {source}{mask}">'
+        f'<img class="drawn" alt="drawing" {source}{drawn}"></div>'
+        f"<b>{escape(named.name)}</b>{paper}<br>{escape(named.line)}<code>{escape(named.code)}</code></figure>"
+    )
+
+
+def _drawn(named: Named, graph: Any) -> bytes:
+    """The drawing as a PNG of few colours."""
+    from PIL import Image  # comes with matplotlib
+
+    figure = empty_figure(None, _WIDTH, _HEIGHT)
+    figure.set_layout_engine("none")
+    _axes(figure, (0.01, 0.01, 0.98, 0.98), graph, place_in(named, graph))
+    raw, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(raw, format="png", dpi=_DPI)
+    Image.open(raw).convert("RGB").quantize(32).save(small, format="png", optimize=True)
+    return small.getvalue()
+
+
+def _axes(figure: Any, box: tuple[float, float, float, float], graph: Any, place: Place) -> None:
+    ax = figure.add_axes(box, projection="3d" if place.is_3d else None)
+    draw_thumbnail(ax, graph, place)
+
+
+def gallery_sheet(patterns: Iterable[Named]) -> "Figure":
+    """The same thumbnails as one matplotlib figure: name, mask, drawing.
+
+    Raises:
+        MissingExtraError: If matplotlib is not installed.
+    """
+    patterns = list(patterns)
+    rows = -(-len(patterns) // _SHEET_COLUMNS) or 1
+    figure = empty_figure(None, 2.6 * _SHEET_COLUMNS, 1.35 * rows)
+    figure.set_layout_engine("none")
+    for i, named in enumerate(patterns):
+        row, column = divmod(i, _SHEET_COLUMNS)
+        left, low = column / _SHEET_COLUMNS, 1 - (row + 1) / rows
+        width, height = 1 / _SHEET_COLUMNS, 1 / rows
+        graph = graph_of(named)
+        figure.text(left + 0.04 * width, low + 0.86 * height, named.name, fontsize=TEXT, color=INK)
+        mask = figure.add_axes((left + 0.04 * width, low + 0.08 * height, 0.34 * width, 0.72 * height))
+        mask.imshow(edge_share(graph, (1, 1)) > 0, cmap=shades("white", "#2b4c7e"), vmin=0, vmax=1)
+        mask.set(xticks=[], yticks=[])
+        box = (left + 0.41 * width, low + 0.08 * height, 0.55 * width, 0.72 * height)
+        _axes(figure, box, graph, place_in(named, graph))
+    return figure

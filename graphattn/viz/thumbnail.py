@@ -1,0 +1,101 @@
+"""A named pattern at the size of a thumbnail: its mask, and its graph where the nodes live."""
+
+import ast
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..graph.graph import AttentionGraph
+from ..graph.per_head import PerHead
+from ..graph.schedule import Schedule
+from ..graphs.catalogue import Named, inputs
+from .choice import all_edges, sources_of, spread_targets
+from .places import Place, place_of
+from .style import HIGHLIGHTS, MARKERS
+
+_MOST_ARCS = 130  # that a thumbnail can tell apart
+_MOST_HIGHLIGHTS = 2
+
+
+def graph_of(named: Named) -> AttentionGraph:
+    """The graph to look at: of heads that differ their union, of layers what the last one hears of the input."""
+    made: Any = named.graph()
+    if isinstance(made, Schedule):
+        return made.reach()
+    return made.union() if isinstance(made, PerHead) else made
+
+
+def place_in(named: Named, graph: AttentionGraph) -> Place:
+    """The geometry that the pattern's code speaks of: its points, the size of its grid; else what the edges suggest."""
+    tree = ast.parse(named.code, mode="eval")
+    found: dict[str, Any] = _points(tree, graph) or _grid(tree, graph)
+    if not found and named.family in ("mesh", "network") and graph.is_square:
+        found = {"layout": "network"}
+    return place_of(graph, **found)
+
+
+def draw_thumbnail(ax: Any, graph: AttentionGraph, place: Place) -> None:
+    """Nodes and edges, or one or two neighbourhoods where there are too many; without any text."""
+    place.ground(ax)
+    ax.set(xticks=[], yticks=[], xlabel="", ylabel="")
+    every = all_edges(graph, min(place.most_edges, _MOST_ARCS)) if place.draws_all_edges else None
+    if every is not None:
+        place.edges(ax, *every)
+        return
+    targets = spread_targets(graph, place.target_at)[:_MOST_HIGHLIGHTS]
+    if place.is_3d and targets:
+        place.face(ax, targets[0])
+        targets = targets[:1]
+    for i, target in enumerate(targets):
+        place.neighbourhood(ax, target, sources_of(graph, target), HIGHLIGHTS[i], MARKERS[i])
+
+
+def _values(tree: ast.AST) -> Iterator[Tensor]:
+    """Every tensor that the code names or cuts out of one."""
+    names = {name: getattr(inputs, name) for name in inputs.__all__} | {"torch": torch}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Subscript):
+            try:
+                value = eval(compile(ast.Expression(node), "code", "eval"), {"__builtins__": {}}, names)
+            except NameError:  # a builder
+                continue
+            if isinstance(value, Tensor):
+                yield value
+
+
+def _points(tree: ast.AST, graph: AttentionGraph) -> dict[str, Any]:
+    """``pos`` and ``queries``, where the code names points that fit, and ``faces`` over them."""
+    tensors = list(_values(tree))
+    clouds = [x for x in tensors if x.is_floating_point() and x.ndim == 2 and x.shape[1] in (2, 3)]
+    pos = next((x for x in clouds if len(x) == graph.num_sources), None)
+    if pos is None:
+        return {}
+    fitting = {"pos": pos}
+    if not graph.is_square:
+        queries = next((x for x in clouds if len(x) == graph.num_targets and x.shape[1] == pos.shape[1]), None)
+        return {} if queries is None else fitting | {"queries": queries}
+    for faces in tensors:
+        if not faces.is_floating_point() and faces.ndim == 2 and faces.shape[1] == 3 and int(faces.max()) < len(pos):
+            return fitting | {"faces": faces}
+    return fitting
+
+
+def _grid(tree: ast.AST, graph: AttentionGraph) -> dict[str, Any]:
+    """The first size in the code, of two or three axes, that has a cell for every node."""
+    for node in ast.walk(tree):
+        try:
+            size = ast.literal_eval(node) if isinstance(node, ast.Tuple) else None
+        except ValueError:
+            continue
+        if not size or not all(isinstance(side, int) for side in size) or not graph.is_square:
+            continue
+        if math.prod(size) == graph.num_nodes and len(size) == 2 and min(size) > 1:
+            return {"size": size}
+        if math.prod(size) == graph.num_nodes and len(size) == 3:
+            depth, row, column = np.unravel_index(np.arange(graph.num_nodes), size)
+            return {"pos": np.stack((column, depth, -row), 1)}
+    return {}

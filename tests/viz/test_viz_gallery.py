@@ -1,0 +1,105 @@
+"""The gallery shows every named pattern, with the geometry that its code speaks of, on a page that stands alone."""
+
+import base64
+import io
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import graphattn as ga
+from graphattn.graphs.catalogue import Named
+from graphattn.viz.gallery import gallery_page, gallery_sheet
+from graphattn.viz.places.grid import Grid
+from graphattn.viz.places.network import Network
+from graphattn.viz.places.points import Points
+from graphattn.viz.places.sequence import Sequence
+from graphattn.viz.places.two_rows import TwoRows
+from graphattn.viz.thumbnail import graph_of, place_in
+
+PLACES = {
+    "causal(7)": Sequence,
+    "cell_partition((4, 6), (2, 3))": Grid,
+    "cell_partition((4, 6), (2, 3)).k_hop(2).explicit()": Grid,  # no rule, but the code says its size
+    "cell_partition((2, 3, 4), (1, 3, 2))": Points,
+    "cross(3, 5)": TwoRows,
+    "knn(sphere, 5)": Points,
+    "knn(sphere, 5, queries=sphere[::4])": Points,
+    "mesh_vertices(octahedron_faces)": Network,
+}
+
+
+def entry(code: str, family: str = "sequence", **words: str) -> Named:
+    return Named(**{"name": "a name", "family": family, "line": "a line", "code": code} | words)
+
+
+@pytest.mark.parametrize("code", PLACES)
+def test_the_geometry_is_the_one_in_the_code(code):
+    named = entry(code, family="mesh" if "mesh" in code else "grid" if "cell" in code else "points")
+    graph = graph_of(named)
+    place = place_in(named, graph)
+    assert type(place) is PLACES[code]
+    assert (len(place.target_at), len(place.source_at)) == (graph.num_targets, graph.num_sources)
+
+
+def test_the_points_are_those_of_the_code():
+    from graphattn.graphs.catalogue.inputs import sphere
+
+    place = place_in(named := entry("knn(sphere, 5, queries=sphere[::4])", "points"), graph_of(named))
+    np.testing.assert_array_equal(place.source_at, sphere)
+    np.testing.assert_array_equal(place.target_at, sphere[::4])
+
+
+def test_every_entry_of_the_zoo_has_a_place():
+    for named in ga.graphs.zoo():
+        graph = graph_of(named)
+        place = place_in(named, graph)
+        assert (len(place.target_at), len(place.source_at)) == (graph.num_targets, graph.num_sources), named.name
+
+
+def test_the_page_holds_the_masks_and_needs_nothing_else():
+    named = [
+        entry("cross(3, 5)", name="<b>bold</b>", paper="A & B 1999"),
+        entry("causal(7)", line="x < y"),
+        entry("cell_partition((4, 6), (2, 3))", "grid"),
+    ]
+    page = gallery_page(named)
+    assert "<b>&lt;b&gt;bold&lt;/b&gt;</b>" in page
+    assert "A &amp; B 1999" in page
+    assert re.findall(r"<h2>(.*?)</h2>", page) == ["sequence (2)", "grid (1)"]
+    assert re.findall(r"<code>(.*?)</code>", page) == [each.code for each in named]
+    assert not re.search(r"<script|https?:|@import|url\(", page)
+    pictures = [base64.b64decode(data) for data in re.findall(r'src="data:image/png;base64,([^"]+)"', page)]
+    assert len(pictures) == 6
+    for each, mask, drawing in zip(named, pictures[::2], pictures[1::2], strict=True):
+        dark = np.asarray(Image.open(io.BytesIO(mask)).convert("L")) < 255
+        assert np.array_equal(dark, each.graph().mask().numpy())
+        assert np.ptp(np.asarray(Image.open(io.BytesIO(drawing)).convert("L"))) > 50
+    assert len(page) < 40_000
+
+
+def test_the_sheet_has_every_name_and_mask():
+    named = [entry("causal(5)", name="one"), entry("cross(3, 5)", name="two")]
+    figure = gallery_sheet(named)
+    assert [text.get_text() for text in figure.texts] == ["one", "two"]
+    masks = [ax.images[0].get_array() for ax in figure.axes if ax.images]
+    for each, mask in zip(named, masks, strict=True):
+        assert torch.equal(torch.from_numpy(np.asarray(mask)), each.graph().mask())
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_page_of_the_whole_zoo(tmp_path):
+    from typer.testing import CliRunner
+
+    from graphattn.cli.app import app
+
+    out = tmp_path / "gallery.html"
+    done = CliRunner().invoke(app, ["gallery", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    page = out.read_text(encoding="utf-8")
+    assert page.count("<figure>") == len(ga.graphs.zoo())
+    assert len(page) < 20_000 * len(ga.graphs.zoo())
+    refused = CliRunner().invoke(app, ["gallery", "--out", str(tmp_path / "gallery.txt")])
+    assert refused.exit_code != 0
