@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import OptionError
+from ..errors import GraphError, OptionError
 from .loading import Item
 from .names import ENDINGS, NAMES, PATTERNS, builder_name
 from .options import options_of, parse
@@ -43,6 +43,11 @@ def item(what: str, words: list[str], kind: str | None = None) -> Item:
         if kind is not None:
             raise OptionError(f"--as says what a file holds, and {what} is a pattern; a file of that name is ./{what}")
         return _of_pattern(what, builder, words)
+    if "(" in what:
+        return _of_expression(what, words)
+    named = _named(what)
+    if named is not None and not os.path.exists(what):
+        return named
     if "." in what or "/" in what or os.sep in what or os.path.exists(what):
         from .files import from_file
 
@@ -51,8 +56,31 @@ def item(what: str, words: list[str], kind: str | None = None) -> Item:
         of = f"{what}{ENDINGS[what][0]}"
         raise OptionError(f"{what} is a kind of file: name the file, such as {of}; graphattn show {what} --help")
     close = difflib.get_close_matches(what.replace("-", "_"), NAMES, 1)
-    hint = f"did you mean {close[0]}?" if close else f"patterns are {', '.join(NAMES)}"
-    raise OptionError(f"{what} is no pattern, and no file either (a file exists, or has a dot or slash in it); {hint}")
+    hint = f"did you mean {close[0]}?" if close else "graphattn patterns lists all"
+    raise OptionError(
+        f"{what} is no pattern, and no file either (a file exists, or has a dot or slash in it); {hint}; "
+        "graphattn zoo lists the literature's names"
+    )
+
+
+def _of_expression(what: str, words: list[str]) -> Item:
+    """An expression of builders, whose arguments it holds itself."""
+    from ..graphs.expression import from_expression
+
+    parse(words, (), "an expression")
+    with step(f"building {what}"):
+        return Item(what, from_expression(what))
+
+
+def _named(what: str) -> Item | None:
+    """The small graph of a pattern that the literature has a name for."""
+    from ..graphs import zoo
+
+    try:
+        named = zoo()[what]
+    except GraphError:
+        return None
+    return Item(what, named.graph(), (f"{named.name}: {named.line}", f"a small one: {named.code}"))
 
 
 def _of_pattern(what: str, builder: Callable[..., Any], words: list[str]) -> Item:

@@ -1,0 +1,108 @@
+"""Expressions of builders as text: ``sliding_window(64, 9) | global_tokens(64, (0,))``; names are looked up, nothing is
+executed."""
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import GraphAttnError, GraphError, OptionError
+from ..graph import AttentionGraph
+
+_SIGNS: dict[type, tuple[str, Callable[..., Any]]] = {
+    ast.BitOr: ("|", operator.or_),
+    ast.BitAnd: ("&", operator.and_),
+    ast.Sub: ("-", operator.sub),
+    ast.MatMult: ("@", operator.matmul),
+}
+_METHODS = ("reverse", "k_hop", "with_self_loops", "without_self_loops", "subgraph", "relabel")
+
+
+def from_expression(text: str) -> AttentionGraph:
+    """The graph that an expression of builders describes.
+
+    Calls of builders, ``| & - @ ~``, and the methods reverse, k_hop, with_self_loops, without_self_loops, subgraph and
+    relabel; arguments are numbers, words, tuples and lists of them.
+
+    Raises:
+        OptionError: If the text is no such expression; the message says where.
+        GraphAttnError: If a builder refuses its arguments.
+
+    Example:
+        >>> from_expression("sliding_window(5, 2) | global_tokens(5, (0,))").num_edges
+        16
+    """
+    try:
+        found = _value(ast.parse(text.strip(), mode="eval").body, text)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else "it is nested too deeply"
+        raise OptionError(f"{text!r} is no expression: {reason}") from None
+    if not isinstance(found, AttentionGraph):
+        raise OptionError(f"{text!r} gives {found!r}; an expression gives a graph")
+    return found
+
+
+def _value(node: ast.AST, text: str) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str | None):
+        return node.value
+    if isinstance(node, ast.Tuple | ast.List):
+        return tuple(_value(each, text) for each in node.elts)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Invert):
+        return _signed(node, text)
+    if isinstance(node, ast.BinOp) and type(node.op) in _SIGNS:
+        sign, join = _SIGNS[type(node.op)]
+        sides = [_value(side, text) for side in (node.left, node.right)]
+        for side, part in zip(sides, (node.left, node.right), strict=True):
+            if not isinstance(side, AttentionGraph):
+                raise OptionError(f"{sign} joins graphs, got {_source(part, text)}")
+        return join(*sides)
+    if isinstance(node, ast.Call):
+        return _call(node, text)
+    raise OptionError(
+        f"{_source(node, text)} does not belong in an expression of builders, such as "
+        "'sliding_window(64, 9) | global_tokens(64, (0,))'"
+    )
+
+
+def _signed(node: ast.UnaryOp, text: str) -> Any:
+    value = _value(node.operand, text)
+    if isinstance(node.op, ast.Invert) and isinstance(value, AttentionGraph):
+        return ~value
+    if isinstance(node.op, ast.USub) and isinstance(value, int | float):
+        return -value
+    raise OptionError(f"{_source(node, text)}: ~ is for graphs, - for numbers")
+
+
+def _call(node: ast.Call, text: str) -> Any:
+    from . import BUILDERS
+
+    what = _source(node.func, text)
+    arguments = [_value(each, text) for each in node.args]
+    options = {each.arg: _value(each.value, text) for each in node.keywords if each.arg is not None}
+    if len(options) < len(node.keywords):
+        raise OptionError(f"{_source(node, text)}: ** does not belong in an expression")
+    if isinstance(node.func, ast.Name):
+        if node.func.id not in BUILDERS:
+            import difflib
+
+            close = difflib.get_close_matches(node.func.id, BUILDERS, 1)
+            hint = f"did you mean {close[0]}?" if close else "graphattn.graphs.BUILDERS holds them all"
+            raise OptionError(f"no builder is called {node.func.id}; {hint}")
+        function: Callable[..., Any] = BUILDERS[node.func.id]
+    elif isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
+        owner = _value(node.func.value, text)
+        if not isinstance(owner, AttentionGraph):
+            raise OptionError(f"{what}: only a graph has {node.func.attr}")
+        function = getattr(owner, node.func.attr)
+    else:
+        raise OptionError(f"{what} is no builder, nor one of the methods {', '.join(_METHODS)}")
+    try:
+        return function(*arguments, **options)
+    except GraphAttnError:
+        raise
+    except (TypeError, ValueError, AttributeError) as error:
+        raise GraphError(f"{_source(node, text)}: {error}") from error
+
+
+def _source(node: ast.AST, text: str) -> str:
+    return ast.get_source_segment(text.strip(), node) or text

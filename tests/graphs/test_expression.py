@@ -1,0 +1,74 @@
+"""Expressions of builders as text, and the zoo of named patterns."""
+
+import pytest
+
+from graphattn import graphs
+from graphattn.errors import GraphAttnError
+from graphattn.graphs.expression import from_expression
+
+CASES = {
+    "causal(6)": lambda g: g.causal(6),
+    "sliding_window(9, 3, causal=False) | global_tokens(9, (0, 4))": lambda g: (
+        g.sliding_window(9, 3, causal=False) | g.global_tokens(9, (0, 4))
+    ),
+    " ~(causal(4) - self_loops(4)) & full(4) ": lambda g: ~(g.causal(4) - g.self_loops(4)) & g.full(4),
+    "causal(5) @ sliding_window(5, 2)": lambda g: g.causal(5) @ g.sliding_window(5, 2),
+    "sliding_window(5, 2).k_hop(2).reverse()": lambda g: g.sliding_window(5, 2).k_hop(2).reverse(),
+    "causal(3, 5, align='start')": lambda g: g.causal(3, 5, align="start"),
+    "full(4).subgraph([2, 0])": lambda g: g.full(2),
+    "cell_partition((4, 6), (2, 3))": lambda g: g.cell_partition((4, 6), (2, 3)),
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_expressions_give_what_python_gives(text):
+    assert from_expression(text).equals(CASES[text](graphs))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("full(6", "is no expression"),
+        ("", "is no expression"),
+        ("full", "full does not belong"),
+        ("3", "gives 3; an expression gives a graph"),
+        ("ful(3)", "no builder is called ful; did you mean full"),
+        ("__import__('os')", "no builder is called __import__"),
+        ("full(3).edge_index", "does not belong"),
+        ("full(3).explicit()", "nor one of the methods"),
+        ("full(3).edges.count()", "nor one of the methods"),
+        ("(3).reverse()", "only a graph has reverse"),
+        ("full(3) | 3", r"\| joins graphs, got 3"),
+        ("full(3) + full(3)", "does not belong"),
+        ("-full(3)", "- for numbers"),
+        ("full(*(3,))", "does not belong"),
+        ("full(**{})", "does not belong"),
+        ("[full(3) for x in (1,)]", "does not belong"),
+        ("full(3, x=2)", "unexpected keyword"),
+        ("full(-1)", "num_nodes must be .* got -1"),
+        ("full(2).subgraph(7)", "7 is outside"),
+        ("~" * 20000 + "full(2)", "nested too deeply|is no expression"),
+    ],
+)
+def test_what_is_no_expression(text, message):
+    with pytest.raises(GraphAttnError, match=message):
+        from_expression(text)
+
+
+def test_every_named_pattern_has_a_name_of_its_own_and_builds():
+    names = [each.name.lower() for each in graphs.zoo()]
+    assert len(set(names)) == len(names) == len(graphs.zoo())
+    for each in graphs.zoo():
+        graph = each.graph()
+        assert graph.num_edges > 0, each.name
+        assert graphs.zoo()[each.name.upper().replace(" ", "-")] is each
+        assert each.line
+        assert not each.line.endswith(".")
+        assert each.family in ("sequence", "grid", "points", "mesh", "network")
+    table = str(graphs.zoo())
+    assert all(each.name in table and each.line in table for each in graphs.zoo())
+
+
+def test_a_name_that_is_not_there():
+    with pytest.raises(GraphAttnError, match="did you mean Longformer"):
+        graphs.zoo()["longforme"]
