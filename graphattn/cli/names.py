@@ -16,6 +16,9 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     "radius": (),
     "mesh_vertices": (),
     "mesh_faces": (),
+    "tree": (),
+    "ancestors": (),
+    "siblings": (),
 }
 NAMES = {name: builder for builder, others in PATTERNS.items() for name in (builder, *others)}
 

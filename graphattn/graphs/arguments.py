@@ -33,6 +33,13 @@ def word(value: object, argument: str, first: str, second: str, hint: str = "") 
         raise GraphError(f'{argument} must be "{first}" or "{second}"{hint}, got {_shown(value)}')
 
 
+def one_of(value: object, argument: str, words: tuple[str, ...]) -> None:
+    """Refuse what is none of the words."""
+    if not isinstance(value, str) or value not in words:
+        either = " or ".join(f'"{each}"' for each in words)
+        raise GraphError(f"{argument} must be {either}, got {_shown(value)}")
+
+
 def _shown(value: object) -> str:
     return f"a {type(value).__name__}" if isinstance(value, Tensor | np.ndarray) else repr(value)
 

@@ -52,6 +52,9 @@ TYPED = [
     ("radius --pos cloud.npy --r 0.5", graphs.radius(torch.from_numpy(POINTS), 0.5)),
     ("mesh_vertices --faces square.off --hops 2", graphs.mesh_vertices(torch.tensor([[0, 1, 2, 3]]), hops=2)),
     ("mesh_faces --faces square.off --self-loops", graphs.mesh_faces(torch.tensor([[0, 1, 2, 3]]), self_loops=True)),
+    ("tree --parent -1,0,0,1 --read parent", graphs.tree(torch.tensor([-1, 0, 0, 1]), read="parent")),
+    ("ancestors --parent -1,0,0,1", graphs.ancestors(torch.tensor([-1, 0, 0, 1]))),
+    ("siblings --parent -1,0,0,1 --no-self-loops", graphs.siblings(torch.tensor([-1, 0, 0, 1]), self_loops=False)),
 ]
 TYPED = [(words, graph) for words, graph in TYPED if graph is not None]
 

@@ -26,7 +26,11 @@ SMALL = {
     "radius": (torch.rand(7, 3), 0.5),
     "mesh_vertices": (torch.tensor([[0, 1, 2]]),),
     "mesh_faces": (torch.tensor([[0, 1, 2]]),),
+    "tree": (torch.tensor([-1, 0, 0]),),
+    "ancestors": (torch.tensor([-1, 0, 0]),),
+    "siblings": (torch.tensor([-1, 0, 0]),),
 }
+LISTED = {"knn", "radius", "mesh_vertices", "mesh_faces", "tree"}
 
 
 def kinds(annotation):
@@ -56,7 +60,7 @@ def test_names_of_graphs_begin_with_the_builder(name):
     graph = graphs.BUILDERS[name](*SMALL[name])
     assert isinstance(graph, AttentionGraph)
     assert graph.name.startswith(f"{name}(")
-    assert graph.is_rule == (name not in ("knn", "radius", "mesh_vertices", "mesh_faces"))
+    assert graph.is_rule == (name not in LISTED)
 
 
 def test_the_catalogue_shows_builders_alone():

@@ -1,3 +1,5 @@
 """Trees, programs, networks, and graphs made of other graphs."""
 
-__all__: list[str] = []
+from .trees import ancestors, siblings, tree
+
+__all__ = ["tree", "ancestors", "siblings"]

@@ -1,0 +1,145 @@
+"""Trees and forests, given by the parent of each node."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ...errors import GraphError, GraphIndexError
+from ...graph import AttentionGraph
+from ...graph.algebra import difference
+from ...graph.edge_set import EdgeSet
+from ...graph.listed import Listed
+from ...graph.rules import Band, Partition
+from ...graph.rules_network import Ancestors
+from ..arguments import call, flag, integers, one_of
+
+
+def tree(
+    parent: Tensor, *, read: Literal["both", "parent", "children"] = "both", self_loops: bool = False
+) -> AttentionGraph:
+    r"""A node of a tree reads its parent and its children, or one of the two.
+
+    .. math:: \mathcal{N}(t) = \{ p(t) \} \cup \{ s : p(s) = t \}
+
+    Args:
+        parent: (N,) integers, the parent of each node; -1 is a root, of which there may be several.
+        read: ``"parent"`` lets information flow away from the root, ``"children"`` towards it.
+        self_loops: Whether a node reads itself too.
+    Returns:
+        Listed edges on the device of ``parent``, by target and then by source.
+    Raises:
+        GraphIndexError: If a parent is neither -1 nor a node.
+        GraphError: If ``parent`` has a cycle, or ``read`` is no such word.
+    Source:
+        Tai et al. 2015 (Tree-LSTM) reads the children.
+    Example:
+        >>> print(tree(torch.tensor([-1, 0, 0, 1])))
+        AttentionGraph(tree([-1, 0, 0, 1]): 4 nodes, 6 edges, density 0.375, listed)
+        · █ █ ·
+        █ · · █
+        █ · · ·
+        · █ · ·
+    """
+    up, _, device = _forest(parent)
+    one_of(read, "read", ("both", "parent", "children"))
+    self_loops = flag(self_loops, "self_loops")
+    N = up.numel()
+    node = torch.arange(N)
+    below, above = node[up >= 0], up[up >= 0]
+    keys = [below * N + above] * (read != "children") + [above * N + below] * (read != "parent")
+    key = torch.sort(torch.cat([*keys, *([node * N + node] * self_loops)])).values.to(device)
+    name = call("tree", _shown(up), read=(read, "both"), self_loops=(self_loops, False))
+    return AttentionGraph(Listed(key // max(1, N), key % max(1, N), N, N), name, device)
+
+
+def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
+    r"""A node of a tree reads its ancestors and itself: every path from a root is a causal sequence of its own.
+
+    .. math:: \mathcal{N}(t) = \{ t, p(t), p(p(t)), \ldots \}
+
+    Args:
+        parent: (N,) integers, the parent of each node, in any order; -1 is a root, of which there may be several.
+        self_loops: Whether a node reads itself.
+    Returns:
+        A rule on the device of ``parent``, whatever the depth; ``reverse()`` reads the descendants. The parents
+        ``-1, 0, 1, 2, ...`` give :func:`causal`.
+    Raises:
+        GraphIndexError: If a parent is neither -1 nor a node.
+        GraphError: If ``parent`` has a cycle.
+    Source:
+        Miao et al. 2023 (SpecInfer), "tree attention" over a token tree. Medusa's tree attention is the same mask.
+    Example:
+        >>> print(ancestors(torch.tensor([-1, 0, 1, 1, 0])))
+        AttentionGraph(ancestors([-1, 0, 1, 1, ...]): 5 nodes, 11 edges, density 0.44, rule)
+        █ · · · ·
+        █ █ · · ·
+        █ █ █ · ·
+        █ █ · █ ·
+        █ · · · █
+    """
+    up, depth, device = _forest(parent)
+    self_loops = flag(self_loops, "self_loops")
+    name = call("ancestors", _shown(up), self_loops=(self_loops, True))
+    return AttentionGraph(_with_loops(Ancestors(up, depth), self_loops), name, device)
+
+
+def siblings(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
+    r"""A node of a tree reads the nodes that have its parent.
+
+    .. math:: \mathcal{N}(t) = \{ t \} \cup \{ s : p(s) = p(t) \ne -1 \}
+
+    Args:
+        parent: (N,) integers, the parent of each node; -1 is a root, and roots are no siblings.
+        self_loops: Whether a node reads itself.
+    Returns:
+        A rule on the device of ``parent``: disjoint cliques.
+    Raises:
+        GraphIndexError: If a parent is neither -1 nor a node.
+        GraphError: If ``parent`` has a cycle.
+    Source:
+        Zuegner et al. 2021 (Code Transformer) counts steps between siblings among its distances in syntax trees.
+    Example:
+        >>> print(siblings(torch.tensor([-1, 0, 0, 1])))
+        AttentionGraph(siblings([-1, 0, 0, 1]): 4 nodes, 6 edges, density 0.375, rule)
+        █ · · ·
+        · █ █ ·
+        · █ █ ·
+        · · · █
+    """
+    up, _, device = _forest(parent)
+    self_loops = flag(self_loops, "self_loops")
+    label = torch.where(up >= 0, up, up.numel() + torch.arange(up.numel()))
+    name = call("siblings", _shown(up), self_loops=(self_loops, True))
+    return AttentionGraph(_with_loops(Partition(label), self_loops), name, device)
+
+
+def _with_loops(edges: EdgeSet, self_loops: bool) -> EdgeSet:
+    N = edges.num_targets
+    return edges if self_loops else difference(edges, Band(N, N, 0, 0))
+
+
+def _shown(parent: Tensor) -> list[int]:
+    return parent[:5].tolist()
+
+
+def _forest(parent: object) -> tuple[Tensor, Tensor, torch.device]:
+    """Parents and depths, int64 (N,) on the CPU, and the device that ``parent`` came from."""
+    given = integers(parent, "parent")
+    up, N = given.cpu(), given.numel()
+    bad = torch.nonzero((up < -1) | (up >= N)).flatten()
+    if bad.numel():
+        raise GraphIndexError(
+            f"parent of node {int(bad[0])} is {int(up[bad[0]])}, outside [-1, {N}) ({N} nodes); -1 is a root"
+        )
+    above = torch.cat((torch.where(up < 0, N, up), torch.tensor([N])))  # node N stands over the roots
+    steps = (above < N).long()
+    for _ in range(N.bit_length()):  # all paths at once, each time twice as far
+        steps, above = steps + steps[above], above[above]
+    lost = torch.nonzero(above < N).flatten()
+    if lost.numel():
+        raise GraphError(
+            f"parent has a cycle above node {int(lost[0])}, so it is no tree; every path must end at a root, whose "
+            "parent is -1"
+        )
+    return up, steps[:N], given.device

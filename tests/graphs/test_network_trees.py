@@ -1,0 +1,122 @@
+"""Trees against networkx and against climbing one parent at a time."""
+
+import networkx
+import pytest
+import torch
+
+from graphattn import graphs
+from graphattn.errors import GraphError, GraphIndexError
+
+generator = torch.Generator().manual_seed(5)
+
+
+def random_forest(size, roots):
+    """Parents of a forest whose nodes are numbered at random."""
+    parent = [-1 if i < roots else int(torch.randint(i, (1,), generator=generator)) for i in range(size)]
+    number = torch.randperm(size, generator=generator).tolist()
+    shuffled = [0] * size
+    for i, up in enumerate(parent):
+        shuffled[number[i]] = -1 if up < 0 else number[up]
+    return shuffled
+
+
+FORESTS = {
+    "no node": [],
+    "one node": [-1],
+    "roots alone": [-1] * 3,
+    "chain": [-1, *range(12)],
+    "chain from the end": [*range(1, 13), -1],
+    "star": [4, 4, 4, 4, -1, 4],
+    "binary": [-1, *((i - 1) // 2 for i in range(1, 31))],
+    "tokens": [-1, 0, 1, 2, 3, 3, 5, 5, 7, 2],
+    **{f"random {size}, {roots}": random_forest(size, roots) for size, roots in ((7, 1), (29, 3), (53, 1), (97, 11))},
+}
+
+
+def path_to_root(parent, node):
+    while node >= 0:
+        yield node
+        node = parent[node]
+
+
+def mask_of(N, reads):
+    return torch.tensor([[reads(t, s) for s in range(N)] for t in range(N)], dtype=torch.bool).reshape(N, N)
+
+
+@pytest.mark.parametrize("name", FORESTS)
+def test_forests_equal_their_rules(name):
+    parent, N = FORESTS[name], len(FORESTS[name])
+    given = torch.tensor(parent, dtype=torch.int64)
+    loops = torch.eye(N, dtype=torch.bool)
+    above = mask_of(N, lambda t, s: s in path_to_root(parent, t))
+    same = mask_of(N, lambda t, s: s == t or parent[s] == parent[t] >= 0)
+    up = mask_of(N, lambda t, s: parent[t] == s)
+    for graph, mask in (
+        (graphs.ancestors(given), above),
+        (graphs.ancestors(given, self_loops=False), above & ~loops),
+        (graphs.ancestors(given).reverse(), above.T),
+        (graphs.ancestors(given).reverse().reverse(), above),
+        (graphs.siblings(given), same),
+        (graphs.siblings(given, self_loops=False), same & ~loops),
+        (graphs.tree(given), up | up.T),
+        (graphs.tree(given, read="parent"), up),
+        (graphs.tree(given, read="children", self_loops=True), up.T | loops),
+    ):
+        assert torch.equal(graph.mask(), mask), graph
+        target, source = torch.nonzero(mask, as_tuple=True)
+        assert graph.edge_index.tolist() == [source.tolist(), target.tolist()]  # by the rows, not by contains
+        assert graph.num_edges == int(mask.sum())
+        assert torch.equal(graph.in_degree, mask.sum(1))
+        assert torch.equal(graph.out_degree, mask.sum(0))
+        assert int(graph.tile_counts((4, 3)).sum()) == graph.num_edges
+
+
+def test_ancestors_are_networkxs():
+    parent = FORESTS["random 97, 11"]
+    network = networkx.DiGraph([(up, node) for node, up in enumerate(parent) if up >= 0])
+    network.add_nodes_from(range(97))
+    graph = graphs.ancestors(torch.tensor(parent), self_loops=False)
+    for node in range(97):
+        assert set(graph.source[graph.target == node].tolist()) == networkx.ancestors(network, node)
+        assert set(graph.target[graph.source == node].tolist()) == networkx.descendants(network, node)
+
+
+def test_every_path_from_the_root_is_a_causal_sequence():
+    parent = FORESTS["tokens"]
+    graph = graphs.ancestors(torch.tensor(parent))
+    for leaf in set(range(len(parent))) - set(parent):
+        path = [*path_to_root(parent, leaf)][::-1]
+        assert graph.subgraph(path).equals(graphs.causal(len(path)))
+    chain = torch.arange(1009) - 1
+    assert graphs.ancestors(chain).equals(graphs.causal(1009))
+
+
+def test_a_chain_of_a_million_nodes_is_a_rule():
+    graph = graphs.ancestors(torch.arange(1_000_000) - 1)
+    assert graph.num_edges == 500_000_500_000
+    assert graph.contains(torch.tensor([999_999, 3]), torch.tensor([0, 4])).tolist() == [True, False]
+
+
+def test_a_random_tree_is_listed_by_its_rows():
+    parent = (torch.rand(20_011, generator=generator) * torch.arange(20_011)).long()
+    parent[0] = -1
+    graph = graphs.ancestors(parent)
+    assert graph.in_degree.sum() == graph.out_degree.sum() == graph.num_edges == graph.explicit().num_edges
+    assert graphs.tree(parent).num_edges == 2 * 20_010
+
+
+@pytest.mark.parametrize("make", [graphs.ancestors, graphs.siblings, graphs.tree])
+def test_refusals(make):
+    with pytest.raises(GraphIndexError, match=r"parent of node 1 is 3, outside \[-1, 3\) .*-1 is a root"):
+        make(torch.tensor([-1, 3, 0]))
+    with pytest.raises(GraphIndexError, match="parent of node 0 is -2"):
+        make(torch.tensor([-2]))
+    for cycle in ([-1, 2, 1], [0], [-1, 0, 3, 4, 2, 4]):
+        with pytest.raises(GraphError, match=r"parent has a cycle above node [0-4], so it is no tree"):
+            make(torch.tensor(cycle))
+    with pytest.raises(GraphError, match="parent must be integer"):
+        make(torch.tensor([-1.0, 0.0]))
+    with pytest.raises(GraphError, match="self_loops must be True or False, got 1"):
+        make(torch.tensor([-1]), self_loops=1)
+    with pytest.raises(GraphError, match='read must be "both" or "parent" or "children", got \'up\''):
+        graphs.tree(torch.tensor([-1]), read="up")
