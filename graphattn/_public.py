@@ -43,5 +43,6 @@ from .verify import verify as verify
 from .viz import plot as plot
 from .viz import plot_weights as plot_weights
 from .viz import rollout as rollout
+from .viz import to_html as to_html
 
 __all__ = [name for name in dir() if not name.startswith("_")]

@@ -2,4 +2,5 @@
 
 from .graph_picture import plot as plot
 from .rollout import rollout as rollout
+from .turn import to_html as to_html
 from .weights_picture import plot_weights as plot_weights

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from ...errors import GraphError, ShapeError
-from ...graph import algebra, rules
+from ...graph import algebra, rules, rules_grid
 from ...graph.edge_set import EdgeSet
 from ...graph.graph import AttentionGraph
 from ..choice import can_walk
@@ -86,6 +86,8 @@ def _grid_size(edges: EdgeSet) -> tuple[int, int] | None:
     """(height, width) of a rule over a 2-D grid, seen in the rule itself."""
     if isinstance(edges, rules.Product) and len(edges.axes) == 2:
         return edges.axes[0].num_targets, edges.axes[1].num_targets
+    if isinstance(edges, rules_grid.Ball) and len(edges.grid) == 2:
+        return edges.grid[0], edges.grid[1]
     if isinstance(edges, algebra.Complement):
         return _grid_size(edges.base)
     if isinstance(edges, algebra.Union | algebra.Intersection):

@@ -1,0 +1,244 @@
+"""The page to turn a graph in space: its data are the graph's, and its script does what it says (run by node)."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn.errors import GraphError, GraphIndexError, OptionError, ShapeError
+from graphattn.viz import to_html
+
+SCRIPT = Path(ga.__file__).parent / "viz" / "page" / "turn.js"
+RUNNER = Path(__file__).parent / "turn_page.js"
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script, which needs node")
+
+
+def cloud(num: int, seed: int = 0, d: int = 3) -> torch.Tensor:
+    return torch.rand(num, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 10 - 3
+
+
+def weights_on(graph, heads: int = 3):
+    generator = torch.Generator().manual_seed(1)
+    query, key = (torch.randn(n, heads, 5, generator=generator) for n in (graph.num_targets, graph.num_sources))
+    return ga.attention(query, key, key, graph, return_weights=True).weights
+
+
+def shuffled(graph):
+    """The same edges in another order: the page must sort weights with them."""
+    order = torch.randperm(graph.num_edges, generator=torch.Generator().manual_seed(2))
+    return ga.from_edge_index(graph.edge_index[:, order], graph.num_sources, graph.num_targets)
+
+
+def data_of(path: Path) -> dict:
+    return json.loads(re.search(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)[1])
+
+
+def array(text: str, dtype: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), dtype)
+
+
+def run(path: Path, **orders) -> object:
+    command = ["node", str(RUNNER), str(path), str(SCRIPT), json.dumps(orders)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def page(tmp_path):
+    """Points with weights: (path, weights, pos)."""
+    pos = cloud(41)
+    weights = weights_on(shuffled(ga.graphs.knn(pos, k=5)))
+    return to_html(weights, tmp_path / "page.html", pos, target=7), weights, pos
+
+
+def test_the_data_are_the_graph_and_its_weights(page):
+    path, weights, pos = page
+    data = data_of(path)
+    ptr, source = array(data["ptr"], "<u4"), array(data["source"], "<u4")
+    alpha = array(data["weight"], "<u2").reshape(-1, 3) / 65535
+    dense = np.zeros((3, 41, 41))
+    for t in range(41):
+        for e in range(ptr[t], ptr[t + 1]):
+            dense[:, t, source[e]] = alpha[e]
+    np.testing.assert_allclose(dense, weights.dense(), atol=1 / 65535)
+    assert (data["sources"], data["targets"], data["heads"], data["target"]) == (41, 41, 3, 7)
+    at = array(data["sourceAt"], "<f4").reshape(-1, 3)
+    distances = [torch.pdist(x) for x in (torch.tensor(at).double(), pos)]
+    torch.testing.assert_close(distances[0] / distances[0].max(), distances[1] / distances[1].max(), rtol=1e-5, atol=0)
+    assert np.linalg.norm(at, axis=1).max() == pytest.approx(1)
+
+
+def test_the_page_needs_nothing_else(page):
+    html = page[0].read_text(encoding="utf-8")
+    assert not re.search(r"https?:|@import|url\(|src=|href=|fetch\(|XMLHttp", html)
+    assert html.count("<script") == 2
+
+
+def test_a_name_cannot_break_the_page(tmp_path):
+    graph = ga.from_mask(torch.eye(5).bool(), name="</script><b>$data")
+    html = to_html(graph, tmp_path / "page.html", cloud(5)).read_text(encoding="utf-8")
+    assert "<b>" not in html
+    assert html.count("</script>") == 2
+    assert "&lt;b&gt;$data" in html
+
+
+@needs_node
+@pytest.mark.parametrize("head", [-1, 0, 2])
+def test_the_script_reads_the_weights(page, head):
+    path, weights, _ = page
+    dense = weights.dense().double()
+    wanted = dense.mean(0) if head == -1 else dense[head]
+    for target, read in enumerate(run(path, do="read", head=head)):
+        assert [each["weight"] for each in read] == sorted(each["weight"] for each in read)
+        assert {each["source"] for each in read} == set(weights.graph.mask()[target].nonzero().flatten().tolist())
+        for each in read:
+            assert each["weight"] == pytest.approx(float(wanted[target, each["source"]]), abs=2e-5)
+
+
+@needs_node
+def test_the_script_projects_as_a_camera_at_that_angle(page):
+    """Against matplotlib's own view matrix."""
+    from mpl_toolkits.mplot3d import proj3d
+
+    path, _, _ = page
+    at = array(data_of(path)["sourceAt"], "<f4").reshape(-1, 3)
+    seen = np.array(run(path, do="project")[0]).reshape(-1, 3)
+    e, a = np.radians(25), np.radians(-60)
+    eye = np.array([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)])
+    right, up, back = proj3d._view_axes(eye, np.zeros(3), np.array([0, 0, 1.0]), 0)
+    np.testing.assert_allclose(seen[:, 0], 400 + 276 * at @ right, atol=1e-3)
+    np.testing.assert_allclose(seen[:, 1], 300 - 276 * at @ up, atol=1e-3)
+    np.testing.assert_allclose(seen[:, 2], at @ back, atol=1e-5)
+
+
+@needs_node
+def test_dragging_turns_the_front_with_the_pointer(page):
+    flat = [1, 0, 0, 0, 1, 0, 0, 0, 1]
+    for orders, wanted in (
+        ({"right": 0.1, "down": 0}, [np.sin(0.1), 0]),
+        ({"right": 0, "down": 0.1}, [0, -np.sin(0.1)]),
+    ):
+        turn = np.reshape(run(page[0], do="turned", view={"turn": flat}, **orders), (3, 3))
+        np.testing.assert_allclose(turn @ turn.T, np.eye(3), atol=1e-12)
+        np.testing.assert_allclose((turn @ [0, 0, 1])[:2], wanted, atol=1e-12)  # of three: right, up, towards the eye
+
+
+@needs_node
+def test_of_two_points_on_one_pixel_the_nearer_is_picked(tmp_path):
+    pos = torch.tensor([[0, 0, -1.0], [0, 0, 1], [1, 0, 0], [1, 0.3, 0]])
+    path = to_html(ga.graphs.full(4), tmp_path / "page.html", pos)
+    along_z = {"turn": [1, 0, 0, 0, 1, 0, 0, 0, 1]}
+    assert run(path, do="picked", view=along_z) == [1, 1, 2, 3]
+
+
+@needs_node
+@pytest.mark.parametrize("kind", ["points", "mesh", "two sets", "grid", "nothing to read"])
+def test_every_source_of_the_target_is_drawn(tmp_path, kind):
+    pos, path = cloud(23), tmp_path / "page.html"
+    graph = ga.graphs.knn(pos, k=4)
+    if kind == "mesh":
+        faces = torch.tensor([[0, 1, 2], [2, 3, 4], [5, 6, 7]])
+        to_html(graph, path, pos, faces=faces)
+    elif kind == "two sets":
+        graph = ga.graphs.knn(pos, k=4, queries=cloud(11, seed=1))
+        to_html(graph, path, pos, queries=cloud(11, seed=1))
+    elif kind == "grid":
+        graph = ga.graphs.cell_partition((4, 6), (2, 3))
+        to_html(graph, path)
+    elif kind == "nothing to read":
+        graph = ga.from_edge_index(torch.tensor([[0], [1]]), 23, 23)
+        to_html(weights_on(graph), path, pos)
+    else:
+        to_html(graph, path, pos)
+    calls = run(path, do="draw", target=9, head=-1)
+    assert calls["bad"] == 0
+    read = int(graph.in_degree[9])
+    assert len(calls["arc"]) == len(calls["moveTo"]) == read
+    where = np.array(run(path, do="project")[0]).reshape(-1, 3)[graph.mask()[9].numpy(), :2]
+    drawn = np.array(calls["arc"]).reshape(-1, 3)[:, :2]
+    np.testing.assert_allclose(np.sort(drawn, axis=0), np.sort(where, axis=0), atol=1e-3)
+    assert calls["fill"] == read + 3 * (kind == "mesh")
+    targets = graph.num_targets if kind == "two sets" else 0
+    assert calls["strokeRect"] == 1 + targets
+
+
+@needs_node
+def test_looking_at_a_target_puts_it_in_the_middle_in_front(page):
+    for target in (0, 17, 40):
+        found = run(page[0], do="look", target=target)
+        assert found["at"][:2] == pytest.approx([400, 300], abs=1e-2)
+        assert found["at"][2] == pytest.approx(
+            float(np.linalg.norm(array(data_of(page[0])["sourceAt"], "<f4").reshape(-1, 3)[target])), abs=1e-5
+        )
+
+
+@needs_node
+def test_a_session_with_pointer_keys_and_touch(page):
+    path, weights, _ = page
+    x, y, _ = np.array(run(path, do="project")[0]).reshape(-1, 3)[12]
+    at = {"clientX": x, "clientY": y, "pointerType": "mouse"}
+    picked = run(path, do="picked")[12]
+    away = {"clientX": x + 90, "clientY": y + 40}
+    events = [
+        ["picture", "pointerdown", at],
+        ["picture", "pointerup", at],  # 2: a click chooses
+        ["head", "change", {}, "1"],  # 3
+        ["target", "input", {}, "20"],  # 4
+        ["target", "input", {}, "41"],  # 5: there is none; nothing changes
+        ["picture", "pointerdown", at],
+        ["picture", "pointermove", away],
+        ["picture", "pointerup", away],  # 8: a drag chooses nothing
+        ["picture", "pointerdown", at],
+        ["picture", "pointerdown", {**away, "pointerId": 2}],
+        ["picture", "pointermove", {"clientX": x - 50, "clientY": y}],
+        ["picture", "pointerup", away],
+        ["picture", "pointerup", {**away, "pointerId": 2}],  # 13: nor does a pinch
+        ["picture", "wheel", {"deltaY": -300, "deltaMode": 0}],
+        *(["picture", "keydown", {"key": key}] for key in ("ArrowLeft", "ArrowUp", "+", "-", "Enter", "0", "x")),
+        ["look", "click", {}],
+        ["reset", "click", {}],
+    ]
+    found = run(path, do="session", events=events)
+    assert found["bad"] == 0
+    assert found["heads"] == ["head 0", "head 1", "head 2"]
+    said = found["said"]
+    assert said[0].startswith("Target 7 reads 5 sources; the heaviest: ")
+    assert said[2].startswith(f"Target {picked} reads 5")
+    assert said[3] != said[2]
+    heaviest = weights.dense()[1, 20].argmax()
+    assert said[4].startswith(
+        f"Target 20 reads 5 sources; the heaviest: {heaviest} ({weights.dense()[1, 20].max():.3f})"
+    )
+    assert set(said[5:]) == {said[4]}
+
+
+@needs_node
+def test_without_weights_there_is_no_choice_of_head(tmp_path):
+    path = to_html(ga.graphs.knn(cloud(9), k=3), tmp_path / "page.html", cloud(9))
+    found = run(path, do="session", events=[["target", "input", {}, "4"]])
+    assert found == {"said": ["Click a node to see what it reads.", "Target 4 reads 3 sources."], "heads": [],
+                     "hidden": True, "bad": 0}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda path: to_html(ga.graphs.causal(9), path), GraphError, "needs pos"),
+        (lambda path: to_html(ga.graphs.full(5_000), path, cloud(5_000)), GraphError, "subgraph, or fewer heads"),
+        (lambda path: to_html(ga.graphs.full(9), path, cloud(8)), ShapeError, "pos must have shape"),
+        (lambda path: to_html(ga.graphs.full(9), path, cloud(9), target=9), GraphIndexError, "target: target 9"),
+        (lambda path: to_html(ga.graphs.full(9), path / "no" / "x.html", cloud(9)), OptionError, "cannot write"),
+        (lambda path: to_html(torch.zeros(3, 3), path, cloud(3)), OptionError, "without weights"),
+    ],
+)
+def test_refusals(tmp_path, make, error, words):
+    with pytest.raises(error, match=words):
+        make(tmp_path / "page.html")
