@@ -41,6 +41,7 @@ from .verify import assert_exact as assert_exact
 from .verify import find_nonfinite as find_nonfinite
 from .verify import verify as verify
 from .viz import plot as plot
+from .viz import plot_receptive_field as plot_receptive_field
 from .viz import plot_weights as plot_weights
 from .viz import rollout as rollout
 from .viz import to_html as to_html

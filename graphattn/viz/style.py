@@ -90,6 +90,13 @@ def shades(*colours: str) -> Any:
     return LinearSegmentedColormap.from_list("shades", colours)
 
 
+def layer_shades(count: int) -> Any:
+    """RGBA (count, 4) of layers: the first, whose sources are nearest, the darkest."""
+    import numpy as np
+
+    return shades(*WEIGHTS)(1 - 0.85 * np.arange(count) / max(1, count - 1))
+
+
 def quiet(ax: Any) -> None:
     """No frame and no ticks: for drawings whose coordinates mean nothing to the reader."""
     ax.set_xticks([])

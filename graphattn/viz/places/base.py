@@ -60,6 +60,18 @@ class Place(ABC):
         dots.set(edgecolor="white" if one else INK, linewidth=0.4)
         self.mark_target(ax, target, colour if one else "white", marker)
 
+    def field(self, ax: Any, target: int, sources: Index, colours: Any) -> None:
+        """Draw what reaches a target through layers, without a line for each; ``colours`` is RGBA per source (n, 4)."""
+        order = np.argsort(-colours[:, :3].sum(1), kind="stable")  # the darkest, nearest, on top
+        dots = self._dots(ax, self.source_at[sources[order]], f"sources of {target}", color=colours[order], s=self.spot)
+        dots.set(edgecolor=INK, linewidth=0.25)
+        self.mark_target(ax, target, "white", "*")
+
+    @property
+    def spot(self) -> float:
+        """Area of a node of a field, square points."""
+        return float(np.clip(6000 / max(1, len(self.source_at)), 5.0, 40.0))
+
     def face(self, ax: Any, target: int) -> None:
         """Turn a 3-D picture so that a target is seen; others show all of it anyway."""
         return

@@ -59,6 +59,9 @@ class Grid(Place):
         ax.add_collection(border, autolim=False)
         self.mark_target(ax, target, colour if one else "white", marker)
 
+    def field(self, ax: Any, target: int, sources: Index, colours: Any) -> None:
+        self.neighbourhood(ax, target, sources, colours, "*")
+
     def _border(self, sources: Index) -> list[Array]:
         """Sides between a source and a cell that is none."""
         height, width = self.size

@@ -34,7 +34,7 @@ def place_of(
 ) -> Place:
     """The geometry of a picture; arguments as :func:`graphattn.viz.plot`."""
     two_sets = is_pair(graph, tokens)
-    layout = layout or _suggested(graph, pos, size if image is None else (), tokens)
+    layout = layout or suggested(graph, pos, size if image is None else (), tokens)
     if layout not in LAYOUTS:
         raise GraphError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
     used = {"pos": "points", "queries": "points", "faces": "points", "size": "grid", "image": "grid"}
@@ -58,7 +58,8 @@ def place_of(
     return Sequence(graph.num_nodes, names, back, ahead)
 
 
-def _suggested(graph: AttentionGraph, pos: Any, size: Any, tokens: Any) -> str:
+def suggested(graph: AttentionGraph, pos: Any, size: Any, tokens: Any) -> str:
+    """The layout where the caller names none; ``size`` is anything but ``None`` for a grid."""
     if pos is not None:
         return "points"
     if size is not None or (graph.is_square and tokens is None and _grid_size(graph.edges)):

@@ -60,7 +60,7 @@ class Points(Place):
         from matplotlib import colormaps
 
         low, high = self.source_at[:, 2].min(), self.source_at[:, 2].max()
-        return colormaps["Greys"](0.3 + 0.4 * (at[:, 2] - low) / max(high - low, 1e-12))
+        return colormaps["Greys"](0.2 + 0.3 * (at[:, 2] - low) / max(high - low, 1e-12))
 
     def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
         at = np.concatenate((self.source_at[sources], self.target_at[[target]]))
