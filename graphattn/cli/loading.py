@@ -167,4 +167,5 @@ TENSORS = {
     "pos": Reader("FILE", "a file of points", _read_points),
     "queries": Reader("FILE", "a file of points", _read_points),
     "faces": Reader("FILE", "a mesh file", _read_faces),
+    "scores": Reader("FILE", "a .npy file of numbers, a row for each target", _read_points),
 }

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from ..graph import AttentionGraph
 from . import grid, mesh, network, points, sequence
 from .catalogue import zoo as zoo
+from .combine import block_sparse as block_sparse
+from .combine import composite as composite
 from .grid import *
 from .mesh import *
 from .mesh.rings import MeshReport as MeshReport
@@ -19,7 +21,7 @@ BUILDERS: dict[str, Callable[..., AttentionGraph]] = {
     name: getattr(family, name) for family in (sequence, grid, points, mesh, network) for name in family.__all__
 }
 
-__all__ = ["BUILDERS", "MeshReport", "mesh_report", "zoo", *BUILDERS]
+__all__ = ["BUILDERS", "MeshReport", "block_sparse", "composite", "mesh_report", "zoo", *BUILDERS]
 
 
 def __dir__() -> list[str]:

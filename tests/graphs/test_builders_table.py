@@ -17,9 +17,23 @@ SMALL = {
     "causal": (5,),
     "prefix": (5, 2),
     "sliding_window": (5, 3),
+    "asymmetric_window": (5, 2, 1),
+    "logsparse": (5,),
+    "strided": (5, 2),
+    "fixed": (5, 2),
+    "block_local": (5, 2),
+    "block_causal": (5, 2),
+    "block_diffusion": (3, 2),
     "documents": (torch.tensor([0, 0, 1]),),
+    "bidirectional_segments": (torch.tensor([-1, 0, 0]),),
+    "ranked": (torch.tensor([1, 0, 2]),),
     "global_tokens": (5, (0,)),
+    "random_sources": (5, 2),
+    "erdos_renyi": (5, 0.5),
+    "top_k": (torch.rand(3, 5), 2),
+    "lsh_buckets": (torch.tensor([0, 1, 0]), 2),
     "cross": (3, 5),
+    "cross_documents": (torch.tensor([0, 1]), torch.tensor([1, 0, 0])),
     "cell_partition": ((4, 6), (2, 3)),
     "grid_neighbourhood": ((4, 6), (3, 3)),
     "knn": (torch.rand(7, 3), 2),
@@ -30,7 +44,7 @@ SMALL = {
     "ancestors": (torch.tensor([-1, 0, 0]),),
     "siblings": (torch.tensor([-1, 0, 0]),),
 }
-LISTED = {"knn", "radius", "mesh_vertices", "mesh_faces", "tree"}
+LISTED = {"random_sources", "erdos_renyi", "top_k", "knn", "radius", "mesh_vertices", "mesh_faces", "tree"}
 
 
 def kinds(annotation):
@@ -65,4 +79,5 @@ def test_names_of_graphs_begin_with_the_builder(name):
 
 def test_the_catalogue_shows_builders_alone():
     shown = {name for name in dir(graphs) if not name.startswith("__")}
-    assert shown == {*SMALL, "BUILDERS", "MeshReport", "mesh_report", "zoo"} == set(graphs.__all__)
+    combined = {"block_sparse", "composite"}
+    assert shown == {*SMALL, *combined, "BUILDERS", "MeshReport", "mesh_report", "zoo"} == set(graphs.__all__)

@@ -1,0 +1,123 @@
+"""Graphs made of graphs: blocks that read blocks, and several sets of nodes side by side."""
+
+from collections.abc import Sequence
+
+import torch
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..graph.advice import no_graph
+from ..graph.edge_set import EdgeSet
+from ..graph.listed import Listed
+from ..graph.rules_blocks import Composite, Lifted
+from .arguments import whole
+
+
+def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = None) -> AttentionGraph:
+    r"""Blocks of consecutive tokens that read each other as the nodes of a small graph do.
+
+    .. math:: \mathcal{N}(t) = \{ s : \lfloor s / b \rfloor \in \mathcal{N}_{layout}(\lfloor t / b \rfloor) \}
+
+    Args:
+        layout: The graph between blocks, square.
+        block: b, tokens in a block.
+        num_nodes: N; all of the blocks by default. A smaller N cuts the last block.
+    Returns:
+        A rule; what it stores is the layout.
+    Raises:
+        GraphError: If ``layout`` is no square graph without repeated edges, or ``num_nodes`` does not fit its blocks.
+    Source:
+        Gray et al. 2017, "GPU Kernels for Block-Sparse Weights"; the ``layout`` of DeepSpeed's sparse attention.
+        BigBird (Zaheer et al. 2020) is a layout of a window, global blocks and random blocks.
+    Example:
+        >>> from graphattn.graphs import causal
+        >>> print(block_sparse(causal(3), 2, num_nodes=5))
+        AttentionGraph(block_sparse(causal(3), 2, num_nodes=5): 5 nodes, 17 edges, density 0.68, rule)
+        █ █ · · ·
+        █ █ · · ·
+        █ █ █ █ ·
+        █ █ █ █ ·
+        █ █ █ █ █
+    """
+    if not isinstance(layout, AttentionGraph):
+        raise no_graph(layout, "layout must be an AttentionGraph between blocks")
+    blocks, block = layout.num_nodes, whole(block, "block", 1)
+    N = blocks * block if num_nodes is None else whole(num_nodes, "num_nodes")
+    if -(-N // block) != blocks:
+        raise GraphError(f"{N} nodes are {-(-N // block)} blocks of {block}, and layout has {blocks}")
+    if layout.has_repeated_edges:
+        raise GraphError(f"layout must not repeat edges, got {layout!r}; drop copies with layout | layout")
+    cut = "" if num_nodes is None else f", num_nodes={N}"
+    return AttentionGraph(
+        Lifted(layout.edges, block, N, N), f"block_sparse({layout.name}, {block}{cut})", layout.device
+    )
+
+
+def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph:
+    """Several sets of nodes as one graph, by a matrix that says how each set reads each.
+
+    Args:
+        rows: ``rows[i][j]`` is the graph in which set i reads set j, or ``None``: its targets are set i, its sources
+            set j. Nodes are numbered set after set. Rows and columns may be different sets, as in cross-attention.
+    Returns:
+        A rule, unless every part is listed.
+    Raises:
+        GraphError: If the rows differ in length, parts of a row differ in targets, parts of a column in sources, or a
+            row or column holds nothing that tells its size.
+    Source:
+        The diagonal alone is :func:`graphattn.disjoint_union`. The matrix is that of ``numpy.block``.
+    Example:
+        >>> from graphattn.graphs import causal, cross, full
+        >>> print(composite([[full(2), None], [cross(3, 2), causal(3)]]))  # an encoder and its decoder
+        AttentionGraph(composite([[full(2), None], [cross(3, 2), causal(3)]]): 5 nodes, 16 edges, density 0.64, rule)
+        █ █ · · ·
+        █ █ · · ·
+        █ █ █ · ·
+        █ █ █ █ ·
+        █ █ █ █ █
+    """
+    table = _table(rows)
+    targets = [
+        _size([cell.num_targets for cell in row if cell is not None], f"row {i}", "targets")
+        for i, row in enumerate(table)
+    ]
+    columns = list(zip(*table, strict=True))
+    sources = [
+        _size([cell.num_sources for cell in column if cell is not None], f"column {j}", "sources")
+        for j, column in enumerate(columns)
+    ]
+    parts = [cell for row in table for cell in row if cell is not None]
+    devices = {cell.device for cell in parts if not cell.is_rule}
+    if len(devices) > 1:
+        raise GraphError(f"composite of graphs on {sorted(map(str, devices))}; use .to(device)")
+    device = devices.pop() if devices else parts[0].device if parts else torch.device("cpu")
+    cells = [[None if cell is None else cell.edges for cell in row] for row in table]
+    edges: EdgeSet = Composite(cells, targets, sources)
+    if not any(cell.is_rule for cell in parts):
+        edges = Listed(*edges.pairs(), edges.num_targets, edges.num_sources).to(device)
+    shown = ", ".join(f"[{', '.join('None' if cell is None else cell.name for cell in row)}]" for row in table)
+    return AttentionGraph(edges, f"composite([{shown}])", device)
+
+
+def _table(rows: object) -> list[list[AttentionGraph | None]]:
+    if not isinstance(rows, Sequence) or not all(isinstance(row, Sequence) for row in rows):
+        raise GraphError(f"rows must be a list of lists of graphs, got {type(rows).__name__}")
+    for row in rows:
+        for cell in row:
+            if cell is not None and not isinstance(cell, AttentionGraph):
+                raise no_graph(cell, "composite is made of AttentionGraphs and None")
+            if cell is not None and cell.has_repeated_edges:
+                raise GraphError(
+                    f"composite is a set of edges, and {cell!r} repeats some; drop them with graph | graph"
+                )
+    if len({len(row) for row in rows}) > 1:
+        raise GraphError(f"rows must have the same length, got {[len(row) for row in rows]}")
+    return [list(row) for row in rows]
+
+
+def _size(sizes: list[int], where: str, side: str) -> int:
+    if not sizes:
+        raise GraphError(f"{where} of composite holds no graph, so nothing tells its {side}; cross(T, S) - cross(T, S)")
+    if len(set(sizes)) > 1:
+        raise GraphError(f"{where} of composite must have the same number of {side} throughout, got {sizes}")
+    return sizes[0]

@@ -1,0 +1,136 @@
+"""Blocks of consecutive tokens: local attention in chunks, frames of a video, block diffusion."""
+
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph.algebra import Intersection, Union
+from ...graph.edge_set import EdgeSet
+from ...graph.rules import FAR, Band
+from ...graph.rules_blocks import Composite, Lifted
+from ..arguments import call, flag, whole
+
+
+def _lifted(num_nodes: int, block: int, lo: int, hi: int) -> EdgeSet:
+    """Tokens read the blocks that are ``lo .. hi`` blocks before their own."""
+    blocks = -(-num_nodes // block)
+    return Lifted(Band(blocks, blocks, lo, hi), block, num_nodes, num_nodes)
+
+
+def block_local(
+    num_nodes: int,
+    block: int,
+    *,
+    look_back: int = 0,
+    look_ahead: int = 0,
+    causal: bool = False,
+    wrap: bool = False,
+) -> AttentionGraph:
+    r"""Every token reads its own block of consecutive tokens, and a few whole blocks before and after.
+
+    .. math::
+        \mathcal{N}(t) = \{ s : -a \le \lfloor t / b \rfloor - \lfloor s / b \rfloor \le p \},
+        \quad \text{and } s \le t \text{ if causal}
+
+    Args:
+        num_nodes: N.
+        block: b, tokens in a block; the last block is cut where b does not divide N.
+        look_back: p, blocks before the target's own that are read.
+        look_ahead: a, blocks after the target's own that are read.
+        causal: Read up to the target only.
+        wrap: Blocks before the first are the last ones, and the other way round, as in Reformer.
+    Returns:
+        A rule.
+    Raises:
+        GraphError: If ``block < 1``, ``causal`` comes with ``look_ahead``, or ``wrap`` would meet a block twice.
+    Source:
+        Blocks alone: CANINE (Clark et al. 2021); with ``causal=True`` the chunks of Llama 4. One block back: Image
+        Transformer (Parmar et al. 2018) and Reformer's local layers (Kitaev et al. 2020), whose code joins the last
+        block to the first (``wrap=True``). The ``local-attention`` package has ``look_backward=1``.
+    Example:
+        >>> print(block_local(6, 2, look_back=1, causal=True))
+        AttentionGraph(block_local(6, 2, look_back=1, causal=True): 6 nodes, 17 edges, density 0.472, rule)
+        █ · · · · ·
+        █ █ · · · ·
+        █ █ █ · · ·
+        █ █ █ █ · ·
+        · · █ █ █ ·
+        · · █ █ █ █
+    """
+    N, block = whole(num_nodes, "num_nodes"), whole(block, "block", 1)
+    back, ahead = whole(look_back, "look_back"), whole(look_ahead, "look_ahead")
+    causal, wrap = flag(causal, "causal"), flag(wrap, "wrap")
+    if causal and ahead:
+        raise GraphError(f"look_ahead={ahead} reads later tokens and causal=True forbids them; leave one out")
+    edges, blocks = _lifted(N, block, -ahead, back), -(-N // block)
+    if wrap and blocks:
+        if back + ahead >= blocks:
+            raise GraphError(
+                f"wrap needs more than look_back + look_ahead = {back + ahead} blocks, or one would be met twice; got "
+                f"{blocks} ({N} tokens in blocks of {block}); without wrap every block is read"
+            )
+        edges = Union(edges, _lifted(N, block, -FAR, back - blocks))
+        edges = Union(edges, _lifted(N, block, blocks - ahead, FAR))
+    if causal:
+        edges = Intersection(edges, Band(N, N, lo=0))
+    keywords = {"look_back": (back, 0), "look_ahead": (ahead, 0), "causal": (causal, False), "wrap": (wrap, False)}
+    return AttentionGraph(edges, call("block_local", N, block, **keywords))
+
+
+def block_causal(num_nodes: int, block: int) -> AttentionGraph:
+    r"""Every token reads its whole block and all blocks before: frames of a video, steps of a world model.
+
+    .. math:: \mathcal{N}(t) = \{ s : \lfloor s / b \rfloor \le \lfloor t / b \rfloor \}
+
+    Args:
+        num_nodes: N.
+        block: b, tokens in a block (of a frame); the last block is cut where b does not divide N. Blocks of different
+            lengths are :func:`~graphattn.graphs.ranked`.
+    Returns:
+        A rule.
+    Raises:
+        GraphError: If ``block < 1``.
+    Example:
+        >>> print(block_causal(5, 2))
+        AttentionGraph(block_causal(5, 2): 5 nodes, 17 edges, density 0.68, rule)
+        █ █ · · ·
+        █ █ · · ·
+        █ █ █ █ ·
+        █ █ █ █ ·
+        █ █ █ █ █
+    """
+    N, block = whole(num_nodes, "num_nodes"), whole(block, "block", 1)
+    return AttentionGraph(_lifted(N, block, 0, FAR), call("block_causal", N, block))
+
+
+def block_diffusion(num_nodes: int, block: int) -> AttentionGraph:
+    r"""A noisy copy of a text and the clean text after it: noisy blocks are denoised given the clean blocks before.
+
+    A noisy token reads its own noisy block and the clean blocks strictly before it; a clean token reads the clean
+    blocks up to its own, whole; no clean token reads a noisy one.
+
+    Args:
+        num_nodes: N, tokens of the text. The graph has 2 N nodes: noisy tokens 0 .. N - 1, clean tokens N .. 2 N - 1.
+        block: b, tokens in a block; the last block is cut where b does not divide N.
+    Returns:
+        A rule over 2 N nodes.
+    Raises:
+        GraphError: If ``block < 1``.
+    Source:
+        Arriola et al. 2025 (Block Diffusion, BD3-LM), section 3.1 and its attention mask for training.
+    Example:
+        >>> print(block_diffusion(4, 2))
+        AttentionGraph(block_diffusion(4, 2): 8 nodes, 24 edges, density 0.375, rule)
+        █ █ · · · · · ·
+        █ █ · · · · · ·
+        · · █ █ █ █ · ·
+        · · █ █ █ █ · ·
+        · · · · █ █ · ·
+        · · · · █ █ · ·
+        · · · · █ █ █ █
+        · · · · █ █ █ █
+    """
+    N, block = whole(num_nodes, "num_nodes"), whole(block, "block", 1)
+    own, before, until = ((0, 0), (1, FAR), (0, FAR))
+    noisy = [_lifted(N, block, *own), _lifted(N, block, *before)]
+    clean = [None, _lifted(N, block, *until)]
+    edges = Composite((noisy, clean), (N, N), (N, N))
+    return AttentionGraph(edges, call("block_diffusion", N, block))

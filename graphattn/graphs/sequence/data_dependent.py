@@ -1,0 +1,127 @@
+"""Graphs from what a layer computed: scores, hashes."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph.algebra import Intersection, Pullback, Union, complement
+from ...graph.edge_set import EdgeSet
+from ...graph.listed import Listed
+from ...graph.rules import Band, Partition
+from ..arguments import call, flag, integers, stored, whole, word
+from .blocks import block_local
+
+
+def top_k(scores: Tensor, k: int) -> AttentionGraph:
+    r"""Every target reads the ``k`` sources of highest score.
+
+    .. math:: \mathcal{N}(t) = \{ \text{the first } k \text{ sources by } (-a_{ts}, s), \; a_{ts} > -\infty \}
+
+    Args:
+        scores: (T, S) numbers; -inf is never an edge, so a target may have fewer than ``k``.
+        k: Sources of every target, at most S.
+    Returns:
+        Listed edges on the device of ``scores``, by target, then from the highest score; of equal scores the lowest
+        source wins. The choice has no gradient: compute attention on the graph from scores that have one.
+        ``top_k(scores.T, k).reverse()`` lets every source choose its targets (expert choice).
+    Raises:
+        GraphError: If ``scores`` is not a (T, S) tensor of real numbers, holds a NaN, or ``k`` exceeds S.
+    Source:
+        Zhao et al. 2019 (Explicit Sparse Transformer); as a mixture of experts, Shazeer et al. 2017.
+        *What differs* from ``sparse_topk`` of x-transformers: that keeps everything equal to the k-th score.
+    Example:
+        >>> print(top_k(torch.tensor([[0.3, 0.1, 0.9], [0.5, 0.5, 0.5]]), 2))
+        AttentionGraph(top_k(<(2, 3)>, 2): 3 sources -> 2 targets, 4 edges, density 0.667, listed)
+        █ · █
+        █ █ ·
+    """
+    if not isinstance(scores, Tensor):
+        raise GraphError(f"scores must be a tensor (T, S), got a {type(scores).__name__}; torch.as_tensor makes one")
+    if stored(scores, "scores").dim() != 2:
+        raise GraphError(f"scores must have shape (T, S), got {tuple(scores.shape)}; heads are graphs of their own")
+    if scores.dtype == torch.bool or scores.is_complex():
+        raise GraphError(f"scores must be real numbers, got {str(scores.dtype).removeprefix('torch.')}")
+    k, (T, S) = whole(k, "k"), scores.shape
+    if k > S:
+        raise GraphError(f"k must be at most the number of sources, got k={k} of {S}")
+    scores = scores.detach()
+    if bool((bad := scores.isnan()).any()):
+        target, source = torch.nonzero(bad)[0].tolist()
+        raise GraphError(f"scores[{target}, {source}] is NaN, which is neither high nor low")
+    source = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :k]
+    target = torch.arange(T, device=scores.device)[:, None].expand_as(source)
+    keep = scores.gather(1, source) != -torch.inf
+    return AttentionGraph(Listed(target[keep], source[keep], T, S), call("top_k", scores, k), scores.device)
+
+
+def lsh_buckets(
+    buckets: Tensor,
+    chunk: int,
+    *,
+    look_back: int = 1,
+    causal: bool = True,
+    same_bucket: bool = True,
+    wrap: bool = False,
+    self_loops: Literal["alone", "always"] = "alone",
+) -> AttentionGraph:
+    r"""Reformer: tokens sorted by bucket and cut into chunks; a token reads its bucket in its chunk and the one before.
+
+    .. math::
+        \mathcal{N}(t) = \{ s : 0 \le \lfloor p_t / m \rfloor - \lfloor p_s / m \rfloor \le l, \;
+        b_s = b_t, \; s \le t \}, \quad p = \text{place by } (b, t)
+
+    Args:
+        buckets: (N,) integers, the hash of each token, computed before.
+        chunk: m, tokens in a chunk of the sorted sequence; the last one is cut where m does not divide N.
+        look_back: l, chunks before the target's own that are read.
+        causal: Read up to the target only, in the order of the text.
+        same_bucket: Read the own bucket only; ``False`` reads all of the chunks.
+        wrap: The chunk before the first is the last one.
+        self_loops: ``"alone"``: a token reads itself only if it reads nothing else, as Reformer's shared queries and
+            keys need; ``"always"``: it is a token like any other.
+    Returns:
+        A rule on the device of ``buckets``; for several rounds of hashes join one graph for each by ``|``.
+    Raises:
+        GraphError: If ``buckets`` is not integer (N,), ``chunk < 1``, or ``wrap`` would meet a chunk twice.
+    Source:
+        Kitaev et al. 2020 (Reformer), section 2. *What differs:* Hugging Face's ``LSHSelfAttention`` has
+        ``same_bucket=False, wrap=True``, and its self-score of -1e5 is ``"alone"`` after softmax. Reformer mixes rounds
+        by their log-sum-exp, so that an edge of several rounds counts once for each; a union counts it once.
+    Example:
+        >>> print(lsh_buckets(torch.tensor([0, 1, 0, 1, 0, 0]), 2))
+        AttentionGraph(lsh_buckets([0, 1, 0, 1, ...], 2): 6 nodes, 9 edges, density 0.25, rule)
+        █ · · · · ·
+        · █ · · · ·
+        █ · · · · ·
+        · █ · · · ·
+        █ · █ · · ·
+        █ · █ · █ ·
+    """
+    ids, causal, same_bucket = integers(buckets, "buckets"), flag(causal, "causal"), flag(same_bucket, "same_bucket")
+    word(self_loops, "self_loops", "alone", "always")
+    labels, N = ids.cpu(), ids.numel()
+    place = torch.argsort(torch.argsort(labels, stable=True))
+    chunks = block_local(N, whole(chunk, "chunk", 1), look_back=look_back, wrap=wrap).edges
+    edges: EdgeSet = Pullback(chunks, place, place)
+    if same_bucket:
+        edges = Intersection(edges, Partition(labels))
+    if causal:
+        edges = Intersection(edges, Band(N, N, lo=0))
+    if self_loops == "alone":
+        edges = Intersection(edges, complement(Band(N, N, 0, 0)))
+        alone = torch.nonzero(edges.degrees() == 0).flatten()
+        edges = Union(edges, Listed(alone, alone, N, N))
+    name = call(
+        "lsh_buckets",
+        ids,
+        chunk,
+        look_back=(look_back, 1),
+        causal=(causal, True),
+        same_bucket=(same_bucket, True),
+        wrap=(wrap, False),
+        self_loops=(self_loops, "alone"),
+    )
+    return AttentionGraph(edges, name, ids.device)

@@ -1,0 +1,74 @@
+"""The two factorised patterns of the Sparse Transformer; each is the union of what its two heads read."""
+
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph.algebra import Intersection, Union
+from ...graph.rules import FAR, Band, Cells
+from ...graph.rules_sequence import Comb
+from ..arguments import call, whole
+
+
+def strided(num_nodes: int, stride: int) -> AttentionGraph:
+    r"""Every token reads the ``stride`` tokens that end with it, and every ``stride``-th token before.
+
+    .. math:: \mathcal{N}(t) = \{ s \le t : t - s < l \text{ or } (t - s) \bmod l = 0 \}
+
+    Args:
+        num_nodes: N.
+        stride: l; near the square root of N two layers reach everything at the least cost.
+    Returns:
+        A rule. The heads apart are ``sliding_window(N, l)`` and ``sliding_window(N, N // l + 1, dilation=l)``.
+    Raises:
+        GraphError: If ``stride < 1``.
+    Source:
+        Child et al. 2019 (Sparse Transformer), section 4.3, strided attention, merged into one head. Their first head
+        reads ``max(0, t - l) .. t``, one token more than here; that token is in the second, so the union is the same.
+    Example:
+        >>> print(strided(7, 3))
+        AttentionGraph(strided(7, 3): 7 nodes, 23 edges, density 0.469, rule)
+        █ · · · · · ·
+        █ █ · · · · ·
+        █ █ █ · · · ·
+        █ █ █ █ · · ·
+        · █ █ █ █ · ·
+        · · █ █ █ █ ·
+        █ · · █ █ █ █
+    """
+    N, stride = whole(num_nodes, "num_nodes"), whole(stride, "stride", 1)
+    edges = Union(Band(N, N, 0, stride - 1), Band(N, N, 0, FAR, stride))
+    return AttentionGraph(edges, call("strided", N, stride))
+
+
+def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
+    r"""Every token reads its own block up to itself, and the last ``summary`` tokens of every block before.
+
+    .. math::
+        \mathcal{N}(t) = \{ s \le t : \lfloor s / l \rfloor = \lfloor t / l \rfloor \text{ or } s \bmod l \ge l - c \}
+
+    Args:
+        num_nodes: N.
+        stride: l, tokens in a block.
+        summary: c, tokens at the end of each block that everything after reads.
+    Returns:
+        A rule. The heads apart are ``block_local(N, l, causal=True)`` and the summaries alone.
+    Raises:
+        GraphError: If ``stride < 1``, or ``summary`` is not in ``[1, stride]``.
+    Source:
+        Child et al. 2019 (Sparse Transformer), section 4.3, fixed attention, merged into one head. *What differs:*
+        DeepSpeed's ``FixedSparsityConfig`` is this between blocks instead of tokens.
+    Example:
+        >>> print(fixed(7, 3))
+        AttentionGraph(fixed(7, 3): 7 nodes, 18 edges, density 0.367, rule)
+        █ · · · · · ·
+        █ █ · · · · ·
+        █ █ █ · · · ·
+        · · █ █ · · ·
+        · · █ █ █ · ·
+        · · █ █ █ █ ·
+        · · █ · · █ █
+    """
+    N, stride, summary = whole(num_nodes, "num_nodes"), whole(stride, "stride", 1), whole(summary, "summary", 1)
+    if summary > stride:
+        raise GraphError(f"summary must be at most stride, got summary={summary} of {stride} tokens")
+    seen = Union(Cells(N, stride), Comb(N, N, stride, stride - summary, stride))
+    return AttentionGraph(Intersection(seen, Band(N, N, lo=0)), call("fixed", N, stride, summary=(summary, 1)))

@@ -1,0 +1,101 @@
+"""Tokens that carry a number of their own: images within a text, ranks, ids on both sides."""
+
+import torch
+from torch import Tensor
+
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph.algebra import Union
+from ...graph.rules import Band, Partition
+from ...graph.rules_sequence import Ranked
+from ..arguments import call, flag, integers
+
+
+def bidirectional_segments(segments: Tensor) -> AttentionGraph:
+    r"""A causal text in which some stretches, such as images, read themselves both ways.
+
+    .. math:: \mathcal{N}(t) = \{ s : s \le t \text{ or } g_s = g_t \ge 0 \}
+
+    Args:
+        segments: (N,) integers: the segment of each token, negative for a token of none.
+    Returns:
+        A rule on the device of ``segments``.
+    Raises:
+        GraphError: If ``segments`` is not integer (N,).
+    Source:
+        Gemma 3 (2025), image tokens; Zhou et al. 2024 (Transfusion), section 3: an image reads itself both ways.
+    Example:
+        >>> print(bidirectional_segments(torch.tensor([-1, 0, 0, -1, -1])))
+        AttentionGraph(bidirectional_segments([-1, 0, 0, -1, ...]): 5 nodes, 16 edges, density 0.64, rule)
+        █ · · · ·
+        █ █ █ · ·
+        █ █ █ · ·
+        █ █ █ █ ·
+        █ █ █ █ █
+    """
+    ids = integers(segments, "segments")
+    N, on_host = ids.numel(), ids.cpu()
+    alone = -1 - torch.arange(N)  # a token of no segment is a segment of its own
+    edges = Union(Band(N, N, lo=0), Partition(torch.where(on_host < 0, alone, on_host)))
+    return AttentionGraph(edges, call("bidirectional_segments", ids), ids.device)
+
+
+def ranked(ranks: Tensor, source_ranks: Tensor | None = None, *, strict: bool = False) -> AttentionGraph:
+    r"""A token reads the tokens whose rank is at most its own: causal in an order of your own.
+
+    .. math:: \mathcal{N}(t) = \{ s : r_s \le r_t \}, \quad r_s < r_t \text{ if strict}
+
+    Args:
+        ranks: (T,) integers, the place of each target in the order, or its time. Equal ranks read each other.
+        source_ranks: (S,) the same for the sources, where these are other nodes.
+        strict: Only lower ranks: a token does not read itself.
+    Returns:
+        A rule on the device of ``ranks``. A permutation gives the content stream of XLNet, and with ``strict=True`` its
+        query stream; the numbers of frames give a block-causal graph of frames of any lengths; times on both sides give
+        a stream that reads another one up to now.
+    Raises:
+        GraphError: If ranks are not integer (T,) and (S,).
+    Source:
+        Yang et al. 2019 (XLNet), section 2.3.
+    Example:
+        >>> print(ranked(torch.tensor([2, 0, 3, 1])))
+        AttentionGraph(ranked([2, 0, 3, 1]): 4 nodes, 10 edges, density 0.625, rule)
+        █ █ · █
+        · █ · ·
+        █ █ █ █
+        · █ · █
+    """
+    strict, of_target = flag(strict, "strict"), integers(ranks, "ranks")
+    of_source = of_target if source_ranks is None else integers(source_ranks, "source_ranks")
+    sides = (of_target,) if source_ranks is None else (of_target, of_source)
+    edges = Ranked(of_target.cpu(), of_source.cpu(), strict)
+    return AttentionGraph(edges, call("ranked", *sides, strict=(strict, False)), of_target.device)
+
+
+def cross_documents(target_ids: Tensor, source_ids: Tensor) -> AttentionGraph:
+    r"""Cross-attention of packed pairs: a target reads the sources that carry its id.
+
+    .. math:: \mathcal{N}(t) = \{ s : d_s = d_t \}
+
+    Args:
+        target_ids: (T,) integers, in any order.
+        source_ids: (S,) integers, in any order; a target whose id no source carries reads nothing.
+    Returns:
+        A rule on the device of ``target_ids``. An id is only a name.
+    Raises:
+        GraphError: If ids are not integer (T,) and (S,), or lie on two devices.
+    Source:
+        Alayrac et al. 2022 (Flamingo), section 2.3: text reads the last image before it, so its id is the number of
+        images before it; the same as FlashAttention's ``cu_seqlens`` with queries and keys of different lengths.
+    Example:
+        >>> print(cross_documents(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 1, 2])))
+        AttentionGraph(cross_documents([0, 1, 1, 2], [1, 1, 2]): 3 sources -> 4 targets, 5 edges, density 0.417, rule)
+        · · ·
+        █ █ ·
+        █ █ ·
+        · · █
+    """
+    T, S = integers(target_ids, "target_ids"), integers(source_ids, "source_ids")
+    if T.device != S.device:
+        raise GraphError(f"target_ids are on {T.device} and source_ids on {S.device}; move one of them")
+    return AttentionGraph(Partition(T.cpu(), S.cpu()), call("cross_documents", T, S), T.device)

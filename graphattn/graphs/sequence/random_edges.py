@@ -1,0 +1,155 @@
+"""Random graphs, the same for the same seed."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph import runs as _runs
+from ...graph.advice import no_graph
+from ...graph.algebra import complement, refuse_over
+from ...graph.edge_set import EdgeSet
+from ...graph.listed import Listed
+from ...graph.rules import Band
+from ...graph.rules_random import Bernoulli
+from ..arguments import call, flag, whole
+
+
+def random_sources(
+    num_targets: int,
+    k: int,
+    seed: int = 0,
+    *,
+    num_sources: int | None = None,
+    avoid: AttentionGraph | None = None,
+) -> AttentionGraph:
+    r"""Every target reads ``k`` sources drawn at random, all different.
+
+    Args:
+        num_targets: T.
+        k: Sources of every target.
+        seed: The same seed gives the same graph.
+        num_sources: S; T by default.
+        avoid: Draw only edges that this graph lacks; a target that lacks fewer than ``k`` gets them all. By default
+            every source, the target itself included, may be drawn.
+    Returns:
+        Listed edges by target, then by source.
+    Raises:
+        GraphError: If ``k`` exceeds S, or ``avoid`` has other nodes.
+    Source:
+        Zaheer et al. 2020 (BigBird), section 2: r random keys for each query, there between blocks
+        (:func:`~graphattn.graphs.block_sparse`), beside a window and global blocks that the draw avoids.
+        The draw is Floyd's (Bentley 1987, "A Sample of Brilliance"), without T x S.
+    Example:
+        >>> from graphattn.graphs import sliding_window
+        >>> random_sources(100, 3, avoid=sliding_window(100, 9, causal=False)).num_edges
+        300
+    """
+    T, k, seed = whole(num_targets, "num_targets"), whole(k, "k"), whole(seed, "seed")
+    S = T if num_sources is None else whole(num_sources, "num_sources")
+    if k > S and T and avoid is None:
+        raise GraphError(f"k must be at most the number of sources, got k={k} of {S}")
+    free = _free(T, S, avoid)
+    refuse_over(32 * T * k, f"random_sources of {T:,} x {k:,} edges", "draw fewer")
+    rank, found = _draw(_runs.row_lengths(free, T), min(k, S), seed)
+    target, column = torch.nonzero(found, as_tuple=True)
+    source = _at(free, T, target, rank[target, column])
+    sizes = (T, k) if seed == 0 else (T, k, seed)
+    shown = "" if avoid is None else f"<{avoid.name}>"
+    name = call("random_sources", *sizes, num_sources=(num_sources, None), avoid=(shown, ""))
+    return AttentionGraph(Listed(target, source, T, S), name)
+
+
+def _free(T: int, S: int, avoid: AttentionGraph | None) -> _runs.Runs:
+    """The sources that each target may draw."""
+    edges: EdgeSet = Band(T, S)
+    if avoid is not None:
+        if not isinstance(avoid, AttentionGraph):
+            raise no_graph(avoid, "avoid must be an AttentionGraph")
+        if (avoid.num_targets, avoid.num_sources) != (T, S):
+            sizes = (avoid.num_targets, avoid.num_sources)
+            raise GraphError(f"avoid must have the same nodes, (targets, sources) {(T, S)}, got {sizes}")
+        edges = complement(avoid.edges)
+    row, lo, hi = edges.runs(torch.arange(T))
+    keep = hi > lo
+    return _runs.Runs(row[keep], lo[keep], hi[keep])
+
+
+def _draw(lengths: Tensor, k: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Up to ``k`` different numbers below each of the lengths, ascending, and which of them are there: both (T, k)."""
+    random, length = np.random.default_rng(seed), lengths.numpy()
+    drawn = np.full((len(length), k), np.iinfo(np.int64).max)
+    few = np.minimum(k, length)
+    for i in range(k):  # a number drawn before is replaced by the highest one that this draw could give
+        top = length - few + i
+        number = random.integers(0, np.where(i < few, top + 1, 1))
+        again = (drawn[:, :i] == number[:, None]).any(1)
+        drawn[:, i] = np.where(i < few, np.where(again, top, number), drawn[:, i])
+    drawn.sort(axis=1)
+    return torch.from_numpy(drawn), torch.arange(k) < torch.from_numpy(few)[:, None]
+
+
+def _at(runs: _runs.Runs, num_rows: int, row: Tensor, rank: Tensor) -> Tensor:
+    """The ``rank``-th source of each row."""
+    lengths, of_row = runs.hi - runs.lo, _runs.row_lengths(runs, num_rows)
+    start, first = lengths.cumsum(0) - lengths, of_row.cumsum(0) - of_row
+    place = first[row] + rank
+    run = torch.searchsorted(start, place, right=True) - 1
+    return runs.lo[run] + place - start[run]
+
+
+def erdos_renyi(
+    num_targets: int, probability: float, seed: int = 0, *, num_sources: int | None = None, listed: bool = True
+) -> AttentionGraph:
+    r"""Every pair is an edge with the same probability, independently; self-loops, too.
+
+    Args:
+        num_targets: T.
+        probability: Of each edge, in [0, 1].
+        seed: The same seed gives the same graph.
+        num_sources: S; T by default.
+        listed: List the edges, at a cost that follows their number. ``False`` gives a rule that tells each pair by a
+            hash and stores nothing, at a cost that follows T * S whenever all edges are needed; another draw.
+    Returns:
+        Listed edges by target, then by source, or a rule.
+    Raises:
+        GraphError: If ``probability`` is outside [0, 1].
+    Source:
+        Gilbert 1959, "Random graphs"; the expected graph is that of ``networkx.gnp_random_graph(directed=True)``.
+        *What differs:* networkx draws no self-loops: ``without_self_loops()``. The gaps between edges are drawn as in
+        Batagelj and Brandes 2005, "Efficient generation of large random networks".
+    Example:
+        >>> graph = erdos_renyi(1000, 0.01)
+        >>> 9_000 < graph.num_edges < 11_000
+        True
+        >>> erdos_renyi(1_000_000, 0.5, listed=False).is_rule
+        True
+    """
+    T, seed, listed = whole(num_targets, "num_targets"), whole(seed, "seed"), flag(listed, "listed")
+    S = T if num_sources is None else whole(num_sources, "num_sources")
+    if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 <= probability <= 1:
+        raise GraphError(f"probability must be a number in [0, 1], got {probability!r}")
+    if listed:
+        refuse_over(int(48 * T * S * probability), f"erdos_renyi of {T:,} x {S:,} pairs", "use listed=False")
+        place = _places(T * S, probability, np.random.default_rng(seed))
+        edges: EdgeSet = Listed(place // max(1, S), place % max(1, S), T, S)
+    else:
+        edges = Bernoulli(T, S, float(probability), seed)
+    sizes = (T, probability) if seed == 0 else (T, probability, seed)
+    name = call("erdos_renyi", *sizes, num_sources=(num_sources, None), listed=(listed, True))
+    return AttentionGraph(edges, name)
+
+
+def _places(total: int, probability: float, random: np.random.Generator) -> Tensor:
+    """Each of ``total`` places with the same probability, ascending."""
+    if probability == 0 or total == 0:
+        return torch.empty(0, dtype=torch.int64)
+    parts, last = [], -1
+    while last < total:
+        few = int((total - last) * probability * 1.05) + 16
+        found = last + np.cumsum(random.geometric(probability, few))
+        parts.append(found)
+        last = int(found[-1])
+    place = np.concatenate(parts)
+    return torch.from_numpy(place[place < total])

@@ -1,0 +1,78 @@
+"""Windows that reach differently far back and ahead, and distances that double."""
+
+from typing import Literal
+
+from ...graph import AttentionGraph
+from ...graph.rules import Band
+from ...graph.rules_sequence import Distances
+from ..arguments import call, whole, word
+
+
+def asymmetric_window(
+    num_targets: int, left: int, right: int, *, num_sources: int | None = None, align: Literal["end", "start"] = "end"
+) -> AttentionGraph:
+    r"""Every token reads itself, ``left`` tokens before it and ``right`` tokens after it.
+
+    .. math:: \mathcal{N}(t) = \{ s : -r \le t + o - s \le l \}, \quad o = S - T \text{ (end)}, \; 0 \text{ (start)}
+
+    Args:
+        num_targets: T.
+        left: l, tokens before the target, which is not counted.
+        right: r, tokens after the target, which is not counted.
+        num_sources: S; T by default. S > T is a key/value cache: the targets are the newest tokens.
+        align: Which corner of the mask the diagonal ends in, as in :func:`~graphattn.graphs.causal`.
+    Returns:
+        A rule; in-degree ``left + 1 + right`` far from the ends.
+    Raises:
+        GraphError: If a number is not whole and >= 0, or ``align`` is neither word.
+    Source:
+        FlashAttention's ``window_size=(left, right)`` and jax's ``local_window_size``, which do not count the token
+        either. *What differs:* they read -1 as no limit; here a side without limit is a number as large as S.
+        :func:`~graphattn.graphs.sliding_window` with ``window=w`` is ``left=w - 1, right=0``.
+    Example:
+        >>> print(asymmetric_window(5, 2, 1))
+        AttentionGraph(asymmetric_window(5, 2, 1): 5 nodes, 16 edges, density 0.64, rule)
+        █ █ · · ·
+        █ █ █ · ·
+        █ █ █ █ ·
+        · █ █ █ █
+        · · █ █ █
+        >>> print(asymmetric_window(2, 2, 0, num_sources=6))
+        AttentionGraph(asymmetric_window(2, 2, 0, num_sources=6): 6 sources -> 2 targets, 6 edges, density 0.5, rule)
+        · · █ █ █ ·
+        · · · █ █ █
+    """
+    T, left, right = whole(num_targets, "num_targets"), whole(left, "left"), whole(right, "right")
+    S = T if num_sources is None else whole(num_sources, "num_sources")
+    word(align, "align", "end", "start", " (lower right, as with a cache, or upper left)")
+    band = Band(T, S, lo=-right, hi=left, offset=S - T if align == "end" else 0)
+    name = call("asymmetric_window", T, left, right, num_sources=(num_sources, None), align=(align, "end"))
+    return AttentionGraph(band, name)
+
+
+def logsparse(num_nodes: int) -> AttentionGraph:
+    r"""Every token reads itself and the tokens 1, 2, 4, 8, ... before it.
+
+    .. math:: \mathcal{N}(t) = \{ t \} \cup \{ t - 2^k \ge 0 : k \ge 0 \}
+
+    Args:
+        num_nodes: N.
+    Returns:
+        A rule; in-degree ``2 + floor(log2(t))`` for t > 0. After ``ceil(log2(N))`` layers a token has heard all before
+        it.
+    Source:
+        Li et al. 2019, "Enhancing the Locality and Breaking the Memory Bottleneck of Transformer on Time Series
+        Forecasting", section 4.2. Their local variant is ``logsparse(N) | sliding_window(N, window)``.
+    Example:
+        >>> print(logsparse(6))
+        AttentionGraph(logsparse(6): 6 nodes, 17 edges, density 0.472, rule)
+        █ · · · · ·
+        █ █ · · · ·
+        █ █ █ · · ·
+        · █ █ █ · ·
+        █ · █ █ █ ·
+        · █ · █ █ █
+    """
+    N = whole(num_nodes, "num_nodes")
+    powers = (1 << k for k in range(max(0, N - 1).bit_length()))
+    return AttentionGraph(Distances(N, N, (0, *powers)), call("logsparse", N))

@@ -1,0 +1,265 @@
+"""Windows, factorised patterns and blocks against their written rules, pair by pair, and other libraries' words."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch.nn.attention.flex_attention import and_masks, create_mask
+
+from graphattn import from_mask, graphs
+from graphattn.errors import GraphError
+
+SIZES = (0, 1, 2, 5, 13, 17)
+
+
+def assert_is(graph, num_targets, num_sources, rule):
+    """Contains, edges, count and degrees are those of ``rule(t, s)`` in two loops; the graph is a rule."""
+    wanted = torch.zeros(num_targets, num_sources, dtype=torch.bool)
+    for t, s in itertools.product(range(num_targets), range(num_sources)):
+        wanted[t, s] = bool(rule(t, s))
+    assert torch.equal(graph.mask(), wanted), graph
+    assert torch.equal(graph.edge_index.flip(0).T, wanted.nonzero())
+    assert graph.num_edges == int(wanted.sum())
+    assert torch.equal(graph.out_degree, wanted.sum(0))
+    assert graph.is_rule
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("left", "right"), [(0, 0), (4, 0), (0, 3), (2, 5), (19, 19)])
+def test_asymmetric_window(n, left, right):
+    assert_is(graphs.asymmetric_window(n, left, right), n, n, lambda t, s: -right <= t - s <= left)
+    end = graphs.asymmetric_window(n, left, right, num_sources=7)
+    assert_is(end, n, 7, lambda t, s: -right <= t + 7 - n - s <= left)
+    start = graphs.asymmetric_window(n, left, right, num_sources=7, align="start")
+    assert_is(start, n, 7, lambda t, s: -right <= t - s <= left)
+
+
+def test_a_cache_reads_what_the_whole_sequence_would():
+    whole = graphs.asymmetric_window(23, 4, 0)
+    assert graphs.asymmetric_window(3, 4, 0, num_sources=23).equals(whole.subgraph(targets=[20, 21, 22]))
+
+
+@pytest.mark.parametrize("n", [*SIZES, 16, 32, 33])
+def test_logsparse(n):
+    """Li 2019: t - s in {0} and {1, 2, 4, ..., 2^floor(log2 t)}."""
+    wanted = {t: {0, *(2**k for k in range(int(math.log2(t)) + 1))} if t else {0} for t in range(n)}
+    graph = graphs.logsparse(n)
+    assert_is(graph, n, n, lambda t, s: t - s in wanted[t])
+    if n > 1:
+        assert graph.explicit().k_hop(math.ceil(math.log2(n))).equals(graphs.causal(n))
+        assert n < 4 or not graph.equals(graphs.causal(n))
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("stride", [1, 2, 3, 5, 19])
+def test_strided_and_its_heads(n, stride):
+    graph = graphs.strided(n, stride)
+    assert_is(graph, n, n, lambda t, s: s <= t and (t - s < stride or (t - s) % stride == 0))
+    assert_is(graph, n, n, lambda t, s: max(0, t - stride) <= s <= t or (s <= t and (t - s) % stride == 0))  # the paper
+    heads = graphs.sliding_window(n, stride), graphs.sliding_window(n, n // stride + 1, dilation=stride)
+    assert graph.equals(heads[0] | heads[1])
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("stride", "summary"), [(1, 1), (3, 1), (3, 2), (5, 5), (19, 4)])
+def test_fixed(n, stride, summary):
+    graph = graphs.fixed(n, stride, summary)
+    wanted = [
+        [s for s in range(t + 1) if s // stride == t // stride or s % stride >= stride - summary] for t in range(n)
+    ]
+    assert_is(graph, n, n, lambda t, s: s in wanted[t])
+
+
+def deepspeed_fixed(blocks, local, summary=1):
+    """DeepSpeed's unidirectional FixedSparsityConfig as its code reads, between blocks: (blocks, blocks) of 0 and 1."""
+    layout = torch.zeros(blocks, blocks)
+    for start in range(0, blocks, local):
+        for row in range(start, min(start + local, blocks)):
+            layout[row, start : row + 1] = 1
+    for first in range(local - summary, blocks - blocks % local, local):
+        layout[first:, first : first + summary] = 1
+    return layout.bool() & torch.ones(blocks, blocks).tril().bool()
+
+
+def test_deepspeeds_fixed_is_fixed_between_blocks():
+    layout = graphs.fixed(12, 4)
+    assert layout.equals(from_mask(deepspeed_fixed(12, 4)))
+    assert graphs.block_sparse(layout, 3).equals(from_mask(torch.kron(layout.mask(), torch.ones(3, 3)).bool()))
+    assert not graphs.block_sparse(layout, 3).equals(graphs.fixed(36, 12))  # that is within tokens
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("block", [1, 3, 4, 19])
+def test_block_local(n, block):
+    for back, ahead in ((0, 0), (1, 0), (2, 1), (0, 1), (7, 7)):
+        graph = graphs.block_local(n, block, look_back=back, look_ahead=ahead)
+        assert_is(graph, n, n, lambda t, s, back=back, ahead=ahead: -ahead <= t // block - s // block <= back)
+    for back in (0, 1, 3):
+        graph = graphs.block_local(n, block, look_back=back, causal=True)
+        assert_is(graph, n, n, lambda t, s, back=back: 0 <= t // block - s // block <= back and s <= t)
+    assert_is(graphs.block_causal(n, block), n, n, lambda t, s: s // block <= t // block)
+
+
+@pytest.mark.parametrize(("n", "block", "back", "ahead"), [(13, 3, 1, 0), (12, 3, 1, 1), (17, 2, 3, 2), (5, 5, 0, 0)])
+def test_block_local_wraps(n, block, back, ahead):
+    """Reformer's ``_look_adjacent``: chunks are rolled, so the first one meets the last."""
+    blocks = -(-n // block)
+    chunks = torch.arange(n).split(block)
+    met = {i: torch.cat([chunks[(i - d) % blocks] for d in range(-ahead, back + 1)]).tolist() for i in range(blocks)}
+    graph = graphs.block_local(n, block, look_back=back, look_ahead=ahead, wrap=True)
+    assert_is(graph, n, n, lambda t, s: s in met[t // block])
+    if back and not ahead:  # once later tokens are masked, nothing of the wrap is left
+        causal = graphs.block_local(n, block, look_back=back, causal=True, wrap=True)
+        assert causal.equals(graphs.block_local(n, block, look_back=back, causal=True))
+        assert not graph.equals(graphs.block_local(n, block, look_back=back))
+
+
+def chunked(chunk):
+    return and_masks(lambda b, h, q, k: q >= k, lambda b, h, q, k: q // chunk == k // chunk)
+
+
+def bd3lm(n, block):
+    """The mask of BD3-LM's training, section 3.1 and its published code: noisy tokens come first."""
+
+    def mask(b, h, q, k):
+        noisy_q, noisy_k = q < n, k < n
+        block_q, block_k = (q % n) // block, (k % n) // block
+        diagonal = (block_q == block_k) & (noisy_q == noisy_k)
+        earlier = (block_q > block_k) & noisy_q & ~noisy_k
+        return diagonal | earlier | ((block_q >= block_k) & ~noisy_q & ~noisy_k)
+
+    return mask
+
+
+def test_flex_attentions_masks():
+    for n, block in ((13, 4), (12, 3), (7, 7), (5, 19)):
+        made = create_mask(chunked(block), None, None, n, n, device="cpu")[0, 0]
+        assert graphs.block_local(n, block, causal=True).equals(from_mask(made))
+        made = create_mask(bd3lm(n, block), None, None, 2 * n, 2 * n, device="cpu")[0, 0]
+        assert graphs.block_diffusion(n, block).equals(from_mask(made))
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("block", [1, 3, 19])
+def test_block_diffusion(n, block):
+    def reads(t, s):
+        if t < n and s < n:
+            return t // block == s // block
+        if t < n:
+            return (s - n) // block < t // block
+        return s >= n and (s - n) // block <= (t - n) // block
+
+    graph = graphs.block_diffusion(n, block)
+    assert_is(graph, 2 * n, 2 * n, reads)
+    if n:  # given the clean text before it, a noisy block never hears of the clean tokens that it must predict
+        t, s = graph.target, graph.source
+        assert not bool(((t < n) & (s >= n) & ((s - n) // block >= t // block)).any())
+
+
+@pytest.mark.parametrize("n", [13, 12])
+def test_block_sparse_is_a_kronecker_product(n):
+    layout = graphs.random_sources(-(-n // 3), 2, 5) | graphs.self_loops(-(-n // 3))
+    wanted = torch.kron(layout.mask().int(), torch.ones(3, 3, dtype=torch.int32)).bool()[:n, :n]
+    graph = graphs.block_sparse(layout, 3, num_nodes=n)
+    assert_is(graph, n, n, lambda t, s: wanted[t, s])
+    assert graph.reverse().equals(graphs.block_sparse(layout.reverse(), 3, num_nodes=n))
+
+
+def test_composite_is_a_matrix_of_masks():
+    parts = [
+        [graphs.causal(3, 5), None, graphs.cross(3, 2)],
+        [None, graphs.causal(4), graphs.erdos_renyi(4, 0.5, num_sources=2)],
+    ]
+    rows = [
+        torch.cat([parts[0][0].mask(), torch.zeros(3, 4, dtype=torch.bool), parts[0][2].mask()], 1),
+        torch.cat([torch.zeros(4, 5, dtype=torch.bool), parts[1][1].mask(), parts[1][2].mask()], 1),
+    ]
+    wanted = torch.cat(rows)
+    assert_is(graphs.composite(parts), 7, 11, lambda t, s: wanted[t, s])
+    listed = graphs.composite([[parts[1][2], None], [None, parts[1][2]]])
+    assert not listed.is_rule
+    assert torch.equal(listed.mask(), torch.block_diag(parts[1][2].mask(), parts[1][2].mask()).bool())
+    assert graphs.composite([]).num_edges == 0
+
+
+def test_names_read_as_calls():
+    assert graphs.block_local(9, 3, look_back=1).name == "block_local(9, 3, look_back=1)"
+    assert graphs.asymmetric_window(3, 1, 2, num_sources=5).name == "asymmetric_window(3, 1, 2, num_sources=5)"
+    assert graphs.fixed(9, 3).name == "fixed(9, 3)"
+    assert graphs.block_sparse(graphs.causal(3), 2, 5).name == "block_sparse(causal(3), 2, num_nodes=5)"
+    assert (
+        graphs.composite([[graphs.full(2), None], [None, graphs.causal(3)]]).name
+        == "composite([[full(2), None], [None, causal(3)]])"
+    )
+
+
+def test_millions_of_tokens_are_rules_that_store_nothing():
+    n = 10_000_000
+    assert graphs.block_local(n, 1000, causal=True).contains(n - 1, n - 1000)
+    assert graphs.block_causal(n, 1000).num_edges == 1000**2 * 10_000 * 10_001 // 2
+    assert graphs.block_diffusion(n, 1000).num_edges == 1000**2 * (10_000 + 10_000 * 9_999 // 2 + 10_000 * 10_001 // 2)
+    assert graphs.logsparse(n).num_edges == n + sum(n - 2**k for k in range(24) if 2**k < n)
+    assert not graphs.strided(n, 3000).contains(n - 1, 0)
+    assert not graphs.fixed(n, 3000, 7).contains(n - 1, 0)
+    assert graphs.block_sparse(graphs.full(10_000), 1000).num_edges == n**2
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: graphs.asymmetric_window(7, -1, 0), "left must be a whole number >= 0, got -1"),
+        (lambda: graphs.asymmetric_window(7, 1, 0, align="left"), "align must be .* got 'left'"),
+        (lambda: graphs.strided(7, 0), "stride must be at least 1, got 0"),
+        (lambda: graphs.fixed(7, 3, 4), "summary must be at most stride, got summary=4 of 3"),
+        (lambda: graphs.fixed(7, 3, 0), "summary must be at least 1, got 0"),
+        (lambda: graphs.block_local(7, 0), "block must be at least 1, got 0"),
+        (lambda: graphs.block_local(7, 2, look_ahead=1, causal=True), "look_ahead=1 .* causal=True"),
+        (lambda: graphs.block_local(7, 3, look_back=2, look_ahead=1, wrap=True), "wrap needs more than .* got 3"),
+        (lambda: graphs.block_local(7, 3, wrap=1), "wrap must be True or False"),
+        (lambda: graphs.block_diffusion(7, 0), "block must be at least 1, got 0"),
+        (lambda: graphs.block_sparse(torch.eye(3).bool(), 2), "layout must be an AttentionGraph"),
+        (lambda: graphs.block_sparse(graphs.cross(3, 2), 2), "square"),
+        (lambda: graphs.block_sparse(graphs.full(3), 2, 4), "4 nodes are 2 blocks of 2, and layout has 3"),
+        (lambda: graphs.composite(graphs.full(3)), "rows must be a list of lists of graphs, got AttentionGraph"),
+        (lambda: graphs.composite([[graphs.full(3)], []]), r"rows must have the same length, got \[1, 0\]"),
+        (lambda: graphs.composite([[graphs.full(3), graphs.full(2)]]), r"row 0 .* same number of targets .* \[3, 2\]"),
+        (lambda: graphs.composite([[graphs.full(3)], [graphs.full(2)]]), r"column 0 .* of sources .* \[3, 2\]"),
+        (lambda: graphs.composite([[graphs.full(3), None]]), "column 1 of composite holds no graph"),
+        (lambda: graphs.composite([[torch.eye(3).bool()]]), "composite is made of AttentionGraphs"),
+    ],
+)
+def test_refusals(build, words):
+    with pytest.raises(GraphError, match=words):
+        build()
+
+
+def test_window_off_by_one():
+    """What a window of 4 reads, library by library: the graph of the very rule that each one writes."""
+    n, w = 23, 4
+    distance = torch.arange(n)[:, None] - torch.arange(n)
+    rules = {
+        "Mistral, GPT-Neo: 0 <= t - s < 4": ((distance >= 0) & (distance < w), graphs.sliding_window(n, 4)),
+        "jax (4, 0): t - s up to 4": ((distance >= 0) & (distance <= w), graphs.asymmetric_window(n, 4, 0)),
+        "attn_gym: q - kv <= 4": ((distance >= 0) & (distance <= w), graphs.sliding_window(n, 5)),
+        "local-attention, exact window": ((distance >= 0) & (distance <= w), graphs.sliding_window(n, 5)),
+        "Longformer: 2 on each side": (distance.abs() <= w // 2, graphs.sliding_window(n, 5, causal=False)),
+        "ModernBERT of 6: 3 on each side": (distance.abs() <= 3, graphs.sliding_window(n, 7, causal=False)),
+        "LRA Longformer: 1 before, 2 after": (
+            (distance <= w // 2 - 1) & (distance >= -w // 2),
+            graphs.asymmetric_window(n, 1, 2),
+        ),
+    }
+    for name, (mask, graph) in rules.items():
+        assert graph.equals(from_mask(mask)), name
+    blocks = torch.arange(24) // 3  # DeepSpeed: 4 blocks, the window counts blocks
+    assert graphs.block_local(24, 3, look_back=3).equals(
+        from_mask((blocks[:, None] - blocks >= 0) & (blocks[:, None] - blocks < 4))
+    )
+    different = {tuple(graph.in_degree.tolist()) for _, graph in rules.values()}
+    assert len(different) == 5  # and they are not the same graphs: the register is about something
+
+
+def test_ranked_blocks_are_block_causal():
+    assert graphs.ranked(torch.arange(17) // 5).equals(graphs.block_causal(17, 5))
+    assert not graphs.ranked(torch.arange(17) // 4).equals(graphs.block_causal(17, 5))
