@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .backends.choose import BACKENDS, Explanation, HeadsExplanation, choose, explained
-from .backends.heads import join, split
+from .backends.heads import as_bias, join, split
 from .backends.request import Inputs, Outputs, Request
 from .backends.weights import EdgeWeights
 from .errors import GraphError, OptionError, ShapeError
@@ -25,6 +25,8 @@ _FLAGS = {  # arguments of a call, and what a Request calls them
     "return_weights": "weights",
     "return_lse": "lse",
     "edge_attr": "edge_features",
+    "score": "score",
+    "normalize": "normalize",
 }
 
 
@@ -134,6 +136,8 @@ def run(
     graph: AttentionGraph | PerHead, inputs: Inputs, backend: str, weights: bool, lse: bool
 ) -> Tensor | AttentionOutput:
     """Choose a backend for checked inputs and run it."""
+    if isinstance(graph, PerHead) and (inputs.score is not None or inputs.normalize is not None):
+        inputs, graph = as_bias(graph, inputs), graph.union()  # these take all heads at once
     if isinstance(graph, PerHead):
         found = join(
             graph,
@@ -156,7 +160,7 @@ def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse
         backend,
         *(request.heads, request.kv_heads, request.head_dim, request.value_dim, request.batch),
         *(request.dtype, request.device, request.score_bias, request.softcap, request.dropout),
-        *(weights, lse, request.edge_features),
+        *(weights, lse, request.edge_features, request.score, request.normalize),
     )
     return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
 
@@ -188,7 +192,8 @@ def explain(
         dtype: Of query, key and value.
         device: Where they are.
         options: What else the call would pass, spelled as there: ``score_bias``, ``softcap``, ``dropout_p``,
-            ``return_weights``, ``return_lse``; and ``edge_attr`` of a layer. ``True`` stands for any tensor or number.
+            ``return_weights``, ``return_lse``; and ``edge_attr``, ``score``, ``normalize`` of a layer. ``True`` stands
+            for any tensor, number or function.
 
     Returns:
         An :class:`Explanation`, or one for each group of heads; print it.
@@ -235,7 +240,7 @@ def check(
     for name, x in (("edge_attr", edge_attr), ("edge_weight", edge_weight)):
         if x is not None:
             _check_storage(name, x, query)
-    _check_numbers(scale, softcap, dropout_p)
+    check_numbers(scale, softcap, dropout_p)
     lead = _common_lead(query, key, value, score_bias, edge_attr)
     query, key, value = (x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
     if scale is None:
@@ -243,7 +248,8 @@ def check(
     return Inputs(query, key, value, scale, softcap, score_bias, dropout_p, edge_attr, edge_weight)
 
 
-def _check_numbers(scale: float | None, softcap: float | None, dropout_p: float) -> None:
+def check_numbers(scale: float | None, softcap: float | None, dropout_p: float) -> None:
+    """Refuse a scale that is not finite, a softcap that is not above 0, a dropout that is no probability."""
     numbers = (("scale", scale), ("softcap", softcap), ("dropout_p", dropout_p))
     for name, number in numbers:
         if not (isinstance(number, Real) or (number is None and name != "dropout_p")):

@@ -10,7 +10,7 @@ from ..graph.algebra import MAX_BYTES
 from ..graph.facts import is_full, is_lower_triangle
 from ..plans.cache import cached
 from .rates import rates
-from .request import Inputs, Outputs, Request
+from .request import Inputs, Outputs, Request, edge_by_edge
 from .sdpa import Mask, fused, written, written_out
 
 
@@ -69,7 +69,7 @@ class DenseBackend:
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why it cannot run; empty if it can."""
-        reasons = []
+        reasons = edge_by_edge(request)
         if request.edge_features:
             reasons.append(
                 "edge features differ from edge to edge, and a dense product has one key for all its readers"

@@ -12,7 +12,7 @@ from ..plans.grouped import BySource, ByTarget, by_source, by_target, edges_wort
 from ..plans.parts import piece
 from .message_passing import edges_too_many
 from .rates import rates
-from .request import Inputs, Outputs, Request, edges_first, nodes_first
+from .request import Inputs, Outputs, Request, edge_by_edge, edges_first, nodes_first
 
 
 class EdgesBackend:
@@ -22,7 +22,7 @@ class EdgesBackend:
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why it cannot run; empty if it can."""
-        reasons = edges_too_many(graph)
+        reasons = edge_by_edge(request) + edges_too_many(graph)
         if request.device.type != "cpu":
             reasons.append(f"its kernels run on the CPU, and the tensors are on {request.device}")
         if find_spec("numba") is None:

@@ -43,6 +43,7 @@ class EdgeAttention(MessagePassing):
                 value=inputs.value.to(wide),
                 score_bias=None if inputs.score_bias is None else inputs.score_bias.to(wide),
                 edge_term=_edge_term(inputs, wide),
+                edge_attr=None if inputs.edge_attr is None else inputs.edge_attr.to(wide),
                 inputs=inputs,
                 size=size,
             )
@@ -57,12 +58,13 @@ class EdgeAttention(MessagePassing):
         value_j: Tensor,
         score_bias: Optional[Tensor],
         edge_term: Optional[Tensor],
+        edge_attr: Optional[Tensor],
         inputs: Any,
         index: Tensor,
         size_i: Optional[int],
     ) -> Tensor:
         """The weighted value of every edge, (..., E, H, D_v)."""
-        key = key_j if edge_term is None else key_j + edge_term
+        key = key_j if edge_term is None or inputs.score is not None else key_j + edge_term
         value = value_j if edge_term is None else value_j + edge_term
         group = query_i.shape[-2] // max(1, key.shape[-2])
         if group != 1:
@@ -72,12 +74,19 @@ class EdgeAttention(MessagePassing):
             # An edge whose bias is -inf is an edge removed: not even a NaN in its source is heard.
             absent = (score_bias == -torch.inf).expand(*score_bias.shape[:-1], query_i.shape[-2]).unsqueeze(-1)
             key, value = key.masked_fill(absent, 0.0), value.masked_fill(absent, 0.0)
-        score = (query_i * key).sum(-1) * inputs.scale  # (..., E, H)
+        if inputs.score is None:
+            score = (query_i * key).sum(-1) * inputs.scale  # (..., E, H)
+        else:
+            score = inputs.score(query_i, key, edge_attr)
         if inputs.softcap is not None:
             score = inputs.softcap * torch.tanh(score / inputs.softcap)
         if score_bias is not None and absent is not None:
             score = (score + score_bias).masked_fill(absent.squeeze(-1), -torch.inf)
-        self._alpha, self._lse = edge_softmax(score, index, 0 if size_i is None else size_i)
+        size = 0 if size_i is None else size_i
+        if inputs.normalize is None:
+            self._alpha, self._lse = edge_softmax(score, index, size)
+        else:
+            self._alpha = inputs.normalize(score, index, size)
         alpha = torch.nn.functional.dropout(self._alpha, inputs.dropout_p)
         return alpha.unsqueeze(-1) * value
 

@@ -1,6 +1,7 @@
 """What a call asks for, in sizes and flags only, so that a backend can say whether it runs before anything runs."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import index
 
@@ -27,6 +28,8 @@ class Request:
     weights: bool = False
     lse: bool = False
     edge_features: bool = False
+    score: bool = False
+    normalize: bool = False
 
     @property
     def numbers(self) -> int:
@@ -52,6 +55,8 @@ class Inputs:
     dropout_p: float = 0.0
     edge_attr: Tensor | None = None  # (..., E, F): edge_weight times it is added to the edge's key and value
     edge_weight: Tensor | None = None  # (H_kv, D, F)
+    score: Callable[..., Tensor] | None = None  # (query, key, edge_attr) of edges -> (..., E, H); the product if None
+    normalize: Callable[..., Tensor] | None = None  # (score, target, T) -> (..., E, H); softmax if None
 
     def request(self, weights: bool = False, lse: bool = False) -> Request:
         """The sizes and flags of these inputs.
@@ -73,6 +78,8 @@ class Inputs:
             weights=weights,
             lse=lse,
             edge_features=self.edge_attr is not None,
+            score=self.score is not None,
+            normalize=self.normalize is not None,
         )
 
 
@@ -83,6 +90,12 @@ class Outputs:
     output: Tensor  # (..., T, H, D_v)
     alpha: Tensor | None = None  # (..., E, H), before dropout
     lse: Tensor | None = None  # (..., T, H)
+
+
+def edge_by_edge(request: Request) -> list[str]:
+    """The reasons why only message passing can run it."""
+    reasons = ["a score of its own is a function of each edge"] * request.score
+    return reasons + ["a normalisation of its own is a function of all edges of a target"] * request.normalize
 
 
 def nodes_first(x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from ..plans.blocks import survey
 from ..plans.parts import piece
 from ..plans.tiles import Bucket, Tiles, edge_places, tiles
 from .rates import rates
-from .request import Inputs, Outputs, Request, edges_first, nodes_first
+from .request import Inputs, Outputs, Request, edge_by_edge, edges_first, nodes_first
 from .sdpa import Mask, fused, written, written_out
 from .sdpa_lse import fused_lse
 
@@ -39,7 +39,7 @@ class TilesBackend:
 
     def cannot(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why tiles cannot hold this call on this graph, however few they are."""
-        reasons = []
+        reasons = edge_by_edge(request)
         if request.device.type != "cpu":
             reasons.append(f"its plans are made for the CPU, and the tensors are on {request.device}")
         if request.edge_features:

@@ -1,18 +1,22 @@
 """The layer: projections, attention on the graph, projection back. A PyG MessagePassing with torch's names."""
 
-from typing import Never
+from dataclasses import replace
+from typing import Any, Never
 
 from torch import Tensor, nn
 
-from ..attention import check, run
+from ..attention import AttentionOutput, check, check_numbers, run
 from ..backends import EdgeWeights
 from ..backends.heads import as_bias
 from ..backends.message_passing import EdgeAttention
 from ..backends.request import Inputs
 from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
+from ..kernels.edge_softmax import gather
 from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, width
+from .normalizers import Normalizer, SinkSoftmax, make_normalizer
 from .root_weight import RootWeight
+from .scores import Score, ScoreFunction, make_score
 
 
 class GraphAttention(EdgeAttention):
@@ -35,6 +39,16 @@ class GraphAttention(EdgeAttention):
         bias: Whether the projections have a bias (that of edge features never has).
         out_proj: Whether the heads' outputs are projected; needs ``embed_dim = H * D`` if not.
         root_weight: Whether a projection of ``x`` is added to the output, as PyG's ``TransformerConv`` does.
+        score: How a target's query and a source's key give a score: "scaled_dot"; one of "dot", "cosine", "general",
+            "additive", "mlp", "gaussian", "subtraction"; a module of :mod:`graphattn.nn.scores`; or any function
+            ``score(query, key, edge_attr)`` of edges, (..., E, H, D) twice and (..., E, F), that gives (..., E, H).
+            Given a score, edge features are its business, and are added to the value alone. Dot, cosine and general run
+            on every backend, the others edge by edge.
+        normalize: What makes weights of scores: "softmax"; "sink", beside a learned sink; "sigmoid", "hard",
+            "sparsemax", "sum", "none"; or any function ``normalize(score, target, num_targets)`` of edges. Softmax and
+            sink run on every backend, the others edge by edge.
+        scale: Factor on the dot product, ``D ** -0.5`` by default.
+        softcap: Bound on the scores, > 0; none by default.
         dropout: Probability of dropping a weight, per edge and head, in training.
         backend: "auto", or the backend that must run. With PyG's explainers and message hooks it is message passing.
 
@@ -62,12 +76,17 @@ class GraphAttention(EdgeAttention):
         bias: bool = True,
         out_proj: bool = True,
         root_weight: bool = False,
+        score: str | ScoreFunction = "scaled_dot",
+        normalize: str | Normalizer = "softmax",
+        scale: float | None = None,
+        softcap: float | None = None,
         dropout: float = 0.0,
         backend: str = "auto",
     ) -> None:
         """A layer with fresh parameters; :class:`GraphAttention` says what each argument is."""
         super().__init__()
         check_options(dropout, backend, bias=bias, out_proj=out_proj, root_weight=root_weight)
+        check_numbers(scale, softcap, dropout)
         self.embed_dim, self.num_heads = width("embed_dim", embed_dim), width("num_heads", num_heads)
         self.num_kv_heads = self.num_heads if num_kv_heads is None else width("num_kv_heads", num_kv_heads)
         self.qdim = self.embed_dim if qdim is None else width("qdim", qdim)
@@ -84,6 +103,13 @@ class GraphAttention(EdgeAttention):
         self.edge_proj = None if self.edge_dim is None else nn.Linear(self.edge_dim, kv_inner, bias=False)
         self.out_proj = nn.Linear(inner, self.embed_dim, bias=bias) if out_proj else None
         self.skip = RootWeight(self.qdim, self.embed_dim, bias=bias) if root_weight else None
+        self.score = make_score(score, self.num_heads, self.head_dim)
+        self.normalize = make_normalizer(normalize, self.num_heads)
+        self.scale, self.softcap = scale, softcap
+        if scale is not None and self.score is not None:
+            raise OptionError(
+                f"scale={scale} multiplies the dot product of queries and keys; a score has its own factor"
+            )
         self.reset_parameters()
 
     def _head_dim(self, head_dim: int | None) -> int:
@@ -170,7 +196,9 @@ class GraphAttention(EdgeAttention):
         if self._takes(edge_attr, graph) and self.edge_proj is not None:
             turn = self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim))
         dropout_p = self.dropout if self.training else 0.0
-        inputs = check(query, key, value, graph, score_bias, dropout_p=dropout_p, edge_attr=edge_attr, edge_weight=turn)
+        query, key, scale, score = self._scored(query, key, edge_attr)
+        inputs = check(query, key, value, graph, score_bias, scale, self.softcap, dropout_p, edge_attr, turn)
+        inputs = replace(inputs, score=score, normalize=self.normalize)
         output, weights = self._attend(graph, inputs, return_weights)
         output = output.flatten(-2)
         if self.out_proj is not None:
@@ -179,12 +207,37 @@ class GraphAttention(EdgeAttention):
             output = self.skip(output, x)
         return (output, weights) if return_weights and weights is not None else output
 
+    def _scored(
+        self, query: Tensor, key: Tensor, edge_attr: Tensor | None
+    ) -> tuple[Tensor, Tensor, float | None, ScoreFunction | None]:
+        """Query, key and factor of the dot product; and the score, where it is no dot product."""
+        if isinstance(self.score, Score) and edge_attr is None:
+            dot = self.score.as_dot(query, key)
+            if dot is not None:
+                return *dot, 1.0, None
+        return query, key, self.scale, None if self.score is None else self._in_its_dtype
+
+    def _in_its_dtype(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
+        """The score in the dtype of its parameters: message passing computes half precision in float32."""
+        assert self.score is not None
+        parameter = next(self.score.parameters(), None) if isinstance(self.score, nn.Module) else None
+        dtype = query.dtype if parameter is None else parameter.dtype
+        score = self.score(query.to(dtype), key.to(dtype), None if edge_attr is None else edge_attr.to(dtype))
+        if not isinstance(score, Tensor) or score.shape != query.shape[:-1]:
+            came = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
+            raise ShapeError(f"score must return (..., edges, heads) = {tuple(query.shape[:-1])}, got {came}")
+        return score.to(query.dtype)
+
     def _attend(
         self, graph: AttentionGraph | PerHead, inputs: Inputs, return_weights: bool
     ) -> tuple[Tensor, EdgeWeights | None]:
+        sink = self.normalize if isinstance(self.normalize, SinkSoftmax) and inputs.score is None else None
         if not self._is_observed():
-            found = run(graph, inputs, self.backend, return_weights, False)
-            return (found, None) if isinstance(found, Tensor) else (found.output, found.weights)
+            inputs = inputs if sink is None else replace(inputs, normalize=None)
+            found = run(graph, inputs, self.backend, return_weights, sink is not None)
+            if isinstance(found, Tensor):
+                return found, None
+            return (found.output, found.weights) if sink is None else with_sink(sink, found)
         if isinstance(graph, PerHead):
             inputs, graph = as_bias(graph, inputs), graph.union()
         seen = self.attend(graph.edge_index.to(inputs.query.device), (graph.num_sources, graph.num_targets), inputs)
@@ -229,8 +282,27 @@ class GraphAttention(EdgeAttention):
             "bias": (self.q_proj.bias is not None, True),
             "out_proj": (self.out_proj is not None, True),
             "root_weight": (self.skip is not None, False),
+            "score": (_name(self.score), _name(None)),
+            "normalize": (_name(self.normalize), _name(None)),
+            "scale": (self.scale, None),
+            "softcap": (self.softcap, None),
             "dropout": (self.dropout, 0.0),
             "backend": (self.backend, "auto"),
         }
         extra = "".join(f", {name}={value!r}" for name, (value, plain) in options.items() if value != plain)
         return f"GraphAttention(embed_dim={self.embed_dim}, num_heads={self.num_heads}{extra})"
+
+
+def with_sink(sink: SinkSoftmax, found: AttentionOutput) -> tuple[Tensor, EdgeWeights | None]:
+    """Output and weights of plain softmax, with the share that a sink leaves them."""
+    assert found.lse is not None
+    share = sink.share(found.lse)
+    weights = found.weights
+    if weights is not None:
+        weights = EdgeWeights(weights.graph, weights.alpha * gather(share, weights.graph.target.to(share.device), -2))
+    return found.output * share.unsqueeze(-1).to(found.output.dtype), weights
+
+
+def _name(part: Any) -> str | None:
+    """What ``repr`` shows of a score or normalisation."""
+    return part if part is None else getattr(part, "__name__", type(part).__name__)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..backends import BACKENDS
 from ..backends.request import Request
-from ..errors import GraphError
+from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph
 from ..nn import GraphAttention
 from .operator import MOST_EDGES
@@ -36,6 +36,11 @@ class LayerSubject:
     own_code: str | None = "the layer"
 
     def __init__(self, layer: GraphAttention, graph: AttentionGraph, *, seed: int = 0) -> None:
+        if layer.score is not None or layer.normalize is not None:
+            raise OptionError(
+                "the twin of a layer knows the scaled dot product and softmax only; this layer has a score or "
+                "normalisation of its own"
+            )
         self.layer, self.seed = deepcopy(layer).eval().requires_grad_(False), seed
         self.device = layer.q_proj.weight.device
         if not graph.is_rule and graph.device != self.device:
@@ -84,6 +89,7 @@ class LayerSubject:
             dtype=dtype,
             device=self.device,
             score_bias=case.bias,
+            softcap=layer.softcap is not None,
             edge_features=layer.edge_dim is not None,
         )
 
@@ -146,8 +152,9 @@ class LayerSubject:
             key,
             value,
             piece.mask,
-            twin.head_dim**-0.5,
+            twin.head_dim**-0.5 if self.layer.scale is None else self.layer.scale,
             bias=piece.spread(leaves["score_bias"]).movedim(-1, -3) if case.bias else None,
+            softcap=self.layer.softcap,
             edge=edge,
             finish=lambda heads: twin.finish(heads, x),
         )

@@ -1,0 +1,196 @@
+"""Scores: how much a target heeds a source, as functions of the query, the key and the features of their edge."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import OptionError
+
+ScoreFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""``score(query, key, edge_attr)`` with query and key (..., E, H, D) and edge_attr (..., E, F) gives (..., E, H)."""
+
+
+class Score(nn.Module):
+    """A score on edges. A subclass writes ``forward``; a plain function with the same arguments does as well.
+
+    A score that is a dot product of *something* also writes :meth:`as_dot`, and runs on every backend.
+    """
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Scores (..., E, H) from query and key (..., E, H, D) of each edge, and its features (..., E, F)."""
+        raise NotImplementedError
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Query (..., T, H, D') and key (..., S, H_kv, D') whose plain product is the score; ``None`` if none is."""
+        return None
+
+
+class Dot(Score):
+    """``q . k``, times a factor; the score of Luong et al. 2015 named "dot". T5's has no factor either."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        return (query * key).sum(-1) * self.scale
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return query * self.scale, key
+
+
+class Cosine(Score):
+    """``scale_h cos(q, k)``, with a factor for each head, learned by default.
+
+    Args:
+        num_heads: H.
+        scale: Of every head at the start.
+        learnable: Whether it is learned, as the logarithm.
+        most: The largest that a learned one acts as.
+
+    Source: Liu et al. 2022 (Swin Transformer V2), section 3.3: learned, at most 100.
+    """
+
+    def __init__(self, num_heads: int, scale: float = 10.0, learnable: bool = True, most: float = 100.0) -> None:
+        super().__init__()
+        logarithm = torch.full((num_heads, 1), float(scale)).log()
+        self.log_scale = nn.Parameter(logarithm, requires_grad=learnable)
+        self.most = most
+
+    def _unit(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        scale = self.log_scale.clamp(max=torch.tensor(self.most).log().item()).exp()
+        return F.normalize(query, dim=-1) * scale.to(query.dtype), F.normalize(key, dim=-1)
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        query, key = self._unit(query, key)
+        return (query * key).sum(-1)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return self._unit(query, key)
+
+
+class General(Score):
+    """``q . W_h k``, the bilinear score of Luong et al. 2015 named "general"; W is (H, D, D)."""
+
+    def __init__(self, num_heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_heads, head_dim, head_dim))
+        nn.init.xavier_uniform_(self.weight)
+
+    def _turned(self, query: Tensor) -> Tensor:
+        return torch.einsum("...hd,hde->...he", query, self.weight.to(query.dtype))
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        return (self._turned(query) * key).sum(-1)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return self._turned(query), key
+
+
+class Additive(Score):
+    """``v_h . tanh(q + k)``, the additive score; the layer's projections are its W_q and W_k.
+
+    Source: Bahdanau et al. 2015, appendix A.1.2. With a leaky ReLU of slope 0.2 it is that of GATv2 (Brody et al.
+    2022, equation 7).
+    """
+
+    def __init__(self, num_heads: int, head_dim: int, activation: Callable[[Tensor], Tensor] = torch.tanh) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.activation = activation
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        return (self.activation(query + key) * self.weight.to(query.dtype)).sum(-1)
+
+
+class MLPScore(Score):
+    """A perceptron with one hidden layer on ``[q, k]`` and the features of the edge, the same for every head.
+
+    Args:
+        head_dim: D.
+        hidden: Width of the hidden layer.
+        edge_dim: F, width of the edge's features; 0 if there are none.
+    """
+
+    def __init__(self, head_dim: int, hidden: int, edge_dim: int = 0) -> None:
+        super().__init__()
+        self.edge_dim = edge_dim
+        self.hidden, self.out = nn.Linear(2 * head_dim + edge_dim, hidden), nn.Linear(hidden, 1)
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        parts = [query, key]
+        if self.edge_dim:
+            if edge_attr is None:
+                raise OptionError(f"the score was built with edge_dim={self.edge_dim}: pass edge_attr")
+            wide = edge_attr.unsqueeze(-2).expand(*edge_attr.shape[:-1], query.shape[-2], -1)
+            parts.append(wide.expand(*query.shape[:-1], -1).to(query.dtype))
+        return self.out(torch.relu(self.hidden(torch.cat(parts, -1)))).squeeze(-1)
+
+
+class Gaussian(Score):
+    """``-|q - k|^2 / (2 sigma_h^2)``, so that softmax gives the Nadaraya-Watson kernel regression of Gaussians.
+
+    Args:
+        num_heads: H.
+        sigma: Of every head at the start, > 0.
+        learnable: Whether it is learned, as the logarithm.
+    """
+
+    def __init__(self, num_heads: int, sigma: float = 1.0, learnable: bool = True) -> None:
+        super().__init__()
+        if not sigma > 0:
+            raise OptionError(f"sigma must be > 0, got {sigma}")
+        self.log_sigma = nn.Parameter(torch.full((num_heads,), float(sigma)).log(), requires_grad=learnable)
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        return (query - key).square().sum(-1) * (-0.5 * torch.exp(-2 * self.log_sigma)).to(query.dtype)
+
+
+class Subtraction(Score):
+    """``gamma(q - k + e)``: a perceptron on the difference of all heads at once, a score for each group of channels.
+
+    Vector attention: a head is a group of channels with a weight of its own, so ``num_heads = embed_dim`` weighs every
+    channel by itself.
+
+    Args:
+        num_heads: H, groups of channels.
+        head_dim: D, channels of a group.
+        hidden: Width of the hidden layer; H * D by default.
+
+    Source: Zhao et al. 2021 (Point Transformer), equation 2; edge_attr (..., E, H * D) is its position encoding.
+    """
+
+    def __init__(self, num_heads: int, head_dim: int, hidden: int | None = None) -> None:
+        super().__init__()
+        width = num_heads * head_dim
+        hidden = width if hidden is None else hidden
+        self.gamma = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, num_heads))
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        difference = (query - key).flatten(-2)
+        return self.gamma(difference if edge_attr is None else difference + edge_attr.to(difference.dtype))
+
+
+def make_score(score: Any, num_heads: int, head_dim: int) -> ScoreFunction | None:
+    """The score that a layer was given, by name or as a function; ``None`` for the scaled dot product."""
+    named: dict[str, Callable[[], Score | None]] = {
+        "scaled_dot": lambda: None,
+        "dot": Dot,
+        "cosine": lambda: Cosine(num_heads),
+        "general": lambda: General(num_heads, head_dim),
+        "additive": lambda: Additive(num_heads, head_dim),
+        "mlp": lambda: MLPScore(head_dim, head_dim),
+        "gaussian": lambda: Gaussian(num_heads, head_dim**0.5),
+        "subtraction": lambda: Subtraction(num_heads, head_dim),
+    }
+    if isinstance(score, str) and score in named:
+        return named[score]()
+    if not callable(score):
+        raise OptionError(
+            f"score must be one of {', '.join(named)} or a function score(query, key, edge_attr), got {score!r}"
+        )
+    return score

@@ -1,0 +1,300 @@
+"""Scores and normalisations on edges against the same written down densely, against PyG and torch."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch_geometric.nn import GATv2Conv, PointTransformerConv
+
+import graphattn as ga
+from graphattn import graphs
+from graphattn.errors import BackendError, OptionError, ShapeError
+from graphattn.nn import GraphAttention
+from graphattn.nn.normalizers import hard, sparsemax
+from graphattn.nn.scores import Additive, Cosine, Gaussian, MLPScore, Score, Subtraction
+
+GENERATOR = torch.Generator().manual_seed(3)
+MASK = torch.rand(9, 9, generator=GENERATOR) < 0.4
+MASK[4] = False  # an isolated target
+GRAPH = ga.from_mask(MASK)
+GRAPH = ga.from_edge_index(GRAPH.edge_index[:, torch.randperm(GRAPH.num_edges, generator=GENERATOR)], num_nodes=9)
+
+
+def dense_score(layer, q, k):
+    """(H, T, S) from (T, H, D) and (S, H, D), by the formula of each score."""
+    q, k = q.transpose(0, 1), k.transpose(0, 1)  # (H, nodes, D)
+    score, pairs = layer.score, (q[:, :, None], k[:, None, :])
+    if score is None or isinstance(score, str):
+        return q @ k.transpose(1, 2) / q.shape[-1] ** 0.5
+    kind = type(score).__name__
+    if kind == "Dot":
+        return q @ k.transpose(1, 2)
+    if kind == "Cosine":
+        unit = [x / x.norm(dim=-1, keepdim=True) for x in (q, k)]
+        return unit[0] @ unit[1].transpose(1, 2) * score.log_scale.exp()[:, :, None]
+    if kind == "General":
+        return torch.stack([q[h] @ score.weight[h] @ k[h].T for h in range(len(q))])
+    if kind == "Additive":
+        return torch.stack([torch.tanh(pairs[0][h] + pairs[1][h]) @ score.weight[h] for h in range(len(q))])
+    if kind == "MLPScore":
+        both = torch.cat([x.expand(-1, 9, 9, -1) for x in pairs], -1)
+        hidden = both @ score.hidden.weight.T + score.hidden.bias
+        return (hidden.relu() @ score.out.weight.T + score.out.bias).squeeze(-1)
+    if kind == "Gaussian":
+        distance = torch.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist")
+        return -(distance**2) / (2 * score.log_sigma.exp()[:, None, None] ** 2)
+    assert kind == "Subtraction"
+    difference = (pairs[0] - pairs[1]).permute(1, 2, 0, 3).flatten(2)
+    return score.gamma(difference).permute(2, 0, 1)
+
+
+def dense_weights(layer, score, mask=MASK):
+    """(H, T, S) weights from scores, by the formula of each normalisation."""
+    masked = score.masked_fill(~mask, -torch.inf)
+    heard = mask.any(-1)[None, :, None]
+    kind = getattr(layer.normalize, "__name__", type(layer.normalize).__name__)
+    if layer.normalize is None:
+        return torch.softmax(masked.masked_fill(~heard, 0.0), -1) * heard
+    if kind == "SinkSoftmax":
+        wide = torch.cat((masked, layer.normalize.logit[:, None, None].expand(-1, 9, 1)), -1)
+        return torch.softmax(wide, -1)[..., :-1]
+    if kind == "Sigmoid":
+        return torch.sigmoid(masked - mask.sum(-1).clamp(min=1).double().log()[None, :, None])
+    if kind == "hard":
+        return F.one_hot(masked.argmax(-1), 9).to(score.dtype) * heard
+    if kind == "sparsemax":
+        return torch.stack([torch.stack([simplex(row, mask[t]) for t, row in enumerate(head)]) for head in score])
+    if kind == "none":
+        return score * mask
+    assert kind == "by_sum"
+    kept = score * mask
+    return kept / kept.sum(-1, keepdim=True).where(heard, torch.ones(()))
+
+
+def simplex(row, kept):
+    """Projection of the kept scores on the simplex, by trying every size of the support."""
+    z = row[kept]
+    best = torch.zeros_like(row)
+    for size in range(1, len(z) + 1):
+        top = z.sort(descending=True).values[:size]
+        tau = (top.sum() - 1) / size
+        if top[-1] > tau:
+            best = torch.where(kept, (row - tau).clamp(min=0), 0.0)
+    return best
+
+
+SCORES = ["scaled_dot", "dot", "cosine", "general", "additive", "mlp", "gaussian", "subtraction"]
+NORMALIZERS = ["softmax", "sink", "sigmoid", "hard", "sparsemax", "sum", "none"]
+
+
+def made(**options):
+    torch.manual_seed(1)
+    layer = GraphAttention(8, 2, **options).double()
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if name in ("normalize.logit", "score.log_sigma", "score.log_scale"):
+                parameter += torch.randn_like(parameter) * 0.3
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("score", "normalize"), [*((s, "softmax") for s in SCORES), *(("dot", n) for n in NORMALIZERS), ("mlp", "sink")]
+)
+def test_equals_the_dense_formula_with_every_gradient(score, normalize):
+    layer = made(score=score, normalize=normalize)
+    x = torch.randn(9, 8, dtype=torch.float64, requires_grad=True)
+
+    def dense(mask):
+        q, k, v = (p(x).unflatten(-1, (2, 4)) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
+        weights = dense_weights(layer, dense_score(layer, q, k), mask)
+        return layer.out_proj(torch.einsum("hts,shd->thd", weights, v).flatten(1)), weights
+
+    output, weights = layer(x, GRAPH, return_weights=True)
+    expected, dense_alpha = dense(MASK)
+    torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(weights.dense(), dense_alpha, rtol=1e-12, atol=1e-12)
+    parameters = [x, *layer.parameters()]
+    mine, theirs = (torch.autograd.grad(y.square().sum(), parameters, allow_unused=True) for y in (output, expected))
+    for parameter, a, b in zip(parameters, mine, theirs, strict=True):
+        a, b = (torch.zeros_like(parameter) if grad is None else grad for grad in (a, b))
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    target, source = (MASK & (dense_alpha.abs().sum(0) > 1e-3)).nonzero()[0].tolist()
+    cut = MASK.clone()
+    cut[target, source] = False
+    assert (dense(cut)[0] - output)[target].abs().max() > 1e-6  # the control: one edge less is seen
+
+
+@pytest.mark.parametrize("score", ["dot", "cosine", "general"])
+@pytest.mark.parametrize("normalize", ["softmax", "sink"])
+@pytest.mark.parametrize("backend", ["dense", "edges", "tiles", "parts", "message_passing"])
+def test_scores_that_are_dot_products_run_on_every_backend(score, normalize, backend):
+    layer = made(score=score, normalize=normalize, num_kv_heads=1)
+    x = torch.randn(2, 9, 8, dtype=torch.float64)
+    expected = copy.deepcopy(layer)
+    expected.register_message_forward_hook(lambda *seen: None)  # edge by edge
+    layer.backend = backend
+    torch.testing.assert_close(layer(x, GRAPH), expected(x, GRAPH), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("normalize", NORMALIZERS)
+def test_a_layer_without_a_fast_form_refuses_fast_backends_with_the_reason(normalize):
+    score = "additive" if normalize in ("softmax", "sink") else "dot"
+    layer = made(score=score, normalize=normalize)
+    layer.backend = "edges"
+    with pytest.raises(BackendError, match="of its own is a function of"):
+        layer(torch.randn(9, 8, dtype=torch.float64), GRAPH)
+    shown = str(ga.explain(GRAPH, score=True))
+    assert "a score of its own is a function of each edge" in shown
+    assert "backend: message_passing" in shown
+
+
+def test_a_score_may_be_any_function_and_kappa_const_over_degree_is_mean_aggregation():
+    layer = GraphAttention(
+        8,
+        2,
+        score=lambda q, k, e: torch.ones(q.shape[:-1], dtype=q.dtype),
+        normalize=lambda score, target, n: score / torch.bincount(target, minlength=n)[target].unsqueeze(-1),
+    ).double()
+    x = torch.randn(9, 8, dtype=torch.float64)
+    mean = MASK.double() / MASK.sum(-1, keepdim=True).clamp(min=1)
+    torch.testing.assert_close(layer(x, GRAPH), layer.out_proj(mean @ layer.v_proj(x)), rtol=0, atol=1e-12)
+
+
+def test_edge_features_reach_the_score_and_the_value():
+    layer = GraphAttention(8, 2, edge_dim=3, score=MLPScore(4, 5, edge_dim=3)).double()
+    x, a = torch.randn(9, 8, dtype=torch.float64), torch.randn(GRAPH.num_edges, 3, dtype=torch.float64)
+    table = torch.zeros(9, 9, 3, dtype=torch.float64).index_put((GRAPH.target, GRAPH.source), a)
+    q, k, v = (p(x).unflatten(-1, (2, 4)) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
+    both = torch.cat(
+        (q[:, None].expand(9, 9, 2, 4), k[None].expand(9, 9, 2, 4), table[:, :, None].expand(9, 9, 2, 3)), -1
+    )
+    score = layer.score.out(layer.score.hidden(both).relu()).squeeze(-1).permute(2, 0, 1)
+    weights = torch.softmax(score.masked_fill(~MASK, -torch.inf), -1).nan_to_num(0.0)
+    values = v[None] + layer.edge_proj(table).unflatten(-1, (2, 4))
+    expected = layer.out_proj(torch.einsum("hts,tshd->thd", weights, values).flatten(1))
+    torch.testing.assert_close(layer(x, GRAPH, edge_attr=a), expected, rtol=0, atol=1e-12)
+
+
+def test_gatv2_is_an_additive_score():
+    conv = GATv2Conv(6, 4, heads=2, add_self_loops=False).double()
+    score = Additive(2, 4, activation=lambda x: F.leaky_relu(x, 0.2))
+    layer = GraphAttention(8, 2, qdim=6, kdim=6, vdim=6, bias=True, out_proj=False, score=score).double()
+    with torch.no_grad():
+        score.weight.copy_(conv.att[0])
+        for mine, theirs in ((layer.q_proj, conv.lin_r), (layer.k_proj, conv.lin_l), (layer.v_proj, conv.lin_l)):
+            mine.weight.copy_(theirs.weight)
+            mine.bias.copy_(theirs.bias)
+    x = torch.randn(9, 6, dtype=torch.float64)
+    torch.testing.assert_close(layer(x, GRAPH), conv(x, GRAPH.edge_index), rtol=0, atol=1e-12)
+    less = conv(x, GRAPH.edge_index[:, 1:])
+    assert not torch.allclose(layer(x, GRAPH), less)
+
+
+def test_the_point_transformer_layer_is_a_subtraction_score():
+    graph = GRAPH
+    pos = torch.rand(9, 3, dtype=torch.float64)
+    pos_nn = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8)).double()
+    gamma = nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 8)).double()
+    conv = PointTransformerConv(6, 8, pos_nn=pos_nn, attn_nn=gamma, add_self_loops=False).double()
+    score = Subtraction(8, 1, hidden=5)
+    layer = GraphAttention(8, 8, qdim=6, kdim=6, vdim=6, bias=False, out_proj=False, edge_dim=8, score=score).double()
+    with torch.no_grad():
+        score.gamma.load_state_dict(gamma.state_dict())
+        layer.edge_proj.weight.copy_(torch.eye(8))
+        for mine, theirs in ((layer.q_proj, conv.lin_dst), (layer.k_proj, conv.lin_src), (layer.v_proj, conv.lin)):
+            mine.weight.copy_(theirs.weight)
+    x = torch.randn(9, 6, dtype=torch.float64)
+    delta = pos_nn(pos[graph.target] - pos[graph.source])
+    expected = conv(x, pos, graph.edge_index)
+    torch.testing.assert_close(layer(x, graph, edge_attr=delta), expected, rtol=0, atol=1e-12)
+
+
+def test_softmax_at_low_temperature_is_hard_and_at_high_temperature_uniform():
+    x = torch.randn(9, 8, dtype=torch.float64)
+    layer = made(scale=1e4)
+    other = made(normalize="hard")
+    torch.testing.assert_close(layer(x, GRAPH), other(x, GRAPH), rtol=0, atol=1e-9)
+    _, weights = made(scale=0.0)(x, GRAPH, return_weights=True)
+    degree = GRAPH.in_degree[GRAPH.target].double()
+    torch.testing.assert_close(weights.alpha, (1 / degree)[:, None].expand(-1, 2), rtol=0, atol=1e-14)
+
+
+def test_hard_takes_the_first_of_equals_and_sparsemax_is_sparse():
+    target = torch.tensor([0, 0, 0, 1])
+    score = torch.tensor([[1.0], [2.0], [2.0], [-torch.inf]])
+    assert hard(score, target, 3).flatten().tolist() == [0, 1, 0, 0]
+    assert sparsemax(torch.tensor([[0.0], [0.4], [5.0], [7.0]]), target, 2).flatten().tolist() == [0, 0, 1, 1]
+    shifted = sparsemax(torch.tensor([[1e6], [1e6], [1e6 - 5], [7.0]]), target, 2).flatten().tolist()
+    assert shifted == [0.5, 0.5, 0, 1]
+
+
+@pytest.mark.parametrize("name", ["Gaussian", "Subtraction", "MLPScore", "Cosine"])
+def test_scores_pass_gradgradcheck(name):
+    score: Score = {
+        "Gaussian": lambda: Gaussian(2),
+        "Subtraction": lambda: Subtraction(2, 3),
+        "MLPScore": lambda: MLPScore(3, 4),
+        "Cosine": lambda: Cosine(2),
+    }[name]().double()
+    q, k = (torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    assert torch.autograd.gradcheck(score, (q, k))
+    assert torch.autograd.gradgradcheck(score, (q, k))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("score", SCORES)
+def test_half_precision_runs_and_is_close(score, dtype):
+    layer = made(score=score, normalize="sink").to(dtype)
+    x = torch.randn(9, 8).to(dtype)
+    wide = copy.deepcopy(layer).double()(x.double(), GRAPH)
+    found = layer(x, GRAPH)
+    assert found.dtype == dtype
+    assert (found.double() - wide).abs().max() < 0.05
+
+
+def test_graphs_of_heads_keep_the_parameters_of_their_heads():
+    graph = ga.PerHead((graphs.causal(9), GRAPH))
+    x = torch.randn(9, 8, dtype=torch.float64)
+    for options in ({"normalize": "sink"}, {"score": "additive"}, {"score": "cosine"}, {"normalize": "sigmoid"}):
+        layer = made(**options)
+        seen = copy.deepcopy(layer)
+        seen.register_message_forward_hook(lambda *heard: None)
+        torch.testing.assert_close(layer(x, graph), seen(x, graph), rtol=0, atol=1e-12)
+        one = layer(x, ga.PerHead((graphs.causal(9), graphs.causal(9))))
+        torch.testing.assert_close(one, layer(x, graphs.causal(9)), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: GraphAttention(8, 2, score="dott"), OptionError, "score must be one of scaled_dot, dot"),
+        (lambda: GraphAttention(8, 2, score=3), OptionError, "or a function score"),
+        (lambda: GraphAttention(8, 2, normalize="max"), OptionError, "normalize must be one of softmax"),
+        (lambda: GraphAttention(8, 2, score="cosine", scale=2.0), OptionError, "a score has its own factor"),
+        (lambda: GraphAttention(8, 2, scale="big"), OptionError, "scale must be a number"),
+        (lambda: GraphAttention(8, 2, softcap=-1.0), OptionError, "softcap must be finite and > 0"),
+        (lambda: Gaussian(2, sigma=0.0), OptionError, "sigma must be > 0"),
+        (
+            lambda: GraphAttention(8, 2, score=lambda q, k, e: q)(torch.randn(9, 8), GRAPH),
+            ShapeError,
+            "score must return",
+        ),
+        (
+            lambda: GraphAttention(8, 2, score=MLPScore(4, 4, edge_dim=2))(torch.randn(9, 8), GRAPH),
+            OptionError,
+            "pass edge_attr",
+        ),
+        (lambda: ga.verify(GraphAttention(8, 2, score="mlp"), GRAPH), OptionError, "scaled dot product and softmax"),
+    ],
+)
+def test_refusals(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_repr_names_score_and_normalisation():
+    shown = repr(GraphAttention(8, 2, score="additive", normalize="sparsemax", softcap=5.0))
+    assert "score='Additive', normalize='sparsemax', softcap=5.0" in shown
+    assert "score" not in repr(GraphAttention(8, 2))
