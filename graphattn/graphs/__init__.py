@@ -13,6 +13,10 @@ from .mesh.rings import MeshReport as MeshReport
 from .mesh.rings import mesh_report as mesh_report
 from .network import *
 from .points import *
+from .points.curves import curve_order as curve_order
+from .points.farthest import farthest_points as farthest_points
+from .points.interpolation import inverse_distance_bias as inverse_distance_bias
+from .points.voxels import voxel_ids as voxel_ids
 from .sequence import *
 
 #: Every builder by name, in the order of the catalogue. (``swin``, ``natten`` and ``window`` are names on the command
@@ -21,7 +25,10 @@ BUILDERS: dict[str, Callable[..., AttentionGraph]] = {
     name: getattr(family, name) for family in (sequence, grid, points, mesh, network) for name in family.__all__
 }
 
-__all__ = ["BUILDERS", "MeshReport", "block_sparse", "composite", "mesh_report", "zoo", *BUILDERS]
+__all__ = [
+    "BUILDERS", "MeshReport", "block_sparse", "composite", "curve_order", "farthest_points", "inverse_distance_bias",
+    "mesh_report", "voxel_ids", "zoo", *BUILDERS,
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -67,6 +67,25 @@ TYPED = [
         graphs.radius(torch.from_numpy(POINTS), 0.5, max_neighbours=2, overflow="nearest"),
     ),
     ("radius --pos cloud.npy --r 0.5", graphs.radius(torch.from_numpy(POINTS), 0.5)),
+    ("knn --pos cloud.npy --k 3 --dilation 2", graphs.knn(torch.from_numpy(POINTS), 3, dilation=2)),
+    ("ball_query --pos cloud.npy --radius 0.5 --k 3", graphs.ball_query(torch.from_numpy(POINTS), 0.5, 3)),
+    (
+        "curve_patches --pos cloud.npy --patch 5 --curve hilbert-trans --cell 0.1",
+        graphs.curve_patches(torch.from_numpy(POINTS), 5, "hilbert-trans", cell=0.1),
+    ),
+    (
+        "octree_windows --pos cloud.npy --window 3 --dilation 2 --graph-batch 0,0,0,0,0,0,0,1,1,1,1,1,1",
+        graphs.octree_windows(torch.from_numpy(POINTS), 3, dilation=2, batch=torch.arange(13) // 7),
+    ),
+    (
+        "voxel_windows --pos cloud.npy --window 0.5,0.3,1 --shift 0.1",
+        graphs.voxel_windows(torch.from_numpy(POINTS), (0.5, 0.3, 1.0), shift=0.1),
+    ),
+    (
+        "stratified_windows --pos cloud.npy --window 0.3 --sampled 0,7,9",
+        graphs.stratified_windows(torch.from_numpy(POINTS), 0.3, torch.tensor([0, 7, 9])),
+    ),
+    ("clusters --ids 0,2,2,0,-1", graphs.clusters(torch.tensor([0, 2, 2, 0, -1]))),
     ("mesh_vertices --faces square.off --hops 2", graphs.mesh_vertices(torch.tensor([[0, 1, 2, 3]]), hops=2)),
     ("mesh_faces --faces square.off --self-loops", graphs.mesh_faces(torch.tensor([[0, 1, 2, 3]]), self_loops=True)),
     ("tree --parent -1,0,0,1 --read parent", graphs.tree(torch.tensor([-1, 0, 0, 1]), read="parent")),

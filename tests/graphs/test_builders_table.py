@@ -10,7 +10,8 @@ from torch import Tensor
 
 from graphattn import AttentionGraph, graphs
 
-PLAIN = {int, float, str, bool, Tensor, np.ndarray, tuple[int, ...], tuple[bool, ...], type(None), AttentionGraph}
+PLAIN = {int, float, str, bool, Tensor, np.ndarray, type(None), AttentionGraph}
+PLAIN |= {tuple[int, ...], tuple[float, ...], tuple[bool, ...]}
 SMALL = {
     "full": (5,),
     "self_loops": (5,),
@@ -38,13 +39,19 @@ SMALL = {
     "grid_neighbourhood": ((4, 6), (3, 3)),
     "knn": (torch.rand(7, 3), 2),
     "radius": (torch.rand(7, 3), 0.5),
+    "ball_query": (torch.rand(7, 3), 0.5, 3),
+    "curve_patches": (torch.rand(7, 3), 3),
+    "octree_windows": (torch.rand(7, 3), 3),
+    "voxel_windows": (torch.rand(7, 3), 0.5),
+    "stratified_windows": (torch.rand(7, 3), 0.5, torch.tensor([0, 3])),
+    "clusters": (torch.tensor([0, 0, 1]),),
     "mesh_vertices": (torch.tensor([[0, 1, 2]]),),
     "mesh_faces": (torch.tensor([[0, 1, 2]]),),
     "tree": (torch.tensor([-1, 0, 0]),),
     "ancestors": (torch.tensor([-1, 0, 0]),),
     "siblings": (torch.tensor([-1, 0, 0]),),
 }
-LISTED = {"random_sources", "erdos_renyi", "top_k", "knn", "radius", "mesh_vertices", "mesh_faces", "tree"}
+LISTED = {"random_sources", "erdos_renyi", "top_k", "knn", "radius", "ball_query", "mesh_vertices", "mesh_faces", "tree"}
 
 
 def kinds(annotation):
@@ -79,5 +86,6 @@ def test_names_of_graphs_begin_with_the_builder(name):
 
 def test_the_catalogue_shows_builders_alone():
     shown = {name for name in dir(graphs) if not name.startswith("__")}
-    combined = {"block_sparse", "composite"}
-    assert shown == {*SMALL, *combined, "BUILDERS", "MeshReport", "mesh_report", "zoo"} == set(graphs.__all__)
+    helpers = {"block_sparse", "composite", "curve_order", "farthest_points", "inverse_distance_bias", "mesh_report"}
+    helpers |= {"voxel_ids"}
+    assert shown == {*SMALL, *helpers, "BUILDERS", "MeshReport", "zoo"} == set(graphs.__all__)

@@ -36,7 +36,7 @@ class Named:
         from ...graph import disjoint_union
         from . import inputs
 
-        names = {name: getattr(graphs, name) for name in graphs.BUILDERS}
+        names = {name: getattr(graphs, name) for name in graphs.__all__}
         names |= {name: getattr(inputs, name) for name in inputs.__all__}
         return eval(self.code, {"torch": torch, "disjoint_union": disjoint_union, **names})  # our own constant text
 

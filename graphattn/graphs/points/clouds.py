@@ -98,3 +98,21 @@ def clouds(
     else:
         asked = {0: (0, rows)} if queries_batch is None else _bounds(queries_batch, rows, "queries_batch", "queries")
     return (Cloud(number, *own.get(number, (0, 0)), *ends) for number, ends in asked.items())
+
+
+def lengths(points: Tensor, batch: Tensor | None) -> Tensor:
+    """Points in each cloud that has some, in order: int64 (C,), on the device of the points."""
+    rows = points.shape[0]
+    ends = {0: (0, rows)} if batch is None and rows else {} if batch is None else _bounds(batch, rows, "batch", "pos")
+    return torch.tensor([last - first for first, last in ends.values()], dtype=torch.int64, device=points.device)
+
+
+def length(value: object, argument: str) -> float:
+    """``value`` as a length above 0 in the units of ``pos``, or the error that says what came."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0 < number < _LARGEST:
+        raise GraphError(f"{argument} must be one length > 0 in the units of pos, got {value!r}")
+    return number

@@ -20,15 +20,17 @@ def knn(
     pos: Tensor | np.ndarray,
     k: int,
     *,
+    dilation: int = 1,
     queries: Tensor | np.ndarray | None = None,
     batch: Tensor | None = None,
     queries_batch: Tensor | None = None,
     include_self: bool = False,
     clamp: bool = False,
 ) -> AttentionGraph:
-    r"""Every point reads the ``k`` points nearest to it.
+    r"""Every point reads the ``k`` points nearest to it, or every ``dilation``-th of ``k * dilation``.
 
-    .. math:: \mathcal{N}(t) = \{ \text{the first } k \text{ sources } s \ne t \text{ by } (\|p_s - p_t\|^2, s) \}
+    .. math:: \mathcal{N}(t) = \{ s_0, s_d, \dots, s_{(k - 1) d} \}, \quad
+        s_0, s_1, \dots \text{ the sources } s \ne t \text{ by } (\|p_s - p_t\|^2, s)
 
     Distances are compared in float64, whatever the dtype; of equally far points the lowest index wins. The edges are
     the same on the CPU and on the GPU.
@@ -36,6 +38,7 @@ def knn(
     Args:
         pos: (N, d) floating point coordinates of the sources, a tensor or a numpy array; any d.
         k: Sources of every target, exactly.
+        dilation: d, the nearest, then every d-th further one.
         queries: (M, d) coordinates of the targets, where these are other points; ``pos`` itself by default.
         batch: (N,) cloud of every point, sorted; a point reads its own cloud only. A missing number is an empty cloud.
         queries_batch: (M,) the same for ``queries``.
@@ -50,6 +53,7 @@ def knn(
     Source:
         *What differs* from PyG's ``knn_graph``: ties are settled, points at the same place never cost an edge, and too
         few points are an error. ``loop=True`` there lets the target compete; here ``include_self`` always keeps it.
+        ``dilation`` is Li et al. 2019 (DeepGCNs), whose neighbours include the point itself (``include_self=True``).
     Example:
         >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
         >>> print(knn(line, 2))
@@ -60,28 +64,31 @@ def knn(
         · █ █ ·
     """
     k, include_self, clamp = whole(k, "k", 1), flag(include_self, "include_self"), flag(clamp, "clamp")
-    points, targets, asked, size = _given(pos, queries, include_self)
+    step = whole(dilation, "dilation", 1)
+    points, targets, asked, size = given(pos, queries, include_self)
     alone = queries is None
     edges = []
     for cloud in clouds(points, targets, batch, queries_batch):
         there = cloud.last_point - cloud.point
         self_found = alone and not include_self
-        need = k + self_found
+        need = (k - 1) * step + 1 + self_found
         if cloud.query == cloud.last_query:
             continue
         if there < need and not clamp:
             own = "" if batch is None else f" in cloud {cloud.number}"
             hint = "use a smaller k, or clamp=True to read all there are"
-            raise GraphError(f"k={k} needs at least {need} points, got {there}{own}; {hint}")
+            asks = f"k={k}" if step == 1 else f"k={k} with dilation={step}"
+            raise GraphError(f"{asks} needs at least {need} points, got {there}{own}; {hint}")
         if there == 0:
             continue
-        found = nearest(*_parts(points, asked, cloud), min(need, there))
+        found = nearest(*parts(points, asked, cloud), min(need, there))
         if alone:
             found = _self_first(found)[:, self_found:]
+        found = found[:, ::step]
         target = torch.arange(cloud.query, cloud.last_query, device=found.device).repeat_interleave(found.shape[1])
         edges.append((target, found.flatten() + cloud.point))
-    keywords = {"include_self": (include_self, False), "clamp": (clamp, False)}
-    return _graph(edges, size, _device(pos), call("knn", k=(k, None), **keywords))
+    keywords = {"dilation": (step, 1), "include_self": (include_self, False), "clamp": (clamp, False)}
+    return graph_of(edges, size, device_of(pos), call("knn", k=(k, None), **keywords))
 
 
 def radius(
@@ -127,18 +134,18 @@ def radius(
         · █ · ·
         · · · ·
     """
-    reach = _distance(r)
+    reach = distance(r)
     most = None if max_neighbours is None else whole(max_neighbours, "max_neighbours", 1)
     include_self = flag(include_self, "include_self")
     word(overflow, "overflow", "error", "nearest")
     if overflow == "nearest" and most is None:
         raise GraphError('overflow="nearest" without max_neighbours: there is nothing to overflow')
-    points, targets, asked, size = _given(pos, queries, include_self)
+    points, targets, asked, size = given(pos, queries, include_self)
     edges, crowded, taken = [], _Crowded(), 0
     for cloud in clouds(points, targets, batch, queries_batch):
         if cloud.query == cloud.last_query or cloud.point == cloud.last_point:
             continue
-        near, own = _parts(points, asked, cloud)
+        near, own = parts(points, asked, cloud)
         limit = torch.full((own.shape[0],), reach * reach, dtype=torch.float64, device=own.device)
         for pairs in within(near, own, limit):
             kept = pairs if include_self or queries is not None else pairs.keep(pairs.query != pairs.point)
@@ -163,7 +170,7 @@ def radius(
         overflow=(overflow, "error"),
         include_self=(include_self, False),
     )
-    return _graph(edges, size, _device(pos), name)
+    return graph_of(edges, size, device_of(pos), name)
 
 
 class _Crowded:
@@ -172,7 +179,7 @@ class _Crowded:
     targets, first, sources, most = 0, 0, 0, 0
 
 
-def _distance(r: object) -> float:
+def distance(r: object) -> float:
     try:
         reach = float(r)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
@@ -182,7 +189,7 @@ def _distance(r: object) -> float:
     return reach
 
 
-def _given(
+def given(
     pos: Tensor | np.ndarray, queries: Tensor | np.ndarray | None, include_self: bool
 ) -> tuple[Tensor, Tensor | None, Tensor, tuple[int, int]]:
     """Points, queries if given, the targets, and the sizes (targets, sources); float64."""
@@ -194,11 +201,11 @@ def _given(
     return points, targets, asked, (asked.shape[0], points.shape[0])
 
 
-def _device(pos: Tensor | np.ndarray) -> torch.device:
+def device_of(pos: Tensor | np.ndarray) -> torch.device:
     return pos.device if isinstance(pos, Tensor) else torch.device("cpu")
 
 
-def _parts(points: Tensor, asked: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor]:
+def parts(points: Tensor, asked: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor]:
     return points[cloud.point : cloud.last_point], asked[cloud.query : cloud.last_query]
 
 
@@ -225,7 +232,7 @@ def _cut(pairs: Pairs, most: int, crowded: _Crowded, shift: int) -> Pairs:
     return pairs.keep(rank < most)
 
 
-def _graph(
+def graph_of(
     edges: list[tuple[Tensor, Tensor]], size: tuple[int, int], device: torch.device, name: str
 ) -> AttentionGraph:
     none = torch.empty(0, dtype=torch.int64, device=device)

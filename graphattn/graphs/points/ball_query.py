@@ -1,0 +1,86 @@
+"""PointNet++'s ball query: always as many sources as asked for, some of them several times."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...graph import AttentionGraph
+from ...graph.algebra import refuse_over
+from ..arguments import call, flag, whole
+from .balls import Pairs, within
+from .clouds import clouds
+from .neighbours import device_of, distance, given, graph_of, parts
+
+
+def ball_query(
+    pos: Tensor | np.ndarray,
+    r: float,
+    k: int,
+    *,
+    queries: Tensor | np.ndarray | None = None,
+    batch: Tensor | None = None,
+    queries_batch: Tensor | None = None,
+    pad: bool = True,
+) -> AttentionGraph:
+    r"""The first ``k`` points by index within a distance; where there are fewer, the first of them is repeated.
+
+    .. math:: \mathcal{N}(t) = \text{the first } k \text{ of } \{ s : \|p_s - p_t\|^2 \le r^2 \} \text{ by index}
+
+    Args:
+        pos: (N, d) floating point coordinates of the sources, a tensor or a numpy array; any d. Compared in float64.
+        r: The distance, in the units of ``pos``; its border belongs to the ball.
+        k: Sources of a target.
+        queries: (M, d) coordinates of the targets, where these are other points; ``pos`` itself by default, and then a
+            point is within its own ball.
+        batch: (N,) cloud of every point, sorted; a point reads its own cloud only. A missing number is an empty cloud.
+        queries_batch: (M,) the same for ``queries``.
+        pad: Repeat the first source until there are ``k``: a multigraph, in which attention weighs that source as often
+            as it is there. ``False`` keeps each source once.
+    Returns:
+        Listed edges on the device of ``pos``, by target, then by index, copies last. A target with nobody near reads
+        nothing.
+    Raises:
+        GraphError: If the edges would take more than 4 GiB, a coordinate is not finite (the row is named), or ``batch``
+            is not sorted.
+    Source:
+        Qi et al. 2017 (PointNet++); its CUDA code takes sources by index, pads with the first, and reads point 0 where
+        nobody is near. *What differs:* a target with nobody near reads nothing, and the border counts. For the nearest
+        points of a ball, each once, see :func:`~graphattn.graphs.radius`.
+    Example:
+        >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
+        >>> graph = ball_query(line, 2.0, 3)
+        >>> graph
+        AttentionGraph(ball_query(r=2.0, k=3): 4 nodes, 12 edges, density 0.75, listed, repeated edges)
+        >>> graph.source.view(4, 3).tolist()
+        [[0, 1, 0], [0, 1, 2], [1, 2, 1], [3, 3, 3]]
+    """
+    reach, most, pad = distance(r), whole(k, "k", 1), flag(pad, "pad")
+    points, targets, asked, size = given(pos, queries, False)
+    edges, taken = [], 0
+    for cloud in clouds(points, targets, batch, queries_batch):
+        if cloud.query == cloud.last_query or cloud.point == cloud.last_point:
+            continue
+        near, own = parts(points, asked, cloud)
+        limit = torch.full((own.shape[0],), reach * reach, dtype=torch.float64, device=own.device)
+        for pairs in within(near, own, limit):
+            target, source = _first_by_index(pairs, most, pad)
+            taken += target.numel()
+            refuse_over(16 * taken, f"the first {taken:,} edges of ball_query", "use a smaller k or fewer queries")
+            edges.append((target + cloud.query, source + cloud.point))
+    name = call("ball_query", r=(r, None), k=(most, None), pad=(pad, True))
+    return graph_of(edges, size, device_of(pos), name)
+
+
+def _first_by_index(pairs: Pairs, most: int, pad: bool) -> tuple[Tensor, Tensor]:
+    """Targets and sources: of each query the ``most`` points of lowest index, the first again in empty places."""
+    order = torch.argsort(pairs.point)
+    order = order[torch.argsort(pairs.query[order], stable=True)]
+    point = pairs.point[order]
+    found = torch.bincount(pairs.query - pairs.first, minlength=pairs.last - pairs.first)
+    row = torch.nonzero(found).flatten()
+    start, found = (torch.cumsum(found, 0) - found)[row][:, None], found[row][:, None]
+    place = torch.arange(most, device=row.device)
+    source = point[start + torch.where(place < found, place, 0)]
+    target = (row + pairs.first)[:, None].expand_as(source)
+    keep = torch.ones_like(source, dtype=torch.bool) if pad else place < found
+    return target[keep], source[keep]

@@ -1,0 +1,46 @@
+"""Clusters: points that are pooled into one node."""
+
+import torch
+from torch import Tensor
+
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph.rules import Partition
+from ..arguments import call, integers, whole
+
+
+def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
+    r"""Points are the sources, their clusters the targets: a cluster reads its members.
+
+    .. math:: \mathcal{N}(c) = \{ s : i_s = c \}
+
+    ``.reverse()`` is the way back: a point reads its cluster. With a graph of points between the two,
+    ``clusters(ids) @ graph @ clusters(ids).reverse()``, clusters read the clusters that their members read.
+
+    Args:
+        ids: (N,) integers, the cluster of every point; -1 is a point without one.
+            :func:`~graphattn.graphs.voxel_ids` for voxels, ``sklearn.cluster`` or superpoints for others.
+        num_clusters: C; the largest id plus one by default. A cluster may be empty.
+    Returns:
+        A rule with N sources and C targets, on the device of ``ids``.
+    Raises:
+        GraphError: If ``ids`` is not integer (N,), or an id is below -1 or not below ``num_clusters``.
+    Source:
+        Wu et al. 2022 (Point Transformer V2), grid pooling; Robert et al. 2023 (Superpoint Transformer). Pooling there
+        is a maximum or a mean of what the members carry; a softmax of equal scores is the mean.
+    Example:
+        >>> print(clusters(torch.tensor([1, 0, 1, 2, -1])))
+        AttentionGraph(clusters([1, 0, 1, 2, ...]): 5 sources -> 3 targets, 4 edges, density 0.267, rule)
+        · █ · · ·
+        █ · █ · ·
+        · · · █ ·
+    """
+    numbers = integers(ids, "ids")
+    found = int(numbers.max()) + 1 if numbers.numel() else 0
+    C = max(found, 0) if num_clusters is None else whole(num_clusters, "num_clusters")
+    if found > C:
+        raise GraphError(f"ids must be below num_clusters={C}, got {found - 1}")
+    if numbers.numel() and int(numbers.min()) < -1:
+        raise GraphError(f"ids must be >= 0, or -1 for a point without a cluster, got {int(numbers.min())}")
+    name = call("clusters", numbers, num_clusters=(num_clusters, None))
+    return AttentionGraph(Partition(torch.arange(C), numbers.cpu()), name, numbers.device)

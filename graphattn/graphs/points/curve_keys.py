@@ -1,0 +1,52 @@
+"""Numbers of cells along the curves of Morton and Hilbert, in any number of dimensions."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Curve = Literal["z", "z-trans", "hilbert", "hilbert-trans"]
+CURVES = ("z", "z-trans", "hilbert", "hilbert-trans")
+KEY_BITS = 63  # of an int64
+
+
+def curve_key(cells: Tensor, curve: Curve, bits: int) -> Tensor:
+    """Place on the curve of each cell: int64 (N,) of cells int64 (N, d) below ``2 ** bits``.
+
+    The first axis has the highest bit of each level: ``... x_k y_k z_k ... x_0 y_0 z_0`` for ``"z"``.
+
+    Example:
+        >>> curve_key(torch.tensor([[1, 0], [0, 1], [2, 1]]), "z", 2).tolist()
+        [2, 1, 9]
+    """
+    axes = list(cells.unbind(1))
+    if curve.endswith("-trans") and len(axes) > 1:
+        axes[0], axes[1] = axes[1], axes[0]
+    if not curve.startswith("hilbert"):
+        return _interleave(axes, bits)
+    key = _interleave(_untwisted(axes, bits), bits)
+    shift = 1
+    while shift < KEY_BITS:  # a Gray code to its number
+        key = key ^ (key >> shift)
+        shift *= 2
+    return key
+
+
+def _untwisted(axes: list[Tensor], bits: int) -> list[Tensor]:
+    """Skilling's inverse undo of the turns of each level: the cell as the Gray code of its place on the curve."""
+    for level in range(bits - 1, 0, -1):
+        low = (1 << level) - 1
+        for i, _ in enumerate(axes):
+            high = (axes[i] >> level & 1).bool()
+            swap = torch.where(high, 0, (axes[0] ^ axes[i]) & low)
+            axes[i] = axes[i] ^ swap if i else axes[i]
+            axes[0] = axes[0] ^ torch.where(high, low, swap if i else 0)
+    return axes
+
+
+def _interleave(axes: list[Tensor], bits: int) -> Tensor:
+    key = torch.zeros_like(axes[0])
+    for level in range(bits):
+        for i, axis in enumerate(axes):
+            key |= (axis >> level & 1) << (level * len(axes) + len(axes) - 1 - i)
+    return key

@@ -1,0 +1,135 @@
+"""Farthest point sampling: a few points spread over a cloud, exactly, on any device."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import GraphError
+from ..arguments import whole
+from .balls import squared_distance
+from .clouds import clouds, coordinates
+from .curves import curve_order
+
+_BLOCK = 128  # points whose bounding box is tested together
+
+
+def farthest_points(
+    pos: Tensor | np.ndarray,
+    count: int | None = None,
+    *,
+    ratio: float | None = None,
+    start: int = 0,
+    batch: Tensor | None = None,
+) -> Tensor:
+    r"""Points chosen one by one, each the farthest from all chosen before it: farthest point sampling.
+
+    .. math:: s_{i + 1} = \arg\max_{s} \min_{j \le i} \|p_s - p_{s_j}\|^2
+
+    Distances are compared in float64; of equally far points the lowest index wins, and no point is chosen twice. The
+    points are the same on the CPU and on the GPU.
+
+    Args:
+        pos: (N, d) floating point coordinates, a tensor or a numpy array; any d.
+        count: Points to choose from every cloud; this or ``ratio``.
+        ratio: The part to choose, in (0, 1]: ``ceil(ratio * n)`` of a cloud of n points.
+        start: The first point of every cloud, counted within the cloud.
+        batch: (N,) cloud of every point, sorted; every cloud is sampled by itself.
+    Returns:
+        int64 (M,) indices into ``pos`` on its device, in the order of their choice, cloud after cloud. A layer that
+        pools reads ``knn(pos, k, queries=pos[chosen], batch=batch, queries_batch=batch[chosen])``; the way back up is
+        ``knn(pos[chosen], 3, queries=pos, ...)`` with :func:`~graphattn.graphs.inverse_distance_bias`.
+    Raises:
+        GraphError: If a cloud has fewer than ``count`` points or no point ``start``, a coordinate is not finite, or
+            ``batch`` is not sorted.
+    Source:
+        Gonzalez 1985; Qi et al. 2017 (PointNet++), section 3.2. *What differs* from PyG's ``fps``: the first point is
+        not random, and where only copies of chosen points are left, those not yet taken are.
+    Example:
+        >>> farthest_points(torch.tensor([[0.0], [1.0], [4.0], [9.0]]), 3).tolist()
+        [0, 3, 2]
+    """
+    if (count is None) == (ratio is None):
+        raise GraphError("farthest_points needs count (points of each cloud) or ratio (part of each), one of them")
+    first = whole(start, "start")
+    points, wanted = coordinates(pos, "pos"), None if count is None else whole(count, "count")
+    chosen = [torch.empty(0, dtype=torch.int64, device=points.device)]
+    for cloud in clouds(points, None, batch, None):
+        here = points[cloud.point : cloud.last_point]
+        n, own = here.shape[0], "" if batch is None else f" in cloud {cloud.number}"
+        number = _part(ratio, n) if wanted is None else wanted
+        if number > n:
+            raise GraphError(f"count={number} needs as many points, got {n}{own}; use ratio for a part of each cloud")
+        if number and first >= n:
+            raise GraphError(f"start must be below the number of points, got {first} of {n}{own}")
+        if number:
+            greedy = _one_by_one if points.is_cuda else _by_blocks
+            chosen.append(greedy(here, number, first) + cloud.point)
+    return torch.cat(chosen).to(pos.device if isinstance(pos, Tensor) else "cpu")
+
+
+def _part(ratio: object, n: int) -> int:
+    try:
+        part = float(ratio)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        part = math.nan
+    if not 0 < part <= 1:
+        raise GraphError(f"ratio must be above 0 and at most 1, got {ratio!r}")
+    return math.ceil(part * n * (1 - 1e-12))  # 0.1 * 30 is above 3
+
+
+def _one_by_one(points: Tensor, count: int, start: int) -> Tensor:
+    """Every distance anew for every choice: O(N) operations for each, without a word to the host."""
+    chosen = torch.empty(count, dtype=torch.int64, device=points.device)
+    current = torch.full((1,), start, dtype=torch.int64, device=points.device)
+    least = torch.full(points.shape[:1], torch.inf, dtype=torch.float64, device=points.device)
+    for i in range(count):
+        chosen[i : i + 1] = current
+        least = torch.minimum(least, squared_distance(points, slice(None), points, current))
+        least[current] = -1.0  # and stays so
+        current = least.argmax(0, keepdim=True)  # of equal ones the first
+    return chosen
+
+
+def _by_blocks(points: Tensor, count: int, start: int) -> Tensor:
+    """The same choices; blocks of near points that a new one cannot come closer to are passed over.
+
+    Rounding is monotonic, so no point of a box has a smaller computed distance than the box: nothing is missed.
+    """
+    n = points.shape[0]
+    pads = -n % _BLOCK
+    order = np.pad(curve_order(points[:, :16]).numpy(), (0, pads), mode="edge")
+    place = np.ascontiguousarray(points.numpy()[order].T).reshape(points.shape[1], -1, _BLOCK)
+    low, high = place.min(2), place.max(2)
+    index = order.reshape(-1, _BLOCK)
+    least = np.full(index.shape, np.inf)
+    least.reshape(-1)[n:] = -1.0  # chosen points and padding
+    where = np.empty(n, dtype=np.int64)
+    where[order[:n]] = np.arange(n)
+    farthest, which = np.full(len(index), np.inf), index.min(1)
+    chosen = np.empty(count, dtype=np.int64)
+    current = start
+    for i in range(count):
+        chosen[i] = current
+        least.reshape(-1)[where[current]] = -1.0
+        point = points[current].tolist()
+        gaps = [np.maximum(a - x, x - b) for a, b, x in zip(low, high, point, strict=True)]
+        box = _sum_of_squares([np.maximum(gap, 0) for gap in gaps])
+        near = np.flatnonzero(box <= farthest)
+        squared = _sum_of_squares([axis[near] - x for axis, x in zip(place, point, strict=True)])
+        new = np.minimum(least[near], squared)
+        least[near] = new
+        best = new.max(1)
+        farthest[near] = best
+        which[near] = np.where(new == best[:, None], index[near], n).min(1)
+        current = int(which[farthest == farthest.max()].min())
+    return torch.from_numpy(chosen)
+
+
+def _sum_of_squares(differences: list[np.ndarray]) -> np.ndarray:
+    """Added axis by axis, as in :func:`squared_distance`."""
+    total = differences[0] * differences[0]
+    for difference in differences[1:]:
+        total += difference * difference
+    return total

@@ -1,0 +1,145 @@
+"""Patches along a space-filling curve: groups of points of equal size, found by sorting."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...graph import AttentionGraph
+from ...graph.rules import Partition
+from ...graph.rules_points import Intervals
+from ..arguments import call, whole, word
+from .curve_keys import Curve
+from .curves import order_and_lengths
+
+
+def curve_patches(
+    pos: Tensor | np.ndarray,
+    patch: int,
+    curve: Curve = "z",
+    *,
+    cell: float | None = None,
+    bits: int | None = None,
+    batch: Tensor | None = None,
+    shrink: Literal["batch", "cloud"] = "batch",
+) -> AttentionGraph:
+    r"""Points sorted along a curve and cut into patches of ``patch`` points: a point reads its patch.
+
+    .. math::
+        \mathcal{N}(t) = \{ s : bK \le r_s < (b + 1) K \}, \; b = \lfloor r_t / K \rfloor, \quad
+        \text{and } \{ s : n - K \le r_s < n \} \text{ where } (b + 1) K > n
+
+    with the rank ``r`` of a point in its cloud of ``n``. Points of the last patch, which is short, borrow sources from
+    the patch before it and read ``K`` points, too.
+
+    Args:
+        pos: (N, d) floating point coordinates, or integer cells of a grid; as for
+            :func:`~graphattn.graphs.curve_order`, as are ``curve``, ``cell``, ``bits`` and ``batch``.
+        patch: K, points that each point reads, itself included.
+        curve: ``"z"``, ``"z-trans"``, ``"hilbert"`` or ``"hilbert-trans"``; layers take turns.
+        cell: Side of a cell, in the units of ``pos``; as fine as ``bits`` allow by default.
+        bits: Bits per axis of a cell's number.
+        batch: (N,) cloud of every point, sorted; a point reads its own cloud only.
+        shrink: What to do with clouds of fewer than K points: all clouds of the ``"batch"`` get patches as small as the
+            smallest cloud, or a small ``"cloud"`` alone is one patch.
+    Returns:
+        A rule on the device of ``pos``; its memory is O(N). Sorted points (``pos[curve_order(pos, ...)]``) make each
+        patch a run of neighbours, which runs fastest.
+    Raises:
+        GraphError: If ``patch < 1``, a cell does not fit, a coordinate is not finite, or ``batch`` is not sorted.
+    Source:
+        Wu et al. 2024 (Point Transformer V3), serialized attention; Pointcept's code pads the last patch with the
+        points before it. ``shrink="batch"`` is its path without FlashAttention, ``"cloud"`` the one with it. *What
+        differs:* points of one cell keep their order, which is left open there; for the Hilbert orders see ``bits`` of
+        ``curve_order``.
+    Example:
+        >>> print(curve_patches(torch.arange(7.0)[:, None], 3))
+        AttentionGraph(curve_patches(patch=3): 7 nodes, 21 edges, density 0.429, rule)
+        █ █ █ · · · ·
+        █ █ █ · · · ·
+        █ █ █ · · · ·
+        · · · █ █ █ ·
+        · · · █ █ █ ·
+        · · · █ █ █ ·
+        · · · · █ █ █
+    """
+    most = whole(patch, "patch", 1)
+    word(shrink, "shrink", "batch", "cloud")
+    order, count = (part.cpu() for part in order_and_lengths(pos, curve, cell, bits, batch))
+    size = count.clamp(max=most)
+    if shrink == "batch" and count.numel():
+        size = size.amin().expand_as(count)
+    start, size, n = ((x.repeat_interleave(count)) for x in (torch.cumsum(count, 0) - count, size, count))
+    rank = torch.arange(order.numel()) - start
+    first = torch.minimum(rank // size * size, n - size) + start
+    lo = torch.empty_like(first).scatter_(0, order, first)
+    hi = torch.empty_like(first).scatter_(0, order, first + size)
+    shown = _shown(curve, cell, bits)
+    name = call("curve_patches", patch=(most, None), **shown, shrink=(shrink, "batch"))
+    return AttentionGraph(Intervals(lo, hi, order), name, _device(pos))
+
+
+def octree_windows(
+    pos: Tensor | np.ndarray,
+    window: int,
+    *,
+    dilation: int = 1,
+    curve: Curve = "z",
+    cell: float | None = None,
+    bits: int | None = None,
+    batch: Tensor | None = None,
+) -> AttentionGraph:
+    r"""Points sorted along a curve and cut into windows of ``window`` points, which may be ``dilation`` ranks apart.
+
+    .. math::
+        \mathcal{N}(t) = \{ s : \lfloor r_s / KD \rfloor = \lfloor r_t / KD \rfloor, \; r_s \equiv r_t \bmod D,
+        \text{ same cloud} \}
+
+    with the rank ``r`` over all clouds of the batch, one after the other. The window at the end of a cloud is short.
+
+    Args:
+        pos: (N, d) floating point coordinates, or integer cells of a grid (octree nodes of one depth); as for
+            :func:`~graphattn.graphs.curve_order`, as are ``curve``, ``cell``, ``bits`` and ``batch``.
+        window: K, points of a window.
+        dilation: D, steps along the curve between two points of a window.
+        curve: ``"z"`` in the paper.
+        cell: Side of a cell, in the units of ``pos``; as fine as ``bits`` allow by default.
+        bits: Bits per axis of a cell's number.
+        batch: (N,) cloud of every point, sorted; a point reads its own cloud only. Ranks run on from cloud to cloud, so
+            where the windows of a cloud begin depends on those before it; ``disjoint_union`` starts afresh.
+    Returns:
+        A rule on the device of ``pos``: disjoint cliques, self-loops included.
+    Raises:
+        GraphError: If ``window`` or ``dilation`` is below 1, a cell does not fit, a coordinate is not finite, or
+            ``batch`` is not sorted.
+    Source:
+        Wang 2023 (OctFormer): octree attention, dilated octree attention. *What differs:* its mask of -1e3 between the
+        clouds of one window is no edge here.
+    Example:
+        >>> print(octree_windows(torch.arange(7.0)[:, None], 2, dilation=2))
+        AttentionGraph(octree_windows(window=2, dilation=2): 7 nodes, 13 edges, density 0.265, rule)
+        █ · █ · · · ·
+        · █ · █ · · ·
+        █ · █ · · · ·
+        · █ · █ · · ·
+        · · · · █ · █
+        · · · · · █ ·
+        · · · · █ · █
+    """
+    size, step = whole(window, "window", 1), whole(dilation, "dilation", 1)
+    order, count = (part.cpu() for part in order_and_lengths(pos, curve, cell, bits, batch))
+    rank = torch.arange(order.numel())
+    number = torch.repeat_interleave(count)
+    label = (rank // (size * step) * step + rank % step) * max(1, count.numel()) + number
+    shown = _shown(curve, cell, bits)
+    name = call("octree_windows", window=(size, None), dilation=(step, 1), **shown)
+    return AttentionGraph(Partition(torch.empty_like(label).scatter_(0, order, label)), name, _device(pos))
+
+
+def _shown(curve: str, cell: object, bits: object) -> dict[str, tuple[object, object]]:
+    return {"curve": (curve, "z"), "cell": (cell, None), "bits": (bits, None)}
+
+
+def _device(pos: object) -> torch.device:
+    return pos.device if isinstance(pos, Tensor) else torch.device("cpu")

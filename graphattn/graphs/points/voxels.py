@@ -1,0 +1,161 @@
+"""Windows in space: cubes that stand side by side, and what points in the same one read."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import GraphError, GraphIndexError
+from ...graph import AttentionGraph
+from ...graph.algebra import Intersection, Union
+from ...graph.rules import Partition, Rectangle, intervals
+from ..arguments import call, integers
+from .clouds import coordinates, length, lengths
+
+Lengths = float | tuple[float, ...]
+
+
+def voxel_ids(
+    pos: Tensor | np.ndarray, window: Lengths, *, shift: Lengths = 0.0, batch: Tensor | None = None
+) -> Tensor:
+    r"""The cube that each point lies in, as a number: equal for points of one cloud with equal
+    :math:`\lfloor (p - \delta) / M \rfloor` on every axis.
+
+    Args:
+        pos: (N, d) floating point coordinates, a tensor or a numpy array; any d.
+        window: M, the side of a cube in the units of ``pos``, or one side for each axis.
+        shift: Where a cube starts, in the units of ``pos``, on every axis or one number for all.
+        batch: (N,) cloud of every point, sorted; clouds share no cube.
+    Returns:
+        int64 (N,) on the device of ``pos``: 0, 1, ... without gaps, by cloud, then by first axis, second axis, ...
+    Raises:
+        GraphError: If ``window`` is not above 0, a coordinate is not finite, or ``batch`` is not sorted.
+    Example:
+        >>> voxel_ids(torch.tensor([[0.1, 0.2], [1.7, 0.2], [-0.1, 0.2], [0.3, 0.9]]), 1.0).tolist()
+        [1, 2, 0, 1]
+    """
+    points = coordinates(pos, "pos")
+    sides = _per_axis(window, points.shape[1], "window", positive=True)
+    starts = _per_axis(shift, points.shape[1], "shift", positive=False)
+    label = torch.repeat_interleave(lengths(points, batch))
+    for axis, (side, start) in enumerate(zip(sides, starts, strict=True)):
+        cell, number = torch.unique(((points[:, axis] - start) / side).floor(), return_inverse=True)
+        label = torch.unique(label * cell.numel() + number, return_inverse=True)[1]  # stays below N
+    return label.to(pos.device if isinstance(pos, Tensor) else "cpu")
+
+
+def voxel_windows(
+    pos: Tensor | np.ndarray, window: Lengths, *, shift: Lengths = 0.0, batch: Tensor | None = None
+) -> AttentionGraph:
+    r"""Space cut into cubes: a point reads the points in its own cube.
+
+    .. math::
+        \mathcal{N}(t) = \{ s : \lfloor (p_s - \delta) / M \rfloor = \lfloor (p_t - \delta) / M \rfloor
+        \text{ on every axis} \}
+
+    Args:
+        pos: (N, d) floating point coordinates, a tensor or a numpy array; any d. Computed in float64.
+        window: M, the side of a cube in the units of ``pos``, or one side for each axis.
+        shift: Where a cube starts, in the units of ``pos``, on every axis or one number for all; shifted windows have
+            half the side. Cubes are counted from the origin: pass ``pos - pos.amin(0)`` to start at a cloud's corner.
+        batch: (N,) cloud of every point, sorted; a point reads its own cloud only.
+    Returns:
+        A rule on the device of ``pos``: disjoint cliques, self-loops included.
+    Raises:
+        GraphError: If ``window`` is not above 0, a coordinate is not finite, or ``batch`` is not sorted.
+    Source:
+        Yang et al. 2023 (Swin3D), after Liu et al. 2021; Lai et al. 2022 (Stratified Transformer), whose windows start
+        at the smallest coordinates.
+    Example:
+        >>> line = torch.tensor([[0.0], [0.4], [0.6], [1.2], [1.4]])
+        >>> print(voxel_windows(line, 1.0))
+        AttentionGraph(voxel_windows(window=1.0): 5 nodes, 13 edges, density 0.52, rule)
+        █ █ █ · ·
+        █ █ █ · ·
+        █ █ █ · ·
+        · · · █ █
+        · · · █ █
+        >>> print(voxel_windows(line, 1.0, shift=0.5))
+        AttentionGraph(voxel_windows(window=1.0, shift=0.5): 5 nodes, 13 edges, density 0.52, rule)
+        █ █ · · ·
+        █ █ · · ·
+        · · █ █ █
+        · · █ █ █
+        · · █ █ █
+    """
+    ids = voxel_ids(pos, window, shift=shift, batch=batch)
+    name = call("voxel_windows", window=(window, None), shift=(shift, 0.0))
+    return AttentionGraph(Partition(ids.cpu()), name, ids.device)
+
+
+def stratified_windows(
+    pos: Tensor | np.ndarray,
+    window: Lengths,
+    sampled: Tensor,
+    *,
+    wide: float = 2.0,
+    shift: Lengths = 0.0,
+    batch: Tensor | None = None,
+) -> AttentionGraph:
+    r"""Near points densely, far ones sparsely: a point reads its cube, and the sampled points of a wider cube.
+
+    .. math::
+        \mathcal{N}(t) = \{ s : u_M(s) = u_M(t) \} \cup \{ s \in P : u_{wM}(s) = u_{wM}(t) \}, \quad
+        u_M(i) = \lfloor (p_i - \delta) / M \rfloor
+
+    Args:
+        pos: (N, d) floating point coordinates, a tensor or a numpy array; any d. Computed in float64.
+        window: M, the side of a cube in the units of ``pos``, or one side for each axis.
+        sampled: P, indices (M,) of the points that are read from afar, such as
+            :func:`~graphattn.graphs.farthest_points`.
+        wide: How many times as wide the wider cubes are.
+        shift: Where a cube starts, in the units of ``pos``; the wider cubes start at ``wide * shift``. Shifted layers
+            have half the window. Cubes are counted from the origin: pass ``pos - pos.amin(0)`` to start at a cloud's
+            corner.
+        batch: (N,) cloud of every point, sorted; a point reads its own cloud only.
+    Returns:
+        A rule on the device of ``pos``; self-loops included, a point in both sets is read once.
+    Raises:
+        GraphError: If ``window`` is not above 0, ``wide < 1``, a coordinate is not finite, or ``batch`` is not sorted.
+        GraphIndexError: If ``sampled`` names a point that is not there.
+    Source:
+        Lai et al. 2022 (Stratified Transformer), section 3.2; their code doubles the window and samples one point in
+        ``downsample_scale``. *What differs:* their windows start at the smallest coordinates.
+    Example:
+        >>> line = torch.arange(6.0)[:, None]
+        >>> print(stratified_windows(line, 2.0, torch.tensor([0, 3])))
+        AttentionGraph(stratified_windows(window=2.0, sampled=[0, 3]): 6 nodes, 16 edges, density 0.444, rule)
+        █ █ · █ · ·
+        █ █ · █ · ·
+        █ · █ █ · ·
+        █ · █ █ · ·
+        · · · · █ █
+        · · · · █ █
+    """
+    near = voxel_ids(pos, window, shift=shift, batch=batch)
+    if not isinstance(wide, (int, float)) or isinstance(wide, bool) or not 1 <= wide < float("inf"):
+        raise GraphError(f"wide must be a number >= 1, got {wide!r}")
+    far = voxel_ids(pos, _times(window, wide), shift=_times(shift, wide), batch=batch)
+    n, few = near.numel(), integers(sampled, "sampled")
+    outside = few[(few < 0) | (few >= n)]
+    if outside.numel():
+        raise GraphIndexError(f"sampled: {int(outside[0])} is outside [0, {n}) ({n} points)")
+    read = Rectangle(n, n, ((0, n),) if n else (), intervals(torch.unique(few.cpu())))
+    edges = Union(Partition(near.cpu()), Intersection(Partition(far.cpu()), read))
+    name = call("stratified_windows", window=(window, None), sampled=(few, None), wide=(wide, 2.0), shift=(shift, 0.0))
+    return AttentionGraph(edges, name, near.device)
+
+
+def _times(value: Lengths, factor: float) -> Lengths:
+    return tuple(each * factor for each in value) if isinstance(value, (tuple, list)) else value * factor
+
+
+def _per_axis(value: Lengths, axes: int, argument: str, positive: bool) -> tuple[float, ...]:
+    """One length for every axis; a single number is for all of them."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
+    if len(values) != axes:
+        raise GraphError(f"{argument} must be one number or {axes}, one per axis of pos, got {value!r}")
+    if positive:
+        return tuple(length(each, argument) for each in values)
+    if not all(isinstance(each, (int, float)) and abs(each) < 1e150 for each in values):
+        raise GraphError(f"{argument} must be finite numbers in the units of pos, got {value!r}")
+    return tuple(float(each) for each in values)

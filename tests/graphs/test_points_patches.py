@@ -1,0 +1,195 @@
+"""Patches along curves against the papers' padding and reshaping; the rule of intervals against its mask."""
+
+import pytest
+import torch
+
+from graphattn import graphs
+from graphattn.errors import GraphError
+from graphattn.graph import AttentionGraph
+from graphattn.graph.rules_points import Intervals
+
+BATCHES = [[0], [1], [2], [7], [12], [13], [29], [13, 5, 12], [17, 1], [23, 19], [6, 6, 6], [5, 31, 12, 11]]
+
+
+def scattered(lengths):
+    torch.manual_seed(31)
+    batch = torch.repeat_interleave(torch.tensor(lengths))
+    return torch.rand(len(batch), 3), batch
+
+
+def ranks(pos, curve, lengths):
+    """The rank of each point in its cloud, from the order alone."""
+    batch = torch.repeat_interleave(torch.tensor(lengths))
+    order = graphs.curve_order(pos, curve, batch=batch)
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(order))
+    return (rank - (torch.tensor(lengths).cumsum(0) - torch.tensor(lengths))[batch]).tolist()
+
+
+def by_rule(rank, batch, lengths, patch):
+    """PTv3's rule, pair by pair; ``patch`` has a size for each cloud."""
+    rows = []
+    for t, r in enumerate(rank):
+        n, K = lengths[batch[t]], patch[batch[t]]
+        b = r // K
+        first, last = (b * K, (b + 1) * K) if (b + 1) * K <= n else (n - K, n)
+        rows.append([batch[s] == batch[t] and first <= q < last for s, q in enumerate(rank)])
+    return torch.tensor(rows, dtype=torch.bool).view(len(rank), len(rank))
+
+
+@pytest.mark.parametrize("lengths", BATCHES, ids=str)
+@pytest.mark.parametrize("patch", [1, 4, 6, 100])
+def test_ptv3_patches_are_the_written_rule(lengths, patch):
+    pos, batch = scattered(lengths)
+    for curve in ("z", "hilbert-trans"):
+        rank = ranks(pos, curve, lengths)
+        smallest = min(patch, min(lengths)) or 1
+        graph = graphs.curve_patches(pos, patch, curve, batch=batch)
+        assert torch.equal(graph.mask(), by_rule(rank, batch.tolist(), lengths, [smallest] * len(lengths)))
+        graph = graphs.curve_patches(pos, patch, curve, batch=batch, shrink="cloud")
+        own = [min(patch, n) for n in lengths]
+        assert torch.equal(graph.mask(), by_rule(rank, batch.tolist(), lengths, own))
+
+
+def padded(lengths, patch):
+    """The padding of Pointcept's SerializedAttention, cloud by cloud: which serial places stand in which patch.
+
+    A cloud of more than a patch is filled up to whole patches; the empty places at the end are taken by what stands one
+    patch earlier.
+    """
+    patches, start = [], 0
+    for n in lengths:
+        places = list(range(start, start + n))
+        if n > patch and n % patch:
+            size = -(-n // patch) * patch
+            places += [None] * (size - n)
+            for i in range(size - patch + n % patch, size):
+                places[i] = places[i - patch]
+        patches += [places[i : i + patch] for i in range(0, len(places), patch)]
+        start += n
+    return patches
+
+
+@pytest.mark.parametrize("lengths", BATCHES, ids=str)
+@pytest.mark.parametrize("patch", [1, 4, 6])
+def test_trap_tail_padding_of_ptv3(lengths, patch):
+    """The last patch borrows keys: no target reads fewer than K sources, and none reads a source twice."""
+    pos, batch = scattered(lengths)
+    order = graphs.curve_order(pos, batch=batch)
+    size = min(patch, min(lengths)) or 1  # without FlashAttention
+    for shrink, K in (("batch", size), ("cloud", patch)):
+        graph = graphs.curve_patches(pos, patch, batch=batch, shrink=shrink)
+        wanted, seen = torch.zeros(len(pos), len(pos), dtype=torch.bool), set()
+        for places in padded(lengths, K):
+            assert len(set(places)) == len(places)
+            own = [i for i in places if i not in seen]  # copies are computed and thrown away
+            seen.update(own)
+            wanted[order[own][:, None], order[places][None, :]] = True
+        assert torch.equal(graph.mask(), wanted)
+        assert not graph.has_repeated_edges
+        n = torch.tensor(lengths)[batch]
+        assert torch.equal(graph.in_degree, n.clamp(max=K))
+    if any(n > size and n % size for n in lengths):  # the control: a tail that stays short is another graph
+        assert not graphs.curve_patches(pos, size, batch=batch).equals(
+            graphs.documents(torch.tensor([r // size for r in ranks(pos, "z", lengths)]) + 1000 * batch)
+        )
+
+
+@pytest.mark.parametrize("lengths", BATCHES, ids=str)
+@pytest.mark.parametrize(("window", "dilation"), [(4, 1), (3, 2), (2, 5), (50, 1)])
+def test_octformer_windows_are_its_reshapes(lengths, window, dilation):
+    pos, batch = scattered(lengths)
+    order = graphs.curve_order(pos, batch=batch)
+    whole = window * dilation
+    tail = -len(order) % whole
+    place = torch.cat((torch.arange(len(order)), torch.full((tail,), -1)))
+    cloud = torch.cat((batch[order], torch.full((tail,), -1)))
+    groups = [x.view(-1, window, dilation).transpose(1, 2).reshape(-1, window) for x in (place, cloud)]
+    wanted = torch.zeros(len(order), len(order), dtype=torch.bool)
+    for places, clouds in zip(*groups, strict=True):
+        for number in set(clouds.tolist()) - {-1}:
+            own = order[places[clouds == number]]
+            wanted[own[:, None], own] = True
+    graph = graphs.octree_windows(pos, window, dilation=dilation, batch=batch)
+    assert torch.equal(graph.mask(), wanted)
+    assert graph.num_edges == int(wanted.sum())
+
+
+def test_octformer_windows_run_over_the_border_of_clouds():
+    pos, batch = scattered([5, 7])
+    together = graphs.octree_windows(pos, 4, batch=batch)
+    apart = graphs.octree_windows(pos[:5], 4), graphs.octree_windows(pos[5:], 4)
+    assert together.in_degree.sort().values.tolist() == [1] + [3] * 3 + [4] * 8
+    assert apart[1].in_degree.sort().values.tolist() == [3] * 3 + [4] * 4
+
+
+def rules():
+    torch.manual_seed(37)
+    order = torch.randperm(13)
+    lo = torch.tensor([0, 0, 3, 5, 5, 9, 13])
+    hi = torch.tensor([2, 3, 5, 8, 9, 13, 13])
+    shuffled = torch.randperm(7)
+    yield "sorted", Intervals(lo, hi, None, 13)
+    yield "permuted", Intervals(lo, hi, order)
+    yield "shuffled", Intervals(lo[shuffled], hi[shuffled], order)
+    yield "nested", Intervals(torch.tensor([0, 1, 2]), torch.tensor([13, 5, 3]), order)
+    yield "no sources", Intervals(torch.zeros(3).long(), torch.zeros(3).long(), None, 0)
+    yield "no targets", Intervals(torch.empty(0).long(), torch.empty(0).long(), order)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in rules()])
+def test_intervals_know_their_edges_both_ways(name):
+    edges = dict(rules())[name]
+    order = torch.arange(edges.num_sources) if edges.order is None else edges.order
+    wanted = torch.zeros(edges.num_targets, edges.num_sources, dtype=torch.bool)
+    for t, (lo, hi) in enumerate(zip(edges.lo.tolist(), edges.hi.tolist(), strict=True)):
+        wanted[t, order[lo:hi]] = True
+    for rule, mask in ((edges, wanted), (edges.flip(), wanted.T), (edges.flip().flip(), wanted)):
+        graph = AttentionGraph(rule)
+        assert torch.equal(graph.mask(), mask)
+        assert torch.equal(graph.explicit().mask(), mask)
+        assert graph.num_edges == int(mask.sum())
+        assert torch.equal(graph.in_degree, mask.sum(1))
+        assert torch.equal(graph.out_degree, mask.sum(0))
+        assert torch.equal(graph.target, torch.nonzero(mask)[:, 0])
+        assert torch.equal(graph.source, torch.nonzero(mask)[:, 1])
+    assert isinstance(edges.flip(), Intervals) == (name != "nested")
+
+
+def test_a_million_points_in_patches_are_a_rule():
+    """10**9 edges: none is listed."""
+    n = 1_000_003
+    graph = graphs.curve_patches(torch.arange(n).flip(0)[:, None], 1024, bits=20)
+    assert graph.num_edges == n * 1024
+    assert int(graph.out_degree.sum()) == n * 1024
+    target = torch.tensor([n - 1] * 3 + [0] * 3)
+    read = graph.contains(target, torch.tensor([n - 1, n - 1024, n - 1025, 0, 1023, 1024]))
+    assert read.tolist() == [True, True, False, True, True, False]  # the first index is the last on the curve: the tail
+    sorted_points = graphs.curve_patches(torch.arange(n)[:, None], 1024, bits=20)
+    assert sorted_points.edges.runs_per_row == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda pos: graphs.curve_patches(pos, 0), "patch must be at least 1, got 0"),
+        (lambda pos: graphs.curve_patches(pos, 2.5), "patch must be a whole number"),
+        (lambda pos: graphs.curve_patches(pos, 2, "snake"), "curve must be one of z, .* got 'snake'"),
+        (lambda pos: graphs.curve_patches(pos, 2, shrink="all"), 'shrink must be "batch" or "cloud", got \'all\''),
+        (lambda pos: graphs.curve_patches(pos, 2, batch=torch.tensor([1, 0, 0])), "batch must be sorted"),
+        (lambda pos: graphs.octree_windows(pos, 0), "window must be at least 1, got 0"),
+        (lambda pos: graphs.octree_windows(pos, 2, dilation=0), "dilation must be at least 1, got 0"),
+        (lambda pos: graphs.octree_windows(pos[:, 0], 2), r"pos must have shape \(N, d\)"),
+    ],
+)
+def test_refusals(make, words):
+    with pytest.raises(GraphError, match=words):
+        make(torch.rand(3, 3))
+
+
+def test_names_read_as_calls():
+    pos = torch.rand(5, 2)
+    assert graphs.curve_patches(pos, 3).name == "curve_patches(patch=3)"
+    name = "curve_patches(patch=3, curve='hilbert', cell=0.5, shrink='cloud')"
+    assert graphs.curve_patches(pos, 3, "hilbert", cell=0.5, shrink="cloud").name == name
+    assert graphs.octree_windows(pos, 3, dilation=2).name == "octree_windows(window=3, dilation=2)"
