@@ -39,6 +39,12 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     "tree": (),
     "ancestors": (),
     "siblings": (),
+    "circulant": (),
+    "butterfly": (),
+    "hierarchical": (),
+    "expander": (),
+    "random_regular": (),
+    "small_world": (),
 }
 NAMES = {name: builder for builder, others in PATTERNS.items() for name in (builder, *others)}
 

@@ -12,6 +12,7 @@ from .mesh import *
 from .mesh.rings import MeshReport as MeshReport
 from .mesh.rings import mesh_report as mesh_report
 from .network import *
+from .network.controls import degree_matched_random as degree_matched_random
 from .points import *
 from .points.curves import curve_order as curve_order
 from .points.farthest import farthest_points as farthest_points
@@ -28,6 +29,7 @@ BUILDERS: dict[str, Callable[..., AttentionGraph]] = {
 __all__ = [
     "BUILDERS", "MeshReport", "block_sparse", "composite", "curve_order", "farthest_points", "inverse_distance_bias",
     "mesh_report", "voxel_ids", "zoo", *BUILDERS,
+    "degree_matched_random",
 ]  # fmt: skip
 
 

@@ -91,6 +91,12 @@ TYPED = [
     ("tree --parent -1,0,0,1 --read parent", graphs.tree(torch.tensor([-1, 0, 0, 1]), read="parent")),
     ("ancestors --parent -1,0,0,1", graphs.ancestors(torch.tensor([-1, 0, 0, 1]))),
     ("siblings --parent -1,0,0,1 --no-self-loops", graphs.siblings(torch.tensor([-1, 0, 0, 1]), self_loops=False)),
+    ("circulant --size 11 --offsets -1,0,3", graphs.circulant(11, (-1, 0, 3))),
+    ("butterfly --size 11 --block 2 --strides 1,4", graphs.butterfly(11, 2, strides=(1, 4))),
+    ("hierarchical --size 11 --block 2 --causal", graphs.hierarchical(11, 2, causal=True)),
+    ("expander --size 23 --permutations 2 --graph-seed 5", graphs.expander(23, 2, 5)),
+    ("random_regular --size 12 --degree 3", graphs.random_regular(12, 3)),
+    ("small_world --size 11 --k 4 --probability .2", graphs.small_world(11, 4, 0.2)),
 ]
 TYPED = [(words, graph) for words, graph in TYPED if graph is not None]
 

@@ -50,8 +50,15 @@ SMALL = {
     "tree": (torch.tensor([-1, 0, 0]),),
     "ancestors": (torch.tensor([-1, 0, 0]),),
     "siblings": (torch.tensor([-1, 0, 0]),),
+    "circulant": (5, (-1, 0, 1)),
+    "butterfly": (5,),
+    "hierarchical": (5, 2),
+    "expander": (13,),
+    "random_regular": (6, 3),
+    "small_world": (7, 2, 0.5),
 }
 LISTED = {"random_sources", "erdos_renyi", "top_k", "knn", "radius", "ball_query", "mesh_vertices", "mesh_faces", "tree"}
+LISTED |= {"expander", "random_regular", "small_world"}
 
 
 def kinds(annotation):
@@ -88,4 +95,5 @@ def test_the_catalogue_shows_builders_alone():
     shown = {name for name in dir(graphs) if not name.startswith("__")}
     helpers = {"block_sparse", "composite", "curve_order", "farthest_points", "inverse_distance_bias", "mesh_report"}
     helpers |= {"voxel_ids"}
+    helpers |= {"degree_matched_random"}
     assert shown == {*SMALL, *helpers, "BUILDERS", "MeshReport", "zoo"} == set(graphs.__all__)

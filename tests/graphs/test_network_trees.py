@@ -91,18 +91,18 @@ def test_every_path_from_the_root_is_a_causal_sequence():
     assert graphs.ancestors(chain).equals(graphs.causal(1009))
 
 
-def test_a_chain_of_a_million_nodes_is_a_rule():
-    graph = graphs.ancestors(torch.arange(1_000_000) - 1)
-    assert graph.num_edges == 500_000_500_000
-    assert graph.contains(torch.tensor([999_999, 3]), torch.tensor([0, 4])).tolist() == [True, False]
+def test_a_long_chain_is_a_rule():
+    graph = graphs.ancestors(torch.arange(200_000) - 1)
+    assert graph.num_edges == 20_000_100_000
+    assert graph.contains(torch.tensor([199_999, 3]), torch.tensor([0, 4])).tolist() == [True, False]
 
 
 def test_a_random_tree_is_listed_by_its_rows():
-    parent = (torch.rand(20_011, generator=generator) * torch.arange(20_011)).long()
+    parent = (torch.rand(5_003, generator=generator) * torch.arange(5_003)).long()
     parent[0] = -1
     graph = graphs.ancestors(parent)
     assert graph.in_degree.sum() == graph.out_degree.sum() == graph.num_edges == graph.explicit().num_edges
-    assert graphs.tree(parent).num_edges == 2 * 20_010
+    assert graphs.tree(parent).num_edges == 2 * 5_002
 
 
 @pytest.mark.parametrize("make", [graphs.ancestors, graphs.siblings, graphs.tree])

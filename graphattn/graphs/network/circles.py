@@ -1,0 +1,119 @@
+"""Closed forms on numbered nodes: circles, butterflies, hypercubes, a hierarchy of means."""
+
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph.rules_network import Butterfly, Circulant, Hierarchy
+from ..arguments import call, flag, integers, whole
+
+
+def circulant(num_nodes: int, offsets: tuple[int, ...]) -> AttentionGraph:
+    r"""Nodes on a circle, each of which reads those at the same offsets from itself.
+
+    .. math:: \mathcal{N}(t) = \{ (t + o) \bmod N : o \in O \}
+
+    Args:
+        num_nodes: N.
+        offsets: O; -1 is the node before, 0 the node itself. ``(-1, 0, 1)`` is a ring, ``(0, 1, 2, 4, 8, ...)`` a chord
+            network. Offsets that are equal modulo N are one.
+    Returns:
+        A rule.
+    Source:
+        Guo et al. 2019 (Star-Transformer) for the ring; Khalitov et al. 2023 (ChordMixer) for powers of two.
+        ``networkx.circulant_graph`` is the same with offsets in both directions.
+    Example:
+        >>> print(circulant(5, (-1, 0, 2)))
+        AttentionGraph(circulant(5, (-1, 0, 2)): 5 nodes, 15 edges, density 0.6, rule)
+        █ · █ · █
+        █ █ · █ ·
+        · █ █ · █
+        █ · █ █ ·
+        · █ · █ █
+    """
+    N = whole(num_nodes, "num_nodes")
+    steps = integers((offsets,) if isinstance(offsets, int) else offsets, "offsets").tolist()
+    return AttentionGraph(Circulant(N, tuple(steps)), call("circulant", N, tuple(steps)))
+
+
+def butterfly(num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None = None) -> AttentionGraph:
+    r"""Blocks of nodes, each of which reads itself and the blocks whose number differs in one binary digit.
+
+    .. math::
+        \mathcal{N}(t) = \{ s : \lfloor s / b \rfloor \in \{ I, I \oplus 2^k \} \},
+        \quad I = \lfloor t / b \rfloor
+
+    Args:
+        num_nodes: N. Where it is no power of two times ``block``, partners beyond the end are missing.
+        block: b; ``block=1`` is the hypercube with self-loops.
+        strides: Which of the :math:`2^k` are used; all below the number of blocks by default. One of them is one
+            factor of a butterfly matrix.
+    Returns:
+        A rule, symmetric; after as many layers as there are strides, all nodes have heard each other.
+    Raises:
+        GraphError: If ``block < 1``, or a stride is no power of two.
+    Source:
+        Dao et al. 2022 (Pixelated Butterfly), flat block butterfly: the sum of the factors in place of their product.
+    Example:
+        >>> print(butterfly(8))
+        AttentionGraph(butterfly(8): 8 nodes, 32 edges, density 0.5, rule)
+        █ █ █ · █ · · ·
+        █ █ · █ · █ · ·
+        █ · █ █ · · █ ·
+        · █ █ █ · · · █
+        █ · · · █ █ █ ·
+        · █ · · █ █ · █
+        · · █ · █ · █ █
+        · · · █ · █ █ █
+    """
+    N, block = whole(num_nodes, "num_nodes"), whole(block, "block", 1)
+    last = max(0, -(-N // block) - 1)
+    if strides is None:
+        powers = [1 << k for k in range(last.bit_length())]
+    else:
+        powers = sorted(set(integers((strides,) if isinstance(strides, int) else strides, "strides").tolist()))
+        bad = next((power for power in powers if power < 1 or power & (power - 1)), None)
+        if bad is not None:
+            raise GraphError(f"strides must be powers of two such as 1, 2, 4, got {bad}")
+    sizes = (N,) if block == 1 else (N, block)
+    name = call("butterfly", *sizes, strides=(None if strides is None else tuple(powers), None))
+    return AttentionGraph(Butterfly(N, block, tuple(powers)), name)
+
+
+def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> AttentionGraph:
+    r"""A token reads the blocks around it token by token, and what is farther off as means, coarser with distance.
+
+    The sources are the nodes of a binary tree, level after level: first the N tokens, then
+    :math:`\lceil N / 2 \rceil` means of two, then means of four, and so on. Node j of level l stands for the tokens
+    :math:`j 2^l, \ldots, (j + 1) 2^l - 1`; every token is read once by every target, itself or in one of the means.
+
+    .. math::
+        \mathcal{N}(t) = \{ (l, j) : |I_l(t) - \lfloor j / b \rfloor| \le 1 \text{ and not }
+        |I_{l-1}(t) - \lfloor 2 j / b \rfloor| \le 1 \}, \quad I_l(t) = \lfloor t / (b 2^l) \rfloor
+
+    Args:
+        num_nodes: N.
+        block: b, nodes in a block on every level, even.
+        causal: Read no token after the target. Means then come from the left alone.
+    Returns:
+        A rule with N targets and about 2 N sources. To let a mean of n tokens weigh as much as n of them, add
+        ``score_bias = log(n)``.
+    Raises:
+        GraphError: If ``block`` is odd or below 2.
+    Source:
+        Zhu and Soricut 2021 (H-Transformer-1D), section 4: blocks beside the diagonal on every level. *What differs:*
+        there queries are means, too, so that the tokens of a mean share the weights of its level.
+    Example:
+        >>> print(hierarchical(8, 2))
+        AttentionGraph(hierarchical(8, 2): 12 sources -> 8 targets, 52 edges, density 0.542, rule)
+        █ █ █ █ · · · · · · █ █
+        █ █ █ █ · · · · · · █ █
+        █ █ █ █ █ █ · · · · · █
+        █ █ █ █ █ █ · · · · · █
+        · · █ █ █ █ █ █ █ · · ·
+        · · █ █ █ █ █ █ █ · · ·
+        · · · · █ █ █ █ █ █ · ·
+        · · · · █ █ █ █ █ █ · ·
+    """
+    N, block, causal = whole(num_nodes, "num_nodes"), whole(block, "block", 2), flag(causal, "causal")
+    if block % 2:
+        raise GraphError(f"block must be even, so that two blocks of a level are one of the next, got {block}")
+    return AttentionGraph(Hierarchy(N, block, causal), call("hierarchical", N, block, causal=(causal, False)))

@@ -1,0 +1,131 @@
+"""Random graphs to compare with: what a graph does beyond its degrees."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph.advice import no_graph
+from ...graph.algebra import refuse_over
+from ...graph.listed import Listed
+from ..arguments import one_of, whole
+
+_ROUNDS = 10  # in each of which nearly every edge is offered a swap
+_CELLS = 1 << 22
+
+
+def degree_matched_random(
+    graph: AttentionGraph, seed: int = 0, *, keep: Literal["in", "both"] = "in"
+) -> AttentionGraph:
+    r"""A random graph with the degrees of another: the control for "is it the edges, or only how many there are?"
+
+    Every target reads as many sources as before, drawn uniformly, no source twice. Self-loops stay as they are: those
+    of the graph are kept, and none is drawn.
+
+    Args:
+        graph: Any graph that repeats no edge.
+        seed: The same seed gives the same graph.
+        keep: ``"in"`` keeps the in-degree of every target. ``"both"`` keeps the out-degree of every source, too: pairs
+            of edges ``a -> b, c -> d`` become ``a -> d, c -> b``, 10 times over, wherever both are new.
+    Returns:
+        Listed edges by target, then by source. A symmetric graph does not stay symmetric, a causal one not causal.
+    Raises:
+        GraphError: If ``graph`` repeats an edge.
+    Source:
+        Maslov and Sneppen 2002, "Specificity and stability in topology of protein networks", for the swaps. Where the
+        shape must stay and only the nodes be mixed: ``graph.relabel(torch.randperm(graph.num_nodes))``.
+    Example:
+        >>> from graphattn.graphs import sliding_window
+        >>> graph = sliding_window(100, 9, causal=False)
+        >>> control = degree_matched_random(graph, seed=3)
+        >>> torch.equal(control.in_degree, graph.in_degree), (control & graph).num_edges < 200
+        (True, True)
+    """
+    if not isinstance(graph, AttentionGraph):
+        raise no_graph(graph, "graph must be an AttentionGraph")
+    seed = whole(seed, "seed")
+    one_of(keep, "keep", ("in", "both"))
+    if graph.has_repeated_edges:
+        raise GraphError(f"graph must not repeat edges, got {graph!r}; drop copies with graph | graph")
+    refuse_over(64 * graph.num_edges, f"degree_matched_random of {graph.num_edges:,} edges", "take a subgraph")
+    random = np.random.default_rng(seed)
+    target, source = _redrawn(graph, random) if keep == "in" else _swapped(graph, random)
+    key = torch.sort(torch.from_numpy(target) * graph.num_sources + torch.from_numpy(source)).values.to(graph.device)
+    S = max(1, graph.num_sources)
+    edges = Listed(key // S, key % S, graph.num_targets, graph.num_sources)
+    shown = ", ".join([f"seed={seed}"] * (seed != 0) + [f"keep={keep!r}"] * (keep != "in"))
+    return AttentionGraph(edges, f"degree_matched_random({graph.name}{', ' * bool(shown)}{shown})", graph.device)
+
+
+def _loops(graph: AttentionGraph) -> np.ndarray:
+    """bool (T,): which nodes of a square graph read themselves."""
+    if not graph.is_square:
+        return np.zeros(graph.num_targets, dtype=bool)
+    node = torch.arange(graph.num_nodes)
+    return graph.edges.contains(node.to(graph.device), node.to(graph.device)).cpu().numpy()
+
+
+def _redrawn(graph: AttentionGraph, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    loops = _loops(graph)
+    choices = graph.num_sources - int(graph.is_square)  # a square graph draws from the others
+    target, source = _subsets(graph.in_degree.cpu().numpy() - loops, choices, random)
+    if graph.is_square:
+        source += source >= target
+    alone = np.flatnonzero(loops)
+    return np.concatenate((target, alone)), np.concatenate((source, alone))
+
+
+def _subsets(sizes: np.ndarray, choices: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """For every row a uniform subset of ``range(choices)`` of its size, as (row, member)."""
+    rows, many = [], sizes > choices // 8
+    members = []
+    dense = np.flatnonzero(many & (sizes > 0))
+    step = max(1, _CELLS // max(1, choices))
+    for first in range(0, len(dense), step):
+        chunk = dense[first : first + step]
+        order = np.argsort(random.random((len(chunk), choices)), axis=1)
+        taken = np.arange(choices) < sizes[chunk][:, None]
+        rows.append(np.repeat(chunk, sizes[chunk]))
+        members.append(order[taken])
+    # Numbers are drawn until enough are different: the first different ones of a series of draws.
+    few = np.where(many, 0, sizes)
+    found, missing = np.empty(0, dtype=np.int64), few
+    while missing.any():
+        row = np.repeat(np.arange(len(sizes)), missing)
+        found = np.sort(np.concatenate((found, row * choices + random.integers(0, choices, len(row)))))
+        found = found[np.diff(found, prepend=-1) > 0]
+        missing = few - np.bincount(found // choices, minlength=len(sizes))
+    rows.append(found // max(1, choices))
+    members.append(found % max(1, choices))
+    return np.concatenate(rows), np.concatenate(members)
+
+
+def _swapped(graph: AttentionGraph, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    target, source = (side.cpu().numpy() for side in (graph.target, graph.source))
+    loop = (target == source) & graph.is_square
+    alone, source, target = target[loop], source[~loop], target[~loop]
+    S = max(1, graph.num_sources)
+    for _ in range(_ROUNDS):
+        order = random.permutation(len(target))
+        half = len(order) // 2
+        a, b = order[:half], order[half : 2 * half]
+        new = np.stack((target[b] * S + source[a], target[a] * S + source[b]))
+        fresh = _absent(new.ravel(), target * S + source).reshape(new.shape)
+        if graph.is_square:
+            fresh &= np.stack((target[b] != source[a], target[a] != source[b]))
+        a, b = a[fresh.all(0)], b[fresh.all(0)]
+        source[a], source[b] = source[b], source[a]
+    return np.concatenate((target, alone)), np.concatenate((source, alone))
+
+
+def _absent(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """Which of the new numbers are no old ones and no other new ones."""
+    order = np.argsort(new)
+    ascending, old = new[order], np.append(np.sort(old), -1)
+    again = np.append(ascending[1:] == ascending[:-1], [False])[: len(new)]
+    again[1:] |= again[:-1].copy()
+    fresh = np.empty(len(new), dtype=bool)
+    fresh[order] = ~again & (old[np.searchsorted(old[:-1], ascending)] != ascending)
+    return fresh

@@ -1,0 +1,185 @@
+"""Random networks: what must hold of every draw, and what must hold on average."""
+
+import math
+
+import networkx
+import numpy as np
+import pytest
+import torch
+
+from graphattn import from_edge_index, graphs
+from graphattn.errors import GraphError
+from graphattn.graphs.network.random import laplacian_gap as measured_gap
+from graphattn.interop import to_networkx, to_scipy
+
+
+def assert_simple(graph):
+    assert not graph.is_rule
+    assert not graph.has_repeated_edges
+    assert graph.equals(graph.reverse())
+    assert not bool((graph.source == graph.target).any())
+    order = torch.argsort(graph.target * max(1, graph.num_nodes) + graph.source)
+    assert torch.equal(order, torch.arange(graph.num_edges))
+
+
+def laplacian_gap(graph):
+    matrix = networkx.laplacian_matrix(to_networkx(graph).to_undirected()).toarray()
+    return np.sort(np.linalg.eigvalsh(matrix.astype(float)))[1]
+
+
+@pytest.mark.parametrize("D", [1, 2, 3])
+def test_expanders_reach_their_gap(D):
+    bound = 2 * D - 2 * math.sqrt(2 * D - 1) - 0.1
+    for N in (101, 521) if D == 3 else (101,):  # eigenvalues of all, and the one that is needed
+        graph = graphs.expander(N, D, 5)
+        assert_simple(graph)
+        assert laplacian_gap(graph) >= bound - 0.02
+        assert measured_gap(to_scipy(graph).astype(float)) == pytest.approx(laplacian_gap(graph), abs=0.02)
+        assert int(graph.in_degree.max()) <= 2 * D
+    chain = graphs.circulant(101, (-1, 1)).explicit()
+    assert laplacian_gap(chain) < 2 * 2 - 2 * math.sqrt(3) - 0.1  # a ring of the same degree is no expander
+
+
+def test_expanders_of_up_to_ten_nodes_are_complete():
+    for N in range(11):
+        assert graphs.expander(N, 3).equals(graphs.full(N).without_self_loops())
+    assert not graphs.expander(11, 1).equals(graphs.full(11).without_self_loops())
+
+
+def test_exphormers_unfiltered_self_loops_and_multi_edges():
+    """Permutations as Exphormer's code keeps them repeat edges and read themselves; ours are a simple graph."""
+    N, D, random = 13, 3, np.random.default_rng(0)
+    with_loops, with_copies = 0, 0
+    for _ in range(20):
+        node, image = np.tile(np.arange(N), D), np.concatenate([random.permutation(N) for _ in range(D)])
+        index = torch.tensor(np.stack((np.r_[node, image], np.r_[image, node])))
+        theirs = from_edge_index(index, num_nodes=N, duplicates="keep")
+        assert theirs.in_degree.tolist() == [2 * D] * N  # copies and loops count in their softmax
+        with_loops += bool((theirs.source == theirs.target).any())
+        with_copies += theirs.has_repeated_edges
+    assert with_loops > 10
+    assert with_copies > 10
+    for seed in range(20):
+        assert_simple(graphs.expander(N, D, seed))
+
+
+def test_the_best_of_the_tries_is_taken():
+    """Draws until the bound is reached; where none reaches it, the widest gap is kept."""
+    gaps = [laplacian_gap(graphs.expander(23, 2, 4, tries=tries)) for tries in (1, 2, 4, 100)]
+    assert gaps == sorted(gaps)
+    assert gaps[0] < 4 - 2 * math.sqrt(3) - 0.1 <= gaps[-1]
+    never = [laplacian_gap(graphs.expander(11, 9, 7, tries=tries)) for tries in (1, 2, 4)]  # more than complete
+    assert never == sorted(never)
+
+
+def test_random_regular():
+    for N, degree in ((0, 0), (1, 0), (2, 1), (7, 4), (30, 3), (101, 6)):
+        graph = graphs.random_regular(N, degree, 3)
+        assert_simple(graph)
+        assert graph.in_degree.tolist() == [degree] * N == graph.out_degree.tolist()
+        assert graph.equals(graphs.random_regular(N, degree, 3))
+    assert not graphs.random_regular(30, 3, 1).equals(graphs.random_regular(30, 3, 2))
+
+
+def test_small_worlds():
+    assert graphs.small_world(0, 0, 0.5).num_nodes == 0
+    assert graphs.small_world(29, 6, 0).equals(graphs.circulant(29, (-3, -2, -1, 1, 2, 3)))
+    graph = graphs.small_world(101, 6, 0.3, 5)
+    assert_simple(graph)
+    assert graph.num_edges == 101 * 6
+    theirs = networkx.watts_strogatz_graph(101, 6, 0.3, 5)
+    assert torch.equal(graph.mask(), torch.tensor(networkx.to_numpy_array(theirs)).bool())
+    ring, world = (networkx.average_shortest_path_length(to_networkx(graphs.small_world(101, 4, p))) for p in (0, 0.2))
+    assert world < ring / 2
+
+
+def table():
+    loops = graphs.sliding_window(23, 5, causal=False)
+    yield loops
+    yield loops.without_self_loops()
+    yield graphs.causal(17)
+    yield graphs.full(7)
+    yield graphs.full(7).without_self_loops()
+    yield graphs.cross(5, 11)
+    yield graphs.global_tokens(29, (0, 3)) | graphs.self_loops(29)
+    yield from_edge_index(torch.tensor([[3, 0, 1, 2, 2], [0, 2, 2, 2, 5]]), num_nodes=7)
+    yield from_edge_index(torch.tensor([[3, 0, 1, 12, 2], [0, 2, 2, 2, 4]]), 13, 5)
+    yield graphs.full(0)
+    yield graphs.full(1)
+    yield graphs.full(3) - graphs.full(3)
+
+
+@pytest.mark.parametrize("keep", ["in", "both"])
+def test_degrees_and_self_loops_are_kept(keep):
+    for graph in table():
+        for seed in (0, 5):
+            control = graphs.degree_matched_random(graph, seed, keep=keep)
+            assert not control.is_rule
+            assert not control.has_repeated_edges
+            assert torch.equal(control.in_degree, graph.in_degree)
+            if keep == "both":
+                assert torch.equal(control.out_degree, graph.out_degree)
+            if graph.is_square:
+                assert torch.equal(control.mask().diagonal(), graph.mask().diagonal())
+            assert control.equals(graphs.degree_matched_random(graph, seed, keep=keep))
+            order = torch.argsort(control.target * max(1, graph.num_sources) + control.source)
+            assert torch.equal(order, torch.arange(control.num_edges))
+
+
+def test_every_source_is_drawn_alike():
+    """Each free pair of a row of degree d out of n is an edge with probability d / n; and so is each pair of pairs."""
+    rows, n, d = 4000, 40, 3
+    index = torch.stack((torch.arange(d).repeat(rows), torch.arange(rows).repeat_interleave(d)))
+    for width in (n, 5):  # few of many, and many of few
+        control = graphs.degree_matched_random(from_edge_index(index, width, rows), 7)
+        mask = control.mask().double()
+        expected = rows * d / width
+        assert (mask.sum(0) - expected).abs().max() < 5 * math.sqrt(expected)
+        together = (mask.T @ mask)[~torch.eye(width, dtype=torch.bool)]
+        expected = rows * d * (d - 1) / (width * (width - 1))
+        assert (together - expected).abs().max() < 5 * math.sqrt(expected)
+
+
+def test_swaps_forget_the_graph():
+    """After the swaps an edge of a ring is there no more often than chance has it."""
+    graph = graphs.circulant(401, (-1, 1, 2))
+    control = graphs.degree_matched_random(graph, 3, keep="both")
+    assert (control & graph).num_edges < 30  # 9 are expected of 1203
+    assert set(control.out_degree.tolist()) == {3}
+    free = graphs.degree_matched_random(graph, 3)
+    assert set(free.in_degree.tolist()) == {3}
+    assert int(free.out_degree.max()) > 5
+
+
+def test_of_many_edges_few_stay():
+    graph = graphs.circulant(20_000, tuple(range(1, 11)))
+    control = graphs.degree_matched_random(graph)
+    assert control.num_edges == 200_000
+    assert (control & graph).num_edges < 300
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: graphs.expander(20, 0), "permutations must be at least 1, got 0"),
+        (lambda: graphs.expander(20, tries=0), "tries must be at least 1, got 0"),
+        (lambda: graphs.expander(10**12), "expander .* would take"),
+        (lambda: graphs.random_regular(7, 7), "degree must be below num_nodes, got degree=7 of 7"),
+        (lambda: graphs.random_regular(7, 3), r"num_nodes \* degree must be even, got 7 \* 3"),
+        (lambda: graphs.small_world(7, 3, 0.1), "k must be even, half of it on each side, got 3"),
+        (lambda: graphs.small_world(7, 8, 0.1), "k must be below num_nodes, got k=8 of 7"),
+        (lambda: graphs.small_world(7, 2, 1.5), r"probability must be a number in \[0, 1\], got 1.5"),
+        (lambda: graphs.degree_matched_random(torch.ones(3, 3).bool()), "graph must be an AttentionGraph.*from_mask"),
+        (lambda: graphs.degree_matched_random(graphs.full(3), keep="out"), 'keep must be "in" or "both", got \'out\''),
+        (lambda: graphs.degree_matched_random(graphs.full(10**6)), "degree_matched_random .* would take"),
+        (
+            lambda: graphs.degree_matched_random(
+                from_edge_index(torch.tensor([[0, 0], [1, 1]]), num_nodes=2, duplicates="keep")
+            ),
+            "graph must not repeat edges",
+        ),
+    ],
+)
+def test_refusals(make, words):
+    with pytest.raises(GraphError, match=words):
+        make()
