@@ -16,6 +16,7 @@ from .edge_set import EdgeSet
 from .html import mask_page
 from .listed import Listed, check_size
 from .rules import Band
+from .rules_grid import WithGlobalTokens
 
 _COUNTED_AT_ONCE = 1 << 24  # runs that repr may walk to count edges
 _LONGEST_NAME = 72
@@ -362,6 +363,21 @@ class AttentionGraph:
         if isinstance(self.edges, Listed):
             return self._made(self.edges.keep(self.target != self.source), name)
         return self._made(algebra.difference(self.edges, self._loops().edges), name)
+
+    def with_global_tokens(self, number: int = 1) -> "AttentionGraph":
+        """The graph behind ``number`` new nodes that read all and are read by all: a class token, registers, a hub.
+
+        The new nodes come first, node ``i`` becomes ``i + number``; listed edges keep their order and copies, the new
+        ones come last. :func:`~graphattn.graphs.global_tokens` makes tokens global that are there already.
+        """
+        self._need_square("with_global_tokens")
+        k, n = check_size(number, "number"), self.num_targets
+        name = f"{_wrap(self, '')}.with_global_tokens({number})"
+        if not isinstance(self.edges, Listed):
+            return self._made(WithGlobalTokens(self.edges, k), name)
+        hub = AttentionGraph(WithGlobalTokens(Band(n, n, 1, 0), k), device=self.device)
+        source, target = torch.cat((self.edge_index + k, hub.edge_index), 1).unbind(0)
+        return self._made(Listed(target, source, n + k, n + k), name)
 
     def subgraph(self, nodes: Any = None, *, targets: Any = None, sources: Any = None) -> "AttentionGraph":
         """The edges between chosen nodes, which are renumbered in the order given.

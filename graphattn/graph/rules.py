@@ -230,9 +230,11 @@ class Partition(EdgeSet):
 class Neighbourhood(EdgeSet):
     """NATTEN's neighbourhood on one axis: ``kernel`` sources ``dilation`` apart, moved inwards at the borders.
 
-    With ``causal`` the window ends at the target and shrinks at the start instead of moving. Within the group of
-    positions of equal residue mod ``dilation``, target ``p`` reads ``[c - kernel // 2, c + (kernel - 1) // 2]`` where
-    ``c`` is ``p`` clamped so that the window fits.
+    Within the group of positions of equal residue mod ``dilation``, ``stride`` neighbours share a leader, the one in
+    their middle, and target ``p`` reads ``[c - kernel // 2, c + (kernel - 1) // 2]`` where ``c`` is its leader clamped
+    so that the window fits; without ``clamp`` the window is cut at the borders. With ``causal`` the leader is the last
+    of the neighbours, the window of ``kernel`` ends at it, and the target reads what of it is not ahead; at the start
+    it shrinks instead of moving.
     """
 
     num_targets: int
@@ -240,6 +242,8 @@ class Neighbourhood(EdgeSet):
     dilation: int = 1
     causal: bool = False
     flipped: bool = False
+    stride: int = 1
+    clamp: bool = True
 
     @property
     def num_sources(self) -> int:  # type: ignore[override]
@@ -251,19 +255,25 @@ class Neighbourhood(EdgeSet):
 
     def _window(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """First and last position, within the residue's group, that ``x`` is joined with."""
-        place, length = x // self.dilation, -(-(self.num_targets - x % self.dilation) // self.dilation)
-        left, right = self.kernel // 2, (self.kernel - 1) // 2
+        place, last = x // self.dilation, (self.num_targets - 1 - x % self.dilation) // self.dilation
+        left, right, middle = self.kernel // 2, (self.kernel - 1) // 2, self.stride // 2
         if self.causal:
             if self.flipped:
-                return place, torch.minimum(place + self.kernel - 1, length - 1)
-            return (place - self.kernel + 1).clamp(min=0), place
-        last = length - 1
+                end = (place + self.kernel) // self.stride * self.stride - 1
+                return place, torch.where(place + self.kernel > last, last, torch.minimum(end, last))
+            leader = torch.minimum(place // self.stride * self.stride + self.stride - 1, last)
+            return (leader - self.kernel + 1).clamp(min=0), place
         if not self.flipped:
-            centre = torch.minimum(place.clamp(min=left), last - right)
-            return centre - left, centre + right
-        lo = torch.where(place <= left + right, 0, place - right)
-        hi = torch.where(place >= last - right - left, last, place + left)
-        return lo, hi
+            leader = place // self.stride * self.stride + middle
+            if self.clamp:
+                leader = torch.minimum(leader.clamp(min=left), last - right)
+            return (leader - left).clamp(min=0), torch.minimum(leader + right, last)
+        lo = (place - right - middle + self.stride - 1) // self.stride * self.stride
+        hi = torch.minimum(((place + left - middle) // self.stride + 1) * self.stride - 1, last)
+        if self.clamp:
+            lo = torch.where(place <= left + right, 0, lo)
+            hi = torch.where(place >= last - right - left, last, hi)
+        return lo.clamp(min=0), hi
 
     def contains(self, target: Tensor, source: Tensor) -> Tensor:
         lo, hi = self._window(target)

@@ -8,6 +8,7 @@ from .catalogue import zoo as zoo
 from .combine import block_sparse as block_sparse
 from .combine import composite as composite
 from .grid import *
+from .grid.relative_position import relative_position_index as relative_position_index
 from .mesh import *
 from .mesh.rings import MeshReport as MeshReport
 from .mesh.rings import mesh_report as mesh_report
@@ -28,7 +29,7 @@ BUILDERS: dict[str, Callable[..., AttentionGraph]] = {
 
 __all__ = [
     "BUILDERS", "MeshReport", "block_sparse", "composite", "curve_order", "farthest_points", "inverse_distance_bias",
-    "mesh_report", "voxel_ids", "zoo", *BUILDERS,
+    "mesh_report", "relative_position_index", "voxel_ids", "zoo", *BUILDERS,
     "degree_matched_random",
 ]  # fmt: skip
 

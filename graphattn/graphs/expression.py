@@ -15,14 +15,22 @@ _SIGNS: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.Sub: ("-", operator.sub),
     ast.MatMult: ("@", operator.matmul),
 }
-_METHODS = ("reverse", "k_hop", "with_self_loops", "without_self_loops", "subgraph", "relabel")
+_METHODS = (
+    "reverse",
+    "k_hop",
+    "with_self_loops",
+    "without_self_loops",
+    "with_global_tokens",
+    "subgraph",
+    "relabel",
+)
 
 
 def from_expression(text: str) -> AttentionGraph:
     """The graph that an expression of builders describes.
 
-    Calls of builders, ``| & - @ ~``, and the methods reverse, k_hop, with_self_loops, without_self_loops, subgraph and
-    relabel; arguments are numbers, words, tuples and lists of them.
+    Calls of builders, ``| & - @ ~``, and the methods reverse, k_hop, with_self_loops, without_self_loops,
+    with_global_tokens, subgraph and relabel; arguments are numbers, words, tuples and lists of them.
 
     Raises:
         OptionError: If the text is no such expression; the message says where.

@@ -14,6 +14,7 @@ from ..graph.algebra import MAX_BYTES, Complement, Flipped, Intersection, Pullba
 from ..graph.edge_set import EdgeSet
 from ..graph.listed import Listed
 from ..graph.rules import Band, Cells, Neighbourhood, Partition, Predicate, Product, Rectangle
+from ..graph.rules_grid import CellWindow
 from .rule import OnDevice
 
 _SIDES = (32, 128, 512)
@@ -28,7 +29,7 @@ def pair_test(edges: EdgeSet, device: torch.device) -> PairTest:
 
 
 def _closed(edges: EdgeSet, device: torch.device) -> PairTest | None:
-    if isinstance(edges, Band | Cells | Neighbourhood):
+    if isinstance(edges, Band | Cells | CellWindow | Neighbourhood):
         return edges.contains
     if isinstance(edges, Predicate):
         function = edges.function.function if isinstance(edges.function, OnDevice) else edges.function

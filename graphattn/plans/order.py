@@ -9,6 +9,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.edge_set import EdgeSet
 from ..graph.rules import Product
+from ..graph.rules_grid import Ball
 from .grouped import by_source, by_target
 
 HUB = 8  # a node with over eight times the mean degree leads everywhere, and says nothing about places
@@ -35,6 +36,8 @@ def _grid(edges: EdgeSet) -> tuple[int, ...] | None:
     """The sizes of the axes along which a rule is written, or one of the rules it is made of."""
     if isinstance(edges, Product):
         return tuple(axis.num_targets for axis in edges.axes)
+    if isinstance(edges, Ball):
+        return edges.grid
     parts = (getattr(edges, name, None) for name in ("a", "b", "base"))
     found = (_grid(part) for part in parts if isinstance(part, EdgeSet) and part.num_targets == edges.num_targets)
     return next((grid for grid in found if grid is not None), None)

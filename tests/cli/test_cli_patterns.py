@@ -60,6 +60,11 @@ TYPED = [
         "natten --size 7x11 --kernel 3 --causal yes,no --no-clamp --dilation 1x2",
         graphs.grid_neighbourhood((7, 11), 3, causal=(True, False), clamp=False, dilation=(1, 2)),
     ),
+    ("swin --size 7x11 --cell 4 --read-padding", graphs.cell_partition((7, 11), 4, read_padding=True)),
+    ("cell_pooling --size 6x10 --cell 3x5", graphs.cell_pooling((6, 10), (3, 5))),
+    ("halo --size 6x10 --cell 3x5 --halo 1x2 --read-padding", graphs.halo((6, 10), (3, 5), (1, 2), read_padding=True)),
+    ("natten --size 7x12 --kernel 5 --stride 1x4", graphs.grid_neighbourhood((7, 12), 5, stride=(1, 4))),
+    ("grid_ball --size 7x11 --radius 2.5 --p inf --strict", graphs.grid_ball((7, 11), 2.5, p=np.inf, strict=True)),
     ("natten --causal --size 13 --kernel 5", graphs.grid_neighbourhood((13,), (5,), causal=True)),
     ("knn --pos cloud.npy --k 3 --include-self", graphs.knn(torch.from_numpy(POINTS), 3, include_self=True)),
     (

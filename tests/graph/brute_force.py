@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from graphattn.graph import algebra, rules
+from graphattn.graph import algebra, rules, rules_grid
 from graphattn.graph.edge_set import EdgeSet
 from graphattn.graph.listed import checked
 
@@ -83,21 +83,57 @@ def cells(draw, N) -> Case:
 def neighbourhoods(draw, N) -> Case:
     kernel = draw(st.integers(1, N))
     dilation = draw(st.integers(1, N // kernel))
-    causal = draw(st.booleans())
+    stride = draw(st.integers(1, kernel))
+    causal, clamp = draw(st.booleans()), draw(st.booleans())
 
     def inside(t, s):
-        """Among the positions of equal residue: the kernel nearest ones, the left one more where it is even."""
+        """Among those of equal residue: the kernel nearest to the leader, the left one more where it is even."""
         if t % dilation != s % dilation:
             return False
         group = list(range(t % dilation, N, dilation))
-        place = group.index(t)
+        sharing = group.index(t) // stride * stride
         if causal:
-            return s in group[max(0, place - kernel + 1) : place + 1]
-        first = min(max(place - kernel // 2, 0), len(group) - kernel)
-        return s in group[first : first + kernel]
+            end = min(sharing + stride, len(group))
+            return s <= t and s in group[max(0, end - kernel) : end]
+        first = sharing + stride // 2 - kernel // 2
+        if clamp:
+            first = min(max(first, 0), len(group) - kernel)
+        return s in group[max(first, 0) : first + kernel]
 
-    edges, mask = rules.Neighbourhood(N, kernel, dilation, causal), table(N, N, inside)
+    edges = rules.Neighbourhood(N, kernel, dilation, causal, stride=stride, clamp=clamp)
+    mask = table(N, N, inside)
     return (edges.flip(), mask.T) if draw(st.booleans()) else (edges, mask)
+
+
+@st.composite
+def cell_windows(draw, T, S) -> Case:
+    cell, step, width = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(0, 7))
+    start, shift = draw(st.integers(-3, 3)), draw(st.integers(-3, 3))
+
+    def inside(t, s):
+        first = start + (t - shift) // cell * step
+        return first <= s < first + width
+
+    return rules_grid.CellWindow(T, S, cell, step, width, start, shift), table(T, S, inside)
+
+
+@st.composite
+def balls(draw, N) -> Case:
+    height = draw(st.sampled_from([side for side in range(1, N + 1) if N % side == 0]))
+    grid = draw(st.sampled_from([(N,), (height, N // height), (height, 1, N // height)]))
+    r, p, strict = draw(st.sampled_from([0, 1, 2, 3.5])), draw(st.sampled_from([1, 2, np.inf])), draw(st.booleans())
+    place = np.stack(np.unravel_index(np.arange(N), grid), 1)
+    distance = np.linalg.norm(place[:, None] - place[None], ord=p, axis=2)
+    return rules_grid.Ball(grid, r, p, strict), distance < r if strict else distance <= r
+
+
+@st.composite
+def behind_tokens(draw, T, S, depth) -> Case:
+    number = draw(st.integers(0, min(T, S)))
+    edges, rest = draw(edge_sets(T - number, S - number, depth))
+    mask = np.ones((T, S), dtype=bool)
+    mask[number:, number:] = rest
+    return rules_grid.WithGlobalTokens(edges, number), mask
 
 
 @st.composite
@@ -161,11 +197,12 @@ def flipped(draw, T, S, depth) -> Case:
 
 def edge_sets(T, S, depth=1):
     """Any set of edges of the given sizes, and its mask; ``depth`` sets how far they nest."""
-    kinds = [bands(T, S), rectangles(T, S), partitions(T, S), predicates(T, S), listings(T, S)]
+    kinds = [bands(T, S), rectangles(T, S), partitions(T, S), predicates(T, S), listings(T, S), cell_windows(T, S)]
     if T == S and T > 0:
-        kinds += [cells(T), neighbourhoods(T)]
+        kinds += [cells(T), neighbourhoods(T), balls(T)]
     if depth:
         kinds += [combined(T, S, depth - 1), pullbacks(T, S, depth - 1), flipped(T, S, depth - 1)]
+        kinds += [behind_tokens(T, S, depth - 1)]
     return st.one_of(kinds)
 
 

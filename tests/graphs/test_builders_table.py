@@ -36,7 +36,10 @@ SMALL = {
     "cross": (3, 5),
     "cross_documents": (torch.tensor([0, 1]), torch.tensor([1, 0, 0])),
     "cell_partition": ((4, 6), (2, 3)),
+    "cell_pooling": ((4, 6), (2, 3)),
+    "halo": ((4, 6), (2, 3), 1),
     "grid_neighbourhood": ((4, 6), (3, 3)),
+    "grid_ball": ((4, 6), 1.5),
     "knn": (torch.rand(7, 3), 2),
     "radius": (torch.rand(7, 3), 0.5),
     "ball_query": (torch.rand(7, 3), 0.5, 3),
@@ -57,8 +60,8 @@ SMALL = {
     "random_regular": (6, 3),
     "small_world": (7, 2, 0.5),
 }
-LISTED = {"random_sources", "erdos_renyi", "top_k", "knn", "radius", "ball_query", "mesh_vertices", "mesh_faces", "tree"}
-LISTED |= {"expander", "random_regular", "small_world"}
+LISTED = {"random_sources", "erdos_renyi", "top_k", "knn", "radius", "ball_query", "mesh_vertices", "mesh_faces"}
+LISTED |= {"tree", "expander", "random_regular", "small_world"}
 
 
 def kinds(annotation):
@@ -93,7 +96,7 @@ def test_names_of_graphs_begin_with_the_builder(name):
 
 def test_the_catalogue_shows_builders_alone():
     shown = {name for name in dir(graphs) if not name.startswith("__")}
-    helpers = {"block_sparse", "composite", "curve_order", "farthest_points", "inverse_distance_bias", "mesh_report"}
-    helpers |= {"voxel_ids"}
+    helpers = {"curve_order", "farthest_points", "inverse_distance_bias", "mesh_report", "voxel_ids"}
+    helpers |= {"relative_position_index", "block_sparse", "composite"}
     helpers |= {"degree_matched_random"}
     assert shown == {*SMALL, *helpers, "BUILDERS", "MeshReport", "zoo"} == set(graphs.__all__)

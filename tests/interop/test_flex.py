@@ -16,6 +16,7 @@ from graphattn.graph import AttentionGraph, disjoint_union
 from graphattn.graph.algebra import Flipped, refuse_over
 from graphattn.graph.edge_set import EdgeSet
 from graphattn.graph.rules import Band, Neighbourhood, Partition, Product
+from graphattn.graph.rules_grid import CellWindow
 from graphattn.interop import (
     from_block_mask,
     from_edge_index,
@@ -127,6 +128,8 @@ CLOSED: dict[str, EdgeSet] = {
     "partition": Partition(LABELS),
     "neighbourhood": Neighbourhood(7, 3, 2),
     "neighbourhood flipped": Neighbourhood(7, 4).flip(),
+    "strided neighbourhood": Neighbourhood(11, 4, stride=3),
+    "cell window": CellWindow(7, 11, 3, 3, 5, -1),
     "product": Product((Band(2, 3, 0), Neighbourhood(5, 3), Partition(LABELS[:3]))),
     "pullback": AttentionGraph(Band(7, 7, 0)).relabel([3, 1, 6, 0, 2, 5, 4]).edges,
     "flipped rule": Flipped(from_rule(lambda t, s: (t * 3 + s) % 5 < 2, 7, 11).edges),

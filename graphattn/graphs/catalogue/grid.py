@@ -2,6 +2,143 @@
 
 from .pattern import Named
 
+
+def _named(name: str, line: str, code: str, paper: str = "") -> Named:
+    return Named(name, "grid", line, code, paper)
+
+
 NAMED: tuple[Named, ...] = (
-    Named("Swin", "grid", "square cells of an image", "cell_partition((8, 8), (4, 4))", "Liu 2021"),
+    _named("Swin", "square cells of an image", "cell_partition((8, 8), 4)", "Liu 2021"),
+    _named(
+        "Swin, shifted",
+        "the cells half a side further on, cut at the border",
+        "cell_partition((8, 8), 4, 2)",
+        "Liu 2021",
+    ),
+    _named(
+        "Swin, padded",
+        "the image is padded to whole cells, and the padding is read",
+        "cell_partition((6, 7), 4, 2, read_padding=True)",
+        "Liu 2021",
+    ),
+    _named("Swin V2", "the cells of Swin; scores alone differ", "cell_partition((8, 8), 4)", "Liu 2022"),
+    _named("Video Swin", "cells of a video, shifted on all axes", "cell_partition((4, 4, 4), 2, 1)", "Liu 2022"),
+    _named(
+        "neighborhood attention (NATTEN)",
+        "the nearest nodes on every axis; the window stops at the border",
+        "grid_neighbourhood((8, 8), 3)",
+        "Hassani 2023",
+    ),
+    _named(
+        "dilated neighborhood (DiNA)",
+        "the same, every d-th node",
+        "grid_neighbourhood((8, 8), 3, dilation=2)",
+        "Hassani 2022",
+    ),
+    _named(
+        "causal neighborhood",
+        "a video that reads back in time, and around in the image",
+        "grid_neighbourhood((4, 4, 4), (2, 3, 3), causal=(True, False, False))",
+        "Hassani 2025",
+    ),
+    _named(
+        "strided neighborhood (GNA)",
+        "neighbours share the window of their leader",
+        "grid_neighbourhood((8, 8), 4, stride=2)",
+        "Hassani 2025",
+    ),
+    _named(
+        "sliding tile (STA)",
+        "tiles read the nearest tiles on every axis",
+        "grid_neighbourhood((8, 8), 6, stride=2)",
+        "Zhang 2025",
+    ),
+    _named(
+        "SASA",
+        "a window around every node, cut at the border",
+        "grid_neighbourhood((8, 8), 3, clamp=False)",
+        "Ramachandran 2019",
+    ),
+    _named("HaloNet", "cells that read beyond their border", "halo((8, 8), 4, 1)", "Vaswani 2021"),
+    _named(
+        "HaloNet, padded",
+        "the same, and nodes outside the image are read, too",
+        "halo((6, 6), 3, 1, read_padding=True)",
+        "Vaswani 2021",
+    ),
+    _named("MaxViT, block", "square cells of an image", "cell_partition((8, 8), 4)", "Tu 2022"),
+    _named(
+        "MaxViT, grid",
+        "nodes the same number of steps apart, over the whole image",
+        "grid_neighbourhood((8, 8), 4, dilation=2)",
+        "Tu 2022",
+    ),
+    _named("axial, rows", "the nodes of the same row", "cell_partition((6, 8), (1, 8))", "Ho 2019"),
+    _named("axial, columns", "the nodes of the same column", "cell_partition((6, 8), (6, 1))", "Ho 2019"),
+    _named(
+        "criss-cross (CCNet)",
+        "the same row or column, the node itself once",
+        "cell_partition((6, 8), (1, 8)) | cell_partition((6, 8), (6, 1))",
+        "Huang 2019",
+    ),
+    _named(
+        "CSWin, horizontal",
+        "stripes of rows, for half of the heads: PerHead((horizontal, vertical))",
+        "cell_partition((8, 8), (2, 8))",
+        "Dong 2021",
+    ),
+    _named("CSWin, vertical", "stripes of columns, for the others", "cell_partition((8, 8), (8, 2))", "Dong 2021"),
+    _named("Twins, local", "square cells of an image", "cell_partition((8, 8), 4)", "Chu 2021"),
+    _named("Twins, global", "every node reads one node for each cell", "cross(64, 4)", "Chu 2021"),
+    _named("PVT, SegFormer", "every node reads a pooled image", "cross(64, 16)", "Wang 2021"),
+    _named("pooling", "a cell becomes a node of a coarser image", "cell_pooling((8, 8), 2)"),
+    _named("unpooling", "a node reads the node that its cell became", "cell_pooling((8, 8), 2).reverse()"),
+    _named(
+        "TimeSformer, time",
+        "the same patch in all frames; the class token takes no part",
+        "cell_partition((4, 3, 3), (4, 1, 1))",
+        "Bertasius 2021",
+    ),
+    # One class token for all frames, cell_partition((4, 3, 3), (1, 3, 3)).with_global_tokens(1), gives every patch the
+    # same output; its own row is then one softmax over all frames, where TimeSformer has the mean of one for each.
+    _named(
+        "TimeSformer, space",
+        "frames, each with its own copy of the class token; the layer averages the copies",
+        "cell_partition((4, 10), (1, 10))",
+        "Bertasius 2021",
+    ),
+    _named("ViViT, VideoMAE", "all patches of all frames", "full(48)", "Arnab 2021"),
+    _named(
+        "block-causal video",
+        "a frame reads itself and the past",
+        "grid_neighbourhood((4, 3, 4), (4, 3, 4), causal=(True, False, False))",
+    ),
+    _named(
+        "Segment Anything, windows",
+        "cells of a padded image, whose padding is read",
+        "cell_partition((7, 7), 4, read_padding=True)",
+        "Kirillov 2023",
+    ),
+    _named("Segment Anything, global", "every node reads every node, in a few layers", "full(49)", "Kirillov 2023"),
+    _named(
+        "Hiera mask units",
+        "tokens of a unit, which stand n units apart",
+        "documents(torch.arange(48) % 4)",
+        "Ryali 2023",
+    ),
+    _named("local, L1", "at most r steps along the axes", "grid_ball((8, 8), 2, p=1)", "Lefaudeux 2022"),
+    _named("local, L2", "at most r steps as the crow flies", "grid_ball((8, 8), 2.3)", "Lefaudeux 2022"),
+    _named("local, Linf", "at most r steps on every axis", "grid_ball((8, 8), 2, p=torch.inf)", "Lefaudeux 2022"),
+    _named(
+        "class token",
+        "a token in front that reads all and is read by all, before any graph",
+        "cell_partition((6, 8), (3, 4)).with_global_tokens(1)",
+        "Dosovitskiy 2020",
+    ),
+    _named(
+        "registers",
+        "several tokens in front that read all and are read by all",
+        "grid_neighbourhood((7, 7), 3).with_global_tokens(4)",
+        "Darcet 2023",
+    ),
 )

@@ -1,9 +1,7 @@
 """Images, videos and other grids, whose nodes are numbered row by row."""
 
-from ...graph.pattern import sizable
-from . import cells_and_windows
+from .balls import grid_ball
+from .cells_and_windows import cell_partition, grid_neighbourhood
+from .halo import cell_pooling, halo
 
-cell_partition = sizable(cells_and_windows.cell_partition)
-grid_neighbourhood = sizable(cells_and_windows.grid_neighbourhood)
-
-__all__ = ["cell_partition", "grid_neighbourhood"]
+__all__ = ["cell_partition", "cell_pooling", "halo", "grid_neighbourhood", "grid_ball"]

@@ -3,12 +3,10 @@
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.edge_set import EdgeSet
-from ...graph.rules import Band, Cells, Neighbourhood, Product
+from ...graph.rules import Band, Cells, Neighbourhood
+from ...graph.rules_grid import CellWindow
 from ..arguments import axes, call, flag, per_axis
-
-
-def _product(parts: list[EdgeSet]) -> EdgeSet:
-    return parts[0] if len(parts) == 1 else Product(tuple(parts))
+from .axes import divided, every_axis
 
 
 def cell_partition(
@@ -17,6 +15,7 @@ def cell_partition(
     shift: tuple[int, ...] | int | None = None,
     *,
     pad: bool = False,
+    read_padding: bool = False,
 ) -> AttentionGraph:
     r"""A grid cut into cells: a node reads the nodes of its own cell, as in Swin and its shifted windows.
 
@@ -32,14 +31,18 @@ def cell_partition(
             Swin; the graph's name shows the shift in use.
         pad: Allow axes that are not a multiple of ``cell``: their last cell is cut at the border. This is a padded grid
             whose padding is masked out.
+        read_padding: Pad, and let the padding be read: targets are the grid, sources the grid padded at its ends to
+            whole cells, row by row as ``torch.nn.functional.pad`` gives them.
     Returns:
         A rule: disjoint cliques, self-loops included. ``cell=(1, width)`` reads rows, ``cell=(height, 1)`` columns.
+        With ``read_padding`` every target reads a whole cell of sources of its own (less what a shift cuts off).
     Raises:
-        GraphError: If an axis is not a multiple of ``cell`` and ``pad=False``, or a shift is not below its cell.
+        GraphError: If an axis is not a multiple of ``cell`` and nothing is padded, or a shift is not below its cell.
     Source:
         Liu et al. 2021 (Swin Transformer), section 3.2. Their cyclic roll and mask of -100 give the same cells as this
-        floor, which is -1 before the first whole cell. *What differs:* torchvision and timm pad with nodes that *are*
-        read (zeros, so their key is the bias of its Linear); for that, pad the features and give the padded size.
+        floor, which is -1 before the first whole cell. *What differs:* torchvision pads with nodes that *are* read
+        (zeros, so their key is the bias of its Linear), as do the windows of Segment Anything (Kirillov et al. 2023):
+        that is ``read_padding``. torchvision's Video Swin first makes a cell no longer than its axis.
     Example:
         >>> print(cell_partition((1, 6), (1, 3), shift=(0, 2)))
         AttentionGraph(cell_partition((1, 6), (1, 3), shift=(0, 2)): 6 nodes, 14 edges, density 0.389, rule)
@@ -53,22 +56,30 @@ def cell_partition(
     size = axes(size)
     cells = per_axis(cell, len(size), "cell", 1)
     wanted = per_axis(0 if shift is None else shift, len(size), "shift")
-    pad = flag(pad, "pad")
-    for axis, (length, side, moved) in enumerate(zip(size, cells, wanted, strict=True)):
+    pad, read_padding = flag(pad, "pad"), flag(read_padding, "read_padding")
+    for axis, (side, moved) in enumerate(zip(cells, wanted, strict=True)):
         if moved >= side:
             raise GraphError(
                 f"shift must be below cell on every axis, got shift={moved} and cell={side} on axis {axis}; "
                 f"the cells are the same with shift={moved % side}"
             )
-        if length % side and not pad:
-            raise GraphError(
-                f"size must be a multiple of cell on every axis, got size={length} and cell={side} on axis {axis}; "
-                "pass pad=True to cut the last cell at the border, or a cell that divides the axis"
-            )
+    divided(size, cells, pad or read_padding)
     used = tuple(0 if side >= length else moved for length, side, moved in zip(size, cells, wanted, strict=True))
-    edges = _product([Cells(*axis) for axis in zip(size, cells, used, strict=True)])
+    parts: list[EdgeSet] = [Cells(*axis) for axis in zip(size, cells, used, strict=True)]
+    if read_padding:
+        padded = axes(tuple(-(-length // side) * side for length, side in zip(size, cells, strict=True)))
+        sides = zip(size, padded, cells, used, strict=True)
+        parts = [CellWindow(length, whole, side, side, side, moved, moved) for length, whole, side, moved in sides]
     none = (0,) * len(size)
-    return AttentionGraph(edges, call("cell_partition", size, cells, shift=(used, none), pad=(pad, False)))
+    name = call(
+        "cell_partition",
+        size,
+        cells,
+        shift=(used, none),
+        pad=(pad, False),
+        read_padding=(read_padding, False),
+    )
+    return AttentionGraph(every_axis(parts), name)
 
 
 def grid_neighbourhood(
@@ -76,6 +87,7 @@ def grid_neighbourhood(
     kernel: tuple[int, ...] | int,
     *,
     dilation: tuple[int, ...] | int = 1,
+    stride: tuple[int, ...] | int = 1,
     causal: tuple[bool, ...] | bool = False,
     clamp: bool = True,
 ) -> AttentionGraph:
@@ -86,25 +98,32 @@ def grid_neighbourhood(
         -\lfloor k / 2 \rfloor \le \lfloor s / d \rfloor - c(\lfloor t / d \rfloor) \le \lfloor (k - 1) / 2 \rfloor
         \text{ on every axis} \}
 
-    where ``c(p)`` is ``p`` moved inwards just so far that the window fits (``clamp``), or ``p`` itself.
+    where ``c(p)`` is ``p`` moved inwards just so far that the window fits (``clamp``), or ``p`` itself. With a stride
+    ``c`` is taken of the leader in place of ``p``: of the one in the middle of the ``stride`` nodes that share it.
 
     Args:
         size: Length of every axis, (height, width) for an image; any number of axes.
         kernel: k, nodes read on every axis, counting the target, or one number for all. An even kernel reads one more
             node before the target than after it.
         dilation: d, steps between two nodes that are read, on every axis or one number for all.
+        stride: How many neighbouring nodes (of equal residue mod ``dilation``) share a leader, and so the window
+            around it; on every axis or one number for all, at most ``kernel``.
         causal: On which axes only nodes up to the target are read, ``k`` of them; or one bool for all. A causal window
-            is cut at the start of the axis, never moved.
+            is cut at the start of the axis, never moved. With a stride the window ends at the last of the nodes that
+            share it, and each reads what of it is not ahead.
         clamp: Move the window inwards at the borders, so that every node reads ``k`` nodes on an axis (NATTEN). With
             ``False`` the window is cut at the borders, as by zero padding that is masked out.
     Returns:
         A rule, the product of one rule per axis.
     Raises:
-        GraphError: If a clamped window does not fit its axis (``kernel * dilation > size``).
+        GraphError: If a clamped window does not fit its axis (``kernel * dilation > size``), or a stride is wider than
+            its kernel.
     Source:
-        Hassani et al. 2023 (Neighborhood Attention Transformer) and Hassani and Shi 2022 (DiNAT) for the
-        dilation; equal to ``natten.na1d / na2d / na3d`` without stride. Ramachandran et al. 2019 (SASA) for
-        ``clamp=False``. *What differs:* kernel 1 is allowed.
+        Hassani et al. 2023 (Neighborhood Attention Transformer), Hassani and Shi 2022 (DiNAT) for the dilation,
+        Hassani et al. 2025 (Generalized Neighborhood Attention) for the stride; equal to ``natten.na1d / na2d /
+        na3d``. Ramachandran et al. 2019 (SASA) for ``clamp=False``. *What differs:* kernel 1 is allowed.
+        Sliding tile attention (Zhang et al. 2025) is ``stride=tile, kernel=n * tile`` with odd ``n``; MaxViT's grid
+        attention (Tu et al. 2022) is ``kernel=g, dilation=size // g``.
     Example:
         >>> print(grid_neighbourhood((6,), (3,)))
         AttentionGraph(grid_neighbourhood((6,), (3,)): 6 nodes, 18 edges, density 0.5, rule)
@@ -125,30 +144,36 @@ def grid_neighbourhood(
     """
     size = axes(size)
     kernels, steps = per_axis(kernel, len(size), "kernel", 1), per_axis(dilation, len(size), "dilation", 1)
+    strides = per_axis(stride, len(size), "stride", 1)
     clamp = flag(clamp, "clamp")
     backwards = tuple(causal) if isinstance(causal, (tuple, list)) else (causal,) * len(size)
     if len(backwards) != len(size) or not all(isinstance(each, bool) for each in backwards):
         raise GraphError(f"causal must be True or False, or {len(size)} of them, one per axis of size, got {causal!r}")
-    edges = _product([_window(*axis, clamp) for axis in zip(size, kernels, steps, backwards, strict=True)])
+    edges = every_axis([_window(*axis, clamp) for axis in zip(size, kernels, steps, strides, backwards, strict=True)])
     name = call(
         "grid_neighbourhood",
         size,
         kernels,
         dilation=(steps, (1,) * len(size)),
+        stride=(strides, (1,) * len(size)),
         causal=(backwards, (False,) * len(size)),
         clamp=(clamp, True),
     )
     return AttentionGraph(edges, name)
 
 
-def _window(length: int, kernel: int, step: int, causal: bool, clamp: bool) -> EdgeSet:
+def _window(length: int, kernel: int, step: int, stride: int, causal: bool, clamp: bool) -> EdgeSet:
     """The rule on one axis."""
+    if stride > kernel:
+        raise GraphError(f"stride must be at most kernel on every axis, got stride={stride} and kernel={kernel}")
     if clamp and not causal:
         if kernel * step > length > 0:
             raise GraphError(
                 f"kernel * dilation must fit the axis, got {kernel} * {step} on an axis of {length}; use a smaller "
                 "kernel or dilation, or clamp=False to cut the window at the borders"
             )
-        return Neighbourhood(length, kernel, step)
+        return Neighbourhood(length, kernel, step, stride=stride)
+    if stride > 1:
+        return Neighbourhood(length, kernel, step, causal, stride=stride, clamp=clamp)
     before, after = (kernel - 1, 0) if causal else (kernel // 2, (kernel - 1) // 2)
     return Band(length, length, -after * step, before * step, step)

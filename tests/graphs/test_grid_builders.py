@@ -1,0 +1,224 @@
+"""Strides, halos, padding that is read, pooling, balls and tokens in front, against their written rules and NATTEN."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from grid_masks import assert_follows, mask_of
+from scipy.spatial.distance import cdist
+
+from graphattn import graphs
+from graphattn.errors import GraphError
+from graphattn.graph import EMPTY, FULL
+
+STRIDED = [  # size, kernel, dilation, stride, causal
+    ((13,), (5,), (1,), (3,), (False,)),
+    ((13,), (4,), (1,), (4,), (False,)),
+    ((23,), (6,), (2,), (5,), (False,)),
+    ((17,), (4,), (3,), (2,), (False,)),
+    ((13,), (5,), (1,), (4,), (True,)),
+    ((17,), (4,), (3,), (3,), (True,)),
+    ((5, 11), (4, 7), (1, 1), (2, 7), (False, False)),
+    ((11, 7), (3, 2), (2, 3), (3, 2), (False, False)),
+    ((7, 11), (4, 5), (1, 2), (3, 2), (True, False)),
+    ((2, 7, 9), (2, 4, 3), (1, 1, 2), (2, 3, 3), (False, False, True)),
+]
+
+
+def leader_axis(length, kernel, step, stride, causal, t, s):
+    """NATTEN's rule on one axis with its stride, as PATTERNS.md writes it."""
+    if t % step != s % step:
+        return False
+    group = -(-(length - t % step) // step)
+    p, q, left, right = t // step, s // step, kernel // 2, kernel // 2 - 1 + kernel % 2
+    if causal:
+        leader = min(p // stride * stride + stride - 1, group - 1)
+        return q <= p and leader - q < kernel
+    leader = min(p // stride * stride + stride // 2, group - 1)
+    centre = min(max(leader, left), group - 1 - right)
+    return centre - left <= q <= centre + right
+
+
+def cut_axis(length, kernel, step, stride, causal, t, s):
+    """The same window, cut at the borders."""
+    if causal:
+        return leader_axis(length, kernel, step, stride, causal, t, s)
+    leader = t // step // stride * stride + stride // 2
+    return t % step == s % step and leader - kernel // 2 <= s // step <= leader + (kernel - 1) // 2
+
+
+@pytest.mark.parametrize(("size", "kernel", "dilation", "stride", "causal"), STRIDED)
+def test_strided_neighbourhoods(size, kernel, dilation, stride, causal):
+    options = {"dilation": dilation, "stride": stride, "causal": causal}
+    graph = graphs.grid_neighbourhood(size, kernel, **options)
+    assert_follows(graph, size, lambda t, s: all(map(leader_axis, size, kernel, dilation, stride, causal, t, s)))
+    assert torch.equal(graph.reverse().explicit().mask(), graph.mask().T)
+    cut = graphs.grid_neighbourhood(size, kernel, clamp=False, **options)
+    assert_follows(cut, size, lambda t, s: all(map(cut_axis, size, kernel, dilation, stride, causal, t, s)))
+
+
+@pytest.mark.parametrize(("size", "kernel", "dilation", "stride", "causal"), STRIDED[1::2] + STRIDED[8:9])
+def test_strided_neighbourhoods_are_nattens(size, kernel, dilation, stride, causal):
+    natten = pytest.importorskip("natten")
+    attend = (natten.na1d, natten.na2d, natten.na3d)[len(size) - 1]
+    nodes = math.prod(size)
+    width = max(16, 1 << (nodes - 1).bit_length())  # its head dims: powers of two, the same for keys and values
+    query, key = torch.randn(2, 1, *size, 1, width)
+    identity = torch.eye(nodes, width).view(1, *size, 1, width)
+    options = {"dilation": dilation, "stride": stride}
+    weights = attend(query, key, identity, kernel_size=kernel, is_causal=causal, **options).view(nodes, width)
+    assert torch.equal(weights[:, :nodes] > 0, graphs.grid_neighbourhood(size, kernel, causal=causal, **options).mask())
+    plain = graphs.grid_neighbourhood(size, kernel, causal=causal, dilation=dilation)
+    assert not torch.equal(weights[:, :nodes] > 0, plain.mask())
+
+
+HALOS = [  # size, cell, halo
+    ((12,), (3,), (1,)),
+    ((13,), (4,), (2,)),
+    ((5,), (1,), (2,)),
+    ((6, 10), (3, 5), (1, 0)),
+    ((5, 7), (2, 3), (3, 1)),
+    ((3, 4, 5), (2, 4, 2), (1, 1, 1)),
+    ((2, 1), (5, 3), (1, 2)),
+    ((0, 6), (2, 3), (1, 1)),
+]
+
+
+@pytest.mark.parametrize(("size", "cell", "halo"), HALOS)
+def test_halos(size, cell, halo):
+    def near(t, s):  # in the coordinates of the grid
+        return all(-h <= b - a // m * m < m + h for a, b, m, h in zip(t, s, cell, halo, strict=True))
+
+    graph = graphs.halo(size, cell, halo, pad=True)
+    assert_follows(graph, size, near)
+    kernel = tuple(m + 2 * h for m, h in zip(cell, halo, strict=True))
+    assert graph.equals(graphs.grid_neighbourhood(size, kernel, stride=cell, clamp=False))
+    padded = tuple(-(-n // m) * m + 2 * h for n, m, h in zip(size, cell, halo, strict=True))
+    read = graphs.halo(size, cell, halo, read_padding=True)
+    inside = mask_of(size, padded, lambda t, s: near(t, tuple(b - h for b, h in zip(s, halo, strict=True))))
+    assert torch.equal(read.mask(), inside)
+    assert set(read.in_degree.tolist()) <= {math.prod(kernel)}  # the padding never leaves the softmax
+    assert torch.equal(read.reverse().explicit().mask(), inside.T)
+
+
+@pytest.mark.parametrize(
+    ("size", "cell", "shift"), [((10, 7), (4, 4), (2, 2)), ((5,), (4,), (1,)), ((3, 8), (7, 3), (3, 1))]
+)
+def test_cells_whose_padding_is_read(size, cell, shift):
+    padded = tuple(-(-n // m) * m for n, m in zip(size, cell, strict=True))
+    used = tuple(0 if m >= n else d for n, m, d in zip(size, cell, shift, strict=True))
+
+    def rule(t, s):
+        return all((a - d) // m == (b - d) // m for a, b, m, d in zip(t, s, cell, used, strict=True))
+
+    graph = graphs.cell_partition(size, cell, shift, read_padding=True)
+    assert torch.equal(graph.mask(), mask_of(size, padded, rule))
+    inside = torch.nn.functional.pad(
+        torch.ones(size), [x for n, p in zip(size[::-1], padded[::-1], strict=True) for x in (0, p - n)]
+    )
+    real = graph.subgraph(sources=inside.bool().flatten())
+    assert real.equals(graphs.cell_partition(size, cell, shift, pad=True))
+
+
+@pytest.mark.parametrize(("size", "cell"), [((6, 10), (3, 5)), ((7, 5), (2, 3)), ((5,), (7,)), ((2, 3, 5), (1, 2, 2))])
+def test_cells_become_nodes(size, cell):
+    coarse = tuple(-(-n // r) for n, r in zip(size, cell, strict=True))
+    wanted = mask_of(coarse, size, lambda t, s: all(b // r == a for a, b, r in zip(t, s, cell, strict=True)))
+    down = graphs.cell_pooling(size, cell, pad=True)
+    assert torch.equal(down.mask(), wanted)
+    assert torch.equal(down.reverse().mask(), wanted.T)
+    assert down.reverse().out_degree.sum() == math.prod(size)
+    assert (down.reverse() @ down).equals(graphs.cell_partition(size, cell, pad=True))
+
+
+@pytest.mark.parametrize("size", [(11,), (5, 7), (7, 1), (3, 4, 2), (0, 3), (1,)])
+def test_balls(size):
+    place = np.indices(size).reshape(len(size), -1).T.astype(float)
+    norms = {1: ("cityblock", {}), 2: ("euclidean", {}), np.inf: ("chebyshev", {}), 3: ("minkowski", {"p": 3})}
+    for (p, (metric, options)), r, strict in itertools.product(
+        norms.items(), (0, 1, 2.3, 5**0.5, 2, 40), (True, False)
+    ):
+        distance = cdist(place, place, metric, **options) if len(place) else np.zeros((0, 0))
+        if p == 3:
+            distance = distance.round(9)  # scipy's cube root of a cube is not whole
+        graph = graphs.grid_ball(size, r, p=p, strict=strict)
+        wanted = torch.from_numpy(distance < r if strict else distance <= r)
+        assert torch.equal(graph.mask(), wanted), (p, r, strict)
+        assert torch.equal(graph.explicit().mask(), wanted)
+        assert graph.num_edges == wanted.sum()
+    assert graphs.grid_ball(size, 2, p=np.inf).equals(graphs.grid_neighbourhood(size, 5, clamp=False))
+
+
+@pytest.mark.parametrize("base", [graphs.cell_partition((3, 4), (3, 2)), graphs.causal(5), graphs.full(0)])
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_global_tokens_in_front(base, number):
+    N = base.num_nodes + number
+    wanted = torch.ones(N, N, dtype=torch.bool)
+    wanted[number:, number:] = base.mask()
+    for graph in (base.with_global_tokens(number), base.explicit().with_global_tokens(number)):
+        assert torch.equal(graph.mask(), wanted)
+        assert graph.name == f"{base.name}.with_global_tokens({number})"
+    assert base.with_global_tokens(number).is_rule
+    index = base.explicit().with_global_tokens(number).edge_index
+    assert torch.equal(index[:, : base.num_edges], base.edge_index + number)  # the caller's order is kept
+
+
+def test_a_million_nodes_cost_no_list():
+    size = (1000, 1009)
+    assert graphs.halo(size, 8, 3, pad=True).num_edges == math.prod(
+        sum(min(n, c + 8 + 3) - max(0, c - 3) for c in range(0, n, 8) for _ in range(min(8, n - c))) for n in size
+    )
+    ball = graphs.grid_ball(size, 30.0)
+    middle = 500 * 1009 + 500
+    row = ball.edges.runs(torch.tensor([middle]))
+    inside = np.hypot(*np.mgrid[-30:31, -30:31]) <= 30
+    assert int((row.hi - row.lo).sum()) == inside.sum() < ball.num_edges / 900_000
+    assert ball.contains(middle, torch.tensor([middle + 30, middle + 31, middle - 30 * 1009])).tolist() == [
+        True,
+        False,
+        True,
+    ]
+    strided = graphs.grid_neighbourhood(size, 8, stride=4)
+    assert strided.num_edges == 64 * 1000 * 1009
+    tokens = strided.with_global_tokens(2)
+    assert tokens.num_edges == strided.num_edges + 2 * (2 * 1000 * 1009 + 2)
+    assert tokens.contains(torch.tensor([0, 5, 5]), torch.tensor([999_999, 1, 999_999])).tolist() == [True, True, False]
+    assert graphs.cell_pooling(size, 4, pad=True).num_edges == 1000 * 1009
+
+
+def test_pooling_is_tiles_of_empty_and_full():
+    classes = graphs.cell_pooling((8, 3), (2, 3)).tile_classes((1, 6))
+    assert torch.equal(classes, torch.where(torch.eye(4, dtype=torch.bool), FULL, EMPTY).to(classes.dtype))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: graphs.grid_neighbourhood((9, 9), 3, stride=4),
+            "stride must be at most kernel .* stride=4 and kernel=3",
+        ),
+        (lambda: graphs.grid_neighbourhood((9, 9), 3, stride=0), "stride must be at least 1, got 0"),
+        (lambda: graphs.grid_neighbourhood((9, 9), 3, stride=(1,)), "stride must be one number or 2"),
+        (lambda: graphs.halo((9, 9), 4, 1), "got size=9 and cell=4 on axis 0; pass pad=True"),
+        (lambda: graphs.halo((9, 9), 3, -1), "halo must be a whole number >= 0, got -1"),
+        (lambda: graphs.halo((9, 9), 3, 1, read_padding="yes"), "read_padding must be True or False, got 'yes'"),
+        (lambda: graphs.halo((9, 9), 3, 2**62, read_padding=True), "size must "),
+        (lambda: graphs.cell_partition((9,), 3, read_padding=1), "read_padding must be True or False, got 1"),
+        (lambda: graphs.cell_pooling((9, 8), 3), "got size=8 and cell=3 on axis 1; pass pad=True"),
+        (lambda: graphs.cell_pooling((9, 8), 3, pad=0), "pad must be True or False, got 0"),
+        (lambda: graphs.grid_ball((9,), -1), "r must be a number >= 0, got -1"),
+        (lambda: graphs.grid_ball((9,), math.nan), "r must be a number >= 0, got nan"),
+        (lambda: graphs.grid_ball((9,), math.inf), r"r must be finite, got inf; .* full\(num_nodes\)"),
+        (lambda: graphs.grid_ball((9,), "far"), "r must be a number >= 0, got 'far'"),
+        (lambda: graphs.grid_ball((9,), 1, p=0.5), "p must be a number >= 1, got 0.5"),
+        (lambda: graphs.grid_ball((9,), 1, strict=1), "strict must be True or False, got 1"),
+        (lambda: graphs.cross(3, 5).with_global_tokens(), "with_global_tokens needs a square graph"),
+        (lambda: graphs.full(3).with_global_tokens(-1), "number must be a whole number >= 0, got -1"),
+    ],
+)
+def test_refusals(make, words):
+    with pytest.raises(GraphError, match=words):
+        make()
