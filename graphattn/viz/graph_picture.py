@@ -42,7 +42,8 @@ def plot(
         queries: (T, 2) or (T, 3), where the targets are, if they are other points than the sources.
         faces: int (F, 3), a mesh whose vertices are the nodes; needs ``pos``.
         size: (height, width) of a grid, row-major. Rules over a grid know theirs.
-        image: (height, width) of grey values, drawn under the grid.
+        image: Drawn under the grid: (height, width) of grey values, or whole patches of pixels for each cell, grey or
+            with a last axis of 3.
         tokens: A word per node; for two sets of nodes a pair, of the targets and of the sources. A graph does not
             know whether its sources and targets are the same nodes where there are as many: a pair, ``queries`` or
             layout "two rows" says that they are not.
@@ -74,6 +75,8 @@ def plot(
     names = names_of(graph, tokens)
     every = all_edges(graph, place.most_edges) if place.draws_all_edges else None
     targets = _targets(graph, place, highlight, every is None)
+    if len(targets) == 1:
+        place.face(targets[0])
     near = place.close_up(targets[0], sources_of(graph, targets[0]), 0.2) if targets else None
     shown = empty_figure(figure, 9.6 if near is None else 12.4, 5.4 if isinstance(place, Points) else 4.8)
     widths = [0.7, 1.3] if isinstance(place, Points) else [1, 1.25]  # a place fills a square, a sequence a row

@@ -8,7 +8,7 @@ from ..graph.graph import AttentionGraph
 from .choice import can_walk
 from .style import FAINT, HIGHLIGHTS, INK, SHARES, TEXT, counted, shades
 
-_EXACT = 192  # nodes whose mask is shown pair by pair
+_EXACT = 256  # nodes whose mask is shown pair by pair
 _MOST_CELLS = 128  # a cell is larger than a pixel, so that no line of cells is lost
 _LABELLED = 24  # nodes that get a tick and a label each
 _MOST_LETTERS = 12
@@ -60,7 +60,7 @@ def draw_mask(figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], n
         ]
     if not _is_equal(T, S):
         ax.set_aspect("auto")
-    _ticks(ax, T, S, names)
+    ticks(ax, T, S, names)
     for colour, target in zip(HIGHLIGHTS, targets, strict=False):
         ax.plot(
             [1.025], [target], "<", color=colour, ms=7, transform=ax.get_yaxis_transform(), clip_on=False, gid="row"
@@ -89,7 +89,8 @@ def short(x: float) -> str:
     return f"{x:,g}"
 
 
-def _ticks(ax: Any, T: int, S: int, names: Any) -> None:
+def ticks(ax: Any, T: int, S: int, names: Any) -> None:
+    """Words or numbers beside the rows and below the columns of a mask; a grid between few."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     for axis, size, own in ((ax.yaxis, T, names and names[0]), (ax.xaxis, S, names and names[1])):

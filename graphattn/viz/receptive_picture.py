@@ -115,11 +115,10 @@ def _panels(
     shown = empty_figure(figure, max(4.2, 3.1 * columns), 3.0 * rows + 0.9)
     colours = layer_shades(len(graphs))
     near = place.close_up(target, heard[-1], 0.5)
+    place.face(target)
     for i, layer in enumerate(shown_layers):
         ax = shown.add_subplot(rows, columns, i + 1, projection="3d" if place.is_3d else None)
         place.ground(ax, near)
-        if near is None:
-            place.face(ax, target)
         ax.set(xlabel="", ylabel="")
         place.field(ax, target, heard[layer], colours[first[heard[layer]]])
         ax.set_title(f"after layer {layer}: {counted(len(heard[layer]), 'source')}", fontsize=TEXT)

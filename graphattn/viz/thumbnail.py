@@ -40,16 +40,15 @@ def place_in(named: Named, graph: AttentionGraph) -> Place:
 
 def draw_thumbnail(ax: Any, graph: AttentionGraph, place: Place) -> None:
     """Nodes and edges, or one or two neighbourhoods where there are too many; without any text."""
+    every = all_edges(graph, min(place.most_edges, _MOST_ARCS)) if place.draws_all_edges else None
+    targets = spread_targets(graph, place.target_at) if every is None else []
+    targets = targets[: 1 if place.is_3d else _MOST_HIGHLIGHTS]
+    if targets:
+        place.face(targets[0])
     place.ground(ax)
     ax.set(xticks=[], yticks=[], xlabel="", ylabel="")
-    every = all_edges(graph, min(place.most_edges, _MOST_ARCS)) if place.draws_all_edges else None
     if every is not None:
         place.edges(ax, *every)
-        return
-    targets = spread_targets(graph, place.target_at)[:_MOST_HIGHLIGHTS]
-    if place.is_3d and targets:
-        place.face(ax, targets[0])
-        targets = targets[:1]
     for i, target in enumerate(targets):
         place.neighbourhood(ax, target, sources_of(graph, target), HIGHLIGHTS[i], MARKERS[i])
 

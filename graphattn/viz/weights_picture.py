@@ -69,6 +69,7 @@ def plot_weights(
     place = place_of(graph, pos, tokens=tokens, layout=layout, **where)
     ax = shown.add_subplot(projection="3d" if place.is_3d else None)
     near = place.close_up(target, sources, 0.7)
+    place.face(target)
     sentences = [place.reads] * bool(place.reads) + place.ground(ax, near)
     every = all_edges(graph)
     if isinstance(place, Network) and every is not None:

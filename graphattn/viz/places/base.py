@@ -72,8 +72,8 @@ class Place(ABC):
         """Area of a node of a field, square points."""
         return float(np.clip(6000 / max(1, len(self.source_at)), 5.0, 40.0))
 
-    def face(self, ax: Any, target: int) -> None:
-        """Turn a 3-D picture so that a target is seen; others show all of it anyway."""
+    def face(self, target: int) -> None:
+        """Let a 3-D picture, drawn from now on, show the side that a target is on; others show all of it anyway."""
         return
 
     def mark_target(self, ax: Any, target: int, colour: Any, marker: str) -> None:

@@ -13,7 +13,7 @@ class Grid(Place):
 
     Args:
         size: (height, width).
-        image: (height, width) of grey values drawn under the cells, or ``None``.
+        image: (height * p, width * q), or (..., 3) in colour, drawn under the cells, or ``None``.
     """
 
     draws_all_edges = False
@@ -28,7 +28,9 @@ class Grid(Place):
     def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
         height, width = self.size
         if self.image is not None:
-            ax.imshow(self.image, cmap="Greys", alpha=0.55, zorder=1)
+            pale = 0.55 if self.image.ndim == 2 else 0.8
+            box = (-0.5, width - 0.5, height - 0.5, -0.5)
+            ax.imshow(self.image, cmap="Greys", alpha=pale, zorder=1, extent=box)
         ax.set_xlim(-0.6, width - 0.4)
         ax.set_ylim(height - 0.4, -0.6)
         ax.set_aspect("equal")
@@ -52,6 +54,9 @@ class Grid(Place):
         one = isinstance(colour, str)
         corners = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
         squares = self.source_at[sources][:, None] + corners
+        if not one and self.image is not None:  # weak weights let the image through
+            dark = 1 - np.asarray(colour)[:, :3].mean(1)
+            colour = np.concatenate((np.asarray(colour)[:, :3], (0.35 + 0.6 * dark)[:, None]), 1)
         fill = PolyCollection(list(squares), facecolors=colour, linewidths=0, gid=f"sources of {target}", zorder=3)
         fill.set_alpha(0.3 if one else None)
         ax.add_collection(fill, autolim=False)

@@ -122,9 +122,13 @@ def _grid(graph: AttentionGraph, size: Any, image: Any) -> Grid:
     size = _grid_size(graph.edges) if size is None else size
     if image is not None:
         image = np.asarray(image, dtype=np.float64)
-        size = image.shape if size is None else size
-        if image.shape != tuple(size):
-            raise ShapeError(f"image must be (height, width) = {tuple(size)}, got {image.shape}")
+        size = image.shape[:2] if size is None else size
+        grey, fits = image.ndim == 2, all(n and n % side == 0 for n, side in zip(image.shape, size, strict=False))
+        if not (fits and (grey or (image.ndim == 3 and image.shape[2] == 3))):
+            raise ShapeError(
+                f"image must be (height, width) = {tuple(size)}, or with whole patches of pixels for each cell, "
+                f"grey or with a last axis of 3 (red, green, blue in [0, 1]); got {image.shape}"
+            )
     if size is None or len(size) != 2 or size[0] * size[1] != graph.num_nodes:
         raise ShapeError(f"size must be (height, width) with height * width = {graph.num_nodes} nodes, got {size}")
     return Grid((int(size[0]), int(size[1])), image)

@@ -20,6 +20,8 @@ class Points(Place):
         faces: int (F, 3), a mesh drawn under the nodes, or ``None``.
     """
 
+    camera = (38.0, -62.0)  # elevation and azimuth of the eye, degrees
+
     def __init__(self, source_at: Array, target_at: Array | None = None, faces: Index | None = None) -> None:
         self.source_at = source_at
         self.target_at = source_at if target_at is None else target_at
@@ -69,13 +71,19 @@ class Points(Place):
         whole = float(np.ptp(np.concatenate((self.source_at, self.target_at)), axis=0).max())
         return ((low + high) / 2, 0.9 * reach) if 0 < reach < below * whole else None
 
-    def face(self, ax: Any, target: int) -> None:
-        if self.is_3d:
-            out = self.target_at[target] - (self.source_at.min(0) + self.source_at.max(0)) / 2
-            length = float(np.linalg.norm(out))
-            if length > 0:
-                elev, azim = np.degrees(np.arcsin(out[2] / length)), np.degrees(np.arctan2(out[1], out[0]))
-                ax.view_init(elev=float(np.clip(elev, -30, 60)), azim=float(azim) - 15)  # not quite from the front
+    def face(self, target: int) -> None:
+        out = self.target_at[target] - (self.source_at.min(0) + self.source_at.max(0)) / 2
+        if self.is_3d and out.any():
+            elev, azim = _angles(out)
+            self.camera = float(np.clip(elev, -30, 60)), azim - 15  # not quite from the front
+
+    def _camera(self, near: tuple[Array, float] | None) -> tuple[float, float]:
+        """Elevation and azimuth, degrees, of the eye."""
+        seen = self.source_at[_within(self.source_at, near)] if near is not None else self.source_at[:0]
+        if len(seen) < 3:
+            return self.camera
+        elev, azim = _view(seen, self.source_at.mean(0))
+        return min(elev, 60.0), azim
 
     def _surface(self, ax: Any, near: tuple[Array, float] | None) -> list[str]:
         if self.faces is None:
@@ -86,9 +94,13 @@ class Points(Place):
         if len(faces) == 0:
             return []
         if self.is_3d:
+            from matplotlib.colors import LightSource
+
             x, y, z = self.source_at.T
             style: dict[str, Any] = {"color": SURFACE, "edgecolor": "#aeb7c2", "clip_on": False}
             width = 0.18 if near is None else 0.5
+            elev, azim = self._camera(near)
+            style["lightsource"] = LightSource(90 - azim - 35, min(elev + 20, 80))  # from beside the eye
             ax.plot_trisurf(x, y, z, triangles=faces, shade=True, zorder=1, linewidth=width, **style)
         else:
             ax.triplot(*self.source_at.T, triangles=faces, color=GROUND, linewidth=0.5, zorder=1)
@@ -108,9 +120,8 @@ class Points(Place):
         ax.set_zlim(low[2] - pad, high[2] + pad)
         ax.set_box_aspect(high - low + 2 * pad, zoom=1.3 if near is None else 1.45)
         ax.computed_zorder = False  # a neighbourhood is drawn over the surface, never behind it
-        seen = self.source_at[_within(self.source_at, near)] if near is not None else at[:0]
-        elev, azim = (38.0, -62.0) if len(seen) < 3 else _view(seen, self.source_at.mean(0))
-        ax.view_init(elev=min(elev, 60.0), azim=azim)
+        elev, azim = self._camera(near)
+        ax.view_init(elev=elev, azim=azim)
         ax.set_axis_off()
 
 
@@ -119,7 +130,12 @@ def _view(at: Array, centre: Array) -> tuple[float, float]:
     normal = np.linalg.svd(at - at.mean(0), full_matrices=False)[2][-1]
     if normal @ (at.mean(0) - centre) < 0 or (abs(normal[2]) > 0.7 and normal[2] < 0):
         normal = -normal
-    return float(np.degrees(np.arcsin(np.clip(normal[2], -1, 1)))), float(np.degrees(np.arctan2(normal[1], normal[0])))
+    return _angles(normal)
+
+
+def _angles(out: Array) -> tuple[float, float]:
+    """Elevation and azimuth of a direction, degrees."""
+    return float(np.degrees(np.arctan2(out[2], np.hypot(*out[:2])))), float(np.degrees(np.arctan2(out[1], out[0])))
 
 
 def _within(at: Array, near: tuple[Array, float]) -> Any:
