@@ -22,6 +22,10 @@ class ShapeError(GraphAttnError, ValueError):
     """A tensor whose shape, dtype or device does not fit the graph or the other tensors."""
 
 
+class PositionIndexError(ShapeError, IndexError):
+    """A position, or another whole number, outside the table of parameters that it is looked up in."""
+
+
 class OptionError(GraphAttnError, ValueError):
     """A number or a name that an option cannot take."""
 

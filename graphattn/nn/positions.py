@@ -1,0 +1,145 @@
+"""Positions of nodes, added to their features."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import OptionError, PositionIndexError, ShapeError
+from .arguments import width
+
+
+class LearnedPosition(nn.Module):
+    """A learned vector for each position, added to the features: ``x_n + weight[n]``.
+
+    Args:
+        max_len: Positions that there are, 0 to ``max_len - 1``.
+        dim: C, width of the features.
+
+    Source: Gehring et al. 2017; BERT, GPT-2 and ViT do the same. It starts normal with deviation 0.02, as theirs.
+
+    Example:
+        >>> LearnedPosition(max_len=512, dim=8)(torch.randn(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
+    """
+
+    def __init__(self, max_len: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width("max_len", max_len), width("dim", dim)))
+        nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Features (..., N, C) with their positions, int64 (N,) or (..., N): 0, 1, ..., N - 1 by default.
+
+        Raises:
+            PositionIndexError: If a position is negative or ``max_len`` and more.
+            ShapeError: If a tensor has another shape.
+        """
+        _check_features(x, self.weight.shape[1])
+        last = self.weight.shape[0]
+        if positions is None:
+            if x.shape[-2] > last:
+                raise PositionIndexError(f"x has {x.shape[-2]} nodes, and there are positions for max_len = {last}")
+            return x + self.weight[: x.shape[-2]]
+        check_positions(positions, x.shape[-2])
+        if positions.is_floating_point() or positions.dtype == torch.bool:
+            raise ShapeError(f"positions must be integers, got {positions.dtype}")
+        if not torch.compiler.is_compiling() and bool(((positions < 0) | (positions >= last)).any()):
+            raise PositionIndexError(
+                f"positions must be in [0, {last}), since max_len = {last}; got {int(positions.min())} to "
+                f"{int(positions.max())}"
+            )
+        return x + nn.functional.embedding(positions, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"max_len={self.weight.shape[0]}, dim={self.weight.shape[1]}"
+
+
+class SinusoidalPosition(nn.Module):
+    r"""Sines and cosines of the position, added to the features; no parameters, any length.
+
+    .. math:: p_{n, 2i} = \sin(n \, \theta^{-2i / C}), \qquad p_{n, 2i + 1} = \cos(n \, \theta^{-2i / C})
+
+    Args:
+        dim: C, width of the features; even.
+        base: Theta.
+        layout: "interleaved" as above, or "half": all sines, then all cosines.
+
+    Source: Vaswani et al. 2017, section 3.5 (interleaved). Their own code, tensor2tensor, has halves, with another
+    spacing of the frequencies; GPT-J has halves with this one.
+
+    Example:
+        >>> SinusoidalPosition(4)(torch.zeros(2, 4))
+        tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+                [0.8415, 0.5403, 0.0100, 0.9999]])
+    """
+
+    def __init__(self, dim: int, *, base: float = 10000.0, layout: str = "interleaved") -> None:
+        super().__init__()
+        self.dim, self.base, self.layout = even("dim", dim), frequency_base(base), pairing(layout)
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Features (..., N, C) with their positions, numbers (N,) or (..., N): 0, 1, ..., N - 1 by default.
+
+        Raises:
+            ShapeError: If a tensor has another shape.
+        """
+        _check_features(x, self.dim)
+        angle = angles(given(positions, x, x.shape[-2]), self.dim, self.base, x.dtype)  # (..., N, C / 2)
+        waves = (angle.sin(), angle.cos())
+        encoding = torch.cat(waves, -1) if self.layout == "half" else torch.stack(waves, -1).flatten(-2)
+        return x + encoding.to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, base={self.base}, layout={self.layout!r}"
+
+
+def angles(positions: Tensor, dim: int, base: float, dtype: torch.dtype) -> Tensor:
+    """Positions (...) times the frequencies of ``dim`` channels, (..., dim / 2); float32 or wider."""
+    wide = torch.promote_types(dtype, torch.float32)
+    exponent = torch.arange(0, dim, 2, device=positions.device, dtype=wide) / dim
+    return positions.to(wide).unsqueeze(-1) * (1.0 / base**exponent)
+
+
+def given(positions: Tensor | None, x: Tensor, num_nodes: int) -> Tensor:
+    """The positions, checked; 0, 1, ..., N - 1 if there are none."""
+    if positions is None:
+        return torch.arange(num_nodes, device=x.device)
+    check_positions(positions, num_nodes)
+    return positions
+
+
+def check_positions(positions: Tensor, num_nodes: int, num_axes: int | None = None) -> None:
+    """Refuse positions of another shape than (..., N) or (..., N, A)."""
+    wanted = (num_nodes,) if num_axes is None else (num_nodes, num_axes)
+    if not isinstance(positions, Tensor) or tuple(positions.shape[-len(wanted) :]) != wanted:
+        got = tuple(positions.shape) if isinstance(positions, Tensor) else type(positions).__name__
+        shape = ", ".join(map(str, wanted))
+        raise ShapeError(f"positions must be a tensor (..., {shape}), one for each of {num_nodes} nodes; got {got}")
+
+
+def _check_features(x: Tensor, dim: int) -> None:
+    if x.dim() < 2 or x.shape[-1] != dim or not x.is_floating_point():
+        raise ShapeError(f"x must have shape (..., nodes, {dim}) and a float dtype, got {tuple(x.shape)} {x.dtype}")
+
+
+def even(name: str, value: Any) -> int:
+    """A width whose channels go in pairs."""
+    found = width(name, value)
+    if found % 2:
+        raise OptionError(f"{name} must be even, since channels go in pairs; got {found}")
+    return found
+
+
+def frequency_base(base: Any) -> float:
+    """Theta, a number above 0."""
+    if isinstance(base, bool) or not isinstance(base, int | float) or not base > 0:
+        raise OptionError(f"base must be a number > 0, got {base!r}")
+    return float(base)
+
+
+def pairing(layout: Any) -> str:
+    """Which channels are a pair."""
+    if layout not in ("half", "interleaved"):
+        raise OptionError(f'layout must be "half" or "interleaved", got {layout!r}')
+    return layout

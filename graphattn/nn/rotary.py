@@ -1,0 +1,117 @@
+"""Rotary positions: queries and keys turned by where they are."""
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import OptionError, ShapeError
+from ..graphs.arguments import axes
+from .arguments import width
+from .positions import angles, check_positions, even, frequency_base, given, pairing
+
+
+class Rotary(nn.Module):
+    r"""Queries and keys turned by their positions, so that their product knows only how far apart they are.
+
+    A pair of channels (a, b) of a node at position n is a point of the plane, turned by an angle:
+
+    .. math:: (a \cos \phi - b \sin \phi, \; a \sin \phi + b \cos \phi), \qquad \phi = n \, \theta^{-2i / d}
+
+    with d the channels that are turned and i = 0, 1, ..., d / 2 - 1 the pair's number. With several axes the pairs are
+    shared out evenly: the first d / (2 A) pairs turn by the first axis, and so on, each with frequencies of its own
+    from ``d / A`` channels.
+
+    Args:
+        head_dim: D, width of a head.
+        base: Theta.
+        rotary_dim: d, the first channels of each head, which are turned; the others stay. All by default.
+        layout: Which channels are a pair. "half": i and i + d / 2 (Llama, GPT-NeoX); "interleaved": 2 i and 2 i + 1
+            (the paper, GPT-J). Weights trained with one do not fit the other.
+        num_axes: A, coordinates of a position; 2 for images.
+
+    Source: Su et al. 2021 (RoFormer), section 3.4.2. Several axes as in Qwen2-VL's vision encoder, with halves.
+
+    Example:
+        >>> import graphattn as ga
+        >>> rotary = Rotary(head_dim=8)
+        >>> query, key, value = torch.randn(3, 5, 2, 8)  # (N, H, D)
+        >>> ga.attention(rotary(query), rotary(key), value, ga.graphs.causal(5)).shape
+        torch.Size([5, 2, 8])
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        base: float = 10000.0,
+        rotary_dim: int | None = None,
+        layout: str = "half",
+        num_axes: int = 1,
+    ) -> None:
+        super().__init__()
+        self.head_dim, self.num_axes = width("head_dim", head_dim), width("num_axes", num_axes)
+        self.rotary_dim = even("rotary_dim", self.head_dim if rotary_dim is None else rotary_dim)
+        self.base, self.layout = frequency_base(base), pairing(layout)
+        if self.rotary_dim > self.head_dim:
+            raise OptionError(f"rotary_dim must be at most head_dim = {self.head_dim}, got {rotary_dim}")
+        if self.rotary_dim % (2 * self.num_axes):
+            raise OptionError(
+                f"rotary_dim must be a multiple of 2 * num_axes = {2 * self.num_axes}, got {self.rotary_dim}: each "
+                "axis turns as many pairs as the others"
+            )
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Queries or keys, turned.
+
+        Args:
+            x: (..., N, H, D), node-first.
+            positions: Numbers (N,) or (..., N), or (..., N, A) if there are several axes (:func:`grid_positions` of a
+                grid, coordinates of points). 0, 1, ..., N - 1 by default, for one axis.
+
+        Raises:
+            ShapeError: If a tensor has another shape, or several axes have no positions.
+        """
+        if x.dim() < 3 or x.shape[-1] != self.head_dim or not x.is_floating_point():
+            raise ShapeError(
+                f"x must have shape (..., nodes, heads, {self.head_dim}) and a float dtype, "
+                f"got {tuple(x.shape)} {x.dtype}"
+            )
+        turn = self._turn(x, positions).unsqueeze(-2)  # (..., N, 1, d / 2)
+        cos, sin = turn.cos(), turn.sin()
+        moved, rest = x[..., : self.rotary_dim].to(turn.dtype), x[..., self.rotary_dim :]
+        half = self.layout == "half"
+        a, b = moved.chunk(2, -1) if half else moved.unflatten(-1, (-1, 2)).unbind(-1)
+        pair = (a * cos - b * sin, a * sin + b * cos)
+        turned = (torch.cat(pair, -1) if half else torch.stack(pair, -1).flatten(-2)).to(x.dtype)
+        return torch.cat((turned, rest), -1) if rest.shape[-1] else turned
+
+    def _turn(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        """Angles (..., N, d / 2)."""
+        if self.num_axes == 1:
+            return angles(given(positions, x, x.shape[-3]), self.rotary_dim, self.base, x.dtype)
+        if positions is None:
+            raise ShapeError(f"positions (..., N, {self.num_axes}) are needed; of a grid, grid_positions((H, W))")
+        check_positions(positions, x.shape[-3], self.num_axes)
+        return angles(positions, self.rotary_dim // self.num_axes, self.base, x.dtype).flatten(-2)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.head_dim}, base={self.base}, rotary_dim={self.rotary_dim}, layout={self.layout!r}, "
+            f"num_axes={self.num_axes}"
+        )
+
+
+def grid_positions(size: tuple[int, ...]) -> Tensor:
+    """Coordinates of the nodes of a grid, int64 (N, A), row by row.
+
+    Args:
+        size: Length of every axis, (height, width) for an image.
+
+    Example:
+        >>> grid_positions((2, 2))
+        tensor([[0, 0],
+                [0, 1],
+                [1, 0],
+                [1, 1]])
+    """
+    lengths = [torch.arange(length) for length in axes(size)]
+    return torch.stack(torch.meshgrid(*lengths, indexing="ij"), -1).flatten(0, -2)
