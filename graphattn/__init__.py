@@ -14,7 +14,8 @@ A graph says what may read what; attention runs on it, exactly::
 * ``graphs``: builders of graphs; ``from_*`` and ``to_*``: graphs that others hold, both ways;
 * ``AttentionGraph``, ``disjoint_union``: what they return, and its algebra;
 * ``attention``, ``explain``, ``nn``: run on a graph, and see how it would run;
-* ``verify``, ``assert_exact``, ``find_nonfinite``: measure that it is right;
+* ``facts``, ``hops``, ``receptive_field``, ``leaks``, ``audit`` and others: ask the graph, or the layers' graphs;
+* ``verify``, ``assert_exact``, ``find_nonfinite``, ``find_leaks``: measure that it is right;
 * ``plot``, ``plot_weights``: look at it.
 """
 

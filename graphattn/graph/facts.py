@@ -3,7 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+
 from .graph import AttentionGraph
+from .listed import Listed
 
 
 def is_full(graph: AttentionGraph) -> bool:
@@ -20,7 +23,26 @@ def is_lower_triangle(graph: AttentionGraph) -> bool:
     return graph._remember("is_lower_triangle", lambda: _no_source_after_target(graph))
 
 
+def is_symmetric(graph: AttentionGraph) -> bool:
+    """Whether every edge of a square graph has its reverse, as often."""
+    if not torch.equal(graph.in_degree, graph.out_degree):
+        return False
+    if not isinstance(graph.edges, Listed):
+        return graph.equals(graph.reverse())
+    edges = graph._listed()
+    here, back = edges.sorted, edges.flip().sorted
+    return torch.equal(here.ptr, back.ptr) and torch.equal(here.column, back.column)
+
+
+def _num_loops(graph: AttentionGraph) -> int:
+    if isinstance(graph.edges, Listed) and not graph.has_repeated_edges:
+        return int((graph.source == graph.target).sum())
+    return graph._num_loops()
+
+
 def _no_source_after_target(graph: AttentionGraph) -> bool:
+    if isinstance(graph.edges, Listed):
+        return bool((graph.source <= graph.target).all())
     for first, _, chunk in graph.edges.walk():
         keep = chunk.hi > chunk.lo
         if bool((chunk.hi[keep] > chunk.row[keep] + first + 1).any()):
@@ -63,7 +85,7 @@ def facts(graph: AttentionGraph) -> Facts:
         True
     """
     square = graph.is_square
-    loops = graph._num_loops() if square else None
+    loops = _num_loops(graph) if square else None
     into, out = graph.in_degree, graph.out_degree
     return Facts(
         num_targets=graph.num_targets,
@@ -73,7 +95,7 @@ def facts(graph: AttentionGraph) -> Facts:
         rule=graph.is_rule,
         full=is_full(graph),
         causal=_no_source_after_target(graph) if square else None,
-        symmetric=graph.equals(graph.reverse()) if square else None,
+        symmetric=is_symmetric(graph) if square else None,
         self_loops=loops,
         isolated_targets=int((into == 0).sum()),
         unused_sources=int((out == 0).sum()),

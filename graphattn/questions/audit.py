@@ -1,0 +1,172 @@
+"""A mask beside the graph that it should be: the wrong entries, and what mistake they look like."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..graph.advice import no_graph
+from ..interop import from_mask, from_mask_mod, from_rule
+from .mistakes import OF_MASKS
+
+_PAIRS = 1 << 32  # that a function may be asked about, and mistakes compared on
+_WRONG = 1 << 26  # entries that are looked at one by one
+_NAMED = 6  # entries of a group that are named
+
+
+@dataclass(frozen=True)
+class Group:
+    """Wrong entries of one kind.
+
+    Args:
+        kind: "too many" (edges the mask has and the graph lacks) or "missing", and where they lie.
+        count: How many.
+        examples: The first of them, as (source, target).
+        where: What they have in common, if anything.
+    """
+
+    kind: str
+    count: int
+    examples: tuple[tuple[int, int], ...]
+    where: str = ""
+
+    def __str__(self) -> str:
+        named = ", ".join(f"{s} -> {t}" for s, t in self.examples)
+        more = f" and {self.count - len(self.examples):,} more" if self.count > len(self.examples) else ""
+        return f"{self.count:,} {self.kind}{', ' + self.where if self.where else ''}: {named}{more}"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What :func:`audit` found.
+
+    Args:
+        name: What the mask should be.
+        entries: Pairs in all.
+        too_many: Edges that the mask has and the graph lacks.
+        missing: Edges that the graph has and the mask lacks.
+        diagnosis: The known mistakes that make exactly this mask of the graph.
+        groups: The wrong entries by kind.
+    """
+
+    name: str
+    entries: int
+    too_many: int
+    missing: int
+    diagnosis: tuple[str, ...]
+    groups: tuple[Group, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the mask is the graph."""
+        return self.too_many == self.missing == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The findings as plain Python values."""
+        return {"ok": self.ok, **asdict(self)}
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"ok: all {self.entries:,} entries are those of {self.name}"
+        wrong = self.too_many + self.missing
+        lines = [
+            f"{wrong:,} of {self.entries:,} entries differ from {self.name}: "
+            f"{self.too_many:,} too many, {self.missing:,} missing"
+        ]
+        lines += [f"  diagnosis: {' or '.join(self.diagnosis) or 'none of the known mistakes explains all of them'}"]
+        return "\n".join([*lines, *(f"  {group}" for group in self.groups)])
+
+
+def audit(mask: Any, expect: AttentionGraph) -> Audit:
+    """Compare a mask with the graph that it should be, and say what mistake its wrong entries look like.
+
+    Args:
+        mask: bool (T, S), True where target ``t`` (row) may read source ``s``; or a FlexAttention ``mask_mod(b, h,
+            q_idx, kv_idx)``; or a rule ``function(target, source)``; or a graph.
+        expect: The graph that was meant. A builder's own graph of a grid lets the mistakes of grids be told.
+    Raises:
+        GraphError: If the mask is none of these, its size differs, or there are more pairs, or more wrong entries, than
+            can be looked at.
+    Example:
+        >>> import torch
+        >>> from graphattn.graphs import causal
+        >>> mask = torch.ones(8, 8).tril().bool()
+        >>> mask[4:6, 6] = True
+        >>> print(audit(mask, causal(8)))
+        2 of 64 entries differ from causal(8): 2 too many, 0 missing
+          diagnosis: none of the known mistakes explains all of them
+          2 too many in the future (a target reads a later source), all of source 6: 6 -> 4, 6 -> 5
+    """
+    if not isinstance(expect, AttentionGraph):
+        raise no_graph(expect, "expect must be an AttentionGraph, the one that was meant")
+    given = _graph_of(mask, expect)
+    mine, theirs = (given.num_targets, given.num_sources), (expect.num_targets, expect.num_sources)
+    if mine != theirs:
+        raise GraphError(
+            f"mask is {mine[0]} x {mine[1]} (targets, sources), and {expect.name} {theirs[0]} x {theirs[1]}"
+        )
+    too_many, missing = given - expect, expect - given
+    counts = too_many.num_edges, missing.num_edges
+    entries = expect.num_targets * expect.num_sources
+    if counts == (0, 0):
+        return Audit(expect.name, entries, 0, 0, (), ())
+    if max(counts) > _WRONG:
+        raise GraphError(
+            f"mask and {expect.name} differ in {sum(counts):,} entries (limit {_WRONG:,}); audit a smaller size"
+        )
+    names = [name for name, make in OF_MASKS if _explains(make, expect, given)]
+    groups = [*_groups(too_many, "too many", expect), *_groups(missing, "missing", expect)]
+    return Audit(expect.name, entries, *counts, tuple(names), tuple(groups))
+
+
+def _graph_of(mask: Any, expect: AttentionGraph) -> AttentionGraph:
+    if isinstance(mask, AttentionGraph):
+        return mask
+    if not callable(mask) or isinstance(mask, Tensor):
+        return from_mask(mask)
+    T, S = expect.num_targets, expect.num_sources
+    if T * S > _PAIRS:
+        raise GraphError(
+            f"a function is asked about all {T * S:,} pairs of {expect.name} (limit {_PAIRS:,}); audit a smaller size"
+        )
+    asked = [p for p in inspect.signature(mask).parameters.values() if p.default is p.empty]
+    return (from_mask_mod if len(asked) == 4 else from_rule)(mask, T, S)
+
+
+def _explains(
+    make: Callable[[AttentionGraph], AttentionGraph | None], expect: AttentionGraph, given: AttentionGraph
+) -> bool:
+    made = make(expect)
+    return made is not None and made.equals(given)
+
+
+def _groups(wrong: AttentionGraph, what: str, expect: AttentionGraph) -> list[Group]:
+    """The wrong edges before, on and after the diagonal; of two sets of nodes all together."""
+    source, target = wrong.edge_index.cpu()
+    if not expect.is_square:
+        return [_group(f"{what}", source, target)] if source.numel() else []
+    kinds = {
+        "in the future (a target reads a later source)" if what == "too many" else "in the future": source > target,
+        "on the diagonal (self-loops)": source == target,
+        "in the past": source < target,
+    }
+    return [_group(f"{what} {words}", source[here], target[here]) for words, here in kinds.items() if bool(here.any())]
+
+
+def _group(kind: str, source: Tensor, target: Tensor) -> Group:
+    examples = tuple(zip(source[:_NAMED].tolist(), target[:_NAMED].tolist(), strict=True))
+    return Group(kind, source.numel(), examples, _common(source, target))
+
+
+def _common(source: Tensor, target: Tensor) -> str:
+    """What more than one wrong edge have in common."""
+    if source.numel() < 2:
+        return ""
+    for words, number in (("of source", source), ("of target", target), ("at distance", target - source)):
+        if bool((number == number[0]).all()):
+            return f"all {words} {int(number[0])}"
+    return ""

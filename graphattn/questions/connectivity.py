@@ -1,0 +1,171 @@
+"""Which nodes hear of each other at last: components, cycles, and sources that everyone hears of."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph
+from ..graph.edge_set import EdgeSet
+from .forms import (
+    Intervals,
+    all_runs,
+    disjoint_parts,
+    into,
+    is_listable,
+    looped_axes,
+    looped_intervals,
+    need_square,
+)
+from .walks import BUDGET, OnRuns, too_many
+
+
+@dataclass(frozen=True)
+class Connectivity:
+    """What :func:`connectivity` found.
+
+    Args:
+        components: Parts without an edge between them, whichever way it points (weak components).
+        strong_components: Largest sets of nodes of which each hears of each other.
+        roots: Nodes that every node hears of at last.
+        acyclic: Whether no cycle is longer than a self-loop.
+    """
+
+    components: int
+    strong_components: int
+    roots: int
+    acyclic: bool
+
+    @property
+    def quasi_strong(self) -> bool:
+        """Whether there is a root: quasi-strongly connected."""
+        return self.roots > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as plain Python values."""
+        return {**asdict(self), "quasi_strong": self.quasi_strong}
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name.replace('_', ' ')}: {value}" for name, value in self.to_dict().items())
+
+
+def connectivity(graph: AttentionGraph) -> Connectivity:
+    """Components, cycles and roots of a square graph; exact.
+
+    Self-loops change none of it. Grids, windows, cells and documents are answered from their form, whatever their
+    size; other rules and listed edges by scipy.
+
+    Raises:
+        GraphError: If the graph is not square, or is a rule too large to list whose form does not answer.
+    Source:
+        Quasi-strong connectivity, "one token that all others attend to, directly or not": Wu et al. 2024, "On the Role
+        of Attention Masks and LayerNorm in Transformers".
+    Example:
+        >>> from graphattn.graphs import causal
+        >>> connectivity(causal(1_000_000))
+        Connectivity(components=1, strong_components=1000000, roots=1, acyclic=True)
+    """
+    need_square(graph, "connectivity")
+    if graph.num_targets == 0:
+        return Connectivity(0, 0, 0, True)
+    weak, strong, roots = _closed(graph.edges) or _listed(graph) or _through_a_hub(graph)
+    return Connectivity(weak, strong, roots, strong == graph.num_targets)
+
+
+def num_components(graph: AttentionGraph) -> int:
+    """Parts without an edge between them, whichever way it points; a node of a bipartite graph is of one side."""
+    from scipy.sparse.csgraph import connected_components
+
+    if graph.is_square:
+        closed = _closed(graph.edges) if graph.num_targets else (0,)
+        if closed is not None:
+            return closed[0]
+    shift = 0 if graph.is_square else graph.num_targets
+    size = graph.num_sources + shift
+    if size == 0:
+        return 0
+    pairs = (graph.target.cpu(), graph.source.cpu() + shift) if is_listable(graph) else _few_pairs(graph, shift)
+    return int(connected_components(_matrix(*pairs, size), directed=False)[0])
+
+
+def _few_pairs(graph: AttentionGraph, shift: int) -> tuple[Tensor, Tensor]:
+    """Fewer pairs with the same components: a row and the first source of each run, and neighbours that share a run."""
+    runs = all_runs(graph)
+    if runs is None:
+        raise too_many(graph, "counting components")
+    step = torch.zeros(graph.num_sources + 1, dtype=torch.int64)
+    step.index_add_(0, runs.lo + 1, torch.ones_like(runs.lo))
+    step.index_add_(0, runs.hi, -torch.ones_like(runs.hi))
+    linked = torch.nonzero(step.cumsum(0) > 0).flatten() + shift  # with the source before
+    return torch.cat((runs.row, linked - 1)), torch.cat((runs.lo + shift, linked))
+
+
+def _matrix(row: Tensor, column: Tensor, size: int) -> Any:
+    from scipy.sparse import coo_array
+
+    return coo_array((np.ones(row.numel()), (row.numpy(), column.numpy())), shape=(size, size)).tocsr()
+
+
+def _closed(edges: EdgeSet) -> tuple[int, int, int] | None:
+    """Weak and strong components and roots, from the form of a rule with at least one node."""
+    parts = disjoint_parts(edges)
+    if parts is not None and all(part.num_targets == part.num_sources for part, _ in parts):
+        found = [(_closed(part), count) for part, count in parts]
+        if any(one is None for one, _ in found):
+            return None
+        weak, strong = (sum(one[i] * count for one, count in found if one) for i in (0, 1))
+        alone = len(found) == 1 and found[0][1] == 1
+        return weak, strong, found[0][0][2] if alone and found[0][0] else 0
+    axes = looped_axes(edges)
+    if axes is not None:
+        numbers = [_closed(axis) for axis in axes]
+        if any(one is None for one in numbers):
+            return None
+        every = np.array(numbers, dtype=object).prod(0)
+        return int(every[0]), int(every[1]), int(every[2])
+    rows = looped_intervals(edges)
+    return None if rows is None else _of_intervals(rows)
+
+
+def _of_intervals(rows: Intervals) -> tuple[int, int, int]:
+    """Neighbours ``u`` and ``u + 1`` hold together if one hears of the other, and strongly if each does."""
+    node = torch.arange(rows.lo.numel())
+    up, down = rows.lo[1:] < node[1:], rows.hi[:-1] > node[1:]  # u is heard at u + 1; u + 1 is heard at u
+    weak, strong = int((~(up | down)).sum()) + 1, int((~(up & down)).sum()) + 1
+    # A strong component is a stretch; it is a root if nothing is heard of from the left or the right.
+    cut = torch.nonzero(~(up & down)).flatten()
+    first = torch.cat((torch.zeros(1, dtype=torch.int64), cut + 1))
+    last = torch.cat((cut, node[-1:]))
+    from_left = torch.cat((torch.zeros(1, dtype=torch.bool), up))[first]
+    from_right = torch.cat((down, torch.zeros(1, dtype=torch.bool)))[last]
+    return weak, strong, _one((last - first + 1)[~(from_left | from_right)])
+
+
+def _one(sizes: Tensor) -> int:
+    """The nodes of the only component that nothing else leads to, if it is the only one."""
+    return int(sizes[0]) if sizes.numel() == 1 else 0
+
+
+def _listed(graph: AttentionGraph) -> tuple[int, int, int] | None:
+    if not is_listable(graph):
+        return None
+    from scipy.sparse.csgraph import connected_components
+
+    matrix = into(graph)
+    weak = int(connected_components(matrix, directed=True, connection="weak")[0])
+    strong, label = connected_components(matrix, directed=True, connection="strong")
+    target, source = label[np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))], label[matrix.indices]
+    heard_from = np.zeros(strong, dtype=bool)
+    heard_from[target[target != source]] = True
+    return weak, int(strong), _one(torch.from_numpy(np.bincount(label)[~heard_from]))
+
+
+def _through_a_hub(graph: AttentionGraph) -> tuple[int, int, int]:
+    """A large rule in which the busiest node hears of all and is heard of by all: one strong component."""
+    if all_runs(graph) is not None:
+        hub, walk = int(graph.out_degree.argmax()), OnRuns(graph, BUDGET)
+        if bool((walk.forward(hub) >= 0).all()) and bool((walk.backward(hub) >= 0).all()):
+            return 1, 1, graph.num_targets
+    raise too_many(graph, "counting strong components")

@@ -1,0 +1,139 @@
+"""Forms of a graph in which questions are cheap: closed parts, one interval per row, runs, a sparse matrix."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..graph import runs as _runs
+from ..graph.algebra import Blocks
+from ..graph.edge_set import EdgeSet
+from ..graph.listed import Listed
+from ..graph.rules import Band, Neighbourhood, Product
+from ..graph.runs import Runs
+from ..plans.cache import cached
+from ..plans.grouped import by_source, by_target
+
+MOST_LISTED = 1 << 24  # edges up to which a rule is listed for a question
+MOST_RUNS = 1 << 24  # runs of all rows that are held at once
+
+
+def need_square(graph: AttentionGraph, what: str) -> None:
+    """Raise a GraphError unless sources and targets are the same nodes."""
+    if not graph.is_square:
+        raise GraphError(
+            f"{what} needs a square graph, whose sources and targets are the same nodes; this one has "
+            f"{graph.num_targets} targets and {graph.num_sources} sources"
+        )
+
+
+def disjoint_parts(edges: EdgeSet) -> list[tuple[EdgeSet, int]] | None:
+    """Parts without an edge between them, each with how often it is there, where a rule's form shows them."""
+    if isinstance(edges, Blocks):
+        return [(part, 1) for part in edges.parts if part.num_targets + part.num_sources]
+    if isinstance(edges, Neighbourhood) and edges.dilation > 1:
+        return _residues(edges.num_targets, edges.dilation, lambda n: replace(edges, num_targets=n, dilation=1))
+    if isinstance(edges, Band) and edges.step > 1 and edges.num_targets == edges.num_sources and edges.offset == 0:
+        lo, hi = edges.lo // edges.step, edges.hi // edges.step  # multiples of the step
+        return _residues(edges.num_targets, edges.step, lambda n: Band(n, n, lo, hi))
+    return None
+
+
+def _residues(size: int, step: int, make: Any) -> list[tuple[EdgeSet, int]]:
+    """The classes mod ``step`` of positions: so many of the longer kind, the others one shorter."""
+    short, longer = divmod(size, step)
+    kinds = [(short + 1, longer), (short, step - longer)]
+    return [(make(length), count) for length, count in kinds if length and count]
+
+
+def looped_axes(edges: EdgeSet) -> tuple[EdgeSet, ...] | None:
+    """The square axes of a grid if each has all its self-loops: then what holds along every axis holds together."""
+    if not isinstance(edges, Product):
+        return None
+    for axis in edges.axes:
+        node = torch.arange(axis.num_targets)
+        if axis.num_targets != axis.num_sources or not bool(axis.contains(node, node).all()):
+            return None
+    return edges.axes
+
+
+def all_runs(graph: AttentionGraph) -> Runs | None:
+    """The runs of every row, none of them empty; ``None`` beyond ``MOST_RUNS``."""
+    return cached(graph, "all_runs", lambda: runs_of(graph.edges))
+
+
+def runs_of(edges: EdgeSet) -> Runs | None:
+    if edges.runs_per_row * edges.num_targets > MOST_RUNS:
+        return None
+    parts = []
+    for first, _, chunk in edges.walk():
+        keep = chunk.hi > chunk.lo
+        parts.append(Runs(chunk.row[keep] + first, chunk.lo[keep], chunk.hi[keep]))
+    return Runs(*(torch.cat(part) for part in zip(*parts, strict=True))) if parts else _runs.empty()
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Target ``t`` reads the sources ``lo[t] .. hi[t] - 1``; both ends rise with ``t``, and neighbours touch.
+
+    So what a run of targets reads is again an interval, from the first one's ``lo`` to the last one's ``hi``.
+    """
+
+    lo: Tensor
+    hi: Tensor
+
+
+def intervals(runs: Runs | None, num_targets: int) -> Intervals | None:
+    """One interval per row, if that is what the runs are; rows without an edge only at the start or the end."""
+    if runs is None or runs.row.numel() == 0 or bool((runs.row[1:] == runs.row[:-1]).any()):
+        return None
+    first, last = int(runs.row[0]), int(runs.row[-1])
+    if last - first + 1 != runs.row.numel():
+        return None
+    before, after = runs.lo[:1].expand(first), runs.hi[-1:].expand(num_targets - 1 - last)
+    lo, hi = torch.cat((before, runs.lo, after)), torch.cat((before, runs.hi, after))
+    rising = bool((lo[1:] >= lo[:-1]).all()) and bool((hi[1:] >= hi[:-1]).all())
+    return Intervals(lo, hi) if rising and bool((lo[1:] <= hi[:-1]).all()) else None
+
+
+def looped_intervals(edges: EdgeSet) -> Intervals | None:
+    """The intervals of a square set of edges with its missing self-loops added."""
+    n = edges.num_targets
+    runs = None if isinstance(edges, Listed) and edges.count() > MOST_LISTED >> 2 else runs_of(edges)
+    if runs is None:
+        return None
+    node = torch.arange(n)
+    return intervals(_runs.union(runs, Runs(node, node, node + 1), n), n)
+
+
+def is_listable(graph: AttentionGraph) -> bool:
+    """Whether its edges may be listed to answer a question."""
+    if not graph.is_rule:
+        return True
+    walks = graph.edges.runs_per_row * graph.num_targets
+    return walks <= 16 * MOST_LISTED and graph.num_edges <= MOST_LISTED
+
+
+def into(graph: AttentionGraph) -> Any:
+    """scipy's sparse (T, S): row ``t`` holds the sources that ``t`` reads. float64, as scipy's searches want it."""
+    return cached(graph, "matrix into", lambda: _csr(*by_target(graph)[:2], graph.num_sources))
+
+
+def out_of(graph: AttentionGraph) -> Any:
+    """scipy's sparse (S, T): row ``s`` holds the targets that read ``s``."""
+    return cached(graph, "matrix out", lambda: _csr(*by_source(graph)[:2], graph.num_targets))
+
+
+def _csr(ptr: Tensor, index: Tensor, columns: int) -> Any:
+    from scipy.sparse import csr_array  # slow to import
+
+    small = max(index.numel(), columns) < 2**31
+    found = csr_array(
+        (np.ones(index.numel()), index.numpy(), ptr.numpy().astype(np.int32 if small else np.int64)),
+        shape=(ptr.numel() - 1, columns),
+    )
+    return found

@@ -1,0 +1,150 @@
+"""How many layers it takes until everything that can be heard is heard: the diameter of a directed graph."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..graph.edge_set import EdgeSet
+from .forms import Intervals, disjoint_parts, looped_axes, looped_intervals, need_square
+from .walks import BUDGET, Walk, jumps, walk
+
+_SQUARED = 1024  # nodes up to which products of dense masks answer
+_FAR = 1 << 62
+
+
+@dataclass(frozen=True)
+class Hops:
+    """What :func:`hops` found.
+
+    Args:
+        layers: Edges of the longest of all shortest paths: after so many layers nothing new is heard.
+        everything: Whether every node has then heard of every node; ``layers`` is then the diameter.
+    """
+
+    layers: int
+    everything: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain Python values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        who = "every node hears of every node" if self.everything else "nothing new is heard, and some is never heard"
+        return f"after {self.layers:,} layers {who}"
+
+
+def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
+    r"""Layers of this graph until everything is heard that can be heard: the diameter, if all hear all.
+
+    .. math:: \max_{s \ne t, \; d(s, t) < \infty} d(s, t), \quad d \text{ in edges}
+
+    Nodes keep what they have (a self-loop or a residual connection), so ``k`` layers reach everything within ``k``
+    edges. Exact. Windows, documents, cells and grids are answered from their form, whatever their size; other graphs by
+    breadth-first searches, as few as bounds on the eccentricities allow.
+
+    Args:
+        graph: A square graph.
+        budget: Edges that the searches may look at in all.
+    Raises:
+        GraphError: If the graph is not square; if the answer costs more than ``budget``, with the bounds found.
+    Source:
+        Takes and Kosters 2013, "Computing the Eccentricity Distribution of Large Graphs", for the bounds; here on each
+        strong component of a directed graph.
+    Example:
+        >>> from graphattn.graphs import sliding_window
+        >>> print(hops(sliding_window(1_000_000, window=257, causal=False)))
+        after 7,813 layers every node hears of every node
+    """
+    need_square(graph, "hops")
+    if graph.num_targets <= 1:
+        return Hops(0, graph.num_targets == 1)
+    found = _closed(graph.edges)
+    if found is not None:
+        return Hops(*found)
+    if graph.num_targets <= _SQUARED:
+        return Hops(*_by_squaring(graph.mask()))
+    return _by_searches(graph, walk(graph, budget), budget)
+
+
+def _closed(edges: EdgeSet) -> tuple[int, bool] | None:
+    parts = disjoint_parts(edges)
+    if parts is not None and all(part.num_targets == part.num_sources for part, _ in parts):
+        found = [_closed(part) for part, _ in parts]
+        alone = sum(count for _, count in parts) == 1
+        known = [one for one in found if one is not None]
+        return (max(k for k, _ in known), alone and known[0][1]) if known and len(known) == len(found) else None
+    axes = looped_axes(edges)
+    if axes is not None:  # with self-loops, a way along one axis waits for the others
+        along = [_closed(axis) for axis in axes]
+        known = [one for one in along if one is not None]
+        return (max(k for k, _ in known), all(e for _, e in known)) if len(known) == len(along) else None
+    rows = looped_intervals(edges)
+    return None if rows is None else _of_intervals(rows)
+
+
+def _of_intervals(rows: Intervals) -> tuple[int, bool]:
+    """What is heard after ``k`` layers is an interval, whose ends are the ends of its ends."""
+    lo, last = rows.lo, rows.hi - 1
+    layers = max(int(jumps(lo).max()), int(jumps(last).max()))
+    n = lo.numel()
+    left, right = torch.arange(n), torch.arange(n)
+    everything = bool((lo[1:] < left[1:]).all()) and bool((last[:-1] > right[:-1]).all())
+    return layers, everything
+
+
+def _by_squaring(mask: Tensor) -> tuple[int, bool]:
+    """Powers of the mask with self-loops: doubled until nothing is new, then the least one that is the same."""
+    n = mask.shape[0]
+    power = (mask.cpu() | torch.eye(n, dtype=torch.bool)).float()
+    powers = [power]
+    while True:
+        wider = ((power @ power) > 0).float()
+        if torch.equal(wider, power):
+            break
+        powers.append(wider)
+        power = wider
+    now, layers = torch.eye(n), 0
+    for k in reversed(range(len(powers))):
+        longer = ((now @ powers[k]) > 0).float()
+        if not torch.equal(longer, power):
+            now, layers = longer, layers + (1 << k)
+    layers = layers if torch.equal(now, power) else layers + 1
+    return layers, bool(power.all())
+
+
+def _by_searches(graph: AttentionGraph, way: Walk, budget: int) -> Hops:
+    """Search from one node after another until no other can be farther from anything than what was found.
+
+    In a strong component, ``v`` is from everything at most as far as from ``w``, and ``w`` from that; and at least as
+    far as from ``w`` itself. Nodes whose bounds promise most are searched in turn with the most central ones.
+    """
+    n = graph.num_targets
+    upper, lower = torch.full((n,), _FAR), torch.zeros(n, dtype=torch.int64)
+    best, turn, everything = 0, 0, False
+    node = int(graph.out_degree.argmax())
+    while True:
+        ahead, back = way.forward(node), way.backward(node)
+        reach = int(ahead.max())
+        best = max(best, reach, int(back.max()))
+        both = (ahead >= 0) & (back >= 0)
+        everything = everything or (turn == 0 and bool(both.all()))
+        upper = torch.where(both, torch.minimum(upper, back + reach), upper)
+        lower = torch.maximum(lower, back)
+        upper[node] = reach
+        hopeful = torch.nonzero(upper > best).flatten()
+        if hopeful.numel() == 0:
+            return Hops(best, everything)
+        if way.cost > budget:
+            most = "" if int(upper.max()) == _FAR else f" and at most {int(upper.max()):,}"
+            raise GraphError(
+                f"hops of {graph.name}: at least {best:,}{most}; {turn + 1:,} searches looked at {way.cost:,} edges "
+                f"(limit {budget:,}), and {hopeful.numel():,} of {n:,} nodes may still be farther from something: "
+                "raise budget, or ask the same of a smaller size"
+            )
+        turn += 1
+        chosen = upper[hopeful].argmax() if turn % 2 else lower[hopeful].argmin()
+        node = int(hopeful[chosen])

@@ -1,0 +1,194 @@
+"""The shortest way by which the future reaches the past, layer by layer."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..graph import runs as _runs
+from ..graph.listed import Listed
+from .forms import runs_of
+from .receptive_field import Layers, graphs_of
+from .walks import too_many
+
+_NONE = torch.iinfo(torch.int64).min  # a node that has heard of nothing with a place in the order
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """What :func:`leaks` found; true if the future is heard.
+
+    Args:
+        path: The shortest way from a later node to an earlier one: ``(layer, source, target)`` for each edge. A layer
+            that is not named keeps what the node has (the residual connection).
+        gap: How much later in the order the first source is than the last target; 0 without a leak.
+        edges: For each layer, how many of its edges lead from a later node to an earlier one; ``None`` where sources
+            and targets are not in the same order.
+    """
+
+    path: tuple[tuple[int, int, int], ...]
+    gap: int
+    edges: tuple[int | None, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing of the future is heard."""
+        return not self.path
+
+    def __bool__(self) -> bool:
+        return bool(self.path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain Python values."""
+        return {"ok": self.ok, "path": [list(edge) for edge in self.path], "gap": self.gap, "edges": list(self.edges)}
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"no leak: no target hears of a later source, through {len(self.edges)} layers"
+        first, last = self.path[0][1], self.path[-1][2]
+        lines = [f"leak: {last} hears of {first}, which is {self.gap:,} later"]
+        lines += [f"  layer {layer}: {source} -> {target}" for layer, source, target in self.path]
+        counted = [f"{count:,} in layer {i}" for i, count in enumerate(self.edges) if count]
+        return "\n".join([*lines, f"  edges into the past: {', '.join(counted)}"] if counted else lines)
+
+
+def leaks(layers: Layers, order: Any = None, *, residual: bool = True) -> Leaks:
+    """Whether some target hears of a source that is later in the order, and the shortest way there.
+
+    A source may be heard at targets of its own place in the order or later ones. Nodes of layers between, such as
+    latents, need no place: what they have heard of counts.
+
+    Args:
+        layers: A schedule, a list of graphs, first layer first, or one graph.
+        order: The place of each node, int64 (N,), of the first sources and the last targets, which are as many; nodes
+            of equal place may hear of each other. By default the nodes' own numbers.
+        residual: Whether every target of a square layer also keeps what it has.
+    Raises:
+        GraphError: If the first sources and the last targets differ in number, ``order`` is not integer (N,), or a
+            layer is a rule too large to be walked.
+    Example:
+        >>> from graphattn.graphs import causal, sliding_window
+        >>> print(leaks([causal(8), sliding_window(8, window=3, causal=False)]))
+        leak: 0 hears of 1, which is 1 later
+          layer 1: 1 -> 0
+          edges into the past: 7 in layer 1
+    """
+    graphs = graphs_of(layers)
+    S, T = graphs[0].num_sources, graphs[-1].num_targets
+    if S != T:
+        raise GraphError(
+            f"leaks compares the first sources with the last targets, which must be the same nodes; "
+            f"got {S} sources and {T} targets"
+        )
+    place = _order(order, S)
+    steps = {graph: _Latest(graph) for graph in dict.fromkeys(graphs)}
+    counts = tuple(
+        steps[graph].backward_edges(place) if graph.num_sources == graph.num_targets == S else None for graph in graphs
+    )
+    kept = [residual and graph.is_square for graph in graphs]
+    heard = place
+    for graph, keeps in zip(graphs, kept, strict=True):
+        heard = _next(steps[graph](heard), heard if keeps else None)
+    if not bool((heard > place).any()):
+        return Leaks((), 0, counts)
+    moves = kept.count(False)  # layers that keep nothing take an edge each
+    while True:
+        table = _table([steps[graph] for graph in graphs], kept, place, moves)
+        late = table[-1][moves]
+        if bool((late > place).any()):
+            target = int((late > place).long().argmax())
+            return Leaks(_way(graphs, kept, table, target, moves), int(late[target] - place[target]), counts)
+        moves += 1
+
+
+def _order(order: Any, size: int) -> Tensor:
+    if order is None:
+        return torch.arange(size)
+    place = torch.as_tensor(order).cpu()
+    if place.shape != (size,) or place.is_floating_point() or place.is_complex():
+        raise GraphError(
+            f"order must be integer ({size},), the place of each node, got {place.dtype} {list(place.shape)}"
+        )
+    return place.long()
+
+
+class _Latest:
+    """For each target the latest place among its sources, by what the sources have: a maximum over every row."""
+
+    def __init__(self, graph: AttentionGraph) -> None:
+        self.graph = graph
+        self.runs = None if isinstance(graph.edges, Listed) else runs_of(graph.edges)
+        if self.runs is None and not isinstance(graph.edges, Listed):
+            raise too_many(graph, "leaks")
+
+    def __call__(self, value: Tensor) -> Tensor:
+        found = torch.full((self.graph.num_targets,), _NONE)
+        if self.runs is None:
+            target, source = self.graph.target.cpu(), self.graph.source.cpu()
+            return found.scatter_reduce(0, target, value[source], "amax")
+        # Of runs as long as a power of two and less than twice that, two such stretches cover each.
+        row, lo, hi = self.runs
+        level = torch.log2((hi - lo).double()).floor().long()
+        width, power = value, 0
+        while row.numel() and power <= int(level.max()):
+            here = level == power
+            ends = hi[here] - (1 << power)
+            most = torch.maximum(width[lo[here]], width[ends])
+            found = found.scatter_reduce(0, row[here], most, "amax")
+            half = 1 << power
+            width = torch.maximum(width[: max(0, width.numel() - half)], width[half:])
+            power += 1
+        return found
+
+    def backward_edges(self, place: Tensor) -> int:
+        """Edges whose source is later than their target; exact where the order is that of the numbers."""
+        if self.runs is None:
+            return int((place[self.graph.source.cpu()] > place[self.graph.target.cpu()]).sum())
+        row, lo, hi = self.runs
+        if bool((place[1:] >= place[:-1]).all()):  # the first source that is later than each target
+            later = torch.searchsorted(place, place, right=True)[row]
+            return int((hi - torch.maximum(lo, later)).clamp(min=0).sum())
+        graph = self.graph
+        return int((place[graph.source.cpu()] > place[graph.target.cpu()]).sum())
+
+
+def _next(read: Tensor, kept: Tensor | None) -> Tensor:
+    return read if kept is None else torch.maximum(read, kept)
+
+
+def _table(steps: list[_Latest], kept: list[bool], place: Tensor, moves: int) -> list[list[Tensor]]:
+    """``table[l][k]``: the latest place that each node has heard of after ``l`` layers along ``k`` edges at most."""
+    table = [[place] * (moves + 1)]
+    for step, keeps in zip(steps, kept, strict=True):
+        before = table[-1]
+        none = torch.full((step.graph.num_targets,), _NONE)
+        row = [before[0] if keeps else none]
+        row += [_next(step(before[k - 1]), before[k] if keeps else None) for k in range(1, moves + 1)]
+        table.append(row)
+    return table
+
+
+def _way(
+    graphs: tuple[AttentionGraph, ...], kept: list[bool], table: list[list[Tensor]], node: int, k: int
+) -> tuple[tuple[int, int, int], ...]:
+    """Back from the target to where its latest place comes from."""
+    found = []
+    for number in reversed(range(len(graphs))):
+        wanted, before = int(table[number + 1][k][node]), table[number]
+        if kept[number] and int(before[k][node]) == wanted:
+            continue
+        k -= 1
+        source = _sources(graphs[number], node)
+        came = int(source[before[k][source] == wanted][0])
+        found.append((number, came, node))
+        node = came
+    return tuple(reversed(found))
+
+
+def _sources(graph: AttentionGraph, target: int) -> Tensor:
+    if isinstance(graph.edges, Listed):
+        return graph.source.cpu()[graph.target.cpu() == target].sort().values
+    return _runs.expand(graph.edges.runs(torch.tensor([target])))[1]

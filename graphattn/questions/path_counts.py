@@ -1,0 +1,79 @@
+"""In how many ways a source reaches a target through the layers of a schedule."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..graph.listed import Listed
+from .forms import MOST_RUNS
+from .receptive_field import Layers, graphs_of
+from .walks import BUDGET, too_many
+
+_MOST = 2.0**62
+
+
+def path_counts(layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET) -> Tensor:
+    r"""Paths from every source of the first layer to a target of the last one, with one edge for each layer.
+
+    .. math:: P = A_L \cdots A_2 A_1, \quad A_l \text{ the mask of layer } l \text{ (copies of an edge counted)}
+
+    Args:
+        layers: A schedule, a list of graphs, first layer first, or one graph.
+        targets: Indices (n,) of the targets asked about; all by default.
+        residual: Whether every target of a square layer also keeps what it has: one more path.
+        budget: Numbers (n x nodes) that may be computed for each layer.
+    Returns:
+        int64 (n, S), exact; the positive ones are the receptive field.
+    Raises:
+        GraphError: If there are 2**62 paths or more to some target, or it costs more than ``budget``.
+    Example:
+        >>> from graphattn.graphs import sliding_window
+        >>> path_counts([sliding_window(5, window=2)] * 3, targets=[4])  # binomial coefficients
+        tensor([[0, 1, 3, 3, 1]])
+    """
+    graphs = graphs_of(layers)
+    last = graphs[-1]
+    chosen = last._choice(targets, last.num_targets, "targets")
+    widest = max(max(graph.num_targets, graph.num_sources) for graph in graphs)
+    if chosen.numel() * widest > budget >> 2:
+        raise GraphError(
+            f"path_counts of {chosen.numel():,} targets among {widest:,} nodes is {chosen.numel() * widest:,} numbers "
+            f"for each layer (limit {budget >> 2:,}); ask about fewer targets: targets=[t]"
+        )
+    counts = torch.zeros(last.num_targets, chosen.numel(), dtype=torch.int64)  # nodes first: rows are added up
+    counts[chosen, torch.arange(chosen.numel())] = 1
+    for graph in reversed(graphs):
+        through = _through(graph, counts)
+        counts = through + counts if residual and graph.is_square else through
+    return counts.t().contiguous()
+
+
+def _through(graph: AttentionGraph, counts: Tensor) -> Tensor:
+    """Paths from each source to the targets that were asked about, from those of the layer's targets."""
+    most = counts.sum(0, dtype=torch.float64) * max(1, int(graph.in_degree.max()) if graph.num_targets else 1)
+    if bool((most >= _MOST).any()):
+        raise GraphError(
+            f"path_counts: there may be {float(most.max()):.3g} paths to a target, and numbers beyond 2**62 are not "
+            "exact; ask about fewer layers"
+        )
+    found = torch.zeros(graph.num_sources + 1, counts.shape[1], dtype=torch.int64)
+    if isinstance(graph.edges, Listed):
+        from scipy.sparse import csr_array
+
+        target, source = graph.target.cpu().numpy(), graph.source.cpu().numpy()
+        ones, shape = np.ones(len(target), dtype=np.int64), (graph.num_sources, graph.num_targets)
+        return torch.from_numpy(csr_array((ones, (source, target)), shape=shape) @ counts.numpy())
+    if graph.edges.runs_per_row * graph.num_targets > 8 * MOST_RUNS:
+        raise too_many(graph, "path_counts")
+    heard = torch.nonzero(counts.any(1)).flatten()
+    rows = max(1, (MOST_RUNS >> 2) // max(1, graph.edges.runs_per_row * counts.shape[1]))
+    for some in heard.split(rows):
+        runs = graph.edges.runs(some)
+        here = counts[some[runs.row]]
+        found.index_add_(0, runs.lo, here)
+        found.index_add_(0, runs.hi, -here)
+    return found.cumsum(0)[:-1]

@@ -1,0 +1,181 @@
+"""What a target has heard of after each layer of a schedule."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from ..graph import AttentionGraph, PerHead, Schedule
+from ..graph import runs as _runs
+from ..graph.edge_set import EdgeSet
+from ..graph.listed import Listed
+from ..graph.runs import Runs
+from .forms import Intervals, intervals, runs_of
+from .walks import BUDGET
+
+Layers = Schedule | AttentionGraph | PerHead | Iterable[AttentionGraph | PerHead]
+
+
+class Rows(EdgeSet):
+    """Target ``t`` reads the sources ``lo[t] .. hi[t] - 1``."""
+
+    def __init__(self, lo: Tensor, hi: Tensor, num_sources: int) -> None:
+        self.lo, self.hi = lo, hi
+        self.num_targets, self.num_sources = lo.numel(), num_sources
+
+    def contains(self, target: Tensor, source: Tensor) -> Tensor:
+        lo, hi = self.lo.to(target.device), self.hi.to(target.device)
+        return (source >= lo[target]) & (source < hi[target])
+
+    def runs(self, target: Tensor) -> Runs:
+        return Runs(torch.arange(target.numel()), self.lo[target], self.hi[target])
+
+    def count(self) -> int:
+        return int((self.hi - self.lo).sum())
+
+
+@dataclass(frozen=True)
+class ReceptiveField:
+    """What :func:`receptive_field` found.
+
+    Args:
+        targets: The targets asked about, int64 (n,), or ``None`` for all of each layer.
+        graphs: For each layer, first layer first: which sources of the first layer each of the targets has heard of
+            after it; row ``i`` is ``targets[i]``, and is empty where a layer has no such target.
+    """
+
+    targets: Tensor | None
+    graphs: tuple[AttentionGraph, ...]
+
+    @property
+    def sizes(self) -> tuple[Tensor, ...]:
+        """For each layer int64 (n,): how many sources each target has heard of after it."""
+        return tuple(graph.in_degree.cpu() for graph in self.graphs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For each layer the least, the mean and the most that a target has heard of, and the number of sources."""
+        rows = []
+        for size in self.sizes:
+            some = size.numel() > 0
+            rows.append(
+                {
+                    "least": int(size.min()) if some else 0,
+                    "mean": float(size.double().mean()) if some else 0.0,
+                    "most": int(size.max()) if some else 0,
+                }
+            )
+        return {"targets": self.graphs[-1].num_targets, "sources": self.graphs[0].num_sources, "layers": rows}
+
+    def __str__(self) -> str:
+        found = self.to_dict()
+        lines = [f"sources heard of, of {found['sources']:,}, at {found['targets']:,} targets:"]
+        for number, row in enumerate(found["layers"]):
+            spread = f"{row['least']:,} to {row['most']:,}, mean {row['mean']:,.5g}"
+            lines.append(f"  after layer {number}: {row['most'] if row['least'] == row['most'] else spread}")
+        return "\n".join(lines)
+
+
+def receptive_field(
+    layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET
+) -> ReceptiveField:
+    """Which sources of the first layer a target has heard of after each layer: the support of the Jacobian.
+
+    Args:
+        layers: A schedule, a list of graphs, first layer first, or one graph.
+        targets: Indices (n,) of the targets asked about; all by default. One or a few are cheap on any rule.
+        residual: Whether every target of a square layer also keeps what it has (a residual connection).
+        budget: Pairs that may be looked at.
+    Raises:
+        GraphError: If the layers do not meet, the last one lacks a target, or it costs more than ``budget``.
+    Example:
+        >>> from graphattn.graphs import sliding_window
+        >>> wavenet = [sliding_window(1_000_000, window=2, dilation=d) for d in (1, 2, 4, 8)]
+        >>> print(receptive_field(wavenet, targets=[999_999]))
+        sources heard of, of 1,000,000, at 1 targets:
+          after layer 0: 2
+          after layer 1: 4
+          after layer 2: 8
+          after layer 3: 16
+    """
+    graphs = graphs_of(layers, residual)
+    if targets is None:
+        every = _of_intervals(graphs)
+        if every is not None:
+            return ReceptiveField(None, tuple(every))
+    chosen = None if targets is None else graphs[-1]._choice(targets, graphs[-1].num_targets, "targets")
+    fields = [_field(graphs[: number + 1], chosen, budget) for number in range(len(graphs))]
+    return ReceptiveField(chosen, tuple(fields))
+
+
+def _field(graphs: tuple[AttentionGraph, ...], chosen: Tensor | None, budget: int) -> AttentionGraph:
+    """What the chosen targets of the last of these layers have heard of."""
+    T = graphs[-1].num_targets
+    chosen = torch.arange(T) if chosen is None else chosen
+    there = torch.nonzero(chosen < T).flatten()
+    heard = Runs(there, chosen[there], chosen[there] + 1)
+    for layer in reversed(graphs):
+        heard = pulled(heard, layer, budget)
+    row, source = _pairs(heard, budget)
+    edges = Listed(row, source, chosen.numel(), graphs[0].num_sources)
+    return AttentionGraph(edges, f"receptive field after layer {len(graphs) - 1}")
+
+
+def graphs_of(layers: Layers, residual: bool = False) -> tuple[AttentionGraph, ...]:
+    """The graph of each layer; where heads differ, the edges that some head has."""
+    graphs = Schedule.of(layers).unions()
+    return tuple(graph.with_self_loops() if residual and graph.is_square else graph for graph in graphs)
+
+
+def _of_intervals(graphs: tuple[AttentionGraph, ...]) -> list[AttentionGraph] | None:
+    """The fields of all targets where every layer is one interval per row: the ends of the ends."""
+    if len({(graph.num_targets, graph.num_sources) for graph in graphs}) > 1 or not all(g.is_rule for g in graphs):
+        return None
+    known: dict[AttentionGraph, Intervals | None] = {}
+    found: list[AttentionGraph] = []
+    before: Intervals | None = None
+    for number, graph in enumerate(graphs):
+        if graph not in known:
+            known[graph] = intervals(runs_of(graph.edges), graph.num_targets)
+        rows = known[graph]
+        if rows is None:
+            return None
+        if before is not None:
+            some = rows.hi > rows.lo
+            lo = before.lo[rows.lo.clamp(max=before.lo.numel() - 1)]
+            rows = Intervals(lo, torch.where(some, before.hi[(rows.hi - 1).clamp(min=0)], lo))
+        before = rows
+        edges = Rows(rows.lo, rows.hi, graphs[0].num_sources)
+        found.append(AttentionGraph(edges, f"receptive field after layer {number}"))
+    return found
+
+
+def pulled(heard: Runs, layer: AttentionGraph, budget: int) -> Runs:
+    """What each row reads, from the targets of a layer that it hears of."""
+    row, target = _pairs(heard, budget)
+    distinct, place = torch.unique(target, return_inverse=True)
+    runs_per_row = layer.edges.runs_per_row
+    if runs_per_row * distinct.numel() > budget:
+        raise _too_many(runs_per_row * distinct.numel(), budget)
+    runs = layer.edges.runs(distinct)
+    counts = torch.bincount(runs.row, minlength=distinct.numel())
+    owner, within = _runs.spread(counts[place])
+    if owner.numel() > budget:
+        raise _too_many(owner.numel(), budget)
+    which = (torch.cumsum(counts, 0) - counts)[place][owner] + within
+    return _runs.union(_runs.empty(), Runs(row[owner], runs.lo[which], runs.hi[which]), layer.num_sources)
+
+
+def _pairs(heard: Runs, budget: int) -> tuple[Tensor, Tensor]:
+    pairs = int((heard.hi - heard.lo).sum())
+    if pairs > budget >> 2:
+        raise _too_many(pairs, budget >> 2)
+    return _runs.expand(heard)
+
+
+def _too_many(pairs: int, budget: int) -> GraphError:
+    return GraphError(
+        f"receptive_field looks at {pairs:,} pairs (limit {budget:,}); ask about fewer targets: targets=[t]"
+    )

@@ -1,0 +1,204 @@
+"""Conditions under which sparse transformers are known to approximate every function of sequences."""
+
+from dataclasses import asdict, dataclass
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from .connectivity import connectivity
+from .forms import into, is_listable, need_square
+from .receptive_field import Layers, graphs_of
+
+_TRIED = 1 << 16  # steps of a search for a Hamiltonian path
+_SMALL = 1 << 12  # nodes up to which one is searched for
+
+
+@dataclass(frozen=True)
+class Universality:
+    """What :func:`universality` found; ``None`` where the answer costs too much, and ``left_out`` says why.
+
+    Args:
+        self_loops: Whether every layer has all self-loops.
+        star: A node that reads all and is read by all, in the union of the layers; ``None`` without one.
+        hamiltonian_path: Whether the union of the layers has a path through all nodes, in some order.
+        everything_heard: Whether every node hears of every node if the layers are repeated.
+        left_out: For each question without an answer, why.
+    """
+
+    self_loops: bool
+    star: int | None
+    hamiltonian_path: bool | None
+    everything_heard: bool | None
+    left_out: dict[str, str]
+
+    @property
+    def sparse_transformer(self) -> bool | None:
+        """Whether the conditions of Yun et al. 2020 hold: self-loops, a Hamiltonian path, everything heard."""
+        return _every(self.self_loops, self.hamiltonian_path, self.everything_heard)
+
+    @property
+    def star_graph(self) -> bool:
+        """Whether the condition of Zaheer et al. 2020 holds: a star, with self-loops."""
+        return self.self_loops and self.star is not None
+
+    @property
+    def universal(self) -> bool | None:
+        """Whether one of the two theorems applies; ``None`` if that is open. ``False`` proves nothing."""
+        return True if self.star_graph else self.sparse_transformer
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answers as plain Python values."""
+        also = ("sparse_transformer", "star_graph", "universal")
+        return {**asdict(self), **{name: getattr(self, name) for name in also}}
+
+    def __str__(self) -> str:
+        words = {True: "yes", False: "no", None: "not known"}
+        lines = [f"self-loops in every layer: {words[self.self_loops]}"]
+        lines += [f"star: {'no' if self.star is None else f'node {self.star}'}"]
+        lines += [f"Hamiltonian path: {words[self.hamiltonian_path]}"]
+        lines += [f"everything heard at last: {words[self.everything_heard]}"]
+        lines += [f"a universality theorem applies: {words[self.universal]}"]
+        return "\n".join([*lines, *(f"{name.replace('_', ' ')}: {why}" for name, why in self.left_out.items())])
+
+
+def _every(*answers: bool | None) -> bool | None:
+    return False if False in answers else None if None in answers else True
+
+
+def universality(layers: Layers) -> Universality:
+    """Which sufficient conditions for universal approximation the graphs of a sparse transformer meet.
+
+    The theorems are about layers repeated as often as it takes, wide enough, with positions; they are sufficient, so
+    where none applies nothing is proved.
+
+    Args:
+        layers: A graph, or the graphs of the layers that are repeated.
+    Raises:
+        GraphError: If a graph is not square.
+    Source:
+        Yun et al. 2020, "O(n) Connections are Expressive Enough", assumption 1: every pattern holds the self-loops, the
+        union of the patterns a Hamiltonian path, and every token hears of all tokens after finitely many layers.
+        Zaheer et al. 2020 (BigBird), theorem 1: the graph contains the star. *What differs:* the star may have any
+        centre, and self-loops are asked for in both.
+    Example:
+        >>> from graphattn.graphs import sliding_window, global_tokens
+        >>> longformer = sliding_window(4096, window=65, causal=False) | global_tokens(4096, (0,))
+        >>> found = universality(longformer)
+        >>> found.star, found.hamiltonian_path, found.universal
+        (0, True, True)
+    """
+    graphs = graphs_of(layers)
+    for graph in graphs:
+        need_square(graph, "universality")
+    distinct = tuple(dict.fromkeys(graphs))
+    union = reduce(or_, distinct)
+    loops = all(graph._num_loops() == graph.num_targets for graph in distinct)
+    left_out: dict[str, str] = {}
+    path, heard = None, None
+    try:
+        strong = connectivity(union).strong_components
+        path = _path(union, strong)
+        # With self-loops, what one layer brings on the next ones keep, so the union says what is heard at last.
+        heard = strong <= 1 if loops or (len(distinct) == 1 and strong > 1) else _at_last(graphs)
+    except GraphError as error:
+        left_out["everything_heard"] = str(error)
+    if path is None:
+        left_out["hamiltonian_path"] = "not along the sequence, and a search for another order did not end"
+    return Universality(loops, _star(union), path, heard, left_out)
+
+
+def _star(graph: AttentionGraph) -> int | None:
+    """The first node that reads all others and is read by all others."""
+    n = graph.num_targets
+    if graph.has_repeated_edges:
+        graph = graph | graph
+    node = torch.arange(n, device=graph.device)
+    loop = graph.contains(node, node).long()
+    centre = (graph.in_degree - loop == n - 1) & (graph.out_degree - loop == n - 1)
+    return int(centre.long().argmax()) if bool(centre.any()) else None
+
+
+def _at_last(graphs: tuple[AttentionGraph, ...]) -> bool:
+    """Whether some number of repetitions of the layers, which lack self-loops, fills the mask: it is primitive."""
+    n = graphs[0].num_targets
+    if n > 1024:
+        raise GraphError(f"layers without all self-loops are multiplied out, up to 1,024 nodes; these have {n:,}")
+    once = torch.eye(n)
+    for graph in graphs:
+        once = ((graph.mask().cpu().float() @ once) > 0).float()
+    power, steps = once, 1
+    while steps < n * n:  # Wielandt: a primitive mask is full after (n - 1)^2 + 1 steps, and stays full
+        power, steps = ((power @ power) > 0).float(), 2 * steps
+    return bool((power > 0).all())
+
+
+def _path(graph: AttentionGraph, strong: int) -> bool | None:
+    """Whether there is a Hamiltonian path: along the numbers, ruled out by the components, or searched for."""
+    n = graph.num_targets
+    node = torch.arange(max(0, n - 1), device=graph.device)
+    if bool(graph.contains(node + 1, node).all()) or bool(graph.contains(node, node + 1).all()):
+        return True
+    if not is_listable(graph):
+        return None
+    if not _components_meet(graph):
+        return False
+    if strong == n:
+        return True  # the only order of an acyclic graph is a path
+    return _searched(graph) if n <= _SMALL else None
+
+
+def _components_meet(graph: AttentionGraph) -> bool | None:
+    """Whether an edge leads from each strong component to the next, in an order that follows all edges."""
+    from scipy.sparse.csgraph import connected_components
+
+    matrix = into(graph)
+    count, label = connected_components(matrix, directed=True, connection="strong")
+    step = label[np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))] - label[matrix.indices]
+    if bool((step > 0).any()) and bool((step < 0).any()):
+        return None  # not numbered along the edges, as scipy does
+    source = label[matrix.indices[np.abs(step) == 1]]
+    return len(np.unique(source)) == count - 1
+
+
+def _searched(graph: AttentionGraph) -> bool | None:
+    """Depth first, the node with the fewest ways on first (Warnsdorff), up to a number of steps."""
+    source, target = graph.edge_index.cpu().tolist()
+    ahead: list[set[int]] = [set() for _ in range(graph.num_targets)]
+    for s, t in zip(source, target, strict=True):
+        if s != t:
+            ahead[s].add(t)
+    back = [0] * len(ahead)
+    for near in ahead:
+        for t in near:
+            back[t] += 1
+    steps = 0
+    for start in sorted(range(len(ahead)), key=lambda v: back[v]):
+        seen, stack = {start}, [iter(_next(ahead, {start}, start))]
+        trail = [start]
+        while stack:
+            steps += 1
+            if steps > _TRIED:
+                return None
+            if len(seen) == len(ahead):
+                return True
+            node = next(stack[-1], None)
+            if node is None:
+                stack.pop()
+                seen.discard(trail.pop())
+                continue
+            seen.add(node)
+            trail.append(node)
+            stack.append(iter(_next(ahead, seen, node)))
+        if back[start] == 0:
+            return False  # a path can only start here
+    return False
+
+
+def _next(ahead: list[set[int]], seen: set[int], node: int) -> list[int]:
+    free = ahead[node] - seen
+    return sorted(free, key=lambda v: len(ahead[v] - seen))

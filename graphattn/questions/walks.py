@@ -1,0 +1,133 @@
+"""Breadth first from one node, forwards and backwards, on a sparse matrix or on runs."""
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from .forms import MOST_LISTED, all_runs, into, is_listable, out_of
+
+BUDGET = 1 << 28  # edges or runs that a search may look at, by default: seconds
+
+
+class Walk(Protocol):
+    """Distances in edges, int64 (N,), -1 where there is no way."""
+
+    cost: int
+    """Edges or runs looked at so far."""
+
+    def forward(self, source: int) -> Tensor:
+        """How far each node is from ``source``: layers until it hears of it."""
+        ...
+
+    def backward(self, target: int) -> Tensor:
+        """How far each node is on the way to ``target``."""
+        ...
+
+
+def walk(graph: AttentionGraph, budget: int = BUDGET) -> Walk:
+    """The cheaper of the two for a square graph.
+
+    Raises:
+        GraphError: If the edges are too many to list, and their runs, too.
+    """
+    if is_listable(graph):
+        return OnMatrix(graph)
+    if all_runs(graph) is not None:
+        return OnRuns(graph, budget)
+    raise too_many(graph, "a search")
+
+
+def too_many(graph: AttentionGraph, what: str) -> GraphError:
+    """The error for a rule that is too large for a question."""
+    rows = graph.edges.runs_per_row * graph.num_targets
+    return GraphError(
+        f"{what} on {graph.name} ({graph.num_targets:,} targets) needs its edges, and as a rule it has about {rows:,} "
+        f"pieces (limit {MOST_LISTED:,}); ask the same of a smaller size, or list them with graph.explicit()"
+    )
+
+
+class OnMatrix:
+    """By scipy."""
+
+    def __init__(self, graph: AttentionGraph) -> None:
+        self.graph, self.cost = graph, 0
+
+    def forward(self, source: int) -> Tensor:
+        return self._levels(out_of(self.graph), source)
+
+    def backward(self, target: int) -> Tensor:
+        return self._levels(into(self.graph), target)
+
+    def _levels(self, matrix: Any, start: int) -> Tensor:
+        from scipy.sparse.csgraph import breadth_first_order
+
+        self.cost += matrix.nnz + matrix.shape[0]
+        order, before = breadth_first_order(matrix, start, return_predecessors=True)
+        before[start] = start
+        place = np.empty(len(before), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        found = torch.full((len(before),), -1)
+        found[torch.from_numpy(order.astype(np.int64))] = jumps(torch.from_numpy(place[before[order]]))
+        return found
+
+
+def jumps(parent: Tensor) -> Tensor:
+    """How often ``parent`` leads on from each place until it stays, int64 (n,), by doubling the jumps."""
+    steps = (parent != torch.arange(parent.numel())).long()
+    while True:
+        more = steps[parent]
+        if not bool(more.any()):
+            return steps
+        steps, parent = steps + more, parent[parent]
+
+
+class OnRuns:
+    """Level by level, a look at every run of the graph for each."""
+
+    def __init__(self, graph: AttentionGraph, budget: int) -> None:
+        found = all_runs(graph)
+        assert found is not None
+        self.runs, self.size, self.cost, self.budget, self.name = found, graph.num_targets, 0, budget, graph.name
+
+    def forward(self, source: int) -> Tensor:
+        return self._levels(source, self._readers)
+
+    def backward(self, target: int) -> Tensor:
+        return self._levels(target, self._read)
+
+    def _readers(self, level: Tensor) -> Tensor:
+        row, lo, hi = self.runs
+        before = torch.zeros(self.size + 1, dtype=torch.int64)
+        torch.cumsum(level, 0, out=before[1:])
+        found = torch.zeros(self.size, dtype=torch.bool)
+        found[row[before[hi] > before[lo]]] = True
+        return found
+
+    def _read(self, level: Tensor) -> Tensor:
+        row, lo, hi = self.runs
+        here = level[row]
+        step = torch.zeros(self.size + 1, dtype=torch.int64)
+        step.index_add_(0, lo[here], torch.ones_like(lo[here]))
+        step.index_add_(0, hi[here], -torch.ones_like(hi[here]))
+        return step.cumsum(0)[:-1] > 0
+
+    def _levels(self, start: int, step: Any) -> Tensor:
+        found = torch.full((self.size,), -1)
+        found[start] = 0
+        level, distance = found == 0, 0
+        while bool(level.any()):
+            self.cost += self.runs.row.numel() + self.size
+            if self.cost > self.budget:
+                raise GraphError(
+                    f"a search on {self.name} looks at all {self.runs.row.numel():,} runs of its rows for every step, "
+                    f"and after {distance:,} steps it had looked at {self.cost:,} (limit {self.budget:,}); "
+                    "ask the same of a smaller size"
+                )
+            distance += 1
+            level = step(level) & (found < 0)
+            found[level] = distance
+        return found
