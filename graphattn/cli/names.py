@@ -39,6 +39,8 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     "clusters": (),
     "mesh_vertices": (),
     "mesh_faces": (),
+    "mesh_edges": (),
+    "geodesic_ball": (),
     "tree": (),
     "ancestors": (),
     "siblings": (),

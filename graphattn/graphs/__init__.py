@@ -11,6 +11,7 @@ from .grid import *
 from .grid.relative_position import relative_position_index as relative_position_index
 from .mesh import *
 from .mesh.rings import MeshReport as MeshReport
+from .mesh.rings import mesh_edge_ends as mesh_edge_ends
 from .mesh.rings import mesh_report as mesh_report
 from .network import *
 from .network.controls import degree_matched_random as degree_matched_random
@@ -31,6 +32,7 @@ __all__ = [
     "BUILDERS", "MeshReport", "block_sparse", "composite", "curve_order", "farthest_points", "inverse_distance_bias",
     "mesh_report", "relative_position_index", "voxel_ids", "zoo", *BUILDERS,
     "degree_matched_random",
+    "mesh_edge_ends",
 ]  # fmt: skip
 
 

@@ -102,6 +102,11 @@ TYPED = [
     ("expander --size 23 --permutations 2 --graph-seed 5", graphs.expander(23, 2, 5)),
     ("random_regular --size 12 --degree 3", graphs.random_regular(12, 3)),
     ("small_world --size 11 --k 4 --probability .2", graphs.small_world(11, 4, 0.2)),
+    ("mesh_edges --faces square.off --hops 2", graphs.mesh_edges(torch.tensor([[0, 1, 2, 3]]), 2)),
+    (
+        "geodesic_ball --pos square.off --faces square.off --radius 1",
+        graphs.geodesic_ball(torch.tensor([[0.0, 0], [1, 0], [1, 1], [0, 1]]), torch.tensor([[0, 1, 2, 3]]), 1.0),
+    ),
 ]
 TYPED = [(words, graph) for words, graph in TYPED if graph is not None]
 

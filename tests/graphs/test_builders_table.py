@@ -59,9 +59,11 @@ SMALL = {
     "expander": (13,),
     "random_regular": (6, 3),
     "small_world": (7, 2, 0.5),
+    "mesh_edges": (torch.tensor([[0, 1, 2]]),),
+    "geodesic_ball": (torch.rand(3, 3), torch.tensor([[0, 1, 2]]), 0.5),
 }
 LISTED = {"random_sources", "erdos_renyi", "top_k", "knn", "radius", "ball_query", "mesh_vertices", "mesh_faces"}
-LISTED |= {"tree", "expander", "random_regular", "small_world"}
+LISTED |= {"tree", "expander", "random_regular", "small_world", "mesh_edges", "geodesic_ball"}
 
 
 def kinds(annotation):
@@ -99,4 +101,5 @@ def test_the_catalogue_shows_builders_alone():
     helpers = {"curve_order", "farthest_points", "inverse_distance_bias", "mesh_report", "voxel_ids"}
     helpers |= {"relative_position_index", "block_sparse", "composite"}
     helpers |= {"degree_matched_random"}
+    helpers |= {"mesh_edge_ends"}
     assert shown == {*SMALL, *helpers, "BUILDERS", "MeshReport", "zoo"} == set(graphs.__all__)

@@ -1,0 +1,100 @@
+"""Geodesic balls: distances along the edges of a mesh."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...graph import AttentionGraph
+from ...graph.algebra import refuse_over
+from ...graph.listed import Listed
+from ..arguments import call, flag
+from ..points.clouds import coordinates
+from ..points.neighbours import distance
+from .faces import checked_faces
+
+_LEAF = 64  # vertices whose balls are found together
+_CELLS = 1 << 22
+
+
+def geodesic_ball(pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loops: bool = True) -> AttentionGraph:
+    r"""Every vertex reads the vertices within a distance along the surface: what is near, and not only across a gap.
+
+    .. math:: \mathcal{N}(t) = \{ s : d(s, t) \le r \}
+
+    with d the length of the shortest path over mesh edges.
+
+    Args:
+        pos: (N, d) floating point coordinates of the vertices, a tensor or a numpy array; any d. Measured in float64.
+        faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order around each face.
+        r: The distance, in the units of ``pos``; its border belongs to the ball.
+        self_loops: Whether a vertex reads itself, at distance 0.
+    Returns:
+        Listed edges on the device of ``faces``, by target and then by source; symmetric but for rounding at the border.
+    Raises:
+        GraphIndexError: If a face names a vertex outside ``[0, N)``.
+        GraphError: If a coordinate is not finite, ``r`` is negative, or the edges would take more than 4 GiB.
+    Source:
+        Dijkstra 1959, by ``scipy.sparse.csgraph.dijkstra``. Paths over edges are never shorter than those across faces,
+        which the heat method (Crane et al. 2013) approximates: a ball is at most that of the true surface.
+        Degenerate faces add no edge (:func:`mesh_vertices`).
+    Example:
+        >>> pos = torch.tensor([[0.0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
+        >>> faces = torch.tensor([[0, 1, 2], [2, 1, 3], [3, 1, 4]])
+        >>> print(geodesic_ball(pos, faces, 1.2))
+        AttentionGraph(geodesic_ball(r=1.2): 5 nodes, 17 edges, density 0.68, listed)
+        █ █ █ · ·
+        █ █ · █ █
+        █ · █ █ ·
+        · █ █ █ █
+        · █ · █ █
+    """
+    reach, self_loops = distance(r), flag(self_loops, "self_loops")
+    points = coordinates(pos, "pos").cpu()
+    mesh, device = checked_faces(faces, points.shape[0])
+    parts, taken = [], 0
+    for target, source in _balls(points.numpy(), mesh.edges()[1].numpy(), reach):
+        keep = slice(None) if self_loops else target != source
+        parts.append(target[keep] * len(points) + source[keep])
+        taken += 16 * len(parts[-1])
+        refuse_over(taken, f"the first {taken // 16:,} edges of geodesic_ball", "use a smaller r")
+    key = torch.sort(torch.from_numpy(np.concatenate([np.empty(0, dtype=np.int64), *parts]))).values.to(device)
+    N = len(points)
+    name = call("geodesic_ball", r=(reach, None), self_loops=(self_loops, True))
+    return AttentionGraph(Listed(key // max(1, N), key % max(1, N), N, N), name, device)
+
+
+def _balls(pos: np.ndarray, ends: np.ndarray, reach: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Pairs (target, source) of the balls, some neighbouring vertices at a time.
+
+    A path of length ``reach`` goes no farther than that in space: only what is so near is searched.
+    """
+    from scipy.sparse.csgraph import dijkstra  # slow to import
+    from scipy.spatial import cKDTree
+
+    if not len(pos):
+        return
+    step, tree = _lengths(pos, ends), cKDTree(pos, leafsize=_LEAF)
+    for start in range(0, len(pos), _LEAF):
+        chunk = np.sort(tree.indices[start : start + _LEAF])  # vertices that lie together
+        low, high = pos[chunk].min(0), pos[chunk].max(0)
+        farthest = float(np.linalg.norm(high - low)) / 2 + reach
+        slack = 1e-9 * (farthest + float(np.abs(pos[chunk]).max()))
+        inside = np.sort(np.asarray(tree.query_ball_point((low + high) / 2, farthest + slack), dtype=np.int64))
+        matrix, own = step[inside][:, inside], np.searchsorted(inside, chunk)
+        rows = max(1, _CELLS // len(inside))
+        for first in range(0, len(own), rows):
+            found = dijkstra(matrix, indices=own[first : first + rows], limit=reach)
+            target, source = np.nonzero(found <= reach)
+            yield chunk[first : first + rows][target], inside[source]
+
+
+def _lengths(pos: np.ndarray, ends: np.ndarray) -> Any:
+    """The lengths of mesh edges as a symmetric matrix (N, N); those of length 0 are stored, and are edges."""
+    from scipy.sparse import csr_array
+
+    length = np.sqrt(((pos[ends[:, 0]] - pos[ends[:, 1]]) ** 2).sum(1))
+    row, column = np.concatenate((ends, ends[:, ::-1])).T
+    return csr_array((np.concatenate((length, length)), (row, column)), shape=(len(pos), len(pos)))
