@@ -12,6 +12,8 @@ from ..graph.listed import Listed
 from ..graph.rules_blocks import Composite, Lifted
 from .arguments import whole
 
+_LONGEST_NAME = 72
+
 
 def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = None) -> AttentionGraph:
     r"""Blocks of consecutive tokens that read each other as the nodes of a small graph do.
@@ -48,9 +50,8 @@ def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = Non
     if layout.has_repeated_edges:
         raise GraphError(f"layout must not repeat edges, got {layout!r}; drop copies with layout | layout")
     cut = "" if num_nodes is None else f", num_nodes={N}"
-    return AttentionGraph(
-        Lifted(layout.edges, block, N, N), f"block_sparse({layout.name}, {block}{cut})", layout.device
-    )
+    name = _short(f"block_sparse({layout.name}, {block}{cut})")
+    return AttentionGraph(Lifted(layout.edges, block, N, N), name, layout.device)
 
 
 def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph:
@@ -96,7 +97,11 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
     if not any(cell.is_rule for cell in parts):
         edges = Listed(*edges.pairs(), edges.num_targets, edges.num_sources).to(device)
     shown = ", ".join(f"[{', '.join('None' if cell is None else cell.name for cell in row)}]" for row in table)
-    return AttentionGraph(edges, f"composite([{shown}])", device)
+    return AttentionGraph(edges, _short(f"composite([{shown}])"), device)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
 def _table(rows: object) -> list[list[AttentionGraph | None]]:

@@ -194,6 +194,14 @@ def test_names_read_as_calls():
     )
 
 
+def test_sizes_may_be_left_open():
+    wide = graphs.asymmetric_window(..., 3, 1) | graphs.block_local(..., 4) | graphs.random_sources(..., 2, 5)
+    assert wide(11).equals(
+        graphs.asymmetric_window(11, 3, 1) | graphs.block_local(11, 4) | graphs.random_sources(11, 2, 5)
+    )
+    assert (graphs.strided(..., 3) & graphs.logsparse(...))(13).equals(graphs.strided(13, 3) & graphs.logsparse(13))
+
+
 def test_millions_of_tokens_are_rules_that_store_nothing():
     n = 10_000_000
     assert graphs.block_local(n, 1000, causal=True).contains(n - 1, n - 1000)
