@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import graphs
 from ..graph.graph import AttentionGraph
 from ..graph.per_head import PerHead
 from ..graph.schedule import Schedule
 from ..graphs.catalogue import Named, inputs
 from .choice import all_edges, sources_of, spread_targets
 from .places import Place, place_of
+from .places.points import Points
 from .style import HIGHLIGHTS, MARKERS
 
 _MOST_ARCS = 130  # that a thumbnail can tell apart
@@ -32,7 +34,7 @@ def graph_of(named: Named) -> AttentionGraph:
 def place_in(named: Named, graph: AttentionGraph) -> Place:
     """The geometry that the pattern's code speaks of: its points, the size of its grid; else what the edges suggest."""
     tree = ast.parse(named.code, mode="eval")
-    found: dict[str, Any] = _points(tree, graph) or _grid(tree, graph)
+    found: dict[str, Any] = _points(tree, graph, named.family) or _grid(tree, graph)
     if not found and named.family in ("mesh", "network") and graph.is_square:
         found = {"layout": "network"}
     return place_of(graph, **found)
@@ -45,6 +47,8 @@ def draw_thumbnail(ax: Any, graph: AttentionGraph, place: Place) -> None:
     targets = targets[: 1 if place.is_3d else _MOST_HIGHLIGHTS]
     if targets:
         place.face(targets[0])
+    if isinstance(place, Points):
+        place.zoom = 1.1  # nothing beyond the frame
     place.ground(ax)
     ax.set(xticks=[], yticks=[], xlabel="", ylabel="")
     if every is not None:
@@ -55,21 +59,23 @@ def draw_thumbnail(ax: Any, graph: AttentionGraph, place: Place) -> None:
 
 def _values(tree: ast.AST) -> Iterator[Tensor]:
     """Every tensor that the code names or cuts out of one."""
-    names = {name: getattr(inputs, name) for name in inputs.__all__} | {"torch": torch}
+    names = {name: getattr(graphs, name) for name in graphs.__all__}
+    names |= {name: getattr(inputs, name) for name in inputs.__all__} | {"torch": torch}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name | ast.Subscript):
+        if isinstance(node, ast.Name | ast.Subscript) and isinstance(node.ctx, ast.Load):
             try:
-                value = eval(compile(ast.Expression(node), "code", "eval"), {"__builtins__": {}}, names)
-            except NameError:  # a builder
+                value = eval(compile(ast.Expression(node), "code", "eval"), names)
+            except NameError:  # bound within the code itself
                 continue
             if isinstance(value, Tensor):
                 yield value
 
 
-def _points(tree: ast.AST, graph: AttentionGraph) -> dict[str, Any]:
+def _points(tree: ast.AST, graph: AttentionGraph, family: str) -> dict[str, Any]:
     """``pos`` and ``queries``, where the code names points that fit, and ``faces`` over them."""
     tensors = list(_values(tree))
-    clouds = [x for x in tensors if x.is_floating_point() and x.ndim == 2 and x.shape[1] in (2, 3)]
+    clouds = [x for x in tensors if x.ndim == 2 and x.shape[1] in (2, 3)]
+    clouds = [x for x in clouds if x.is_floating_point() or family == "points"]  # whole numbers may be faces
     pos = next((x for x in clouds if len(x) == graph.num_sources), None)
     if pos is None:
         return {}

@@ -126,8 +126,8 @@ def _grid(graph: AttentionGraph, size: Any, image: Any) -> Grid:
         grey, fits = image.ndim == 2, all(n and n % side == 0 for n, side in zip(image.shape, size, strict=False))
         if not (fits and (grey or (image.ndim == 3 and image.shape[2] == 3))):
             raise ShapeError(
-                f"image must be (height, width) = {tuple(size)}, or with whole patches of pixels for each cell, "
-                f"grey or with a last axis of 3 (red, green, blue in [0, 1]); got {image.shape}"
+                f"image must be (height, width) = {tuple(size)}, got {image.shape}; whole patches of pixels for each "
+                "cell do as well, grey or with a last axis of 3 (red, green, blue in [0, 1])"
             )
     if size is None or len(size) != 2 or size[0] * size[1] != graph.num_nodes:
         raise ShapeError(f"size must be (height, width) with height * width = {graph.num_nodes} nodes, got {size}")

@@ -21,6 +21,7 @@ class Points(Place):
     """
 
     camera = (38.0, -62.0)  # elevation and azimuth of the eye, degrees
+    zoom = 1.3  # of a 3-D picture
 
     def __init__(self, source_at: Array, target_at: Array | None = None, faces: Index | None = None) -> None:
         self.source_at = source_at
@@ -118,7 +119,7 @@ class Points(Place):
             ax.set_aspect("equal")
             return
         ax.set_zlim(low[2] - pad, high[2] + pad)
-        ax.set_box_aspect(high - low + 2 * pad, zoom=1.3 if near is None else 1.45)
+        ax.set_box_aspect(high - low + 2 * pad, zoom=self.zoom if near is None else 1.45)
         ax.computed_zorder = False  # a neighbourhood is drawn over the surface, never behind it
         elev, azim = self._camera(near)
         ax.view_init(elev=elev, azim=azim)
