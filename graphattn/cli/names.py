@@ -50,6 +50,8 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     "expander": (),
     "random_regular": (),
     "small_world": (),
+    "hypergraph": (),
+    "between_types": (),
 }
 NAMES = {name: builder for builder, others in PATTERNS.items() for name in (builder, *others)}
 

@@ -15,6 +15,7 @@ from .mesh.rings import mesh_edge_ends as mesh_edge_ends
 from .mesh.rings import mesh_report as mesh_report
 from .network import *
 from .network.controls import degree_matched_random as degree_matched_random
+from .network.derived import line_graph as line_graph
 from .points import *
 from .points.curves import curve_order as curve_order
 from .points.farthest import farthest_points as farthest_points
@@ -33,6 +34,7 @@ __all__ = [
     "mesh_report", "relative_position_index", "voxel_ids", "zoo", *BUILDERS,
     "degree_matched_random",
     "mesh_edge_ends",
+    "line_graph",
 ]  # fmt: skip
 
 

@@ -107,6 +107,14 @@ TYPED = [
         "geodesic_ball --pos square.off --faces square.off --radius 1",
         graphs.geodesic_ball(torch.tensor([[0.0, 0], [1, 0], [1, 1], [0, 1]]), torch.tensor([[0, 1, 2, 3]]), 1.0),
     ),
+    (
+        "hypergraph --node 0,1,2,2 --hyperedge 0,0,0,1 --num-nodes 5",
+        graphs.hypergraph(torch.tensor([0, 1, 2, 2]), torch.tensor([0, 0, 0, 1]), 5),
+    ),
+    (
+        "between_types --types 0,0,1 --source 0 --target 1",
+        graphs.between_types(torch.tensor([0, 0, 1]), 0, 1),
+    ),
 ]
 TYPED = [(words, graph) for words, graph in TYPED if graph is not None]
 

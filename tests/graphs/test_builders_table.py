@@ -61,9 +61,11 @@ SMALL = {
     "small_world": (7, 2, 0.5),
     "mesh_edges": (torch.tensor([[0, 1, 2]]),),
     "geodesic_ball": (torch.rand(3, 3), torch.tensor([[0, 1, 2]]), 0.5),
+    "hypergraph": (torch.tensor([0, 1]), torch.tensor([0, 0])),
+    "between_types": (torch.tensor([0, 1]), 0, 1),
 }
 LISTED = {"random_sources", "erdos_renyi", "top_k", "knn", "radius", "ball_query", "mesh_vertices", "mesh_faces"}
-LISTED |= {"tree", "expander", "random_regular", "small_world", "mesh_edges", "geodesic_ball"}
+LISTED |= {"tree", "expander", "random_regular", "small_world", "mesh_edges", "geodesic_ball", "hypergraph"}
 
 
 def kinds(annotation):
@@ -102,4 +104,5 @@ def test_the_catalogue_shows_builders_alone():
     helpers |= {"relative_position_index", "block_sparse", "composite"}
     helpers |= {"degree_matched_random"}
     helpers |= {"mesh_edge_ends"}
+    helpers |= {"line_graph"}
     assert shown == {*SMALL, *helpers, "BUILDERS", "MeshReport", "zoo"} == set(graphs.__all__)

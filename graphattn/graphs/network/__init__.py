@@ -2,6 +2,7 @@
 
 from ...graph.pattern import sizable
 from . import circles, random
+from .derived import between_types, hypergraph
 from .trees import ancestors, siblings, tree
 
 circulant, butterfly = sizable(circles.circulant), sizable(circles.butterfly)
@@ -11,5 +12,5 @@ small_world = sizable(random.small_world)
 
 __all__ = [
     "tree", "ancestors", "siblings", "circulant", "butterfly", "hierarchical", "expander", "random_regular",
-    "small_world",
+    "small_world", "hypergraph", "between_types",
 ]  # fmt: skip

@@ -1,0 +1,162 @@
+"""Graphs made from other structures: edges as nodes, hyperedges, types of nodes."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph.advice import no_graph
+from ...graph.algebra import refuse_over
+from ...graph.listed import Listed, checked
+from ...graph.rules import Rectangle, intervals
+from ..arguments import call, flag, integers, whole
+
+
+def line_graph(graph: AttentionGraph, *, directed: bool = True, non_backtracking: bool = False) -> AttentionGraph:
+    r"""The edges of a graph as nodes: an edge reads the edges that lead into it.
+
+    .. math::
+        \mathcal{N}(u \to v) = \{ w \to u \} \text{ (directed)}, \quad
+        \mathcal{N}(\{u, v\}) = \{ e \ne \{u, v\} : e \cap \{u, v\} \ne \emptyset \}
+
+    Args:
+        graph: A square graph. Node i is its i-th edge, in the order of ``graph.edge_index``.
+        directed: ``False`` takes a symmetric graph as undirected: node i is the i-th edge with source <= target, and
+            reads the edges that share an end with it, itself not among them.
+        non_backtracking: Leave out ``v -> u`` from what ``u -> v`` reads.
+    Returns:
+        Listed edges by target, then by source; the sum over the nodes of in-degree times out-degree.
+    Raises:
+        GraphError: If ``graph`` is not square, not symmetric although ``directed=False``, ``non_backtracking`` is asked
+            of an undirected one, or the edges would take more than 4 GiB (a hub joins each of its edges with each).
+    Source:
+        ``networkx.line_graph``; Chen et al. 2019 (LGNN), section 2.2, for the non-backtracking one, the graph of
+        directed message passing on molecules.
+    Example:
+        >>> from graphattn.graphs import circulant
+        >>> ring = circulant(4, (1, -1))  # each edge goes on, or back
+        >>> line_graph(ring).num_edges, line_graph(ring, non_backtracking=True).num_edges
+        (16, 8)
+        >>> line_graph(ring, directed=False).equals(circulant(4, (1, -1)).relabel([0, 1, 3, 2]))
+        True
+    """
+    if not isinstance(graph, AttentionGraph):
+        raise no_graph(graph, "graph must be an AttentionGraph")
+    graph._need_square("line_graph")
+    directed, non_backtracking = flag(directed, "directed"), flag(non_backtracking, "non_backtracking")
+    into, out = graph.in_degree, graph.out_degree
+    if not directed:
+        into = out = into + out
+    refuse_over(32 * int((into * out).sum()), f"line_graph of {graph!r}", "take a subgraph, or drop its hubs")
+    source, target = graph.edge_index.cpu().numpy()
+    if directed:
+        joined = _incidence(source, graph.num_nodes) @ _incidence(target, graph.num_nodes).T
+    else:
+        if non_backtracking:
+            raise GraphError("non_backtracking needs directed=True: an undirected edge has no way back")
+        if not graph.equals(graph.reverse()):
+            raise GraphError(f"directed=False needs a symmetric graph, got {graph!r}; join it with graph.reverse()")
+        source, target = source[source <= target], target[source <= target]
+        ends = _incidence(source, graph.num_nodes) + _incidence(target, graph.num_nodes)
+        joined = ends @ ends.T
+    reader, read = joined.nonzero()
+    if not directed:
+        keep = reader != read
+    elif non_backtracking:
+        keep = source[read] != target[reader]
+    else:
+        keep = np.ones(len(reader), dtype=bool)
+    key = torch.sort(torch.from_numpy(reader[keep].astype(np.int64) * len(source) + read[keep])).values
+    key, E = key.to(graph.device), max(1, len(source))
+    options = ", directed=False" * (not directed) + ", non_backtracking=True" * non_backtracking
+    edges = Listed(key // E, key % E, len(source), len(source))
+    return AttentionGraph(edges, f"line_graph({graph.name}{options})", graph.device)
+
+
+def _incidence(node: np.ndarray, num_nodes: int) -> Any:
+    """The sparse matrix (edges, nodes) with a one at the node of each edge."""
+    from scipy.sparse import csr_array
+
+    return csr_array((np.ones(len(node), dtype=np.int64), (np.arange(len(node)), node)), shape=(len(node), num_nodes))
+
+
+def hypergraph(
+    node: Tensor, hyperedge: Tensor, num_nodes: int | None = None, num_hyperedges: int | None = None
+) -> AttentionGraph:
+    r"""Every hyperedge reads its nodes; ``reverse()`` is the way back.
+
+    .. math:: \mathcal{N}(h) = \{ s : s \in h \}
+
+    Args:
+        node: (M,) integers, the node of each membership.
+        hyperedge: (M,) integers, its hyperedge. PyG's ``hyperedge_index`` is both: ``hypergraph(*hyperedge_index)``.
+        num_nodes: S, one more than the largest node by default.
+        num_hyperedges: T, one more than the largest hyperedge by default.
+    Returns:
+        Listed edges in the order given, bipartite, on the device of ``node``. ``h.reverse() @ h`` joins the nodes that
+        share a hyperedge.
+    Raises:
+        GraphIndexError: If a number is outside its range.
+        GraphError: If the two differ in length, or a membership is repeated.
+    Source:
+        Chien et al. 2022 (AllSet): nodes to hyperedges, then hyperedges to nodes.
+    Example:
+        >>> h = hypergraph(torch.tensor([0, 1, 2, 2, 3]), torch.tensor([0, 0, 0, 1, 1]))
+        >>> print(h)
+        AttentionGraph(hypergraph([0, 1, 2, 2, ...], [0, 0, 0, 1, ...]): 4 sources -> 2 targets, 5 edges, density 0.625, listed)
+        █ █ █ ·
+        · · █ █
+    """  # noqa: E501
+    nodes, hyperedges = integers(node, "node"), integers(hyperedge, "hyperedge")
+    if nodes.numel() != hyperedges.numel():
+        raise GraphError(f"node and hyperedge must be equally long, got {nodes.numel()} and {hyperedges.numel()}")
+    S = _largest(nodes) if num_nodes is None else whole(num_nodes, "num_nodes")
+    T = _largest(hyperedges) if num_hyperedges is None else whole(num_hyperedges, "num_hyperedges")
+    edges = checked(torch.stack((nodes, hyperedges.to(nodes.device))), T, S)
+    sizes = {"num_nodes": (num_nodes, None), "num_hyperedges": (num_hyperedges, None)}
+    return AttentionGraph(edges, call("hypergraph", nodes, hyperedges, **sizes), nodes.device)
+
+
+def _largest(index: Tensor) -> int:
+    return int(index.max()) + 1 if index.numel() else 0
+
+
+def between_types(types: Tensor, source: int, target: int) -> AttentionGraph:
+    r"""Every node of one type reads every node of another.
+
+    .. math:: \mathcal{N}(t) = \{ s : \tau_s = a \text{ and } \tau_t = b \}
+
+    Args:
+        types: (N,) integers, the type of each node.
+        source: a, the type that is read.
+        target: b, the type that reads.
+    Returns:
+        A rule on the device of ``types``. ``g & between_types(...)`` are the edges of g of that relation;
+        :class:`graphattn.Relations` keeps several apart.
+    Raises:
+        GraphError: If ``types`` is not integer (N,).
+    Source:
+        Hu et al. 2020 (Heterogeneous Graph Transformer): edges told apart by the types of their ends and their own.
+    Example:
+        >>> print(between_types(torch.tensor([0, 0, 1, 1, 1]), source=0, target=1))
+        AttentionGraph(between_types([0, 0, 1, 1, ...], 0, 1): 5 nodes, 6 edges, density 0.24, rule)
+        · · · · ·
+        · · · · ·
+        █ █ · · ·
+        █ █ · · ·
+        █ █ · · ·
+    """
+    kinds = integers(types, "types")
+    a, b = (_type(kind, side) for kind, side in ((source, "source"), (target, "target")))
+    read, reading = (intervals(torch.nonzero(kinds.cpu() == kind).flatten()) for kind in (a, b))
+    N = kinds.numel()
+    return AttentionGraph(Rectangle(N, N, reading, read), call("between_types", kinds, a, b), kinds.device)
+
+
+def _type(kind: object, argument: str) -> int:
+    if isinstance(kind, bool) or not isinstance(kind, int | np.integer):
+        raise GraphError(f"{argument} must be one of the integers in types, got {kind!r}")
+    return int(kind)
