@@ -1,6 +1,7 @@
 """Every public name, each from the room that it lives in; :mod:`graphattn` shows them as its own."""
 
 from . import graphs as graphs
+from . import models as models
 from . import nn as nn
 from .attention import AttentionOutput as AttentionOutput
 from .attention import attention as attention

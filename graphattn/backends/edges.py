@@ -6,7 +6,6 @@ from typing import Any
 import torch
 
 from ..graph import AttentionGraph
-from ..kernels.edges_op import edge_attention, plain
 from ..kernels.modes import plain_operations_only
 from ..plans.grouped import BySource, ByTarget, by_source, by_target, edges_worth
 from ..plans.parts import piece
@@ -59,6 +58,8 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
         turn = turn.repeat_interleave(query.shape[2] // max(1, key.shape[2]), 0)  # (H, D, F)
         asked = torch.einsum("bthd,hdf->bthf", query, turn)
     into = constant_by_target(graph, part)
+    from ..kernels.edges_op import edge_attention, plain  # registering operators takes long
+
     softcap = 0.0 if inputs.softcap is None else inputs.softcap
     seed = torch.randint(2**63 - 1, ()) if request.dropout else None
     operands: tuple[Any, ...] = (query, key, value, bias, attr, asked, *into)
@@ -86,6 +87,8 @@ def edges_ms(num_edges: float, num_targets: int, request: Request) -> float:
 @torch.compiler.assume_constant_result
 def constant_by_target(graph: AttentionGraph, part: str) -> ByTarget:
     """The layout by target of a graph or a part of it; torch.compile keeps it, guarded by the graph's identity."""
+    from ..kernels import edges_op  # noqa: F401 (compiled code finds its operators registered)
+
     return by_target(piece(graph, part))
 
 

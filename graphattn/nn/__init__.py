@@ -1,6 +1,19 @@
 """Layers: attention on a graph as a module."""
 
+from .biases import ALiBi as ALiBi
+from .biases import EdgeTable as EdgeTable
+from .biases import ShortestPathBias as ShortestPathBias
+from .biases import SwinBias as SwinBias
+from .biases import SwinV2Bias as SwinV2Bias
+from .biases import T5Bias as T5Bias
+from .blocks import TransformerBlock as TransformerBlock
+from .cache import KeyValueCache as KeyValueCache
+from .feed_forward import DropPath as DropPath
+from .feed_forward import FeedForward as FeedForward
+from .feed_forward import MixtureOfExperts as MixtureOfExperts
 from .graph_attention import GraphAttention as GraphAttention
+from .graph_encodings import laplacian_eigenvector_pe as laplacian_eigenvector_pe
+from .graph_encodings import random_walk_pe as random_walk_pe
 from .positions import LearnedPosition as LearnedPosition
 from .positions import SinusoidalPosition as SinusoidalPosition
 from .rotary import Rotary as Rotary

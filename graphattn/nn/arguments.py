@@ -95,13 +95,22 @@ def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:
     )
 
 
-def graph_of(graph: Any, x: Tensor, key: Tensor, value: Tensor) -> AttentionGraph | PerHead:
-    """The graph; of a pattern or an ``edge_index``, the one between as many nodes as there are features."""
-    if isinstance(graph, Pattern):
+def graph_of(graph: Any, x: Tensor, key: Tensor, value: Tensor, past: int = 0) -> AttentionGraph | PerHead:
+    """The graph; of a pattern or an ``edge_index``, the one between as many nodes as there are features.
+
+    ``past`` sources are not among the features: a cache holds their keys.
+    """
+    if isinstance(graph, Pattern) and not past:
         graph = sized(graph, x.unsqueeze(-2), key.unsqueeze(-2))
+    elif isinstance(graph, Pattern):
+        graph = graph(x.shape[-2], key.shape[-2] + past)
     if not isinstance(graph, AttentionGraph | PerHead):
-        graph = _listed(graph, x.shape[-2], key.shape[-2])
-    T, S = graph.num_targets, graph.num_sources
+        graph = _listed(graph, x.shape[-2], key.shape[-2] + past)
+    T, S = graph.num_targets, graph.num_sources - past
+    if past and key.shape[-2] != S:
+        raise ShapeError(
+            f"the graph has {graph.num_sources} sources, but the cache holds {past} and x brings {key.shape[-2]} more"
+        )
     if key is x and x.shape[-2] == T != S:
         raise ShapeError(
             f"the graph has {S} sources and {T} targets, and x has features of the targets only; pass context=, the "

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any, Never
 
+import torch
 from torch import Tensor, nn
 
 from ..attention import AttentionOutput, check, check_numbers, run
@@ -14,8 +15,10 @@ from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..kernels.edge_softmax import gather
 from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, width
+from .cache import KeyValueCache
 from .normalizers import Normalizer, SinkSoftmax, make_normalizer
 from .root_weight import RootWeight
+from .rotary import Rotary
 from .scores import Score, ScoreFunction, make_score
 
 
@@ -49,6 +52,7 @@ class GraphAttention(EdgeAttention):
             sink run on every backend, the others edge by edge.
         scale: Factor on the dot product, ``D ** -0.5`` by default.
         softcap: Bound on the scores, > 0; none by default.
+        rotary: Turns queries and keys by their positions; see :class:`Rotary`.
         dropout: Probability of dropping a weight, per edge and head, in training.
         backend: "auto", or the backend that must run. With PyG's explainers and message hooks it is message passing.
 
@@ -80,6 +84,7 @@ class GraphAttention(EdgeAttention):
         normalize: str | Normalizer = "softmax",
         scale: float | None = None,
         softcap: float | None = None,
+        rotary: Rotary | None = None,
         dropout: float = 0.0,
         backend: str = "auto",
     ) -> None:
@@ -105,7 +110,7 @@ class GraphAttention(EdgeAttention):
         self.skip = RootWeight(self.qdim, self.embed_dim, bias=bias) if root_weight else None
         self.score = make_score(score, self.num_heads, self.head_dim)
         self.normalize = make_normalizer(normalize, self.num_heads)
-        self.scale, self.softcap = scale, softcap
+        self.scale, self.softcap, self.rotary = scale, softcap, rotary
         if scale is not None and self.score is not None:
             raise OptionError(
                 f"scale={scale} multiplies the dot product of queries and keys; a score has its own factor"
@@ -160,6 +165,8 @@ class GraphAttention(EdgeAttention):
         context: Tensor | Pair | None = None,
         edge_attr: Tensor | None = None,
         score_bias: Tensor | None = None,
+        positions: Tensor | Pair | None = None,
+        cache: KeyValueCache | None = None,
         return_weights: bool = False,
     ) -> Tensor | tuple[Tensor, EdgeWeights]:
         """Attention on the graph; whatever follows it is passed by name.
@@ -172,6 +179,10 @@ class GraphAttention(EdgeAttention):
                 keys (..., S, kdim) and one for values (..., S, vdim).
             edge_attr: Edge features (..., E, F) in the graph's edge order; needed exactly if ``edge_dim`` was given.
             score_bias: As in :func:`graphattn.attention`.
+            positions: Of a layer with ``rotary``: of the targets, or a pair (of targets, of sources) where there is a
+                context. By default the nodes count from 0, after those in the cache.
+            cache: Keys and values of earlier tokens. The graph's sources are these and then the nodes of ``x``, which
+                are added to the cache; there is no context then.
             return_weights: Also return the :class:`EdgeWeights`.
 
         Returns:
@@ -185,13 +196,19 @@ class GraphAttention(EdgeAttention):
         """
         refuse_unnamed(unnamed)
         x, key_input, value_input = features_of(x, context, (self.qdim, self.kdim, self.vdim))
-        graph = graph_of(graph, x, key_input, value_input)
+        if cache is not None and context is not None:
+            raise OptionError("a cache holds the keys of x's own earlier nodes; it does not go with context")
+        past = 0 if cache is None else cache.length
+        graph = graph_of(graph, x, key_input, value_input, past)
         check_kind(self.q_proj, "x", x)
         for proj, features in ((self.k_proj, key_input), (self.v_proj, value_input)):
             check_kind(proj, "x" if features is x else "context", features)
         query = self.q_proj(x).unflatten(-1, (self.num_heads, self.head_dim))
         key = self.k_proj(key_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
         value = self.v_proj(value_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
+        query, key = self._turned(query, key, positions, past, key_input is not x)
+        if cache is not None:
+            key, value = cache.grown(key, value)
         turn = None
         if self._takes(edge_attr, graph) and self.edge_proj is not None:
             turn = self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim))
@@ -206,6 +223,21 @@ class GraphAttention(EdgeAttention):
         if self.skip is not None:
             output = self.skip(output, x)
         return (output, weights) if return_weights and weights is not None else output
+
+    def _turned(
+        self, query: Tensor, key: Tensor, positions: Tensor | Pair | None, past: int, apart: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Query and key, turned by the positions of their nodes if the layer does that."""
+        if self.rotary is None:
+            if positions is not None:
+                raise OptionError("positions were given, but the layer was built without rotary")
+            return query, key
+        if apart and isinstance(positions, Tensor):
+            raise OptionError("targets and context have positions of their own: pass a pair (of targets, of sources)")
+        if positions is None and past:
+            positions = torch.arange(past, past + query.shape[-3], device=query.device)
+        of_targets, of_sources = positions if isinstance(positions, tuple) else (positions, positions)
+        return self.rotary(query, of_targets), self.rotary(key, of_sources)
 
     def _scored(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None
@@ -286,6 +318,7 @@ class GraphAttention(EdgeAttention):
             "normalize": (_name(self.normalize), _name(None)),
             "scale": (self.scale, None),
             "softcap": (self.softcap, None),
+            "rotary": (self.rotary, None),
             "dropout": (self.dropout, 0.0),
             "backend": (self.backend, "auto"),
         }

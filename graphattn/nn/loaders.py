@@ -1,6 +1,6 @@
 """Weights of the layers that people already have."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -8,6 +8,9 @@ from torch import nn
 from ..errors import OptionError
 from .graph_attention import GraphAttention
 from .root_weight import RootWeight
+
+if TYPE_CHECKING:
+    from .blocks import TransformerBlock
 
 
 def _copy(to: nn.Linear | None, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
@@ -48,6 +51,46 @@ def from_torch(mha: nn.MultiheadAttention) -> GraphAttention:
         _copy(to, weight, bias)
     _copy(layer.out_proj, mha.out_proj.weight, mha.out_proj.bias)
     return layer.train(mha.training)
+
+
+def block_from_torch(made: type["TransformerBlock"], layer: Any) -> "TransformerBlock":
+    """A block with the weights of an ``nn.TransformerEncoderLayer`` or ``nn.TransformerDecoderLayer``.
+
+    Raises:
+        OptionError: If it is something else, or its activation is neither ReLU nor GELU.
+    """
+    if not isinstance(layer, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+        kind = type(layer).__name__
+        raise OptionError(f"expected an nn.TransformerEncoderLayer or nn.TransformerDecoderLayer, got {kind}")
+    activations = {nn.functional.relu: "relu", nn.functional.gelu: "gelu"}
+    activation = activations.get(layer.activation) or {nn.ReLU: "relu", nn.GELU: "gelu"}.get(type(layer.activation))
+    if activation is None:
+        raise OptionError(f"the layer's activation must be relu or gelu, got {layer.activation!r}")
+    cross = isinstance(layer, nn.TransformerDecoderLayer)
+    block = made(
+        layer.self_attn.embed_dim,
+        layer.self_attn.num_heads,
+        layer.linear1.out_features,
+        cross=cross,
+        norm_first=layer.norm_first,
+        eps=layer.norm1.eps,
+        activation=activation,
+        bias=layer.linear1.bias is not None,
+        dropout=layer.dropout1.p,
+    )
+    block.to(layer.linear1.weight)
+    block.attention = from_torch(layer.self_attn)
+    pairs: list[tuple[Any, Any]] = [
+        (block.attention_norm, layer.norm1),
+        (block.feed_forward_norm, layer.norm3 if cross else layer.norm2),
+    ]
+    if cross:
+        block.cross_attention = from_torch(layer.multihead_attn)  # type: ignore[arg-type]
+        pairs.append((block.cross_norm, layer.norm2))
+    mlp: Any = block.feed_forward
+    for mine, theirs in (*pairs, (mlp.up, layer.linear1), (mlp.down, layer.linear2)):
+        mine.load_state_dict(theirs.state_dict())
+    return block.train(layer.training)
 
 
 def from_pyg(conv: Any) -> GraphAttention:

@@ -1,0 +1,5 @@
+"""Models: a paper, a graph, a stack of blocks; the connectivity of every one is an argument of its forward."""
+
+from .stacks import Decoder as Decoder
+from .stacks import Encoder as Encoder
+from .stacks import EncoderDecoder as EncoderDecoder

@@ -1,0 +1,181 @@
+"""Stacks of blocks: the encoder, the decoder, and the two together."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..graph import AttentionGraph, Pattern, PerHead, Schedule
+from ..nn import KeyValueCache, TransformerBlock
+from ..nn.blocks import Graph, make_norm
+
+Graphs = Schedule | Graph | Iterable[Graph]
+"""One graph for all layers, or one for each: a schedule or a list."""
+
+
+class _Stack(nn.Module):
+    """Blocks one after the other, and a norm after the last if the blocks are pre-norm."""
+
+    def __init__(
+        self,
+        num_layers: int,
+        embed_dim: int,
+        num_heads: int,
+        hidden: int | None = None,
+        *,
+        norm_first: bool = True,
+        final_norm: bool | None = None,
+        norm: str = "layer",
+        eps: float = 1e-5,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            TransformerBlock(embed_dim, num_heads, hidden, norm_first=norm_first, norm=norm, eps=eps, **options)
+            for _ in range(num_layers)
+        )
+        wanted = norm_first if final_norm is None else final_norm
+        self.norm = make_norm(norm, embed_dim, eps, options.get("bias", True)) if wanted else None
+
+    def _of_layers(self, graph: Graphs, caches: list[KeyValueCache] | None) -> list[Graph]:
+        """The graph of each layer; with caches its sources are more than the targets of the layer before."""
+        if caches is None:
+            return list(Schedule.of(graph, len(self.layers)))
+        return [graph] * len(self.layers) if isinstance(graph, AttentionGraph | PerHead | Pattern) else list(graph)
+
+    def _through(self, x: Tensor, graph: Graphs, caches: list[KeyValueCache] | None = None, **given: Any) -> Tensor:
+        for number, (layer, reads) in enumerate(zip(self.layers, self._of_layers(graph, caches), strict=True)):
+            x = layer(x, reads, cache=None if caches is None else caches[number], **given)
+        return x if self.norm is None else self.norm(x)
+
+
+class Encoder(_Stack):
+    """Blocks of self-attention.
+
+    Args:
+        num_layers: Blocks.
+        embed_dim: C.
+        num_heads: H.
+        hidden: Width of the feed-forwards.
+        norm_first: Pre-norm or post-norm.
+        final_norm: Whether a norm follows the last block; with pre-norm by default.
+        norm: "layer" or "rms".
+        eps: Of the norms.
+        options: Further arguments of :class:`graphattn.nn.TransformerBlock`.
+
+    Source: Vaswani et al. 2017; equal to ``nn.TransformerEncoder`` on a full graph.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> encoder, x = Encoder(2, 8, 2), torch.randn(4, 6, 8)
+        >>> encoder(x, ga.graphs.full(6)).shape
+        torch.Size([4, 6, 8])
+        >>> encoder(x, [ga.graphs.sliding_window(..., 3), ga.graphs.causal(...)]).shape  # another graph for each layer
+        torch.Size([4, 6, 8])
+    """
+
+    def forward(
+        self,
+        x: Tensor,
+        graph: Graphs,
+        *,
+        score_bias: Tensor | None = None,
+        positions: Tensor | None = None,
+        caches: list[KeyValueCache] | None = None,
+    ) -> Tensor:
+        """(..., N, C) to (..., N, C).
+
+        Args:
+            x: (..., N, C).
+            graph: One graph for all layers, or a schedule of as many as there are.
+            score_bias: Of the edges of every layer's graph.
+            positions: Of the nodes, for layers with ``rotary``.
+            caches: A cache for each layer, where ``x`` continues earlier tokens.
+        """
+        return self._through(x, graph, caches, score_bias=score_bias, positions=positions)
+
+    @classmethod
+    def from_torch(cls, encoder: nn.TransformerEncoder) -> "Encoder":
+        """The encoder with the weights of torch's, and its outputs on a full graph."""
+        from .from_torch import encoder_from_torch
+
+        return encoder_from_torch(cls, encoder)
+
+
+class Decoder(_Stack):
+    """Blocks of self-attention, then cross-attention to a memory. Arguments as :class:`Encoder`.
+
+    Source: Vaswani et al. 2017; equal to ``nn.TransformerDecoder`` on a causal graph.
+    """
+
+    def __init__(self, num_layers: int, embed_dim: int, num_heads: int, hidden: int | None = None, **options: Any):
+        super().__init__(num_layers, embed_dim, num_heads, hidden, cross=True, **options)
+
+    def forward(
+        self,
+        x: Tensor,
+        graph: Graphs,
+        memory: Tensor,
+        memory_graph: Graph | None = None,
+        *,
+        score_bias: Tensor | None = None,
+        caches: list[KeyValueCache] | None = None,
+    ) -> Tensor:
+        """(..., N, C) to (..., N, C).
+
+        Args:
+            x: (..., N, C), the targets.
+            graph: What they read of each other, one graph or a schedule.
+            memory: (..., M, C).
+            memory_graph: What they read of the memory, all of it by default.
+            score_bias: Of the edges of every layer's graph.
+            caches: A cache for each layer, where ``x`` continues earlier tokens.
+        """
+        return self._through(x, graph, caches, memory=memory, memory_graph=memory_graph, score_bias=score_bias)
+
+    @classmethod
+    def from_torch(cls, decoder: nn.TransformerDecoder) -> "Decoder":
+        """The decoder with the weights of torch's, and its outputs on a causal graph."""
+        from .from_torch import decoder_from_torch
+
+        return decoder_from_torch(cls, decoder)
+
+
+class EncoderDecoder(nn.Module):
+    """The transformer: an encoder's output is the memory that a decoder reads.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> model = EncoderDecoder(Encoder(2, 8, 2), Decoder(2, 8, 2))
+        >>> source, target = torch.randn(7, 8), torch.randn(5, 8)
+        >>> model(source, target, ga.graphs.full(7), ga.graphs.causal(5)).shape
+        torch.Size([5, 8])
+    """
+
+    def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_graph: Graphs,
+        target_graph: Graphs,
+        memory_graph: Graph | None = None,
+    ) -> Tensor:
+        """(..., N, C) from source (..., M, C) and target (..., N, C).
+
+        Args:
+            source: What is read.
+            target: What reads it.
+            source_graph: Of M nodes; full in the original.
+            target_graph: Of N nodes; causal in the original.
+            memory_graph: N targets and M sources; all of them by default.
+        """
+        return self.decoder(target, target_graph, self.encoder(source, source_graph), memory_graph)
+
+    @classmethod
+    def from_torch(cls, transformer: nn.Transformer) -> "EncoderDecoder":
+        """The model with the weights of an ``nn.Transformer``."""
+        return cls(Encoder.from_torch(transformer.encoder), Decoder.from_torch(transformer.decoder))

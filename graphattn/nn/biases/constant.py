@@ -1,0 +1,78 @@
+"""Whole numbers that a bias reads from a graph: made once for each graph, constants to torch.compile."""
+
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor
+
+from ...errors import ShapeError
+from ...graph import AttentionGraph, PerHead
+from ...graph.advice import no_graph
+from ...plans.cache import cached
+
+
+def need_graph(graph: Any) -> None:
+    """Refuse what is no graph."""
+    if not isinstance(graph, AttentionGraph | PerHead):
+        raise no_graph(graph, "a bias needs an AttentionGraph or PerHead (of a Pattern, the graph of a size)")
+
+
+def of_edges(
+    graph: AttentionGraph | PerHead, make: Callable[..., Tensor], *arguments: Any, device: torch.device
+) -> Tensor:
+    """``make(graph, *arguments)``, a tensor (E,) kept for this graph on this device; of :class:`PerHead`, its union.
+
+    ``arguments`` can be hashed; a graph among them is not kept alive.
+    """
+    need_graph(graph)
+    return _constant(graph, make, device, *arguments)[0]
+
+
+@torch.compiler.assume_constant_result  # torch.compile keeps the tensor, guarded by the graph's identity
+def _constant(
+    graph: AttentionGraph | PerHead, make: Callable[..., Tensor], device: torch.device, *arguments: Any
+) -> tuple[Tensor]:
+    edges = graph.union() if isinstance(graph, PerHead) else graph
+    key = tuple(ref(each) if isinstance(each, AttentionGraph) else each for each in arguments)
+    return (cached(edges, (make, key, device), lambda: make(edges, *arguments).to(device)),)
+
+
+def offsets(
+    graph: AttentionGraph | PerHead, positions: Tensor | tuple[Tensor, Tensor] | None, device: torch.device
+) -> Tensor:
+    """Position of the source minus position of the target, (E,) or (..., E).
+
+    Args:
+        graph: A graph of sequences.
+        positions: Of the nodes (..., N), or a pair, of the targets (..., T) and of the sources (..., S). By default
+            both count 0, 1, 2, ...
+        device: Where the offsets are wanted.
+    """
+    if positions is None:
+        return of_edges(graph, _source_minus_target, device=device)
+    need_graph(graph)
+    of_targets, of_sources = positions if isinstance(positions, tuple | list) else (positions, positions)
+    sides = (("targets", of_targets, graph.num_targets), ("sources", of_sources, graph.num_sources))
+    for side, given, size in sides:
+        if not isinstance(given, Tensor) or given.dim() < 1 or given.shape[-1] != size or given.is_floating_point():
+            got = f"{tuple(given.shape)} {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
+            raise ShapeError(
+                f"positions of {side} must be integers (..., {size}), got {got}; targets and sources of their own come "
+                "as a pair (targets, sources)"
+            )
+    target, source = (of_edges(graph, make, device=device) for make in (_target, _source))
+    return of_sources.to(device)[..., source] - of_targets.to(device)[..., target]
+
+
+def _source_minus_target(graph: AttentionGraph) -> Tensor:
+    return graph.source - graph.target
+
+
+def _target(graph: AttentionGraph) -> Tensor:
+    return graph.target
+
+
+def _source(graph: AttentionGraph) -> Tensor:
+    return graph.source

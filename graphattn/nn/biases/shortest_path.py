@@ -1,0 +1,124 @@
+"""The bias of Graphormer: by how many edges of another graph lie between a source and a target."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import GraphError
+from ...graph import AttentionGraph, PerHead
+from ...questions.forms import out_of
+from ..arguments import width
+from .constant import need_graph, of_edges
+from .table import EdgeTable
+
+_AT_ONCE = 256  # sources from which paths are found together
+
+
+class ShortestPathBias(nn.Module):
+    r"""A learned bias for each length of the shortest path from source to target, as in Graphormer.
+
+    .. math:: b_{ts} = \mathrm{table}[\min(d(s, t), d_{\max})], \qquad
+              b_{ts} = \mathrm{table}[d_{\max} + 1] \text{ if no path leads from } s \text{ to } t
+
+    The layer reads along one graph (in Graphormer a full one) and paths run along another, the molecule's bonds.
+
+    Args:
+        num_heads: H.
+        max_distance: The longest path with a row of its own; longer ones share it.
+
+    Attributes:
+        table: An :class:`EdgeTable` of ``max_distance + 2`` rows; the last is for what is not reached.
+
+    Source: Ying et al. 2021, section 3.1.2, equation 6. Their virtual node has a bias of its own: a row of an
+    :class:`EdgeTable`.
+
+    Example:
+        >>> import graphattn as ga
+        >>> molecule = ga.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=4)
+        >>> graph, bias = ga.graphs.full(4), ShortestPathBias(num_heads=2)
+        >>> bias.lengths(graph, molecule).view(4, 4)
+        tensor([[ 0,  1,  2, -1],
+                [ 1,  0,  1, -1],
+                [ 2,  1,  0, -1],
+                [-1, -1, -1,  0]])
+        >>> layer = ga.nn.GraphAttention(embed_dim=8, num_heads=2)
+        >>> layer(torch.randn(4, 8), graph, score_bias=bias(graph, molecule)).shape
+        torch.Size([4, 8])
+    """
+
+    def __init__(self, num_heads: int, max_distance: int = 20) -> None:
+        super().__init__()
+        self.max_distance = width("max_distance", max_distance)
+        self.table = EdgeTable(self.max_distance + 2, num_heads)
+
+    def forward(self, graph: AttentionGraph | PerHead, along: AttentionGraph) -> Tensor:
+        """Biases (E, H) in the edge order of ``graph``.
+
+        Args:
+            graph: The graph of the layer, square.
+            along: The edges that paths follow, from source to target, between the same nodes; one that goes both ways
+                is two. Lengths are kept with ``graph``, so one graph object serves many calls.
+
+        Raises:
+            GraphError: If a graph is not square, or they have other nodes.
+        """
+        length = self._kept(graph, along)
+        rows = torch.where(length < 0, self.max_distance + 1, length.clamp(max=self.max_distance))
+        return self.table.rows(rows)
+
+    def lengths(self, graph: AttentionGraph | PerHead, along: AttentionGraph) -> Tensor:
+        """Edges of the shortest path for each edge of ``graph``, int64 (E,); -1 where there is none; a copy."""
+        return self._kept(graph, along).clone()
+
+    def _kept(self, graph: AttentionGraph | PerHead, along: AttentionGraph) -> Tensor:
+        need_graph(graph)
+        if not isinstance(along, AttentionGraph):
+            need_graph(along)
+            raise GraphError("along must be one AttentionGraph, got a PerHead; pass along.union()")
+        return of_edges(graph, _lengths, along, device=self.table.weight.device)
+
+    def extra_repr(self) -> str:
+        return f"max_distance={self.max_distance}"
+
+
+def _lengths(graph: AttentionGraph, along: AttentionGraph) -> Tensor:
+    sizes = {graph.num_targets, graph.num_sources, along.num_targets, along.num_sources}
+    if len(sizes) > 1:
+        raise GraphError(
+            f"graph and along must be square, of the same nodes; got {graph.num_sources} sources and "
+            f"{graph.num_targets} targets, along which paths run between {along.num_sources} and {along.num_targets}"
+        )
+    return _between(out_of(along), graph.source.cpu(), graph.target.cpu()).to(graph.device)
+
+
+def _between(matrix: Any, source: Tensor, target: Tensor) -> Tensor:
+    """Lengths of shortest paths from each of ``source`` to each of ``target``, -1 where there is none.
+
+    Nodes are put in the order of their connected components, so that a batch of small graphs costs what they cost.
+    """
+    from scipy.sparse.csgraph import connected_components, dijkstra  # slow to import
+
+    num_nodes = matrix.shape[0]
+    found = torch.full_like(source, -1)
+    part = torch.from_numpy(connected_components(matrix, connection="weak")[1]).to(torch.int64)
+    part, order = torch.sort(part, stable=True)
+    size = torch.bincount(part)
+    stop, start = size.cumsum(0)[part], (size.cumsum(0) - size)[part]  # of its component, in the new order
+    matrix = matrix[order.numpy()][:, order.numpy()]
+    place = torch.argsort(order)
+    source, target = place[source], place[target]
+    source, edge = torch.sort(source)
+    for first in range(0, num_nodes, _AT_ONCE):
+        last = min(first + _AT_ONCE, num_nodes)
+        low, high = torch.searchsorted(source, torch.tensor([first, last])).tolist()
+        some, far = edge[low:high], target[edge[low:high]]
+        left, right = int(start[first]), int(stop[last - 1])
+        inside = (far >= left) & (far < right)
+        if not bool(inside.any()):
+            continue
+        rows = range(first - left, last - left)
+        distance = torch.from_numpy(dijkstra(matrix[left:right, left:right], unweighted=True, indices=rows))
+        length = distance[source[low:high][inside] - first, far[inside] - left]
+        found[some[inside]] = torch.where(length.isinf(), -1.0, length).to(torch.int64)
+    return found

@@ -1,0 +1,72 @@
+"""A learned bias for each value of a whole number that edges have."""
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import PositionIndexError, ShapeError
+from ...graph import AttentionGraph, PerHead
+from ..arguments import width
+from .constant import need_graph
+
+
+class EdgeTable(nn.Module):
+    r"""A row of a learned table for each edge: :math:`b_{ts} = \mathrm{weight}[a_{ts}]`.
+
+    For edge types, the number of bonds, a bucket of lengths, the relation of a typed union
+    (:attr:`graphattn.Relations.relation`). Time and memory are in proportion to the edges.
+
+    Args:
+        num_values: The attribute is 0 to ``num_values - 1``.
+        num_heads: H.
+
+    Attributes:
+        weight: (num_values, H), as of ``nn.Embedding``, from a normal of deviation 0.02 cut at two.
+
+    Example:
+        >>> import graphattn as ga
+        >>> graph = ga.graphs.causal(5)
+        >>> kind = graph.source % 3  # int64 (E,)
+        >>> layer, bias = ga.nn.GraphAttention(embed_dim=8, num_heads=2), EdgeTable(3, num_heads=2)
+        >>> layer(torch.randn(5, 8), graph, score_bias=bias(graph, kind)).shape
+        torch.Size([5, 8])
+    """
+
+    def __init__(self, num_values: int, num_heads: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width("num_values", num_values), width("num_heads", num_heads)))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew."""
+        nn.init.trunc_normal_(self.weight, std=0.02, a=-0.04, b=0.04)
+
+    def forward(self, graph: AttentionGraph | PerHead, values: Tensor) -> Tensor:
+        """Biases (E, H), or (..., E, H).
+
+        Args:
+            graph: The graph of the layer.
+            values: int64 (E,) or (..., E) in the graph's edge order.
+
+        Raises:
+            ShapeError: If they have another shape or dtype.
+            PositionIndexError: If the table has no row for a value.
+        """
+        need_graph(graph)
+        if not isinstance(values, Tensor) or values.dim() < 1 or values.shape[-1] != graph.num_edges:
+            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ShapeError(f"values must be int64 (..., {graph.num_edges}), one for each edge; got {got}")
+        if values.dtype not in (torch.int64, torch.int32):
+            raise ShapeError(f"values must be int64, got {values.dtype}")
+        rows = self.weight.shape[0]
+        if not torch.compiler.is_compiling() and bool(((values < 0) | (values >= rows)).any()):
+            raise PositionIndexError(
+                f"values must be in [0, {rows}), the rows of the table; got {int(values.min())} to {int(values.max())}"
+            )
+        return self.rows(values)
+
+    def rows(self, values: Tensor) -> Tensor:
+        """The rows (..., E, H) of values that are known to be in range."""
+        return nn.functional.embedding(values, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"num_values={self.weight.shape[0]}, num_heads={self.weight.shape[1]}"

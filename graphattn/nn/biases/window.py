@@ -1,0 +1,162 @@
+"""Biases of windows on a grid: by how many rows and columns lie between a target and a source."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import GraphError, OptionError
+from ...graph import AttentionGraph, PerHead
+from ...graph.rules import Product
+from ...graphs.grid.relative_position import relative_position_index
+from ..arguments import width
+from .constant import need_graph, of_edges
+from .table import EdgeTable
+
+Size = tuple[int, ...]
+
+
+class SwinBias(nn.Module):
+    r"""A learned bias for each relative place in a window, target minus source, as in Swin.
+
+    .. math:: b_{ts} = \mathrm{table}[(y_t - y_s + M_y - 1)(2 M_x - 1) + (x_t - x_s + M_x - 1)]
+
+    and so on for more axes (Video Swin has three), or for one.
+
+    Args:
+        window: M, (height, width): the cell of a partition or the kernel of a neighbourhood. Sources of a target are
+            less than M rows and columns away from it.
+        num_heads: H.
+
+    Attributes:
+        table: An :class:`EdgeTable`, whose ``weight`` is Swin's ``relative_position_bias_table``.
+
+    Source: Liu et al. 2021, equation 4.
+
+    Example:
+        >>> import graphattn as ga
+        >>> graph = ga.graphs.cell_partition((4, 6), cell=(2, 3), shift=(1, 1), pad=True)
+        >>> bias, layer = SwinBias((2, 3), num_heads=2), ga.nn.GraphAttention(embed_dim=8, num_heads=2)
+        >>> layer(torch.randn(24, 8), graph, score_bias=bias(graph)).shape
+        torch.Size([24, 8])
+    """
+
+    def __init__(self, window: Size, num_heads: int) -> None:
+        super().__init__()
+        self.window = _window(window)
+        self.table = EdgeTable(math.prod(2 * side - 1 for side in self.window), num_heads)
+
+    def forward(self, graph: AttentionGraph | PerHead, size: Size | None = None) -> Tensor:
+        """Biases (E, H) in the graph's edge order.
+
+        Args:
+            graph: A graph on a grid, row by row.
+            size: The grid, (height, width). Rules on a grid (cells, neighbourhoods) know theirs; a graph made of
+                several, or of listed edges, does not.
+
+        Raises:
+            GraphError: If the size is needed or wrong, or an edge is longer than the window allows.
+        """
+        return self.table.rows(_places(graph, self.window, size, self.table.weight.device))
+
+    def extra_repr(self) -> str:
+        return f"window={self.window}"
+
+
+class SwinV2Bias(nn.Module):
+    r"""The bias of a relative place in a window as a smooth function of it, from a small network, as in Swin V2.
+
+    .. math:: b_{ts} = 16 \, \sigma(g(\Delta)), \qquad
+              \Delta_y = \mathrm{sign}(d) \log_2(1 + |d|) / 3, \quad d = 8 (y_t - y_s) / (M_y - 1)
+
+    so that a network trained with one window may be used with a larger one.
+
+    Args:
+        window: M, (height, width), as of :class:`SwinBias`.
+        num_heads: H.
+        hidden: Width of the hidden layer.
+        pretrained_window: The window that it was trained with, which then divides the offsets; ``window`` by default.
+
+    Attributes:
+        mlp: g, Linear, ReLU, Linear without bias, with the state of torchvision's ``cpb_mlp`` and of
+            ``continuous_position_bias_mlp`` in ``transformers``.
+
+    Source: Liu et al. 2022 (Swin V2), section 3.3, and their code for the factors 8, 3 and 16. It goes with the cosine
+    score, ``GraphAttention(score="cosine")``.
+
+    Example:
+        >>> import graphattn as ga
+        >>> bias = SwinV2Bias((2, 3), num_heads=2)
+        >>> bias(ga.graphs.cell_partition((4, 6), cell=(2, 3))).shape
+        torch.Size([144, 2])
+    """
+
+    def __init__(
+        self, window: Size, num_heads: int, *, hidden: int = 512, pretrained_window: Size | None = None
+    ) -> None:
+        super().__init__()
+        self.window = _window(window)
+        self.pretrained_window = self.window if pretrained_window is None else _window(pretrained_window)
+        if len(self.pretrained_window) != len(self.window):
+            raise OptionError(f"pretrained_window must have {len(self.window)} axes, got {pretrained_window!r}")
+        heads = width("num_heads", num_heads)
+        self.mlp = nn.Sequential(
+            nn.Linear(len(self.window), width("hidden", hidden)), nn.ReLU(), nn.Linear(hidden, heads, bias=False)
+        )
+
+    def forward(self, graph: AttentionGraph | PerHead, size: Size | None = None) -> Tensor:
+        """Biases (E, H) in the graph's edge order.
+
+        Args:
+            graph: A graph on a grid, row by row.
+            size: The grid, (height, width), as of :class:`SwinBias`.
+
+        Raises:
+            GraphError: If the size is needed or wrong, or an edge is longer than the window allows.
+        """
+        places = _places(graph, self.window, size, next(self.mlp.parameters()).device)
+        return nn.functional.embedding(places, 16 * torch.sigmoid(self.mlp(self.coordinates())))
+
+    def coordinates(self) -> Tensor:
+        """What the network reads for each relative place, (prod(2 M - 1), axes)."""
+        like = next(self.mlp.parameters())
+        wide = torch.promote_types(like.dtype, torch.float32)
+        along = []
+        for side, trained in zip(self.window, self.pretrained_window, strict=True):
+            away = torch.arange(1 - side, side, device=like.device, dtype=wide) * (8 / max(1, trained - 1))
+            along.append(away.sign() * torch.log2(1 + away.abs()) / 3)
+        return torch.stack(torch.meshgrid(*along, indexing="ij"), -1).flatten(0, -2).to(like.dtype)
+
+    def extra_repr(self) -> str:
+        return f"window={self.window}, pretrained_window={self.pretrained_window}"
+
+
+def _window(window: Any) -> Size:
+    sides = tuple(window) if isinstance(window, tuple | list) else (window,)
+    if not sides:
+        raise OptionError("window must name at least one axis, such as (height, width), got ()")
+    return tuple(width("window", side) for side in sides)
+
+
+def _places(graph: AttentionGraph | PerHead, window: Size, size: Size | None, device: torch.device) -> Tensor:
+    need_graph(graph)
+    size = tuple(size) if isinstance(size, tuple | list) else size if size is None else (size,)
+    return of_edges(graph, _index, window, size, device=device)
+
+
+def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
+    """Row of the table for each edge (E,)."""
+    sources = None
+    if size is None:
+        edges = graph.edges
+        grid = edges.axes if isinstance(edges, Product) else (edges,)
+        if len(grid) != len(window):
+            raise GraphError(
+                f"size is needed, the length of each of the {len(window)} axes of window: {graph.name} does not tell "
+                "the grid that it lies on; pass bias(graph, size=(height, width))"
+            )
+        size, sources = tuple(axis.num_targets for axis in grid), tuple(axis.num_sources for axis in grid)
+    elif len(size) != len(window):
+        raise GraphError(f"size must have {len(window)} axes as window = {window}, got {size}")
+    return relative_position_index(graph, size, window, source_size=sources)

@@ -1,0 +1,148 @@
+"""The transformer block: attention on a graph, cross-attention on another, a feed-forward, each with its residual."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..errors import OptionError
+from ..graph import AttentionGraph, Pattern, PerHead
+from .cache import KeyValueCache
+from .feed_forward import DropPath, FeedForward
+from .graph_attention import GraphAttention
+
+Graph = AttentionGraph | PerHead | Pattern
+
+
+def make_norm(kind: str, embed_dim: int, eps: float, bias: bool = True) -> nn.Module:
+    """A layer norm, or a norm by the root of the mean square, which has no bias."""
+    if kind not in ("layer", "rms"):
+        raise OptionError(f'norm must be "layer" or "rms", got {kind!r}')
+    return nn.LayerNorm(embed_dim, eps, bias=bias) if kind == "layer" else nn.RMSNorm(embed_dim, eps)
+
+
+class TransformerBlock(nn.Module):
+    r"""Attention and a feed-forward, each added to what it reads: an encoder's layer on a full graph, a decoder's on a
+    causal one.
+
+    .. math:: x \leftarrow x + f(\mathrm{norm}(x)) \text{ (norm\_first)}, \qquad
+              x \leftarrow \mathrm{norm}(x + f(x)) \text{ (else)}
+
+    Args:
+        embed_dim: C.
+        num_heads: H.
+        hidden: Width of the feed-forward, ``4 * embed_dim`` by default.
+        cross: Whether targets also read a memory, between the two.
+        norm_first: Pre-norm (GPT-2, ViT, Llama) or post-norm (the original, BERT).
+        norm: "layer" or "rms".
+        eps: Of the norms.
+        activation: As in :class:`FeedForward`, or a module in place of the feed-forward, such as
+            :class:`MixtureOfExperts`.
+        bias: Whether projections and layer norms have one.
+        dropout: On weights, in the feed-forward and on every branch.
+        drop_path: Probability of dropping a branch, by example.
+        options: Further arguments of :class:`GraphAttention`, for both attentions.
+
+    Source: Vaswani et al. 2017, section 3.1; pre-norm as Xiong et al. 2020.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> block = TransformerBlock(8, 2, cross=True)
+        >>> memory = torch.randn(7, 8)
+        >>> block(torch.randn(5, 8), ga.graphs.causal(5), memory=memory).shape
+        torch.Size([5, 8])
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        hidden: int | None = None,
+        *,
+        cross: bool = False,
+        norm_first: bool = True,
+        norm: str = "layer",
+        eps: float = 1e-5,
+        activation: str | nn.Module = "gelu",
+        bias: bool = True,
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.norm_first = norm_first
+
+        def attend() -> GraphAttention:
+            return GraphAttention(embed_dim, num_heads, bias=bias, dropout=dropout, **options)
+
+        self.attention, self.attention_norm = attend(), make_norm(norm, embed_dim, eps, bias)
+        self.cross_attention = attend() if cross else None
+        self.cross_norm = make_norm(norm, embed_dim, eps, bias) if cross else None
+        hidden = 4 * embed_dim if hidden is None else hidden
+        self.feed_forward: nn.Module = (
+            activation
+            if isinstance(activation, nn.Module)
+            else FeedForward(embed_dim, hidden, activation, dropout=dropout, bias=bias)
+        )
+        self.feed_forward_norm = make_norm(norm, embed_dim, eps, bias)
+        self.branch = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
+
+    def _added(self, x: Tensor, norm: nn.Module, made: Any) -> Tensor:
+        return x + self.branch(made(norm(x))) if self.norm_first else norm(x + self.branch(made(x)))
+
+    def forward(
+        self,
+        x: Tensor,
+        graph: Graph | Tensor,
+        *,
+        memory: Tensor | None = None,
+        memory_graph: Graph | Tensor | None = None,
+        score_bias: Tensor | None = None,
+        positions: Tensor | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        """The block's output (..., N, C).
+
+        Args:
+            x: (..., N, C).
+            graph: N targets and as many sources; with a cache, the new tokens and all so far.
+            memory: (..., M, C), what a block with ``cross`` reads; needed exactly there.
+            memory_graph: N targets and M sources; every target reads all of it by default.
+            score_bias: Of the graph's edges, as in :func:`graphattn.attention`.
+            positions: Of the nodes, for a layer with ``rotary``.
+            cache: Keys and values of earlier tokens.
+
+        Raises:
+            OptionError: If a memory is missing, or there is nothing that reads it.
+        """
+        if (memory is None) != (self.cross_attention is None):
+            raise OptionError(
+                "the block was built with cross=True: pass memory"
+                if memory is None
+                else "memory was given, but the block was built without cross=True"
+            )
+        x = self._added(
+            x,
+            self.attention_norm,
+            lambda y: self.attention(y, graph, score_bias=score_bias, positions=positions, cache=cache),
+        )
+        if self.cross_attention is not None and self.cross_norm is not None:
+            read, to = self.cross_attention, EVERY if memory_graph is None else memory_graph
+            x = self._added(x, self.cross_norm, lambda y: read(y, to, context=memory))
+        return self._added(x, self.feed_forward_norm, self.feed_forward)
+
+    @classmethod
+    def from_torch(cls, layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> "TransformerBlock":
+        """The block with the weights of a torch layer, and its outputs on a full or a causal graph."""
+        from .loaders import block_from_torch
+
+        return block_from_torch(cls, layer)
+
+
+def _everything() -> Pattern:
+    from ..graphs import cross
+
+    return cross(..., ...)
+
+
+EVERY = _everything()
+"""Every target reads every source, as many as there are."""

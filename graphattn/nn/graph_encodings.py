@@ -1,0 +1,100 @@
+"""Encodings of where a node is in a graph, to be added to its features: PyG's transforms on a graph's edges."""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..graph.advice import no_graph
+from ..graphs.arguments import whole
+
+
+def random_walk_pe(graph: AttentionGraph, walk_length: int) -> Tensor:
+    r"""How likely a random walk is to be back where it started after 1, 2, ..., ``walk_length`` steps.
+
+    .. math:: p_{n, k} = (R^k)_{nn}, \qquad R_{st} = 1 / \mathrm{outdegree}(s) \text{ if } s \to t
+
+    Args:
+        graph: A square graph without repeated edges; walks follow its edges, self-loops included.
+        walk_length: k, steps.
+
+    Returns:
+        (N, walk_length), float32 as PyG has it, on the graph's device.
+
+    Raises:
+        GraphError: If the graph is not square or repeats an edge.
+
+    Source: Dwivedi et al. 2022, equation 5 (RWPE), by PyG's ``AddRandomWalkPE``. Theirs is undirected.
+
+    Example:
+        >>> from graphattn.graphs import sliding_window
+        >>> path = sliding_window(3, 3, causal=False).without_self_loops()
+        >>> random_walk_pe(path, 4)
+        tensor([[0.0000, 0.5000, 0.0000, 0.5000],
+                [0.0000, 1.0000, 0.0000, 1.0000],
+                [0.0000, 0.5000, 0.0000, 0.5000]])
+    """
+    walk_length = whole(walk_length, "walk_length", 1)
+    data = _data(graph)
+    if data.num_nodes == 0:
+        return torch.zeros(0, walk_length, device=graph.device)
+    return AddRandomWalkPE(walk_length, attr_name="pe")(data).pe
+
+
+def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
+    r"""The eigenvectors of the normalised Laplacian with the smallest eigenvalues, without the first.
+
+    .. math:: L = I - D^{-1/2} A D^{-1/2}
+
+    of the graph with its edges made to go both ways, and without self-loops.
+
+    An eigenvector is as good as its negative. Here the entry largest in magnitude (the first of equals) is positive, so
+    that a graph gives the same numbers every time; relabelled nodes may turn a sign. Networks should not depend on it:
+    flip signs at random in training, ``pe * (2 * torch.randint(2, (k,)) - 1)``. Of equal eigenvalues, any rotation of
+    their eigenvectors is as good, too; of a graph in several pieces, so is the first of each piece.
+
+    Args:
+        graph: A square graph without repeated edges.
+        k: How many, fewer than there are nodes.
+
+    Returns:
+        (N, k), float32, each column of length 1, on the graph's device.
+
+    Raises:
+        GraphError: If the graph is not square or repeats an edge, or has too few nodes.
+
+    Source: Dwivedi et al. 2020, section 3 (LapPE), by PyG's ``AddLaplacianEigenvectorPE``, whose signs are random.
+
+    Example:
+        >>> from graphattn.graphs import sliding_window
+        >>> laplacian_eigenvector_pe(sliding_window(3, 3, causal=False), 1).abs().round(decimals=4)
+        tensor([[0.7071],
+                [0.0000],
+                [0.7071]])
+    """
+    k = whole(k, "k", 1)
+    data = _data(graph, both_ways=True)
+    data.edge_weight = torch.ones(data.num_edges, dtype=torch.float64, device=graph.device)  # and so the eigenvectors
+    n = data.num_nodes
+    if k >= n:
+        raise GraphError(f"k must be below the number of nodes, got k={k} and {n} nodes; pad with zeros")
+    start = np.random.default_rng(0).standard_normal(n)  # of ARPACK, which takes another one each time
+    device = graph.device
+    with torch.random.fork_rng(devices=[]):
+        pe = AddLaplacianEigenvectorPE(k, attr_name="pe", is_undirected=True, v0=start)(data.cpu()).pe
+    top = pe.abs() >= pe.abs().amax(0) * (1 - 1e-4)
+    sign = pe.gather(0, top.to(torch.int8).argmax(0, keepdim=True)).sign()
+    return (pe * sign).float().to(device)
+
+
+def _data(graph: AttentionGraph, both_ways: bool = False) -> Data:
+    if not isinstance(graph, AttentionGraph):
+        raise no_graph(graph, "graph must be an AttentionGraph")
+    if not graph.is_square or graph.has_repeated_edges:
+        what = "repeats edges; drop them with graph | graph" if graph.is_square else "is not square"
+        raise GraphError(f"graph must be square, without repeated edges, but {graph.name} {what}")
+    edges = graph | graph.reverse() if both_ways else graph
+    return Data(edge_index=edges.edge_index, num_nodes=graph.num_nodes)

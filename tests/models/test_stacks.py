@@ -1,0 +1,198 @@
+"""Blocks and stacks with the weights of torch's, in both norm modes, output and every gradient."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import graphattn as ga
+from graphattn import graphs
+from graphattn.errors import GraphError, OptionError, ShapeError
+from graphattn.models import Encoder, EncoderDecoder
+from graphattn.nn import DropPath, FeedForward, KeyValueCache, MixtureOfExperts, Rotary, TransformerBlock
+
+CAUSAL = graphs.causal(5)
+
+
+def torch_layer(kind, norm_first, activation="relu", bias=True):
+    torch.manual_seed(2)
+    layer = kind(
+        8, 2, 12, dropout=0.0, activation=activation, norm_first=norm_first, batch_first=True, bias=bias
+    ).double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return layer
+
+
+def grads(module, output):
+    weights = [p for p in module.parameters() if p.requires_grad]
+    return torch.cat([g.sort().values.flatten() for g in torch.autograd.grad(output.square().sum(), weights)])
+
+
+def check(mine, theirs, output, expected):
+    torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-12)
+    found, wanted = (torch.sort(grads(*pair).abs()).values for pair in ((mine, output), (theirs, expected)))
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)  # parameters are split otherwise: as a set
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize(("activation", "bias"), [("relu", True), ("gelu", False)])
+def test_encoder_layer(norm_first, activation, bias):
+    theirs = torch_layer(nn.TransformerEncoderLayer, norm_first, activation, bias)
+    mine, x = TransformerBlock.from_torch(theirs), torch.randn(3, 5, 8, dtype=torch.float64)
+    check(mine, theirs, mine(x, graphs.full(5)), theirs(x))
+    mask = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
+    check(mine, theirs, mine(x, CAUSAL), theirs(x, src_mask=mask))
+    less = ga.from_mask(CAUSAL.mask().index_put((torch.tensor(4), torch.tensor(1)), torch.tensor(False)))
+    assert (mine(x, less) - theirs(x, src_mask=mask)).abs().amax((0, 2)).gt(1e-4).tolist() == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_decoder_layer(norm_first):
+    theirs = torch_layer(nn.TransformerDecoderLayer, norm_first)
+    mine = TransformerBlock.from_torch(theirs)
+    x, memory = (torch.randn(3, n, 8, dtype=torch.float64) for n in (5, 7))
+    mask = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
+    check(mine, theirs, mine(x, CAUSAL, memory=memory), theirs(x, memory, tgt_mask=mask))
+    few = ga.from_mask(torch.ones(5, 7).bool().triu())
+    check(
+        mine,
+        theirs,
+        mine(x, CAUSAL, memory=memory, memory_graph=few),
+        theirs(x, memory, tgt_mask=mask, memory_mask=~few.mask()),
+    )
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_the_whole_transformer(norm_first):
+    torch.manual_seed(3)
+    theirs = nn.Transformer(8, 2, 2, 2, 12, dropout=0.0, norm_first=norm_first, batch_first=True).double()
+    mine = EncoderDecoder.from_torch(theirs)
+    source, target = (torch.randn(3, n, 8, dtype=torch.float64) for n in (7, 5))
+    mask = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
+    output, expected = mine(source, target, graphs.full(7), CAUSAL), theirs(source, target, tgt_mask=mask)
+    check(mine, theirs, output, expected)
+    with torch.no_grad():
+        cut = graphs.cross(5, 7) - ga.from_edge_index([[6], [2]], num_sources=7, num_targets=5)
+        other = mine(source, target, graphs.full(7), CAUSAL, cut)
+    assert (other - expected).abs().amax((0, 2)).gt(1e-6).tolist() == [False, False, True, True, True]
+
+
+def test_connectivity_is_one_argument():
+    encoder, x = Encoder(2, 8, 2), torch.randn(6, 8)
+    local, full = graphs.sliding_window(6, 3), graphs.full(6)
+    assert not torch.equal(encoder(x, local), encoder(x, full))
+    both = encoder(x, [local, full])
+    torch.testing.assert_close(both, encoder(x, ga.Schedule((graphs.sliding_window(..., 3), full))))
+    assert not torch.allclose(both, encoder(x, [full, local]))
+    heads = ga.PerHead((local, full))
+    torch.testing.assert_close(encoder(x, heads), encoder(x, [heads, heads]))
+    with pytest.raises(GraphError, match="2 layers need as many graphs"):
+        encoder(x, [local] * 3)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"rotary": True}, {"num_kv_heads": 1, "norm": "rms", "activation": "gated_silu"}]
+)
+@pytest.mark.parametrize("graph", [graphs.causal(7), graphs.sliding_window(7, 3), graphs.prefix(7, 2)], ids=repr)
+def test_a_cache_gives_what_the_whole_gives(options, graph):
+    options = {**options, **({"rotary": Rotary(4)} if "rotary" in options else {})}
+    decoder = Encoder(2, 8, 2, **options).double().eval()
+    x, caches = torch.randn(3, 7, 8, dtype=torch.float64), [KeyValueCache(), KeyValueCache()]
+    whole = decoder(x, graph)
+    parts, past = [], 0
+    for size in (2, 1, 3, 1):
+        new = list(range(past, past + size))
+        part = graph.subgraph(targets=new, sources=range(past + size))
+        parts.append(decoder(x[:, new], part, caches=caches))
+        past += size
+    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
+    assert caches[0].length == 7
+    caches[0].reorder(torch.tensor([2, 0]))
+    assert caches[0].key.shape[0] == 2
+
+
+def test_experts_chosen_all_are_a_dense_mixture_and_order_does_not_matter():
+    experts = [FeedForward(4, 6).double() for _ in range(3)]
+    moe, x = MixtureOfExperts(experts, 4, top_k=3).double(), torch.randn(2, 5, 4, dtype=torch.float64)
+    gate = torch.softmax(moe.router(x), -1)
+    dense = sum(gate[..., e, None] * expert(x) for e, expert in enumerate(experts))
+    torch.testing.assert_close(moe(x), dense, rtol=0, atol=1e-12)
+    sparse = MixtureOfExperts(experts, 4, top_k=1).double()
+    order = torch.randperm(5)
+    torch.testing.assert_close(sparse(x)[:, order], sparse(x[:, order]), rtol=0, atol=1e-14)
+    graph = sparse.graph(x[0])
+    assert graph.in_degree.tolist() == [1] * 5
+    best = sparse.router(x[0]).argmax(-1)
+    torch.testing.assert_close(sparse(x[0]), torch.stack([experts[e](t) for e, t in zip(best, x[0], strict=True)]))
+    block = TransformerBlock(4, 2, activation=MixtureOfExperts(experts, 4, top_k=2)).double()
+    assert block(x, graphs.causal(5)).shape == x.shape
+
+
+def test_drop_path_drops_whole_examples_and_keeps_the_mean():
+    torch.manual_seed(0)
+    x, path = torch.ones(4000, 2, 3), DropPath(0.25)
+    dropped = path(x)
+    assert dropped.flatten(1).unique(dim=0)[:, 0].tolist() == pytest.approx([0.0, 4 / 3])
+    assert dropped.mean() == pytest.approx(1.0, abs=0.05)
+    assert torch.equal(path.eval()(x), x)
+
+
+def test_dropout_is_where_torch_has_it():
+    torch.manual_seed(1)
+    theirs = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.5, batch_first=True).double()
+    mine, x = TransformerBlock.from_torch(theirs), torch.randn(64, 5, 8, dtype=torch.float64)
+    torch.testing.assert_close(mine.eval()(x, graphs.full(5)), theirs.eval()(x))
+    spread = [m.train()(x, *g).detach().std(0).mean() for m, g in ((mine, (graphs.full(5),)), (theirs, ()))]
+    assert spread[0] == pytest.approx(float(spread[1]), rel=0.1)
+
+
+def test_stacks_travel():
+    model = Encoder(1, 8, 2, activation="gated_gelu_tanh", rotary=Rotary(4))
+    x = torch.randn(5, 8)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other(x, CAUSAL), model(x, CAUSAL))
+    assert sum(p.numel() for p in Encoder(2, 8, 1).parameters()) == sum(
+        p.numel() for p in Encoder(2, 8, 4).parameters()
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda x: TransformerBlock(8, 2, norm="batch"), OptionError, 'norm must be "layer" or "rms"'),
+        (lambda x: TransformerBlock(8, 2, activation="tanh"), OptionError, "activation must be one of relu, gelu"),
+        (lambda x: TransformerBlock(8, 2)(x, CAUSAL, memory=x), OptionError, "built without cross=True"),
+        (lambda x: TransformerBlock(8, 2, cross=True)(x, CAUSAL), OptionError, "pass memory"),
+        (lambda x: TransformerBlock(8, 2)(x, CAUSAL, positions=torch.arange(5)), OptionError, "built without rotary"),
+        (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, 2), OptionError, "top_k must be between 1 and .* 1; got 2"),
+        (lambda x: DropPath(1.0), OptionError, r"drop_path must be in \[0, 1\), got 1.0"),
+        (lambda x: TransformerBlock.from_torch(nn.Linear(2, 2)), OptionError, "got Linear"),
+        (lambda x: Encoder.from_torch(nn.Linear(2, 2)), OptionError, "expected an nn.TransformerEncoder, got Linear"),
+        (
+            lambda x: ga.nn.GraphAttention(8, 2)(x, CAUSAL, context=x, cache=KeyValueCache()),
+            OptionError,
+            "does not go with context",
+        ),
+        (
+            lambda x: ga.nn.GraphAttention(8, 2, rotary=Rotary(4))(x, CAUSAL, context=x + 1, positions=torch.arange(5)),
+            OptionError,
+            "pass a pair",
+        ),
+    ],
+)
+def test_refusals(make, error, message):
+    with pytest.raises(error, match=message):
+        make(torch.randn(5, 8))
+
+
+def test_a_cache_of_another_batch_or_a_graph_of_another_length():
+    layer, cache = ga.nn.GraphAttention(8, 2), KeyValueCache()
+    layer(torch.randn(3, 2, 8), graphs.causal(2), cache=cache)
+    with pytest.raises(ShapeError, match="the cache holds 2 and x brings 1 more"):
+        layer(torch.randn(3, 1, 8), graphs.causal(1, 5), cache=cache)
+    with pytest.raises(ShapeError, match="a cache is for one layer and one batch"):
+        layer(torch.randn(4, 1, 8), graphs.causal(1, 3), cache=cache)
