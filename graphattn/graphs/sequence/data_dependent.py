@@ -7,12 +7,10 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.algebra import Intersection, Pullback, Union, complement
-from ...graph.edge_set import EdgeSet
+from ...graph import runs as _runs
+from ...graph.algebra import refuse_over
 from ...graph.listed import Listed
-from ...graph.rules import Band, Partition
 from ..arguments import call, flag, integers, stored, whole, word
-from .blocks import block_local
 
 
 def top_k(scores: Tensor, k: int) -> AttentionGraph:
@@ -51,10 +49,22 @@ def top_k(scores: Tensor, k: int) -> AttentionGraph:
     if bool((bad := scores.isnan()).any()):
         target, source = torch.nonzero(bad)[0].tolist()
         raise GraphError(f"scores[{target}, {source}] is NaN, which is neither high nor low")
-    source = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :k]
+    source = _highest(scores, k)
     target = torch.arange(T, device=scores.device)[:, None].expand_as(source)
     keep = scores.gather(1, source) != -torch.inf
     return AttentionGraph(Listed(target[keep], source[keep], T, S), call("top_k", scores, k), scores.device)
+
+
+def _highest(scores: Tensor, k: int) -> Tensor:
+    """The sources (T, k) of the highest scores, from the highest down; of equal ones the lowest source first."""
+    if k == 0:
+        return torch.empty(len(scores), 0, dtype=torch.int64, device=scores.device)
+    least = scores.topk(k, dim=1).values[:, -1:]
+    above, equal = scores > least, scores == least  # topk may take any of the equal ones
+    first = equal.cumsum(1) <= k - above.sum(1, keepdim=True)
+    source = torch.nonzero(above | (equal & first))[:, 1].view(-1, k)
+    order = torch.sort(scores.gather(1, source), dim=1, descending=True, stable=True).indices
+    return source.gather(1, order)
 
 
 def lsh_buckets(
@@ -83,7 +93,8 @@ def lsh_buckets(
         self_loops: ``"alone"``: a token reads itself only if it reads nothing else, as Reformer's shared queries and
             keys need; ``"always"``: it is a token like any other.
     Returns:
-        A rule on the device of ``buckets``; for several rounds of hashes join one graph for each by ``|``.
+        Listed edges on the device of ``buckets``, by target, then by source; for several rounds of hashes join one
+        graph for each by ``|``.
     Raises:
         GraphError: If ``buckets`` is not integer (N,), ``chunk < 1``, or ``wrap`` would meet a chunk twice.
     Source:
@@ -92,7 +103,7 @@ def lsh_buckets(
         by their log-sum-exp, so that an edge of several rounds counts once for each; a union counts it once.
     Example:
         >>> print(lsh_buckets(torch.tensor([0, 1, 0, 1, 0, 0]), 2))
-        AttentionGraph(lsh_buckets([0, 1, 0, 1, ...], 2): 6 nodes, 9 edges, density 0.25, rule)
+        AttentionGraph(lsh_buckets([0, 1, 0, 1, ...], 2): 6 nodes, 9 edges, density 0.25, listed)
         █ · · · · ·
         · █ · · · ·
         █ · · · · ·
@@ -101,19 +112,25 @@ def lsh_buckets(
         █ · █ · █ ·
     """
     ids, causal, same_bucket = integers(buckets, "buckets"), flag(causal, "causal"), flag(same_bucket, "same_bucket")
+    chunk, look_back, wrap = whole(chunk, "chunk", 1), whole(look_back, "look_back"), flag(wrap, "wrap")
     word(self_loops, "self_loops", "alone", "always")
     labels, N = ids.cpu(), ids.numel()
-    place = torch.argsort(torch.argsort(labels, stable=True))
-    chunks = block_local(N, whole(chunk, "chunk", 1), look_back=look_back, wrap=wrap).edges
-    edges: EdgeSet = Pullback(chunks, place, place)
-    if same_bucket:
-        edges = Intersection(edges, Partition(labels))
+    if wrap and N and look_back >= -(-N // chunk):
+        raise GraphError(
+            f"wrap would meet a chunk twice: {N} tokens are {-(-N // chunk)} chunks, look_back={look_back}"
+        )
+    order = torch.argsort(labels, stable=True)
+    refuse_over(64 * N * chunk * (look_back + 1), f"chunks of {chunk:,} for {N:,} tokens", "use smaller ones")
+    place, near = _runs.expand(_chunks(labels[order] if same_bucket else None, N, chunk, look_back, wrap))
+    target, source = order[place], order[near]
     if causal:
-        edges = Intersection(edges, Band(N, N, lo=0))
+        target, source = target[source <= target], source[source <= target]
     if self_loops == "alone":
-        edges = Intersection(edges, complement(Band(N, N, 0, 0)))
-        alone = torch.nonzero(edges.degrees() == 0).flatten()
-        edges = Union(edges, Listed(alone, alone, N, N))
+        target, source = target[source != target], source[source != target]
+        alone = torch.nonzero(torch.bincount(target, minlength=N) == 0).flatten()
+        target, source = torch.cat((target, alone)), torch.cat((source, alone))
+    key = torch.sort(target * N + source).values
+    edges = Listed(key // max(1, N), key % max(1, N), N, N).to(ids.device)
     name = call(
         "lsh_buckets",
         ids,
@@ -125,3 +142,19 @@ def lsh_buckets(
         self_loops=(self_loops, "alone"),
     )
     return AttentionGraph(edges, name, ids.device)
+
+
+def _chunks(labels: Tensor | None, size: int, chunk: int, look_back: int, wrap: bool) -> _runs.Runs:
+    """The places that each place reads, by chunks, and among equal labels alone where sorted labels (N,) are given."""
+    place = torch.arange(size)
+    first = (place // chunk - look_back) * chunk
+    lo, hi = first.clamp(min=0), (place // chunk * chunk + chunk).clamp(max=size)
+    runs = _runs.Runs(place, lo, hi)
+    if wrap:  # the chunks before the first are the last ones, of which the very last may be cut
+        low = torch.where(first < 0, first + -(-size // chunk) * chunk, size)
+        runs = _runs.Runs(torch.cat((place, place)), torch.cat((lo, low)), torch.cat((hi, torch.full_like(hi, size))))
+    if labels is None:
+        return runs
+    begin, end = (torch.searchsorted(labels, labels, right=side)[runs.row] for side in (False, True))
+    lo = torch.maximum(runs.lo, begin)
+    return _runs.Runs(runs.row, lo, torch.maximum(lo, torch.minimum(runs.hi, end)))
