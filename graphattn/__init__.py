@@ -16,7 +16,7 @@ A graph says what may read what; attention runs on it, exactly::
 * ``attention``, ``explain``, ``nn``: run on a graph, and see how it would run;
 * ``facts``, ``hops``, ``receptive_field``, ``leaks``, ``audit`` and others: ask the graph, or the layers' graphs;
 * ``verify``, ``assert_exact``, ``find_nonfinite``, ``find_leaks``: measure that it is right;
-* ``plot``, ``plot_weights``: look at it.
+* ``plot``, ``plot_weights``, ``plot_heads``, ``plot_receptive_field``, ``rollout``, ``to_html``: look at it.
 """
 
 import sys

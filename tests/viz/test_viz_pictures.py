@@ -381,3 +381,23 @@ def test_a_cloud_fills_its_panel():
     figure = plot(random_graph(97, 97, 0.05), points(97, 2))
     mask, cloud = (axes.get_position().width * figure.get_figwidth() for axes in figure.axes[:2])
     assert cloud > 1.3 * mask
+
+
+def test_a_window_of_a_long_sequence_is_shown_close_up():
+    figure = plot(AttentionGraph(Band(1_000_000, 1_000_000, lo=0, hi=99), "window"), highlight=500_000)
+    close = figure.axes[-1]
+    assert close.get_title() == "close-up of target 500,000"
+    left, right = close.get_xlim()
+    assert 499_700 < left < 499_901 < 500_000 < right < 500_100
+    (dots,) = [a for a in close.get_children() if a.get_gid() == "sources of 500000"]
+    assert np.asarray(dots.get_offsets())[:, 0].tolist() == list(range(499_901, 500_001))
+    assert len(plot(AttentionGraph(Band(161, 161, lo=0, hi=99), "wide"), highlight=150).axes) == 2
+
+
+def test_a_lone_target_faces_the_eye():
+    pos = points(67, 3)
+    for target in (int(pos[:, 0].argmin()), int(pos[:, 0].argmax())):
+        axes = plot(random_graph(67, 67, 0.5), pos, highlight=target).axes[1]
+        out = (pos[target] - (pos.min(0).values + pos.max(0).values) / 2).numpy()
+        azim = np.radians(axes.azim)
+        assert out[:2] @ [np.cos(azim), np.sin(azim)] > 0.8 * np.hypot(*out[:2])

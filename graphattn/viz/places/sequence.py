@@ -8,6 +8,7 @@ from ..style import GROUND, INK, TEXT, quiet
 from .base import Array, Index, Place
 
 _LABELLED = 40
+_TOLD_APART = 4 * _LABELLED  # nodes drawn one by one
 _POINTS = 33  # of an arc
 _LETTER = 0.024  # half the height of a letter turned by 90 degrees, in parts of the room above the line
 
@@ -32,7 +33,7 @@ class Sequence(Place):
         self.below = ahead > 0
         self.reads = self._reading(back > 0, ahead > 0)
         self.longest = max(1, back, ahead)
-        self.room = float(np.clip(0.22 * num_nodes / self.longest, 1, 4))  # short arcs stay low: ellipses, not needles
+        self.room = self._room(num_nodes)
         letters = max(map(len, self.names), default=0) if self.names else 0
         self.gap = self.room * (0.1 + _LETTER * letters) if self.below and letters else 0.0
 
@@ -47,20 +48,33 @@ class Sequence(Place):
         y = self.gap + height * np.sin(angle)
         return np.stack((x, np.where(below, -y, y)), 2)
 
+    def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
+        ends = np.append(sources, target)
+        low, high = int(ends.min()), int(ends.max())
+        small = len(self.target_at) > _TOLD_APART and 0 < high - low < below / 4 * len(self.target_at)
+        return (np.array([(low + high) / 2]), 0.65 * (high - low) + 1.0) if small else None
+
     def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
         n = len(self.target_at)
         edge = 0.6 + 0.02 * n
-        ax.set_xlim(-edge, n - 1 + edge)
-        top = 1.06 * self.room + self.gap
-        ax.set_ylim(-top if self.below else -0.12 * self.room, top)
+        low, high = (-edge, n - 1 + edge) if near is None else (near[0][0] - near[1], near[0][0] + near[1])
+        ax.set_xlim(low, high)
+        room = self.room if near is None else self._room(high - low)
+        top = 1.06 * room + self.gap
+        ax.set_ylim(-top if self.below else -0.12 * room, top)
         quiet(ax)
-        if n <= 4 * _LABELLED:
+        seen = np.arange(max(0, int(np.ceil(low))), min(n, int(high) + 1))
+        if len(seen) <= _TOLD_APART:
             for y in {self.gap, -self.gap}:
-                ax.scatter(np.arange(n), np.full(n, y), s=9, color=GROUND, zorder=3, gid="nodes")
+                ax.scatter(seen, np.full(len(seen), y), s=9, color=GROUND, zorder=3, gid="nodes")
         else:
             ax.axhline(0, color=GROUND, linewidth=1.2, zorder=3)
-        self._labels(ax, n)
+        self._labels(ax, n, room, near is not None)
         return []
+
+    def _room(self, width: float) -> float:
+        """The height above the line: short arcs stay low, ellipses, not needles."""
+        return float(np.clip(0.22 * width / self.longest, 1, 4))
 
     @staticmethod
     def _reading(above: bool, below: bool) -> str:
@@ -68,18 +82,18 @@ class Sequence(Place):
             return f"Arcs above the line read earlier nodes{' and below it later ones' * below}."
         return "Arcs below the line read later nodes." * below
 
-    def _labels(self, ax: Any, n: int) -> None:
+    def _labels(self, ax: Any, n: int, room: float, whole_numbers: bool) -> None:
         from matplotlib.ticker import FuncFormatter, MaxNLocator
 
         from ..mask_image import short
 
         if self.names is None or not self.gap:
-            ax.spines.bottom.set_position(("data", -1.06 * self.room if self.below else -0.05 * self.room))
+            ax.spines.bottom.set_position(("data", -1.06 * room if self.below else -0.05 * room))
         if n == 0:
             return
         if self.names is None:
-            ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-            ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
+            ax.xaxis.set_major_locator(MaxNLocator(3 if whole_numbers else 8, integer=True))
+            ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}" if whole_numbers else short(x)))
             ax.tick_params(labelsize=TEXT - 1, colors=INK)
             ax.set_xlabel("place in the sequence", fontsize=TEXT)
         elif self.gap:
