@@ -1,4 +1,4 @@
-"""The command line: ``graphattn show | explain | verify | bench | doctor``, on a named pattern or a file.
+"""The command line: ``graphattn show | facts | explain | audit | verify | bench | doctor``, on a pattern or a file.
 
 Nothing heavy is imported at the top of a file here: ``graphattn --help`` should not wait for what it does not use.
 """

@@ -119,6 +119,39 @@ def explain(
 
 
 @app.command(**_PATTERN)
+def facts(ctx: typer.Context, what: What, kind: As = None, json: Json = False, debug: Debug = False) -> None:
+    """Ask a graph what is known about it in seconds.
+
+    Degrees, symmetry and self-loops; components, cycles, hops until everything is heard; how full its tiles are. What
+    costs more is named, with the reason.
+    """
+    from .questions import facts as run
+
+    run(what, list(ctx.args), kind and kind.value, json)
+
+
+@app.command(**_PATTERN)
+def audit(
+    ctx: typer.Context,
+    what: What,
+    mask: Annotated[str, typer.Option(metavar="FILE", help="The mask: .npy of bool (T, S), True for an edge.")],
+    kind: As = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compare a mask with the graph that it should be.
+
+    Lists the wrong entries by kind, and the known mistake that makes them, if there is one: rows and columns swapped,
+    a window off by one, a neighbourhood that clamps rows by the width. Exit status 0 if all entries are right, 1 if
+    not.
+    """
+    from .questions import audit as run
+
+    if not run(what, list(ctx.args), kind and kind.value, mask, json):
+        raise typer.Exit(1)
+
+
+@app.command(**_PATTERN)
 def verify(
     ctx: typer.Context,
     what: What,

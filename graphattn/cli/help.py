@@ -13,9 +13,11 @@ from .what import patterns
 
 _SHOWN = {
     "show": ("swin --size 8x12 --cell 4x4 --shift 2x2", "sliding_window --size 64 --window 5 --out window.png"),
+    "facts": ("sliding_window --size 100000 --window 257", "natten --size 64x48 --kernel 7"),
     "explain": ("causal --size 1000000", "swin --size 56x56 --cell 7x7 --heads 8 --kv-heads 2"),
     "verify": ("sliding_window --size 200 --window 9", "swin --size 6x10 --cell 3x5 --shift 1x2 --heads 6"),
 }
+_ALONE = {"audit": ("causal --size 8 --mask mask.npy", "natten --size 6x10 --kernel 5 --mask mine.npy")}
 _FILES = (
     ("examples/files/ball.off --hops 2", "two steps along a mesh"),
     ("examples/files/ball.off --k 6", "its vertices as points"),
@@ -40,12 +42,13 @@ MADE = {
 def contents(command: str, width: int) -> str:
     """What WHAT may be, in names alone, with examples and where to read more."""
     verb = command.split()[-1]
+    shown = [(words, "") for words in _ALONE.get(verb, _SHOWN.get(verb, ()))]
     named = ", ".join(name + (f" ({', '.join(others)})" if others else "") for name, others in PATTERNS.items())
     kinds = [_filled(held, width, f"  {kind:<8}", " " * 10) for kind, held in HELD.items()]
     return _pages(
         "Patterns:\n" + _filled(named, width, "  "),
         _filled("Files, whose name or header says what they hold (--as overrides):", width) + "\n" + "\n".join(kinds),
-        "Examples:\n" + _commands(command, (*((words, "") for words in _SHOWN.get(verb, ())), *_FILES)),
+        "Examples:\n" + _commands(command, (*shown, *(() if verb in _ALONE else _FILES))),
         _filled("(examples/ is a folder of graphattn's repository; a file of your own does as well)", width, "  "),
         "More:\n"
         + _commands(

@@ -77,7 +77,8 @@ class Audit:
             f"{wrong:,} of {self.entries:,} entries differ from {self.name}: "
             f"{self.too_many:,} too many, {self.missing:,} missing"
         ]
-        lines += [f"  diagnosis: {' or '.join(self.diagnosis) or 'none of the known mistakes explains all of them'}"]
+        known = f"diagnosis: {' or '.join(self.diagnosis)}"
+        lines += [f"  {known if self.diagnosis else 'no known mistake makes all of them; by kind:'}"]
         return "\n".join([*lines, *(f"  {group}" for group in self.groups)])
 
 
@@ -98,7 +99,7 @@ def audit(mask: Any, expect: AttentionGraph) -> Audit:
         >>> mask[4:6, 6] = True
         >>> print(audit(mask, causal(8)))
         2 of 64 entries differ from causal(8): 2 too many, 0 missing
-          diagnosis: none of the known mistakes explains all of them
+          no known mistake makes all of them; by kind:
           2 too many in the future (a target reads a later source), all of source 6: 6 -> 4, 6 -> 5
     """
     if not isinstance(expect, AttentionGraph):

@@ -76,6 +76,13 @@ def _by_arpack(graph: AttentionGraph) -> np.ndarray:
 
     n, degree = graph.num_targets, graph.in_degree.cpu().clamp(min=1).double().numpy()
     summed = _Summing(graph)
+    once = _KEPT * (4 * _KEPT * n + summed.cost)
+    restarts = _WORK // once
+    if restarts < _FEWEST:
+        raise GraphError(
+            f"spectral_gap of {graph.name}: {_FEWEST} restarts of ARPACK on {n:,} nodes are {_FEWEST * once:,} "
+            f"operations (limit {_WORK:,}); ask the same of a smaller size"
+        )
     symmetric = is_symmetric(graph)
     scale = np.sqrt(degree) if symmetric else degree  # a symmetric matrix with the same eigenvalues
 
@@ -85,13 +92,6 @@ def _by_arpack(graph: AttentionGraph) -> np.ndarray:
 
     start = np.random.default_rng(0).standard_normal(n)
     find = eigsh if symmetric else eigs
-    once = _KEPT * (4 * _KEPT * n + summed.cost)
-    restarts = _WORK // once
-    if restarts < _FEWEST:
-        raise GraphError(
-            f"spectral_gap of {graph.name}: {_FEWEST} restarts of ARPACK on {n:,} nodes are {_FEWEST * once:,} "
-            f"operations (limit {_WORK:,}); ask the same of a smaller size"
-        )
     matrix = LinearOperator((n, n), matvec=step, dtype=np.float64)
     try:
         return find(matrix, k=2, which="LM", v0=start, ncv=_KEPT, maxiter=restarts, return_eigenvectors=False)

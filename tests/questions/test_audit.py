@@ -1,0 +1,149 @@
+"""Wrong masks, written by hand as people write them, are found and named; right ones are accused of nothing."""
+
+import numpy as np
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn import GraphAttnError, graphs
+from graphattn.questions.mistakes import OF_MASKS
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+WORDS = [words for words, _ in OF_MASKS]
+
+
+def natten(height, width, kernel, clamp_rows, clamp_columns):
+    """FlexAttention's mask of a neighbourhood; the clamps are the last row and column that a window may hold."""
+
+    def mask_mod(b, h, q_idx, kv_idx):
+        row, column = q_idx // width, q_idx % width
+        row = row.clamp(kernel // 2).clamp(max=clamp_rows - 1 - kernel // 2)
+        column = column.clamp(kernel // 2).clamp(max=clamp_columns - 1 - kernel // 2)
+        near_row = (row - kv_idx // width).abs() <= kernel // 2
+        return near_row & ((column - kv_idx % width).abs() <= kernel // 2)
+
+    return mask_mod
+
+
+@pytest.mark.parametrize(("height", "width"), [(7, 11), (11, 7), (5, 13)])
+def test_a_neighbourhood_that_clamps_rows_by_the_width_is_named(height, width):
+    expect = graphs.grid_neighbourhood((height, width), (3, 3))
+    assert ga.audit(natten(height, width, 3, height, width), expect).ok
+    wrong = ga.audit(natten(height, width, 3, width, width), expect)
+    assert not wrong.ok
+    assert len(wrong.diagnosis) == 1
+    assert wrong.diagnosis[0].startswith("neighbourhood clamps rows by the width:")
+    both = ga.audit(natten(height, width, 3, width, height), expect)  # as attention-gym has it
+    assert both.diagnosis == ("neighbourhood clamps rows by the width and columns by the height",)
+    other = ga.audit(natten(height, width, 3, height, height), expect)
+    assert other.diagnosis[0].startswith("neighbourhood clamps columns by the height")
+
+
+def test_on_a_square_grid_the_same_mistake_is_none():
+    assert ga.audit(natten(9, 9, 3, 9, 9), graphs.grid_neighbourhood((9, 9), (3, 3))).ok
+
+
+def test_a_causal_table_with_two_future_entries():
+    mask = np.tri(8, dtype=bool)
+    mask[4:6, 6] = True
+    found = ga.audit(mask, graphs.causal(8))
+    assert (found.too_many, found.missing, found.diagnosis) == (2, 0, ())
+    (group,) = found.groups
+    assert group.kind == "too many in the future (a target reads a later source)"
+    assert (group.count, group.examples, group.where) == (2, ((6, 4), (6, 5)), "all of source 6")
+    assert "6 -> 4, 6 -> 5" in str(found)
+
+
+def shifted(size, cell, shift, wrap=False):
+    place = torch.arange(size) - shift
+    return (place % size if wrap else place).div(cell, rounding_mode="floor")
+
+
+def grid_mask(rows, columns):
+    """From labels of rows and of columns: a pair reads itself where both are equal."""
+    label = (rows[:, None] * 1000 + columns[None, :]).flatten()
+    return label[:, None] == label[None, :]
+
+
+def test_each_known_mistake_is_named():
+    token = torch.arange(23)
+    apart = token[:, None] - token
+    window, both = graphs.sliding_window(23, 5), graphs.sliding_window(23, 7, causal=False)
+    swin = graphs.cell_partition((6, 10), (3, 5), shift=(1, 2))
+    grid, y, x = graphs.grid_neighbourhood((7, 11), (3, 5)), torch.arange(77) // 11, torch.arange(77) % 11
+    near = ((y[:, None] - y).abs() <= 1) & ((x[:, None] - x).abs() <= 2)
+    place = torch.arange(77) % 7 * 11 + torch.arange(77) // 7
+    cases = {
+        "rows swapped": ((apart <= 0) & (apart > -5), window),
+        "inverted mask": ((apart < 0) | (apart >= 5), window),
+        "mask ignored": (torch.ones(23, 23, dtype=torch.bool), window),
+        "self-loops missing": ((apart > 0) & (apart < 5), window),
+        "self-loops added": (window.mask(), window - graphs.self_loops(23)),
+        "edges made symmetric": (apart.abs() < 5, window),
+        "one source too many in the past": ((apart >= 0) & (apart <= 5), window),
+        "one source too few in the past": ((apart >= 0) & (apart < 4), window),
+        "one source too many in the future": ((apart <= 3) & (apart >= -4), both),
+        "one source too few in the future": ((apart <= 3) & (apart >= -2), both),
+        "start in place of end": (torch.ones(5, 9).tril().bool(), graphs.causal(5, 9)),
+        "end in place of start": (torch.ones(5, 9).tril(4).bool(), graphs.causal(5, 9, align="start")),
+        "windows cut at the borders": (near, grid),
+        "windows moved inwards": (grid.mask(), graphs.grid_neighbourhood((7, 11), (3, 5), clamp=False)),
+        "grid numbered down the columns": (grid.mask()[place][:, place], graphs.grid_neighbourhood((7, 11), (3, 5))),
+        "cells not shifted": (grid_mask(shifted(6, 3, 0), shifted(10, 5, 0)), swin),
+        "cells shifted the other way": (grid_mask(shifted(6, 3, 2), shifted(10, 5, 3)), swin),
+        "read across the border": (grid_mask(shifted(6, 3, 1, True), shifted(10, 5, 2, True)), swin),
+    }
+    for words, (mask, expect) in cases.items():
+        found = ga.audit(mask, expect)
+        assert any(words in name for name in found.diagnosis), (words, found)
+        assert words in str(found)
+        assert ga.audit(expect.mask(), expect).ok
+    named = " ".join(words for words in WORDS if not any(part in words for part in cases))
+    assert "clamps" in named  # these have a test of their own above
+    assert all("clamps" in words for words in WORDS if not any(part in words for part in cases))
+
+
+def test_every_wrong_entry_is_counted_once():
+    generator = torch.Generator().manual_seed(0)
+    expect = graphs.sliding_window(29, 7, causal=False)
+    flipped = torch.rand(29, 29, generator=generator) < 0.1
+    mask = expect.mask() ^ flipped
+    found = ga.audit(mask, expect)
+    assert (found.too_many, found.missing) == (int((flipped & mask).sum()), int((flipped & ~mask).sum()))
+    assert sum(group.count for group in found.groups) == int(flipped.sum())
+    assert found.diagnosis == ()
+    for group in found.groups:
+        assert all(bool(flipped[t, s]) for s, t in group.examples)
+    assert found.to_dict()["ok"] is False
+    diagonal = ga.audit(expect.mask() | torch.ones(29, 29).triu(9).tril(9).bool(), expect)
+    assert diagonal.groups[0].where == "all at distance -9"
+
+
+def test_masks_of_every_kind_are_taken():
+    expect = graphs.causal(6)
+    kinds = (
+        torch.ones(6, 6).tril().bool(),
+        np.tri(6, dtype=bool),
+        lambda b, h, q_idx, kv_idx: q_idx >= kv_idx,
+        lambda t, s: s <= t,
+        graphs.causal(6).explicit(),
+    )
+    for mask in kinds:
+        assert ga.audit(mask, expect).ok
+    assert str(ga.audit(kinds[0], expect)).startswith("ok: all 36 entries")
+    assert ga.audit(graphs.causal(100_000), graphs.causal(100_000)).ok
+    cross = ga.audit(torch.ones(3, 5, dtype=torch.bool), graphs.causal(3, 5))
+    assert [group.kind for group in cross.groups] == ["too many"]
+
+
+def test_what_is_no_mask_is_refused():
+    with pytest.raises(GraphAttnError, match="mask is 5 x 5"):
+        ga.audit(torch.ones(5, 5, dtype=torch.bool), graphs.causal(6))
+    with pytest.raises(GraphAttnError, match="must be bool"):
+        ga.audit(torch.zeros(6, 6), graphs.causal(6))
+    with pytest.raises(GraphAttnError, match="expect must be"):
+        ga.audit(torch.ones(5, 5, dtype=torch.bool), torch.ones(5, 5, dtype=torch.bool))
+    with pytest.raises(GraphAttnError, match="smaller size"):
+        ga.audit(lambda t, s: s <= t, graphs.causal(100_000))
+    with pytest.raises(GraphAttnError, match="differ in"):
+        ga.audit(graphs.full(100_000), graphs.causal(100_000))

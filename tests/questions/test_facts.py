@@ -1,0 +1,175 @@
+"""Hops, components, cycles and the facts that hold them, judged by networkx on every graph of the table."""
+
+from importlib import import_module
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from graph_table import GRAPHS
+from judges import as_networkx, distances
+from scipy.sparse.csgraph import shortest_path
+
+import graphattn as ga
+from graphattn import GraphAttnError
+from graphattn.graph.listed import checked
+from graphattn.questions.hops import _by_searches, _by_squaring
+from graphattn.questions.walks import OnMatrix, OnRuns, jumps, walk
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SQUARE = [name for name, make in GRAPHS.items() if make().is_square]
+MILLION = 1_000_000
+
+
+def random_graph(num_nodes, num_edges, seed):
+    place = torch.randperm(num_nodes**2, generator=torch.Generator().manual_seed(seed))[:num_edges]
+    return ga.AttentionGraph(checked(torch.stack((place % num_nodes, place // num_nodes)), num_nodes, num_nodes))
+
+
+def expected_hops(graph):
+    found = distances(graph)
+    longest = max((d for row in found.values() for d in row.values()), default=0)
+    return longest, bool(found) and all(len(row) == len(found) for row in found.values())
+
+
+def expected_connectivity(graph):
+    found = as_networkx(graph)
+    if len(found) == 0:
+        return 0, 0, 0, True
+    meta = nx.condensation(found)
+    first = [c for c in meta if meta.in_degree(c) == 0]
+    roots = len(meta.nodes[first[0]]["members"]) if len(first) == 1 else 0
+    found.remove_edges_from(list(nx.selfloop_edges(found)))
+    acyclic = nx.is_directed_acyclic_graph(found)
+    return nx.number_weakly_connected_components(found), len(meta), roots, acyclic
+
+
+CASES = [GRAPHS[name]() for name in SQUARE] + [random_graph(13, edges, edges) for edges in (9, 17, 26, 40)]
+
+
+@pytest.mark.parametrize("graph", CASES, ids=lambda graph: graph.name)
+def test_hops_and_connectivity_are_those_of_networkx(graph):
+    found = ga.hops(graph)
+    assert (found.layers, found.everything) == expected_hops(graph)
+    known = ga.connectivity(graph)
+    answer = (known.components, known.strong_components, known.roots, known.acyclic)
+    assert answer == expected_connectivity(graph)
+    assert known.quasi_strong == (known.roots > 0)
+    listed = ga.connectivity(graph.explicit())
+    assert listed == known
+    if graph.num_targets > 1:  # the ways that closed forms and small sizes pass by
+        for way in (OnMatrix(graph), OnRuns(graph, 1 << 30)):
+            bounded = _by_searches(graph, way, 1 << 30)
+            assert (bounded.layers, bounded.everything) == expected_hops(graph)
+        assert _by_squaring(graph.mask()) == expected_hops(graph)
+
+
+def test_distances_are_those_of_networkx():
+    graph = random_graph(17, 30, 3)
+    found = distances(graph)
+    for way in (OnMatrix(graph), OnRuns(graph, 1 << 30)):
+        for node in range(17):
+            assert way.forward(node).tolist() == [found[node].get(t, -1) for t in range(17)]
+            assert way.backward(node).tolist() == [found[s].get(node, -1) for s in range(17)]
+
+
+def test_jumps_of_a_long_chain():
+    assert jumps(torch.tensor([0, 0, 1, 2, 3, 5])).tolist() == [0, 1, 2, 3, 4, 0]
+
+
+@pytest.mark.parametrize("size", [2, 7, 31])
+def test_known_hops(size):
+    chain = ga.graphs.sliding_window(size, 3, causal=False)
+    star = ga.graphs.global_tokens(size, (size - 1,))
+    assert ga.hops(ga.graphs.full(size)).layers == 1
+    assert ga.hops(chain).layers == ga.hops(chain.explicit()).layers == size - 1
+    assert ga.hops(star).layers == (2 if size > 2 else 1)
+    for radius in (1, 2, 3, 5):
+        window = ga.graphs.sliding_window(size, 2 * radius + 1, causal=False)
+        assert ga.hops(window).layers == -(-(size - 1) // radius)
+
+
+def test_bipartite_components_are_those_of_networkx():
+    for name, make in GRAPHS.items():
+        graph = make()
+        if graph.is_square or graph.num_targets + graph.num_sources == 0:
+            continue
+        found = nx.Graph()
+        found.add_nodes_from(("t", t) for t in range(graph.num_targets))
+        found.add_nodes_from(("s", s) for s in range(graph.num_sources))
+        found.add_edges_from((("t", t), ("s", s)) for s, t in graph.edge_index.t().tolist())
+        assert ga.facts(graph).components == nx.number_connected_components(found), name
+
+
+def test_components_of_runs_are_those_of_edges(monkeypatch):
+    graph = ga.graphs.documents(lengths=(3, 7, 20, 10)) | ga.graphs.sliding_window(40, 2, dilation=30)
+    expected = ga.facts(graph).components
+    cross = GRAPHS["cross_causal_end"]()
+    both = ga.facts(cross).components
+    module = import_module("graphattn.questions.connectivity")
+    monkeypatch.setattr(module, "is_listable", lambda graph: False)
+    monkeypatch.setattr(module, "_closed", lambda edges: None)
+    assert (module.num_components(graph), module.num_components(cross)) == (expected, both)
+    assert ga.connectivity(GRAPHS["longformer"]()).strong_components == 1  # through its hub
+    with pytest.raises(GraphAttnError, match="smaller size"):
+        ga.connectivity(graph)
+
+
+@pytest.mark.parametrize("name", SQUARE)
+def test_facts_hold_the_same_answers(name):
+    graph = GRAPHS[name]()
+    found = ga.facts(graph)
+    assert (found.hops, found.everything_heard) == expected_hops(graph)
+    assert (found.components, found.strong_components, found.roots, found.acyclic) == expected_connectivity(graph)
+    assert found.left_out == {}
+    mask = graph.mask()
+    assert found.isolated_targets == int((~mask.any(1)).sum())
+    assert found.unused_sources == int((~mask.any(0)).sum())
+    assert found.self_loops == int(mask.diagonal().sum())
+    copies = torch.zeros(mask.shape).index_put_((graph.target, graph.source), torch.ones(graph.num_edges), True)
+    assert found.symmetric == torch.equal(copies, copies.t())
+    assert found.causal == (not bool(mask.triu(1).any()))
+    assert str(found).count("\n") > 10
+    assert found.to_dict()["num_edges"] == graph.num_edges
+
+
+def test_a_rule_of_a_million_nodes_answers_or_says_what_it_costs():
+    window = ga.graphs.sliding_window(MILLION, 257, causal=False)
+    assert ga.hops(window).layers == -(-(MILLION - 1) // 128)
+    grid = ga.graphs.grid_neighbourhood((1000, 1000), (7, 7))
+    assert ga.hops(grid).everything
+    assert ga.hops(ga.graphs.sliding_window(MILLION, 5, dilation=8)) == ga.hops(ga.graphs.sliding_window(125_000, 5))
+    assert ga.connectivity(ga.graphs.cell_partition((1024, 1024), (8, 8))).components == 128**2
+    function = ga.from_rule(lambda t, s: (t - s) % 7 == 0, MILLION)
+    for question in (ga.hops, ga.connectivity, ga.spectral_gap, ga.leaks):
+        with pytest.raises(GraphAttnError, match="smaller size"):
+            question(function)
+
+
+def test_searches_stop_at_their_budget_with_the_bounds_found():
+    graph = random_graph(1031, 2500, 0)
+    exact = ga.hops(graph)
+    with pytest.raises(GraphAttnError, match=r"at least \d+") as caught:
+        ga.hops(graph, budget=100)
+    assert int(str(caught.value).split("at least ")[1].split(" ")[0].rstrip(";,")) <= exact.layers
+    found = shortest_path(ga.to_scipy(graph).T, unweighted=True)
+    assert exact.layers == found[np.isfinite(found)].max()
+    assert exact.everything == bool(np.isfinite(found).all())
+    with pytest.raises(GraphAttnError, match="runs of its rows for every step"):
+        OnRuns(GRAPHS["window"](), 1).forward(0)
+
+
+def test_left_out_facts_say_why():
+    graph = random_graph(1500, 6000, 0)
+    found = ga.facts(graph)
+    assert found.spectral_gap is None
+    assert "spectral_gap(graph)" in found.left_out["spectral_gap"]
+    assert "no spectral gap" in str(found)
+
+
+def test_questions_of_square_graphs_refuse_others():
+    cross = GRAPHS["cross"]()
+    for question in (ga.hops, ga.connectivity, ga.spectral_gap, ga.universality):
+        with pytest.raises(GraphAttnError, match="7 targets and 13 sources"):
+            question(cross)
+    assert walk(GRAPHS["window"]()).forward(0)[1] == 1

@@ -1,0 +1,105 @@
+"""What a module hears, by moving its inputs: right modules are accused of nothing, and wrong ones are caught."""
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn import GraphAttnError, graphs
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Stack(torch.nn.Module):
+    """Layers of attention with residual connections, dropout between them."""
+
+    def __init__(self, layers):
+        super().__init__()
+        torch.manual_seed(0)
+        self.graphs = layers
+        self.blocks = torch.nn.ModuleList(ga.nn.GraphAttention(embed_dim=8, num_heads=2) for _ in layers)
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(self, x):
+        for block, graph in zip(self.blocks, self.graphs, strict=True):
+            x = x + self.dropout(block(x, graph))
+        return x
+
+
+LAYERS = [graphs.sliding_window(13, 3), graphs.sliding_window(13, 3, dilation=4)]
+X = torch.randn(2, 13, 8, generator=torch.Generator().manual_seed(1))
+
+
+def test_a_right_module_hears_exactly_its_receptive_field():
+    module = Stack(LAYERS).train()
+    module.dropout.eval()
+    found = ga.find_leaks(module, X, LAYERS)
+    field = ga.receptive_field(LAYERS, residual=True).graphs[-1]
+    assert (found.ok, found.num_silent, found.heard) == (True, 0, field.num_edges)
+    assert str(found) == "no leak (13 of 13 sources moved, 13 targets compared)"
+    assert module.training  # left as it was
+    assert not module.dropout.training
+    assert ga.find_leaks(module, X).ok
+
+
+def test_a_module_with_a_window_too_wide_is_caught():
+    wide = [LAYERS[0], graphs.sliding_window(13, 5, dilation=4)]
+    found = ga.find_leaks(Stack(wide), X, LAYERS)
+    expected = ga.receptive_field(wide, residual=True).graphs[-1] - ga.receptive_field(LAYERS, residual=True).graphs[-1]
+    assert not found.ok
+    assert found.num_leaks == expected.num_edges
+    assert all(bool(expected.contains(t, s)) for s, t in found.leaks)
+    assert found.to_dict()["num_leaks"] == expected.num_edges
+    narrow = ga.find_leaks(Stack(LAYERS), X, wide)
+    assert narrow.ok
+    assert narrow.num_silent == expected.num_edges
+    assert "may be heard and were not" in str(narrow)
+
+
+def test_the_future_is_heard_where_the_graphs_say_so():
+    layers = [LAYERS[0], graphs.sliding_window(13, 3, causal=False)]
+    found = ga.find_leaks(Stack(layers), X)
+    assert found.leaks[0] == (1, 0)
+    assert bool(ga.leaks(layers)) == (not found.ok)
+    backwards = list(range(13))[::-1]
+    assert not ga.find_leaks(Stack(LAYERS), X, order=backwards).ok
+    assert ga.find_leaks(Stack([layer.reverse() for layer in LAYERS]), X, order=backwards).ok
+
+
+def test_plain_torch_modules_and_token_ids():
+    torch.manual_seed(0)
+    body = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    embedding = torch.nn.Embedding(11, 8)
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(7)
+    ids = torch.randint(0, 11, (2, 7))
+    assert ga.find_leaks(lambda x: body.eval()(embedding(x), src_mask=mask), ids).ok
+    assert ga.find_leaks(lambda x: body.eval()(embedding(x)), ids).num_leaks == 21
+    means = torch.nn.AvgPool1d(2, 2)  # five targets of ten sources
+
+    def pooled(x):
+        return means(x.transpose(-1, -2)).transpose(-1, -2)
+
+    assert ga.find_leaks(pooled, torch.randn(10, 3), graphs.cross(5, 10)).num_silent == 40
+    pairs = ga.from_edge_index(torch.stack((torch.arange(10), torch.arange(10) // 2)), 10, 5)
+    found = ga.find_leaks(pooled, torch.randn(10, 3), pairs)
+    assert (found.ok, found.num_silent, found.heard) == (True, 0, 10)
+
+
+def test_a_sample_of_the_sources():
+    found = ga.find_leaks(lambda x: x.flip(-2), torch.randn(50, 2), at_most=7)
+    assert (found.sources, found.num_sources) == (7, 50)
+    assert (49, 0) in found.leaks
+
+
+def test_what_cannot_be_asked_is_refused():
+    same = torch.nn.Identity()
+    cases = {
+        "not both": lambda: ga.find_leaks(same, X, LAYERS, order=range(13)),
+        "order must hold": lambda: ga.find_leaks(same, X, order=[0, 1]),
+        "layers lead from 13 sources": lambda: ga.find_leaks(same, X[:, :5], LAYERS),
+        "must give a tensor": lambda: ga.find_leaks(lambda x: (x, None), X),
+        "must be \\(..., S, C\\)": lambda: ga.find_leaks(same, torch.randn(3)),
+        "one id alone": lambda: ga.find_leaks(lambda x: x[..., None], torch.zeros(4, dtype=torch.int64)),
+    }
+    for words, call in cases.items():
+        with pytest.raises(GraphAttnError, match=words):
+            call()
