@@ -74,7 +74,7 @@ def check_everything(edges, mask):
     assert torch.equal(edges.degrees(), expected.sum(1))
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(lifted(), distances(), combs(), rankings(), composites()))
 def test_rules_are_their_matrix(case):
     edges, mask = case
@@ -85,7 +85,7 @@ def test_rules_are_their_matrix(case):
         assert edges.degrees().tolist() == mask.sum(1).tolist()
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(1, 4), SIDES, SIDES, SIDES, st.data())
 def test_two_layers_of_blocks_are_blocks_of_two_layers(block, T, M, S, data):
     blocks = [-(-n // block) for n in (T, M, S)]
