@@ -13,7 +13,7 @@ FIRST = {2**k for k in range(6)} | {0}
 DOCUMENT = [0] * 9 + [1] * 14 + [2] * 7 + [3] * 18
 BRANCH = [0] * 12 + [1] * 14 + [2] * 10 + [3] * 12
 IMAGE = [-1] * 8 + [0] * 12 + [-1] * 8 + [1] * 12 + [-1] * 8
-RANK = [t * 29 % 48 for t in range(48)]
+RANK = [pow(2, t, 53) for t in range(48)]  # all different: 2 generates the numbers mod 53
 LAST_IMAGE = [sum(i % 14 == 4 for i in range(t + 1)) for t in range(40)]  # images so far; they stand at 4, 18, 32
 
 
@@ -100,7 +100,7 @@ RULES = {
         48,
         lambda t, s: t // 24 == s // 24 and t - s >= 0 and (t - s < 5 if t < 24 else t - s in (0, 5, 10, 15)),
     ),
-    "Routing Transformer": (48, 48, lambda t, s: s <= t and t * 29 % 7 % 5 == s * 29 % 7 % 5),
+    "Routing Transformer": (48, 48, lambda t, s: s <= t and RANK[t] % 5 == RANK[s] % 5),
     "Routing Transformer, balanced": (48, 48, lambda t, s: s <= t and any(t in c and s in c for c in CENTROIDS)),
     "top-k scores": (48, 48, lambda t, s: s in TOP[t]),
     "mixture of experts": (40, 8, lambda t, s: s in MIXTURE[t]),
@@ -147,7 +147,7 @@ def test_random_patterns():
 @pytest.mark.parametrize("name", ["Reformer LSH", "Reformer LSH, Hugging Face"])
 def test_reformer(name):
     """Sort by (bucket, place), cut into chunks of 8, read the own one and the one before; oneself only if alone."""
-    bucket = [t * 29 % 5 for t in range(48)]
+    bucket = [RANK[t] % 5 for t in range(48)]
     order = sorted(range(48), key=lambda t: (bucket[t], t))
     chunk = {t: place // 8 for place, t in enumerate(order)}
     wanted = torch.zeros(48, 48, dtype=torch.bool)
@@ -169,6 +169,10 @@ def test_dgcnn_is_knn_of_features():
     graph = BY_NAME["DGCNN"].graph()
     assert torch.equal(graph.mask(), wanted)
     assert not graph.equals(graphs.knn(sphere, 6))
+
+
+def test_the_example_of_xlnet_is_a_permutation():
+    assert len(set(RANK)) == 48
 
 
 def test_encoder_decoder_as_one_graph_is_a_prefix_lm():

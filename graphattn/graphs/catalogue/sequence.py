@@ -162,13 +162,13 @@ _LABELS = (
     _named(
         "XLNet content",
         "causal in an order of its own",
-        "ranked(torch.arange(48) * 29 % 48)",
+        "ranked(torch.tensor([pow(2, i, 53) for i in range(48)]))",
         "Yang 2019",
     ),
     _named(
         "XLNet query",
         "the same without the token itself: what predicts it",
-        "ranked(torch.arange(48) * 29 % 48, strict=True)",
+        "ranked(torch.tensor([pow(2, i, 53) for i in range(48)]), strict=True)",
         "Yang 2019",
     ),
     _named(
@@ -190,19 +190,19 @@ _DATA = (
     _named(
         "Reformer LSH",
         "sorted by hash: the own bucket in the own chunk and the one before",
-        "lsh_buckets(torch.arange(48) * 29 % 5, 8)",
+        "lsh_buckets(torch.tensor([pow(2, i, 53) % 5 for i in range(48)]), 8)",
         "Kitaev 2020",
     ),
     _named(
         "Reformer LSH, Hugging Face",
         "sorted by hash: all of the own chunk and the one before, in a circle",
-        "lsh_buckets(torch.arange(48) * 29 % 5, 8, same_bucket=False, wrap=True)",
+        "lsh_buckets(torch.tensor([pow(2, i, 53) % 5 for i in range(48)]), 8, same_bucket=False, wrap=True)",
         "Kitaev 2020",
     ),
     _named(
         "Routing Transformer",
         "the own cluster so far",
-        "documents(torch.arange(48) * 29 % 7 % 5, causal=True)",
+        "documents(torch.tensor([pow(2, i, 53) % 5 for i in range(48)]), causal=True)",
         "Roy 2020",
     ),
     _named(
