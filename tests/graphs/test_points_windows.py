@@ -96,6 +96,13 @@ def test_stratified_windows_are_the_pairs_of_its_code():
         assert torch.equal(graph.mask(), pairs)
 
 
+def test_a_stratified_row_costs_its_cube_and_not_the_sample():
+    pos = torch.rand(2003, 3)
+    graph = graphs.stratified_windows(pos, 0.1, torch.arange(0, 2003, 2))
+    assert graph.edges.runs_per_row < 50  # of 1,002 sampled points, and 1,001 that are not
+    assert graph.num_edges == int(graph.mask().sum())
+
+
 @pytest.mark.parametrize("ids", [[], [0], [2, 0, 2, 5, -1, 0, 5], [-1, -1]])
 def test_clusters_read_their_members(ids):
     for count in (None, 7):

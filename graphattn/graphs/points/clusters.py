@@ -43,4 +43,8 @@ def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
     if numbers.numel() and int(numbers.min()) < -1:
         raise GraphError(f"ids must be >= 0, or -1 for a point without a cluster, got {int(numbers.min())}")
     name = call("clusters", numbers, num_clusters=(num_clusters, None))
-    return AttentionGraph(Partition(torch.arange(C), numbers.cpu()), name, numbers.device)
+    labels = numbers.cpu()
+    labels = torch.where(
+        labels < 0, -1 - torch.arange(labels.numel()), labels
+    )  # a label of its own, that no target has
+    return AttentionGraph(Partition(torch.arange(C), labels), name, numbers.device)

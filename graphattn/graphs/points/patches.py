@@ -44,8 +44,8 @@ def curve_patches(
         shrink: What to do with clouds of fewer than K points: all clouds of the ``"batch"`` get patches as small as the
             smallest cloud, or a small ``"cloud"`` alone is one patch.
     Returns:
-        A rule on the device of ``pos``; its memory is O(N). Sorted points (``pos[curve_order(pos, ...)]``) make each
-        patch a run of neighbours, which runs fastest.
+        A rule on the device of ``pos``; its memory is O(N). Of sorted points (``pos[curve_order(pos, ...)]``) each
+        patch is a run of neighbours, and the plan to run them is made at once.
     Raises:
         GraphError: If ``patch < 1``, a cell does not fit, a coordinate is not finite, or ``batch`` is not sorted.
     Source:

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
-from ...graph.algebra import Intersection, Union
-from ...graph.rules import Partition, Rectangle, intervals
+from ...graph.algebra import Union
+from ...graph.rules import Partition
 from ..arguments import call, integers
 from .clouds import coordinates, length, lengths
 
@@ -139,8 +139,9 @@ def stratified_windows(
     outside = few[(few < 0) | (few >= n)]
     if outside.numel():
         raise GraphIndexError(f"sampled: {int(outside[0])} is outside [0, {n}) ({n} points)")
-    read = Rectangle(n, n, ((0, n),) if n else (), intervals(torch.unique(few.cpu())))
-    edges = Union(Partition(near.cpu()), Intersection(Partition(far.cpu()), read))
+    read = -1 - torch.arange(n, device=far.device)  # a cube of its own, that no target is in
+    read[few.to(far.device)] = far[few.to(far.device)]
+    edges = Union(Partition(near.cpu()), Partition(far.cpu(), read.cpu()))
     name = call("stratified_windows", window=(window, None), sampled=(few, None), wide=(wide, 2.0), shift=(shift, 0.0))
     return AttentionGraph(edges, name, near.device)
 
