@@ -1,10 +1,18 @@
-"""Small inputs for the patterns that need some: points and faces, the same on every machine."""
+"""Small inputs for the patterns that need some: points, faces, networks, a program; the same on every machine."""
 
 import math
+from collections.abc import Iterable
 
 import torch
+from scipy.spatial import ConvexHull
 
-__all__ = ["cells", "octahedron_faces", "sphere", "square", "two_clouds"]
+from ...graph import AttentionGraph
+from ...graph.listed import Listed
+
+__all__ = [
+    "cells", "dag", "karate", "node_types", "octahedron_faces", "parents", "program", "sphere", "sphere_faces",
+    "square", "two_clouds",
+]  # fmt: skip
 
 
 def _fibonacci_sphere(num_points: int) -> torch.Tensor:
@@ -32,3 +40,37 @@ cells = torch.cartesian_prod(torch.arange(8), torch.arange(8))
 octahedron_faces = torch.tensor(
     [[0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 1], [5, 2, 1], [5, 3, 2], [5, 4, 3], [5, 1, 4]]
 )
+
+#: 92 triangles over the 48 points of ``sphere``, their convex hull; int64 (92, 3).
+sphere_faces = torch.from_numpy(ConvexHull(sphere.numpy()).simplices).long()
+
+
+def _graph(name: str, num_nodes: int, pairs: Iterable[tuple[int, int]]) -> AttentionGraph:
+    source, target = torch.tensor(sorted(pairs, key=lambda pair: pair[::-1])).unbind(1)
+    return AttentionGraph(Listed(target, source, num_nodes, num_nodes), name)
+
+
+def _karate() -> tuple[AttentionGraph, torch.Tensor]:
+    import networkx
+
+    club = networkx.karate_club_graph()
+    kind = torch.tensor([int(club.nodes[node]["club"] == "Officer") for node in club])
+    return _graph("karate", 34, {*club.edges, *((b, a) for a, b in club.edges)}), kind
+
+
+#: Zachary's karate club, who met whom: 34 nodes, 78 edges in both directions; and who left with the officer (1).
+karate, node_types = _karate()
+
+#: A directed acyclic graph of 24 nodes: t reads t // 2 and t // 3.
+dag = _graph("dag", 24, {(t // d, t) for t in range(1, 24) for d in (2, 3)})
+
+#: The parents of 31 nodes, a binary tree level by level; int64 (31,).
+parents = (torch.arange(31) - 1).div(2, rounding_mode="floor")
+
+#: A program, for its syntax tree.
+program = """def mean(values):
+    total = 0
+    for value in values:
+        total = total + value
+    return total / len(values)
+"""

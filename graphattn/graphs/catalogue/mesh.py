@@ -2,6 +2,41 @@
 
 from .pattern import Named
 
+
+def _named(name: str, line: str, code: str, paper: str = "") -> Named:
+    return Named(name, "mesh", line, code, paper)
+
+
 NAMED: tuple[Named, ...] = (
-    Named("one-ring", "mesh", "the ends of a vertex's edges", "mesh_vertices(octahedron_faces)"),
+    _named("one-ring", "the ends of a vertex's edges", "mesh_vertices(sphere_faces)"),
+    _named("one-ring and self", "the same with self-loops", "mesh_vertices(sphere_faces, self_loops=True)"),
+    _named("k-ring", "the vertices up to k mesh edges away", "mesh_vertices(sphere_faces, hops=2)"),
+    _named("face adjacency", "the faces across a face's edges", "mesh_faces(octahedron_faces)", "Hu 2022"),
+    _named(
+        "face adjacency, k-ring", "the faces up to k steps across edges away", "mesh_faces(sphere_faces, 3)", "Hu 2022"
+    ),
+    _named(
+        "face adjacency by vertices",
+        "the faces that share a corner",
+        'mesh_faces(sphere_faces, share="vertex", self_loops=True)',
+    ),
+    _named(
+        "MeshCNN", "an edge reads the four other edges of its two faces", "mesh_edges(octahedron_faces)", "Hanocka 2019"
+    ),
+    _named(
+        "geodesic ball",
+        "the vertices within a distance along the surface",
+        "geodesic_ball(sphere, sphere_faces, 0.7)",
+    ),
+    _named(
+        "mesh and virtual node",
+        "mesh edges, and a hub that reads all and is read by all",
+        "mesh_vertices(sphere_faces).with_global_tokens(1)",
+    ),
+    _named(
+        "mesh and expander",
+        "mesh edges, and a few at random that bring all vertices near",
+        "mesh_vertices(sphere_faces) | expander(48, 2)",
+        "Shirzad 2023",
+    ),
 )

@@ -107,7 +107,7 @@ def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> Att
         GraphIndexError: If a face names a negative vertex; the face is named.
         GraphError: If ``hops < 1``, or ``faces`` is not a table of integers with at least 3 columns.
     Source:
-        Hanocka et al. 2019 (MeshCNN), section 3: the 1-ring of an edge. *What differs:* an edge at the boundary reads
+        Hanocka et al. 2019 (MeshCNN): the 1-ring of an edge. *What differs:* an edge at the boundary reads
         two, one of three faces six, and MeshCNN's order of the four (up to a flip) is a layer's matter.
     Example:
         >>> print(mesh_edges(torch.tensor([[0, 1, 2], [2, 1, 3]])))

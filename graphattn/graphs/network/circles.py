@@ -99,7 +99,7 @@ def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> Attenti
     Raises:
         GraphError: If ``block`` is odd or below 2.
     Source:
-        Zhu and Soricut 2021 (H-Transformer-1D), section 4: blocks beside the diagonal on every level. *What differs:*
+        Zhu and Soricut 2021 (H-Transformer-1D): blocks beside the diagonal on every level. *What differs:*
         there queries are means, too, so that the tokens of a mean share the weights of its level.
     Example:
         >>> print(hierarchical(8, 2))

@@ -33,7 +33,7 @@ def line_graph(graph: AttentionGraph, *, directed: bool = True, non_backtracking
         GraphError: If ``graph`` is not square, not symmetric although ``directed=False``, ``non_backtracking`` is asked
             of an undirected one, or the edges would take more than 4 GiB (a hub joins each of its edges with each).
     Source:
-        ``networkx.line_graph``; Chen et al. 2019 (LGNN), section 2.2, for the non-backtracking one, the graph of
+        ``networkx.line_graph``; Chen et al. 2019 (LGNN) for the non-backtracking one, the graph of
         directed message passing on molecules.
     Example:
         >>> from graphattn.graphs import circulant

@@ -1,0 +1,211 @@
+"""Named patterns of networks: each from its written rule, by loops over pairs and by networkx."""
+
+import ast
+import math
+from itertools import pairwise
+
+import networkx
+import pytest
+import torch
+
+from graphattn import graphs
+from graphattn.graphs.catalogue.inputs import dag, karate, node_types, parents, program
+from graphattn.graphs.catalogue.network import NAMED
+
+UP = parents.tolist()
+CLUB = networkx.karate_club_graph()
+MET = torch.tensor(networkx.to_numpy_array(CLUB, weight=None)) > 0
+DAG = networkx.DiGraph([(t // d, t) for t in range(1, 24) for d in (2, 3)])
+DAG_EDGES = sorted(DAG.edges, key=lambda edge: edge[::-1])
+CODE = list(graphs.program_graphs(program).labels)
+
+
+def rule(T, reads, S=None):
+    return torch.tensor([[bool(reads(t, s)) for s in range(T if S is None else S)] for t in range(T)])
+
+
+def eye(N):
+    return torch.eye(N, dtype=torch.bool)
+
+
+def above(t):
+    return {t} if UP[t] < 0 else {t} | above(UP[t])
+
+
+def read_by_label(*edges):
+    """Edges (target, source) as places of labels in the program."""
+    mask = torch.zeros(len(CODE), len(CODE), dtype=torch.bool)
+    for t, s in edges:
+        mask[t, s] = True
+    return mask
+
+
+def names(text):
+    return [i for i, label in enumerate(CODE) if label.split()[-1] == text and not label.startswith("FunctionDef")]
+
+
+def syntax():
+    mask, number = read_by_label(), iter(range(1, len(CODE)))
+
+    def go_down(node, here):
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, ast.expr_context):
+                below = next(number)
+                mask[here, below] = mask[below, here] = True
+                go_down(child, below)
+
+    go_down(ast.parse(program), 0)
+    return mask
+
+
+def next_siblings():
+    up = (syntax().tril() & ~eye(len(CODE))).long().argmax(1)
+    up[0] = -1
+    return rule(len(CODE), lambda t, s: s > t > 0 and up[s] == up[t] and not (up[t + 1 : s] == up[t]).any())
+
+
+def data_flow(definition):
+    (arg, values_in, values), total = names("values"), names("total")
+    value = names("value")
+    start, grown, grows, end = total[0], total[1], total[2], total[3]
+    if definition:
+        return read_by_label((values_in, arg), (grows, start), (value[1], value[0]), (end, grown), (values, arg))
+    return read_by_label(
+        (values_in, arg), (values, values_in), (grows, start), (grown, grows), (end, grown), (value[1], value[0])
+    )
+
+
+def tokens():
+    order = ["values", "total", "0", "value", "values", "total", "total", "value", "total", "len", "values"]
+    places = {text: iter(names(text)) for text in set(order)}
+    row = [next(places[text]) for text in order]
+    return read_by_label(*pairwise(row))
+
+
+def great():
+    found = graphs.program_graphs(program).relations
+    assert len(found) == 8
+    mask = syntax() | next_siblings() | next_siblings().T | tokens() | tokens().T
+    return mask | data_flow(True) | data_flow(False)
+
+
+def reach():
+    lengths = dict(networkx.all_pairs_shortest_path_length(DAG, 3))
+    return rule(24, lambda t, s: s in lengths[t] or t in lengths[s])
+
+
+def line_of_ring():
+    edges = sorted(((s, t) for t in range(24) for s in ((t - 1) % 24, (t + 1) % 24)), key=lambda edge: edge[::-1])
+    return rule(48, lambda a, b: edges[b][1] == edges[a][0] and edges[b][0] != edges[a][1])
+
+
+def line_of_tree():
+    ends = sorted({(UP[t], t) for t in range(1, 31)}, key=lambda edge: edge[::-1])
+    assert ends == [(s, t) for s, t in graphs.tree(parents).edge_index.t().tolist() if s < t]
+    return rule(30, lambda a, b: a != b and set(ends[a]) & set(ends[b]))
+
+
+def with_hub(mask):
+    grown = torch.ones(mask.shape[0] + 1, mask.shape[1] + 1, dtype=torch.bool)
+    grown[1:, 1:] = mask
+    return grown
+
+
+def star():
+    def reads(t, s):
+        if t == 16:
+            return s <= 16
+        return s == 16 or s == 17 + t or (s < 16 and (s - t) % 16 in (0, 1, 15))
+
+    return rule(17, reads, 33)
+
+
+def means():
+    nodes = [(level, j) for level, size in enumerate((32, 16, 8)) for j in range(size)]
+
+    def reads(t, s):
+        level, j = nodes[s]
+        near = abs(t // (4 << level) - j // 4) <= 1
+        return near and not (level and abs(t // (2 << level) - j // 2) <= 1)
+
+    return rule(32, reads, 56)
+
+
+def power_of_two(x):
+    return x > 0 and x & (x - 1) == 0
+
+
+FULL = torch.ones(34, 34, dtype=torch.bool)
+RULES = {
+    "tree": lambda: rule(31, lambda t, s: UP[t] == s or UP[s] == t),
+    "Tree-LSTM": lambda: rule(31, lambda t, s: UP[s] == t),
+    "ancestors": lambda: rule(31, lambda t, s: s in above(t)),
+    "descendants": lambda: rule(31, lambda t, s: t in above(s)),
+    "siblings": lambda: rule(31, lambda t, s: UP[t] == UP[s]),
+    "AST, parent and child": syntax,
+    "AST, next sibling": next_siblings,
+    "AST, next token": tokens,
+    "AST, last use": lambda: data_flow(False),
+    "AST, definition and use": lambda: data_flow(True),
+    "GREAT": great,
+    "DAGformer": reach,
+    "line graph": lambda: rule(44, lambda a, b: DAG_EDGES[b][1] == DAG_EDGES[a][0]),
+    "line graph, non-backtracking": line_of_ring,
+    "line graph, undirected": line_of_tree,
+    "GAT": lambda: MET | eye(34),
+    "Graphormer": lambda: FULL,
+    "Graphormer, [VNode]": lambda: with_hub(FULL),
+    "SAN, real edges": lambda: MET,
+    "SAN, fake edges": lambda: ~MET & ~eye(34),
+    "GraphGPS, local": lambda: MET,
+    "GraphGPS, global": lambda: FULL,
+    "expander": None,
+    "Exphormer": lambda: with_hub(MET | graphs.expander(34, 2).mask()),
+    "virtual node": lambda: with_hub(MET),
+    "Star-Transformer": star,
+    "AllSet, nodes to hyperedges": lambda: rule(15, lambda h, s: UP[s] == h, 31),
+    "AllSet, hyperedges to nodes": lambda: rule(31, lambda t, h: UP[t] == h, 15),
+    "butterfly": lambda: rule(64, lambda t, s: t // 4 == s // 4 or power_of_two(t // 4 ^ s // 4)),
+    "hypercube": lambda: rule(32, lambda t, s: power_of_two(t ^ s)),
+    "chord": lambda: rule(48, lambda t, s: t == s or power_of_two((s - t) % 48)),
+    "ring": lambda: rule(48, lambda t, s: (s - t) % 48 in (0, 1, 47)),
+    "H-Transformer-1D": means,
+    "HGT, one relation": lambda: rule(34, lambda t, s: node_types[s] == 0 and node_types[t] == 1),
+    "HGT, edges of one relation": lambda: MET & (node_types[:, None] == 1) & (node_types == 0),
+    "small world": lambda: torch.tensor(networkx.to_numpy_array(networkx.watts_strogatz_graph(48, 6, 0.15, 0))) > 0,
+    "random regular": None,
+    "degree-matched random": None,
+    "degree-preserving swaps": None,
+}
+
+
+def test_every_name_has_its_rule():
+    assert [named.name for named in NAMED] == list(RULES)
+
+
+@pytest.mark.parametrize("named", [named for named in NAMED if RULES[named.name]], ids=lambda named: named.name)
+def test_named_patterns_equal_their_rules(named):
+    assert torch.equal(named.graph().mask(), RULES[named.name]())
+
+
+def test_named_random_graphs_keep_what_they_promise():
+    zoo = graphs.zoo()
+    assert zoo["random regular"].graph().in_degree.tolist() == [4] * 48
+    gap = torch.linalg.eigvalsh(laplacian(zoo["expander"].graph()))[1]
+    assert float(gap) >= 4 - 2 * math.sqrt(3) - 0.1
+    assert torch.equal(zoo["degree-matched random"].graph().in_degree, MET.sum(1))
+    swapped = zoo["degree-preserving swaps"].graph()
+    assert torch.equal(swapped.in_degree, MET.sum(1))
+    assert torch.equal(swapped.out_degree, MET.sum(0))
+    assert not torch.equal(swapped.mask(), MET)
+
+
+def laplacian(graph):
+    mask = graph.mask().double()
+    return torch.diag(mask.sum(1)) - mask
+
+
+def test_inputs():
+    assert torch.equal(karate.mask(), MET)
+    assert set(map(tuple, dag.edge_index.t().tolist())) == set(DAG.edges)
+    assert networkx.is_directed_acyclic_graph(networkx.DiGraph([edge for edge in DAG.edges if edge[0] != edge[1]]))
