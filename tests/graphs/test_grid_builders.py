@@ -59,7 +59,7 @@ def test_strided_neighbourhoods(size, kernel, dilation, stride, causal):
     assert_follows(cut, size, lambda t, s: all(map(cut_axis, size, kernel, dilation, stride, causal, t, s)))
 
 
-@pytest.mark.parametrize(("size", "kernel", "dilation", "stride", "causal"), STRIDED[1::2] + STRIDED[8:9])
+@pytest.mark.parametrize(("size", "kernel", "dilation", "stride", "causal"), [STRIDED[3], *STRIDED[8:]])
 def test_strided_neighbourhoods_are_nattens(size, kernel, dilation, stride, causal):
     natten = pytest.importorskip("natten")
     attend = (natten.na1d, natten.na2d, natten.na3d)[len(size) - 1]
@@ -137,9 +137,7 @@ def test_cells_become_nodes(size, cell):
 def test_balls(size):
     place = np.indices(size).reshape(len(size), -1).T.astype(float)
     norms = {1: ("cityblock", {}), 2: ("euclidean", {}), np.inf: ("chebyshev", {}), 3: ("minkowski", {"p": 3})}
-    for (p, (metric, options)), r, strict in itertools.product(
-        norms.items(), (0, 1, 2.3, 5**0.5, 2, 40), (True, False)
-    ):
+    for (p, (metric, options)), r, strict in itertools.product(norms.items(), (0, 2, 5**0.5, 40), (True, False)):
         distance = cdist(place, place, metric, **options) if len(place) else np.zeros((0, 0))
         if p == 3:
             distance = distance.round(9)  # scipy's cube root of a cube is not whole
