@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import OptionError, PositionIndexError, ShapeError
-from .arguments import width
+from .arguments import check_kind, width
 
 
 class LearnedPosition(nn.Module):
@@ -33,9 +33,10 @@ class LearnedPosition(nn.Module):
 
         Raises:
             PositionIndexError: If a position is negative or ``max_len`` and more.
-            ShapeError: If a tensor has another shape.
+            ShapeError: If a tensor has another shape, or another dtype or device than the parameters.
         """
         _check_features(x, self.weight.shape[1])
+        check_kind(self, "x", x)
         last = self.weight.shape[0]
         if positions is None:
             if x.shape[-2] > last:

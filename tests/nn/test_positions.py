@@ -170,6 +170,11 @@ REFUSED = {
     "heads first": (lambda: Rotary(8)(torch.randn(5, 4)), ShapeError, r"\(..., nodes, heads, 8\).* got \(5, 4\)"),
     "whole numbers": (lambda: Rotary(4)(torch.ones(5, 1, 4).long()), ShapeError, "float dtype, got .* torch.int64"),
     "width": (lambda: LearnedPosition(9, 4)(torch.randn(5, 3)), ShapeError, r"\(..., nodes, 4\)"),
+    "dtype": (
+        lambda: LearnedPosition(9, 4)(torch.randn(5, 4).double()),
+        ShapeError,
+        "x is torch.float64, and the layer's",
+    ),
     "too few": (
         lambda: SinusoidalPosition(4)(torch.randn(5, 4), torch.arange(4)),
         ShapeError,

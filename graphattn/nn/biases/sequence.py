@@ -82,8 +82,8 @@ class T5Bias(nn.Module):
     r"""A learned bias for each bucket of distances: near ones each for itself, far ones together, as in T5.
 
     With :math:`r = s - t`, key minus query: half of the buckets are for :math:`r > 0` if ``bidirectional``, and
-    otherwise all :math:`r > 0` count as 0. Of the n buckets of a direction, the first ``n // 2`` hold one distance each,
-    the others grow with the logarithm up to ``max_distance``, and what is farther is in the last.
+    otherwise all :math:`r > 0` count as 0. Of the n buckets of a direction, the first ``n // 2`` hold one distance
+    each, the others grow with the logarithm up to ``max_distance``, and what is farther is in the last.
 
     Args:
         num_heads: H.

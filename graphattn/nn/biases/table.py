@@ -48,7 +48,7 @@ class EdgeTable(nn.Module):
             values: int64 (E,) or (..., E) in the graph's edge order.
 
         Raises:
-            ShapeError: If they have another shape or dtype.
+            ShapeError: If they have another shape, dtype or device.
             PositionIndexError: If the table has no row for a value.
         """
         need_graph(graph)
@@ -57,6 +57,8 @@ class EdgeTable(nn.Module):
             raise ShapeError(f"values must be int64 (..., {graph.num_edges}), one for each edge; got {got}")
         if values.dtype not in (torch.int64, torch.int32):
             raise ShapeError(f"values must be int64, got {values.dtype}")
+        if values.device != self.weight.device:
+            raise ShapeError(f"values are on {values.device} and the table on {self.weight.device}; move one of them")
         rows = self.weight.shape[0]
         if not torch.compiler.is_compiling() and bool(((values < 0) | (values >= rows)).any()):
             raise PositionIndexError(
