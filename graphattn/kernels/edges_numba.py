@@ -7,7 +7,11 @@ tuples of ``D / 8`` and ``D_v / 8`` zeros (:mod:`graphattn.kernels.lanes` says w
 (E,) are the edges grouped by target; ``edge`` (E,) says where each stands in the caller's order, which is the order of
 biases and weights. A row of ``n`` edges takes ``m = padded(n)`` places of a buffer for each head.
 
-Sums over a row are taken in blocks, and statistics in float64, so that a hub of any degree keeps the accuracy of a
+Rows are taken a block at a time: all products, then all weights, then all sums. A loop that reads keys or values alone
+keeps twice as many of them in the caches as one that turns from one to the other at every row: measured, a mesh of
+degree 7 takes 0.7 and random edges with hubs 0.8 of the time. It adds in the same order.
+
+Sums over a row are taken in pieces, and statistics in float64, so that a hub of any degree keeps the accuracy of a
 dense product.
 """
 
@@ -20,7 +24,9 @@ from .lanes import exponentials, inner64, largest, padded, products, scaled, slo
 
 _FAST = {"reassoc", "contract", "arcp", "nsz"}  # infinities and NaN keep their meaning
 _JIT: dict[str, Any] = {"nogil": True, "fastmath": _FAST, "cache": True, "error_model": "numpy"}
-BLOCK = 512  # edges summed before the sum joins the row's total
+PIECE = 512  # edges summed before the sum joins the row's total
+SPACE = 1 << 18  # numbers of a block of rows, of all heads
+NEAR = 1 << 9  # places of rows whose keys a core's own cache holds
 
 
 @numba.njit(inline="always", **_JIT)
@@ -36,69 +42,100 @@ def _keep(seed, batch, place, head, p):
 
 
 @numba.njit(**_JIT)
-def _row_of_products(wide, x, b, t, rows, index, first, n, scale, spare, buf):
-    """``buf[h * m + i] = scale * <x[b, t, h], rows[b, index[first + i], h // group]>``; ``spare`` beyond ``n``."""
+def _block(ptr, lo, hi, most):
+    """The end of a block of rows from ``lo`` on: one row, or as many as have ``most`` places."""
+    t, places = lo, 0
+    while t < hi:
+        places += padded(ptr[t + 1] - ptr[t])
+        if places > most and t > lo:
+            break
+        t += 1
+    return t
+
+
+@numba.njit(**_JIT)
+def _products_of_rows(wide, x, b, lo, hi, rows, ptr, index, scale, spare, buf, at):
+    """``buf[at + h * m + i] = scale * <x[b, t, h], rows[b, index[first + i], h // group]>``; ``spare`` beyond ``n``."""
     T, H, D = x.shape[1:]
     S, kv = rows.shape[1:3]
-    for h in range(H):
-        mine, theirs = ((b * T + t) * H + h) * D, (b * S * kv + h // (H // kv)) * D
-        products(wide, x, mine, rows, theirs, kv * D, index, first, n, buf, h * padded(n), scale, spare)
+    for t in range(lo, hi):
+        first = ptr[t]
+        n = ptr[t + 1] - first
+        mine = (b * T + t) * H * D
+        for g in range(kv):
+            for _ in range(H // kv):
+                products(wide, x, mine, rows, (b * S * kv + g) * D, kv * D, index, first, n, buf, at, scale, spare)
+                mine += D
+                at += padded(n)
 
 
 @numba.njit(**_JIT)
-def _sum_of_row(wide, rows, b, index, first, n, buf, out, t):
-    """``out[b, t, h] = sum_i buf[h * m + i] * rows[b, index[first + i], h // group]``, in blocks."""
+def _sums_of_rows(wide, rows, b, lo, hi, ptr, index, buf, at, out):
+    """``out[b, t, h] = sum_i buf[at + h * m + i] * rows[b, index[first + i], h // group]``, in pieces."""
     T, H, D = out.shape[1:]
     S, kv = rows.shape[1:3]
-    for h in range(H):
-        mine, theirs = ((b * T + t) * H + h) * D, (b * S * kv + h // (H // kv)) * D
-        for i in range(0, max(n, 1), BLOCK):
-            place, count = h * padded(n) + i, min(n - i, BLOCK)
-            weighted_sum(wide, rows, theirs, kv * D, index, first + i, count, buf, None, 0, place, out, mine, i > 0)
+    for t in range(lo, hi):
+        first = ptr[t]
+        n = ptr[t + 1] - first
+        mine = (b * T + t) * H * D
+        for g in range(kv):
+            theirs = (b * S * kv + g) * D
+            for _ in range(H // kv):
+                for i in range(0, max(n, 1), PIECE):
+                    some = min(n - i, PIECE)
+                    weighted_sum(
+                        wide, rows, theirs, kv * D, index, first + i, some, buf, None, 0, at + i, out, mine, i > 0
+                    )
+                mine += D
+                at += padded(n)
 
 
 @numba.njit(**_JIT)
-def _sum_of_heard(wide, rows, b, index, first, n, buf, out, t, removed, heard, weight):
-    """:func:`_sum_of_row` that does not touch what a removed edge leads to: ``removed[h * m + i]``."""
+def _sums_of_heard(wide, rows, b, lo, hi, ptr, index, buf, at, out, removed, heard, weight):
+    """:func:`_sums_of_rows` that do not touch what a removed edge leads to: ``removed[at + h * m + i]``."""
     T, H, D = out.shape[1:]
     S, kv = rows.shape[1:3]
-    for h in range(H):
-        mine, theirs = ((b * T + t) * H + h) * D, (b * S * kv + h // (H // kv)) * D
-        count = 0
-        for i in range(n):
-            if not removed[h * padded(n) + i]:
-                heard[count], weight[count] = index[first + i], buf[h * padded(n) + i]
-                count += 1
-        for i in range(0, max(count, 1), BLOCK):
-            some = min(count - i, BLOCK)
-            weighted_sum(wide, rows, theirs, kv * D, heard, i, some, weight, None, 0, i, out, mine, i > 0)
+    for t in range(lo, hi):
+        first = ptr[t]
+        n = ptr[t + 1] - first
+        for h in range(H):
+            mine, theirs = ((b * T + t) * H + h) * D, (b * S * kv + h // (H // kv)) * D
+            count = 0
+            for i in range(n):
+                if not removed[at + i]:
+                    heard[count], weight[count] = index[first + i], buf[at + i]
+                    count += 1
+            for i in range(0, max(count, 1), PIECE):
+                some = min(count - i, PIECE)
+                weighted_sum(wide, rows, theirs, kv * D, heard, i, some, weight, None, 0, i, out, mine, i > 0)
+            at += padded(n)
 
 
 @numba.njit(**_JIT)
-def _add_features(x, b, t, attr, ab, edge, first, n, factor, buf):
-    """``buf[h * m + i] += factor * <x[b, t, h], attr[ab, edge[first + i]]>``."""
+def _add_features(x, b, t, attr, ab, edge, first, n, factor, buf, at):
+    """``buf[at + h * m + i] += factor * <x[b, t, h], attr[ab, edge[first + i]]>``."""
     for i in range(n):
         e = edge[first + i]
         for h in range(x.shape[2]):
             a = buf.dtype.type(0)
             for f in range(x.shape[3]):
                 a += x[b, t, h, f] * attr[ab, e, f]
-            buf[h * padded(n) + i] += factor * a
+            buf[at + h * padded(n) + i] += factor * a
 
 
 @numba.njit(**_JIT)
-def _sum_features(buf, attr, ab, edge, first, n, out, b, t):
-    """``out[b, t, h] = sum_i buf[h * m + i] * attr[ab, edge[first + i]]``."""
+def _sum_features(buf, at, attr, ab, edge, first, n, out, b, t):
+    """``out[b, t, h] = sum_i buf[at + h * m + i] * attr[ab, edge[first + i]]``."""
     for h in range(out.shape[2]):
         for f in range(out.shape[3]):
             total = 0.0
             for i in range(n):
-                total += buf[h * padded(n) + i] * attr[ab, edge[first + i], f]
+                total += buf[at + h * padded(n) + i] * attr[ab, edge[first + i], f]
             out[b, t, h, f] = total
 
 
 @numba.njit(**_JIT)
-def _cap_and_bias(buf, n, H, softcap, bias, bb, edge, first, removed, bent):
+def _cap_and_bias(buf, at, n, H, softcap, bias, bb, edge, first, removed, bent):
     """Scaled products in ``buf`` become scores; ``removed`` marks edges with a bias of -inf, ``bent`` the cap's slope.
 
     Returns whether any edge is removed.
@@ -106,7 +143,7 @@ def _cap_and_bias(buf, n, H, softcap, bias, bb, edge, first, removed, bent):
     one, any_removed = buf.dtype.type, False
     if softcap > 0:
         for h in range(H):
-            for j in range(h * padded(n), h * padded(n) + n):
+            for j in range(at + h * padded(n), at + h * padded(n) + n):
                 y = one(np.tanh(buf[j] / one(softcap)))
                 buf[j] = one(softcap) * y
                 bent[j] = one(1) - y * y
@@ -115,7 +152,7 @@ def _cap_and_bias(buf, n, H, softcap, bias, bb, edge, first, removed, bent):
         for i in range(n):
             e = edge[first + i]
             for h in range(H):
-                j, x = h * padded(n) + i, bias[bb, e, h if heads > 1 else 0]
+                j, x = at + h * padded(n) + i, bias[bb, e, h if heads > 1 else 0]
                 removed[j] = x == -np.inf
                 any_removed |= removed[j]
                 buf[j] = x if removed[j] else buf[j] + x
@@ -140,10 +177,10 @@ def _softmax(buf, start, m):
 
 
 @numba.njit(**_JIT)
-def _drop(buf, n, H, seed, b, first, dropout_p):
+def _drop(buf, at, n, H, seed, b, first, dropout_p):
     for h in range(H):
         for i in range(n):
-            buf[h * padded(n) + i] *= buf.dtype.type(_keep(seed, b, first + i, h, dropout_p))
+            buf[at + h * padded(n) + i] *= buf.dtype.type(_keep(seed, b, first + i, h, dropout_p))
 
 
 @numba.njit(**_JIT)
@@ -159,28 +196,34 @@ def forward(
     buf, bent, _, removed, heard, weight = space
     one, H, F = buf.dtype.type, q.shape[2], attr.shape[2]
     bb, ab = (b if bias.shape[0] > 1 else 0), (b if attr.shape[0] > 1 else 0)
-    for t in range(lo, hi):
-        first = ptr[t]
-        n = ptr[t + 1] - first
-        _row_of_products(wide, q, b, t, k, index, first, n, one(scale), one(-np.inf), buf)
-        if F > 0:
-            _add_features(attr_q, b, t, attr, ab, edge, first, n, one(scale), buf)
-        any_removed = _cap_and_bias(buf, n, H, softcap, bias, bb, edge, first, removed, bent)
-        m = padded(n)
-        for h in range(H):
-            lse[b, t, h] = _softmax(buf, h * m, m)
-        if alpha.shape[0] > 0:
-            for i in range(n):
-                for h in range(H):
-                    alpha[b, edge[first + i], h] = buf[h * padded(n) + i]
-        if dropout_p > 0:
-            _drop(buf, n, H, seed, b, first, dropout_p)
+    changed = softcap > 0 or bias.shape[2] > 0
+    while lo < hi:
+        top, at, any_removed = _block(ptr, lo, hi, buf.shape[0] // H), 0, False
+        _products_of_rows(wide, q, b, lo, top, k, ptr, index, one(scale), one(-np.inf), buf, 0)
+        for t in range(lo, top):
+            first = ptr[t]
+            n = ptr[t + 1] - first
+            m = padded(n)
+            if F > 0:
+                _add_features(attr_q, b, t, attr, ab, edge, first, n, one(scale), buf, at)
+            if changed:
+                any_removed |= _cap_and_bias(buf, at, n, H, softcap, bias, bb, edge, first, removed, bent)
+            for h in range(H):
+                lse[b, t, h] = _softmax(buf, at + h * m, m)
+            if alpha.shape[0] > 0:
+                for i in range(n):
+                    for h in range(H):
+                        alpha[b, edge[first + i], h] = buf[at + h * m + i]
+            if dropout_p > 0:
+                _drop(buf, at, n, H, seed, b, first, dropout_p)
+            if F > 0:
+                _sum_features(buf, at, attr, ab, edge, first, n, attr_out, b, t)
+            at += H * m
         if any_removed:
-            _sum_of_heard(wide_v, v, b, index, first, n, buf, out, t, removed, heard, weight)
+            _sums_of_heard(wide_v, v, b, lo, top, ptr, index, buf, 0, out, removed, heard, weight)
         else:
-            _sum_of_row(wide_v, v, b, index, first, n, buf, out, t)
-        if F > 0:
-            _sum_features(buf, attr, ab, edge, first, n, attr_out, b, t)
+            _sums_of_rows(wide_v, v, b, lo, top, ptr, index, buf, 0, out)
+        lo = top
 
 
 @numba.njit(**_JIT)
@@ -190,108 +233,127 @@ def backward_targets(
 ):  # fmt: skip
     """What the targets of rows ``lo .. hi - 1`` and their edges are owed, given ``go`` and the like for the outputs.
 
-    Writes ``gq`` and ``g_attr_q``; by place ``shares`` (B, E, 2 H), the gradient of each product and the weight after
+    Writes ``gq`` and ``g_attr_q``; by place ``shares`` (2, B, E, H), the gradient of each product and the weight after
     dropout, from which :func:`backward_sources` needs no product; in the caller's order ``g_bias`` and ``g_attr``.
     """
     scale, softcap, dropout_p = options
     buf, bent, owed, removed, heard, weight = space
     one, H, F = buf.dtype.type, q.shape[2], attr.shape[2]
     bb, ab = (b if bias.shape[0] > 1 else 0), (b if attr.shape[0] > 1 else 0)
-    for t in range(lo, hi):
-        first = ptr[t]
-        n = ptr[t + 1] - first
-        m = padded(n)
-        _row_of_products(wide, q, b, t, k, index, first, n, one(scale), one(-np.inf), buf)
-        _row_of_products(wide_v, go, b, t, v, index, first, n, one(1), one(0), owed)
-        if F > 0:
-            _add_features(attr_q, b, t, attr, ab, edge, first, n, one(scale), buf)
-            _add_features(g_attr_out, b, t, attr, ab, edge, first, n, one(1), owed)
-        any_removed = _cap_and_bias(buf, n, H, softcap, bias, bb, edge, first, removed, bent)
-        if any_removed:
-            for h in range(H):
-                for j in range(h * m, h * m + n):
-                    owed[j] = one(0) if removed[j] else owed[j]
-        if dropout_p > 0:
-            _drop(owed, n, H, seed, b, first, dropout_p)
-        if ga.shape[0] > 0:
-            for i in range(n):
-                for h in range(H):
-                    owed[h * m + i] += ga[b, edge[first + i], h]
-        for h in range(H):
-            _softmax(buf, h * m, m)
-            slopes(buf, owed, h * m, m, gl[b, t, h] - one(inner64(buf, owed, h * m, m)))
-        if g_bias.shape[0] > 0:
-            for i in range(n):
-                for h in range(H):
-                    g_bias[b, edge[first + i], h] = owed[h * m + i]
-        scaled(owed, 0, H * m, one(scale))
-        if softcap > 0:
-            for h in range(H):
-                for j in range(h * m, h * m + n):
-                    owed[j] *= bent[j]
-        if dropout_p > 0:
-            _drop(buf, n, H, seed, b, first, dropout_p)
-        for i in range(n):
-            for h in range(H):
-                shares[b, first + i, h] = owed[h * m + i]
-                shares[b, first + i, H + h] = buf[h * m + i]
-        if any_removed:
-            _sum_of_heard(wide, k, b, index, first, n, owed, gq, t, removed, heard, weight)
-        else:
-            _sum_of_row(wide, k, b, index, first, n, owed, gq, t)
-        if F > 0:
-            _sum_features(owed, attr, ab, edge, first, n, g_attr_q, b, t)
-            for i in range(n):
-                for f in range(F):
-                    a = one(0)
+    changed = softcap > 0 or bias.shape[2] > 0
+    while lo < hi:
+        top, at = _block(ptr, lo, hi, buf.shape[0] // H), 0
+        _products_of_rows(wide_v, go, b, lo, top, v, ptr, index, one(1), one(0), owed, 0)
+        while lo < top:  # a few rows at a time, so that their keys are still at hand for the sum
+            stop, start, any_removed = _block(ptr, lo, top, NEAR), at, False
+            _products_of_rows(wide, q, b, lo, stop, k, ptr, index, one(scale), one(-np.inf), buf, at)
+            for t in range(lo, stop):
+                first = ptr[t]
+                n = ptr[t + 1] - first
+                m = padded(n)
+                if F > 0:
+                    _add_features(attr_q, b, t, attr, ab, edge, first, n, one(scale), buf, at)
+                    _add_features(g_attr_out, b, t, attr, ab, edge, first, n, one(1), owed, at)
+                if changed and _cap_and_bias(buf, at, n, H, softcap, bias, bb, edge, first, removed, bent):
+                    any_removed = True
+                if any_removed:
                     for h in range(H):
-                        a += owed[h * m + i] * attr_q[b, t, h, f] + buf[h * m + i] * g_attr_out[b, t, h, f]
-                    g_attr[b, edge[first + i], f] = a
+                        for j in range(at + h * m, at + h * m + n):
+                            owed[j] = one(0) if removed[j] else owed[j]
+                if dropout_p > 0:
+                    _drop(owed, at, n, H, seed, b, first, dropout_p)
+                if ga.shape[0] > 0:
+                    for i in range(n):
+                        for h in range(H):
+                            owed[at + h * m + i] += ga[b, edge[first + i], h]
+                for h in range(H):
+                    _softmax(buf, at + h * m, m)
+                    slopes(buf, owed, at + h * m, m, gl[b, t, h] - one(inner64(buf, owed, at + h * m, m)))
+                if g_bias.shape[0] > 0:
+                    for i in range(n):
+                        for h in range(H):
+                            g_bias[b, edge[first + i], h] = owed[at + h * m + i]
+                scaled(owed, at, H * m, one(scale))
+                if softcap > 0:
+                    for h in range(H):
+                        for j in range(at + h * m, at + h * m + n):
+                            owed[j] *= bent[j]
+                if dropout_p > 0:
+                    _drop(buf, at, n, H, seed, b, first, dropout_p)
+                for i in range(n):
+                    for h in range(H):
+                        shares[0, b, first + i, h] = owed[at + h * m + i]
+                        shares[1, b, first + i, h] = buf[at + h * m + i]
+                if F > 0:
+                    _sum_features(owed, at, attr, ab, edge, first, n, g_attr_q, b, t)
+                    for i in range(n):
+                        for f in range(F):
+                            a = one(0)
+                            for h in range(H):
+                                j = at + h * m + i
+                                a += owed[j] * attr_q[b, t, h, f] + buf[j] * g_attr_out[b, t, h, f]
+                            g_attr[b, edge[first + i], f] = a
+                at += H * m
+            if any_removed:
+                _sums_of_heard(wide, k, b, lo, stop, ptr, index, owed, start, gq, removed, heard, weight)
+            else:
+                _sums_of_rows(wide, k, b, lo, stop, ptr, index, owed, start, gq)
+            lo = stop
 
 
 @numba.njit(**_JIT)
-def _owed_to_source(wide, shares, half, b, rows, ptr, s, target, place, biased, grad, heard, weight):
-    """``grad[b, s, h // group] = sum shares[b, place, half * H + h] * rows[b, target, h]`` over the edges out of ``s``.
+def _owed_to_sources(wide, shares, b, rows, ptr, lo, hi, target, place, biased, grad, heard, weight):
+    """``grad[b, s, h // group] = sum shares[b, place, h] * rows[b, target, h]`` over the edges out of ``s``.
 
     If ``biased``, an edge of share 0 may be removed, and passes not even a NaN.
     """
     T, H, D = rows.shape[1:]
     S, kv = grad.shape[1:3]
-    first, stop = ptr[s], ptr[s + 1]
-    for h in range(H):
-        column, theirs, mine = half * H + h, (b * T * H + h) * D, ((b * S + s) * kv + h // (H // kv)) * D
-        more = h % (H // kv) > 0
-        if biased:
-            count = 0
-            for i in range(first, stop):
-                share = shares[b, place[i], column]
-                if share != 0:
-                    heard[count], weight[count] = target[i], share
-                    count += 1
-            for i in range(0, max(count, 1), BLOCK):
-                n = min(count - i, BLOCK)
-                weighted_sum(wide, rows, theirs, H * D, heard, i, n, weight, None, 0, i, grad, mine, more or i > 0)
-        else:
-            at = b * shares.shape[1] * 2 * H + column
-            for i in range(first, max(stop, first + 1), BLOCK):
-                n, add = min(stop - i, BLOCK), more or i > first
-                weighted_sum(wide, rows, theirs, H * D, target, i, n, shares, place, 2 * H, at, grad, mine, add)
+    for s in range(lo, hi):
+        first, stop = ptr[s], ptr[s + 1]
+        for g in range(kv):
+            mine, group = ((b * S + s) * kv + g) * D, H // kv
+            for j in range(group):
+                h = g * group + j
+                theirs = (b * T * H + h) * D
+                if biased:
+                    count = 0
+                    for i in range(first, stop):
+                        share = shares[b, place[i], h]
+                        if share != 0:
+                            heard[count], weight[count] = target[i], share
+                            count += 1
+                    for i in range(0, max(count, 1), PIECE):
+                        n, add = min(count - i, PIECE), j > 0 or i > 0
+                        weighted_sum(wide, rows, theirs, H * D, heard, i, n, weight, None, 0, i, grad, mine, add)
+                else:
+                    at = b * shares.shape[1] * H + h
+                    for i in range(first, max(stop, first + 1), PIECE):
+                        n, add = min(stop - i, PIECE), j > 0 or i > first
+                        weighted_sum(wide, rows, theirs, H * D, target, i, n, shares, place, H, at, grad, mine, add)
 
 
 @numba.njit(**_JIT)
 def backward_sources(wide, wide_v, lo, hi, b, q, go, ptr, target, place, shares, biased, gk, gv, space):
     """What the sources of rows ``lo .. hi - 1`` are owed; edges by source, ``place`` is where they stand by target."""
-    _, _, _, _, heard, weight = space
-    for s in range(lo, hi):
-        _owed_to_source(wide, shares, 0, b, q, ptr, s, target, place, biased, gk, heard, weight)
-        _owed_to_source(wide_v, shares, 1, b, go, ptr, s, target, place, biased, gv, heard, weight)
+    heard, weight = space
+    _owed_to_sources(wide, shares[0], b, q, ptr, lo, hi, target, place, biased, gk, heard, weight)
+    _owed_to_sources(wide_v, shares[1], b, go, ptr, lo, hi, target, place, biased, gv, heard, weight)
 
 
-def workspace(heads, widest, dtype, indices):
-    """Scratch arrays of one thread: rows for ``heads`` heads of ``widest`` edges; edges heard, and their weights."""
-    size = heads * (widest + 8)
-    rows = [np.empty(size, dtype) for _ in range(3)]
-    return *rows, np.empty(size, np.bool_), np.empty(widest, indices), np.empty(widest, dtype)
+def workspace(heads, edges, widest, rows, dtype, indices):
+    """Scratch arrays of one thread for so many ``edges`` in ``rows`` rows, of at most ``widest`` edges each.
+
+    Three buffers of a block of rows and what is removed of them; edges heard, and their weights.
+    """
+    size = heads * max(widest + 8, min(SPACE // heads, edges + 8 * rows))
+    buffers = [np.empty(size, dtype) for _ in range(3)]
+    return *buffers, np.empty(size, np.bool_), *heard_space(widest, dtype, indices)
+
+
+def heard_space(widest, dtype, indices):
+    """Edges heard, and their weights, of a row of at most ``widest`` edges."""
+    return np.empty(widest, indices), np.empty(widest, dtype)
 
 
 @numba.njit(**_JIT)

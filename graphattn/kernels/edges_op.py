@@ -114,7 +114,7 @@ def edge_attention(
     )
 
     def make() -> Any:
-        space = edges_numba.workspace(H, _widest(p), q.dtype, i.dtype)
+        space = edges_numba.workspace(H, len(i), _widest(p), len(p) - 1, q.dtype, i.dtype)
 
         def run(lo: int, hi: int) -> None:
             for batch in range(B):
@@ -195,14 +195,14 @@ def edge_attention_backward(
     grad_attr = query.new_empty((B, *a.shape[1:]) if attr is not None else (0, 0, 0))
     level, p, i, e = (x.numpy() for x in (lse, ptr, index, edge))
     sp, t, where = (x.numpy() for x in (source_ptr, target, place))
-    scratch = room(q.dtype, B, edge.numel(), 2 * H)
+    scratch = room(q.dtype, 2, B, edge.numel(), H)
     shares = scratch.numpy()
     wide, options, word = (_wide(q), _wide(v)), (scale, softcap, dropout_p), _word(seed)
     given = (q, k, v, a, aq, b, p, i, e, options, word, level, go, ga, gl, gao)
     results = (gq, *(x.numpy() for x in (grad_bias, grad_attr, grad_attr_query)), shares)
 
     def by_target() -> Any:
-        own = edges_numba.workspace(H, _widest(p), q.dtype, i.dtype)
+        own = edges_numba.workspace(H, len(i), _widest(p), len(p) - 1, q.dtype, i.dtype)
 
         def run(lo: int, hi: int) -> None:
             for n in range(B):
@@ -211,7 +211,7 @@ def edge_attention_backward(
         return run
 
     def by_source() -> Any:
-        own = edges_numba.workspace(H, _widest(sp), q.dtype, t.dtype)
+        own = edges_numba.heard_space(_widest(sp), q.dtype, t.dtype)
 
         def run(lo: int, hi: int) -> None:
             for n in range(B):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import graphattn as ga
+from graphattn.kernels import edges_numba
 from graphattn.kernels.edges_op import dropout_factors, edge_attention, plain
 from graphattn.kernels.threads import share
 from graphattn.plans.grouped import by_source, by_target
@@ -73,6 +74,26 @@ def test_the_bits_do_not_depend_on_the_threads():
     wanted = run(threads=1)
     for threads in (2, 3, 7, 2):
         assert all(torch.equal(x, y) for x, y in zip(run(threads), wanted, strict=True))
+
+
+def test_the_bits_do_not_depend_on_the_blocks_of_rows(monkeypatch):
+    given = operands(torch.float64)
+    with torch.no_grad():
+        given[3][0, ::5] = -torch.inf
+    leaves = [x for x in given if x is not None]
+
+    def found():
+        rest = (0.4, 1.7, 0.3, torch.tensor(5), True)
+        outputs = edge_attention(*given, *by_target(GRAPH), *by_source(GRAPH), *rest)
+        return [*outputs, *torch.autograd.grad([outputs[0].sin().sum(), outputs[1].cos().sum()], leaves)]
+
+    def places():
+        return edges_numba.workspace(6, GRAPH.num_edges, 61, 61, "f8", "i4")[0].size // 6
+
+    wanted, before = found(), places()
+    monkeypatch.setattr(edges_numba, "SPACE", 1)
+    assert before > GRAPH.num_edges > 4 * places()  # one block, and then several
+    assert all(torch.equal(x, y) for x, y in zip(found(), wanted, strict=True))
 
 
 def test_b31_the_same_bits_250_times():
