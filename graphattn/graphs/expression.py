@@ -2,6 +2,7 @@
 executed."""
 
 import ast
+import difflib
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -82,21 +83,20 @@ def _signed(node: ast.UnaryOp, text: str) -> Any:
 
 
 def _call(node: ast.Call, text: str) -> Any:
-    from . import BUILDERS
+    from . import BUILDERS, block_sparse, composite
 
+    known = {**BUILDERS, "block_sparse": block_sparse, "composite": composite}
     what = _source(node.func, text)
     arguments = [_value(each, text) for each in node.args]
     options = {each.arg: _value(each.value, text) for each in node.keywords if each.arg is not None}
     if len(options) < len(node.keywords):
         raise OptionError(f"{_source(node, text)}: ** does not belong in an expression")
     if isinstance(node.func, ast.Name):
-        if node.func.id not in BUILDERS:
-            import difflib
-
-            close = difflib.get_close_matches(node.func.id, BUILDERS, 1)
+        if node.func.id not in known:
+            close = difflib.get_close_matches(node.func.id, known, 1)
             hint = f"did you mean {close[0]}?" if close else "graphattn.graphs.BUILDERS holds them all"
             raise OptionError(f"no builder is called {node.func.id}; {hint}")
-        function: Callable[..., Any] = BUILDERS[node.func.id]
+        function: Callable[..., Any] = known[node.func.id]
     elif isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
         owner = _value(node.func.value, text)
         if not isinstance(owner, AttentionGraph):

@@ -16,6 +16,10 @@ CASES = {
     "sliding_window(5, 2).k_hop(2).reverse()": lambda g: g.sliding_window(5, 2).k_hop(2).reverse(),
     "causal(3, 5, align='start')": lambda g: g.causal(3, 5, align="start"),
     "full(4).subgraph([2, 0])": lambda g: g.full(2),
+    "block_sparse(full(2) - self_loops(2), 3)": lambda g: ~g.block_local(6, 3),
+    "composite([[causal(3), None], [cross(2, 3), full(2)]])": lambda g: g.composite(
+        [[g.causal(3), None], [g.cross(2, 3), g.full(2)]]
+    ),
     "cell_partition((4, 6), (2, 3))": lambda g: g.cell_partition((4, 6), (2, 3)),
 }
 
