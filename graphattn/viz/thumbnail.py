@@ -16,10 +16,11 @@ from ..graph.schedule import Schedule
 from ..graphs.catalogue import Named, inputs
 from .choice import all_edges, sources_of, spread_targets
 from .places import Place, place_of
+from .places.network import Network
 from .places.points import Points
 from .style import HIGHLIGHTS, MARKERS
 
-_MOST_ARCS = 130  # that a thumbnail can tell apart
+_MOST_ARCS, _MOST_LINES = 130, 260  # that a thumbnail can tell apart
 _MOST_HIGHLIGHTS = 2
 
 
@@ -34,7 +35,7 @@ def graph_of(named: Named) -> AttentionGraph:
 def place_in(named: Named, graph: AttentionGraph) -> Place:
     """The geometry that the pattern's code speaks of: its points, the size of its grid; else what the edges suggest."""
     tree = ast.parse(named.code, mode="eval")
-    found: dict[str, Any] = _points(tree, graph, named.family) or _grid(tree, graph)
+    found: dict[str, Any] = _surface(tree, graph) or _points(tree, graph, named.family) or _grid(tree, graph)
     if not found and named.family in ("mesh", "network") and graph.is_square:
         found = {"layout": "network"}
     return place_of(graph, **found)
@@ -42,19 +43,28 @@ def place_in(named: Named, graph: AttentionGraph) -> Place:
 
 def draw_thumbnail(ax: Any, graph: AttentionGraph, place: Place) -> None:
     """Nodes and edges, or one or two neighbourhoods where there are too many; without any text."""
-    every = all_edges(graph, min(place.most_edges, _MOST_ARCS)) if place.draws_all_edges else None
+    most = _MOST_LINES if isinstance(place, Network) else _MOST_ARCS
+    every = all_edges(graph, most) if place.draws_all_edges else None
+    place.big, place.small = 5.0, 3.2
     targets = spread_targets(graph, place.target_at) if every is None else []
     targets = targets[: 1 if place.is_3d else _MOST_HIGHLIGHTS]
     if targets:
         place.face(targets[0])
-    if isinstance(place, Points):
-        place.zoom = 1.1  # nothing beyond the frame
+    if isinstance(place, Points) and place.is_3d:
+        place.zoom = _zoom(place.source_at)
     place.ground(ax)
     ax.set(xticks=[], yticks=[], xlabel="", ylabel="")
     if every is not None:
         place.edges(ax, *every)
     for i, target in enumerate(targets):
         place.neighbourhood(ax, target, sources_of(graph, target), HIGHLIGHTS[i], MARKERS[i])
+
+
+def _zoom(at: np.ndarray) -> float:
+    """That fills the frame, however it is turned: a ball more than a box."""
+    low, high = at.min(0), at.max(0)
+    reach = np.linalg.norm(at - (low + high) / 2, axis=1).max() / max(float((high - low).max()) / 2, 1e-12)
+    return float(np.clip(1.75 / max(reach, 1e-12), 1.0, 1.6))
 
 
 def _values(tree: ast.AST) -> Iterator[Tensor]:
@@ -69,6 +79,20 @@ def _values(tree: ast.AST) -> Iterator[Tensor]:
                 continue
             if isinstance(value, Tensor):
                 yield value
+
+
+def _surface(tree: ast.AST, graph: AttentionGraph) -> dict[str, Any]:
+    """The mesh whose faces the code names, ``sphere_faces`` those over ``sphere``: nodes are its vertices or faces."""
+    for node in ast.walk(tree):
+        name = node.id if isinstance(node, ast.Name) and node.id.endswith("_faces") else ""
+        vertices, faces = getattr(inputs, name.removesuffix("_faces"), None), getattr(inputs, name, None)
+        if vertices is None or faces is None or not graph.is_square:
+            continue
+        if graph.num_nodes == len(vertices):
+            return {"pos": vertices, "faces": faces}
+        if graph.num_nodes == len(faces):
+            return {"pos": vertices[faces].mean(1)}
+    return {}
 
 
 def _points(tree: ast.AST, graph: AttentionGraph, family: str) -> dict[str, Any]:

@@ -54,6 +54,16 @@ def test_the_points_are_those_of_the_code():
     np.testing.assert_array_equal(place.target_at, sphere[::4])
 
 
+def test_a_mesh_is_drawn_over_its_vertices():
+    from graphattn.graphs.catalogue.inputs import sphere, sphere_faces
+
+    place = place_in(named := entry("mesh_vertices(sphere_faces)", "mesh"), graph_of(named))
+    np.testing.assert_array_equal(place.source_at, sphere)
+    np.testing.assert_array_equal(place.faces, sphere_faces)
+    place = place_in(named := entry("mesh_faces(sphere_faces)", "mesh"), graph_of(named))
+    np.testing.assert_allclose(place.source_at[7], sphere[sphere_faces[7]].mean(0))
+
+
 def test_every_entry_of_the_zoo_has_a_place():
     for named in ga.graphs.zoo():
         graph = graph_of(named)

@@ -96,8 +96,8 @@ function lookingAt(scene, view, target) {
   if (!scene.flat && out > 1e-6) {
     turn = lookingFrom((Math.asin(at[2] / out) * 180) / Math.PI, (Math.atan2(at[1], at[0]) * 180) / Math.PI);
   }
-  const far = Math.max(0.02, ...readBy(scene, target, -1).map(({ source }) =>
-    Math.hypot(...at.map((x, i) => x - scene.sourceAt[3 * source + i]))));
+  const far = readBy(scene, target, -1).reduce((most, { source }) =>
+    Math.max(most, Math.hypot(...at.map((x, i) => x - scene.sourceAt[3 * source + i]))), 0.02);
   const closer = { ...view, turn, zoom: Math.max(1, 0.7 / far), shift: [0, 0] };
   const [x, y] = project(at, closer);
   return { ...closer, shift: [view.width / 2 - x, view.height / 2 - y] };

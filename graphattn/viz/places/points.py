@@ -102,7 +102,16 @@ class Points(Place):
             width = 0.18 if near is None else 0.5
             elev, azim = self._camera(near)
             style["lightsource"] = LightSource(90 - azim - 35, min(elev + 20, 80))  # from beside the eye
-            ax.plot_trisurf(x, y, z, triangles=faces, shade=True, zorder=1, linewidth=width, **style)
+            ax.plot_trisurf(
+                x,
+                y,
+                z,
+                triangles=_turned_to(self.source_at, faces, elev, azim),
+                shade=True,
+                zorder=1,
+                linewidth=width,
+                **style,
+            )
         else:
             ax.triplot(*self.source_at.T, triangles=faces, color=GROUND, linewidth=0.5, zorder=1)
         return []
@@ -132,6 +141,15 @@ def _view(at: Array, centre: Array) -> tuple[float, float]:
     if normal @ (at.mean(0) - centre) < 0 or (abs(normal[2]) > 0.7 and normal[2] < 0):
         normal = -normal
     return _angles(normal)
+
+
+def _turned_to(at: Array, faces: Index, elev: float, azim: float) -> Index:
+    """The faces with their front towards the eye: light falls on both sides of a surface."""
+    e, a = np.radians((elev, azim))
+    eye = np.array([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)])
+    corners = at[faces]
+    front = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]) @ eye
+    return np.where((front < 0)[:, None], faces[:, ::-1], faces)
 
 
 def _angles(out: Array) -> tuple[float, float]:
