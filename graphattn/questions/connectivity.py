@@ -64,8 +64,8 @@ def connectivity(graph: AttentionGraph) -> Connectivity:
         of Attention Masks and LayerNorm in Transformers".
     Example:
         >>> from graphattn.graphs import causal
-        >>> connectivity(causal(1_000_000))
-        Connectivity(components=1, strong_components=1000000, roots=1, acyclic=True)
+        >>> connectivity(causal(100_000))
+        Connectivity(components=1, strong_components=100000, roots=1, acyclic=True)
     """
     need_square(graph, "connectivity")
     if graph.num_targets == 0:

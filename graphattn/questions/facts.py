@@ -12,6 +12,7 @@ from .hops import hops
 from .spectrum import spectral_gap
 
 _SEARCHED = 1 << 26  # edges that the searches for hops may look at
+_MOST_NODES = 1 << 26  # whose degrees fit in a GiB
 _ANALYSED = 512  # nodes up to which eigenvalues are a matter of course
 
 
@@ -68,12 +69,17 @@ def facts(graph: AttentionGraph) -> Facts:
     Sizes, degrees, causal, symmetric, self-loops, isolated targets and unused sources; components, cycles and roots;
     hops until everything is heard; up to 512 nodes, the spectral gap.
 
+    Raises:
+        GraphError: If there are more than 2**26 nodes, whose degrees alone would not fit in a GiB.
     Example:
         >>> from graphattn.graphs import sliding_window
-        >>> found = facts(sliding_window(1_000_000, window=257))
+        >>> found = facts(sliding_window(100_000, window=257))
         >>> found.acyclic, found.roots, found.hops, found.everything_heard
-        (True, 1, 3907, False)
+        (True, 1, 391, False)
     """
+    nodes = graph.num_targets + (0 if graph.is_square else graph.num_sources)
+    if nodes > _MOST_NODES:
+        raise GraphError(f"facts needs the degrees of {nodes:,} nodes (limit {_MOST_NODES:,}); ask a smaller size")
     left_out: dict[str, str] = {}
     found: dict[str, Any] = {}
     if graph.is_square:

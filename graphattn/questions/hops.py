@@ -56,8 +56,8 @@ def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
         strong component of a directed graph.
     Example:
         >>> from graphattn.graphs import sliding_window
-        >>> print(hops(sliding_window(1_000_000, window=257, causal=False)))
-        after 7,813 layers every node hears of every node
+        >>> print(hops(sliding_window(100_000, window=257, causal=False)))
+        after 782 layers every node hears of every node
     """
     need_square(graph, "hops")
     if graph.num_targets <= 1:

@@ -92,9 +92,9 @@ def receptive_field(
         GraphError: If the layers do not meet, the last one lacks a target, or it costs more than ``budget``.
     Example:
         >>> from graphattn.graphs import sliding_window
-        >>> wavenet = [sliding_window(1_000_000, window=2, dilation=d) for d in (1, 2, 4, 8)]
-        >>> print(receptive_field(wavenet, targets=[999_999]))
-        sources heard of, of 1,000,000, at 1 targets:
+        >>> wavenet = [sliding_window(100_000, window=2, dilation=d) for d in (1, 2, 4, 8)]
+        >>> print(receptive_field(wavenet, targets=[99_999]))
+        sources heard of, of 100,000, at 1 targets:
           after layer 0: 2
           after layer 1: 4
           after layer 2: 8

@@ -167,6 +167,13 @@ def test_left_out_facts_say_why():
     assert "no spectral gap" in str(found)
 
 
+def test_facts_of_more_nodes_than_memory_holds_are_refused():
+    with pytest.raises(GraphAttnError, match="degrees of 1,000,000,000 nodes"):
+        ga.facts(ga.graphs.causal(10**9))
+    with pytest.raises(GraphAttnError, match="smaller size"):
+        ga.hops(ga.graphs.causal(10**9))
+
+
 def test_questions_of_square_graphs_refuse_others():
     cross = GRAPHS["cross"]()
     for question in (ga.hops, ga.connectivity, ga.spectral_gap, ga.universality):
