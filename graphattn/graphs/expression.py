@@ -85,7 +85,7 @@ def _signed(node: ast.UnaryOp, text: str) -> Any:
 def _call(node: ast.Call, text: str) -> Any:
     from . import BUILDERS, block_sparse, composite
 
-    known = {**BUILDERS, "block_sparse": block_sparse, "composite": composite}
+    known: dict[str, Callable[..., Any]] = {**BUILDERS, "block_sparse": block_sparse, "composite": composite}
     what = _source(node.func, text)
     arguments = [_value(each, text) for each in node.args]
     options = {each.arg: _value(each.value, text) for each in node.keywords if each.arg is not None}

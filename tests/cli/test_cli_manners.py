@@ -197,7 +197,7 @@ def test_help_of_the_program_and_of_one_pattern(shell):
     for command in ("show", "explain", "verify", "doctor"):
         assert command in bare.stdout
     page = shell("verify swin --help").stdout
-    usage = "Usage: graphattn verify swin --size NxN --cell NxN [--shift NxN] [--pad] [OPTIONS] "
+    usage = "Usage: graphattn verify swin --size NxN --cell NxN [--shift NxN] [--pad] [--read-padding] [OPTIONS] "
     assert " ".join(page.split()).startswith(usage)
     assert max(map(len, shell("show radius --help").stdout.splitlines())) <= 80
     assert "Allow axes that are not a multiple of cell" in page
