@@ -45,13 +45,13 @@ def _of_edges(graph: PerHead, number: int, x: Tensor | None, heads: slice) -> Te
 
 
 def _places(graph: PerHead, number: int) -> Tensor:
-    _place(graph, number)
-    return graph.places[number]
+    return _place(graph, number)[0]
 
 
-@torch.compiler.assume_constant_result  # Python that torch.compile does not follow
-def _place(graph: PerHead, number: int) -> None:
+@torch.compiler.assume_constant_result  # in a tuple: torch.compile takes a tensor alone from one call only
+def _place(graph: PerHead, number: int) -> tuple[Tensor]:
     graph.place(number)
+    return (graph.places[number],)
 
 
 def join(graph: PerHead, found: list[Outputs], heads: int) -> Outputs:

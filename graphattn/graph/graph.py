@@ -75,7 +75,7 @@ class AttentionGraph:
     @property
     def num_edges(self) -> int:
         """E, an exact Python integer; copies of a repeated edge count."""
-        return self._remember("num_edges", self.edges.count)
+        return _count(self)
 
     @property
     def density(self) -> float:
@@ -460,6 +460,11 @@ class AttentionGraph:
     def _repr_html_(self) -> str:
         """What a notebook shows: the line of ``repr`` and a picture of the mask."""
         return mask_page(repr(self), self._intact())
+
+
+@torch.compiler.assume_constant_result  # Python that torch.compile does not follow
+def _count(graph: AttentionGraph) -> int:
+    return graph._remember("num_edges", graph.edges.count)
 
 
 def _wrap(graph: AttentionGraph, sign: str) -> str:

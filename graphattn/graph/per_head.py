@@ -91,7 +91,7 @@ class PerHead:
     @property
     def num_edges(self) -> int:
         """E, edges that some head has."""
-        return self.union().num_edges
+        return _count(self)
 
     @property
     def is_rule(self) -> bool:
@@ -148,3 +148,8 @@ class PerHead:
 
     def __str__(self) -> str:
         return "\n".join([repr(self), *(str(graph) for graph in dict.fromkeys(self.graphs))])
+
+
+@torch.compiler.assume_constant_result  # Python that torch.compile does not follow
+def _count(graph: PerHead) -> int:
+    return graph.union().num_edges

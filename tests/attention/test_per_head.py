@@ -124,10 +124,11 @@ def test_an_observed_layer_gives_the_same_on_graphs_of_heads():
 
 def test_compiled_calls_on_graphs_of_heads_and_patterns():
     graph = FAMILIES["a rule and a list"]
+    fresh = ga.PerHead(graph.graphs)  # of which nothing is known yet
     q, k, v = (x.detach().float() for x in inputs(4, 4, width=4))
     window = graphs.sliding_window(..., 3)
     compiled = torch.compile(
-        lambda q, k, v, b: ga.attention(q, k, v, graph, score_bias=b) + ga.attention(q, k, v, window), fullgraph=True
+        lambda q, k, v, b: ga.attention(q, k, v, fresh, score_bias=b) + ga.attention(q, k, v, window), fullgraph=True
     )
     bias = torch.randn(graph.num_edges, 4)
     expected = ga.attention(q, k, v, graph, score_bias=bias) + ga.attention(q, k, v, window(12))

@@ -285,6 +285,17 @@ def test_biases_compile_whole_though_they_share_a_graph():
     torch._dynamo.reset()
 
 
+@pytest.mark.parametrize("name", ["rule_or_listed", "packed_documents"])
+def test_a_layer_with_its_bias_compiles_whole_on_a_graph_that_is_new(name):
+    torch.manual_seed(0)
+    graph, t5, layer = GRAPHS[name](), made(T5Bias, num_heads=H), ga.nn.GraphAttention(12, H, backend="dense")
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: layer(x, graph, score_bias=t5(graph)), backend="aot_eager", fullgraph=True)
+    x = torch.randn(graph.num_targets, 12)
+    torch.testing.assert_close(compiled(x), layer(x, graph, score_bias=t5(graph)))
+    torch._dynamo.reset()
+
+
 FULL, BIAS = ga.graphs.full(5), ShortestPathBias(H)
 REFUSED = {
     "mask": (lambda: ALiBi(H)(torch.ones(3, 3).bool()), GraphError, r"got Tensor; .*graphattn.from_mask\(mask\)"),
