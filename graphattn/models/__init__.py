@@ -1,5 +1,7 @@
 """Models: a paper, a graph, a stack of blocks; the connectivity of every one is an argument of its forward."""
 
+from .from_hf import from_hf as from_hf
 from .stacks import Decoder as Decoder
 from .stacks import Encoder as Encoder
 from .stacks import EncoderDecoder as EncoderDecoder
+from .vit import ViT as ViT

@@ -1,0 +1,31 @@
+"""Weights of models in ``transformers``, which is never imported here: a reader looks at the model that it is given."""
+
+from importlib import import_module
+from typing import Any
+
+from ...errors import OptionError
+
+FAMILIES: dict[str, str] = {
+    "ViTModel": "vit",
+    "ViTForImageClassification": "vit",
+}
+"""Class in ``transformers`` -> the file here whose ``read(model)`` makes ours of it."""
+
+
+def from_hf(model: Any) -> Any:
+    """The model of this library with the weights of one of ``transformers``, and its outputs.
+
+    Args:
+        model: A model of ``transformers``, such as a ``ViTForImageClassification``. Its parameters are copied.
+
+    Returns:
+        The model of :mod:`graphattn.models` for its class, in the same dtype, on the same device, in the same mode.
+
+    Raises:
+        OptionError: If its class, or an option of its configuration, is not one that can be read.
+    """
+    name = type(model).__name__
+    if name not in FAMILIES:
+        known = ", ".join(sorted(FAMILIES))
+        raise OptionError(f"from_hf reads {known}; got {name}")
+    return import_module(f".{FAMILIES[name]}", __name__).read(model)

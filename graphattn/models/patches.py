@@ -1,0 +1,130 @@
+"""Pictures and videos as nodes: patches of a grid of pixels, row by row, behind a class token."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import OptionError, ShapeError
+from ..graph import Pattern
+from ..graphs import full
+from ..nn import LearnedPosition
+from ..nn.arguments import width
+from .stacks import Encoder, Graphs
+
+Size = tuple[int, ...]
+EVERY_NODE: Pattern = full(...)
+_CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+
+
+class PatchEmbedding(nn.Module):
+    """A grid of pixels cut into patches, each projected to one node: a convolution whose stride is its kernel.
+
+    Args:
+        channels: Of the pixels; 3 for colours.
+        embed_dim: C.
+        patch: Pixels of a patch on every axis, (height, width) for an image, (time, height, width) for a video.
+        pad: Fill up axes that are not a multiple of ``patch`` with zeros at their end, as Swin does.
+
+    Source: Dosovitskiy et al. 2021 (ViT), section 3.1; Arnab et al. 2021 (ViViT), section 3.2, for tubelets.
+
+    Example:
+        >>> PatchEmbedding(3, 8, (4, 4))(torch.randn(2, 3, 12, 20)).shape  # 3 x 5 patches
+        torch.Size([2, 15, 8])
+    """
+
+    def __init__(self, channels: int, embed_dim: int, patch: Size, *, pad: bool = False) -> None:
+        super().__init__()
+        self.patch, self.pad = _sides("patch", patch), pad
+        if len(self.patch) not in _CONVOLUTIONS:
+            raise OptionError(f"patch must have 1, 2 or 3 axes, got {patch!r}")
+        make = _CONVOLUTIONS[len(self.patch)]
+        self.projection = make(width("channels", channels), width("embed_dim", embed_dim), self.patch, self.patch)
+
+    def grid(self, size: Size) -> Size:
+        """Patches on every axis of pixels of that size.
+
+        Raises:
+            ShapeError: If an axis is not a multiple of its patch, and nothing is padded.
+        """
+        size = tuple(size)
+        if len(size) != len(self.patch) or (not self.pad and any(n % p for n, p in zip(size, self.patch, strict=True))):
+            raise ShapeError(f"pixels of size {size} do not divide into patches of {self.patch}")
+        return tuple(-(-n // p) for n, p in zip(size, self.patch, strict=True))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Nodes (B, N, C), or (N, C), from pixels (B, channels, *size), or (channels, *size)."""
+        axes, channels = len(self.patch), self.projection.in_channels
+        if pixels.dim() not in (axes + 1, axes + 2) or pixels.shape[-axes - 1] != channels:
+            letters = ", ".join(("time", "height", "width")[-axes:])
+            raise ShapeError(f"pixels must be (B, {channels}, {letters}), got {tuple(pixels.shape)}")
+        size = tuple(pixels.shape[-axes:])
+        whole = [n * p - length for n, p, length in zip(self.grid(size), self.patch, size, strict=True)]
+        if any(whole):
+            pixels = nn.functional.pad(pixels, [side for more in reversed(whole) for side in (0, more)])
+        return self.projection(pixels).flatten(-axes).transpose(-1, -2)
+
+
+class PatchTransformer(nn.Module):
+    """Patches behind a class token, learned positions, an encoder, a head: what ViT and ViViT share."""
+
+    axes: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        size: Size,
+        patch: Size,
+        num_layers: int,
+        embed_dim: int,
+        num_heads: int,
+        hidden: int | None = None,
+        *,
+        channels: int = 3,
+        num_classes: int | None = None,
+        dropout: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        for name, given in (("size", size), ("patch", patch)):
+            if len(_sides(name, given)) != len(self.axes):
+                raise OptionError(f"{name} must be ({', '.join(self.axes)}), got {given!r}")
+        self.patches = PatchEmbedding(channels, embed_dim, patch)
+        self.grid = self.patches.grid(size)
+        self.class_token = nn.Parameter(torch.randn(embed_dim) * 0.02)
+        self.positions = LearnedPosition(1 + math.prod(self.grid), embed_dim)
+        self.dropout = nn.Dropout(dropout)
+        self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
+        self.head: nn.Module | None = None
+        if num_classes is not None:
+            self.head = nn.Linear(embed_dim, width("num_classes", num_classes))
+
+    def nodes(self, pixels: Tensor) -> Tensor:
+        """What the first block reads, (B, 1 + N, C): the class token, then the patches row by row."""
+        x = self.patches(pixels)
+        grid = self.patches.grid(tuple(pixels.shape[-len(self.grid) :]))
+        if grid != self.grid:
+            raise ShapeError(f"the model has positions for a grid of {self.grid} patches; these pixels make {grid}")
+        token = self.class_token.expand(*x.shape[:-2], 1, -1)
+        return self.dropout(self.positions(torch.cat((token, x), -2)))
+
+    def features(self, pixels: Tensor, graph: Graphs | None = None) -> Tensor:
+        """All nodes after the last norm, (B, 1 + N, C); arguments as of :meth:`forward`."""
+        return self.encoder(self.nodes(pixels), EVERY_NODE if graph is None else graph)
+
+    def forward(self, pixels: Tensor, graph: Graphs | None = None) -> Tensor:
+        """What the head makes of the class token, (B, num_classes); without a head the :meth:`features`.
+
+        Args:
+            pixels: (B, channels, *size), or (channels, *size).
+            graph: Over 1 + N nodes, the class token first; one for all layers or a schedule. Full by default. A graph
+                of the patches alone becomes one with ``graph.with_global_tokens(1)``.
+        """
+        x = self.features(pixels, graph)
+        return x if self.head is None else self.head(x[..., 0, :])
+
+
+def _sides(name: str, given: Any) -> Size:
+    if not isinstance(given, tuple | list):
+        raise OptionError(f"{name} must name every axis, such as (height, width); got {given!r}")
+    return tuple(width(name, side) for side in given)

@@ -1,0 +1,38 @@
+"""The Vision Transformer: patches and a class token that all read all, or along any graph."""
+
+from .patches import PatchTransformer
+
+
+class ViT(PatchTransformer):
+    """The Vision Transformer.
+
+    Args:
+        size: Of the images in pixels, (height, width).
+        patch: Pixels of a patch, (height, width).
+        num_layers: Blocks, pre-norm.
+        embed_dim: C.
+        num_heads: H.
+        hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
+        channels: Of the images.
+        num_classes: Of a linear head on the class token; no head by default.
+        dropout: As of the blocks, and on the embeddings.
+        options: Further arguments of :class:`graphattn.models.Encoder`.
+
+    Attributes:
+        grid: Patches, (height, width). The graph's nodes are the class token, then these row by row.
+
+    Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words". Equal to ``ViTModel`` and
+    ``ViTForImageClassification`` of ``transformers``: :func:`graphattn.models.from_hf`.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> model = ViT((24, 32), (8, 8), num_layers=2, embed_dim=16, num_heads=2, num_classes=10)
+        >>> images = torch.randn(5, 3, 24, 32)
+        >>> model(images).shape
+        torch.Size([5, 10])
+        >>> local = ga.graphs.grid_neighbourhood(model.grid, 3).with_global_tokens(1)
+        >>> model(images, local).shape, model(images, [local, ga.graphs.full(...)]).shape
+        (torch.Size([5, 10]), torch.Size([5, 10]))
+    """
+
+    axes = ("height", "width")

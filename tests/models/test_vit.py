@@ -1,0 +1,146 @@
+"""ViT with the weights of transformers': equal in logits, every node and every gradient, along any graph."""
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn import graphs
+from graphattn.errors import OptionError, ShapeError
+from graphattn.models import ViT, from_hf
+from graphattn.models.patches import PatchEmbedding
+
+transformers = pytest.importorskip("transformers", minversion="5.0")
+SIZES = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
+GRID, N = (2, 3), 7  # patches, and nodes with the class token
+
+
+def hf(kind=transformers.ViTForImageClassification, **options):
+    """A model of transformers in float64 whose norms, biases and tokens are not the trivial ones."""
+    torch.manual_seed(4)
+    config = transformers.ViTConfig(image_size=(8, 15), patch_size=(4, 5), num_labels=5, **{**SIZES, **options})
+    model = kind._from_config(config, attn_implementation="sdpa").double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+@pytest.fixture
+def images():
+    return torch.randn(2, 3, 8, 15, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def same_gradients(mine, theirs, output, wanted):
+    """Parameters are shaped otherwise here and there: their gradients as a set of numbers."""
+    found = []
+    for model, result in ((mine, output), (theirs, wanted)):
+        given = torch.autograd.grad((result * result.detach().cos()).sum(), list(model.parameters()), allow_unused=True)
+        found.append(torch.cat([g.flatten() for g in given if g is not None]).sort().values)
+    assert found[0].abs().max() > 0.1
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-11)
+
+
+def close(mine, theirs):
+    torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"qkv_bias": False, "hidden_act": "relu"}, {"layer_norm_eps": 0.1, "hidden_act": "gelu_new"}]
+)
+def test_classifier(options, images):
+    theirs = hf(**options)
+    mine = from_hf(theirs)
+    assert isinstance(mine, ViT)
+    assert mine.grid == GRID
+    wanted = theirs(images, output_hidden_states=True)
+    close(mine(images), wanted.logits)
+    close(mine.nodes(images), wanted.hidden_states[0])
+    same_gradients(mine, theirs, mine(images), wanted.logits)
+
+
+def test_model_and_its_pooler(images):
+    theirs = hf(transformers.ViTModel)
+    mine, wanted = from_hf(theirs), theirs(images)
+    close(mine.features(images), wanted.last_hidden_state)
+    close(mine(images), wanted.pooler_output)
+    same_gradients(mine, theirs, mine(images), wanted.pooler_output)
+    plain = transformers.ViTModel(theirs.config, add_pooling_layer=False).double().eval()
+    assert from_hf(plain).head is None
+    close(from_hf(plain)(images), plain(images).last_hidden_state)
+
+
+def local():
+    return graphs.grid_neighbourhood(GRID, (1, 3), clamp=False).with_global_tokens(1)
+
+
+@pytest.mark.parametrize("graph", [local(), graphs.causal(N), graphs.full(N) - graphs.global_tokens(N, (0,))], ids=repr)
+def test_any_graph_is_their_attention_mask(graph, images):
+    theirs = hf()
+    wanted = theirs(images, attention_mask=graph.mask().expand(2, 1, N, N)).logits
+    close(from_hf(theirs)(images, graph), wanted)
+    assert not torch.allclose(from_hf(theirs)(images), wanted, atol=1e-3)
+
+
+def test_a_removed_edge_is_heard_where_it_may_be(images):
+    mine = from_hf(hf(transformers.ViTModel))
+    less = graphs.full(N) - ga.from_edge_index([[6], [2]], num_nodes=N)
+
+    def changed(*layers):
+        return (mine.features(images, layers) - mine.features(images)).abs().amax((0, 2)) > 1e-6
+
+    assert changed(graphs.full(N), less).tolist() == [node == 2 for node in range(N)]
+    assert changed(less, graphs.full(N)).all()
+
+
+def test_nodes_are_patches_row_by_row(images):
+    layer = PatchEmbedding(3, 7, (4, 5)).double()
+    nodes = layer(images).unflatten(-2, layer.grid((8, 15)))
+    for row in range(2):
+        for column in range(3):
+            patch = images[:, :, 4 * row : 4 * row + 4, 5 * column : 5 * column + 5]
+            by_hand = torch.einsum("bchw,kchw->bk", patch, layer.projection.weight) + layer.projection.bias
+            close(nodes[:, row, column], by_hand)
+    close(layer(images[0]), layer(images)[0])
+    padding = PatchEmbedding(3, 7, (4, 5), pad=True).double()
+    padding.load_state_dict(layer.state_dict())
+    short = images[..., :6, :13]
+    close(padding(short), layer(torch.nn.functional.pad(short, (0, 2, 0, 2))))
+
+
+def test_dtype_mode_and_dropout_are_theirs():
+    theirs = hf(hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.5).to(torch.float32).train()
+    mine = from_hf(theirs)
+    assert mine.training
+    assert {p.dtype for p in mine.parameters()} == {torch.float32}
+    block = mine.encoder.layers[0]
+    assert (block.attention.dropout, block.branch[0].p, block.feed_forward.dropout.p) == (0.5, 0.25, 0.0)
+    before = mine.head.weight.clone()
+    theirs.classifier.weight.data.zero_()
+    assert torch.equal(mine.head.weight, before)  # a copy
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: ViT(8, (4, 4), 1, 8, 2), OptionError, r"size must name every axis, .* got 8"),
+        (lambda: ViT((2, 8, 8), (2, 4, 4), 1, 8, 2), OptionError, r"size must be \(height, width\)"),
+        (lambda: ViT((8, 9), (4, 4), 1, 8, 2), ShapeError, r"size \(8, 9\) do not divide into patches of \(4, 4\)"),
+        (lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(2, 1, 8, 8)), ShapeError, r"pixels must be \(B, 3, height"),
+        (lambda: ViT((8, 16), (4, 4), 1, 8, 2)(torch.randn(3, 16, 8)), ShapeError, r"grid of \(2, 4\) patches"),
+        (
+            lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(3, 8, 8), graphs.full(4)),
+            ShapeError,
+            "x has 5 nodes .* but the graph has 4 targets",
+        ),
+        (lambda: from_hf(torch.nn.Linear(2, 2)), OptionError, "from_hf reads .*ViTModel.* got Linear"),
+        (lambda: from_hf(hf(hidden_act="tanh")), OptionError, "hidden_act must be one of relu, .* got 'tanh'"),
+        (
+            lambda: from_hf(transformers.ViTModel(hf().config, use_mask_token=True)),
+            OptionError,
+            "use_mask_token=True",
+        ),
+    ],
+)
+def test_refusals(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
