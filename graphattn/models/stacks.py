@@ -1,8 +1,9 @@
 """Stacks of blocks: the encoder, the decoder, and the two together."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..graph import AttentionGraph, Pattern, PerHead, Schedule
@@ -11,6 +12,8 @@ from ..nn.blocks import Graph, make_norm
 
 Graphs = Schedule | Graph | Iterable[Graph]
 """One graph for all layers, or one for each: a schedule or a list."""
+ScoreBias = Tensor | Callable[..., Tensor] | None
+"""Biases of the edges of every layer's graph; or what makes them of a graph, such as a :class:`graphattn.nn.T5Bias`."""
 
 
 class _Stack(nn.Module):
@@ -43,10 +46,32 @@ class _Stack(nn.Module):
             return list(Schedule.of(graph, len(self.layers)))
         return [graph] * len(self.layers) if isinstance(graph, AttentionGraph | PerHead | Pattern) else list(graph)
 
-    def _through(self, x: Tensor, graph: Graphs, caches: list[KeyValueCache] | None = None, **given: Any) -> Tensor:
+    def _through(
+        self,
+        x: Tensor,
+        graph: Graphs,
+        caches: list[KeyValueCache] | None = None,
+        score_bias: ScoreBias = None,
+        **given: Any,
+    ) -> Tensor:
+        made: dict[int, tuple[Graph, Tensor | None]] = {}  # layers of the same graph share its biases
         for number, (layer, reads) in enumerate(zip(self.layers, self._of_layers(graph, caches), strict=True)):
-            x = layer(x, reads, cache=None if caches is None else caches[number], **given)
+            cache = None if caches is None else caches[number]
+            if id(reads) not in made:
+                made[id(reads)] = _biased(score_bias, reads, x, 0 if cache is None else cache.length)
+            sized, bias = made[id(reads)]
+            x = layer(x, sized, cache=cache, score_bias=bias, **given)
         return x if self.norm is None else self.norm(x)
+
+
+def _biased(score_bias: ScoreBias, graph: Graph, x: Tensor, past: int) -> tuple[Graph, Tensor | None]:
+    """The graph and the biases of its edges; of a pattern, in the size of ``x``, if they are made of it."""
+    if score_bias is None or isinstance(score_bias, Tensor):
+        return graph, score_bias
+    nodes = torch.arange(past + x.shape[-2], device=x.device)
+    if isinstance(graph, Pattern):
+        graph = graph(x.shape[-2], len(nodes))
+    return graph, score_bias(graph, (nodes[past:], nodes)) if past else score_bias(graph)
 
 
 class Encoder(_Stack):
@@ -79,7 +104,8 @@ class Encoder(_Stack):
         x: Tensor,
         graph: Graphs,
         *,
-        score_bias: Tensor | None = None,
+        score_bias: ScoreBias = None,
+        edge_attr: Tensor | None = None,
         positions: Tensor | None = None,
         caches: list[KeyValueCache] | None = None,
     ) -> Tensor:
@@ -88,11 +114,13 @@ class Encoder(_Stack):
         Args:
             x: (..., N, C).
             graph: One graph for all layers, or a schedule of as many as there are.
-            score_bias: Of the edges of every layer's graph.
+            score_bias: Of the edges of every layer's graph; or what makes it of each layer's graph (and, beside caches,
+                of the pair of positions of targets and sources): ``T5Bias``, ``ALiBi``.
+            edge_attr: Features of the edges of every layer's graph, for layers with ``edge_dim``.
             positions: Of the nodes, for layers with ``rotary``.
             caches: A cache for each layer, where ``x`` continues earlier tokens.
         """
-        return self._through(x, graph, caches, score_bias=score_bias, positions=positions)
+        return self._through(x, graph, caches, score_bias, edge_attr=edge_attr, positions=positions)
 
     @classmethod
     def from_torch(cls, encoder: nn.TransformerEncoder) -> "Encoder":
@@ -118,7 +146,7 @@ class Decoder(_Stack):
         memory: Tensor,
         memory_graph: Graph | None = None,
         *,
-        score_bias: Tensor | None = None,
+        score_bias: ScoreBias = None,
         caches: list[KeyValueCache] | None = None,
     ) -> Tensor:
         """(..., N, C) to (..., N, C).
@@ -128,10 +156,11 @@ class Decoder(_Stack):
             graph: What they read of each other, one graph or a schedule.
             memory: (..., M, C).
             memory_graph: What they read of the memory, all of it by default.
-            score_bias: Of the edges of every layer's graph.
+            score_bias: Of the edges of every layer's graph; or what makes it of each layer's graph (and, beside caches,
+                of the pair of positions of targets and sources): ``T5Bias``, ``ALiBi``.
             caches: A cache for each layer, where ``x`` continues earlier tokens.
         """
-        return self._through(x, graph, caches, memory=memory, memory_graph=memory_graph, score_bias=score_bias)
+        return self._through(x, graph, caches, score_bias, memory=memory, memory_graph=memory_graph)
 
     @classmethod
     def from_torch(cls, decoder: nn.TransformerDecoder) -> "Decoder":

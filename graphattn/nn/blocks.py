@@ -1,5 +1,6 @@
 """The transformer block: attention on a graph, cross-attention on another, a feed-forward, each with its residual."""
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -97,8 +98,10 @@ class TransformerBlock(nn.Module):
         memory: Tensor | None = None,
         memory_graph: Graph | Tensor | None = None,
         score_bias: Tensor | None = None,
+        edge_attr: Tensor | None = None,
         positions: Tensor | None = None,
         cache: KeyValueCache | None = None,
+        sources: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
         """The block's output (..., N, C).
 
@@ -108,8 +111,10 @@ class TransformerBlock(nn.Module):
             memory: (..., M, C), what a block with ``cross`` reads; needed exactly there.
             memory_graph: N targets and M sources; every target reads all of it by default.
             score_bias: Of the graph's edges, as in :func:`graphattn.attention`.
+            edge_attr: Features of the graph's edges, for a block with ``edge_dim``.
             positions: Of the nodes, for a layer with ``rotary``.
             cache: Keys and values of earlier tokens.
+            sources: Makes the sources of the normed ``x``, where they are other nodes: a padded or a pooled grid.
 
         Raises:
             OptionError: If a memory is missing, or there is nothing that reads it.
@@ -123,7 +128,15 @@ class TransformerBlock(nn.Module):
         x = self._added(
             x,
             self.attention_norm,
-            lambda y: self.attention(y, graph, score_bias=score_bias, positions=positions, cache=cache),
+            lambda y: self.attention(
+                y,
+                graph,
+                context=None if sources is None else sources(y),
+                score_bias=score_bias,
+                edge_attr=edge_attr,
+                positions=positions,
+                cache=cache,
+            ),
         )
         if self.cross_attention is not None and self.cross_norm is not None:
             read, to = self.cross_attention, EVERY if memory_graph is None else memory_graph
