@@ -14,6 +14,8 @@ from .feed_forward import MixtureOfExperts as MixtureOfExperts
 from .graph_attention import GraphAttention as GraphAttention
 from .graph_encodings import laplacian_eigenvector_pe as laplacian_eigenvector_pe
 from .graph_encodings import random_walk_pe as random_walk_pe
+from .linear_attention import FeatureScore as FeatureScore
+from .linear_attention import PositiveFeatures as PositiveFeatures
 from .positions import LearnedPosition as LearnedPosition
 from .positions import SinusoidalPosition as SinusoidalPosition
 from .rotary import Rotary as Rotary

@@ -16,6 +16,7 @@ from ..graph import AttentionGraph, Pattern, PerHead
 from ..kernels.edge_softmax import gather
 from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, width
 from .cache import KeyValueCache
+from .linear_attention import linear
 from .normalizers import Normalizer, SinkSoftmax, make_normalizer
 from .root_weight import RootWeight
 from .rotary import Rotary
@@ -49,7 +50,8 @@ class GraphAttention(EdgeAttention):
             on every backend, the others edge by edge.
         normalize: What makes weights of scores: "softmax"; "sink", beside a learned sink; "sigmoid", "hard",
             "sparsemax", "sum", "none"; or any function ``normalize(score, target, num_targets)`` of edges. Softmax and
-            sink run on every backend, the others edge by edge.
+            sink run on every backend, the others edge by edge; sum and none of a dot product in O(N) where targets read
+            all sources, or all up to a last one (see :class:`FeatureScore`).
         scale: Factor on the dot product, ``D ** -0.5`` by default.
         softcap: Bound on the scores, > 0; none by default.
         rotary: Turns queries and keys by their positions; see :class:`Rotary`.
@@ -265,6 +267,9 @@ class GraphAttention(EdgeAttention):
     ) -> tuple[Tensor, EdgeWeights | None]:
         sink = self.normalize if isinstance(self.normalize, SinkSoftmax) and inputs.score is None else None
         if not self._is_observed():
+            summed = linear(graph, inputs, return_weights) if self.backend == "auto" else None
+            if summed is not None:
+                return summed, None
             inputs = inputs if sink is None else replace(inputs, normalize=None)
             found = run(graph, inputs, self.backend, return_weights, sink is not None)
             if isinstance(found, Tensor):

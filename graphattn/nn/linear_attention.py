@@ -1,0 +1,177 @@
+"""Linear attention: without softmax, (Q K^T) V = Q (K^T V), and what is left of the sources is one matrix."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..backends.request import Inputs
+from ..errors import OptionError
+from ..graph import AttentionGraph
+from ..plans.cache import cached
+from ..questions.forms import all_runs
+from .arguments import width
+from .normalizers import by_sum, none
+from .scores import Score
+
+FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
+    "elu": lambda x: F.elu(x) + 1,
+    "relu": F.relu,
+    "softmax": lambda x: torch.softmax(x, -1),
+    "identity": lambda x: x,
+}
+_CHUNK = 64  # targets whose last sources are a dense product
+
+
+class FeatureScore(Score):
+    r"""``phi(q) . phi(k)``, the score of linear attention; with ``normalize="sum"`` or ``"none"`` its cost is O(N).
+
+    A :class:`graphattn.nn.GraphAttention` whose score is any dot product, and that divides by the sum or not at all,
+    computes targets that read all sources, or all up to a last one (full, causal, prefix, cross), from running sums of
+    ``phi(k) v^T``; exactly, and never a weight. On other graphs, with biases, dropout or weights asked for, or with
+    ``backend="message_passing"``, it goes edge by edge. A NaN in a source that comes later may spoil the targets of its
+    chunk; edge by edge it does not.
+
+    Args:
+        feature_map: phi, on the last dimension: "elu" (elu + 1, Katharopoulos), "relu", "softmax" (over the features),
+            "identity"; or a module or function such as :class:`PositiveFeatures`.
+
+    Source: Katharopoulos et al. 2020, "Transformers are RNNs", equations 4 to 9. *What differs:* a target whose scores
+    sum to 0 gets 0, not 0 / epsilon.
+
+    Example:
+        >>> import graphattn as ga
+        >>> layer = ga.nn.GraphAttention(8, 2, score=FeatureScore("elu"), normalize="sum")
+        >>> layer(torch.randn(9_000, 8), ga.graphs.causal(9_000)).shape  # 40 million edges, none of them made
+        torch.Size([9000, 8])
+    """
+
+    def __init__(self, feature_map: str | Callable[[Tensor], Tensor] = "elu") -> None:
+        super().__init__()
+        if isinstance(feature_map, str) and feature_map in FEATURE_MAPS:
+            feature_map = FEATURE_MAPS[feature_map]
+        if not callable(feature_map):
+            raise OptionError(
+                f"feature_map must be one of {', '.join(FEATURE_MAPS)} or a function of (..., D), got {feature_map!r}"
+            )
+        self.feature_map = feature_map
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        return (self.feature_map(query) * self.feature_map(key)).sum(-1)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return self.feature_map(query), self.feature_map(key)
+
+
+class PositiveFeatures(nn.Module):
+    r"""Random features whose dot product has the mean ``exp(q . k / sqrt(D))``: linear attention near softmax's.
+
+    .. math:: \phi(x)_i = m^{-1/2} \exp(\langle \omega_i, y \rangle - |y|^2 / 2), \qquad y = D^{-1/4} x
+
+    Args:
+        head_dim: D.
+        num_features: m; the error falls as m ** -0.5.
+        seed: Of the omega, which are rows of random orthogonal matrices with the lengths of Gaussian vectors.
+
+    Source: Choromanski et al. 2021 (Performer), lemma 1 and section 2.4. *What differs:* no maximum is subtracted
+    inside the exponential, since one over all sources would let a target hear later ones.
+    """
+
+    projection: Tensor
+
+    def __init__(self, head_dim: int, num_features: int, seed: int = 0) -> None:
+        super().__init__()
+        head_dim, num_features = width("head_dim", head_dim), width("num_features", num_features)
+        made = torch.Generator().manual_seed(seed)
+        rows, left = [], num_features
+        while left > 0:
+            turn, upper = torch.linalg.qr(torch.randn(head_dim, head_dim, generator=made))
+            rows.append((turn * upper.diagonal().sign())[:left])  # signs make the turn uniform (Mezzadri 2007)
+            left -= head_dim
+        lengths = torch.randn(num_features, head_dim, generator=made).norm(dim=-1, keepdim=True)
+        self.register_buffer("projection", torch.cat(rows) * lengths)  # (m, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) to (..., m)."""
+        x = x * x.shape[-1] ** -0.25
+        logarithm = x @ self.projection.to(x.dtype).t() - x.square().sum(-1, keepdim=True) / 2
+        return torch.exp(logarithm) * self.projection.shape[0] ** -0.5
+
+
+class Chunk(NamedTuple):
+    """Targets that read every source of the chunks before, and of this chunk's sources those before their own end."""
+
+    num_targets: int
+    num_sources: int
+    alike: bool  # whether they read all of this chunk's sources
+
+
+def chunks_of(graph: AttentionGraph) -> tuple[Tensor, list[Chunk]] | None:
+    """Where each target's sources end, int64 (T,), and the chunks; ``None`` if this graph has no such form.
+
+    The form: target ``t`` reads the sources ``0 .. end[t] - 1``, and ``end`` never falls.
+    """
+    return None if graph.has_repeated_edges else cached(graph, "prefixes in chunks", lambda: _chunks(graph))
+
+
+def _chunks(graph: AttentionGraph) -> tuple[Tensor, list[Chunk]] | None:
+    runs, T = all_runs(graph), graph.num_targets
+    if runs is None or bool(runs.lo.any()):
+        return None
+    end = torch.zeros(T, dtype=torch.int64).index_copy(0, runs.row, runs.hi)
+    if runs.row.unique().numel() < runs.row.numel() or bool((end[1:] < end[:-1]).any()):
+        return None
+    found, first, begin = [], 0, 0
+    same = torch.searchsorted(end, end, right=True).tolist()  # one past the last target that reads the same
+    while first < T:
+        last = max(min(first + _CHUNK, T), same[first])
+        stop = int(end[last - 1])
+        found.append(Chunk(last - first, stop - begin, same[first] >= last))
+        first, begin = last, stop
+    return end, found
+
+
+def linear(graph: object, inputs: Inputs, return_weights: bool = False) -> Tensor | None:
+    """The output (..., T, H, D_v) by running sums; ``None`` where these inputs or this graph need their edges."""
+    plain = inputs.score is None and inputs.softcap is None and inputs.score_bias is None and inputs.dropout_p == 0.0
+    summed = inputs.normalize in (by_sum, none) and inputs.edge_attr is None and inputs.edge_weight is None
+    if not (plain and summed and isinstance(graph, AttentionGraph)) or return_weights or torch.compiler.is_compiling():
+        return None
+    plan = chunks_of(graph)
+    if plan is None:
+        return None
+    wide, heads = inputs.request().statistics, inputs.key.shape[-2]
+    with torch.autocast(inputs.query.device.type, enabled=False):
+        query, key = (inputs.query.to(wide) * inputs.scale).unflatten(-2, (heads, -1)), inputs.key.to(wide)
+        value = inputs.value.to(wide)
+        value = torch.cat((value, torch.ones_like(value[..., :1])), -1)  # the last column sums the weights
+        output = _summed(query, key, value, *plan)
+        output, total = output[..., :-1].flatten(-3, -2), output[..., -1:].flatten(-3, -2)
+        if inputs.normalize is by_sum:
+            output = output / torch.where(total == 0, 1.0, total)
+        return output.to(inputs.query.dtype)
+
+
+def _summed(query: Tensor, key: Tensor, value: Tensor, end: Tensor, chunks: list[Chunk]) -> Tensor:
+    """Sums of ``(q . k) v`` (..., T, H_kv, group, D_v): of earlier chunks by one matrix, of its own by a product."""
+    queries = query.split([c.num_targets for c in chunks], -4)
+    read = [c.num_sources for c in chunks]
+    keys, values = (x.split([*read, x.shape[-3] - sum(read)], -3) for x in (key, value))
+    state = _outer(key[..., :0, :, :], value[..., :0, :, :])
+    parts, target, source = [torch.einsum("...thgd,...hde->...thge", query[..., :0, :, :, :], state)], 0, 0
+    for chunk, q, k, v in zip(chunks, queries, keys, values, strict=False):
+        grown = state + _outer(k, v) if chunk.num_sources else state
+        part = torch.einsum("...thgd,...hde->...thge", q, grown if chunk.alike else state)
+        if not chunk.alike:
+            own = torch.arange(source, source + chunk.num_sources) < end[target : target + chunk.num_targets, None]
+            score = torch.einsum("...thgd,...shd->...hgts", q, k).where(own.to(q.device), 0.0)
+            part = part + torch.einsum("...hgts,...she->...thge", score, v)
+        parts.append(part)
+        state, target, source = grown, target + chunk.num_targets, source + chunk.num_sources
+    return torch.cat(parts, -4)
+
+
+def _outer(key: Tensor, value: Tensor) -> Tensor:
+    return torch.einsum("...shd,...she->...hde", key, value)
