@@ -4,4 +4,5 @@ from .from_hf import from_hf as from_hf
 from .stacks import Decoder as Decoder
 from .stacks import Encoder as Encoder
 from .stacks import EncoderDecoder as EncoderDecoder
+from .swin import Swin as Swin
 from .vit import ViT as ViT

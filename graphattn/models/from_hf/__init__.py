@@ -6,6 +6,8 @@ from typing import Any
 from ...errors import OptionError
 
 FAMILIES: dict[str, str] = {
+    "SwinForImageClassification": "swin",
+    "SwinModel": "swin",
     "ViTModel": "vit",
     "ViTForImageClassification": "vit",
 }

@@ -32,6 +32,12 @@ def pair(size: Any) -> tuple[int, int]:
     return height, width
 
 
+def refuse_mask_token(embeddings: Any) -> None:
+    """Refuse a token in place of masked patches, which our models do not have."""
+    if embeddings.mask_token is not None:
+        raise OptionError("the model was built with use_mask_token=True, for which there is no place")
+
+
 def fill(block: TransformerBlock, layer: Any, config: Any) -> None:
     """Copy a pre-norm layer of ViT, ViViT or Swin into a block."""
     mine, theirs = block.attention, layer.attention

@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...errors import OptionError
 from ..patches import PatchTransformer
 from ..vit import ViT
-from .layers import activation, fill, pair
+from .layers import activation, fill, pair, refuse_mask_token
 
 
 def read(model: Any) -> ViT:
@@ -27,8 +26,7 @@ def read(model: Any) -> ViT:
         activation=activation(config),
         head_dim=base.layers[0].attention.head_dim,
     )
-    if base.embeddings.mask_token is not None:
-        raise OptionError("the model was built with use_mask_token=True, for which there is no place")
+    refuse_mask_token(base.embeddings)
     return copy_patched(made, model, base)
 
 

@@ -1,0 +1,189 @@
+"""Swin with the weights of transformers': every stage, padding, shifts, merging; and what a node of it hears."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import graphattn as ga
+from graphattn import graphs
+from graphattn.errors import GraphError, OptionError, ShapeError
+from graphattn.models import Swin, from_hf
+from graphattn.models.merging import PatchMerging
+from graphattn.models.swin import window_graphs
+
+transformers = pytest.importorskip("transformers", minversion="5.0")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def hf(kind=transformers.SwinModel, size=(24, 36), **options):
+    """A model of transformers in float64 whose norms, biases and tables are not the trivial ones."""
+    torch.manual_seed(4)
+    sizes = {"embed_dim": 6, "depths": (2, 2), "num_heads": (2, 3), "window_size": 3, "patch_size": 2, "mlp_ratio": 2.0}
+    config = transformers.SwinConfig(image_size=size, num_labels=5, **{**sizes, **options})
+    model = kind._from_config(config, attn_implementation="sdpa").double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+def images(size=(24, 36)):
+    return torch.randn(2, 3, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def close(mine, theirs):
+    torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [(24, 36), (20, 28), (23, 31), (12, 12)], ids=["whole", "padded", "odd", "small"])
+def test_every_stage(size):
+    theirs = hf(size=size)
+    mine, x = from_hf(theirs), images(size)
+    assert isinstance(mine, Swin)
+    wanted = theirs(x, output_hidden_states=True)
+    for found, state in zip(mine.hidden(x), wanted.hidden_states, strict=True):
+        close(found, state)
+    close(mine.features(x), wanted.last_hidden_state)
+    close(mine(x).mean(-2), wanted.pooler_output)
+
+
+@pytest.mark.parametrize("size", [(24, 36), (20, 28)], ids=["whole", "padded"])
+def test_gradients(size):
+    theirs = hf(transformers.SwinForImageClassification, size, use_absolute_embeddings=True, qkv_bias=False)
+    mine, x = from_hf(theirs), images(size)
+    found = []
+    for model, result in ((mine, mine(x)), (theirs, theirs(x).logits)):
+        found.append((result, torch.autograd.grad(result.square().sum(), list(model.parameters()))))
+    close(found[0][0], found[1][0])
+    mine_all, theirs_all = (torch.cat([g.flatten() for g in given]).sort().values for _, given in found)
+    assert (mine_all != 0).double().mean() > 0.9
+    torch.testing.assert_close(mine_all, theirs_all, rtol=1e-10, atol=1e-10)
+
+
+def test_a_grid_one_cell_high_or_smaller_than_the_window():
+    theirs = hf(size=(6, 40), depths=(2,), num_heads=(2,))
+    close(from_hf(theirs)(images((6, 40))), theirs(images((6, 40))).last_hidden_state)
+    mine = Swin(6, (2,), (2,), window=3, patch=(2, 2), hidden_ratio=2.0).double()
+    smaller = hf(size=(4, 10), depths=(2,), num_heads=(2,), window_size=2)  # theirs refuses a window of 3 on 2 rows
+    tables = [bias.table.weight for bias in from_hf(smaller).stages[0].biases]
+    state = {**mine.state_dict(), **{k: v for k, v in from_hf(smaller).state_dict().items() if "table" not in k}}
+    for number, table in enumerate(tables):
+        wide = F.pad(table.detach().unflatten(0, (3, 3)), (0, 0, 1, 1, 1, 1), value=9.0)
+        state[f"stages.0.biases.{number}.table.weight"] = wide.flatten(0, 1)
+    mine.load_state_dict(state)
+    close(mine(images((4, 10))), smaller(images((4, 10))).last_hidden_state)
+
+
+def test_three_stages_of_deeper_blocks():
+    theirs = hf(size=(40, 44), depths=(1, 3, 2), num_heads=(1, 2, 3), window_size=4, hidden_act="relu")
+    x = images((40, 44))
+    close(from_hf(theirs)(x), theirs(x).last_hidden_state)
+
+
+def test_a_removed_edge_is_heard_in_its_cell_alone():
+    mine, x = from_hf(hf()), images()
+    plain, shifted = window_graphs((12, 18), 3)
+    assert shifted.name == "cell_partition((12, 18), (3, 3), shift=(1, 1))"
+    close(mine.hidden(x, [[plain, shifted], None])[1], mine.hidden(x)[1])
+    less = shifted - ga.from_edge_index([[23], [22]], num_nodes=216)  # nodes (1, 5) and (1, 4)
+    assert less.num_edges == shifted.num_edges - 1
+    entering, stage = mine.hidden(x)[0], mine.stages[0]
+    stage.merge = None
+    change = stage(entering, (12, 18), [plain, less]) - stage(entering, (12, 18))
+    assert torch.nonzero(change.abs().amax((0, 2)) > 1e-9).flatten().tolist() == [22]
+    unshifted = stage(entering, (12, 18), plain) - stage(entering, (12, 18))
+    assert (unshifted.abs().amax((0, 2)) > 1e-6).double().mean() > 0.9
+
+
+@pytest.mark.parametrize("grid", [(4, 6), (3, 5), (1, 4)])
+def test_merging_is_attention_with_a_head_for_each_offset(grid):
+    """Heads that read one source each put the four side by side; a merged node reads its four and nothing else."""
+    torch.manual_seed(0)
+    merging, x = PatchMerging(5).double(), torch.randn(2, grid[0] * grid[1], 5, dtype=torch.float64)
+    pooled = merging.graph(grid)
+    targets, sources = pooled.target, pooled.source
+    width = -(-grid[1] // 2)
+    row, column = sources // grid[1] - 2 * (targets // width), sources % grid[1] - 2 * (targets % width)
+    offset = row + 2 * column
+    corners = ga.PerHead(
+        tuple(
+            ga.from_edge_index(
+                pooled.edge_index[:, offset == head], num_sources=x.shape[-2], num_targets=pooled.num_targets
+            )
+            for head in range(4)
+        )
+    )
+    values = x.unsqueeze(-2).expand(-1, -1, 4, -1)
+    query = values.new_zeros(2, pooled.num_targets, 4, 5)
+    side_by_side = ga.attention(query, values, values, corners).flatten(-2)
+    close(merging(x, grid), merging.reduction(merging.norm(side_by_side)))
+    merging.norm = torch.nn.Identity()
+    weights = merging.reduction.weight.unflatten(1, (4, 5))  # one matrix for each offset
+    by_offset = torch.zeros(2, pooled.num_targets, 10, dtype=torch.float64)
+    by_offset.index_add_(1, targets, torch.einsum("bec,eoc->beo", x[:, sources], weights.transpose(0, 1)[offset]))
+    close(merging(x, grid), by_offset)
+
+
+def test_merging_reads_what_its_graph_says():
+    merging, x = PatchMerging(2).double(), torch.randn(15, 2, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(lambda x: merging(x, (3, 5)), x)
+    assert torch.equal(jacobian.abs().sum((1, 3)) > 0, merging.graph((3, 5)).mask())
+
+
+@pytest.mark.parametrize("size", [(24, 60), (22, 58)], ids=["whole", "padded"])
+def test_what_the_last_nodes_hear_is_what_the_schedule_reaches(size):
+    mine = from_hf(hf(size=size, embed_dim=4, num_heads=(1, 1)))
+    grids, schedule = mine.grids(size), mine.schedule(size)
+    reach = schedule.reach().mask()
+    assert (len(schedule), reach.all()) == (5, False)
+
+    def last(x):
+        for stage, grid in zip(mine.stages, grids, strict=True):
+            x = stage(x, grid)
+        return x
+
+    start, some = mine.hidden(images(size))[0][0].detach(), list(range(0, reach.shape[1], 7))
+    moved = start.repeat(len(some), 1, 1)
+    moved[range(len(some)), some] += torch.randn(4, dtype=torch.float64)
+    heard = (last(moved) - last(start)).abs().amax(-1) > 1e-12  # (moved node, node of the last stage)
+    assert torch.equal(heard, reach[:, some].T)
+
+
+def test_another_graph_reads_the_same_tables():
+    mine, x = Swin(4, (2, 1), (2, 2), window=3, patch=(2, 2)).double(), images((12, 20))
+    around = graphs.grid_neighbourhood(..., (3, 3))
+    natten = mine.features(x, [around, around])
+    close(natten, mine.features(x, [graphs.grid_neighbourhood((6, 10), (3, 3)), ga.Schedule((around,))]))
+    listed = ga.from_edge_index(graphs.grid_neighbourhood((6, 10), 3).edge_index, num_nodes=60)
+    close(natten, mine.features(x, [[listed, around], around]))
+    heads = ga.PerHead((around((6, 10)), graphs.cell_partition((6, 10), 3, pad=True)))
+    assert not torch.allclose(natten, mine.features(x, [heads, around]))
+    with pytest.raises(GraphError, match="window must be above the length of every edge"):
+        mine.features(x, [around, graphs.full(15)])
+
+
+def test_drop_path_grows_from_block_to_block():
+    mine = from_hf(hf(drop_path_rate=0.3, attention_probs_dropout_prob=0.25).train())
+    blocks = [block for stage in mine.stages for block in stage.layers]
+    assert [block.branch[1].p for block in blocks] == pytest.approx([0.0, 0.1, 0.2, 0.3])
+    assert {block.attention.dropout for block in blocks} == {0.25}
+    assert not torch.equal(mine(images()), mine(images()))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: Swin(4, (1, 1), (1,)), OptionError, "depths and num_heads name every stage"),
+        (lambda: Swin(4, (2,), (1,), 3)(torch.randn(1, 3, 9, 9), []), OptionError, "each of 1 stages, got 0"),
+        (
+            lambda: Swin(4, (2,), (1,), 3)(torch.randn(1, 3, 9, 9), [[graphs.full(9)]]),
+            OptionError,
+            "a stage of 2 layers needs as many graphs, got 1",
+        ),
+        (lambda: PatchMerging(4)(torch.randn(11, 4), (3, 4)), ShapeError, r"grid of \(3, 4\) has 12"),
+        (lambda: from_hf(transformers.SwinModel(hf().config, use_mask_token=True)), OptionError, "use_mask_token"),
+    ],
+)
+def test_refusals(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
