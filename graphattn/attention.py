@@ -15,6 +15,7 @@ from .backends.weights import EdgeWeights
 from .errors import GraphError, OptionError, ShapeError
 from .graph import AttentionGraph, Pattern, PerHead
 from .graph.advice import no_graph
+from .graph.pattern import slot
 
 _LARGEST = sys.float_info.max
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -120,7 +121,7 @@ def sized(graph: Any, query: Any, key: Any) -> Any:
             raise ShapeError(f"{name} must be a tensor (..., nodes, heads, width), got {_shape_of(x)}")
     size = query.shape[-3], key.shape[-3]
     _make(graph, *size)
-    return graph.made[size]
+    return getattr(graph.made, slot(*size))
 
 
 @torch.compiler.assume_constant_result  # Python that torch.compile does not follow

@@ -39,7 +39,7 @@ class Pattern:
         on_grid: Whether a builder takes the axes of a grid.
 
     Attributes:
-        made: The last graphs made, by (size, num_sources).
+        made: The last graphs made; :func:`slot` names them.
 
     Example:
         >>> from graphattn.graphs import global_tokens, sliding_window
@@ -59,7 +59,7 @@ class Pattern:
     parts: "tuple[Pattern | AttentionGraph, ...]" = ()
     num_sizes: int = 1
     on_grid: bool = False
-    made: dict[Any, AttentionGraph] = field(default_factory=dict, init=False)
+    made: "Shelf" = field(default_factory=lambda: Shelf(), init=False)
 
     def __call__(self, size: int | tuple[int, ...], num_sources: int | None = None) -> AttentionGraph:
         """The graph of that size.
@@ -71,13 +71,15 @@ class Pattern:
         Raises:
             GraphError: If the pattern does not come in this size.
         """
-        key = (tuple(size) if isinstance(size, list | tuple) else size, num_sources)
-        if key not in self.made:
-            made = self._sized(*key)
-            while len(self.made) >= _KEPT:
-                self.made.pop(next(iter(self.made)))
-            self.made[key] = made
-        return self.made[key]
+        shape = tuple(size) if isinstance(size, list | tuple) else size
+        key = slot(shape, num_sources)
+        kept = vars(self.made)
+        if key not in kept:
+            made = self._sized(shape, num_sources)
+            while len(kept) >= _KEPT:
+                kept.pop(next(iter(kept)))
+            kept[key] = made
+        return kept[key]
 
     def _sized(self, size: int | tuple[int, ...], num_sources: int | None) -> AttentionGraph:
         if self.parts:
@@ -98,7 +100,7 @@ class Pattern:
         return self.make(size)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "made": {}}
+        return {**self.__dict__, "made": Shelf()}
 
     def __deepcopy__(self, memo: Any) -> "Pattern":
         return self  # immutable
@@ -160,6 +162,15 @@ class Pattern:
 
     def __repr__(self) -> str:
         return f"Pattern({self.name})"
+
+
+class Shelf:
+    """Graphs as attributes: torch.compile sees one that was added while it follows a call; a dict would be stale."""
+
+
+def slot(size: int | tuple[int, ...], num_sources: int | None) -> str:
+    """The attribute of a :class:`Shelf` for the graph of a size."""
+    return f"sized_{size}_{num_sources}"
 
 
 @dataclass(frozen=True)
