@@ -1,0 +1,201 @@
+"""What attention does not know (order, names, numbers of nodes) and what it has to learn with (rows 19, 24, 33, 34,
+57 to 62, 64, 93 of MECHANISMS.md)."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+
+import graphattn as ga
+from graphattn import graphs
+from graphattn.models import Encoder
+from graphattn.nn import GraphAttention, LearnedPosition, SinusoidalPosition, TransformerBlock
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+few = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+
+
+def wild(module, seed=0):
+    """The module in float64 with all parameters random, none at its tame start."""
+    made = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.double().parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=made) * 0.4)
+    return module.eval()
+
+
+@few
+@given(st.integers(1, 9), st.sampled_from([1, 2, 4]), st.integers(0, 999), st.floats(0, 1))
+def test_relabelling_nodes_and_edges_relabels_the_output(n, heads, seed, density):  # rows 33: p(sa(X)) = sa(p(X))
+    made = torch.Generator().manual_seed(seed)
+    x, order = torch.randn(n, 8, generator=made, dtype=torch.float64), torch.randperm(n, generator=made)
+    mask = torch.rand(n, n, generator=made) < density
+    encoder = wild(Encoder(2, 8, heads), seed)
+    output = encoder(x, ga.from_mask(mask))
+    relabelled = ga.from_mask(mask[order][:, order])
+    torch.testing.assert_close(encoder(x[order], relabelled), output[order], rtol=1e-9, atol=1e-9)
+
+
+def test_on_a_full_graph_nodes_may_be_permuted_alone_and_on_a_causal_one_not():  # row 33
+    encoder, x, order = wild(Encoder(2, 8, 2)), torch.randn(7, 8).double(), torch.tensor([3, 0, 6, 4, 1, 2, 5])
+    full, causal = graphs.full(7), graphs.causal(7)
+    torch.testing.assert_close(encoder(x[order], full), encoder(x, full)[order])
+    assert (encoder(x[order], causal) - encoder(x, causal)[order]).abs().max() > 1e-3
+
+
+def test_a_node_is_invariant_to_the_order_of_what_it_reads():  # row 34
+    layer, x, memory = wild(GraphAttention(8, 2)), torch.randn(3, 8).double(), torch.randn(7, 8).double()
+    order = torch.randperm(7)
+    graph = graphs.cross(3, 7)
+    torch.testing.assert_close(layer(x, graph, context=memory[order]), layer(x, graph, context=memory))
+
+
+def test_transformer_and_average_pool_are_permutation_invariant():  # rows 34, 93
+    encoder, x, order = wild(Encoder(2, 8, 2)), torch.randn(7, 8).double(), torch.randperm(7)
+    pooled = [encoder(y, graphs.full(7)).mean(0) for y in (x, x[order])]
+    torch.testing.assert_close(*pooled, rtol=0, atol=1e-12)
+    for position in (SinusoidalPosition(8), wild(LearnedPosition(7, 8))):  # the control, and row 50
+        pooled = [encoder(position(y), graphs.full(7)).mean(0) for y in (x, x[order])]
+        assert (pooled[0] - pooled[1]).abs().max() > 1e-3
+
+
+WORDS = {word: i for i, word in enumerate(["mary", "gave", "roses", "to", "susan"])}
+GAVE = 1
+
+
+def sentence(text, seed=0):
+    table = torch.randn(len(WORDS), 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return table[[WORDS[word] for word in text.split()]]
+
+
+MARY, SUSAN = sentence("mary gave roses to susan"), sentence("susan gave roses to mary")
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4, 8])
+def test_heads_do_not_tell_mary_from_susan_whatever_their_weights(heads):
+    # Row 57 and section 7: source C implies that several heads can. They cannot: every head is equivariant.
+    for seed in range(3):
+        block, graph = wild(TransformerBlock(8, heads), seed), graphs.full(5)
+        torch.testing.assert_close(block(MARY, graph)[GAVE], block(SUSAN, graph)[GAVE], rtol=0, atol=1e-12)
+
+
+def test_positions_edge_types_or_another_graph_tell_mary_from_susan():  # row 57
+    block = wild(TransformerBlock(8, 2))
+    for position in (SinusoidalPosition(8), wild(LearnedPosition(5, 8))):
+        told = block(position(MARY), graphs.full(5))[GAVE] - block(position(SUSAN), graphs.full(5))[GAVE]
+        assert told.abs().max() > 1e-2
+    typed, full = wild(GraphAttention(8, 2, edge_dim=3)), graphs.full(5)
+    role = torch.zeros(full.num_edges, 3, dtype=torch.float64)  # subject of, object of, neither
+    kind = torch.tensor([0, 2, 2, 2, 1])[full.source]
+    role[torch.arange(full.num_edges), torch.where(full.target == GAVE, kind, 2)] = 1.0
+    told = typed(MARY, full, edge_attr=role)[GAVE] - typed(SUSAN, full, edge_attr=role)[GAVE]
+    assert told.abs().max() > 1e-2
+    causal = block(MARY, graphs.causal(5))[GAVE] - block(SUSAN, graphs.causal(5))[GAVE]
+    assert causal.abs().max() > 1e-2  # "gave" reads its subject only: connectivity in place of positions
+
+
+def test_too_tired_or_too_wide_is_not_a_matter_of_position():
+    # Row 57: "the animal did not cross the street because it was too tired / wide". Weights that know positions only
+    # are the same in both sentences; by content, one layer moves the weights but not the odds of animal and street.
+    animal, street, it, n = 1, 5, 7, 11
+    tired = torch.randn(n, 8).double()
+    wide = torch.cat((tired[:-1], torch.randn(1, 8).double()))
+    place = SinusoidalPosition(8)(torch.zeros(n, 8).double())
+    layer, graph = wild(GraphAttention(8, 1)), graphs.full(n)
+
+    def of_it(where, words):
+        return layer(where, graph, context=(where, words), return_weights=True)[1].dense()[0, it]
+
+    assert torch.equal(of_it(place, tired), of_it(place, wide))
+    by_content = [of_it(words, words) for words in (tired, wide)]
+    assert not torch.allclose(*by_content)
+    odds = [row[animal] / row[street] for row in by_content]
+    torch.testing.assert_close(*odds)
+    deeper = [of_it(made, made) for made in (layer(words, graph) for words in (tired, wide))]
+    assert abs(deeper[0][animal] / deeper[0][street] - deeper[1][animal] / deeper[1][street]) > 1e-3
+
+
+def test_parameters_do_not_grow_with_the_number_of_nodes_and_the_attention_matrix_does():  # row 19
+    layer = GraphAttention(8, 2)
+    genotype = sum(p.numel() for p in layer.parameters())
+    for n in (3, 30, 300):
+        assert layer(torch.randn(n, 8), graphs.full(n)).shape == (n, 8)
+        assert sum(p.numel() for p in layer.parameters()) == genotype == 4 * (8 * 8 + 8)
+        assert graphs.full(n).num_edges == n * n
+        assert graphs.sliding_window(n, 3).num_edges == 3 * n - 3
+
+
+def test_any_number_of_heads_has_the_same_parameters():  # row 60
+    assert {sum(p.numel() for p in GraphAttention(24, h).parameters()) for h in (1, 2, 3, 8)} == {4 * 24 * 25}
+    assert GraphAttention(512, 8).head_dim == 64  # row 58: h = d_model / d_k = 512 / 64 = 8
+
+
+@pytest.mark.parametrize("heads", [1, 2, 6])
+def test_multi_head_attention_is_four_matrix_products(heads):  # row 59
+    n, width = 7, 12
+    layer, x = wild(GraphAttention(width, heads, backend="dense")), torch.randn(n, width).double()
+    weight = torch.cat([p.weight for p in (layer.q_proj, layer.k_proj, layer.v_proj)])
+    bias = torch.cat([p.bias for p in (layer.q_proj, layer.k_proj, layer.v_proj)])
+
+    with FlopCounterMode(display=False) as counter:
+        q, k, v = (x @ weight.t() + bias).unflatten(-1, (3, heads, -1)).permute(1, 2, 0, 3)  # 1: (H, N, D)
+        alpha = torch.softmax(q @ k.transpose(1, 2) / (width // heads) ** 0.5, -1)  # 2
+        together = (alpha @ v).transpose(0, 1).flatten(1)  # 3
+        output = together @ layer.out_proj.weight.t() + layer.out_proj.bias  # 4
+    assert len(counter.get_flop_counts()["Global"]) == 2  # mm twice, bmm twice:
+    assert counter.get_total_flops() == 2 * (n * width * 3 * width + n * n * width + n * n * width + n * width * width)
+    torch.testing.assert_close(layer(x, graphs.full(n)), output)
+    one_by_one = [
+        ga.attention(*(y[h, :, None] for y in (q, k, v)), graphs.full(n)).squeeze(1) for h in range(heads)
+    ]  # row 32: a head does not know the others
+    torch.testing.assert_close(torch.cat(one_by_one, -1), together)
+
+
+def test_attention_is_linear_in_the_values_and_not_in_its_input():  # row 61
+    layer, graph = wild(GraphAttention(8, 2, bias=False)), graphs.sliding_window(7, 3)
+    x, one, other = torch.randn(3, 7, 8).double()
+
+    def of_values(values):
+        return layer(x, graph, context=(x, values))
+
+    torch.testing.assert_close(of_values(2 * one - 3 * other), 2 * of_values(one) - 3 * of_values(other))
+    assert (layer(2 * one, graph) - 2 * layer(one, graph)).abs().max() > 1e-2  # softmax is all the non-linearity
+
+
+def test_attention_has_fast_weights_and_a_linear_layer_slow_ones():  # row 24
+    layer, graph = wild(GraphAttention(8, 2)), graphs.full(5)
+    alpha = [layer(x, graph, return_weights=True)[1].alpha for x in torch.randn(2, 5, 8).double()]
+    assert (alpha[0] - alpha[1]).abs().max() > 1e-2
+    fixed = wild(GraphAttention(8, 2, score=lambda q, k, e: k.new_zeros(q.shape[:-1])))
+    alpha = [fixed(x, graph, return_weights=True)[1].alpha for x in torch.randn(2, 5, 8).double()]
+    assert torch.equal(*alpha)
+
+
+def test_heads_attend_differently_and_their_mean_is_none_of_them():  # row 62
+    weights = wild(GraphAttention(8, 4))(torch.randn(6, 8).double(), graphs.full(6), return_weights=True)[1].dense()
+    assert (weights - weights.mean(0)).abs().amax((1, 2)).min() > 1e-2
+
+
+def test_keys_and_values_are_decoupled():  # row 18: what is found and what is handed over
+    q, k, v = torch.randn(3, 6, 1, 4).double()
+    order, graph = torch.randperm(6), graphs.full(6)
+    plain, moved = (ga.attention(q, k, values, graph, return_weights=True) for values in (v, v[order]))
+    assert torch.equal(plain.weights.alpha, moved.weights.alpha)
+    alpha = plain.weights.dense()[0]
+    torch.testing.assert_close(moved.output[:, 0], alpha @ v[order, 0])
+
+
+def test_without_attention_a_block_is_its_residual():  # row 64
+    for norm_first in (True, False):
+        block, x = TransformerBlock(8, 2, norm_first=norm_first), torch.randn(5, 8)
+        torch.nn.init.zeros_(block.attention.out_proj.weight)
+        torch.nn.init.zeros_(block.feed_forward.down.weight)
+        torch.nn.init.zeros_(block.feed_forward.down.bias)
+        expected = x if norm_first else block.feed_forward_norm(block.attention_norm(x))
+        assert torch.equal(block(x, graphs.full(5)), expected)
+
+
+def test_a_row_of_an_embedding_is_a_one_hot_vector_times_its_matrix():  # row 72
+    table, index = torch.randn(5, 3), torch.tensor([4, 0, 4])
+    assert torch.equal(torch.nn.functional.one_hot(index, 5).float() @ table, table[index])
