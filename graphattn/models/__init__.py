@@ -1,8 +1,11 @@
 """Models: a paper, a graph, a stack of blocks; the connectivity of every one is an argument of its forward."""
 
 from .from_hf import from_hf as from_hf
+from .perceiver import Perceiver as Perceiver
 from .stacks import Decoder as Decoder
 from .stacks import Encoder as Encoder
 from .stacks import EncoderDecoder as EncoderDecoder
 from .swin import Swin as Swin
 from .vit import ViT as ViT
+from .vivit import ViViT as ViViT
+from .vivit import divided_space_time as divided_space_time

@@ -6,8 +6,11 @@ from typing import Any
 from ...errors import OptionError
 
 FAMILIES: dict[str, str] = {
+    "PerceiverModel": "perceiver",
     "SwinForImageClassification": "swin",
     "SwinModel": "swin",
+    "VivitForVideoClassification": "vivit",
+    "VivitModel": "vivit",
     "ViTModel": "vit",
     "ViTForImageClassification": "vit",
 }

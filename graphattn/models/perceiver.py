@@ -1,0 +1,159 @@
+"""Perceiver IO: a few latent nodes read any number of inputs, read each other, and are read by the outputs."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import OptionError, ShapeError
+from ..nn import FeedForward, GraphAttention
+from ..nn.arguments import width
+from ..nn.blocks import EVERY, Graph
+from .patches import EVERY_NODE
+from .stacks import Encoder, Graphs
+
+
+class Reading(nn.Module):
+    """Targets read sources of their own along a bipartite graph: both normed, attention, then a feed-forward.
+
+    Args:
+        embed_dim: C of the targets.
+        source_dim: Width of the sources.
+        num_heads: H.
+        inner: Width of queries, keys and values, all heads together; ``source_dim`` by default, as in the paper's code.
+        hidden: Width of the feed-forward, ``embed_dim`` by default.
+        residual: Whether targets keep what they were before they read.
+        activation: Of the feed-forward.
+        dropout: On the weights.
+
+    Source: Jaegle et al. 2022, "Perceiver IO", section 3, and their code.
+
+    Example:
+        >>> Reading(8, source_dim=5, num_heads=1)(torch.randn(3, 8), torch.randn(7, 5)).shape
+        torch.Size([3, 8])
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        source_dim: int,
+        num_heads: int = 1,
+        *,
+        inner: int | None = None,
+        hidden: int | None = None,
+        residual: bool = True,
+        activation: str = "gelu",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        inner = source_dim if inner is None else inner
+        if inner % num_heads:
+            raise OptionError(f"inner must be a multiple of num_heads, got {inner} and {num_heads}")
+        self.residual = residual
+        self.norm, self.source_norm = nn.LayerNorm(embed_dim), nn.LayerNorm(source_dim)
+        self.attention = GraphAttention(
+            embed_dim, num_heads, kdim=source_dim, vdim=source_dim, head_dim=inner // num_heads, dropout=dropout
+        )
+        self.feed_forward_norm = nn.LayerNorm(embed_dim)
+        self.feed_forward = FeedForward(embed_dim, embed_dim if hidden is None else hidden, activation)
+
+    def forward(self, x: Tensor, sources: Tensor, graph: Graph = EVERY) -> Tensor:
+        """(..., T, C) from targets (..., T, C) and sources (..., S, source_dim)."""
+        wide = self.source_norm.normalized_shape[0]
+        if sources.shape[-1] != wide:
+            raise ShapeError(f"what is read must have shape (..., S, {wide}), got {tuple(sources.shape)}")
+        found = self.attention(self.norm(x), graph, context=self.source_norm(sources))
+        x = x + found if self.residual else found
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class Perceiver(nn.Module):
+    """Perceiver IO: three graphs, from inputs to latents, between latents, and from latents to outputs.
+
+    Args:
+        num_latents: Latent nodes.
+        embed_dim: C of the latents.
+        input_dim: Width of the inputs.
+        num_layers: Blocks in which the latents read each other.
+        num_heads: H of these.
+        num_blocks: How often all of them run, with the same weights.
+        read: Further arguments of the :class:`Reading` of the inputs, such as ``{"num_heads": 4}``.
+        outputs: (number, width) of learned output nodes, which read the latents; none by default.
+        write: Further arguments of the :class:`Reading` of the latents by the outputs.
+        options: Further arguments of the blocks of :class:`graphattn.models.Encoder`. Feed-forwards are as wide as the
+            latents unless ``hidden`` is given.
+
+    Attributes:
+        head: What follows each output, such as a linear layer; nothing at first.
+
+    Source: Jaegle et al. 2021, "Perceiver", and 2022, "Perceiver IO". Equal to ``PerceiverModel`` of ``transformers``.
+
+    Example:
+        >>> import graphattn as ga
+        >>> model = Perceiver(4, 16, input_dim=6, num_layers=2, num_heads=2, outputs=(3, 8))
+        >>> inputs = torch.randn(2, 100, 6)
+        >>> model(inputs).shape
+        torch.Size([2, 3, 8])
+        >>> halves = ga.graphs.cross(4, 100) & ga.from_rule(lambda t, s: s // 50 == t % 2, 4, 100)
+        >>> model(inputs, read_graph=halves).shape
+        torch.Size([2, 3, 8])
+    """
+
+    def __init__(
+        self,
+        num_latents: int,
+        embed_dim: int,
+        input_dim: int,
+        num_layers: int,
+        num_heads: int,
+        *,
+        num_blocks: int = 1,
+        read: dict[str, Any] | None = None,
+        outputs: tuple[int, int] | None = None,
+        write: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.num_blocks = width("num_blocks", num_blocks)
+        self.latents = nn.Parameter(torch.randn(width("num_latents", num_latents), embed_dim) * 0.02)
+        self.read = Reading(embed_dim, input_dim, **(read or {}))
+        options = {"hidden": embed_dim, **options}
+        self.encoder = Encoder(num_layers, embed_dim, num_heads, final_norm=False, **options)
+        self.queries: nn.Parameter | None = None
+        self.write: Reading | None = None
+        if outputs is not None:
+            self.queries = nn.Parameter(torch.randn(outputs) * 0.02)
+            self.write = Reading(outputs[1], embed_dim, **(write or {}))
+        self.head: nn.Module | None = None
+
+    def forward(
+        self,
+        inputs: Tensor,
+        queries: Tensor | None = None,
+        *,
+        read_graph: Graph | None = None,
+        latent_graph: Graphs | None = None,
+        write_graph: Graph | None = None,
+    ) -> Tensor:
+        """The outputs (..., O, width); of a model without them the latents (..., num_latents, C).
+
+        Args:
+            inputs: (..., S, input_dim), any number of them.
+            queries: (..., O, width) in place of the learned output nodes.
+            read_graph: Latents read inputs, all by default.
+            latent_graph: Of the latents, one for all layers or a schedule; full by default.
+            write_graph: Outputs read latents, all by default.
+        """
+        if self.write is None and (queries is not None or write_graph is not None):
+            raise OptionError("the model was built without outputs, so there is nothing that reads the latents")
+        batch = inputs.shape[:-2]
+        x = self.read(self.latents.expand(*batch, -1, -1), inputs, EVERY if read_graph is None else read_graph)
+        for _ in range(self.num_blocks):
+            x = self.encoder(x, EVERY_NODE if latent_graph is None else latent_graph)
+        if self.write is None or self.queries is None:
+            return x
+        asked = self.queries if queries is None else queries
+        if asked.dim() == 2:
+            asked = asked.expand(*batch, -1, -1)
+        found = self.write(asked, x, EVERY if write_graph is None else write_graph)
+        return found if self.head is None else self.head(found)
