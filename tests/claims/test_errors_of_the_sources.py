@@ -1,0 +1,118 @@
+"""Section 7 of MECHANISMS.md: what the sources say wrongly, each as what is right.
+
+Tested elsewhere in this folder: M inside the scaling, "correlation = cosine", "the diagonal is largest", the Hopfield
+update (test_scores_and_softmax), heads and mary (test_symmetry_and_parameters), softmax "column-wise" and the missing
+self-loops (test_reach).
+"""
+
+import pytest
+import torch
+from torch import nn
+
+import graphattn as ga
+from graphattn import graphs
+from graphattn.errors import GraphAttnError, ShapeError
+from graphattn.models import Decoder, Encoder, EncoderDecoder
+from graphattn.nn import GraphAttention, TransformerBlock
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_source_d_prints_a_causal_table_in_which_tokens_four_and_five_read_token_six():
+    # Its table is keys x queries, counted from 1, with q_4 k_6 and q_5 k_6 unmasked: edges 6 -> 4 and 6 -> 5.
+    table = graphs.causal(8).mask().t().clone()
+    table[6 - 1, [4 - 1, 5 - 1]] = True
+    found = ga.from_mask(table.t())  # rows are queries here
+    assert (found - graphs.causal(8)).edge_index.t().tolist() == [[5, 3], [5, 4]]
+    assert (graphs.causal(8) - found).num_edges == 0
+    report = ga.audit(found, expect=graphs.causal(8))
+    assert not report.ok
+    assert "5 -> 3" in str(report) or "(5, 3)" in str(report)
+    assert not ga.leaks(found).ok
+    assert ga.audit(graphs.causal(8).mask(), expect=graphs.causal(8)).ok
+
+
+def test_source_d_gives_sixteen_by_eight_for_queries_that_are_sixteen_by_four():
+    layer, x = GraphAttention(4, 1, qdim=8, kdim=8, vdim=8), torch.randn(16, 8)
+    assert layer.q_proj.weight.t().shape == (8, 4)
+    assert layer.q_proj(x).shape == (16, 4)
+
+
+def test_source_b_passes_the_attention_matrix_of_the_encoder_it_is_its_output_vectors():
+    torch.manual_seed(0)
+    model = EncoderDecoder(Encoder(1, 8, 2), Decoder(1, 8, 2)).eval()
+    source, target = torch.randn(6, 8), torch.randn(4, 8)
+    memory = model.encoder(source, graphs.full(6))
+    assert memory.shape == (6, 8)
+    expected = model(source, target, graphs.full(6), graphs.causal(4))
+    assert torch.equal(model.decoder(target, graphs.causal(4), memory), expected)
+    matrix = model.encoder.layers[0].attention(source, graphs.full(6), return_weights=True)[1].dense()[0]  # (6, 6)
+    with pytest.raises(ShapeError, match=r"context must have shape \(\.\.\., S, 8\)"):
+        model.decoder(target, graphs.causal(4), matrix)
+
+
+def test_source_b_normalises_over_channels_and_space_layer_norm_is_over_the_features_of_a_token():
+    x, norm = torch.randn(3, 5, 8).double(), nn.LayerNorm(8).double()
+    by_hand = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + norm.eps).sqrt()
+    torch.testing.assert_close(norm(x), by_hand)
+    moved = x.clone()
+    moved[1, 2] *= 5
+    block = TransformerBlock(8, 2).double()  # row 63: a node's norm does not know the other nodes
+    changed = (block.attention_norm(moved) != block.attention_norm(x)).any(-1)
+    assert changed.sum() == 1
+    assert changed[1, 2]
+    together = (x - x.mean((1, 2), keepdim=True)) / x.std((1, 2), keepdim=True, correction=0)
+    assert (together - norm(x)).abs().max() > 0.1
+
+
+def test_source_c_takes_keys_and_queries_from_the_encoder_keys_and_values_come_from_it():
+    torch.manual_seed(0)  # row 67: queries come from the decoder
+    decoder, x, memory = TransformerBlock(8, 2, cross=True), torch.randn(4, 8), torch.randn(6, 8)
+    seen = {}
+    for name in ("q_proj", "k_proj", "v_proj"):
+        hook = getattr(decoder.cross_attention, name)
+        hook.register_forward_pre_hook(lambda _, given, name=name: seen.__setitem__(name, given[0]))
+    decoder(x, graphs.causal(4), memory=memory)
+    assert seen["k_proj"] is memory
+    assert seen["v_proj"] is memory
+    assert seen["q_proj"].shape == (4, 8)
+
+
+def test_three_attentions_of_the_transformer_are_one_class_on_three_graphs():  # row 68
+    model = EncoderDecoder(Encoder(1, 8, 2), Decoder(1, 8, 2))
+    kinds = [m for m in model.modules() if isinstance(m, GraphAttention)]
+    assert len(kinds) == 3
+    used = []
+    for layer in kinds:
+        layer.register_forward_pre_hook(lambda _, given: used.append(given[1]))
+    model(torch.randn(6, 8), torch.randn(4, 8), graphs.full(6), graphs.causal(4))
+    sized = [graph if isinstance(graph, ga.AttentionGraph) else graph(4, 6) for graph in used]
+    assert [(g.num_targets, g.num_sources, g.num_edges) for g in sized] == [(6, 6, 36), (4, 4, 10), (4, 6, 24)]
+
+
+def test_source_c_masks_the_upper_triangle_with_the_diagonal_it_is_the_strict_one():
+    x = torch.randn(6, 1, 4).double()
+    product = x[:, 0] @ x[:, 0].T / 2
+    strict = product.masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf)
+    with_diagonal = product.masked_fill(torch.ones(6, 6).triu(0).bool(), -torch.inf)
+    torch.testing.assert_close(ga.attention(x, x, x, graphs.causal(6))[:, 0], torch.softmax(strict, -1) @ x[:, 0])
+    assert torch.softmax(with_diagonal, -1)[0].isnan().all()  # the first token would read nothing
+    assert not ga.attention(x, x, x, graphs.causal(6).without_self_loops())[0].any()
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_source_e_lost_a_root_the_factor_is_one_over_the_root_of_the_width_of_a_head(heads):
+    q, k, v = torch.randn(3, 7, heads, 4).double()
+    score = torch.einsum("thd,shd->hts", q, k)
+    right, wrong = (torch.einsum("hts,shd->thd", torch.softmax(score / d, -1), v) for d in (4**0.5, 4))
+    found = ga.attention(q, k, v, graphs.full(7))
+    torch.testing.assert_close(found, right)
+    assert (found - wrong).abs().max() > 1e-2
+
+
+def test_a_graph_knows_no_minus_infinity_a_target_without_edges_is_zero_and_not_nan():  # rows 15, 48
+    x = torch.randn(3, 1, 4)
+    assert torch.softmax(torch.full((3,), -torch.inf), 0).isnan().all()
+    assert not ga.attention(x, x, x, graphs.full(3) - graphs.full(3)).any()
+    with pytest.raises(GraphAttnError):
+        ga.attention(x, x, x, torch.ones(3, 3).bool())

@@ -1,0 +1,237 @@
+"""What a score and a softmax do (rows 4, 5, 7, 8, 10, 12, 13, 15, 49, 52, 81 to 83 of MECHANISMS.md)."""
+
+import numpy as np
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn import graphs
+from graphattn.nn import GraphAttention
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def heads(*shape, seed=0):
+    made = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=made, dtype=torch.float64).unsqueeze(-2)  # one head
+
+
+def weights(query, key, graph, **options):
+    value = key.new_zeros(*key.shape[:-1], 1)
+    return ga.attention(query, key, value, graph, return_weights=True, **options).weights.dense()[0]
+
+
+def test_the_parameter_free_layer_is_softmax_of_the_gram_matrix():  # rows 4, 5
+    x = heads(7, 5)
+    gram = x[:, 0] @ x[:, 0].T
+    assert torch.linalg.eigvalsh(gram).min() > -1e-12
+    found = ga.attention(x, x, x, graphs.full(7), scale=1.0)[:, 0]
+    torch.testing.assert_close(found, torch.softmax(gram, -1) @ x[:, 0])
+    dot = weights(x, x, graphs.full(7), scale=1.0).log()
+    torch.testing.assert_close(dot - dot.diagonal()[:, None], gram - gram.diagonal()[:, None])
+
+
+def layer_scores(score, q, k):
+    """(T, S) scores of a layer with identity projections, read off its unnormalised weights."""
+    layer = GraphAttention(q.shape[-1], 1, score=score, normalize="none", bias=False).double()
+    with torch.no_grad():
+        for proj in (layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj):
+            proj.weight.copy_(torch.eye(q.shape[-1]))
+    graph = graphs.cross(len(q), len(k))
+    return layer(q, graph, context=k, return_weights=True)[1].dense()[0]
+
+
+def test_dot_products_respect_magnitude_and_sign_and_cosines_the_angle_alone():  # rows 6, 7
+    user, movies = torch.randn(1, 4).double(), torch.randn(6, 4).double()
+    dot, cosine = (lambda q, k, s=s: layer_scores(s, q, k) for s in ("dot", "cosine"))
+    torch.testing.assert_close(dot(-user, -movies), dot(user, movies))
+    torch.testing.assert_close(dot(user, 2 * movies), 2 * dot(user, movies))
+    torch.testing.assert_close(dot(-user, movies), -dot(user, movies))
+    torch.testing.assert_close(cosine(3 * user, 7 * movies), cosine(user, movies))
+    torch.testing.assert_close(cosine(-user, movies), -cosine(user, movies))
+
+
+def test_correlation_is_cosine_and_covariance_the_dot_product_only_of_centred_data():
+    # Row 8 and section 7: "correlation = cosine, covariance = dot" holds after the mean is taken away, not before.
+    data = torch.randn(6, 50, dtype=torch.float64) + 2.0
+    correlation, covariance = torch.from_numpy(np.corrcoef(data)), torch.from_numpy(np.cov(data, bias=True))
+    centred = data - data.mean(-1, keepdim=True)
+    cosine = layer_scores("cosine", centred, centred) / 10  # the layer's factor at the start
+    torch.testing.assert_close(cosine, correlation)
+    torch.testing.assert_close(layer_scores("dot", centred, centred) / 50, covariance)
+    off = ~torch.eye(6, dtype=torch.bool)
+    assert ((layer_scores("cosine", data, data) / 10)[off] - correlation[off]).min() > 0.3
+    assert (layer_scores("dot", data, data) / 50 - covariance).min() > 1.0
+
+
+def test_two_projections_are_one_bilinear_form():  # row 10: (W_q x)^T W_k y = x^T (W_q^T W_k) y
+    x, y, w_q, w_k = (torch.randn(5, 4).double() for _ in range(4))
+    w_q, w_k = w_q[:4], w_k[:4]
+    layer = GraphAttention(4, 1, score="general", normalize="none", bias=False).double()
+    with torch.no_grad():
+        layer.score.weight.copy_((w_q.T @ w_k)[None])
+        layer.q_proj.weight.copy_(torch.eye(4))
+        layer.k_proj.weight.copy_(torch.eye(4))
+    merged = layer(x, graphs.full(5), context=y, return_weights=True)[1].dense()[0]
+    torch.testing.assert_close(merged, (x @ w_q.T) @ (y @ w_k.T).T)
+
+
+def test_cold_attention_is_a_dictionary_and_hot_attention_an_average():
+    # Rows 12, 13: temperature to 0 is the value of the key with the largest score; to infinity, the mean of in-edges.
+    q, k, v = heads(9, 4), heads(9, 4, seed=1), heads(9, 3, seed=2)
+    graph = ga.from_mask(torch.rand(9, 9, generator=torch.Generator().manual_seed(3)) < 0.5).with_self_loops()
+    scores = (q[:, 0] @ k[:, 0].T).masked_fill(~graph.mask(), -torch.inf)
+    cold = ga.attention(q, k, v, graph, scale=1e4)[:, 0]
+    torch.testing.assert_close(cold, v[scores.argmax(-1), 0], rtol=0, atol=1e-9)
+    hot = ga.attention(q, k, v, graph, scale=1e-9)[:, 0]
+    mean = (graph.mask().double() @ v[:, 0]) / graph.in_degree[:, None]
+    torch.testing.assert_close(hot, mean, rtol=0, atol=1e-7)
+
+
+def test_entropy_rises_with_temperature():  # row 13
+    q, k, graph = heads(9, 4), heads(9, 4, seed=1), graphs.sliding_window(9, 4)
+    entropies = []
+    for temperature in (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0):
+        alpha = weights(q, k, graph, scale=1 / temperature)
+        entropies.append(-torch.special.xlogy(alpha, alpha).sum(-1))
+    rising = torch.stack(entropies).diff(dim=0)
+    assert (rising[:, 1:] > -1e-12).all()
+    assert (rising[2:, 1:] > 1e-4).all()
+    torch.testing.assert_close(entropies[-1], graph.in_degree.double().log(), rtol=0, atol=1e-2)
+
+
+def test_softmax_is_a_distribution_over_in_edges_and_without_it_weights_explode():  # row 15
+    mask = torch.rand(9, 9, generator=torch.Generator().manual_seed(3)) < 0.4
+    mask[4] = False
+    graph, x = ga.from_mask(mask), heads(9, 4)
+    total = weights(x, x, graph).sum(-1)
+    torch.testing.assert_close(total, mask.any(-1).double())
+    value = heads(9, 3, seed=2)
+    output = ga.attention(x, x, value, graph)[:, 0]
+    for t in mask.any(-1).nonzero().flatten():  # an average lies between what is averaged
+        read = value[mask[t], 0]
+        assert ((read.amin(0) - 1e-12 <= output[t]) & (output[t] <= read.amax(0) + 1e-12)).all()
+    size = {}
+    for normalize in ("softmax", "none"):
+        torch.manual_seed(1)
+        y = heads(30, 16)[:, 0]
+        for _ in range(4):
+            y = GraphAttention(16, 1, normalize=normalize, bias=False).double()(y, graphs.full(30))
+        size[normalize] = float(y.detach().norm())
+    assert size["softmax"] < 30
+    assert size["none"] > 1e6
+
+
+def test_a_mask_belongs_outside_the_scaling_and_only_minus_infinity_does_not_care():
+    # Row 49 and section 7: source B writes softmax((Q K^T + M) / sqrt(d)); here M is added after scaling.
+    q, k, v = heads(6, 16), heads(6, 16, seed=1), heads(6, 16, seed=2)
+    full, causal = graphs.full(6), graphs.causal(6)
+    finite = torch.randn(6, 6, dtype=torch.float64)
+    hard = torch.zeros(6, 6, dtype=torch.float64).masked_fill(~causal.mask(), -torch.inf)
+    product = q[:, 0] @ k[:, 0].T
+    for m in (finite, hard):
+        inside = torch.softmax((product + m) / 4, -1) @ v[:, 0]
+        outside = torch.softmax(product / 4 + m, -1) @ v[:, 0]
+        found = ga.attention(q, k, v, full, score_bias=m.flatten())[:, 0]
+        torch.testing.assert_close(found, outside)
+        assert torch.allclose(inside, outside) == (m is hard)
+        torch.testing.assert_close(ga.attention(q, k, v, full, score_bias=m.flatten() / 4)[:, 0], inside)
+    torch.testing.assert_close(ga.attention(q, k, v, causal)[:, 0], outside)  # deleted edges are the same
+
+
+def saturation(width, scale):
+    """Standard deviation of the scores, mean largest weight, and trace of softmax's Jacobian, over 64 keys."""
+    made = torch.Generator().manual_seed(width)
+    q, k = torch.randn(2, 200, 64, 1, width, generator=made)
+    q = q[:, :1]
+    alpha = ga.attention(
+        q, k, torch.zeros(200, 64, 1, 1), graphs.cross(1, 64), scale=scale, backend="dense", return_weights=True
+    ).weights.alpha[..., 0]
+    score = scale * (q * k).sum(-1)
+    return float(score.std()), float(alpha.amax(-1).mean()), float(1 - alpha.square().sum(-1).mean())
+
+
+@pytest.mark.parametrize(
+    ("width", "std", "largest", "trace"), [(4, 2.06, 0.32, 0.81), (64, 8.05, 0.79, 0.29), (1024, 32.3, 0.96, 0.07)]
+)
+def test_unscaled_scores_saturate_softmax_and_the_root_of_d_prevents_it(width, std, largest, trace):  # rows 81, 82
+    raw, scaled = saturation(width, 1.0), saturation(width, width**-0.5)
+    assert raw == (pytest.approx(std, rel=0.06), pytest.approx(largest, abs=0.06), pytest.approx(trace, abs=0.06))
+    assert raw[0] == pytest.approx(width**0.5, rel=0.05)
+    assert scaled == (pytest.approx(1, rel=0.05), pytest.approx(0.10, abs=0.03), pytest.approx(0.96, abs=0.02))
+
+
+def test_a_vector_times_a_hundred_is_one_hot():  # row 81
+    score = torch.tensor([0.1, -0.2, 0.3, 0.25, -0.05])
+    soft, hot = (
+        ga.attention(torch.ones(1, 1, 1), (f * score)[:, None, None], torch.eye(5)[:, None], graphs.cross(1, 5))[0, 0]
+        for f in (1.0, 100.0)
+    )
+    assert soft.max() < 0.3
+    assert hot.max() > 0.99
+    assert hot.argmax() == 2
+
+
+def diagonal_wins(x):
+    """The share of rows of softmax(X X^T) whose largest weight is their own."""
+    alpha = weights(x[:, None], x[:, None], graphs.full(len(x)), scale=1.0)
+    return float((alpha.argmax(-1) == torch.arange(len(x))).double().mean())
+
+
+def test_the_diagonal_is_largest_for_unit_vectors_and_not_in_general():
+    # Row 83 and section 7: source C says that the diagonal of W is largest. x.x >= x.y needs |y| <= |x|.
+    made = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 8, generator=made, dtype=torch.float64)
+    varied = x * torch.rand(200, 1, generator=made, dtype=torch.float64) * 3
+    assert diagonal_wins(x / x.norm(dim=-1, keepdim=True)) == 1.0
+    assert 0.2 < diagonal_wins(varied) < 0.7
+
+
+def test_sines_of_a_later_position_are_a_turn_of_those_of_an_earlier():  # row 52
+    table = ga.nn.SinusoidalPosition(8)(torch.zeros(40, 8, dtype=torch.float64))
+    turn = torch.linalg.lstsq(table[:30], table[7:37]).solution
+    torch.testing.assert_close(table[:33] @ turn, table[7:40], rtol=0, atol=1e-10)
+
+
+def test_modern_hopfield_retrieval_is_a_step_of_cross_attention_and_lowers_the_energy():
+    # Rows 20, 21: x <- softmax(beta x X^T) X; energy of Ramsauer et al. 2021, equation 2, up to a constant.
+    beta, patterns, state = 2.0, heads(11, 6), heads(3, 6, seed=1)
+    graph, stored = graphs.cross(3, 11), patterns[:, 0]
+    energies = []
+    for _ in range(6):
+        x = state[:, 0]
+        energies.append(x.square().sum(-1) / 2 - torch.logsumexp(beta * x @ stored.T, -1) / beta)
+        state = ga.attention(state, patterns, patterns, graph, scale=beta)
+        torch.testing.assert_close(state[:, 0], torch.softmax(beta * x @ stored.T, -1) @ stored)
+    assert (torch.stack(energies).diff(dim=0) < 1e-12).all()
+    assert (energies[0] - energies[-1]).min() > 0.1
+
+
+def test_classical_hopfield_is_attention_without_softmax_and_without_self_loops():
+    # Rows 14, 20 and section 7 (source A lacks its formula): s_i <- sign(sum_j W_ij s_j), W = X^T X / N, no loops.
+    made = torch.Generator().manual_seed(0)
+    n, p = 97, 5
+    stored = torch.randn(p, n, generator=made, dtype=torch.float64).sign()
+    columns = stored.T  # a node's query and key: its spins in the p patterns, so q_i . k_j = N W_ij
+    layer = GraphAttention(p, 1, vdim=1, score="dot", normalize="none", bias=False).double()
+    with torch.no_grad():
+        layer.q_proj.weight.copy_(torch.eye(p) / n)
+        layer.k_proj.weight.copy_(torch.eye(p))
+        layer.v_proj.weight.copy_(torch.eye(p)[:, :1])
+        layer.out_proj.weight.copy_(torch.eye(p))
+    graph = graphs.full(n).without_self_loops()
+    hebb = (stored.T @ stored / n).fill_diagonal_(0)
+    for pattern in stored:
+        field = layer(columns, graph, context=(columns, pattern[:, None]))[:, 0]
+        torch.testing.assert_close(field, hebb @ pattern)
+        assert torch.equal(field.sign(), pattern)  # a fixed point
+        noisy = pattern * torch.where(torch.rand(n, generator=made) < 0.15, -1.0, 1.0)
+        back = layer(columns, graph, context=(columns, noisy[:, None]))[:, 0].sign()
+        assert (back != pattern).sum() < (noisy != pattern).sum() / 3
+    spins = torch.randn(n, generator=made, dtype=torch.float64).sign()
+    energy = [-spins @ hebb @ spins]
+    for i in torch.randperm(n, generator=made).tolist():  # one spin at a time
+        spins[i] = 1.0 if hebb[i] @ spins >= 0 else -1.0
+        energy.append(-spins @ hebb @ spins)
+    assert (torch.stack(energy).diff() < 1e-9).all()
+    assert energy[-1] < energy[0]
