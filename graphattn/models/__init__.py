@@ -1,6 +1,9 @@
 """Models: a paper, a graph, a stack of blocks; the connectivity of every one is an argument of its forward."""
 
 from .from_hf import from_hf as from_hf
+from .hopfield import Hopfield as Hopfield
+from .hopfield import retrieval_energy as retrieval_energy
+from .hopfield import retrieve as retrieve
 from .perceiver import Perceiver as Perceiver
 from .stacks import Decoder as Decoder
 from .stacks import Encoder as Encoder

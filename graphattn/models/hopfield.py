@@ -1,0 +1,211 @@
+"""Associative memories: spins pulled by their neighbours on a graph, and the modern form, which is cross-attention."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from ..attention import AttentionOutput, attention
+from ..errors import GraphError, OptionError, ShapeError
+from ..graph import AttentionGraph, Pattern
+from ..graph.advice import no_graph
+from ..graphs import full
+from ..interop import to_by_target
+from ..kernels.edge_softmax import scatter_sum
+from ..nn.blocks import EVERY
+
+
+class Hopfield(nn.Module):
+    r"""Spins of -1 and 1 on a graph, each turned by its neighbours along edges of fixed weights: attention's ancestor.
+
+    .. math:: s_t \leftarrow \mathrm{sign} \sum_{s \in \mathcal{N}(t)} J_{ts} \, s_s, \qquad
+              E = -\tfrac{1}{2} \sum_{s \to t} J_{ts} \, s_t s_s
+
+    Where the sum is 0 (but for rounding) the spin stays. If couplings are symmetric, turning one spin after the other
+    never raises the energy, and so ends. An Ising model without a field is a graph with one coupling for all edges.
+
+    Args:
+        graph: A square graph without self-loops or repeated edges; a bond that pulls both ways is two edges.
+        coupling: J, float (E,) in the graph's edge order, or one number for all edges.
+
+    Source: Hopfield 1982, "Neural networks and physical systems with emergent collective computational abilities".
+    There spins are 0 and 1; with -1 and 1 and without thresholds, as in Amit et al. 1985.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> ring = ga.graphs.circulant(6, (1, 5))
+        >>> ising = Hopfield(ring, 1.0)
+        >>> state = torch.tensor([1.0, 1.0, 1.0, 1.0, -1.0, 1.0])
+        >>> ising.energy(state), ising.settle(state)
+        (tensor(-2.), tensor([1., 1., 1., 1., 1., 1.]))
+    """
+
+    coupling: Tensor
+    rounding: Tensor
+
+    def __init__(self, graph: AttentionGraph, coupling: Tensor | float) -> None:
+        super().__init__()
+        if not isinstance(graph, AttentionGraph):
+            raise no_graph(graph, "graph must be an AttentionGraph (of a Pattern, the graph of a size)")
+        if not graph.is_square or graph.has_repeated_edges or bool((graph.source == graph.target).any()):
+            raise GraphError(
+                f"spins need a square graph without self-loops or repeated edges, got {graph!r}; "
+                "see graph.without_self_loops()"
+            )
+        if not isinstance(coupling, Tensor):
+            coupling = torch.full((graph.num_edges,), float(coupling), device=graph.device)
+        if coupling.shape != (graph.num_edges,) or not coupling.is_floating_point():
+            raise ShapeError(
+                f"coupling must be float ({graph.num_edges},), one for each edge, got {coupling.dtype} "
+                f"{tuple(coupling.shape)}"
+            )
+        self.graph = graph
+        self.register_buffer("coupling", coupling)
+        ptr, index, edge = to_by_target(graph)
+        self._ptr, self._index, self._edge = ptr.tolist(), index, edge
+        most = scatter_sum(coupling.abs(), graph.target.to(coupling.device), graph.num_nodes, 0)
+        rounding = torch.finfo(coupling.dtype).eps * graph.in_degree.to(most) * most
+        self.register_buffer("rounding", rounding, persistent=False)  # of each spin's sum
+
+    @classmethod
+    def from_patterns(cls, patterns: Tensor, graph: AttentionGraph | None = None) -> "Hopfield":
+        """A memory of patterns (P, N) of -1 and 1, by Hebb's rule on every edge; all pairs by default.
+
+        .. math:: J_{ts} = \\frac{1}{P} \\sum_\\mu x^\\mu_t x^\\mu_s, \\quad s \\ne t: \\qquad J = X^T X / P - I
+
+        Raises:
+            ShapeError: If patterns are not (P, N).
+        """
+        if patterns.dim() != 2 or not len(patterns):
+            raise ShapeError(f"patterns must be (P, N) with P >= 1, got {tuple(patterns.shape)}")
+        graph = full(patterns.shape[1]).without_self_loops() if graph is None else graph
+        _check(patterns, graph.num_nodes)
+        source, target = graph.edge_index.to(patterns.device)
+        return cls(graph, (patterns[:, target] * patterns[:, source]).mean(0))
+
+    def field(self, state: Tensor) -> Tensor:
+        """What pulls each spin (..., N): the sum of its neighbours times their couplings."""
+        _check(state, self.graph.num_nodes)
+        source, target = self.graph.edge_index.to(state.device)
+        return scatter_sum(state[..., source] * self.coupling, target, self.graph.num_nodes, -1)
+
+    def energy(self, state: Tensor) -> Tensor:
+        """E (...) of states (..., N).
+
+        Raises:
+            GraphError: If couplings are not symmetric: then there is no energy.
+        """
+        if not self.is_symmetric:
+            raise GraphError("there is an energy only if every edge has its reverse, with the same coupling")
+        return -0.5 * (state * self.field(state)).sum(-1)
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether every edge has its reverse, with the same coupling."""
+        n, (source, target) = self.graph.num_nodes, self.graph.edge_index
+        there, back = torch.argsort(target * n + source), torch.argsort(source * n + target)
+        same = torch.equal((target * n + source)[there], (source * n + target)[back])
+        return same and torch.equal(self.coupling[there], self.coupling[back])
+
+    def step(self, state: Tensor) -> Tensor:
+        """All spins turned at once, (..., N): the energy may rise, and two states may take turns for ever."""
+        return _turned(state, self.field(state), self.rounding)
+
+    def turn(self, state: Tensor, node: int) -> Tensor:
+        """One spin turned, (..., N)."""
+        some = slice(self._ptr[node], self._ptr[node + 1])
+        pull = (state[..., self._index[some]] * self.coupling[self._edge[some]]).sum(-1)
+        turned = state.clone()
+        turned[..., node] = _turned(state[..., node], pull, self.rounding[node])
+        return turned
+
+    def settle(self, state: Tensor, order: Iterable[int] | None = None, max_sweeps: int = 100) -> Tensor:
+        """The state (..., N) where no spin turns, one after the other in that order, 0, 1, ..., N - 1 by default.
+
+        Raises:
+            OptionError: If spins still turn after ``max_sweeps``, as they may where couplings are not symmetric.
+        """
+        _check(state, self.graph.num_nodes)
+        nodes = list(range(self.graph.num_nodes) if order is None else order)
+        for _ in range(max_sweeps):
+            before = state
+            for node in nodes:
+                state = self.turn(state, node)
+            if torch.equal(state, before):
+                return state
+        raise OptionError(f"spins still turn after max_sweeps = {max_sweeps}; is the network symmetric?")
+
+
+def retrieve(
+    query: Tensor, patterns: Tensor, beta: float, graph: AttentionGraph | Pattern = EVERY, *, steps: int = 1
+) -> Tensor:
+    r"""Queries moved to the patterns that they are like: a modern Hopfield network, and a step of cross-attention.
+
+    .. math:: \xi_t \leftarrow \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s (\beta \, \langle \xi_t, x_s \rangle) x_s
+
+    Args:
+        query: (..., T, C), the states.
+        patterns: (..., S, C), the memory; keys and values at once.
+        beta: Inverse temperature, > 0: the ``scale`` of :func:`graphattn.attention`. A large one finds one pattern, a
+            small one means of several.
+        graph: Which patterns each state may find; all of them by default.
+        steps: How often; one step is enough where patterns are well apart.
+
+    Returns:
+        (..., T, C); 0 for a state without a pattern.
+
+    Source: Ramsauer et al. 2021, "Hopfield Networks is All You Need", equation 3.
+
+    Example:
+        >>> import torch
+        >>> patterns = torch.tensor([[1.0, 1.0, 1.0, -1.0], [-1.0, 1.0, -1.0, -1.0]])
+        >>> noisy = torch.tensor([[1.0, -1.0, 1.0, -1.0]])
+        >>> retrieve(noisy, patterns, beta=4.0).round()
+        tensor([[ 1.,  1.,  1., -1.]])
+    """
+    _check_beta(beta)
+    key = patterns.unsqueeze(-2)  # one head
+    for _ in range(steps):
+        found = attention(query.unsqueeze(-2), key, key, graph, scale=beta)
+        assert isinstance(found, Tensor)
+        query = found.squeeze(-2)
+    return query
+
+
+def retrieval_energy(query: Tensor, patterns: Tensor, beta: float, graph: AttentionGraph | Pattern = EVERY) -> Tensor:
+    r"""The energy (..., T) of each state, which no step of :func:`retrieve` raises; arguments as there.
+
+    .. math:: E_t = -\beta^{-1} \log \sum_{s \in \mathcal{N}(t)} e^{\beta \langle \xi_t, x_s \rangle}
+              + \tfrac{1}{2} \lVert \xi_t \rVert^2 + \beta^{-1} \log |\mathcal{N}(t)|
+              + \tfrac{1}{2} \max_s \lVert x_s \rVert^2
+
+    Its gradient is the state minus what a step makes of it. It is never negative; infinite for a state without a
+    pattern.
+
+    Source: Ramsauer et al. 2021, equation 2, with the patterns of the graph.
+    """
+    _check_beta(beta)
+    graph = graph(query.shape[-2], patterns.shape[-2]) if isinstance(graph, Pattern) else graph
+    key = patterns.unsqueeze(-2)
+    found = attention(query.unsqueeze(-2), key, key, graph, scale=beta, return_lse=True)
+    assert isinstance(found, AttentionOutput)
+    assert found.lse is not None
+    largest = patterns.square().sum(-1).amax(-1, keepdim=True)
+    count = graph.in_degree.to(query.device).clamp(min=1).to(found.lse.dtype)
+    return (count.log() - found.lse.squeeze(-1)) / beta + (query.square().sum(-1) + largest) / 2
+
+
+def _turned(state: Tensor, pull: Tensor, rounding: Tensor) -> Tensor:
+    return torch.where(pull.abs() <= rounding, state, torch.sign(pull).to(state.dtype))
+
+
+def _check(state: Tensor, num_nodes: int) -> None:
+    if state.dim() < 1 or state.shape[-1] != num_nodes or not state.is_floating_point():
+        raise ShapeError(f"states must be float (..., {num_nodes}), got {state.dtype} {tuple(state.shape)}")
+    if bool((state.abs() != 1).any()):
+        raise ShapeError("spins must be -1 or 1; of a state with zeros, torch.where(state > 0, 1.0, -1.0)")
+
+
+def _check_beta(beta: float) -> None:
+    if isinstance(beta, bool) or not isinstance(beta, int | float) or not 0 < beta < float("inf"):
+        raise OptionError(f"beta must be a number > 0, got {beta!r}")
