@@ -9,6 +9,7 @@ from .stacks import Decoder as Decoder
 from .stacks import Encoder as Encoder
 from .stacks import EncoderDecoder as EncoderDecoder
 from .swin import Swin as Swin
+from .timesformer import TimeSformer as TimeSformer
 from .vit import ViT as ViT
 from .vivit import ViViT as ViViT
 from .vivit import divided_space_time as divided_space_time

@@ -49,6 +49,7 @@ def divided_space_time(grid: tuple[int, int, int], *, class_token: bool = True) 
 
     Source: Arnab et al. 2021, section 3.3, model 3, in the order of their figure 5, space before time. *What differs:*
     they have no class token there, and one feed-forward after both; in a stack of blocks there is one after each.
+    :class:`graphattn.models.TimeSformer` has both attentions in one block.
 
     Example:
         >>> print(divided_space_time((2, 1, 2), class_token=False)[0])

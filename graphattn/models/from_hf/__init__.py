@@ -9,6 +9,8 @@ FAMILIES: dict[str, str] = {
     "PerceiverModel": "perceiver",
     "SwinForImageClassification": "swin",
     "SwinModel": "swin",
+    "TimesformerForVideoClassification": "timesformer",
+    "TimesformerModel": "timesformer",
     "VivitForVideoClassification": "vivit",
     "VivitModel": "vivit",
     "ViTModel": "vit",

@@ -1,0 +1,169 @@
+"""TimeSformer: in every block a place reads itself in all frames, then a frame reads itself."""
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import OptionError, ShapeError
+from ..graphs import cell_partition
+from ..nn import DropPath, FeedForward, GraphAttention
+from ..nn.arguments import width
+from ..nn.blocks import Graph
+from .patches import PatchEmbedding
+
+Grid = tuple[int, int, int]
+TimeAndSpace = tuple[Graph, Graph]
+
+
+class DividedBlock(nn.Module):
+    """Attention over time, attention over space, a feed-forward, each after a norm and added to what it reads.
+
+    Patches are a grid (time, places). Over time the class token takes no part. Over space every frame has a copy of it
+    in front, and the token becomes the mean of what its copies have read.
+
+    Args:
+        embed_dim: C.
+        num_heads: H.
+        hidden: Width of the feed-forward, ``4 * embed_dim`` by default.
+        activation: Of the feed-forward.
+        drop_path: Probability of dropping a branch, by example.
+
+    Source: Bertasius et al. 2021, "Is Space-Time Attention All You Need for Video Understanding?", section 3, and their
+    code, which has a linear layer after the attention over time.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        hidden: int | None = None,
+        activation: str = "gelu",
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.time_norm, self.time_attention = nn.LayerNorm(embed_dim), GraphAttention(embed_dim, num_heads)
+        self.time_dense = nn.Linear(embed_dim, embed_dim)
+        self.space_norm, self.space_attention = nn.LayerNorm(embed_dim), GraphAttention(embed_dim, num_heads)
+        self.feed_forward_norm = nn.LayerNorm(embed_dim)
+        self.feed_forward = FeedForward(embed_dim, 4 * embed_dim if hidden is None else hidden, activation)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor, num_frames: int, graphs: TimeAndSpace) -> Tensor:
+        """(B, 1 + N, C) to the same.
+
+        Args:
+            x: The class token, then the patches of every frame.
+            num_frames: T, which divides N.
+            graphs: Over time, of the N patches; and over space, of the T frames behind their copies of the class token,
+                T * (1 + N / T) nodes.
+        """
+        token, patches = x[..., :1, :], x[..., 1:, :]
+        over_time, over_space = graphs
+        heard = self.drop_path(self.time_attention(self.time_norm(patches), over_time))
+        patches = patches + self.time_dense(heard)
+        copies = token.unsqueeze(-3).expand(*token.shape[:-2], num_frames, 1, -1)
+        frames = torch.cat((copies, patches.unflatten(-2, (num_frames, -1))), -2)
+        heard = self.drop_path(self.space_attention(self.space_norm(frames.flatten(-3, -2)), over_space))
+        heard = heard.unflatten(-2, (num_frames, -1))
+        token, patches = token + heard[..., 0, :].mean(-2, keepdim=True), patches + heard[..., 1:, :].flatten(-3, -2)
+        x = torch.cat((token, patches), -2)
+        return x + self.drop_path(self.feed_forward(self.feed_forward_norm(x)))
+
+
+class TimeSformer(nn.Module):
+    """TimeSformer with divided space-time attention.
+
+    Args:
+        size: Of the videos, (time, height, width): frames and pixels.
+        patch: Pixels of a patch, (height, width), in one frame.
+        num_layers: Blocks.
+        embed_dim: C.
+        num_heads: H.
+        hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
+        channels: Of the videos, which are (B, channels, time, height, width).
+        num_classes: Of a linear head on the class token; no head by default.
+        activation: Of the feed-forwards.
+        drop_path: Rate of the last block; it grows from 0 in equal steps.
+
+    Attributes:
+        grid: Patches, (time, height, width).
+        graphs: The paper's pair: patches of the same place; patches of the same frame and its copy of the class token.
+
+    Source: Bertasius et al. 2021. Equal to ``TimesformerModel`` and ``TimesformerForVideoClassification`` of
+    ``transformers`` with ``attention_type="divided_space_time"``, whose patches come place by place.
+
+    Example:
+        >>> import graphattn as ga
+        >>> model = TimeSformer((4, 8, 12), (4, 4), num_layers=2, embed_dim=16, num_heads=2, num_classes=10)
+        >>> videos = torch.randn(5, 3, 4, 8, 12)
+        >>> model(videos).shape
+        torch.Size([5, 10])
+        >>> time, space = model.graphs
+        >>> past = ga.graphs.grid_neighbourhood(model.grid, (4, 1, 1), causal=(True, False, False))
+        >>> model(videos, (past, space)).shape, model(videos, [(past, space), (time, space)]).shape
+        (torch.Size([5, 10]), torch.Size([5, 10]))
+    """
+
+    def __init__(
+        self,
+        size: Grid,
+        patch: tuple[int, int],
+        num_layers: int,
+        embed_dim: int,
+        num_heads: int,
+        hidden: int | None = None,
+        *,
+        channels: int = 3,
+        num_classes: int | None = None,
+        activation: str = "gelu",
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if len(size) != 3 or len(patch) != 2:
+            raise OptionError(f"size must be (time, height, width) and patch (height, width), got {size!r}, {patch!r}")
+        self.patches = PatchEmbedding(channels, embed_dim, (1, *patch))
+        time, height, wide = self.patches.grid(size)
+        self.grid: Grid = (time, height, wide)
+        self.class_token = nn.Parameter(torch.randn(embed_dim) * 0.02)
+        self.space_positions = nn.Parameter(torch.randn(1 + height * wide, embed_dim) * 0.02)
+        self.time_positions = nn.Parameter(torch.zeros(time, embed_dim))
+        rates = torch.linspace(0, drop_path, width("num_layers", num_layers)).tolist()
+        self.layers = nn.ModuleList(DividedBlock(embed_dim, num_heads, hidden, activation, rate) for rate in rates)
+        self.norm = nn.LayerNorm(embed_dim)
+        self.head: nn.Module | None = None
+        if num_classes is not None:
+            self.head = nn.Linear(embed_dim, width("num_classes", num_classes))
+        places = height * wide
+        over_space = cell_partition((time, 1 + places), (1, 1 + places))
+        self.graphs: TimeAndSpace = cell_partition(self.grid, (time, 1, 1)), over_space
+
+    def nodes(self, videos: Tensor) -> Tensor:
+        """What the first block reads, (B, 1 + N, C): the class token, then the patches frame by frame."""
+        x = self.patches(videos)
+        found = self.patches.grid(tuple(videos.shape[-3:]))
+        if found != self.grid:
+            raise ShapeError(f"the model has positions for a grid of {self.grid} patches; these pixels make {found}")
+        where = self.space_positions[1:] + self.time_positions.unsqueeze(1)  # (time, places, C)
+        token = (self.class_token + self.space_positions[0]).expand(*x.shape[:-2], 1, -1)
+        return torch.cat((token, x + where.flatten(0, 1)), -2)
+
+    def features(self, videos: Tensor, graphs: TimeAndSpace | list[TimeAndSpace] | None = None) -> Tensor:
+        """All nodes after the last norm, (B, 1 + N, C); arguments as of :meth:`forward`."""
+        graphs = self.graphs if graphs is None else graphs
+        each = [graphs] * len(self.layers) if isinstance(graphs, tuple) else graphs
+        if len(each) != len(self.layers):
+            raise OptionError(f"{len(self.layers)} layers need as many pairs (over time, over space), got {len(each)}")
+        x = self.nodes(videos)
+        for layer, pair in zip(self.layers, each, strict=True):
+            x = layer(x, self.grid[0], pair)
+        return self.norm(x)
+
+    def forward(self, videos: Tensor, graphs: TimeAndSpace | list[TimeAndSpace] | None = None) -> Tensor:
+        """What the head makes of the class token, (B, num_classes); without a head the :meth:`features`.
+
+        Args:
+            videos: (B, channels, time, height, width).
+            graphs: A pair (over time, over space) as of :class:`DividedBlock` for all layers, or a list with one for
+                each; ``graphs`` by default.
+        """
+        x = self.features(videos, graphs)
+        return x if self.head is None else self.head(x[..., 0, :])
