@@ -1,6 +1,12 @@
 """Models: a paper, a graph, a stack of blocks; the connectivity of every one is an argument of its forward."""
 
+from .bert import BERT as BERT
 from .from_hf import from_hf as from_hf
+from .generation import generate as generate
+from .generation import log_probability as log_probability
+from .gpt import GPT as GPT
+from .gpt import gpt2 as gpt2
+from .gpt import llama as llama
 from .hopfield import Hopfield as Hopfield
 from .hopfield import retrieval_energy as retrieval_energy
 from .hopfield import retrieve as retrieve

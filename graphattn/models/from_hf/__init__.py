@@ -6,6 +6,12 @@ from typing import Any
 from ...errors import OptionError
 
 FAMILIES: dict[str, str] = {
+    "BertForMaskedLM": "bert",
+    "BertModel": "bert",
+    "GPT2LMHeadModel": "gpt2",
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "llama",
+    "Qwen2ForCausalLM": "llama",
     "PerceiverModel": "perceiver",
     "SwinForImageClassification": "swin",
     "SwinModel": "swin",

@@ -1,0 +1,145 @@
+"""Encoders of text: BERT, blocks with the norm after them on a full graph, and its two heads."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import OptionError
+from ..graph import Schedule
+from ..graphs import full
+from ..nn import LearnedPosition
+from ..nn.feed_forward import ACTIVATIONS
+from .stacks import Encoder, Graphs, ScoreBias
+from .tokens import check_tokens
+
+
+class BERT(nn.Module):
+    """Tokens with their positions and types, blocks on a full graph; features, or logits of the tokens themselves.
+
+    Args:
+        vocab_size: V.
+        embed_dim: C.
+        num_heads: H.
+        num_layers: Blocks.
+        hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
+        max_len: Learned positions.
+        num_types: Types of a token: first or second sentence.
+        masked_head: Whether there is a head that tells a masked token by what it hears.
+        pooler: Whether there is a dense layer on the first token, for :meth:`pooled`.
+        graph: What ``forward`` reads along if it is not told: one graph or pattern, or one for each layer.
+        activation: Of the feed-forwards and the head.
+        eps: Of the norms.
+        dropout: On the embeddings, and as in the blocks.
+        options: Further arguments of :class:`~graphattn.nn.TransformerBlock`.
+
+    Source: Devlin et al. 2019, sections 3 and 3.1.
+
+    Example:
+        >>> import graphattn as ga
+        >>> model = BERT(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2, max_len=16)
+        >>> tokens, types = torch.randint(11, (3, 7)), torch.tensor([0, 0, 0, 0, 1, 1, 1])
+        >>> model(tokens, types=types).shape  # (B, N, C)
+        torch.Size([3, 7, 8])
+        >>> longformer = ga.graphs.sliding_window(..., 3, causal=False) | ga.graphs.global_tokens(..., (0,))
+        >>> model.pooled(model(tokens, longformer)).shape
+        torch.Size([3, 8])
+    """
+
+    def __init__(
+        self,
+        vocab_size: int = 30522,
+        embed_dim: int = 768,
+        num_heads: int = 12,
+        num_layers: int = 12,
+        hidden: int | None = None,
+        *,
+        max_len: int = 512,
+        num_types: int = 2,
+        masked_head: bool = False,
+        pooler: bool = True,
+        graph: Graphs | None = None,
+        activation: str = "gelu",
+        eps: float = 1e-12,
+        dropout: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.type_embedding = nn.Embedding(vocab_size, embed_dim), nn.Embedding(num_types, embed_dim)
+        for table in (self.embedding, self.type_embedding):
+            nn.init.normal_(table.weight, std=0.02)
+        self.position = LearnedPosition(max_len, embed_dim)
+        self.norm, self.dropout = nn.LayerNorm(embed_dim, eps), nn.Dropout(dropout)
+        options = {"norm_first": False, "activation": activation, "eps": eps, "dropout": dropout, **options}
+        self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, **options)
+        self.pooler = nn.Linear(embed_dim, embed_dim) if pooler else None
+        self.head = MaskedTokenHead(self.embedding, activation, eps) if masked_head else None
+        self.graph = Schedule.of(full(...) if graph is None else graph, num_layers)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        graph: Graphs | None = None,
+        *,
+        types: Tensor | None = None,
+        positions: Tensor | None = None,
+        score_bias: ScoreBias = None,
+    ) -> Tensor:
+        """Features (..., N, C), or with ``masked_head`` logits (..., N, V).
+
+        Args:
+            tokens: Integers (..., N).
+            graph: N nodes, one for all layers or a schedule; the model's own by default. Sentences of several lengths
+                are one graph, ``ga.disjoint_union``, with ``positions`` that start again.
+            types: Integers (N,) or (..., N); 0 by default.
+            positions: Integers (N,) or (..., N), 0, 1, ..., N - 1 by default.
+            score_bias: Of the edges of every layer's graph, or what makes them; -inf removes an edge, for padding.
+
+        Raises:
+            ShapeError: If tokens or types are not integers, or do not fit the graph.
+            PositionIndexError: If one is outside its table.
+        """
+        check_tokens("tokens", tokens, self.embedding.num_embeddings)
+        if types is None:
+            types = torch.zeros_like(tokens)
+        check_tokens("types", types, self.type_embedding.num_embeddings)
+        x = self.position(self.embedding(tokens) + self.type_embedding(types), positions)
+        x = self.stack(self.dropout(self.norm(x)), self.graph if graph is None else graph, score_bias=score_bias)
+        return x if self.head is None else self.head(x)
+
+    def pooled(self, features: Tensor) -> Tensor:
+        """One vector (..., C) of a sequence's features (..., N, C): ``tanh(W x_0 + b)``, of its first token.
+
+        Raises:
+            OptionError: If the model has no pooler.
+        """
+        if self.pooler is None:
+            raise OptionError("the model was built with pooler=False: there is no dense layer for the first token")
+        return torch.tanh(self.pooler(features[..., 0, :]))
+
+
+class MaskedTokenHead(nn.Module):
+    """Logits of every token from the features where it stood: a dense layer, a norm, and the tokens' own vectors.
+
+    Args:
+        embedding: The tokens' vectors (V, C), which it shares.
+        activation: After the dense layer.
+        eps: Of the norm.
+    """
+
+    def __init__(self, embedding: nn.Embedding, activation: str = "gelu", eps: float = 1e-12) -> None:
+        super().__init__()
+        vocab_size, embed_dim = embedding.weight.shape
+        self.activation = activation
+        self.dense, self.norm = nn.Linear(embed_dim, embed_dim), nn.LayerNorm(embed_dim, eps)
+        self.out = nn.Linear(embed_dim, vocab_size)
+        nn.init.zeros_(self.out.bias)
+        self.tie(embedding)
+
+    def tie(self, embedding: nn.Embedding) -> None:
+        """Give the last layer the tokens' vectors."""
+        self.out.weight = embedding.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., C) to (..., V)."""
+        return self.out(self.norm(ACTIVATIONS[self.activation](self.dense(x))))

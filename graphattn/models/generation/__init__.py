@@ -1,0 +1,5 @@
+"""Text from a model: token after token, each reading along the last row of the sequence's graph."""
+
+from .continuation import Continuation as Continuation
+from .generate import generate as generate
+from .generate import log_probability as log_probability

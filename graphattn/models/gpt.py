@@ -1,0 +1,155 @@
+"""Decoders of text: GPT-2, Llama and their kind are settings of one model on a causal graph."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..graph import Schedule
+from ..graphs import causal
+from ..nn import KeyValueCache, LearnedPosition, Rotary
+from .stacks import Encoder, Graphs, ScoreBias
+from .tokens import check_tokens
+
+
+class GPT(nn.Module):
+    """Tokens, their positions, blocks on a causal graph, and the logits of the next token.
+
+    Args:
+        vocab_size: V.
+        embed_dim: C.
+        num_heads: H.
+        num_layers: Blocks.
+        hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
+        max_len: Learned positions that are added to the tokens; none by default, where ``rotary`` knows positions.
+        tied: Whether the head's weights are those of the tokens.
+        graph: What ``forward`` reads along if it is not told: one graph or pattern, or one for each layer.
+        score_bias: What makes the biases of a graph's edges, such as :class:`graphattn.nn.ALiBi`; none by default.
+        dropout: On the embeddings, and as in the blocks.
+        options: Further arguments of :class:`~graphattn.nn.TransformerBlock`: ``rotary``, ``norm``, ``num_kv_heads``,
+            ...
+
+    Source: Radford et al. 2018, 2019. :func:`gpt2` and :func:`llama` are its two settings.
+
+    Example:
+        >>> import graphattn as ga
+        >>> model = gpt2(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2, max_len=16)
+        >>> tokens = torch.randint(11, (3, 7))
+        >>> model(tokens).shape  # (B, N, V)
+        torch.Size([3, 7, 11])
+        >>> model(tokens, ga.graphs.sliding_window(..., 3)).shape  # another connectivity
+        torch.Size([3, 7, 11])
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embed_dim: int,
+        num_heads: int,
+        num_layers: int,
+        hidden: int | None = None,
+        *,
+        max_len: int | None = None,
+        tied: bool = True,
+        graph: Graphs | None = None,
+        score_bias: nn.Module | None = None,
+        dropout: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, embed_dim)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+        self.position = None if max_len is None else LearnedPosition(max_len, embed_dim)
+        self.dropout = nn.Dropout(dropout)
+        self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
+        self.head = nn.Linear(embed_dim, vocab_size, bias=False)
+        self.graph = Schedule.of(causal(..., ...) if graph is None else graph, num_layers)
+        self.score_bias = score_bias
+        self.is_rotary = options.get("rotary") is not None
+        if tied:
+            self.tie()
+
+    @property
+    def num_layers(self) -> int:
+        """How many blocks, and so caches, there are."""
+        return len(self.stack.layers)
+
+    @property
+    def max_len(self) -> int | None:
+        """The longest sequence; any length without learned positions."""
+        return None if self.position is None else self.position.weight.shape[0]
+
+    def tie(self) -> None:
+        """Give the head the weights of the tokens."""
+        self.head.weight = self.embedding.weight
+
+    def forward(
+        self,
+        tokens: Tensor,
+        graph: Graphs | None = None,
+        *,
+        positions: Tensor | None = None,
+        score_bias: ScoreBias = None,
+        caches: list[KeyValueCache] | None = None,
+    ) -> Tensor:
+        """Logits (..., N, V) of the token after each.
+
+        Args:
+            tokens: Integers (..., N).
+            graph: N nodes, one for all layers or a schedule; the model's own by default. With caches N targets, and as
+                many sources as tokens so far.
+            positions: Of the tokens, (N,) or (..., N); they count from 0, after those in the caches, by default.
+            score_bias: Of the edges of every layer's graph, or what makes them of it; the model's own by default.
+            caches: One for each layer, where ``tokens`` continue earlier ones. See :func:`~graphattn.models.generate`.
+
+        Raises:
+            ShapeError: If ``tokens`` are not integers, or too many for the graph.
+            PositionIndexError: If a token is outside the vocabulary, or a position beyond ``max_len``.
+        """
+        check_tokens("tokens", tokens, self.embedding.num_embeddings)
+        x = self.embedding(tokens)
+        if positions is None and caches is not None:
+            past = caches[0].length
+            positions = torch.arange(past, past + tokens.shape[-1], device=tokens.device)
+        if self.position is not None:
+            x = self.position(x, positions)
+        x = self.stack(
+            self.dropout(x),
+            self.graph if graph is None else graph,
+            positions=positions if self.is_rotary else None,
+            score_bias=self.score_bias if score_bias is None else score_bias,
+            caches=caches,
+        )
+        return self.head(x)
+
+
+def gpt2(
+    vocab_size: int = 50257, embed_dim: int = 768, num_heads: int = 12, num_layers: int = 12, **options: Any
+) -> GPT:
+    """The smallest GPT-2, with fresh weights: pre-norm, learned positions, GELU by tanh, tied embeddings.
+
+    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
+    """
+    return GPT(vocab_size, embed_dim, num_heads, num_layers, **{"max_len": 1024, "activation": "gelu_tanh", **options})
+
+
+def llama(
+    vocab_size: int = 32000,
+    embed_dim: int = 4096,
+    num_heads: int = 32,
+    num_layers: int = 32,
+    hidden: int = 11008,
+    *,
+    base: float = 10000.0,
+    **options: Any,
+) -> GPT:
+    """A Llama, with fresh weights, of 7B by default: RMS norms, rotary positions, SwiGLU, no biases, a head of its own.
+
+    ``num_kv_heads`` groups heads, ``base`` is theta of the rotary positions.
+
+    Source: Touvron et al. 2023, "LLaMA", section 2.2; grouped heads "Llama 2", section 2.2.
+    """
+    head_dim = options.get("head_dim", embed_dim // num_heads)
+    settings = {"norm": "rms", "activation": "gated_silu", "bias": False, "tied": False}
+    settings["rotary"] = Rotary(head_dim, base=base)
+    return GPT(vocab_size, embed_dim, num_heads, num_layers, hidden, **{**settings, **options})

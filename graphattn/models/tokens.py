@@ -1,0 +1,19 @@
+"""Tokens as they come in."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import PositionIndexError, ShapeError
+
+
+def check_tokens(name: str, tokens: Any, size: int) -> None:
+    """Refuse what is no integer (..., N), or outside a table of ``size`` rows."""
+    if not isinstance(tokens, Tensor) or tokens.dtype not in (torch.int32, torch.int64) or tokens.dim() < 1:
+        kind = f"{tokens.dtype} {tuple(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
+        raise ShapeError(f"{name} must be an int64 or int32 tensor (..., nodes), got {kind}")
+    if not torch.compiler.is_compiling() and bool(((tokens < 0) | (tokens >= size)).any()):
+        raise PositionIndexError(
+            f"{name} must be in [0, {size}), the rows of the table; got {int(tokens.min())} to {int(tokens.max())}"
+        )

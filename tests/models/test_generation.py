@@ -1,0 +1,243 @@
+"""Generation: equal to computing everything again, to transformers' own, and to every sequence there is."""
+
+import itertools
+
+import pytest
+import torch
+from text_models import same, shaken
+
+import graphattn as ga
+from graphattn import graphs
+from graphattn.errors import GraphError, OptionError, ShapeError
+from graphattn.models import GPT, from_hf, generate, gpt2, llama, log_probability
+from graphattn.models.generation import Continuation
+from graphattn.models.generation.choose import Sample, truncated
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+B, P, NEW, V = 3, 4, 7, 11
+N = P + NEW
+CAUSAL = graphs.causal(...)
+WINDOW = graphs.sliding_window(..., 3)
+STEM = (graphs.sliding_window(N, 3) | graphs.global_tokens(N, (0,))) & graphs.causal(N)  # a window and a sink
+HEADS = ga.PerHead((graphs.causal(N), graphs.sliding_window(N, 2)))
+GRAPHS = {
+    "causal": CAUSAL,
+    "window": WINDOW,
+    "window and sink": STEM,
+    "prefix": graphs.prefix(..., P),
+    "strided": graphs.strided(..., 3) & CAUSAL,
+    "per layer": [WINDOW, CAUSAL],
+    "per head": [HEADS, HEADS],
+    "of edges, larger": ga.from_mask(
+        torch.rand(N + 2, N + 2, generator=torch.Generator().manual_seed(4)).lt(0.5).tril()
+    ),
+    "no edges at first": graphs.causal(N) - ga.graphs.self_loops(N),
+}
+
+
+def model(kind=gpt2, seed=0, **options):
+    torch.manual_seed(seed)
+    made = {"max_len": 40} if kind is gpt2 else {"hidden": 17, "num_kv_heads": 1}
+    return shaken(kind(V, 12, 2, 2, **{**made, **options}))
+
+
+def prompt(length=P):
+    return torch.randint(V, (B, length), generator=torch.Generator().manual_seed(1))
+
+
+def steps(made, graph, tokens, sizes):
+    write = Continuation(made, graph, P, N)
+    return torch.cat([write(part) for part in tokens.split(sizes, 1)], 1)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("kind", [gpt2, llama], ids=["gpt2", "llama"])
+@torch.no_grad()
+def test_incremental_is_what_the_whole_gives(kind, name):
+    made, graph, tokens = model(kind), GRAPHS[name], prompt(N)
+    whole = graph.subgraph(range(N)) if name == "of edges, larger" else graph
+    expected = made(tokens, whole)
+    found = steps(made, graph, tokens, (P, 1, 3, 1, 2))
+    same(found, expected)
+    if name != "causal":  # another graph would be seen
+        assert not torch.allclose(steps(made, CAUSAL, tokens, (P, 7)), expected)
+
+
+def test_greedy_chooses_the_likeliest_after_each_recomputation():
+    made, graph, tokens = model(), [WINDOW, STEM], prompt()
+    found = generate(made, tokens, graph, max_new_tokens=NEW)
+    for _ in range(NEW):
+        length = tokens.shape[1]
+        logits = made(tokens, [graphs.sliding_window(length, 3), STEM.subgraph(range(length))])
+        tokens = torch.cat((tokens, logits[:, -1:].argmax(-1)), 1)
+    assert torch.equal(found, tokens)
+    assert not torch.equal(found, generate(made, prompt(), max_new_tokens=NEW))
+    single = generate(made, prompt()[1], graph, max_new_tokens=NEW)
+    assert torch.equal(single, found[1])
+    several = generate(made, prompt()[:, None].expand(B, 2, P), graph, max_new_tokens=NEW)
+    assert torch.equal(several, found[:, None].expand(B, 2, N))
+
+
+def test_alibi_goes_along():
+    made = shaken(GPT(V, 12, 2, 2, score_bias=ga.nn.ALiBi(2)))
+    tokens = prompt(N)
+    same(steps(made, WINDOW, tokens, (P, 1, 3, 1, 2)), made(tokens, WINDOW))
+
+
+@pytest.mark.parametrize("eos", [None, 0, 1, 2, 3, 4])
+def test_one_beam_is_greedy(eos):
+    made = model()
+    options = {"max_new_tokens": NEW, "eos": eos}
+    greedy = generate(made, prompt(), WINDOW, **options)
+    assert torch.equal(generate(made, prompt(), WINDOW, strategy="beam", num_beams=1, **options), greedy)
+
+
+def test_beams_find_what_is_at_least_as_likely():
+    gained = 0.0
+    for seed in range(4):
+        made = model(seed=seed)
+        found = [generate(made, prompt(), max_new_tokens=NEW)]
+        found += [generate(made, prompt(), max_new_tokens=NEW, strategy="beam", num_beams=n) for n in (3, 8)]
+        greedy, *beams = (log_probability(made, tokens, P) for tokens in found)
+        assert all((beam >= greedy - 1e-12).all() for beam in beams)
+        gained += float((beams[1] - greedy).sum())
+    assert gained > 0.1
+
+
+@pytest.mark.parametrize("eos", [None, 1])
+def test_enough_beams_find_the_likeliest_of_all(eos):
+    torch.manual_seed(5)
+    made, new = shaken(gpt2(3, 8, 2, 1, max_len=9)), 4
+    tokens = torch.tensor([[0, 2], [1, 1]])
+    found = generate(made, tokens, max_new_tokens=new, strategy="beam", num_beams=3**3, eos=eos)
+    for row, given in enumerate(tokens):
+        best = (-torch.inf, None)
+        for tail in itertools.product(range(3), repeat=new):
+            end = tail.index(eos) + 1 if eos in tail else new
+            if set(tail[end:]) <= {eos}:
+                whole = torch.cat((given, torch.tensor(tail[:end])))
+                best = max(best, (float(log_probability(made, whole, 2)), [*whole.tolist(), *tail[end:]]))
+        padded = found[row].tolist() + [eos] * (2 + new - found.shape[1])
+        assert padded == best[1]
+
+
+def test_log_probability_is_a_sum():
+    made, tokens = model(), prompt(N)
+    share = made(tokens, WINDOW).detach().softmax(-1)
+    by_hand = [sum(float(share[b, i - 1, tokens[b, i]].log()) for i in range(P, N)) for b in range(B)]
+    assert log_probability(made, tokens, P, WINDOW).tolist() == pytest.approx(by_hand)
+
+
+def test_random_tokens_are_seeded_and_follow_the_probabilities():
+    made = model()
+    drawn = [
+        generate(made, prompt(), max_new_tokens=NEW, strategy="sample", generator=torch.Generator().manual_seed(seed))
+        for seed in (1, 1, 2)
+    ]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    logits = made(prompt()[:1])[0, -1].detach()
+    many = {"max_new_tokens": 1, "strategy": "sample", "generator": torch.Generator().manual_seed(3)}
+    for options, share in (
+        ({}, logits.softmax(-1)),
+        ({"temperature": 0.5}, (2 * logits).softmax(-1)),
+        ({"top_k": 4}, truncated(logits, 4).softmax(-1)),
+    ):
+        last = generate(made, prompt()[:1].expand(20_000, P), **many, **options)[:, -1]
+        same(torch.bincount(last, minlength=V) / 20_000, share.float(), 0.06)
+    cold = generate(made, prompt(), max_new_tokens=NEW, strategy="sample", temperature=1e-6)
+    assert torch.equal(cold, generate(made, prompt(), max_new_tokens=NEW))
+    one = generate(made, prompt(), max_new_tokens=NEW, strategy="sample", top_k=1)
+    assert torch.equal(one, cold)
+
+
+def test_supports_of_top_k_and_top_p():
+    logits = torch.tensor([[0.5, 0.2, 0.2, 0.1]]).log()
+    kept = [(truncated(logits, *options) > -torch.inf)[0].int().tolist() for options in ((1,), (2,), (3,), (None, 0.4))]
+    assert kept == [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0], [1, 0, 0, 0]]  # equals are kept together
+    assert (truncated(logits, None, 0.6) > -torch.inf).sum() == 2
+    assert (truncated(logits, 3, 0.95) > -torch.inf).sum() == 3
+    draw = Sample(temperature=5.0, top_k=3, top_p=0.7, generator=torch.Generator().manual_seed(0))
+    logits = torch.randn(1, 9, generator=torch.Generator().manual_seed(0))
+    allowed = truncated(logits / 5.0, 3, 0.7)[0] > -torch.inf
+    drawn = draw(logits.expand(500, 9)).unique()
+    assert torch.equal(drawn, allowed.nonzero().flatten())
+
+
+LEAKS = {
+    "full": (graphs.full(...), "leak: 0 hears of 10, which is 7 later\n  layer 0: 10 -> 0"),
+    "one layer": ([CAUSAL, graphs.sliding_window(..., 3, causal=False)], "3 hears of 4, .*\n  layer 1: 4 -> 3"),
+    "prefix beyond the prompt": (graphs.prefix(..., P + 1), "0 hears of 4, which is 1 later\n  layer 0: 4 -> 0"),
+    "one head": ([HEADS, ga.PerHead((graphs.causal(N), graphs.full(N)))], "0 hears of 10, .*\n  layer 1: 10 -> 0"),
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_a_graph_that_hears_of_the_future_is_refused(name):
+    graph, way = LEAKS[name]
+    with pytest.raises(GraphError, match=f"not written yet.*\n.*{way}"):
+        generate(model(), prompt(), graph, max_new_tokens=NEW)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"strategy": "best"}, OptionError, "strategy must be one of greedy, beam, sample; got 'best'"),
+        ({"num_beams": 2}, OptionError, """num_beams is an option of strategy="beam"; the strategy is 'greedy'"""),
+        ({"strategy": "beam"}, OptionError, "needs num_beams"),
+        ({"strategy": "beam", "num_beams": 2, "top_k": 3}, OptionError, 'top_k is an option of strategy="sample"'),
+        ({"strategy": "beam", "num_beams": 0}, OptionError, "num_beams must be a whole number >= 1"),
+        ({"strategy": "sample", "temperature": 0.0}, OptionError, r"temperature must be a number in \(0, inf\]"),
+        ({"strategy": "sample", "top_p": 1.5}, OptionError, r"top_p must be a number in \(0, 1.0\], got 1.5"),
+        ({"strategy": "sample", "top_k": 2.0}, OptionError, "top_k must be a whole number >= 1, got 2.0"),
+        ({"max_new_tokens": 0}, OptionError, "max_new_tokens must be a whole number >= 1"),
+        ({"max_new_tokens": 50}, ShapeError, "positions for 40 tokens; .* are 54"),
+        ({"eos": -1}, OptionError, "eos must be the number of a token, >= 0, got -1"),
+        ({"graph": [CAUSAL, "causal"]}, GraphError, "layer 1 of a Schedule must be an AttentionGraph"),
+        ({"graph": graphs.causal(N - 1)}, GraphError, "the whole sequence has 11 tokens"),
+        ({"graph": graphs.causal(1, N)}, GraphError, "must have as many nodes or more"),
+        ({"graph": [CAUSAL] * 3}, GraphError, "2 layers need as many graphs"),
+        ({"tokens": prompt()[:, :0]}, ShapeError, "P >= 1"),
+        ({"tokens": [1, 2]}, ShapeError, "got list"),
+    ],
+)
+def test_refusals(options, error, message):
+    with pytest.raises(error, match=message):
+        generate(model(), **{"tokens": prompt(), "max_new_tokens": NEW, **options})
+
+
+transformers = pytest.importorskip("transformers", minversion="5.0")
+
+
+def theirs(seed):
+    torch.manual_seed(seed)
+    config = transformers.GPT2Config(
+        vocab_size=V, n_positions=40, n_embd=12, n_layer=2, n_head=2, bos_token_id=0, attn_implementation="sdpa"
+    )
+    return shaken(transformers.GPT2LMHeadModel(config))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_greedy_and_beams_of_transformers(seed):
+    given, tokens = theirs(seed), prompt()
+    mine = from_hf(given)
+    third = generate(mine, tokens, max_new_tokens=NEW)[:, P + 2].unique().tolist()  # so that some sequences end early
+    for eos in (None, *third):
+        rules = {"max_new_tokens": NEW, "eos_token_id": eos, "pad_token_id": eos, "do_sample": False}
+        rules["attention_mask"] = torch.ones_like(tokens)
+        found = generate(mine, tokens, max_new_tokens=NEW, eos=eos)
+        assert torch.equal(found, given.generate(tokens, **rules))
+        assert eos is None or (found[:, P : P + 3] == eos).any()
+        for beams in (2, 4):
+            rules.update(num_beams=beams, early_stopping="never", length_penalty=0.0)
+            found = generate(mine, tokens, max_new_tokens=NEW, eos=eos, strategy="beam", num_beams=beams)
+            assert torch.equal(found, given.generate(tokens, **rules))
+
+
+def test_truncation_of_transformers():
+    logits = torch.randn(50, V, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
+    top_k, top_p = transformers.TopKLogitsWarper, transformers.TopPLogitsWarper
+    for k, p in itertools.product((1, 3, V), (0.1, 0.5, 0.9, 1.0)):
+        assert torch.equal(truncated(logits, k, p), top_p(p)(None, top_k(k)(None, logits)))
+    assert not torch.equal(truncated(logits, None, 0.5), truncated(logits, None, 0.6))

@@ -1,0 +1,121 @@
+"""GPT-2 with the weights of transformers' own, along its graph and along others."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from text_models import changed, same, same_gradients, shaken
+
+import graphattn as ga
+from graphattn import graphs
+from graphattn.errors import GraphError, OptionError, PositionIndexError, ShapeError
+from graphattn.models import GPT, from_hf, gpt2
+from graphattn.nn import Rotary
+
+pytest.importorskip("transformers", minversion="5.0")
+from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+B, N, V = 3, 7, 13
+SMALL = {"vocab_size": V, "n_positions": 11, "n_embd": 12, "n_layer": 2, "n_head": 3}
+
+
+def theirs(training=False, **options):
+    torch.manual_seed(0)
+    config = GPT2Config(**{**SMALL, "bos_token_id": 0, "eos_token_id": 0, "attn_implementation": "sdpa", **options})
+    return shaken(GPT2LMHeadModel(config), training)
+
+
+def tokens():
+    return torch.randint(V, (B, N), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"n_inner": 17, "activation_function": "relu", "layer_norm_epsilon": 1e-2}, {"tie_word_embeddings": False}],
+    ids=repr,
+)
+def test_gpt2_of_transformers(options):
+    model = theirs(**options)
+    mine, given = from_hf(model), tokens()
+    assert mine.head.weight.dtype == torch.float64
+    assert (mine.head.weight is mine.embedding.weight) == ("tie_word_embeddings" not in options)
+    output, expected = mine(given), model(given).logits
+    same(output, expected)
+    same_gradients(mine, model, output, expected)
+
+
+def test_another_graph_is_another_mask_there():
+    model, given = theirs(), tokens()
+    mine = from_hf(model)
+    window = graphs.sliding_window(N, 3) | graphs.global_tokens(N, (0,))
+    window = window & graphs.causal(N)
+    same(mine(given, window), model(given, attention_mask=window.mask()[None, None]).logits)
+    same(mine(given, graphs.sliding_window(..., 3)), mine(given, graphs.sliding_window(N, 3)), 0.0)
+    less = graphs.causal(N) - ga.from_edge_index([[2], [5]], num_sources=N, num_targets=N)
+    assert changed(mine(given), mine(given, less)) == [False] * 5 + [True] * 2  # 6 reads what 5 became
+    last = mine(given, [graphs.causal(N), less])
+    assert changed(mine(given), last) == [False] * 5 + [True, False]
+
+
+def test_positions_and_packed_sequences():
+    model, given = theirs(), tokens()
+    mine, at = from_hf(model), torch.tensor([4, 2, 10, 0, 1, 7, 7])
+    same(mine(given, positions=at), model(given, position_ids=at[None]).logits)
+    packed = graphs.documents(torch.tensor([0, 0, 0, 1, 1, 1, 1])) & graphs.causal(N)
+    found = mine(given, packed, positions=torch.tensor([0, 1, 2, 0, 1, 2, 3]))
+    same(found, torch.cat([model(part).logits for part in given.split((3, 4), 1)], 1))
+
+
+@pytest.mark.parametrize("place", ["embd_pdrop", "attn_pdrop", "resid_pdrop"])
+def test_dropout_is_where_theirs_is(place):
+    off = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+    given, plain = tokens(), theirs(True, **off)
+    model = theirs(True, **{**off, place: 1.0})
+    mine = from_hf(model)
+    assert mine.training
+    same(mine(given), model(given).logits)
+    assert not torch.allclose(mine(given), plain(given).logits)
+
+
+def test_rotary_needs_no_other_positions():
+    torch.manual_seed(0)
+    model = GPT(V, 12, 3, 2, rotary=Rotary(4), dropout=0.0).double().eval()
+    assert (model.position, model.max_len, model.num_layers) == (None, None, 2)
+    given = tokens()
+    same(model(given, positions=torch.arange(N) + 5), model(given))
+    assert not torch.allclose(model(given, positions=torch.arange(N) * 2), model(given))
+
+
+def test_travel():
+    model = gpt2(V, 12, 3, 2, max_len=N)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other(tokens()), model(tokens()))
+        assert other.head.weight is other.embedding.weight
+    with torch.device("meta"):
+        assert sum(p.numel() for p in gpt2().parameters()) == 124_439_808  # the smallest GPT-2
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "message"),
+    [
+        (lambda m, x: m(x.double()), ShapeError, "tokens must be an int64 or int32 tensor"),
+        (lambda m, x: m(x + V), PositionIndexError, r"tokens must be in \[0, 13\), the rows of the table; got 13"),
+        (lambda m, x: m(x, graphs.causal(N + 1)), ShapeError, "7 nodes"),
+        (lambda m, x: m(x, [graphs.causal(N)] * 3), GraphError, "2 layers need as many graphs"),
+        (lambda m, x: m(x.repeat(1, 2)), PositionIndexError, "positions for max_len = 11"),
+        (lambda m, x: from_hf(m), OptionError, "from_hf reads .*GPT2LMHeadModel.*; got GPT"),
+        (lambda m, x: from_hf(GPT2Model(GPT2Config(**SMALL))), OptionError, "got GPT2Model"),
+        (lambda m, x: from_hf(theirs(activation_function="mish")), OptionError, "activation must be .*'mish'"),
+        (
+            lambda m, x: from_hf(theirs(scale_attn_by_inverse_layer_idx=True)),
+            OptionError,
+            "scale_attn_by_inverse_layer_idx = True cannot be read; only False can",
+        ),
+    ],
+)
+def test_refusals(use, error, message):
+    with pytest.raises(error, match=message):
+        use(gpt2(V, 12, 3, 2, max_len=11), tokens())
