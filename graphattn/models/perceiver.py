@@ -20,7 +20,8 @@ class Reading(nn.Module):
         embed_dim: C of the targets.
         source_dim: Width of the sources.
         num_heads: H.
-        inner: Width of queries, keys and values, all heads together; ``source_dim`` by default, as in the paper's code.
+        inner: Width of queries and keys, all heads together; ``source_dim`` by default, as in the paper's code.
+        value_inner: Width of values, all heads together; ``inner`` by default.
         hidden: Width of the feed-forward, ``embed_dim`` by default.
         residual: Whether targets keep what they were before they read.
         activation: Of the feed-forward.
@@ -40,6 +41,7 @@ class Reading(nn.Module):
         num_heads: int = 1,
         *,
         inner: int | None = None,
+        value_inner: int | None = None,
         hidden: int | None = None,
         residual: bool = True,
         activation: str = "gelu",
@@ -47,12 +49,20 @@ class Reading(nn.Module):
     ) -> None:
         super().__init__()
         inner = source_dim if inner is None else inner
-        if inner % num_heads:
-            raise OptionError(f"inner must be a multiple of num_heads, got {inner} and {num_heads}")
+        value_inner = inner if value_inner is None else value_inner
+        for name, wide in (("inner", inner), ("value_inner", value_inner)):
+            if wide % num_heads:
+                raise OptionError(f"{name} must be a multiple of num_heads, got {wide} and {num_heads}")
         self.residual = residual
         self.norm, self.source_norm = nn.LayerNorm(embed_dim), nn.LayerNorm(source_dim)
         self.attention = GraphAttention(
-            embed_dim, num_heads, kdim=source_dim, vdim=source_dim, head_dim=inner // num_heads, dropout=dropout
+            embed_dim,
+            num_heads,
+            kdim=source_dim,
+            vdim=source_dim,
+            head_dim=inner // num_heads,
+            value_dim=value_inner // num_heads,
+            dropout=dropout,
         )
         self.feed_forward_norm = nn.LayerNorm(embed_dim)
         self.feed_forward = FeedForward(embed_dim, embed_dim if hidden is None else hidden, activation)

@@ -38,10 +38,11 @@ class GraphAttention(EdgeAttention):
         kdim: Width of the context that keys are made from.
         vdim: Width of the context that values are made from.
         head_dim: D, ``embed_dim / num_heads`` by default.
+        value_dim: Width of a head of the value, D by default; another one does not go with edge features.
         num_kv_heads: H_kv, heads of key and value; a divisor of H, and H by default.
         edge_dim: F, width of edge features, which are projected and added to key and value; none by default.
         bias: Whether the projections have a bias (that of edge features never has).
-        out_proj: Whether the heads' outputs are projected; needs ``embed_dim = H * D`` if not.
+        out_proj: Whether the heads' outputs are projected; needs ``embed_dim = H * value_dim`` if not.
         root_weight: Whether a projection of ``x`` is added to the output, as PyG's ``TransformerConv`` does.
         score: How a target's query and a source's key give a score: "scaled_dot"; one of "dot", "cosine", "general",
             "additive", "mlp", "gaussian", "subtraction"; a module of :mod:`graphattn.nn.scores`; or any function
@@ -77,6 +78,7 @@ class GraphAttention(EdgeAttention):
         kdim: int | None = None,
         vdim: int | None = None,
         head_dim: int | None = None,
+        value_dim: int | None = None,
         num_kv_heads: int | None = None,
         edge_dim: int | None = None,
         bias: bool = True,
@@ -100,15 +102,16 @@ class GraphAttention(EdgeAttention):
         self.kdim = self.embed_dim if kdim is None else width("kdim", kdim)
         self.vdim = self.embed_dim if vdim is None else width("vdim", vdim)
         self.head_dim = self._head_dim(head_dim)
+        self.value_dim = self.head_dim if value_dim is None else width("value_dim", value_dim)
         self.edge_dim = None if edge_dim is None else width("edge_dim", edge_dim)
         self.dropout, self.backend = dropout, backend
         self._check_sizes(out_proj)
         inner, kv_inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self.q_proj = nn.Linear(self.qdim, inner, bias=bias)
         self.k_proj = nn.Linear(self.kdim, kv_inner, bias=bias)
-        self.v_proj = nn.Linear(self.vdim, kv_inner, bias=bias)
+        self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.value_dim, bias=bias)
         self.edge_proj = None if self.edge_dim is None else nn.Linear(self.edge_dim, kv_inner, bias=False)
-        self.out_proj = nn.Linear(inner, self.embed_dim, bias=bias) if out_proj else None
+        self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias=bias) if out_proj else None
         self.skip = RootWeight(self.qdim, self.embed_dim, bias=bias) if root_weight else None
         self.score = make_score(score, self.num_heads, self.head_dim)
         self.normalize = make_normalizer(normalize, self.num_heads)
@@ -130,9 +133,15 @@ class GraphAttention(EdgeAttention):
     def _check_sizes(self, out_proj: bool) -> None:
         if self.num_heads % self.num_kv_heads:
             raise OptionError(f"num_kv_heads must divide num_heads = {self.num_heads}, got {self.num_kv_heads}")
-        if not out_proj and self.num_heads * self.head_dim != self.embed_dim:
+        if self.edge_dim is not None and self.value_dim != self.head_dim:
             raise OptionError(
-                f"without out_proj the output is num_heads * head_dim = {self.num_heads * self.head_dim} wide, "
+                f"edge features are added to key and value, which have one width then, got head_dim={self.head_dim} "
+                f"and value_dim={self.value_dim}"
+            )
+        if not out_proj and self.num_heads * self.value_dim != self.embed_dim:
+            name = "head_dim" if self.value_dim == self.head_dim else "value_dim"
+            raise OptionError(
+                f"without out_proj the output is num_heads * {name} = {self.num_heads * self.value_dim} wide, "
                 f"but embed_dim is {self.embed_dim}"
             )
 
@@ -207,7 +216,7 @@ class GraphAttention(EdgeAttention):
             check_kind(proj, "x" if features is x else "context", features)
         query = self.q_proj(x).unflatten(-1, (self.num_heads, self.head_dim))
         key = self.k_proj(key_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
-        value = self.v_proj(value_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
+        value = self.v_proj(value_input).unflatten(-1, (self.num_kv_heads, self.value_dim))
         query, key = self._turned(query, key, positions, past, key_input is not x)
         if cache is not None:
             key, value = cache.grown(key, value)
@@ -314,6 +323,7 @@ class GraphAttention(EdgeAttention):
             "kdim": (self.kdim, self.embed_dim),
             "vdim": (self.vdim, self.embed_dim),
             "head_dim": (self.head_dim, self.embed_dim / self.num_heads),
+            "value_dim": (self.value_dim, self.head_dim),
             "num_kv_heads": (self.num_kv_heads, self.num_heads),
             "edge_dim": (self.edge_dim, None),
             "bias": (self.q_proj.bias is not None, True),

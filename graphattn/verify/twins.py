@@ -141,8 +141,8 @@ class DenseGraphAttention(nn.Module):
         key_input, value_input = context if isinstance(context, tuple) else (context, context)
         query, key, value = self.q_proj(x), self.k_proj(key_input), self.v_proj(value_input)
         edge = None if self.edge_proj is None else self.edge_proj(edge_attr).unflatten(-1, (-1, self.head_dim))
-        query, key, value = (part.unflatten(-1, (-1, self.head_dim)) for part in (query, key, value))
-        return query, key, value, edge
+        query, key = (part.unflatten(-1, (-1, self.head_dim)) for part in (query, key))
+        return query, key, value.unflatten(-1, (key.shape[-2], -1)), edge
 
     def finish(self, heads: Tensor, x: Tensor) -> Tensor:
         """The layer's output (..., T, C) from what the heads gathered (..., T, H, D)."""

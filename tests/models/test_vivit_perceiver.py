@@ -123,7 +123,7 @@ def inputs(batch=2):
         {},
         {"num_blocks": 3, "use_query_residual": False, "cross_attention_shape_for_attention": "q"},
         {
-            "qk_channels": 12,
+            "qk_channels": 18,
             "v_channels": 12,
             "self_attention_widening_factor": 2,
             "cross_attention_widening_factor": 3,
@@ -208,7 +208,11 @@ def test_each_of_the_three_graphs():
         ),
         (lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 4), torch.randn(2, 8)), OptionError, "built without outputs"),
         (lambda: Reading(8, 6, 4), OptionError, "inner must be a multiple of num_heads, got 6 and 4"),
-        (lambda: from_hf(perceiver(qk_channels=6, v_channels=12)), OptionError, "qk_channels = 6 and v_channels = 12"),
+        (
+            lambda: Reading(8, 6, 2, value_inner=7),
+            OptionError,
+            "value_inner must be a multiple of num_heads, got 7 and 2",
+        ),
         (
             lambda: from_hf(perceiver(lambda c: decoders.PerceiverBasicDecoder(c, 3, "none", num_channels=8))),
             OptionError,

@@ -68,9 +68,11 @@ def test_self_and_cross_attention(name, lead, backend):
 
 
 @both
-def test_widths_of_their_own_and_grouped_heads(backend):
+@pytest.mark.parametrize("value_dim", [None, 5, 19])
+def test_widths_of_their_own_and_grouped_heads(backend, value_dim):
     graph = GRAPHS["listed_bipartite"]()
-    made = layer(C, 6, qdim=7, kdim=11, vdim=13, head_dim=17, num_kv_heads=3, backend=backend)
+    sizes = {"qdim": 7, "kdim": 11, "vdim": 13, "head_dim": 17, "value_dim": value_dim}
+    made = layer(C, 6, **sizes, num_kv_heads=3, backend=backend)
     x, key, value = features(2, 13, 7), features(2, 19, 11, seed=1), features(2, 19, 13, seed=2)
     output = made(x, graph, context=(key, value))
     assert output.shape == (2, 13, C)
@@ -221,6 +223,7 @@ def test_a_removed_edge_is_seen_and_a_non_neighbour_is_not_heard(backend):
             ", qdim=2, vdim=3, head_dim=11, bias=False, root_weight=True",
         ),
         ({"out_proj": False, "head_dim": 6}, ", out_proj=False"),
+        ({"out_proj": False, "head_dim": 4, "value_dim": 6}, ", head_dim=4, value_dim=6, out_proj=False"),
     ],
 )
 def test_repr_shows_what_is_not_default(options, text):

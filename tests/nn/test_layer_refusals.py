@@ -28,6 +28,14 @@ CONSTRUCTION = {
         lambda: G(12, 3, head_dim=5, out_proj=False),
         r"without out_proj the output is num_heads \* head_dim = 15 wide, but embed_dim is 12",
     ),
+    "out_proj and value_dim": (
+        lambda: G(12, 3, value_dim=5, out_proj=False),
+        r"without out_proj the output is num_heads \* value_dim = 15 wide, but embed_dim is 12",
+    ),
+    "edges and value_dim": (
+        lambda: G(12, 3, value_dim=5, edge_dim=2),
+        "have one width then, got head_dim=4 and value_dim=5",
+    ),
     "dropout": (lambda: G(12, 3, dropout=1.5), r"dropout must be a number in \[0, 1\], got 1.5"),
     "dropout nan": (lambda: G(12, 3, dropout=float("nan")), r"dropout must be a number in \[0, 1\], got nan"),
 }
@@ -42,7 +50,7 @@ def test_construction(name):
 
 @pytest.mark.parametrize("value", [2.0, True, "2", -1, 2.5, 0, (2,)])
 @pytest.mark.parametrize(
-    "name", ["embed_dim", "num_heads", "qdim", "kdim", "vdim", "head_dim", "num_kv_heads", "edge_dim"]
+    "name", ["embed_dim", "num_heads", "qdim", "kdim", "vdim", "head_dim", "value_dim", "num_kv_heads", "edge_dim"]
 )
 def test_sizes_are_whole_numbers(name, value):
     with pytest.raises(OptionError, match=f"^{name} must be a whole number >= 1, got {re.escape(repr(value))}$"):

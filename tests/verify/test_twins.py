@@ -151,6 +151,7 @@ def test_no_sources_and_no_targets():
         {},
         {"num_kv_heads": 1, "bias": False},
         {"qdim": 5, "kdim": 7, "vdim": 11, "head_dim": 3},
+        {"head_dim": 3, "value_dim": 5},
         {"edge_dim": 7, "root_weight": True},
         {"out_proj": False, "root_weight": True},
     ],

@@ -20,6 +20,7 @@ def read(model: Any) -> Perceiver:
     config, encoder = model.config, model.encoder
     decoder = getattr(model.decoder, "decoder", model.decoder)
     queries = None if decoder is None else _queries(decoder)
+    latent = encoder.self_attends[0].attention.self
     made = Perceiver(
         config.num_latents,
         config.d_latents,
@@ -31,7 +32,8 @@ def read(model: Any) -> Perceiver:
         outputs=None if queries is None else tuple(queries.shape),  # type: ignore[arg-type]
         write=None if decoder is None else _reading(decoder.decoding_cross_attention, config),
         hidden=encoder.self_attends[0].mlp.dense1.out_features,
-        head_dim=_inner(encoder.self_attends[0]) // config.num_self_attention_heads,
+        head_dim=latent.qk_channels_per_head,
+        value_dim=latent.v_channels_per_head,
         activation=activation(config),
     )
     made.to(model.embeddings.latents)
@@ -59,20 +61,11 @@ def _queries(decoder: Any) -> torch.Tensor:
     return decoder.positions_projection(decoder.output_position_encodings.position_embeddings).detach()
 
 
-def _inner(layer: Any) -> int:
-    """Width of queries, keys and values, which is one here."""
-    attention = layer.attention.self
-    if attention.qk_channels != attention.v_channels:
-        raise OptionError(
-            f"qk_channels = {attention.qk_channels} and v_channels = {attention.v_channels} must be equal"
-        )
-    return attention.v_channels
-
-
 def _reading(layer: Any, config: Any) -> dict[str, Any]:
     return {
         "num_heads": layer.attention.self.num_heads,
-        "inner": _inner(layer),
+        "inner": layer.attention.self.qk_channels,
+        "value_inner": layer.attention.self.v_channels,
         "hidden": layer.mlp.dense1.out_features,
         "residual": layer.attention.use_query_residual,
         "activation": activation(config),
