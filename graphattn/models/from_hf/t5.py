@@ -1,0 +1,67 @@
+"""T5 of ``transformers``, and T5 1.1, Flan-T5 and mT5, which are settings of it."""
+
+from typing import Any
+
+import torch
+
+from ..t5 import T5
+from .text import activation, fill, renamed
+
+NAMES = {
+    "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.": "encoder_bias.table.",
+    "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.": "decoder_bias.table.",
+    "shared.": "embedding.",
+    "lm_head.": "head.",
+    ".final_layer_norm.": ".norm.",
+    ".block.": ".layers.",
+    ".layer.0.layer_norm.": ".attention_norm.",
+    ".layer.1.layer_norm.": ".second_norm.",
+    ".layer.2.layer_norm.": ".feed_forward_norm.",
+    ".EncDecAttention.": ".cross_attention.",
+    ".SelfAttention.": ".attention.",
+    ".q.": ".q_proj.",
+    ".k.": ".k_proj.",
+    ".v.": ".v_proj.",
+    ".o.": ".out_proj.",
+    ".DenseReluDense.wo.": ".feed_forward.down.",
+    ".DenseReluDense.wi_0.": ".feed_forward.gate.",
+    ".DenseReluDense.wi_1.": ".feed_forward.up.",
+    ".DenseReluDense.wi.": ".feed_forward.up.",
+    ".layer.0.": ".",
+    ".layer.1.": ".",
+    ".layer.2.": ".",
+}
+SECOND = {"encoder": "feed_forward_norm", "decoder": "cross_norm"}
+
+
+def read(model: Any) -> T5:
+    """A ``T5ForConditionalGeneration`` or ``MT5ForConditionalGeneration``."""
+    config = model.config
+    tied = model.lm_head.weight is model.shared.weight
+    plain = activation(config.dense_act_fn)
+    with torch.device("meta"):
+        made = T5(
+            config.vocab_size,
+            config.d_model,
+            config.num_heads,
+            config.num_layers,
+            config.d_ff,
+            num_decoder_layers=config.num_decoder_layers,
+            head_dim=config.d_kv,
+            activation=f"gated_{plain}" if config.is_gated_act else plain,
+            tied=tied,
+            scaled=getattr(config, "scale_decoder_outputs", False),  # mT5 has no such option
+            num_buckets=config.relative_attention_num_buckets,
+            max_distance=config.relative_attention_max_distance,
+            eps=config.layer_norm_epsilon,
+            dropout=config.dropout_rate,
+        )
+    state = {
+        name.replace("second_norm", SECOND.get(name.partition(".")[0], "")): tensor
+        for name, tensor in renamed(model, NAMES).items()
+        if ".embed_tokens." not in name  # the same tensor as the embedding's
+    }
+    fill(made, state)
+    if tied:
+        made.tie()
+    return made.train(model.training)

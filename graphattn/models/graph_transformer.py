@@ -1,0 +1,172 @@
+"""A transformer on graphs that data come with: molecules, roads, citations; reading along their edges or any others."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import GraphError, OptionError, ShapeError
+from ..graph import AttentionGraph, Pattern, Schedule
+from ..graph.advice import no_graph
+from ..kernels.edge_softmax import scatter_sum
+from ..nn import ShortestPathBias, laplacian_eigenvector_pe, random_walk_pe
+from ..plans.cache import cached
+from .stacks import Encoder, Graphs
+
+ENCODINGS = ("random_walk", "laplacian")
+READOUTS = ("node", "mean", "sum")
+
+
+class GraphTransformer(nn.Module):
+    """Nodes with features, blocks of attention, and an answer for every node or for every graph.
+
+    The edges of the data say where nodes are: by an encoding added to the features, by the lengths of paths between
+    them, or by features of edges. What a node reads is another graph, the data's own edges by default; with
+    ``ga.graphs.full(...)`` and ``max_distance`` it is Graphormer's, all pairs with a bias by the shortest path.
+
+    Args:
+        features: Width of the nodes' features; or a module that makes C channels of them, such as an ``nn.Embedding``
+            of the kinds of atoms.
+        embed_dim: C.
+        num_heads: H.
+        num_layers: Blocks.
+        hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
+        out_dim: Width of the answer, from a linear head; C and no head by default.
+        encoding: "random_walk" or "laplacian": a projection of it is added to the features; or ``None``.
+        encoding_dim: Steps of the walks, or eigenvectors, of which a small graph has fewer: the rest is 0.
+        max_distance: Of a :class:`graphattn.nn.ShortestPathBias` along the data's edges; no such bias by default.
+        edge_dim: Width of the features of the edges that are read; none by default.
+        readout: "node", or the "mean" or "sum" over the nodes of each graph.
+        options: Further arguments of :class:`graphattn.models.Encoder`.
+
+    Source: Dwivedi and Bresson 2020, "A Generalization of Transformer Networks to Graphs" (own edges, Laplacian);
+    Dwivedi et al. 2022 (random walks); Ying et al. 2021 (Graphormer). *What differs:* pre-norm, with layer norms, by
+    default; edge features are added to keys and values, as in PyG's ``TransformerConv``, and are not updated; no
+    encoding of degrees, no virtual node.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> from torch_geometric.data import Data
+        >>> bonds = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+        >>> data = Data(x=torch.randn(4, 5), edge_index=bonds)
+        >>> model = GraphTransformer(5, 8, 2, num_layers=2, out_dim=3, max_distance=4)
+        >>> model(data.x, ga.from_pyg(data)).shape  # along the bonds
+        torch.Size([4, 3])
+        >>> model(data.x, ga.from_pyg(data), ga.graphs.full(...)).shape  # all pairs
+        torch.Size([4, 3])
+    """
+
+    def __init__(
+        self,
+        features: int | nn.Module,
+        embed_dim: int,
+        num_heads: int,
+        num_layers: int,
+        hidden: int | None = None,
+        *,
+        out_dim: int | None = None,
+        encoding: str | None = "random_walk",
+        encoding_dim: int = 8,
+        max_distance: int | None = None,
+        edge_dim: int | None = None,
+        readout: str = "node",
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if encoding not in (*ENCODINGS, None):
+            raise OptionError(f"encoding must be one of {', '.join(ENCODINGS)}, or None; got {encoding!r}")
+        if readout not in READOUTS:
+            raise OptionError(f"readout must be one of {', '.join(READOUTS)}; got {readout!r}")
+        self.embedding = features if isinstance(features, nn.Module) else nn.Linear(features, embed_dim)
+        self.kind, self.encoding_dim, self.readout = encoding, encoding_dim, readout
+        self.encoding = None if encoding is None else nn.Linear(encoding_dim, embed_dim)
+        self.paths = None if max_distance is None else ShortestPathBias(num_heads, max_distance)
+        self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, edge_dim=edge_dim, **options)
+        self.head = nn.Identity() if out_dim is None else nn.Linear(embed_dim, out_dim)
+
+    def forward(
+        self,
+        x: Tensor,
+        edges: AttentionGraph,
+        graph: Graphs | None = None,
+        *,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+    ) -> Tensor:
+        """Answers for nodes (..., N, out), or for G graphs (..., G, out).
+
+        Args:
+            x: What ``features`` takes, (..., N, F) for a width.
+            edges: The data's edges, N nodes: ``ga.from_pyg(data)``. What is derived from them is kept with the object.
+            graph: What the nodes read, for all layers or one for each; ``edges`` by default. Of a batch, all pairs of
+                the same graph are ``ga.graphs.documents(batch)``.
+            edge_attr: Features (E, edge_dim) of the edges of every layer's graph, in its edge order.
+            batch: int64 (N,), the graph of each node, as PyG's, ascending; one graph by default.
+
+        Raises:
+            ShapeError: If a tensor does not fit the graphs.
+            GraphError: If ``edges`` is no square graph, or ``graph`` is a pattern that would join a batch's graphs.
+        """
+        if not isinstance(edges, AttentionGraph):
+            raise no_graph(edges, "edges must be an AttentionGraph")
+        sizes = _sizes(batch, edges.num_nodes)
+        if batch is not None and graph is not None:
+            _refuse_patterns(Schedule.of(graph))
+        x = self.embedding(x)
+        if self.encoding is not None:
+            x = x + self.encoding(self.encoded(edges, sizes).to(x))
+        paths = self.paths
+        x = self.encoder(
+            x,
+            edges if graph is None else graph,
+            score_bias=None if paths is None else lambda reads: paths(reads, edges),
+            edge_attr=edge_attr,
+        )
+        if self.readout != "node":
+            x = scatter_sum(x, _owner(sizes, x), len(sizes), x.dim() - 2)
+        if self.readout == "mean":
+            x = x / torch.tensor(sizes, device=x.device).clamp(min=1).unsqueeze(-1)
+        return self.head(x)
+
+    def encoded(self, edges: AttentionGraph, sizes: tuple[int, ...]) -> Tensor:
+        """The encoding of every node, (N, encoding_dim); in training with random signs, where signs mean nothing."""
+        found = cached(edges, (self.kind, self.encoding_dim, sizes), lambda: self._encode(edges, sizes))
+        if self.kind == "laplacian" and self.training:
+            sign = torch.randint(2, (len(sizes), self.encoding_dim), device=found.device) * 2 - 1
+            found = found * sign[_owner(sizes, found)]
+        return found
+
+    def _encode(self, edges: AttentionGraph, sizes: tuple[int, ...]) -> Tensor:
+        if self.kind == "random_walk":
+            return random_walk_pe(edges, self.encoding_dim)
+        found, first = torch.zeros(edges.num_nodes, self.encoding_dim, device=edges.device), 0
+        for size in sizes:  # the eigenvectors of a batch are those of its graphs
+            k = min(self.encoding_dim, size - 1)
+            if k > 0:
+                piece = edges if size == edges.num_nodes else edges.subgraph(range(first, first + size))
+                found[first : first + size, :k] = laplacian_eigenvector_pe(piece, k)
+            first += size
+        return found
+
+
+def _sizes(batch: Tensor | None, num_nodes: int) -> tuple[int, ...]:
+    """How many nodes each graph has."""
+    if batch is None:
+        return (num_nodes,)
+    if batch.shape != (num_nodes,) or batch.dtype != torch.int64 or bool((batch.diff() < 0).any()):
+        raise ShapeError(
+            f"batch must be int64 ({num_nodes},), ascending, as PyG's; got {batch.dtype} {tuple(batch.shape)}"
+        )
+    return tuple(torch.bincount(batch).tolist())
+
+
+def _owner(sizes: tuple[int, ...], like: Tensor) -> Tensor:
+    return torch.repeat_interleave(torch.tensor(sizes, device=like.device))
+
+
+def _refuse_patterns(layers: Schedule) -> None:
+    for layer in layers:
+        if isinstance(layer, Pattern):
+            raise GraphError(
+                f"{layer!r} would join the graphs of a batch; all pairs of each are graphs.documents(batch)"
+            )

@@ -1,0 +1,189 @@
+"""Where attention comes from: a recurrent decoder that reads a recurrent encoder, target by target or all at once."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from ..backends import EdgeWeights
+from ..errors import OptionError, ShapeError
+from ..graph import AttentionGraph, Pattern, disjoint_union
+from ..nn.blocks import EVERY
+from ..plans.cache import cached
+from .rnn_attention import BahdanauAttention, LuongAttention
+from .tokens import check_tokens
+
+Context = Callable[[int, Tensor], Tensor]
+
+
+class Seq2Seq(nn.Module):
+    r"""A recurrent encoder and decoder, whose decoder reads the encoder's states along a bipartite graph.
+
+    * "bahdanau": before each step, by the state before it, so one target after the other:
+      :math:`c_t` from :math:`s_{t-1}`, then :math:`s_t = \mathrm{GRU}([y_{t-1}, c_t], s_{t-1})`;
+    * "dot", "general" (Luong): after each step, by its own state, so for all targets at once, as a transformer does:
+      :math:`s_t = \mathrm{GRU}(y_{t-1}, s_{t-1})`, then :math:`c_t` from :math:`s_t`;
+    * ``None``: no graph; the encoder's last state is all that the decoder hears, :math:`c_t = h` (the bottleneck).
+
+    Then ``tanh(W [c_t, s_t])`` gives the logits. The first state is ``tanh(V h)``.
+
+    Args:
+        num_source_tokens: Tokens that are read.
+        num_target_tokens: Tokens that are written.
+        embed_dim: Width of their vectors.
+        hidden: C, width of the states of encoder and decoder; even if bidirectional, for half of it is of each way.
+        attention: "bahdanau", "dot", "general" or ``None``.
+        bidirectional: Whether the encoder also runs backwards.
+
+    Source: Cho et al. 2014 (the bottleneck and the GRU), Bahdanau et al. 2015, Luong et al. 2015. *What differs:* the
+    GRU is torch's (its reset gate acts on ``U h``, theirs on ``h``); all three have the readout of Luong, equation 5,
+    where Bahdanau's has maxout and ``y``; Luong's has LSTMs, and feeds the readout into the next step.
+
+    Example:
+        >>> import graphattn as ga
+        >>> model = Seq2Seq(11, 13, embed_dim=6, hidden=8)
+        >>> source, target = torch.randint(11, (3, 7)), torch.randint(13, (3, 5))
+        >>> logits, weights = model(source, target, return_weights=True)
+        >>> logits.shape, weights.dense().shape  # (B, T, V), and the alignment (B, 1, T, S)
+        (torch.Size([3, 5, 13]), torch.Size([3, 1, 5, 7]))
+        >>> near = ga.from_mask((torch.arange(5)[:, None] - torch.arange(7)).abs() <= 2)  # local-m
+        >>> model(source, target, near).shape
+        torch.Size([3, 5, 13])
+    """
+
+    def __init__(
+        self,
+        num_source_tokens: int,
+        num_target_tokens: int,
+        *,
+        embed_dim: int,
+        hidden: int,
+        attention: str | None = "bahdanau",
+        bidirectional: bool = True,
+    ) -> None:
+        super().__init__()
+        if attention not in ("bahdanau", "dot", "general", None):
+            raise OptionError(f'attention must be "bahdanau", "dot", "general" or None, got {attention!r}')
+        if bidirectional and hidden % 2:
+            raise OptionError(f"hidden must be even if bidirectional, got {hidden}")
+        self.kind = attention
+        self.source, self.target = (nn.Embedding(n, embed_dim) for n in (num_source_tokens, num_target_tokens))
+        width = hidden // 2 if bidirectional else hidden
+        self.encoder = nn.GRU(embed_dim, width, batch_first=True, bidirectional=bidirectional)
+        self.first = nn.Linear(hidden, hidden)
+        self.cell = nn.GRUCell(embed_dim if attention in ("dot", "general") else embed_dim + hidden, hidden)
+        self.attention: nn.Module | None = None
+        if attention is not None:
+            self.attention = BahdanauAttention(hidden) if attention == "bahdanau" else LuongAttention(hidden, attention)
+        self.readout, self.head = nn.Linear(2 * hidden, hidden, bias=False), nn.Linear(hidden, num_target_tokens)
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        graph: AttentionGraph | Pattern | None = None,
+        *,
+        lengths: Tensor | None = None,
+        return_weights: bool = False,
+    ) -> Tensor | tuple[Tensor, EdgeWeights]:
+        """Logits (B, T, V) of the token after each of the target's, and the weights if asked for.
+
+        Args:
+            source: Integers (B, S), the tokens read.
+            target: Integers (B, T), the tokens written so far; a start token first.
+            graph: T targets and S sources; all of them by default.
+            lengths: (B,), of the sources that are padded: the tokens after are not nodes. The graph of the weights then
+                is one union, of T targets for each example and its own sources.
+            return_weights: Also return the :class:`graphattn.EdgeWeights`.
+
+        Raises:
+            ShapeError: If tokens or lengths do not fit.
+            OptionError: If a graph or weights are asked of a model without attention.
+        """
+        check_tokens("source", source, self.source.num_embeddings)
+        check_tokens("target", target, self.target.num_embeddings)
+        if self.attention is None and (return_weights or graph is not None):
+            raise OptionError("the model was built with attention=None: it reads along no graph and has no weights")
+        memory, last = self.encode(source, lengths)
+        state, y = torch.tanh(self.first(last)), self.target(target)
+        if self.attention is None:
+            states = self._steps(y, state, lambda t, state: last)
+            context, weights = last.unsqueeze(1).expand_as(states), None
+        else:
+            graph = _sized(EVERY if graph is None else graph, target.shape[1], source.shape[1])
+            memory, graph = _apart(memory, graph, lengths)
+            states, context, weights = self._read(y, state, memory, graph)
+        logits = self.head(torch.tanh(self.readout(torch.cat((context, states), -1))))
+        return (logits, weights) if return_weights and weights is not None else logits
+
+    def encode(self, source: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """States (B, S, C) of tokens (B, S), and the last state (B, C) of each way."""
+        x = self.source(source)
+        if lengths is None:
+            memory, last = self.encoder(x)
+        else:
+            _check_lengths(lengths, source)
+            packed, last = self.encoder(pack_padded_sequence(x, lengths.cpu(), True, enforce_sorted=False))
+            memory, _ = pad_packed_sequence(packed, batch_first=True, total_length=source.shape[1])
+        return memory, last.transpose(0, 1).flatten(1)
+
+    def _read(
+        self, y: Tensor, state: Tensor, memory: Tensor, graph: AttentionGraph
+    ) -> tuple[Tensor, Tensor, EdgeWeights]:
+        """States (B, T, C), what they read (B, T, C), and the weights."""
+        num_steps = y.shape[1]
+        together = memory.dim() == 2  # the examples are one graph
+        if isinstance(self.attention, LuongAttention):
+            states = self._steps(y, state, None)
+            context, weights = self.attention(states.flatten(0, 1) if together else states, memory, graph)
+            return states, context.view_as(states), weights
+        assert isinstance(self.attention, BahdanauAttention)
+        read, keys = self.attention, self.attention.keys(memory)
+        found: list[tuple[Tensor, EdgeWeights]] = []
+
+        def context_of(t: int, state: Tensor) -> Tensor:
+            rows = range(t, graph.num_targets, num_steps)  # of every example
+            of_step = cached(graph, (Seq2Seq, rows), lambda: graph.subgraph(targets=rows))
+            found.append(read(state if together else state.unsqueeze(1), memory, of_step, keys))
+            return found[-1][0].view_as(state)
+
+        states = self._steps(y, state, context_of)
+        context = torch.stack([each.view_as(state) for each, _ in found], 1)
+        step = graph.target % num_steps
+        edge = torch.argsort(torch.argsort(step, stable=True))  # where each edge stands in step after step
+        alpha = torch.cat([weights.alpha for _, weights in found], -2)
+        return states, context, EdgeWeights(graph, alpha.index_select(-2, edge.to(alpha.device)))
+
+    def _steps(self, y: Tensor, state: Tensor, context_of: Context | None) -> Tensor:
+        """States (B, T, C) of the decoder; each step also hears ``context_of(t, the state before it)``."""
+        states = []
+        for t in range(y.shape[1]):
+            heard = y[:, t] if context_of is None else torch.cat((y[:, t], context_of(t, state)), -1)
+            state = self.cell(heard, state)
+            states.append(state)
+        return torch.stack(states, 1)
+
+
+def _sized(graph: AttentionGraph | Pattern, num_targets: int, num_sources: int) -> AttentionGraph:
+    graph = graph(num_targets, num_sources) if isinstance(graph, Pattern) else graph
+    if (graph.num_targets, graph.num_sources) != (num_targets, num_sources):
+        raise ShapeError(
+            f"the graph has {graph.num_targets} targets and {graph.num_sources} sources, but target has {num_targets} "
+            f"tokens and source {num_sources}"
+        )
+    return graph
+
+
+def _apart(memory: Tensor, graph: AttentionGraph, lengths: Tensor | None) -> tuple[Tensor, AttentionGraph]:
+    """The memory and its graph; with lengths, the real tokens (sum of lengths, C) and one union of all graphs."""
+    if lengths is None:
+        return memory, graph
+    there = torch.arange(memory.shape[1], device=memory.device) < lengths.to(memory.device).unsqueeze(1)
+    return memory[there], disjoint_union([graph.subgraph(sources=range(n)) for n in lengths.tolist()])
+
+
+def _check_lengths(lengths: Tensor, source: Tensor) -> None:
+    batch, longest = source.shape
+    if lengths.shape != (batch,) or bool(((lengths < 1) | (lengths > longest)).any()):
+        raise ShapeError(f"lengths must be ({batch},) integers in [1, {longest}], got {lengths.tolist()}")

@@ -1,0 +1,134 @@
+"""T5: an encoder and a decoder whose positions are biases of edges, shared by all layers."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..graphs import causal, full
+from ..nn import KeyValueCache, T5Bias
+from ..nn.blocks import Graph
+from .stacks import Decoder, Encoder, Graphs
+from .tokens import check_tokens
+
+
+class T5(nn.Module):
+    """Tokens read and tokens written; the logits of the next token written.
+
+    Norms by the root of the mean square before every branch, no bias in any projection, scores not divided by the root
+    of D, one :class:`graphattn.nn.T5Bias` for all layers of the encoder and one for those of the decoder, none from
+    decoder to encoder.
+
+    Args:
+        vocab_size: V.
+        embed_dim: C.
+        num_heads: H.
+        num_layers: Blocks of the encoder.
+        hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
+        num_decoder_layers: Blocks of the decoder, as many by default.
+        head_dim: D, ``embed_dim / num_heads`` by default.
+        activation: "relu" in T5, "gated_gelu_tanh" in T5 1.1.
+        tied: Whether the head's weights are those of the tokens (T5), or its own (T5 1.1).
+        scaled: Whether the head reads ``C ** -0.5`` times the decoder's output; by default exactly if tied.
+        num_buckets: Rows of the tables of biases.
+        max_distance: From where on all distances have one row.
+        eps: Of the norms.
+        dropout: On the embeddings, as in the blocks, and on what the encoder and the decoder give.
+
+    Source: Raffel et al. 2020, section 2.1; T5 1.1 in Shazeer 2020. Equal to ``T5ForConditionalGeneration`` of
+    ``transformers``, :func:`graphattn.models.from_hf`, whose norms take the mean in float32.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> model = T5(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2)
+        >>> source, target = torch.randint(11, (3, 7)), torch.randint(11, (3, 5))
+        >>> model(source, target).shape  # (B, T, V)
+        torch.Size([3, 5, 11])
+        >>> local = ga.graphs.sliding_window(..., 3, causal=False)
+        >>> model(source, target, [local, ga.graphs.full(...)]).shape  # another connectivity of the encoder
+        torch.Size([3, 5, 11])
+    """
+
+    def __init__(
+        self,
+        vocab_size: int = 32128,
+        embed_dim: int = 512,
+        num_heads: int = 8,
+        num_layers: int = 6,
+        hidden: int | None = None,
+        *,
+        num_decoder_layers: int | None = None,
+        head_dim: int | None = None,
+        activation: str = "relu",
+        tied: bool = True,
+        scaled: bool | None = None,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        eps: float = 1e-6,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.dropout = nn.Embedding(vocab_size, embed_dim), nn.Dropout(dropout)
+        options: dict[str, Any] = {"norm": "rms", "bias": False, "scale": 1.0, "eps": eps, "activation": activation}
+        options |= {"head_dim": head_dim, "dropout": dropout}
+        depth = num_layers if num_decoder_layers is None else num_decoder_layers
+        self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, **options)
+        self.decoder = Decoder(depth, embed_dim, num_heads, hidden, **options)
+        self.encoder_bias = T5Bias(num_heads, num_buckets, max_distance)
+        self.decoder_bias = T5Bias(num_heads, num_buckets, max_distance, bidirectional=False)
+        self.head = nn.Linear(embed_dim, vocab_size, bias=False)
+        self.factor = embed_dim**-0.5 if (tied if scaled is None else scaled) else 1.0
+        if tied:
+            self.tie()
+
+    def tie(self) -> None:
+        """Give the head the weights of the tokens."""
+        self.head.weight = self.embedding.weight
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_graph: Graphs | None = None,
+        target_graph: Graphs | None = None,
+        memory_graph: Graph | None = None,
+    ) -> Tensor:
+        """Logits (..., T, V) of the token after each of the target's.
+
+        Args:
+            source: Integers (..., S), the tokens read.
+            target: Integers (..., T), the tokens written so far; the first one is the start token, 0.
+            source_graph: Of S nodes; full by default.
+            target_graph: Of T nodes; causal by default.
+            memory_graph: T targets and S sources; all of them by default.
+
+        Raises:
+            ShapeError: If tokens are not integers, or do not fit the graphs.
+            PositionIndexError: If a token is outside the vocabulary.
+        """
+        return self.decode(target, self.encode(source, source_graph), target_graph, memory_graph)
+
+    def encode(self, source: Tensor, graph: Graphs | None = None) -> Tensor:
+        """The memory (..., S, C) of tokens (..., S)."""
+        graph = FULL if graph is None else graph
+        return self.dropout(self.encoder(self._embedded("source", source), graph, score_bias=self.encoder_bias))
+
+    def decode(
+        self,
+        target: Tensor,
+        memory: Tensor,
+        graph: Graphs | None = None,
+        memory_graph: Graph | None = None,
+        caches: list[KeyValueCache] | None = None,
+    ) -> Tensor:
+        """Logits (..., T, V) from a memory; with a cache for each layer, of tokens that continue earlier ones."""
+        x = self._embedded("target", target)
+        graph = CAUSAL if graph is None else graph
+        x = self.decoder(x, graph, memory, memory_graph, score_bias=self.decoder_bias, caches=caches)
+        return self.head(self.dropout(x) * self.factor)
+
+    def _embedded(self, name: str, tokens: Tensor) -> Tensor:
+        check_tokens(name, tokens, self.embedding.num_embeddings)
+        return self.dropout(self.embedding(tokens))
+
+
+FULL, CAUSAL = full(...), causal(..., ...)
