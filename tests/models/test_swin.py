@@ -9,7 +9,7 @@ from graphattn import graphs
 from graphattn.errors import GraphError, OptionError, ShapeError
 from graphattn.models import Swin, from_hf
 from graphattn.models.merging import PatchMerging
-from graphattn.models.swin import window_graphs
+from graphattn.models.swin_stage import window_graphs
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
 pytestmark = pytest.mark.usefixtures("one_thread")

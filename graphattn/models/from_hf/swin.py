@@ -6,7 +6,8 @@ from typing import Any
 import torch
 
 from ...nn import LearnedPosition
-from ..swin import Swin, SwinStage
+from ..swin import Swin
+from ..swin_stage import SwinStage
 from .layers import activation, fill, pair, refuse_mask_token
 
 
