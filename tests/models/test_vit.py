@@ -7,6 +7,7 @@ import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import OptionError, ShapeError
 from graphattn.models import ViT, from_hf
+from graphattn.models.from_hf import FAMILIES
 from graphattn.models.patches import PatchEmbedding
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
@@ -118,6 +119,11 @@ def test_dtype_mode_and_dropout_are_theirs():
     before = mine.head.weight.clone()
     theirs.classifier.weight.data.zero_()
     assert torch.equal(mine.head.weight, before)  # a copy
+
+
+def test_every_class_that_is_read_is_one_of_transformers():
+    assert {"ViTModel", "SwinModel"} <= set(FAMILIES)
+    assert not [name for name in FAMILIES if not hasattr(transformers, name)]
 
 
 @pytest.mark.parametrize(
