@@ -137,6 +137,7 @@ def run(
     graph: AttentionGraph | PerHead, inputs: Inputs, backend: str, weights: bool, lse: bool
 ) -> Tensor | AttentionOutput:
     """Choose a backend for checked inputs and run it."""
+    per_head = graph if isinstance(graph, PerHead) else None
     if isinstance(graph, PerHead) and (inputs.score is not None or inputs.normalize is not None):
         inputs, graph = as_bias(graph, inputs), graph.union()  # these take all heads at once
     if isinstance(graph, PerHead):
@@ -150,7 +151,7 @@ def run(
     if not (weights or lse):
         return found.output
     edges = graph.union() if isinstance(graph, PerHead) else graph
-    alpha = EdgeWeights(edges, found.alpha) if weights and found.alpha is not None else None
+    alpha = EdgeWeights(edges, found.alpha, per_head) if weights and found.alpha is not None else None
     return AttentionOutput(found.output, alpha, found.lse if lse else None)
 
 

@@ -89,14 +89,22 @@ def _masked(score: Tensor, mask: Mask) -> Tensor:
 
 def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float = 0.0) -> Tensor:
     """SDPA, (..., H, T, D_v); differentiable any number of times."""
-    if plain_operations_only() or lies_far(mask.bias):
+    if plain_operations_only() or lies_far(mask.bias) or _is_forgotten(query, mask):
         return written_out(query, key, value, mask, scale, None, dropout_p).output.to(query.dtype)
     if torch.compiler.is_compiling():  # compiled code has no second derivatives, and says so when asked
-        return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
+        output = _in_four_dimensions(query, key, value, mask, scale, dropout_p)
+        return output.masked_fill(query.isnan().any(-1, keepdim=True), torch.nan)
     tracked = any(x is not None and x.requires_grad for x in (query, key, value, mask.bias))
     if tracked and torch.is_grad_enabled():
         return _TwiceDifferentiable.apply(query, key, value, mask.bias, mask.allowed, mask.causal, scale, dropout_p)
     return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
+
+
+def _is_forgotten(query: Tensor, mask: Mask) -> bool:
+    """Whether a query is NaN or inf where SDPA has no mask: its short kernel on the CPU gives such a row 0."""
+    if mask.bias is not None or mask.allowed is not None or torch.compiler.is_compiling() or query.is_cuda:
+        return False
+    return not bool(query.detach().isfinite().all())
 
 
 def _in_four_dimensions(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import OptionError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, PerHead
 from ..graph.algebra import refuse_over
 from ..graph.html import MOST_CELLS, page
 from ..kernels.edge_softmax import scatter_sum
@@ -29,10 +29,22 @@ class EdgeWeights:
     Args:
         graph: The graph whose edges they belong to, in its edge order.
         alpha: (..., E, H), float32 or wider; sums to 1 over the edges into a target, or to 0 for an isolated one.
+        heads: The graphs of heads, where they differ; ``graph`` is then their union, and a weight is 0 on an edge that
+            its head does not have.
     """
 
     graph: AttentionGraph
     alpha: Tensor
+    heads: PerHead | None = None
+
+    def present(self) -> Tensor:
+        """bool (E, H): whether a head has an edge; all do unless they read along graphs of their own."""
+        there = torch.ones(self.alpha.shape[-2:], dtype=torch.bool, device=self.alpha.device)
+        if self.heads is not None:
+            target, source = self.graph.target, self.graph.source
+            for _, graph, first, last in self.heads.groups(self.alpha.shape[-1]):
+                there[:, first:last] = graph.contains(target, source).to(there.device).unsqueeze(-1)
+        return there
 
     def __iter__(self) -> Iterator[Tensor]:
         yield self.graph.edge_index
@@ -65,14 +77,15 @@ class EdgeWeights:
         rows = math.prod(self.alpha.shape[:-2]) * self.alpha.shape[-1] * self.graph.num_targets
         refuse_over(rows * k * (8 + self.alpha.element_size()), f"top({k:,})", "no target has more than its in-degree")
         T, target = self.graph.num_targets, self.graph.target.to(self.alpha.device)
-        alpha = self.alpha.transpose(-2, -1)  # (..., H, E)
+        there = self.present().T
+        alpha = torch.where(there, self.alpha.transpose(-2, -1), -torch.inf)  # (..., H, E)
         strongest = torch.argsort(alpha, dim=-1, descending=True, stable=True)
         order = strongest.gather(-1, torch.argsort(target[strongest], dim=-1, stable=True))  # by target, then strength
         owner = target[order]
         degree = torch.bincount(target, minlength=T)
         rank = torch.arange(target.numel(), device=target.device) - (degree.cumsum(0) - degree)[owner]
         spare = T * k  # edges beyond the k-th land in one place that is cut off
-        place = torch.where(rank < k, owner * k + rank, spare)
+        place = torch.where((rank < k) & there.expand_as(order).gather(-1, order), owner * k + rank, spare)
         shape = (*alpha.shape[:-1], spare + 1)
         source = torch.full(shape, -1, device=alpha.device).scatter(
             -1, place, self.graph.source.to(alpha.device)[order]

@@ -39,7 +39,13 @@ _PATTERN: dict[str, Any] = {
     "cls": PatternCommand,
     "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
 }
-What = Annotated[str, typer.Argument(metavar="WHAT", help="A pattern or a file, with its own options after it.")]
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="WHAT",
+        help="A pattern or a file, with its own options after it; a name of graphattn zoo; an expression of patterns.",
+    ),
+]
 As = Annotated[Optional[Kind], typer.Option("--as", help="What the file holds, if its name does not say.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from (or set GRAPHATTN_DEBUG=1).")]
@@ -187,11 +193,15 @@ def patterns(debug: Debug = False) -> None:
 
 
 @app.command()
-def zoo(json: Json = False, debug: Debug = False) -> None:
+def zoo(
+    about: Annotated[str, typer.Argument(metavar="[WORD]", help="Only those whose name, line or family has it.")] = "",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
     """List the named patterns of the literature, a line each; show looks at one."""
     from .zoo import zoo as run
 
-    run(json)
+    run(about, json)
 
 
 @app.command()

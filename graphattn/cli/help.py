@@ -12,7 +12,12 @@ from .options import Option, options_of, untypable, usage
 from .what import patterns
 
 _SHOWN = {
-    "show": ("swin --size 8x12 --cell 4x4 --shift 2x2", "sliding_window --size 64 --window 5 --out window.png"),
+    "show": (
+        "longformer",
+        "'causal(9) - sliding_window(9, 3)'",
+        "swin --size 8x12 --cell 4x4 --shift 2x2",
+        "sliding_window --size 64 --window 5 --out window.png",
+    ),
     "facts": ("sliding_window --size 100000 --window 257", "natten --size 64x48 --kernel 7"),
     "explain": ("causal --size 1000000", "swin --size 56x56 --cell 7x7 --heads 8 --kv-heads 2"),
     "verify": ("sliding_window --size 200 --window 9", "swin --size 6x10 --cell 3x5 --shift 1x2 --heads 6"),

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import GraphError, OptionError
+from ..errors import OptionError
 from .loading import Item
 from .names import ENDINGS, NAMES, PATTERNS, builder_name
 from .options import options_of, parse
@@ -45,9 +45,10 @@ def item(what: str, words: list[str], kind: str | None = None) -> Item:
         return _of_pattern(what, builder, words)
     if "(" in what:
         return _of_expression(what, words)
-    named = _named(what)
-    if named is not None and not os.path.exists(what):
-        return named
+    if not os.path.exists(what):
+        named = _named(what, words)
+        if named is not None:
+            return named
     if "." in what or "/" in what or os.sep in what or os.path.exists(what):
         from .files import from_file
 
@@ -55,8 +56,8 @@ def item(what: str, words: list[str], kind: str | None = None) -> Item:
     if what in ENDINGS:
         of = f"{what}{ENDINGS[what][0]}"
         raise OptionError(f"{what} is a kind of file: name the file, such as {of}; graphattn show {what} --help")
-    close = difflib.get_close_matches(what.replace("-", "_"), NAMES, 1)
-    hint = f"did you mean {close[0]}?" if close else "graphattn patterns lists all"
+    close = difflib.get_close_matches(what.replace("-", "_"), NAMES, 1) or _close_to(what)
+    hint = f"did you mean {' or '.join(close)}?" if close else "graphattn patterns lists all"
     raise OptionError(
         f"{what} is no pattern, and no file either (a file exists, or has a dot or slash in it); {hint}; "
         "graphattn zoo lists the literature's names"
@@ -72,15 +73,22 @@ def _of_expression(what: str, words: list[str]) -> Item:
         return Item(what, from_expression(what))
 
 
-def _named(what: str) -> Item | None:
+def _named(what: str, words: list[str]) -> Item | None:
     """The small graph of a pattern that the literature has a name for."""
     from ..graphs import zoo
 
-    try:
-        named = zoo()[what]
-    except GraphError:
+    if what not in zoo():
         return None
+    named = zoo()[what]
+    parse(words, (), f"{named.name}, a small example,", f"; for another size type its code: '{named.code}'")
     return Item(what, named.graph(), (f"{named.name}: {named.line}", f"a small one: {named.code}"))
+
+
+def _close_to(what: str) -> list[str]:
+    from ..graphs import zoo
+    from ..graphs.catalogue.pattern import close_to
+
+    return close_to(zoo().patterns, what)
 
 
 def _of_pattern(what: str, builder: Callable[..., Any], words: list[str]) -> Item:

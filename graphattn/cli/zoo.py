@@ -1,15 +1,21 @@
 """``graphattn zoo``: the named patterns of the literature."""
 
+from ..errors import OptionError
 from .output import document, say
 
 
-def zoo(json: bool) -> None:
-    """All names, with a line each."""
+def zoo(about: str, json: bool) -> None:
+    """Names with a line each; all, or those about a word."""
     from ..graphs import zoo as named
+    from ..graphs.catalogue.pattern import table
 
+    word = about.lower()
+    found = [each for each in named() if word in f"{each.name} {each.line} {each.family} {each.paper}".lower()]
+    if not found:
+        raise OptionError(f"no named pattern has {about!r} in its name, line or family; graphattn zoo lists all")
     if json:
         fields = ("name", "family", "line", "code", "paper")
-        document({"command": "zoo", "patterns": [{f: getattr(each, f) for f in fields} for each in named()]})
+        document({"command": "zoo", "patterns": [{f: getattr(each, f) for f in fields} for each in found]})
         return
-    say(f"{named()}\n\nLook at one: graphattn show Longformer, or any expression of builders:")
+    say(f"{table(found)}\n\nLook at one: graphattn show '{found[0].name}', or any expression of builders:")
     say("graphattn show 'sliding_window(64, 9) | global_tokens(64, (0,))'")

@@ -17,6 +17,14 @@ _WAYS = {  # by the module that a type, or one that it inherits from, is defined
 _EITHER = "wrap an edge_index with graphattn.from_edge_index, a mask with graphattn.from_mask"
 
 
+_OURS = {  # classes of this room that hold graphs and are none
+    "Pattern": "give it a size: pattern(num_nodes), or pattern((height, width)) on a grid",
+    "PerHead": "pass one of its .graphs, or .union(), the edges that some head has",
+    "Schedule": "pass the graph of one layer, schedule[i], or give the whole to a model of graphattn.models",
+    "Relations": "pass relations.graph, and score_bias=table[relations.relation] for a bias of each relation",
+}
+
+
 def advice(graph: Any) -> str | None:
     """How to make an :class:`AttentionGraph` of something else; ``None`` for what may be an ``edge_index``.
 
@@ -24,6 +32,8 @@ def advice(graph: Any) -> str | None:
         >>> advice(torch.ones(3, 3).tril().bool())
         'a bool mask (T, S), True where there is an edge: wrap it with graphattn.from_mask(mask)'
     """
+    if type(graph).__module__.startswith("graphattn.graph.") and type(graph).__name__ in _OURS:
+        return _OURS[type(graph).__name__]
     modules = [kind.__module__ for kind in type(graph).__mro__]
     for home, way in _WAYS.items():
         if any(f"{module}.".startswith(f"{home}.") for module in modules):

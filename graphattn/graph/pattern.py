@@ -89,15 +89,18 @@ class Pattern:
                 f"{self.name} lies on a grid, and {size} nodes do not tell its axes; call the pattern with them first: "
                 "pattern((height, width))"
             )
+        if isinstance(size, tuple) and not size:
+            raise GraphError(f"{self.name}: size must name at least one axis, such as (height, width), got ()")
         if not self.on_grid and isinstance(size, tuple):
             size = math.prod(size)
         if self.num_sizes == 2:
             return self.make(size, size if num_sources is None else num_sources)
-        if num_sources not in (None, size):
+        made = self.make(size)
+        if num_sources not in (None, made.num_sources):
             raise GraphError(
-                f"{self.name} has as many targets as sources, but {size} targets and {num_sources} sources are wanted"
+                f"{self.name} of {size} targets has {made.num_sources} sources, but {num_sources} are wanted"
             )
-        return self.make(size)
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "made": Shelf()}

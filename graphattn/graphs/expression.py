@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import GraphAttnError, GraphError, OptionError
 from ..graph import AttentionGraph
+from .catalogue import inputs
 
 _SIGNS: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.BitOr: ("|", operator.or_),
@@ -67,6 +68,8 @@ def _value(node: ast.AST, text: str) -> Any:
         return join(*sides)
     if isinstance(node, ast.Call):
         return _call(node, text)
+    if isinstance(node, ast.Name) and node.id in inputs.__all__:
+        return getattr(inputs, node.id)
     raise OptionError(
         f"{_source(node, text)} does not belong in an expression of builders, such as "
         "'sliding_window(64, 9) | global_tokens(64, (0,))'"
@@ -83,9 +86,7 @@ def _signed(node: ast.UnaryOp, text: str) -> Any:
 
 
 def _call(node: ast.Call, text: str) -> Any:
-    from . import BUILDERS, block_sparse, composite
-
-    known: dict[str, Callable[..., Any]] = {**BUILDERS, "block_sparse": block_sparse, "composite": composite}
+    known = _functions()
     what = _source(node.func, text)
     arguments = [_value(each, text) for each in node.args]
     options = {each.arg: _value(each.value, text) for each in node.keywords if each.arg is not None}
@@ -110,6 +111,14 @@ def _call(node: ast.Call, text: str) -> Any:
         raise
     except (TypeError, ValueError, AttributeError) as error:
         raise GraphError(f"{_source(node, text)}: {error}") from error
+
+
+def _functions() -> dict[str, Callable[..., Any]]:
+    """What may be called: the builders, and the functions beside them."""
+    from .. import graphs
+
+    functions = {name: getattr(graphs, name) for name in graphs.__all__ if name.islower() and name != "zoo"}
+    return {name: function for name, function in functions.items() if callable(function)}
 
 
 def _source(node: ast.AST, text: str) -> str:

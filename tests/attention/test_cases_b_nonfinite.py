@@ -155,3 +155,18 @@ def test_b10_a_bad_query_whose_edges_are_all_removed(backend, bad, extras):
         outputs.append((output, *torch.autograd.grad(output.square().sum(), inputs)))
     for mine, theirs in zip(*outputs, strict=True):
         assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("backend", ["dense", "tiles", "edges", "message_passing", "auto"])
+@pytest.mark.parametrize("name", ["full", "causal"])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_a_query_that_is_not_finite_is_not_a_row_of_zeros(backend, name, bad):
+    graph = getattr(ga.graphs, name)(6)  # torch's SDPA, without a mask, gives such a row 0
+    query, key, value = (torch.randn(6, 2, 4, generator=torch.Generator().manual_seed(i)) for i in range(3))
+    query[2] = bad
+    query.requires_grad_()
+    output = ga.attention(query, key, value, graph, backend=backend)
+    assert output[2].isnan().all()
+    assert output[[0, 1, 3, 4, 5]].isfinite().all()
+    compiled = torch.compile(lambda q: ga.attention(q, key, value, graph, backend=backend), backend="eager")
+    assert compiled(torch.where(query.isinf(), torch.nan, query))[2].isnan().all()

@@ -94,6 +94,16 @@ def test_one_removed_edge_is_seen_in_its_heads_alone():
     assert differs.nonzero().tolist() == [[3, 2], [3, 3]]
 
 
+def test_weights_know_which_head_has_an_edge():
+    graph = PerHead((graphs.self_loops(12), graphs.causal(12)))
+    weights = ga.attention(*inputs(2, 2), graph, return_weights=True).weights
+    source, weight = weights.top(2)
+    assert source[5, 0].tolist() == [5, -1]
+    assert weight[5, 0].tolist() == [1, 0]
+    assert (source[5, 1] >= 0).all()
+    assert weights.present().sum(0).tolist() == [12, 78]
+
+
 def test_the_layer_takes_graphs_of_heads_and_patterns():
     graph = FAMILIES["a rule and a list"]
     layer, x = ga.nn.GraphAttention(8, 4, edge_dim=2).double(), torch.randn(2, 12, 8, dtype=torch.float64)
@@ -155,7 +165,7 @@ def test_verify_and_explain_take_graphs_of_heads():
         ),
         (lambda x: ga.attention(x, x, x, graphs.cell_partition(..., 2)), "12 nodes do not tell its axes"),
         (lambda x: ga.attention(None, x, x, graphs.full(...)), "query must be a tensor"),
-        (lambda x: ga.attention(x[:11], x, x, graphs.full(...)), "11 targets and 12 sources are wanted"),
+        (lambda x: ga.attention(x[:11], x, x, graphs.full(...)), "of 11 targets has 11 sources, but 12 are wanted"),
         (
             lambda x: ga.attention(x, x, x, ga.Schedule((graphs.full(12),))),
             "graph must be an AttentionGraph, got Schedule",

@@ -53,6 +53,7 @@ def test_sizes_of_both_sides_and_of_grids():
     assert graphs.causal(..., ...)(3, 5).equals(graphs.causal(3, 5))
     assert graphs.cross(..., ...)(3, 5).equals(graphs.cross(3, 5))
     assert graphs.causal(..., ...)(4).equals(graphs.causal(4))
+    assert graphs.cross(..., 4)(3, 4).equals(graphs.cross(3, 4))
     swin = graphs.cell_partition(..., (2, 3)) | graphs.global_tokens(..., (0,))
     assert swin((4, 6)).equals(graphs.cell_partition((4, 6), (2, 3)) | graphs.global_tokens(24, (0,)))
     with pytest.raises(GraphError, match="24 nodes do not tell its axes"):
@@ -72,7 +73,7 @@ def test_patterns_travel():
         (lambda: graphs.sliding_window(5, ...), r"\.\.\. stands for the sizes, which come first \(num_nodes\)"),
         (lambda: graphs.sliding_window(5, window=...), "stands for the sizes"),
         (lambda: graphs.full(..., ...), "full has 1 size"),
-        (lambda: graphs.full(...)(5, 6), "5 targets and 6 sources are wanted"),
+        (lambda: graphs.full(...)(5, 6), "of 5 targets has 5 sources, but 6 are wanted"),
         (lambda: graphs.causal(...)(-1), "num_.* must be a whole number >= 0, got -1"),
         (lambda: graphs.global_tokens(..., (7,))(5), "7 is outside"),
         (lambda: (graphs.causal(...) | graphs.full(5))(6), "same nodes"),

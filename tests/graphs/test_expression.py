@@ -15,6 +15,8 @@ CASES = {
     "causal(5) @ sliding_window(5, 2)": lambda g: g.causal(5) @ g.sliding_window(5, 2),
     "sliding_window(5, 2).k_hop(2).reverse()": lambda g: g.sliding_window(5, 2).k_hop(2).reverse(),
     "causal(3, 5, align='start')": lambda g: g.causal(3, 5, align="start"),
+    "karate - karate.reverse()": lambda g: ~g.full(34),
+    "line_graph(full(2))": lambda g: g.line_graph(g.full(2)),
     "full(4).subgraph([2, 0])": lambda g: g.full(2),
     "block_sparse(full(2) - self_loops(2), 3)": lambda g: ~g.block_local(6, 3),
     "composite([[causal(3), None], [cross(2, 3), full(2)]])": lambda g: g.composite(
@@ -71,6 +73,21 @@ def test_every_named_pattern_has_a_name_of_its_own_and_builds():
         assert each.family in ("sequence", "grid", "points", "mesh", "network")
     table = str(graphs.zoo())
     assert all(each.name in table and each.line in table for each in graphs.zoo())
+
+
+def test_names_in_brackets_and_parts_of_names():
+    zoo = graphs.zoo()
+    assert zoo["DiNA"] is zoo["dilated neighborhood (DiNA)"]
+    assert "Longformer" in zoo
+    assert zoo["BigBird"] in zoo
+    assert "Longformr" not in zoo
+    with pytest.raises(GraphAttnError, match="did you mean TimeSformer, time or TimeSformer, space"):
+        zoo["timesformer"]
+
+
+def test_the_zoo_uses_every_builder():
+    used = " ".join(each.code for each in graphs.zoo())
+    assert [name for name in graphs.BUILDERS if f"{name}(" not in used] == []
 
 
 def test_a_name_that_is_not_there():

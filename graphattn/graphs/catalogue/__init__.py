@@ -21,8 +21,17 @@ class Zoo:
     def __len__(self) -> int:
         return len(self.patterns)
 
+    def __contains__(self, name: object) -> bool:
+        """Whether a pattern has that name, or is one of them."""
+        from .pattern import names
+
+        return name in self.patterns or (isinstance(name, str) and bool(names(self.patterns, name)))
+
     def __getitem__(self, name: str) -> Named:
-        """The pattern of that name; upper and lower case, spaces, dashes and underscores are the same."""
+        """The pattern of that name; upper and lower case, spaces, dashes and underscores are the same.
+
+        What a name has in brackets is a name, too: ``zoo()["DiNA"]``.
+        """
         from .pattern import find
 
         return find(self.patterns, name)
@@ -35,6 +44,8 @@ class Zoo:
 
 def zoo() -> Zoo:
     """Every named pattern, with a line about it, its paper, and the code that builds a small one.
+
+    Code may name small inputs of :mod:`graphattn.graphs.catalogue.inputs`, such as ``sphere`` or ``karate``.
 
     Example:
         >>> print(zoo()["Longformer"].code)

@@ -45,16 +45,29 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_-]+", " ", name.strip().lower())
 
 
+def names(patterns: Sequence[Named], name: str) -> list[Named]:
+    """The pattern that ``name`` names, whole or by what its name has in brackets; none, one, or several."""
+    whole = [each for each in patterns if _plain(each.name) == _plain(name)]
+    return whole or [each for each in patterns if _plain(name) in map(_plain, re.findall(r"\((.*?)\)", each.name))]
+
+
+def close_to(patterns: Sequence[Named], name: str) -> list[str]:
+    """Up to three names that hold ``name``, or that it may have been meant for."""
+    by_name = {_plain(each.name): each.name for each in patterns}
+    inside = [full for plain, full in by_name.items() if _plain(name) in plain] if name.strip() else []
+    return (inside + [by_name[plain] for plain in difflib.get_close_matches(_plain(name), by_name, 3)])[:3]
+
+
 def find(patterns: Sequence[Named], name: str) -> Named:
     """The pattern of that name.
 
     Raises:
-        GraphError: If there is none; the message names the closest.
+        GraphError: If there is none, or several; the message names the closest.
     """
-    by_name = {_plain(each.name): each for each in patterns}
-    if _plain(str(name)) in by_name:
-        return by_name[_plain(str(name))]
-    close = [by_name[each].name for each in difflib.get_close_matches(_plain(str(name)), by_name, 3)]
+    found = names(patterns, str(name))
+    if len(found) == 1:
+        return found[0]
+    close = [each.name for each in found] or close_to(patterns, str(name))
     hint = f"did you mean {' or '.join(close)}?" if close else "print(graphattn.graphs.zoo()) lists them"
     raise GraphError(f"no pattern is called {name!r}; {hint}")
 
