@@ -284,10 +284,11 @@ class GraphAttention(EdgeAttention):
             if isinstance(found, Tensor):
                 return found, None
             return (found.output, found.weights) if sink is None else with_sink(sink, found)
+        per_head = graph if isinstance(graph, PerHead) else None
         if isinstance(graph, PerHead):
             inputs, graph = as_bias(graph, inputs), graph.union()
         seen = self.attend(graph.edge_index.to(inputs.query.device), (graph.num_sources, graph.num_targets), inputs)
-        return seen.output, None if seen.alpha is None else EdgeWeights(graph, seen.alpha)
+        return seen.output, None if seen.alpha is None else EdgeWeights(graph, seen.alpha, per_head)
 
     def _takes(self, edge_attr: Tensor | None, graph: AttentionGraph | PerHead) -> bool:
         """Whether there are edge features, which then fit."""
@@ -347,7 +348,8 @@ def with_sink(sink: SinkSoftmax, found: AttentionOutput) -> tuple[Tensor, EdgeWe
     share = sink.share(found.lse)
     weights = found.weights
     if weights is not None:
-        weights = EdgeWeights(weights.graph, weights.alpha * gather(share, weights.graph.target.to(share.device), -2))
+        target = weights.graph.target.to(share.device)
+        weights = replace(weights, alpha=weights.alpha * gather(share, target, -2))
     return found.output * share.unsqueeze(-1).to(found.output.dtype), weights
 
 
