@@ -38,11 +38,17 @@ def by_edge(weights: Any) -> Tensor:
         raise ShapeError(f"weights.alpha must be (E, H) with E = {graph.num_edges} edges, got {tuple(alpha.shape)}")
     heads = alpha.shape[-1]
     if alpha.numel() != graph.num_edges * heads:
+        own = ", weights.heads" if getattr(weights, "heads", None) is not None else ""
         raise ShapeError(
             f"weights.alpha has a batch, {tuple(alpha.shape)}; draw one element: "
-            "graphattn.EdgeWeights(weights.graph, weights.alpha[0])"
+            f"graphattn.EdgeWeights(weights.graph, weights.alpha[0]{own})"
         )
     return alpha.detach().reshape(graph.num_edges, heads)
+
+
+def edges_of_heads(weights: Any) -> NDArray[np.bool_] | None:
+    """bool (E, H): which edges a head has, where heads have graphs of their own; ``None`` where each has all."""
+    return None if getattr(weights, "heads", None) is None else weights.present().cpu().numpy()
 
 
 def checked_head(head: int | None, heads: int) -> None:
@@ -57,18 +63,22 @@ def checked_head(head: int | None, heads: int) -> None:
 def weights_into(weights: Any, target: int, head: int | None) -> tuple[NDArray[np.int64], NDArray[np.float64], str]:
     """Sources of the edges into ``target``, their weights in one head or the mean, and a name for that.
 
-    Copies of a repeated edge are added up.
+    Only edges that the head has; of the mean, that some head has. Copies of a repeated edge are added up.
     """
     alpha = by_edge(weights)
     heads = alpha.shape[1]
     checked_head(head, heads)
     graph: AttentionGraph = weights.graph
     into = (graph.target == target).nonzero().flatten()
+    own = edges_of_heads(weights)
+    if own is not None and head is not None:
+        into = into[torch.from_numpy(own[into.cpu().numpy(), head]).to(into.device)]
     per_edge = alpha[into.to(alpha.device)].double().cpu()
     per_edge = per_edge.mean(1) if head is None else per_edge[:, head]
     sources, copy = np.unique(graph.source[into].cpu().numpy(), return_inverse=True)
     total = np.bincount(copy, per_edge.numpy(), len(sources)).astype(np.float64)
-    return sources.astype(np.int64), total, f"{heads} heads" if head is None else f"head {head}"
+    what = f"head {head}" if head is not None else "" if heads == 1 else f"mean over {heads} heads"
+    return sources.astype(np.int64), total, what
 
 
 def matrix(weights: Any, heads: Tensor | None = None) -> Any:

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT = 1.7, 1.1  # of a drawing, inches
 _DPI = 150
+_MASK = 96  # pixels of the longer side of a mask
 _SHEET_COLUMNS = 5
 _STYLE = """body{font:14px/1.35 system-ui,sans-serif;color:#1f2933;margin:1.5rem auto;max-width:1180px;padding:0 1rem}
 h1{font-size:1.4rem}h2{font-size:1.1rem;border-bottom:1px solid #c5cdd6;margin:1.6rem 0 .6rem}
 main{display:grid;grid-template-columns:repeat(auto-fill,minmax(270px,1fr));gap:.8rem}
 figure{margin:0;padding:.6rem;border:1px solid #e3e7ec;border-radius:6px}
 .two{display:flex;gap:.5rem;align-items:center;height:112px}
-.mask{width:96px;height:96px;image-rendering:pixelated;border:1px solid #9aa5b1;object-fit:contain;background:#fff}
+.box{width:98px;display:flex;justify-content:center}
+.mask{image-rendering:pixelated;border:1px solid #9aa5b1;background:#fff}
 .drawn{width:160px;height:104px}
 code{display:block;font-size:11px;background:#f4f6f8;padding:.25rem .4rem;margin-top:.3rem;overflow-wrap:anywhere}
 small{color:#52606d}"""
@@ -60,10 +62,18 @@ def _card(named: Named) -> str:
     mask, drawn = (base64.b64encode(data).decode() for data in (png(mask_shares(graph.edges)), _drawn(named, graph)))
     source = 'src="data:image/png;base64,'
     return (
-        f'<figure><div class="two"><img class="mask" alt="mask" {source}{mask}">'
+        f'<figure><div class="two"><div class="box"><img class="mask" alt="mask" style="{_mask_size(graph)}" '
+        f'{source}{mask}"></div>'
         f'<img class="drawn" alt="drawing" {source}{drawn}"></div>'
         f"<b>{escape(named.name)}</b>{paper}<br>{escape(named.line)}<code>{escape(named.code)}</code></figure>"
     )
+
+
+def _mask_size(graph: Any) -> str:
+    """Pixels on the page, as wide and as high as the mask is: a frame around more would read as empty rows."""
+    T, S = graph.num_targets, graph.num_sources
+    height, width = (max(3, round(_MASK * size / max(T, S, 1))) for size in (T, S))
+    return f"width:{width}px;height:{height}px"
 
 
 def _drawn(named: Named, graph: Any) -> bytes:

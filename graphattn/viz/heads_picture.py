@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionError
 from .choice import checked_targets
-from .edge_weights import by_edge, checked_head, weights_in
+from .edge_weights import by_edge, checked_head, edges_of_heads, weights_in
 from .heads_views import VIEWS, Shown
 from .places import place_of
 from .places.pick import names_of
@@ -74,11 +74,13 @@ def plot_heads(
     chosen, left_out = _heads(heads, alpha.shape[1])
     targets = None if target is None else checked_targets(graph, target, "target", 1)
     place = place_of(graph, tokens=tokens, **where) if view == "place" else None
-    shown = Shown(graph, alpha[:, chosen].double().cpu().numpy(), names_of(graph, tokens), targets, place)
+    own = edges_of_heads(weights)
+    own = None if own is None else own[:, chosen]
+    shown = Shown(graph, alpha[:, chosen].double().cpu().numpy(), names_of(graph, tokens), targets, place, own)
     rows, columns = -(-len(chosen) // _IN_A_ROW), min(len(chosen), _IN_A_ROW)
     draw, width, height = VIEWS[view]
     made = empty_figure(figure, max(4.2, width * columns + 1.3), height * rows + 0.9)
-    scale = _scale(float(shown.values.max(initial=0.0)))
+    scale = _scale(shown.largest)
     panels = []
     kind = "3d" if place is not None and place.is_3d else None
     for i, head in enumerate(chosen):

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..graph.graph import AttentionGraph
 from .choice import MOST_SOURCES
@@ -32,6 +33,7 @@ class Shown:
         names: Words for targets and for sources, or ``None``.
         targets: One target, whose edges alone are drawn, or ``None``.
         place: Where the nodes are, for a view that needs it.
+        own: bool (E, n), the edges that each of the heads has, or ``None`` where each has all.
     """
 
     graph: AttentionGraph
@@ -39,11 +41,12 @@ class Shown:
     names: Names
     targets: list[int] | None
     place: Place | None
+    own: NDArray[np.bool_] | None = None
 
     @cached_property
     def _edges(self) -> tuple[Index, Index, Array]:
         source, target = self.graph.edge_index.cpu().numpy()
-        alpha = self.alpha
+        alpha = self.alpha if self.own is None else np.where(self.own, self.alpha, np.nan)
         if self.targets is not None:
             kept = target == self.targets[0]
             source, target, alpha = source[kept], target[kept], alpha[kept]
@@ -53,20 +56,21 @@ class Shown:
         target, source = np.divmod(pairs, max(1, self.graph.num_sources))
         return target, source, total
 
-    @property
-    def target(self) -> Index:
-        """int64 (n,): of each edge, by target, then by source."""
-        return self._edges[0]
+    def of(self, head: int) -> tuple[Index, Index, Array]:
+        """``(target, source, weight)`` of the edges of a head, by target, then by source."""
+        target, source, values = self._edges
+        there = ~np.isnan(values[:, head])
+        return target[there], source[there], values[there, head]
 
     @property
-    def source(self) -> Index:
-        """int64 (n,)."""
+    def all_sources(self) -> Index:
+        """int64 (n,): of the edges that some head has."""
         return self._edges[1]
 
     @property
-    def values(self) -> Array:
-        """float64 (n, heads)."""
-        return self._edges[2]
+    def largest(self) -> float:
+        """Of all weights; 0 without an edge."""
+        return float(np.nan_to_num(self._edges[2]).max(initial=0.0))
 
 
 def matrix(ax: Any, shown: Shown, head: int, scale: Any, edge: tuple[bool, bool]) -> list[str]:
@@ -74,7 +78,8 @@ def matrix(ax: Any, shown: Shown, head: int, scale: Any, edge: tuple[bool, bool]
     T, S = shown.graph.num_targets, shown.graph.num_sources
     height, width = (1 if size <= _EXACT else -(-size // _MOST_CELLS) for size in (T, S))
     cells = np.full((-(-T // height), -(-S // width)), np.nan)
-    np.fmax.at(cells, (shown.target // height, shown.source // width), shown.values[:, head])
+    target, source, values = shown.of(head)
+    np.fmax.at(cells, (target // height, source // width), values)
     box = (-0.5, S - 0.5, T - 0.5, -0.5)
     if cells.size:
         style: dict[str, Any] = {"cmap": scale.cmap, "norm": scale.norm, "interpolation": "nearest"}
@@ -87,7 +92,7 @@ def matrix(ax: Any, shown: Shown, head: int, scale: Any, edge: tuple[bool, bool]
     else:
         ax.tick_params(labelleft=False)
     if height == width == 1:
-        return ["White where there is no edge."]
+        return ["White where there is no edge." if shown.own is None else "White where the head has no edge."]
     return [
         f"A cell is {counted(height, 'target')} by {counted(width, 'source')}, as dark as the largest weight in it; "
         "white without an edge."
@@ -99,11 +104,11 @@ def lines(ax: Any, shown: Shown, head: int, scale: Any, edge: tuple[bool, bool])
     from matplotlib.collections import LineCollection
 
     T, S = shown.graph.num_targets, shown.graph.num_sources
-    values = shown.values[:, head]
+    target, source, values = shown.of(head)
     largest = scale.norm.vmax
     order = np.argsort(values, kind="stable")[-_MOST_LINES:]  # the heaviest on top
     order = order[values[order] >= _FAINT * largest]
-    at = [-(nodes + 0.5) / max(1, size) for nodes, size in ((shown.target, T), (shown.source, S))]
+    at = [-(nodes + 0.5) / max(1, size) for nodes, size in ((target, T), (source, S))]
     ends = [np.stack((np.full(len(order), x), y[order]), 1) for x, y in zip((0.0, 1.0), at, strict=True)]
     share = values[order] / largest
     drawn = LineCollection(list(np.stack(ends, 1)), colors=scale.to_rgba(values[order]), linewidths=0.4 + 2 * share)
@@ -142,15 +147,16 @@ def place(ax: Any, shown: Shown, head: int, scale: Any, edge: tuple[bool, bool])
     where, (target,) = shown.place, shown.targets or [0]
     if where is None:
         return []
-    near = where.close_up(target, shown.source, 0.7)
+    _, source, values = shown.of(head)
+    near = where.close_up(target, shown.all_sources, 0.7)
     where.face(target)
     sentences = [where.reads] * bool(where.reads) + where.ground(ax, near)
     ax.set(xlabel="", ylabel="")
-    order = np.argsort(shown.values[:, head], kind="stable")  # the heaviest on top
+    order = np.argsort(values, kind="stable")  # the heaviest on top
     if where.draws_all_edges and len(order) > MOST_SOURCES:
         order = order[-MOST_SOURCES:]
-        sentences.append(f"Only the {MOST_SOURCES} heaviest of {len(shown.source):,} sources are drawn.")
-    where.neighbourhood(ax, target, shown.source[order], scale.to_rgba(shown.values[order, head]), "*")
+        sentences.append(f"Only the {MOST_SOURCES} heaviest of {len(source):,} sources are drawn.")
+    where.neighbourhood(ax, target, source[order], scale.to_rgba(values[order]), "*")
     return sentences
 
 

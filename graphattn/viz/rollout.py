@@ -14,6 +14,7 @@ from ..graph.graph import AttentionGraph
 from ..graph.listed import Listed
 from .choice import checked_targets
 from .edge_weights import by_edge, matrix, weights_in
+from .style import counted
 
 _ENTRY = 16  # bytes of an entry of a sparse matrix: a float64 and an index
 
@@ -73,7 +74,7 @@ def rollout(
     for layer, share in zip(layers[-2::-1], shares[-2::-1], strict=True):
         step = _mixed(layer, share)
         bound = min(int(np.diff(step.indptr)[reach.indices].sum()), reach.shape[0] * step.shape[1])
-        refuse_over(_ENTRY * bound, f"rollout through {len(layers)} layers", "ask for some targets=")
+        refuse_over(_ENTRY * bound, f"rollout through {counted(len(layers), 'layer')}", "ask for some targets=")
         reach = reach @ step
     return _as_weights(reach, len(layers), layers[-1].graph.device)
 
@@ -128,5 +129,7 @@ def _as_weights(reach: Any, layers: int, device: torch.device) -> EdgeWeights:
     reach.sum_duplicates()
     entries = reach.tocoo()
     target, source = (torch.from_numpy(side.astype(np.int64)).to(device) for side in (entries.row, entries.col))
-    graph = AttentionGraph(Listed(target, source, *map(int, reach.shape)), f"rollout of {layers} layers", device)
+    graph = AttentionGraph(
+        Listed(target, source, *map(int, reach.shape)), f"rollout of {counted(layers, 'layer')}", device
+    )
     return EdgeWeights(graph, torch.from_numpy(entries.data)[:, None].to(device))

@@ -62,7 +62,7 @@ def plot_weights(
     weights = weights_in(weights)
     graph = weights.graph
     (target,) = checked_targets(graph, target)
-    sources, alpha, heads = weights_into(weights, target, head)
+    sources, alpha, what = weights_into(weights, target, head)
     count = len(sources)
     shown = empty_figure(figure, 6.4, 4.8)
     where: dict[str, Any] = {"queries": queries, "faces": faces, "size": size, "image": image}
@@ -79,7 +79,7 @@ def plot_weights(
         share = alpha[heaviest].sum() / alpha.sum()
         sentences.append(f"Only the {MOST_SOURCES} heaviest of {number(count)} are drawn ({share:.1%} of the sum).")
         sources, alpha = sources[heaviest], alpha[heaviest]
-    _coloured(shown, ax, place, target, sources, alpha, "mean over " + heads if head is None else heads)
+    _coloured(shown, ax, place, target, sources, alpha, ", ".join(filter(None, ("attention weight", what))))
     names = names_of(graph, tokens)[0]
     named = f"target {number(target)}" if names is None else f"“{names[target]}” (target {number(target)})"
     heaviest_first = sources[np.argsort(-alpha, kind="stable")]
@@ -98,6 +98,6 @@ def _coloured(
     order = np.argsort(alpha, kind="stable")  # the heaviest on top
     place.neighbourhood(ax, target, sources[order], scale.to_rgba(alpha[order]), "*")
     bar = shown.colorbar(scale, ax=ax, shrink=0.75, pad=0.03)
-    bar.set_label(f"attention weight, {what}", fontsize=TEXT)
+    bar.set_label(what, fontsize=TEXT)
     bar.ax.tick_params(labelsize=TEXT - 1)
     bar.outline.set_visible(False)

@@ -128,3 +128,30 @@ def test_more_heads_than_fit_and_no_edges():
 def test_refusals(options, error, words):
     with pytest.raises(error, match=words):
         plot_heads(**{"weights": weights_on(ga.graphs.full(5))} | options)
+
+
+def test_a_head_is_drawn_on_its_own_edges_alone():
+    """Of weights along graphs of heads: the union has edges that a head has not, with weight 0."""
+    graphs = (ga.graphs.sliding_window(7, 3), ga.graphs.global_tokens(7, (0,)) | ga.graphs.self_loops(7))
+    x = torch.randn(7, 4, 5, generator=torch.Generator().manual_seed(0))
+    weights = ga.attention(x, x, x, ga.PerHead(graphs), return_weights=True).weights
+    matrices, lines = plot_heads(weights, heads=[1, 2]), plot_heads(weights, "lines", heads=[1, 2])
+    places = plot_heads(weights, "place", target=5, heads=[1, 2])
+    for panel, graph in enumerate(graphs):
+        drawn = ~np.ma.getmaskarray(matrices.axes[panel].images[0].get_array())
+        np.testing.assert_array_equal(drawn, graph.mask())
+        (found,) = [a for a in lines.axes[panel].get_children() if a.get_gid() == "lines"]
+        assert len(found.get_paths()) <= graph.num_edges
+        (dots,) = [a for a in places.axes[panel].get_children() if a.get_gid() == "sources of 5"]
+        assert sorted(np.asarray(dots.get_offsets())[:, 0]) == graph.mask()[5].nonzero().flatten().tolist()
+    assert "White where the head has no edge." in matrices.get_supxlabel()
+    for head, read in ((1, 3), (2, 2), (None, 4)):
+        assert f"reads {read} sources" in plot_weights(weights, 5, head=head).get_suptitle()
+
+
+def test_a_weight_of_zero_is_an_edge_where_all_heads_have_all():
+    graph = ga.graphs.causal(3)
+    weights = ga.EdgeWeights(graph, torch.tensor([1.0, 0, 1, 0, 0, 1])[:, None])
+    assert "reads 3 sources" in plot_weights(weights, 2).get_suptitle()
+    shown = plot_heads(weights).axes[0].images[0].get_array()
+    np.testing.assert_array_equal(~np.ma.getmaskarray(shown), graph.mask())

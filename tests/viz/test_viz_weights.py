@@ -145,3 +145,19 @@ def test_without_a_caption():
     weights = weights_of(AttentionGraph(Band(7, 7), "causal"))
     assert plot_weights(weights, 6).get_supxlabel()
     assert not plot_weights(weights, 6, caption=False).get_supxlabel()
+
+
+def test_one_head_has_no_mean():
+    graph = AttentionGraph(Band(7, 7), "full")
+    assert plot_weights(weights_of(graph, 1), 6).axes[1].get_ylabel() == "attention weight"
+    assert plot_weights(weights_of(graph, 2), 6).axes[1].get_ylabel() == "attention weight, mean over 2 heads"
+
+
+def test_of_a_batch_along_graphs_of_heads_an_element_keeps_its_heads():
+    graphs = ga.PerHead((ga.graphs.causal(5), ga.graphs.self_loops(5)))
+    x = torch.randn(3, 5, 2, 7, generator=torch.Generator().manual_seed(0))
+    weights = ga.attention(x, x, x, graphs, return_weights=True).weights
+    with pytest.raises(ShapeError, match=r"EdgeWeights\(weights.graph, weights.alpha\[0\], weights.heads\)"):
+        plot_weights(weights, 4)
+    one = ga.EdgeWeights(weights.graph, weights.alpha[0], weights.heads)
+    assert "reads 1 source" in plot_weights(one, 4, head=1).get_suptitle()
