@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import GraphError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, Pattern, PerHead, Relations, Schedule
 from ..graph.advice import no_graph
 from ..interop import from_mask, from_mask_mod, from_rule
 from .mistakes import OF_MASKS
@@ -127,6 +127,9 @@ def audit(mask: Any, expect: AttentionGraph) -> Audit:
 def _graph_of(mask: Any, expect: AttentionGraph) -> AttentionGraph:
     if isinstance(mask, AttentionGraph):
         return mask
+    several = isinstance(mask, list | tuple) and any(isinstance(one, AttentionGraph | PerHead) for one in mask)
+    if several or isinstance(mask, Pattern | PerHead | Relations | Schedule):
+        raise no_graph(mask, "mask must be a bool mask (T, S), a function or an AttentionGraph")
     if not callable(mask) or isinstance(mask, Tensor):
         return from_mask(mask)
     T, S = expect.num_targets, expect.num_sources

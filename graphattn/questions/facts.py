@@ -8,6 +8,7 @@ from ..graph import AttentionGraph
 from ..graph.facts import Facts as Cheap
 from ..graph.facts import facts as cheap
 from .connectivity import connectivity, num_components
+from .forms import need_graph
 from .hops import hops
 from .spectrum import spectral_gap
 
@@ -70,13 +71,14 @@ def facts(graph: AttentionGraph) -> Facts:
     hops until everything is heard; up to 512 nodes, the spectral gap.
 
     Raises:
-        GraphError: If there are more than 2**26 nodes, whose degrees alone would not fit in a GiB.
+        GraphError: If it is no graph, or there are more than 2**26 nodes, whose degrees alone would not fit in a GiB.
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> found = facts(sliding_window(100_000, window=257))
         >>> found.acyclic, found.roots, found.hops, found.everything_heard
         (True, 1, 391, False)
     """
+    need_graph(graph, "facts")
     nodes = graph.num_targets + (0 if graph.is_square else graph.num_sources)
     if nodes > _MOST_NODES:
         raise GraphError(f"facts needs the degrees of {nodes:,} nodes (limit {_MOST_NODES:,}); ask a smaller size")

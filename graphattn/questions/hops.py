@@ -34,7 +34,7 @@ class Hops:
 
     def __str__(self) -> str:
         who = "every node hears of every node" if self.everything else "nothing new is heard, and some is never heard"
-        return f"after {self.layers:,} layers {who}"
+        return f"after {self.layers:,} layer{'s' * (self.layers != 1)} {who}"
 
 
 def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
@@ -42,7 +42,8 @@ def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
 
     .. math:: \max_{s \ne t, \; d(s, t) < \infty} d(s, t), \quad d \text{ in edges}
 
-    Nodes keep what they have (a self-loop or a residual connection), so ``k`` layers reach everything within ``k``
+    Every node keeps what it has (a self-loop or a residual connection, as with ``residual=True`` in
+    ``receptive_field``): without, a distance says nothing about layers. So ``k`` layers reach everything within ``k``
     edges. Exact. Windows, documents, cells and grids are answered from their form, whatever their size; other graphs by
     breadth-first searches, as few as bounds on the eccentricities allow.
 
@@ -61,7 +62,7 @@ def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
     """
     need_square(graph, "hops")
     if graph.num_targets <= 1:
-        return Hops(0, graph.num_targets == 1)
+        return Hops(0, True)
     found = _closed(graph.edges)
     if found is not None:
         return Hops(*found)

@@ -1,6 +1,6 @@
 """The shortest way by which the future reaches the past, layer by layer."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -27,11 +27,13 @@ class Leaks:
         gap: How much later in the order the first source is than the last target; 0 without a leak.
         edges: For each layer, how many of its edges lead from a later node to an earlier one; ``None`` where sources
             and targets are not in the same order.
+        only_residual: Whether the future is heard through residual connections only: without them nothing leaks.
     """
 
     path: tuple[tuple[int, int, int], ...]
     gap: int
     edges: tuple[int | None, ...]
+    only_residual: bool = False
 
     @property
     def ok(self) -> bool:
@@ -43,7 +45,8 @@ class Leaks:
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain Python values."""
-        return {"ok": self.ok, "path": [list(edge) for edge in self.path], "gap": self.gap, "edges": list(self.edges)}
+        path = [list(edge) for edge in self.path]
+        return {"ok": self.ok, **asdict(self), "path": path, "edges": list(self.edges)}
 
     def __str__(self) -> str:
         if self.ok:
@@ -51,6 +54,8 @@ class Leaks:
         first, last = self.path[0][1], self.path[-1][2]
         lines = [f"leak: {last} hears of {first}, which is {self.gap:,} later"]
         lines += [f"  layer {layer}: {source} -> {target}" for layer, source, target in self.path]
+        if self.only_residual:
+            lines.append("  only through residual connections: with residual=False nothing of the future is heard")
         counted = [f"{count:,} in layer {i}" for i, count in enumerate(self.edges) if count]
         return "\n".join([*lines, f"  edges into the past: {', '.join(counted)}"] if counted else lines)
 
@@ -65,7 +70,9 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True) -> Leaks:
         layers: A schedule, a list of graphs, first layer first, or one graph.
         order: The place of each node, int64 (N,), of the first sources and the last targets, which are as many; nodes
             of equal place may hear of each other. By default the nodes' own numbers.
-        residual: Whether every target of a square layer also keeps what it has.
+        residual: Whether every target of a square layer also keeps what it has (a residual connection). ``True`` by
+            default, as the question is about a model, whose blocks have them, and more is heard through them;
+            ``receptive_field`` and ``path_counts``, about the graphs, have ``False``.
     Raises:
         GraphError: If the first sources and the last targets differ in number, ``order`` is not integer (N,), or a
             layer is a rule too large to be walked.
@@ -89,18 +96,17 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True) -> Leaks:
         steps[graph].backward_edges(place) if graph.num_sources == graph.num_targets == S else None for graph in graphs
     )
     kept = [residual and graph.is_square for graph in graphs]
-    heard = place
-    for graph, keeps in zip(graphs, kept, strict=True):
-        heard = _next(steps[graph](heard), heard if keeps else None)
-    if not bool((heard > place).any()):
+    if not _ahead(steps, graphs, kept, place):
         return Leaks((), 0, counts)
+    only_residual = any(kept) and not _ahead(steps, graphs, [False] * len(graphs), place)
     moves = kept.count(False)  # layers that keep nothing take an edge each
     while True:
         table = _table([steps[graph] for graph in graphs], kept, place, moves)
         late = table[-1][moves]
         if bool((late > place).any()):
             target = int((late > place).long().argmax())
-            return Leaks(_way(graphs, kept, table, target, moves), int(late[target] - place[target]), counts)
+            way, gap = _way(graphs, kept, table, target, moves), int(late[target] - place[target])
+            return Leaks(way, gap, counts, only_residual)
         moves += 1
 
 
@@ -153,6 +159,14 @@ class _Latest:
             return int((hi - torch.maximum(lo, later)).clamp(min=0).sum())
         graph = self.graph
         return int((place[graph.source.cpu()] > place[graph.target.cpu()]).sum())
+
+
+def _ahead(steps: dict[Any, _Latest], graphs: tuple[AttentionGraph, ...], kept: list[bool], place: Tensor) -> bool:
+    """Whether something later than itself is heard at some target of the last layer."""
+    heard = place
+    for graph, keeps in zip(graphs, kept, strict=True):
+        heard = _next(steps[graph](heard), heard if keeps else None)
+    return bool((heard > place).any())
 
 
 def _next(read: Tensor, kept: Tensor | None) -> Tensor:

@@ -24,12 +24,15 @@ def path_counts(layers: Layers, targets: Any = None, *, residual: bool = False, 
     Args:
         layers: A schedule, a list of graphs, first layer first, or one graph.
         targets: Indices (n,) of the targets asked about; all by default.
-        residual: Whether every target of a square layer also keeps what it has: one more path.
+        residual: Whether every target of a square layer also keeps what it has (a residual connection): one more path.
+            ``False`` by default, as the question is about the graphs; ``leaks`` and ``find_leaks``, about a model, have
+            ``True``.
         budget: Numbers (n x nodes) that may be computed for each layer.
     Returns:
         int64 (n, S), exact; the positive ones are the receptive field.
     Raises:
-        GraphError: If there are 2**62 paths or more to some target, or it costs more than ``budget``.
+        GraphError: If the paths to some target may be 2**62 or more, by their number so far and the largest in-degree;
+            if it costs more than ``budget``.
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> path_counts([sliding_window(5, window=2)] * 3, targets=[4])  # binomial coefficients

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead, Schedule
 from ..graph import runs as _runs
+from ..graph.advice import advice, no_graph
 from ..graph.edge_set import EdgeSet
 from ..graph.listed import Listed
 from ..graph.runs import Runs
@@ -71,7 +72,8 @@ class ReceptiveField:
 
     def __str__(self) -> str:
         found = self.to_dict()
-        lines = [f"sources heard of, of {found['sources']:,}, at {found['targets']:,} targets:"]
+        who = f"{found['targets']:,} target{'s' * (found['targets'] != 1)}"
+        lines = [f"sources heard of, of {found['sources']:,}, at {who}:"]
         for number, row in enumerate(found["layers"]):
             spread = f"{row['least']:,} to {row['most']:,}, mean {row['mean']:,.5g}"
             lines.append(f"  after layer {number}: {row['most'] if row['least'] == row['most'] else spread}")
@@ -86,7 +88,8 @@ def receptive_field(
     Args:
         layers: A schedule, a list of graphs, first layer first, or one graph.
         targets: Indices (n,) of the targets asked about; all by default. One or a few are cheap on any rule.
-        residual: Whether every target of a square layer also keeps what it has (a residual connection).
+        residual: Whether every target of a square layer also keeps what it has (a residual connection). ``False`` by
+            default, as the question is about the graphs; ``leaks`` and ``find_leaks``, about a model, have ``True``.
         budget: Pairs that may be looked at.
     Raises:
         GraphError: If the layers do not meet, the last one lacks a target, or it costs more than ``budget``.
@@ -94,7 +97,7 @@ def receptive_field(
         >>> from graphattn.graphs import sliding_window
         >>> wavenet = [sliding_window(100_000, window=2, dilation=d) for d in (1, 2, 4, 8)]
         >>> print(receptive_field(wavenet, targets=[99_999]))
-        sources heard of, of 100,000, at 1 targets:
+        sources heard of, of 100,000, at 1 target:
           after layer 0: 2
           after layer 1: 4
           after layer 2: 8
@@ -124,7 +127,10 @@ def _field(graphs: tuple[AttentionGraph, ...], chosen: Tensor | None, budget: in
 
 
 def graphs_of(layers: Layers, residual: bool = False) -> tuple[AttentionGraph, ...]:
-    """The graph of each layer; where heads differ, the edges that some head has."""
+    """The graph of each layer; where heads differ, the edges that some head has. A GraphError for anything else."""
+    known = isinstance(layers, Schedule | AttentionGraph | PerHead)
+    if not known and (not isinstance(layers, Iterable) or isinstance(layers, Tensor) or advice(layers) is not None):
+        raise no_graph(layers, "layers must be a graph, a list of graphs (first layer first) or a Schedule")
     graphs = Schedule.of(layers).unions()
     return tuple(graph.with_self_loops() if residual and graph.is_square else graph for graph in graphs)
 

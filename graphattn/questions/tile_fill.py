@@ -11,7 +11,7 @@ from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.edge_set import ROWS_BUDGET
 from ..plans.order import cuthill_mckee, grid_cells
-from .forms import MOST_LISTED, is_listable
+from .forms import MOST_LISTED, is_listable, need_graph
 
 _MOST_TILES = 1 << 28
 
@@ -61,7 +61,7 @@ def tile_fill(graph: AttentionGraph, tile: tuple[int, int] = (128, 128)) -> Tile
         graph: Any graph; of two sets of nodes, sources follow the first target that reads them.
         tile: Targets and sources of a tile.
     Raises:
-        GraphError: If a side is below 1, or there are too many tiles to look at.
+        GraphError: If it is no graph, a side is below 1, or there are too many tiles to look at.
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> shuffled = torch.randperm(512, generator=torch.Generator().manual_seed(0))
@@ -69,6 +69,7 @@ def tile_fill(graph: AttentionGraph, tile: tuple[int, int] = (128, 128)) -> Tile
         >>> print(tile_fill(graph, (32, 32)))
         256 of 256 tiles of 32 x 32 touched, 1.8% full; reverse Cuthill-McKee: 46 touched, 9.7% full
     """
+    need_graph(graph, "tile_fill")
     T, S = graph.num_targets, graph.num_sources
     if min(tile) < 1:
         raise GraphError(f"tile must be two sizes >= 1 (targets, sources), got {tile}")

@@ -29,7 +29,7 @@ def random_graph(num_nodes, num_edges, seed):
 def expected_hops(graph):
     found = distances(graph)
     longest = max((d for row in found.values() for d in row.values()), default=0)
-    return longest, bool(found) and all(len(row) == len(found) for row in found.values())
+    return longest, all(len(row) == len(found) for row in found.values())
 
 
 def expected_connectivity(graph):

@@ -150,6 +150,29 @@ def test_a_future_leak_through_window_and_strided_layers_is_named():
     assert latents.to_dict()["edges"] == [None, None]
 
 
+@pytest.mark.parametrize(("name", "order"), list(product(SCHEDULES, ORDERS)))
+def test_a_leak_through_residual_connections_only_says_so(name, order):
+    layers = SCHEDULES[name]
+    size = layers[0].num_sources
+    place = list(range(size)) if ORDERS[order] is None else ORDERS[order](size)
+    if layers[-1].num_targets != size:
+        return
+    found = ga.leaks(layers, place, residual=True)
+    expected = bool(found) and brute_force_leak(layers, place, False) is None
+    assert found.only_residual == found.to_dict()["only_residual"] == expected
+    assert ("only through residual connections" in str(found)) == expected
+    assert not ga.leaks(layers, place, residual=False).only_residual
+
+
+def test_the_future_kept_by_a_residual_connection():
+    one_ahead = graphs.sliding_window(9, 2).reverse() - graphs.self_loops(9)
+    one_back = one_ahead.reverse()
+    found = ga.leaks([one_ahead, one_back])  # t hears t + 1, which it keeps; without, t hears t alone
+    assert found.only_residual
+    assert not ga.leaks([one_ahead, one_back], residual=False)
+    assert not ga.leaks([one_ahead.with_self_loops(), one_back.with_self_loops()]).only_residual
+
+
 def test_leaks_of_long_rules():
     size = MILLION // 5
     layers = [graphs.causal(size), graphs.sliding_window(size, 257)]

@@ -1,0 +1,112 @@
+"""What is not one graph is refused with what to pass instead; no node and one node have answers or a clear refusal."""
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn import GraphAttnError, graphs
+from graphattn.errors import GraphError
+from graphattn.graph import PerHead, Relations, Schedule
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CAUSAL = graphs.causal(5)
+LIKE_GRAPHS = {
+    "give it a size": graphs.causal(...),
+    "\\.union\\(\\)": PerHead((CAUSAL, graphs.full(5))),
+    "the graph of one layer": Schedule((CAUSAL,)),
+    "relations.graph": Relations(near=CAUSAL),
+    "from_mask": CAUSAL.mask(),
+    "from_edge_index": CAUSAL.edge_index,
+    r"ask about each|got list": [CAUSAL, CAUSAL],
+}
+OF_ONE = {
+    "facts": ga.facts,
+    "hops": ga.hops,
+    "tile_fill": ga.tile_fill,
+    "spectral_gap": ga.spectral_gap,
+    "connectivity": ga.connectivity,
+    "expect": lambda graph: ga.audit(CAUSAL, graph),
+}
+OF_LAYERS = {
+    "universality": ga.universality,
+    "path_counts": ga.path_counts,
+    "receptive_field": ga.receptive_field,
+    "leaks": ga.leaks,
+    "find_leaks": lambda layers: ga.find_leaks(torch.nn.Identity(), torch.ones(5, 2), layers),
+}
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+def test_what_is_not_one_graph_is_refused(name):
+    for words, given in LIKE_GRAPHS.items():
+        with pytest.raises(GraphError, match=words) as caught:
+            OF_ONE[name](given)
+        assert name in str(caught.value)
+    OF_ONE[name](CAUSAL)
+
+
+@pytest.mark.parametrize("name", OF_LAYERS)
+def test_what_is_no_layers_is_refused(name):
+    ask = OF_LAYERS[name]
+    for words, given in LIKE_GRAPHS.items():
+        if isinstance(given, list | Schedule | PerHead):
+            ask(given)  # these are layers
+            continue
+        with pytest.raises(GraphError, match=words) as caught:
+            ask(given)
+        assert "layers must be a graph, a list of graphs (first layer first) or a Schedule" in str(caught.value)
+    for given in (5, [5], "causal", [CAUSAL.mask()]):
+        with pytest.raises(GraphError, match=r"AttentionGraph|list of graphs"):
+            ask(given)
+
+
+def test_what_is_no_mask_is_not_called_as_a_function():
+    for words, given in LIKE_GRAPHS.items():
+        if isinstance(given, torch.Tensor):
+            continue
+        with pytest.raises(GraphError, match=words):
+            ga.audit(given, CAUSAL)
+    assert ga.audit(CAUSAL.mask().tolist(), CAUSAL).ok
+
+
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.parametrize("kind", ["full", "causal", "no edges", "listed"])
+def test_no_node_and_one_node(kind, size):
+    graph = graphs.causal(size) if kind == "causal" else graphs.full(size)
+    graph = graph - graph if kind == "no edges" else graph.explicit() if kind == "listed" else graph
+    edges = 0 if kind == "no edges" else size
+    assert ga.hops(graph).to_dict() == {"layers": 0, "everything": True}
+    assert ga.facts(graph).everything_heard is True
+    with pytest.raises(GraphAttnError, match=f"at least 2 nodes, this graph has {size}"):
+        ga.spectral_gap(graph)
+    for residual in (False, True):
+        counts = ga.path_counts([graph, graph], residual=residual)
+        assert counts.shape == (size, size)
+        assert counts.flatten().tolist() == [(edges + residual) ** 2] * size
+        field = ga.receptive_field([graph, graph], residual=residual).graphs[-1]
+        assert field.num_edges == min(1, edges + residual) * size
+        assert ga.leaks([graph, graph], residual=residual).ok
+    found = ga.connectivity(graph)
+    assert (found.components, found.strong_components, found.roots, found.acyclic) == (size, size, size, True)
+    assert ga.tile_fill(graph).touched == edges
+
+
+def test_sides_of_no_nodes():
+    for T, S in ((0, 3), (3, 0)):
+        graph = graphs.cross(T, S)
+        assert ga.path_counts(graph).shape == (T, S)
+        assert ga.receptive_field(graph).graphs[-1].num_edges == ga.facts(graph).num_edges == 0
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_counts_are_exact_up_to_their_limit_and_refused_beyond(listed):
+    full = graphs.full(4).explicit() if listed else graphs.full(4)
+    loops = graphs.self_loops(4).explicit() if listed else graphs.self_loops(4)
+    assert int(ga.path_counts([full] * 30, [0])[0, 3]) == 4**29
+    with pytest.raises(GraphAttnError, match="beyond 2\\*\\*62 are not exact"):
+        ga.path_counts([full] * 31, [0])
+    doubled = ga.path_counts([loops] * 61, residual=True)  # a loop and what is kept: two ways for each layer
+    assert torch.equal(doubled, torch.eye(4, dtype=torch.int64) * 2**61)
+    with pytest.raises(GraphAttnError, match="fewer layers"):
+        ga.path_counts([loops] * 64, residual=True)
