@@ -10,6 +10,7 @@ from graphattn.errors import OptionError, PositionIndexError, ShapeError
 from graphattn.models import Seq2Seq
 from graphattn.models.rnn_attention import BahdanauAttention, LuongAttention
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 B, S, T, C = 3, 7, 5, 8
 KINDS = ["bahdanau", "dot", "general"]
 
@@ -159,6 +160,40 @@ def test_one_way_encoder_and_its_last_state(tokens):
     made, (source, _) = model("dot", bidirectional=False), tokens
     memory, last = made.encode(source, torch.tensor([7, 4, 2]))
     assert all(torch.equal(last[b], memory[b, n - 1]) for b, n in enumerate((7, 4, 2)))
+
+
+def taught_to_reverse(kind, length):
+    """How much of sequences that it has not seen a model reverses, and how often it reads where it should."""
+    torch.manual_seed(0)
+    made = Seq2Seq(8, 9, embed_dim=16, hidden=32, attention=kind)
+    optimizer = torch.optim.Adam(made.parameters(), lr=2e-2)
+
+    def examples(count):
+        source = torch.randint(8, (count, length))
+        wanted = source.flip(1)
+        return source, torch.cat((torch.full((count, 1), 8), wanted[:, :-1]), 1), wanted
+
+    for _ in range(120):
+        source, target, wanted = examples(32)
+        loss = torch.nn.functional.cross_entropy(made(source, target).flatten(0, 1), wanted.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    source, target, wanted = examples(500)
+    right = (made(source, target).argmax(-1) == wanted).float().mean().item()
+    if kind is None:
+        return right, None
+    strongest = made(source, target, return_weights=True)[1].dense()[:, 0].argmax(-1)
+    return right, (strongest == torch.arange(length - 1, -1, -1)).float().mean().item()
+
+
+def test_the_bottleneck_forgets_long_sequences_and_attention_does_not():
+    assert taught_to_reverse(None, 3)[0] > 0.93
+    assert taught_to_reverse(None, 10)[0] < 0.75
+    for length in (3, 10):
+        right, in_place = taught_to_reverse("dot", length)
+        assert right > 0.9
+        assert in_place > 0.75  # the alignment is the other diagonal
 
 
 def test_luong_is_cross_attention_of_one_head():
