@@ -168,3 +168,13 @@ def test_attention_alone_averages_everything_away_and_residuals_keep_it():  # ro
     assert spread(added) > 0.3
     assert spread(local) > 0.3  # rank falls to one in each component of the graph, and no further
     assert max(spread(part) for part in local.split(4)) < 1e-4
+
+
+def test_convolution_recurrence_and_attention_are_layers_of_one_schedule():  # row 80
+    n = 9
+    layers = ga.Schedule((conv(n, 3), chain(n).with_self_loops(), graphs.causal(n)))
+    torch.manual_seed(0)
+    encoder, x = Encoder(3, 8, 2).double(), torch.randn(n, 8, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(lambda y: encoder(y, layers), x)
+    assert torch.equal(jacobian.abs().sum((1, 3)) > 0, layers.reach().mask())
+    assert layers.reach().num_edges < n * n

@@ -60,6 +60,16 @@ def test_transformer_and_average_pool_are_permutation_invariant():  # rows 34, 9
         assert (pooled[0] - pooled[1]).abs().max() > 1e-3
 
 
+def test_pointnet_is_a_graph_of_self_loops_and_a_pool_by_the_largest():  # row 71
+    encoder, cloud, order = wild(Encoder(2, 8, 2)), torch.randn(11, 8).double(), torch.randperm(11)
+    alone = graphs.self_loops(...)
+    features = encoder(cloud, alone)
+    torch.testing.assert_close(features, torch.cat([encoder(point[None], alone) for point in cloud]))  # shared
+    torch.testing.assert_close(encoder(cloud[order], alone).amax(0), features.amax(0), rtol=0, atol=1e-12)
+    ordered = [encoder(points, graphs.causal(...)).amax(0) for points in (cloud, cloud[order])]
+    assert (ordered[0] - ordered[1]).abs().max() > 1e-3
+
+
 WORDS = {word: i for i, word in enumerate(["mary", "gave", "roses", "to", "susan"])}
 GAVE = 1
 
