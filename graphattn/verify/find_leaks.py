@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import GraphError, ShapeError
 from ..graph import AttentionGraph
 from ..questions.receptive_field import Layers, graphs_of, receptive_field
+from .steady import Steady, left_as_it_was, same
 
 _DRAWS = 2  # times that each source is moved: what one step hides, such as a ReLU, another shows
 _NAMED = 6
@@ -29,6 +30,7 @@ class FoundLeaks:
         silent: Pairs that the graph lets be heard and that were not: the first of ``num_silent``. No mistake in
             itself: an activation may be flat there.
         num_silent: How many.
+        random: Whether the module's outputs depend on torch's random state; its dropout may then hide a leak.
     """
 
     sources: int
@@ -39,6 +41,7 @@ class FoundLeaks:
     num_leaks: int
     silent: tuple[tuple[int, int], ...]
     num_silent: int
+    random: bool = False
 
     @property
     def ok(self) -> bool:
@@ -55,6 +58,8 @@ class FoundLeaks:
         lines = [f"{first} ({tried})"]
         if self.num_silent:
             lines.append(f"{self.num_silent:,} pairs may be heard and were not: {_named(self.silent, self.num_silent)}")
+        if self.random:
+            lines.append("the module is random (dropout?), which may hide a leak: call .eval() on it and ask again")
         return "\n".join(lines)
 
 
@@ -76,8 +81,12 @@ def find_leaks(
     """Move one input node at a time and see which outputs change, bit for bit: does a module hear what it must not?
 
     With ``layers`` the outputs that may change are those that the graphs predict; without, those of the same place in
-    the order or later. A torch module is asked in eval mode and without gradients, and left as it was. Floats are moved
-    by random numbers; integers (token ids) become another id of ``x``.
+    the order or later. Floats are moved by random numbers; integers (token ids) become another id of ``x``.
+
+    A torch module is asked in eval mode; modules inside a function keep their mode. Nothing has gradients, torch's
+    random state is the same before every call, so that dropout is no leak, and afterwards that state, modes and buffers
+    (running statistics) are as they were: those of a module, and of modules that a function refers to by name. Dropout
+    may hide a leak, and batch statistics in training mode are one: everything is heard through them.
 
     Args:
         module: From ``x`` to (..., T, C'), nodes before the width; for token ids from (..., S).
@@ -85,12 +94,17 @@ def find_leaks(
         layers: The graphs of the module's layers, first layer first, or one graph.
         order: Without ``layers``: the place of each node, int64 (S,); by default the nodes' own numbers. The output's
             targets are the same nodes.
-        residual: With ``layers``: whether every target of a square layer also keeps what it has.
+        residual: With ``layers``: whether every target of a square layer also keeps what it has (a residual
+            connection). ``True`` by default, as the question is about a model, whose blocks have them;
+            ``receptive_field`` and ``path_counts``, about the graphs, have ``False``. A leak that nothing but such a
+            connection would allow is not seen in a module without them: give ``False`` for it.
         at_most: Sources that are moved, a seeded choice with the first and the last; each takes two calls.
-        seed: Of the choice and of the steps.
+        seed: Of the choice, of the steps and of torch's random state before each call.
     Raises:
         GraphError: If the graphs' nodes are not those of ``x`` and the output, or ``order`` is not (S,), or is given
             together with ``layers``.
+        GraphAttnError: If two calls on the same ``x`` from the same random state differ: the module is stateful, or
+            random by other means than torch's.
         ShapeError: If ``x`` has no nodes, the module gives no tensor of nodes, or ids have no other to become.
     Example:
         >>> from graphattn.graphs import causal
@@ -104,21 +118,16 @@ def find_leaks(
     S = x.shape[axis]
     generator = torch.Generator().manual_seed(seed)
     sources = _chosen(S, at_most, generator)
-    was_training = isinstance(module, torch.nn.Module) and [m for m in module.modules() if m.training]
-    try:
+    with left_as_it_was(module), torch.no_grad():
         if isinstance(module, torch.nn.Module):
             module.eval()
-        with torch.no_grad():
-            heard = _heard(module, x, axis, sources, generator)
-    finally:
-        for part in was_training or ():
-            part.training = True
+        heard, random = _heard(Steady(module, seed), x, axis, sources, generator)
     allowed = _allowed(layers, order, residual, S, heard.shape[1], sources)
     leak, silent = heard & ~allowed, ~heard & allowed
     if layers is None:
         silent = torch.zeros_like(silent)  # an order allows, and promises nothing
     return FoundLeaks(
-        len(sources), S, heard.shape[1], int(heard.sum()), *_pairs(leak, sources), *_pairs(silent, sources)
+        len(sources), S, heard.shape[1], int(heard.sum()), *_pairs(leak, sources), *_pairs(silent, sources), random
     )
 
 
@@ -129,29 +138,20 @@ def _chosen(size: int, at_most: int, generator: torch.Generator) -> Tensor:
     return torch.cat((ends, 1 + torch.randperm(size - 2, generator=generator)[: at_most - 2])).sort().values
 
 
-def _heard(
-    module: Callable[[Tensor], Tensor], x: Tensor, axis: int, sources: Tensor, generator: torch.Generator
-) -> Tensor:
-    """bool (moved sources, T): whose output changes."""
-    output = _output(module, x)
-    heard = torch.zeros(len(sources), output.shape[-2], dtype=torch.bool)
+def _heard(steady: Steady, x: Tensor, axis: int, sources: Tensor, generator: torch.Generator) -> tuple[Tensor, bool]:
+    """bool (moved sources, T), whose output changes; and whether the module is random."""
+    outputs = [steady(x, draw).clone() for draw in range(_DRAWS)]
+    steady.check(x, outputs[0])
+    heard = torch.zeros(len(sources), outputs[0].shape[-2], dtype=torch.bool)
     for row, source in enumerate(sources.tolist()):
-        for _ in range(_DRAWS):
+        for draw, output in enumerate(outputs):
             moved = x.clone()
             here = moved.select(axis, source)
             here.copy_(_moved(here, x, generator))
-            found = _output(module, moved)
-            same = (found == output) | (found.isnan() & output.isnan())
-            heard[row] |= ~same.movedim(-2, 0).flatten(1).all(1).cpu()
-    return heard
-
-
-def _output(module: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    found = module(x)
-    if not isinstance(found, Tensor) or found.ndim < 2:
-        kind = f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-        raise ShapeError(f"module must give a tensor (..., T, C), got {kind}; wrap it: lambda x: module(x)[0]")
-    return found
+            unmoved = same(steady(moved, draw), output)
+            heard[row] |= ~unmoved.movedim(-2, 0).flatten(1).all(1).cpu()
+    steady.check(x, outputs[0])
+    return heard, any(not same(output, outputs[0]).all() for output in outputs)
 
 
 def _moved(here: Tensor, x: Tensor, generator: torch.Generator) -> Tensor:

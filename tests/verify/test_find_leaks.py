@@ -1,5 +1,7 @@
 """What a module hears, by moving its inputs: right modules are accused of nothing, and wrong ones are caught."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -82,6 +84,66 @@ def test_plain_torch_modules_and_token_ids():
     pairs = ga.from_edge_index(torch.stack((torch.arange(10), torch.arange(10) // 2)), 10, 5)
     found = ga.find_leaks(pooled, torch.randn(10, 3), pairs)
     assert (found.ok, found.num_silent, found.heard) == (True, 0, 10)
+
+
+def encoder(**options):
+    torch.manual_seed(0)
+    return torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, **options).train()
+
+
+def test_dropout_is_no_leak():
+    body = encoder(dropout=0.3)
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(13)
+    before = torch.get_rng_state()
+    found = ga.find_leaks(lambda x: body(x, src_mask=mask), X, graphs.causal(13))
+    assert (found.ok, found.random, found.num_leaks) == (True, True, 0)
+    assert "may hide a leak: call .eval()" in str(found)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert body.training
+    asked = ga.find_leaks(lambda x: body.eval()(x, src_mask=mask), X, graphs.causal(13))
+    assert (asked.ok, asked.random, asked.num_silent) == (True, False, 0)
+    assert "random" not in str(asked)
+    assert body.training  # put back, though the function changed it
+    wrong = ga.find_leaks(lambda x: body(x), X, graphs.causal(13))  # no mask: the future is heard in training, too
+    assert not wrong.ok
+    assert not ga.find_leaks(body.train(), X, graphs.causal(13)).random  # a module is asked in eval mode
+
+
+def test_what_a_module_holds_is_left_as_it_was():
+    norm = torch.nn.BatchNorm1d(13).train()  # nodes are its channels
+    kept = {name: buffer.clone() for name, buffer in norm.state_dict().items()}
+    for function in (norm, norm.forward, lambda x: norm(x), partial(torch.nn.Module.__call__, norm)):
+        assert ga.find_leaks(function, X).ok
+        assert all(torch.equal(buffer, kept[name]) for name, buffer in norm.state_dict().items())
+        assert norm.training
+    norm(X)
+    assert not torch.equal(norm.running_mean, kept["running_mean"])  # as a call alone does
+
+
+def test_batch_statistics_are_heard():
+    norm = torch.nn.BatchNorm1d(8).train()
+    found = ga.find_leaks(lambda x: norm(x.flatten(0, 1)).view_as(x), X)
+    assert (found.heard, found.num_leaks) == (13 * 13, 78)
+    assert ga.find_leaks(lambda x: norm.eval()(x.flatten(0, 1)).view_as(x), X).heard == 13
+
+
+def test_random_and_stateful_functions_are_refused():
+    generator = torch.Generator().manual_seed(0)
+    calls = []
+
+    def counts(x):
+        calls.append(x)
+        return x + len(calls)
+
+    def later(x):
+        calls.append(x)
+        return x + (len(calls) > 20)
+
+    for wrong in (counts, later, lambda x: x + torch.rand((), generator=generator)):
+        calls.clear()
+        with pytest.raises(GraphAttnError, match=r"random by other means or stateful.*deterministic function"):
+            ga.find_leaks(wrong, X)
+    assert ga.find_leaks(lambda x: x + torch.rand(()), X).random  # by torch's own state
 
 
 def test_a_sample_of_the_sources():
