@@ -87,7 +87,7 @@ def plot(
     sentences = _drawing(shown.add_subplot(panels[0, 1], projection=kind), graph, place, targets, every, names[0])
     if near is not None:
         _close_up(shown.add_subplot(panels[0, 2], projection=kind), graph, place, targets[0], near)
-    titled(shown, _title(graph, place), (mask + sentences) * caption)
+    titled(shown, _title(graph, place), (mask + sentences + place.remarks()) * caption)
     return shown
 
 

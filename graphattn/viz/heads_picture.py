@@ -89,6 +89,7 @@ def plot_heads(
         edge = (i % columns == 0, i % columns == columns - 1 or i == len(chosen) - 1)  # of the row of panels
         sentences = draw(ax, shown, i, scale, edge)
         panels.append(ax)
+    sentences += [] if place is None else place.remarks()
     if left_out:
         sentences.append(f"{counted(left_out, 'head')} more; choose them with heads=.")
     bar = made.colorbar(scale, ax=panels, shrink=0.8 if rows == 1 else 0.5, pad=0.02, aspect=25)

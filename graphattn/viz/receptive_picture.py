@@ -118,7 +118,7 @@ def _panels(
     place.face(target)
     for i, layer in enumerate(shown_layers):
         ax = shown.add_subplot(rows, columns, i + 1, projection="3d" if place.is_3d else None)
-        place.ground(ax, near)
+        said = place.ground(ax, near)
         ax.set(xlabel="", ylabel="")
         place.field(ax, target, heard[layer], colours[first[heard[layer]]])
         ax.set_title(f"after layer {layer}: {counted(len(heard[layer]), 'source')}", fontsize=TEXT)
@@ -129,5 +129,5 @@ def _panels(
     shown.legend(handles=handles, loc="outside right center", frameon=False, **title)
     left_out = len(graphs) - len(shown_layers)
     sentences = [f"{counted(left_out, 'layer')} between are not shown."] * bool(left_out)
-    sentences += ["Close-up of the nodes around."] * (near is not None)
+    sentences += said + place.remarks() + ["Close-up of the nodes around."] * (near is not None)
     return shown, len(heard[-1]), sentences

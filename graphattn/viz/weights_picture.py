@@ -83,7 +83,7 @@ def plot_weights(
     names = names_of(graph, tokens)[0]
     named = f"target {number(target)}" if names is None else f"“{names[target]}” (target {number(target)})"
     heaviest_first = sources[np.argsort(-alpha, kind="stable")]
-    titled(shown, f"{named} reads {counted(count, 'source')}", sentences * caption)
+    titled(shown, f"{named} reads {counted(count, 'source')}", (sentences + place.remarks()) * caption)
     place.label(ax, target, heaviest_first)
     return shown
 

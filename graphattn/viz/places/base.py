@@ -82,6 +82,10 @@ class Place(ABC):
         style: dict[str, Any] = {"color": colour, "marker": marker, "s": area, "edgecolor": INK, "linewidth": 1.1}
         self._dots(ax, self.target_at[[target]], f"target {target}", zorder=9, **style)
 
+    def remarks(self) -> list[str]:
+        """Sentences for the caption on how something was drawn, once all of it is."""
+        return []
+
     def label(self, ax: Any, target: int, sources: Index) -> None:
         """Name a target and its sources, the first ones first, where nothing else does; needs a settled layout."""
         return

@@ -15,6 +15,7 @@ from .grid import Grid
 from .network import Network
 from .points import Points
 from .sequence import Sequence
+from .surface import Surface
 from .two_rows import TwoRows
 
 LAYOUTS = ("sequence", "two rows", "grid", "points", "network")
@@ -157,7 +158,9 @@ def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any, two_sets:
     target_at = None if queries is None else _array(queries, graph.num_targets, "queries")
     if target_at is not None and target_at.shape[1] != source_at.shape[1]:
         raise ShapeError(f"pos has {source_at.shape[1]} axes and queries {target_at.shape[1]}; they must agree")
-    return Points(source_at, target_at, None if faces is None else _faces(faces, graph.num_sources))
+    over = None if faces is None else _faces(faces, graph.num_sources)
+    kind = Surface if over is not None and source_at.shape[1] == 3 else Points
+    return kind(source_at, target_at, over)
 
 
 def _faces(faces: Any, count: int) -> Index:

@@ -9,6 +9,7 @@ from .base import Array, Index, Place
 
 _MOST_POINTS = 20_000
 _MOST_FACES = 40_000
+_NO_FACES = np.empty((0, 3), dtype=np.int64)
 
 
 class Points(Place):
@@ -29,6 +30,7 @@ class Points(Place):
         self.two_sets = target_at is not None
         self.hides_loops = not self.two_sets
         self.faces = faces
+        self.drawn_faces: Index = _NO_FACES  # by the last ``ground``
         crowd = max(len(self.source_at), len(self.target_at))
         self.dot = float(np.clip(2000 / max(1, crowd), 1.5, 22))  # area of a node, square points
         self.big, self.small = (8.0, 5.0) if crowd <= 100 else (7.0, 3.4)
@@ -55,6 +57,8 @@ class Points(Place):
             self._dots(ax, at, side, zorder=2, **style)
         if self.two_sets and seen:
             sentences.append(f"{', '.join(seen).capitalize()}.")
+        if self.is_3d:
+            sentences.append("A projection: what is near on the page may be far apart in space.")
         self._frame(ax, near)
         return sentences
 
@@ -87,6 +91,7 @@ class Points(Place):
         return min(elev, 60.0), azim
 
     def _surface(self, ax: Any, near: tuple[Array, float] | None) -> list[str]:
+        self.drawn_faces = _NO_FACES
         if self.faces is None:
             return []
         faces = self.faces if near is None else self.faces[_within(self.source_at, near)[self.faces].all(1)]
@@ -94,6 +99,7 @@ class Points(Place):
             return [f"The surface is not shown ({number(len(faces))} faces)."]
         if len(faces) == 0:
             return []
+        self.drawn_faces = faces
         if self.is_3d:
             from matplotlib.colors import LightSource
 

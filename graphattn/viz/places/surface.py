@@ -1,0 +1,110 @@
+"""A mesh in space: what is behind its surface is pale, or not drawn."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..style import INK
+from .base import Array, Index
+from .points import Points
+
+_MOST_PAIRS = 4_000_000  # of points and faces looked at in one go
+_HOLLOW = "#7b8794"
+BEHIND = "Hollow dots and pale dashed edges are behind the surface."
+
+
+class Surface(Points):
+    """Vertices of a mesh in 3-D; of every edge only those are drawn whose ends are both in front."""
+
+    _covered = _left_out = False  # whether something drawn was behind, or was not drawn as it is
+
+    def seen(self, ax: Any, at: Array) -> NDArray[np.bool_]:
+        """bool (n,): which points no drawn face hides from the eye of these axes.
+
+        In the axes' projection planes stay planes: a face hides a point within its triangle that is farther away.
+        """
+        from mpl_toolkits.mplot3d.proj3d import proj_transform
+
+        shown = np.ones(len(at), dtype=bool)
+        if len(self.drawn_faces) == 0 or len(at) == 0:
+            return shown
+        matrix = ax.get_proj()
+        points, corners = (np.stack(proj_transform(*x.T, matrix), 1) for x in (at, self.source_at))
+        a, b, c = (corners[self.drawn_faces[:, i]] for i in range(3))
+        area = _cross(b - a, c - a)
+        low, high = (bound(np.stack((a, b, c)), axis=0)[:, :2] for bound in (np.min, np.max))
+        slack = 1e-6 * float(np.ptp(corners[:, 2]) or 1.0)
+        step = max(1, _MOST_PAIRS // len(a))
+        for first in range(0, len(at), step):
+            p = points[first : first + step, None]
+            inside = ((low <= p[..., :2]) & (p[..., :2] <= high)).all(2) & (np.abs(area) > 1e-15)
+            i, face = np.nonzero(inside)
+            q = points[first + i]
+            u = _cross(q - a[face], c[face] - a[face]) / area[face]
+            v = _cross(b[face] - a[face], q - a[face]) / area[face]
+            depth = a[face, 2] + u * (b - a)[face, 2] + v * (c - a)[face, 2]
+            hides = (u >= -1e-9) & (v >= -1e-9) & (u + v <= 1 + 1e-9) & (depth < q[:, 2] - slack)
+            shown[first + i[hides]] = False
+        return shown
+
+    def remarks(self) -> list[str]:
+        left_out = ["Grey edges behind the surface are not drawn."] * self._left_out
+        return left_out + [BEHIND] * self._covered
+
+    def edges(self, ax: Any, source: Index, target: Index) -> None:
+        front = self.seen(ax, self.source_at[source]) & self.seen(ax, self.target_at[target])
+        self._left_out |= not front.all()
+        super().edges(ax, source[front], target[front])
+
+    def neighbourhood(self, ax: Any, target: int, sources: Index, colour: Any, marker: str) -> None:
+        front = self.seen(ax, self.source_at[sources])
+        behind = np.flatnonzero(~front)
+        if not self.seen(ax, self.target_at[[target]])[0]:
+            front = np.zeros_like(front)
+        one = isinstance(colour, str)
+        rear = np.flatnonzero(~front)
+        if len(rear):
+            paths = self.paths(sources[rear], np.full(len(rear), target))
+            pale = {"linestyles": (0, (3, 2)), "alpha": 0.5}
+            self._lines(ax, paths, colour if one else colour[rear], 0.8, f"hidden edges of {target}", **pale)
+        self._hollow(ax, target, sources[behind], colour if one else _HOLLOW)
+        kept = np.setdiff1d(np.arange(len(sources)), behind)
+        self._in_front(ax, target, sources, kept, front, colour)
+        self.mark_target(ax, target, colour if one else "white", marker)
+
+    def _in_front(
+        self, ax: Any, target: int, sources: Index, kept: Index, front: NDArray[np.bool_], colour: Any
+    ) -> None:
+        one = isinstance(colour, str)
+        paths = self.paths(sources[front], np.full(int(front.sum()), target))
+        gid, shade = f"edges of {target}", colour if one else colour[front]
+        self._lines(ax, paths, shade, 1.1 if one else 1.6, gid, alpha=0.75 if one else None)
+        area, shade = (1.0 if one else 1.8) * self.small**2, colour if one else colour[kept]
+        dots = self._dots(ax, self.source_at[sources[kept]], f"sources of {target}", color=shade, s=area)
+        dots.set(edgecolor="white" if one else INK, linewidth=0.4)
+
+    def field(self, ax: Any, target: int, sources: Index, colours: Any) -> None:
+        front = self.seen(ax, self.source_at[sources])
+        self._hollow(ax, target, sources[~front], _HOLLOW)
+        super().field(ax, target, sources[front], colours[front])
+
+    def mark_target(self, ax: Any, target: int, colour: Any, marker: str) -> None:
+        if self.seen(ax, self.target_at[[target]])[0]:
+            super().mark_target(ax, target, colour, marker)
+            return
+        self._covered = True
+        style: dict[str, Any] = {"marker": marker, "s": self.big**2, "linewidth": 1.1}
+        edge = _HOLLOW if colour == "white" else colour
+        self._dots(ax, self.target_at[[target]], f"target {target}", facecolor="none", edgecolor=edge, **style)
+
+    def _hollow(self, ax: Any, target: int, sources: Index, edge: str) -> None:
+        if len(sources):
+            self._covered = True
+            style: dict[str, Any] = {"facecolor": "none", "edgecolor": edge, "linewidth": 0.7}
+            self._dots(ax, self.source_at[sources], f"hidden sources of {target}", 7, s=0.7 * self.small**2, **style)
+
+
+def _cross(a: Array, b: Array) -> Array:
+    """Of the first two axes."""
+    return a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]
