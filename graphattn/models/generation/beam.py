@@ -10,11 +10,12 @@ from .continuation import Continuation
 def beam_search(write: Continuation, prompt: Tensor, number: int, eos: int | None, num_beams: int) -> Tensor:
     """Tokens (B, P + n) of the highest sum of log-probabilities among the sequences that were kept.
 
-    At each step every sequence grows by every token, the ``num_beams`` best that do not end are kept, and those of the
-    ``num_beams`` best that end compete for the result. It stops when no sequence that is kept can still win.
+    At each step every sequence grows by every token and the ``num_beams`` best are kept; those that end compete for
+    the result and grow no more. What is left out for them is less likely than they are, and so cannot win. It stops
+    when no sequence that grows can win.
     """
     B, P = prompt.shape
-    running = prompt[:, None]  # (B, n, length), best first
+    running = prompt[:, None]  # (B, n, length)
     score = torch.zeros(B, 1, device=prompt.device)
     best = prompt.new_full((B, P + number), 0 if eos is None else eos)
     best_score = torch.full((B,), -torch.inf, device=prompt.device)
@@ -23,21 +24,20 @@ def beam_search(write: Continuation, prompt: Tensor, number: int, eos: int | Non
         gain = wide(write(new)[:, -1]).log_softmax(-1)  # (B n, V)
         V, n = gain.shape[-1], running.shape[1]
         total = (score[..., None] + gain.view(B, n, V)).flatten(1)
-        score, place = total.topk(min(2 * num_beams, n * V))
+        score, place = total.topk(min(num_beams, n * V))
         parent, token = place // V, (place % V).to(prompt.dtype)
-        grown = torch.cat((_of(running, parent), token[..., None]), -1)
+        running = torch.cat((_of(running, parent), token[..., None]), -1)
         ends = torch.full_like(token, length == P + number, dtype=torch.bool)
         if eos is not None:
             ends = ends | (token == eos)
-        final, rank = score[:, :num_beams].masked_fill(~ends[:, :num_beams], -torch.inf).max(1)
+        final, rank = score.masked_fill(~ends, -torch.inf).max(1)
         better = final > best_score
-        best[better, :length] = _of(grown, rank[:, None])[better, 0]
+        best[better, :length] = _of(running, rank[:, None])[better, 0]
         best[better, length:] = 0 if eos is None else eos
         best_score = torch.maximum(best_score, final)
-        score, kept = score.masked_fill(ends, -torch.inf).topk(min(num_beams, score.shape[1]))
-        if bool((score[:, 0] <= best_score).all()):
+        score = score.masked_fill(ends, -torch.inf)
+        if bool((score.amax(1) <= best_score).all()):
             break
-        running, parent = _of(grown, kept), parent.gather(1, kept)
         write.reorder((parent + torch.arange(B, device=parent.device)[:, None] * n).flatten())
         new = running[..., -1].reshape(-1, 1)
     return best if eos is None else _cropped(best, P, eos)
