@@ -11,6 +11,7 @@ import torch
 
 from ..graph import AttentionGraph
 from ..graph.rules import Band, Cells, Neighbourhood, Predicate, Product
+from . import mistakes_parts as _parts
 
 Wrong = Callable[[AttentionGraph], AttentionGraph | None]
 Mistake = tuple[str, Wrong]
@@ -62,6 +63,19 @@ def _banded(lo_by: int, hi_by: int) -> Wrong:
         hi = T if band[1] >= T - 1 else band[1] + hi_by
         edges = Band(T, S, lo, hi)
         return AttentionGraph(edges, "moved band", graph.device) if edges.count() else None
+
+    return make
+
+
+def _window(width: _parts.Width) -> Wrong:
+    """A window of another width, the whole graph or a part of it."""
+
+    def make(graph: AttentionGraph) -> AttentionGraph | None:
+        band = graph._remember("band_of", lambda: band_of(graph))
+        if band is None:
+            return _parts.changed(graph, lambda part: _parts.window_of(part, width))
+        edges = _parts.window_of(Band(graph.num_targets, graph.num_sources, *band), width)
+        return None if edges is None else AttentionGraph(edges, "another window", graph.device)
 
     return make
 
@@ -187,6 +201,19 @@ BANDS: tuple[Mistake, ...] = (
     ("window off by one: one source too many in the future", _banded(-1, 0)),
     ("window off by one: one source too few in the future", _banded(1, 0)),
 )
+WINDOWS: tuple[Mistake, ...] = (
+    ("window taken per side: on each side as many sources as it has in all", _window(_parts.per_side)),
+    ("window twice as wide", _window(_parts.twice)),
+    ("window half as wide", _window(_parts.half)),
+    ("window laid behind the target, not around it", _window(_parts.all_behind)),
+    ("window laid around the target, not behind it", _window(_parts.around)),
+    ("window without its half ahead of the target", _window(_parts.without_future)),
+)
+PARTS: tuple[Mistake, ...] = (
+    ("documents ignored: packed tokens read across their borders", _parts.documents_ignored),
+    ("global tokens are read by all, but do not read all", _parts.half_global(False)),
+    ("global tokens read all, but are not read by all", _parts.half_global(True)),
+)
 GRIDS: tuple[Mistake, ...] = (
     (
         "neighbourhood clamps rows by the width: the row of a window is moved inwards as if there were W rows",
@@ -204,4 +231,4 @@ GRIDS: tuple[Mistake, ...] = (
     ("cells shifted the other way", _shifted(lambda axis: -axis.shift % axis.size)),
     ("shifted cells read across the border: a cyclic shift without its mask", wrapped),
 )
-OF_MASKS: tuple[Mistake, ...] = (SWAPPED, *BASIC, *LOOPS, SYMMETRIC, *BANDS, *GRIDS)
+OF_MASKS: tuple[Mistake, ...] = (SWAPPED, *BASIC, *LOOPS, SYMMETRIC, *BANDS, *WINDOWS, *PARTS, *GRIDS)

@@ -56,5 +56,7 @@ WRONG_GRAPHS: tuple[Mistake, ...] = (
     _of(mistakes.SYMMETRIC),
     (COUNTED, symmetric_counted),
     *map(_of, mistakes.BANDS),
+    *map(_of, mistakes.WINDOWS),
+    *map(_of, mistakes.PARTS),
     *map(_of, mistakes.GRIDS),
 )

@@ -69,6 +69,9 @@ def test_each_known_mistake_is_named():
     token = torch.arange(23)
     apart = token[:, None] - token
     window, both = graphs.sliding_window(23, 5), graphs.sliding_window(23, 7, causal=False)
+    packed = graphs.documents(lengths=(7, 1, 15), causal=True)
+    hub, longformer = (token == 0) | (token == 9), graphs.sliding_window(23, 3, causal=False)
+    longformer = longformer | graphs.global_tokens(23, (0, 9))
     swin = graphs.cell_partition((6, 10), (3, 5), shift=(1, 2))
     grid, y, x = graphs.grid_neighbourhood((7, 11), (3, 5)), torch.arange(77) // 11, torch.arange(77) % 11
     near = ((y[:, None] - y).abs() <= 1) & ((x[:, None] - x).abs() <= 2)
@@ -89,6 +92,15 @@ def test_each_known_mistake_is_named():
         "windows cut at the borders": (near, grid),
         "windows moved inwards": (grid.mask(), graphs.grid_neighbourhood((7, 11), (3, 5), clamp=False)),
         "grid numbered down the columns": (grid.mask()[place][:, place], graphs.grid_neighbourhood((7, 11), (3, 5))),
+        "taken per side": (apart.abs() <= 7, both),
+        "twice as wide": (apart.abs() < 7, both),
+        "half as wide": ((apart >= 0) & (apart < 2), window),
+        "behind the target, not around": ((apart >= 0) & (apart < 7), both),
+        "around the target, not behind": (apart.abs() <= 2, window),
+        "without its half ahead": ((apart >= 0) & (apart <= 3), both),
+        "documents ignored": (apart >= 0, packed),
+        "read by all, but do not read": (apart.abs().le(1) | hub, longformer),
+        "read all, but are not read": (apart.abs().le(1) | hub[:, None], longformer),
         "cells not shifted": (grid_mask(shifted(6, 3, 0), shifted(10, 5, 0)), swin),
         "cells shifted the other way": (grid_mask(shifted(6, 3, 2), shifted(10, 5, 3)), swin),
         "read across the border": (grid_mask(shifted(6, 3, 1, True), shifted(10, 5, 2, True)), swin),
@@ -101,6 +113,46 @@ def test_each_known_mistake_is_named():
     named = " ".join(words for words in WORDS if not any(part in words for part in cases))
     assert "clamps" in named  # these have a test of their own above
     assert all("clamps" in words for words in WORDS if not any(part in words for part in cases))
+
+
+def names(mask, expect):
+    return ga.audit(mask, expect).diagnosis
+
+
+def test_windows_taken_wrongly_alone_and_within_an_expression():
+    apart = torch.arange(61)[:, None] - torch.arange(61)
+    nine, causal = graphs.sliding_window(61, 9, causal=False), graphs.sliding_window(61, 8)
+    tokens, packed = graphs.global_tokens(61, (3, 50)), graphs.documents(lengths=(20, 41))
+    for around in (nine, nine.explicit(), nine | tokens, nine & packed):
+
+        def among(mask, around=around):
+            return mask | tokens.mask() if around.name.endswith(tokens.name) else mask
+
+        inside = packed.mask() if around.name.endswith(packed.name) else torch.ones(61, 61, dtype=torch.bool)
+        assert "taken per side" in names(among((apart.abs() <= 9) & inside), around)[0]
+        assert names(among((apart.abs() < 9) & inside), around) == ("window twice as wide",)
+        assert names(among((apart.abs() <= 2) & inside), around) == ("window half as wide",)
+        assert names(among((apart.abs() <= 7) & inside), around) == ()  # no known mistake
+        assert names(among((apart.abs() <= 4) & inside), around) == ()  # right
+    assert names((apart >= 0) & (apart < 16), causal) == ("window twice as wide",)
+    assert names((apart >= 0) & (apart < 4), causal) == ("window half as wide",)
+    for graph in (graphs.full(61), graphs.causal(61)):  # no windows
+        assert names(graph.mask() & (apart.abs() <= 30), graph) == ()
+
+
+def test_packed_documents_that_are_ignored():
+    ids = torch.tensor([4, 4, 1, 1, 1, 4, 2, 2, 2, 2, 7])
+    causal, every = graphs.documents(ids, causal=True), graphs.documents(ids)
+    lower = torch.ones(11, 11).tril().bool()
+    assert names(lower, causal) == ("documents ignored: packed tokens read across their borders",)
+    assert any("mask ignored" in name for name in names(torch.ones(11, 11, dtype=torch.bool), causal))
+    assert any("documents ignored" in name for name in names(torch.ones(11, 11, dtype=torch.bool), every))
+    assert names(causal.mask(), causal) == ()
+    one_more = causal.mask()
+    one_more[10, 9] = True  # one border crossed is not all of them
+    assert names(one_more, causal) == ()
+    windowed = graphs.sliding_window(11, 3) & every
+    assert "documents ignored" in names(graphs.sliding_window(11, 3).mask(), windowed)[0]
 
 
 def test_every_wrong_entry_is_counted_once():

@@ -7,6 +7,7 @@ from graph_table import GRAPHS
 from graphattn.graph import AttentionGraph
 from graphattn.graph.listed import Listed
 from graphattn.graph.rules import Band
+from graphattn.graphs import global_tokens
 from graphattn.verify import engine, verify
 from graphattn.verify.diagnose import UNEXPLAINED
 
@@ -46,6 +47,10 @@ LOOPS = torch.eye(17, dtype=torch.bool)
 REPEATED = GRAPHS["repeated_edges"]()
 WINDOW = band(23, 23, 0, 4)
 BOTH_WAYS = band(23, 23, -3, 2)
+NINE = band(31, 31, -4, 4)
+LONGFORMER = NINE | global_tokens(31, (0, 17))
+PACKED = GRAPHS["packed_documents"]()
+HUB = torch.zeros(31, dtype=torch.bool).index_fill(0, torch.tensor([0, 17]), True)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +75,12 @@ BOTH_WAYS = band(23, 23, -3, 2)
         ("one source too few in the past", with_mask(band(23, 23, 0, 3).mask()), WINDOW),
         ("one source too many in the future", with_mask(band(23, 23, -4, 2).mask()), BOTH_WAYS),
         ("one source too few in the future", with_mask(band(23, 23, -2, 2).mask()), BOTH_WAYS),
+        ("window taken per side", with_mask(band(31, 31, -9, 9).mask()), NINE),
+        ("window twice as wide", with_mask(band(31, 31, -8, 8).mask()), NINE),
+        ("window half as wide", with_mask(band(31, 31, -2, 2).mask()), NINE),
+        ("documents ignored", with_mask(band(19, 19, 0).mask()), PACKED),
+        ("global tokens are read by all, but", with_mask(NINE.mask() | HUB), LONGFORMER),
+        ("global tokens read all, but", with_mask(NINE.mask() | HUB[:, None]), LONGFORMER),
     ],
 )
 def test_a_wrong_graph_or_scale_is_named(words, function, graph):
