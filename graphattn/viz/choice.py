@@ -14,6 +14,7 @@ from .style import HIGHLIGHTS
 MOST_EDGES = 600  # drawn all at once
 MOST_SOURCES = 160  # drawn for one target
 _COMMON = 0.1  # part of a target's sources that others may read, too: a global token
+_FAR_MORE = 4  # times what most targets read: a hub
 _MOST_RUNS = 1 << 24
 # Where targets are looked for, in the unit square: well inside first, then near the corners.
 _ANCHORS = np.array([[0.72, 0.42], [0.30, 0.34], [0.46, 0.76], [0.08, 0.08], [0.92, 0.92], [0.92, 0.08], [0.08, 0.92]])
@@ -74,6 +75,8 @@ def checked_targets(
 def spread_targets(graph: AttentionGraph, where: Array) -> list[int]:
     """Up to three targets that read something and have next to no source in common, near fixed places of the picture.
 
+    The last of them is one that reads most sources, where others read far fewer.
+
     Args:
         graph: Any graph.
         where: (T, 1), (T, 2) or (T, 3), the targets' places; the first two axes count.
@@ -93,4 +96,14 @@ def spread_targets(graph: AttentionGraph, where: Array) -> list[int]:
         if len(chosen) < 3 and target not in chosen and np.isin(sources, heard).mean() <= _COMMON:
             chosen.append(target)
             heard = np.concatenate((heard, sources))
-    return chosen
+    hub = _hub(graph)
+    return chosen if hub is None or hub in chosen else [*chosen[:2], hub]
+
+
+def _hub(graph: AttentionGraph) -> int | None:
+    """The target that reads most, if that is far more than others do: a global token."""
+    if not can_walk(graph):
+        return None
+    degree = graph.in_degree.cpu().numpy()
+    hub = int(degree.argmax())
+    return hub if degree[hub] > max(0.5 * graph.num_sources, _FAR_MORE * np.median(degree)) else None

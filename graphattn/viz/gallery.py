@@ -11,7 +11,7 @@ from ..graph.html import mask_shares, png
 from ..graphs.catalogue import Named
 from .mask_image import edge_share
 from .places import Place
-from .style import INK, TEXT, empty_figure, shades
+from .style import INK, TEXT, empty_figure, plain, shades
 from .thumbnail import draw_thumbnail, graph_of, place_in
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def gallery_sheet(patterns: Iterable[Named]) -> "Figure":
         left, low = column / _SHEET_COLUMNS, 1 - (row + 1) / rows
         width, height = 1 / _SHEET_COLUMNS, 1 / rows
         graph = graph_of(named)
-        figure.text(left + 0.04 * width, low + 0.86 * height, named.name, fontsize=TEXT, color=INK)
+        figure.text(left + 0.04 * width, low + 0.86 * height, plain(named.name), fontsize=TEXT, color=INK)
         mask = figure.add_axes((left + 0.04 * width, low + 0.08 * height, 0.34 * width, 0.72 * height))
         mask.imshow(edge_share(graph, (1, 1)) > 0, cmap=shades("white", "#2b4c7e"), vmin=0, vmax=1)
         mask.set(xticks=[], yticks=[])

@@ -10,7 +10,20 @@ from .mask_image import draw_mask
 from .places import Place, place_of
 from .places.pick import names_of
 from .places.points import Points
-from .style import HIGHLIGHTS, INK, MARKERS, TEXT, counted, empty_figure, number, titled
+from .style import (
+    HIGHLIGHTS,
+    INK,
+    MARKERS,
+    TEXT,
+    counted,
+    empty_figure,
+    fitting,
+    is_narrow,
+    number,
+    plain,
+    titled,
+    width_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +42,8 @@ def plot(
     layout: str | None = None,
     figure: Any = None,
     caption: bool = True,
+    title: bool = True,
+    legend: bool = True,
 ) -> "Figure":
     """The mask as an image, beside the graph drawn where its nodes live.
 
@@ -52,6 +67,8 @@ def plot(
         layout: "sequence", "two rows", "grid", "points" or "network" (a seeded spring layout); chosen if left out.
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
         caption: Whether sentences below say what is drawn and what is left out.
+        title: Whether a line above says what the graph is; in a figure narrower than 5 inches its name alone.
+        legend: Whether highlighted targets are named; in a narrow figure below the picture.
 
     Returns:
         A matplotlib ``Figure``; ``figure.savefig("graph.pdf")`` writes it.
@@ -81,13 +98,20 @@ def plot(
     shown = empty_figure(figure, 9.6 if near is None else 12.4, 5.4 if isinstance(place, Points) else 4.8)
     widths = [0.7, 1.3] if isinstance(place, Points) else [1, 1.25]  # a place fills a square, a sequence a row
     widths += [] if near is None else [0.85]
-    panels = shown.add_gridspec(1, len(widths), width_ratios=widths)
+    panels = shown.add_gridspec(1, len(widths), width_ratios=widths, wspace=0.12 if is_narrow(shown) else None)
     kind = "3d" if place.is_3d else None
     mask = draw_mask(shown, shown.add_subplot(panels[0, 0]), graph, targets, names)
-    sentences = _drawing(shown.add_subplot(panels[0, 1], projection=kind), graph, place, targets, every, names[0])
+    ax = shown.add_subplot(panels[0, 1], projection=kind)
+    sentences = _drawing(ax, graph, place, targets, every)
+    if legend and targets:
+        _legend(shown, ax, graph, targets, names[0])
     if near is not None:
         _close_up(shown.add_subplot(panels[0, 2], projection=kind), graph, place, targets[0], near)
-    titled(shown, _title(graph, place), (mask + sentences + place.remarks()) * caption)
+    titled(
+        shown,
+        None if not title else graph.name if is_narrow(shown) else _title(graph, place),
+        (mask + sentences + place.remarks()) * caption,
+    )
     return shown
 
 
@@ -105,9 +129,7 @@ def _targets(graph: AttentionGraph, place: Place, highlight: Any, needed: bool) 
     return spread_targets(graph, place.target_at) if needed else []
 
 
-def _drawing(
-    ax: Any, graph: AttentionGraph, place: Place, targets: list[int], every: Any, names: list[str] | None
-) -> list[str]:
+def _drawing(ax: Any, graph: AttentionGraph, place: Place, targets: list[int], every: Any) -> list[str]:
     """Nodes, edges and highlighted neighbourhoods; returns sentences for the caption."""
     sentences = place.ground(ax)
     if place.reads and (targets or every is not None):
@@ -120,16 +142,13 @@ def _drawing(
         total = counted(graph.num_edges, "edge") if can_walk(graph) else "all edges"
         only = f"Of {total} only those into {counted(len(targets), 'target')} are drawn."
         sentences.append(only if targets else "Edges are not drawn.")
-    handles, cut = [], False
-    for i, target in enumerate(targets):
-        sources = sources_of(graph, target)
+    cut = False
+    of = {i: sources_of(graph, target) for i, target in enumerate(targets)}
+    for i in sorted(of, key=lambda i: -len(of[i])):  # a hub below the others
+        target, sources = targets[i], of[i]
         cut |= place.draws_all_edges and len(sources) > MOST_SOURCES
         drawn = thinned(sources) if place.draws_all_edges else sources
         place.neighbourhood(ax, target, drawn, HIGHLIGHTS[i], MARKERS[i])
-        name = f"target {number(target)}" if names is None else f"“{names[target]}” ({number(target)})"
-        handles.append(_handle(i, f"{name} reads {counted(len(sources), 'source')}"))
-    if handles:
-        _legend(ax, handles)
     if cut:
         sentences.append(f"At most {MOST_SOURCES} per target, evenly spread.")
     return sentences
@@ -148,7 +167,18 @@ def _handle(i: int, label: str) -> Any:
     return Line2D([], [], label=label, **style)
 
 
-def _legend(ax: Any, handles: list[Any]) -> None:
-    columns = 1 if max(len(handle.get_label()) for handle in handles) > 28 else 2
+def _legend(figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], names: list[str] | None) -> None:
+    """What each highlighted target is called and reads; above the drawing, or below all of a narrow figure."""
     style: dict[str, Any] = {"fontsize": TEXT, "frameon": False, "columnspacing": 1.4, "handlelength": 1.6}
+    if is_narrow(figure):
+        called = [f"target {number(target)}" if names is None else fitting(names[target]) for target in targets]
+        columns = max(1, int(width_of(figure) / (0.55 + 0.08 * max(map(len, called)))))
+        handles = [_handle(i, name) for i, name in enumerate(called)]
+        figure.legend(handles=handles, ncols=columns, loc="outside lower center", **style | {"columnspacing": 0.8})
+        return
+    handles = []
+    for i, target in enumerate(targets):
+        name = f"target {number(target)}" if names is None else f"“{plain(names[target])}” ({number(target)})"
+        handles.append(_handle(i, f"{name} reads {counted(len(sources_of(graph, target)), 'source')}"))
+    columns = 1 if max(len(handle.get_label()) for handle in handles) > 28 else 2
     ax.legend(handles=handles, ncols=columns, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, **style)

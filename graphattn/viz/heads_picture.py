@@ -9,7 +9,7 @@ from .edge_weights import by_edge, checked_head, edges_of_heads, weights_in
 from .heads_views import VIEWS, Shown
 from .places import place_of
 from .places.pick import names_of
-from .style import TEXT, WEIGHTS, counted, empty_figure, number, shades, titled
+from .style import TEXT, WEIGHTS, counted, empty_figure, is_narrow, number, shades, titled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +27,7 @@ def plot_heads(
     tokens: Any = None,
     figure: Any = None,
     caption: bool = True,
+    title: bool = True,
     **where: Any,
 ) -> "Figure":
     """The attention weights of several heads, a panel each, on one scale.
@@ -42,6 +43,7 @@ def plot_heads(
         tokens: A word per node; for two sets of nodes a pair, of the targets and of the sources.
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
         caption: Whether sentences below say what is drawn and what is left out.
+        title: Whether a line above says what is drawn.
         **where: ``pos``, ``queries``, ``faces``, ``size``, ``image``, ``layout`` as :func:`plot`, for view "place".
 
     Returns:
@@ -92,12 +94,14 @@ def plot_heads(
     sentences += [] if place is None else place.remarks()
     if left_out:
         sentences.append(f"{counted(left_out, 'head')} more; choose them with heads=.")
-    bar = made.colorbar(scale, ax=panels, shrink=0.8 if rows == 1 else 0.5, pad=0.02, aspect=25)
+    beside: dict[str, Any] = {"shrink": 0.8 if rows == 1 else 0.5, "pad": 0.02, "aspect": 25}
+    below: dict[str, Any] = {"location": "bottom", "shrink": 0.7, "pad": 0.04, "aspect": 30}
+    bar = made.colorbar(scale, ax=panels, **below if is_narrow(made) else beside)
     bar.set_label("attention weight", fontsize=TEXT)
     bar.ax.tick_params(labelsize=TEXT - 1)
     bar.outline.set_visible(False)
     of = "" if targets is None else f", target {number(targets[0])}"
-    titled(made, f"{graph.name}{of}: {counted(len(chosen), 'head')}", sentences * caption)
+    titled(made, f"{graph.name}{of}: {counted(len(chosen), 'head')}" if title else None, sentences * caption)
     return made
 
 

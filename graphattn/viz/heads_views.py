@@ -12,7 +12,7 @@ from .choice import MOST_SOURCES
 from .mask_image import ticks
 from .places import Place
 from .places.base import Array, Index
-from .style import GROUND, INK, TEXT, counted, quiet
+from .style import GROUND, INK, TEXT, counted, fitting, quiet
 
 _EXACT = 256  # nodes whose weights are shown pair by pair
 _MOST_CELLS = 128
@@ -138,7 +138,13 @@ def _list(ax: Any, x: float, size: int, names: list[str] | None, side: str) -> N
     shift = (-6 if side == "left" else 6, 0)
     for place, name in zip(y, names, strict=True):
         ax.annotate(
-            name, (x, place), shift, textcoords="offset points", fontsize=TEXT - 1, annotation_clip=False, **style
+            fitting(name),
+            (x, place),
+            shift,
+            textcoords="offset points",
+            fontsize=TEXT - 1,
+            annotation_clip=False,
+            **style,
         )
 
 

@@ -9,7 +9,7 @@ from ..errors import ShapeError
 from ..graph.graph import AttentionGraph
 from ..graph.runs import expand
 from .places.base import Index
-from .style import GROUND, INK, TEXT, layer_shades, number, quiet
+from .style import GROUND, INK, TEXT, fitting, layer_shades, number, quiet
 
 _MOST_NODES = 160  # of a row, drawn one by one
 _MOST_EDGES = 2_000
@@ -92,5 +92,6 @@ def _name(ax: Any, tokens: Any, size: int) -> None:
     if len(tokens) != size:
         raise ShapeError(f"tokens must name all {size} sources of the first layer, got {len(tokens)}")
     if size <= _MOST_NAMED:
-        turned = 90 if sum(len(str(token)) for token in tokens) > 50 else 0
-        ax.set_xticks(_x(np.arange(size), size), [str(token) for token in tokens], fontsize=TEXT, rotation=turned)
+        names = [fitting(str(token)) for token in tokens]
+        turned = 90 if sum(map(len, names)) > 50 else 0
+        ax.set_xticks(_x(np.arange(size), size), names, fontsize=TEXT, rotation=turned)

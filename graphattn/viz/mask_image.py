@@ -6,12 +6,11 @@ import numpy as np
 
 from ..graph.graph import AttentionGraph
 from .choice import can_walk
-from .style import FAINT, HIGHLIGHTS, INK, SHARES, TEXT, counted, shades
+from .style import FAINT, HIGHLIGHTS, INK, SHARES, TEXT, counted, fitting, shades
 
 _EXACT = 256  # nodes whose mask is shown pair by pair
 _MOST_CELLS = 128  # a cell is larger than a pixel, so that no line of cells is lost
 _LABELLED = 24  # nodes that get a tick and a label each
-_MOST_LETTERS = 12
 
 
 def draw_mask(figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], names: Any = None) -> list[str]:
@@ -95,11 +94,11 @@ def ticks(ax: Any, T: int, S: int, names: Any) -> None:
 
     for axis, size, own in ((ax.yaxis, T, names and names[0]), (ax.xaxis, S, names and names[1])):
         if own is not None and size <= _LABELLED:
-            labels = [name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…" for name in own]
-            turned = axis is ax.xaxis and sum(map(len, labels)) > 30
+            labels = [fitting(name) for name in own]
+            turned = axis is ax.xaxis and size * max(map(len, labels), default=0) > 30
             axis.set_ticks(range(size), labels, rotation=90 if turned else 0)
         else:
-            axis.set_major_locator(MaxNLocator(5, integer=True))
+            axis.set_major_locator(MaxNLocator("auto", integer=True))  # as many as there is space for
             axis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
     if max(T, S) <= _LABELLED:
         ax.set_xticks(np.arange(S + 1) - 0.5, minor=True)

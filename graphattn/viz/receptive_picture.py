@@ -35,6 +35,7 @@ def plot_receptive_field(
     layout: str | None = None,
     figure: Any = None,
     caption: bool = True,
+    title: bool = True,
 ) -> "Figure":
     """What one target has heard of through the layers of a model.
 
@@ -52,6 +53,7 @@ def plot_receptive_field(
         layout: "layers" (rows), "grid", "points" or "network"; chosen if left out.
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
         caption: Whether sentences below say what is drawn and what is left out.
+        title: Whether a line above says what is drawn.
 
     Returns:
         A matplotlib ``Figure``.
@@ -87,7 +89,7 @@ def plot_receptive_field(
         place = _place(graphs, pos, chosen, where)
         shown, heard, sentences = _panels(figure, graphs, target, place)
     reach = f"target {number(target)} hears of {number(heard)} of {counted(graphs[0].num_sources, 'source')}"
-    titled(shown, f"{reach} through {counted(len(graphs), 'layer')}", sentences * caption)
+    titled(shown, f"{reach} through {counted(len(graphs), 'layer')}" if title else None, sentences * caption)
     return shown
 
 
@@ -110,16 +112,19 @@ def _panels(
     for layer in reversed(range(len(heard))):
         first[heard[layer]] = layer
     shown_layers = thinned(np.arange(len(graphs)), _MOST_PANELS).tolist()
-    columns = 2 if len(shown_layers) == 4 else min(len(shown_layers), _IN_A_ROW)
+    columns = 4 if len(shown_layers) == 4 else min(len(shown_layers), _IN_A_ROW)
     rows = -(-len(shown_layers) // columns)
-    shown = empty_figure(figure, max(4.2, 3.1 * columns), 3.0 * rows + 0.9)
+    shown = empty_figure(figure, max(4.2, (2.4 if columns == 4 else 2.8) * columns + 1.3), 2.8 * rows + 0.9)
     colours = layer_shades(len(graphs))
     near = place.close_up(target, heard[-1], 0.5)
     place.face(target)
     for i, layer in enumerate(shown_layers):
         ax = shown.add_subplot(rows, columns, i + 1, projection="3d" if place.is_3d else None)
         said = place.ground(ax, near)
-        ax.set(xlabel="", ylabel="")
+        if i % columns:
+            ax.set_ylabel("")
+        if i + columns < len(shown_layers):
+            ax.set_xlabel("")
         place.field(ax, target, heard[layer], colours[first[heard[layer]]])
         ax.set_title(f"after layer {layer}: {counted(len(heard[layer]), 'source')}", fontsize=TEXT)
     named = range(len(graphs)) if len(graphs) <= _MOST_NAMED else shown_layers

@@ -17,6 +17,8 @@ SURFACE = "#d5dae1"
 SHARES = ("#9dbbe2", "#3c6aa8", "#0b1c33")  # of a mask, weak to strong; where there is no edge it is white
 WEIGHTS = ("#d3dff0", "#7aa5d8", "#2b62a8", "#0b1c33")  # pale is weak; lightness alone tells them apart
 TEXT = 9  # points
+_MOST_LETTERS = 14
+_NARROW = 5.0  # inches
 
 
 def number(count: int) -> str:
@@ -29,8 +31,28 @@ def counted(count: int, noun: str) -> str:
     return f"{number(count)} {noun}{'s' * (count != 1)}"
 
 
+def plain(words: str) -> str:
+    """Words of users as they are: matplotlib would read ``$x$`` as a formula."""
+    return words.replace("$", r"\$")
+
+
+def fitting(name: str) -> str:
+    """The name of a node in a picture: its first letters, where it is long."""
+    return plain(name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…")
+
+
+def width_of(figure: Any) -> float:
+    """Inches."""
+    return float(figure.bbox.width / figure.get_figure(root=True).dpi)
+
+
+def is_narrow(figure: Any) -> bool:
+    """Whether a figure is about as wide as a column of a paper: words are fewer there."""
+    return width_of(figure) < _NARROW
+
+
 def empty_figure(figure: Any, width: float, height: float) -> "Figure":
-    """The caller's figure, or a new one of ``width`` x ``height`` inches.
+    """The caller's figure, with a constrained layout if it has none, or a new one of ``width`` x ``height`` inches.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
@@ -47,16 +69,21 @@ def empty_figure(figure: Any, width: float, height: float) -> "Figure":
     held = len(list(figure.axes))  # type: ignore[call-overload]
     if held:
         raise GraphError(f"figure must be empty, this one has {held} axes; pass one of figure.subfigures()")
+    root = figure.get_figure(root=True)
+    if root is not None and root.get_layout_engine() is None:
+        root.set_layout_engine("constrained")  # or labels are cut off
     return figure  # type: ignore[return-value]
 
 
-def titled(figure: Any, title: str, sentences: list[str]) -> None:
-    """A title above and a caption below, both broken to the figure's width."""
-    inches = figure.bbox.width / figure.get_figure(root=True).dpi
-    columns = int(inches * 14)
-    figure.suptitle(broken(title, int(columns * 0.8)), fontsize=TEXT + 2, color=INK)
+def titled(figure: Any, title: str | None, sentences: list[str]) -> None:
+    """A title above, unless it is ``None``, and a caption below, both broken to the figure's width."""
+    columns = int(width_of(figure) * 14)
+    size = TEXT if is_narrow(figure) else TEXT + 2
+    if title is not None:
+        lines = broken(title, int(columns * 0.8 * (TEXT + 2) / size))
+        figure.suptitle(plain(lines), fontsize=size, color=INK)
     if sentences:
-        figure.supxlabel(textwrap.fill(" ".join(sentences), columns), fontsize=TEXT, color=INK)
+        figure.supxlabel(plain(textwrap.fill(" ".join(sentences), columns)), fontsize=TEXT, color=INK)
     figure.get_figure(root=True).draw_without_rendering()  # the layout settles once equal aspects are known
 
 

@@ -30,6 +30,7 @@ def plot_weights(
     layout: str | None = None,
     figure: Any = None,
     caption: bool = True,
+    title: bool = True,
 ) -> "Figure":
     """The attention weights of one target, coloured on the sources that it reads.
 
@@ -41,6 +42,7 @@ def plot_weights(
         head: One head, or ``None`` for the mean over heads.
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
         caption: Whether sentences below say what is drawn and what is left out.
+        title: Whether a line above says what is drawn.
 
     Returns:
         A matplotlib ``Figure``.
@@ -83,7 +85,9 @@ def plot_weights(
     names = names_of(graph, tokens)[0]
     named = f"target {number(target)}" if names is None else f"“{names[target]}” (target {number(target)})"
     heaviest_first = sources[np.argsort(-alpha, kind="stable")]
-    titled(shown, f"{named} reads {counted(count, 'source')}", (sentences + place.remarks()) * caption)
+    titled(
+        shown, f"{named} reads {counted(count, 'source')}" if title else None, (sentences + place.remarks()) * caption
+    )
     place.label(ax, target, heaviest_first)
     return shown
 

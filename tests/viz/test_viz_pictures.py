@@ -414,3 +414,65 @@ def test_faces_are_lit_whichever_way_round_they_are_given():
         shades.append(sorted(to_rgb(tuple(colour))[0] for colour in surface._facecolor3d))
     np.testing.assert_allclose(shades[0], shades[1], atol=1e-6)
     np.testing.assert_allclose(shades[0], shades[2], atol=1e-6)
+
+
+def test_tokens_are_words_not_formulas():
+    figure = plot(causal(3), tokens=["$\\foo$", "a$", "$b$"], highlight=0)
+    assert png(figure).startswith(b"\x89PNG")
+    drawn = [label for axes in figure.axes[:2] for label in axes.get_xticklabels()]
+    assert len(drawn) == 6
+    (named,) = figure.axes[1].get_legend().get_texts()
+    for text, words in zip(
+        (*drawn, named), (*2 * ["$\\foo$", "a$", "$b$"], "“$\\foo$” (0) reads 1 source"), strict=True
+    ):
+        assert text._preprocess_math(text.get_text()) == (
+            words,
+            False,
+        )  # what matplotlib draws, and that it is no formula
+    names = (["$\\x$", "b"], ["$c$", "d$"])
+    for layout, tokens in (("two rows", names), ("network", names[0])):
+        assert png(plot(AttentionGraph(Band(2, 2), "$\\full$"), tokens=tokens, layout=layout, highlight=1))
+
+
+def test_long_tokens_are_cut_alike():
+    figure = plot(causal(5), tokens=["antidisestablishmentarianism", "a", "b", "c", "d"])
+    masks, arcs = ([label.get_text() for label in axes.get_xticklabels()] for axes in figure.axes[:2])
+    assert masks == arcs == ["antidisestabl…", "a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("highlight", [(), [5, 40, 60]])
+def test_one_column_of_a_paper_is_enough(highlight):
+    """In 3.3 by 2.2 inches all words are within the figure, and none lie on another."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.3, 2.2))
+    plot(AttentionGraph(Band(64, 64, lo=0, hi=8), "window"), figure=figure, highlight=highlight, caption=False)
+    figure.draw_without_rendering()
+    words = [figure._suptitle, *(part for axes in figure.axes for part in (axes.xaxis.label, axes.yaxis.label))]
+    words += [text for legend in figure.legends for text in legend.get_texts()]
+    words += [tick.label1 for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for tick in axis._update_ticks()]
+    boxes = [word.get_window_extent() for word in words if word.get_text() and word.get_visible()]
+    assert len(boxes) > 10
+    for i, box in enumerate(boxes):
+        assert min(box.x0, box.y0, figure.bbox.x1 - box.x1, figure.bbox.y1 - box.y1) >= 0
+        assert not any(box.overlaps(other) for other in boxes[:i])
+    assert figure.get_suptitle() == "window"
+    assert [text.get_text() for legend in figure.legends for text in legend.get_texts()] == [
+        f"target {target}" for target in highlight
+    ]
+
+
+def test_without_title_or_legend():
+    figure = plot(causal(64), highlight=3, title=False, legend=False)
+    assert not figure.get_suptitle()
+    assert figure.axes[1].get_legend() is None
+    assert len(plot(causal(64), highlight=3).axes[1].get_legend().get_texts()) == 1
+
+
+def test_a_global_token_is_among_the_targets_of_their_own_accord():
+    window = AttentionGraph(Band(512, 512, lo=-8, hi=8), "window")
+    hub = AttentionGraph(Predicate(512, 512, lambda t, s: (t == 77) | (s == 77)), "hub")
+    where = np.arange(512.0)[:, None]
+    assert 77 in spread_targets(window | hub, where)
+    assert 77 not in spread_targets(window, where)
+    assert len(spread_targets(window | hub, where)) == 3

@@ -40,7 +40,7 @@ class Grid(Place):
         from matplotlib.ticker import MaxNLocator
 
         for axis in (ax.xaxis, ax.yaxis):
-            axis.set_major_locator(MaxNLocator(8, integer=True))
+            axis.set_major_locator(MaxNLocator("auto", integer=True))
         ax.tick_params(labelsize=TEXT - 1, length=0)
         ax.set_xlabel("column", fontsize=TEXT)
         ax.set_ylabel("row", fontsize=TEXT)

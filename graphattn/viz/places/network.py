@@ -6,7 +6,7 @@ import numpy as np
 
 from ...errors import GraphError
 from ...graph.graph import AttentionGraph
-from ..style import EDGE, INK, TEXT
+from ..style import EDGE, INK, TEXT, fitting
 from .base import Array, Index
 from .points import Points
 
@@ -69,7 +69,7 @@ class Network(Points):
         for node in dict.fromkeys([target, *sources.tolist()]):
             right = node == target or self.source_at[node, 0] >= self.target_at[target, 0]
             text = ax.annotate(
-                self.names[node],
+                fitting(self.names[node]),
                 self.source_at[node],
                 (7 if right else -7, 0),
                 textcoords="offset points",

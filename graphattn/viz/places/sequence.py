@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..style import GROUND, INK, TEXT, quiet
+from ..style import GROUND, INK, TEXT, fitting, quiet
 from .base import Array, Index, Place
 
 _LABELLED = 40
@@ -29,7 +29,7 @@ class Sequence(Place):
 
     def __init__(self, num_nodes: int, names: list[str] | None, back: int, ahead: int) -> None:
         self.target_at = self.source_at = np.arange(num_nodes, dtype=np.float64)[:, None]
-        self.names = names if names is not None and num_nodes <= _LABELLED else None
+        self.names = [fitting(name) for name in names] if names is not None and num_nodes <= _LABELLED else None
         self.below = ahead > 0
         self.reads = self._reading(back > 0, ahead > 0)
         self.longest = max(1, back, ahead)
@@ -92,7 +92,7 @@ class Sequence(Place):
         if n == 0:
             return
         if self.names is None:
-            ax.xaxis.set_major_locator(MaxNLocator(3 if whole_numbers else 8, integer=True))
+            ax.xaxis.set_major_locator(MaxNLocator(3 if whole_numbers else "auto", integer=True))
             ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}" if whole_numbers else short(x)))
             ax.tick_params(labelsize=TEXT - 1, colors=INK)
             ax.set_xlabel("place in the sequence", fontsize=TEXT)
@@ -100,7 +100,7 @@ class Sequence(Place):
             for i, name in enumerate(self.names):
                 ax.text(i, 0, name, rotation=90, ha="center", va="center", fontsize=TEXT - 1, color=INK)
         else:
-            turned = sum(map(len, self.names)) > 50
+            turned = n * max(map(len, self.names)) > 70
             style: dict[str, Any] = {"rotation": 90, "va": "top"} if turned else {}
             ax.set_xticks(range(n), self.names, fontsize=TEXT, color=INK, **style)
             ax.tick_params(length=0)

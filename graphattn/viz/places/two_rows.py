@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..style import GROUND, INK, TEXT, number, quiet
+from ..style import GROUND, INK, TEXT, fitting, number, quiet
 from .base import Array, Place
 
 _LABELLED = 40
@@ -41,7 +41,7 @@ class TwoRows(Place):
                 ax.scatter(*at.T, s=12, color=GROUND, zorder=3, gid="nodes")
             else:
                 ax.plot([0, 1], [y, y], color=GROUND, linewidth=3, zorder=3)
-            shown = names if names is not None and len(names) <= _LABELLED else None
+            shown = [fitting(name) for name in names] if names is not None and len(names) <= _LABELLED else None
             turned = 90 if shown and sum(map(len, shown)) > 50 else 0
             for (x, _), name in zip(at, shown or [], strict=False):
                 place = (0, 7 if va == "bottom" else -7)
