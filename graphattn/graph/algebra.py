@@ -81,10 +81,15 @@ class Complement(EdgeSet):
     def runs(self, target: Tensor) -> Runs:
         return _runs.complement(self.base.runs(target), target.numel(), self.num_sources)
 
+    @property
+    def _distinct(self) -> EdgeSet:
+        return self.base.distinct() if isinstance(self.base, Listed) else self.base
+
     def count(self) -> int:
-        repeated = isinstance(self.base, Listed) and self.base.has_repeats
-        edges = self.base.distinct().count() if repeated else self.base.count()  # type: ignore[attr-defined]
-        return self.num_targets * self.num_sources - edges
+        return self.num_targets * self.num_sources - self._distinct.count()
+
+    def degrees(self) -> Tensor:
+        return self.num_sources - self._distinct.degrees()
 
     def flip(self) -> EdgeSet:
         return Complement(self.base.flip())
@@ -194,6 +199,13 @@ class Blocks(EdgeSet):
 
 def union(a: EdgeSet, b: EdgeSet) -> EdgeSet:
     """Edges in either; listed edges keep ``a``'s order, then ``b``'s new ones in theirs."""
+    if (
+        isinstance(a, Union)
+        and isinstance(a.b, Listed)
+        and isinstance(b, Listed)
+        and a.b.source.device == b.source.device
+    ):
+        return Union(a.a, union(a.b, b))  # one list, however often it grows
     if not (isinstance(a, Listed) and isinstance(b, Listed)):
         return Union(a, b)
     both = Listed(torch.cat((a.target, b.target)), torch.cat((a.source, b.source)), a.num_targets, a.num_sources)
@@ -247,6 +259,15 @@ def compose(a: EdgeSet, b: EdgeSet, limit: int | None = MAX_BYTES) -> EdgeSet:
     reach.sort_indices()
     target = np.repeat(np.arange(T), np.diff(reach.indptr))
     return Listed(torch.from_numpy(target), torch.from_numpy(reach.indices.astype(np.int64)), T, S)
+
+
+def closed_power(edges: EdgeSet, k: int) -> EdgeSet | None:
+    """A rule composed ``k`` times with itself, by O(log k) closed forms; None where one is lacking."""
+    if k == 1:
+        return edges
+    half = closed_power(edges, k // 2)
+    even = None if half is None else half.compose(half)
+    return even if even is None or k % 2 == 0 else even.compose(edges)
 
 
 def _adjacency(edges: Listed) -> Any:

@@ -169,10 +169,11 @@ class AttentionGraph:
         index = torch.as_tensor(index)
         if index.dtype == torch.bool or index.is_floating_point() or index.is_complex():
             raise GraphError(f"{side} must be integer, got {str(index.dtype).removeprefix('torch.')}")
+        one = side.removesuffix("s")
         index = index.to(torch.int64)
         if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
             bad = index[(index < 0) | (index >= size)][0]
-            raise GraphIndexError(f"{side} {int(bad)} is outside [0, {size}) ({size} {side}s)")
+            raise GraphIndexError(f"{one} {int(bad)} is outside [0, {size}) ({size} {one.split(': ')[-1]}s)")
         return index
 
     def mask(self) -> Tensor:
@@ -316,7 +317,8 @@ class AttentionGraph:
     def k_hop(self, k: int) -> "AttentionGraph":
         """``s -> t`` where ``t`` is reached from ``s`` along at most ``k`` edges.
 
-        Self-loops stay as they are: walking to a neighbour and back adds none.
+        Self-loops stay as they are: walking to a neighbour and back adds none. Any k may be asked for: once a further
+        step reaches nobody new, none is taken.
 
         Raises:
             GraphError: If ``k < 1`` or the graph is not square.
@@ -325,13 +327,16 @@ class AttentionGraph:
         if check_size(k, "k") < 1:
             raise GraphError(f"k must be at least 1, got {k}")
         edges = self._intact()
+        num_loops = self._num_loops()
+        closed = algebra.closed_power(edges, k) if self.is_rule and num_loops == self.num_nodes else None
+        if closed is not None:
+            return self._made(closed, f"{k}-hop({self.name})")
         reach = self._made(edges.distinct(), self.name) if isinstance(edges, Listed) else self
-        for _ in range(k - 1):
+        for left in range(k - 2, -1, -1):
             wider = _tidy(reach, reach @ self)
-            if not wider.is_rule and wider.num_edges == reach.num_edges:
+            if left and wider.num_edges == reach.num_edges:
                 break
             reach = wider
-        num_loops = self._num_loops()
         if num_loops < self.num_nodes:
             reach = reach.without_self_loops() | (self & self._loops()) if num_loops else reach.without_self_loops()
         return self._made(reach.edges, f"{k}-hop({self.name})")

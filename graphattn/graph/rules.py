@@ -120,6 +120,9 @@ class Rectangle(EdgeSet):
     def count(self) -> int:
         return sum(b - a for a, b in self.targets) * sum(b - a for a, b in self.sources)
 
+    def degrees(self) -> Tensor:
+        return self._inside(torch.arange(self.num_targets), self.targets) * sum(b - a for a, b in self.sources)
+
     def flip(self) -> "Rectangle":
         return Rectangle(self.num_sources, self.num_targets, self.sources, self.targets)
 

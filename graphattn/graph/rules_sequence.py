@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from . import runs as _runs
+from .algebra import Intersection, Union
 from .edge_set import EdgeSet
+from .rules import Band, Cells
 from .runs import Runs
 
 
@@ -85,6 +87,30 @@ class Comb(EdgeSet):
 
     def flip(self) -> "Comb":
         return Comb(self.num_sources, self.num_targets, self.period, self.lo, self.hi, not self.of_targets)
+
+
+class Fixed(Intersection):
+    """A target reads what of its block is not ahead, and the last ``summary`` places of every block before.
+
+    Args:
+        size: N.
+        block: Nodes in a block.
+        summary: Places at the end of a block that all after it read; at most ``block``.
+    """
+
+    def __init__(self, size: int, block: int, summary: int) -> None:
+        self.block, self.summary = block, summary
+        seen = Union(Cells(size, block), Comb(size, size, block, block - summary, block))
+        super().__init__(seen, Band(size, size, lo=0))
+
+    def count(self) -> int:
+        whole, rest = divmod(self.num_targets, self.block)  # blocks before a block: 0, 1, ..., whole - 1
+        before = whole * (whole - 1) // 2 * self.block + whole * rest
+        return whole * (self.block * (self.block + 1) // 2) + rest * (rest + 1) // 2 + self.summary * before
+
+    def degrees(self) -> Tensor:
+        target = torch.arange(self.num_targets)
+        return target % self.block + 1 + target // self.block * self.summary
 
 
 class Ranked(EdgeSet):

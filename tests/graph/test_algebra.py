@@ -230,6 +230,25 @@ def test_two_layers_of_a_window_are_a_wider_window():
     assert window.k_hop(5).equals(rule(Band(1009, 1009, 0, 10)))
 
 
+@SOME
+@given(squares(least=2))
+def test_k_hop_of_many_ends_where_nobody_new_is_reached(case):
+    graph, mask = case
+    reach = mask.copy()
+    for _ in range(len(mask)):
+        reach |= (reach.astype(int) @ mask) > 0
+    np.fill_diagonal(reach, mask.diagonal())
+    assert torch.equal(graph.k_hop(10**9).mask(), torch.from_numpy(reach))
+
+
+@pytest.mark.parametrize("k", [2, 3, 7, 12, 10**5])
+def test_k_hop_of_closed_forms_is_closed(k):
+    window = rule(Band(97, 97, -1, 2), "window")
+    assert window.k_hop(k).is_rule
+    assert window.k_hop(k).equals(rule(Band(97, 97, -k, 2 * k)))
+    assert not window.k_hop(k).equals(rule(Band(97, 97, -k + 1, 2 * k))) or k > 97
+
+
 # --- size
 
 BIG = 1_000_000

@@ -13,7 +13,7 @@ from graphattn.graph import edge_set
 from graphattn.graph.algebra import compose
 from graphattn.graph.rules_blocks import Composite, Lifted
 from graphattn.graph.rules_random import Bernoulli
-from graphattn.graph.rules_sequence import Comb, Distances, Ranked
+from graphattn.graph.rules_sequence import Comb, Distances, Fixed, Ranked
 
 SIDES = st.integers(0, 11)
 
@@ -131,3 +131,15 @@ def test_large_rules_store_nothing():
     assert blocks.count() == 1000 * (10**12 + 1000)
     assert bool(blocks.contains(last, last + 999))
     assert not bool(blocks.contains(last, last - 1))
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 5, 11, 13])
+@pytest.mark.parametrize("size", [0, 1, 10, 11, 12])
+def test_fixed_counts_without_a_walk(size, block):
+    for summary in (1, min(2, block), block):
+        mask = table(size, size, lambda t, s: s <= t and (s // block == t // block or s % block >= block - summary))  # noqa: B023
+        edges = Fixed(size, block, summary)
+        with patch.object(Fixed, "runs", side_effect=AssertionError("walked")):
+            assert edges.count() == mask.sum()
+            assert edges.degrees().tolist() == mask.sum(1).tolist()
+        assert edges.flip().degrees().tolist() == mask.sum(0).tolist()

@@ -2,9 +2,9 @@
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.algebra import Intersection, Union
-from ...graph.rules import FAR, Band, Cells
-from ...graph.rules_sequence import Comb
+from ...graph.algebra import Union
+from ...graph.rules import FAR, Band
+from ...graph.rules_sequence import Fixed
 from ..arguments import call, whole
 
 
@@ -70,5 +70,4 @@ def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
     N, stride, summary = whole(num_nodes, "num_nodes"), whole(stride, "stride", 1), whole(summary, "summary", 1)
     if summary > stride:
         raise GraphError(f"summary must be at most stride, got summary={summary} of {stride} tokens")
-    seen = Union(Cells(N, stride), Comb(N, N, stride, stride - summary, stride))
-    return AttentionGraph(Intersection(seen, Band(N, N, lo=0)), call("fixed", N, stride, summary=(summary, 1)))
+    return AttentionGraph(Fixed(N, stride, summary), call("fixed", N, stride, summary=(summary, 1)))
