@@ -1,6 +1,7 @@
 """What builders share: whole numbers checked by name, and names that read as the call that made the graph."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -40,7 +41,34 @@ def one_of(value: object, argument: str, words: tuple[str, ...]) -> None:
         raise GraphError(f"{argument} must be {either}, got {_shown(value)}")
 
 
+def number(value: object, argument: str, what: str, fits: Callable[[float], bool]) -> float:
+    """``value`` as a float that ``fits`` accepts, or the error that it must be ``what``; text and bools never fit.
+
+    Args:
+        value: A number of Python or numpy, or a tensor of one.
+        argument: Its name.
+        what: Such as ``"a number >= 1"``.
+        fits: A comparison; asked about NaN where ``value`` is no number.
+    """
+    found = _as_float(value)
+    if not fits(found):
+        raise GraphError(f"{argument} must be {what}, got {_shown(value)}")
+    return found
+
+
+def _as_float(value: object) -> float:
+    of_bools = getattr(value, "dtype", None) in (torch.bool, np.bool_)
+    if of_bools or isinstance(value, bool | str | bytes | bytearray):
+        return math.nan
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return math.nan
+
+
 def _shown(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a number of {value.bit_length()} bits"
     return f"a {type(value).__name__}" if isinstance(value, Tensor | np.ndarray) else repr(value)
 
 

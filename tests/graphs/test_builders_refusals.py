@@ -90,3 +90,98 @@ def test_sparse_tensors_and_tensors_without_numbers_are_refused(argument, tensor
 def test_text_is_no_mesh(faces):
     with pytest.raises(GraphError, match=r"^faces must be a Tensor .* tuples of vertex numbers, got a (str|byte)"):
         g.mesh_faces(faces)
+
+
+IDS = torch.arange(3)
+HUGE = {
+    "k": (lambda: g.ball_query(P, 9.0, k=2**62), "edges of ball_query would take .* bytes"),
+    "clusters": (lambda: g.clusters(IDS, 10**9), "clusters with C = 1,000,000,000 would take 64,000,000,000 bytes"),
+    "more clusters": (lambda: g.clusters(IDS, 2**62), "clusters with C = .* would take .* bytes"),
+    "vertices": (lambda: g.mesh_vertices(F, 2**31, 2), "a mesh of 2,147,483,648 vertices would take .* bytes"),
+    "a vertex": (lambda: g.mesh_vertices(torch.tensor([[0, 1, 2**62]])), "a mesh of .* vertices would take .* bytes"),
+    "lengths": (lambda: g.documents(lengths=torch.tensor([2**62, 2**62])), "documents of 9,.* tokens would take"),
+    "line graph": (lambda: g.line_graph(g.full(600)), "line_graph of .* would take 6,912,000,000 bytes"),
+}
+
+
+@pytest.mark.parametrize(("build", "message"), HUGE.values(), ids=HUGE)
+def test_what_would_not_fit_is_refused_by_its_bytes(build, message):
+    with pytest.raises(GraphError, match=message):
+        build()
+
+
+def test_a_number_larger_than_the_input_costs_nothing():
+    assert g.ball_query(P, 9.0, k=2**62, pad=False).equals(g.full(7))
+    assert g.octree_windows(P, 3, dilation=2**62).equals(g.octree_windows(P, 3, dilation=7))
+    assert g.octree_windows(P, 2**62, dilation=2).equals(g.octree_windows(P, 7, dilation=2))
+    assert not g.octree_windows(P, 3, dilation=2).equals(g.octree_windows(P, 3, dilation=7))
+    assert g.fixed(10**6, 1000, 7).num_edges == 500_500 * 1000 + 7 * 1000 * 999 // 2 * 1000
+
+
+NUMBERS = {
+    "radius": lambda x: g.radius(P, x),
+    "ball_query": lambda x: g.ball_query(P, x, 2),
+    "geodesic_ball": lambda x: g.geodesic_ball(P, F, x),
+    "grid_ball": lambda x: g.grid_ball((5,), x),
+    "norm": lambda x: g.grid_ball((5,), 1, p=x),
+    "voxels": lambda x: g.voxel_windows(P, x),
+    "shift": lambda x: g.voxel_windows(P, 1.0, shift=x),
+    "axis": lambda x: g.voxel_windows(P, (1.0, x, 1.0)),
+    "stratified": lambda x: g.stratified_windows(P, x, torch.tensor([0])),
+    "wide": lambda x: g.stratified_windows(P, 1.0, torch.tensor([0]), wide=x),
+    "cell": lambda x: g.curve_patches(P, 3, cell=x),
+    "ratio": lambda x: g.farthest_points(P, ratio=x),
+    "power": lambda x: g.inverse_distance_bias(g.knn(P, 2), P, power=x),
+}
+
+
+@pytest.mark.parametrize("build", NUMBERS.values(), ids=NUMBERS)
+def test_text_and_bools_are_no_numbers(build):
+    for bad in ("1", True, np.True_, torch.tensor(True), 10**400, [1.0, 2.0]):
+        with pytest.raises(GraphError, match=r"must be .* got "):
+            build(bad)
+    for good in (1, 1.0, np.float32(1), torch.tensor(1.0)):
+        build(good)
+
+
+FOREIGN = {
+    "curve": (lambda: g.curve_patches(P, 3, np.array([1, 2])), "curve must be one of z"),
+    "source": (lambda: g.between_types(IDS, 2**64, 1), "source must fit int64, .* got a number of 65 bits"),
+    "target": (lambda: g.between_types(IDS, 1, 2**64), "target must fit int64"),
+    "ellipsis": (lambda: g.knn(..., 5), "pos must be a Tensor or array .* got a ellipsis: it holds no table of num"),
+    "bias of none": (lambda: g.inverse_distance_bias(None, P), "graph must be an AttentionGraph, got NoneType"),
+    "bias of a mask": (lambda: g.inverse_distance_bias(torch.eye(7).bool(), P), "wrap it with graphattn.from_mask"),
+    "index of a number": (lambda: g.relative_position_index(5, (2, 2), 2), "graph must be an AttentionGraph, got int"),
+    "copies": (
+        lambda: g.hypergraph(torch.tensor([0, 4, 4]), torch.tensor([0, 1, 1])),
+        "^node 4 is in hyperedge 1 more than once: repeated edges; drop the copies: torch.unique",
+    ),
+    "targets": (lambda: g.full(5).subgraph(targets=[7]), r"^subgraph: target 7 is outside \[0, 5\) \(5 targets\)$"),
+    "sources": (lambda: g.full(5).relabel(sources=[7]), r"^relabel: source 7 is outside \[0, 5\) \(5 sources\)$"),
+}
+
+
+@pytest.mark.parametrize(("build", "message"), FOREIGN.values(), ids=FOREIGN)
+def test_what_does_not_fit_is_refused_in_our_words(build, message):
+    with pytest.raises(GraphError, match=message):
+        build()
+
+
+def test_positions_may_be_a_view_of_numpy_that_runs_backwards():
+    backwards = P.numpy()[::-1]
+    graph = g.knn(backwards, 3)
+    assert torch.equal(g.inverse_distance_bias(graph, backwards), g.inverse_distance_bias(graph, P.flip(0)))
+
+
+def test_positions_whose_squares_vanish_are_refused():
+    tiny = P.double() * 1e-200
+    for build in (
+        lambda pos: g.knn(pos, 4),
+        lambda pos: g.radius(pos, 1e-200),
+        lambda pos: g.ball_query(pos, 1e-200, 3),
+        lambda pos: g.farthest_points(pos, 3),
+    ):
+        with pytest.raises(GraphError, match=r"pos must reach 1e-130 in size, got .*e-201 at most"):
+            build(tiny)
+    assert g.knn(P.double() * 2.0**-400, 4).equals(g.knn(P.double(), 4))
+    assert g.knn(P * 0, 4).num_edges == 28

@@ -7,7 +7,7 @@ from ...graph import AttentionGraph
 from ...graph.edge_set import EdgeSet
 from ...graph.rules import Band
 from ...graph.rules_grid import Ball
-from ..arguments import axes, call, flag
+from ..arguments import axes, call, flag, number
 from .axes import every_axis
 
 
@@ -40,7 +40,8 @@ def grid_ball(size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool =
                 [0, 0, 0, 0, 0]])
     """
     size, strict = axes(size), flag(strict, "strict")
-    reach, norm = _number(r, "r", 0), _number(p, "p", 1)
+    reach = number(r, "r", "a number >= 0", lambda r: r >= 0)
+    norm = number(p, "p", "a number >= 1", lambda p: p >= 1)
     if not math.isfinite(reach):
         raise GraphError(f"r must be finite, got {r!r}; a node that reads the whole grid is full(num_nodes)")
     if norm == math.inf:
@@ -50,13 +51,3 @@ def grid_ball(size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool =
     else:
         edges = Ball(size, reach, norm, strict)
     return AttentionGraph(edges, call("grid_ball", size, r, p=(norm, 2.0), strict=(strict, False)))
-
-
-def _number(value: object, argument: str, least: int) -> float:
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        raise GraphError(f"{argument} must be a number >= {least}, got {value!r}") from error
-    if not number >= least:
-        raise GraphError(f"{argument} must be a number >= {least}, got {value!r}")
-    return number

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
+from ...graph.advice import no_graph
 from ..arguments import axes, per_axis
 
 
@@ -45,6 +46,8 @@ def relative_position_index(
                 [7, 6, 4, 3],
                 [8, 7, 5, 4]])
     """
+    if not isinstance(graph, AttentionGraph):
+        raise no_graph(graph, "graph must be an AttentionGraph")
     targets = axes(size)
     sources = targets if source_size is None else axes(source_size)
     if len(sources) != len(targets):

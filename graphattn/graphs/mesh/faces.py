@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ...errors import GraphError, GraphIndexError
+from ...graph.algebra import refuse_over
 from ...graph.runs import spread
 from ..arguments import stored
 
@@ -41,6 +42,7 @@ def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch
     vertex, sizes, device = _corners(faces)
     face, _ = spread(sizes)
     num_vertices = _check_range(vertex, face, num_vertices)
+    refuse_over(64 * num_vertices, f"a mesh of {num_vertices:,} vertices", "number the vertices without gaps")
     face, vertex = _without_repeats(face, vertex, sizes.numel())
     sizes = torch.bincount(face, minlength=sizes.numel())
     sound = sizes >= 3

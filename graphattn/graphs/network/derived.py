@@ -31,7 +31,8 @@ def line_graph(graph: AttentionGraph, *, directed: bool = True, non_backtracking
         Listed edges by target, then by source; the sum over the nodes of in-degree times out-degree.
     Raises:
         GraphError: If ``graph`` is not square, not symmetric although ``directed=False``, ``non_backtracking`` is asked
-            of an undirected one, or the edges would take more than 4 GiB (a hub joins each of its edges with each).
+            of an undirected one, or the edges would take more than 4 GiB at 32 bytes each, which are 134 million (a
+            hub joins each of its edges with each).
     Source:
         ``networkx.line_graph``; Chen et al. 2019 (LGNN) for the non-backtracking one, the graph of
         directed message passing on molecules.
@@ -115,7 +116,13 @@ def hypergraph(
         raise GraphError(f"node and hyperedge must be equally long, got {nodes.numel()} and {hyperedges.numel()}")
     S = _largest(nodes) if num_nodes is None else whole(num_nodes, "num_nodes")
     T = _largest(hyperedges) if num_hyperedges is None else whole(num_hyperedges, "num_hyperedges")
-    edges = checked(torch.stack((nodes, hyperedges.to(nodes.device))), T, S)
+    edges = checked(torch.stack((nodes, hyperedges.to(nodes.device))), T, S, "keep")
+    if edges.has_repeats:
+        pair = edges.edge_index[:, int(edges.order[1:][edges.key[1:] == edges.key[:-1]].min())].tolist()
+        raise GraphError(
+            f"node {pair[0]} is in hyperedge {pair[1]} more than once: repeated edges; drop the copies: "
+            "torch.unique(torch.stack((node, hyperedge)), dim=1)"
+        )
     sizes = {"num_nodes": (num_nodes, None), "num_hyperedges": (num_hyperedges, None)}
     return AttentionGraph(edges, call("hypergraph", nodes, hyperedges, **sizes), nodes.device)
 
@@ -159,4 +166,6 @@ def between_types(types: Tensor, source: int, target: int) -> AttentionGraph:
 def _type(kind: object, argument: str) -> int:
     if isinstance(kind, bool) or not isinstance(kind, int | np.integer):
         raise GraphError(f"{argument} must be one of the integers in types, got {kind!r}")
+    if not -(2**63) <= kind < 2**63:
+        raise GraphError(f"{argument} must fit int64, as the types do, got a number of {int(kind).bit_length()} bits")
     return int(kind)

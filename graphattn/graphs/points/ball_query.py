@@ -63,21 +63,26 @@ def ball_query(
         near, own = parts(points, asked, cloud)
         limit = torch.full((own.shape[0],), reach * reach, dtype=torch.float64, device=own.device)
         for pairs in within(near, own, limit):
-            target, source = _first_by_index(pairs, most, pad)
+            target, source = _first_by_index(pairs, most, pad, taken)
             taken += target.numel()
-            refuse_over(16 * taken, f"the first {taken:,} edges of ball_query", "use a smaller k or fewer queries")
             edges.append((target + cloud.query, source + cloud.point))
     name = call("ball_query", r=(r, None), k=(most, None), pad=(pad, True))
     return graph_of(edges, size, device_of(pos), name)
 
 
-def _first_by_index(pairs: Pairs, most: int, pad: bool) -> tuple[Tensor, Tensor]:
-    """Targets and sources: of each query the ``most`` points of lowest index, the first again in empty places."""
+def _first_by_index(pairs: Pairs, most: int, pad: bool, taken: int) -> tuple[Tensor, Tensor]:
+    """Targets and sources: of each query the ``most`` points of lowest index, the first again in empty places.
+
+    ``taken`` edges are there already; a GraphError where these would be too many.
+    """
     order = torch.argsort(pairs.point)
     order = order[torch.argsort(pairs.query[order], stable=True)]
     point = pairs.point[order]
     found = torch.bincount(pairs.query - pairs.first, minlength=pairs.last - pairs.first)
     row = torch.nonzero(found).flatten()
+    most = most if pad else min(most, int(found.amax()) if found.numel() else 0)
+    taken += most * row.numel() if pad else int(found.clamp(max=most).sum())
+    refuse_over(16 * taken, f"the first {taken:,} edges of ball_query", "use a smaller k or fewer queries")
     start, found = (torch.cumsum(found, 0) - found)[row][:, None], found[row][:, None]
     place = torch.arange(most, device=row.device)
     source = point[start + torch.where(place < found, place, 0)]

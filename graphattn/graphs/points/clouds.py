@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from ...errors import GraphError
-from ..arguments import integers, stored
+from ..arguments import integers, number, stored
 
 _LARGEST = 1e150  # squares of larger coordinates overflow float64
+_SMALLEST = 1e-130  # squares of the differences of smaller ones lose bits, or are 0
 
 
 class Cloud(NamedTuple):
@@ -26,11 +27,13 @@ class Cloud(NamedTuple):
 def coordinates(pos: object, argument: str) -> Tensor:
     """(N, d) coordinates in float64, detached, on the CPU or a CUDA device; NaN and infinity are refused by row.
 
+    Coordinates that are all tiny are refused too, unless all are 0: distances are compared by their squares.
+
     A tensor, a numpy array or nested numbers.
     """
     if not isinstance(pos, Tensor):
         try:
-            pos = torch.from_numpy(np.array(pos, order="C"))
+            pos = _of_array(np.array(pos, order="C"))
         except (TypeError, ValueError) as error:
             kind = type(pos).__name__
             raise GraphError(
@@ -52,7 +55,19 @@ def coordinates(pos: object, argument: str) -> Tensor:
             f"{argument} must be finite (and at most {_LARGEST:g} in size), got {tuple(place[row].tolist())} in row "
             f"{row}; {bad.numel()} of {place.shape[0]} rows are not: drop them first"
         )
+    extent = float(place.abs().amax()) if place.numel() else 0.0
+    if 0 < extent < _SMALLEST:
+        raise GraphError(
+            f"{argument} must reach {_SMALLEST:g} in size, got {extent:g} at most: squares of such distances are 0 in "
+            "float64; use smaller units of length"
+        )
     return place
+
+
+def _of_array(array: np.ndarray) -> Tensor:
+    if array.dtype.kind not in "biuf":
+        raise TypeError("it holds no table of numbers")
+    return torch.from_numpy(array)
 
 
 def _bounds(batch: object, rows: int, argument: str, of: str) -> dict[int, tuple[int, int]]:
@@ -109,10 +124,4 @@ def lengths(points: Tensor, batch: Tensor | None) -> Tensor:
 
 def length(value: object, argument: str) -> float:
     """``value`` as a length above 0 in the units of ``pos``, or the error that says what came."""
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        number = 0.0
-    if not 0 < number < _LARGEST:
-        raise GraphError(f"{argument} must be one length > 0 in the units of pos, got {value!r}")
-    return number
+    return number(value, argument, "one length > 0 in the units of pos", lambda side: 0 < side < _LARGEST)

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
+from ...graph.algebra import refuse_over
 from ...graph.rules import Partition
 from ..arguments import call, integers, whole
 
@@ -24,7 +25,8 @@ def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
     Returns:
         A rule with N sources and C targets, on the device of ``ids``.
     Raises:
-        GraphError: If ``ids`` is not integer (N,), or an id is below -1 or not below ``num_clusters``.
+        GraphError: If ``ids`` is not integer (N,), an id is below -1 or not below ``num_clusters``, or the clusters
+            would take more than 4 GiB at 64 bytes each.
     Source:
         Wu et al. 2022 (Point Transformer V2), grid pooling; Robert et al. 2023 (Superpoint Transformer). Pooling there
         is a maximum or a mean of what the members carry; a softmax of equal scores is the mean.
@@ -42,6 +44,8 @@ def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
         raise GraphError(f"ids must be below num_clusters={C}, got {found - 1}")
     if numbers.numel() and int(numbers.min()) < -1:
         raise GraphError(f"ids must be >= 0, or -1 for a point without a cluster, got {int(numbers.min())}")
+    instead = "number them without gaps: torch.unique(ids, return_inverse=True)[1]"
+    refuse_over(64 * C, f"clusters with C = {C:,}", instead)
     name = call("clusters", numbers, num_clusters=(num_clusters, None))
     labels = numbers.cpu()
     labels = torch.where(

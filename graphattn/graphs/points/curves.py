@@ -55,7 +55,7 @@ def order_and_lengths(
     pos: object, curve: Curve, cell: float | None, bits: int | None, batch: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """:func:`curve_order`, and the points in each cloud that has some, int64 (C,)."""
-    if curve not in CURVES:
+    if not isinstance(curve, str) or curve not in CURVES:
         raise GraphError(f"curve must be one of {', '.join(CURVES)}, got {curve!r}")
     place, are_cells = _place(pos)
     bits = _bits(bits, place.shape[1])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ...errors import GraphError
-from ..arguments import whole
+from ..arguments import number, whole
 from .balls import squared_distance
 from .clouds import clouds, coordinates
 from .curves import curve_order
@@ -70,12 +70,7 @@ def farthest_points(
 
 
 def _part(ratio: object, n: int) -> int:
-    try:
-        part = float(ratio)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        part = math.nan
-    if not 0 < part <= 1:
-        raise GraphError(f"ratio must be above 0 and at most 1, got {ratio!r}")
+    part = number(ratio, "ratio", "above 0 and at most 1", lambda part: 0 < part <= 1)
     return math.ceil(part * n * (1 - 1e-12))  # 0.1 * 30 is above 3
 
 

@@ -4,8 +4,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import GraphError, ShapeError
+from ...errors import ShapeError
 from ...graph import AttentionGraph
+from ...graph.advice import no_graph
+from ..arguments import number
 from .clouds import coordinates
 
 
@@ -30,7 +32,7 @@ def inverse_distance_bias(
         (E,) in the dtype of ``pos``, at least float32, in the order of the graph's edges. Computed in float64.
     Raises:
         ShapeError: If ``pos`` or ``queries`` has not one row for each source or target.
-        GraphError: If ``power`` is not above 0 or a coordinate is not finite.
+        GraphError: If ``graph`` is none, ``power`` is not above 0 or a coordinate is not finite.
     Source:
         Shepard 1968; Qi et al. 2017 (PointNet++), equation (2), with p = 2 and 3 sources, and PyG's
         ``knn_interpolate``. *What differs:* no small number is added to a distance (1e-8 in pointops, which has p = 1).
@@ -42,15 +44,16 @@ def inverse_distance_bias(
         tensor([[0.6667, 0.3333],
                 [1.0000, 0.0000]])
     """
-    if not isinstance(power, (int, float)) or isinstance(power, bool) or not 0 < power < float("inf"):
-        raise GraphError(f"power must be a number above 0, got {power!r}")
+    if not isinstance(graph, AttentionGraph):
+        raise no_graph(graph, "graph must be an AttentionGraph")
+    power = number(power, "power", "a number above 0", lambda p: 0 < p < float("inf"))
     places = []
     for rows, given, argument in ((graph.num_sources, pos, "pos"), (graph.num_targets, queries, "queries")):
         given = pos if given is None else given
         if coordinates(given, argument).shape[0] != rows:
             side = "source" if argument == "pos" else "target"
             raise ShapeError(f"{argument} must have a row for each {side} of the graph, {rows}, got {len(given)}")
-        places.append(torch.as_tensor(given))
+        places.append(given if isinstance(given, Tensor) else torch.from_numpy(np.array(given, order="C")))
     sources, targets = places
     if sources.shape[1] != targets.shape[1]:
         raise ShapeError(f"pos has {sources.shape[1]} axes and queries {targets.shape[1]}; they must agree")

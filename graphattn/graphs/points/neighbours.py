@@ -10,7 +10,7 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
 from ...graph.listed import Listed
-from ..arguments import call, flag, whole, word
+from ..arguments import call, flag, number, whole, word
 from .balls import Pairs, within
 from .clouds import Cloud, clouds, coordinates
 from .nearest import nearest
@@ -180,13 +180,7 @@ class _Crowded:
 
 
 def distance(r: object) -> float:
-    try:
-        reach = float(r)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        raise GraphError(f"r must be a distance, one number >= 0, got {r!r}") from error
-    if not 0 <= reach < 1e150:
-        raise GraphError(f"r must be a finite distance >= 0, got {r!r}")
-    return reach
+    return number(r, "r", "a finite distance >= 0", lambda reach: 0 <= reach < 1e150)
 
 
 def given(

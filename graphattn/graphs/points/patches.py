@@ -129,9 +129,10 @@ def octree_windows(
     """
     size, step = whole(window, "window", 1), whole(dilation, "dilation", 1)
     order, count = (part.cpu() for part in order_and_lengths(pos, curve, cell, bits, batch))
-    rank = torch.arange(order.numel())
+    rank, n = torch.arange(order.numel()), max(1, order.numel())
+    width, apart = min(size, n), min(step, n)  # larger ones are one window, and overflow
     number = torch.repeat_interleave(count)
-    label = (rank // (size * step) * step + rank % step) * max(1, count.numel()) + number
+    label = (rank // (width * apart) * apart + rank % apart) * max(1, count.numel()) + number
     shown = _shown(curve, cell, bits)
     name = call("octree_windows", window=(size, None), dilation=(step, 1), **shown)
     return AttentionGraph(Partition(torch.empty_like(label).scatter_(0, order, label)), name, _device(pos))

@@ -8,7 +8,7 @@ from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
 from ...graph.algebra import Union
 from ...graph.rules import Partition
-from ..arguments import call, integers
+from ..arguments import call, integers, number
 from .clouds import coordinates, length, lengths
 
 Lengths = float | tuple[float, ...]
@@ -132,8 +132,7 @@ def stratified_windows(
         · · · · █ █
     """
     near = voxel_ids(pos, window, shift=shift, batch=batch)
-    if not isinstance(wide, (int, float)) or isinstance(wide, bool) or not 1 <= wide < float("inf"):
-        raise GraphError(f"wide must be a number >= 1, got {wide!r}")
+    wide = number(wide, "wide", "a number >= 1", lambda wide: 1 <= wide < float("inf"))
     far = voxel_ids(pos, _times(window, wide), shift=_times(shift, wide), batch=batch)
     n, few = near.numel(), integers(sampled, "sampled")
     outside = few[(few < 0) | (few >= n)]
@@ -157,6 +156,5 @@ def _per_axis(value: Lengths, axes: int, argument: str, positive: bool) -> tuple
         raise GraphError(f"{argument} must be one number or {axes}, one per axis of pos, got {value!r}")
     if positive:
         return tuple(length(each, argument) for each in values)
-    if not all(isinstance(each, (int, float)) and abs(each) < 1e150 for each in values):
-        raise GraphError(f"{argument} must be finite numbers in the units of pos, got {value!r}")
-    return tuple(float(each) for each in values)
+    what = "finite numbers in the units of pos"
+    return tuple(number(each, argument, what, lambda start: abs(start) < 1e150) for each in values)

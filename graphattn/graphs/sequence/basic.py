@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
-from ...graph.algebra import Complement, Intersection, Union
+from ...graph.algebra import Complement, Intersection, Union, refuse_over
 from ...graph.edge_set import EdgeSet
 from ...graph.rules import Band, Partition, Rectangle
 from ..arguments import call, flag, integers, whole, word
@@ -187,7 +187,8 @@ def documents(
     Returns:
         A rule on the device of ``ids``. An id is only a name; -1 is a document like any other.
     Raises:
-        GraphError: If ``ids`` is not integer (N,), a length is negative, or not exactly one of the two is given.
+        GraphError: If ``ids`` is not integer (N,), a length is negative, not exactly one of the two is given, or
+            the tokens would take more than 4 GiB at 64 bytes each.
     Source:
         Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination". Graphs of a batch (PyG's ``batch``
         vector) are the same thing.
@@ -212,6 +213,8 @@ def documents(
         sizes = integers(lengths, "lengths")
         if bool((sizes < 0).any()):
             raise GraphError(f"lengths must be >= 0, got {int(sizes.min())} for document {int(sizes.argmin())}")
+        total = sum(sizes.tolist())
+        refuse_over(64 * total, f"documents of {total:,} tokens", "use fewer, or block_local for equal lengths")
         labels = torch.repeat_interleave(sizes)
         name = call("documents", lengths=(tuple(sizes.tolist()), None), causal=(causal, False))
     edges: EdgeSet = Partition(labels.cpu())
