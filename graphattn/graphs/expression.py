@@ -17,6 +17,7 @@ _SIGNS: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.Sub: ("-", operator.sub),
     ast.MatMult: ("@", operator.matmul),
 }
+_LONGEST = 120  # characters of an expression that an error repeats
 _METHODS = (
     "reverse",
     "k_hop",
@@ -46,9 +47,9 @@ def from_expression(text: str) -> AttentionGraph:
         found = _value(ast.parse(text.strip(), mode="eval").body, text)
     except (SyntaxError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else "it is nested too deeply"
-        raise OptionError(f"{text!r} is no expression: {reason}") from None
+        raise OptionError(f"{_short(text)!r} is no expression: {_short(reason)}") from None
     if not isinstance(found, AttentionGraph):
-        raise OptionError(f"{text!r} gives {found!r}; an expression gives a graph")
+        raise OptionError(f"{_short(text)!r} gives {_short(repr(found))}; an expression gives a graph")
     return found
 
 
@@ -89,14 +90,18 @@ def _call(node: ast.Call, text: str) -> Any:
     known = _functions()
     what = _source(node.func, text)
     arguments = [_value(each, text) for each in node.args]
-    options = {each.arg: _value(each.value, text) for each in node.keywords if each.arg is not None}
-    if len(options) < len(node.keywords):
+    if any(each.arg is None for each in node.keywords):
         raise OptionError(f"{_source(node, text)}: ** does not belong in an expression")
+    options = {str(each.arg): _value(each.value, text) for each in node.keywords}
+    if len(options) < len(node.keywords):
+        names = [each.arg for each in node.keywords]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise OptionError(f"{_source(node, text)}: keyword argument repeated: {twice}")
     if isinstance(node.func, ast.Name):
         if node.func.id not in known:
             close = difflib.get_close_matches(node.func.id, known, 1)
             hint = f"did you mean {close[0]}?" if close else "graphattn.graphs.BUILDERS holds them all"
-            raise OptionError(f"no builder is called {node.func.id}; {hint}")
+            raise OptionError(f"no builder is called {what}; {hint}")
         function: Callable[..., Any] = known[node.func.id]
     elif isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
         owner = _value(node.func.value, text)
@@ -122,4 +127,8 @@ def _functions() -> dict[str, Callable[..., Any]]:
 
 
 def _source(node: ast.AST, text: str) -> str:
-    return ast.get_source_segment(text.strip(), node) or text
+    return _short(ast.get_source_segment(text.strip(), node) or text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

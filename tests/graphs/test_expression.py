@@ -53,12 +53,24 @@ def test_expressions_give_what_python_gives(text):
         ("full(3, x=2)", "unexpected keyword"),
         ("full(-1)", "num_nodes must be .* got -1"),
         ("full(2).subgraph(7)", "7 is outside"),
+        ("full(num_nodes=3, num_nodes=4)", r"full\(num_nodes=3, num_nodes=4\): keyword argument repeated: num_nodes"),
+        ("full(**{}, **{})", r"\*\* does not belong"),
         ("~" * 20000 + "full(2)", "nested too deeply|is no expression"),
     ],
 )
 def test_what_is_no_expression(text, message):
     with pytest.raises(GraphAttnError, match=message):
         from_expression(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 3000, "x" * 3000 + "(1)", "'" + "x" * 3000 + "'", "(" * 3000, "full(" + "1," * 3000 + ")"]
+)
+def test_a_long_expression_is_not_repeated_whole(text):
+    with pytest.raises(GraphAttnError) as error:
+        from_expression(text)
+    assert text[:60] in str(error.value)
+    assert len(str(error.value)) < 500
 
 
 def test_every_named_pattern_has_a_name_of_its_own_and_builds():
