@@ -476,3 +476,24 @@ def test_a_global_token_is_among_the_targets_of_their_own_accord():
     assert 77 in spread_targets(window | hub, where)
     assert 77 not in spread_targets(window, where)
     assert len(spread_targets(window | hub, where)) == 3
+
+
+def test_a_grid_of_three_axes_says_that_it_lies_on_a_line():
+    video = AttentionGraph(Product((Cells(2, 2), Cells(6, 3), Cells(5, 5))), "video")
+    words = "The grid of 2 x 6 x 5 cells lies on one line, the last axis fastest."
+    assert words in caption(plot(video))
+    assert words in caption(plot(video | AttentionGraph(Band(60, 60, lo=0, hi=0), "loops")))
+    assert "on one line" not in caption(plot(causal(60)))
+
+
+def test_graphs_of_heads_and_layers_say_what_to_pass():
+    import graphattn as ga
+
+    heads = ga.PerHead((ga.graphs.causal(5), ga.graphs.self_loops(5)))
+    for given, words in (
+        (heads, r"got PerHead; pass one of its \.graphs, or \.union\(\)"),
+        (ga.Schedule((heads,)), r"got Schedule; .*schedule\[i\]"),
+        (ga.graphs.causal(...), r"got Pattern; .*pattern\(num_nodes\)"),
+    ):
+        with pytest.raises(GraphError, match=words):
+            plot(given)

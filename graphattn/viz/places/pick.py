@@ -56,7 +56,9 @@ def place_of(
     if layout == "network":
         return Network(graph, names)
     back, ahead = _reach(graph)
-    return Sequence(graph.num_nodes, names, back, ahead)
+    line = Sequence(graph.num_nodes, names, back, ahead)
+    line.cells = _cells(graph.edges)
+    return line
 
 
 def suggested(graph: AttentionGraph, pos: Any, size: Any, tokens: Any) -> str:
@@ -95,6 +97,20 @@ def _grid_size(edges: EdgeSet) -> tuple[int, int] | None:
     if isinstance(edges, algebra.Union | algebra.Intersection):
         return _grid_size(edges.a) or _grid_size(edges.b)
     return None
+
+
+def _cells(edges: EdgeSet) -> tuple[int, ...]:
+    """The axes of a rule over a grid of more than two; ``()`` for others."""
+    if isinstance(edges, algebra.Complement):
+        return _cells(edges.base)
+    if isinstance(edges, algebra.Union | algebra.Intersection):
+        return _cells(edges.a) or _cells(edges.b)
+    axes: tuple[int, ...] = ()
+    if isinstance(edges, rules.Product):
+        axes = tuple(axis.num_targets for axis in edges.axes)
+    elif isinstance(edges, rules_grid.Ball):
+        axes = tuple(edges.grid)
+    return axes if len(axes) > 2 else ()
 
 
 def is_pair(graph: AttentionGraph, tokens: Any) -> bool:

@@ -24,6 +24,7 @@ class Sequence(Place):
     """
 
     hides_loops = False
+    cells: tuple[int, ...] = ()  # the axes of a grid that lies on this line, row-major
     most_edges = 200  # more arcs are one grey band
     big, small = 6.0, 3.6
 
@@ -70,7 +71,8 @@ class Sequence(Place):
         else:
             ax.axhline(0, color=GROUND, linewidth=1.2, zorder=3)
         self._labels(ax, n, room, near is not None)
-        return []
+        size = " x ".join(map(str, self.cells))
+        return [f"The grid of {size} cells lies on one line, the last axis fastest."] * bool(self.cells)
 
     def _room(self, width: float) -> float:
         """The height above the line: short arcs stay low, ellipses, not needles."""
