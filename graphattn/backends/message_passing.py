@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
+from ..errors import ShapeError
 from ..graph import AttentionGraph
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
 from .rates import rates
@@ -86,7 +87,7 @@ class EdgeAttention(MessagePassing):
         if inputs.normalize is None:
             self._alpha, self._lse = edge_softmax(score, index, size)
         else:
-            self._alpha = inputs.normalize(score, index, size)
+            self._alpha = of_every_edge("normalize", inputs.normalize(score, index, size), score)
         alpha = torch.nn.functional.dropout(self._alpha, inputs.dropout_p)
         return alpha.unsqueeze(-1) * value
 
@@ -96,6 +97,14 @@ class EdgeAttention(MessagePassing):
 
     def _index_select(self, src: Tensor, index: Tensor) -> Tensor:
         return gather(src, index, self.node_dim)
+
+
+def of_every_edge(name: str, found: Any, like: Tensor) -> Tensor:
+    """What a caller's function gave, in the dtype of ``like`` (..., E, H), or the error if it has not its shape."""
+    if not isinstance(found, Tensor) or found.shape != like.shape or found.is_complex():
+        came = f"{tuple(found.shape)} {found.dtype}" if isinstance(found, Tensor) else type(found).__name__
+        raise ShapeError(f"{name} must return real numbers (..., edges, heads) = {tuple(like.shape)}, got {came}")
+    return found.to(like.dtype)
 
 
 def _edge_term(inputs: Inputs, wide: torch.dtype) -> Tensor | None:

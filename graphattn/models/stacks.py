@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ..graph import AttentionGraph, Pattern, PerHead, Schedule
 from ..nn import KeyValueCache, TransformerBlock
 from ..nn.blocks import Graph, make_norm
+from ..nn.cache import all_or_none
 
 Graphs = Schedule | Graph | Iterable[Graph]
 """One graph for all layers, or one for each: a schedule or a list."""
@@ -55,12 +56,13 @@ class _Stack(nn.Module):
         **given: Any,
     ) -> Tensor:
         made: dict[int, tuple[Graph, Tensor | None]] = {}  # layers of the same graph share its biases
-        for number, (layer, reads) in enumerate(zip(self.layers, self._of_layers(graph, caches), strict=True)):
-            cache = None if caches is None else caches[number]
-            if id(reads) not in made:
-                made[id(reads)] = _biased(score_bias, reads, x, 0 if cache is None else cache.length)
-            sized, bias = made[id(reads)]
-            x = layer(x, sized, cache=cache, score_bias=bias, **given)
+        with all_or_none(*(caches or ())):
+            for number, (layer, reads) in enumerate(zip(self.layers, self._of_layers(graph, caches), strict=True)):
+                cache = None if caches is None else caches[number]
+                if id(reads) not in made:
+                    made[id(reads)] = _biased(score_bias, reads, x, 0 if cache is None else cache.length)
+                sized, bias = made[id(reads)]
+                x = layer(x, sized, cache=cache, score_bias=bias, **given)
         return x if self.norm is None else self.norm(x)
 
 

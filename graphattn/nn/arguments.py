@@ -28,6 +28,20 @@ def width(name: str, value: Any) -> int:
     return found
 
 
+def positive(name: str, value: Any, *, finite: bool = True) -> float:
+    """A number above 0."""
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    if not real or not value > 0 or (finite and not value < float("inf")):
+        raise OptionError(f"{name} must be a {'finite ' * finite}number > 0, got {value!r}")
+    return float(value)
+
+
+def refuse_class(name: str, value: Any) -> None:
+    """A class in place of one of its objects."""
+    if isinstance(value, type):
+        raise OptionError(f"{name} is the class {value.__name__}; make one of it, {name}={value.__name__}(...)")
+
+
 def check_options(dropout: Any, backend: Any, **flags: Any) -> None:
     """Refuse a dropout that is no probability, a backend that nobody knows, a flag that is neither True nor False."""
     for name, flag in flags.items():

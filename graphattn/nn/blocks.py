@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..errors import OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
-from .cache import KeyValueCache
+from .cache import KeyValueCache, all_or_none
 from .feed_forward import DropPath, FeedForward
 from .graph_attention import GraphAttention
 
@@ -125,23 +125,24 @@ class TransformerBlock(nn.Module):
                 if memory is None
                 else "memory was given, but the block was built without cross=True"
             )
-        x = self._added(
-            x,
-            self.attention_norm,
-            lambda y: self.attention(
-                y,
-                graph,
-                context=None if sources is None else sources(y),
-                score_bias=score_bias,
-                edge_attr=edge_attr,
-                positions=positions,
-                cache=cache,
-            ),
-        )
-        if self.cross_attention is not None and self.cross_norm is not None:
-            read, to = self.cross_attention, EVERY if memory_graph is None else memory_graph
-            x = self._added(x, self.cross_norm, lambda y: read(y, to, context=memory))
-        return self._added(x, self.feed_forward_norm, self.feed_forward)
+        with all_or_none(cache):
+            x = self._added(
+                x,
+                self.attention_norm,
+                lambda y: self.attention(
+                    y,
+                    graph,
+                    context=None if sources is None else sources(y),
+                    score_bias=score_bias,
+                    edge_attr=edge_attr,
+                    positions=positions,
+                    cache=cache,
+                ),
+            )
+            if self.cross_attention is not None and self.cross_norm is not None:
+                read, to = self.cross_attention, EVERY if memory_graph is None else memory_graph
+                x = self._added(x, self.cross_norm, lambda y: read(y, to, context=memory))
+            return self._added(x, self.feed_forward_norm, self.feed_forward)
 
     @classmethod
     def from_torch(cls, layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> "TransformerBlock":

@@ -9,17 +9,18 @@ from torch import Tensor, nn
 from ..attention import AttentionOutput, check, check_numbers, run
 from ..backends import EdgeWeights
 from ..backends.heads import as_bias
-from ..backends.message_passing import EdgeAttention
+from ..backends.message_passing import EdgeAttention, of_every_edge
 from ..backends.request import Inputs
 from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..kernels.edge_softmax import gather
 from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, width
-from .cache import KeyValueCache
+from .cache import KeyValueCache, check_cache
 from .linear_attention import linear
 from .normalizers import Normalizer, SinkSoftmax, make_normalizer
+from .positions import pair_of_positions
 from .root_weight import RootWeight
-from .rotary import Rotary
+from .rotary import Rotary, check_rotary
 from .scores import Score, ScoreFunction, make_score
 
 
@@ -113,8 +114,9 @@ class GraphAttention(EdgeAttention):
         self.edge_proj = None if self.edge_dim is None else nn.Linear(self.edge_dim, kv_inner, bias=False)
         self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias=bias) if out_proj else None
         self.skip = RootWeight(self.qdim, self.embed_dim, bias=bias) if root_weight else None
-        self.score = make_score(score, self.num_heads, self.head_dim)
+        self.score = make_score(score, self.num_heads, self.head_dim, self.edge_dim)
         self.normalize = make_normalizer(normalize, self.num_heads)
+        check_rotary(rotary, self.head_dim)
         self.scale, self.softcap, self.rotary = scale, softcap, rotary
         if scale is not None and self.score is not None:
             raise OptionError(
@@ -193,7 +195,7 @@ class GraphAttention(EdgeAttention):
             positions: Of a layer with ``rotary``: of the targets, or a pair (of targets, of sources) where there is a
                 context. By default the nodes count from 0, after those in the cache.
             cache: Keys and values of earlier tokens. The graph's sources are these and then the nodes of ``x``, which
-                are added to the cache; there is no context then.
+                are added to the cache when all went well; there is no context then. A cache is for one layer.
             return_weights: Also return the :class:`EdgeWeights`.
 
         Returns:
@@ -202,10 +204,12 @@ class GraphAttention(EdgeAttention):
         Raises:
             ShapeError: If a tensor does not fit the layer or the graph, or has another dtype or device than the
                 parameters.
-            OptionError: If an argument is not named, or edge features come without ``edge_dim``, or the reverse.
+            OptionError: If an argument is not named, or edge features come without ``edge_dim``, or the reverse; or a
+                cache is another layer's.
             GraphError: If ``graph`` is missing or something else, or an ``edge_index`` that repeats an edge.
         """
         refuse_unnamed(unnamed)
+        check_cache(cache)
         x, key_input, value_input = features_of(x, context, (self.qdim, self.kdim, self.vdim))
         if cache is not None and context is not None:
             raise OptionError("a cache holds the keys of x's own earlier nodes; it does not go with context")
@@ -219,7 +223,8 @@ class GraphAttention(EdgeAttention):
         value = self.v_proj(value_input).unflatten(-1, (self.num_kv_heads, self.value_dim))
         query, key = self._turned(query, key, positions, past, key_input is not x)
         if cache is not None:
-            key, value = cache.grown(key, value)
+            key, value = cache.grown(key, value, self)
+        held = key, value
         turn = None
         if self._takes(edge_attr, graph) and self.edge_proj is not None:
             turn = self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim))
@@ -233,6 +238,8 @@ class GraphAttention(EdgeAttention):
             output = self.out_proj(output)
         if self.skip is not None:
             output = self.skip(output, x)
+        if cache is not None:
+            cache.keep(*held, self)
         return (output, weights) if return_weights and weights is not None else output
 
     def _turned(
@@ -247,7 +254,7 @@ class GraphAttention(EdgeAttention):
             raise OptionError("targets and context have positions of their own: pass a pair (of targets, of sources)")
         if positions is None and past:
             positions = torch.arange(past, past + query.shape[-3], device=query.device)
-        of_targets, of_sources = positions if isinstance(positions, tuple) else (positions, positions)
+        of_targets, of_sources = pair_of_positions(positions)
         return self.rotary(query, of_targets), self.rotary(key, of_sources)
 
     def _scored(
@@ -266,10 +273,7 @@ class GraphAttention(EdgeAttention):
         parameter = next(self.score.parameters(), None) if isinstance(self.score, nn.Module) else None
         dtype = query.dtype if parameter is None else parameter.dtype
         score = self.score(query.to(dtype), key.to(dtype), None if edge_attr is None else edge_attr.to(dtype))
-        if not isinstance(score, Tensor) or score.shape != query.shape[:-1]:
-            came = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
-            raise ShapeError(f"score must return (..., edges, heads) = {tuple(query.shape[:-1])}, got {came}")
-        return score.to(query.dtype)
+        return of_every_edge("score", score, query[..., 0])
 
     def _attend(
         self, graph: AttentionGraph | PerHead, inputs: Inputs, return_weights: bool

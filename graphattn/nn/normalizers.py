@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..errors import OptionError
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
+from .arguments import refuse_class, width
 
 Normalizer = Callable[[Tensor, Tensor, int], Tensor]
 """``normalize(score, target, num_targets)`` of scores (..., E, H) and int64 targets (E,) gives weights (..., E, H)."""
@@ -29,7 +30,8 @@ class SinkSoftmax(nn.Module):
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
-        self.logit = nn.Parameter(torch.zeros(num_heads))
+        self.num_heads = width("num_heads", num_heads)
+        self.logit = nn.Parameter(torch.zeros(self.num_heads))
 
     def forward(self, score: Tensor, target: Tensor, num_targets: int) -> Tensor:
         alpha, lse = edge_softmax(score, target, num_targets)
@@ -118,7 +120,10 @@ def none(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
 
 
 def by_sum(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
-    """The scores divided by their sum over the edges of each target: of linear attention, whose scores are >= 0."""
+    """The scores divided by their sum over the edges of each target: of linear attention, whose scores are >= 0.
+
+    Scores should be >= 0: those of both signs may sum to nearly 0, and weights in float32 are then large and inexact.
+    """
     weight = none(score, target, num_targets)
     total = scatter_sum(weight, target, num_targets, -2)
     return weight / gather(torch.where(total == 0, 1.0, total), target, -2)
@@ -137,6 +142,9 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
     }
     if isinstance(normalize, str) and normalize in named:
         return named[normalize]()
+    refuse_class("normalize", normalize)
+    if isinstance(normalize, SinkSoftmax) and normalize.num_heads != num_heads:
+        raise OptionError(f"normalize has num_heads={normalize.num_heads}, and the layer num_heads={num_heads}")
     if not callable(normalize):
         raise OptionError(
             f"normalize must be one of {', '.join(named)} or a function normalize(score, target, num_targets), "

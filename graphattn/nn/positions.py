@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import OptionError, PositionIndexError, ShapeError
+from ..kernels.modes import plain_operations_only
 from .arguments import check_kind, width
 
 
@@ -42,8 +43,8 @@ class LearnedPosition(nn.Module):
             if x.shape[-2] > last:
                 raise PositionIndexError(f"x has {x.shape[-2]} nodes, and there are positions for max_len = {last}")
             return x + self.weight[: x.shape[-2]]
-        check_positions(positions, x.shape[-2])
-        if positions.is_floating_point() or positions.dtype == torch.bool:
+        check_positions(positions, x, x.shape[-2])
+        if positions.is_floating_point():
             raise ShapeError(f"positions must be integers, got {positions.dtype}")
         if not torch.compiler.is_compiling() and bool(((positions < 0) | (positions >= last)).any()):
             raise PositionIndexError(
@@ -83,7 +84,8 @@ class SinusoidalPosition(nn.Module):
         """Features (..., N, C) with their positions, numbers (N,) or (..., N): 0, 1, ..., N - 1 by default.
 
         Raises:
-            ShapeError: If a tensor has another shape.
+            ShapeError: If a tensor has another shape or device, or positions are no real numbers (on the CPU: if one is
+                NaN or infinite).
         """
         _check_features(x, self.dim)
         angle = angles(given(positions, x, x.shape[-2]), self.dim, self.base, x.dtype)  # (..., N, C / 2)
@@ -106,17 +108,40 @@ def given(positions: Tensor | None, x: Tensor, num_nodes: int) -> Tensor:
     """The positions, checked; 0, 1, ..., N - 1 if there are none."""
     if positions is None:
         return torch.arange(num_nodes, device=x.device)
-    check_positions(positions, num_nodes)
+    check_positions(positions, x, num_nodes)
     return positions
 
 
-def check_positions(positions: Tensor, num_nodes: int, num_axes: int | None = None) -> None:
-    """Refuse positions of another shape than (..., N) or (..., N, A)."""
+def pair_of_positions(positions: Any) -> tuple[Any, Any]:
+    """Positions of targets and of sources, from a pair, or one tensor or ``None`` for both."""
+    if not isinstance(positions, tuple | list):
+        return positions, positions
+    if len(positions) != 2 or not all(isinstance(each, Tensor) for each in positions):
+        got = ", ".join(type(each).__name__ for each in positions)
+        raise ShapeError(
+            f"positions must be a tensor or a pair of tensors (of targets, of sources), got a "
+            f"{type(positions).__name__} ({got})"
+        )
+    return positions[0], positions[1]
+
+
+def check_positions(positions: Tensor, x: Tensor, num_nodes: int, num_axes: int | None = None) -> None:
+    """Refuse positions of another shape than (..., N) or (..., N, A), elsewhere than ``x``, or no real numbers.
+
+    Whether one is NaN or infinite is seen on the CPU alone: on another device it would wait for all that runs there.
+    """
     wanted = (num_nodes,) if num_axes is None else (num_nodes, num_axes)
     if not isinstance(positions, Tensor) or tuple(positions.shape[-len(wanted) :]) != wanted:
         got = tuple(positions.shape) if isinstance(positions, Tensor) else type(positions).__name__
         shape = ", ".join(map(str, wanted))
         raise ShapeError(f"positions must be a tensor (..., {shape}), one for each of {num_nodes} nodes; got {got}")
+    if positions.is_complex() or positions.dtype == torch.bool:
+        raise ShapeError(f"positions must be integers or real numbers, got {positions.dtype}")
+    if positions.device != x.device:
+        raise ShapeError(f"positions are on {positions.device} and x on {x.device}; move one of them")
+    seen = positions.is_floating_point() and positions.device.type == "cpu" and not torch.compiler.is_compiling()
+    if seen and not plain_operations_only() and not bool(positions.isfinite().all()):
+        raise ShapeError("positions must be finite numbers, got NaN or infinite ones")
 
 
 def _check_features(x: Tensor, dim: int) -> None:

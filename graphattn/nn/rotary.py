@@ -1,11 +1,13 @@
 """Rotary positions: queries and keys turned by where they are."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from ..errors import OptionError, ShapeError
 from ..graphs.arguments import axes
-from .arguments import width
+from .arguments import refuse_class, width
 from .positions import angles, check_positions, even, frequency_base, given, pairing
 
 
@@ -68,7 +70,8 @@ class Rotary(nn.Module):
                 grid, coordinates of points). 0, 1, ..., N - 1 by default, for one axis.
 
         Raises:
-            ShapeError: If a tensor has another shape, or several axes have no positions.
+            ShapeError: If a tensor has another shape or device, or several axes have no positions; or if positions are
+                no real numbers (on the CPU: if one is NaN or infinite).
         """
         if x.dim() < 3 or x.shape[-1] != self.head_dim or not x.is_floating_point():
             raise ShapeError(
@@ -90,7 +93,7 @@ class Rotary(nn.Module):
             return angles(given(positions, x, x.shape[-3]), self.rotary_dim, self.base, x.dtype)
         if positions is None:
             raise ShapeError(f"positions (..., N, {self.num_axes}) are needed; of a grid, grid_positions((H, W))")
-        check_positions(positions, x.shape[-3], self.num_axes)
+        check_positions(positions, x, x.shape[-3], self.num_axes)
         return angles(positions, self.rotary_dim // self.num_axes, self.base, x.dtype).flatten(-2)
 
     def extra_repr(self) -> str:
@@ -98,6 +101,15 @@ class Rotary(nn.Module):
             f"{self.head_dim}, base={self.base}, rotary_dim={self.rotary_dim}, layout={self.layout!r}, "
             f"num_axes={self.num_axes}"
         )
+
+
+def check_rotary(rotary: Any, head_dim: int) -> None:
+    """Refuse what does not turn heads of this width."""
+    refuse_class("rotary", rotary)
+    if not (rotary is None or callable(rotary)):
+        raise OptionError(f"rotary must be a module such as Rotary(head_dim={head_dim}), or None; got {rotary!r}")
+    if isinstance(rotary, Rotary) and rotary.head_dim != head_dim:
+        raise OptionError(f"rotary turns heads of width {rotary.head_dim}, and the layer's head_dim is {head_dim}")
 
 
 def grid_positions(size: tuple[int, ...]) -> Tensor:

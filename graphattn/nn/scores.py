@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..attention import check_numbers
 from ..errors import OptionError
+from .arguments import positive, refuse_class, width
 
 ScoreFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """``score(query, key, edge_attr)`` with query and key (..., E, H, D) and edge_attr (..., E, F) gives (..., E, H)."""
@@ -17,7 +19,16 @@ class Score(nn.Module):
     """A score on edges. A subclass writes ``forward``; a plain function with the same arguments does as well.
 
     A score that is a dot product of *something* also writes :meth:`as_dot`, and runs on every backend.
+
+    Attributes:
+        num_heads: H of the layer that it is for; ``None`` if any does.
+        head_dim: D, likewise.
+        edge_dim: F, likewise, of the edge features if there are any.
     """
+
+    num_heads: int | None = None
+    head_dim: int | None = None
+    edge_dim: int | None = None
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """Scores (..., E, H) from query and key (..., E, H, D) of each edge, and its features (..., E, F)."""
@@ -33,6 +44,7 @@ class Dot(Score):
 
     def __init__(self, scale: float = 1.0) -> None:
         super().__init__()
+        check_numbers(scale, None, 0.0)
         self.scale = scale
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
@@ -47,18 +59,18 @@ class Cosine(Score):
 
     Args:
         num_heads: H.
-        scale: Of every head at the start.
+        scale: Of every head at the start, > 0.
         learnable: Whether it is learned, as the logarithm.
-        most: The largest that a learned one acts as.
+        most: The largest that a learned one acts as, > 0.
 
     Source: Liu et al. 2022 (Swin Transformer V2), section 3.3: learned, at most 100.
     """
 
     def __init__(self, num_heads: int, scale: float = 10.0, learnable: bool = True, most: float = 100.0) -> None:
         super().__init__()
-        logarithm = torch.full((num_heads, 1), float(scale)).log()
+        self.num_heads, self.most = width("num_heads", num_heads), positive("most", most, finite=False)
+        logarithm = torch.full((self.num_heads, 1), positive("scale", scale)).log()
         self.log_scale = nn.Parameter(logarithm, requires_grad=learnable)
-        self.most = most
 
     def _unit(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         scale = self.log_scale.clamp(max=torch.tensor(self.most).log().item()).exp()
@@ -77,7 +89,8 @@ class General(Score):
 
     def __init__(self, num_heads: int, head_dim: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_heads, head_dim, head_dim))
+        self.num_heads, self.head_dim = width("num_heads", num_heads), width("head_dim", head_dim)
+        self.weight = nn.Parameter(torch.empty(self.num_heads, self.head_dim, self.head_dim))
         nn.init.xavier_uniform_(self.weight)
 
     def _turned(self, query: Tensor) -> Tensor:
@@ -99,7 +112,9 @@ class Additive(Score):
 
     def __init__(self, num_heads: int, head_dim: int, activation: Callable[[Tensor], Tensor] = torch.tanh) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.num_heads, self.head_dim = width("num_heads", num_heads), width("head_dim", head_dim)
+        refuse_class("activation", activation)
+        self.weight = nn.Parameter(torch.empty(self.num_heads, self.head_dim))
         self.activation = activation
         nn.init.xavier_uniform_(self.weight)
 
@@ -113,19 +128,21 @@ class MLPScore(Score):
     Args:
         head_dim: D.
         hidden: Width of the hidden layer.
-        edge_dim: F, width of the edge's features; 0 if there are none.
+        edge_dim: F, width of the edge's features, that of the layer; 0 if the score reads none.
     """
 
     def __init__(self, head_dim: int, hidden: int, edge_dim: int = 0) -> None:
         super().__init__()
-        self.edge_dim = edge_dim
-        self.hidden, self.out = nn.Linear(2 * head_dim + edge_dim, hidden), nn.Linear(hidden, 1)
+        self.head_dim, hidden = width("head_dim", head_dim), width("hidden", hidden)
+        self.edge_dim = None if edge_dim == 0 else width("edge_dim", edge_dim)
+        self.hidden, self.out = nn.Linear(2 * self.head_dim + (self.edge_dim or 0), hidden), nn.Linear(hidden, 1)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         parts = [query, key]
         if self.edge_dim:
             if edge_attr is None:
-                raise OptionError(f"the score was built with edge_dim={self.edge_dim}: pass edge_attr")
+                size = f"edge_dim={self.edge_dim}"
+                raise OptionError(f"the score was built with {size}: build the layer with it, too, and pass edge_attr")
             wide = edge_attr.unsqueeze(-2).expand(*edge_attr.shape[:-1], query.shape[-2], -1)
             parts.append(wide.expand(*query.shape[:-1], -1).to(query.dtype))
         return self.out(torch.relu(self.hidden(torch.cat(parts, -1)))).squeeze(-1)
@@ -142,9 +159,9 @@ class Gaussian(Score):
 
     def __init__(self, num_heads: int, sigma: float = 1.0, learnable: bool = True) -> None:
         super().__init__()
-        if not sigma > 0:
-            raise OptionError(f"sigma must be > 0, got {sigma}")
-        self.log_sigma = nn.Parameter(torch.full((num_heads,), float(sigma)).log(), requires_grad=learnable)
+        self.num_heads = width("num_heads", num_heads)
+        logarithm = torch.full((self.num_heads,), positive("sigma", sigma)).log()
+        self.log_sigma = nn.Parameter(logarithm, requires_grad=learnable)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         return (query - key).square().sum(-1) * (-0.5 * torch.exp(-2 * self.log_sigma)).to(query.dtype)
@@ -166,16 +183,17 @@ class Subtraction(Score):
 
     def __init__(self, num_heads: int, head_dim: int, hidden: int | None = None) -> None:
         super().__init__()
-        width = num_heads * head_dim
-        hidden = width if hidden is None else hidden
-        self.gamma = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, num_heads))
+        self.num_heads, self.head_dim = width("num_heads", num_heads), width("head_dim", head_dim)
+        self.edge_dim = wide = self.num_heads * self.head_dim
+        hidden = wide if hidden is None else width("hidden", hidden)
+        self.gamma = nn.Sequential(nn.Linear(wide, hidden), nn.ReLU(), nn.Linear(hidden, self.num_heads))
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         difference = (query - key).flatten(-2)
         return self.gamma(difference if edge_attr is None else difference + edge_attr.to(difference.dtype))
 
 
-def make_score(score: Any, num_heads: int, head_dim: int) -> ScoreFunction | None:
+def make_score(score: Any, num_heads: int, head_dim: int, edge_dim: int | None = None) -> ScoreFunction | None:
     """The score that a layer was given, by name or as a function; ``None`` for the scaled dot product."""
     named: dict[str, Callable[[], Score | None]] = {
         "scaled_dot": lambda: None,
@@ -188,9 +206,15 @@ def make_score(score: Any, num_heads: int, head_dim: int) -> ScoreFunction | Non
         "subtraction": lambda: Subtraction(num_heads, head_dim),
     }
     if isinstance(score, str) and score in named:
-        return named[score]()
-    if not callable(score):
+        score = named[score]()
+    elif not callable(score):
         raise OptionError(
             f"score must be one of {', '.join(named)} or a function score(query, key, edge_attr), got {score!r}"
         )
+    refuse_class("score", score)
+    sizes = {"num_heads": num_heads, "head_dim": head_dim, "edge_dim": edge_dim}
+    for name, its in sizes.items():
+        wanted = getattr(score, name) if isinstance(score, Score) else None
+        if None not in (wanted, its) and wanted != its:
+            raise OptionError(f"the score {type(score).__name__} has {name}={wanted}, and the layer {name}={its}")
     return score

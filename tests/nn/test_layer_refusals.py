@@ -37,6 +37,13 @@ CONSTRUCTION = {
         "have one width then, got head_dim=4 and value_dim=5",
     ),
     "dropout": (lambda: G(12, 3, dropout=1.5), r"dropout must be a number in \[0, 1\], got 1.5"),
+    "rotary flag": (
+        lambda: G(12, 3, rotary=True),
+        r"must be a module such as Rotary\(head_dim=4\), .* got True",
+    ),
+    "rotary name": (lambda: G(12, 3, rotary="x"), "rotary must be a module .* got 'x'"),
+    "rotary class": (lambda: G(12, 3, rotary=ga.nn.Rotary), "rotary is the class Rotary; make one of it"),
+    "rotary width": (lambda: G(12, 3, rotary=ga.nn.Rotary(6)), "rotary turns heads of width 6, and .* head_dim is 4"),
     "dropout nan": (lambda: G(12, 3, dropout=float("nan")), r"dropout must be a number in \[0, 1\], got nan"),
 }
 

@@ -199,3 +199,42 @@ def test_refusals(name):
     act, error, words = REFUSED[name]
     with pytest.raises(error, match=words):
         act()
+
+
+AT = torch.arange(5)
+HOLE = torch.tensor([0.0, 1.0, float("nan"), 3.0, 4.0])
+
+
+@pytest.mark.parametrize(
+    ("positions", "words"),
+    [
+        (torch.arange(5) * 1j, "positions must be integers or real numbers, got torch.complex64"),
+        (torch.ones(5, dtype=torch.bool), "positions must be integers or real numbers, got torch.bool"),
+        (torch.arange(5, device="meta"), "positions are on meta and x on cpu; move one of them"),
+        (HOLE, "positions must be finite numbers"),
+        (HOLE.nan_to_num(torch.inf), "positions must be finite numbers"),
+    ],
+)
+def test_positions_are_real_numbers_here(positions, words):
+    layer = ga.nn.GraphAttention(8, 2, rotary=Rotary(4))
+    with pytest.raises(ShapeError, match=words):
+        layer(torch.randn(5, 8), ga.graphs.causal(5), positions=positions)
+    with pytest.raises(ShapeError, match=words):
+        SinusoidalPosition(8)(torch.randn(5, 8), positions)
+    with pytest.raises(ShapeError, match=r"positions (must be|are on)"):
+        LearnedPosition(5, 8)(torch.randn(5, 8), positions)
+
+
+def test_positions_of_a_vmap_are_not_looked_at():
+    x, positions = torch.randn(3, 5, 2, 4), torch.randn(3, 5)
+    torch.testing.assert_close(torch.func.vmap(Rotary(4))(x, positions), Rotary(4)(x, positions))
+
+
+@pytest.mark.parametrize("pair", [(AT,), (AT, AT, AT), (AT, None), [AT, 3], ()], ids=len)
+def test_a_pair_of_positions_is_two_tensors(pair):
+    layer, x, graph = ga.nn.GraphAttention(8, 2, rotary=Rotary(4)), torch.randn(5, 8), ga.graphs.causal(5)
+    with pytest.raises(ShapeError, match=r"positions must be a tensor or a pair of tensors \(of targets, of sources\)"):
+        layer(x, graph, positions=pair)
+    with pytest.raises(ShapeError, match="positions must be a tensor or a pair of tensors"):
+        ga.nn.ALiBi(2)(graph, pair)
+    assert torch.equal(layer(x, graph, positions=[AT, AT]), layer(x, graph, positions=AT))

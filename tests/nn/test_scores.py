@@ -12,8 +12,8 @@ import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import BackendError, OptionError, ShapeError
 from graphattn.nn import GraphAttention
-from graphattn.nn.normalizers import hard, sparsemax
-from graphattn.nn.scores import Additive, Cosine, Gaussian, MLPScore, Score, Subtraction
+from graphattn.nn.normalizers import SinkSoftmax, hard, sparsemax
+from graphattn.nn.scores import Additive, Cosine, Dot, Gaussian, General, MLPScore, Score, Subtraction
 
 GENERATOR = torch.Generator().manual_seed(3)
 MASK = torch.rand(9, 9, generator=GENERATOR) < 0.4
@@ -275,7 +275,40 @@ def test_graphs_of_heads_keep_the_parameters_of_their_heads():
         (lambda: GraphAttention(8, 2, score="cosine", scale=2.0), OptionError, "a score has its own factor"),
         (lambda: GraphAttention(8, 2, scale="big"), OptionError, "scale must be a number"),
         (lambda: GraphAttention(8, 2, softcap=-1.0), OptionError, "softcap must be finite and > 0"),
-        (lambda: Gaussian(2, sigma=0.0), OptionError, "sigma must be > 0"),
+        (lambda: Gaussian(2, sigma=0.0), OptionError, "sigma must be a finite number > 0, got 0.0"),
+        (lambda: Gaussian(2, sigma=float("inf")), OptionError, "sigma must be a finite number > 0, got inf"),
+        (lambda: Cosine(2, scale=-1.0), OptionError, "scale must be a finite number > 0, got -1.0"),
+        (lambda: Cosine(2, scale=0.0), OptionError, "scale must be a finite number > 0, got 0.0"),
+        (lambda: Cosine(2, most=0.0), OptionError, "most must be a number > 0, got 0.0"),
+        (lambda: Cosine(2.0), OptionError, "num_heads must be a whole number >= 1, got 2.0"),
+        (lambda: Dot(float("nan")), OptionError, "scale must be finite, got nan"),
+        (lambda: Dot("2"), OptionError, "scale must be a number, got str"),
+        (lambda: MLPScore(4, 0), OptionError, "hidden must be a whole number >= 1, got 0"),
+        (lambda: Additive(2, 4, nn.Tanh), OptionError, "activation is the class Tanh; make one of it"),
+        (lambda: GraphAttention(8, 2, score=Dot), OptionError, r"score is the class Dot; make one .* score=Dot\("),
+        (lambda: GraphAttention(8, 2, normalize=SinkSoftmax), OptionError, "normalize is the class SinkSoftmax; make"),
+        (lambda: GraphAttention(8, 2, normalize=SinkSoftmax(3)), OptionError, "num_heads=3, and the layer num_heads=2"),
+        (
+            lambda: GraphAttention(8, 2, score=Cosine(3)),
+            OptionError,
+            "Cosine has num_heads=3, and the layer num_heads=2",
+        ),
+        (
+            lambda: GraphAttention(8, 2, score=General(2, 7)),
+            OptionError,
+            "General has head_dim=7, and the layer head_dim=4",
+        ),
+        (lambda: GraphAttention(8, 2, score=Additive(1, 4)), OptionError, "Additive has num_heads=1, and the layer"),
+        (
+            lambda: GraphAttention(8, 2, edge_dim=3, score=MLPScore(4, 4, edge_dim=2)),
+            OptionError,
+            "MLPScore has edge_dim=2, and the layer edge_dim=3",
+        ),
+        (
+            lambda: GraphAttention(8, 2, edge_dim=1, score="subtraction"),
+            OptionError,
+            "Subtraction has edge_dim=8, and the layer edge_dim=1",
+        ),
         (
             lambda: GraphAttention(8, 2, score=lambda q, k, e: q)(torch.randn(9, 8), GRAPH),
             ShapeError,
@@ -284,7 +317,7 @@ def test_graphs_of_heads_keep_the_parameters_of_their_heads():
         (
             lambda: GraphAttention(8, 2, score=MLPScore(4, 4, edge_dim=2))(torch.randn(9, 8), GRAPH),
             OptionError,
-            "pass edge_attr",
+            "built with edge_dim=2: build the layer with it, too, and pass edge_attr",
         ),
         (lambda: ga.verify(GraphAttention(8, 2, score="mlp"), GRAPH), OptionError, "scaled dot product and softmax"),
     ],
@@ -292,6 +325,21 @@ def test_graphs_of_heads_keep_the_parameters_of_their_heads():
 def test_refusals(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    "broken", [lambda s: s.sum(), lambda s: s[..., :1], lambda s: None, lambda s: s[1:], lambda s: 1j * s]
+)
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_normalisation_that_gives_something_else(broken, hooked):
+    layer = GraphAttention(8, 2, normalize=lambda score, target, num_targets: broken(score))
+    if hooked:
+        layer.register_message_forward_hook(lambda *seen: None)
+    with pytest.raises(ShapeError, match=r"normalize must return real numbers \(\.\.\., edges, heads\) = .*, got "):
+        layer(torch.randn(9, 8), GRAPH)
+    layer.normalize = lambda score, target, num_targets: (score > 0).double()  # another dtype is brought back
+    output, weights = layer(torch.randn(9, 8), GRAPH, return_weights=True)
+    assert output.dtype == weights.alpha.dtype == torch.float32
 
 
 def test_repr_names_score_and_normalisation():

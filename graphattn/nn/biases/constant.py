@@ -11,6 +11,7 @@ from ...errors import ShapeError
 from ...graph import AttentionGraph, PerHead
 from ...graph.advice import no_graph
 from ...plans.cache import cached
+from ..positions import pair_of_positions
 
 
 def need_graph(graph: Any) -> None:
@@ -53,10 +54,11 @@ def offsets(
     if positions is None:
         return of_edges(graph, _source_minus_target, device=device)
     need_graph(graph)
-    of_targets, of_sources = positions if isinstance(positions, tuple | list) else (positions, positions)
+    of_targets, of_sources = pair_of_positions(positions)
     sides = (("targets", of_targets, graph.num_targets), ("sources", of_sources, graph.num_sources))
     for side, given, size in sides:
-        if not isinstance(given, Tensor) or given.dim() < 1 or given.shape[-1] != size or given.is_floating_point():
+        whole = isinstance(given, Tensor) and given.dtype in (torch.int64, torch.int32)
+        if not whole or given.dim() < 1 or given.shape[-1] != size:
             got = f"{tuple(given.shape)} {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
             raise ShapeError(
                 f"positions of {side} must be integers (..., {size}), got {got}; targets and sources of their own come "
