@@ -12,8 +12,8 @@ from .wording import in_words
 def facts(what: str, words: list[str], kind: str | None, json: bool) -> None:
     """Everything that is known about a graph in seconds."""
     asked = item(what, words, kind)
-    from ..questions import facts as found
-    from ..questions import tile_fill
+    from ..questions.facts import facts as found
+    from ..questions.tile_fill import tile_fill
 
     with step(f"looking at {what}"), in_words({}):
         answer = found(asked.graph)
@@ -34,7 +34,7 @@ def audit(what: str, words: list[str], kind: str | None, path: str, json: bool) 
     """A mask beside the graph that it should be; whether all is right."""
     asked = item(what, words, kind)
     from ..interop.files import load_mask
-    from ..questions import audit as audited
+    from ..questions.audit import audit as audited
 
     with step(f"auditing {path}"), in_words({"mask": "--mask", "expect": what}):
         found = audited(load_mask(path), asked.graph)
