@@ -10,6 +10,7 @@ import graphattn as ga
 
 SEEDS, LETTERS, SHORT, LONG = 3, 8, 3, 9
 START = LETTERS
+torch.set_num_threads(1)  # small tensors: a second thread only waits
 
 
 def reversals(batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -29,6 +29,9 @@ ask.add_argument("--bf16", action="store_true", help="matrix products in bfloat1
 ask.add_argument("--checkpoint", type=Path, help="safetensors file to write, and to go on from")
 options = ask.parse_args()
 
+if options.width <= 64:
+    torch.set_num_threads(1)  # small tensors: a second thread only waits
+
 files = ["argparse.py", "ast.py", "dataclasses.py", "enum.py", "inspect.py", "pathlib.py", "typing.py"]
 folder = Path(sysconfig.get_path("stdlib"))
 text = "".join((folder / name).read_text() for name in files if (folder / name).exists())
