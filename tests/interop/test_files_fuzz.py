@@ -152,7 +152,7 @@ def test_d27_bytes_at_random(kind, tmp_path):
 def test_d27_a_second_for_a_megabyte(name, data, tmp_path):
     path = tmp_path / name
     path.write_bytes(data)
-    start = time.perf_counter()
+    start = time.thread_time()  # other programs do not count
     with contextlib.suppress(LoaderError):
         {"m": load_mesh, "p": load_points, "e": load_edges}[name[0]](path)
-    assert time.perf_counter() - start < 5  # a second on a quiet machine
+    assert time.thread_time() - start < 5
