@@ -1,7 +1,7 @@
 """Errors, help, terminals and pipes."""
 
-import io
 import contextlib
+import io
 import json
 import os
 import re
