@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import GraphError, ShapeError
+from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..questions.receptive_field import Layers, graphs_of, receptive_field
 from .steady import Steady, left_as_it_was, same
@@ -98,14 +98,16 @@ def find_leaks(
             connection). ``True`` by default, as the question is about a model, whose blocks have them;
             ``receptive_field`` and ``path_counts``, about the graphs, have ``False``. A leak that nothing but such a
             connection would allow is not seen in a module without them: give ``False`` for it.
-        at_most: Sources that are moved, a seeded choice with the first and the last; each takes two calls.
+        at_most: Sources that are moved, >= 1: a seeded choice with the first and the last; each takes two calls.
         seed: Of the choice, of the steps and of torch's random state before each call.
     Raises:
         GraphError: If the graphs' nodes are not those of ``x`` and the output, or ``order`` is not (S,), or is given
             together with ``layers``.
         GraphAttnError: If two calls on the same ``x`` from the same random state differ: the module is stateful, or
             random by other means than torch's.
-        ShapeError: If ``x`` has no nodes, the module gives no tensor of nodes, or ids have no other to become.
+        ShapeError: If ``x`` has no nodes or is not finite, the module gives no tensor of nodes, or NaN, or ids have no
+            other to become.
+        OptionError: If ``at_most`` is below 1.
     Example:
         >>> from graphattn.graphs import causal
         >>> wrong = lambda x: torch.cumsum(x, -2) + x.roll(-1, -2)  # reads one token ahead
@@ -115,6 +117,10 @@ def find_leaks(
     axis = -2 if x.is_floating_point() else -1
     if x.ndim < -axis:
         raise ShapeError(f"x must be (..., S, C) floats or (..., S) integers, got {list(x.shape)} of {x.dtype}")
+    if x.is_floating_point() and not bool(x.isfinite().all()):
+        raise ShapeError("x must be finite: where it is NaN or inf, no step can be heard")
+    if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
+        raise OptionError(f"at_most must be a whole number >= 1, got {at_most!r}")
     S = x.shape[axis]
     generator = torch.Generator().manual_seed(seed)
     sources = _chosen(S, at_most, generator)
@@ -132,16 +138,18 @@ def find_leaks(
 
 
 def _chosen(size: int, at_most: int, generator: torch.Generator) -> Tensor:
-    if size <= max(2, at_most):
+    if size <= at_most:
         return torch.arange(size)
-    ends = torch.tensor([0, size - 1])
-    return torch.cat((ends, 1 + torch.randperm(size - 2, generator=generator)[: at_most - 2])).sort().values
+    ends = torch.tensor([0, size - 1])[:at_most]
+    return torch.cat((ends, 1 + torch.randperm(size - 2, generator=generator)[: max(0, at_most - 2)])).sort().values
 
 
 def _heard(steady: Steady, x: Tensor, axis: int, sources: Tensor, generator: torch.Generator) -> tuple[Tensor, bool]:
     """bool (moved sources, T), whose output changes; and whether the module is random."""
-    outputs = [steady(x, draw).clone() for draw in range(_DRAWS)]
-    steady.check(x, outputs[0])
+    outputs = [steady(x.clone(), draw).clone() for draw in range(_DRAWS)]  # a module may write into what it is given
+    if bool(outputs[0].isnan().any()):
+        raise ShapeError("the module's output holds NaN, in which no change can be seen")
+    steady.check(x.clone(), outputs[0])
     heard = torch.zeros(len(sources), outputs[0].shape[-2], dtype=torch.bool)
     for row, source in enumerate(sources.tolist()):
         for draw, output in enumerate(outputs):
@@ -150,14 +158,16 @@ def _heard(steady: Steady, x: Tensor, axis: int, sources: Tensor, generator: tor
             here.copy_(_moved(here, x, generator))
             unmoved = same(steady(moved, draw), output)
             heard[row] |= ~unmoved.movedim(-2, 0).flatten(1).all(1).cpu()
-    steady.check(x, outputs[0])
+    steady.check(x.clone(), outputs[0])
     return heard, any(not same(output, outputs[0]).all() for output in outputs)
 
 
 def _moved(here: Tensor, x: Tensor, generator: torch.Generator) -> Tensor:
     if x.is_floating_point():
-        step = torch.randn(here.shape, generator=generator, dtype=torch.float64)
-        return here + step.to(here)
+        step = torch.randn(here.shape, generator=generator, dtype=torch.float64).to(here.device)
+        share = 0.1 + 0.8 * torch.rand(here.shape, generator=generator, dtype=torch.float64).to(here.device)
+        wide = here.double()  # beside a large number a step of 1 is lost to rounding: there, a share of it
+        return torch.where(wide.abs() > 1, wide * (1 - share), wide + step).to(here)
     ids = torch.unique(x)
     if ids.numel() < 2:
         raise ShapeError("x holds one id alone; find_leaks needs another to put in its place")
@@ -172,9 +182,9 @@ def _allowed(
     """bool (moved sources, T): whose output may change."""
     if layers is None:
         place = torch.arange(num_sources) if order is None else torch.as_tensor(order).cpu()
-        if place.shape != (num_sources,) or num_targets != num_sources:
+        if place.is_floating_point() or place.shape != (num_sources,) or num_targets != num_sources:
             raise GraphError(
-                f"order must hold a place for each of {num_sources} sources, which are the targets, too; got "
+                f"order must hold a whole number for each of {num_sources} sources, which are the targets, too; got "
                 f"{list(place.shape)} and {num_targets} targets. Sources and targets of their own need layers="
             )
         return place[sources][:, None] <= place[None, :]

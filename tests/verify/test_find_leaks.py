@@ -165,3 +165,32 @@ def test_what_cannot_be_asked_is_refused():
     for words, call in cases.items():
         with pytest.raises(GraphAttnError, match=words):
             call()
+
+
+@pytest.mark.parametrize("size", [1e-8, 1.0, 1e8, 1e20, 1e38])
+def test_no_input_is_too_large_for_a_step(size):
+    found = ga.find_leaks(lambda x: x.flip(-2).clone(), torch.full((5, 3), size))
+    assert found.num_leaks == 2  # 4 -> 0 and 3 -> 1
+    half = ga.find_leaks(lambda x: x.flip(-2).clone(), torch.full((5, 3), 3e4).half())
+    assert half.num_leaks == 2
+
+
+def test_a_module_may_write_into_its_input():
+    x = torch.randn(5, 3)
+    before = x.clone()
+    assert ga.find_leaks(lambda x: x.add_(1), x).ok
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda x: ga.find_leaks(torch.cumsum, x.fill_(torch.inf)), "x must be finite"),
+        (lambda x: ga.find_leaks(lambda y: y * torch.nan, x), "output holds NaN"),
+        (lambda x: ga.find_leaks(lambda y: y, x, at_most=0), "at_most must be a whole number >= 1, got 0"),
+        (lambda x: ga.find_leaks(lambda y: y, x, order=torch.rand(5)), "order must hold a whole number"),
+    ],
+)
+def test_what_cannot_be_asked(make, message):
+    with pytest.raises(GraphAttnError, match=message):
+        make(torch.randn(5, 3))
