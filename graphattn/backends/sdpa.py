@@ -89,7 +89,7 @@ def _masked(score: Tensor, mask: Mask) -> Tensor:
 
 def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float = 0.0) -> Tensor:
     """SDPA, (..., H, T, D_v); differentiable any number of times."""
-    if plain_operations_only() or lies_far(mask.bias) or _is_forgotten(query, mask):
+    if plain_operations_only() or lies_far(mask.bias) or is_forgotten(query, mask):
         return written_out(query, key, value, mask, scale, None, dropout_p).output.to(query.dtype)
     if torch.compiler.is_compiling():  # compiled code has no second derivatives, and says so when asked
         output = _in_four_dimensions(query, key, value, mask, scale, dropout_p)
@@ -100,7 +100,7 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
     return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
 
 
-def _is_forgotten(query: Tensor, mask: Mask) -> bool:
+def is_forgotten(query: Tensor, mask: Mask) -> bool:
     """Whether a query is NaN or inf where SDPA has no mask: its short kernel on the CPU gives such a row 0."""
     if mask.bias is not None or mask.allowed is not None or torch.compiler.is_compiling() or query.is_cuda:
         return False

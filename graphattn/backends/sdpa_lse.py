@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.modes import plain_operations_only
-from .sdpa import Mask, lies_far, written_out
+from .sdpa import Mask, is_forgotten, lies_far, written_out
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -20,7 +20,9 @@ def fused_lse(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: floa
     """
     bias = mask.bias
     written = torch.compiler.is_compiling() or plain_operations_only() or query.device.type != "cpu"
-    written = written or query.dtype not in (torch.float32, torch.float64) or lies_far(bias)
+    written = (
+        written or query.dtype not in (torch.float32, torch.float64) or lies_far(bias) or is_forgotten(query, mask)
+    )
     if written or (bias is not None and bias.requires_grad):
         output, _, lse = written_out(query, key, value, mask, scale)
         return output, lse
