@@ -14,6 +14,7 @@ from .spectrum import spectral_gap
 
 _SEARCHED = 1 << 26  # edges that the searches for hops may look at
 _MOST_NODES = 1 << 26  # whose degrees fit in a GiB
+_MOST_RUNS = 1 << 28  # intervals of sources that a walk over a rule's rows may meet; some ten seconds
 _ANALYSED = 512  # nodes up to which eigenvalues are a matter of course
 
 
@@ -71,7 +72,8 @@ def facts(graph: AttentionGraph) -> Facts:
     hops until everything is heard; up to 512 nodes, the spectral gap.
 
     Raises:
-        GraphError: If it is no graph, or there are more than 2**26 nodes, whose degrees alone would not fit in a GiB.
+        GraphError: If it is no graph, there are more than 2**26 nodes, whose degrees alone would not fit in a GiB, or
+            a rule's rows have more than 2**28 intervals of sources.
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> found = facts(sliding_window(100_000, window=257))
@@ -82,6 +84,12 @@ def facts(graph: AttentionGraph) -> Facts:
     nodes = graph.num_targets + (0 if graph.is_square else graph.num_sources)
     if nodes > _MOST_NODES:
         raise GraphError(f"facts needs the degrees of {nodes:,} nodes (limit {_MOST_NODES:,}); ask a smaller size")
+    walked = graph.edges.runs_per_row * graph.num_targets if graph.is_rule else 0
+    if walked > _MOST_RUNS:
+        raise GraphError(
+            f"facts would walk over about {walked:,} intervals of sources of {graph.name} (limit {_MOST_RUNS:,}); "
+            "ask a smaller size, or num_edges and contains() of this one"
+        )
     left_out: dict[str, str] = {}
     found: dict[str, Any] = {}
     if graph.is_square:

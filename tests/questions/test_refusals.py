@@ -110,3 +110,9 @@ def test_counts_are_exact_up_to_their_limit_and_refused_beyond(listed):
     assert torch.equal(doubled, torch.eye(4, dtype=torch.int64) * 2**61)
     with pytest.raises(GraphAttnError, match="fewer layers"):
         ga.path_counts([loops] * 64, residual=True)
+
+
+def test_facts_of_a_rule_whose_rows_are_too_many_intervals_are_refused_at_once():
+    for graph in (graphs.strided(10**6, 1000), graphs.erdos_renyi(10**6, 0.5, listed=False)):
+        with pytest.raises(GraphError, match=r"facts would walk over about .* intervals"):
+            ga.facts(graph)
