@@ -280,7 +280,7 @@ class AttentionGraph:
             return NotImplemented
         other = self._need_same_nodes(other, sign)
         edges = make(self._intact(), other._intact())
-        return self._made(edges, f"{_wrap(self, sign)} {sign} {_wrap(other, sign)}", other)
+        return self._made(edges, f"{wrapped(self, sign)} {sign} {wrapped(other, sign)}", other)
 
     def __or__(self, other: object) -> "AttentionGraph":
         """Edges in either graph; a repeated edge never appears."""
@@ -296,7 +296,7 @@ class AttentionGraph:
 
     def __invert__(self) -> "AttentionGraph":
         """The pairs that are not edges."""
-        return self._made(algebra.complement(self._intact()), f"~{_wrap(self, '~')}")
+        return self._made(algebra.complement(self._intact()), f"~{wrapped(self, '~')}")
 
     def __matmul__(self, other: object) -> "AttentionGraph":
         """Reach in two layers: ``s -> t`` where ``other`` has ``s -> m`` and then this graph has ``m -> t``.
@@ -351,7 +351,7 @@ class AttentionGraph:
     def with_self_loops(self) -> "AttentionGraph":
         """The missing self-loops added; listed edges keep their order and copies, the new ones come last."""
         self._need_square("with_self_loops")
-        name = f"{_wrap(self, '|')} | self-loops"
+        name = f"{wrapped(self, '|')} | self-loops"
         if not isinstance(self.edges, Listed):
             return self._made(algebra.union(self.edges, self._loops().edges), name)
         node = torch.arange(self.num_nodes, device=self.device)
@@ -364,7 +364,7 @@ class AttentionGraph:
     def without_self_loops(self) -> "AttentionGraph":
         """The self-loops dropped; listed edges keep their order and copies."""
         self._need_square("without_self_loops")
-        name = f"{_wrap(self, '-')} - self-loops"
+        name = f"{wrapped(self, '-')} - self-loops"
         if isinstance(self.edges, Listed):
             return self._made(self.edges.keep(self.target != self.source), name)
         return self._made(algebra.difference(self.edges, self._loops().edges), name)
@@ -377,7 +377,7 @@ class AttentionGraph:
         """
         self._need_square("with_global_tokens")
         k, n = check_size(number, "number"), self.num_targets
-        name = f"{_wrap(self, '')}.with_global_tokens({number})"
+        name = f"{wrapped(self, '')}.with_global_tokens({number})"
         if not isinstance(self.edges, Listed):
             return self._made(WithGlobalTokens(self.edges, k), name)
         hub = AttentionGraph(WithGlobalTokens(Band(n, n, 1, 0), k), device=self.device)
@@ -472,8 +472,8 @@ def _count(graph: AttentionGraph) -> int:
     return graph._remember("num_edges", graph.edges.count)
 
 
-def _wrap(graph: AttentionGraph, sign: str) -> str:
-    """The name, in parentheses where joining it with ``sign`` could be misread."""
+def wrapped(graph: Any, sign: str) -> str:
+    """The name of a graph or pattern, in parentheses where joining it with ``sign`` could be misread."""
     loose = any(f" {other} " in graph.name for other in "|&-@" if other != sign or sign == "-")
     return f"({graph.name})" if loose else graph.name
 

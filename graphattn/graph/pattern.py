@@ -5,16 +5,16 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from types import EllipsisType
 from typing import Any, ParamSpec, Protocol, overload
 
 from ..errors import GraphError
-from .graph import AttentionGraph
+from .graph import AttentionGraph, wrapped
 
 _SIZES = ("num_nodes", "num_targets", "num_sources", "size")
 _KEPT = 8  # sized graphs that a pattern remembers, with their plans
-_SIGNS: dict[str, Callable[..., AttentionGraph]] = {
+SIGNS: dict[str, Callable[..., AttentionGraph]] = {
     "|": operator.or_,
     "&": operator.and_,
     "-": operator.sub,
@@ -112,8 +112,8 @@ class Pattern:
         if not isinstance(other, Pattern | AttentionGraph):
             return NotImplemented
         parts = (other, self) if swapped else (self, other)
-        name = f" {sign} ".join(_wrap(part.name, sign) for part in parts)
-        return Pattern(name, _SIGNS[sign], parts)
+        name = f" {sign} ".join(wrapped(part, sign) for part in parts)
+        return Pattern(name, SIGNS[sign], parts)
 
     def __or__(self, other: object) -> "Pattern":
         """Edges in either."""
@@ -145,7 +145,7 @@ class Pattern:
 
     def __invert__(self) -> "Pattern":
         """The pairs that are not edges."""
-        return Pattern(f"~{_wrap(self.name, '~')}", operator.invert, (self,))
+        return Pattern(f"~{wrapped(self, '~')}", operator.invert, (self,))
 
     def reverse(self) -> "Pattern":
         """Every edge turned round."""
@@ -153,15 +153,15 @@ class Pattern:
 
     def k_hop(self, k: int) -> "Pattern":
         """Reach along at most ``k`` edges; see :meth:`AttentionGraph.k_hop`."""
-        return Pattern(f"{k}-hop({self.name})", _KHop(k), (self,))
+        return Pattern(f"{k}-hop({self.name})", partial(AttentionGraph.k_hop, k=k), (self,))
 
     def with_self_loops(self) -> "Pattern":
         """The missing self-loops added."""
-        return Pattern(f"{_wrap(self.name, '|')} | self-loops", AttentionGraph.with_self_loops, (self,))
+        return Pattern(f"{wrapped(self, '|')} | self-loops", AttentionGraph.with_self_loops, (self,))
 
     def without_self_loops(self) -> "Pattern":
         """The self-loops dropped."""
-        return Pattern(f"{_wrap(self.name, '-')} - self-loops", AttentionGraph.without_self_loops, (self,))
+        return Pattern(f"{wrapped(self, '-')} - self-loops", AttentionGraph.without_self_loops, (self,))
 
     def __repr__(self) -> str:
         return f"Pattern({self.name})"
@@ -177,14 +177,6 @@ def slot(size: int | tuple[int, ...], num_sources: int | None) -> str:
 
 
 @dataclass(frozen=True)
-class _KHop:
-    k: int
-
-    def __call__(self, graph: AttentionGraph) -> AttentionGraph:
-        return graph.k_hop(self.k)
-
-
-@dataclass(frozen=True)
 class _Builder:
     """A builder and its arguments after the size."""
 
@@ -194,11 +186,6 @@ class _Builder:
 
     def __call__(self, *sizes: Any) -> AttentionGraph:
         return self.builder(*sizes, *self.args, **self.options)
-
-
-def _wrap(name: str, sign: str) -> str:
-    loose = any(f" {other} " in name for other in "|&-@" if other != sign or sign == "-")
-    return f"({name})" if loose else name
 
 
 class Sizable(Protocol[P]):

@@ -3,20 +3,15 @@ executed."""
 
 import ast
 import difflib
-import operator
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import GraphAttnError, GraphError, OptionError
 from ..graph import AttentionGraph
+from ..graph.pattern import SIGNS
 from .catalogue import inputs
 
-_SIGNS: dict[type, tuple[str, Callable[..., Any]]] = {
-    ast.BitOr: ("|", operator.or_),
-    ast.BitAnd: ("&", operator.and_),
-    ast.Sub: ("-", operator.sub),
-    ast.MatMult: ("@", operator.matmul),
-}
+_SIGNS: dict[type, str] = {ast.BitOr: "|", ast.BitAnd: "&", ast.Sub: "-", ast.MatMult: "@"}
 _LONGEST = 120  # characters of an expression that an error repeats
 _METHODS = (
     "reverse",
@@ -61,12 +56,12 @@ def _value(node: ast.AST, text: str) -> Any:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Invert):
         return _signed(node, text)
     if isinstance(node, ast.BinOp) and type(node.op) in _SIGNS:
-        sign, join = _SIGNS[type(node.op)]
+        sign = _SIGNS[type(node.op)]
         sides = [_value(side, text) for side in (node.left, node.right)]
         for side, part in zip(sides, (node.left, node.right), strict=True):
             if not isinstance(side, AttentionGraph):
                 raise OptionError(f"{sign} joins graphs, got {_source(part, text)}")
-        return join(*sides)
+        return SIGNS[sign](*sides)
     if isinstance(node, ast.Call):
         return _call(node, text)
     if isinstance(node, ast.Name) and node.id in inputs.__all__:
