@@ -90,7 +90,8 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True) -> Leaks:
             f"leaks compares the first sources with the last targets, which must be the same nodes; "
             f"got {S} sources and {T} targets"
         )
-    place = _order(order, S)
+    number = _order(order, S)
+    place = torch.unique(number, return_inverse=True)[1]  # ranks: -2**63 is left for nothing heard
     steps = {graph: _Latest(graph) for graph in dict.fromkeys(graphs)}
     counts = tuple(
         steps[graph].backward_edges(place) if graph.num_sources == graph.num_targets == S else None for graph in graphs
@@ -105,7 +106,8 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True) -> Leaks:
         late = table[-1][moves]
         if bool((late > place).any()):
             target = int((late > place).long().argmax())
-            way, gap = _way(graphs, kept, table, target, moves), int(late[target] - place[target])
+            way = _way(graphs, kept, table, target, moves)
+            gap = int(number[way[0][1]]) - int(number[target])
             return Leaks(way, gap, counts, only_residual)
         moves += 1
 

@@ -82,14 +82,16 @@ def rollout(
 def _shares(residual: float | Sequence[float], layers: list[Any]) -> list[float]:
     """The share of each layer; 0 for bipartite ones."""
     square = [layer.graph.is_square for layer in layers]
-    if isinstance(residual, int | float) and not isinstance(residual, bool):
-        shares = [float(residual) * is_square for is_square in square]
-    else:
-        shares = [float(share) for share in residual]  # type: ignore[union-attr]
-    if len(shares) != len(layers) or not all(0 <= share <= 1 for share in (*shares, *np.atleast_1d(residual))):
+    try:
+        given = np.asarray(residual, dtype=np.float64)
+        fits = given.shape in ((), (len(layers),)) and bool(((given >= 0) & (given <= 1)).all())
+    except (TypeError, ValueError):
+        fits = False
+    if not fits or isinstance(residual, bool):
         raise OptionError(
-            f"residual must be a number in [0, 1], or {len(layers)} of them, one for each layer; got {residual}"
+            f"residual must be a number in [0, 1], or {len(layers)} of them, one for each layer; got {residual!r}"
         )
+    shares = (given * square if given.ndim == 0 else given).tolist()
     for i, (share, is_square) in enumerate(zip(shares, square, strict=True)):
         if share and not is_square:
             raise OptionError(f"residual of layer {i} must be 0, its sources are not its targets; got {share}")

@@ -182,6 +182,12 @@ def test_leaks_of_long_rules():
     assert found.edges == (0, 0, size - 1)
 
 
+def test_orders_may_be_as_far_apart_as_integers_are():
+    assert ga.leaks(graphs.causal(2), [-(2**63), 2**63 - 1]).ok
+    found = ga.leaks(graphs.full(2), [-(2**63), 2**63 - 1])
+    assert (found.path, found.gap) == (((0, 1, 0),), 2**64 - 1)
+
+
 def test_orders_are_checked():
     for order in ([0, 1], [0.0] * 13, torch.zeros(13, 1, dtype=torch.int64)):
         with pytest.raises(GraphAttnError, match="order must be integer"):

@@ -124,6 +124,8 @@ def test_a_long_sequence_stays_sparse():
         ([], {}, OptionError, "one layer or more"),
         ([(5, 5)], {"residual": 1.5}, OptionError, r"a number in \[0, 1\]"),
         ([(5, 5)], {"residual": [0.5, 0.5]}, OptionError, "one for each layer"),
+        ([(5, 5)], {"residual": "a"}, OptionError, "one for each layer; got .a."),
+        ([(5, 5)], {"residual": [[0.5]]}, OptionError, "one for each layer"),
         ([(5, 7)], {"residual": [0.5]}, OptionError, "residual of layer 0 must be 0"),
         ([(5, 7), (7, 5), (3, 5)], {}, ShapeError, "layer 1 has 7 targets, and layer 2 reads 5 sources"),
         ([(5, 5)], {"targets": 5}, GraphIndexError, "targets: target 5"),
