@@ -112,14 +112,17 @@ def attention(
     return run(found, inputs, backend, return_weights, return_lse)
 
 
-def sized(graph: Any, query: Any, key: Any) -> Any:
-    """A pattern as a graph of as many targets and sources as ``query`` and ``key`` (..., nodes, heads, width) have."""
+def sized(graph: Any, query: Any, key: Any, past: int = 0) -> Any:
+    """A pattern as a graph of as many targets and sources as ``query`` and ``key`` (..., nodes, heads, width) have.
+
+    ``past`` sources come before those of ``key``: those in a cache.
+    """
     if not isinstance(graph, Pattern):
         return graph
     for name, x in (("query", query), ("key", key)):
         if not isinstance(x, Tensor) or x.dim() < 3:
             raise ShapeError(f"{name} must be a tensor (..., nodes, heads, width), got {_shape_of(x)}")
-    size = query.shape[-3], key.shape[-3]
+    size = query.shape[-3], key.shape[-3] + past
     _make(graph, *size)
     return getattr(graph.made, slot(*size))
 

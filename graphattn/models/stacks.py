@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..attention import sized
 from ..graph import AttentionGraph, Pattern, PerHead, Schedule
 from ..nn import KeyValueCache, TransformerBlock
 from ..nn.blocks import Graph, make_norm
@@ -71,8 +72,7 @@ def _biased(score_bias: ScoreBias, graph: Graph, x: Tensor, past: int) -> tuple[
     if score_bias is None or isinstance(score_bias, Tensor):
         return graph, score_bias
     nodes = torch.arange(past + x.shape[-2], device=x.device)
-    if isinstance(graph, Pattern):
-        graph = graph(x.shape[-2], len(nodes))
+    graph = sized(graph, x.unsqueeze(-2), x.unsqueeze(-2), past)
     return graph, score_bias(graph, (nodes[past:], nodes)) if past else score_bias(graph)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..attention import sized
 from ..backends.choose import BACKENDS
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
-from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph import AttentionGraph, PerHead
 from ..graph.advice import advice
 from ..interop import from_edge_index
 
@@ -114,10 +114,7 @@ def graph_of(graph: Any, x: Tensor, key: Tensor, value: Tensor, past: int = 0) -
 
     ``past`` sources are not among the features: a cache holds their keys.
     """
-    if isinstance(graph, Pattern) and not past:
-        graph = sized(graph, x.unsqueeze(-2), key.unsqueeze(-2))
-    elif isinstance(graph, Pattern):
-        graph = graph(x.shape[-2], key.shape[-2] + past)
+    graph = sized(graph, x.unsqueeze(-2), key.unsqueeze(-2), past)
     if not isinstance(graph, AttentionGraph | PerHead):
         graph = _listed(graph, x.shape[-2], key.shape[-2] + past)
     T, S = graph.num_targets, graph.num_sources - past

@@ -60,6 +60,18 @@ def test_b30_another_edge_index_at_every_call():
         assert_near(compiled(x, edge_index), layer(x, ga.from_edge_index(edge_index, num_nodes=17)), 1e-6)
 
 
+def test_a_pattern_beside_a_cache_that_grows():
+    """Its graph is made by Python that torch.compile must not follow; where programs are too many, plain code runs."""
+    layer, _, x = case(backend="dense")
+    x, pattern = x[:, :7], ga.graphs.causal(..., ...)
+    cache, programs = ga.nn.KeyValueCache(), []
+    compiled = torch.compile(layer, backend=lambda module, example: programs.append(1) or module)
+    with torch.no_grad(), torch._dynamo.config.patch(recompile_limit=2):
+        found = [compiled(part, pattern, cache=cache) for part in x.split((4, 1, 1, 1), 1)]
+    assert_near(torch.cat(found, 1), layer(x, pattern), 1e-6)
+    assert len(programs) == 2  # one for each length
+
+
 def test_distributed_data_parallel_in_one_process(tmp_path):
     layer, graph, x = case()
     store = f"file://{tmp_path / 'store'}"
