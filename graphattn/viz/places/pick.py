@@ -20,6 +20,7 @@ from .two_rows import TwoRows
 
 LAYOUTS = ("sequence", "two rows", "grid", "points", "network")
 _AUTO_NETWORK = 200
+_MOST_NODES = 1 << 24  # a place for each is kept
 
 
 def place_of(
@@ -34,6 +35,11 @@ def place_of(
     layout: str | None = None,
 ) -> Place:
     """The geometry of a picture; arguments as :func:`graphattn.viz.plot`."""
+    nodes = max(graph.num_targets, graph.num_sources)
+    if nodes > _MOST_NODES:
+        raise GraphError(
+            f"a picture places every node, at most {_MOST_NODES:,}; got {nodes:,}: draw a smaller graph of the same rule"
+        )
     two_sets = is_pair(graph, tokens)
     layout = layout or suggested(graph, pos, size if image is None else (), tokens)
     if layout not in LAYOUTS:
