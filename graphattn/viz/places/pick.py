@@ -38,7 +38,7 @@ def place_of(
     nodes = max(graph.num_targets, graph.num_sources)
     if nodes > _MOST_NODES:
         raise GraphError(
-            f"a picture places every node, at most {_MOST_NODES:,}; got {nodes:,}: draw a smaller graph of the same rule"
+            f"a picture places each node, at most {_MOST_NODES:,}; got {nodes:,}: draw a smaller graph of the same rule"
         )
     two_sets = is_pair(graph, tokens)
     layout = layout or suggested(graph, pos, size if image is None else (), tokens)
