@@ -1,6 +1,25 @@
 """Small models of ``transformers`` with random weights, in float64, and what is compared."""
 
+from contextlib import contextmanager
+from unittest.mock import patch
+
 import torch
+
+
+@contextmanager
+def in_float64():
+    """Their modules, made and called in here, round nothing to float32 in between: norms, angles, softmax."""
+    wide, usual = torch.float64, torch.get_default_dtype()
+    with (
+        patch.object(torch, "float", wide),
+        patch.object(torch, "float32", wide),
+        patch.object(torch.Tensor, "float", torch.Tensor.double),
+    ):
+        torch.set_default_dtype(wide)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(usual)
 
 
 def shaken(model, training=False):

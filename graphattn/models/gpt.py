@@ -25,6 +25,8 @@ class GPT(nn.Module):
         tied: Whether the head's weights are those of the tokens.
         graph: What ``forward`` reads along if it is not told: one graph or pattern, or one for each layer.
         score_bias: What makes the biases of a graph's edges, such as :class:`graphattn.nn.ALiBi`; none by default.
+        embed_scale: Factor on the tokens' vectors, where they are read; in their dtype.
+        logit_softcap: Bound c on the logits, ``c tanh(logit / c)``; none by default.
         dropout: On the embeddings, and as in the blocks.
         options: Further arguments of :class:`~graphattn.nn.TransformerBlock`: ``rotary``, ``norm``, ``num_kv_heads``,
             ...
@@ -53,6 +55,8 @@ class GPT(nn.Module):
         tied: bool = True,
         graph: Graphs | None = None,
         score_bias: nn.Module | None = None,
+        embed_scale: float = 1.0,
+        logit_softcap: float | None = None,
         dropout: float = 0.0,
         **options: Any,
     ) -> None:
@@ -65,6 +69,7 @@ class GPT(nn.Module):
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
         self.graph = Schedule.of(causal(..., ...) if graph is None else graph, num_layers)
         self.score_bias = score_bias
+        self.embed_scale, self.logit_softcap = embed_scale, logit_softcap
         self.is_rotary = options.get("rotary") is not None
         if tied:
             self.tie()
@@ -108,6 +113,8 @@ class GPT(nn.Module):
         """
         check_tokens("tokens", tokens, self.embedding.num_embeddings)
         x = self.embedding(tokens)
+        if self.embed_scale != 1.0:
+            x = x * x.new_tensor(self.embed_scale)
         if positions is None and caches is not None:
             past = caches[0].length
             positions = torch.arange(past, past + tokens.shape[-1], device=tokens.device)
@@ -120,7 +127,8 @@ class GPT(nn.Module):
             score_bias=self.score_bias if score_bias is None else score_bias,
             caches=caches,
         )
-        return self.head(x)
+        logits = self.head(x)
+        return logits if self.logit_softcap is None else self.logit_softcap * torch.tanh(logits / self.logit_softcap)
 
 
 def gpt2(

@@ -8,6 +8,7 @@ from .biases import SwinV2Bias as SwinV2Bias
 from .biases import T5Bias as T5Bias
 from .blocks import TransformerBlock as TransformerBlock
 from .cache import KeyValueCache as KeyValueCache
+from .feed_forward import ClampedGLU as ClampedGLU
 from .feed_forward import DropPath as DropPath
 from .feed_forward import FeedForward as FeedForward
 from .feed_forward import MixtureOfExperts as MixtureOfExperts
@@ -20,3 +21,7 @@ from .positions import LearnedPosition as LearnedPosition
 from .positions import SinusoidalPosition as SinusoidalPosition
 from .rotary import Rotary as Rotary
 from .rotary import grid_positions as grid_positions
+from .rotary_scaling import LinearScaling as LinearScaling
+from .rotary_scaling import Llama3Scaling as Llama3Scaling
+from .rotary_scaling import RotaryScaling as RotaryScaling
+from .rotary_scaling import YarnScaling as YarnScaling

@@ -41,6 +41,7 @@ class TransformerBlock(nn.Module):
         bias: Whether projections and layer norms have one.
         dropout: On weights, in the feed-forward and on every branch.
         drop_path: Probability of dropping a branch, by example.
+        branch_norm: Whether a norm ends each branch, before what it made is added (Gemma 2).
         options: Further arguments of :class:`GraphAttention`, for both attentions.
 
     Source: Vaswani et al. 2017, section 3.1; pre-norm as Xiong et al. 2020.
@@ -67,6 +68,7 @@ class TransformerBlock(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
         drop_path: float = 0.0,
+        branch_norm: bool = False,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -86,9 +88,16 @@ class TransformerBlock(nn.Module):
         )
         self.feed_forward_norm = make_norm(norm, embed_dim, eps, bias)
         self.branch = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
+        ends = ("attention", "cross", "feed_forward") if cross else ("attention", "feed_forward")
+        norms = {name: make_norm(norm, embed_dim, eps, bias) for name in ends if branch_norm}
+        self.end_norm = nn.ModuleDict(norms) if norms else None
 
-    def _added(self, x: Tensor, norm: nn.Module, made: Any) -> Tensor:
-        return x + self.branch(made(norm(x))) if self.norm_first else norm(x + self.branch(made(x)))
+    def _added(self, x: Tensor, norm: nn.Module, made: Any, name: str) -> Tensor:
+        found = made(norm(x) if self.norm_first else x)
+        if self.end_norm is not None:
+            found = self.end_norm[name](found)
+        added = x + self.branch(found)
+        return added if self.norm_first else norm(added)
 
     def forward(
         self,
@@ -138,11 +147,12 @@ class TransformerBlock(nn.Module):
                     positions=positions,
                     cache=cache,
                 ),
+                "attention",
             )
             if self.cross_attention is not None and self.cross_norm is not None:
                 read, to = self.cross_attention, EVERY if memory_graph is None else memory_graph
-                x = self._added(x, self.cross_norm, lambda y: read(y, to, context=memory))
-            return self._added(x, self.feed_forward_norm, self.feed_forward)
+                x = self._added(x, self.cross_norm, lambda y: read(y, to, context=memory), "cross")
+            return self._added(x, self.feed_forward_norm, self.feed_forward, "feed_forward")
 
     @classmethod
     def from_torch(cls, layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> "TransformerBlock":

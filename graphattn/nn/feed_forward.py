@@ -54,6 +54,31 @@ class FeedForward(nn.Module):
         return self.down(self.dropout(inner))
 
 
+class ClampedGLU(nn.Module):
+    r"""A gated feed-forward whose parts are clamped: :math:`W_2 ((u + 1) \, g \, \sigma(\alpha g))` with
+    :math:`u = W_1 x` in :math:`[-c, c]` and :math:`g = W_g x` at most c, each with a bias.
+
+    Args:
+        embed_dim: C.
+        hidden: Width between.
+        alpha: Of the sigmoid; 1.702 is nearly GELU.
+        limit: The bound c.
+
+    Source: the experts of GPT-OSS (OpenAI 2025), published code.
+    """
+
+    def __init__(self, embed_dim: int, hidden: int, alpha: float = 1.702, limit: float = 7.0) -> None:
+        super().__init__()
+        self.alpha, self.limit = alpha, limit
+        self.up = nn.Linear(width("embed_dim", embed_dim), width("hidden", hidden))
+        self.gate, self.down = nn.Linear(embed_dim, hidden), nn.Linear(hidden, embed_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., C) to (..., C)."""
+        up, gate = self.up(x).clamp(-self.limit, self.limit), self.gate(x).clamp(max=self.limit)
+        return self.down((up + 1) * gate * torch.sigmoid(self.alpha * gate))
+
+
 class MixtureOfExperts(nn.Module):
     """Several feed-forwards, of which every token uses a few: a bipartite graph from experts to tokens.
 
@@ -64,6 +89,7 @@ class MixtureOfExperts(nn.Module):
         experts: The feed-forwards, each from (n, C) to (n, C).
         embed_dim: C.
         top_k: Experts of a token, at most as many as there are.
+        bias: Whether the router has one.
 
     Source: Shazeer et al. 2017, "Outrageously Large Neural Networks", section 2.1, without noise; weights as Mixtral's
     (softmax over the chosen). No capacity limit: no token is dropped.
@@ -75,12 +101,12 @@ class MixtureOfExperts(nn.Module):
         (torch.Size([5, 8]), 10)
     """
 
-    def __init__(self, experts: list[nn.Module], embed_dim: int, top_k: int) -> None:
+    def __init__(self, experts: list[nn.Module], embed_dim: int, top_k: int, *, bias: bool = False) -> None:
         super().__init__()
         if not 1 <= top_k <= len(experts):
             raise OptionError(f"top_k must be between 1 and the number of experts, {len(experts)}; got {top_k}")
         self.experts, self.top_k = nn.ModuleList(experts), top_k
-        self.router = nn.Linear(width("embed_dim", embed_dim), len(experts), bias=False)
+        self.router = nn.Linear(width("embed_dim", embed_dim), len(experts), bias=bias)
 
     def _chosen(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Scores (N, top_k) of the experts chosen for each token, and the experts (N, top_k), best first."""

@@ -14,7 +14,7 @@ from ..backends.request import Inputs
 from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..kernels.edge_softmax import gather
-from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, width
+from .arguments import Pair, check_kind, check_options, features_of, graph_of, positive, refuse_unnamed, width
 from .cache import KeyValueCache, check_cache
 from .linear_attention import linear
 from .normalizers import Normalizer, SinkSoftmax, make_normalizer
@@ -56,6 +56,8 @@ class GraphAttention(EdgeAttention):
             all sources, or all up to a last one (see :class:`FeatureScore`).
         scale: Factor on the dot product, ``D ** -0.5`` by default.
         softcap: Bound on the scores, > 0; none by default.
+        qk_norm: Epsilon of a norm by the root of the mean square, of every head's query and of its key, before they
+            are turned and edge features added; none by default.
         rotary: Turns queries and keys by their positions; see :class:`Rotary`.
         dropout: Probability of dropping a weight, per edge and head, in training.
         backend: "auto", or the backend that must run. With PyG's explainers and message hooks it is message passing.
@@ -89,6 +91,7 @@ class GraphAttention(EdgeAttention):
         normalize: str | Normalizer = "softmax",
         scale: float | None = None,
         softcap: float | None = None,
+        qk_norm: float | None = None,
         rotary: Rotary | None = None,
         dropout: float = 0.0,
         backend: str = "auto",
@@ -116,6 +119,8 @@ class GraphAttention(EdgeAttention):
         self.skip = RootWeight(self.qdim, self.embed_dim, bias=bias) if root_weight else None
         self.score = make_score(score, self.num_heads, self.head_dim, self.edge_dim)
         self.normalize = make_normalizer(normalize, self.num_heads)
+        self.q_norm = None if qk_norm is None else nn.RMSNorm(self.head_dim, positive("qk_norm", qk_norm))
+        self.k_norm = None if qk_norm is None else nn.RMSNorm(self.head_dim, qk_norm)
         check_rotary(rotary, self.head_dim)
         self.scale, self.softcap, self.rotary = scale, softcap, rotary
         if scale is not None and self.score is not None:
@@ -221,6 +226,8 @@ class GraphAttention(EdgeAttention):
         query = self.q_proj(x).unflatten(-1, (self.num_heads, self.head_dim))
         key = self.k_proj(key_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
         value = self.v_proj(value_input).unflatten(-1, (self.num_kv_heads, self.value_dim))
+        if self.q_norm is not None and self.k_norm is not None:
+            query, key = self.q_norm(query), self.k_norm(key)
         query, key = self._turned(query, key, positions, past, key_input is not x)
         if cache is not None:
             key, value = cache.grown(key, value, self)
@@ -338,6 +345,7 @@ class GraphAttention(EdgeAttention):
             "normalize": (_name(self.normalize), _name(None)),
             "scale": (self.scale, None),
             "softcap": (self.softcap, None),
+            "qk_norm": (None if self.q_norm is None else self.q_norm.eps, None),
             "rotary": (self.rotary, None),
             "dropout": (self.dropout, 0.0),
             "backend": (self.backend, "auto"),

@@ -88,7 +88,8 @@ class SinusoidalPosition(nn.Module):
                 NaN or infinite).
         """
         _check_features(x, self.dim)
-        angle = angles(given(positions, x, x.shape[-2]), self.dim, self.base, x.dtype)  # (..., N, C / 2)
+        at = given(positions, x, x.shape[-2])
+        angle = angles(at, frequencies(self.dim, self.base, x))  # (..., N, C / 2)
         waves = (angle.sin(), angle.cos())
         encoding = torch.cat(waves, -1) if self.layout == "half" else torch.stack(waves, -1).flatten(-2)
         return x + encoding.to(x.dtype)
@@ -97,11 +98,16 @@ class SinusoidalPosition(nn.Module):
         return f"{self.dim}, base={self.base}, layout={self.layout!r}"
 
 
-def angles(positions: Tensor, dim: int, base: float, dtype: torch.dtype) -> Tensor:
-    """Positions (...) times the frequencies of ``dim`` channels, (..., dim / 2); float32 or wider."""
-    wide = torch.promote_types(dtype, torch.float32)
-    exponent = torch.arange(0, dim, 2, device=positions.device, dtype=wide) / dim
-    return positions.to(wide).unsqueeze(-1) * (1.0 / base**exponent)
+def frequencies(dim: int, base: float, x: Tensor) -> Tensor:
+    """Theta to the power ``-2 i / dim`` (dim / 2,), where ``x`` is; float32 or wider."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    exponent = torch.arange(0, dim, 2, device=x.device, dtype=wide) / dim
+    return 1.0 / base**exponent
+
+
+def angles(positions: Tensor, frequency: Tensor) -> Tensor:
+    """Positions (...) times frequencies (n,), (..., n), in their dtype."""
+    return positions.to(frequency.dtype).unsqueeze(-1) * frequency
 
 
 def given(positions: Tensor | None, x: Tensor, num_nodes: int) -> Tensor:

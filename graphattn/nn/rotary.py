@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from ..errors import OptionError, ShapeError
 from ..graphs.arguments import axes
 from .arguments import refuse_class, width
-from .positions import angles, check_positions, even, frequency_base, given, pairing
+from .positions import angles, check_positions, even, frequencies, frequency_base, given, pairing
+from .rotary_scaling import RotaryScaling
 
 
 class Rotary(nn.Module):
@@ -29,6 +30,8 @@ class Rotary(nn.Module):
         layout: Which channels are a pair. "half": i and i + d / 2 (Llama, GPT-NeoX); "interleaved": 2 i and 2 i + 1
             (the paper, GPT-J). Weights trained with one do not fit the other.
         num_axes: A, coordinates of a position; 2 for images.
+        scaling: Other frequencies for longer texts: :class:`LinearScaling`, :class:`Llama3Scaling` or
+            :class:`YarnScaling`.
 
     Source: Su et al. 2021 (RoFormer), section 3.4.2. Several axes as in Qwen2-VL's vision encoder, with halves.
 
@@ -48,6 +51,7 @@ class Rotary(nn.Module):
         rotary_dim: int | None = None,
         layout: str = "half",
         num_axes: int = 1,
+        scaling: RotaryScaling | None = None,
     ) -> None:
         super().__init__()
         self.head_dim, self.num_axes = width("head_dim", head_dim), width("num_axes", num_axes)
@@ -60,6 +64,9 @@ class Rotary(nn.Module):
                 f"rotary_dim must be a multiple of 2 * num_axes = {2 * self.num_axes}, got {self.rotary_dim}: each "
                 "axis turns as many pairs as the others"
             )
+        if not isinstance(scaling, RotaryScaling | None):
+            raise OptionError(f"scaling must be a RotaryScaling such as LinearScaling(2.0), or None; got {scaling!r}")
+        self.scaling = scaling
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """Queries or keys, turned.
@@ -80,6 +87,8 @@ class Rotary(nn.Module):
             )
         turn = self._turn(x, positions).unsqueeze(-2)  # (..., N, 1, d / 2)
         cos, sin = turn.cos(), turn.sin()
+        if self.scaling is not None and self.scaling.amplitude != 1.0:
+            cos, sin = cos * self.scaling.amplitude, sin * self.scaling.amplitude
         moved, rest = x[..., : self.rotary_dim].to(turn.dtype), x[..., self.rotary_dim :]
         half = self.layout == "half"
         a, b = moved.chunk(2, -1) if half else moved.unflatten(-1, (-1, 2)).unbind(-1)
@@ -89,17 +98,20 @@ class Rotary(nn.Module):
 
     def _turn(self, x: Tensor, positions: Tensor | None) -> Tensor:
         """Angles (..., N, d / 2)."""
+        frequency = frequencies(self.rotary_dim // self.num_axes, self.base, x)
+        if self.scaling is not None:
+            frequency = self.scaling(frequency, self.base)
         if self.num_axes == 1:
-            return angles(given(positions, x, x.shape[-3]), self.rotary_dim, self.base, x.dtype)
+            return angles(given(positions, x, x.shape[-3]), frequency)
         if positions is None:
             raise ShapeError(f"positions (..., N, {self.num_axes}) are needed; of a grid, grid_positions((H, W))")
         check_positions(positions, x, x.shape[-3], self.num_axes)
-        return angles(positions, self.rotary_dim // self.num_axes, self.base, x.dtype).flatten(-2)
+        return angles(positions, frequency).flatten(-2)
 
     def extra_repr(self) -> str:
         return (
             f"{self.head_dim}, base={self.base}, rotary_dim={self.rotary_dim}, layout={self.layout!r}, "
-            f"num_axes={self.num_axes}"
+            f"num_axes={self.num_axes}" + (f", scaling={self.scaling}" if self.scaling is not None else "")
         )
 
 

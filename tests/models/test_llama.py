@@ -1,27 +1,16 @@
-"""Llama, Mistral and Qwen2 of transformers: grouped heads, rotary positions, RMS norms, SwiGLU, windows."""
+"""Llama and its kind in transformers: grouped heads, rotary positions scaled or not, windows, sinks, experts."""
 
 import pytest
 import torch
-from text_models import changed, same, same_gradients, shaken
+from text_models import changed, in_float64, same, same_gradients, shaken
 
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import OptionError
 from graphattn.models import from_hf, llama
+from graphattn.nn import LinearScaling, Llama3Scaling, Rotary, YarnScaling
 
-pytest.importorskip("transformers", minversion="5.0")
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
-from transformers.models.llama import modeling_llama
-from transformers.models.mistral import modeling_mistral
-from transformers.models.qwen2 import modeling_qwen2
-
+transformers = pytest.importorskip("transformers", minversion="5.0")
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 B, N, V, D = 3, 9, 13, 6
@@ -35,79 +24,74 @@ SMALL = {
     "head_dim": D,
     "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
     "rms_norm_eps": 1e-4,
-    "attn_implementation": "sdpa",
+    "pad_token_id": None,
+    "attn_implementation": "eager",
 }
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "experts_implementation": "eager"}
+OLD = {"rope_theta": 500.0, "factor": 8.0, "original_max_position_embeddings": 60}
+LLAMA3 = {**OLD, "rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {**OLD, "rope_type": "yarn", "max_position_embeddings": 480}
+LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0}
+GEMMA = {"sliding_window": 4, "query_pre_attn_scalar": 9, "final_logit_softcapping": 3.0, "pad_token_id": 0}
+BY_KIND = {"full_attention": LINEAR, "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
 MODELS = {
-    "llama": (LlamaForCausalLM, LlamaConfig, {}),
-    "wide heads, biases, tied": (
-        LlamaForCausalLM,
-        LlamaConfig,
-        {"head_dim": 10, "attention_bias": True, "tie_word_embeddings": True},
-    ),
-    "biases in the feed-forward": (
-        LlamaForCausalLM,
-        LlamaConfig,
-        {"mlp_bias": True, "num_key_value_heads": 1, "pad_token_id": 3},
-    ),
-    "mistral": (MistralForCausalLM, MistralConfig, {"sliding_window": 3}),
-    "qwen2": (
-        Qwen2ForCausalLM,
-        Qwen2Config,
-        {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
-    ),
+    "llama": ("Llama", {}),
+    "wide heads, biases, tied": ("Llama", {"head_dim": 10, "attention_bias": True, "tie_word_embeddings": True}),
+    "biases in the feed-forward": ("Llama", {"mlp_bias": True, "num_key_value_heads": 1, "pad_token_id": 3}),
+    "llama 3.1": ("Llama", {"rope_parameters": LLAMA3, "hidden_act": "gelu"}),
+    "a window of no meaning": ("Llama", {"sliding_window": 3, "layer_types": ["sliding_attention"] * 2}),
+    "mistral": ("Mistral", {"sliding_window": 3, "rope_parameters": LINEAR}),
+    "qwen2": ("Qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
+    "qwen3": ("Qwen3", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
+    "yarn": ("Qwen3", {"rope_parameters": YARN, "head_dim": 16, "attention_bias": True}),
+    "gemma2": ("Gemma2", {**GEMMA, "attn_logit_softcapping": 2.0}),
+    "gemma2 without caps": ("Gemma2", {**GEMMA, "attn_logit_softcapping": None, "final_logit_softcapping": None}),
+    "gemma3": ("Gemma3", {**GEMMA, "sliding_window_pattern": 2, "rope_parameters": BY_KIND}),
+    "mixtral": ("Mixtral", {**EXPERTS, "sliding_window": 5}),
+    "gpt-oss": ("GptOss", {**EXPERTS, "sliding_window": 4, "swiglu_limit": 0.4, "head_dim": 16}),
 }
+MODELS["gpt-oss"][1]["rope_parameters"] = {**YARN, "truncate": False, "mscale": 0.7, "mscale_all_dim": 0.4}
 
 
 def theirs(name="llama", **more):
     torch.manual_seed(0)
-    model, config, options = MODELS[name]
-    return shaken(model(config(**{**SMALL, **options, **more})))
+    kind, options = MODELS[name]
+    config = getattr(transformers, f"{kind}TextConfig" if kind == "Gemma3" else f"{kind}Config")
+    with in_float64():
+        return shaken(getattr(transformers, f"{kind}ForCausalLM")(config(**{**SMALL, **options, **more})))
 
 
 def tokens():
     return torch.randint(V, (B, N), generator=torch.Generator().manual_seed(1))
 
 
-@pytest.fixture
-def in_float64(monkeypatch):
-    """Their norms and angles without the rounding to float32 in between."""
-
-    def norm(self, x):
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
-
-    def angles(self, x, position_ids):
-        dim = getattr(self.config, "head_dim", None) or D
-        frequency = 1.0 / 500.0 ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
-        turn = (position_ids[..., None] * frequency).repeat(1, 1, 2)
-        return turn.cos(), turn.sin()
-
-    for module, kind in ((modeling_llama, "Llama"), (modeling_mistral, "Mistral"), (modeling_qwen2, "Qwen2")):
-        monkeypatch.setattr(getattr(module, f"{kind}RMSNorm"), "forward", norm)
-        monkeypatch.setattr(getattr(module, f"{kind}RotaryEmbedding"), "forward", angles)
+@in_float64()
+def logits(model, *args, **options):
+    return model(*args, **options).logits
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_models_of_transformers(name, in_float64):
+def test_models_of_transformers(name):
     model = theirs(name)
     mine, given = from_hf(model), tokens()
-    output, expected = mine(given), model(given).logits
+    output, expected = mine(given), logits(model, given)
     same(output, expected)
     same_gradients(mine, model, output, expected)
     assert sum(p.numel() for p in mine.parameters()) == sum(p.numel() for p in model.parameters())
     at = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 8])
-    if name != "mistral" and name != "qwen2":  # there, positions that go back begin another document
-        same(mine(given, positions=at), model(given, position_ids=at[None]).logits)
+    if MODELS[name][0] == "Llama":  # with a window, positions that go back begin another document
+        same(mine(given, positions=at), logits(model, given, position_ids=at[None]))
 
 
 def test_as_it_comes_it_rounds_to_float32_in_between():
-    model, given = theirs(), tokens()
+    model, given = theirs("yarn"), tokens()
     same(from_hf(model)(given), model(given).logits, 1e-5)
 
 
-def test_another_graph_is_another_mask_there(in_float64):
-    model, given = theirs(), tokens()
+def test_another_graph_is_another_mask_there():
+    model, given = theirs(attn_implementation="sdpa"), tokens()
     mine, strided = from_hf(model), graphs.causal(N) & graphs.strided(N, 3)
-    same(mine(given, strided), model(given, attention_mask=strided.mask()[None, None]).logits)
+    same(mine(given, strided), logits(model, given, attention_mask=strided.mask()[None, None]))
     less = graphs.causal(N) - ga.from_edge_index([[2], [6]], num_sources=N, num_targets=N)
     assert changed(mine(given), mine(given, [graphs.causal(N), less])) == [False] * 6 + [True] + [False] * 2
 
@@ -117,8 +101,11 @@ def test_a_window_is_a_graph():
     assert repr(mine.graph[0]) == "Pattern(sliding_window(..., 3))"
     same(mine(given), plain(given, graphs.sliding_window(N, 3)), 0.0)
     assert changed(mine(given), plain(given)) == [False] * 3 + [True] * 6
-    schedule = from_hf(theirs("qwen2")).graph
-    assert [layer.name for layer in schedule] == ["causal(..., ...)", "sliding_window(..., 4)"]
+    for name, windows in {"qwen2": [None, 4], "gemma2": [4, None], "gemma3": [4, None], "gpt-oss": [4, None]}.items():
+        wanted = ["causal(..., ...)" if w is None else f"sliding_window(..., {w})" for w in windows]
+        model = from_hf(theirs(name))
+        assert [layer.name for layer in model.graph] == wanted
+        assert changed(model(given), model(given, graphs.causal(...))) == [False] * 4 + [True] * 5
 
 
 def test_sizes_of_the_paper():
@@ -128,9 +115,45 @@ def test_sizes_of_the_paper():
         assert sum(p.numel() for p in seventy.parameters()) == 68_976_648_192
 
 
-def test_refusals():
-    scaled = {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0}
-    with pytest.raises(OptionError, match=r'rope_parameters must have rope_type "default"'):
-        from_hf(theirs(rope_parameters=scaled))
-    with pytest.raises(OptionError, match=r"activation must be .*'mish'"):
-        from_hf(theirs(hidden_act="mish"))
+def test_dropout_is_that_of_weights():
+    mine = from_hf(theirs("mixtral", attention_dropout=0.25).train())
+    block = mine.stack.layers[0]
+    assert (block.attention.dropout, block.branch[0].p, block.feed_forward.experts[0].dropout.p) == (0.25, 0.0, 0.0)
+    assert mine.training
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "llama",
+            {"rope_parameters": {**LINEAR, "rope_type": "dynamic"}},
+            "rope_type of default, linear, llama3, yarn",
+        ),
+        ("llama", {"rope_parameters": {**LINEAR, "partial_rotary_factor": 0.5}}, "all channels turned"),
+        ("llama", {"hidden_act": "mish"}, "activation must be .*'mish'"),
+        ("llama", {"is_causal": False}, "is_causal = False cannot be read; only True can"),
+        ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
+        ("mixtral", {"router_jitter_noise": 0.1}, "router_jitter_noise = 0.1"),
+    ],
+)
+def test_refusals(name, options, message):
+    with pytest.raises(OptionError, match=message):
+        from_hf(theirs(name, **options))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LinearScaling(0.0), "factor must be a finite number > 0, got 0.0"),
+        (lambda: Llama3Scaling(8.0, 60, 4.0, 4.0), "high - low must be"),
+        (lambda: YarnScaling(8.0, 60, attention_factor=-1.0), "attention_factor must be"),
+        (
+            lambda: Rotary(8, scaling=2.0),
+            r"scaling must be a RotaryScaling such as LinearScaling\(2.0\), or None; got 2",
+        ),
+    ],
+)
+def test_refusals_of_scalings(make, message):
+    with pytest.raises(OptionError, match=message):
+        make()

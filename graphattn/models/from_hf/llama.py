@@ -1,14 +1,14 @@
-"""Llama of ``transformers``; and Mistral and Qwen2, which are Llamas with a window or with biases."""
+"""Llama of ``transformers``; and Mistral and Qwen, which are Llamas with windows, biases, or norms of heads."""
 
 from typing import Any
 
 import torch
 
-from ...errors import OptionError
 from ...graph import Pattern
 from ...graphs import causal, sliding_window
 from ..gpt import GPT, llama
-from .text import activation, fill, renamed, set_dropouts
+from .rope import read_rotary
+from .text import activation, fill, refuse, renamed, set_dropouts
 
 NAMES = {
     "model.embed_tokens.": "embedding.",
@@ -26,38 +26,50 @@ NAMES = {
 
 
 def read(model: Any) -> GPT:
-    """A ``LlamaForCausalLM``, ``MistralForCausalLM`` or ``Qwen2ForCausalLM``."""
-    config, layers = model.config, model.model.layers
-    rotary = config.rope_parameters
-    if rotary["rope_type"] != "default" or rotary.get("partial_rotary_factor", 1.0) != 1.0:
-        raise OptionError(f'rope_parameters must have rope_type "default", all channels turned; got {rotary}')
+    """A ``LlamaForCausalLM``, ``MistralForCausalLM``, ``Qwen2ForCausalLM`` or ``Qwen3ForCausalLM``."""
+    config = model.config
+    made = decoder(model, config.hidden_act, config.rope_parameters)
+    fill(made, renamed(model, NAMES))
+    return finished(made, model)
+
+
+def decoder(model: Any, hidden_act: str, rotary: dict[str, Any], **options: Any) -> GPT:
+    """A model on meta, in the sizes of one of the kind of Llama."""
+    config, attention = model.config, model.model.layers[0].self_attn
+    refuse(config, is_causal=True, use_bidirectional_attention=False)
     with torch.device("meta"):
-        made = llama(
+        return llama(
             config.vocab_size,
             config.hidden_size,
             config.num_attention_heads,
             config.num_hidden_layers,
             config.intermediate_size,
-            base=rotary["rope_theta"],
-            head_dim=layers[0].self_attn.head_dim,
-            num_kv_heads=config.num_key_value_heads,
-            activation=f"gated_{activation(config.hidden_act)}",
-            eps=config.rms_norm_eps,
-            bias=True,
-            graph=[_graph(config, number) for number in range(len(layers))],
+            **{
+                "rotary": read_rotary(rotary, attention.head_dim),
+                "head_dim": attention.head_dim,
+                "num_kv_heads": config.num_key_value_heads,
+                "activation": f"gated_{activation(hidden_act)}",
+                "eps": config.rms_norm_eps,
+                "bias": True,
+                "qk_norm": config.rms_norm_eps if hasattr(attention, "q_norm") else None,
+                "graph": [_graph(config, layer.self_attn) for layer in model.model.layers],
+                **options,
+            },
         )
-    fill(made, renamed(model, NAMES))
-    if config.tie_word_embeddings:
+
+
+def finished(made: GPT, model: Any) -> GPT:
+    """The model with its parameters in place: tied as the other one, with its dropout, in its mode."""
+    if model.lm_head.weight is model.model.embed_tokens.weight:
         made.tie()
     made.embedding.padding_idx = model.model.embed_tokens.padding_idx  # whose row is not trained
-    set_dropouts(made.stack.layers, config.attention_dropout, 0.0)
+    set_dropouts(made.stack.layers, model.config.attention_dropout, 0.0)
     return made.train(model.training)
 
 
-def _graph(config: Any, layer: int) -> Pattern:
-    """The causal graph of a layer, or its window."""
-    window = getattr(config, "sliding_window", None)
-    kinds = getattr(config, "layer_types", None)
-    if window is None or (kinds is not None and kinds[layer] == "full_attention"):
-        return causal(..., ...)
-    return sliding_window(..., window)
+def _graph(config: Any, attention: Any) -> Pattern:
+    """The causal graph of a layer, or its window. All of Mistral's have it, of the others' those that say so."""
+    kinds = ("MistralAttention", "MixtralAttention")
+    of_all = config.sliding_window if type(attention).__name__ in kinds else None
+    window = getattr(attention, "sliding_window", of_all)
+    return causal(..., ...) if window is None else sliding_window(..., window)

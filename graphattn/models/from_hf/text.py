@@ -46,7 +46,7 @@ def activation(name: str) -> str:
 def refuse(config: Any, **plain: Any) -> None:
     """Refuse a configuration in which an option that ours lack has not its plain value."""
     for name, value in plain.items():
-        if getattr(config, name, value) != value:
+        if (getattr(config, name, value) or None) != (value or None):  # None, False and 0 all say no
             raise OptionError(f"{name} = {getattr(config, name)!r} cannot be read; only {value!r} can")
 
 
@@ -54,4 +54,7 @@ def set_dropouts(blocks: nn.ModuleList, weights: float, branch: float) -> None:
     """Their two probabilities: of attention weights, and of what a branch adds; none inside the feed-forwards."""
     for block in blocks:
         parts: Any = block
-        parts.attention.dropout, parts.branch[0].p, parts.feed_forward.dropout.p = weights, branch, 0.0
+        parts.attention.dropout, parts.branch[0].p = weights, branch
+        for part in parts.feed_forward.modules():
+            if isinstance(part, nn.Dropout):
+                part.p = 0.0
