@@ -7,3 +7,8 @@ from torch.autograd import forward_ad
 def plain_operations_only() -> bool:
     """Whether torch.func or forward-mode derivatives are at work, which see no inside of a kernel of ours."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def may_look() -> bool:
+    """Whether a check may read the numbers in a tensor: not where torch.compile or torch.func only follow them."""
+    return not (torch.compiler.is_compiling() or plain_operations_only())

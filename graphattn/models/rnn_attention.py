@@ -42,7 +42,8 @@ class BahdanauAttention(nn.Module):
     ) -> tuple[Tensor, EdgeWeights]:
         """What states (..., T, C) read of the memory (..., S, C), and with which weights; its keys may be given."""
         keys = self.keys(memory) if keys is None else keys
-        read, weights = self.layer(state, graph, context=(keys, memory), return_weights=True)
+        given = keys, memory.to(keys.dtype)  # autocast narrows linear layers, and no GRU on a CPU
+        read, weights = self.layer(state, graph, context=given, return_weights=True)
         return read, weights
 
 
@@ -62,7 +63,8 @@ class LuongAttention(nn.Module):
 
     def forward(self, state: Tensor, memory: Tensor, graph: AttentionGraph) -> tuple[Tensor, EdgeWeights]:
         """What states (..., T, C) read of the memory (..., S, C), and with which weights."""
-        query, key, value = (x.unsqueeze(-2) for x in (state, self.weight(memory), memory))  # one head
+        key = self.weight(memory).unsqueeze(-2)  # one head
+        query, value = (x.unsqueeze(-2).to(key.dtype) for x in (state, memory))
         found = attention(query, key, value, graph, scale=1.0, return_weights=True)
         assert isinstance(found, AttentionOutput)
         assert found.weights is not None

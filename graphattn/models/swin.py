@@ -69,7 +69,7 @@ class Swin(nn.Module):
         self.patch_norm = nn.LayerNorm(embed_dim)
         self.positions: LearnedPosition | None = None
         self.dropout = nn.Dropout(options.get("dropout", 0.0))
-        rates = torch.linspace(0, drop_path, sum(depths)).split(list(depths))
+        rates = torch.linspace(0, drop_path, sum(depths), device="cpu").split(list(depths))
         last = len(depths) - 1
         self.stages = nn.ModuleList(
             SwinStage(

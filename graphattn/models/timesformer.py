@@ -126,7 +126,7 @@ class TimeSformer(nn.Module):
         self.class_token = nn.Parameter(torch.randn(embed_dim) * 0.02)
         self.space_positions = nn.Parameter(torch.randn(1 + height * wide, embed_dim) * 0.02)
         self.time_positions = nn.Parameter(torch.zeros(time, embed_dim))
-        rates = torch.linspace(0, drop_path, width("num_layers", num_layers)).tolist()
+        rates = torch.linspace(0, drop_path, width("num_layers", num_layers), device="cpu").tolist()
         self.layers = nn.ModuleList(DividedBlock(embed_dim, num_heads, hidden, activation, rate) for rate in rates)
         self.norm = nn.LayerNorm(embed_dim)
         self.head: nn.Module | None = None

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from ...errors import PositionIndexError, ShapeError
 from ...graph import AttentionGraph, PerHead
+from ...kernels.modes import may_look
 from ..arguments import width
 from .constant import need_graph
 
@@ -60,7 +61,7 @@ class EdgeTable(nn.Module):
         if values.device != self.weight.device:
             raise ShapeError(f"values are on {values.device} and the table on {self.weight.device}; move one of them")
         rows = self.weight.shape[0]
-        if not torch.compiler.is_compiling() and bool(((values < 0) | (values >= rows)).any()):
+        if may_look() and bool(((values < 0) | (values >= rows)).any()):
             raise PositionIndexError(
                 f"values must be in [0, {rows}), the rows of the table; got {int(values.min())} to {int(values.max())}"
             )
