@@ -40,6 +40,7 @@ from .interop import to_scipy as to_scipy
 from .questions.audit import audit as audit
 from .questions.connectivity import connectivity as connectivity
 from .questions.facts import facts as facts
+from .questions.flops import flops as flops
 from .questions.hops import hops as hops
 from .questions.leaks import leaks as leaks
 from .questions.path_counts import path_counts as path_counts

@@ -6,6 +6,8 @@ from .connectivity import Connectivity as Connectivity
 from .connectivity import connectivity as connectivity
 from .facts import Facts as Facts
 from .facts import facts as facts
+from .flops import Flops as Flops
+from .flops import flops as flops
 from .hops import Hops as Hops
 from .hops import hops as hops
 from .leaks import Leaks as Leaks

@@ -126,12 +126,17 @@ def _field(graphs: tuple[AttentionGraph, ...], chosen: Tensor | None, budget: in
     return AttentionGraph(edges, f"receptive field after layer {len(graphs) - 1}")
 
 
-def graphs_of(layers: Layers, residual: bool = False) -> tuple[AttentionGraph, ...]:
-    """The graph of each layer; where heads differ, the edges that some head has. A GraphError for anything else."""
+def schedule_of(layers: Layers) -> Schedule:
+    """The layers as a schedule; a GraphError for what is none."""
     known = isinstance(layers, Schedule | AttentionGraph | PerHead)
     if not known and (not isinstance(layers, Iterable) or isinstance(layers, Tensor) or advice(layers) is not None):
         raise no_graph(layers, "layers must be a graph, a list of graphs (first layer first) or a Schedule")
-    graphs = Schedule.of(layers).unions()
+    return Schedule.of(layers)
+
+
+def graphs_of(layers: Layers, residual: bool = False) -> tuple[AttentionGraph, ...]:
+    """The graph of each layer; where heads differ, the edges that some head has."""
+    graphs = schedule_of(layers).unions()
     return tuple(graph.with_self_loops() if residual and graph.is_square else graph for graph in graphs)
 
 

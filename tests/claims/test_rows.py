@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent.parent
-SCORES, SYMMETRY, REACH, LINEAR = (
-    f"claims/test_{name}.py" for name in ("scores_and_softmax", "symmetry_and_parameters", "reach", "linear_attention")
+SCORES, SYMMETRY, REACH, LINEAR, OPERATIONS = (
+    f"claims/test_{name}.py"
+    for name in ("scores_and_softmax", "symmetry_and_parameters", "reach", "linear_attention", "operations")
 )
 ERRORS, CONV, LAYER, STACKS = (
     "claims/test_errors_of_the_sources.py",
@@ -71,7 +72,7 @@ ROWS = {
     56: ("graphs/test_builders_sequence.py", "test_prefix"),
     57: (SYMMETRY, "test_heads_do_not_tell_mary_from_susan_whatever_their_weights"),
     58: ("nn/test_loaders.py", "test_from_torch"),
-    59: (SYMMETRY, "test_multi_head_attention_is_four_matrix_products"),
+    59: (OPERATIONS, "test_multi_head_attention_is_four_matrix_products"),
     60: (SYMMETRY, "test_any_number_of_heads_has_the_same_parameters"),
     61: (SYMMETRY, "test_attention_is_linear_in_the_values_and_not_in_its_input"),
     62: (SYMMETRY, "test_heads_attend_differently_and_their_mean_is_none_of_them"),
@@ -96,6 +97,7 @@ ROWS = {
     81: (SCORES, "test_a_vector_times_a_hundred_is_one_hot"),
     82: (SCORES, "test_unscaled_scores_saturate_softmax_and_the_root_of_d_prevents_it"),
     83: (SCORES, "test_the_diagonal_is_largest_for_unit_vectors_and_not_in_general"),
+    86: (OPERATIONS, "test_a_separable_convolution_costs_what_attention_and_a_shared_perceptron_cost"),
     87: (REACH, "test_attention_alone_averages_everything_away_and_residuals_keep_it"),
     88: ("viz/test_viz_heads.py", "test_lines_run_from_targets_to_sources_and_are_coloured_by_weight"),
     89: ("viz/test_viz_heads.py", "test_matrices_are_the_weights"),
@@ -112,7 +114,6 @@ ELSEWHERE = {
 }
 OPEN = {
     84: "one head that averages two relations against two heads",
-    86: "a formula for the operations of a convolution and of attention",
     91: "contextual embeddings of a toy corpus",
     92: "the several roles of one word",
 }

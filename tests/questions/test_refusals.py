@@ -33,6 +33,7 @@ OF_LAYERS = {
     "path_counts": ga.path_counts,
     "receptive_field": ga.receptive_field,
     "leaks": ga.leaks,
+    "flops": ga.flops,
     "find_leaks": lambda layers: ga.find_leaks(torch.nn.Identity(), torch.ones(5, 2), layers),
 }
 
