@@ -11,6 +11,7 @@ from .graph_transformer import GraphTransformer as GraphTransformer
 from .hopfield import Hopfield as Hopfield
 from .hopfield import retrieval_energy as retrieval_energy
 from .hopfield import retrieve as retrieve
+from .longformer import Longformer as Longformer
 from .longformer import longformer_graphs as longformer_graphs
 from .perceiver import Perceiver as Perceiver
 from .rnn import Seq2Seq as Seq2Seq

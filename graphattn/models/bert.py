@@ -24,9 +24,12 @@ class BERT(nn.Module):
         num_layers: Blocks.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
         max_len: Learned positions.
-        num_types: Types of a token: first or second sentence.
+        num_types: Types of a token, first or second sentence; 0 for none (DistilBERT).
         masked_head: Whether there is a head that tells a masked token by what it hears.
         pooler: Whether there is a dense layer on the first token, for :meth:`pooled`.
+        padding_idx: A token that has no position of its own: the others count from the position after ``padding_idx``
+            on, and it has that (RoBERTa, whose ``max_len`` is the number of positions plus ``padding_idx + 1``). By
+            default all tokens count from 0.
         graph: What ``forward`` reads along if it is not told: one graph or pattern, or one for each layer.
         activation: Of the feed-forwards and the head.
         eps: Of the norms.
@@ -58,6 +61,7 @@ class BERT(nn.Module):
         num_types: int = 2,
         masked_head: bool = False,
         pooler: bool = True,
+        padding_idx: int | None = None,
         graph: Graphs | None = None,
         activation: str = "gelu",
         eps: float = 1e-12,
@@ -65,10 +69,13 @@ class BERT(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.embedding, self.type_embedding = nn.Embedding(vocab_size, embed_dim), nn.Embedding(num_types, embed_dim)
+        self.embedding = nn.Embedding(vocab_size, embed_dim)
+        self.type_embedding = nn.Embedding(num_types, embed_dim) if num_types else None
         for table in (self.embedding, self.type_embedding):
-            nn.init.normal_(table.weight, std=0.02)
-        self.position = LearnedPosition(max_len, embed_dim)
+            if table is not None:
+                nn.init.normal_(table.weight, std=0.02)
+        self.embedding.padding_idx = padding_idx  # its vector is not trained
+        self.position = LearnedPosition(max_len, embed_dim, padding_idx=padding_idx)
         self.norm, self.dropout = nn.LayerNorm(embed_dim, eps), nn.Dropout(dropout)
         options = {"norm_first": False, "activation": activation, "eps": eps, "dropout": dropout, **options}
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, **options)
@@ -92,20 +99,33 @@ class BERT(nn.Module):
             graph: N nodes, one for all layers or a schedule; the model's own by default. Sentences of several lengths
                 are one graph, ``ga.disjoint_union``, with ``positions`` that start again.
             types: Integers (N,) or (..., N); 0 by default.
-            positions: Integers (N,) or (..., N), 0, 1, ..., N - 1 by default.
+            positions: Integers (N,) or (..., N), 0, 1, ..., N - 1 by default; with ``padding_idx`` as it says.
             score_bias: Of the edges of every layer's graph, or what makes them; -inf removes an edge, for padding.
 
         Raises:
+            OptionError: If types are given, and the model has none.
             ShapeError: If tokens or types are not integers, or do not fit the graph.
             PositionIndexError: If one is outside its table.
         """
-        check_tokens("tokens", tokens, self.embedding.num_embeddings)
-        if types is None:
-            types = torch.zeros_like(tokens)
-        check_tokens("types", types, self.type_embedding.num_embeddings)
-        x = self.position(self.embedding(tokens) + self.type_embedding(types), positions)
-        x = self.stack(self.dropout(self.norm(x)), self.graph if graph is None else graph, score_bias=score_bias)
+        x = self.embedded(tokens, types, positions)
+        x = self.stack(x, self.graph if graph is None else graph, score_bias=score_bias)
         return x if self.head is None else self.head(x)
+
+    def embedded(self, tokens: Tensor, types: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """Tokens with their types and positions (..., N, C), which the first block reads."""
+        check_tokens("tokens", tokens, self.embedding.num_embeddings)
+        x = self.embedding(tokens)
+        if self.type_embedding is not None:
+            types = torch.zeros_like(tokens) if types is None else types
+            check_tokens("types", types, self.type_embedding.num_embeddings)
+            x = x + self.type_embedding(types)
+        elif types is not None:
+            raise OptionError("types were given, but the model was built with num_types=0")
+        pad = self.position.padding_idx
+        if positions is None and pad is not None:
+            real = tokens != pad
+            positions = real.cumsum(-1) * real + pad
+        return self.dropout(self.norm(self.position(x, positions)))
 
     def pooled(self, features: Tensor) -> Tensor:
         """One vector (..., C) of a sequence's features (..., N, C): ``tanh(W x_0 + b)``, of its first token.

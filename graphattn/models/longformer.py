@@ -1,10 +1,135 @@
 """Longformer: windows that grow from layer to layer, and a few tokens that read all and are read by all."""
 
 from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from ..errors import OptionError
-from ..graph import Pattern, Schedule
+from ..graph import AttentionGraph, Pattern, PerHead, Schedule
 from ..graphs import global_tokens, sliding_window
+from ..nn import GraphAttention, TransformerBlock
+from .bert import BERT
+from .stacks import Graphs
+
+
+class Longformer(nn.Module):
+    r"""A BERT on windows and global tokens, where what a global token reads has projections of its own.
+
+    The edges into the global tokens G are those of another attention than the edges into the others:
+
+    .. math:: y_t = W_o \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s \langle W_q x_t, W_k x_s \rangle W_v x_s
+
+    with :math:`W_q, W_k, W_v` of ``model.text`` for :math:`t \notin G`, and those of ``model.of_global`` for
+    :math:`t \in G`. Both are softmax over a target's own edges, so that no target mixes them.
+
+    Args:
+        windows: w of each layer, odd, the target counted, or one for all.
+        tokens: G, if ``forward`` is not told.
+        num_layers: Blocks.
+        options: Further arguments of :class:`BERT`.
+
+    Attributes:
+        text: The :class:`BERT`: embeddings, blocks, heads.
+        of_global: For each block the :class:`~graphattn.nn.GraphAttention` of global tokens, without ``out_proj``.
+
+    Source: Beltagy et al. 2020, "Longformer", section 3.1. Equal to ``LongformerModel`` of ``transformers``,
+    :func:`graphattn.models.from_hf`, whose w does not count the target.
+
+    Example:
+        >>> model = Longformer((3, 5), vocab_size=11, embed_dim=8, num_heads=2, num_layers=2, max_len=16)
+        >>> tokens = torch.randint(11, (3, 7))
+        >>> model(tokens).shape  # (B, N, C)
+        torch.Size([3, 7, 8])
+        >>> model(tokens, global_tokens=(0, 4)).shape  # a question asked by tokens 0 and 4
+        torch.Size([3, 7, 8])
+    """
+
+    def __init__(
+        self,
+        windows: int | Sequence[int] = 513,
+        tokens: tuple[int, ...] = (0,),
+        *,
+        num_layers: int = 12,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.windows = (windows,) * num_layers if isinstance(windows, int) else tuple(windows)
+        self.tokens, self.graph = tuple(tokens), longformer_graphs(self.windows, tuple(tokens))
+        self.text = BERT(num_layers=num_layers, graph=self.graph, **options)
+        self.of_global = nn.ModuleList(_beside(block) for block in self.text.stack.layers)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        graph: Graphs | None = None,
+        *,
+        global_tokens: Sequence[int] | None = None,
+        types: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """Features (..., N, C), or with ``masked_head`` logits (..., N, V).
+
+        Args:
+            tokens: Integers (..., N).
+            graph: N nodes, one for all layers or a schedule; windows and global tokens by default.
+            global_tokens: G, nodes that read with projections of their own; the model's own by default.
+            types: Integers (N,) or (..., N); 0 by default.
+            positions: Integers (N,) or (..., N), as of :class:`BERT`.
+
+        Raises:
+            GraphError: If there is no such node.
+            ShapeError: If tokens or types are not integers, or do not fit the graph.
+            PositionIndexError: If one is outside its table.
+        """
+        chosen = self.tokens if global_tokens is None else tuple(global_tokens)
+        if graph is None:
+            graph = self.graph if chosen == self.tokens else longformer_graphs(self.windows, chosen)
+        x = self.text.embedded(tokens, types, positions)
+        rows: dict[int, tuple[Any, Any]] = {}  # layers of the same graph share its rows
+        layers = zip(self.text.stack.layers, self.of_global, Schedule.of(graph, len(self.of_global)), strict=True)
+        for block, of_global, reads in layers:
+            if id(reads) not in rows:
+                sized = reads(x.shape[-2]) if isinstance(reads, Pattern) else reads
+                rows[id(reads)] = sized, _rows(sized, chosen)
+            x = _read(block, of_global, x, *rows[id(reads)], chosen)  # type: ignore[arg-type]
+        return x if self.text.head is None else self.text.head(x)
+
+    def pooled(self, features: Tensor) -> Tensor:
+        """One vector (..., C) of a sequence's features, as :meth:`BERT.pooled`."""
+        return self.text.pooled(features)
+
+
+def _beside(block: Any) -> GraphAttention:
+    """An attention in the sizes of a block's own, without the projection of the output, which they share."""
+    own: GraphAttention = block.attention
+    return GraphAttention(own.embed_dim, own.num_heads, out_proj=False, dropout=own.dropout, backend=own.backend)
+
+
+def _rows(graph: AttentionGraph | PerHead, tokens: tuple[int, ...]) -> AttentionGraph | PerHead:
+    """What the chosen targets read."""
+    if isinstance(graph, PerHead):
+        return PerHead(tuple(each.subgraph(targets=tokens) for each in graph.graphs))
+    return graph.subgraph(targets=tokens)
+
+
+def _read(
+    block: TransformerBlock,
+    of_global: GraphAttention,
+    x: Tensor,
+    graph: AttentionGraph | PerHead,
+    rows: AttentionGraph | PerHead,
+    tokens: tuple[int, ...],
+) -> Tensor:
+    """A block, norms after its branches, with the rows of the global tokens replaced."""
+    heard = block.attention(x, graph)
+    if tokens and block.attention.out_proj is not None:
+        place = torch.tensor(tokens, device=x.device)
+        others = of_global(x.index_select(-2, place), rows, context=x)
+        heard = heard.index_copy(-2, place, block.attention.out_proj(others))
+    x = block.attention_norm(x + block.branch(heard))
+    return block.feed_forward_norm(x + block.branch(block.feed_forward(x)))
 
 
 def longformer_graphs(
@@ -27,9 +152,9 @@ def longformer_graphs(
     Raises:
         OptionError: If there are not as many dilations as windows.
 
-    Source: Beltagy et al. 2020, "Longformer", section 3.1; windows by layer in section 4.1. *What differs:* global
-    tokens have the projections of all others, where theirs (``LongformerModel`` of ``transformers``) have query, key
-    and value of their own; with equal ones the encoder is equal to it. Their w does not count the target: ``w + 1``.
+    Source: Beltagy et al. 2020, "Longformer", section 3.1; windows by layer in section 4.1. On an
+    :class:`Encoder` global tokens have the projections of all others; in :class:`Longformer` query, key and value of
+    their own. Their w does not count the target: ``w + 1``.
 
     Example:
         >>> import torch

@@ -16,6 +16,7 @@ class LearnedPosition(nn.Module):
     Args:
         max_len: Positions that there are, 0 to ``max_len - 1``.
         dim: C, width of the features.
+        padding_idx: A position whose vector is not trained; none by default.
 
     Source: Gehring et al. 2017; BERT, GPT-2 and ViT do the same. It starts normal with deviation 0.02, as theirs.
 
@@ -24,8 +25,9 @@ class LearnedPosition(nn.Module):
         torch.Size([2, 5, 8])
     """
 
-    def __init__(self, max_len: int, dim: int) -> None:
+    def __init__(self, max_len: int, dim: int, *, padding_idx: int | None = None) -> None:
         super().__init__()
+        self.padding_idx = padding_idx
         self.weight = nn.Parameter(torch.empty(width("max_len", max_len), width("dim", dim)))
         nn.init.normal_(self.weight, std=0.02)
 
@@ -51,7 +53,7 @@ class LearnedPosition(nn.Module):
                 f"positions must be in [0, {last}), since max_len = {last}; got {int(positions.min())} to "
                 f"{int(positions.max())}"
             )
-        return x + nn.functional.embedding(positions, self.weight)
+        return x + nn.functional.embedding(positions, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
         return f"max_len={self.weight.shape[0]}, dim={self.weight.shape[1]}"

@@ -1,4 +1,4 @@
-"""BERT with the weights of transformers' own: types, norms after, the masked-token head, the pooler, padding."""
+"""BERT and its siblings with the weights of transformers' own: types, norms after, heads, the pooler, padding."""
 
 import pytest
 import torch
@@ -9,9 +9,12 @@ from graphattn import graphs
 from graphattn.errors import OptionError, PositionIndexError, ShapeError
 from graphattn.models import BERT, from_hf
 
-pytest.importorskip("transformers", minversion="5.0")
-from transformers import BertConfig, BertForMaskedLM, BertModel
-
+transformers = pytest.importorskip("transformers", minversion="5.0")
+BertConfig, BertForMaskedLM, BertModel = (
+    transformers.BertConfig,
+    transformers.BertForMaskedLM,
+    transformers.BertModel,
+)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 B, N, V, C = 3, 7, 13, 12
@@ -67,6 +70,40 @@ def test_features_and_pooler():
         plain.pooled(plain(tokens))
 
 
+@pytest.mark.parametrize("name", ["Roberta", "XLMRoberta", "DistilBert"])
+@pytest.mark.parametrize("kind", ["Model", "ForMaskedLM"])
+def test_siblings(name, kind):
+    options = {"hidden_act": "relu", "layer_norm_eps": 1e-2, "pad_token_id": 1}  # their heads have GELU all the same
+    if name == "DistilBert":
+        options = {"dim": C, "n_layers": 2, "n_heads": 3, "hidden_dim": 17, "vocab_size": V, "activation": "relu"}
+    config = getattr(transformers, f"{name}Config")(**{**SMALL, **options})
+    torch.manual_seed(0)
+    model, (tokens, types) = shaken(getattr(transformers, name + kind)(config)), given()
+    tokens[0, 2:4] = 1  # RoBERTa's has no position of its own
+    mine, more = from_hf(model), {} if name == "DistilBert" else {"types": types}
+    output, expected = mine(tokens, **more), model(tokens, **({"token_type_ids": types} if more else {}))
+    wanted = expected[0]
+    same(output, wanted)
+    same_gradients(mine, model, output, wanted)
+    if mine.pooler is not None:
+        same(mine.pooled(output), expected.pooler_output)
+    at = torch.tensor([4, 2, 10, 0, 1, 7, 7])
+    same(mine(tokens, positions=at), model(tokens, position_ids=at[None].expand(B, N))[0])
+    assert sum(p.numel() for p in mine.parameters()) == sum(p.numel() for p in model.parameters())
+    less = graphs.full(N) - ga.from_edge_index([[2], [5]], num_sources=N, num_targets=N)
+    assert changed(output, mine(tokens, [graphs.full(N), less], **more)) == [False] * 5 + [True, False]
+
+
+def test_dropout_of_distilbert_is_not_after_attention():
+    sizes = {"dim": C, "n_layers": 2, "n_heads": 3, "hidden_dim": 17, "vocab_size": V}
+    for places in ({"dropout": 1.0, "attention_dropout": 0.0}, {"dropout": 0.0, "attention_dropout": 1.0}):
+        model = shaken(transformers.DistilBertModel(transformers.DistilBertConfig(**sizes, **places)), training=True)
+        mine = from_hf(model)
+        same(mine(given()[0]), model(given()[0])[0])
+    block = mine.stack.layers[0]
+    assert (block.branch[0].p, block.feed_forward[1].p, block.attention.dropout) == (0.0, 0.0, 1.0)
+
+
 def test_padding_three_ways():
     model, (tokens, types) = theirs(), given()
     mine, lengths = from_hf(model), torch.tensor([7, 4, 5])
@@ -111,6 +148,7 @@ def test_sizes_of_the_paper():
     ("use", "error", "message"),
     [
         (lambda m, x: m(x, types=x.double()), ShapeError, "types must be an int64 or int32 tensor"),
+        (lambda m, x: BERT(V, C, 3, 2, num_types=0)(x, types=x * 0), OptionError, "built with num_types=0"),
         (lambda m, x: m(x, types=x * 0 + 2), PositionIndexError, r"types must be in \[0, 2\)"),
         (lambda m, x: m(x.clamp(min=1) - 2), PositionIndexError, r"tokens must be in \[0, 13\)"),
         (lambda m, x: from_hf(theirs(is_decoder=True)), OptionError, "is_decoder = True cannot be read; only False"),

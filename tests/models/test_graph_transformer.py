@@ -11,7 +11,7 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError, OptionError, ShapeError
-from graphattn.models import Encoder, GraphTransformer, longformer_graphs
+from graphattn.models import GraphTransformer, longformer_graphs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 F_IN, C, H, OUT = 5, 8, 2, 3
@@ -211,48 +211,6 @@ BATCH = torch.tensor([0, 0, 0, 1, 1, 1])
 def test_refusals(make, error, message):
     with pytest.raises(error, match=message):
         make()
-
-
-NAMES = {
-    "attention.self.query": "attention.q_proj",
-    "attention.self.key": "attention.k_proj",
-    "attention.self.value": "attention.v_proj",
-    "attention.output.dense": "attention.out_proj",
-    "attention.output.LayerNorm": "attention_norm",
-    "intermediate.dense": "feed_forward.up",
-    "output.dense": "feed_forward.down",
-    "output.LayerNorm": "feed_forward_norm",
-}
-
-
-@pytest.mark.parametrize("tokens", [(0, 9), ()])
-def test_longformer_of_transformers_with_equal_projections(tokens):
-    transformers = pytest.importorskip("transformers", minversion="5.0")
-    torch.manual_seed(3)
-    config = transformers.LongformerConfig(
-        vocab_size=17, hidden_size=12, num_attention_heads=3, num_hidden_layers=2, intermediate_size=20,
-        attention_window=[4, 8], max_position_embeddings=40,
-    )  # fmt: skip
-    theirs = transformers.LongformerModel(config, add_pooling_layer=False).eval()
-    mine = Encoder(2, 12, 3, 20, norm_first=False, eps=config.layer_norm_eps).eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)
-        for layer, block in zip(theirs.encoder.layer, mine.layers, strict=True):
-            own = layer.attention.self
-            for part in ("query", "key", "value"):
-                getattr(own, f"{part}_global").load_state_dict(getattr(own, part).state_dict())
-            for name, ours in NAMES.items():
-                block.get_submodule(ours).load_state_dict(layer.get_submodule(name).state_dict())
-    ids = torch.randint(2, 17, (2, 19))
-    everywhere = torch.zeros(2, 19, dtype=torch.int64).index_fill(1, torch.tensor(tokens, dtype=torch.int64), 1)
-    with torch.no_grad():
-        wanted = theirs(ids, global_attention_mask=everywhere).last_hidden_state
-        x = theirs.embeddings(ids)
-        found = mine(x, longformer_graphs((5, 9), tokens))
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)  # all float32
-        for other in (longformer_graphs((9, 5), tokens), longformer_graphs((5, 7), tokens)):
-            assert (mine(x, other) - wanted).abs().max() > 1e-2
 
 
 def test_dilated_windows_by_brute_force():

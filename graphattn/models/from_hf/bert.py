@@ -1,23 +1,35 @@
-"""BERT of ``transformers``."""
+"""BERT of ``transformers``, and its siblings: RoBERTa, DistilBERT, Longformer."""
 
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..bert import BERT
-from .text import activation, fill, refuse, renamed, set_dropouts
+from ..longformer import Longformer
+from .text import State, activation, fill, refuse, renamed, set_dropouts
 
 NAMES = {
+    "longformer.": "",
+    "distilbert.": "",
+    "roberta.": "",
     "bert.": "",
     "embeddings.word_embeddings.": "embedding.",
     "embeddings.position_embeddings.": "position.",
     "embeddings.token_type_embeddings.": "type_embedding.",
     "embeddings.LayerNorm.": "norm.",
+    "transformer.layer.": "stack.layers.",
     "encoder.layer.": "stack.layers.",
     "pooler.dense.": "pooler.",
     "cls.predictions.transform.dense.": "head.dense.",
     "cls.predictions.transform.LayerNorm.": "head.norm.",
     "cls.predictions.decoder.": "head.out.",
+    "lm_head.layer_norm.": "head.norm.",
+    "lm_head.decoder.": "head.out.",
+    "lm_head.dense.": "head.dense.",
+    "vocab_transform.": "head.dense.",
+    "vocab_layer_norm.": "head.norm.",
+    "vocab_projector.": "head.out.",
     ".attention.self.query.": ".attention.q_proj.",
     ".attention.self.key.": ".attention.k_proj.",
     ".attention.self.value.": ".attention.v_proj.",
@@ -26,33 +38,81 @@ NAMES = {
     ".intermediate.dense.": ".feed_forward.up.",
     ".output.dense.": ".feed_forward.down.",
     ".output.LayerNorm.": ".feed_forward_norm.",
+    ".q_lin.": ".q_proj.",
+    ".k_lin.": ".k_proj.",
+    ".v_lin.": ".v_proj.",
+    ".out_lin.": ".out_proj.",
+    ".sa_layer_norm.": ".attention_norm.",
+    ".output_layer_norm.": ".feed_forward_norm.",
+    ".ffn.lin1.": ".feed_forward.up.",
+    ".ffn.lin2.": ".feed_forward.down.",
 }
 
 
-def read(model: Any) -> BERT:
-    """A ``BertModel``, or a ``BertForMaskedLM``, which has a head and no pooler."""
-    config, base = model.config, getattr(model, "bert", model)
+def read(model: Any) -> BERT | Longformer:
+    """A model of one of the kinds, or one ``ForMaskedLM``, which has a head and no pooler."""
+    config, base = model.config, getattr(model, model.base_model_prefix, model)
     refuse(config, is_decoder=False, add_cross_attention=False)
-    with torch.device("meta"):
-        made = BERT(
-            config.vocab_size,
-            config.hidden_size,
-            config.num_attention_heads,
-            config.num_hidden_layers,
-            config.intermediate_size,
-            max_len=config.max_position_embeddings,
-            num_types=config.type_vocab_size,
-            masked_head=base is not model,
-            pooler=base.pooler is not None,
-            activation=activation(config.hidden_act),
-            eps=config.layer_norm_eps,
-        )
+    kind = type(model).__name__.removesuffix("ForMaskedLM").removesuffix("Model")
+    words = base.embeddings.word_embeddings
+    options = {
+        "vocab_size": config.vocab_size,
+        "embed_dim": config.hidden_size,
+        "num_heads": config.num_attention_heads,
+        "num_layers": config.num_hidden_layers,
+        "hidden": config.hidden_dim if kind == "DistilBert" else config.intermediate_size,
+        "max_len": config.max_position_embeddings,
+        "num_types": 0 if kind == "DistilBert" else config.type_vocab_size,
+        "masked_head": base is not model,
+        "pooler": getattr(base, "pooler", None) is not None,
+        "padding_idx": None if kind in ("Bert", "DistilBert") else words.padding_idx,
+        "activation": activation(config.activation if kind == "DistilBert" else config.hidden_act),
+        "eps": 1e-12 if kind == "DistilBert" else config.layer_norm_eps,
+    }
     state = renamed(model, NAMES)
-    state.pop("cls.predictions.bias", None)  # the same tensor as the decoder's
-    fill(made, state)
-    if made.head is not None and config.tie_word_embeddings:
-        made.head.tie(made.embedding)
-    made.embedding.padding_idx = base.embeddings.word_embeddings.padding_idx  # whose row is not trained
-    made.dropout.p = config.hidden_dropout_prob
-    set_dropouts(made.stack.layers, config.attention_probs_dropout_prob, config.hidden_dropout_prob)
+    for name in ("cls.predictions.bias", "lm_head.bias"):
+        state.pop(name, None)  # the same tensor as the decoder's
+    with torch.device("meta"):
+        made = (
+            Longformer([w + 1 for w in config.attention_window], (), **options)
+            if kind == "Longformer"
+            else BERT(**options)
+        )
+    text = made.text if isinstance(made, Longformer) else made
+    fill(made, _apart(state) if isinstance(made, Longformer) else state)
+    if text.head is not None:
+        if kind not in ("Bert", "DistilBert"):
+            text.head.activation = "gelu"  # whatever hidden_act says
+        if config.tie_word_embeddings:
+            text.head.tie(text.embedding)
+    text.embedding.padding_idx = words.padding_idx  # whose row is not trained
+    _drop(made, text, config, kind)
     return made.train(model.training)
+
+
+def _apart(state: State) -> State:
+    """Names of Longformer's parameters: those of global tokens stand beside the blocks."""
+    found = {}
+    for name, tensor in state.items():
+        name = "text." + name
+        for letter, whole in (("q", "query"), ("k", "key"), ("v", "value")):
+            if f".attention.self.{whole}_global." in name:
+                name = name.replace(f".attention.self.{whole}_global.", f".{letter}_proj.")
+                name = name.replace("text.stack.layers.", "of_global.")
+        found[name] = tensor
+    return found
+
+
+def _drop(made: BERT | Longformer, text: BERT, config: Any, kind: str) -> None:
+    """Their dropouts. DistilBERT has none after attention."""
+    blocks = text.stack.layers
+    if kind == "DistilBert":
+        text.dropout.p = config.dropout
+        set_dropouts(blocks, config.attention_dropout, 0.0)
+        for block in blocks:
+            block.feed_forward = nn.Sequential(block.feed_forward, nn.Dropout(config.dropout))  # type: ignore[arg-type]
+        return
+    text.dropout.p = config.hidden_dropout_prob
+    set_dropouts(blocks, config.attention_probs_dropout_prob, config.hidden_dropout_prob)
+    for attention in made.of_global if isinstance(made, Longformer) else ():
+        attention.dropout = config.attention_probs_dropout_prob
