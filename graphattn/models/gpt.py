@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ..graph import Schedule
 from ..graphs import causal
 from ..nn import KeyValueCache, LearnedPosition, Rotary
+from ..nn.cache import tokens_held
 from .stacks import Encoder, Graphs, ScoreBias
 from .tokens import check_tokens
 
@@ -84,6 +85,10 @@ class GPT(nn.Module):
         """The longest sequence; any length without learned positions."""
         return None if self.position is None else self.position.weight.shape[0]
 
+    def begin(self, batch: int, length: int) -> list[KeyValueCache]:
+        """Caches of sequences that have not begun: one for each layer, however many and long they will be."""
+        return [KeyValueCache() for _ in range(self.num_layers)]
+
     def tie(self) -> None:
         """Give the head the weights of the tokens."""
         self.head.weight = self.embedding.weight
@@ -116,7 +121,7 @@ class GPT(nn.Module):
         if self.embed_scale != 1.0:
             x = x * x.new_tensor(self.embed_scale)
         if positions is None and caches is not None:
-            past = caches[0].length
+            past = tokens_held(caches, self.num_layers)
             positions = torch.arange(past, past + tokens.shape[-1], device=tokens.device)
         if self.position is not None:
             x = self.position(x, positions)

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from ..attention import sized
-from ..graph import AttentionGraph, Pattern, PerHead, Schedule
+from ..errors import GraphError
+from ..graph import Schedule
+from ..graph.schedule import Layer
 from ..nn import KeyValueCache, TransformerBlock
 from ..nn.blocks import Graph, make_norm
-from ..nn.cache import all_or_none
+from ..nn.cache import all_or_none, tokens_held
 
 Graphs = Schedule | Graph | Iterable[Graph]
 """One graph for all layers, or one for each: a schedule or a list."""
@@ -46,7 +48,10 @@ class _Stack(nn.Module):
         """The graph of each layer; with caches its sources are more than the targets of the layer before."""
         if caches is None:
             return list(Schedule.of(graph, len(self.layers)))
-        return [graph] * len(self.layers) if isinstance(graph, AttentionGraph | PerHead | Pattern) else list(graph)
+        graphs = [graph] * len(self.layers) if isinstance(graph, Layer) else list(graph)
+        if len(graphs) != len(self.layers):
+            raise GraphError(f"{len(self.layers)} layers need as many graphs, got {len(graphs)}")
+        return graphs
 
     def _through(
         self,
@@ -54,16 +59,21 @@ class _Stack(nn.Module):
         graph: Graphs,
         caches: list[KeyValueCache] | None = None,
         score_bias: ScoreBias = None,
+        memory: Tensor | list[KeyValueCache] | None = None,
         **given: Any,
     ) -> Tensor:
+        past = 0 if caches is None else tokens_held(caches, len(self.layers))
+        if isinstance(memory, list):
+            tokens_held(memory, len(self.layers))
         made: dict[int, tuple[Graph, Tensor | None]] = {}  # layers of the same graph share its biases
         with all_or_none(*(caches or ())):
             for number, (layer, reads) in enumerate(zip(self.layers, self._of_layers(graph, caches), strict=True)):
                 cache = None if caches is None else caches[number]
                 if id(reads) not in made:
-                    made[id(reads)] = _biased(score_bias, reads, x, 0 if cache is None else cache.length)
+                    made[id(reads)] = _biased(score_bias, reads, x, past)
                 sized, bias = made[id(reads)]
-                x = layer(x, sized, cache=cache, score_bias=bias, **given)
+                of_layer = memory[number] if isinstance(memory, list) else memory
+                x = layer(x, sized, cache=cache, score_bias=bias, memory=of_layer, **given)
         return x if self.norm is None else self.norm(x)
 
 
@@ -145,10 +155,11 @@ class Decoder(_Stack):
         self,
         x: Tensor,
         graph: Graphs,
-        memory: Tensor,
+        memory: Tensor | list[KeyValueCache],
         memory_graph: Graph | None = None,
         *,
         score_bias: ScoreBias = None,
+        memory_bias: Tensor | None = None,
         caches: list[KeyValueCache] | None = None,
     ) -> Tensor:
         """(..., N, C) to (..., N, C).
@@ -156,13 +167,19 @@ class Decoder(_Stack):
         Args:
             x: (..., N, C), the targets.
             graph: What they read of each other, one graph or a schedule.
-            memory: (..., M, C).
+            memory: (..., M, C); or what :meth:`hold` made of it, where it is read several times.
             memory_graph: What they read of the memory, all of it by default.
+            memory_bias: Of the memory graph's edges.
             score_bias: Of the edges of every layer's graph; or what makes it of each layer's graph (and, beside caches,
                 of the pair of positions of targets and sources): ``T5Bias``, ``ALiBi``.
             caches: A cache for each layer, where ``x`` continues earlier tokens.
         """
-        return self._through(x, graph, caches, score_bias, memory=memory, memory_graph=memory_graph)
+        return self._through(x, graph, caches, score_bias, memory, memory_graph=memory_graph, memory_bias=memory_bias)
+
+    def hold(self, memory: Tensor) -> list[KeyValueCache]:
+        """Each layer's keys and values of a memory, made once."""
+        layers: Iterable[Any] = self.layers
+        return [layer.cross_attention.hold(memory) for layer in layers]
 
     @classmethod
     def from_torch(cls, decoder: nn.TransformerDecoder) -> "Decoder":

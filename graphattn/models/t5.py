@@ -1,14 +1,19 @@
 """T5: an encoder and a decoder whose positions are biases of edges, shared by all layers."""
 
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from ..attention import sized
+from ..graph import AttentionGraph, PerHead
 from ..graphs import causal, full
 from ..nn import KeyValueCache, T5Bias
-from ..nn.blocks import Graph
+from ..nn.blocks import EVERY, Graph
+from .reading import Reading
 from .stacks import Decoder, Encoder, Graphs
-from .tokens import check_tokens
+from .tokens import check_lengths, check_tokens
 
 
 class T5(nn.Module):
@@ -91,6 +96,8 @@ class T5(nn.Module):
         source_graph: Graphs | None = None,
         target_graph: Graphs | None = None,
         memory_graph: Graph | None = None,
+        *,
+        lengths: Tensor | None = None,
     ) -> Tensor:
         """Logits (..., T, V) of the token after each of the target's.
 
@@ -100,35 +107,81 @@ class T5(nn.Module):
             source_graph: Of S nodes; full by default.
             target_graph: Of T nodes; causal by default.
             memory_graph: T targets and S sources; all of them by default.
+            lengths: Integers (...), of sources that are padded at their end: what follows is not read.
 
         Raises:
-            ShapeError: If tokens are not integers, or do not fit the graphs.
+            ShapeError: If tokens or lengths are not integers, or do not fit the graphs.
             PositionIndexError: If a token is outside the vocabulary.
         """
-        return self.decode(target, self.encode(source, source_graph), target_graph, memory_graph)
+        memory = self.encode(source, source_graph, lengths)
+        return self.decode(target, memory, target_graph, memory_graph, lengths=lengths)
 
-    def encode(self, source: Tensor, graph: Graphs | None = None) -> Tensor:
-        """The memory (..., S, C) of tokens (..., S)."""
-        graph = FULL if graph is None else graph
-        return self.dropout(self.encoder(self._embedded("source", source), graph, score_bias=self.encoder_bias))
+    def reading(
+        self,
+        source: Tensor,
+        source_graph: Graphs | None = None,
+        memory_graph: Graph | None = None,
+        *,
+        lengths: Tensor | None = None,
+    ) -> Reading:
+        """The model having read a source, as :func:`~graphattn.models.generate` takes it; the encoder runs now.
+
+        Args:
+            source: Integers (..., S).
+            source_graph: As of :meth:`forward`.
+            memory_graph: A target for each token that is to be written, start tokens included, and S sources.
+            lengths: As of :meth:`forward`.
+        """
+        return Reading(self, self.encode(source, source_graph, lengths), memory_graph, lengths)
+
+    def encode(self, source: Tensor, graph: Graphs | None = None, lengths: Tensor | None = None) -> Tensor:
+        """The memory (..., S, C) of tokens (..., S); what is beyond the lengths is not read."""
+        x, graph, bias = self._embedded("source", source), FULL if graph is None else graph, self.encoder_bias
+        if lengths is None:
+            return self.dropout(self.encoder(x, graph, score_bias=bias))
+        check_lengths(lengths, source)
+        there = partial(_there, lengths=lengths, x=x)
+        return self.dropout(self.encoder(x, graph, score_bias=lambda graph: bias(graph) + there(graph)))
 
     def decode(
         self,
         target: Tensor,
-        memory: Tensor,
+        memory: Tensor | list[KeyValueCache],
         graph: Graphs | None = None,
         memory_graph: Graph | None = None,
         caches: list[KeyValueCache] | None = None,
+        lengths: Tensor | None = None,
     ) -> Tensor:
-        """Logits (..., T, V) from a memory; with a cache for each layer, of tokens that continue earlier ones."""
-        x = self._embedded("target", target)
-        graph = CAUSAL if graph is None else graph
-        x = self.decoder(x, graph, memory, memory_graph, score_bias=self.decoder_bias, caches=caches)
+        """Logits (..., T, V) from a memory; with a cache for each layer, of tokens that continue earlier ones.
+
+        The memory may be what ``decoder.hold(memory)`` made of it.
+        """
+        x, bias = self._embedded("target", target), None
+        if lengths is not None:
+            key = memory[0].key if isinstance(memory, list) else memory.unsqueeze(-2)
+            memory_graph = sized(EVERY if memory_graph is None else memory_graph, x.unsqueeze(-2), key)
+            bias = _there(memory_graph, lengths, x)
+        x = self.decoder(
+            x,
+            CAUSAL if graph is None else graph,
+            memory,
+            memory_graph,
+            score_bias=self.decoder_bias,
+            memory_bias=bias,
+            caches=caches,
+        )
         return self.head(self.dropout(x) * self.factor)
 
     def _embedded(self, name: str, tokens: Tensor) -> Tensor:
         check_tokens(name, tokens, self.embedding.num_embeddings)
         return self.dropout(self.embedding(tokens))
+
+
+def _there(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
+    """Biases (..., E, 1) that take away the edges from sources beyond the lengths (...)."""
+    edges: AttentionGraph = graph.union() if isinstance(graph, PerHead) else graph
+    padding = edges.source.to(x.device) >= lengths.to(x.device).unsqueeze(-1)
+    return x.new_zeros(padding.shape).masked_fill(padding, -torch.inf).unsqueeze(-1)
 
 
 FULL, CAUSAL = full(...), causal(..., ...)

@@ -15,7 +15,7 @@ def check_lengths(lengths: Any, source: Tensor) -> None:
     if not isinstance(lengths, Tensor) or lengths.is_floating_point() or tuple(lengths.shape) != wanted:
         got = f"{lengths.dtype} {tuple(lengths.shape)}" if isinstance(lengths, Tensor) else repr(lengths)
         raise ShapeError(f"lengths must be {wanted} integers in [1, {longest}], got {got}")
-    if not torch.compiler.is_compiling() and bool(((lengths < 1) | (lengths > longest)).any()):
+    if may_look() and bool(((lengths < 1) | (lengths > longest)).any()):
         raise ShapeError(f"lengths must be {wanted} integers in [1, {longest}], got {lengths.tolist()}")
 
 

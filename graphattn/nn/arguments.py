@@ -67,12 +67,12 @@ def refuse_unnamed(unnamed: tuple[Any, ...]) -> None:
 
 def features_of(x: Any, context: Any, widths: tuple[int, int, int]) -> tuple[Tensor, Tensor, Tensor]:
     """The inputs of query, key and value, whose widths are those of the layer, (qdim, kdim, vdim)."""
-    names = ("x", "context", "context")
+    names = ("x", "context")
     if isinstance(x, tuple | list):
         if context is not None:
             raise OptionError("pass x as a pair (sources, targets), or x and context; not both")
         context, x = _pair("x", x, "(sources, targets)")
-        names = ("x[1], the targets,", "x[0], the sources,", "x[0], the sources,")
+        names = ("x[1], the targets,", "x[0], the sources,")
     elif context is None:
         _check("x", x, "T", widths[0])
         if x.shape[-1] not in widths[1:] or widths[1] != widths[2]:
@@ -82,12 +82,16 @@ def features_of(x: Any, context: Any, widths: tuple[int, int, int]) -> tuple[Ten
                 f"vdim={x.shape[-1]}, or pass context=, the sources' features (..., S, {widths[1]})"
             )
         return x, x, x
-    key, value = (
-        _pair("context", context, "(for keys, for values)") if isinstance(context, tuple | list) else [context] * 2
-    )
-    for name, given, nodes, width in zip(names, (x, key, value), "TSS", widths, strict=True):
-        _check(name, given, nodes, width)
-    return x, key, value
+    _check(names[0], x, "T", widths[0])
+    return x, *sources_of(context, widths[1:], names[1])
+
+
+def sources_of(context: Any, widths: tuple[int, int], name: str = "context") -> Pair:
+    """The inputs of key and value, whose widths are (kdim, vdim): one tensor for both, or a pair."""
+    pair = _pair("context", context, "(for keys, for values)") if isinstance(context, tuple | list) else (context,) * 2
+    for given, width in zip(pair, widths, strict=True):
+        _check(name, given, "S", width)
+    return pair
 
 
 def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import OptionError
@@ -104,9 +105,10 @@ class TransformerBlock(nn.Module):
         x: Tensor,
         graph: Graph | Tensor,
         *,
-        memory: Tensor | None = None,
+        memory: Tensor | KeyValueCache | None = None,
         memory_graph: Graph | Tensor | None = None,
         score_bias: Tensor | None = None,
+        memory_bias: Tensor | None = None,
         edge_attr: Tensor | None = None,
         positions: Tensor | None = None,
         cache: KeyValueCache | None = None,
@@ -117,9 +119,10 @@ class TransformerBlock(nn.Module):
         Args:
             x: (..., N, C).
             graph: N targets and as many sources; with a cache, the new tokens and all so far.
-            memory: (..., M, C), what a block with ``cross`` reads; needed exactly there.
+            memory: (..., M, C), what a block with ``cross`` reads, or what its ``cross_attention.hold`` made of it;
+                needed exactly there.
             memory_graph: N targets and M sources; every target reads all of it by default.
-            score_bias: Of the graph's edges, as in :func:`graphattn.attention`.
+            score_bias: Of the graph's edges, as in :func:`graphattn.attention`; ``memory_bias`` of the memory graph's.
             edge_attr: Features of the graph's edges, for a block with ``edge_dim``.
             positions: Of the nodes, for a layer with ``rotary``.
             cache: Keys and values of earlier tokens.
@@ -135,6 +138,7 @@ class TransformerBlock(nn.Module):
                 else "memory was given, but the block was built without cross=True"
             )
         with all_or_none(cache):
+            past = 0 if cache is None else cache.length
             x = self._added(
                 x,
                 self.attention_norm,
@@ -151,7 +155,9 @@ class TransformerBlock(nn.Module):
             )
             if self.cross_attention is not None and self.cross_norm is not None:
                 read, to = self.cross_attention, EVERY if memory_graph is None else memory_graph
-                x = self._added(x, self.cross_norm, lambda y: read(y, to, context=memory), "cross")
+                at = _after(past, x, memory) if past and read.rotary is not None else None
+                given: dict[str, Any] = {"context": memory, "score_bias": memory_bias, "positions": at}
+                x = self._added(x, self.cross_norm, lambda y: read(y, to, **given), "cross")
             return self._added(x, self.feed_forward_norm, self.feed_forward, "feed_forward")
 
     @classmethod
@@ -160,6 +166,12 @@ class TransformerBlock(nn.Module):
         from .loaders import block_from_torch
 
         return block_from_torch(cls, layer)
+
+
+def _after(past: int, x: Tensor, memory: Tensor | KeyValueCache | None) -> Any:
+    """Positions of new nodes after ``past`` others, and of the memory's where it is not held."""
+    new = torch.arange(past, past + x.shape[-2], device=x.device)
+    return (new, torch.arange(memory.shape[-2], device=x.device)) if isinstance(memory, Tensor) else new
 
 
 def _everything() -> Pattern:

@@ -51,11 +51,7 @@ class KeyValueCache:
         """
         if self.key is None or self.value is None:
             return key, value
-        if self._layer is not None and self._layer() is not layer:
-            raise OptionError(
-                f"the cache holds {self.length} tokens of another layer; a cache is for one layer, so pass each a "
-                "KeyValueCache() of its own"
-            )
+        self._check_owner(layer)
         for name, old, new in (("key", self.key, key), ("value", self.value, value)):
             if old.shape[:-3] != new.shape[:-3] or old.shape[-2:] != new.shape[-2:]:
                 raise ShapeError(
@@ -68,6 +64,24 @@ class KeyValueCache:
                     "not continue; start a new cache after a layer was converted or moved, or autocast turned on or off"
                 )
         return torch.cat((self.key, key), -3), torch.cat((self.value, value), -3)
+
+    def of(self, layer: nn.Module) -> tuple[Tensor, Tensor]:
+        """The keys and values that the layer made of a context; see :meth:`GraphAttention.hold`.
+
+        Raises:
+            OptionError: If there are none, or another layer made them.
+        """
+        if self.key is None or self.value is None:
+            raise OptionError("context is an empty KeyValueCache; layer.hold(context) makes one that holds a context")
+        self._check_owner(layer)
+        return self.key, self.value
+
+    def _check_owner(self, layer: nn.Module) -> None:
+        if self._layer is not None and self._layer() is not layer:
+            raise OptionError(
+                f"the cache holds {self.length} tokens of another layer; a cache is for one layer, so pass each a "
+                "KeyValueCache() of its own"
+            )
 
     def keep(self, key: Tensor, value: Tensor, layer: nn.Module) -> None:
         """Hold what :meth:`grown` gave, for this layer."""
@@ -104,6 +118,30 @@ def check_cache(cache: Any) -> None:
     if cache is not None and not isinstance(cache, KeyValueCache):
         got = f"the class {cache.__name__}" if isinstance(cache, type) else f"a {type(cache).__name__}"
         raise OptionError(f"cache must be a KeyValueCache(), made once for each layer and sequence; got {got}")
+
+
+def tokens_held(caches: Any, num_layers: int) -> int:
+    """How many tokens the caches of a stack hold.
+
+    Raises:
+        OptionError: If they are not one cache for each layer.
+        ShapeError: If one holds more tokens than another.
+    """
+    many = caches if isinstance(caches, list | tuple) else [caches]
+    for cache in many:
+        check_cache(cache)
+    if len(many) != num_layers or any(cache is None for cache in many) or many is not caches:
+        got = len(many) if many is caches else f"a {type(caches).__name__}"
+        raise OptionError(
+            f"caches must be a list of {num_layers} KeyValueCache, one for each layer; got {got}: "
+            f"[KeyValueCache() for _ in range({num_layers})]"
+        )
+    lengths = [cache.length for cache in many]
+    if len(set(lengths)) > 1:
+        raise ShapeError(
+            f"the caches of a stack hold the same tokens, but theirs are {lengths} long; start with new ones"
+        )
+    return lengths[0]
 
 
 @contextmanager

@@ -14,7 +14,17 @@ from ..backends.request import Inputs
 from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..kernels.edge_softmax import gather
-from .arguments import Pair, check_kind, check_options, features_of, graph_of, positive, refuse_unnamed, width
+from .arguments import (
+    Pair,
+    check_kind,
+    check_options,
+    features_of,
+    graph_of,
+    positive,
+    refuse_unnamed,
+    sources_of,
+    width,
+)
 from .cache import KeyValueCache, check_cache
 from .linear_attention import linear
 from .normalizers import Normalizer, SinkSoftmax, make_normalizer
@@ -180,7 +190,7 @@ class GraphAttention(EdgeAttention):
         x: Tensor | Pair,
         graph: AttentionGraph | PerHead | Pattern | Tensor | None = None,
         *unnamed: Never,
-        context: Tensor | Pair | None = None,
+        context: Tensor | Pair | KeyValueCache | None = None,
         edge_attr: Tensor | None = None,
         score_bias: Tensor | None = None,
         positions: Tensor | Pair | None = None,
@@ -194,11 +204,11 @@ class GraphAttention(EdgeAttention):
             graph: T targets and S sources; :class:`graphattn.PerHead`, or a :class:`graphattn.Pattern`; or an
                 ``edge_index`` (2, E), checked at every call. It is always needed.
             context: The sources' features (..., S, kdim), the targets' own by default; or a pair of them, one for
-                keys (..., S, kdim) and one for values (..., S, vdim).
+                keys (..., S, kdim) and one for values (..., S, vdim); or what :meth:`hold` made of them.
             edge_attr: Edge features (..., E, F) in the graph's edge order; needed exactly if ``edge_dim`` was given.
             score_bias: As in :func:`graphattn.attention`.
             positions: Of a layer with ``rotary``: of the targets, or a pair (of targets, of sources) where there is a
-                context. By default the nodes count from 0, after those in the cache.
+                context that is not held. By default the nodes count from 0, after those in the cache.
             cache: Keys and values of earlier tokens. The graph's sources are these and then the nodes of ``x``, which
                 are added to the cache when all went well; there is no context then. A cache is for one layer.
             return_weights: Also return the :class:`EdgeWeights`.
@@ -215,20 +225,25 @@ class GraphAttention(EdgeAttention):
         """
         refuse_unnamed(unnamed)
         check_cache(cache)
-        x, key_input, value_input = features_of(x, context, (self.qdim, self.kdim, self.vdim))
+        widths, made = (self.qdim, self.kdim, self.vdim), None
+        if isinstance(context, KeyValueCache):
+            made = context.of(self)
+            context = made[0].flatten(-2), made[1].flatten(-2)
+            widths = self.qdim, context[0].shape[-1], context[1].shape[-1]
+        x, key_input, value_input = features_of(x, context, widths)
         if cache is not None and context is not None:
             raise OptionError("a cache holds the keys of x's own earlier nodes; it does not go with context")
         past = 0 if cache is None else cache.length
         graph = graph_of(graph, x, key_input, value_input, past)
         check_kind(self.q_proj, "x", x)
-        for proj, features in ((self.k_proj, key_input), (self.v_proj, value_input)):
-            check_kind(proj, "x" if features is x else "context", features)
         query = self.q_proj(x).unflatten(-1, (self.num_heads, self.head_dim))
-        key = self.k_proj(key_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
-        value = self.v_proj(value_input).unflatten(-1, (self.num_kv_heads, self.value_dim))
-        if self.q_norm is not None and self.k_norm is not None:
-            query, key = self.q_norm(query), self.k_norm(key)
-        query, key = self._turned(query, key, positions, past, key_input is not x)
+        query = query if self.q_norm is None else self.q_norm(query)
+        if made is not None and isinstance(positions, tuple | list):
+            raise OptionError("the context was turned when it was held: pass positions of the targets alone")
+        of_targets, of_sources = self._positions(query, positions, past, apart=key_input is not x and made is None)
+        query = query if self.rotary is None else self.rotary(query, of_targets)
+        name = "x" if key_input is x else "context"
+        key, value = self._keys(name, key_input, value_input, of_sources) if made is None else made
         if cache is not None:
             key, value = cache.grown(key, value, self)
         held = key, value
@@ -249,20 +264,48 @@ class GraphAttention(EdgeAttention):
             cache.keep(*held, self)
         return (output, weights) if return_weights and weights is not None else output
 
-    def _turned(
-        self, query: Tensor, key: Tensor, positions: Tensor | Pair | None, past: int, apart: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Query and key, turned by the positions of their nodes if the layer does that."""
+    def hold(self, context: Tensor | Pair, positions: Tensor | None = None) -> KeyValueCache:
+        """Keys and values of a context, made once: for calls that read the same sources, ``context=layer.hold(...)``.
+
+        Args:
+            context: As in :meth:`forward`.
+            positions: Of the sources, of a layer with ``rotary``; they count from 0 by default.
+
+        Example:
+            >>> import torch, graphattn as ga
+            >>> layer, x, memory = GraphAttention(8, 2), torch.randn(5, 8), torch.randn(7, 8)
+            >>> held, graph = layer.hold(memory), ga.graphs.cross(5, 7)
+            >>> torch.equal(layer(x, graph, context=held), layer(x, graph, context=memory))
+            True
+        """
+        key_input, value_input = sources_of(context, (self.kdim, self.vdim))
+        of_sources = self._positions(None, positions, 0, apart=False)[1]
+        held = KeyValueCache()
+        held.keep(*self._keys("context", key_input, value_input, of_sources), self)
+        return held
+
+    def _keys(self, name: str, key_input: Tensor, value_input: Tensor, positions: Tensor | None) -> Pair:
+        """Keys (..., S, H_kv, D) and values (..., S, H_kv, D_v)."""
+        for proj, features in ((self.k_proj, key_input), (self.v_proj, value_input)):
+            check_kind(proj, name, features)
+        key = self.k_proj(key_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
+        value = self.v_proj(value_input).unflatten(-1, (self.num_kv_heads, self.value_dim))
+        key = key if self.k_norm is None else self.k_norm(key)
+        return key if self.rotary is None else self.rotary(key, positions), value
+
+    def _positions(
+        self, query: Tensor | None, positions: Tensor | Pair | None, past: int, apart: bool
+    ) -> tuple[Any, Any]:
+        """Positions of targets and of sources, for a layer that turns them."""
         if self.rotary is None:
             if positions is not None:
                 raise OptionError("positions were given, but the layer was built without rotary")
-            return query, key
+            return None, None
         if apart and isinstance(positions, Tensor):
             raise OptionError("targets and context have positions of their own: pass a pair (of targets, of sources)")
-        if positions is None and past:
+        if positions is None and past and query is not None:
             positions = torch.arange(past, past + query.shape[-3], device=query.device)
-        of_targets, of_sources = pair_of_positions(positions)
-        return self.rotary(query, of_targets), self.rotary(key, of_sources)
+        return pair_of_positions(positions)
 
     def _scored(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None

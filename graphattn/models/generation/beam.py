@@ -3,41 +3,46 @@
 import torch
 from torch import Tensor
 
-from .choose import wide
 from .continuation import Continuation
 
 
-def beam_search(write: Continuation, prompt: Tensor, number: int, eos: int | None, num_beams: int) -> Tensor:
-    """Tokens (B, P + n) of the highest sum of log-probabilities among the sequences that were kept.
+def beam_search(
+    write: Continuation, prompt: Tensor, number: int, eos: int | None, num_beams: int, length_penalty: float = 0.0
+) -> Tensor:
+    """Tokens (B, P + n) of the highest value among the sequences that end.
 
-    At each step every sequence grows by every token and the ``num_beams`` best are kept; those that end compete for
-    the result and grow no more. What is left out for them is less likely than they are, and so cannot win. It stops
-    when no sequence that grows can win.
+    The value of n tokens is the sum of their log-probabilities over n to the power ``length_penalty``. At each step
+    every sequence grows by every token. Of the best that do not end, ``num_beams`` are kept; what ends among the best
+    ``num_beams`` competes for the result. It stops when no sequence that grows can win.
     """
     B, P = prompt.shape
+    fill = 0 if eos is None else eos
     running = prompt[:, None]  # (B, n, length)
     score = torch.zeros(B, 1, device=prompt.device)
-    best = prompt.new_full((B, P + number), 0 if eos is None else eos)
-    best_score = torch.full((B,), -torch.inf, device=prompt.device)
+    best = prompt.new_full((B, P + number), fill)
+    best_value = torch.full((B,), -torch.inf, device=prompt.device)
     new = prompt
-    for length in range(P + 1, P + number + 1):
-        gain = wide(write(new)[:, -1]).log_softmax(-1)  # (B n, V)
+    for step in range(1, number + 1):
+        gain = write.following(new, eos).log_softmax(-1)  # (B n, V)
         V, n = gain.shape[-1], running.shape[1]
         total = (score[..., None] + gain.view(B, n, V)).flatten(1)
-        score, place = total.topk(min(num_beams, n * V))
+        score, place = total.topk(min(2 * num_beams, n * V))
         parent, token = place // V, (place % V).to(prompt.dtype)
-        running = torch.cat((_of(running, parent), token[..., None]), -1)
-        ends = torch.full_like(token, length == P + number, dtype=torch.bool)
+        grown = torch.cat((_of(running, parent), token[..., None]), -1)
+        ends = torch.full_like(token, step == number, dtype=torch.bool)
         if eos is not None:
             ends = ends | (token == eos)
-        final, rank = score.masked_fill(~ends, -torch.inf).max(1)
-        better = final > best_score
-        best[better, :length] = _of(running, rank[:, None])[better, 0]
-        best[better, length:] = 0 if eos is None else eos
-        best_score = torch.maximum(best_score, final)
-        score = score.masked_fill(ends, -torch.inf)
-        if bool((score.amax(1) <= best_score).all()):
+        final, rank = score.masked_fill(~ends, -torch.inf)[:, :num_beams].max(1)
+        value = final / step**length_penalty
+        better = value > best_value
+        best[better, : P + step] = _of(grown, rank[:, None])[better, 0]
+        best[better, P + step :] = fill
+        best_value = torch.where(better, value, best_value)
+        score, kept = score.masked_fill(ends, -torch.inf).topk(min(num_beams, score.shape[1]))
+        most = number if length_penalty > 0 else step  # the length at which the best that grows is worth most
+        if bool((score[:, 0] / most**length_penalty <= best_value).all()):
             break
+        parent, running = parent.gather(1, kept), _of(grown, kept)
         write.reorder((parent + torch.arange(B, device=parent.device)[:, None] * n).flatten())
         new = running[..., -1].reshape(-1, 1)
     return best if eos is None else _cropped(best, P, eos)

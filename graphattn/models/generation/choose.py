@@ -41,6 +41,7 @@ class Sample:
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Tokens (B,) for logits (B, V)."""
+        logits = logits - logits.amax(-1, keepdim=True)  # so that none overflows
         share = truncated(logits / self.temperature, self.top_k, self.top_p).softmax(-1)
         return torch.multinomial(share, 1, generator=self.generator).squeeze(-1)
 
@@ -57,17 +58,12 @@ def one_by_one(
     tokens, new = prompt, prompt
     ended = torch.zeros(len(prompt), dtype=torch.bool, device=prompt.device)
     for _ in range(number):
-        chosen = choose(wide(write(new)[:, -1])).to(prompt.dtype)
+        chosen = choose(write.following(new, eos)).to(prompt.dtype)
         if eos is not None:
             chosen = chosen.masked_fill(ended, eos)
             ended = ended | (chosen == eos)
         new = chosen[:, None]
         tokens = torch.cat((tokens, new), 1)
-        if bool(ended.all()):
+        if eos is not None and bool(ended.all()):
             break
     return tokens
-
-
-def wide(logits: Tensor) -> Tensor:
-    """Float32 or wider."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import GraphError
+from ...errors import GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph, Pattern, PerHead, Schedule
 from ...graph.schedule import Layer
-from ...nn import KeyValueCache
 from ...questions import leaks
 from ..stacks import Graphs
 
@@ -18,14 +17,18 @@ class Continuation:
     """A model on a sequence that grows to a known length, computing each token once.
 
     The graph of the whole sequence is fixed at the start. New tokens are its next targets, which read the keys and
-    values of all so far: a bipartite graph, ``graph.subgraph(targets=new, sources=all_so_far)``.
+    values of all so far: a bipartite graph, ``graph.subgraph(targets=new, sources=all_so_far)``, of T new targets and
+    S past and new sources, one row where one token is written.
 
     Args:
-        model: Tokens (B, n), a list of graphs and ``caches=`` to logits (B, n, V); it says its ``num_layers``.
-        graph: Of the whole sequence: one for all layers or a schedule. A larger graph is cut to its first nodes; a
-            pattern is sized.
+        model: Says which ``graph`` its layers read along (``None``: along none), how to ``begin(batch, length)``, with
+            what to keep beside a sequence, a list of caches that can be reordered; and steps: ``model(tokens, graphs,
+            caches=caches)`` gives the logits (B, n, V) after n further tokens.
+        graph: Of the whole sequence: one for all layers or a schedule; the model's own by default. A larger graph is
+            cut to its first nodes; a pattern is sized.
         prompt: Tokens that are there at the start; they may read each other in any direction.
         length: Tokens at the end.
+        batch: Sequences.
 
     Raises:
         GraphError: If the graph is too small, or a token hears of one that is not written when it is computed; the
@@ -35,37 +38,64 @@ class Continuation:
         >>> import graphattn as ga
         >>> model = ga.models.gpt2(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2).eval()
         >>> tokens, graph = torch.randint(11, (3, 7)), ga.graphs.sliding_window(..., 3)
-        >>> continuation = Continuation(model, graph, prompt=4, length=7)
-        >>> steps = [continuation(tokens[:, :4]), continuation(tokens[:, 4:5]), continuation(tokens[:, 5:])]
-        >>> torch.allclose(torch.cat(steps, 1), model(tokens, graph), atol=1e-6)
+        >>> write = Continuation(model, graph, prompt=4, length=7)
+        >>> print(write.rows(4)[0].mask().long())  # the prompt reads itself
+        tensor([[1, 0, 0, 0],
+                [1, 1, 0, 0],
+                [1, 1, 1, 0],
+                [0, 1, 1, 1]])
+        >>> prompt = write(tokens[:, :4])
+        >>> print(write.rows(2)[0].mask().long())  # two new targets, four sources in the cache and two new ones
+        tensor([[0, 0, 1, 1, 1, 0],
+                [0, 0, 0, 1, 1, 1]])
+        >>> logits = torch.cat((prompt, write(tokens[:, 4:6]), write(tokens[:, 6:])), 1)
+        >>> torch.allclose(logits, model(tokens, graph), atol=1e-6)
         True
     """
 
-    def __init__(self, model: Any, graph: Graphs, prompt: int, length: int) -> None:
-        self.model = model
-        given = [graph] * model.num_layers if isinstance(graph, Layer) else list(graph)
-        whole = {id(layer): _whole(layer, length) for layer in given}
-        self.layers = Schedule.of([whole[id(layer)] for layer in given], model.num_layers)
+    def __init__(self, model: Any, graph: Graphs | None, prompt: int, length: int, batch: int = 1) -> None:
+        _check_model(model)
+        self.model, self.length, self.written = model, length, 0
+        self.layers = _layers(model.graph, graph, length)
         place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is there at once
-        found = leaks(self.layers, place)
+        found = self.layers and leaks(Schedule(self.layers), place)
         if found:
             raise GraphError(
                 f"a token would hear of one that is not written yet (tokens {prompt} to {length - 1} are written one "
                 f"by one; the prompt is there at once):\n{found}\nTake away edges from later sources, as graph & "
                 "causal(...) does, or make the prompt longer"
             )
-        self.caches = [KeyValueCache() for _ in self.layers]
+        self.caches = model.begin(batch, length)
 
-    @property
-    def written(self) -> int:
-        """Tokens so far."""
-        return self.caches[0].length
+    def rows(self, number: int) -> list[Any]:
+        """For each layer, what the next ``number`` tokens read: themselves and all before."""
+        last = self.written + number
+        if last > self.length:
+            raise ShapeError(f"{self.written} of {self.length} tokens are written; {number} more do not fit")
+        steps = {id(layer): rows(layer, range(self.written, last), range(last)) for layer in self.layers}
+        return [steps[id(layer)] for layer in self.layers]
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """Logits (B, n, V) of the tokens that follow ``tokens`` (B, n), the next ones of the sequence."""
-        first, last = self.written, self.written + tokens.shape[-1]
-        steps = {id(layer): _rows(layer, first, last) for layer in self.layers}
-        return self.model(tokens, [steps[id(layer)] for layer in self.layers], caches=self.caches)
+        number = tokens.shape[-1]
+        logits = self.model(tokens, self.rows(number) or None, caches=self.caches)
+        self.written += number
+        return logits
+
+    def following(self, tokens: Tensor, eos: int | None) -> Tensor:
+        """Logits (B, V) of the one token that follows, float32 or wider; or what is wrong with them."""
+        logits = self(tokens)[:, -1]
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        most = logits.amax(-1)
+        if not bool(most.isfinite().all()):
+            row = int((~most.isfinite()).nonzero()[0])
+            raise ShapeError(
+                f"the logits of sequence {row} after token {self.written - 1} have no largest number "
+                f"({float(most[row])}), so no token is the likeliest; look for NaN or inf in the model's parameters"
+            )
+        if eos is not None and eos >= logits.shape[-1]:
+            raise OptionError(f"eos must be a token of the model, which has {logits.shape[-1]}; got {eos}")
+        return logits
 
     def reorder(self, batch: Tensor) -> None:
         """Go on with the sequences ``batch`` (int64 (B',)) of the first dimension, in that order."""
@@ -73,8 +103,30 @@ class Continuation:
             cache.reorder(batch)
 
 
+def _check_model(model: Any) -> None:
+    missing = [name for name in ("graph", "begin") if not hasattr(model, name)]
+    if missing:
+        way = "it reads a source: pass model.reading(source)" if hasattr(model, "reading") else "a GPT is one"
+        raise OptionError(
+            f"model must be one that writes: model(tokens, graphs, caches=...), model.graph and model.begin(batch, "
+            f"length); a {type(model).__name__} has no {' and no '.join(missing)}; {way}"
+        )
+
+
+def _layers(own: Any, graph: Graphs | None, length: int) -> tuple[Any, ...]:
+    """The graph of each layer between the tokens of the whole sequence."""
+    if own is None:
+        if graph is not None:
+            raise OptionError("graph was given, but the model's tokens read along none: its state hears them in turn")
+        return ()
+    number = len(own)
+    graph = own if graph is None else graph
+    given = [graph] * number if isinstance(graph, Layer) else list(graph)
+    made = {id(layer): _whole(layer, length) for layer in given}
+    return Schedule.of([made[id(layer)] for layer in given], number).layers
+
+
 def _whole(layer: Any, length: int) -> Any:
-    """The graph of a layer between the tokens of the whole sequence."""
     if isinstance(layer, PerHead):
         return _each(layer, lambda graph: _whole(graph, length))
     graph = layer(length) if isinstance(layer, Pattern) else layer
@@ -88,11 +140,11 @@ def _whole(layer: Any, length: int) -> Any:
     return graph if graph.num_nodes == length else graph.subgraph(range(length))
 
 
-def _rows(layer: Any, first: int, last: int) -> AttentionGraph | PerHead:
-    """Targets ``first`` to ``last - 1`` and all sources before ``last``."""
+def rows(layer: AttentionGraph | PerHead, targets: range, sources: range | None = None) -> AttentionGraph | PerHead:
+    """What some targets read, of some sources or of all."""
     if isinstance(layer, PerHead):
-        return _each(layer, lambda graph: _rows(graph, first, last))
-    return layer.subgraph(targets=range(first, last), sources=range(last))
+        return _each(layer, lambda graph: rows(graph, targets, sources))
+    return layer.subgraph(targets=targets, sources=sources)
 
 
 def _each(heads: PerHead, make: Callable[[AttentionGraph], Any]) -> PerHead:

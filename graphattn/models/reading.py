@@ -1,0 +1,103 @@
+"""A model that reads, as one that writes: what :func:`graphattn.models.generate` asks for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import ShapeError
+from ..graph import AttentionGraph, Pattern, PerHead, Schedule
+from ..graphs import causal
+from ..nn import KeyValueCache
+from ..nn.blocks import Graph
+from .generation.continuation import rows
+from .stacks import Graphs
+
+
+@dataclass
+class HeldMemory:
+    """Each layer's keys and values of a memory, and along which graph of the whole target it is read."""
+
+    layers: list[KeyValueCache]
+    graph: AttentionGraph | PerHead | None
+    lengths: Tensor | None
+
+    def reorder(self, batch: Tensor) -> None:
+        """Go on with the sequences ``batch`` (int64 (B',)), in that order."""
+        for layer in self.layers:
+            layer.reorder(batch)
+        self.lengths = None if self.lengths is None else self.lengths[batch.to(self.lengths.device)]
+
+
+class Reading:
+    """A decoder with the memory that it reads: a model of the tokens that it writes, as a :class:`GPT` is one.
+
+    ``model.reading(source)`` makes it. Beside caches it makes the memory's keys and values once.
+
+    Args:
+        model: ``decode(tokens, memory, graph, memory_graph, caches, lengths)`` gives logits, where the memory is what
+            ``decoder.hold(memory)`` made of it if there are caches.
+        memory: (..., S, C), what the encoder gave.
+        memory_graph: Targets, as many as the whole sequence or more, and S sources; all of them by default.
+        lengths: int64 (...), of sources that are padded.
+
+    Example:
+        >>> import graphattn as ga
+        >>> model = ga.models.T5(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2).eval()
+        >>> source, start = torch.randint(11, (3, 7)), torch.zeros(3, 1, dtype=torch.int64)
+        >>> ga.models.generate(model.reading(source), start, max_new_tokens=4).shape
+        torch.Size([3, 5])
+        >>> near = ga.graphs.sliding_window(..., 2)  # another connectivity of what is written
+        >>> ga.models.generate(model.reading(source), start, near, max_new_tokens=4).shape
+        torch.Size([3, 5])
+    """
+
+    def __init__(
+        self, model: Any, memory: Tensor, memory_graph: Graph | None = None, lengths: Tensor | None = None
+    ) -> None:
+        self.model, self.memory, self.memory_graph, self.lengths = model, memory, memory_graph, lengths
+        self.graph = Schedule.of(causal(..., ...), len(model.decoder.layers))
+
+    def begin(self, batch: int, length: int) -> list[Any]:
+        """A cache for each layer, and the memory's keys and values.
+
+        Raises:
+            ShapeError: If there are not as many sources as sequences, nor one for all, or the memory's graph does not
+                fit.
+        """
+        memory = self.memory.reshape(-1, *self.memory.shape[-2:])
+        graph = _sized(self.memory_graph, length, memory.shape[-2])
+        lengths = None if self.lengths is None else self.lengths.reshape(-1)
+        held = HeldMemory(self.model.decoder.hold(memory), graph, lengths)
+        held.reorder(of_batch(len(memory), batch, memory.device))
+        return [*(KeyValueCache() for _ in self.graph), held]
+
+    def __call__(self, tokens: Tensor, graph: Graphs | None = None, *, caches: list[Any] | None = None) -> Tensor:
+        """Logits (..., T, V) of the token after each; with what :meth:`begin` made, of tokens that continue others."""
+        if caches is None:
+            return self.model.decode(tokens, self.memory, graph, self.memory_graph, lengths=self.lengths)
+        *own, memory = caches
+        first, last = own[0].length, own[0].length + tokens.shape[-1]
+        reads = None if memory.graph is None else rows(memory.graph, range(first, last))
+        return self.model.decode(tokens, memory.layers, graph, reads, own, memory.lengths)
+
+
+def of_batch(sources: int, batch: int, device: torch.device) -> Tensor:
+    """Which source each sequence reads: its own, or the only one there is."""
+    if sources not in (1, batch):
+        raise ShapeError(
+            f"each sequence reads a source of its own, or all the same one: got {batch} prompts and {sources} sources; "
+            "source.repeat_interleave(n, 0) gives each of them to n prompts"
+        )
+    return torch.arange(batch, device=device) % sources
+
+
+def _sized(graph: Graph | None, length: int, num_sources: int) -> AttentionGraph | PerHead | None:
+    graph = graph(length, num_sources) if isinstance(graph, Pattern) else graph
+    if graph is not None and (graph.num_targets < length or graph.num_sources != num_sources):
+        raise ShapeError(
+            f"memory_graph needs {num_sources} sources, those of the memory, and a target for each of {length} tokens; "
+            f"got {graph!r}"
+        )
+    return graph
