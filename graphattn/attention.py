@@ -122,14 +122,18 @@ def sized(graph: Any, query: Any, key: Any, past: int = 0) -> Any:
     for name, x in (("query", query), ("key", key)):
         if not isinstance(x, Tensor) or x.dim() < 3:
             raise ShapeError(f"{name} must be a tensor (..., nodes, heads, width), got {_shape_of(x)}")
-    size = query.shape[-3], key.shape[-3] + past
-    _make(graph, *size)
-    return getattr(graph.made, slot(*size))
+    return of_size(graph, query.shape[-3], key.shape[-3] + past)
+
+
+def of_size(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None = None) -> AttentionGraph:
+    """``pattern(size, num_sources)``, where torch.compile may follow the caller; a grid's size is a tuple."""
+    _make(pattern, size, num_sources)
+    return getattr(pattern.made, slot(size, num_sources))
 
 
 @torch.compiler.assume_constant_result  # Python that torch.compile does not follow
-def _make(pattern: Pattern, num_targets: int, num_sources: int) -> None:
-    pattern(num_targets, num_sources)
+def _make(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None) -> None:
+    pattern(size, num_sources)
 
 
 def _shape_of(x: Any) -> str:

@@ -10,7 +10,7 @@ from ..graph import AttentionGraph, Pattern, Schedule
 from ..graph.advice import no_graph
 from ..kernels.edge_softmax import scatter_sum
 from ..nn import ShortestPathBias, laplacian_eigenvector_pe, random_walk_pe
-from ..plans.cache import cached
+from ..nn.biases.constant import of_edges
 from .stacks import Encoder, Graphs
 
 ENCODINGS = ("random_walk", "laplacian")
@@ -122,7 +122,9 @@ class GraphTransformer(nn.Module):
             score_bias=None if paths is None else lambda reads: paths(reads, edges),
             edge_attr=edge_attr,
         )
-        if self.readout != "node":
+        if self.readout != "node" and batch is None:
+            x = x.sum(-2, keepdim=True)
+        elif self.readout != "node":
             x = scatter_sum(x, _owner(sizes, x), len(sizes), x.dim() - 2)
         if self.readout == "mean":
             x = x / torch.tensor(sizes, device=x.device).clamp(min=1).unsqueeze(-1)
@@ -130,23 +132,24 @@ class GraphTransformer(nn.Module):
 
     def encoded(self, edges: AttentionGraph, sizes: tuple[int, ...]) -> Tensor:
         """The encoding of every node, (N, encoding_dim); in training with random signs, where signs mean nothing."""
-        found = cached(edges, (self.kind, self.encoding_dim, sizes), lambda: self._encode(edges, sizes))
+        found = of_edges(edges, _encoding, self.kind, self.encoding_dim, sizes, device=edges.device)
         if self.kind == "laplacian" and self.training:
             sign = torch.randint(2, (len(sizes), self.encoding_dim), device=found.device) * 2 - 1
             found = found * sign[_owner(sizes, found)]
         return found
 
-    def _encode(self, edges: AttentionGraph, sizes: tuple[int, ...]) -> Tensor:
-        if self.kind == "random_walk":
-            return random_walk_pe(edges, self.encoding_dim)
-        found, first = torch.zeros(edges.num_nodes, self.encoding_dim, device=edges.device), 0
-        for size in sizes:  # the eigenvectors of a batch are those of its graphs
-            k = min(self.encoding_dim, size - 1)
-            if k > 0:
-                piece = edges if size == edges.num_nodes else edges.subgraph(range(first, first + size))
-                found[first : first + size, :k] = laplacian_eigenvector_pe(piece, k)
-            first += size
-        return found
+
+def _encoding(edges: AttentionGraph, kind: str, dim: int, sizes: tuple[int, ...]) -> Tensor:
+    if kind == "random_walk":
+        return random_walk_pe(edges, dim)
+    found, first = torch.zeros(edges.num_nodes, dim, device=edges.device), 0
+    for size in sizes:  # the eigenvectors of a batch are those of its graphs
+        k = min(dim, size - 1)
+        if k > 0:
+            piece = edges if size == edges.num_nodes else edges.subgraph(range(first, first + size))
+            found[first : first + size, :k] = laplacian_eigenvector_pe(piece, k)
+        first += size
+    return found
 
 
 def _sizes(batch: Tensor | None, num_nodes: int) -> tuple[int, ...]:

@@ -1,10 +1,11 @@
 """A stage of Swin: blocks on one grid that read its cells, by turns shifted."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from torch import Tensor, nn
 
+from ..attention import of_size
 from ..errors import OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graphs import cell_partition
@@ -20,7 +21,7 @@ class SwinStage(nn.Module):
         self, embed_dim: int, num_heads: int, window: int, drop_paths: list[float], merge: bool, **options: Any
     ) -> None:
         super().__init__()
-        self.window = window
+        self.window, self.windows = window, window_patterns(window)
         self.layers = nn.ModuleList(
             TransformerBlock(embed_dim, num_heads, drop_path=drop_path, **options) for drop_path in drop_paths
         )
@@ -29,7 +30,7 @@ class SwinStage(nn.Module):
 
     def graphs(self, grid: Grid) -> list[AttentionGraph]:
         """The paper's: cells, and in every second layer the cells half a side further on."""
-        pair = window_graphs(grid, self.window)
+        pair = [of_size(each, grid) for each in self.windows]
         return [pair[number % 2] for number in range(len(self.layers))]
 
     def forward(self, x: Tensor, grid: Grid, graphs: Graphs | None = None) -> Tensor:
@@ -58,7 +59,7 @@ def sized(graphs: Graphs, num_layers: int, grid: Grid) -> list[AttentionGraph | 
     each = [graphs] * num_layers if isinstance(graphs, AttentionGraph | PerHead | Pattern) else list(graphs)
     if len(each) != num_layers:
         raise OptionError(f"a stage of {num_layers} layers needs as many graphs, got {len(each)}")
-    return [graph(grid) if isinstance(graph, Pattern) else graph for graph in each]
+    return [of_size(graph, grid) if isinstance(graph, Pattern) else graph for graph in each]
 
 
 def cell_side(grid: Grid, window: int) -> int:
@@ -80,3 +81,17 @@ def window_graphs(grid: Grid, window: int, read_padding: bool = True) -> tuple[A
     options: dict[str, bool] = {} if whole else {"read_padding" if read_padding else "pad": True}
     plain = cell_partition(grid, side, **options)
     return plain, plain if min(grid) <= window else cell_partition(grid, side, side // 2, **options)
+
+
+@lru_cache(maxsize=64)
+def window_patterns(window: int) -> tuple[Pattern, Pattern]:
+    """The two graphs for grids of any size; models share them, and what is made of them."""
+    plain, shifted = (
+        Pattern(f"Swin's {name} of {window}", partial(_of_grid, window, number), on_grid=True)
+        for number, name in enumerate(("cells", "shifted cells"))
+    )
+    return plain, shifted
+
+
+def _of_grid(window: int, number: int, grid: Grid) -> AttentionGraph:
+    return window_graphs(grid, window)[number]

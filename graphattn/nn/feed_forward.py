@@ -9,7 +9,6 @@ from torch.nn import functional as F
 from ..errors import OptionError
 from ..graph import AttentionGraph
 from ..interop import from_edge_index
-from ..kernels.edge_softmax import edge_softmax, scatter_sum
 from .arguments import width
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -124,13 +123,12 @@ class MixtureOfExperts(nn.Module):
         """(..., C) to (..., C)."""
         flat = x.reshape(-1, x.shape[-1])
         score, expert = self._chosen(flat)
-        token = torch.arange(len(flat), device=x.device).repeat_interleave(self.top_k)
-        alpha, _ = edge_softmax(score.reshape(-1, 1).to(torch.promote_types(x.dtype, torch.float32)), token, len(flat))
-        made = flat.new_zeros(len(token), x.shape[-1])
+        alpha = torch.softmax(score, -1, torch.promote_types(x.dtype, torch.float32)).to(x.dtype)
+        made = flat.new_zeros(expert.numel(), x.shape[-1])  # of every edge
         for number, module in enumerate(self.experts):
             edge = torch.nonzero(expert.flatten() == number).flatten()
-            made = made.index_copy(0, edge, module(flat[token[edge]]).to(made.dtype))
-        return scatter_sum(made * alpha.to(made.dtype), token, len(flat), 0).view(x.shape)
+            made = made.index_copy(0, edge, module(flat[edge // self.top_k]).to(x.dtype))
+        return (made.unflatten(0, expert.shape) * alpha.unsqueeze(-1)).sum(-2).view(x.shape)
 
 
 class DropPath(nn.Module):

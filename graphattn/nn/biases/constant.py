@@ -23,7 +23,7 @@ def need_graph(graph: Any) -> None:
 def of_edges(
     graph: AttentionGraph | PerHead, make: Callable[..., Tensor], *arguments: Any, device: torch.device
 ) -> Tensor:
-    """``make(graph, *arguments)``, a tensor (E,) kept for this graph on this device; of :class:`PerHead`, its union.
+    """``make(graph, *arguments)``, a tensor kept for this graph on this device; of :class:`PerHead`, its union.
 
     ``arguments`` can be hashed; a graph among them is not kept alive.
     """
