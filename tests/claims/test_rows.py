@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent.parent
-SCORES, SYMMETRY, REACH, LINEAR, OPERATIONS = (
+SCORES, SYMMETRY, REACH, LINEAR, OPERATIONS, STUDIES = (
     f"claims/test_{name}.py"
-    for name in ("scores_and_softmax", "symmetry_and_parameters", "reach", "linear_attention", "operations")
+    for name in ("scores_and_softmax", "symmetry_and_parameters", "reach", "linear_attention", "operations", "studies")
 )
 ERRORS, CONV, LAYER, STACKS = (
     "claims/test_errors_of_the_sources.py",
@@ -97,11 +97,15 @@ ROWS = {
     81: (SCORES, "test_a_vector_times_a_hundred_is_one_hot"),
     82: (SCORES, "test_unscaled_scores_saturate_softmax_and_the_root_of_d_prevents_it"),
     83: (SCORES, "test_the_diagonal_is_largest_for_unit_vectors_and_not_in_general"),
+    84: (STUDIES, "test_one_head_averages_two_relations_that_two_heads_keep_apart"),
+    85: (STUDIES, "test_a_bias_to_what_is_near_inhibits_a_far_task_and_is_needed_where_examples_are_few"),
     86: (OPERATIONS, "test_a_separable_convolution_costs_what_attention_and_a_shared_perceptron_cost"),
     87: (REACH, "test_attention_alone_averages_everything_away_and_residuals_keep_it"),
     88: ("viz/test_viz_heads.py", "test_lines_run_from_targets_to_sources_and_are_coloured_by_weight"),
     89: ("viz/test_viz_heads.py", "test_matrices_are_the_weights"),
     90: ("viz/test_viz_receptive.py", "test_grid_panels_show_what_is_heard_after_each_layer"),
+    91: (STUDIES, "test_flies_moves_to_soars_or_to_insects_with_its_context"),
+    92: (STUDIES, "test_bears_has_the_role_of_its_place_by_positions_and_projections"),
     93: (SYMMETRY, "test_transformer_and_average_pool_are_permutation_invariant"),
     94: ("viz/test_viz_receptive.py", "test_rows_hold_every_path_to_the_target"),
 }
@@ -110,12 +114,6 @@ ELSEWHERE = {
     23: "examples/09: the alignment of a reversed text",
     25: "a timing: reported by the bench, not asserted",
     42: "a picture of the demo",
-    85: "examples/08: what connectivity brings on digits",
-}
-OPEN = {
-    84: "one head that averages two relations against two heads",
-    91: "contextual embeddings of a toy corpus",
-    92: "the several roles of one word",
 }
 
 
@@ -132,4 +130,4 @@ def test_the_row_is_tested_where_it_says(row):
 
 
 def test_every_row_has_its_place():
-    assert sorted([*ROWS, *ELSEWHERE, *OPEN]) == list(range(1, 95))
+    assert sorted([*ROWS, *ELSEWHERE]) == list(range(1, 95))
