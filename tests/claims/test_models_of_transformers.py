@@ -1,0 +1,146 @@
+"""Text, speech, images, video, proteins, time series, decisions: each model is one attention on graphs of its own.
+
+Rows 27, 28, 31, 67 and 70 of MECHANISMS.md. The models are transformers' own, with random weights; only their call of
+attention is replaced, by :func:`graphattn.attention` on the graph that the list names for that layer.
+"""
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn.graphs import causal, cross, full
+
+tf = pytest.importorskip("transformers", minversion="5.0")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
+
+WIDTHS = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+STACKS = {
+    f"{part}_{name}": value
+    for part in ("encoder", "decoder")
+    for name, value in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 24))
+} | {"d_model": 16}
+IMAGES = {"image_size": 8, "patch_size": 4}
+NO_TOKENS = dict.fromkeys(("bos_token_id", "eos_token_id"))
+IDS, WRITTEN = (torch.arange(6, 6 + n) + torch.arange(2)[:, None] for n in (7, 5))
+
+
+def real(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+MODELS = {  # model, configuration, inputs, and the graph of each attention in the order in which they run
+    "text, BART: an encoder and a decoder": (
+        lambda: tf.BartModel(tf.BartConfig(vocab_size=30, max_position_embeddings=20, **STACKS)),
+        {"input_ids": IDS, "decoder_input_ids": WRITTEN},
+        [full(7), causal(5), cross(5, 7)],
+    ),
+    "speech, Whisper: an encoder and a decoder": (
+        lambda: tf.WhisperModel(
+            tf.WhisperConfig(
+                **STACKS,
+                **{"vocab_size": 30, "num_mel_bins": 4, "max_source_positions": 6, "max_target_positions": 9},
+                **{"pad_token_id": 0, "decoder_start_token_id": 1, **NO_TOKENS},
+            )
+        ),
+        {"input_features": real(2, 4, 12), "decoder_input_ids": WRITTEN},
+        [full(6), causal(5), cross(5, 6)],
+    ),
+    "images and text, CLIP: an encoder of patches beside a causal one of words": (
+        lambda: tf.CLIPModel(
+            tf.CLIPConfig(
+                text_config={**WIDTHS, **NO_TOKENS, "vocab_size": 30, "max_position_embeddings": 9, "eos_token_id": 9},
+                vision_config={**WIDTHS, **IMAGES},
+                projection_dim=8,
+            )
+        ),
+        {"input_ids": IDS, "pixel_values": real(2, 3, 8, 8)},
+        [full(5), causal(7)],
+    ),
+    "video, VideoMAE: tubes of patches": (
+        lambda: tf.VideoMAEModel(tf.VideoMAEConfig(**WIDTHS, **IMAGES, num_frames=4)),
+        {"pixel_values": real(2, 4, 3, 8, 8)},
+        [full(8)],
+    ),
+    "proteins, ESM": (
+        lambda: tf.EsmModel(
+            tf.EsmConfig(**WIDTHS, vocab_size=33, pad_token_id=1, mask_token_id=32, position_embedding_type="rotary")
+        ),
+        {"input_ids": IDS},
+        [full(7)],
+    ),
+    "sound, wav2vec 2.0": (
+        lambda: tf.Wav2Vec2Model(
+            tf.Wav2Vec2Config(
+                **WIDTHS,
+                **{"conv_dim": [8], "conv_stride": [4], "conv_kernel": [4], "num_feat_extract_layers": 1},
+                **{"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2},
+            )
+        ),
+        {"input_values": real(2, 40)},
+        [full(10)],
+    ),
+    "time series, TimeSeriesTransformer": (
+        lambda: tf.TimeSeriesTransformerModel(
+            tf.TimeSeriesTransformerConfig(
+                prediction_length=4, context_length=6, lags_sequence=[1, 2], num_time_features=1, **STACKS
+            )
+        ),
+        {
+            **{"past_values": real(2, 8), "past_time_features": real(2, 8, 1), "past_observed_mask": torch.ones(2, 8)},
+            **{"future_values": real(2, 4), "future_time_features": real(2, 4, 1)},
+        },
+        [full(6), causal(4), cross(4, 6)],
+    ),
+    "decisions, DecisionTransformer: returns, states and actions in turn": (
+        lambda: tf.DecisionTransformerModel(
+            tf.DecisionTransformerConfig(
+                state_dim=3, act_dim=2, hidden_size=16, max_ep_len=9, n_layer=1, n_head=2, n_positions=40, **NO_TOKENS
+            )
+        ),
+        {
+            **{"states": real(2, 4, 3), "actions": real(2, 4, 2), "rewards": real(2, 4, 1)},
+            **{"returns_to_go": real(2, 4, 1), "timesteps": torch.arange(4).expand(2, 4)},
+            "attention_mask": torch.ones(2, 4),
+        },
+        [causal(12)],
+    ),
+}
+
+
+def without_a_source(graph):
+    """Source 1 is read by itself alone."""
+    return graph & ga.from_rule(lambda t, s: (s != 1) | (t == 1), graph.num_targets, graph.num_sources)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_attention_of_any_transformer_is_ours_on_its_graphs(name):
+    make, given, connectivity = MODELS[name]
+    torch.manual_seed(0)
+    model = make().double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    left = []
+
+    def ours(module, query, key, value, attention_mask, scaling=None, **options):
+        query, key, value = (x.transpose(1, 2) for x in (query, key, value))  # node-first
+        return ga.attention(query, key, value, left.pop(0), scale=scaling, backend="message_passing"), None
+
+    def run(graphs):
+        left[:] = graphs
+        with torch.no_grad():
+            found = model(**given)
+        assert not left  # every graph was used
+        return torch.cat([x.flatten() for x in found.values() if torch.is_tensor(x) and x.is_floating_point()])
+
+    model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
+    wanted = run([])
+    tf.AttentionInterface.register("graphattn", ours)
+    model.set_attn_implementation("graphattn")
+    torch.testing.assert_close(run(connectivity), wanted, rtol=1e-11, atol=1e-11)
+    for number, graph in enumerate(connectivity):
+        others = [without_a_source(graph)]
+        others += [full(graph.num_nodes)] if graph.name.startswith("causal") else []  # the future is heard
+        for other in others:
+            swapped = [*connectivity[:number], other, *connectivity[number + 1 :]]
+            assert (run(swapped) - wanted).abs().max() > 1e-6
