@@ -1,5 +1,6 @@
 """Models: a paper, a graph, a stack of blocks; the connectivity of every one is an argument of its forward."""
 
+from .bart import BART as BART
 from .bert import BERT as BERT
 from .from_hf import from_hf as from_hf
 from .generation import generate as generate
@@ -24,3 +25,4 @@ from .timesformer import TimeSformer as TimeSformer
 from .vit import ViT as ViT
 from .vivit import ViViT as ViViT
 from .vivit import divided_space_time as divided_space_time
+from .whisper import Whisper as Whisper

@@ -3,14 +3,12 @@
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from ..attention import sized
-from ..graph import AttentionGraph, PerHead
 from ..graphs import causal, full
 from ..nn import KeyValueCache, T5Bias
-from ..nn.blocks import EVERY, Graph
+from ..nn.blocks import Graph
+from .padding import memory_up_to, padding_bias
 from .reading import Reading
 from .stacks import Decoder, Encoder, Graphs
 from .tokens import check_lengths, check_tokens
@@ -140,7 +138,7 @@ class T5(nn.Module):
         if lengths is None:
             return self.dropout(self.encoder(x, graph, score_bias=bias))
         check_lengths(lengths, source)
-        there = partial(_there, lengths=lengths, x=x)
+        there = partial(padding_bias, lengths=lengths, x=x)
         return self.dropout(self.encoder(x, graph, score_bias=lambda graph: bias(graph) + there(graph)))
 
     def decode(
@@ -156,11 +154,8 @@ class T5(nn.Module):
 
         The memory may be what ``decoder.hold(memory)`` made of it.
         """
-        x, bias = self._embedded("target", target), None
-        if lengths is not None:
-            key = memory[0].key if isinstance(memory, list) else memory.unsqueeze(-2)
-            memory_graph = sized(EVERY if memory_graph is None else memory_graph, x.unsqueeze(-2), key)
-            bias = _there(memory_graph, lengths, x)
+        x = self._embedded("target", target)
+        memory_graph, bias = memory_up_to(lengths, memory, memory_graph, x)
         x = self.decoder(
             x,
             CAUSAL if graph is None else graph,
@@ -175,13 +170,6 @@ class T5(nn.Module):
     def _embedded(self, name: str, tokens: Tensor) -> Tensor:
         check_tokens(name, tokens, self.embedding.num_embeddings)
         return self.dropout(self.embedding(tokens))
-
-
-def _there(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
-    """Biases (..., E, 1) that take away the edges from sources beyond the lengths (...)."""
-    edges: AttentionGraph = graph.union() if isinstance(graph, PerHead) else graph
-    padding = edges.source.to(x.device) >= lengths.to(x.device).unsqueeze(-1)
-    return x.new_zeros(padding.shape).masked_fill(padding, -torch.inf).unsqueeze(-1)
 
 
 FULL, CAUSAL = full(...), causal(..., ...)

@@ -6,6 +6,7 @@ from typing import Any
 from ...errors import OptionError
 
 FAMILIES: dict[str, str] = {
+    "BartForConditionalGeneration": "bart",
     "BertForMaskedLM": "bert",
     "BertModel": "bert",
     "DistilBertForMaskedLM": "bert",
@@ -17,6 +18,7 @@ FAMILIES: dict[str, str] = {
     "LlamaForCausalLM": "llama",
     "LongformerForMaskedLM": "bert",
     "LongformerModel": "bert",
+    "MBartForConditionalGeneration": "bart",
     "MistralForCausalLM": "llama",
     "MixtralForCausalLM": "experts",
     "MT5ForConditionalGeneration": "t5",
@@ -34,6 +36,7 @@ FAMILIES: dict[str, str] = {
     "ViTModel": "vit",
     "VivitForVideoClassification": "vivit",
     "VivitModel": "vivit",
+    "WhisperForConditionalGeneration": "bart",
     "XLMRobertaForMaskedLM": "bert",
     "XLMRobertaModel": "bert",
 }

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from ..t5 import T5
-from .text import activation, fill, renamed
+from .text import activation, fill, one_table, renamed
 
 NAMES = {
     "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.": "encoder_bias.table.",
@@ -37,7 +37,8 @@ SECOND = {"encoder": "feed_forward_norm", "decoder": "cross_norm"}
 def read(model: Any) -> T5:
     """A ``T5ForConditionalGeneration`` or ``MT5ForConditionalGeneration``."""
     config = model.config
-    tied = model.lm_head.weight is model.shared.weight
+    words = one_table(model.shared, model.encoder.embed_tokens, model.decoder.embed_tokens)
+    tied = model.lm_head.weight is words.weight
     plain = activation(config.dense_act_fn)
     with torch.device("meta"):
         made = T5(

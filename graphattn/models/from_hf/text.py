@@ -50,11 +50,21 @@ def refuse(config: Any, **plain: Any) -> None:
             raise OptionError(f"{name} = {getattr(config, name)!r} cannot be read; only {value!r} can")
 
 
-def set_dropouts(blocks: nn.ModuleList, weights: float, branch: float) -> None:
-    """Their two probabilities: of attention weights, and of what a branch adds; none inside the feed-forwards."""
+def one_table(*tables: Any) -> nn.Embedding:
+    """The embedding that a model has under several names, or a refusal of several embeddings."""
+    first: nn.Embedding = tables[0]
+    if any(table.weight is not first.weight for table in tables):
+        raise OptionError("encoder and decoder must have one table of tokens, as tie_word_embeddings=True makes it")
+    return first
+
+
+def set_dropouts(blocks: nn.ModuleList, weights: float, branch: float, inside: float = 0.0) -> None:
+    """Their probabilities: of attention weights, of what a branch adds, and inside the feed-forwards."""
     for block in blocks:
         parts: Any = block
         parts.attention.dropout, parts.branch[0].p = weights, branch
+        if parts.cross_attention is not None:
+            parts.cross_attention.dropout = weights
         for part in parts.feed_forward.modules():
             if isinstance(part, nn.Dropout):
-                part.p = 0.0
+                part.p = inside

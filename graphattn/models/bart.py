@@ -1,0 +1,153 @@
+"""BART: the encoder-decoder with learned positions, norms after its branches and one table of tokens for both sides."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..graphs import causal, full
+from ..nn import KeyValueCache, LearnedPosition
+from ..nn.blocks import Graph
+from ..nn.cache import tokens_held
+from .padding import memory_up_to, padding_bias
+from .reading import Reading
+from .stacks import Decoder, Encoder, Graphs
+from .tokens import check_lengths, check_tokens
+
+
+class BART(nn.Module):
+    """Tokens read and tokens written; the logits of the next token written.
+
+    Args:
+        vocab_size: V.
+        embed_dim: C.
+        num_heads: H.
+        num_layers: Blocks of the encoder.
+        hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
+        num_decoder_layers: Blocks of the decoder, as many by default.
+        max_len: Learned positions of either side.
+        tied: Whether the head's weights are those of the tokens.
+        embed_scale: Factor on the tokens' vectors, where they are read.
+        norm_first: False, and with True a norm after the last block of either side (mBART).
+        dropout: On the embeddings, and as in the blocks.
+        options: Further arguments of :class:`~graphattn.nn.TransformerBlock`.
+
+    Source: Lewis et al. 2020, section 2. Equal to ``BartForConditionalGeneration`` of ``transformers``,
+    :func:`graphattn.models.from_hf`, whose positions have two rows more, at the start, that nobody reads.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> model = BART(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2, max_len=16)
+        >>> source, target = torch.randint(11, (3, 7)), torch.randint(11, (3, 5))
+        >>> model(source, target).shape  # (B, T, V)
+        torch.Size([3, 5, 11])
+        >>> model(source, target, ga.graphs.sliding_window(..., 3, causal=False)).shape  # another connectivity
+        torch.Size([3, 5, 11])
+    """
+
+    def __init__(
+        self,
+        vocab_size: int = 50265,
+        embed_dim: int = 768,
+        num_heads: int = 12,
+        num_layers: int = 6,
+        hidden: int | None = None,
+        *,
+        num_decoder_layers: int | None = None,
+        max_len: int = 1024,
+        tied: bool = True,
+        embed_scale: float = 1.0,
+        norm_first: bool = False,
+        dropout: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.embedding, self.embed_scale = nn.Embedding(vocab_size, embed_dim), embed_scale
+        nn.init.normal_(self.embedding.weight, std=0.02)
+        self.source_position, self.source_norm = LearnedPosition(max_len, embed_dim), nn.LayerNorm(embed_dim)
+        self.target_position, self.target_norm = LearnedPosition(max_len, embed_dim), nn.LayerNorm(embed_dim)
+        self.dropout = nn.Dropout(dropout)
+        sizes: Any = (embed_dim, num_heads, hidden)
+        depth = num_layers if num_decoder_layers is None else num_decoder_layers
+        self.encoder = Encoder(num_layers, *sizes, norm_first=norm_first, dropout=dropout, **options)
+        self.decoder = Decoder(depth, *sizes, norm_first=norm_first, dropout=dropout, **options)
+        self.head = nn.Linear(embed_dim, vocab_size, bias=False)
+        if tied:
+            self.tie()
+
+    def tie(self) -> None:
+        """Give the head the weights of the tokens."""
+        self.head.weight = self.embedding.weight
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_graph: Graphs | None = None,
+        target_graph: Graphs | None = None,
+        memory_graph: Graph | None = None,
+        *,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
+        """Logits (..., T, V) of the token after each of the target's.
+
+        Args:
+            source: Integers (..., S), the tokens read.
+            target: Integers (..., T), the tokens written so far.
+            source_graph: Of S nodes; full by default.
+            target_graph: Of T nodes; causal by default.
+            memory_graph: T targets and S sources; all of them by default.
+            lengths: Integers (...), of sources that are padded at their end: what follows is not read.
+
+        Raises:
+            ShapeError: If tokens or lengths are not integers, or do not fit the graphs.
+            PositionIndexError: If a token is outside the vocabulary, or beyond ``max_len``.
+        """
+        memory = self.encode(source, source_graph, lengths)
+        return self.decode(target, memory, target_graph, memory_graph, lengths=lengths)
+
+    def reading(
+        self,
+        source: Tensor,
+        source_graph: Graphs | None = None,
+        memory_graph: Graph | None = None,
+        *,
+        lengths: Tensor | None = None,
+    ) -> Reading:
+        """The model having read a source, as :func:`~graphattn.models.generate` takes it; as :meth:`T5.reading`."""
+        return Reading(self, self.encode(source, source_graph, lengths), memory_graph, lengths)
+
+    def encode(self, source: Tensor, graph: Graphs | None = None, lengths: Tensor | None = None) -> Tensor:
+        """The memory (..., S, C) of tokens (..., S); what is beyond the lengths is not read."""
+        check_tokens("source", source, self.embedding.num_embeddings)
+        x = self.dropout(self.source_norm(self.source_position(self.embedding(source) * self.embed_scale)))
+        bias = None
+        if lengths is not None:
+            check_lengths(lengths, source)
+            bias = partial(padding_bias, lengths=lengths, x=x)
+        return self.encoder(x, FULL if graph is None else graph, score_bias=bias)
+
+    def decode(
+        self,
+        target: Tensor,
+        memory: Tensor | list[KeyValueCache],
+        graph: Graphs | None = None,
+        memory_graph: Graph | None = None,
+        caches: list[KeyValueCache] | None = None,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
+        """Logits (..., T, V) from a memory; with a cache for each layer, of tokens that continue earlier ones.
+
+        The memory may be what ``decoder.hold(memory)`` made of it.
+        """
+        check_tokens("target", target, self.embedding.num_embeddings)
+        past = 0 if caches is None else tokens_held(caches, len(self.decoder.layers))
+        at = torch.arange(past, past + target.shape[-1], device=target.device)
+        x = self.dropout(self.target_norm(self.target_position(self.embedding(target) * self.embed_scale, at)))
+        memory_graph, bias = memory_up_to(lengths, memory, memory_graph, x)
+        graph = CAUSAL if graph is None else graph
+        return self.head(self.decoder(x, graph, memory, memory_graph, memory_bias=bias, caches=caches))
+
+
+FULL, CAUSAL = full(...), causal(..., ...)

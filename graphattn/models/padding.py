@@ -1,0 +1,29 @@
+"""Sources of several lengths in one batch: the edges from what lies beyond their ends are taken away."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..attention import sized
+from ..graph import AttentionGraph, PerHead
+from ..nn import KeyValueCache
+from ..nn.blocks import EVERY, Graph
+
+
+def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
+    """Biases (..., E, 1) that take away the edges from sources beyond the lengths (...)."""
+    edges: AttentionGraph = graph.union() if isinstance(graph, PerHead) else graph
+    padding = edges.source.to(x.device) >= lengths.to(x.device).unsqueeze(-1)
+    return x.new_zeros(padding.shape).masked_fill(padding, -torch.inf).unsqueeze(-1)
+
+
+def memory_up_to(
+    lengths: Tensor | None, memory: Tensor | list[KeyValueCache], graph: Graph | None, x: Tensor
+) -> tuple[Graph | None, Tensor | None]:
+    """The graph by which ``x`` (..., T, C) reads a memory, and its biases; as it was where there are no lengths."""
+    if lengths is None:
+        return graph, None
+    key = memory[0].key if isinstance(memory, list) else memory.unsqueeze(-2)
+    graph = sized(EVERY if graph is None else graph, x.unsqueeze(-2), key)
+    return graph, padding_bias(graph, lengths, x)

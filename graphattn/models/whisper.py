@@ -1,0 +1,149 @@
+"""Whisper: an encoder that hears a spectrogram, through two convolutions, and a decoder that writes text."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import ShapeError
+from ..graphs import causal, full
+from ..nn import GraphAttention, KeyValueCache, LearnedPosition
+from ..nn.blocks import Graph
+from ..nn.cache import tokens_held
+from .padding import memory_up_to
+from .reading import Reading
+from .stacks import Decoder, Encoder, Graphs
+from .tokens import check_tokens
+
+
+class Whisper(nn.Module):
+    """A spectrogram heard and tokens written; the logits of the next token written.
+
+    Norms before every branch, keys without a bias, sinusoids for the positions of frames, learned ones for tokens.
+
+    Args:
+        vocab_size: V.
+        embed_dim: C.
+        num_heads: H.
+        num_layers: Blocks of the encoder.
+        hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
+        num_decoder_layers: Blocks of the decoder, as many by default.
+        num_mels: Bands of the spectrogram.
+        max_frames: Positions of the encoder, each of two columns of the spectrogram.
+        max_len: Positions of the decoder.
+        dropout: On the embeddings, and as in the blocks.
+        options: Further arguments of :class:`~graphattn.nn.TransformerBlock`.
+
+    Source: Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision", section 2.2; by default
+    "tiny". Equal to ``WhisperForConditionalGeneration`` of ``transformers``, :func:`graphattn.models.from_hf`.
+
+    Example:
+        >>> import graphattn as ga
+        >>> model = Whisper(11, 8, 2, 2, num_mels=5, max_frames=16, max_len=9)
+        >>> sound, tokens = torch.randn(3, 5, 32), torch.randint(11, (3, 7))
+        >>> model(sound, tokens).shape  # (B, T, V)
+        torch.Size([3, 7, 11])
+        >>> model(sound, tokens, ga.graphs.sliding_window(..., 5, causal=False)).shape  # another connectivity
+        torch.Size([3, 7, 11])
+    """
+
+    def __init__(
+        self,
+        vocab_size: int = 51865,
+        embed_dim: int = 384,
+        num_heads: int = 6,
+        num_layers: int = 4,
+        hidden: int | None = None,
+        *,
+        num_decoder_layers: int | None = None,
+        num_mels: int = 80,
+        max_frames: int = 1500,
+        max_len: int = 448,
+        dropout: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(num_mels, embed_dim, 3, padding=1)
+        self.second = nn.Conv1d(embed_dim, embed_dim, 3, stride=2, padding=1)
+        self.frame_position = LearnedPosition(max_frames, embed_dim).requires_grad_(False)
+        self.frame_position.weight.copy_(sinusoids(max_frames, embed_dim))
+        self.embedding, self.position = nn.Embedding(vocab_size, embed_dim), LearnedPosition(max_len, embed_dim)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+        self.dropout = nn.Dropout(dropout)
+        depth = num_layers if num_decoder_layers is None else num_decoder_layers
+        self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
+        self.decoder = Decoder(depth, embed_dim, num_heads, hidden, dropout=dropout, **options)
+        for part in self.modules():
+            if isinstance(part, GraphAttention):
+                part.k_proj.register_parameter("bias", None)
+        self.head = nn.Linear(embed_dim, vocab_size, bias=False)
+        self.tie()
+
+    def tie(self) -> None:
+        """Give the head the weights of the tokens."""
+        self.head.weight = self.embedding.weight
+
+    def forward(
+        self,
+        sound: Tensor,
+        target: Tensor,
+        sound_graph: Graphs | None = None,
+        target_graph: Graphs | None = None,
+        memory_graph: Graph | None = None,
+    ) -> Tensor:
+        """Logits (..., T, V) of the token after each of the target's.
+
+        Args:
+            sound: Log-mel spectrogram (B, num_mels, time), or (num_mels, time); two columns make a frame.
+            target: Integers (..., T), the tokens written so far.
+            sound_graph: Of S = ceil(time / 2) frames; full by default.
+            target_graph: Of T nodes; causal by default.
+            memory_graph: T targets and S sources; all of them by default.
+
+        Raises:
+            ShapeError: If the sound has another shape, tokens are not integers, or a graph does not fit.
+            PositionIndexError: If a token is outside the vocabulary, or one or a frame beyond the positions.
+        """
+        return self.decode(target, self.encode(sound, sound_graph), target_graph, memory_graph)
+
+    def reading(self, sound: Tensor, sound_graph: Graphs | None = None, memory_graph: Graph | None = None) -> Reading:
+        """The model having heard a sound, as :func:`~graphattn.models.generate` takes it; as :meth:`T5.reading`."""
+        return Reading(self, self.encode(sound, sound_graph), memory_graph)
+
+    def encode(self, sound: Tensor, graph: Graphs | None = None) -> Tensor:
+        """The memory (..., S, C) of a spectrogram (..., num_mels, time)."""
+        mels = self.first.in_channels
+        if not isinstance(sound, Tensor) or sound.dim() not in (2, 3) or sound.shape[-2] != mels:
+            got = tuple(sound.shape) if isinstance(sound, Tensor) else type(sound).__name__
+            raise ShapeError(f"sound must be a spectrogram (B, {mels}, time) or ({mels}, time), got {got}")
+        x = F.gelu(self.second(F.gelu(self.first(sound)))).transpose(-2, -1)
+        return self.encoder(self.dropout(self.frame_position(x)), FULL if graph is None else graph)
+
+    def decode(
+        self,
+        target: Tensor,
+        memory: Tensor | list[KeyValueCache],
+        graph: Graphs | None = None,
+        memory_graph: Graph | None = None,
+        caches: list[KeyValueCache] | None = None,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
+        """Logits (..., T, V) from a memory, as :meth:`BART.decode`; lengths are of the memory's frames."""
+        check_tokens("target", target, self.embedding.num_embeddings)
+        past = 0 if caches is None else tokens_held(caches, len(self.decoder.layers))
+        at = torch.arange(past, past + target.shape[-1], device=target.device)
+        x = self.dropout(self.position(self.embedding(target), at))
+        memory_graph, bias = memory_up_to(lengths, memory, memory_graph, x)
+        graph = CAUSAL if graph is None else graph
+        return self.head(self.decoder(x, graph, memory, memory_graph, memory_bias=bias, caches=caches))
+
+
+def sinusoids(length: int, dim: int) -> Tensor:
+    """Whisper's positions (length, dim): sines, then cosines, of wavelengths from 2 pi to 20000 pi, both included."""
+    frequency = 10000.0 ** -torch.linspace(0, 1, dim // 2)
+    angle = torch.arange(length).unsqueeze(-1) * frequency
+    return torch.cat((angle.sin(), angle.cos()), -1)
+
+
+FULL, CAUSAL = full(...), causal(..., ...)
