@@ -1,5 +1,6 @@
 """A convolution is attention: a head for each offset, each on a graph of degree 1 (rows 37 to 40 of MECHANISMS.md)."""
 
+from functools import reduce
 from itertools import product
 
 import pytest
@@ -33,7 +34,13 @@ def as_attention(kernel):
 
 @pytest.mark.parametrize(
     ("size", "window", "dilation", "causal"),
-    [((11,), (3,), 1, False), ((11,), (5,), 2, False), ((11,), (4,), 1, True), ((5, 7), (3, 3), 1, False)],
+    [
+        ((11,), (3,), 1, False),
+        ((11,), (5,), 2, False),
+        ((11,), (4,), 1, True),
+        ((5, 7), (3, 3), 1, False),
+        ((7, 5), (3, 3), 2, False),
+    ],
 )
 def test_a_convolution_is_attention_with_a_head_for_each_offset(size, window, dilation, causal):  # rows 37, 39
     torch.manual_seed(0)
@@ -55,9 +62,15 @@ def test_a_convolution_is_attention_with_a_head_for_each_offset(size, window, di
     torch.testing.assert_close(found, expected.flatten(1).t(), rtol=1e-12, atol=1e-12)
     other = layer(x.flatten(1).t(), ga.PerHead((heads.graphs[0],) * len(offsets)))
     assert (other - found).abs().max() > 0.1
-    if len(size) == 1:  # all offsets together are a window
-        whole = graphs.sliding_window(size[0], window[0], causal=causal, dilation=dilation)
-        assert heads.union().equals(whole)
+    # All offsets together are a window; on a grid, the Kronecker product of those of the axes (row 38).
+    axes = [
+        graphs.sliding_window(n, w, causal=causal, dilation=dilation).mask() for n, w in zip(size, window, strict=True)
+    ]
+    whole = reduce(torch.kron, axes)
+    assert torch.equal(heads.union().mask(), whole)
+    if not causal and window[0] % 2:
+        around = graphs.grid_neighbourhood(size, window, dilation=dilation, clamp=False)
+        assert torch.equal(around.mask(), whole)
 
 
 def test_a_shared_perceptron_is_attention_to_oneself_and_a_convolution_of_one():  # row 40: no context

@@ -1,4 +1,4 @@
-"""How many operations attention takes, counted by torch and by edges (rows 25, 59 and 86 of MECHANISMS.md)."""
+"""How many operations attention takes, counted by torch and by edges (rows 59, 69 and 86 of MECHANISMS.md)."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError
 from graphattn.models import Encoder
-from graphattn.nn import GraphAttention
+from graphattn.nn import FeedForward, GraphAttention, MixtureOfExperts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -93,6 +93,19 @@ def test_flops_of_a_sparse_graph_are_those_of_its_edges():
     for name, value in (("embed_dim", 0), ("num_heads", True), ("hidden", -1), ("head_dim", 2.0)):
         with pytest.raises(GraphError, match=name):
             ga.flops(graph, **{name: value})
+
+
+def test_experts_that_are_not_chosen_cost_nothing():  # row 69: active parameters
+    experts, x = [FeedForward(8, 16) for _ in range(6)], torch.randn(20, 8)
+    router = 2 * 20 * 8 * 6
+    for top_k in (1, 2, 6):
+        moe = MixtureOfExperts(experts, 8, top_k)
+        assert counted(moe, x)[0] == router + top_k * counted(experts[0], x)[0]
+        assert moe.graph(x).in_degree.tolist() == [top_k] * 20
+    moe = MixtureOfExperts(experts, 8, 1)
+    moe(x[:1]).sum().backward()
+    active = [expert.up.weight.grad is not None and bool(expert.up.weight.grad.any()) for expert in experts]
+    assert active == [number == int(moe.graph(x[:1]).source) for number in range(6)]
 
 
 def test_a_separable_convolution_costs_what_attention_and_a_shared_perceptron_cost():

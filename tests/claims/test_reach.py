@@ -116,7 +116,7 @@ def test_distance_in_the_input_is_distance_in_the_features_for_convolutions_and_
         assert all(lengths[s][t] == far(abs(s - t)) for s in range(n) for t in range(n) if s != t)
 
 
-def test_the_graphs_of_encoder_and_decoder():  # rows 27, 28, 29
+def test_the_graphs_of_encoder_and_decoder():  # rows 27, 28, 29, 56
     n, m = 7, 4
     assert graphs.full(n).mask().all()
     assert graphs.cross(n, m).mask().all()
@@ -125,6 +125,8 @@ def test_the_graphs_of_encoder_and_decoder():  # rows 27, 28, 29
     assert int(causal.mask().diagonal().sum()) == n  # the loops that the picture of source A leaves out
     assert nx.is_directed_acyclic_graph(ga.to_networkx(causal.without_self_loops()))
     assert not nx.is_directed_acyclic_graph(ga.to_networkx(causal))
+    assert graphs.prefix(n, 0).equals(causal)  # row 56: between left-to-right and both directions
+    assert graphs.prefix(n, n).equals(graphs.full(n))
 
 
 def test_rows_are_queries_and_the_other_layout_is_the_transpose():
@@ -146,6 +148,8 @@ def test_a_decoder_does_not_hear_the_future():  # row 48: by edges left out, not
         later[t] += 1e3
         same = (decoder(later, graphs.causal(9)) == decoder(x, graphs.causal(9))).all(-1)
         assert same.tolist() == [i < t for i in range(9)]
+    jacobian = torch.autograd.functional.jacobian(lambda y: decoder(y, graphs.causal(9)), x).abs().sum((1, 3))
+    assert torch.equal(jacobian > 0, graphs.causal(9).mask())  # exactly 0 above the diagonal, and nowhere below
 
 
 def spread(x):

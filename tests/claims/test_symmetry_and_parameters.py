@@ -106,7 +106,8 @@ def test_positions_edge_types_or_another_graph_tell_mary_from_susan():  # row 57
 
 def test_too_tired_or_too_wide_is_not_a_matter_of_position():
     # Row 57: "the animal did not cross the street because it was too tired / wide". Weights that know positions only
-    # are the same in both sentences; by content, one layer moves the weights but not the odds of animal and street.
+    # are the same in both sentences; by content, with positions or without, one layer moves the weights but not the
+    # odds of animal and street. It takes a second layer, in which "it" asks after it has heard "tired".
     animal, street, it, n = 1, 5, 7, 11
     tired = torch.randn(n, 8).double()
     wide = torch.cat((tired[:-1], torch.randn(1, 8).double()))
@@ -117,10 +118,11 @@ def test_too_tired_or_too_wide_is_not_a_matter_of_position():
         return layer(where, graph, context=(where, words), return_weights=True)[1].dense()[0, it]
 
     assert torch.equal(of_it(place, tired), of_it(place, wide))
-    by_content = [of_it(words, words) for words in (tired, wide)]
-    assert not torch.allclose(*by_content)
-    odds = [row[animal] / row[street] for row in by_content]
-    torch.testing.assert_close(*odds)
+    for placed in (lambda words: words, lambda words: words + place):  # by content, and by content and position
+        by_content = [of_it(placed(words), placed(words)) for words in (tired, wide)]
+        assert not torch.allclose(*by_content)
+        odds = [row[animal] / row[street] for row in by_content]
+        torch.testing.assert_close(*odds)
     deeper = [of_it(made, made) for made in (layer(words, graph) for words in (tired, wide))]
     assert abs(deeper[0][animal] / deeper[0][street] - deeper[1][animal] / deeper[1][street]) > 1e-3
 
@@ -151,13 +153,34 @@ def test_attention_is_linear_in_the_values_and_not_in_its_input():  # row 61
     assert (layer(2 * one, graph) - 2 * layer(one, graph)).abs().max() > 1e-2  # softmax is all the non-linearity
 
 
-def test_attention_has_fast_weights_and_a_linear_layer_slow_ones():  # row 24
-    layer, graph = wild(GraphAttention(8, 2)), graphs.full(5)
-    alpha = [layer(x, graph, return_weights=True)[1].alpha for x in torch.randn(2, 5, 8).double()]
-    assert (alpha[0] - alpha[1]).abs().max() > 1e-2
+def test_attention_has_fast_weights_and_a_linear_layer_slow_ones():
+    """Row 24: on one graph, attention's weights are made of the input; a linear layer's are parameters of the edges.
+
+    The control is the same layer whose score hears nobody: what it learns for each edge is all there is to its weights.
+    """
+    graph, inputs = graphs.sliding_window(5, 3, causal=False), torch.randn(2, 5, 8).double()
+    fast = wild(GraphAttention(8, 2))
     fixed = wild(GraphAttention(8, 2, score=lambda q, k, e: k.new_zeros(q.shape[:-1])))
-    alpha = [fixed(x, graph, return_weights=True)[1].alpha for x in torch.randn(2, 5, 8).double()]
-    assert torch.equal(*alpha)
+    learned = torch.nn.Parameter(torch.randn(graph.num_edges, 2).double())  # slow: theta of every edge and head
+
+    def weights(layer, x, **options):
+        return layer(x, graph, return_weights=True, **options)[1].dense()
+
+    one, other = (weights(fast, x) for x in inputs)
+    assert (one - other).abs().max() > 1e-2
+    one, other = (weights(fixed, x, score_bias=learned) for x in inputs)
+    assert torch.equal(one, other)
+    theta = torch.full((2, 5, 5), -torch.inf).double()
+    theta[:, graph.target, graph.source] = learned.detach().t()
+    torch.testing.assert_close(one, torch.softmax(theta, -1))
+    mixed = torch.einsum("hts,nshd->nthd", one, fixed.v_proj(inputs).unflatten(-1, (2, 4))).flatten(2)
+    torch.testing.assert_close(fixed(inputs, graph, score_bias=learned), fixed.out_proj(mixed))  # linear in its input
+    changed = [torch.autograd.functional.jacobian(lambda y: fixed(y, graph, score_bias=learned), x) for x in inputs]
+    torch.testing.assert_close(*changed)
+    changed = [torch.autograd.functional.jacobian(lambda y: fast(y, graph), x) for x in inputs]
+    assert (changed[0] - changed[1]).abs().max() > 1e-2
+    fixed(inputs, graph, score_bias=learned).sum().backward()
+    assert learned.grad.abs().min() > 0
 
 
 def test_heads_attend_differently_and_their_mean_is_none_of_them():  # row 62
