@@ -2,6 +2,7 @@
 
 from .bart import BART as BART
 from .bert import BERT as BERT
+from .decision_transformer import DecisionTransformer as DecisionTransformer
 from .from_hf import from_hf as from_hf
 from .generation import generate as generate
 from .generation import log_probability as log_probability

@@ -34,7 +34,12 @@ def tokens():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"n_inner": 17, "activation_function": "relu", "layer_norm_epsilon": 1e-2}, {"tie_word_embeddings": False}],
+    [
+        {},
+        {"n_inner": 17, "activation_function": "relu", "layer_norm_epsilon": 1e-2},
+        {"tie_word_embeddings": False, "scale_attn_by_inverse_layer_idx": True},
+        {"scale_attn_weights": False},
+    ],
     ids=repr,
 )
 def test_gpt2_of_transformers(options):
@@ -109,11 +114,7 @@ def test_travel():
         (lambda m, x: from_hf(m), OptionError, "from_hf reads .*GPT2LMHeadModel.*; got GPT"),
         (lambda m, x: from_hf(GPT2Model(GPT2Config(**SMALL))), OptionError, "got GPT2Model"),
         (lambda m, x: from_hf(theirs(activation_function="mish")), OptionError, "activation must be .*'mish'"),
-        (
-            lambda m, x: from_hf(theirs(scale_attn_by_inverse_layer_idx=True)),
-            OptionError,
-            "scale_attn_by_inverse_layer_idx = True cannot be read; only False can",
-        ),
+        (lambda m, x: from_hf(theirs(add_cross_attention=True)), OptionError, "add_cross_attention = True cannot be"),
     ],
 )
 def test_refusals(use, error, message):

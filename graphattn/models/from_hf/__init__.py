@@ -9,6 +9,7 @@ FAMILIES: dict[str, str] = {
     "BartForConditionalGeneration": "bart",
     "BertForMaskedLM": "bert",
     "BertModel": "bert",
+    "DecisionTransformerModel": "gpt2",
     "DistilBertForMaskedLM": "bert",
     "DistilBertModel": "bert",
     "Gemma2ForCausalLM": "gemma",

@@ -1,18 +1,14 @@
-"""GPT-2 of ``transformers``."""
+"""GPT-2 of ``transformers``, and the Decision Transformer, which has its blocks."""
 
 from typing import Any
 
 import torch
 
+from ..decision_transformer import DecisionTransformer
 from ..gpt import GPT, gpt2
-from .text import activation, fill, refuse, renamed, set_dropouts
+from .text import State, activation, fill, refuse, renamed, set_dropouts
 
-NAMES = {
-    "transformer.wte.": "embedding.",
-    "transformer.wpe.": "position.",
-    "transformer.h.": "stack.layers.",
-    "transformer.ln_f.": "stack.norm.",
-    "lm_head.": "head.",
+BLOCKS = {
     ".ln_1.": ".attention_norm.",
     ".ln_2.": ".feed_forward_norm.",
     ".attn.c_proj.": ".attention.out_proj.",
@@ -20,37 +16,95 @@ NAMES = {
     ".mlp.c_fc.": ".feed_forward.up.",
     ".mlp.c_proj.": ".feed_forward.down.",
 }
+NAMES = BLOCKS | {
+    "transformer.wte.": "embedding.",
+    "transformer.wpe.": "position.",
+    "transformer.h.": "stack.layers.",
+    "transformer.ln_f.": "stack.norm.",
+    "lm_head.": "head.",
+}
+DECIDING = BLOCKS | {
+    "encoder.h.": "stack.layers.",
+    "encoder.ln_f.": "stack.norm.",
+    "embed_timestep.": "of_time.",
+    "embed_return.": "of_return.",
+    "embed_state.": "of_state.",
+    "embed_action.": "of_action.",
+    "embed_ln.": "norm.",
+    "predict_action.0.": "to_action.",
+    "predict_state.": "to_state.",
+    "predict_return.": "to_return.",
+}
 
 
-def read(model: Any) -> GPT:
-    """A ``GPT2LMHeadModel``, whose linear maps are stored the other way round, those of query, key and value as one."""
+def read(model: Any) -> GPT | DecisionTransformer:
+    """A ``GPT2LMHeadModel`` or a ``DecisionTransformerModel``."""
     config = model.config
-    refuse(config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
+    refuse(config, add_cross_attention=False, is_causal=True)
+    options = {
+        "hidden": config.n_inner,
+        "activation": activation(config.activation_function),
+        "eps": config.layer_norm_epsilon,
+    }
+    made = _deciding(model, options) if hasattr(config, "state_dim") else _writing(model, options)
+    for number, block in enumerate(made.stack.layers):
+        attention: Any = block.attention
+        if not config.scale_attn_weights:
+            attention.scale = 1.0
+        if config.scale_attn_by_inverse_layer_idx:
+            attention.scale = (attention.scale or attention.head_dim**-0.5) / (number + 1)
+    made.dropout.p = config.embd_pdrop
+    set_dropouts(made.stack.layers, config.attn_pdrop, config.resid_pdrop)
+    return made.train(model.training)
+
+
+def _writing(model: Any, options: dict[str, Any]) -> GPT:
+    config = model.config
     with torch.device("meta"):
         made = gpt2(
             config.vocab_size,
             config.n_embd,
             config.n_head,
             config.n_layer,
-            hidden=config.n_inner,
             max_len=config.n_positions,
-            activation=activation(config.activation_function),
-            eps=config.layer_norm_epsilon,
             tied=False,
+            **options,
         )
-    state = renamed(model, NAMES)
-    for name in [
-        name for name in state if ".qkv." in name or name.endswith(("out_proj.weight", "up.weight", "down.weight"))
-    ]:
-        tensor = state.pop(name).t().contiguous() if name.endswith("weight") else state.pop(name)
+    fill(made, _turned(renamed(model, NAMES)))
+    if model.lm_head.weight is model.transformer.wte.weight:
+        made.tie()
+    return made
+
+
+def _deciding(model: Any, options: dict[str, Any]) -> DecisionTransformer:
+    config = model.config
+    with torch.device("meta"):
+        made = DecisionTransformer(
+            config.state_dim,
+            config.act_dim,
+            config.hidden_size,
+            config.n_head,
+            config.n_layer,
+            max_len=config.max_ep_len,
+            tanh=config.action_tanh,
+            **options,
+        )
+    state = _turned(renamed(model, DECIDING))
+    state["norm.bias"] += state.pop("encoder.wpe.weight")[0]  # every node is at position 0
+    del state["encoder.wte.weight"]  # of no word
+    fill(made, state)
+    return made
+
+
+def _turned(state: State) -> State:
+    """Linear maps of GPT-2 are stored the other way round, those of query, key and value as one."""
+    found = {}
+    for name, tensor in state.items():
+        if name.endswith(("qkv.weight", "out_proj.weight", "up.weight", "down.weight")):
+            tensor = tensor.t().contiguous()
         if ".qkv." not in name:
-            state[name] = tensor
+            found[name] = tensor
             continue
         for part, rows in zip("qkv", tensor.chunk(3), strict=True):
-            state[name.replace(".qkv.", f".{part}_proj.")] = rows.clone()
-    fill(made, state)
-    if config.tie_word_embeddings:
-        made.tie()
-    made.dropout.p = config.embd_pdrop
-    set_dropouts(made.stack.layers, config.attn_pdrop, config.resid_pdrop)
-    return made.train(model.training)
+            found[name.replace(".qkv.", f".{part}_proj.")] = rows.clone()
+    return found
