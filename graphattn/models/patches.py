@@ -1,15 +1,19 @@
 """Pictures and videos as nodes: patches of a grid of pixels, row by row, behind a class token."""
 
 import math
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
+from ..attention import of_size
 from ..errors import OptionError, ShapeError
-from ..graph import Pattern
+from ..graph import AttentionGraph, Pattern, disjoint_union
+from ..graph.pattern import slot
+from ..graph.schedule import Layer
 from ..graphs import full
-from ..nn import LearnedPosition
+from ..nn import DropPath, LearnedPosition
 from ..nn.arguments import width
 from .stacks import Encoder, Graphs
 
@@ -36,7 +40,9 @@ class PatchEmbedding(nn.Module):
 
     def __init__(self, channels: int, embed_dim: int, patch: Size, *, pad: bool = False) -> None:
         super().__init__()
-        self.patch, self.pad = _sides("patch", patch), pad
+        if not isinstance(patch, tuple | list):
+            raise OptionError(f"patch must name every axis, such as (height, width); got {patch!r}")
+        self.patch, self.pad = tuple(width("patch", side) for side in patch), pad
         if len(self.patch) not in _CONVOLUTIONS:
             raise OptionError(f"patch must have 1, 2 or 3 axes, got {patch!r}")
         make = _CONVOLUTIONS[len(self.patch)]
@@ -73,8 +79,8 @@ class PatchTransformer(nn.Module):
 
     def __init__(
         self,
-        size: Size,
-        patch: Size,
+        size: Size | int,
+        patch: Size | int,
         num_layers: int,
         embed_dim: int,
         num_heads: int,
@@ -83,18 +89,20 @@ class PatchTransformer(nn.Module):
         channels: int = 3,
         num_classes: int | None = None,
         dropout: float = 0.0,
+        drop_path: float = 0.0,
         **options: Any,
     ) -> None:
         super().__init__()
-        for name, given in (("size", size), ("patch", patch)):
-            if len(_sides(name, given)) != len(self.axes):
-                raise OptionError(f"{name} must be ({', '.join(self.axes)}), got {given!r}")
-        self.patches = PatchEmbedding(channels, embed_dim, patch)
+        size = sides("size", size, self.axes)
+        self.patches = PatchEmbedding(channels, embed_dim, sides("patch", patch, self.axes))
         self.grid = self.patches.grid(size)
         self.class_token = nn.Parameter(torch.randn(embed_dim) * 0.02)
         self.positions = LearnedPosition(1 + math.prod(self.grid), embed_dim)
         self.dropout = nn.Dropout(dropout)
         self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
+        block: Any
+        for block, rate in zip(self.encoder.layers, growing(drop_path, num_layers), strict=True):
+            block.branch[1] = DropPath(rate)
         self.head: nn.Module | None = None
         if num_classes is not None:
             self.head = nn.Linear(embed_dim, width("num_classes", num_classes))
@@ -108,23 +116,73 @@ class PatchTransformer(nn.Module):
         token = self.class_token.expand(*x.shape[:-2], 1, -1)
         return self.dropout(self.positions(torch.cat((token, x), -2)))
 
+    def graphs(self, graph: Graphs | None = None) -> Graphs:
+        """What the encoder is given: patterns that lie on a grid in the size of the patches, behind the class token."""
+        if graph is None:
+            return EVERY_NODE
+        return self._sized(graph) if isinstance(graph, Layer) else [self._sized(layer) for layer in graph]
+
+    def _sized(self, graph: Layer) -> Layer:
+        return behind_token(graph, self.grid) if lies_on_grid(graph) else graph
+
     def features(self, pixels: Tensor, graph: Graphs | None = None) -> Tensor:
         """All nodes after the last norm, (B, 1 + N, C); arguments as of :meth:`forward`."""
-        return self.encoder(self.nodes(pixels), EVERY_NODE if graph is None else graph)
+        return self.encoder(self.nodes(pixels), self.graphs(graph))
 
     def forward(self, pixels: Tensor, graph: Graphs | None = None) -> Tensor:
         """What the head makes of the class token, (B, num_classes); without a head the :meth:`features`.
 
         Args:
             pixels: (B, channels, *size), or (channels, *size).
-            graph: Over 1 + N nodes, the class token first; one for all layers or a schedule. Full by default. A graph
-                of the patches alone becomes one with ``graph.with_global_tokens(1)``.
+            graph: Over 1 + N nodes, the class token first; one for all layers or a schedule. Full by default. A pattern
+                on a grid, ``grid_neighbourhood(..., 3)``, is of the patches, and the class token reads all and is read
+                by all; a graph of the patches becomes the same with ``graph.with_global_tokens(1)``.
         """
         x = self.features(pixels, graph)
         return x if self.head is None else self.head(x[..., 0, :])
 
 
-def _sides(name: str, given: Any) -> Size:
-    if not isinstance(given, tuple | list):
-        raise OptionError(f"{name} must name every axis, such as (height, width); got {given!r}")
+def growing(last: float, number: int) -> list[float]:
+    """Probabilities of dropping a path in each of ``number`` layers: from 0 in equal steps to ``last``.
+
+    Source: Huang et al. 2016, "Deep Networks with Stochastic Depth", equation 4, as the code of DeiT and Swin has it:
+    there the first layer's is 0.
+    """
+    return torch.linspace(0, last, width("number of layers", number), device="cpu").tolist()
+
+
+def sides(name: str, given: Any, axes: Iterable[str]) -> Size:
+    """One side for each of the axes; of an image from one number, too."""
+    axes = tuple(axes)
+    if axes == ("height", "width") and not isinstance(given, tuple | list):
+        given = (given, given)
+    if not isinstance(given, tuple | list) or len(given) != len(axes):
+        raise OptionError(f"{name} must be ({', '.join(axes)}), got {given!r}")
     return tuple(width(name, side) for side in given)
+
+
+def behind_token(pattern: Pattern, grid: Size, times: int = 1) -> AttentionGraph:
+    """The pattern's graph of a grid behind a node that reads all and is read by all; ``times`` copies side by side.
+
+    A pattern that has such a node already gets no other. The graph is kept with those that the pattern made.
+    """
+    _join(pattern, grid, times)
+    return getattr(pattern.made, _joined(grid, times))
+
+
+@torch.compiler.assume_constant_result  # Python that torch.compile does not follow
+def _join(pattern: Pattern, grid: Size, times: int) -> None:
+    if not hasattr(pattern.made, _joined(grid, times)):
+        graph = of_size(pattern, grid)
+        if graph.num_targets == math.prod(grid):
+            graph = graph.with_global_tokens(1)
+        setattr(pattern.made, _joined(grid, times), graph if times == 1 else disjoint_union([graph] * times))
+
+
+def _joined(grid: Size, times: int) -> str:
+    return f"{slot(grid, None)}_behind_token_{times}"
+
+
+def lies_on_grid(graph: object) -> TypeGuard[Pattern]:
+    """Whether it is a pattern whose size is a grid."""
+    return isinstance(graph, Pattern) and (graph.on_grid or any(lies_on_grid(part) for part in graph.parts))

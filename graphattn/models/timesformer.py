@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor, nn
 
+from ..attention import of_size
 from ..errors import OptionError, ShapeError
 from ..graphs import cell_partition
 from ..nn import DropPath, FeedForward, GraphAttention
 from ..nn.arguments import width
 from ..nn.blocks import Graph
-from .patches import PatchEmbedding
+from .patches import PatchEmbedding, behind_token, growing, lies_on_grid, sides
 
 Grid = tuple[int, int, int]
 TimeAndSpace = tuple[Graph, Graph]
@@ -74,7 +75,7 @@ class TimeSformer(nn.Module):
 
     Args:
         size: Of the videos, (time, height, width): frames and pixels.
-        patch: Pixels of a patch, (height, width), in one frame.
+        patch: Pixels of a patch in one frame, (height, width), or one number for both.
         num_layers: Blocks.
         embed_dim: C.
         num_heads: H.
@@ -98,7 +99,7 @@ class TimeSformer(nn.Module):
         >>> model(videos).shape
         torch.Size([5, 10])
         >>> time, space = model.graphs
-        >>> past = ga.graphs.grid_neighbourhood(model.grid, (4, 1, 1), causal=(True, False, False))
+        >>> past = ga.graphs.grid_neighbourhood(..., (4, 1, 1), causal=(True, False, False))
         >>> model(videos, (past, space)).shape, model(videos, [(past, space), (time, space)]).shape
         (torch.Size([5, 10]), torch.Size([5, 10]))
     """
@@ -106,7 +107,7 @@ class TimeSformer(nn.Module):
     def __init__(
         self,
         size: Grid,
-        patch: tuple[int, int],
+        patch: tuple[int, int] | int,
         num_layers: int,
         embed_dim: int,
         num_heads: int,
@@ -118,15 +119,13 @@ class TimeSformer(nn.Module):
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        if len(size) != 3 or len(patch) != 2:
-            raise OptionError(f"size must be (time, height, width) and patch (height, width), got {size!r}, {patch!r}")
-        self.patches = PatchEmbedding(channels, embed_dim, (1, *patch))
-        time, height, wide = self.patches.grid(size)
+        self.patches = PatchEmbedding(channels, embed_dim, (1, *sides("patch", patch, ("height", "width"))))
+        time, height, wide = self.patches.grid(sides("size", size, ("time", "height", "width")))
         self.grid: Grid = (time, height, wide)
         self.class_token = nn.Parameter(torch.randn(embed_dim) * 0.02)
         self.space_positions = nn.Parameter(torch.randn(1 + height * wide, embed_dim) * 0.02)
         self.time_positions = nn.Parameter(torch.zeros(time, embed_dim))
-        rates = torch.linspace(0, drop_path, width("num_layers", num_layers), device="cpu").tolist()
+        rates = growing(drop_path, num_layers)
         self.layers = nn.ModuleList(DividedBlock(embed_dim, num_heads, hidden, activation, rate) for rate in rates)
         self.norm = nn.LayerNorm(embed_dim)
         self.head: nn.Module | None = None
@@ -154,8 +153,16 @@ class TimeSformer(nn.Module):
             raise OptionError(f"{len(self.layers)} layers need as many pairs (over time, over space), got {len(each)}")
         x = self.nodes(videos)
         for layer, pair in zip(self.layers, each, strict=True):
-            x = layer(x, self.grid[0], pair)
+            x = layer(x, self.grid[0], self._sized(pair))
         return self.norm(x)
+
+    def _sized(self, graphs: TimeAndSpace) -> TimeAndSpace:
+        time, space = graphs
+        if lies_on_grid(time):
+            time = of_size(time, self.grid)
+        if lies_on_grid(space):
+            space = behind_token(space, self.grid[1:], times=self.grid[0])
+        return time, space
 
     def forward(self, videos: Tensor, graphs: TimeAndSpace | list[TimeAndSpace] | None = None) -> Tensor:
         """What the head makes of the class token, (B, num_classes); without a head the :meth:`features`.
@@ -163,7 +170,8 @@ class TimeSformer(nn.Module):
         Args:
             videos: (B, channels, time, height, width).
             graphs: A pair (over time, over space) as of :class:`DividedBlock` for all layers, or a list with one for
-                each; ``graphs`` by default.
+                each; ``graphs`` by default. A pattern on a grid is over time one of (time, height, width), over space
+                one of (height, width), the same in all frames, each behind its copy of the class token.
         """
         x = self.features(videos, graphs)
         return x if self.head is None else self.head(x[..., 0, :])

@@ -7,8 +7,8 @@ class ViT(PatchTransformer):
     """The Vision Transformer.
 
     Args:
-        size: Of the images in pixels, (height, width).
-        patch: Pixels of a patch, (height, width).
+        size: Of the images in pixels, (height, width), or one number for both.
+        patch: Pixels of a patch, (height, width), or one number for both.
         num_layers: Blocks, pre-norm.
         embed_dim: C.
         num_heads: H.
@@ -16,6 +16,7 @@ class ViT(PatchTransformer):
         channels: Of the images.
         num_classes: Of a linear head on the class token; no head by default.
         dropout: As of the blocks, and on the embeddings.
+        drop_path: Rate of the last block; it grows from 0 in equal steps.
         options: Further arguments of :class:`graphattn.models.Encoder`.
 
     Attributes:
@@ -30,7 +31,7 @@ class ViT(PatchTransformer):
         >>> images = torch.randn(5, 3, 24, 32)
         >>> model(images).shape
         torch.Size([5, 10])
-        >>> local = ga.graphs.grid_neighbourhood(model.grid, 3).with_global_tokens(1)
+        >>> local = ga.graphs.grid_neighbourhood(..., 3)  # of the patches; the class token reads all
         >>> model(images, local).shape, model(images, [local, ga.graphs.full(...)]).shape
         (torch.Size([5, 10]), torch.Size([5, 10]))
     """

@@ -18,6 +18,7 @@ class ViViT(PatchTransformer):
         channels: Of the videos, which are (B, channels, time, height, width) as for ``nn.Conv3d``.
         num_classes: Of a linear head on the class token; no head by default.
         dropout: As of the blocks, and on the embeddings.
+        drop_path: Rate of the last block; it grows from 0 in equal steps.
         options: Further arguments of :class:`graphattn.models.Encoder`.
 
     Attributes:

@@ -97,6 +97,11 @@ def test_a_frame_of_any_shape_hears_its_place_then_its_frame():
     assert changed(over_time, less) == [0]
     past = graphs.grid_neighbourhood(mine.grid, (T, 1, 1), causal=(True, False, False))
     assert changed(past, over_space) == [0, *range(1, 13)]  # the last frame's past is all there is
+    open_past = graphs.grid_neighbourhood(..., (T, 1, 1), causal=(True, False, False))
+    rows = ga.disjoint_union([graphs.cell_partition((2, 3), (1, 3)).with_global_tokens(1)] * T)
+    video = videos(T, 4, 6)
+    assert torch.equal(mine(video, (open_past, graphs.cell_partition(..., (1, 3)))), mine(video, (past, rows)))
+    assert not torch.allclose(mine(video, (past, rows)), mine(video, (past, over_space)))
 
 
 def test_graphs_for_each_layer_and_copies():

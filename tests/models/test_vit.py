@@ -83,6 +83,27 @@ def test_any_graph_is_their_attention_mask(graph, images):
     assert not torch.allclose(from_hf(theirs)(images), wanted, atol=1e-3)
 
 
+def test_a_pattern_on_a_grid_is_of_the_patches_behind_the_class_token(images):
+    mine = from_hf(hf())
+    around = graphs.grid_neighbourhood(..., (1, 3), clamp=False)
+    written = mine(images, local())
+    assert torch.equal(mine(images, around), written)
+    assert torch.equal(mine(images, [around, local()]), written)
+    assert torch.equal(mine(images, around & graphs.cell_partition(..., (1, 3))), written)  # rows, as written
+    assert mine.graphs(around) is mine.graphs(around)  # with its plan
+    assert mine.graphs(graphs.causal(...)).name == "causal(...)"  # of all nodes
+    assert not torch.allclose(mine(images, graphs.cell_partition(..., 1)), written, atol=1e-3)
+
+
+def test_one_number_for_both_sides_and_paths_dropped_from_layer_to_layer():
+    made = ViT(8, 4, 3, 8, 2, drop_path=0.2)
+    assert (made.grid, made.patches.patch) == ((2, 2), (4, 4))
+    assert [block.branch[1].p for block in made.encoder.layers] == pytest.approx([0.0, 0.1, 0.2])
+    x = torch.randn(4, 3, 8, 8)
+    assert not torch.equal(made(x), made(x))
+    assert torch.equal(made.eval()(x), made(x))
+
+
 def test_a_removed_edge_is_heard_where_it_may_be(images):
     mine = from_hf(hf(transformers.ViTModel))
     less = graphs.full(N) - ga.from_edge_index([[6], [2]], num_nodes=N)
@@ -129,7 +150,8 @@ def test_every_class_that_is_read_is_one_of_transformers():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: ViT(8, (4, 4), 1, 8, 2), OptionError, r"size must name every axis, .* got 8"),
+        (lambda: ViT(8.5, 4, 1, 8, 2), OptionError, r"size must be a whole number >= 1, got 8.5"),
+        (lambda: PatchEmbedding(3, 8, 4), OptionError, r"patch must name every axis, .* got 4"),
         (lambda: ViT((2, 8, 8), (2, 4, 4), 1, 8, 2), OptionError, r"size must be \(height, width\)"),
         (lambda: ViT((8, 9), (4, 4), 1, 8, 2), ShapeError, r"size \(8, 9\) do not divide into patches of \(4, 4\)"),
         (lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(2, 1, 8, 8)), ShapeError, r"pixels must be \(B, 3, height"),
