@@ -6,9 +6,10 @@ attention is replaced, by :func:`graphattn.attention` on the graph that the list
 
 import pytest
 import torch
+from text_models import in_float64
 
 import graphattn as ga
-from graphattn.graphs import causal, cross, full
+from graphattn.graphs import causal, cross, full, sliding_window
 
 tf = pytest.importorskip("transformers", minversion="5.0")
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
@@ -144,3 +145,49 @@ def test_the_attention_of_any_transformer_is_ours_on_its_graphs(name):
         for other in others:
             swapped = [*connectivity[:number], other, *connectivity[number + 1 :]]
             assert (run(swapped) - wanted).abs().max() > 1e-6
+
+
+def test_relative_positions_are_attributes_of_edges_in_beit_and_longt5():
+    """Row 53. T5, Swin, Swin V2, ALiBi and rotary positions are judged in tests/nn/test_positions_transformers.py.
+
+    On a grid that is not square, transformers 5.23 resamples BEiT's table with its axes swapped, even to its own size
+    (``forward`` reshapes to width, height); there its index is compared and not its table.
+    """
+    from transformers.models.beit.modeling_beit import BeitRelativePositionBias
+    from transformers.models.longt5.modeling_longt5 import LongT5LocalAttention, _get_local_attention_mask
+
+    torch.manual_seed(0)
+    for height, width in ((2, 3), (3, 3)):
+        graph = full(1 + height * width)  # the class token, then patches row by row
+        row, column = (graph.target - 1) // width, (graph.target - 1) % width
+        down, right = row - (graph.source - 1) // width, column - (graph.source - 1) % width
+        last = (2 * height - 1) * (2 * width - 1)
+        kind = (down + height - 1) * (2 * width - 1) + right + width - 1
+        kind[graph.source == 0] = last + 1
+        kind[graph.target == 0] = last
+        kind[(graph.target == 0) & (graph.source == 0)] = last + 2
+        index = BeitRelativePositionBias.generate_relative_position_index((height, width))
+        assert torch.equal(kind, index[graph.target, graph.source])
+    theirs = BeitRelativePositionBias(tf.BeitConfig(**{**WIDTHS, "image_size": 6, "patch_size": 2})).double()
+    mine = ga.nn.EdgeTable(last + 3, 2).double()
+    with torch.no_grad():
+        theirs.relative_position_bias_table.copy_(mine.weight)
+    wanted = theirs((3, 3))[0]  # (H, N, N)
+    assert torch.equal(mine(graph, kind), wanted[:, graph.target, graph.source].t())
+    assert not torch.equal(mine(graph, kind), wanted[:, graph.source, graph.target].t())
+
+    config = tf.LongT5Config(d_model=16, d_kv=8, num_heads=2, local_radius=3, relative_attention_num_buckets=8)
+    with in_float64():
+        local, n = LongT5LocalAttention(config, has_relative_attention_bias=True).eval(), 13
+        x = torch.randn(1, n, 16)
+        wanted = local(x, _get_local_attention_mask(torch.ones(1, n).bool(), local.block_len, "cpu"))[0]
+    layer = ga.nn.GraphAttention(16, 2, bias=False, scale=1.0).double()
+    bias = ga.nn.T5Bias(2, 8, 128).double()
+    bias.table.load_state_dict(local.relative_attention_bias.state_dict())
+    names = zip((layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj), "qkvo", strict=True)
+    for projection, name in names:
+        projection.load_state_dict(getattr(local, name).state_dict())
+    for window, right in ((7, True), (9, False)):  # three on either side, and itself
+        graph = sliding_window(n, window, causal=False)
+        found = layer(x, graph, score_bias=bias(graph))
+        assert torch.allclose(found, wanted, rtol=0, atol=1e-12) == right
