@@ -26,6 +26,8 @@ class Top(NamedTuple):
 class EdgeWeights:
     """Attention weights before dropout; it unpacks as PyG's pair: ``edge_index, alpha = weights``.
 
+    They are shares of an average that sum to 1, and no calibrated probabilities that a source is the right one.
+
     Args:
         graph: The graph whose edges they belong to, in its edge order.
         alpha: (..., E, H), float32 or wider; sums to 1 over the edges into a target, or to 0 for an isolated one.

@@ -71,7 +71,7 @@ def test_one_sentence_reads_another_head_by_head_as_lines():
     assert not loaded
 
 
-def test_what_a_node_hears_in_two_layers_is_a_breadth_first_search_on_an_image_on_points_and_on_a_mesh():  # row 90
+def test_what_a_node_hears_is_a_breadth_first_search_on_images_points_and_meshes():  # row 90
     points = torch.rand(60, 3, generator=torch.Generator().manual_seed(1))
     faces = torch.tensor([[i + 7 * j, i + 1 + 7 * j, i + 7 * (j + 1)] for i in range(6) for j in range(5)])
     for graph, given in (
