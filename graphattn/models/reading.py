@@ -36,8 +36,8 @@ class Reading:
     ``model.reading(source)`` makes it. Beside caches it makes the memory's keys and values once.
 
     Args:
-        model: ``decode(tokens, memory, graph, memory_graph, caches, lengths)`` gives logits, where the memory is what
-            ``decoder.hold(memory)`` made of it if there are caches.
+        model: ``decode(tokens, memory, graph, memory_graph, caches)`` gives logits, where the memory is what
+            ``decoder.hold(memory)`` made of it if there are caches; with ``lengths=`` if there are lengths.
         memory: (..., S, C), what the encoder gave.
         memory_graph: Targets, as many as the whole sequence or more, and S sources; all of them by default.
         lengths: int64 (...), of sources that are padded.
@@ -58,6 +58,7 @@ class Reading:
     ) -> None:
         self.model, self.memory, self.memory_graph, self.lengths = model, memory, memory_graph, lengths
         self.graph = Schedule.of(causal(..., ...), len(model.decoder.layers))
+        self.max_len: int | None = getattr(model, "max_len", None)
 
     def begin(self, batch: int, length: int) -> list[Any]:
         """A cache for each layer, and the memory's keys and values.
@@ -67,7 +68,7 @@ class Reading:
                 fit.
         """
         memory = self.memory.reshape(-1, *self.memory.shape[-2:])
-        graph = _sized(self.memory_graph, length, memory.shape[-2])
+        graph = sized_memory(self.memory_graph, length, memory.shape[-2])
         lengths = None if self.lengths is None else self.lengths.reshape(-1)
         held = HeldMemory(self.model.decoder.hold(memory), graph, lengths)
         held.reorder(of_batch(len(memory), batch, memory.device))
@@ -76,11 +77,14 @@ class Reading:
     def __call__(self, tokens: Tensor, graph: Graphs | None = None, *, caches: list[Any] | None = None) -> Tensor:
         """Logits (..., T, V) of the token after each; with what :meth:`begin` made, of tokens that continue others."""
         if caches is None:
-            return self.model.decode(tokens, self.memory, graph, self.memory_graph, lengths=self.lengths)
+            return self._decode(self.lengths, tokens, self.memory, graph, self.memory_graph)
         *own, memory = caches
         first, last = own[0].length, own[0].length + tokens.shape[-1]
-        reads = None if memory.graph is None else rows(memory.graph, range(first, last))
-        return self.model.decode(tokens, memory.layers, graph, reads, own, memory.lengths)
+        reads = None if memory.graph is None else rows(memory.graph, range(first, last), memory.graph.num_sources)
+        return self._decode(memory.lengths, tokens, memory.layers, graph, reads, own)
+
+    def _decode(self, lengths: Tensor | None, *given: Any) -> Tensor:
+        return self.model.decode(*given, **({} if lengths is None else {"lengths": lengths}))
 
 
 def of_batch(sources: int, batch: int, device: torch.device) -> Tensor:
@@ -93,7 +97,8 @@ def of_batch(sources: int, batch: int, device: torch.device) -> Tensor:
     return torch.arange(batch, device=device) % sources
 
 
-def _sized(graph: Graph | None, length: int, num_sources: int) -> AttentionGraph | PerHead | None:
+def sized_memory(graph: Any, length: int, num_sources: int) -> Any:
+    """The graph by which a sequence of that length reads a memory."""
     graph = graph(length, num_sources) if isinstance(graph, Pattern) else graph
     if graph is not None and (graph.num_targets < length or graph.num_sources != num_sources):
         raise ShapeError(

@@ -12,7 +12,8 @@ from ..graph import AttentionGraph, Pattern, disjoint_union
 from ..nn.blocks import EVERY
 from ..plans.cache import cached
 from .rnn_attention import BahdanauAttention, LuongAttention
-from .tokens import check_tokens
+from .rnn_reading import RecurrentReading, RecurrentState
+from .tokens import check_lengths, check_tokens
 
 Context = Callable[[int, Tensor], Tensor]
 
@@ -73,7 +74,7 @@ class Seq2Seq(nn.Module):
         self.encoder = nn.GRU(embed_dim, width, batch_first=True, bidirectional=bidirectional)
         self.first = nn.Linear(hidden, hidden)
         self.cell = nn.GRUCell(embed_dim if attention in ("dot", "general") else embed_dim + hidden, hidden)
-        self.attention: nn.Module | None = None
+        self.attention: BahdanauAttention | LuongAttention | None = None
         if attention is not None:
             self.attention = BahdanauAttention(hidden) if attention == "bahdanau" else LuongAttention(hidden, attention)
         self.readout, self.head = nn.Linear(2 * hidden, hidden, bias=False), nn.Linear(hidden, num_target_tokens)
@@ -102,20 +103,49 @@ class Seq2Seq(nn.Module):
             OptionError: If a graph or weights are asked of a model without attention.
         """
         check_tokens("source", source, self.source.num_embeddings)
-        check_tokens("target", target, self.target.num_embeddings)
         if self.attention is None and (return_weights or graph is not None):
             raise OptionError("the model was built with attention=None: it reads along no graph and has no weights")
-        memory, last = self.encode(source, lengths)
-        state, y = torch.tanh(self.first(last)), self.target(target)
-        if self.attention is None:
-            states = self._steps(y, state, lambda t, state: last)
-            context, weights = last.unsqueeze(1).expand_as(states), None
-        else:
-            graph = _sized(EVERY if graph is None else graph, target.shape[1], source.shape[1])
-            memory, graph = _apart(memory, graph, lengths)
-            states, context, weights = self._read(y, state, memory, graph)
-        logits = self.head(torch.tanh(self.readout(torch.cat((context, states), -1))))
+        if graph is None and self.attention is not None:
+            graph = EVERY
+        graph = None if graph is None else _sized(graph, target.shape[1], source.shape[1])
+        logits, weights = self.step(target, self.begun(source, lengths), graph)
         return (logits, weights) if return_weights and weights is not None else logits
+
+    def reading(
+        self, source: Tensor, graph: AttentionGraph | Pattern | None = None, *, lengths: Tensor | None = None
+    ) -> RecurrentReading:
+        """The model having read a source, as :func:`~graphattn.models.generate` takes it; the encoder runs now.
+
+        Args:
+            source: Integers (B, S).
+            graph: A target for each token that is to be written, the start token included, and S sources.
+            lengths: As of :meth:`forward`.
+        """
+        check_tokens("source", source, self.source.num_embeddings)
+        if self.attention is None and graph is not None:
+            raise OptionError("the model was built with attention=None: it reads along no graph")
+        return RecurrentReading(self, self.begun(source, lengths), graph)
+
+    def begun(self, source: Tensor, lengths: Tensor | None = None) -> RecurrentState:
+        """What the decoder starts from."""
+        memory, last = self.encode(source, lengths)
+        keys = None if self.attention is None else self.attention.keys(memory)
+        return RecurrentState(torch.tanh(self.first(last)), last, memory, keys, lengths)
+
+    def step(
+        self, target: Tensor, state: RecurrentState, graph: AttentionGraph | None
+    ) -> tuple[Tensor, EdgeWeights | None]:
+        """Logits (B, T, V) of T further tokens, which read along the graph, and weights; the state moves on."""
+        check_tokens("target", target, self.target.num_embeddings)
+        y, last, weights = self.target(target), state.last, None
+        if graph is None:
+            states = self._steps(y, state.now, lambda t, state: last)
+            context = last.unsqueeze(1).expand_as(states)
+        else:
+            keys, memory, graph = _apart(state, graph)
+            states, context, weights = self._read(y, state.now, keys, memory, graph)
+        state.now = states[:, -1]
+        return self.head(torch.tanh(self.readout(torch.cat((context, states), -1)))), weights
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """States (B, S, C) of tokens (B, S), and the last state (B, C) of each way."""
@@ -123,23 +153,23 @@ class Seq2Seq(nn.Module):
         if lengths is None:
             memory, last = self.encoder(x)
         else:
-            _check_lengths(lengths, source)
+            check_lengths(lengths, source)
             packed, last = self.encoder(pack_padded_sequence(x, lengths.cpu(), True, enforce_sorted=False))
             memory, _ = pad_packed_sequence(packed, batch_first=True, total_length=source.shape[1])
         return memory, last.transpose(0, 1).flatten(1)
 
     def _read(
-        self, y: Tensor, state: Tensor, memory: Tensor, graph: AttentionGraph
+        self, y: Tensor, state: Tensor, keys: Tensor, memory: Tensor, graph: AttentionGraph
     ) -> tuple[Tensor, Tensor, EdgeWeights]:
         """States (B, T, C), what they read (B, T, C), and the weights."""
         num_steps = y.shape[1]
         together = memory.dim() == 2  # the examples are one graph
         if isinstance(self.attention, LuongAttention):
             states = self._steps(y, state, None)
-            context, weights = self.attention(states.flatten(0, 1) if together else states, memory, graph)
+            context, weights = self.attention(states.flatten(0, 1) if together else states, memory, graph, keys)
             return states, context.view_as(states), weights
         assert isinstance(self.attention, BahdanauAttention)
-        read, keys = self.attention, self.attention.keys(memory)
+        read = self.attention
         found: list[tuple[Tensor, EdgeWeights]] = []
 
         def context_of(t: int, state: Tensor) -> Tensor:
@@ -175,15 +205,11 @@ def _sized(graph: AttentionGraph | Pattern, num_targets: int, num_sources: int) 
     return graph
 
 
-def _apart(memory: Tensor, graph: AttentionGraph, lengths: Tensor | None) -> tuple[Tensor, AttentionGraph]:
-    """The memory and its graph; with lengths, the real tokens (sum of lengths, C) and one union of all graphs."""
+def _apart(state: RecurrentState, graph: AttentionGraph) -> tuple[Tensor, Tensor, AttentionGraph]:
+    """Keys, memory and graph; with lengths, of the real tokens (sum of lengths, C) and one union of all graphs."""
+    keys, memory, lengths = state.keys, state.memory, state.lengths
+    assert keys is not None
     if lengths is None:
-        return memory, graph
+        return keys, memory, graph
     there = torch.arange(memory.shape[1], device=memory.device) < lengths.to(memory.device).unsqueeze(1)
-    return memory[there], disjoint_union([graph.subgraph(sources=range(n)) for n in lengths.tolist()])
-
-
-def _check_lengths(lengths: Tensor, source: Tensor) -> None:
-    batch, longest = source.shape
-    if lengths.shape != (batch,) or bool(((lengths < 1) | (lengths > longest)).any()):
-        raise ShapeError(f"lengths must be ({batch},) integers in [1, {longest}], got {lengths.tolist()}")
+    return keys[there], memory[there], disjoint_union([graph.subgraph(sources=range(n)) for n in lengths.tolist()])

@@ -61,9 +61,15 @@ class LuongAttention(nn.Module):
         super().__init__()
         self.weight = nn.Linear(dim, dim, bias=False) if score == "general" else nn.Identity()
 
-    def forward(self, state: Tensor, memory: Tensor, graph: AttentionGraph) -> tuple[Tensor, EdgeWeights]:
-        """What states (..., T, C) read of the memory (..., S, C), and with which weights."""
-        key = self.weight(memory).unsqueeze(-2)  # one head
+    def keys(self, memory: Tensor) -> Tensor:
+        """W h, the same for every target."""
+        return self.weight(memory)
+
+    def forward(
+        self, state: Tensor, memory: Tensor, graph: AttentionGraph, keys: Tensor | None = None
+    ) -> tuple[Tensor, EdgeWeights]:
+        """What states (..., T, C) read of the memory (..., S, C), and with which weights; its keys may be given."""
+        key = (self.keys(memory) if keys is None else keys).unsqueeze(-2)  # one head
         query, value = (x.unsqueeze(-2).to(key.dtype) for x in (state, memory))
         found = attention(query, key, value, graph, scale=1.0, return_weights=True)
         assert isinstance(found, AttentionOutput)

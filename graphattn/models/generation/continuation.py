@@ -1,6 +1,7 @@
 """A sequence that grows: a model, what it has computed so far, and the graph of what it reads next."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,8 +10,12 @@ from torch import Tensor
 from ...errors import GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph, Pattern, PerHead, Schedule
 from ...graph.schedule import Layer
+from ...graphs import cross
+from ...interop import from_mask
 from ...questions import leaks
 from ..stacks import Graphs
+
+_LISTED = 1 << 20  # pairs of targets and sources that are looked at one by one
 
 
 class Continuation:
@@ -58,7 +63,7 @@ class Continuation:
         self.model, self.length, self.written = model, length, 0
         self.layers = _layers(model.graph, graph, length)
         place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is there at once
-        found = self.layers and leaks(Schedule(self.layers), place)
+        found = self.layers and leaks([_cut(layer, length) for layer in self.layers], place)
         if found:
             raise GraphError(
                 f"a token would hear of one that is not written yet (tokens {prompt} to {length - 1} are written one "
@@ -72,7 +77,7 @@ class Continuation:
         last = self.written + number
         if last > self.length:
             raise ShapeError(f"{self.written} of {self.length} tokens are written; {number} more do not fit")
-        steps = {id(layer): rows(layer, range(self.written, last), range(last)) for layer in self.layers}
+        steps = {id(layer): rows(layer, range(self.written, last), last) for layer in self.layers}
         return [steps[id(layer)] for layer in self.layers]
 
     def __call__(self, tokens: Tensor) -> Tensor:
@@ -114,7 +119,7 @@ def _check_model(model: Any) -> None:
 
 
 def _layers(own: Any, graph: Graphs | None, length: int) -> tuple[Any, ...]:
-    """The graph of each layer between the tokens of the whole sequence."""
+    """The graph of each layer between the tokens of the whole sequence, or of a longer one."""
     if own is None:
         if graph is not None:
             raise OptionError("graph was given, but the model's tokens read along none: its state hears them in turn")
@@ -137,14 +142,25 @@ def _whole(layer: Any, length: int) -> Any:
             f"the whole sequence has {length} tokens, prompt and new ones; {graph!r} must have as many nodes or more. "
             "A pattern, made with ... for its size, fits any length"
         )
-    return graph if graph.num_nodes == length else graph.subgraph(range(length))
+    return graph
 
 
-def rows(layer: AttentionGraph | PerHead, targets: range, sources: range | None = None) -> AttentionGraph | PerHead:
-    """What some targets read, of some sources or of all."""
+def _cut(layer: Any, length: int) -> Any:
+    """The first nodes."""
     if isinstance(layer, PerHead):
-        return _each(layer, lambda graph: rows(graph, targets, sources))
-    return layer.subgraph(targets=targets, sources=sources)
+        return _each(layer, lambda graph: _cut(graph, length))
+    return layer if layer.num_nodes == length else layer.subgraph(range(length))
+
+
+def rows(layer: AttentionGraph | PerHead, targets: range, num_sources: int) -> AttentionGraph | PerHead:
+    """What some targets read of the first sources; a few rows of a rule are listed, which costs less to plan for."""
+    if isinstance(layer, PerHead):
+        return _each(layer, lambda graph: rows(graph, targets, num_sources))
+    if len(targets) * num_sources > _LISTED or layer.has_repeated_edges:
+        return layer.subgraph(targets=targets, sources=range(num_sources))
+    node = partial(torch.arange, device=layer.device)
+    mask = layer.contains(node(targets.start, targets.stop)[:, None], node(num_sources))
+    return cross(len(targets), num_sources).to(layer.device) if bool(mask.all()) else from_mask(mask)
 
 
 def _each(heads: PerHead, make: Callable[[AttentionGraph], Any]) -> PerHead:
