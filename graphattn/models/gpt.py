@@ -120,16 +120,19 @@ class GPT(nn.Module):
         x = self.embedding(tokens)
         if self.embed_scale != 1.0:
             x = x * x.new_tensor(self.embed_scale)
+        bias = self.score_bias if score_bias is None else score_bias
+        of_layers = positions if self.is_rotary or self.position is None or callable(bias) else None
         if positions is None and caches is not None:
             past = tokens_held(caches, self.num_layers)
             positions = torch.arange(past, past + tokens.shape[-1], device=tokens.device)
+            of_layers = positions if self.is_rotary else None
         if self.position is not None:
             x = self.position(x, positions)
         x = self.stack(
             self.dropout(x),
             self.graph if graph is None else graph,
-            positions=positions if self.is_rotary else None,
-            score_bias=self.score_bias if score_bias is None else score_bias,
+            positions=of_layers,
+            score_bias=bias,
             caches=caches,
         )
         logits = self.head(x)

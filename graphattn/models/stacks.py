@@ -7,17 +7,18 @@ import torch
 from torch import Tensor, nn
 
 from ..attention import sized
-from ..errors import GraphError
+from ..errors import GraphError, OptionError
 from ..graph import Schedule
 from ..graph.schedule import Layer
 from ..nn import KeyValueCache, TransformerBlock
-from ..nn.blocks import Graph, make_norm
+from ..nn.blocks import Graph, copies, make_norm
 from ..nn.cache import all_or_none, tokens_held
 
 Graphs = Schedule | Graph | Iterable[Graph]
 """One graph for all layers, or one for each: a schedule or a list."""
-ScoreBias = Tensor | Callable[..., Tensor] | None
-"""Biases of the edges of every layer's graph; or what makes them of a graph, such as a :class:`graphattn.nn.T5Bias`."""
+ScoreBias = Tensor | Callable[..., Tensor] | list[Any] | None
+"""Biases of the edges of every layer's graph; or what makes them of a graph, such as a :class:`graphattn.nn.T5Bias`; or
+one of these for each layer."""
 
 
 class _Stack(nn.Module):
@@ -38,7 +39,7 @@ class _Stack(nn.Module):
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            TransformerBlock(embed_dim, num_heads, hidden, norm_first=norm_first, norm=norm, eps=eps, **options)
+            TransformerBlock(embed_dim, num_heads, hidden, norm_first=norm_first, norm=norm, eps=eps, **copies(options))
             for _ in range(num_layers)
         )
         wanted = norm_first if final_norm is None else final_norm
@@ -60,30 +61,56 @@ class _Stack(nn.Module):
         caches: list[KeyValueCache] | None = None,
         score_bias: ScoreBias = None,
         memory: Tensor | list[KeyValueCache] | None = None,
+        edge_attr: Tensor | list[Tensor] | None = None,
+        positions: Tensor | None = None,
         **given: Any,
     ) -> Tensor:
         past = 0 if caches is None else tokens_held(caches, len(self.layers))
         if isinstance(memory, list):
             tokens_held(memory, len(self.layers))
-        made: dict[int, tuple[Graph, Tensor | None]] = {}  # layers of the same graph share its biases
+        biases, attrs = self._each("score_bias", score_bias), self._each("edge_attr", edge_attr)
+        made: dict[tuple[int, int], tuple[Graph, Tensor | None]] = {}  # layers of the same graph share its biases
         with all_or_none(*(caches or ())):
             for number, (layer, reads) in enumerate(zip(self.layers, self._of_layers(graph, caches), strict=True)):
                 cache = None if caches is None else caches[number]
-                if id(reads) not in made:
-                    made[id(reads)] = _biased(score_bias, reads, x, past)
-                sized, bias = made[id(reads)]
+                key = id(reads), id(biases[number])
+                if key not in made:
+                    made[key] = _biased(biases[number], reads, x, past, positions)
+                sized, bias = made[key]
                 of_layer = memory[number] if isinstance(memory, list) else memory
-                x = layer(x, sized, cache=cache, score_bias=bias, memory=of_layer, **given)
+                attention: Any = layer.attention
+                turns = attention.rotary is not None or not callable(biases[number])
+                x = layer(
+                    x,
+                    sized,
+                    cache=cache,
+                    score_bias=bias,
+                    memory=of_layer,
+                    edge_attr=attrs[number],
+                    positions=positions if turns else None,
+                    **given,
+                )
         return x if self.norm is None else self.norm(x)
 
+    def _each(self, name: str, given: Any) -> list[Any]:
+        """What each layer is given, of one for all or a list."""
+        each = given if isinstance(given, list | tuple) else [given] * len(self.layers)
+        if len(each) != len(self.layers):
+            raise OptionError(f"{len(self.layers)} layers need as many {name}, got {len(each)}")
+        return list(each)
 
-def _biased(score_bias: ScoreBias, graph: Graph, x: Tensor, past: int) -> tuple[Graph, Tensor | None]:
+
+def _biased(
+    score_bias: Any, graph: Graph, x: Tensor, past: int, positions: Tensor | None
+) -> tuple[Graph, Tensor | None]:
     """The graph and the biases of its edges; of a pattern, in the size of ``x``, if they are made of it."""
-    if score_bias is None or isinstance(score_bias, Tensor):
+    if not callable(score_bias):
         return graph, score_bias
-    nodes = torch.arange(past + x.shape[-2], device=x.device)
     graph = sized(graph, x.unsqueeze(-2), x.unsqueeze(-2), past)
-    return graph, score_bias(graph, (nodes[past:], nodes)) if past else score_bias(graph)
+    if not past:
+        return graph, score_bias(graph) if positions is None else score_bias(graph, positions)
+    nodes = torch.arange(past + x.shape[-2], device=x.device)
+    return graph, score_bias(graph, (nodes[past:], nodes))
 
 
 class Encoder(_Stack):
@@ -98,7 +125,8 @@ class Encoder(_Stack):
         final_norm: Whether a norm follows the last block; with pre-norm by default.
         norm: "layer" or "rms".
         eps: Of the norms.
-        options: Further arguments of :class:`graphattn.nn.TransformerBlock`.
+        options: Further arguments of :class:`graphattn.nn.TransformerBlock`. A module with parameters among them
+            (a score, a mixture of experts) is copied for each layer.
 
     Source: Vaswani et al. 2017; equal to ``nn.TransformerEncoder`` on a full graph.
 
@@ -117,7 +145,7 @@ class Encoder(_Stack):
         graph: Graphs,
         *,
         score_bias: ScoreBias = None,
-        edge_attr: Tensor | None = None,
+        edge_attr: Tensor | list[Tensor] | None = None,
         positions: Tensor | None = None,
         caches: list[KeyValueCache] | None = None,
     ) -> Tensor:
@@ -126,13 +154,14 @@ class Encoder(_Stack):
         Args:
             x: (..., N, C).
             graph: One graph for all layers, or a schedule of as many as there are.
-            score_bias: Of the edges of every layer's graph; or what makes it of each layer's graph (and, beside caches,
-                of the pair of positions of targets and sources): ``T5Bias``, ``ALiBi``.
-            edge_attr: Features of the edges of every layer's graph, for layers with ``edge_dim``.
-            positions: Of the nodes, for layers with ``rotary``.
+            score_bias: Of the edges of every layer's graph; or what makes it of each layer's graph and of the positions
+                that are given (beside caches, of a pair, of targets and sources): ``T5Bias``, ``ALiBi``; or a list with
+                one for each layer.
+            edge_attr: Features of the edges of every layer's graph, for layers with ``edge_dim``; or a list.
+            positions: Of the nodes, for layers with ``rotary`` and for biases that are made of them.
             caches: A cache for each layer, where ``x`` continues earlier tokens.
         """
-        return self._through(x, graph, caches, score_bias, edge_attr=edge_attr, positions=positions)
+        return self._through(x, graph, caches, score_bias, None, edge_attr, positions)
 
     @classmethod
     def from_torch(cls, encoder: nn.TransformerEncoder) -> "Encoder":
@@ -160,6 +189,8 @@ class Decoder(_Stack):
         *,
         score_bias: ScoreBias = None,
         memory_bias: Tensor | None = None,
+        edge_attr: Tensor | list[Tensor] | None = None,
+        positions: Tensor | None = None,
         caches: list[KeyValueCache] | None = None,
     ) -> Tensor:
         """(..., N, C) to (..., N, C).
@@ -170,11 +201,13 @@ class Decoder(_Stack):
             memory: (..., M, C); or what :meth:`hold` made of it, where it is read several times.
             memory_graph: What they read of the memory, all of it by default.
             memory_bias: Of the memory graph's edges.
-            score_bias: Of the edges of every layer's graph; or what makes it of each layer's graph (and, beside caches,
-                of the pair of positions of targets and sources): ``T5Bias``, ``ALiBi``.
+            score_bias: Of the edges of ``graph``, as in :class:`Encoder`; so are ``edge_attr`` and ``positions``.
+            edge_attr: Features of the edges of ``graph``.
+            positions: Of the targets.
             caches: A cache for each layer, where ``x`` continues earlier tokens.
         """
-        return self._through(x, graph, caches, score_bias, memory, memory_graph=memory_graph, memory_bias=memory_bias)
+        reads = {"memory_graph": memory_graph, "memory_bias": memory_bias}
+        return self._through(x, graph, caches, score_bias, memory, edge_attr, positions, **reads)
 
     def hold(self, memory: Tensor) -> list[KeyValueCache]:
         """Each layer's keys and values of a memory, made once."""

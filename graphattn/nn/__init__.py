@@ -12,6 +12,7 @@ from .feed_forward import ClampedGLU as ClampedGLU
 from .feed_forward import DropPath as DropPath
 from .feed_forward import FeedForward as FeedForward
 from .feed_forward import MixtureOfExperts as MixtureOfExperts
+from .feed_forward import load_balancing_loss as load_balancing_loss
 from .graph_attention import GraphAttention as GraphAttention
 from .graph_encodings import laplacian_eigenvector_pe as laplacian_eigenvector_pe
 from .graph_encodings import random_walk_pe as random_walk_pe

@@ -1,15 +1,15 @@
 """The transformer block: attention on a graph, cross-attention on another, a feed-forward, each with its residual."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
 from .cache import KeyValueCache, all_or_none
-from .feed_forward import DropPath, FeedForward
+from .feed_forward import Activation, DropPath, FeedForward
 from .graph_attention import GraphAttention
 
 Graph = AttentionGraph | PerHead | Pattern
@@ -37,13 +37,14 @@ class TransformerBlock(nn.Module):
         norm_first: Pre-norm (GPT-2, ViT, Llama) or post-norm (the original, BERT).
         norm: "layer" or "rms".
         eps: Of the norms.
-        activation: As in :class:`FeedForward`, or a module in place of the feed-forward, such as
-            :class:`MixtureOfExperts`.
+        activation: As in :class:`FeedForward`.
+        feed_forward: A module (..., C) to (..., C) in its place, such as :class:`MixtureOfExperts`.
         bias: Whether projections and layer norms have one.
         dropout: On weights, in the feed-forward and on every branch.
         drop_path: Probability of dropping a branch, by example.
         branch_norm: Whether a norm ends each branch, before what it made is added (Gemma 2).
-        options: Further arguments of :class:`GraphAttention`, for both attentions.
+        options: Further arguments of :class:`GraphAttention`, for both attentions, each with parameters of its own;
+            ``rotary`` and ``edge_dim`` are for the first alone.
 
     Source: Vaswani et al. 2017, section 3.1; pre-norm as Xiong et al. 2020.
 
@@ -65,7 +66,8 @@ class TransformerBlock(nn.Module):
         norm_first: bool = True,
         norm: str = "layer",
         eps: float = 1e-5,
-        activation: str | nn.Module = "gelu",
+        activation: Activation = "gelu",
+        feed_forward: nn.Module | None = None,
         bias: bool = True,
         dropout: float = 0.0,
         drop_path: float = 0.0,
@@ -75,18 +77,17 @@ class TransformerBlock(nn.Module):
         super().__init__()
         self.norm_first = norm_first
 
-        def attend() -> GraphAttention:
-            return GraphAttention(embed_dim, num_heads, bias=bias, dropout=dropout, **options)
+        def attend(**given: Any) -> GraphAttention:
+            return GraphAttention(embed_dim, num_heads, bias=bias, dropout=dropout, **given)
 
-        self.attention, self.attention_norm = attend(), make_norm(norm, embed_dim, eps, bias)
-        self.cross_attention = attend() if cross else None
+        self.attention, self.attention_norm = attend(**options), make_norm(norm, embed_dim, eps, bias)
+        own = copies({name: x for name, x in options.items() if name not in ("rotary", "edge_dim")})
+        self.cross_attention = attend(**own) if cross else None
         self.cross_norm = make_norm(norm, embed_dim, eps, bias) if cross else None
         hidden = 4 * embed_dim if hidden is None else hidden
-        self.feed_forward: nn.Module = (
-            activation
-            if isinstance(activation, nn.Module)
-            else FeedForward(embed_dim, hidden, activation, dropout=dropout, bias=bias)
-        )
+        if feed_forward is None:
+            feed_forward = FeedForward(embed_dim, hidden, activation, dropout=dropout, bias=bias)
+        self.feed_forward = feed_forward
         self.feed_forward_norm = make_norm(norm, embed_dim, eps, bias)
         self.branch = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
         ends = ("attention", "cross", "feed_forward") if cross else ("attention", "feed_forward")
@@ -138,7 +139,6 @@ class TransformerBlock(nn.Module):
                 else "memory was given, but the block was built without cross=True"
             )
         with all_or_none(cache):
-            past = 0 if cache is None else cache.length
             x = self._added(
                 x,
                 self.attention_norm,
@@ -155,8 +155,7 @@ class TransformerBlock(nn.Module):
             )
             if self.cross_attention is not None and self.cross_norm is not None:
                 read, to = self.cross_attention, EVERY if memory_graph is None else memory_graph
-                at = _after(past, x, memory) if past and read.rotary is not None else None
-                given: dict[str, Any] = {"context": memory, "score_bias": memory_bias, "positions": at}
+                given: dict[str, Any] = {"context": memory, "score_bias": memory_bias}
                 x = self._added(x, self.cross_norm, lambda y: read(y, to, **given), "cross")
             return self._added(x, self.feed_forward_norm, self.feed_forward, "feed_forward")
 
@@ -168,10 +167,12 @@ class TransformerBlock(nn.Module):
         return block_from_torch(cls, layer)
 
 
-def _after(past: int, x: Tensor, memory: Tensor | KeyValueCache | None) -> Any:
-    """Positions of new nodes after ``past`` others, and of the memory's where it is not held."""
-    new = torch.arange(past, past + x.shape[-2], device=x.device)
-    return (new, torch.arange(memory.shape[-2], device=x.device)) if isinstance(memory, Tensor) else new
+def copies(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of one more layer: what has parameters is copied, so that each layer learns its own."""
+    return {
+        name: deepcopy(x) if isinstance(x, nn.Module) and any(True for _ in x.parameters()) else x
+        for name, x in options.items()
+    }
 
 
 def _everything() -> Pattern:

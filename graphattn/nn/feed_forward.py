@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from ..errors import OptionError
 from ..graph import AttentionGraph
 from ..interop import from_edge_index
-from .arguments import width
+from .arguments import refuse_class, width
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -17,6 +17,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "silu": F.silu,
 }
+Activation = str | Callable[[Tensor], Tensor]
 
 
 class FeedForward(nn.Module):
@@ -26,7 +27,7 @@ class FeedForward(nn.Module):
         embed_dim: C.
         hidden: Width between the two.
         activation: "relu", "gelu" (exact), "gelu_tanh" (GPT-2's), "silu"; after "gated_" the same with a gate:
-            "gated_silu" is SwiGLU (Llama), "gated_gelu_tanh" T5 1.1's.
+            "gated_silu" is SwiGLU (Llama), "gated_gelu_tanh" T5 1.1's. Or any function of a tensor: ``nn.GELU()``.
         dropout: Between the two.
         bias: Whether the projections have one.
 
@@ -34,12 +35,16 @@ class FeedForward(nn.Module):
     """
 
     def __init__(
-        self, embed_dim: int, hidden: int, activation: str = "gelu", *, dropout: float = 0.0, bias: bool = True
+        self, embed_dim: int, hidden: int, activation: Activation = "gelu", *, dropout: float = 0.0, bias: bool = True
     ) -> None:
         super().__init__()
-        plain = str(activation).removeprefix("gated_")
-        if plain not in ACTIVATIONS:
-            raise OptionError(f"activation must be one of {', '.join(ACTIVATIONS)}, or gated_ one; got {activation!r}")
+        plain = activation.removeprefix("gated_") if isinstance(activation, str) else activation
+        if plain not in ACTIVATIONS and not callable(plain):
+            raise OptionError(
+                f"activation must be one of {', '.join(ACTIVATIONS)}, or gated_ one, or a function of a tensor; got "
+                f"{activation!r}"
+            )
+        refuse_class("activation", activation)
         self.activation = activation
         self.up = nn.Linear(width("embed_dim", embed_dim), width("hidden", hidden), bias)
         self.gate = nn.Linear(embed_dim, hidden, bias) if activation != plain else None
@@ -48,7 +53,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., C) to (..., C)."""
-        activate = ACTIVATIONS[self.activation.removeprefix("gated_")]
+        activate = self.activation
+        if isinstance(activate, str):
+            activate = ACTIVATIONS[activate.removeprefix("gated_")]
         inner = activate(self.up(x)) if self.gate is None else activate(self.gate(x)) * self.up(x)
         return self.down(self.dropout(inner))
 
@@ -81,17 +88,20 @@ class ClampedGLU(nn.Module):
 class MixtureOfExperts(nn.Module):
     """Several feed-forwards, of which every token uses a few: a bipartite graph from experts to tokens.
 
-    A router scores the experts for each token; the edges are its ``top_k`` best, and softmax over them weighs what the
-    experts make of the token.
+    A router scores the experts for each token; the edges are its ``top_k`` best, and softmax weighs what the experts
+    make of the token.
 
     Args:
         experts: The feed-forwards, each from (n, C) to (n, C).
         embed_dim: C.
         top_k: Experts of a token, at most as many as there are.
         bias: Whether the router has one.
+        softmax_over: "chosen" experts, whose weights sum to 1 (Mixtral); or "all", before the choice (Switch
+            transformer): by default where ``top_k`` is 1, as a router whose only weight is 1 would learn nothing.
 
-    Source: Shazeer et al. 2017, "Outrageously Large Neural Networks", section 2.1, without noise; weights as Mixtral's
-    (softmax over the chosen). No capacity limit: no token is dropped.
+    Source: Shazeer et al. 2017, "Outrageously Large Neural Networks", section 2.1, without noise; Fedus et al. 2022,
+    "Switch Transformers", section 2.1. No capacity limit: no token is dropped. :func:`load_balancing_loss` keeps the
+    router from choosing the same experts always.
 
     Example:
         >>> experts = [FeedForward(8, 16) for _ in range(4)]
@@ -100,17 +110,31 @@ class MixtureOfExperts(nn.Module):
         (torch.Size([5, 8]), 10)
     """
 
-    def __init__(self, experts: list[nn.Module], embed_dim: int, top_k: int, *, bias: bool = False) -> None:
+    def __init__(
+        self,
+        experts: list[nn.Module],
+        embed_dim: int,
+        top_k: int,
+        *,
+        bias: bool = False,
+        softmax_over: str | None = None,
+    ) -> None:
         super().__init__()
         if not 1 <= top_k <= len(experts):
             raise OptionError(f"top_k must be between 1 and the number of experts, {len(experts)}; got {top_k}")
+        self.softmax_over = ("all" if top_k == 1 else "chosen") if softmax_over is None else softmax_over
+        if self.softmax_over not in ("chosen", "all"):
+            raise OptionError(f'softmax_over must be "chosen" or "all", got {softmax_over!r}')
         self.experts, self.top_k = nn.ModuleList(experts), top_k
         self.router = nn.Linear(width("embed_dim", embed_dim), len(experts), bias=bias)
 
     def _chosen(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores (N, top_k) of the experts chosen for each token, and the experts (N, top_k), best first."""
-        best = torch.topk(self.router(x), self.top_k, dim=-1)
-        return best.values, best.indices
+        """Weights (N, top_k) of the experts chosen for each token, and the experts (N, top_k), best first."""
+        wide, score = torch.promote_types(x.dtype, torch.float32), self.router(x)
+        best = torch.topk(score, self.top_k, dim=-1)
+        if self.softmax_over == "chosen":
+            return torch.softmax(best.values, -1, wide), best.indices
+        return torch.softmax(score, -1, wide).gather(-1, best.indices), best.indices
 
     def graph(self, x: Tensor) -> AttentionGraph:
         """Which experts each of the tokens x (N, C) reads."""
@@ -122,13 +146,31 @@ class MixtureOfExperts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(..., C) to (..., C)."""
         flat = x.reshape(-1, x.shape[-1])
-        score, expert = self._chosen(flat)
-        alpha = torch.softmax(score, -1, torch.promote_types(x.dtype, torch.float32)).to(x.dtype)
+        alpha, expert = self._chosen(flat)
         made = flat.new_zeros(expert.numel(), x.shape[-1])  # of every edge
         for number, module in enumerate(self.experts):
             edge = torch.nonzero(expert.flatten() == number).flatten()
             made = made.index_copy(0, edge, module(flat[edge // self.top_k]).to(x.dtype))
-        return (made.unflatten(0, expert.shape) * alpha.unsqueeze(-1)).sum(-2).view(x.shape)
+        return (made.unflatten(0, expert.shape) * alpha.to(x.dtype).unsqueeze(-1)).sum(-2).view(x.shape)
+
+
+def load_balancing_loss(scores: Tensor, top_k: int) -> Tensor:
+    r"""What is least where tokens use all experts alike, to be added to the loss, times 0.01 or so; 1 at that point.
+
+    .. math:: \frac{n}{k} \sum_{i=1}^{n} f_i P_i
+
+    f is the share of tokens that choose an expert among their k, P the mean of its softmax over all n experts.
+
+    Args:
+        scores: (..., n), what the router gave: ``moe.router.register_forward_hook`` sees it.
+        top_k: Experts of a token.
+
+    Source: Fedus et al. 2022, "Switch Transformers", equation 4, with k = 1.
+    """
+    n = scores.shape[-1]
+    chosen = F.one_hot(torch.topk(scores, top_k, dim=-1).indices, n).sum(-2).to(scores.dtype)
+    share = torch.softmax(scores, -1)
+    return n / top_k * (chosen.reshape(-1, n).mean(0) * share.reshape(-1, n).mean(0)).sum()
 
 
 class DropPath(nn.Module):
@@ -145,6 +187,9 @@ class DropPath(nn.Module):
         if not 0.0 <= p < 1.0:
             raise OptionError(f"drop_path must be in [0, 1), got {p}")
         self.p = p
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, N, C), or (N, C) as one example."""

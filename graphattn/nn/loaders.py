@@ -57,15 +57,11 @@ def block_from_torch(made: type["TransformerBlock"], layer: Any) -> "Transformer
     """A block with the weights of an ``nn.TransformerEncoderLayer`` or ``nn.TransformerDecoderLayer``.
 
     Raises:
-        OptionError: If it is something else, or its activation is neither ReLU nor GELU.
+        OptionError: If it is something else.
     """
     if not isinstance(layer, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
         kind = type(layer).__name__
         raise OptionError(f"expected an nn.TransformerEncoderLayer or nn.TransformerDecoderLayer, got {kind}")
-    activations = {nn.functional.relu: "relu", nn.functional.gelu: "gelu"}
-    activation = activations.get(layer.activation) or {nn.ReLU: "relu", nn.GELU: "gelu"}.get(type(layer.activation))
-    if activation is None:
-        raise OptionError(f"the layer's activation must be relu or gelu, got {layer.activation!r}")
     cross = isinstance(layer, nn.TransformerDecoderLayer)
     block = made(
         layer.self_attn.embed_dim,
@@ -74,7 +70,7 @@ def block_from_torch(made: type["TransformerBlock"], layer: Any) -> "Transformer
         cross=cross,
         norm_first=layer.norm_first,
         eps=layer.norm1.eps,
-        activation=activation,
+        activation=layer.activation,
         bias=layer.linear1.bias is not None,
         dropout=layer.dropout1.p,
     )

@@ -10,8 +10,16 @@ from torch import nn
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError, OptionError, ShapeError
-from graphattn.models import Encoder, EncoderDecoder
-from graphattn.nn import DropPath, FeedForward, KeyValueCache, MixtureOfExperts, Rotary, TransformerBlock
+from graphattn.models import Decoder, Encoder, EncoderDecoder
+from graphattn.nn import (
+    DropPath,
+    FeedForward,
+    KeyValueCache,
+    MixtureOfExperts,
+    Rotary,
+    TransformerBlock,
+    load_balancing_loss,
+)
 
 CAUSAL = graphs.causal(5)
 
@@ -121,15 +129,63 @@ def test_experts_chosen_all_are_a_dense_mixture_and_order_does_not_matter():
     gate = torch.softmax(moe.router(x), -1)
     dense = sum(gate[..., e, None] * expert(x) for e, expert in enumerate(experts))
     torch.testing.assert_close(moe(x), dense, rtol=0, atol=1e-12)
-    sparse = MixtureOfExperts(experts, 4, top_k=1).double()
+    sparse = MixtureOfExperts(experts, 4, top_k=1, softmax_over="chosen").double()
     order = torch.randperm(5)
     torch.testing.assert_close(sparse(x)[:, order], sparse(x[:, order]), rtol=0, atol=1e-14)
     graph = sparse.graph(x[0])
     assert graph.in_degree.tolist() == [1] * 5
     best = sparse.router(x[0]).argmax(-1)
     torch.testing.assert_close(sparse(x[0]), torch.stack([experts[e](t) for e, t in zip(best, x[0], strict=True)]))
-    block = TransformerBlock(4, 2, activation=MixtureOfExperts(experts, 4, top_k=2)).double()
-    assert block(x, graphs.causal(5)).shape == x.shape
+    stack = Encoder(2, 4, 2, feed_forward=MixtureOfExperts(experts, 4, top_k=2)).double()
+    stack(x, graphs.causal(5)).sum().backward()
+    first, second = (layer.feed_forward for layer in stack.layers)
+    assert first is not second, "each layer learns its own"
+    assert first.router.weight.grad.abs().max() > 0
+
+
+def test_a_router_of_one_expert_learns_as_a_switch_transformer():
+    experts, x = [FeedForward(4, 6).double() for _ in range(3)], torch.randn(5, 4, dtype=torch.float64)
+    moe = MixtureOfExperts(experts, 4, top_k=1).double()
+    gate, best = torch.softmax(moe.router(x), -1).max(-1)
+    wanted = torch.stack([g * experts[e](t) for g, e, t in zip(gate, best, x, strict=True)])
+    torch.testing.assert_close(moe(x), wanted, rtol=0, atol=1e-14)
+    moe(x).sum().backward()
+    assert moe.router.weight.grad.abs().max() > 0
+    even, one = 10 * torch.eye(4), torch.tensor([[9.0, 0, 0, 0]]).expand(4, 4)
+    assert load_balancing_loss(even, 1) == pytest.approx(1.0)
+    assert load_balancing_loss(one, 1) == pytest.approx(4.0, abs=0.01)
+
+
+def test_modules_among_the_options_are_not_shared_and_activations_may_be_functions():
+    score = ga.nn.scores.Additive(2, 4)
+    stack = Decoder(2, 8, 2, score=score, activation=nn.GELU(), rotary=Rotary(4), edge_dim=3)
+    first, second = (layer.attention for layer in stack.layers)
+    scores = [part.score for part in (first, second, stack.layers[0].cross_attention)]
+    assert len({id(one.weight) for one in (*scores, score)}) == 4
+    assert (first.rotary, stack.layers[0].cross_attention.rotary) == (second.rotary, None)
+    x, memory = torch.randn(5, 8), torch.randn(7, 8)
+    assert stack(x, CAUSAL, memory, edge_attr=torch.randn(15, 3), positions=torch.arange(5)).shape == x.shape
+    assert len(list(stack.layers[0].feed_forward.parameters())) == 4
+    torch.manual_seed(0)
+    mine = Encoder(1, 8, 2, activation=nn.functional.gelu)
+    torch.manual_seed(0)
+    assert torch.equal(mine(x, CAUSAL), Encoder(1, 8, 2, activation="gelu")(x, CAUSAL))
+
+
+def test_biases_and_edge_features_of_each_layer_and_biases_of_positions():
+    x, wide = torch.randn(5, 8), graphs.full(5)
+    stack, bias = Encoder(2, 8, 2, edge_dim=3), ga.nn.T5Bias(2, num_buckets=8)
+    nn.init.normal_(bias.table.weight)
+    attr = [torch.randn(g.num_edges, 3) for g in (CAUSAL, wide)]
+    biases = [torch.randn(CAUSAL.num_edges, 2), bias]
+    found = stack(x, [CAUSAL, wide], score_bias=biases, edge_attr=attr)
+    wanted = stack.layers[0](x, CAUSAL, score_bias=biases[0], edge_attr=attr[0])
+    wanted = stack.norm(stack.layers[1](wanted, wide, score_bias=bias(wide), edge_attr=attr[1]))
+    torch.testing.assert_close(found, wanted)
+    stack, positions = Encoder(2, 8, 2), torch.arange(5) * 9
+    found = stack(x, CAUSAL, score_bias=bias, positions=positions)
+    torch.testing.assert_close(found, stack(x, CAUSAL, score_bias=bias(CAUSAL, positions)))
+    assert not torch.allclose(found, stack(x, CAUSAL, score_bias=bias))
 
 
 def test_drop_path_drops_whole_examples_and_keeps_the_mean():
@@ -169,6 +225,8 @@ def test_stacks_travel():
         (lambda x: TransformerBlock(8, 2, cross=True)(x, CAUSAL), OptionError, "pass memory"),
         (lambda x: TransformerBlock(8, 2)(x, CAUSAL, positions=torch.arange(5)), OptionError, "built without rotary"),
         (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, 2), OptionError, "top_k must be between 1 and .* 1; got 2"),
+        (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, 1, softmax_over="few"), OptionError, '"chosen" or "all"'),
+        (lambda x: Encoder(2, 8, 2)(x, CAUSAL, edge_attr=[x]), OptionError, "2 layers need as many edge_attr, got 1"),
         (lambda x: DropPath(1.0), OptionError, r"drop_path must be in \[0, 1\), got 1.0"),
         (lambda x: TransformerBlock.from_torch(nn.Linear(2, 2)), OptionError, "got Linear"),
         (lambda x: Encoder.from_torch(nn.Linear(2, 2)), OptionError, "expected an nn.TransformerEncoder, got Linear"),
