@@ -26,7 +26,7 @@ class Top(NamedTuple):
 class EdgeWeights:
     """Attention weights before dropout; it unpacks as PyG's pair: ``edge_index, alpha = weights``.
 
-    They are shares of an average that sum to 1, and no calibrated probabilities that a source is the right one.
+    After softmax they are shares of an average, and no calibrated probabilities that a source is the right one.
 
     Args:
         graph: The graph whose edges they belong to, in its edge order.

@@ -157,7 +157,7 @@ def spread(x):
     return float((x - x.mean(0)).norm() / x.norm())
 
 
-def test_attention_alone_averages_everything_away_and_residuals_keep_it():  # rows 46, 87
+def test_attention_alone_averages_everything_away_and_residuals_keep_it():  # row 46 and row 87
     torch.manual_seed(0)
     x = torch.randn(16, 32, dtype=torch.float64)
     layers = [GraphAttention(32, 4, bias=False).double() for _ in range(8)]
@@ -172,6 +172,26 @@ def test_attention_alone_averages_everything_away_and_residuals_keep_it():  # ro
     assert spread(added) > 0.3
     assert spread(local) > 0.3  # rank falls to one in each component of the graph, and no further
     assert max(spread(part) for part in local.split(4)) < 1e-4
+
+
+def test_without_residuals_nothing_is_learned_from_what_nodes_differ_in():
+    """Row 87, "skip connections promote learning": in eight layers without them the first layer's gradient is lost.
+
+    Measured, of the part of the output in which nodes differ: 1e-15 without, 300 with them.
+    """
+    torch.manual_seed(0)
+    x, wanted = torch.randn(2, 16, 32, dtype=torch.float64)
+    layers = [GraphAttention(32, 4, bias=False).double() for _ in range(8)]
+
+    def learned(skip):
+        y = x
+        for layer in layers:
+            y = skip * y + layer(y, graphs.full(16))
+        loss = ((y - y.mean(0)) * wanted).sum()
+        return [float(g.norm()) for g in torch.autograd.grad(loss, list(layers[0].parameters()))]
+
+    assert max(learned(0.0)) < 1e-9
+    assert min(learned(1.0)) > 1.0
 
 
 def test_convolution_recurrence_and_attention_are_layers_of_one_schedule():  # row 80

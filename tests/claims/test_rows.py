@@ -46,12 +46,18 @@ ROWS = """
 24  claims/symmetry_and_parameters::attention_has_fast_weights_and_a_linear_layer_slow_ones
 26  attention/properties::any_call_is_the_formula
     interop/edge_index::edge_index_there_and_back
+    interop/masks::there_and_back
+    interop/flex::mask_mods_answer_as_the_graph_does
+    interop/networkx::there_and_back
+    interop/scipy::there_and_back
+    interop/pyg::data_there_and_back
 27  claims/reach::the_graphs_of_encoder_and_decoder
     models/bert::another_graph_is_another_mask_there
     models/vit::any_graph_is_their_attention_mask
 28  claims/reach::the_graphs_of_encoder_and_decoder
     claims/models_of_transformers::the_attention_of_any_transformer_is_ours_on_its_graphs
     models/t5::a_removed_edge_is_heard_where_it_may_be
+    models/bart::a_removed_edge_is_heard_where_it_may_be
 29  claims/reach::the_graphs_of_encoder_and_decoder
 30  claims/reach::rows_are_queries_and_the_other_layout_is_the_transpose
 31  nn/graph_attention::self_and_cross_attention
@@ -128,6 +134,7 @@ ROWS = """
     claims/operations::experts_that_are_not_chosen_cost_nothing
 70  models/vit::classifier
     models/vivit_perceiver::vivit
+    models/decision_transformer::predictions_and_gradients
     claims/models_of_transformers::the_attention_of_any_transformer_is_ours_on_its_graphs
 71  claims/symmetry_and_parameters::pointnet_is_a_graph_of_self_loops_and_a_pool_by_the_largest
 72  claims/symmetry_and_parameters::a_row_of_an_embedding_is_a_one_hot_vector_times_its_matrix
@@ -141,7 +148,8 @@ ROWS = """
     models/rnn::the_bottleneck_hears_the_last_state_alone
 77  models/rnn::steps_by_hand
     models/rnn::bahdanau_reads_by_the_state_before_and_luong_by_its_own
-78  models/rnn::luong_is_cross_attention_of_one_head
+78  claims/scores_and_softmax::cross_attention_without_projections_is_that_with_identities
+    models/rnn::luong_is_cross_attention_of_one_head
 79  claims/reach::longest_of_the_shortest_paths
 80  claims/reach::convolution_recurrence_and_attention_are_layers_of_one_schedule
 81  claims/scores_and_softmax::a_vector_times_a_hundred_is_one_hot
@@ -153,6 +161,7 @@ ROWS = """
 86  claims/operations::a_separable_convolution_costs_what_attention_and_a_shared_perceptron_cost
     claims/operations::flops_are_those_that_torch_counts
 87  claims/reach::attention_alone_averages_everything_away_and_residuals_keep_it
+    claims/reach::without_residuals_nothing_is_learned_from_what_nodes_differ_in
 88  claims/pictures::one_sentence_reads_another_head_by_head_as_lines
     viz/viz_heads::lines_run_from_targets_to_sources_and_are_coloured_by_weight
 89  viz/viz_heads::matrices_are_the_weights

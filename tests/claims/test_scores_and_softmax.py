@@ -81,6 +81,19 @@ def test_two_projections_are_one_bilinear_form():  # row 10: (W_q x)^T W_k y = x
     torch.testing.assert_close(merged, (x @ w_q.T) @ (y @ w_k.T).T)
 
 
+def test_cross_attention_without_projections_is_that_with_identities():  # row 78: Y = A X first, then K, V, Q
+    state, memory = torch.randn(5, 4).double(), torch.randn(7, 4).double()
+    graph, layer = graphs.cross(5, 7), GraphAttention(4, 1, bias=False).double()
+    alpha = torch.softmax(state @ memory.T / 2, -1)
+    abstract = ga.attention(*(x[:, None] for x in (state, memory, memory)), graph)[:, 0]
+    torch.testing.assert_close(abstract, alpha @ memory)
+    assert (layer(state, graph, context=memory) - abstract).abs().max() > 0.1
+    with torch.no_grad():
+        for proj in (layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj):
+            proj.weight.copy_(torch.eye(4))
+    torch.testing.assert_close(layer(state, graph, context=memory), abstract)
+
+
 def test_cold_attention_is_a_dictionary_and_hot_attention_an_average():
     # Rows 12, 13: temperature to 0 is the value of the key with the largest score; to infinity, the mean of in-edges.
     q, k, v = heads(9, 4), heads(9, 4, seed=1), heads(9, 3, seed=2)
