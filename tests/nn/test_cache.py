@@ -112,6 +112,61 @@ def test_what_is_no_cache(wrong):
         ga.models.Encoder(1, 8, 2).double()(X, CAUSAL, caches=[wrong])
 
 
+def test_caches_of_a_stack_are_one_for_each_layer_all_as_long():
+    gpt, caches = ga.models.gpt2(11, 8, 2, 2, max_len=6).double(), [KeyValueCache(), KeyValueCache()]
+    tokens, encoder, decoder = torch.zeros(2, 3, dtype=torch.int64), gpt.stack, ga.models.Decoder(2, 8, 2).double()
+    calls = {
+        "gpt": lambda caches: gpt(tokens, CAUSAL, caches=caches),
+        "encoder": lambda caches: encoder(X[:, :3], CAUSAL, caches=caches),
+        "decoder": lambda caches: decoder(X[:, :3], CAUSAL, X, caches=caches),
+    }
+    for call in calls.values():
+        for wrong in ([], caches[:1], [*caches, KeyValueCache()], [caches[0], None], caches[0]):
+            with pytest.raises(OptionError, match="caches must be a list of 2 KeyValueCache, one for each layer; got"):
+                call(wrong)
+    for wrong, got in (((3, 3), "got a int"), ({}, "got a dict")):
+        with pytest.raises(OptionError, match=got):
+            gpt(tokens, caches=wrong)
+    gpt(tokens, caches=caches)
+    with pytest.raises(ShapeError, match=r"hold the same tokens, but theirs are \[3, 0\] long"):
+        gpt(tokens, caches=[caches[0], KeyValueCache()])
+    with pytest.raises(OptionError, match="holds 3 tokens of another layer"):
+        gpt(tokens, graphs.causal(..., ...), caches=caches[::-1])
+    with pytest.raises(ShapeError, match=r"key of shape \(2, 3, 2, 4\), which \(1, 3, 2, 4\) does not continue"):
+        gpt(tokens[:1], graphs.causal(..., ...), caches=caches)
+    with pytest.raises(PositionIndexError, match="6"):  # full
+        gpt(torch.zeros(2, 4, dtype=torch.int64), graphs.causal(..., ...), caches=caches)
+    with pytest.raises(ga.errors.GraphError, match="2 layers need as many graphs, got 3"):
+        gpt(tokens, [CAUSAL] * 3, caches=caches)
+    assert [cache.length for cache in caches] == [3, 3]
+
+
+def test_a_context_that_is_held():
+    layer, new = GraphAttention(8, 2, rotary=ga.nn.Rotary(4)).double(), X[:, :2]
+    graph, after = graphs.cross(2, 5), torch.arange(2) + 7
+    held = layer.hold(X)
+    assert torch.equal(layer(new, graph, context=held), layer(new, graph, context=X))
+    assert torch.equal(
+        layer(new, graph, context=held, positions=after),
+        layer(new, graph, context=X, positions=(after, torch.arange(5))),
+    )
+    moved = layer.hold(X, positions=torch.arange(5) + 2)
+    assert not torch.allclose(layer(new, graph, context=moved), layer(new, graph, context=held))
+    with pytest.raises(OptionError, match="turned when it was held: pass positions of the targets alone"):
+        layer(new, graph, context=held, positions=(after, torch.arange(5)))
+    with pytest.raises(OptionError, match=r"an empty KeyValueCache; layer.hold\(context\)"):
+        layer(new, graph, context=KeyValueCache())
+    with pytest.raises(OptionError, match="another layer"):
+        copy.deepcopy(layer)(new, graph, context=held)
+    with pytest.raises(ShapeError, match="context must have shape"):
+        layer.hold(X[..., :7])
+    with pytest.raises(ShapeError, match="graph has 4 sources"):
+        layer(new, graphs.cross(2, 4), context=held)
+    decoder = ga.models.Decoder(2, 8, 2).double()
+    with pytest.raises(OptionError, match="caches must be a list of 2"):
+        decoder(X, CAUSAL, decoder.hold(X)[:1])
+
+
 @pytest.mark.parametrize(
     ("batch", "error", "words"),
     [
