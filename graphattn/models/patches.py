@@ -73,7 +73,13 @@ class PatchEmbedding(nn.Module):
 
 
 class PatchTransformer(nn.Module):
-    """Patches behind a class token, learned positions, an encoder, a head: what ViT and ViViT share."""
+    """Patches behind a class token, learned positions, an encoder, a head: what ViT and ViViT share.
+
+    Attributes:
+        grid: Patches, on every axis. The graph's nodes are the K tokens, the class token first, then these row by row.
+        first_norm: Of what the first block reads, as CLIP has it; none at first.
+        pooler: What :meth:`pooled` ends with; nothing at first.
+    """
 
     axes: tuple[str, ...] = ()
 
@@ -88,6 +94,7 @@ class PatchTransformer(nn.Module):
         *,
         channels: int = 3,
         num_classes: int | None = None,
+        num_tokens: int = 1,
         dropout: float = 0.0,
         drop_path: float = 0.0,
         **options: Any,
@@ -96,50 +103,58 @@ class PatchTransformer(nn.Module):
         size = sides("size", size, self.axes)
         self.patches = PatchEmbedding(channels, embed_dim, sides("patch", patch, self.axes))
         self.grid = self.patches.grid(size)
-        self.class_token = nn.Parameter(torch.randn(embed_dim) * 0.02)
-        self.positions = LearnedPosition(1 + math.prod(self.grid), embed_dim)
+        self.num_tokens = width("num_tokens", num_tokens) if num_tokens else 0
+        self.tokens = nn.Parameter(torch.randn(self.num_tokens, embed_dim) * 0.02)
+        self.positions = LearnedPosition(self.num_tokens + math.prod(self.grid), embed_dim)
+        self.first_norm: nn.Module | None = None
         self.dropout = nn.Dropout(dropout)
         self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
         block: Any
         for block, rate in zip(self.encoder.layers, growing(drop_path, num_layers), strict=True):
             block.branch[1] = DropPath(rate)
+        self.pooler: nn.Module | None = None
         self.head: nn.Module | None = None
         if num_classes is not None:
             self.head = nn.Linear(embed_dim, width("num_classes", num_classes))
 
     def nodes(self, pixels: Tensor) -> Tensor:
-        """What the first block reads, (B, 1 + N, C): the class token, then the patches row by row."""
+        """What the first block reads, (B, K + N, C): the class token and its like, then the patches row by row."""
         x = self.patches(pixels)
         grid = self.patches.grid(tuple(pixels.shape[-len(self.grid) :]))
         if grid != self.grid:
             raise ShapeError(f"the model has positions for a grid of {self.grid} patches; these pixels make {grid}")
-        token = self.class_token.expand(*x.shape[:-2], 1, -1)
-        return self.dropout(self.positions(torch.cat((token, x), -2)))
+        x = self.positions(torch.cat((self.tokens.expand(*x.shape[:-2], -1, -1), x), -2))
+        return self.dropout(x if self.first_norm is None else self.first_norm(x))
 
     def graphs(self, graph: Graphs | None = None) -> Graphs:
-        """What the encoder is given: patterns that lie on a grid in the size of the patches, behind the class token."""
+        """What the encoder is given: patterns that lie on a grid in the size of the patches, behind the tokens."""
         if graph is None:
             return EVERY_NODE
         return self._sized(graph) if isinstance(graph, Layer) else [self._sized(layer) for layer in graph]
 
     def _sized(self, graph: Layer) -> Layer:
-        return behind_token(graph, self.grid) if lies_on_grid(graph) else graph
+        return behind_tokens(graph, self.grid, self.num_tokens) if lies_on_grid(graph) else graph
 
     def features(self, pixels: Tensor, graph: Graphs | None = None) -> Tensor:
-        """All nodes after the last norm, (B, 1 + N, C); arguments as of :meth:`forward`."""
+        """All nodes after the last norm, (B, K + N, C); arguments as of :meth:`forward`."""
         return self.encoder(self.nodes(pixels), self.graphs(graph))
 
+    def pooled(self, features: Tensor) -> Tensor:
+        """One vector (B, C) of the features: the class token's, or the mean where there is none; then the pooler's."""
+        x = features[..., 0, :] if self.num_tokens else features.mean(-2)
+        return x if self.pooler is None else self.pooler(x)
+
     def forward(self, pixels: Tensor, graph: Graphs | None = None) -> Tensor:
-        """What the head makes of the class token, (B, num_classes); without a head the :meth:`features`.
+        """What the head makes of the :meth:`pooled` features, (B, num_classes); without a head the :meth:`features`.
 
         Args:
             pixels: (B, channels, *size), or (channels, *size).
-            graph: Over 1 + N nodes, the class token first; one for all layers or a schedule. Full by default. A pattern
-                on a grid, ``grid_neighbourhood(..., 3)``, is of the patches, and the class token reads all and is read
-                by all; a graph of the patches becomes the same with ``graph.with_global_tokens(1)``.
+            graph: Over K + N nodes, the class token first; one for all layers or a schedule. Full by default. A pattern
+                on a grid, ``grid_neighbourhood(..., 3)``, is of the patches, and the tokens before them read all and
+                are read by all; a graph of the patches becomes the same with ``graph.with_global_tokens(K)``.
         """
         x = self.features(pixels, graph)
-        return x if self.head is None else self.head(x[..., 0, :])
+        return x if self.head is None else self.head(self.pooled(x))
 
 
 def growing(last: float, number: int) -> list[float]:
@@ -161,26 +176,26 @@ def sides(name: str, given: Any, axes: Iterable[str]) -> Size:
     return tuple(width(name, side) for side in given)
 
 
-def behind_token(pattern: Pattern, grid: Size, times: int = 1) -> AttentionGraph:
-    """The pattern's graph of a grid behind a node that reads all and is read by all; ``times`` copies side by side.
+def behind_tokens(pattern: Pattern, grid: Size, number: int = 1, times: int = 1) -> AttentionGraph:
+    """The pattern's graph of a grid behind nodes that read all and are read by all; ``times`` copies side by side.
 
-    A pattern that has such a node already gets no other. The graph is kept with those that the pattern made.
+    A pattern that has such nodes already gets no others. The graph is kept with those that the pattern made.
     """
-    _join(pattern, grid, times)
-    return getattr(pattern.made, _joined(grid, times))
+    _join(pattern, grid, number, times)
+    return getattr(pattern.made, _joined(grid, number, times))
 
 
 @torch.compiler.assume_constant_result  # Python that torch.compile does not follow
-def _join(pattern: Pattern, grid: Size, times: int) -> None:
-    if not hasattr(pattern.made, _joined(grid, times)):
+def _join(pattern: Pattern, grid: Size, number: int, times: int) -> None:
+    if not hasattr(pattern.made, _joined(grid, number, times)):
         graph = of_size(pattern, grid)
-        if graph.num_targets == math.prod(grid):
-            graph = graph.with_global_tokens(1)
-        setattr(pattern.made, _joined(grid, times), graph if times == 1 else disjoint_union([graph] * times))
+        if number and graph.num_targets == math.prod(grid):
+            graph = graph.with_global_tokens(number)
+        setattr(pattern.made, _joined(grid, number, times), graph if times == 1 else disjoint_union([graph] * times))
 
 
-def _joined(grid: Size, times: int) -> str:
-    return f"{slot(grid, None)}_behind_token_{times}"
+def _joined(grid: Size, number: int, times: int) -> str:
+    return f"{slot(grid, None)}_behind_{number}_{times}"
 
 
 def lies_on_grid(graph: object) -> TypeGuard[Pattern]:

@@ -9,7 +9,7 @@ from ..graphs import cell_partition
 from ..nn import DropPath, FeedForward, GraphAttention
 from ..nn.arguments import width
 from ..nn.blocks import Graph
-from .patches import PatchEmbedding, behind_token, growing, lies_on_grid, sides
+from .patches import PatchEmbedding, behind_tokens, growing, lies_on_grid, sides
 
 Grid = tuple[int, int, int]
 TimeAndSpace = tuple[Graph, Graph]
@@ -161,7 +161,7 @@ class TimeSformer(nn.Module):
         if lies_on_grid(time):
             time = of_size(time, self.grid)
         if lies_on_grid(space):
-            space = behind_token(space, self.grid[1:], times=self.grid[0])
+            space = behind_tokens(space, self.grid[1:], times=self.grid[0])
         return time, space
 
     def forward(self, videos: Tensor, graphs: TimeAndSpace | list[TimeAndSpace] | None = None) -> Tensor:

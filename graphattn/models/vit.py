@@ -14,16 +14,18 @@ class ViT(PatchTransformer):
         num_heads: H.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
         channels: Of the images.
-        num_classes: Of a linear head on the class token; no head by default.
+        num_classes: Of a linear head on the class token (without one, on the mean); no head by default.
+        num_tokens: K, learned nodes before the patches: the class token; a second is DeiT's distillation token; none 0.
         dropout: As of the blocks, and on the embeddings.
         drop_path: Rate of the last block; it grows from 0 in equal steps.
         options: Further arguments of :class:`graphattn.models.Encoder`.
 
     Attributes:
-        grid: Patches, (height, width). The graph's nodes are the class token, then these row by row.
+        grid: Patches, (height, width). The graph's nodes are the tokens, the class token first, then these row by row.
 
     Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words". Equal to ``ViTModel`` and
-    ``ViTForImageClassification`` of ``transformers``: :func:`graphattn.models.from_hf`.
+    ``ViTForImageClassification`` of ``transformers``, and with a second token to ``DeiTModel`` and
+    ``DeiTForImageClassification`` (Touvron et al. 2021): :func:`graphattn.models.from_hf`.
 
     Example:
         >>> import torch, graphattn as ga

@@ -16,16 +16,19 @@ class ViViT(PatchTransformer):
         num_heads: H.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
         channels: Of the videos, which are (B, channels, time, height, width) as for ``nn.Conv3d``.
-        num_classes: Of a linear head on the class token; no head by default.
+        num_classes: Of a linear head on the class token (without one, on the mean); no head by default.
+        num_tokens: K, learned nodes before the patches: the class token; a second is DeiT's distillation token; none 0.
         dropout: As of the blocks, and on the embeddings.
         drop_path: Rate of the last block; it grows from 0 in equal steps.
         options: Further arguments of :class:`graphattn.models.Encoder`.
 
     Attributes:
-        grid: Tubelets, (time, height, width). The graph's nodes are the class token, then these row by row.
+        grid: Tubelets, (time, height, width). The graph's nodes are the tokens, the class token first, then these row
+            by row.
 
     Source: Arnab et al. 2021, "ViViT", section 3.3, model 1 (joint space-time attention, the full graph). Equal to
-    ``VivitModel`` and ``VivitForVideoClassification`` of ``transformers``, whose videos have the frames before the
+    ``VivitModel`` and ``VivitForVideoClassification`` of ``transformers``, and without a class token to
+    ``VideoMAEModel`` and ``VideoMAEForVideoClassification`` (Tong et al. 2022); their videos have the frames before the
     channels.
 
     Example:

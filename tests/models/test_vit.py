@@ -20,7 +20,11 @@ def hf(kind=transformers.ViTForImageClassification, **options):
     """A model of transformers in float64 whose norms, biases and tokens are not the trivial ones."""
     torch.manual_seed(4)
     config = transformers.ViTConfig(image_size=(8, 15), patch_size=(4, 5), num_labels=5, **{**SIZES, **options})
-    model = kind._from_config(config, attn_implementation="sdpa").double().eval()
+    return shaken(kind._from_config(config, attn_implementation="sdpa"))
+
+
+def shaken(model):
+    model = model.double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
@@ -63,12 +67,32 @@ def test_classifier(options, images):
 def test_model_and_its_pooler(images):
     theirs = hf(transformers.ViTModel)
     mine, wanted = from_hf(theirs), theirs(images)
-    close(mine.features(images), wanted.last_hidden_state)
-    close(mine(images), wanted.pooler_output)
-    same_gradients(mine, theirs, mine(images), wanted.pooler_output)
+    close(mine(images), wanted.last_hidden_state)
+    pooled = mine.pooled(mine(images))
+    close(pooled, wanted.pooler_output)
+    same_gradients(mine, theirs, pooled, wanted.pooler_output)
     plain = transformers.ViTModel(theirs.config, add_pooling_layer=False).double().eval()
-    assert from_hf(plain).head is None
+    assert from_hf(plain).pooler is None
     close(from_hf(plain)(images), plain(images).last_hidden_state)
+
+
+def test_deit_has_a_second_token_in_front(images):
+    torch.manual_seed(4)
+    config = transformers.DeiTConfig(image_size=(8, 15), patch_size=(4, 5), num_labels=5, **SIZES)
+    for kind in (transformers.DeiTForImageClassification, transformers.DeiTModel):
+        theirs = shaken(kind._from_config(config, attn_implementation="sdpa"))
+        mine, wanted = from_hf(theirs), theirs(images)
+        if kind is transformers.DeiTModel:
+            close(mine(images), wanted.last_hidden_state)
+            close(mine.pooled(mine(images)), wanted.pooler_output)
+        else:
+            close(mine(images), wanted.logits)
+            same_gradients(mine, theirs, mine(images), wanted.logits)
+    around = graphs.grid_neighbourhood(GRID, (1, 3), clamp=False).with_global_tokens(2)
+    assert torch.equal(mine(images, graphs.grid_neighbourhood(..., (1, 3), clamp=False)), mine(images, around))
+    less = graphs.full(N + 1) - ga.from_edge_index([[1], [0]], num_nodes=N + 1)  # the class token less the other
+    changed = (mine(images, [graphs.full(...), less]) - mine(images)).abs().amax((0, 2)) > 1e-6
+    assert changed.tolist() == [True] + [False] * N
 
 
 def local():

@@ -73,13 +73,43 @@ def test_vivit(act, tolerance):
 def test_vivit_and_its_pooler():
     theirs, x = vivit(transformers.VivitModel, hidden_act="relu", qkv_bias=False), videos()
     mine, wanted = from_hf(theirs), theirs(x.transpose(1, 2))
-    close(mine.features(x), wanted.last_hidden_state)
-    close(mine(x), wanted.pooler_output)
+    close(mine(x), wanted.last_hidden_state)
+    close(mine.pooled(mine(x)), wanted.pooler_output)
+
+
+def masked(kind=transformers.VideoMAEForVideoClassification, **options):
+    torch.manual_seed(4)
+    widths = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
+    config = transformers.VideoMAEConfig(
+        image_size=(8, 15), num_frames=4, tubelet_size=2, patch_size=(4, 5), num_labels=5, **widths, **options
+    )
+    return shaken(kind._from_config(config, attn_implementation="sdpa"))
+
+
+def test_videomae_has_no_class_token():
+    theirs, x = masked(), videos()
+    mine, wanted = from_hf(theirs), theirs(x.transpose(1, 2)).logits
+    assert (mine.grid, mine.num_tokens) == (GRID, 0)
+    close(mine(x), wanted)
+    trained = [parameter for parameter in mine.parameters() if parameter.requires_grad and parameter.numel()]
+    assert len(trained) == len(list(theirs.parameters()))
+    found = [
+        torch.cat([g.flatten() for g in torch.autograd.grad(result.square().sum(), list(given))]).sort().values
+        for given, result in ((trained, mine(x)), (theirs.parameters(), wanted))
+    ]
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
+    plain = masked(transformers.VideoMAEModel, use_mean_pooling=False, qv_bias=False)
+    mine = from_hf(plain)
+    close(mine(x), plain(x.transpose(1, 2)).last_hidden_state)
+    around = graphs.grid_neighbourhood(..., (1, 1, 3))
+    assert torch.equal(mine(x, around), mine(x, graphs.grid_neighbourhood(GRID, (1, 1, 3))))
+    less = graphs.full(12) - ga.from_edge_index([[5], [3]], num_nodes=12)
+    changed = (mine(x, [graphs.full(...), less]) - mine(x)).abs().amax((0, 2)) > 1e-6
+    assert changed.tolist() == [node == 3 for node in range(12)]
 
 
 def test_divided_attention_hears_its_frame_then_its_place():
     mine, x = from_hf(vivit(transformers.VivitModel)), videos()
-    mine.head = None
     space, time = divided_space_time(GRID)
 
     def place(n):
@@ -201,6 +231,7 @@ def test_each_of_the_three_graphs():
     ("make", "error", "message"),
     [
         (lambda: ViViT((8, 8), (4, 4), 1, 8, 2), OptionError, r"size must be \(time, height, width\), got \(8, 8\)"),
+        (lambda: from_hf(masked(use_mean_pooling=False)), OptionError, "use_mean_pooling = False cannot be read"),
         (
             lambda: from_hf(vivit())(torch.randn(2, 4, 3, 8, 15)),
             ShapeError,

@@ -10,6 +10,8 @@ FAMILIES: dict[str, str] = {
     "BertForMaskedLM": "bert",
     "BertModel": "bert",
     "DecisionTransformerModel": "gpt2",
+    "DeiTForImageClassification": "vit",
+    "DeiTModel": "vit",
     "DistilBertForMaskedLM": "bert",
     "DistilBertModel": "bert",
     "Gemma2ForCausalLM": "gemma",
@@ -33,6 +35,8 @@ FAMILIES: dict[str, str] = {
     "T5ForConditionalGeneration": "t5",
     "TimesformerForVideoClassification": "timesformer",
     "TimesformerModel": "timesformer",
+    "VideoMAEForVideoClassification": "vivit",
+    "VideoMAEModel": "vivit",
     "ViTForImageClassification": "vit",
     "ViTModel": "vit",
     "VivitForVideoClassification": "vivit",
@@ -52,6 +56,8 @@ def from_hf(model: Any) -> Any:
 
     Returns:
         The model of :mod:`graphattn.models` for its class, in the same dtype, on the same device, in the same mode.
+        One without a task (``ViTModel``, ``BertModel``) gives its last hidden state; what their pooler makes of that
+        is ``model.pooled(features)``.
 
     Raises:
         OptionError: If its class, or an option of its configuration, is not one that can be read.

@@ -32,21 +32,56 @@ def pair(size: Any) -> tuple[int, int]:
     return height, width
 
 
+def widths(config: Any) -> tuple[int, int, int, int]:
+    """Layers, C, H and the width of the feed-forwards."""
+    return config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.intermediate_size
+
+
+def options(config: Any) -> dict[str, Any]:
+    """What all models of patches are told by name."""
+    return {"channels": config.num_channels, "activation": activation(config)}
+
+
 def refuse_mask_token(embeddings: Any) -> None:
     """Refuse a token in place of masked patches, which our models do not have."""
-    if embeddings.mask_token is not None:
+    if getattr(embeddings, "mask_token", None) is not None:
         raise OptionError("the model was built with use_mask_token=True, for which there is no place")
 
 
-def fill(block: TransformerBlock, layer: Any, config: Any) -> None:
-    """Copy a pre-norm layer of ViT, ViViT or Swin into a block."""
-    mine, theirs = block.attention, layer.attention
-    for name in ("q_proj", "k_proj", "v_proj"):
-        setattr(mine, name, deepcopy(getattr(theirs, name)))
-    mine.out_proj, mine.dropout = deepcopy(theirs.o_proj), config.attention_probs_dropout_prob
-    block.attention_norm = deepcopy(layer.layernorm_before)
-    block.feed_forward_norm = deepcopy(layer.layernorm_after)
+_NORMS = {"attention_norm": "layernorm_before", "feed_forward_norm": "layernorm_after"}
+NAMES = {
+    "attention.q_proj": "attention.q_proj",
+    "attention.k_proj": "attention.k_proj",
+    "attention.v_proj": "attention.v_proj",
+    "attention.out_proj": "attention.o_proj",
+    "feed_forward.up": "mlp.fc1",
+    "feed_forward.down": "mlp.fc2",
+    **_NORMS,
+}
+"""Parts of our blocks -> those of the layers of ViT, DeiT, ViViT and Swin."""
+FEED_FORWARD = {"feed_forward.up": "intermediate.dense", "feed_forward.down": "output.dense"}
+OLDER_NAMES = {
+    "attention.q_proj": "attention.attention.query",
+    "attention.k_proj": "attention.attention.key",
+    "attention.v_proj": "attention.attention.value",
+    "attention.out_proj": "attention.output.dense",
+    **FEED_FORWARD,
+    **_NORMS,
+}
+"""The same of VideoMAE."""
+
+
+def copy_parts(mine: nn.Module, theirs: nn.Module, names: dict[str, str]) -> None:
+    """Put copies of the parts of one module into another, under other names."""
+    for to, name in names.items():
+        owner, _, leaf = to.rpartition(".")
+        setattr(mine.get_submodule(owner), leaf, deepcopy(theirs.get_submodule(name)))
+
+
+def fill(block: TransformerBlock, layer: Any, config: Any, names: dict[str, str] = NAMES) -> None:
+    """Copy a pre-norm layer into a block, with its dropouts."""
+    copy_parts(block, layer, names)
+    block.attention.dropout = config.attention_probs_dropout_prob
     perceptron: Any = block.feed_forward
-    perceptron.up, perceptron.down = deepcopy(layer.mlp.fc1), deepcopy(layer.mlp.fc2)
     perceptron.dropout = nn.Dropout(0.0)
     block.branch[0] = nn.Dropout(config.hidden_dropout_prob)

@@ -8,9 +8,18 @@ from torch import nn
 
 from ...errors import OptionError
 from ...nn import GraphAttention
-from ..timesformer import DividedBlock, TimeSformer
+from ..timesformer import TimeSformer
 from ..vivit import ViViT
-from .layers import activation, pair
+from .layers import FEED_FORWARD, copy_parts, options, pair, widths
+
+JOINT = {"attention_norm": "layernorm_before", "feed_forward_norm": "layernorm_after", **FEED_FORWARD}
+DIVIDED = {
+    "time_norm": "temporal_layernorm",
+    "time_dense": "temporal_dense",
+    "space_norm": "layernorm_before",
+    "feed_forward_norm": "layernorm_after",
+    **FEED_FORWARD,
+}
 
 
 def read(model: Any) -> TimeSformer | ViViT:
@@ -29,7 +38,6 @@ def read(model: Any) -> TimeSformer | ViViT:
         raise OptionError("hidden_dropout_prob and attention_probs_dropout_prob must be 0")
     made = kinds[config.attention_type](base, config)
     with torch.no_grad():
-        made.class_token.copy_(embeddings.cls_token.flatten())
         of_frames = embeddings.patch_embeddings.projection
         made.patches.projection.weight.copy_(of_frames.weight.unsqueeze(2))
         made.patches.projection.bias.copy_(of_frames.bias)
@@ -38,55 +46,39 @@ def read(model: Any) -> TimeSformer | ViViT:
     return made.train(model.training)
 
 
-def _sizes(config: Any) -> tuple[Any, ...]:
-    layers = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.intermediate_size)
-    return (config.num_frames, *pair(config.image_size)), pair(config.patch_size), layers
-
-
 def _divided(base: Any, config: Any) -> Any:
-    size, patch, layers = _sizes(config)
-    options = {"channels": config.num_channels, "activation": activation(config), "drop_path": config.drop_path_rate}
-    made = TimeSformer(size, patch, *layers, **options).to(base.layernorm.weight)
+    made = TimeSformer(*_sizes(config), *widths(config), drop_path=config.drop_path_rate, **options(config))
+    made.to(base.layernorm.weight)
     with torch.no_grad():
+        made.class_token.copy_(base.embeddings.cls_token[0, 0])
         made.space_positions.copy_(base.embeddings.position_embeddings[0])
         made.time_positions.copy_(base.embeddings.time_embeddings[0])
     for block, layer in zip(made.layers, base.encoder.layer, strict=True):
-        _fill(block, layer)  # type: ignore[arg-type]
+        _fill_attention(block.time_attention, layer.temporal_attention)
+        _fill_attention(block.space_attention, layer.attention)
+        copy_parts(block, layer, DIVIDED)
     made.norm = deepcopy(base.layernorm)
     return made
 
 
 def _joint(base: Any, config: Any) -> Any:
-    if config.drop_path_rate:
-        raise OptionError("drop_path_rate must be 0 with joint_space_time")
-    size, patch, layers = _sizes(config)
-    options = {"channels": config.num_channels, "activation": activation(config)}
-    made: Any = ViViT(size, (1, *patch), *layers, **options).to(base.layernorm.weight)
+    size, (height, wide) = _sizes(config)
+    drop_path = config.drop_path_rate
+    made: Any = ViViT(size, (1, height, wide), *widths(config), drop_path=drop_path, **options(config))
+    made.to(base.layernorm.weight)
     space, time = base.embeddings.position_embeddings[0], base.embeddings.time_embeddings[0]
     with torch.no_grad():
+        made.tokens.copy_(base.embeddings.cls_token[0])
         made.positions.weight.copy_(torch.cat((space[:1], (space[1:] + time.unsqueeze(1)).flatten(0, 1))))
     for block, layer in zip(made.encoder.layers, base.encoder.layer, strict=True):
         _fill_attention(block.attention, layer.attention)
-        block.attention_norm, block.feed_forward_norm = (
-            deepcopy(layer.layernorm_before),
-            deepcopy(layer.layernorm_after),
-        )
-        _fill_feed_forward(block, layer)
+        copy_parts(block, layer, JOINT)
     made.encoder.norm = deepcopy(base.layernorm)
     return made
 
 
-def _fill(block: DividedBlock, layer: Any) -> None:
-    _fill_attention(block.time_attention, layer.temporal_attention)
-    _fill_attention(block.space_attention, layer.attention)
-    block.time_dense, block.time_norm = deepcopy(layer.temporal_dense), deepcopy(layer.temporal_layernorm)
-    block.space_norm, block.feed_forward_norm = deepcopy(layer.layernorm_before), deepcopy(layer.layernorm_after)
-    _fill_feed_forward(block, layer)
-
-
-def _fill_feed_forward(block: Any, layer: Any) -> None:
-    block.feed_forward.up = deepcopy(layer.intermediate.dense)
-    block.feed_forward.down = deepcopy(layer.output.dense)
+def _sizes(config: Any) -> tuple[tuple[int, int, int], tuple[int, int]]:
+    return (config.num_frames, *pair(config.image_size)), pair(config.patch_size)
 
 
 def _fill_attention(mine: GraphAttention, theirs: Any) -> None:

@@ -1,4 +1,4 @@
-"""ViT of ``transformers``."""
+"""ViT and DeiT of ``transformers``."""
 
 from copy import deepcopy
 from typing import Any
@@ -8,26 +8,31 @@ from torch import nn
 
 from ..patches import PatchTransformer
 from ..vit import ViT
-from .layers import activation, fill, pair, refuse_mask_token
+from .layers import fill, options, pair, refuse_mask_token, widths
 
 
 def read(model: Any) -> ViT:
-    """A ``ViTForImageClassification``, or a ``ViTModel``, whose pooler becomes the head."""
-    base = getattr(model, "vit", model)
-    config, patches = base.config, base.embeddings.patch_embeddings
+    """A ``ViTModel``, whose last hidden state ours gives, and its pooler by ``pooled``; or one with a classifier.
+
+    DeiT's distillation token is the second node.
+    """
+    base = getattr(model, model.base_model_prefix, model)
+    embeddings, config = base.embeddings, base.config
+    refuse_mask_token(embeddings)
     made = ViT(
-        pair(patches.image_size),
-        pair(patches.patch_size),
-        config.num_hidden_layers,
-        config.hidden_size,
-        config.num_attention_heads,
-        config.intermediate_size,
-        channels=config.num_channels,
-        activation=activation(config),
+        pair(embeddings.patch_embeddings.image_size),
+        pair(embeddings.patch_embeddings.patch_size),
+        *widths(config),
+        num_tokens=len(_tokens(embeddings)),
         head_dim=base.layers[0].attention.head_dim,
+        **options(config),
     )
-    refuse_mask_token(base.embeddings)
     return copy_patched(made, model, base)
+
+
+def _tokens(embeddings: Any) -> list[torch.Tensor]:
+    names = ("cls_token", "distillation_token")
+    return [getattr(embeddings, name)[0, 0] for name in names if getattr(embeddings, name, None) is not None]
 
 
 def copy_patched(made: Any, model: Any, base: Any) -> Any:
@@ -36,7 +41,7 @@ def copy_patched(made: Any, model: Any, base: Any) -> Any:
     target: PatchTransformer = made.to(embeddings.cls_token)
     target.patches.projection = deepcopy(embeddings.patch_embeddings.projection)
     with torch.no_grad():
-        target.class_token.copy_(embeddings.cls_token.flatten())
+        target.tokens.copy_(torch.stack(_tokens(embeddings)))
         target.positions.weight.copy_(embeddings.position_embeddings[0])
     target.dropout = deepcopy(embeddings.dropout)
     for block, layer in zip(target.encoder.layers, base.layers, strict=True):
@@ -45,5 +50,5 @@ def copy_patched(made: Any, model: Any, base: Any) -> Any:
     if base is not model:
         target.head = deepcopy(model.classifier)
     elif base.pooler is not None:
-        target.head = nn.Sequential(deepcopy(base.pooler.dense), deepcopy(base.pooler.activation))
+        target.pooler = nn.Sequential(deepcopy(base.pooler.dense), deepcopy(base.pooler.activation))
     return made.train(model.training)
