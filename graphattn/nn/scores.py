@@ -1,5 +1,6 @@
 """Scores: how much a target heeds a source, as functions of the query, the key and the features of their edge."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -73,7 +74,7 @@ class Cosine(Score):
         self.log_scale = nn.Parameter(logarithm, requires_grad=learnable)
 
     def _unit(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        scale = self.log_scale.clamp(max=torch.tensor(self.most).log().item()).exp()
+        scale = self.log_scale.clamp(max=math.log(self.most)).exp()
         return F.normalize(query, dim=-1) * scale.to(query.dtype), F.normalize(key, dim=-1)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:

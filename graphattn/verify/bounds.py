@@ -17,32 +17,37 @@ The bounds, for a backend's error ``e`` and the error ``d`` of plain dense torch
 * float64: ``e <= 1e-12``. Both sides round at 1e-16; sums over 100,000 edges in another order stay below 1e-13.
 * narrower, outputs: ``e <= 2 d + floor``; gradients: ``e <= 3 d + floor``. A backend may round in other places than
   dense torch, not more often (the rule of FlashAttention's own tests).
+* Where scores of both signs nearly cancel in a sum that they are divided by, rounding grows for any code. How much is
+  measured (:mod:`graphattn.verify.footing`; 1 for softmax of products): ``floor`` is multiplied by it, and 1e-12 by a
+  64th of it.
 * ``floor`` is there because ``d`` may be small by luck: 4 eps in float32, where every intermediate is rounded; 1 eps in
   float16 and bfloat16, whose statistics are wider, so that only inputs and results are rounded.
 """
 
 import torch
+from torch import Tensor
 
 EXACT = 1e-12
 OUTPUT_FACTOR = 2.0
 GRADIENT_FACTOR = 3.0
 FLOOR = {torch.float32: 4.0, torch.float16: 1.0, torch.bfloat16: 1.0}  # in units of the dtype's eps
+GROWTH = 64.0  # of rounding in float64, for which there is room
 
 EXPLAINED = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 """How near a known mistake must come to a wrong output to be named; mistakes differ from each other by far more."""
 
 
-def bound(dtype: torch.dtype, dense_error: float, *, gradient: bool) -> float:
-    """The largest error allowed, relative to the magnitude.
+def bound(dtype: torch.dtype, dense_error: float, *, gradient: bool, growth: float = 1.0) -> float:
+    """The largest error allowed, relative to the magnitude; ``growth`` is how much rounding of the scores grows.
 
     Example:
         >>> bound(torch.float32, 1e-6, gradient=False)
         2.476837158203125e-06
     """
     if dtype == torch.float64:
-        return EXACT
+        return EXACT * max(1.0, growth / GROWTH)
     factor = GRADIENT_FACTOR if gradient else OUTPUT_FACTOR
-    return factor * dense_error + FLOOR[dtype] * torch.finfo(dtype).eps
+    return factor * dense_error + FLOOR[dtype] * torch.finfo(dtype).eps * growth
 
 
 def agreement(dtype: torch.dtype) -> float:
@@ -56,3 +61,15 @@ def agreement(dtype: torch.dtype) -> float:
     """
     long_sum = 16 if dtype == torch.float32 else 1
     return 2 * bound(dtype, long_sum * torch.finfo(dtype).eps, gradient=False)
+
+
+def size(x: Tensor) -> float:
+    """The largest finite absolute value; 0.0 if there is none."""
+    return float(x.abs().nan_to_num(0.0, 0.0, 0.0).max()) if x.numel() else 0.0
+
+
+def difference(x: Tensor, reference: Tensor) -> float:
+    """The largest absolute difference, in float64; equal infinities do not differ, and a NaN differs infinitely."""
+    x, reference = x.double(), reference.double()
+    apart = torch.where(x == reference, 0.0, (x - reference).abs()).nan_to_num(nan=float("inf"))
+    return float(apart.max()) if apart.numel() else 0.0

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
-from .bounds import agreement
-from .measure import difference, size
+from .bounds import agreement, difference, size
 from .probe import SHOVE, Probe
 from .sample import EXHAUSTIVE, Sample
 from .threads import threads
@@ -57,7 +56,7 @@ def neighbours_heard(probe: Probe) -> Outcome:
     """
     silent: dict[int, list[int]] = {}  # source -> rows that send it nothing
     for row in probe.probed:
-        near = probe.neighbours(row)
+        near = probe.listened(row)
         if probe.gradients and probe.sent:
             heard = sum((grad != 0).to(torch.int64) for grad in probe.sent[row].values())
             left = near if isinstance(heard, int) else near[heard[near] == 0]
@@ -94,8 +93,10 @@ def strangers_tried(probe: Probe) -> str:
 
 def neighbours_tried(probe: Probe) -> str:
     """How many edges were tried; copies of one count once."""
-    every = sum(probe.neighbours(row).numel() for row in probe.probed)
-    return _tried(probe, probe.pairs_heard, _edges(probe.pairs_heard), probe.pairs_heard == every)
+    every = sum(probe.listened(row).numel() for row in probe.probed)
+    silent = int((probe.heard == 0).sum())
+    what = _edges(probe.pairs_heard) + " that weigh something" * (silent > 0)
+    return _tried(probe, probe.pairs_heard, what, probe.pairs_heard == every)
 
 
 def _edges(count: int) -> str:
@@ -107,7 +108,7 @@ def _of_edges(probe: Probe, count: int) -> str:
 
 
 def _tried(probe: Probe, count: int, what: str, whole: bool) -> str:
-    busy = int((probe.degree > 0).sum())
+    busy = int(torch.unique(probe.piece.row[probe.heard > 0]).numel())
     if whole and probe.piece.complete and len(probe.probed) == busy:
         return f"all {count:,} {what}"
     return f"{count:,} {what}, at {len(probe.probed)} of {probe.graph.num_targets:,} targets"
@@ -156,7 +157,7 @@ def removed_edge(probe: Probe) -> Outcome:
     coarse = probe.dtype in (torch.float16, torch.bfloat16)
     least = 0.0 if coarse else agreement(probe.dtype) * size(probe.output)
     for group in _telling(probe):
-        gone = {row: int((own := probe.piece.edge[probe.piece.row == row])[row % own.numel()]) for row in group}
+        gone = {row: _dropped(probe, row) for row in group}
         keep = torch.ones(probe.graph.num_edges, dtype=torch.bool, device=probe.piece.targets.device)
         keep[list(gone.values())] = False
         graph, leaves = probe.with_edges(torch.nonzero(keep).flatten())
@@ -165,6 +166,13 @@ def removed_edge(probe: Probe) -> Outcome:
             if difference(probe.at(output, [row]), probe.at(probe.output, [row])) <= least:
                 return f"dropping edge {edge} changed nothing at its {probe.names([row])}"
     return None
+
+
+def _dropped(probe: Probe, row: int) -> int:
+    """Any edge of a row, or the one that weighs most where not all weigh something."""
+    own = probe.piece.row == row
+    place = row % int(own.sum()) if bool((probe.heard == 1).all()) else int(probe.heard[own].argmax())
+    return int(probe.piece.edge[own][place])
 
 
 def _silenced(probe: Probe) -> Tensor:
@@ -210,7 +218,7 @@ def can_silence(probe: Probe) -> bool:
 
 def agrees(probe: Probe, output: Tensor, other: Tensor | None = None) -> Outcome:
     """Compares an output with another, the probe's own by default, to the bound of two exact results."""
-    other = probe.output if other is None else other
+    output, other = probe.steady(output), probe.steady(probe.output if other is None else other)
     apart, limit = difference(output, other) / (size(other) or 1.0), agreement(probe.dtype)
     return None if apart <= limit else f"outputs differ by {apart:.3g} of their size (bound {limit:.3g})"
 

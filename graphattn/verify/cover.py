@@ -17,26 +17,26 @@ ROW_BY_ROW = 128  # a target with at most so many edges gets columns of its own,
 GATHERED = 8  # each of which costs as much as so many pairs of a product
 
 
-def cover(graph: AttentionGraph, limit: int) -> list[Sample] | None:
-    """The pieces of all targets; ``None`` if together they have more than ``limit`` pairs."""
-    if graph.num_edges + graph.num_targets > limit:
+def cover(graph: AttentionGraph, limit: int, numbers: int = 1) -> list[Sample] | None:
+    """The pieces of all targets; ``None`` if together they have more than ``limit`` pairs of one number each."""
+    if (graph.num_edges + graph.num_targets) * numbers > limit:
         return None
     found, cost = [], 0
-    for piece in pieces(graph):
-        cost += pairs(piece)
+    for piece in pieces(graph, numbers):
+        cost += pairs(piece) * numbers
         if cost > limit:
             return None
         found.append(piece)
     return found
 
 
-def affordable(graph: AttentionGraph, limit: int) -> bool:
-    """Whether all pieces together have at most ``limit`` pairs; holds one at a time."""
-    if graph.num_edges + graph.num_targets > limit:
+def affordable(graph: AttentionGraph, limit: int, numbers: int = 1) -> bool:
+    """Whether all pieces together have at most ``limit`` pairs of one number; holds one at a time."""
+    if (graph.num_edges + graph.num_targets) * numbers > limit:
         return False
     cost = 0
-    for piece in pieces(graph):
-        cost += pairs(piece)
+    for piece in pieces(graph, numbers):
+        cost += pairs(piece) * numbers
         if cost > limit:
             return False
     return True
@@ -47,13 +47,16 @@ def pairs(piece: Sample) -> int:
     return piece.targets.numel() * piece.width * (1 if piece.slots is None else GATHERED)
 
 
-def pieces(graph: AttentionGraph) -> Iterator[Sample]:
-    """Targets with few edges, each with its own columns; then those with many, with common ones."""
-    rows = _Rows(graph)
+def pieces(graph: AttentionGraph, numbers: int = 1) -> Iterator[Sample]:
+    """Targets with few edges, each with its own columns; then those with many, with common ones.
+
+    ``numbers`` of a pair make a piece as many times smaller.
+    """
+    rows, at_once = _Rows(graph), AT_ONCE // numbers
     degree = graph.in_degree.cpu()
     ordered, order = torch.sort(degree, stable=True)
     narrow = int((degree <= ROW_BY_ROW).sum())
-    first, slots = 0, AT_ONCE // GATHERED // 2
+    first, slots = 0, at_once // GATHERED // 2
     while first < narrow:
         count = min(slots // max(1, int(ordered[first])), narrow - first)
         count = max(1, min(count, slots // max(1, int(ordered[first + count - 1]))))
@@ -63,7 +66,7 @@ def pieces(graph: AttentionGraph) -> Iterator[Sample]:
     first, count = 0, 256
     while first < wide.numel():
         piece = rows.joint(wide[first : first + count])
-        if piece.targets.numel() > 1 and piece.targets.numel() * piece.width > AT_ONCE:
+        if piece.targets.numel() > 1 and piece.targets.numel() * piece.width > at_once:
             count = max(1, piece.targets.numel() // 2)
             continue
         yield piece

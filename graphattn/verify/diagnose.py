@@ -6,10 +6,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..graph import AttentionGraph
-from .bounds import EXPLAINED
+from .bounds import EXPLAINED, difference, size
 from .cover import pieces
-from .measure import Measured, difference, measure_backend, size, twins
+from .footing import firmly
+from .measure import Measured, measure_backend, twins
 from .report import Row
 from .sample import BUDGET, Sample, piece_of
 from .scene import Answer, Scene
@@ -44,7 +44,7 @@ def diagnose(subject: Subject, piece: Sample, everything: Sequence[Sample] | Non
     dtype = getattr(torch, first.dtype)
     if not piece.complete and first.targets == subject.graph.num_targets:
         wrong_there = _wrong_targets(subject, everything, case, dtype, first)
-        telling = _telling(wrong_there, subject.graph)
+        telling = _telling(wrong_there, subject)
         look = _Look(subject, piece_of(subject.graph, telling), case, dtype, first.backend)
         extent = look.extent(first.bound, wrong_there)
     else:
@@ -59,7 +59,8 @@ def _wrong_targets(
     """All targets whose output is wrong, the worst first."""
     leaves = {name: leaf.detach() for name, leaf in subject.leaves(case, dtype).items()}
     wide = {name: leaf.double() for name, leaf in leaves.items()}
-    right = twin_of_all(subject, case, wide, everything or pieces(subject.graph))["output"]
+    subject = firmly(subject, case, dtype, everything or pieces(subject.graph, subject.numbers))
+    right = twin_of_all(subject, case, wide, everything or pieces(subject.graph, subject.numbers))["output"]
     with torch.no_grad():
         found = subject.run(leaves, case, row.backend).output.double()
     apart = _apart_by_target(found, right, subject.output_axis)
@@ -67,9 +68,10 @@ def _wrong_targets(
     return order[: int((apart > row.bound * (size(right) or 1.0)).sum())]
 
 
-def _telling(wrong: Tensor, graph: AttentionGraph) -> Tensor:
+def _telling(wrong: Tensor, subject: Subject) -> Tensor:
     """Wrong targets, the worst first, and right ones that a mistake about the whole graph should have changed."""
-    most = max(1, min(_LOOKED_AT, BUDGET // max(1, graph.num_sources) // 2))
+    graph = subject.graph
+    most = max(1, min(_LOOKED_AT, BUDGET // subject.numbers // max(1, graph.num_sources) // 2))
     right = torch.randperm(graph.num_targets, generator=torch.Generator().manual_seed(0)).to(wrong.device)
     right = right[~torch.isin(right, wrong)]
     return torch.cat((wrong[:most], right[:most])).sort().values
@@ -86,6 +88,7 @@ def _of_the_rest(
 ) -> str:
     """Which gradients are lost, and which are wrong."""
     dtype = getattr(torch, row.dtype)
+    subject = firmly(subject, case, dtype, everything or [piece])
     found: Measured = measure_backend(subject, case, dtype, row.backend, None if everything else piece)
     truth, _ = twins(subject, case, dtype, piece, everything)
     lost = [name for name in names if name in found.values and size(found.values[name]) == 0 < size(truth.values[name])]
@@ -108,6 +111,7 @@ class _Look:
     """A wrong output beside the right one, and beside what known mistakes would give."""
 
     def __init__(self, subject: Subject, piece: Sample, case: Case, dtype: torch.dtype, backend: str) -> None:
+        subject = firmly(subject, case, dtype, [piece])
         self.subject, self.case, self.graph = subject, case, subject.graph
         self.targets, self.axis, self.tolerance = piece.targets, subject.output_axis, EXPLAINED[dtype]
         self.piece, self.dtype, self.backend = piece, dtype, backend
@@ -123,7 +127,7 @@ class _Look:
     def _scene(self, piece: Sample) -> Scene:
         """The first of the sampled targets, with all sources as columns."""
         S = self.graph.num_sources
-        rows = max(1, min(piece.targets.numel(), BUDGET // max(1, S)))
+        rows = max(1, min(piece.targets.numel(), BUDGET // self.subject.numbers // max(1, S)))
         here = piece.row < rows
         wide = Sample(
             piece.targets[:rows],
@@ -238,7 +242,8 @@ class _Look:
         if bool(torch.isnan(found).any()):
             return "targets without an edge give NaN, as a softmax over -inf alone does; they must give 0"
         problem = self.scene.problem
-        everything = replace(problem, mask=torch.ones_like(problem.mask), scale=0.0, bias=None)
+        alike = replace(problem, score=None, normalize=None, scale=0.0, bias=None)
+        everything = replace(alike, mask=torch.ones_like(problem.mask))
         average = everything.solve(self.scene.piece).output
         seen = edgeless[edgeless < self.scene.targets.numel()]
         if seen.numel() and self._apart(seen, average) <= self.tolerance:

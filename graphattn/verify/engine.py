@@ -21,7 +21,7 @@ from .measure import Progress
 from .memory import free_bytes
 from .operator import CallableSubject, GraphSubject
 from .report import Report
-from .sample import sample
+from .sample import BUDGET, sample
 from .scope import Scope
 from .subject import Subject
 from .threads import threads
@@ -55,13 +55,20 @@ def verify(
     300 s for ``causal(6000)``; name ``backends`` to take less (``message_passing`` was half of ``causal(2000)``).
     Graphs of up to 65,536 pairs are run in one thread, except to see that two runs give the same bits.
 
+    A layer's score and normalisation have twins of their own, formulas on all T x S pairs. Scores that are dot products
+    are verified on every backend, the others where they run; linear attention by running sums is ``running_sums``. A
+    score of the caller's own is asked about every pair, a normalisation of the caller's own about one target at a time,
+    so that mixing edges shows. Where a score or normalisation has a tie or a kink, or divides by a sum near 0, rounding
+    decides: such targets are not compared, and the report says how many.
+
     Args:
         subject: An :class:`AttentionGraph`: ``graphattn.attention`` on it with random inputs, each option away from its
             default in turn. Or a :class:`PerHead`: the default call on graphs of heads. Or a :class:`GraphAttention`:
-            the layer with its own parameters, whose gradients are measured too. Or any function
+            the layer with its own parameters, whose gradients are measured too, whatever its score and normalisation
+            (below). Or any function
             ``f(query, key, value) -> output`` with query (T, H, D), key (S, H_kv, D), value (S, H_kv, D_v) and output
             (T, H, D_v): does it implement the graph?
-        graph: The graph that a layer or a function is to be verified on.
+        graph: The graph that a layer or a function is to be verified on; a :class:`PerHead` for a layer, too.
         dtypes: Measured in each: float64 to 1e-12, narrower ones against dense torch in the same dtype.
         backends: Names of the backends to measure; by default all that half the free memory allows.
         at_most: Targets in the sample where there are too many to compare all; None for all, whatever it takes.
@@ -96,14 +103,16 @@ def verify(
             raise OptionError(f"backends must be among {', '.join(found.backends)}, got {backend!r}")
     if at_most is not None and at_most < 1:
         raise OptionError(f"at_most must be at least 1, got {at_most}")
-    piece = sample(found.graph, 256 if at_most is None else at_most, seed)
+    piece = sample(found.graph, 256 if at_most is None else at_most, seed, BUDGET // found.numbers)
     alone = threads(1 if piece.complete else torch.get_num_threads())
     with alone as before, torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
-        everything = None if piece.complete else cover(found.graph, EVERYTHING if at_most else sys.maxsize)
+        everything = (
+            None if piece.complete else cover(found.graph, EVERYTHING if at_most else sys.maxsize, found.numbers)
+        )
         scope = Scope(
             piece,
             everything,
-            not piece.complete and everything is None and affordable(found.graph, OUTPUTS),
+            not piece.complete and everything is None and affordable(found.graph, OUTPUTS, found.numbers),
             tuple(dtypes),
             chosen,
             None if backends is not None else lambda: free_bytes(found.graph.device) // 2,
@@ -115,7 +124,7 @@ def verify(
 def _report(found: Subject, scope: Scope, gradients: bool, before: int, any_heads: bool) -> Report:
     """What is measured, checked and diagnosed; ``before`` are the caller's threads."""
     piece, everything = scope.piece, scope.everything
-    rows, refusals = scope.measure(found, gradients)
+    rows, refusals, notes = scope.measure(found, gradients)
     checks = check_invariants(found, piece, rows, gradients, scope.progress, before)
     diagnosis = diagnose(found, piece, everything, rows)
     if isinstance(found, CallableSubject) and (not rows or any(row.is_output and not row.ok for row in rows)):
@@ -123,13 +132,13 @@ def _report(found: Subject, scope: Scope, gradients: bool, before: int, any_head
     total = found.graph.num_targets
     return Report(
         subject=found.name,
-        graph=repr(found.graph),
+        graph=repr(getattr(found, "per_head", None) or found.graph),
         measured=total if everything else piece.targets.numel(),
         total=total,
         rows=tuple(rows),
         checks=tuple(checks),
         refusals=tuple(refusals),
-        notes=found.notes + ("gradients not measured",) * (not gradients),
+        notes=(*found.notes, *notes, *["gradients not measured"] * (not gradients)),
         diagnosis=diagnosis,
     )
 
@@ -164,10 +173,10 @@ def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtype
         raise GraphError(f"{graph!r} has no size yet; verify the graph of one, pattern(num_nodes)")
     if isinstance(subject, PerHead):
         subject, graph = side_by_side(subject)
-    if isinstance(graph, PerHead):
+    if isinstance(graph, PerHead) and not isinstance(subject, GraphAttention):
         raise GraphError(
-            "a layer or function is verified on one AttentionGraph, got PerHead; verify(per_head) verifies attention "
-            "on the graphs of heads, and the layer on each of per_head.graphs"
+            "a function is verified on one AttentionGraph, got PerHead; verify(per_head) verifies attention on the "
+            "graphs of heads, and the function on each of per_head.graphs"
         )
     if isinstance(subject, nn.MultiheadAttention):
         raise OptionError(
@@ -176,15 +185,16 @@ def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtype
         )
     if isinstance(subject, type):
         raise OptionError(f"subject must be a layer or a function, got the class {subject.__name__}: make one of it")
-    if not isinstance(graph, AttentionGraph):
+    if not isinstance(graph, AttentionGraph | PerHead):
         raise GraphError(
             f"graph must be the AttentionGraph to verify {type(subject).__name__} on, got {_instead(graph)}"
         )
     options = _check_options(subject, options)
-    if isinstance(subject, AttentionGraph):
-        return GraphSubject(graph, seed=seed, **options)
     if isinstance(subject, GraphAttention):
         return LayerSubject(subject, graph, seed=seed)
+    assert isinstance(graph, AttentionGraph)
+    if isinstance(subject, AttentionGraph):
+        return GraphSubject(graph, seed=seed, **options)
     if callable(subject):
         return fitting(subject, graph, dtypes, {"seed": seed, **options})
     raise OptionError(

@@ -10,13 +10,18 @@ from torch import Tensor, nn
 
 from ..backends import BACKENDS
 from ..backends.request import Request
-from ..errors import GraphError, OptionError
-from ..graph import AttentionGraph
+from ..errors import BackendError, GraphError
+from ..graph import AttentionGraph, PerHead
 from ..nn import GraphAttention
+from ..nn.linear_attention import chunks_of
+from ..nn.normalizers import SinkSoftmax, by_sum, none
+from .layer_twin import PRODUCTS, LayerTwin
 from .operator import MOST_EDGES
 from .sample import EXHAUSTIVE, Sample
 from .subject import Case, Found, Leaf, Problem, seeded
-from .twins import DenseGraphAttention
+
+RUNNING_SUMS = "running_sums"  # the way of linear attention, which "auto" takes and no backend is
+SPREAD = 8.0  # standard deviation of positions
 
 
 def _takes(layer: GraphAttention, argument: str) -> bool:
@@ -25,9 +30,10 @@ def _takes(layer: GraphAttention, argument: str) -> bool:
 
 
 class LayerSubject:
-    """A :class:`graphattn.nn.GraphAttention` on a graph, without dropout.
+    """A :class:`graphattn.nn.GraphAttention` on a graph, or on graphs of heads, without dropout.
 
     Self-attention where the graph is square and the layer's inputs have one width; else targets and context apart.
+    Nodes of a layer with a rotary have random positions, real numbers.
     """
 
     output_axis = -2
@@ -35,32 +41,41 @@ class LayerSubject:
     owns_graph = True
     own_code: str | None = "the layer"
 
-    def __init__(self, layer: GraphAttention, graph: AttentionGraph, *, seed: int = 0) -> None:
-        if layer.score is not None or layer.normalize is not None:
-            raise OptionError(
-                "the twin of a layer knows the scaled dot product and softmax only; this layer has a score or "
-                "normalisation of its own"
-            )
+    def __init__(self, layer: GraphAttention, graph: AttentionGraph | PerHead, *, seed: int = 0) -> None:
         self.layer, self.seed = deepcopy(layer).eval().requires_grad_(False), seed
         self.device = layer.q_proj.weight.device
         if not graph.is_rule and graph.device != self.device:
             raise GraphError(f"the layer is on {self.device} and the graph on {graph.device}; use graph.to(...)")
-        self.graph = graph.to(self.device)
-        self.name, self.backends = repr(layer), tuple(BACKENDS)
+        graph = graph.to(self.device)
+        self.per_head, self.relists = (graph if isinstance(graph, PerHead) else None), isinstance(graph, AttentionGraph)
+        self.graph = graph.union() if isinstance(graph, PerHead) else graph
+        with torch.random.fork_rng(devices=[]):
+            twin = LayerTwin(self.layer)
+        self.name, self.numbers = repr(layer), twin.numbers
+        self.product = layer.score is None or type(layer.score) in PRODUCTS
+        self.backends = (*BACKENDS, *[RUNNING_SUMS] * self._sums())
         self.lead = (2,) if graph.num_targets * graph.num_sources <= EXHAUSTIVE else ()
         self.places, self.widths = self._inputs(layer)
         self.cases: tuple[Case, ...] = (Case("plain"), Case("score_bias", bias=True))
-        notes = []
+        notes = twin.borrowed
         if layer.dropout > 0.0:
             notes.append(f"measured without the layer's dropout of {layer.dropout}")
         if not _takes(layer, "score_bias"):
             self.cases = self.cases[:1]
             notes.append("no score_bias: the layer's forward does not take one")
-        elif graph.num_edges > MOST_EDGES:
+        elif self.graph.num_edges > MOST_EDGES:
             self.cases = self.cases[:1]
-            notes.append(f"no score_bias: {graph.num_edges:,} edges (limit {MOST_EDGES:,})")
+            notes.append(f"no score_bias: {self.graph.num_edges:,} edges (limit {MOST_EDGES:,})")
+        if self.per_head is not None:
+            notes.append("on graphs of heads; edges were not removed, shuffled or renamed")
         self.notes = tuple(notes)
         self._modules: dict[tuple[str, torch.dtype], Any] = {}
+
+    def _sums(self) -> bool:
+        """Whether linear attention by running sums is a way to run it."""
+        layer = self.layer
+        plain = self.product and layer.softcap is None and layer.edge_dim is None and self.per_head is None
+        return plain and layer.normalize in (by_sum, none) and chunks_of(self.graph) is not None
 
     def _inputs(self, layer: GraphAttention) -> tuple[dict[str, Leaf], dict[str, int]]:
         """Where each input stands, and its width."""
@@ -76,36 +91,44 @@ class LayerSubject:
         if layer.edge_dim is not None:
             places["edge_attr"] = Leaf("edges", -2)
             widths["edge_attr"] = layer.edge_dim
+        if layer.rotary is not None and _takes(layer, "positions"):
+            num_axes = getattr(layer.rotary, "num_axes", 1)
+            both = {"positions": "nodes"} if places["x"].of == "nodes" else {}
+            for name, of in (both or {"target_positions": "targets", "source_positions": "sources"}).items():
+                places[name], widths[name] = Leaf(of, -2), num_axes
         return places | {"score_bias": Leaf("edges", -2)}, widths | {"score_bias": layer.num_heads}
 
     def request(self, case: Case, dtype: torch.dtype) -> Request:
         layer = self.layer
+        product = self.product and layer.edge_dim is None if layer.score is not None else True
+        has_sink = isinstance(layer.normalize, SinkSoftmax) and product
         return Request(
             layer.num_heads,
             layer.num_kv_heads,
             layer.head_dim,
-            layer.head_dim,
+            layer.value_dim,
             batch=math.prod(self.lead),
             dtype=dtype,
             device=self.device,
             score_bias=case.bias,
             softcap=layer.softcap is not None,
+            lse=has_sink,
             edge_features=layer.edge_dim is not None,
+            score=not product,
+            normalize=layer.normalize is not None and not has_sink,
         )
 
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:
-        sizes = {
-            "targets": self.graph.num_targets,
-            "nodes": self.graph.num_targets,
-            "sources": self.graph.num_sources,
-            "edges": self.graph.num_edges,
-        }
+        T, S, E = self.graph.num_targets, self.graph.num_sources, self.graph.num_edges
+        sizes = {"targets": T, "nodes": T, "sources": S, "edges": E}
         made: dict[str, Tensor] = {}
         for name, place in self.places.items():
             if name == "score_bias" and not case.bias:
                 continue
-            lead = () if place.of == "edges" else self.lead
-            made[name] = seeded(name, (*lead, sizes[place.of], self.widths[name]), self.seed)
+            placed = name.endswith("positions")
+            lead = () if place.of == "edges" or placed else self.lead
+            shape = (*lead, sizes[place.of], self.widths[name])
+            made[name] = seeded(name, shape, self.seed) * (SPREAD if placed else 1.0)
         parameters = {name: parameter.detach() for name, parameter in self.layer.named_parameters()}
         return {name: x.to(self.device, dtype).clone().requires_grad_() for name, x in {**made, **parameters}.items()}
 
@@ -114,12 +137,20 @@ class LayerSubject:
             return leaves["key_input"], leaves["value_input"]
         return leaves.get("context")
 
+    def _positions(self, leaves: dict[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+        """Of targets and of sources, (N,) or (N, A) for several axes."""
+        both = leaves.get("positions")
+        pair = (leaves.get("target_positions"), leaves.get("source_positions")) if both is None else (both, both)
+        if pair[0] is None or pair[1] is None:
+            return None
+        return (pair[0].squeeze(-1), pair[1].squeeze(-1)) if pair[0].shape[-1] == 1 else (pair[0], pair[1])
+
     def _with_parameters(self, kind: str, leaves: dict[str, Tensor]) -> Any:
         """A private copy of the layer, or its twin, whose parameters are the leaves."""
         dtype = leaves["x"].dtype
         if (kind, dtype) not in self._modules:
-            made = DenseGraphAttention(self.layer.state_dict(), self.layer.num_heads) if kind == "twin" else self.layer
-            self._modules[kind, dtype] = deepcopy(made).to(dtype)
+            made = LayerTwin(self.layer) if kind == "twin" else deepcopy(self.layer)
+            self._modules[kind, dtype] = made.to(dtype)
         module: nn.Module = self._modules[kind, dtype]
         for name, _ in self.layer.named_parameters():
             path, _, last = name.rpartition(".")
@@ -128,33 +159,46 @@ class LayerSubject:
 
     def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Found:
         layer = self._with_parameters("layer", leaves)
-        layer.backend = backend
-        graph = self.graph if graph is None else graph
+        if backend == RUNNING_SUMS and case.bias:
+            raise BackendError("running sums cannot run this call:", ["score_bias: a bias is a number of each edge"])
+        layer.backend = "auto" if backend == RUNNING_SUMS else backend
+        on = graph if graph is not None else self.per_head if self.per_head is not None else self.graph
         inputs: dict[str, Any] = {name: leaves[name] for name in ("edge_attr", "score_bias") if name in leaves}
-        context = self._context(leaves)
+        context, positions = self._context(leaves), self._positions(leaves)
         if context is not None:
             inputs["context"] = context
-        return Found(layer(leaves["x"], graph, **inputs))
+        if positions is not None:
+            inputs["positions"] = positions
+        return Found(layer(leaves["x"], on, **inputs))
 
     def problem(self, leaves: dict[str, Tensor], case: Case, piece: Sample) -> Problem:
-        twin = self._with_parameters("twin", leaves)
-        x = leaves["x"].index_select(-2, piece.targets)
         context = self._context(leaves)
         context = leaves["x"] if context is None else context
         if isinstance(context, tuple):
             context = (context[0].index_select(-2, piece.columns), context[1].index_select(-2, piece.columns))
         else:
             context = context.index_select(-2, piece.columns)
-        edge_attr = piece.spread(leaves["edge_attr"]) if "edge_attr" in leaves else None
-        query, key, value, edge = twin.project(x, context, edge_attr)
-        return Problem(
-            query,
-            key,
-            value,
-            piece.mask,
-            twin.head_dim**-0.5 if self.layer.scale is None else self.layer.scale,
-            bias=piece.spread(leaves["score_bias"]).movedim(-1, -3) if case.bias else None,
-            softcap=self.layer.softcap,
-            edge=edge,
-            finish=lambda heads: twin.finish(heads, x),
+        positions = self._positions(leaves)
+        if positions is not None:
+            positions = positions[0].index_select(0, piece.targets), positions[1].index_select(0, piece.columns)
+        return self._with_parameters("twin", leaves).problem(
+            piece,
+            self.graph.num_targets,
+            leaves["x"].index_select(-2, piece.targets),
+            context,
+            piece.spread(leaves["edge_attr"]) if "edge_attr" in leaves else None,
+            self._bias(leaves, piece),
+            positions,
         )
+
+    def _bias(self, leaves: dict[str, Tensor], piece: Sample) -> Tensor | None:
+        """Biases (H or 1, R, U); -inf where a head does not have the edge."""
+        given = leaves.get("score_bias")
+        if self.per_head is not None:
+            groups, union = self.per_head.groups(self.layer.num_heads), self.graph
+            has = torch.stack(
+                [g.graph.contains(union.target, union.source) for g in groups for _ in range(g.first, g.last)], -1
+            )
+            given = leaves["x"].new_zeros(has.shape) if given is None else given
+            given = given.masked_fill(~has, -torch.inf)
+        return None if given is None else piece.spread(given).movedim(-1, -3)

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ..errors import BackendError, ShapeError
-from .bounds import bound
+from .bounds import FLOOR, GROWTH, bound, difference, size
 from .cover import EVERYTHING
+from .footing import Footing, footing, on_firm_ground
 from .memory import too_large
 from .report import Refusal, Row
 from .sample import Sample, piece_of
@@ -16,6 +17,15 @@ from .subject import Case, Found, Subject, seeded
 from .whole import twin_of_all
 
 Progress = Callable[[str], None]
+NUDGES = 2  # of dense torch in half precision
+
+
+class Measures(NamedTuple):
+    """Errors, backends that did not run, and what the reader should know."""
+
+    rows: list[Row]
+    refusals: list[Refusal]
+    notes: list[str]
 
 
 class Measured(NamedTuple):
@@ -33,7 +43,7 @@ def measure(
     gradients: bool = True,
     most_bytes: Callable[[], int] | None = None,
     progress: Progress = lambda step: None,
-) -> tuple[list[Row], list[Refusal]]:
+) -> Measures:
     """Every backend x case x dtype against the twin in float64, beside the twin in the same dtype.
 
     On all targets where ``piece`` is complete or ``everything`` has their pieces; else on those of ``piece``. A backend
@@ -41,24 +51,51 @@ def measure(
     """
     rows: list[Row] = []
     refusals: dict[Refusal, None] = {}
+    grounds: list[tuple[torch.dtype, Footing]] = []
+    count = subject.graph.num_targets if everything else piece.targets.numel()
     for case in subject.cases:
         for dtype in dtypes:
             order = int(gradients)
             if gradients and subject.owns_graph and dtype == torch.float64 and piece.complete:
                 order = 2
             progress(f"the dense twin, {_label(dtype)}, {case.name}")
-            truth, dense = twins(subject, case, dtype, piece, everything, order)
+            ground = footing(subject, case, dtype, everything or [piece])
+            firm = on_firm_ground(subject, ground)
+            grounds += [] if ground is None else [(dtype, ground)]
+            if ground is not None and not ground.some:
+                refusals |= {Refusal(backend, case.name, (_nothing_firm(dtype),)): None for backend in backends}
+                continue
+            truth, dense = twins(firm, case, dtype, piece, everything, order, 0 if ground is None else NUDGES)
             for backend in backends:
                 refused = too_large(subject, case, dtype, backend, gradients, most_bytes)
                 found = None
                 if not refused:
                     progress(f"{backend}, {_label(dtype)}, {case.name}")
-                    found, refused = _attempt(subject, case, dtype, backend, None if everything else piece, order)
+                    found, refused = _attempt(firm, case, dtype, backend, None if everything else piece, order)
                 refusals |= dict.fromkeys(refused)
                 if found is not None:
-                    count = subject.graph.num_targets if everything else piece.targets.numel()
-                    rows += _compare(truth, dense, found, backend, case, dtype, count)
-    return rows, list(refusals)
+                    rows += _compare(truth, dense, found, backend, case, dtype, count, ground)
+    return Measures(rows, list(refusals), _left_out(grounds, count))
+
+
+def _left_out(grounds: list[tuple[torch.dtype, Footing]], targets: int) -> list[str]:
+    """What the reader should know of answers that were not compared, or to a wider limit."""
+    notes = []
+    for dtype in dict.fromkeys(dtype for dtype, _ in grounds):
+        here = [ground for its, ground in grounds if its == dtype]
+        left, growth = max(ground.left_out for ground in here), max(ground.growth for ground in here)
+        total = here[0].firm[..., :1].numel() * targets
+        if left:
+            notes.append(
+                f"up to {left:,} of {total:,} answers in {_label(dtype)} not compared: at a tie, a kink or a sum near 0"
+            )
+        if growth > GROWTH:
+            notes.append(f"in {_label(dtype)} rounding of scores grows up to {growth:.0f} times; so do the limits")
+    return notes
+
+
+def _nothing_firm(dtype: torch.dtype) -> str:
+    return f"in {dtype} nothing can be compared: every target is at a tie or kink of the score or normalisation"
 
 
 def measure_outputs(
@@ -78,19 +115,21 @@ def measure_outputs(
         progress(f"the dense twin of all targets, {_label(dtype)}")
         leaves = {name: leaf.detach() for name, leaf in subject.leaves(case, dtype).items()}
         wide = {name: leaf.double() for name, leaf in leaves.items()}
-        truth = Measured({"output": twin_of_all(subject, case, wide, pieces())["output"]})
-        dense = None
+        ground = footing(subject, case, dtype, pieces())
+        firm = on_firm_ground(subject, ground)
+        truth = Measured({"output": twin_of_all(firm, case, wide, pieces())["output"]})
+        dense = []
         if dtype != torch.float64:
-            dense = Measured({"output": twin_of_all(subject, case, leaves, pieces())["output"]})
+            dense = [Measured({"output": twin_of_all(firm, case, leaves, pieces())["output"]})]
         for backend in tuple(left):
             if too_large(subject, case, dtype, backend, False, most_bytes):
                 continue
             progress(f"{backend}, all targets, {_label(dtype)}")
-            found, _ = _attempt(subject, case, dtype, backend, None, 0)
+            found, _ = _attempt(firm, case, dtype, backend, None, 0)
             if found is not None:
                 left.remove(backend)
                 only = Measured({"output": found.values["output"]})
-                rows += _compare(truth, dense, only, backend, case, dtype, subject.graph.num_targets)
+                rows += _compare(truth, dense, only, backend, case, dtype, subject.graph.num_targets, ground)
     return rows
 
 
@@ -137,8 +176,13 @@ def twins(
     piece: Sample,
     everything: Sequence[Sample] | None = None,
     order: int = 1,
-) -> tuple[Measured, Measured | None]:
-    """The judge in float64, on inputs rounded to the dtype; and plain dense torch in the dtype, if that is narrower."""
+    nudges: int = 0,
+) -> tuple[Measured, list[Measured]]:
+    """The judge in float64, on inputs rounded to the dtype; and plain dense torch in the dtype, if that is narrower.
+
+    In half precision dense torch is asked again with its inputs nudged by a rounding, ``nudges`` times: where there are
+    kinks, on which side it ends is luck.
+    """
     leaves = subject.leaves(case, dtype)
 
     def run(leaves: dict[str, Tensor]) -> Found:
@@ -152,12 +196,22 @@ def twins(
     pieces = everything
     truth = answer({name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()})
     if dtype == torch.float64:
-        return truth, None
+        return truth, []
     T, S = subject.graph.num_targets, subject.graph.num_sources
-    if pieces and T * S <= EVERYTHING and any(part.slots is None for part in pieces):
+    if pieces and T * S * subject.numbers <= EVERYTHING and any(part.slots is None for part in pieces):
         # In one product, as dense torch has it: sums of pieces round less, and would hold backends to more.
         pieces = [piece_of(subject.graph, torch.arange(T))]
-    return truth, answer(leaves)
+    nudged = [_nudged(leaves, turn) for turn in range(nudges if dtype in FLOOR and dtype != torch.float32 else 0)]
+    return truth, [answer(each) for each in (leaves, *nudged)]
+
+
+def _nudged(leaves: dict[str, Tensor], turn: int) -> dict[str, Tensor]:
+    """The leaves, moved by about one rounding of their dtype."""
+    moved = {}
+    for name, leaf in leaves.items():
+        step = 1.0 + torch.finfo(leaf.dtype).eps * seeded(f"nudge {name} {turn}", tuple(leaf.shape), 4).to(leaf.device)
+        moved[name] = (leaf.detach().double() * step).to(leaf.dtype).requires_grad_(leaf.requires_grad)
+    return moved
 
 
 def measure_backend(
@@ -227,12 +281,13 @@ def _gradients(
 
 def _compare(
     truth: Measured,
-    dense: Measured | None,
+    dense: Sequence[Measured],
     found: Measured,
     backend: str,
     case: Case,
     dtype: torch.dtype,
     targets: int,
+    ground: Footing | None,
 ) -> Iterator[Row]:
     sizes = {name: size(x) for name, x in truth.values.items()}
     for name, reference in truth.values.items():
@@ -240,9 +295,9 @@ def _compare(
             continue  # refused, and reported as such
         scale = _magnitude(name, sizes)
         error = difference(found.values[name], reference) / scale if name in found.values else float("inf")
-        plain = 0.0 if dense is None else difference(dense.values[name], reference) / scale
+        plain = max((difference(each.values[name], reference) / scale for each in dense), default=0.0)
         gradient = name.startswith(("grad", "second"))
-        limit = bound(dtype, plain, gradient=gradient)
+        limit = bound(dtype, plain, gradient=gradient, growth=1.0 if ground is None else ground.growth)
         yield Row(backend, _label(dtype), case.name, name, error, limit, targets)
 
 
@@ -255,15 +310,3 @@ def _magnitude(name: str, sizes: dict[str, float]) -> float:
     kinds = ("grad", "second") if name.startswith("second") else ("grad",)
     alike = [x for n, x in sizes.items() if n.startswith(kinds) and ("." in n) == ("." in name)]
     return max(alike) or 1.0
-
-
-def size(x: Tensor) -> float:
-    """The largest finite absolute value; 0.0 if there is none."""
-    return float(x.abs().nan_to_num(0.0, 0.0, 0.0).max()) if x.numel() else 0.0
-
-
-def difference(x: Tensor, reference: Tensor) -> float:
-    """The largest absolute difference, in float64; equal infinities do not differ, and a NaN differs infinitely."""
-    x, reference = x.double(), reference.double()
-    apart = torch.where(x == reference, 0.0, (x - reference).abs()).nan_to_num(nan=float("inf"))
-    return float(apart.max()) if apart.numel() else 0.0

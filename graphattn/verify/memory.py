@@ -28,7 +28,12 @@ def too_large(
 ) -> list[Refusal]:
     """The refusal of a backend that would hold more than ``most_bytes()``; none if it fits or nobody asks."""
     request = subject.request(case, dtype)
-    if request is None or most_bytes is None or BACKENDS[backend].reasons_against(subject.graph, request):
+    if (
+        request is None
+        or most_bytes is None
+        or backend not in BACKENDS
+        or BACKENDS[backend].reasons_against(subject.graph, request)
+    ):
         return []
     passes = PASSES_HELD if gradients else 1
     needed = passes * BACKENDS[backend].bytes_needed(subject.graph, request) + _listing(subject.graph, backend)

@@ -30,6 +30,8 @@ class _Operands:
 
     output_axis = -3
     gives_zero = True
+    relists = True
+    numbers = 1
     places: dict[str, Leaf]
 
     def __init__(

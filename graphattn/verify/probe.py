@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.listed import Listed
+from .footing import footing
 from .sample import Sample
 from .subject import Case, Subject, seeded
 
@@ -16,6 +17,7 @@ PROBES = 3  # targets of a large graph that are probed,
 TRIES = 32  # found among so many
 ALL = 256  # and of a small one
 SHOVE = 3.0  # how far an input is moved
+LEAST = 16.0  # in eps of the largest weight: what is less may be none
 
 
 class Probe:
@@ -49,12 +51,36 @@ class Probe:
         self.shares_nodes = any(place.of == "nodes" for place in self.places.values())
         self.output = self.run(self.leaves)
         self.degree = torch.bincount(piece.row, minlength=piece.targets.numel())
+        ground = footing(subject, case, dtype, [piece])
+        self.firm = None if ground is None else ground.firm  # (..., T)
+        self.heard = self._heard()
         shuffle = torch.randperm(piece.targets.numel(), generator=torch.Generator().manual_seed(0)).tolist()
-        every = [row for row in shuffle if self.degree[row] > 0]
+        every = [row for row in shuffle if bool((self.heard > 0)[piece.row == row].any())]
         self.busy = every[:TRIES]
         self.probed = every[:ALL] if piece.complete else every[:PROBES]
         self.pairs_heard = 0
-        self.listable = subject.owns_graph and self.graph.num_edges <= MOST_LISTED
+        self.listable = subject.owns_graph and subject.relists and self.graph.num_edges <= MOST_LISTED
+
+    def _heard(self) -> Tensor:
+        """How much each edge (e,) weighs; 0 where the twin gives it no weight, or nothing firm.
+
+        Softmax of products gives every edge some; a normalisation may leave edges out.
+        """
+        piece = self.piece
+        wide = {name: leaf.double() for name, leaf in self.leaves.items()}
+        if self.firm is None or piece.edge.numel() == 0:
+            return torch.ones(piece.edge.numel(), device=piece.targets.device)
+        with torch.no_grad():
+            weights = self.subject.problem(wide, self.case, piece).solve(piece).weights
+        assert weights is not None
+        weight = weights.abs().amax(-1).masked_fill(~self.firm[..., piece.targets[piece.row]], 0.0)  # (..., e)
+        weight = weight.reshape(-1, piece.edge.numel()).amax(0)
+        least = LEAST * torch.finfo(self.dtype).eps * float(weight.nan_to_num(0.0).max())
+        return torch.where(weight > least, weight, 0.0)
+
+    def steady(self, output: Tensor) -> Tensor:
+        """An output of all targets, 0 where it is not firm."""
+        return output if self.firm is None else torch.where(self.firm.unsqueeze(-1), output, 0.0)
 
     def run(self, leaves: dict[str, Tensor], graph: AttentionGraph | None = None) -> Tensor:
         """The output, without gradients."""
@@ -104,6 +130,10 @@ class Probe:
     def neighbours(self, row: int) -> Tensor:
         """The distinct sources that the row's target reads."""
         return torch.unique(self.piece.columns[self.piece.column[self.piece.row == row]])
+
+    def listened(self, row: int) -> Tensor:
+        """Those of them whose edge has a weight."""
+        return torch.unique(self.piece.columns[self.piece.column[(self.piece.row == row) & (self.heard > 0)]])
 
     def strangers(self, rows: list[int]) -> Tensor:
         """bool (S,): sources that none of the rows' targets may hear, as a source or as itself."""

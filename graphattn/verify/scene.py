@@ -10,7 +10,6 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from .sample import Sample
 from .subject import Problem
-from .twins import dense_attention
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,17 +50,22 @@ Mistake = tuple[str, Callable[[Scene], Answer | None]]
 
 def attend(
     scene: Scene, mask: Tensor | None = None, copies: Tensor | None = None, scale: float | None = None
-) -> Answer:
-    """The twin under another mask (R, S), multiplicity or scale."""
+) -> Answer | None:
+    """The twin under another mask (R, S), multiplicity or scale; ``None`` where a score has no such scale."""
     p = scene.problem
+    if scale is not None and p.score is not None:
+        return None
     mask = p.mask if mask is None else mask
-    return solved(replace(p, mask=mask, scale=p.scale if scale is None else scale), copies)
+    return solved(scene, replace(p, mask=mask, scale=p.scale if scale is None else scale), copies)
 
 
-def solved(problem: Problem, copies: Tensor | None) -> Answer:
-    p = problem
-    output = dense_attention(p.query, p.key, p.value, p.mask, p.bias, p.scale, p.softcap, copies, p.edge).output
-    return Answer(output, p.mask.any(1))
+def solved(scene: Scene, problem: Problem, copies: Tensor | None) -> Answer | None:
+    """Its answer; ``None`` where edges count several times and the weights are not of softmax."""
+    several = copies is not None and bool((copies[problem.mask] > 1).any())
+    if several and problem.normalize is not None:
+        return None
+    output = problem.attend(scene.piece, copies if problem.normalize is None else None).output
+    return Answer(output, problem.mask.any(1))
 
 
 def with_mask(mask: Tensor, scene: Scene) -> Answer | None:

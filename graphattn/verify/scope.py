@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from .cover import pieces
-from .measure import Progress, measure, measure_outputs
-from .report import Refusal, Row
+from .measure import Measures, Progress, measure, measure_outputs
 from .sample import Sample
 from .subject import Subject
 
@@ -34,10 +33,10 @@ class Scope:
     most_bytes: Callable[[], int] | None
     progress: Progress
 
-    def measure(self, subject: Subject, gradients: bool) -> tuple[list[Row], list[Refusal]]:
+    def measure(self, subject: Subject, gradients: bool) -> Measures:
         """The errors of a subject, on the graph that the scope was made for."""
         run, limits = (self.dtypes, self.backends), (self.most_bytes, self.progress)
-        rows, refusals = measure(subject, self.piece, self.everything, *run, gradients, *limits)
+        found = measure(subject, self.piece, self.everything, *run, gradients, *limits)
         if self.outputs:
-            rows += measure_outputs(subject, lambda: pieces(subject.graph), *run, *limits)
-        return rows, refusals
+            found.rows.extend(measure_outputs(subject, lambda: pieces(subject.graph, subject.numbers), *run, *limits))
+        return found

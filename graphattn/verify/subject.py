@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -9,8 +10,10 @@ from torch import Tensor
 
 from ..backends.request import Request
 from ..graph import AttentionGraph
+from .dense_normalizers import DenseNormalizer
+from .dense_scores import DenseScore
 from .sample import Sample
-from .twins import dense_attention
+from .twins import DenseResult, dense_attention
 
 
 class Found(NamedTuple):
@@ -51,27 +54,54 @@ class Problem:
     bias: Tensor | None = None  # (..., H or 1, R, U)
     softcap: float | None = None
     edge: Tensor | None = None  # (..., R, U, H_kv, D)
+    edge_attr: Tensor | None = None  # (..., R, U, F), for the score
+    score: DenseScore | None = None
+    normalize: DenseNormalizer | None = None
+    smooth: bool = True  # whether rounding is known to stay small: no kink, no jump, no sum of both signs
     finish: Callable[[Tensor], Tensor] = field(default=lambda heads: heads)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is softmax of scaled products."""
+        return self.score is None and self.normalize is None
 
     def solve(self, piece: Sample) -> Found:
         """The twin's answer."""
-        if piece.slots is not None:
-            return self._row_by_row(piece, piece.slots)
-        found = dense_attention(
-            self.query, self.key, self.value, self.mask, self.bias, self.scale, self.softcap, edge=self.edge
-        )
+        found = self.attend(piece)
         weights = piece.collect(found.weights).transpose(-2, -1)  # (..., e, H)
         return Found(self.finish(found.output), found.lse, weights)
 
-    def _row_by_row(self, piece: Sample, slots: Tensor) -> Found:
+    def attend(self, piece: Sample, copies: Tensor | None = None) -> DenseResult:
+        """The same before what follows it; ``copies`` (R, U) says how often each edge counts, in softmax."""
+        if piece.slots is not None:
+            return self._row_by_row(piece.slots)
+        score = _of_edges(self.score, self.edge_attr)
+        options = (self.bias, self.scale, self.softcap, copies, self.edge, score, self.normalize)
+        return dense_attention(self.query, self.key, self.value, self.mask, *options)
+
+    def _row_by_row(self, slots: Tensor) -> DenseResult:
         """The same where every row has sources of its own: one dense problem with a single target for each row."""
         key, value = (x.index_select(-3, slots.flatten()).unflatten(-3, slots.shape) for x in (self.key, self.value))
         bias = None if self.bias is None else self.bias.movedim(-2, -3).unsqueeze(-2)  # (..., R, H, 1, W)
         edge = None if self.edge is None else self.edge.unsqueeze(-4)  # (..., R, 1, W, H_kv, D)
         query, mask = self.query.unsqueeze(-3), self.mask[:, None, None]  # (..., R, 1, H, D), (R, 1, 1, W)
-        found = dense_attention(query, key, value, mask, bias, self.scale, self.softcap, edge=edge)
-        weights = piece.collect(found.weights.squeeze(-2).movedim(-2, -3)).transpose(-2, -1)
-        return Found(self.finish(found.output.squeeze(-3)), found.lse.squeeze(-2), weights)
+        edge_attr = None if self.edge_attr is None else self.edge_attr.unsqueeze(-3)  # (..., R, 1, W, F)
+        score = _of_edges(self.score, edge_attr)
+        normalize = None if self.normalize is None else partial(_of_single_rows, self.normalize)
+        options = (bias, self.scale, self.softcap, None, edge, score, normalize)
+        found = dense_attention(query, key, value, mask, *options)
+        return DenseResult(found.output.squeeze(-3), found.weights.squeeze(-2).movedim(-2, -3), found.lse.squeeze(-2))
+
+
+def _of_edges(score: DenseScore | None, edge_attr: Tensor | None) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """The score with its edge features in place."""
+    return None if score is None else lambda query, key: score(query, key, edge_attr)
+
+
+def _of_single_rows(normalize: DenseNormalizer, score: Tensor, there: Tensor) -> Tensor:
+    """Weights (..., R, H, 1, W) of rows that are problems of their own, by what takes (..., H, R, W)."""
+    together = normalize(*(x.squeeze(-2).movedim(-2, -3) for x in (score, there)))
+    return together.movedim(-3, -2).unsqueeze(-2)
 
 
 class Subject(Protocol):
@@ -87,11 +117,15 @@ class Subject(Protocol):
     """Whether a target without an edge gives exactly 0 (a layer adds a bias to it)."""
     owns_graph: bool
     """Whether it can be run on another graph; a caller's own function cannot."""
+    relists: bool
+    """Whether, being run on other graphs, it can be run on the edges of its own in another order."""
     own_code: str | None
     """What a caller wrote, in a word: its errors are reported, not raised; ``None`` for the library itself."""
     notes: tuple[str, ...]
     places: dict[str, Leaf]
     """The inputs that belong to nodes or edges; the other leaves are parameters."""
+    numbers: int
+    """What the twin holds of a pair and a head, in numbers: 1 for a product, D where a score is made of D of them."""
 
     def request(self, case: Case, dtype: torch.dtype) -> Request | None:
         """What a backend will be asked for; ``None`` if no backend of the library is."""

@@ -5,7 +5,7 @@ imports). Everything is computed in the dtype of the inputs: in float64 a twin i
 it is "plain dense torch in the same dtype", whose error the backends are held to.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -30,8 +30,10 @@ def dense_attention(
     softcap: float | None = None,
     multiplicity: Tensor | None = None,
     edge: Tensor | None = None,
+    score: Callable[[Tensor, Tensor], Tensor] | None = None,
+    normalize: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> DenseResult:
-    r"""Masked softmax attention over all T x S pairs.
+    r"""Masked attention over all T x S pairs: softmax of the scaled product, or another score and normalisation.
 
     .. math:: \mathrm{out}_t = \sum_{s : \mathrm{mask}_{ts}} \mathrm{softmax}_s\big(
         c \tanh(\mathrm{scale} \, q_t \cdot (k_s + e_{ts}) / c) + b_{ts} + \log m_{ts} \big) (v_s + e_{ts})
@@ -47,7 +49,9 @@ def dense_attention(
         scale: Factor of the product; D ** -0.5 if None.
         softcap: The c above; no tanh if None.
         multiplicity: (T, S), how often each edge is listed; 0 removes it. All 1 if None.
-        edge: (..., T, S, H_kv, D), edge features added to key and value (so D = D_v).
+        edge: (..., T, S, H_kv, D), edge features added to key and value (so D = D_v); to the value alone given a score.
+        score: In place of the scaled product: scores (..., H, T, S) of query (..., T, H, D) and key (..., S, H, D).
+        normalize: In place of softmax: weights (..., H, T, S) of scores and of the pairs that are there, bool.
 
     Returns:
         The output, the weights and the log-sum-exp of the scores.
@@ -58,28 +62,52 @@ def dense_attention(
         tensor([1., 0.])
     """
     group = query.shape[-2] // key.shape[-2] if key.shape[-2] else 1
-    q, k, v = (x.transpose(-3, -2) for x in (query, key, value))  # (..., heads, nodes, width)
-    k, v = (x.repeat_interleave(group, -3) for x in (k, v))
-    q = q * (query.shape[-1] ** -0.5 if scale is None else scale)  # first, so that float16 does not overflow
-    score = q @ k.transpose(-2, -1)  # (..., H, T, S)
-    if edge is not None:
-        edge = edge.repeat_interleave(group, -2)
-        score = score + torch.einsum("...htd,...tshd->...hts", q, edge)
+    key, value = (x.repeat_interleave(group, -2) for x in (key, value))
+    edge = None if edge is None else edge.repeat_interleave(group, -2)
+    if score is None:
+        z = _product(query, key, edge, query.shape[-1] ** -0.5 if scale is None else scale)
+    else:
+        z = score(query, key)
     if softcap is not None:
-        score = softcap * torch.tanh(score / softcap)
+        z = softcap * torch.tanh(z / softcap)
     if score_bias is not None:
-        score = score + score_bias
+        z = z + score_bias
     if multiplicity is not None:
-        score = score + multiplicity.to(score.dtype).log()
-    score = score.masked_fill(~mask, -torch.inf)
-    silent = (score == -torch.inf).all(-1, keepdim=True)
-    score = score.masked_fill(silent, 0.0)  # so that neither softmax nor its gradient meets a row of -inf
-    weights = torch.softmax(score, -1).masked_fill(silent, 0.0)
-    lse = torch.logsumexp(score, -1).masked_fill(silent.squeeze(-1), -torch.inf)
-    output = weights @ v
+        z = z + multiplicity.to(z.dtype).log()
+    z = z.masked_fill(~mask, -torch.inf)
+    silent = (z == -torch.inf).all(-1, keepdim=True)
+    plain = z.masked_fill(silent, 0.0)  # so that neither softmax nor its gradient meets a row of -inf
+    lse = torch.logsumexp(plain, -1).masked_fill(silent.squeeze(-1), -torch.inf)
+    weights = normalize(z, z != -torch.inf) if normalize else torch.softmax(plain, -1).masked_fill(silent, 0.0)
+    output = weights @ value.transpose(-3, -2)
     if edge is not None:
         output = output + torch.einsum("...hts,...tshd->...htd", weights, edge)
     return DenseResult(output.transpose(-3, -2), weights, lse.transpose(-2, -1))
+
+
+def _product(query: Tensor, key: Tensor, edge: Tensor | None, scale: float) -> Tensor:
+    """Scaled products (..., H, T, S) of queries with keys, and with the edge features that are added to these."""
+    q = query.transpose(-3, -2) * scale  # first, so that float16 does not overflow
+    product = q @ key.transpose(-3, -2).transpose(-2, -1)
+    return product if edge is None else product + torch.einsum("...htd,...tshd->...hts", q, edge)
+
+
+def turned(x: Tensor, positions: Tensor, base: float, rotary_dim: int, layout: str, num_axes: int) -> Tensor:
+    """Queries or keys (..., N, H, D) with pairs of channels turned by ``n base^(-2 i / d)`` (Su et al. 2021, eq. 34).
+
+    Pairs are complex numbers here. ``positions`` (..., N), or (..., N, A): each axis turns a share of the pairs.
+    """
+    wide = torch.promote_types(x.dtype, torch.float32)
+    position = positions.to(wide)[..., None] if num_axes == 1 else positions.to(wide)  # (..., N, A)
+    channels = rotary_dim // num_axes
+    speed = torch.tensor([base ** (-2 * i / channels) for i in range(channels // 2)], dtype=wide, device=x.device)
+    angle = (position.unsqueeze(-1) * speed).flatten(-2).unsqueeze(-2)  # (..., N, 1, rotary_dim / 2)
+    moved, rest = x[..., :rotary_dim].to(wide), x[..., rotary_dim:]
+    pairs = moved.unflatten(-1, (2, -1)).transpose(-2, -1) if layout == "half" else moved.unflatten(-1, (-1, 2))
+    complex_spun = torch.complex(*pairs.unbind(-1)) * torch.polar(torch.ones_like(angle), angle)
+    spun = torch.stack((complex_spun.real, complex_spun.imag), -1)
+    spun = spun.transpose(-2, -1).flatten(-2) if layout == "half" else spun.flatten(-2)
+    return torch.cat((spun.to(x.dtype), rest), -1)
 
 
 class DenseRootWeight(nn.Module):

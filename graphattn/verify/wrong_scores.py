@@ -42,13 +42,13 @@ def tiled_heads(scene: Scene) -> Answer | None:
     wrong = torch.arange(heads, device=p.key.device) % kv_heads
     key, value = (x.index_select(-2, wrong) for x in (p.key, p.value))
     edge = None if p.edge is None else p.edge.index_select(-2, wrong)
-    return solved(replace(p, key=key, value=value, edge=edge), scene.copies)
+    return solved(scene, replace(p, key=key, value=value, edge=edge), scene.copies)
 
 
 def _scores(scene: Scene) -> tuple[Tensor, Tensor] | None:
     """Scores (..., H, R, S) and values (..., H, S, D_v), where plain."""
     p = scene.problem
-    if p.edge is not None or p.softcap is not None or p.bias is not None or p.key.shape[-2] == 0:
+    if not p.is_plain or p.edge is not None or p.softcap is not None or p.bias is not None or p.key.shape[-2] == 0:
         return None
     group = p.query.shape[-2] // p.key.shape[-2]
     key, value = (x.repeat_interleave(group, -2).transpose(-3, -2) for x in (p.key, p.value))
@@ -84,7 +84,7 @@ def mask_added(scene: Scene) -> Answer | None:
 
 def without_bias(scene: Scene) -> Answer | None:
     p = scene.problem
-    return None if p.bias is None else solved(replace(p, bias=None), scene.copies)
+    return None if p.bias is None else solved(scene, replace(p, bias=None), scene.copies)
 
 
 def bias_sorted(scene: Scene) -> Answer | None:
@@ -97,17 +97,27 @@ def bias_sorted(scene: Scene) -> Answer | None:
     given = p.bias[..., graph.target, graph.source]  # in the caller's order
     bias = p.bias.clone()
     bias[..., target, source] = given
-    return solved(replace(p, bias=bias), scene.copies)
+    return solved(scene, replace(p, bias=bias), scene.copies)
 
 
 def bias_scaled(scene: Scene) -> Answer | None:
     p = scene.problem
-    return None if p.bias is None else solved(replace(p, bias=p.bias * p.scale), scene.copies)
+    return None if p.bias is None else solved(scene, replace(p, bias=p.bias * p.scale), scene.copies)
 
 
 def without_softcap(scene: Scene) -> Answer | None:
     p = scene.problem
-    return None if p.softcap is None else solved(replace(p, softcap=None), scene.copies)
+    return None if p.softcap is None else solved(scene, replace(p, softcap=None), scene.copies)
+
+
+def without_score(scene: Scene) -> Answer | None:
+    p = scene.problem
+    return None if p.score is None else solved(scene, replace(p, score=None), scene.copies)
+
+
+def without_normalizer(scene: Scene) -> Answer | None:
+    p = scene.problem
+    return None if p.normalize is None else solved(scene, replace(p, normalize=None), scene.copies)
 
 
 WRONG_SCORES: tuple[Mistake, ...] = (
@@ -124,4 +134,6 @@ WRONG_SCORES: tuple[Mistake, ...] = (
     ("score_bias taken in sorted order, not in the caller's edge order", bias_sorted),
     ("score_bias scaled with the product; it is added after", bias_scaled),
     ("softcap ignored", without_softcap),
+    ("the score ignored: scaled dot product in its place", without_score),
+    ("the normalisation ignored: softmax in its place", without_normalizer),
 )

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from graphattn.nn import GraphAttention
-from graphattn.verify import DenseGraphAttention, dense_attention, twins
+from graphattn.verify import DenseGraphAttention, dense_attention, dense_normalizers, dense_scores, twins
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,8 +34,9 @@ def some_mask(empty=()):
     return mask
 
 
-def test_it_imports_torch_and_the_standard_library_alone():
-    tree = ast.parse(Path(twins.__file__).read_text())
+@pytest.mark.parametrize("module", [twins, dense_scores, dense_normalizers])
+def test_it_imports_torch_and_the_standard_library_alone(module):
+    tree = ast.parse(Path(module.__file__).read_text())
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -1,0 +1,118 @@
+"""Where an answer stands firm: away from ties, kinks and sums near 0, at which rounding decides what comes out.
+
+Softmax of products is smooth. A normalisation that picks the largest score jumps where two are equal, sparsemax and a
+score with a ReLU have kinks, and scores of both signs may sum to nearly 0. Near such places two right answers in
+floating point may differ by any amount, so a target there proves nothing and is left out. None of these places is
+known here: the float64 twin is asked at five steps along a line through its queries, keys and scores. A smooth answer
+has a fourth difference of (step)^4; a jump or a kink between the steps has one that is far larger.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .bounds import size
+from .sample import Sample
+from .subject import Case, Found, Problem, Subject, seeded
+
+STEP = 4e-6  # relative, in float64 and float32, whose rounding stays below it;
+BEND = 1e-12  # and the fourth difference from which on it is a kink: what matters in float32, above what rounding makes
+HALF_STEP = 4.0  # in eps of float16 and bfloat16,
+HALF_BEND = 0.3  # where jumps alone are told from curves; kinks are many, and dense torch has them as well
+LINES = 2
+_FOURTH = (1.0, -4.0, 6.0, -4.0, 1.0)
+
+
+class Footing(NamedTuple):
+    """Which answers are firm, bool (..., T), and how much a relative change of the scores grows in these, 1 or more."""
+
+    firm: Tensor
+    growth: float
+    some: bool
+    """Whether a target with an edge is firm, or there is none."""
+
+    @property
+    def left_out(self) -> int:
+        """Answers that are not firm."""
+        return int((~self.firm).sum())
+
+
+def footing(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable[Sample]) -> Footing | None:
+    """The footing of the targets of some pieces, the others counted firm; ``None`` if all is smooth."""
+    leaves = {name: leaf.detach().double() for name, leaf in subject.leaves(case, dtype).items()}
+    T, firm, growth = subject.graph.num_targets, None, 1.0
+    reading = steady = False
+    half = dtype in (torch.float16, torch.bfloat16)
+    step, bend = (HALF_STEP * torch.finfo(dtype).eps, HALF_BEND) if half else (STEP, BEND)
+    with torch.no_grad():
+        for piece in pieces:
+            problem = subject.problem(leaves, case, piece)
+            if problem.smooth:
+                return None
+            right = problem.attend(piece)
+            if firm is None:
+                firm = torch.ones(*right.output.shape[:-3], T, dtype=torch.bool, device=piece.targets.device)
+            for line in range(LINES):
+                here, grown = _along(problem, piece, line, step, bend, right.output, size(right.lse))
+                firm[..., piece.targets] &= here
+                growth = max(growth, grown)
+            busy = problem.mask.any(-1)
+            reading |= bool(busy.any())
+            steady |= bool((firm[..., piece.targets] & busy).any())
+    return None if firm is None else Footing(firm, growth, steady or not reading)
+
+
+def _along(
+    problem: Problem, piece: Sample, line: int, step: float, bend: float, right: Tensor, scores: float
+) -> tuple[Tensor, float]:
+    """Which rows (..., R) are firm along a line, and how much a step grew in them."""
+    query, key = (_noise(f"{name} {line}", x, size(x)) for name, x in (("query", problem.query), ("key", problem.key)))
+    blank = right.new_zeros(right.shape[-2], *problem.mask.shape)  # (H, R, U)
+    bias = blank if problem.bias is None else problem.bias
+    score = _noise(f"score {line}", blank, max(1.0, scores))
+    found = []
+    for times in (-2, -1, 0, 1, 2):
+        by = times * step
+        moved = replace(problem, query=problem.query + by * query, key=problem.key + by * key, bias=bias + by * score)
+        found.append(moved.attend(piece).output if times else right)
+    whole = size(right) or 1.0
+    bent = torch.stack([weight * x for weight, x in zip(_FOURTH, found, strict=True)]).sum(0)
+    firm = (bent.abs() <= bend * whole).flatten(-2).all(-1)  # a NaN is not
+    moved_by = (found[3] - found[1]).abs().flatten(-2).amax(-1) if right.numel() else firm.double()
+    return firm, size(moved_by[firm]) / (2 * step * whole)
+
+
+def _noise(name: str, like: Tensor, large: float) -> Tensor:
+    return seeded(name, tuple(like.shape), 3).to(like) * large
+
+
+class Firm:
+    """A subject whose answers that are not firm are 0, in the code under test and in the twin alike."""
+
+    def __init__(self, subject: Subject, firm: Tensor) -> None:
+        self.subject, self.firm = subject, firm.unsqueeze(-1)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.subject, name)
+
+    def run(self, leaves: dict[str, Tensor], case: Case, backend: str) -> Found:
+        found = self.subject.run(leaves, case, backend)
+        return found._replace(output=torch.where(self.firm, found.output, 0.0))
+
+    def problem(self, leaves: dict[str, Tensor], case: Case, piece: Sample) -> Problem:
+        problem = self.subject.problem(leaves, case, piece)
+        firm = self.firm.index_select(-2, piece.targets)
+        return replace(problem, finish=lambda heads: torch.where(firm, problem.finish(heads), 0.0))
+
+
+def on_firm_ground(subject: Subject, found: Footing | None) -> Subject:
+    """The subject where it is firm."""
+    return subject if found is None or found.left_out == 0 else Firm(subject, found.firm)  # type: ignore[return-value]
+
+
+def firmly(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable[Sample]) -> Subject:
+    """The subject where its answers to the targets of some pieces are firm."""
+    return on_firm_ground(subject, footing(subject, case, dtype, pieces))

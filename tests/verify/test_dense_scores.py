@@ -1,0 +1,152 @@
+"""The twins of scores and normalisations, judged by torch's own functions, by loops and by what they may import."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from graphattn.verify import dense_normalizers as normalizers
+from graphattn.verify import dense_scores as scores
+from graphattn.verify.twins import turned
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+T, S, H, D = 3, 5, 2, 7
+
+
+def randn(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+QUERY, KEY, EDGE = randn(T, H, D), randn(S, H, D, seed=1), randn(T, S, 3, seed=2)
+LONG = randn(T, S, H * D, seed=3)
+WEIGHT, SIGMA = randn(H, D, D, seed=4), torch.tensor([0.6, 1.7], dtype=torch.float64)
+
+
+def cosine(q, k):
+    return F.cosine_similarity(q, k, 0)
+
+
+def perceptron(wide, out):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(wide, 11), nn.ReLU(), nn.Linear(11, out)).double()
+
+
+MLP, GAMMA = perceptron(2 * D + 3, 1), perceptron(H * D, H)
+
+
+def parameters(network):
+    return network[0].weight, network[0].bias, network[2].weight, network[2].bias
+
+
+@pytest.mark.parametrize(
+    ("twin", "of_pair"),
+    [
+        (scores.dot(0.3), lambda q, k, e, h: 0.3 * torch.dot(q[h], k[h])),
+        (scores.cosine(SIGMA[:, None].log(), 100.0), lambda q, k, e, h: SIGMA[h] * cosine(q[h], k[h])),
+        (scores.cosine(torch.full((H, 1), 9.0).double(), 5.0), lambda q, k, e, h: 5.0 * cosine(q[h], k[h])),
+        (scores.general(WEIGHT), lambda q, k, e, h: F.bilinear(q[h], k[h], WEIGHT[h][None])[0]),
+        (scores.additive(WEIGHT[0, :H], torch.sin), lambda q, k, e, h: torch.sin(q[h] + k[h]) @ WEIGHT[0, h]),
+        (scores.mlp(*parameters(MLP), True), lambda q, k, e, h: MLP(torch.cat((q[h], k[h], e[:3])))[0]),
+        (scores.gaussian(SIGMA.log()), lambda q, k, e, h: -(((q[h] - k[h]).norm() / SIGMA[h]) ** 2) / 2),
+        (scores.subtraction(*parameters(GAMMA)), lambda q, k, e, h: GAMMA(q.flatten() - k.flatten() + e[3:])[h]),
+        (scores.features(scores.FEATURE_MAPS["elu"]), lambda q, k, e, h: (F.elu(q[h]) + 1) @ (F.elu(k[h]) + 1)),
+        (scores.features(scores.FEATURE_MAPS["relu"]), lambda q, k, e, h: F.relu(q[h]) @ F.relu(k[h])),
+        (scores.features(scores.FEATURE_MAPS["softmax"]), lambda q, k, e, h: F.softmax(q[h], 0) @ F.softmax(k[h], 0)),
+        (scores.of_pairs(lambda q, k, e: (q * k).sum(-1) + e[..., :1]), lambda q, k, e, h: q[h] @ k[h] + e[0]),
+    ],
+)  # fmt: skip
+def test_scores_equal_torch_pair_by_pair(twin, of_pair):
+    edge = LONG if "subtraction" in twin.__qualname__ else EDGE
+    found = twin(QUERY, KEY, edge)
+    both = torch.cat((EDGE, LONG), -1)
+    pairs = [of_pair(QUERY[t], KEY[s], both[t, s], h) for h in range(H) for t in range(T) for s in range(S)]
+    torch.testing.assert_close(found, torch.stack(pairs).view(H, T, S), rtol=1e-12, atol=1e-12)
+    again = twin(torch.stack((QUERY, KEY[:T])), torch.stack((KEY, KEY)), edge)  # a batch, which shares its edges
+    torch.testing.assert_close(again[0], found, rtol=0, atol=1e-14)
+
+
+def test_random_features_have_the_mean_of_the_exponential():
+    phi = scores.positive_features(randn(200_000, D))
+    x, y = 0.5 * QUERY[0, 0], 0.5 * KEY[0, 0]
+    expected = math.exp(float(x @ y) / math.sqrt(D))
+    assert float(phi(x) @ phi(y)) == pytest.approx(expected, rel=0.02)
+
+
+def simplex(row, kept):
+    """Projection of the kept scores on the simplex, by trying every size of the support."""
+    best = torch.zeros_like(row)
+    z = row[kept].sort(descending=True).values
+    for size in range(1, len(z) + 1):
+        tau = (z[:size].sum() - 1) / size
+        if z[size - 1] > tau:
+            best = torch.where(kept, (row - tau).clamp(min=0), 0.0)
+    return best
+
+
+def by_softmax(row, kept):
+    wide = torch.cat((row[kept], torch.tensor([0.3]).double()))
+    return torch.zeros_like(row).masked_scatter(kept, torch.softmax(wide, 0)[:-1])
+
+
+def count(kept):
+    return max(1, int(kept.sum()))
+
+
+@pytest.mark.parametrize(
+    ("twin", "of_row"),
+    [
+        (normalizers.sink(torch.full((H,), 0.3).double()), by_softmax),
+        (normalizers.sigmoid(-0.7), lambda row, kept: kept / (1 + (0.7 - row).exp())),
+        (normalizers.sigmoid(None), lambda row, kept: kept / (1 + count(kept) * (-row).exp())),
+        (normalizers.hard, lambda row, kept: kept * (row == row[kept].max()) if kept.any() else 0.0 * row),
+        (normalizers.sparsemax, simplex),
+        (normalizers.none, lambda row, kept: row * kept),
+        (normalizers.by_sum, lambda row, kept: row * kept / (row[kept].sum() if kept.any() else 1.0)),
+        (
+            normalizers.of_rows(lambda z, t, n: z.exp() * t[:, None] / n, torch.tensor([2, 3, 5]), 7),
+            lambda row, kept: row.exp() * kept / 7,
+        ),
+    ],
+)
+def test_normalisations_equal_a_loop_over_rows(twin, of_row):
+    score = (2 * randn(4, H, T, 11, seed=5)).requires_grad_()
+    there = randn(4, H, T, 11, seed=6) > -0.3
+    there[0, 0, 1] = False
+    found = twin(score.masked_fill(~there, -torch.inf), there)
+    own = hasattr(twin, "__qualname__") and "of_rows" in twin.__qualname__
+    factor = torch.tensor([2.0, 3.0, 5.0]).double() if own else torch.ones(T).double()
+    rows = [of_row(score[b, h, t], there[b, h, t]) * factor[t] for b in range(4) for h in range(H) for t in range(T)]
+    expected = torch.stack(rows).double().view_as(score)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    if not found.requires_grad:
+        assert twin is normalizers.hard
+        return
+    mine, theirs = (torch.autograd.grad((x * randn(4, H, T, 11)).sum(), score)[0] for x in (found, expected))
+    torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+    assert bool((mine[~there] == 0).all())
+
+
+@pytest.mark.parametrize("twin", [normalizers.hard, normalizers.sparsemax, normalizers.by_sum])
+def test_no_columns(twin):
+    empty = torch.zeros(H, T, 0)
+    assert twin(empty, empty > 0).shape == (H, T, 0)
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize("num_axes", [1, 2])
+def test_turning_is_a_rotation_of_each_pair(layout, num_axes):
+    x, positions = randn(3, H, 10), randn(3, num_axes, seed=7) * 5
+    found = turned(x, positions if num_axes == 2 else positions[:, 0], 100.0, 8, layout, num_axes)
+    per_axis = 4 // num_axes
+    for n in range(3):
+        for i in range(4):
+            angle = float(positions[n, i // per_axis]) * 100.0 ** (-2 * (i % per_axis) / (8 // num_axes))
+            turn = torch.tensor(
+                [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=x.dtype
+            )
+            pair = [i, i + 4] if layout == "half" else [2 * i, 2 * i + 1]
+            torch.testing.assert_close(found[n][:, pair], x[n][:, pair] @ turn.T, rtol=0, atol=1e-12)
+    assert torch.equal(found[..., 8:], x[..., 8:])

@@ -1,0 +1,304 @@
+"""Layers with any score and normalisation, judged by their dense twins; broken ones, and what cannot be compared."""
+
+import pytest
+import torch
+from graph_table import GRAPHS
+from torch import nn
+
+import graphattn as ga
+from graphattn.backends import BACKENDS
+from graphattn.errors import GraphError, OptionError
+from graphattn.nn import FeatureScore, GraphAttention, LinearScaling, Rotary, linear_attention, normalizers
+from graphattn.nn import scores as library
+from graphattn.nn.linear_attention import PositiveFeatures
+from graphattn.verify import assert_exact, footing, verify
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+MASK = torch.rand(5, 5, generator=torch.Generator().manual_seed(3)) < 0.7
+MASK[2] = False  # an isolated target
+SMALL = ga.from_mask(MASK)
+SMALL = ga.from_edge_index(SMALL.edge_index.flip(1), num_nodes=5)  # in an order of its own
+EDGES = SMALL.num_edges
+FLOAT64 = {"dtypes": (torch.float64,)}
+FEW = {"backends": ("dense", "message_passing")}
+SCORES = ("scaled_dot", "dot", "cosine", "general", "additive", "mlp", "gaussian", "subtraction")
+NORMALIZERS = ("softmax", "sink", "sigmoid", "hard", "sparsemax", "sum", "none")
+
+
+def made(embed_dim=8, num_heads=2, seed=1, **options):
+    """A layer whose parameters are all away from where they start."""
+    torch.manual_seed(seed)
+    layer = GraphAttention(embed_dim, num_heads, **options)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter += torch.randn_like(parameter) * 0.3
+    return layer
+
+
+def ran(report):
+    return {row.backend for row in report.rows}
+
+
+@pytest.mark.parametrize(
+    ("score", "normalize"),
+    [(score, NORMALIZERS[j]) for i, score in enumerate(SCORES) for j in range(len(NORMALIZERS)) if (i + j) % 2 == 0],
+)
+def test_scores_and_normalisations_and_the_gradient_of_every_parameter(score, normalize):
+    layer = made(score=score, normalize=normalize, num_kv_heads=1)
+    dots = score in SCORES[:4] and normalize in ("softmax", "sink")
+    every = {} if (score, normalize) in (("cosine", "softmax"), ("general", "sink")) or not dots else FEW
+    report = assert_exact(layer, SMALL, **FLOAT64, **every)
+    measured = {row.quantity for row in report.rows}
+    assert {f"grad {name}" for name, _ in layer.named_parameters()} | {"second x"} <= measured
+    assert ran(report) == (set(every.get("backends", BACKENDS)) if dots else {"message_passing"})
+    assert dots or "dense does not run plain, score_bias" in str(report)
+
+
+def beside_one(score, target, num_targets):
+    """Softmax beside a score of 0, as somebody might write it."""
+    weight = score.exp()
+    total = torch.zeros(*score.shape[:-2], num_targets, score.shape[-1], dtype=score.dtype)
+    return weight / (1 + total.index_add(-2, target, weight).index_select(-2, target))
+
+
+class Distance(nn.Module):
+    """A score that somebody wrote, with a parameter and the features of edges."""
+
+    def __init__(self):
+        super().__init__()
+        self.reach = nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, query, key, edge_attr):
+        return self.reach * (query - key).norm(dim=-1) + edge_attr[..., :1].exp()
+
+
+@pytest.mark.parametrize(
+    ("options", "graph"),
+    [
+        ({"score": "mlp", "normalize": normalizers.Sigmoid(-1.5), "rotary": Rotary(4, layout="interleaved")}, SMALL),
+        ({"score": "additive", "edge_dim": 3, "softcap": 1.5, "root_weight": True}, GRAPHS["cross"]()),
+        ({"score": "subtraction", "edge_dim": 8, "normalize": "sparsemax"}, GRAPHS["repeated_edges"]()),
+        ({"score": library.MLPScore(4, 5, edge_dim=3), "edge_dim": 3, "normalize": "sum"}, SMALL),
+        ({"score": "cosine", "edge_dim": 3, "qdim": 5, "kdim": 3, "vdim": 2, "rotary": Rotary(4)}, GRAPHS["cross"]()),
+        ({"rotary": Rotary(4, num_axes=2), "scale": 0.3, "softcap": 2.0}, SMALL),
+        ({"score": Distance(), "edge_dim": 3, "normalize": beside_one}, GRAPHS["repeated_edges"]()),
+        ({"score": lambda q, k, e: (q - k).abs().sum(-1), "normalize": "sink"}, GRAPHS["cells"]()),
+        ({"score": FeatureScore(PositiveFeatures(4, 6)), "normalize": "sum"}, SMALL),
+        ({"score": FeatureScore("relu"), "normalize": "hard", "edge_dim": 3}, SMALL),
+        ({"score": "gaussian", "normalize": "hard"}, GRAPHS["no_edges"]()),
+        ({"score": library.Cosine(2, scale=30.0, most=7.0)}, SMALL),
+        ({"score": "additive", "qk_norm": 1e-3, "rotary": Rotary(4, scaling=LinearScaling(2.0))}, SMALL),
+    ],
+)
+def test_other_layers(options, graph):
+    assert_exact(made(**options), graph, **FEW, **({} if options.get("score") == "mlp" else FLOAT64))
+
+
+def test_half_precision():
+    for normalize, dtype in (("sparsemax", torch.float16), ("hard", torch.bfloat16)):
+        assert_exact(made(score="mlp", normalize=normalize), GRAPHS["causal"](), dtypes=(dtype,))
+
+
+@pytest.mark.parametrize(
+    "options", [{"normalize": "sink"}, {"score": "mlp", "normalize": "hard"}, {"edge_dim": 3, "num_kv_heads": 1}]
+)
+def test_graphs_of_heads(options):
+    graph = ga.PerHead((ga.graphs.causal(5), SMALL))
+    report = assert_exact(made(**options), graph, **FLOAT64, **FEW)
+    assert "PerHead(causal(5), " in str(report)
+    other = ga.PerHead((ga.graphs.causal(5), ga.graphs.causal(5)))
+    wrong = made(**options)
+    wrong.forward = lambda x, graph, **rest: GraphAttention.forward(wrong, x, other, **rest)
+    assert not verify(wrong, graph, **FLOAT64, **FEW).ok
+    with pytest.raises(GraphError, match="a function is verified on one AttentionGraph, got PerHead"):
+        verify(lambda q, k, v: v, graph)
+
+
+# --- linear attention
+
+
+@pytest.mark.parametrize("graph", [ga.graphs.causal(11), ga.graphs.prefix(11, 6), GRAPHS["cross"](), GRAPHS["full"]()])
+def test_running_sums_are_the_dense_formula(monkeypatch, graph):
+    monkeypatch.setattr(linear_attention, "_CHUNK", 3)
+    layer = made(score=FeatureScore("elu"), normalize="sum", kdim=5, vdim=5, num_kv_heads=1)
+    report = assert_exact(layer, graph)
+    assert ran(report) == {"message_passing", "running_sums"}
+    assert "running_sums does not run score_bias:\n    score_bias: a bias is a number of each edge" in str(report)
+
+
+def test_broken_running_sums_are_seen(monkeypatch):
+    layer, right = made(score="dot", normalize="none"), linear_attention._summed
+    assert "running_sums" not in ran(verify(layer, SMALL, **FLOAT64))  # a graph that has none
+    monkeypatch.setattr(linear_attention, "_summed", lambda query, *rest: right(query, *rest) * (1 + 1e-10))
+    report = verify(layer, GRAPHS["causal"](), **FLOAT64)
+    assert {row.backend for row in report.rows if not row.ok} == {"running_sums"}
+
+
+# --- control: what is broken is seen
+
+
+def without_half(self, query, key, edge_attr=None):
+    return -(query - key).square().sum(-1) * torch.exp(-2 * self.log_sigma)
+
+
+def swapped(self, query, key, edge_attr=None):
+    return self.gamma((key - query).flatten(-2))
+
+
+def detached(self, query, key, edge_attr=None):
+    return (torch.tanh(query + key) * self.weight.detach()).sum(-1)
+
+
+def one_edge_less(self, query, key, edge_attr=None):
+    hidden = torch.relu(self.hidden(torch.cat((query, key), -1)))
+    return self.out(hidden).squeeze(-1) * (torch.arange(query.shape[-3]) != 5).unsqueeze(-1)
+
+
+@pytest.mark.parametrize(
+    ("score", "broken", "quantity"),
+    [
+        ("gaussian", without_half, "output"),
+        ("subtraction", swapped, "output"),
+        ("mlp", one_edge_less, "output"),
+        ("additive", detached, "grad score.weight"),
+    ],
+)
+def test_a_broken_score_is_seen(monkeypatch, score, broken, quantity):
+    layer = made(score=score)
+    monkeypatch.setattr(type(layer.score), "forward", broken)
+    report = verify(layer, SMALL, **FLOAT64)
+    assert quantity in {row.quantity for row in report.rows if not row.ok}
+
+
+def over_sources(score, target, num_targets):
+    return torch.softmax(score, -2)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda right: {"normalize": None}, "the normalisation ignored: softmax in its place"),
+        (lambda right: {"score": None}, "the score ignored: scaled dot product in its place"),
+        (lambda right: {"normalize": normalizers.Sigmoid(0.0)}, "none of the known mistakes explains it"),
+        (lambda right: {"normalize": over_sources}, "are heard, but not of the graph"),
+    ],
+)
+def test_a_wrong_part_is_seen_and_diagnosed(make, words):
+    layer = made(score="gaussian", normalize="sigmoid")
+    right = GraphAttention.forward
+
+    def wrong(x, graph, **rest):
+        self, change = wrong.layer, make(layer)
+        kept = {name: getattr(self, name) for name in change}
+        for name, part in change.items():
+            self._modules.pop(name, None)
+            self.__dict__[name] = part
+        try:
+            return right(self, x, graph, **rest)
+        finally:
+            for name, part in kept.items():
+                self.__dict__.pop(name, None)
+                setattr(self, name, part)
+
+    class Wrong(GraphAttention):
+        def forward(self, x, graph, *, score_bias=None):
+            wrong.layer = self
+            return wrong(x, graph, score_bias=score_bias)
+
+    layer.__class__ = Wrong
+    report = verify(layer, SMALL, **FLOAT64)
+    assert not report.ok
+    assert words in report.diagnosis
+
+
+def test_a_wrong_graph_is_named_under_another_score(monkeypatch):
+    right = GraphAttention.forward
+    monkeypatch.setattr(GraphAttention, "forward", lambda self, x, graph, **o: right(self, x, graph.reverse(), **o))
+    assert "rows swapped" in verify(made(score="mlp", normalize="sparsemax"), SMALL, **FLOAT64).diagnosis
+
+
+def test_functions_that_mix_what_they_should_not_are_seen():
+    graph = SMALL
+    mixing = verify(made(normalize=over_sources), graph, **FLOAT64)
+    assert "output" in {row.quantity for row in mixing.rows if not row.ok}
+    centred = verify(
+        made(score=lambda q, k, e: (q * (k - k.mean(-3, keepdim=True))).sum(-1), normalize="none"), graph, **FLOAT64
+    )
+    assert "output" in {row.quantity for row in centred.rows if not row.ok}
+    of_numbers = verify(made(normalize=lambda z, t, n: torch.tanh(z) * t.unsqueeze(-1) / n), graph, **FLOAT64)
+    assert {check.claim for check in of_numbers.checks if not check.ok} >= {"the labels of the nodes do not matter"}
+    mean = made(normalize=lambda z, t, n: z / torch.bincount(t, minlength=n)[t].unsqueeze(-1))
+    report = verify(mean, graph, **FLOAT64)
+    assert {check.claim for check in report.checks if not check.ok} == {
+        "an edge with a bias of -inf is an edge removed"
+    }
+    assert "note: an edge whose score is -inf is a removed one: your normalisation must give it weight 0" in str(report)
+
+
+# --- ties, kinks, sums near 0
+
+
+def test_ties_are_left_out_and_the_report_says_how_many():
+    equal = made(score=lambda q, k, e: 0 * q.sum(-1), normalize="hard")
+    report = verify(equal, SMALL, **FLOAT64)
+    assert {row.case for row in report.rows} == {"score_bias"}  # random biases break the ties
+    assert "in torch.float64 nothing can be compared: every target is at a tie or kink" in str(report)
+    dead = made(score=FeatureScore("relu"), normalize="hard", num_heads=4)  # scores of exactly 0
+    report = assert_exact(dead, GRAPHS["causal"]())
+    assert "answers in float64 not compared: at a tie, a kink or a sum near 0" in str(report)
+
+
+def test_footing_tells_kinks_from_curves(monkeypatch):
+    """The kink of |x| is at 0: targets whose difference is smaller than a step are found, and no others."""
+    graph = ga.graphs.cross(64, 1)
+    layer = made(4, 1, score=lambda q, k, e: (q[..., 0] - k[..., 0]).abs(), normalize="none", bias=False, kdim=3)
+    subject = verify.__globals__["LayerSubject"](layer, graph)
+    right = subject.leaves
+
+    def near_kinks(case, dtype):
+        leaves = right(case, dtype)
+        with torch.no_grad():
+            leaves["q_proj.weight"].zero_()[0, 0] = 1.0
+            leaves["k_proj.weight"].zero_()
+            leaves["x"][:, :, 0] = 10.0 ** -torch.linspace(0, 10, 64).double()
+        return leaves
+
+    monkeypatch.setattr(subject, "leaves", near_kinks)
+    from graphattn.verify.sample import sample
+
+    found = footing.footing(subject, subject.cases[0], torch.float64, [sample(graph)])
+    distance = 10.0 ** -torch.linspace(0, 10, 64)
+    assert bool(found.firm[:, distance > 1e-4].all())
+    assert not bool(found.firm[:, distance < 1e-7].any())
+
+
+def test_rounding_that_grows_widens_the_limits():
+    report = assert_exact(made(score="dot", normalize="sum", seed=5), GRAPHS["causal"](), seed=2)
+    plain = [row.bound for row in report.rows if row.dtype == "float64"]
+    assert max(plain) < 1e-10
+    assert "not compared" in str(report)
+
+
+# --- refusals
+
+
+class Mine(GraphAttention):
+    def __init__(self):
+        super().__init__(8, 2)
+        self.temperature = nn.Parameter(torch.ones(()))
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        (lambda: GraphAttention(8, 2, score=lambda q, k, e: q), r"score is a function of your own.*\(\.\.\., edges"),
+        (lambda: GraphAttention(8, 2, score=lambda q, k, e: torch.ones(EDGES, 2)), rf"got \({EDGES}, 2\)"),
+        (lambda: GraphAttention(8, 2, score=lambda q, k, e: e.sum(-1)), "Numbers of edges .* it raised AttributeError"),
+        (lambda: GraphAttention(8, 2, normalize=lambda z, t, n: z.sum()), r"your own.*must return .* got \(\)"),
+        (Mine, "parameters of this Mine are not those of a GraphAttention.*temperature"),
+    ],
+)  # fmt: skip
+def test_what_has_no_twin_is_refused(layer, words):
+    with pytest.raises(OptionError, match=f"(?s){words}"):
+        verify(layer(), SMALL)
