@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..errors import OptionError
 from ..graph import AttentionGraph, PerHead
 from ..graphs.arguments import whole
 from .receptive_field import Layers, schedule_of
@@ -76,6 +77,7 @@ def flops(
         hidden: F, width of the feed-forward (one that is not gated), ``4 * embed_dim`` by default; 0 for none.
     Raises:
         GraphError: If ``layers`` is no graph and no layers, or a size is no whole number in its range.
+        OptionError: If heads do not share the width, or heads of the query those of keys.
     Source:
         Vaswani et al. 2017, table 1 (O(n^2 d) for self-attention on a full graph, here with its factors).
     Example:
@@ -88,8 +90,13 @@ def flops(
     schedule = schedule_of(layers)
     graphs = schedule.unions()
     C, H = whole(embed_dim, "embed_dim", 1), whole(num_heads, "num_heads", 1)
-    D = whole(C // H if head_dim is None else head_dim, "head_dim", 1)
+    D = whole(max(1, C // H) if head_dim is None else head_dim, "head_dim", 1)
     H_kv = whole(H if num_kv_heads is None else num_kv_heads, "num_kv_heads", 1)
+    if (head_dim is None and C % H) or H % H_kv:
+        raise OptionError(
+            f"embed_dim must be a multiple of num_heads (or head_dim be given), and that of num_kv_heads; got {C}, {H} "
+            f"and {H_kv}"
+        )
     F = whole(4 * C if hidden is None else hidden, "hidden")
     read = 0
     for layer in schedule:

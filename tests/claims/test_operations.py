@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import graphattn as ga
 from graphattn import graphs
-from graphattn.errors import GraphError
+from graphattn.errors import GraphError, OptionError
 from graphattn.models import Encoder
 from graphattn.nn import FeedForward, GraphAttention, MixtureOfExperts
 
@@ -93,6 +93,9 @@ def test_flops_of_a_sparse_graph_are_those_of_its_edges():
     for name, value in (("embed_dim", 0), ("num_heads", True), ("hidden", -1), ("head_dim", 2.0)):
         with pytest.raises(GraphError, match=name):
             ga.flops(graph, **{name: value})
+    for sizes in ({"embed_dim": 4}, {"embed_dim": 20}, {"num_kv_heads": 3}):
+        with pytest.raises(OptionError, match="must be a multiple of num_heads"):
+            ga.flops(graph, **sizes)
 
 
 def test_experts_that_are_not_chosen_cost_nothing():  # row 69: active parameters

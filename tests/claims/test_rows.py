@@ -89,6 +89,7 @@ ROWS = """
     graphs/builders_mesh::vertices_are_the_ring_of_a_breadth_first_search
     graphs/builders_mesh::trimeshs_icosphere
 42  claims/pictures::balls_around_farthest_points_hold_the_points_within_the_radius
+    viz/viz_gallery::a_mesh_is_drawn_over_its_vertices
 43  claims/reach::a_virtual_node_is_label_to_sequence_and_sequence_to_label
 44  nn/loaders::from_pyg
 45  claims/reach::stacked_attention_mixes_k_hops_pairs_of_pairs
