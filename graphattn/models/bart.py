@@ -1,6 +1,5 @@
 """BART: the encoder-decoder with learned positions, norms after its branches and one table of tokens for both sides."""
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -10,10 +9,10 @@ from ..graphs import causal, full
 from ..nn import KeyValueCache, LearnedPosition
 from ..nn.blocks import Graph
 from ..nn.cache import tokens_held
-from .padding import memory_up_to, padding_bias
+from .padding import memory_up_to
 from .reading import Reading
 from .stacks import Decoder, Encoder, Graphs
-from .tokens import check_lengths, check_tokens
+from .tokens import check_tokens
 
 
 class BART(nn.Module):
@@ -122,11 +121,7 @@ class BART(nn.Module):
         """The memory (..., S, C) of tokens (..., S); what is beyond the lengths is not read."""
         check_tokens("source", source, self.embedding.num_embeddings)
         x = self.dropout(self.source_norm(self.source_position(self.embedding(source) * self.embed_scale)))
-        bias = None
-        if lengths is not None:
-            check_lengths(lengths, source)
-            bias = partial(padding_bias, lengths=lengths, x=x)
-        return self.encoder(x, FULL if graph is None else graph, score_bias=bias)
+        return self.encoder(x, FULL if graph is None else graph, lengths=lengths)
 
     def decode(
         self,

@@ -91,6 +91,7 @@ class BERT(nn.Module):
         types: Tensor | None = None,
         positions: Tensor | None = None,
         score_bias: ScoreBias = None,
+        lengths: Tensor | None = None,
     ) -> Tensor:
         """Features (..., N, C), or with ``masked_head`` logits (..., N, V).
 
@@ -100,7 +101,8 @@ class BERT(nn.Module):
                 are one graph, ``ga.disjoint_union``, with ``positions`` that start again.
             types: Integers (N,) or (..., N); 0 by default.
             positions: Integers (N,) or (..., N), 0, 1, ..., N - 1 by default; with ``padding_idx`` as it says.
-            score_bias: Of the edges of every layer's graph, or what makes them; -inf removes an edge, for padding.
+            score_bias: Of the edges of every layer's graph, or what makes them; -inf removes an edge.
+            lengths: Integers (...), of sentences that are padded at their end: no token reads what follows.
 
         Raises:
             OptionError: If types are given, and the model has none.
@@ -108,7 +110,7 @@ class BERT(nn.Module):
             PositionIndexError: If one is outside its table.
         """
         x = self.embedded(tokens, types, positions)
-        x = self.stack(x, self.graph if graph is None else graph, score_bias=score_bias)
+        x = self.stack(x, self.graph if graph is None else graph, score_bias=score_bias, lengths=lengths)
         return x if self.head is None else self.head(x)
 
     def embedded(self, tokens: Tensor, types: Tensor | None = None, positions: Tensor | None = None) -> Tensor:

@@ -13,6 +13,8 @@ from ..graph.schedule import Layer
 from ..nn import KeyValueCache, TransformerBlock
 from ..nn.blocks import Graph, copies, make_norm
 from ..nn.cache import all_or_none, tokens_held
+from .padding import memory_up_to, padding_bias
+from .tokens import check_lengths
 
 Graphs = Schedule | Graph | Iterable[Graph]
 """One graph for all layers, or one for each: a schedule or a list."""
@@ -63,8 +65,11 @@ class _Stack(nn.Module):
         memory: Tensor | list[KeyValueCache] | None = None,
         edge_attr: Tensor | list[Tensor] | None = None,
         positions: Tensor | None = None,
+        lengths: Tensor | None = None,
         **given: Any,
     ) -> Tensor:
+        if lengths is not None:
+            check_lengths(lengths, x[..., 0])
         past = 0 if caches is None else tokens_held(caches, len(self.layers))
         if isinstance(memory, list):
             tokens_held(memory, len(self.layers))
@@ -75,7 +80,7 @@ class _Stack(nn.Module):
                 cache = None if caches is None else caches[number]
                 key = id(reads), id(biases[number])
                 if key not in made:
-                    made[key] = _biased(biases[number], reads, x, past, positions)
+                    made[key] = _biased(biases[number], reads, x, past, positions, lengths)
                 sized, bias = made[key]
                 of_layer = memory[number] if isinstance(memory, list) else memory
                 attention: Any = layer.attention
@@ -101,16 +106,21 @@ class _Stack(nn.Module):
 
 
 def _biased(
-    score_bias: Any, graph: Graph, x: Tensor, past: int, positions: Tensor | None
+    score_bias: Any, graph: Graph, x: Tensor, past: int, positions: Tensor | None, lengths: Tensor | None
 ) -> tuple[Graph, Tensor | None]:
     """The graph and the biases of its edges; of a pattern, in the size of ``x``, if they are made of it."""
-    if not callable(score_bias):
+    if not callable(score_bias) and lengths is None:
         return graph, score_bias
     graph = sized(graph, x.unsqueeze(-2), x.unsqueeze(-2), past)
-    if not past:
-        return graph, score_bias(graph) if positions is None else score_bias(graph, positions)
-    nodes = torch.arange(past + x.shape[-2], device=x.device)
-    return graph, score_bias(graph, (nodes[past:], nodes))
+    if callable(score_bias) and past:
+        nodes = torch.arange(past + x.shape[-2], device=x.device)
+        score_bias = score_bias(graph, (nodes[past:], nodes))
+    elif callable(score_bias):
+        score_bias = score_bias(graph) if positions is None else score_bias(graph, positions)
+    if lengths is None:
+        return graph, score_bias
+    padding = padding_bias(graph, lengths, x)
+    return graph, padding if score_bias is None else padding + score_bias
 
 
 class Encoder(_Stack):
@@ -147,6 +157,7 @@ class Encoder(_Stack):
         score_bias: ScoreBias = None,
         edge_attr: Tensor | list[Tensor] | None = None,
         positions: Tensor | None = None,
+        lengths: Tensor | None = None,
         caches: list[KeyValueCache] | None = None,
     ) -> Tensor:
         """(..., N, C) to (..., N, C).
@@ -159,9 +170,10 @@ class Encoder(_Stack):
                 one for each layer.
             edge_attr: Features of the edges of every layer's graph, for layers with ``edge_dim``; or a list.
             positions: Of the nodes, for layers with ``rotary`` and for biases that are made of them.
+            lengths: Integers (...), of examples that are padded at their end: no node reads what follows.
             caches: A cache for each layer, where ``x`` continues earlier tokens.
         """
-        return self._through(x, graph, caches, score_bias, None, edge_attr, positions)
+        return self._through(x, graph, caches, score_bias, None, edge_attr, positions, lengths)
 
     @classmethod
     def from_torch(cls, encoder: nn.TransformerEncoder) -> "Encoder":
@@ -206,8 +218,8 @@ class Decoder(_Stack):
             positions: Of the targets.
             caches: A cache for each layer, where ``x`` continues earlier tokens.
         """
-        reads = {"memory_graph": memory_graph, "memory_bias": memory_bias}
-        return self._through(x, graph, caches, score_bias, memory, edge_attr, positions, **reads)
+        given: dict[str, Any] = {"memory_graph": memory_graph, "memory_bias": memory_bias}
+        return self._through(x, graph, caches, score_bias, memory, edge_attr, positions, **given)
 
     def hold(self, memory: Tensor) -> list[KeyValueCache]:
         """Each layer's keys and values of a memory, made once."""
@@ -244,6 +256,8 @@ class EncoderDecoder(nn.Module):
         source_graph: Graphs,
         target_graph: Graphs,
         memory_graph: Graph | None = None,
+        *,
+        lengths: Tensor | None = None,
     ) -> Tensor:
         """(..., N, C) from source (..., M, C) and target (..., N, C).
 
@@ -253,8 +267,11 @@ class EncoderDecoder(nn.Module):
             source_graph: Of M nodes; full in the original.
             target_graph: Of N nodes; causal in the original.
             memory_graph: N targets and M sources; all of them by default.
+            lengths: Integers (...), of sources that are padded at their end: what follows is not read.
         """
-        return self.decoder(target, target_graph, self.encoder(source, source_graph), memory_graph)
+        memory = self.encoder(source, source_graph, lengths=lengths)
+        memory_graph, bias = memory_up_to(lengths, memory, memory_graph, target)
+        return self.decoder(target, target_graph, memory, memory_graph, memory_bias=bias)
 
     @classmethod
     def from_torch(cls, transformer: nn.Transformer) -> "EncoderDecoder":

@@ -1,6 +1,5 @@
 """T5: an encoder and a decoder whose positions are biases of edges, shared by all layers."""
 
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -8,10 +7,10 @@ from torch import Tensor, nn
 from ..graphs import causal, full
 from ..nn import KeyValueCache, T5Bias
 from ..nn.blocks import Graph
-from .padding import memory_up_to, padding_bias
+from .padding import memory_up_to
 from .reading import Reading
 from .stacks import Decoder, Encoder, Graphs
-from .tokens import check_lengths, check_tokens
+from .tokens import check_tokens
 
 
 class T5(nn.Module):
@@ -135,11 +134,7 @@ class T5(nn.Module):
     def encode(self, source: Tensor, graph: Graphs | None = None, lengths: Tensor | None = None) -> Tensor:
         """The memory (..., S, C) of tokens (..., S); what is beyond the lengths is not read."""
         x, graph, bias = self._embedded("source", source), FULL if graph is None else graph, self.encoder_bias
-        if lengths is None:
-            return self.dropout(self.encoder(x, graph, score_bias=bias))
-        check_lengths(lengths, source)
-        there = partial(padding_bias, lengths=lengths, x=x)
-        return self.dropout(self.encoder(x, graph, score_bias=lambda graph: bias(graph) + there(graph)))
+        return self.dropout(self.encoder(x, graph, score_bias=bias, lengths=lengths))
 
     def decode(
         self,

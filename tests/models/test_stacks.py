@@ -172,6 +172,25 @@ def test_modules_among_the_options_are_not_shared_and_activations_may_be_functio
     assert torch.equal(mine(x, CAUSAL), Encoder(1, 8, 2, activation="gelu")(x, CAUSAL))
 
 
+def test_lengths_leave_each_example_the_graph_of_its_own_size():
+    x, lengths, table = torch.randn(3, 5, 8).double(), torch.tensor([5, 2, 3]), torch.randn(5, 5, 1).double()
+    model, full = EncoderDecoder(Encoder(2, 8, 2), Decoder(1, 8, 2)).double(), graphs.full(...)
+    written = model(x, x[:, :2], full, graphs.causal(...), lengths=lengths)
+    alibi = ga.nn.ALiBi(2).double()
+    plain, sloped, biased = (
+        model.encoder(x, full, lengths=lengths, score_bias=bias) for bias in (None, alibi, table.view(25, 1))
+    )
+    for i, n in enumerate(lengths.tolist()):
+        one, close = x[i, :n], {"rtol": 0, "atol": 1e-12}
+        torch.testing.assert_close(plain[i, :n], model.encoder(one, full), **close)
+        torch.testing.assert_close(sloped[i, :n], model.encoder(one, full, score_bias=alibi), **close)
+        own = table[:n, :n].reshape(-1, 1)
+        torch.testing.assert_close(biased[i, :n], model.encoder(one, full, score_bias=own), **close)
+        torch.testing.assert_close(written[i], model(one, x[i, :2], full, graphs.causal(...)), **close)
+    with pytest.raises(ShapeError, match=r"lengths must be \(3,\) integers in \[1, 5\], got \[0, 2, 3\]"):
+        model.encoder(x, full, lengths=torch.tensor([0, 2, 3]))
+
+
 def test_biases_and_edge_features_of_each_layer_and_biases_of_positions():
     x, wide = torch.randn(5, 8), graphs.full(5)
     stack, bias = Encoder(2, 8, 2, edge_dim=3), ga.nn.T5Bias(2, num_buckets=8)

@@ -35,7 +35,9 @@ def read(model: Any) -> GPT:
     with torch.device("meta"):
         for block in made.stack.layers:
             experts = [make() for _ in range(config.num_local_experts)]
-            block.feed_forward = MixtureOfExperts(experts, sizes[0], config.num_experts_per_tok, bias=has_sinks)
+            block.feed_forward = MixtureOfExperts(
+                experts, sizes[0], config.num_experts_per_tok, bias=has_sinks, softmax_over="chosen"
+            )
     state = renamed(model, PARTS | NAMES)
     for name in [name for name in state if ".experts." in name]:
         _split(state, name, has_sinks)
