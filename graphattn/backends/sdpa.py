@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BackendError
-from ..kernels.modes import plain_operations_only
+from ..kernels.modes import may_look, plain_operations_only
 from .request import HALF, Request
 
 _sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -73,7 +73,7 @@ def lies_far(bias: Tensor | None) -> bool:
     SDPA's backward finds the weights again from a stored lse; beside -1e9 it has no room for the log of their number.
     Compiled code cannot look, and takes no risk.
     """
-    if bias is None or torch.compiler.is_compiling():
+    if bias is None or not may_look(bias):
         return bias is not None
     return bool((bias.detach().amax(-1).abs() > 64).any())
 
@@ -102,7 +102,7 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
 
 def is_forgotten(query: Tensor, mask: Mask) -> bool:
     """Whether a query is NaN or inf where SDPA has no mask: its short kernel on the CPU gives such a row 0."""
-    if mask.bias is not None or mask.allowed is not None or torch.compiler.is_compiling() or query.is_cuda:
+    if mask.bias is not None or mask.allowed is not None or query.is_cuda or not may_look(query):
         return False
     return not bool(query.detach().isfinite().all())
 

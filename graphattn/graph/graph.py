@@ -15,6 +15,7 @@ from .draw import draw
 from .edge_set import EdgeSet
 from .html import mask_page
 from .listed import Listed, check_size
+from .modes import outside_of_modes
 from .rules import Band
 from .rules_grid import WithGlobalTokens
 
@@ -43,7 +44,8 @@ class AttentionGraph:
 
     def _remember(self, key: str, make: Callable[[], Any]) -> Any:
         if key not in self._memo:
-            self._memo[key] = make()
+            with outside_of_modes():
+                self._memo[key] = make()
         return self._memo[key]
 
     def __getstate__(self) -> dict[str, Any]:

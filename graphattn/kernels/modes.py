@@ -1,6 +1,8 @@
 """What the caller's surroundings ask of a kernel."""
 
 import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
 
@@ -9,6 +11,6 @@ def plain_operations_only() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
-def may_look() -> bool:
-    """Whether a check may read the numbers in a tensor: not where torch.compile or torch.func only follow them."""
-    return not (torch.compiler.is_compiling() or plain_operations_only())
+def may_look(x: Tensor) -> bool:
+    """Whether a check may read the numbers in ``x``: not under torch.compile or torch.func, nor a fake one."""
+    return not (torch.compiler.is_compiling() or plain_operations_only() or isinstance(x, FakeTensor))

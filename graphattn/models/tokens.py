@@ -15,7 +15,7 @@ def check_lengths(lengths: Any, source: Tensor) -> None:
     if not isinstance(lengths, Tensor) or lengths.is_floating_point() or tuple(lengths.shape) != wanted:
         got = f"{lengths.dtype} {tuple(lengths.shape)}" if isinstance(lengths, Tensor) else repr(lengths)
         raise ShapeError(f"lengths must be {wanted} integers in [1, {longest}], got {got}")
-    if may_look() and bool(((lengths < 1) | (lengths > longest)).any()):
+    if may_look(lengths) and bool(((lengths < 1) | (lengths > longest)).any()):
         raise ShapeError(f"lengths must be {wanted} integers in [1, {longest}], got {lengths.tolist()}")
 
 
@@ -24,7 +24,7 @@ def check_tokens(name: str, tokens: Any, size: int) -> None:
     if not isinstance(tokens, Tensor) or tokens.dtype not in (torch.int32, torch.int64) or tokens.dim() < 1:
         kind = f"{tokens.dtype} {tuple(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
         raise ShapeError(f"{name} must be an int64 or int32 tensor (..., nodes), got {kind}")
-    if may_look() and bool(((tokens < 0) | (tokens >= size)).any()):
+    if may_look(tokens) and bool(((tokens < 0) | (tokens >= size)).any()):
         raise PositionIndexError(
             f"{name} must be in [0, {size}), the rows of the table; got {int(tokens.min())} to {int(tokens.max())}"
         )

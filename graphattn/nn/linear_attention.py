@@ -137,8 +137,13 @@ def linear(graph: object, inputs: Inputs, return_weights: bool = False) -> Tenso
     """The output (..., T, H, D_v) by running sums; ``None`` where these inputs or this graph need their edges."""
     plain = inputs.score is None and inputs.softcap is None and inputs.score_bias is None and inputs.dropout_p == 0.0
     summed = inputs.normalize in (by_sum, none) and inputs.edge_attr is None and inputs.edge_weight is None
-    if not (plain and summed and isinstance(graph, AttentionGraph)) or return_weights or torch.compiler.is_compiling():
+    if not (plain and summed and isinstance(graph, AttentionGraph)) or return_weights:
         return None
+    return _linear(graph, inputs)
+
+
+@torch.compiler.disable  # as message passing, which it stands in for
+def _linear(graph: AttentionGraph, inputs: Inputs) -> Tensor | None:
     plan = chunks_of(graph)
     if plan is None:
         return None

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import OptionError, PositionIndexError, ShapeError
-from ..kernels.modes import plain_operations_only
+from ..kernels.modes import may_look
 from .arguments import check_kind, width
 
 
@@ -48,7 +48,7 @@ class LearnedPosition(nn.Module):
         check_positions(positions, x, x.shape[-2])
         if positions.is_floating_point():
             raise ShapeError(f"positions must be integers, got {positions.dtype}")
-        if not torch.compiler.is_compiling() and bool(((positions < 0) | (positions >= last)).any()):
+        if may_look(positions) and bool(((positions < 0) | (positions >= last)).any()):
             raise PositionIndexError(
                 f"positions must be in [0, {last}), since max_len = {last}; got {int(positions.min())} to "
                 f"{int(positions.max())}"
@@ -147,8 +147,8 @@ def check_positions(positions: Tensor, x: Tensor, num_nodes: int, num_axes: int 
         raise ShapeError(f"positions must be integers or real numbers, got {positions.dtype}")
     if positions.device != x.device:
         raise ShapeError(f"positions are on {positions.device} and x on {x.device}; move one of them")
-    seen = positions.is_floating_point() and positions.device.type == "cpu" and not torch.compiler.is_compiling()
-    if seen and not plain_operations_only() and not bool(positions.isfinite().all()):
+    seen = positions.is_floating_point() and positions.device.type == "cpu" and may_look(positions)
+    if seen and not bool(positions.isfinite().all()):
         raise ShapeError("positions must be finite numbers, got NaN or infinite ones")
 
 

@@ -4,9 +4,8 @@ from collections.abc import Callable, Hashable
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-import torch
-
 from ..graph import AttentionGraph
+from ..graph.modes import outside_of_modes
 
 T = TypeVar("T")
 
@@ -23,6 +22,6 @@ def cached(graph: AttentionGraph, key: Hashable, make: Callable[[], T]) -> T:
         _ = graph.edge_index  # says so if it was written to
     found = _made.setdefault(graph, {})
     if key not in found:
-        with torch.inference_mode(False), torch._C._DisableFuncTorch():  # whoever asks first, all may use it
+        with outside_of_modes():
             found[key] = make()
     return found[key]  # type: ignore[return-value]

@@ -61,7 +61,7 @@ class EdgeTable(nn.Module):
         if values.device != self.weight.device:
             raise ShapeError(f"values are on {values.device} and the table on {self.weight.device}; move one of them")
         rows = self.weight.shape[0]
-        if may_look() and bool(((values < 0) | (values >= rows)).any()):
+        if may_look(values) and bool(((values < 0) | (values >= rows)).any()):
             raise PositionIndexError(
                 f"values must be in [0, {rows}), the rows of the table; got {int(values.min())} to {int(values.max())}"
             )
