@@ -111,7 +111,7 @@ def test_a_bias_to_what_is_near_inhibits_a_far_task_and_is_needed_where_examples
     few = [[learned(graph, "near", seed, known=16) for seed in range(3)] for graph in (window, causal)]
     assert min(few[0]) > 0.9
     assert sum(few[0]) > sum(few[1]) + 3 * 0.08
-    assert learned(causal, "near", 0, steps=100) > few[1][0] + 0.03
+    assert learned(causal, "near", 0, steps=100) > sum(few[1]) / 3 + 0.05
 
 
 MOTION = ("time arrows planes", "flies soars glides", "like", "an", "arrow eagle")
