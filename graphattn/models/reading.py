@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..errors import ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead, Schedule
+from ..graph.advice import no_graph
 from ..graphs import causal
 from ..nn import KeyValueCache
 from ..nn.blocks import Graph
@@ -100,6 +101,8 @@ def of_batch(sources: int, batch: int, device: torch.device) -> Tensor:
 def sized_memory(graph: Any, length: int, num_sources: int) -> Any:
     """The graph by which a sequence of that length reads a memory."""
     graph = graph(length, num_sources) if isinstance(graph, Pattern) else graph
+    if not isinstance(graph, AttentionGraph | PerHead | None):
+        raise no_graph(graph, "memory_graph must be an AttentionGraph, PerHead or Pattern, the same for all layers")
     if graph is not None and (graph.num_targets < length or graph.num_sources != num_sources):
         raise ShapeError(
             f"memory_graph needs {num_sources} sources, those of the memory, and a target for each of {length} tokens; "

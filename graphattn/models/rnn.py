@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ..backends import EdgeWeights
 from ..errors import OptionError, ShapeError
-from ..graph import AttentionGraph, Pattern, disjoint_union
+from ..graph import AttentionGraph, Pattern, PerHead, disjoint_union
 from ..nn.blocks import EVERY
 from ..plans.cache import cached
 from .rnn_attention import BahdanauAttention, LuongAttention
@@ -122,6 +122,8 @@ class Seq2Seq(nn.Module):
             lengths: As of :meth:`forward`.
         """
         check_tokens("source", source, self.source.num_embeddings)
+        if isinstance(graph, PerHead):
+            raise OptionError("the attention of a recurrent model has one head: pass one graph, not a PerHead")
         if self.attention is None and graph is not None:
             raise OptionError("the model was built with attention=None: it reads along no graph")
         return RecurrentReading(self, self.begun(source, lengths), graph)
@@ -137,6 +139,8 @@ class Seq2Seq(nn.Module):
     ) -> tuple[Tensor, EdgeWeights | None]:
         """Logits (B, T, V) of T further tokens, which read along the graph, and weights; the state moves on."""
         check_tokens("target", target, self.target.num_embeddings)
+        if target.shape[:-1] != state.now.shape[:-1]:
+            raise ShapeError(f"target must be ({len(state.now)}, T), as many as sources, got {tuple(target.shape)}")
         y, last, weights = self.target(target), state.last, None
         if graph is None:
             states = self._steps(y, state.now, lambda t, state: last)
@@ -149,6 +153,8 @@ class Seq2Seq(nn.Module):
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """States (B, S, C) of tokens (B, S), and the last state (B, C) of each way."""
+        if source.dim() != 2:
+            raise ShapeError(f"source must be a batch of tokens (B, S), got {tuple(source.shape)}")
         x = self.source(source)
         if lengths is None:
             memory, last = self.encoder(x)
@@ -174,8 +180,7 @@ class Seq2Seq(nn.Module):
 
         def context_of(t: int, state: Tensor) -> Tensor:
             rows = range(t, graph.num_targets, num_steps)  # of every example
-            of_step = cached(graph, (Seq2Seq, rows), lambda: graph.subgraph(targets=rows))
-            found.append(read(state if together else state.unsqueeze(1), memory, of_step, keys))
+            found.append(read(state if together else state.unsqueeze(1), memory, _of_targets(graph, rows), keys))
             return found[-1][0].view_as(state)
 
         states = self._steps(y, state, context_of)
@@ -193,6 +198,11 @@ class Seq2Seq(nn.Module):
             state = self.cell(heard, state)
             states.append(state)
         return torch.stack(states, 1)
+
+
+@torch.compiler.disable  # as the message passing that follows it
+def _of_targets(graph: AttentionGraph, rows: range) -> AttentionGraph:
+    return cached(graph, (Seq2Seq, rows), lambda: graph.subgraph(targets=rows))
 
 
 def _sized(graph: AttentionGraph | Pattern, num_targets: int, num_sources: int) -> AttentionGraph:

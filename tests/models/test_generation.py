@@ -8,7 +8,7 @@ from text_models import same, shaken
 
 import graphattn as ga
 from graphattn import graphs
-from graphattn.errors import GraphError, OptionError, ShapeError
+from graphattn.errors import GraphAttnError, GraphError, OptionError, PositionIndexError, ShapeError
 from graphattn.models import GPT, from_hf, generate, gpt2, llama, log_probability
 from graphattn.models.generation import Continuation
 from graphattn.models.generation.choose import Sample, truncated
@@ -36,10 +36,10 @@ GRAPHS = {
 }
 
 
-def model(kind=gpt2, seed=0, **options):
+def model(kind=gpt2, seed=0, num_layers=2, **options):
     torch.manual_seed(seed)
     made = {"max_len": 40} if kind is gpt2 else {"hidden": 17, "num_kv_heads": 1}
-    return shaken(kind(V, 12, 2, 2, **{**made, **options}))
+    return shaken(kind(V, 12, 2, num_layers, **{**made, **options}))
 
 
 def prompt(length=P):
@@ -77,6 +77,42 @@ def test_greedy_chooses_the_likeliest_after_each_recomputation():
     assert torch.equal(single, found[1])
     several = generate(made, prompt()[:, None].expand(B, 2, P), graph, max_new_tokens=NEW)
     assert torch.equal(several, found[:, None].expand(B, 2, N))
+
+
+def test_prompts_of_several_lengths_are_a_list():
+    made, options = model(), {"max_new_tokens": NEW, "eos": 3}
+    prompts = [prompt()[0], prompt()[1, :2], prompt()[2], prompt(2)[0]]
+    for how in ({}, {"strategy": "beam", "num_beams": 3}):
+        found = generate(made, prompts, WINDOW, **options, **how)
+        for text, given in zip(found, prompts, strict=True):
+            whole = generate(made, given, WINDOW, **options, **how)
+            assert torch.equal(text, whole)  # each to its own end
+    assert generate(made, [], max_new_tokens=1) == []
+    assert generate(made, prompt()[:0], max_new_tokens=2).shape == (0, P + 2)
+
+
+def test_a_compiled_model_writes_the_same():
+    made, programs = model(num_layers=1), []
+    torch._dynamo.reset()
+    compiled = torch.compile(made, backend=lambda module, example: programs.append(1) or module)
+    with torch._dynamo.config.patch(recompile_limit=2):  # each length is a program, then plain code runs
+        found = generate(compiled, prompt(), WINDOW, max_new_tokens=3)
+    torch._dynamo.reset()
+    assert torch.equal(found, generate(made, prompt(), WINDOW, max_new_tokens=3))
+    assert len(programs) == 2
+
+
+def test_logits_that_are_no_numbers_and_more_tokens_than_were_asked_for():
+    made = model()
+    write = Continuation(made, CAUSAL, P, N, B)
+    write(prompt())
+    with pytest.raises(ShapeError, match="4 of 11 tokens are written; 8 more do not fit"):
+        write(prompt(8))
+    with torch.no_grad():
+        made.embedding.weight[2] = torch.nan
+    for options in ({}, {"strategy": "sample"}, {"strategy": "beam", "num_beams": 2}):
+        with pytest.raises(GraphAttnError, match=r"logits of sequence 0 after token 3 have no largest number \(nan\)"):
+            generate(made, torch.zeros(B, P, dtype=torch.int64), max_new_tokens=2, **options)
 
 
 def test_alibi_goes_along():
@@ -193,6 +229,12 @@ def test_a_graph_that_hears_of_the_future_is_refused(name):
         ({"strategy": "sample", "top_k": 2.0}, OptionError, "top_k must be a whole number >= 1, got 2.0"),
         ({"max_new_tokens": 0}, OptionError, "max_new_tokens must be a whole number >= 1"),
         ({"max_new_tokens": 50}, ShapeError, "positions for 40 tokens; .* are 54"),
+        ({"eos": V}, OptionError, "eos must be a token of the model, which has 11; got 11"),
+        ({"generator": 3, "strategy": "sample"}, OptionError, "generator must be a torch.Generator"),
+        ({"strategy": "beam", "num_beams": 2, "length_penalty": float("nan")}, OptionError, "length_penalty must be"),
+        ({"graph": 5}, GraphError, "layer 0 of a Schedule must be an AttentionGraph"),
+        ({"tokens": [prompt()]}, ShapeError, r"in a list of prompts each is one sequence \(P_i,\)"),
+        ({"tokens": prompt() + V}, PositionIndexError, r"tokens must be in \[0, 11\)"),
         ({"eos": -1}, OptionError, "eos must be the number of a token, >= 0, got -1"),
         ({"graph": [CAUSAL, "causal"]}, GraphError, "layer 1 of a Schedule must be an AttentionGraph"),
         ({"graph": graphs.causal(N - 1)}, GraphError, "the whole sequence has 11 tokens"),
@@ -210,17 +252,18 @@ def test_refusals(options, error, message):
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
 
-def theirs(seed):
-    torch.manual_seed(seed)
-    config = transformers.GPT2Config(
-        vocab_size=V, n_positions=40, n_embd=12, n_layer=2, n_head=2, bos_token_id=0, attn_implementation="sdpa"
-    )
-    return shaken(transformers.GPT2LMHeadModel(config))
+def theirs(kind):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 17}
+    if kind == "GPT2":
+        sizes = {"n_embd": 12, "n_layer": 2, "n_head": 2}
+    config = getattr(transformers, f"{kind}Config")(vocab_size=V, bos_token_id=0, attn_implementation="sdpa", **sizes)
+    return shaken(getattr(transformers, {"GPT2": "GPT2LMHeadModel"}.get(kind, f"{kind}ForCausalLM"))(config))
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_greedy_and_beams_of_transformers(seed):
-    given, tokens = theirs(seed), torch.randint(V, (16, P), generator=torch.Generator().manual_seed(2))
+@pytest.mark.parametrize("kind", ["GPT2", "Llama"])
+def test_greedy_and_beams_of_transformers(kind):
+    given, tokens = theirs(kind), torch.randint(V, (16, P), generator=torch.Generator().manual_seed(2))
     mine = from_hf(given)
     early = generate(mine, tokens, max_new_tokens=NEW)[:, P : P + 3].mode(0).values  # so that some sequences end early
     for eos in (None, *early.unique().tolist()):
@@ -229,9 +272,10 @@ def test_greedy_and_beams_of_transformers(seed):
         found = generate(mine, tokens, max_new_tokens=NEW, eos=eos)
         assert torch.equal(found, given.generate(tokens, **rules))
         assert eos is None or (found[:, P : P + 3] == eos).any()
-        for beams in (2, 4):
-            rules.update(num_beams=beams, early_stopping="never", length_penalty=0.0)
-            found = generate(mine, tokens, max_new_tokens=NEW, eos=eos, strategy="beam", num_beams=beams)
+        for beams, penalty in ((2, 0.0), (4, 1.0), (3, -0.5)):
+            rules.update(num_beams=beams, early_stopping="never", length_penalty=penalty)
+            options = {"strategy": "beam", "num_beams": beams, "length_penalty": penalty}
+            found = generate(mine, tokens, max_new_tokens=NEW, eos=eos, **options)
             assert torch.equal(found, given.generate(tokens, **rules))
 
 

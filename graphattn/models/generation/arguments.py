@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...errors import OptionError, ShapeError
-from ...nn.arguments import width
+from ...nn.arguments import refuse_class, width
 
 STRATEGIES = {
     "greedy": (),
@@ -16,6 +16,18 @@ STRATEGIES = {
     "sample": ("temperature", "top_k", "top_p", "generator"),
 }
 _RANGES = (("length_penalty", -100, 100), ("temperature", 1e-30, 1e30), ("top_p", 1e-30, 1.0))
+
+
+def check_model(model: Any) -> None:
+    """Refuse what does not write."""
+    refuse_class("model", model)
+    missing = [name for name in ("graph", "begin") if not hasattr(model, name)]
+    if missing:
+        way = "it reads a source: pass model.reading(source)" if hasattr(model, "reading") else "a GPT is one"
+        raise OptionError(
+            f"model must be one that writes: model(tokens, graphs, caches=...), model.graph and model.begin(batch, "
+            f"length); a {type(model).__name__} has no {' and no '.join(missing)}; {way}"
+        )
 
 
 def check_options(strategy: Any, given: dict[str, Any]) -> dict[str, Any]:

@@ -1,19 +1,20 @@
 """A sequence that grows: a model, what it has computed so far, and the graph of what it reads next."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...errors import GraphError, OptionError, ShapeError
+from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph, Pattern, PerHead, Schedule
 from ...graph.schedule import Layer
 from ...graphs import cross
 from ...interop import from_mask
 from ...questions import leaks
 from ..stacks import Graphs
+from .arguments import check_model
 
 _LISTED = 1 << 20  # pairs of targets and sources that are looked at one by one
 
@@ -59,7 +60,7 @@ class Continuation:
     """
 
     def __init__(self, model: Any, graph: Graphs | None, prompt: int, length: int, batch: int = 1) -> None:
-        _check_model(model)
+        check_model(model)
         self.model, self.length, self.written = model, length, 0
         self.layers = _layers(model.graph, graph, length)
         place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is there at once
@@ -94,7 +95,7 @@ class Continuation:
         most = logits.amax(-1)
         if not bool(most.isfinite().all()):
             row = int((~most.isfinite()).nonzero()[0])
-            raise ShapeError(
+            raise GraphAttnError(
                 f"the logits of sequence {row} after token {self.written - 1} have no largest number "
                 f"({float(most[row])}), so no token is the likeliest; look for NaN or inf in the model's parameters"
             )
@@ -108,16 +109,6 @@ class Continuation:
             cache.reorder(batch)
 
 
-def _check_model(model: Any) -> None:
-    missing = [name for name in ("graph", "begin") if not hasattr(model, name)]
-    if missing:
-        way = "it reads a source: pass model.reading(source)" if hasattr(model, "reading") else "a GPT is one"
-        raise OptionError(
-            f"model must be one that writes: model(tokens, graphs, caches=...), model.graph and model.begin(batch, "
-            f"length); a {type(model).__name__} has no {' and no '.join(missing)}; {way}"
-        )
-
-
 def _layers(own: Any, graph: Graphs | None, length: int) -> tuple[Any, ...]:
     """The graph of each layer between the tokens of the whole sequence, or of a longer one."""
     if own is None:
@@ -126,7 +117,7 @@ def _layers(own: Any, graph: Graphs | None, length: int) -> tuple[Any, ...]:
         return ()
     number = len(own)
     graph = own if graph is None else graph
-    given = [graph] * number if isinstance(graph, Layer) else list(graph)
+    given = [graph] * number if isinstance(graph, Layer) or not isinstance(graph, Iterable) else list(graph)
     made = {id(layer): _whole(layer, length) for layer in given}
     return Schedule.of([made[id(layer)] for layer in given], number).layers
 

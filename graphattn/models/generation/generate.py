@@ -8,7 +8,7 @@ from torch import Tensor
 from ...errors import OptionError, ShapeError
 from ...nn.arguments import width
 from ..stacks import Graphs
-from .arguments import check_options, prompt_of, token_number
+from .arguments import check_model, check_options, prompt_of, token_number
 from .beam import beam_search
 from .choose import Sample, likeliest, one_by_one
 from .continuation import Continuation
@@ -65,8 +65,8 @@ def generate(
         GraphError: If the graph is too small, or a token would hear of one that is not written yet; the message names
             the shortest way.
         OptionError: If the model does not write, or an option is out of its range, or of another strategy.
-        ShapeError: If ``tokens`` are no prompt, or would become more than the model has positions for; or if logits
-            are NaN or infinite.
+        ShapeError: If ``tokens`` are no prompt, or would become more than the model has positions for.
+        GraphAttnError: If the largest logit of a sequence is NaN or infinite.
 
     Source: Beam search as Sutskever et al. 2014, section 3.2; top-k as Fan et al. 2018, top-p as
     Holtzman et al. 2020. Beam search is that of ``transformers`` with ``early_stopping="never"`` and the same
@@ -88,6 +88,7 @@ def generate(
         Traceback (most recent call last):
         graphattn.errors.GraphError: a token would hear ...
     """
+    check_model(model)
     drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "generator": generator}
     options = check_options(strategy, {"num_beams": num_beams, "length_penalty": length_penalty, **drawn})
     number, end = width("max_new_tokens", max_new_tokens), token_number(eos)
@@ -104,7 +105,7 @@ def generate(
     if not isinstance(tokens, list | tuple):
         prompt = prompt_of(model, tokens, number)
         found = written(prompt, len(prompt), list(range(len(prompt))))
-        return found.unflatten(0, tokens.shape[:-1]) if tokens.dim() > 2 else found.reshape(*tokens.shape[:-1], -1)
+        return found.reshape(*tokens.shape[:-1], found.shape[-1])
     prompts = [prompt_of(model, each, number) for each in tokens]
     if any(len(prompt) != 1 for prompt in prompts):
         raise ShapeError("in a list of prompts each is one sequence (P_i,); several of one length are a tensor (B, P)")
@@ -132,7 +133,9 @@ def log_probability(model: Any, tokens: Tensor, start: int, graph: Graphs | None
         start: Tokens of the prompt, >= 1.
         graph: Of all tokens; the model's own by default.
     """
-    if not 1 <= start <= tokens.shape[-1]:
+    check_model(model)
+    prompt_of(model, tokens, 0)
+    if not 1 <= width("start", start) <= tokens.shape[-1]:
         raise OptionError(f"start must be between 1 and the number of tokens, {tokens.shape[-1]}; got {start}")
     logits = model(tokens, model.graph if graph is None else graph)[..., start - 1 : -1, :]
     share = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
