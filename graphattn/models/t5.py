@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..graph import Schedule
 from ..graphs import causal, full
 from ..nn import KeyValueCache, T5Bias
 from ..nn.blocks import Graph
@@ -33,6 +34,7 @@ class T5(nn.Module):
         scaled: Whether the head reads ``C ** -0.5`` times the decoder's output; by default exactly if tied.
         num_buckets: Rows of the tables of biases.
         max_distance: From where on all distances have one row.
+        source_graph: What the encoder reads along if it is not told; full by default, a window in LongT5.
         eps: Of the norms.
         dropout: On the embeddings, as in the blocks, and on what the encoder and the decoder give.
 
@@ -65,6 +67,7 @@ class T5(nn.Module):
         scaled: bool | None = None,
         num_buckets: int = 32,
         max_distance: int = 128,
+        source_graph: Graphs | None = None,
         eps: float = 1e-6,
         dropout: float = 0.0,
     ) -> None:
@@ -78,6 +81,7 @@ class T5(nn.Module):
         self.encoder_bias = T5Bias(num_heads, num_buckets, max_distance)
         self.decoder_bias = T5Bias(num_heads, num_buckets, max_distance, bidirectional=False)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
+        self.source_graph = Schedule.of(full(...) if source_graph is None else source_graph, num_layers)
         self.factor = embed_dim**-0.5 if (tied if scaled is None else scaled) else 1.0
         if tied:
             self.tie()
@@ -101,7 +105,7 @@ class T5(nn.Module):
         Args:
             source: Integers (..., S), the tokens read.
             target: Integers (..., T), the tokens written so far; the first one is the start token, 0.
-            source_graph: Of S nodes; full by default.
+            source_graph: Of S nodes; the model's own by default.
             target_graph: Of T nodes; causal by default.
             memory_graph: T targets and S sources; all of them by default.
             lengths: Integers (...), of sources that are padded at their end: what follows is not read.
@@ -133,8 +137,8 @@ class T5(nn.Module):
 
     def encode(self, source: Tensor, graph: Graphs | None = None, lengths: Tensor | None = None) -> Tensor:
         """The memory (..., S, C) of tokens (..., S); what is beyond the lengths is not read."""
-        x, graph, bias = self._embedded("source", source), FULL if graph is None else graph, self.encoder_bias
-        return self.dropout(self.encoder(x, graph, score_bias=bias, lengths=lengths))
+        x, graph = self._embedded("source", source), self.source_graph if graph is None else graph
+        return self.dropout(self.encoder(x, graph, score_bias=self.encoder_bias, lengths=lengths))
 
     def decode(
         self,
@@ -167,4 +171,4 @@ class T5(nn.Module):
         return self.dropout(self.embedding(tokens))
 
 
-FULL, CAUSAL = full(...), causal(..., ...)
+CAUSAL = causal(..., ...)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from text_models import in_float64
 from torch import nn
 
 import graphattn as ga
@@ -64,6 +65,7 @@ def same_gradients(mine, theirs, output, wanted):
     [
         ("T5", {}),
         ("T5", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),  # T5 1.1
+        ("LongT5", {"local_radius": 2, "feed_forward_proj": "gated-gelu", "num_decoder_layers": None}),
         ("MT5", {"feed_forward_proj": "gated-silu", "num_decoder_layers": None, "layer_norm_epsilon": 0.1}),
     ],
 )
@@ -71,7 +73,8 @@ def test_logits_and_gradients(kind, options, tokens):
     theirs = hf(kind, **options)
     mine, (source, target) = from_hf(theirs), tokens
     assert isinstance(mine, T5)
-    wanted = theirs(input_ids=source, decoder_input_ids=target)
+    with in_float64():
+        wanted = theirs(input_ids=source, decoder_input_ids=target)
     close(mine.encode(source), wanted.encoder_last_hidden_state)
     close(mine(source, target), wanted.logits)
     same_gradients(mine, theirs, mine(source, target), wanted.logits)
@@ -130,6 +133,13 @@ def test_a_bias_made_of_each_layers_graph(bias):
     close(encoder(x, full, score_bias=bias), encoder(x, full, score_bias=bias(full)))
 
 
+def test_a_window_of_the_encoder_is_a_graph(tokens):
+    window = from_hf(hf("LongT5", local_radius=2))
+    assert [repr(layer) for layer in window.source_graph] == ["Pattern(sliding_window(..., 5, causal=False))"] * 2
+    close(window(*tokens), window(*tokens, graphs.sliding_window(S, 5, causal=False)))
+    assert not torch.allclose(window(*tokens), window(*tokens, graphs.full(S)), atol=1e-3)
+
+
 def test_dropout_and_mode_are_theirs():
     mine = from_hf(hf(dropout_rate=0.25).float().train())
     block = mine.decoder.layers[0]
@@ -147,5 +157,10 @@ def test_refusals(tokens):
         model(source, target.float())
     with pytest.raises(ShapeError, match="the graph has 5 targets"):
         model(source, target, None, graphs.causal(5))
-    with pytest.raises(OptionError, match=r"the activation must be one of relu, .* got 'tanh'"):
-        from_hf(hf(feed_forward_proj="tanh"))
+    for kind, options, message in (
+        ("T5", {"feed_forward_proj": "tanh"}, "the activation must be one of relu, .* got 'tanh'"),
+        ("T5", {"is_causal": False}, "is_causal = False cannot be read"),
+        ("LongT5", {"encoder_attention_type": "transient-global"}, "only 'local' can"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            from_hf(hf(kind, **options))

@@ -21,6 +21,7 @@ FAMILIES: dict[str, str] = {
     "LlamaForCausalLM": "llama",
     "LongformerForMaskedLM": "bert",
     "LongformerModel": "bert",
+    "LongT5ForConditionalGeneration": "t5",
     "MBartForConditionalGeneration": "bart",
     "MistralForCausalLM": "llama",
     "MixtralForCausalLM": "experts",
@@ -52,7 +53,8 @@ def from_hf(model: Any) -> Any:
     """The model of this library with the weights of one of ``transformers``, and its outputs.
 
     Args:
-        model: A model of ``transformers``, such as a ``ViTForImageClassification``. Its parameters are copied.
+        model: A model of ``transformers``, such as a ``ViTForImageClassification``; :data:`FAMILIES` names the classes.
+            Its parameters are copied.
 
     Returns:
         The model of :mod:`graphattn.models` for its class, in the same dtype, on the same device, in the same mode.

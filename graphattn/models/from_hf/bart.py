@@ -40,7 +40,7 @@ def read(model: Any) -> BART | Whisper:
     """A ``BartForConditionalGeneration``, ``MBartForConditionalGeneration`` or ``WhisperForConditionalGeneration``."""
     config = model.config
     refuse(config, encoder_layerdrop=0.0, decoder_layerdrop=0.0, decoder_attention_heads=config.encoder_attention_heads)
-    refuse(config, decoder_ffn_dim=config.encoder_ffn_dim)
+    refuse(config, decoder_ffn_dim=config.encoder_ffn_dim, is_causal=True)
     sizes = (
         config.vocab_size,
         config.d_model,

@@ -1,13 +1,15 @@
-"""T5 of ``transformers``, and T5 1.1, Flan-T5 and mT5, which are settings of it."""
+"""T5 of ``transformers``, and T5 1.1, Flan-T5, mT5, which are settings of it, and LongT5, whose encoder has windows."""
 
 from typing import Any
 
 import torch
 
+from ...graphs import sliding_window
 from ..t5 import T5
-from .text import activation, fill, one_table, renamed
+from .text import activation, fill, one_table, refuse, renamed
 
 NAMES = {
+    ".LocalSelfAttention.": ".SelfAttention.",
     "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.": "encoder_bias.table.",
     "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.": "decoder_bias.table.",
     "shared.": "embedding.",
@@ -35,8 +37,10 @@ SECOND = {"encoder": "feed_forward_norm", "decoder": "cross_norm"}
 
 
 def read(model: Any) -> T5:
-    """A ``T5ForConditionalGeneration`` or ``MT5ForConditionalGeneration``."""
+    """A ``T5ForConditionalGeneration``, ``MT5ForConditionalGeneration`` or ``LongT5ForConditionalGeneration``."""
     config = model.config
+    refuse(config, is_causal=True, is_encoder_decoder=True, encoder_attention_type="local")
+    radius = getattr(config, "local_radius", None)
     words = one_table(model.shared, model.encoder.embed_tokens, model.decoder.embed_tokens)
     tied = model.lm_head.weight is words.weight
     plain = activation(config.dense_act_fn)
@@ -54,6 +58,7 @@ def read(model: Any) -> T5:
             scaled=getattr(config, "scale_decoder_outputs", False),  # mT5 has no such option
             num_buckets=config.relative_attention_num_buckets,
             max_distance=config.relative_attention_max_distance,
+            source_graph=None if radius is None else sliding_window(..., 2 * radius + 1, causal=False),
             eps=config.layer_norm_epsilon,
             dropout=config.dropout_rate,
         )
