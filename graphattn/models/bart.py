@@ -65,6 +65,7 @@ class BART(nn.Module):
         self.embedding, self.embed_scale = nn.Embedding(vocab_size, embed_dim), embed_scale
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.source_position, self.source_norm = LearnedPosition(max_len, embed_dim), nn.LayerNorm(embed_dim)
+        self.max_len = max_len
         self.target_position, self.target_norm = LearnedPosition(max_len, embed_dim), nn.LayerNorm(embed_dim)
         self.dropout = nn.Dropout(dropout)
         sizes: Any = (embed_dim, num_heads, hidden)

@@ -68,6 +68,7 @@ class Whisper(nn.Module):
         self.second = nn.Conv1d(embed_dim, embed_dim, 3, stride=2, padding=1)
         self.frame_position = LearnedPosition(max_frames, embed_dim).requires_grad_(False)
         self.frame_position.weight.copy_(sinusoids(max_frames, embed_dim))
+        self.max_len = max_len
         self.embedding, self.position = nn.Embedding(vocab_size, embed_dim), LearnedPosition(max_len, embed_dim)
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.dropout = nn.Dropout(dropout)
