@@ -1,5 +1,9 @@
 """Grids that become coarser: four nodes merged into one, and the zeros that fill a grid up."""
 
+import math
+from itertools import product
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -7,7 +11,7 @@ from ..errors import ShapeError
 from ..graph import AttentionGraph
 from ..graphs import cell_pooling
 
-Grid = tuple[int, int]
+Grid = tuple[int, ...]
 
 
 class PatchMerging(nn.Module):
@@ -15,52 +19,68 @@ class PatchMerging(nn.Module):
 
     The node reads its four along :meth:`graph`. Attention does the same with four heads: each reads the one source at
     its offset, so its weight is 1 and its value the source itself, and the heads' outputs side by side are the
-    concatenation; the projection of that is :math:`\sum_o W_o x_o`, a matrix for each offset.
+    concatenation; the projection of that is :math:`\sum_o W_o x_o`, a matrix for each offset. The frames of a video
+    stay as many as they are.
 
     Args:
         embed_dim: C; the new nodes have twice that.
+        norm_last: Whether the norm follows the projection, as in Swin V2.
+        num_axes: Of the grid; of one axis, two nodes become one.
 
     Source: Liu et al. 2021, section 3.1. Offsets are in the order of their code, (0, 0), (1, 0), (0, 1), (1, 1). A grid
-    of odd sides is padded by zeros.
+    of odd sides is padded by zeros. Norms as in the code of Swin V2; no frames merged as in that of Video Swin.
 
     Example:
         >>> PatchMerging(8)(torch.randn(2, 15, 8), (3, 5)).shape, PatchMerging.graph((3, 5)).name
         (torch.Size([2, 6, 16]), 'cell_pooling((3, 5), (2, 2), pad=True)')
     """
 
-    def __init__(self, embed_dim: int) -> None:
+    def __init__(self, embed_dim: int, *, norm_last: bool = False, num_axes: int = 2) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(4 * embed_dim)
-        self.reduction = nn.Linear(4 * embed_dim, 2 * embed_dim, bias=False)
+        inner = embed_dim * math.prod(merged_sides(num_axes))
+        self.norm = nn.LayerNorm(2 * embed_dim if norm_last else inner)
+        self.reduction = nn.Linear(inner, 2 * embed_dim, bias=False)
+        self.norm_last = norm_last
 
     @staticmethod
     def graph(grid: Grid) -> AttentionGraph:
         """What a merged node reads, from the nodes of a grid."""
-        return cell_pooling(grid, 2, pad=True)
+        return cell_pooling(grid, merged_sides(len(grid)), pad=True)
 
     def forward(self, x: Tensor, grid: Grid) -> Tensor:
-        """(..., height * width, C) to (..., ceil(height / 2) * ceil(width / 2), 2 C)."""
-        x = padded(x, grid, 2).unflatten(-2, whole_cells(grid, 2))
-        corners = [x[..., row::2, column::2, :] for column in (0, 1) for row in (0, 1)]
-        return self.reduction(self.norm(torch.cat(corners, -1).flatten(-3, -2)))
+        """(..., height * width, C) to (..., ceil(height / 2) * ceil(width / 2), 2 C), and so for every frame."""
+        halved = merged_sides(len(grid))
+        x = padded(x, grid, halved).unflatten(-2, whole_cells(grid, halved))
+        corners = []
+        for offset in product((0, 1), repeat=sum(side == 2 for side in halved)):  # the last axis is the slowest
+            every_second: list[Any] = [slice(start, None, 2) for start in reversed(offset)]
+            corners.append(x[(..., *every_second, slice(None))])
+        x = torch.cat(corners, -1).flatten(-1 - len(grid), -2)
+        return self.norm(self.reduction(x)) if self.norm_last else self.reduction(self.norm(x))
 
 
-def padded(x: Tensor, grid: Grid, side: int) -> Tensor:
-    """Nodes (..., height * width, C) of the grid with zeros at its ends, up to a multiple of ``side``.
+def merged_sides(num_axes: int) -> Grid:
+    """Nodes that become one on every axis: two by two, of one frame."""
+    return (1,) * (num_axes - 2) + (2,) * min(num_axes, 2)
+
+
+def padded(x: Tensor, grid: Grid, sides: Grid) -> Tensor:
+    """Nodes (..., N, C) of the grid with zeros at its ends, up to a multiple of ``sides``.
 
     Raises:
         ShapeError: If they are not as many as the grid has.
     """
-    if x.shape[-2] != grid[0] * grid[1]:
-        raise ShapeError(f"x has {x.shape[-2]} nodes, and a grid of {grid} has {grid[0] * grid[1]}")
-    whole = whole_cells(grid, side)
+    if x.shape[-2] != math.prod(grid):
+        raise ShapeError(f"x has {x.shape[-2]} nodes, and a grid of {grid} has {math.prod(grid)}")
+    whole = whole_cells(grid, sides)
     if whole == grid:
         return x
-    more = (0, 0, 0, whole[1] - grid[1], 0, whole[0] - grid[0])
-    return nn.functional.pad(x.unflatten(-2, grid), more).flatten(-3, -2)
+    more = [0, 0]
+    for length, full in zip(reversed(grid), reversed(whole), strict=True):
+        more += [0, full - length]
+    return nn.functional.pad(x.unflatten(-2, grid), more).flatten(-1 - len(grid), -2)
 
 
-def whole_cells(grid: Grid, side: int) -> Grid:
-    """The grid filled up to a multiple of ``side``."""
-    height, width = (-(-n // side) * side for n in grid)
-    return height, width
+def whole_cells(grid: Grid, sides: Grid) -> Grid:
+    """The grid filled up to a multiple of ``sides``."""
+    return tuple(-(-n // side) * side for n, side in zip(grid, sides, strict=True))

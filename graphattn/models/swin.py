@@ -2,17 +2,19 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import OptionError
 from ..graph import AttentionGraph, Schedule
+from ..graph.schedule import Layer
 from ..nn import LearnedPosition
 from ..nn.arguments import width
-from .merging import Grid
-from .patches import PatchEmbedding
+from .merging import Grid, merged_sides
+from .patches import PatchEmbedding, growing
 from .stacks import Graphs
-from .swin_stage import SwinStage, window_graphs
+from .swin_stage import SwinStage, Window, window_graphs
+
+OfStages = Layer | list[Graphs | None] | None
 
 
 class Swin(nn.Module):
@@ -22,30 +24,40 @@ class Swin(nn.Module):
         embed_dim: C of the first stage; every stage has twice the one before.
         depths: Blocks of each stage.
         num_heads: H of each stage.
-        window: Side of a cell, in nodes. A grid no higher or no wider than that is read in cells of its shorter side,
-            without a shift.
-        patch: Pixels of a patch, (height, width).
+        window: Sides of a cell, in nodes. One number: a grid no longer than that on some axis is read in cells of its
+            shortest side, without a shift. Or a number for each axis: an axis no longer than that is one cell.
+        patch: Pixels of a patch, (height, width) or one number for both; or (time, height, width) of a video.
         hidden_ratio: Width of a feed-forward over C.
         channels: Of the images.
         num_classes: Of a linear head on the mean of all nodes; no head by default.
         drop_path: Rate of the last block, on both of its branches; it grows from 0 in equal steps.
+        version: 1; or 2, with cosine scores, biases that are a smooth function of the relative position, and norms at
+            the end of the branches.
+        pretrained_window: Of version 2: for each stage the side of the cells that it was trained with, by which
+            positions are divided; 0 is that of ``window``, and is the default.
         options: Further arguments of :class:`graphattn.nn.TransformerBlock`.
 
     Source: Liu et al. 2021, "Swin Transformer", and their code; images whose sides do not divide are padded as there,
-    and the padding of a cell is read. Equal to ``SwinModel`` and ``SwinForImageClassification`` of ``transformers``:
-    :func:`graphattn.models.from_hf`.
+    and the padding of a cell is read. Liu et al. 2022, "Swin Transformer V2". Equal to ``SwinModel``,
+    ``SwinForImageClassification``, ``Swinv2Model`` and ``Swinv2ForImageClassification`` of ``transformers``:
+    :func:`graphattn.models.from_hf`. Of videos Liu et al. 2022, "Video Swin Transformer": a window for each axis.
+    *What differs* there: their code takes the first rows of the table's index where a grid is smaller than the window,
+    which are those of other positions if it is less high or wide.
 
     Example:
-        >>> import graphattn as ga
-        >>> model = Swin(8, depths=(2, 2), num_heads=(2, 4), window=3, patch=(2, 2), num_classes=10)
+        >>> import torch, graphattn as ga
+        >>> model = Swin(8, depths=(2, 2), num_heads=(2, 4), window=3, patch=2, num_classes=10)
         >>> images = torch.randn(5, 3, 12, 18)
         >>> model(images).shape
         torch.Size([5, 10])
-        >>> around = ga.graphs.grid_neighbourhood(..., (3, 3))  # as NAT in place of Swin
-        >>> model(images, [around, around]).shape
+        >>> around = ga.graphs.grid_neighbourhood(..., 3)  # as NAT in place of Swin, in the size of every stage
+        >>> model(images, around).shape
         torch.Size([5, 10])
         >>> [layer.name for layer in model.schedule((12, 18))[1:3]]
         ['cell_partition((6, 9), (3, 3), shift=(1, 1))', 'cell_pooling((6, 9), (2, 2), pad=True)']
+        >>> video = Swin(8, (2, 2), (2, 4), window=(2, 3, 3), patch=(2, 4, 4))
+        >>> video(torch.randn(5, 3, 8, 24, 24)).shape  # 4 x 6 x 6 patches, then 4 x 3 x 3
+        torch.Size([5, 36, 16])
     """
 
     def __init__(
@@ -53,35 +65,43 @@ class Swin(nn.Module):
         embed_dim: int = 96,
         depths: tuple[int, ...] = (2, 2, 6, 2),
         num_heads: tuple[int, ...] = (3, 6, 12, 24),
-        window: int = 7,
-        patch: tuple[int, int] = (4, 4),
+        window: Window = 7,
+        patch: Grid | int = (4, 4),
         *,
         hidden_ratio: float = 4.0,
         channels: int = 3,
         num_classes: int | None = None,
         drop_path: float = 0.0,
+        version: int = 1,
+        pretrained_window: tuple[int, ...] | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
         if len(depths) != len(num_heads) or not depths:
             raise OptionError(f"depths and num_heads name every stage, got {depths!r} and {num_heads!r}")
+        if version not in (1, 2):
+            raise OptionError(f"version must be 1 or 2, got {version!r}")
+        patch = tuple(patch) if isinstance(patch, tuple | list) else (patch, patch)
         self.patches = PatchEmbedding(channels, embed_dim, patch, pad=True)
         self.patch_norm = nn.LayerNorm(embed_dim)
         self.positions: LearnedPosition | None = None
         self.dropout = nn.Dropout(options.get("dropout", 0.0))
-        rates = torch.linspace(0, drop_path, sum(depths), device="cpu").split(list(depths))
-        last = len(depths) - 1
+        rates, last = growing(drop_path, sum(depths)), len(depths) - 1
+        trained = _trained(pretrained_window, len(depths), len(patch), version)
         self.stages = nn.ModuleList(
             SwinStage(
                 embed_dim * 2**i,
                 heads,
-                width("window", window),
-                of_stage.tolist(),
+                _window(window, len(patch)),
+                rates[sum(depths[:i]) : sum(depths[: i + 1])],
                 merge=i < last,
+                num_axes=len(patch),
+                version=version,
+                pretrained_window=trained[i],
                 hidden=int(hidden_ratio * embed_dim * 2**i),
                 **options,
             )
-            for i, (heads, of_stage) in enumerate(zip(num_heads, rates, strict=True))
+            for i, heads in enumerate(num_heads)
         )
         self.norm = nn.LayerNorm(embed_dim * 2**last)
         self.head: nn.Module | None = None
@@ -89,11 +109,12 @@ class Swin(nn.Module):
             self.head = nn.Linear(embed_dim * 2**last, width("num_classes", num_classes))
 
     def grids(self, size: Grid) -> list[Grid]:
-        """Nodes of each stage, (height, width), for images of ``size`` pixels."""
+        """Nodes of each stage, (height, width), for images of ``size`` pixels; of videos (time, height, width)."""
         found = [self.patches.grid(size)]
         for _ in self.stages[1:]:
-            found.append(tuple(-(-side // 2) for side in found[-1]))
-        return found  # type: ignore[return-value]
+            pairs = zip(found[-1], merged_sides(len(found[-1])), strict=True)
+            found.append(tuple(-(-side // merged) for side, merged in pairs))
+        return found
 
     def schedule(self, size: Grid) -> Schedule:
         """Every layer of the model on images of ``size`` pixels, merging layers too, as graphs between their nodes.
@@ -108,31 +129,47 @@ class Swin(nn.Module):
             layers += [] if stage.merge is None else [stage.merge.graph(grid)]
         return Schedule(tuple(layers))
 
-    def hidden(self, images: Tensor, graphs: list[Graphs | None] | None = None) -> list[Tensor]:
+    def hidden(self, images: Tensor, graphs: OfStages = None) -> list[Tensor]:
         """The nodes that enter each stage, and those that leave the last, (B, N, C) each."""
-        height, wide = images.shape[-2:]
-        grids = self.grids((height, wide))
-        graphs = [None] * len(self.stages) if graphs is None else list(graphs)
-        if len(graphs) != len(self.stages):
-            raise OptionError(f"graphs has one entry for each of {len(self.stages)} stages, got {len(graphs)}")
         x = self.patch_norm(self.patches(images))
+        grids = self.grids(tuple(images.shape[-len(self.patches.patch) :]))
+        each = [graphs] * len(self.stages) if graphs is None or isinstance(graphs, Layer) else list(graphs)
+        if len(each) != len(self.stages):
+            raise OptionError(f"graphs has one entry for each of {len(self.stages)} stages, got {len(each)}")
         found = [self.dropout(x if self.positions is None else self.positions(x))]
-        for stage, grid, of_stage in zip(self.stages, grids, graphs, strict=True):
+        for stage, grid, of_stage in zip(self.stages, grids, each, strict=True):
             found.append(stage(found[-1], grid, of_stage))
         return found
 
-    def features(self, images: Tensor, graphs: list[Graphs | None] | None = None) -> Tensor:
+    def features(self, images: Tensor, graphs: OfStages = None) -> Tensor:
         """The nodes of the last stage after the last norm, (B, N, C); arguments as of :meth:`forward`."""
         return self.norm(self.hidden(images, graphs)[-1])
 
-    def forward(self, images: Tensor, graphs: list[Graphs | None] | None = None) -> Tensor:
+    def forward(self, images: Tensor, graphs: OfStages = None) -> Tensor:
         """What the head makes of the mean of all nodes, (B, num_classes); without a head the :meth:`features`.
 
         Args:
-            images: (B, channels, height, width).
-            graphs: For each stage one graph for all its layers, or one for each layer, or ``None`` for the paper's; a
-                pattern is sized by the stage's grid. Edges are shorter than ``window`` on both axes, as far as the
-                tables of relative positions go.
+            images: (B, channels, height, width), or videos (B, channels, time, height, width).
+            graphs: One for all layers, or a list with one entry for each stage: a graph for all its layers, or one for
+                each layer, or ``None`` for the paper's. A pattern has the size of each stage's grid; a graph fits the
+                one stage that has as many nodes. Edges are shorter than ``window`` on every axis, as far as the tables
+                of relative positions go.
         """
         x = self.features(images, graphs)
         return x if self.head is None else self.head(x.mean(-2))
+
+
+def _window(window: Any, num_axes: int) -> Window:
+    if not isinstance(window, tuple | list):
+        return width("window", window)
+    if len(window) != num_axes:
+        raise OptionError(f"window must be one number, or one for each of the {num_axes} axes of patch, got {window!r}")
+    return tuple(width("window", side) for side in window)
+
+
+def _trained(sides: tuple[int, ...] | None, num_stages: int, num_axes: int, version: int) -> list[Grid | None]:
+    if sides is None:
+        return [None] * num_stages
+    if version == 1 or len(sides) != num_stages:
+        raise OptionError(f"pretrained_window names every stage of version 2, got {sides!r} for {num_stages} stages")
+    return [(side,) * num_axes if side else None for side in sides]

@@ -1,32 +1,64 @@
 """A stage of Swin: blocks on one grid that read its cells, by turns shifted."""
 
+import math
 from functools import lru_cache, partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from ..attention import of_size
-from ..errors import OptionError
+from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph.schedule import Layer
 from ..graphs import cell_partition
-from ..nn import SwinBias, TransformerBlock
+from ..nn import SwinBias, SwinV2Bias, TransformerBlock
 from .merging import Grid, PatchMerging, padded, whole_cells
 from .stacks import Graphs
 
+Window = int | Grid
+
 
 class SwinStage(nn.Module):
-    """Blocks on one grid, each with a table of relative positions; then the merging, but for the last stage."""
+    """Blocks on one grid, each with the biases of relative positions; then the merging, but for the last stage.
+
+    Args:
+        embed_dim: C.
+        num_heads: H.
+        window: As of :class:`graphattn.models.Swin`.
+        drop_paths: The rate of every block.
+        merge: Whether nodes are merged after the blocks.
+        num_axes: Of the grid.
+        version: 1 or 2.
+        pretrained_window: As of :class:`graphattn.nn.SwinV2Bias`, for version 2.
+        options: Further arguments of :class:`graphattn.nn.TransformerBlock`.
+    """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, window: int, drop_paths: list[float], merge: bool, **options: Any
+        self,
+        embed_dim: int,
+        num_heads: int,
+        window: Window,
+        drop_paths: list[float],
+        merge: bool,
+        *,
+        num_axes: int = 2,
+        version: int = 1,
+        pretrained_window: Grid | None = None,
+        **options: Any,
     ) -> None:
         super().__init__()
         self.window, self.windows = window, window_patterns(window)
-        self.layers = nn.ModuleList(
-            TransformerBlock(embed_dim, num_heads, drop_path=drop_path, **options) for drop_path in drop_paths
-        )
-        self.biases = nn.ModuleList(SwinBias((window, window), num_heads) for _ in drop_paths)
-        self.merge = PatchMerging(embed_dim) if merge else None
+        if version == 2:
+            options = {"score": "cosine", "branch_norm": True, **options}
+        blocks = [TransformerBlock(embed_dim, num_heads, drop_path=drop_path, **options) for drop_path in drop_paths]
+        sides = (window,) * num_axes if isinstance(window, int) else window
+        biases: list[nn.Module] = [SwinBias(sides, num_heads) for _ in blocks]
+        if version == 2:
+            biases = [SwinV2Bias(sides, num_heads, pretrained_window=pretrained_window) for _ in blocks]
+            for block in blocks:
+                _norm_after(block)
+        self.layers, self.biases = nn.ModuleList(blocks), nn.ModuleList(biases)
+        self.merge = PatchMerging(embed_dim, norm_last=version == 2, num_axes=num_axes) if merge else None
 
     def graphs(self, grid: Grid) -> list[AttentionGraph]:
         """The paper's: cells, and in every second layer the cells half a side further on."""
@@ -37,8 +69,8 @@ class SwinStage(nn.Module):
         """(B, N, C) of the grid to the nodes of the next stage.
 
         Args:
-            x: (B, height * width, C).
-            grid: (height, width).
+            x: (B, N, C), row by row.
+            grid: (height, width), or (time, height, width).
             graphs: One for all layers of the stage, or one for each; the paper's by default. Where it has more sources
                 than nodes, these are the nodes of the grid padded by zeros to whole cells, after the norm.
         """
@@ -49,42 +81,70 @@ class SwinStage(nn.Module):
                 x,
                 graph,
                 score_bias=bias(graph, None if more else grid),
-                sources=(lambda y: padded(y, grid, cell_side(grid, self.window))) if more else None,
+                sources=(lambda y: padded(y, grid, cell_sides(grid, self.window))) if more else None,
             )
         return x if self.merge is None else self.merge(x, grid)
 
 
+def _norm_after(block: TransformerBlock) -> None:
+    """Norms at the end of the branches alone, after their dropout, and keys without a bias, as in Swin V2."""
+    assert block.end_norm is not None
+    block.attention_norm = block.feed_forward_norm = nn.Identity()
+    for name, norm in list(block.end_norm.items()):
+        block.end_norm[name] = nn.Sequential(nn.Dropout(block.attention.dropout), norm)
+    block.branch[0] = nn.Identity()
+    block.attention.k_proj.register_parameter("bias", None)
+
+
 def sized(graphs: Graphs, num_layers: int, grid: Grid) -> list[AttentionGraph | PerHead]:
-    """The graph of each layer, in the size of the grid."""
-    each = [graphs] * num_layers if isinstance(graphs, AttentionGraph | PerHead | Pattern) else list(graphs)
+    """The graph of each layer, in the size of the grid.
+
+    Raises:
+        OptionError: If there is another number of layers.
+        ShapeError: If a graph is of another number of nodes.
+    """
+    each = [graphs] * num_layers if isinstance(graphs, Layer) else list(graphs)
     if len(each) != num_layers:
         raise OptionError(f"a stage of {num_layers} layers needs as many graphs, got {len(each)}")
-    return [of_size(graph, grid) if isinstance(graph, Pattern) else graph for graph in each]
+    found = [of_size(graph, grid) if isinstance(graph, Pattern) else graph for graph in each]
+    for graph in found:
+        if graph.num_targets != math.prod(grid):
+            raise ShapeError(
+                f"a stage whose grid is {grid} has {math.prod(grid)} nodes, but its graph has {graph.num_targets} "
+                "targets; a pattern, such as grid_neighbourhood(..., 3), has the size of every stage, and a list names "
+                "the graphs of each stage"
+            )
+    return found
 
 
-def cell_side(grid: Grid, window: int) -> int:
-    """Side of a cell: the window, or the grid's shorter side."""
-    return min(window, *grid)
+def cell_sides(grid: Grid, window: Window) -> Grid:
+    """Sides of a cell: the window, or what of it the grid has; of a window of one side, the grid's shortest side."""
+    if isinstance(window, int):
+        return (min(window, *grid),) * len(grid)
+    return tuple(min(side, length) for side, length in zip(window, grid, strict=True))
 
 
 @lru_cache(maxsize=64)
-def window_graphs(grid: Grid, window: int, read_padding: bool = True) -> tuple[AttentionGraph, AttentionGraph]:
+def window_graphs(grid: Grid, window: Window, read_padding: bool = True) -> tuple[AttentionGraph, AttentionGraph]:
     """Swin's two graphs of a grid: cells, and cells half a side further on, where there is more than one.
 
     Args:
-        grid: (height, width).
-        window: Side of a cell.
+        grid: (height, width), or (time, height, width).
+        window: As of :class:`graphattn.models.Swin`.
         read_padding: Whether the padding of a grid that is no multiple of the cell is read, as in Swin, or left out.
     """
-    side = cell_side(grid, window)
-    whole = whole_cells(grid, side) == grid
-    options: dict[str, bool] = {} if whole else {"read_padding" if read_padding else "pad": True}
-    plain = cell_partition(grid, side, **options)
-    return plain, plain if min(grid) <= window else cell_partition(grid, side, side // 2, **options)
+    sides = cell_sides(grid, window)
+    options: dict[str, bool] = {}
+    if whole_cells(grid, sides) != grid:
+        options["read_padding" if read_padding else "pad"] = True
+    plain = cell_partition(grid, sides, **options)
+    if sides == grid or (isinstance(window, int) and min(grid) <= window):
+        return plain, plain
+    return plain, cell_partition(grid, sides, tuple(side // 2 for side in sides), **options)
 
 
 @lru_cache(maxsize=64)
-def window_patterns(window: int) -> tuple[Pattern, Pattern]:
+def window_patterns(window: Window) -> tuple[Pattern, Pattern]:
     """The two graphs for grids of any size; models share them, and what is made of them."""
     plain, shifted = (
         Pattern(f"Swin's {name} of {window}", partial(_of_grid, window, number), on_grid=True)
@@ -93,5 +153,5 @@ def window_patterns(window: int) -> tuple[Pattern, Pattern]:
     return plain, shifted
 
 
-def _of_grid(window: int, number: int, grid: Grid) -> AttentionGraph:
+def _of_grid(window: Window, number: int, grid: Grid) -> AttentionGraph:
     return window_graphs(grid, window)[number]

@@ -332,7 +332,12 @@ REFUSED = {
     "axes": (
         lambda: SwinBias((2, 3), H)(FULL, (5,)),
         GraphError,
-        r"size must have 2 axes as window = \(2, 3\), got \(5,\)",
+        r"size is \(5,\), a grid of 1 axes; the bias was built with window=\(2, 3\): build it with .* window=\(3,\)",
+    ),
+    "one side": (
+        lambda: SwinBias(4, H)(ga.graphs.cell_partition((8, 8), 4)),
+        GraphError,
+        r"cell_partition.* lies on a grid of 2 axes; .*built with window=\(4,\): .* such as window=\(4, 4\)",
     ),
     "size": (lambda: SwinBias((2, 3), H)(FULL, (2, 3)), GraphError, "size must be a grid of the graph's 5 targets"),
     "long": (

@@ -53,6 +53,7 @@ def _divided(base: Any, config: Any) -> Any:
         made.class_token.copy_(base.embeddings.cls_token[0, 0])
         made.space_positions.copy_(base.embeddings.position_embeddings[0])
         made.time_positions.copy_(base.embeddings.time_embeddings[0])
+    block: Any
     for block, layer in zip(made.layers, base.encoder.layer, strict=True):
         _fill_attention(block.time_attention, layer.temporal_attention)
         _fill_attention(block.space_attention, layer.attention)

@@ -26,7 +26,7 @@ class SwinBias(nn.Module):
 
     Args:
         window: M, (height, width): the cell of a partition or the kernel of a neighbourhood. Sources of a target are
-            less than M rows and columns away from it.
+            less than M rows and columns away from it. One number is a window of one axis, a sequence's.
         num_heads: H.
 
     Attributes:
@@ -151,6 +151,8 @@ def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
     if size is None:
         edges = graph.edges
         grid = edges.axes if isinstance(edges, Product) else (edges,)
+        if isinstance(edges, Product) and len(grid) != len(window):
+            raise GraphError(f"{graph.name} lies on a grid of {len(grid)} axes; {_of_axes(window, len(grid))}")
         if len(grid) != len(window):
             raise GraphError(
                 f"size is needed, the length of each of the {len(window)} axes of window: {graph.name} does not tell "
@@ -158,5 +160,11 @@ def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
             )
         size, sources = tuple(axis.num_targets for axis in grid), tuple(axis.num_sources for axis in grid)
     elif len(size) != len(window):
-        raise GraphError(f"size must have {len(window)} axes as window = {window}, got {size}")
+        raise GraphError(f"size is {size}, a grid of {len(size)} axes; {_of_axes(window, len(size))}")
     return relative_position_index(graph, size, window, source_size=sources)
+
+
+def _of_axes(window: Size, num_axes: int) -> str:
+    """What to write for a window of other axes than the grid's."""
+    sides = (window[:1] * num_axes + window)[-num_axes:]
+    return f"the bias was built with window={window}: build it with a side for each axis, such as window={sides}"

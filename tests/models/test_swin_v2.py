@@ -1,0 +1,212 @@
+"""Swin V2 with the weights of transformers'; Swin on videos beside a dense twin written out with rolls and masks."""
+
+import math
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn import graphs
+from graphattn.errors import OptionError
+from graphattn.models import Swin, from_hf
+from graphattn.models.swin_stage import window_graphs
+
+transformers = pytest.importorskip("transformers", minversion="5.0")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def shaken(model):
+    """In float64, with norms, biases and tables that are not the trivial ones."""
+    model = model.double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+def hf(kind=transformers.Swinv2Model, size=(24, 36), exact=True, **options):
+    """A model of transformers; its coordinates, which it computes in float32, anew in float64 if ``exact``."""
+    torch.manual_seed(4)
+    sizes = {"embed_dim": 6, "depths": (2, 2), "num_heads": (2, 3), "window_size": 3, "patch_size": 2, "mlp_ratio": 2.0}
+    model = shaken(kind(transformers.Swinv2Config(image_size=size, num_labels=5, **{**sizes, **options})))
+    for module in model.modules():
+        if exact and hasattr(module, "relative_coords_table"):
+            side, trained = module.window_size[0], module.pretrained_window_size[0] or module.window_size[0]
+            away = [8 * offset / max(1, trained - 1) for offset in range(1 - side, side)]
+            log = [math.copysign(math.log2(1 + abs(each)), each) / 3 for each in away]
+            table = torch.tensor([[[y, x] for x in log] for y in log], dtype=torch.float64).unsqueeze(0)
+            torch.testing.assert_close(module.relative_coords_table, table, rtol=1e-6, atol=1e-6)
+            module.relative_coords_table = table
+    return model
+
+
+def images(*size):
+    return torch.randn(2, 3, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def close(mine, theirs, tolerance=1e-12):
+    torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("size", "options"),
+    [
+        ((24, 36), {"pretrained_window_sizes": (2, 4)}),
+        ((20, 28), {"qkv_bias": False, "hidden_act": "relu"}),  # padded
+        ((12, 12), {"window_size": 4}),  # the second stage is smaller than the window
+        ((24, 24), {"layer_norm_eps": 0.1, "depths": (1, 3, 2), "num_heads": (1, 2, 2)}),
+    ],
+    ids=["trained elsewhere", "padded", "small", "three stages"],
+)
+def test_every_stage(size, options):
+    theirs, x = hf(size=size, **options), images(*size)
+    mine, wanted = from_hf(theirs), theirs(x, output_hidden_states=True)
+    for found, state in zip(mine.hidden(x), wanted.hidden_states, strict=True):
+        close(found, state)
+    close(mine(x), wanted.last_hidden_state)
+    close(from_hf(hf(size=size, exact=False, **options))(x), wanted.last_hidden_state, 1e-5)
+
+
+def test_gradients_and_large_scales():
+    theirs, x = hf(transformers.Swinv2ForImageClassification, (20, 28)), images(20, 28)
+    with torch.no_grad():
+        theirs.swinv2.encoder.layers[1].blocks[0].attention.self.logit_scale[1] = 5.0  # above log(100)
+    mine, found = from_hf(theirs), []
+    for model in (mine, theirs):
+        result = model(x) if model is mine else model(x).logits
+        given = torch.autograd.grad(result.square().sum(), list(model.parameters()))
+        found.append((result, torch.cat([g.flatten() for g in given]).sort().values))
+    close(found[0][0], found[1][0])
+    assert (found[0][1] != 0).double().mean() > 0.9
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-9, atol=1e-9)
+
+
+def test_a_removed_edge_is_heard_in_its_cell_alone():
+    mine, x = from_hf(hf()), images(24, 36)
+    plain, shifted = window_graphs((12, 18), 3)
+    less = shifted - ga.from_edge_index([[23], [22]], num_nodes=216)  # nodes (1, 5) and (1, 4)
+    entering, stage = mine.hidden(x)[0], mine.stages[0]
+    stage.merge = None
+    change = stage(entering, (12, 18), [plain, less]) - stage(entering, (12, 18))
+    assert torch.nonzero(change.abs().amax((0, 2)) > 1e-9).flatten().tolist() == [22]
+    around = graphs.grid_neighbourhood(..., 3)
+    assert not torch.allclose(from_hf(hf())(x, around), from_hf(hf())(x), atol=1e-3)
+
+
+def test_dropouts_and_paths():
+    theirs = hf(attention_probs_dropout_prob=0.25, hidden_dropout_prob=0.125, drop_path_rate=0.3).train()
+    mine = from_hf(theirs)
+    blocks = [block for stage in mine.stages for block in stage.layers]
+    assert [block.branch[1].p for block in blocks] == pytest.approx([0.0, 0.1, 0.2, 0.3])
+    assert {(b.attention.dropout, b.end_norm["attention"][0].p, b.end_norm["feed_forward"][0].p) for b in blocks} == {
+        (0.25, 0.25, 0.125)
+    }
+    assert not torch.equal(mine(images(24, 36)), mine(images(24, 36)))
+    ours = Swin(4, (2,), (2,), 3, 2, version=2, dropout=0.5).train()
+    assert not any(isinstance(module.bias, torch.Tensor) for module in (ours.stages[0].layers[0].attention.k_proj,))
+    assert not torch.equal(ours(images(12, 12).float()), ours(images(12, 12).float()))
+
+
+def dense_attention(block, bias, x, grid, sides, shift):
+    """Attention of one block of Swin on a grid of any axes, as in the papers' code: padded, rolled, masked by -inf."""
+    layer, axes = block.attention, len(grid)
+    whole = [-(-n // side) * side for n, side in zip(grid, sides, strict=True)]
+    x = x.unflatten(-2, grid)
+    pads = [side for n, w in reversed(list(zip(grid, whole, strict=True))) for side in (0, w - n)]
+    x = torch.nn.functional.pad(x, [0, 0, *pads])
+    region = torch.zeros(whole, dtype=torch.long)
+    for axis, (n, side, moved) in enumerate(zip(whole, sides, shift, strict=True)):
+        place = torch.arange(n)
+        part = (place >= n - side).long() + (place >= n - moved).long() if moved else torch.zeros_like(place)
+        region = region * 3 + part.view([-1 if i == axis else 1 for i in range(axes)])
+    x = torch.roll(x, [-moved for moved in shift], list(range(1, axes + 1)))
+
+    def cells(y, batch):  # (batch, *whole, C) to (batch, cells, nodes of a cell, C)
+        y = y.reshape(batch, *(k for n, side in zip(whole, sides, strict=True) for k in (n // side, side)), y.shape[-1])
+        order = [0, *range(1, 2 * axes, 2), *range(2, 2 * axes + 1, 2), 2 * axes + 1]
+        return y.permute(order).flatten(axes + 1, 2 * axes).flatten(1, axes)
+
+    def heads(proj, y):
+        return proj(y).unflatten(-1, (layer.num_heads, -1)).transpose(-2, -3)
+
+    mine = cells(x, len(x))
+    number = cells(region.unsqueeze(0).unsqueeze(-1), 1)[0, :, :, 0]
+    within = torch.stack(torch.meshgrid(*map(torch.arange, sides), indexing="ij"), -1).flatten(0, -2)
+    away, row = within.unsqueeze(1) - within.unsqueeze(0), 0
+    for axis, side in enumerate(bias.window):
+        row = row * (2 * side - 1) + away[..., axis] + side - 1
+    score = heads(layer.q_proj, mine) @ heads(layer.k_proj, mine).transpose(-1, -2) * layer.head_dim**-0.5
+    score = score + bias.table.weight[row].permute(2, 0, 1)
+    score = score.masked_fill((number.unsqueeze(1) != number.unsqueeze(2)).unsqueeze(1), -math.inf)
+    found = layer.out_proj((score.softmax(-1) @ heads(layer.v_proj, mine)).transpose(-2, -3).flatten(-2))
+    found = found.unflatten(2, tuple(sides)).unflatten(1, [n // side for n, side in zip(whole, sides, strict=True)])
+    found = found.permute([0, *(i for a in range(1, axes + 1) for i in (a, a + axes)), 2 * axes + 1])
+    found = torch.roll(found.reshape(len(x), *whole, -1), shift, list(range(1, axes + 1)))
+    return found[(slice(None), *(slice(n) for n in grid))].flatten(1, -2)
+
+
+def dense_video(model, video):
+    """Video Swin written out; a merged node is (time, row, column) from rows 0, 1, 0, 1 and columns 0, 0, 1, 1."""
+    frames, wide = model.patches.patch, video.shape[2:]
+    pads = [side for n, p in reversed(list(zip(wide, frames, strict=True))) for side in (0, -n % p)]
+    x = model.patches.projection(torch.nn.functional.pad(video, pads))
+    grid, x = tuple(x.shape[2:]), model.patch_norm(x.flatten(2).transpose(1, 2))
+    for stage in model.stages:
+        sides = [min(n, side) for n, side in zip(grid, stage.window, strict=True)]
+        for number, (block, bias) in enumerate(zip(stage.layers, stage.biases, strict=True)):
+            shift = [side // 2 * (number % 2) * (n > side) for n, side in zip(grid, sides, strict=True)]
+            x = x + dense_attention(block, bias, block.attention_norm(x), grid, sides, shift)
+            x = x + block.feed_forward(block.feed_forward_norm(x))
+        if stage.merge is not None:
+            time, height, width = grid
+            y = torch.nn.functional.pad(x.unflatten(1, grid), [0, 0, 0, width % 2, 0, height % 2])
+            four = [y[:, :, row::2, column::2] for row, column in ((0, 0), (1, 0), (0, 1), (1, 1))]
+            grid = time, -(-height // 2), -(-width // 2)
+            x = stage.merge.reduction(stage.merge.norm(torch.cat(four, -1).flatten(1, 3)))
+    return model.norm(x)
+
+
+@pytest.mark.parametrize(
+    ("size", "window"), [((4, 12, 16), (2, 3, 4)), ((5, 7, 10), (2, 3, 3)), ((3, 8, 6), (4, 2, 5))], ids=str
+)
+def test_videos_are_those_of_a_dense_twin(size, window):
+    torch.manual_seed(0)
+    mine = shaken(Swin(4, (2, 2), (2, 2), window, (1, 2, 2), hidden_ratio=2.0))
+    video, found = images(*size), []
+    for result in (mine(video), dense_video(mine, video)):
+        given = torch.autograd.grad(result.square().sum(), list(mine.parameters()))
+        found.append((result, torch.cat([g.flatten() for g in given])))
+    assert (found[0][1] != 0).double().mean() > 0.5
+    close(*(each[0] for each in found))
+    torch.testing.assert_close(*(each[1] for each in found), rtol=1e-9, atol=1e-9)
+
+
+def test_a_removed_edge_between_frames_is_heard_by_its_target():
+    torch.manual_seed(0)
+    mine = shaken(Swin(4, (2,), (2,), (2, 2, 2), (1, 2, 2)))
+    video, (plain, shifted) = images(4, 8, 8), window_graphs((4, 4, 4), (2, 2, 2))
+    assert shifted.name == "cell_partition((4, 4, 4), (2, 2, 2), shift=(1, 1, 1))"
+    assert mine.schedule((4, 8, 8))[1].name == shifted.name
+    less = shifted - ga.from_edge_index([[37], [21]], num_nodes=64)  # (2, 1, 1) is one frame after (1, 1, 1)
+    assert less.num_edges == shifted.num_edges - 1
+    change = (mine(video, [[plain, less]]) - mine(video)).abs().amax((0, 2)) > 1e-9
+    assert torch.nonzero(change).flatten().tolist() == [21]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Swin(4, (1,), (1,), version=3), "version must be 1 or 2, got 3"),
+        (lambda: Swin(4, (1,), (1,), pretrained_window=(3,)), "names every stage of version 2"),
+        (lambda: Swin(4, (1,), (1,), window=(2, 2), patch=(1, 2, 2)), "one for each of the 3 axes of patch"),
+        (lambda: from_hf(hf(size=(36, 12), window_size=4, exact=False)), r"cells of 4 there and of 3 here"),
+        (lambda: from_hf(hf(use_absolute_embeddings=True)), "use_absolute_embeddings = True"),
+        (
+            lambda: from_hf(transformers.Swinv2Model(hf().config, use_mask_token=True)),
+            "use_mask_token=True",
+        ),
+    ],
+)
+def test_refusals(make, message):
+    with pytest.raises(OptionError, match=message):
+        make()
