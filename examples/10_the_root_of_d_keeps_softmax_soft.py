@@ -27,12 +27,11 @@ for seed in range(SEEDS):
             measured.setdefault((width, scaled), []).append(softness(width, width**-0.5 if scaled else 1.0))
 
 print(f"   d | spread of scores | largest weight | gradient of scores (mean of {SEEDS} seeds)")
-print("     |    raw   scaled  |   raw  scaled  |    raw  scaled")
+print("     |    raw   scaled  |   raw  scaled  |     raw   scaled")
 for width in WIDTHS:
     raw, scaled = (torch.tensor(measured[width, kind]).mean(0).tolist() for kind in (False, True))
-    print(
-        f"{width:4} | {raw[0]:6.2f}  {scaled[0]:6.2f}  | {raw[1]:5.2f}  {scaled[1]:5.2f}   | {raw[2]:7.4f} {scaled[2]:7.4f}"
-    )
+    pairs = zip((6, 5, 7), (2, 2, 4), raw, scaled, strict=True)
+    print(f"{width:4} | " + " | ".join(f"{a:{wide}.{digits}f}  {b:{wide}.{digits}f} " for wide, digits, a, b in pairs))
 
 for width in WIDTHS:
     for (raw, _, _), (scaled, largest, gradient) in zip(measured[width, False], measured[width, True], strict=True):

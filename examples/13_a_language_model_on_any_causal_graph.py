@@ -1,6 +1,6 @@
 """A language model trains on any causal graph: windows and strides learn Python's own sources as the full past does.
 
-    python examples/13_a_language_model_on_any_causal_graph.py --seeds 1 --steps 2000 --length 512 --width 128 --bf16 \
+    python examples/13_a_language_model_on_any_causal_graph.py --seeds 1 --steps 2000 --length 256 --width 128 --bf16 \
         --checkpoint model.safetensors
 
 writes a checkpoint for each graph after every quarter of the steps, and goes on from it where there is one.
