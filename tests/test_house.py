@@ -85,7 +85,7 @@ def test_cold_import_adds_under_0_3_seconds():
         "import time, torch, torch_geometric; start = time.process_time(); import graphattn;"
         "graphattn.attention; print(time.process_time() - start)"
     )
-    assert min(float(run_python(code)) for _ in range(3)) < 0.3
+    assert any(float(run_python(code)) < 0.3 for _ in range(3))
 
 
 def test_public_names_are_there_before_and_after_any_is_used():

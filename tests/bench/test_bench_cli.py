@@ -49,7 +49,7 @@ def test_errors_are_one_line_before_anything_runs(line, said, monkeypatch):
 
 def test_a_sweep_of_a_pattern(tmp_path):
     out, numbers = tmp_path / "run.png", tmp_path / "run.json"
-    line = "bench window --window 5 --sizes 11,31 --heads 2 --head-dim 7 --peers edges,sdpa-mask --threads 1"
+    line = "bench window --window 5 --sizes 11,31 --heads 2 --head-dim 7 --peers edges --threads 1"
     done = shell(f"{line} --repeats 2 --limit 5 --json {numbers} --out {out}")
     assert done.exit_code == 0, done.output
     assert done.stdout.count("choice, forward + backward: ") == 2
@@ -58,7 +58,7 @@ def test_a_sweep_of_a_pattern(tmp_path):
     found = json.loads(numbers.read_text())
     assert [case["name"] for case in found["cases"]] == ["window 11", "window 31"]
     assert {(case["heads"], case["head_dim"], case["batch"]) for case in found["cases"]} == {(2, 7, 1)}
-    assert [row["peer"] for row in found["cases"][0]["rows"]] == ["auto", "edges", "SDPA + mask"]
+    assert [row["peer"] for row in found["cases"][0]["rows"]] == ["auto", "edges"]
     assert out.read_bytes().startswith(b"\x89PNG")
 
 

@@ -22,18 +22,19 @@ def report():
     problems = {
         "lonely": bench.Problem(from_mask(torch.rand(11, 7) < 0.3), 3, 5, batch=2),
         "causal": bench.Problem(graphs.causal(13), 2, 7),
+        "window": bench.Problem(graphs.sliding_window(4001, 17), 2, 16),
     }
     told = []
     found = bench.run(
         problems, peers=("edges", "message-passing", "pyg", "SDPA + mask", "sdpa"), threads=1, effort=LITTLE,
         done=lambda report: told.append(len(report.cases)),
     )  # fmt: skip
-    assert told == [1, 2]
+    assert told == [1, 2, 3]
     return found
 
 
 def test_everyone_ran_and_agrees(report):
-    for case in report.cases:
+    for case in report.cases[:2]:
         ran = [row for row in case.rows if row.last is not None]
         assert [row.name for row in ran][:5] == ["auto", "edges", "message_passing", "PyG", "SDPA + mask"]
         for row in ran:
@@ -64,11 +65,9 @@ def test_the_machine_is_described(report):
     assert str(report)
 
 
-def test_memory_is_of_the_call_alone():
+def test_memory_is_of_the_call_alone(report):
     """68,017 edges make (E, H, D) tensors of 8.7 MB; PyG holds several at once, the fused kernels none."""
-    problem = bench.Problem(graphs.sliding_window(4001, 17), 2, 16)
-    found = bench.run({"window": problem}, peers=("edges", "PyG"), threads=1, effort=bench.Effort(1, 5))
-    peak = {row.name: row.peak_bytes[FORWARD] for row in found.cases[0].rows}
+    peak = {row.name: row.peak_bytes.get(FORWARD) for row in report.cases[2].rows}
     one = 4001 * 17 * 2 * 16 * 4
     assert peak["PyG"] > 2 * one
     assert peak["edges"] < one
