@@ -23,7 +23,7 @@ class BERT(nn.Module):
         num_heads: H.
         num_layers: Blocks.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
-        max_len: Learned positions.
+        max_len: Learned positions; none for None, where ``rotary`` knows positions (ModernBERT).
         num_types: Types of a token, first or second sentence; 0 for none (DistilBERT).
         masked_head: Whether there is a head that tells a masked token by what it hears.
         pooler: Whether there is a dense layer on the first token, for :meth:`pooled`.
@@ -57,7 +57,7 @@ class BERT(nn.Module):
         num_layers: int = 12,
         hidden: int | None = None,
         *,
-        max_len: int = 512,
+        max_len: int | None = 512,
         num_types: int = 2,
         masked_head: bool = False,
         pooler: bool = True,
@@ -75,7 +75,7 @@ class BERT(nn.Module):
             if table is not None:
                 nn.init.normal_(table.weight, std=0.02)
         self.embedding.padding_idx = padding_idx  # its vector is not trained
-        self.position = LearnedPosition(max_len, embed_dim, padding_idx=padding_idx)
+        self.position = None if max_len is None else LearnedPosition(max_len, embed_dim, padding_idx=padding_idx)
         self.norm, self.dropout = nn.LayerNorm(embed_dim, eps), nn.Dropout(dropout)
         options = {"norm_first": False, "activation": activation, "eps": eps, "dropout": dropout, **options}
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, **options)
@@ -110,11 +110,14 @@ class BERT(nn.Module):
             PositionIndexError: If one is outside its table.
         """
         x = self.embedded(tokens, types, positions)
-        x = self.stack(x, self.graph if graph is None else graph, score_bias=score_bias, lengths=lengths)
+        given: dict[str, Any] = {"score_bias": score_bias, "lengths": lengths}
+        if self.position is None:
+            given["positions"] = positions
+        x = self.stack(x, self.graph if graph is None else graph, **given)
         return x if self.head is None else self.head(x)
 
     def embedded(self, tokens: Tensor, types: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
-        """Tokens with their types and positions (..., N, C), which the first block reads."""
+        """Tokens with their types and learned positions (..., N, C), which the first block reads."""
         check_tokens("tokens", tokens, self.embedding.num_embeddings)
         x = self.embedding(tokens)
         if self.type_embedding is not None:
@@ -123,11 +126,13 @@ class BERT(nn.Module):
             x = x + self.type_embedding(types)
         elif types is not None:
             raise OptionError("types were given, but the model was built with num_types=0")
-        pad = self.position.padding_idx
-        if positions is None and pad is not None:
-            real = tokens != pad
-            positions = real.cumsum(-1) * real + pad
-        return self.dropout(self.norm(self.position(x, positions)))
+        if self.position is not None:
+            pad = self.position.padding_idx
+            if positions is None and pad is not None:
+                real = tokens != pad
+                positions = real.cumsum(-1) * real + pad
+            x = self.position(x, positions)
+        return self.dropout(self.norm(x))
 
     def pooled(self, features: Tensor) -> Tensor:
         """One vector (..., C) of a sequence's features (..., N, C): ``tanh(W x_0 + b)``, of its first token.

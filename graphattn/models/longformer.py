@@ -6,12 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..attention import of_size
 from ..errors import OptionError
 from ..graph import AttentionGraph, Pattern, PerHead, Schedule
 from ..graphs import global_tokens, sliding_window
 from ..nn import GraphAttention, TransformerBlock
+from ..plans.cache import cached
 from .bert import BERT
+from .padding import padding_bias
 from .stacks import Graphs
+from .tokens import check_lengths
 
 
 class Longformer(nn.Module):
@@ -68,6 +72,7 @@ class Longformer(nn.Module):
         global_tokens: Sequence[int] | None = None,
         types: Tensor | None = None,
         positions: Tensor | None = None,
+        lengths: Tensor | None = None,
     ) -> Tensor:
         """Features (..., N, C), or with ``masked_head`` logits (..., N, V).
 
@@ -77,6 +82,7 @@ class Longformer(nn.Module):
             global_tokens: G, nodes that read with projections of their own; the model's own by default.
             types: Integers (N,) or (..., N); 0 by default.
             positions: Integers (N,) or (..., N), as of :class:`BERT`.
+            lengths: Integers (...), of sentences that are padded at their end: no token reads what follows.
 
         Raises:
             GraphError: If there is no such node.
@@ -87,13 +93,17 @@ class Longformer(nn.Module):
         if graph is None:
             graph = self.graph if chosen == self.tokens else longformer_graphs(self.windows, chosen)
         x = self.text.embedded(tokens, types, positions)
-        rows: dict[int, tuple[Any, Any]] = {}  # layers of the same graph share its rows
-        layers = zip(self.text.stack.layers, self.of_global, Schedule.of(graph, len(self.of_global)), strict=True)
+        if lengths is not None:
+            check_lengths(lengths, tokens)
+        made: dict[int, Any] = {}  # layers of the same graph share its rows
+        layers: Any = zip(self.text.stack.layers, self.of_global, Schedule.of(graph, len(self.of_global)), strict=True)
         for block, of_global, reads in layers:
-            if id(reads) not in rows:
-                sized = reads(x.shape[-2]) if isinstance(reads, Pattern) else reads
-                rows[id(reads)] = sized, _rows(sized, chosen)
-            x = _read(block, of_global, x, *rows[id(reads)], chosen)  # type: ignore[arg-type]
+            if id(reads) not in made:
+                sized = of_size(reads, x.shape[-2]) if isinstance(reads, Pattern) else reads
+                both = (sized, _rows(sized, chosen))
+                made[id(reads)] = [(g, None if lengths is None else padding_bias(g, lengths, x)) for g in both]
+            own, rows = made[id(reads)]
+            x = _read(block, of_global, x, own, rows, chosen)
         return x if self.text.head is None else self.text.head(x)
 
     def pooled(self, features: Tensor) -> Tensor:
@@ -107,26 +117,27 @@ def _beside(block: Any) -> GraphAttention:
     return GraphAttention(own.embed_dim, own.num_heads, out_proj=False, dropout=own.dropout, backend=own.backend)
 
 
+@torch.compiler.disable  # graphs are made by Python; a compiled caller breaks here
 def _rows(graph: AttentionGraph | PerHead, tokens: tuple[int, ...]) -> AttentionGraph | PerHead:
-    """What the chosen targets read."""
+    """What the chosen targets read; kept with the graph, for its plans."""
     if isinstance(graph, PerHead):
         return PerHead(tuple(each.subgraph(targets=tokens) for each in graph.graphs))
-    return graph.subgraph(targets=tokens)
+    return cached(graph, (Longformer, tokens), lambda: graph.subgraph(targets=tokens))
 
 
 def _read(
     block: TransformerBlock,
     of_global: GraphAttention,
     x: Tensor,
-    graph: AttentionGraph | PerHead,
-    rows: AttentionGraph | PerHead,
+    own: tuple[AttentionGraph | PerHead, Tensor | None],
+    rows: tuple[AttentionGraph | PerHead, Tensor | None],
     tokens: tuple[int, ...],
 ) -> Tensor:
-    """A block, norms after its branches, with the rows of the global tokens replaced."""
-    heard = block.attention(x, graph)
+    """A block, norms after its branches, with the rows of the global tokens replaced; graphs with their biases."""
+    heard = block.attention(x, own[0], score_bias=own[1])
     if tokens and block.attention.out_proj is not None:
         place = torch.tensor(tokens, device=x.device)
-        others = of_global(x.index_select(-2, place), rows, context=x)
+        others = of_global(x.index_select(-2, place), rows[0], context=x, score_bias=rows[1])
         heard = heard.index_copy(-2, place, block.attention.out_proj(others))
     x = block.attention_norm(x + block.branch(heard))
     return block.feed_forward_norm(x + block.branch(block.feed_forward(x)))

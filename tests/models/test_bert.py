@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from text_models import all_gradients, changed, same, same_gradients, shaken
+from text_models import all_gradients, changed, in_float64, same, same_gradients, shaken
 
 import graphattn as ga
 from graphattn import graphs
@@ -92,6 +92,47 @@ def test_siblings(name, kind):
     assert sum(p.numel() for p in mine.parameters()) == sum(p.numel() for p in model.parameters())
     less = graphs.full(N) - ga.from_edge_index([[2], [5]], num_sources=N, num_targets=N)
     assert changed(output, mine(tokens, [graphs.full(N), less], **more)) == [False] * 5 + [True, False]
+
+
+PLAIN = {"local_attention": 4, "pad_token_id": 3, "norm_eps": 1e-3}
+BIASES = dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), True)
+OTHER = {"decoder_bias": False, "hidden_activation": "silu", "classifier_activation": "relu"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("ForMaskedLM", PLAIN), ("Model", {**PLAIN, **BIASES}), ("ForMaskedLM", {**PLAIN, **OTHER})]
+)
+def test_modernbert(kind, options):
+    sizes = {"vocab_size": V, "hidden_size": C, "intermediate_size": 17, "num_hidden_layers": 3}
+    config = transformers.ModernBertConfig(
+        **sizes, num_attention_heads=3, tie_word_embeddings=kind == "Model", **options
+    )
+    torch.manual_seed(0)
+    with in_float64():
+        model = shaken(getattr(transformers, f"ModernBert{kind}")(config))
+        expected = model(given()[0])[0]
+    mine, tokens = from_hf(model), given()[0]
+    output = mine(tokens)
+    same(output, expected)
+    same_gradients(mine, model, output, expected)
+    assert sum(p.numel() for p in mine.parameters()) == sum(p.numel() for p in model.parameters())
+    window = "sliding_window(..., 5, causal=False)"
+    assert [layer.name for layer in mine.graph] == ["full(...)", window, window]
+    same(mine(tokens, [graphs.full(N), *[graphs.sliding_window(N, 5, causal=False)] * 2]), output)
+    less = graphs.sliding_window(N, 5, causal=False) - ga.from_edge_index([[2], [4]], num_nodes=N)
+    assert changed(output, mine(tokens, [graphs.full(N), graphs.sliding_window(..., 5, causal=False), less])) == [
+        t == 4 for t in range(N)
+    ]
+    same(mine(tokens, positions=torch.arange(N) + 5), output)  # turned by as much
+
+
+@pytest.mark.parametrize("place", ["embedding_dropout", "attention_dropout", "mlp_dropout"])
+def test_dropout_of_modernbert_is_where_theirs_is(place):
+    sizes = {"vocab_size": V, "hidden_size": C, "intermediate_size": 17, "num_hidden_layers": 2, "pad_token_id": 3}
+    config = transformers.ModernBertConfig(**sizes, num_attention_heads=3, mlp_bias=True, **{place: 1.0})
+    with in_float64():
+        model = shaken(transformers.ModernBertModel(config), training=True)
+        same(from_hf(model)(given()[0]), model(given()[0])[0])
 
 
 def test_dropout_of_distilbert_is_not_after_attention():

@@ -81,6 +81,9 @@ def test_examples_of_several_lengths_with_global_tokens_of_their_own():
     is_real = tokens != PAD
     at = (is_real.cumsum(-1) * is_real + PAD)[real]
     same(mine(tokens[real], packed, global_tokens=(0, 7, N + 3), positions=at), expected)
+    padded = run(model, tokens, (0, 7), attention_mask=real.long()).logits[real]
+    same(mine(tokens, global_tokens=(0, 7), lengths=torch.tensor(lengths))[real], padded)
+    assert not torch.allclose(mine(tokens, global_tokens=(0, 7))[real], padded)
 
 
 def test_who_hears_of_a_removed_edge_and_of_other_projections():

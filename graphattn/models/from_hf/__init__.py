@@ -27,6 +27,8 @@ FAMILIES: dict[str, str] = {
     "MixtralForCausalLM": "experts",
     "ModernBertForMaskedLM": "modernbert",
     "ModernBertModel": "modernbert",
+    "ModernBertForMaskedLM": "modernbert",
+    "ModernBertModel": "modernbert",
     "MT5ForConditionalGeneration": "t5",
     "PerceiverModel": "perceiver",
     "Qwen2ForCausalLM": "llama",
