@@ -23,9 +23,14 @@ class HeldMemory:
     layers: list[KeyValueCache]
     graph: AttentionGraph | PerHead | None
     lengths: Tensor | None
+    read: Tensor
+    """int64 (B,): which source each sequence reads."""
 
     def reorder(self, batch: Tensor) -> None:
-        """Go on with the sequences ``batch`` (int64 (B',)), in that order."""
+        """Go on with the sequences ``batch`` (int64 (B',)), in that order; nothing moves where they read the same."""
+        before, self.read = self.read, self.read[batch]
+        if torch.equal(before, self.read):
+            return
         for layer in self.layers:
             layer.reorder(batch)
         self.lengths = None if self.lengths is None else self.lengths[batch.to(self.lengths.device)]
@@ -71,7 +76,8 @@ class Reading:
         memory = self.memory.reshape(-1, *self.memory.shape[-2:])
         graph = sized_memory(self.memory_graph, length, memory.shape[-2])
         lengths = None if self.lengths is None else self.lengths.reshape(-1)
-        held = HeldMemory(self.model.decoder.hold(memory), graph, lengths)
+        each = torch.arange(len(memory), device=memory.device)
+        held = HeldMemory(self.model.decoder.hold(memory), graph, lengths, each)
         held.reorder(of_batch(len(memory), batch, memory.device))
         return [*(KeyValueCache() for _ in self.graph), held]
 
@@ -81,7 +87,11 @@ class Reading:
             return self._decode(self.lengths, tokens, self.memory, graph, self.memory_graph)
         *own, memory = caches
         first, last = own[0].length, own[0].length + tokens.shape[-1]
-        reads = None if memory.graph is None else rows(memory.graph, range(first, last), memory.graph.num_sources)
+        reads = (
+            None
+            if memory.graph is None
+            else rows(memory.graph, range(first, last), memory.graph.num_sources, tokens.device)
+        )
         return self._decode(memory.lengths, tokens, memory.layers, graph, reads, own)
 
     def _decode(self, lengths: Tensor | None, *given: Any) -> Tensor:

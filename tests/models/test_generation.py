@@ -106,6 +106,7 @@ def test_logits_that_are_no_numbers_and_more_tokens_than_were_asked_for():
     made = model()
     write = Continuation(made, CAUSAL, P, N, B)
     write(prompt())
+    assert {graph.device.type for graph in write.rows(1, "meta")} == {"meta"}  # where the tokens are
     with pytest.raises(ShapeError, match="4 of 11 tokens are written; 8 more do not fit"):
         write(prompt(8))
     with torch.no_grad():

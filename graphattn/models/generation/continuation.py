@@ -73,18 +73,18 @@ class Continuation:
             )
         self.caches = model.begin(batch, length)
 
-    def rows(self, number: int) -> list[Any]:
-        """For each layer, what the next ``number`` tokens read: themselves and all before."""
+    def rows(self, number: int, device: torch.device | str = "cpu") -> list[Any]:
+        """For each layer, what the next ``number`` tokens read of themselves and all before."""
         last = self.written + number
         if last > self.length:
             raise ShapeError(f"{self.written} of {self.length} tokens are written; {number} more do not fit")
-        steps = {id(layer): rows(layer, range(self.written, last), last) for layer in self.layers}
+        steps = {id(layer): rows(layer, range(self.written, last), last, device) for layer in self.layers}
         return [steps[id(layer)] for layer in self.layers]
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """Logits (B, n, V) of the tokens that follow ``tokens`` (B, n), the next ones of the sequence."""
         number = tokens.shape[-1]
-        logits = self.model(tokens, self.rows(number) or None, caches=self.caches)
+        logits = self.model(tokens, self.rows(number, tokens.device) or None, caches=self.caches)
         self.written += number
         return logits
 
@@ -143,15 +143,17 @@ def _cut(layer: Any, length: int) -> Any:
     return layer if layer.num_nodes == length else layer.subgraph(range(length))
 
 
-def rows(layer: AttentionGraph | PerHead, targets: range, num_sources: int) -> AttentionGraph | PerHead:
+def rows(
+    layer: AttentionGraph | PerHead, targets: range, num_sources: int, device: torch.device | str
+) -> AttentionGraph | PerHead:
     """What some targets read of the first sources; a few rows of a rule are listed, which costs less to plan for."""
     if isinstance(layer, PerHead):
-        return _each(layer, lambda graph: rows(graph, targets, num_sources))
+        return _each(layer, lambda graph: rows(graph, targets, num_sources, device))
     if len(targets) * num_sources > _LISTED or layer.has_repeated_edges:
-        return layer.subgraph(targets=targets, sources=range(num_sources))
+        return layer.subgraph(targets=targets, sources=range(num_sources)).to(device)
     node = partial(torch.arange, device=layer.device)
     mask = layer.contains(node(targets.start, targets.stop)[:, None], node(num_sources))
-    return cross(len(targets), num_sources).to(layer.device) if bool(mask.all()) else from_mask(mask)
+    return (cross(len(targets), num_sources) if bool(mask.all()) else from_mask(mask)).to(device)
 
 
 def _each(heads: PerHead, make: Callable[[AttentionGraph], Any]) -> PerHead:
