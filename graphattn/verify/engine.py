@@ -58,8 +58,8 @@ def verify(
     A layer's score and normalisation have twins of their own, formulas on all T x S pairs. Scores that are dot products
     are verified on every backend, the others where they run; linear attention by running sums is ``running_sums``. A
     score of the caller's own is asked about every pair, a normalisation of the caller's own about one target at a time,
-    so that mixing edges shows. Where a score or normalisation has a tie or a kink, or divides by a sum near 0, rounding
-    decides: such targets are not compared, and the report says how many.
+    so that mixing edges shows; what it makes of them is taken as right. Where a score or normalisation has a tie or a
+    kink, or divides by a sum near 0, rounding decides: such targets are not compared, and the report says how many.
 
     Args:
         subject: An :class:`AttentionGraph`: ``graphattn.attention`` on it with random inputs, each option away from its

@@ -65,10 +65,7 @@ def _known(table: dict[Any, Any], part: Any) -> Any:
 
 def _asked(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
     """A caller's own function; what it raises, or gives in another shape than it should, is said to be its doing."""
-    given = (
-        f"the layer's {name} is a function of your own, which the twin calls with edges of its own choice: any number "
-        "of them, float64. Numbers of edges belong in edge_attr, parameters in an nn.Module"
-    )
+    called = "dense twin called it with edges of its own choice: any number of them, float64"
 
     def answer(*operands: Any) -> Tensor:
         first = operands[0]
@@ -77,10 +74,15 @@ def _asked(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
             found = function(*operands)
         except Exception as error:
             words = (str(error) or "?").splitlines()[0]
-            raise OptionError(f"{given}; it raised {type(error).__name__}: {words}") from error
+            raise OptionError(
+                f"the layer's {name} raised {type(error).__name__}: {words}. The {called}; what belongs to edges "
+                "goes in edge_attr, and what is learned in an nn.Module"
+            ) from error
         if not isinstance(found, Tensor) or tuple(found.shape) != expected:
             came = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            raise OptionError(f"{given}; it must return (..., edges, heads) = {expected}, got {came}")
+            raise OptionError(
+                f"the layer's {name} must return (..., edges, heads) = {expected}, got {came}; the {called}"
+            )
         return found
 
     return answer

@@ -187,10 +187,13 @@ class Report:
         refused = [refusal for refusal in self.refusals if not refusal.fault]
         for refusal in refused:  # reasons that differ in their numbers alone are shown once
             alike.setdefault((refusal.backend, re.sub(r"[\d,.]+", "#", str(refusal.reasons))), []).append(refusal)
+        together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         for group in alike.values():
-            cases = dict.fromkeys(refusal.case for refusal in group)
-            lines.append(f"{group[0].backend} does not run {', '.join(cases)}:")
-            lines += [f"    {reason}" for reason in group[0].reasons]
+            cases = ", ".join(dict.fromkeys(refusal.case for refusal in group))
+            together.setdefault((cases, group[0].reasons), []).append(group[0].backend)
+        for (named, reasons), those in together.items():
+            lines.append(f"{', '.join(those)} {'do' if len(those) > 1 else 'does'} not run {named}:")
+            lines += [f"    {reason}" for reason in reasons]
         return ["", *lines] if lines else []
 
     def _verdict(self) -> str:
