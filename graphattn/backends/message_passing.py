@@ -1,5 +1,6 @@
 """The definition: attention as PyG message passing, one message an edge. Runs everything, slowly."""
 
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
@@ -11,6 +12,14 @@ from ..graph import AttentionGraph
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
 from .rates import rates
 from .request import Inputs, Outputs, Request
+
+
+@dataclass
+class Found:
+    """What one call finds beside its output; with the call, since several threads may use a layer."""
+
+    alpha: Tensor | None = None  # (..., E, H), before dropout
+    lse: Tensor | None = None  # (..., T, H)
 
 
 class EdgeAttention(MessagePassing):
@@ -28,14 +37,12 @@ class EdgeAttention(MessagePassing):
 
     def __init__(self) -> None:
         super().__init__(aggr="sum", node_dim=-3)
-        # Set by message() for the length of one call; PyG's explainers look for `_alpha` after it.
-        self._alpha: Tensor | None = None
-        self._lse: Tensor | None = None
+        self._alpha: Tensor | None = None  # for the length of one call: PyG's explainers look for it
 
     def attend(self, edge_index: Tensor, size: tuple[int, int], inputs: Inputs) -> Outputs:
         """Run on checked inputs; statistics are float32 or wider. Gives output, alpha and lse."""
         request = inputs.request()
-        wide = request.statistics
+        wide, found = request.statistics, Found()
         with torch.autocast(inputs.query.device.type, enabled=False):
             output = self.propagate(
                 edge_index,
@@ -46,11 +53,11 @@ class EdgeAttention(MessagePassing):
                 edge_term=_edge_term(inputs, wide),
                 edge_attr=None if inputs.edge_attr is None else inputs.edge_attr.to(wide),
                 inputs=inputs,
+                found=found,
                 size=size,
             )
-        found = Outputs(output.to(request.dtype), self._alpha, self._lse)
-        self._alpha = self._lse = None
-        return found
+        self._alpha = None
+        return Outputs(output.to(request.dtype), found.alpha, found.lse)
 
     def message(
         self,
@@ -61,6 +68,7 @@ class EdgeAttention(MessagePassing):
         edge_term: Optional[Tensor],
         edge_attr: Optional[Tensor],
         inputs: Any,
+        found: Any,
         index: Tensor,
         size_i: Optional[int],
     ) -> Tensor:
@@ -72,9 +80,11 @@ class EdgeAttention(MessagePassing):
             key, value = key.repeat_interleave(group, -2), value.repeat_interleave(group, -2)
         absent = None
         if score_bias is not None:
-            # An edge whose bias is -inf is an edge removed: not even a NaN in its source is heard.
+            # An edge whose bias is -inf is an edge removed: not even a NaN in its source is heard. A score of its own
+            # may read the keys of other heads, which still have the edge.
             absent = (score_bias == -torch.inf).expand(*score_bias.shape[:-1], query_i.shape[-2]).unsqueeze(-1)
-            key, value = key.masked_fill(absent, 0.0), value.masked_fill(absent, 0.0)
+            unread = absent if inputs.score is None else absent.all(-2, keepdim=True)
+            key, value = key.masked_fill(unread, 0.0), value.masked_fill(absent, 0.0)
         if inputs.score is None:
             score = (query_i * key).sum(-1) * inputs.scale  # (..., E, H)
         else:
@@ -85,10 +95,11 @@ class EdgeAttention(MessagePassing):
             score = (score + score_bias).masked_fill(absent.squeeze(-1), -torch.inf)
         size = 0 if size_i is None else size_i
         if inputs.normalize is None:
-            self._alpha, self._lse = edge_softmax(score, index, size)
-        else:
-            self._alpha = of_every_edge("normalize", inputs.normalize(score, index, size), score)
-        alpha = torch.nn.functional.dropout(self._alpha, inputs.dropout_p)
+            found.alpha, found.lse = edge_softmax(score, index, size)
+        else:  # a copy of the targets: a function of the caller may write into them
+            found.alpha = of_every_edge("normalize", inputs.normalize(score, index.clone(), size), score)
+        self._alpha = found.alpha
+        alpha = torch.nn.functional.dropout(found.alpha, inputs.dropout_p)
         return alpha.unsqueeze(-1) * value
 
     def aggregate(self, inputs: Tensor, index: Tensor, dim_size: Optional[int] = None) -> Tensor:

@@ -1,6 +1,8 @@
 """Scores and normalisations on edges against PyG and torch; tests/verify proves them against their dense twins."""
 
 import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch_geometric.nn import GATv2Conv, PointTransformerConv
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import BackendError, OptionError, ShapeError
+from graphattn.kernels.edge_softmax import edge_softmax
 from graphattn.nn import GraphAttention
 from graphattn.nn.normalizers import SinkSoftmax, hard, sparsemax
 from graphattn.nn.scores import Additive, Cosine, Dot, Gaussian, General, MLPScore, Score, Subtraction
@@ -175,6 +178,57 @@ def test_graphs_of_heads_keep_the_parameters_of_their_heads():
         torch.testing.assert_close(layer(x, graph), seen(x, graph), rtol=0, atol=1e-12)
         one = layer(x, ga.PerHead((graphs.causal(9), graphs.causal(9))))
         torch.testing.assert_close(one, layer(x, graphs.causal(9)), rtol=0, atol=1e-12)
+
+
+def test_a_score_that_mixes_heads_reads_the_keys_of_every_edge_that_a_head_has():
+    one_less = torch.zeros(81, 2, dtype=torch.float64).index_fill(0, torch.tensor([5]), -torch.inf)
+    one_less[7, 1] = -torch.inf
+    everywhere, causal = graphs.full(9), graphs.causal(9)
+    per_head = torch.stack((everywhere.mask(), causal.mask()))
+    bias = torch.zeros(2, 9, 9, dtype=torch.float64)
+    bias[:, everywhere.target, everywhere.source] = one_less.T
+    x = torch.randn(9, 8, dtype=torch.float64)
+    for score in ("subtraction", lambda q, k, edge_attr: (q * k).sum(-1).flip(-1)):
+        layer = made(score=score)
+        q, k = (p(x).unflatten(-1, (2, 4)) for p in (layer.q_proj, layer.k_proj))
+        of_pairs = layer.score(q[:, None].expand(9, 9, 2, 4), k[None].expand(9, 9, 2, 4), None).permute(2, 0, 1)
+        for graph, options, removed in (
+            (ga.PerHead((everywhere, causal)), {}, ~per_head),
+            (everywhere, {"score_bias": one_less}, bias == -torch.inf),
+        ):
+            weights = layer(x, graph, return_weights=True, **options)[1].dense()
+            wanted = torch.softmax(of_pairs.masked_fill(removed, -torch.inf), -1)
+            torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-12)
+    spoiled = x.clone()
+    spoiled[everywhere.source[5]] = torch.nan  # heard by no head of the target of edge 5
+    heard = layer(x, everywhere, context=spoiled, score_bias=one_less)
+    assert heard.isfinite().all(-1).tolist() == [t == int(everywhere.target[5]) for t in range(9)]
+
+
+def test_threads_that_share_an_observed_layer_get_weights_of_their_own():
+    layer, both = made(score="additive"), threading.Barrier(2, timeout=30)
+    inputs = [torch.randn(9, 8, dtype=torch.float64) for _ in range(2)]
+    alone = [layer(x, GRAPH, return_weights=True)[1].alpha for x in inputs]
+
+    def meet(*seen):
+        both.wait()  # each after its message, and before its end
+
+    layer.register_message_forward_hook(meet)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda x: layer(x, GRAPH, return_weights=True)[1].alpha, inputs))
+    assert torch.equal(found[0], alone[0])
+    assert torch.equal(found[1], alone[1])
+
+
+def test_a_normalisation_may_write_into_the_targets_it_is_given():
+    def careless(score, target, num_targets):
+        weights = edge_softmax(score, target, num_targets)[0]
+        target.zero_()
+        return weights
+
+    x, before = torch.randn(9, 8, dtype=torch.float64), GRAPH.edge_index.clone()
+    torch.testing.assert_close(made(normalize=careless)(x, GRAPH), made()(x, GRAPH), rtol=0, atol=1e-12)
+    assert torch.equal(GRAPH.edge_index, before)
 
 
 @pytest.mark.parametrize(
