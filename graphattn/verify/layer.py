@@ -15,7 +15,8 @@ from ..graph import AttentionGraph, PerHead
 from ..nn import GraphAttention
 from ..nn.linear_attention import chunks_of
 from ..nn.normalizers import SinkSoftmax, by_sum, none
-from .layer_twin import PRODUCTS, LayerTwin
+from ..nn.scores import Score
+from .layer_twin import LayerTwin
 from .operator import MOST_EDGES
 from .sample import EXHAUSTIVE, Sample
 from .subject import Case, Found, Leaf, Problem, seeded
@@ -27,6 +28,12 @@ SPREAD = 8.0  # standard deviation of positions
 def _takes(layer: GraphAttention, argument: str) -> bool:
     parameters = inspect.signature(layer.forward).parameters
     return argument in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _is_product(layer: GraphAttention) -> bool:
+    """Whether its score is a dot product of something, which every backend has."""
+    one = layer.q_proj.weight.new_ones(1, layer.num_heads, layer.head_dim)
+    return layer.score is None or (isinstance(layer.score, Score) and layer.score.as_dot(one, one) is not None)
 
 
 class LayerSubject:
@@ -52,7 +59,7 @@ class LayerSubject:
         with torch.random.fork_rng(devices=[]):
             twin = LayerTwin(self.layer)
         self.name, self.numbers = repr(layer), twin.numbers
-        self.product = layer.score is None or type(layer.score) in PRODUCTS
+        self.product = _is_product(layer)
         self.backends = (*BACKENDS, *[RUNNING_SUMS] * self._sums())
         self.lead = (2,) if graph.num_targets * graph.num_sources <= EXHAUSTIVE else ()
         self.places, self.widths = self._inputs(layer)

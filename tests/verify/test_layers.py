@@ -42,16 +42,15 @@ def ran(report):
 
 @pytest.mark.parametrize(
     ("score", "normalize"),
-    [(score, NORMALIZERS[j]) for i, score in enumerate(SCORES) for j in range(len(NORMALIZERS)) if (i + j) % 2 == 0],
+    [(score, NORMALIZERS[j]) for i, score in enumerate(SCORES) for j in range(len(NORMALIZERS)) if (i + j) % 3 == 2],
 )
 def test_scores_and_normalisations_and_the_gradient_of_every_parameter(score, normalize):
     layer = made(score=score, normalize=normalize, num_kv_heads=1)
     dots = score in SCORES[:4] and normalize in ("softmax", "sink")
-    every = {} if (score, normalize) in (("cosine", "softmax"), ("general", "sink")) or not dots else FEW
-    report = assert_exact(layer, SMALL, **FLOAT64, **every)
+    report = assert_exact(layer, SMALL, **FLOAT64)
     measured = {row.quantity for row in report.rows}
     assert {f"grad {name}" for name, _ in layer.named_parameters()} | {"second x"} <= measured
-    assert ran(report) == (set(every.get("backends", BACKENDS)) if dots else {"message_passing"})
+    assert ran(report) == (set(BACKENDS) if dots else {"message_passing"})
     assert dots or "dense, tiles, parts, edges do not run plain, score_bias:\n" in str(report)
 
 
@@ -118,7 +117,7 @@ def test_graphs_of_heads(options):
 # --- linear attention
 
 
-@pytest.mark.parametrize("graph", [ga.graphs.causal(11), ga.graphs.prefix(11, 6), GRAPHS["cross"](), GRAPHS["full"]()])
+@pytest.mark.parametrize("graph", [ga.graphs.causal(11), ga.graphs.prefix(11, 6), GRAPHS["cross"]()])
 def test_running_sums_are_the_dense_formula(monkeypatch, graph):
     monkeypatch.setattr(linear_attention, "_CHUNK", 3)
     layer = made(score=FeatureScore("elu"), normalize="sum", kdim=5, vdim=5, num_kv_heads=1)
