@@ -21,9 +21,14 @@ class KeyValueCache:
     Example:
         >>> import torch, graphattn as ga
         >>> layer, x = ga.nn.GraphAttention(8, 2), torch.randn(5, 8)
-        >>> cache, graph = ga.nn.KeyValueCache(), ga.graphs.causal(5)
+        >>> cache, graph = ga.nn.KeyValueCache(), ga.graphs.sliding_window(5, 4)
         >>> first = layer(x[:3], graph.subgraph(range(3)), cache=cache)
-        >>> rest = layer(x[3:], graph.subgraph(targets=[3, 4]), cache=cache)
+        >>> growing = graph.subgraph(targets=[3, 4])
+        >>> print(growing)  # the new targets read three sources in the cache, and themselves
+        AttentionGraph(subgraph(sliding_window(5, 4)): 5 sources -> 2 targets, 8 edges, density 0.8, rule)
+        █ █ █ █ ·
+        · █ █ █ █
+        >>> rest = layer(x[3:], growing, cache=cache)
         >>> torch.allclose(torch.cat((first, rest)), layer(x, graph), atol=1e-6)
         True
     """

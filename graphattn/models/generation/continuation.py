@@ -1,6 +1,7 @@
 """A sequence that grows: a model, what it has computed so far, and the graph of what it reads next."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -45,15 +46,11 @@ class Continuation:
         >>> model = ga.models.gpt2(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2).eval()
         >>> tokens, graph = torch.randint(11, (3, 7)), ga.graphs.sliding_window(..., 3)
         >>> write = Continuation(model, graph, prompt=4, length=7)
-        >>> print(write.rows(4)[0].mask().long())  # the prompt reads itself
-        tensor([[1, 0, 0, 0],
-                [1, 1, 0, 0],
-                [1, 1, 1, 0],
-                [0, 1, 1, 1]])
         >>> prompt = write(tokens[:, :4])
-        >>> print(write.rows(2)[0].mask().long())  # two new targets, four sources in the cache and two new ones
-        tensor([[0, 0, 1, 1, 1, 0],
-                [0, 0, 0, 1, 1, 1]])
+        >>> print(write.rows(2)[0])  # two new targets; four sources in the cache, and the new ones
+        AttentionGraph(rows of sliding_window(7, 3): 6 sources -> 2 targets, 6 edges, density 0.5, listed)
+        · · █ █ █ ·
+        · · · █ █ █
         >>> logits = torch.cat((prompt, write(tokens[:, 4:6]), write(tokens[:, 6:])), 1)
         >>> torch.allclose(logits, model(tokens, graph), atol=1e-6)
         True
@@ -153,7 +150,8 @@ def rows(
         return layer.subgraph(targets=targets, sources=range(num_sources)).to(device)
     node = partial(torch.arange, device=layer.device)
     mask = layer.contains(node(targets.start, targets.stop)[:, None], node(num_sources))
-    return (cross(len(targets), num_sources) if bool(mask.all()) else from_mask(mask)).to(device)
+    found = cross(len(targets), num_sources) if bool(mask.all()) else from_mask(mask)
+    return replace(found.to(device), name=f"rows of {layer.name}")
 
 
 def _each(heads: PerHead, make: Callable[[AttentionGraph], Any]) -> PerHead:
