@@ -2,6 +2,8 @@
 
 from .bart import BART as BART
 from .bert import BERT as BERT
+from .clip import CLIP as CLIP
+from .clip import CLIPText as CLIPText
 from .decision_transformer import DecisionTransformer as DecisionTransformer
 from .from_hf import from_hf as from_hf
 from .generation import generate as generate
