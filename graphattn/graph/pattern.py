@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, Protocol, overload
 
 from ..errors import GraphError
 from .graph import AttentionGraph, wrapped
+from .listed import check_size
 
 _SIZES = ("num_nodes", "num_targets", "num_sources", "size")
 _KEPT = 8  # sized graphs that a pattern remembers, with their plans
@@ -37,6 +38,7 @@ class Pattern:
         parts: Patterns or graphs that ``make`` joins; none for a builder, which is handed the size.
         num_sizes: How many sizes a builder takes: 2 for targets and sources.
         on_grid: Whether a builder takes the axes of a grid.
+        num_added: How many of the nodes ``make`` adds to those of its part; the axes of a grid are the part's alone.
 
     Attributes:
         made: The last graphs made; :func:`slot` names them.
@@ -59,6 +61,7 @@ class Pattern:
     parts: "tuple[Pattern | AttentionGraph, ...]" = ()
     num_sizes: int = 1
     on_grid: bool = False
+    num_added: int = 0
     made: "Shelf" = field(default_factory=lambda: Shelf(), init=False)
 
     def __call__(self, size: int | tuple[int, ...], num_sources: int | None = None) -> AttentionGraph:
@@ -82,6 +85,11 @@ class Pattern:
         return kept[key]
 
     def _sized(self, size: int | tuple[int, ...], num_sources: int | None) -> AttentionGraph:
+        if self.num_added and isinstance(size, int):
+            if size < self.num_added or num_sources not in (None, size):
+                sides = size if num_sources is None else (size, num_sources)
+                raise GraphError(f"{self.name} has at least {self.num_added} nodes that read all, got size {sides}")
+            size, num_sources = size - self.num_added, None
         if self.parts:
             return self.make(*(p(size, num_sources) if isinstance(p, Pattern) else p for p in self.parts))
         if self.on_grid and isinstance(size, int):
@@ -162,6 +170,16 @@ class Pattern:
     def without_self_loops(self) -> "Pattern":
         """The self-loops dropped."""
         return Pattern(f"{wrapped(self, '-')} - self-loops", AttentionGraph.without_self_loops, (self,))
+
+    def with_global_tokens(self, number: int = 1) -> "Pattern":
+        """The pattern behind ``number`` new nodes that read all and are read by all; see :class:`AttentionGraph`.
+
+        The new nodes are among those that its size counts, ``pattern(65)`` is one before 64; the axes of a grid are of
+        the others, ``pattern((8, 8))`` has 65 nodes, too.
+        """
+        k = check_size(number, "number")
+        name = f"{wrapped(self, '')}.with_global_tokens({number})"
+        return Pattern(name, partial(AttentionGraph.with_global_tokens, number=k), (self,), num_added=k)
 
     def __repr__(self) -> str:
         return f"Pattern({self.name})"

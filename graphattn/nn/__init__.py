@@ -20,6 +20,7 @@ from .linear_attention import FeatureScore as FeatureScore
 from .linear_attention import PositiveFeatures as PositiveFeatures
 from .positions import LearnedPosition as LearnedPosition
 from .positions import SinusoidalPosition as SinusoidalPosition
+from .recording import record_weights as record_weights
 from .rotary import Rotary as Rotary
 from .rotary import grid_positions as grid_positions
 from .rotary_scaling import LinearScaling as LinearScaling

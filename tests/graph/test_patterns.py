@@ -60,8 +60,20 @@ def test_sizes_of_both_sides_and_of_grids():
         swin(24)
 
 
+def test_global_tokens_are_counted_by_sizes_and_not_by_the_axes_of_a_grid():
+    etc, swin = graphs.sliding_window(..., 3), graphs.cell_partition(..., (2, 3))
+    assert etc.with_global_tokens(2)(9).equals(graphs.sliding_window(7, 3).with_global_tokens(2))
+    assert (etc.with_global_tokens(2) | graphs.causal(...))(9).num_nodes == 9
+    assert swin.with_global_tokens()((4, 6)).equals(graphs.cell_partition((4, 6), (2, 3)).with_global_tokens())
+    layer, x = ga.nn.GraphAttention(8, 2), torch.randn(9, 8)
+    torch.testing.assert_close(layer(x, etc.with_global_tokens(2)), layer(x, etc.with_global_tokens(2)(9)))
+    for sizes in ((1,), (9, 8)):
+        with pytest.raises(GraphError, match="at least 2 nodes that read all, got size"):
+            etc.with_global_tokens(2)(*sizes)
+
+
 def test_patterns_travel():
-    for pattern in (LONGFORMER, LONGFORMER.k_hop(2), ~LONGFORMER):
+    for pattern in (LONGFORMER, LONGFORMER.k_hop(2), ~LONGFORMER, LONGFORMER.with_global_tokens()):
         assert pickle.loads(pickle.dumps(pattern))(9).equals(pattern(9))
         assert copy.deepcopy(pattern)(9).equals(pattern(9))
         assert repr(pattern).startswith("Pattern(")

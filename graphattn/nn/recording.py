@@ -1,0 +1,66 @@
+"""The weights of all layers of a model, without asking each of them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from ..backends.weights import EdgeWeights
+from ..errors import OptionError
+from .graph_attention import GraphAttention
+
+
+@contextmanager
+def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
+    """Within it, every :class:`GraphAttention` of the model leaves the weights of its last call in a dict, by its name.
+
+    The dict is in the order of the calls, so that its values are what :func:`graphattn.rollout` multiplies. Backends
+    that give no weights give way to those that do.
+
+    Args:
+        model: Any module.
+
+    Raises:
+        OptionError: If no layer of it is a :class:`GraphAttention`.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> encoder = ga.models.Encoder(2, 8, 2)
+        >>> with record_weights(encoder) as weights:
+        ...     y = encoder(torch.randn(5, 8), ga.graphs.causal(5))
+        >>> list(weights), weights["layers.0.attention"].alpha.shape
+        (['layers.0.attention', 'layers.1.attention'], torch.Size([15, 2]))
+        >>> ga.rollout(weights.values()).dense().shape  # what each output holds of each input
+        torch.Size([1, 5, 5])
+    """
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, GraphAttention)}
+    if not layers:
+        raise OptionError(f"{type(model).__name__} has no GraphAttention whose weights could be recorded")
+    found: dict[str, EdgeWeights] = {}
+    asked: dict[str, bool] = {}  # whether the caller of a layer wants its weights, too
+    hooks = []
+    for name, layer in layers.items():
+        hooks.append(layer.register_forward_pre_hook(partial(_ask, asked, name), with_kwargs=True))
+        hooks.append(layer.register_forward_hook(partial(_keep, asked, found, name)))
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _ask(
+    asked: dict[str, bool], name: str, layer: nn.Module, args: Any, given: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    asked[name] = given.get("return_weights", False)
+    return args, {**given, "return_weights": True}
+
+
+def _keep(
+    asked: dict[str, bool], found: dict[str, EdgeWeights], name: str, layer: nn.Module, args: Any, output: Any
+) -> Any:
+    found.pop(name, None)
+    found[name] = output[1]
+    return output if asked[name] else output[0]
