@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from ...errors import OptionError
-from ..clip import CLIP, CLIPText, quick_gelu
+from ..clip import CLIP, CLIPText
 from ..vit import ViT
 from .layers import activation, copy_parts, pair, widths
 
@@ -51,7 +51,7 @@ def _vision(base: Any, head: Any) -> ViT:
         pair(config.patch_size),
         *widths(config),
         channels=config.num_channels,
-        activation=_activation(config),
+        activation=activation(config),
         final_norm=False,
     )
     made.to(embeddings.class_embedding)
@@ -77,7 +77,7 @@ def _text(base: Any, head: Any) -> CLIPText:
         config.intermediate_size,
         max_len=config.max_position_embeddings,
         eos=None if base.eos_token_id == 2 else base.eos_token_id,  # 2 stands for the largest, as they explain
-        activation=_activation(config),
+        activation=activation(config),
     )
     made.to(base.final_layer_norm.weight)
     copy_parts(made, base, {"embedding": "embeddings.token_embedding", "stack.norm": "final_layer_norm"})
@@ -93,7 +93,3 @@ def _fill(blocks: nn.ModuleList, base: Any) -> None:
     for block, layer in zip(blocks, base.encoder.layers, strict=True):
         copy_parts(block, layer, NAMES)
         block.attention.dropout = base.config.attention_dropout
-
-
-def _activation(config: Any) -> Any:
-    return quick_gelu if config.hidden_act == "quick_gelu" else activation(config)

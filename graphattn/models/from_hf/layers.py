@@ -7,6 +7,8 @@ from torch import nn
 
 from ...errors import OptionError
 from ...nn import TransformerBlock
+from ...nn.feed_forward import Activation
+from ..clip import quick_gelu
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -19,10 +21,12 @@ ACTIVATIONS = {
 }
 
 
-def activation(config: Any) -> str:
+def activation(config: Any) -> Activation:
     """Our name of the activation in the feed-forwards."""
+    if config.hidden_act == "quick_gelu":
+        return quick_gelu
     if config.hidden_act not in ACTIVATIONS:
-        raise OptionError(f"hidden_act must be one of {', '.join(ACTIVATIONS)}; got {config.hidden_act!r}")
+        raise OptionError(f"hidden_act must be one of {', '.join(ACTIVATIONS)}, quick_gelu; got {config.hidden_act!r}")
     return ACTIVATIONS[config.hidden_act]
 
 
