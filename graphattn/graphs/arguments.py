@@ -85,7 +85,7 @@ def stored(tensor: Tensor, argument: str) -> Tensor:
 def integers(values: object, argument: str) -> Tensor:
     """``values`` as int64 (n,), or the error that says what came; the device stays."""
     try:
-        tensor = values if isinstance(values, Tensor) else torch.as_tensor(values)
+        tensor = values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         kind = type(values).__name__
         raise GraphError(f"{argument} must be integers of shape (n,), got a {kind}: {error}") from error

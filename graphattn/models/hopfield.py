@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from ..attention import AttentionOutput, attention
+from ..attention import AttentionOutput, attention, of_size
 from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern
 from ..graph.advice import no_graph
@@ -185,7 +185,7 @@ def retrieval_energy(query: Tensor, patterns: Tensor, beta: float, graph: Attent
     Source: Ramsauer et al. 2021, equation 2, with the patterns of the graph.
     """
     _check_beta(beta)
-    graph = graph(query.shape[-2], patterns.shape[-2]) if isinstance(graph, Pattern) else graph
+    graph = of_size(graph, query.shape[-2], patterns.shape[-2]) if isinstance(graph, Pattern) else graph
     key = patterns.unsqueeze(-2)
     found = attention(query.unsqueeze(-2), key, key, graph, scale=beta, return_lse=True)
     assert isinstance(found, AttentionOutput)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from ..attention import of_size
 from ..backends import EdgeWeights
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead, disjoint_union
@@ -206,7 +207,7 @@ def _of_targets(graph: AttentionGraph, rows: range) -> AttentionGraph:
 
 
 def _sized(graph: AttentionGraph | Pattern, num_targets: int, num_sources: int) -> AttentionGraph:
-    graph = graph(num_targets, num_sources) if isinstance(graph, Pattern) else graph
+    graph = of_size(graph, num_targets, num_sources) if isinstance(graph, Pattern) else graph
     if (graph.num_targets, graph.num_sources) != (num_targets, num_sources):
         raise ShapeError(
             f"the graph has {graph.num_targets} targets and {graph.num_sources} sources, but target has {num_targets} "
