@@ -8,6 +8,7 @@ from ..graph import Schedule
 from ..graphs import causal, full
 from ..nn import KeyValueCache, T5Bias
 from ..nn.blocks import Graph
+from .longt5 import SummaryEncoder
 from .padding import memory_up_to
 from .reading import Reading
 from .stacks import Decoder, Encoder, Graphs
@@ -35,6 +36,7 @@ class T5(nn.Module):
         num_buckets: Rows of the tables of biases.
         max_distance: From where on all distances have one row.
         source_graph: What the encoder reads along if it is not told; full by default, a window in LongT5.
+        summary_block: Tokens of a block whose summary every token of the encoder reads, too (LongT5); none by default.
         eps: Of the norms.
         dropout: On the embeddings, as in the blocks, and on what the encoder and the decoder give.
 
@@ -68,6 +70,7 @@ class T5(nn.Module):
         num_buckets: int = 32,
         max_distance: int = 128,
         source_graph: Graphs | None = None,
+        summary_block: int | None = None,
         eps: float = 1e-6,
         dropout: float = 0.0,
     ) -> None:
@@ -76,9 +79,13 @@ class T5(nn.Module):
         options: dict[str, Any] = {"norm": "rms", "bias": False, "scale": 1.0, "eps": eps, "activation": activation}
         options |= {"head_dim": head_dim, "dropout": dropout}
         depth = num_layers if num_decoder_layers is None else num_decoder_layers
-        self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, **options)
         self.decoder = Decoder(depth, embed_dim, num_heads, hidden, **options)
-        self.encoder_bias = T5Bias(num_heads, num_buckets, max_distance)
+        self.encoder_bias, sizes = T5Bias(num_heads, num_buckets, max_distance), (embed_dim, num_heads, hidden)
+        self.encoder: Encoder | SummaryEncoder = (
+            Encoder(num_layers, *sizes, **options)
+            if summary_block is None
+            else SummaryEncoder(num_layers, summary_block, self.encoder_bias, *sizes, **options)
+        )
         self.decoder_bias = T5Bias(num_heads, num_buckets, max_distance, bidirectional=False)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
         self.source_graph = Schedule.of(full(...) if source_graph is None else source_graph, num_layers)

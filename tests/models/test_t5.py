@@ -66,6 +66,7 @@ def same_gradients(mine, theirs, output, wanted):
         ("T5", {}),
         ("T5", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),  # T5 1.1
         ("LongT5", {"local_radius": 2, "feed_forward_proj": "gated-gelu", "num_decoder_layers": None}),
+        ("LongT5", {"local_radius": 2, "encoder_attention_type": "transient-global", "global_block_size": 4}),
         ("MT5", {"feed_forward_proj": "gated-silu", "num_decoder_layers": None, "layer_norm_epsilon": 0.1}),
     ],
 )
@@ -140,6 +141,26 @@ def test_a_window_of_the_encoder_is_a_graph(tokens):
     assert not torch.allclose(window(*tokens), window(*tokens, graphs.full(S)), atol=1e-3)
 
 
+@pytest.mark.parametrize("block", [4, 11, 12])  # the last block has 3 more tokens, is all, is not there
+def test_summaries_are_sources(tokens, block):
+    theirs, (source, target) = (
+        hf("LongT5", local_radius=2, encoder_attention_type="transient-global", global_block_size=block),
+        tokens,
+    )
+    mine, lengths = from_hf(theirs), torch.tensor([S, 6])
+    there = (torch.arange(S) < lengths[:, None]).long()
+    with in_float64():
+        wanted = theirs(input_ids=source, decoder_input_ids=target, attention_mask=there).logits
+    close(mine(source, target, lengths=lengths), wanted)
+    window = graphs.sliding_window(S, 5, causal=False)
+    less = window - ga.from_edge_index([[4], [3]], num_nodes=S)
+    found = (mine.encode(source, [window, less]) - mine.encode(source)).abs().amax((0, 2)) > 1e-9
+    assert found.tolist() == [t == 3 for t in range(S)]
+    moved = source.index_fill(1, torch.tensor([0]), 16)  # heard at once by all, or by those that are near
+    reached = (mine.encode(moved) - mine.encode(source)).abs().amax((0, 2)) > 1e-9
+    assert reached.tolist() == [block <= S or t <= 4 for t in range(S)]
+
+
 def test_dropout_and_mode_are_theirs():
     mine = from_hf(hf(dropout_rate=0.25).float().train())
     block = mine.decoder.layers[0]
@@ -160,7 +181,6 @@ def test_refusals(tokens):
     for kind, options, message in (
         ("T5", {"feed_forward_proj": "tanh"}, "the activation must be one of relu, .* got 'tanh'"),
         ("T5", {"is_causal": False}, "is_causal = False cannot be read"),
-        ("LongT5", {"encoder_attention_type": "transient-global"}, "only 'local' can"),
     ):
         with pytest.raises(OptionError, match=message):
             from_hf(hf(kind, **options))

@@ -1,5 +1,6 @@
 """T5 of ``transformers``, and T5 1.1, Flan-T5, mT5, which are settings of it, and LongT5, whose encoder has windows."""
 
+import re
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ from .text import activation, fill, one_table, refuse, renamed
 
 NAMES = {
     ".LocalSelfAttention.": ".SelfAttention.",
+    ".TransientGlobalSelfAttention.": ".SelfAttention.",
+    "encoder.block.0.layer.0.SelfAttention.global_relative_attention_bias.": "encoder.summary_bias.table.",
     "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.": "encoder_bias.table.",
     "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.": "decoder_bias.table.",
     "shared.": "embedding.",
@@ -33,14 +36,15 @@ NAMES = {
     ".layer.1.": ".",
     ".layer.2.": ".",
 }
+SUMMARY = re.compile(r"encoder\.layers\.(\d+)\.attention\.global_input_layer_norm\.")
 SECOND = {"encoder": "feed_forward_norm", "decoder": "cross_norm"}
 
 
 def read(model: Any) -> T5:
     """A ``T5ForConditionalGeneration``, ``MT5ForConditionalGeneration`` or ``LongT5ForConditionalGeneration``."""
     config = model.config
-    refuse(config, is_causal=True, is_encoder_decoder=True, encoder_attention_type="local")
-    radius = getattr(config, "local_radius", None)
+    refuse(config, is_causal=True, is_encoder_decoder=True)
+    radius, kind = getattr(config, "local_radius", None), getattr(config, "encoder_attention_type", "local")
     words = one_table(model.shared, model.encoder.embed_tokens, model.decoder.embed_tokens)
     tied = model.lm_head.weight is words.weight
     plain = activation(config.dense_act_fn)
@@ -59,15 +63,18 @@ def read(model: Any) -> T5:
             num_buckets=config.relative_attention_num_buckets,
             max_distance=config.relative_attention_max_distance,
             source_graph=None if radius is None else sliding_window(..., 2 * radius + 1, causal=False),
+            summary_block=None if kind == "local" else config.global_block_size,
             eps=config.layer_norm_epsilon,
             dropout=config.dropout_rate,
         )
-    state = {
-        name.replace("second_norm", SECOND.get(name.partition(".")[0], "")): tensor
-        for name, tensor in renamed(model, NAMES).items()
-        if ".embed_tokens." not in name  # the same tensor as the embedding's
-    }
-    fill(made, state)
+    state = renamed(model, NAMES)
+    fill(made, {_place(name): state[name] for name in state if ".embed_tokens." not in name})  # those are the embedding
     if tied:
         made.tie()
     return made.train(model.training)
+
+
+def _place(name: str) -> str:
+    """The second norm is another one in the decoder; the norm of the summaries is beside the blocks."""
+    name = name.replace("second_norm", SECOND.get(name.partition(".")[0], ""))
+    return SUMMARY.sub(r"encoder.summary_norms.\1.", name)

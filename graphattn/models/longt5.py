@@ -1,0 +1,100 @@
+"""LongT5's transient global attention: every token reads a window, and a summary of every block of tokens."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..graph import AttentionGraph, Pattern, Schedule
+from ..graphs import composite, cross
+from ..nn import T5Bias
+from ..nn.arguments import width
+from .stacks import Encoder, Graphs
+from .tokens import check_lengths
+
+
+class SummaryEncoder(nn.Module):
+    r"""Blocks whose tokens also read summaries, the normed sums of blocks of tokens, made anew in every layer.
+
+    .. math:: \mathcal{N}(t) = \mathcal{N}_\ell(t) \cup \{ u_1, \ldots, u_G \}, \qquad
+              u_g = \mathrm{norm} \Big( \sum_{s \in \text{block } g} x_s \Big), \quad G = \lfloor N / b \rfloor
+
+    Tokens after the last whole block belong to that block. It is a bipartite graph from N + G sources to N targets.
+
+    Args:
+        num_layers: Blocks.
+        block: b, tokens of a summary.
+        like: Whose settings the bias of edges from summaries has, by how many blocks a summary is away.
+        sizes: Width, heads and width of the feed-forwards, as of :class:`Encoder`.
+        options: As of :class:`Encoder`.
+
+    Source: Guo et al. 2022, "LongT5", section 3.2 (TGlobal); equal to ``transformers``.
+
+    Example:
+        >>> import graphattn as ga
+        >>> model = ga.models.T5(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2, summary_block=4)
+        >>> source, target = torch.randint(11, (3, 13)), torch.randint(11, (3, 5))
+        >>> model(source, target, ga.graphs.sliding_window(..., 3, causal=False)).shape
+        torch.Size([3, 5, 11])
+    """
+
+    def __init__(self, num_layers: int, block: int, like: T5Bias, *sizes: Any, **options: Any) -> None:
+        super().__init__()
+        plain = Encoder(num_layers, *sizes, **options)
+        self.layers, self.norm, self.block = plain.layers, plain.norm, width("summary_block", block)
+        self.summary_norms = nn.ModuleList(nn.RMSNorm(sizes[0], options["eps"]) for _ in range(num_layers))
+        self.summary_bias = T5Bias(sizes[1], like.num_buckets, like.max_distance)
+
+    def forward(self, x: Tensor, graph: Graphs, *, score_bias: T5Bias, lengths: Tensor | None = None) -> Tensor:
+        """(..., N, C) to (..., N, C).
+
+        Args:
+            x: (..., N, C).
+            graph: What tokens read of each other, one graph of N nodes for all layers or a schedule.
+            score_bias: What makes the bias of edges between tokens.
+            lengths: Integers (...), of sequences that are padded at their end.
+        """
+        N = x.shape[-2]
+        if lengths is not None:
+            check_lengths(lengths, x[..., 0])
+        number = self._numbers(x, lengths)
+        made: dict[int, tuple[AttentionGraph, Tensor]] = {}  # layers of the same graph share its biases
+        layers: Any = zip(self.layers, self.summary_norms, Schedule.of(graph, len(self.layers)), strict=True)
+        for layer, norm, reads in layers:
+            if id(reads) not in made:
+                own = reads(N) if isinstance(reads, Pattern) else reads
+                both = composite([[own, cross(N, N // self.block)]]) if self.block <= N else own
+                made[id(reads)] = both, self._bias(both, number, score_bias, lengths)
+            both, bias = made[id(reads)]
+            x = layer(
+                x, both, score_bias=bias, sources=lambda y, norm=norm: torch.cat((y, norm(self._sums(y, number))), -2)
+            )
+        return x if self.norm is None else self.norm(x)
+
+    def _numbers(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """The block of each token, int64 (N,) or (..., N); G for a token of none."""
+        at = torch.arange(x.shape[-2], device=x.device)
+        there = torch.tensor(x.shape[-2]) if lengths is None else lengths
+        there = there.to(x.device).unsqueeze(-1)
+        number = torch.minimum(at // self.block, there // self.block - 1).expand(*there.shape[:-1], -1)
+        return number.masked_fill((number < 0) | (at >= there), x.shape[-2] // self.block)
+
+    def _sums(self, y: Tensor, number: Tensor) -> Tensor:
+        """Sums (..., G, C) of the tokens of every block."""
+        num_blocks = y.shape[-2] // self.block
+        sums = y.new_zeros(*y.shape[:-2], num_blocks + 1, y.shape[-1])
+        return sums.scatter_add(-2, number.unsqueeze(-1).expand_as(y), y)[..., :num_blocks, :]
+
+    def _bias(self, graph: AttentionGraph, number: Tensor, tokens: T5Bias, lengths: Tensor | None) -> Tensor:
+        """Biases (..., E, H): between tokens by their distance, from summaries by that of their blocks."""
+        source, target, N = graph.source.to(number.device), graph.target.to(number.device), graph.num_targets
+        is_token = source < N
+        of_tokens = tokens.table.rows(tokens.bucket(source - target))
+        summary, block = (source - N).clamp(min=0), number[..., target]
+        of_summaries = self.summary_bias.table.rows(self.summary_bias.bucket(summary - block))
+        bias = torch.where(is_token.unsqueeze(-1), of_tokens, of_summaries)
+        if lengths is None:
+            return bias
+        there = lengths.to(number.device).unsqueeze(-1)
+        absent = torch.where(is_token, source >= there, summary >= there // self.block)
+        return bias.masked_fill(absent.unsqueeze(-1), -torch.inf)
