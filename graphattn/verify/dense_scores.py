@@ -20,11 +20,13 @@ def dot(scale: float) -> DenseScore:
 
 
 def cosine(log_scale: Tensor, most: float) -> DenseScore:
-    """``scale_h q . k / (|q| |k|)`` with log_scale (H, 1), at most ``most`` (Liu et al. 2022, section 3.3)."""
+    """``scale_h q . k / (|q| |k|)`` with log_scale (H, 1), at most ``most``, 0 of zeros (Liu et al. 2022, 3.3)."""
 
     def score(query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
-        lengths = [x.square().sum(-1).sqrt().clamp(min=1e-12).unsqueeze(-1) for x in (query, key)]
-        angle = torch.einsum("...thd,...shd->...hts", query / lengths[0], key / lengths[1])
+        squares = [x.square().sum(-1, keepdim=True) for x in (query, key)]
+        nothing = [square == 0 for square in squares]
+        lengths = [square.masked_fill(zero, 1.0).sqrt() for square, zero in zip(squares, nothing, strict=True)]
+        angle = torch.einsum("...thd,...shd->...hts", query / lengths[0] * ~nothing[0], key / lengths[1] * ~nothing[1])
         return log_scale.clamp(max=math.log(most)).exp().unsqueeze(-1) * angle
 
     return score

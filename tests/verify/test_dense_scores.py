@@ -68,6 +68,13 @@ def test_scores_equal_torch_pair_by_pair(twin, of_pair):
     torch.testing.assert_close(again[0], found, rtol=0, atol=1e-14)
 
 
+def test_the_cosine_of_zeros_is_0_and_sends_no_gradient():
+    query = torch.zeros(T, H, D, dtype=torch.float64, requires_grad=True)
+    found = scores.cosine(SIGMA[:, None].log(), 100.0)(query, KEY, None)
+    (sent,) = torch.autograd.grad(found.sum(), query)
+    assert float(found.abs().max()) == float(sent.abs().max()) == 0.0
+
+
 def test_random_features_have_the_mean_of_the_exponential():
     phi = scores.positive_features(randn(200_000, D))
     x, y = 0.5 * QUERY[0, 0], 0.5 * KEY[0, 0]
