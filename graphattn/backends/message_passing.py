@@ -112,9 +112,14 @@ class EdgeAttention(MessagePassing):
 
 def of_every_edge(name: str, found: Any, like: Tensor) -> Tensor:
     """What a caller's function gave, in the dtype of ``like`` (..., E, H), or the error if it has not its shape."""
-    if not isinstance(found, Tensor) or found.shape != like.shape or found.is_complex():
-        came = f"{tuple(found.shape)} {found.dtype}" if isinstance(found, Tensor) else type(found).__name__
-        raise ShapeError(f"{name} must return real numbers (..., edges, heads) = {tuple(like.shape)}, got {came}")
+    right = isinstance(found, Tensor) and found.shape == like.shape and found.device == like.device
+    if not right or found.is_complex():
+        came = type(found).__name__
+        if isinstance(found, Tensor):
+            came = f"{tuple(found.shape)} {found.dtype} on {found.device}"
+        raise ShapeError(
+            f"{name} must return real numbers (..., edges, heads) = {tuple(like.shape)} on {like.device}, got {came}"
+        )
     return found.to(like.dtype)
 
 

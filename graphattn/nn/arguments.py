@@ -1,5 +1,9 @@
 """What callers hand to the layer, in every dialect, or the error that says what to pass instead."""
 
+import math
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from inspect import Parameter, signature
 from numbers import Real
 from operator import index
 from typing import Any
@@ -30,10 +34,42 @@ def width(name: str, value: Any) -> int:
 
 def positive(name: str, value: Any, *, finite: bool = True) -> float:
     """A number above 0."""
-    real = isinstance(value, Real) and not isinstance(value, bool)
-    if not real or not value > 0 or (finite and not value < float("inf")):
+    found = _float(value)
+    if not found > 0 or (finite and found == math.inf):
         raise OptionError(f"{name} must be a {'finite ' * finite}number > 0, got {value!r}")
-    return float(value)
+    return found
+
+
+def real(name: str, value: Any) -> float:
+    """A finite number."""
+    found = _float(value)
+    if not math.isfinite(found):
+        raise OptionError(f"{name} must be a finite number, got {value!r}")
+    return found
+
+
+def _float(value: Any) -> float:
+    """A number as float64, NaN for what is none; numpy's are numbers, True is not, nor what float64 cannot hold."""
+    try:
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def check_function(name: str, function: Any, arguments: str) -> Callable[..., Any]:
+    """Refuse what cannot be called with so many arguments, ``"query, key, edge_attr"``."""
+    refuse_class(name, function)
+    if not callable(function):
+        raise OptionError(f"{name} must be a function {name}({arguments}), got {function!r}")
+    try:
+        takes = signature(function.forward if isinstance(function, nn.Module) else function)
+    except (TypeError, ValueError):  # one of C, which does not tell
+        return function
+    try:
+        takes.bind(*arguments.split(", "))
+    except TypeError as error:
+        raise OptionError(f"{name} must be a function {name}({arguments}), got {function!r}: {error}") from None
+    return function
 
 
 def refuse_class(name: str, value: Any) -> None:
@@ -42,14 +78,34 @@ def refuse_class(name: str, value: Any) -> None:
         raise OptionError(f"{name} is the class {value.__name__}; make one of it, {name}={value.__name__}(...)")
 
 
-def check_options(dropout: Any, backend: Any, **flags: Any) -> None:
-    """Refuse a dropout that is no probability, a backend that nobody knows, a flag that is neither True nor False."""
+def check_flags(**flags: Any) -> None:
+    """Refuse what is neither True nor False."""
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise OptionError(f"{name} must be True or False, got {flag!r}")
-    probability: Any = dropout if isinstance(dropout, Real) and not isinstance(dropout, bool) else -1
-    if not 0.0 <= probability <= 1.0:
-        raise OptionError(f"dropout must be a number in [0, 1], got {dropout!r}")
+
+
+def probability(name: str, value: Any, *, below_one: bool = False) -> float:
+    """A number in [0, 1], or in [0, 1)."""
+    found: Any = value if isinstance(value, Real) and not isinstance(value, bool) else -1
+    if not 0.0 <= found <= 1.0 or (below_one and found == 1.0):
+        raise OptionError(f"{name} must be a number in [0, 1{')' if below_one else ']'}, got {value!r}")
+    return float(found)
+
+
+def check_names(given: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
+    """Refuse options that none of the makers takes by name; the error names those there are."""
+    known = {p.name for make in makers for p in signature(make).parameters.values() if p.kind == Parameter.KEYWORD_ONLY}
+    for name in given:
+        if name not in known:
+            near = "".join(f"; did you mean {close!r}?" for close in get_close_matches(name, known, 1))
+            raise OptionError(f"there is no option {name!r}{near} There are {', '.join(sorted(known))}")
+
+
+def check_options(dropout: Any, backend: Any, **flags: Any) -> None:
+    """Refuse a dropout that is no probability, a backend that nobody knows, a flag that is neither True nor False."""
+    check_flags(**flags)
+    probability("dropout", dropout)
     if not isinstance(backend, str) or backend not in ("auto", *BACKENDS):
         raise OptionError(f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {backend!r}')
 
@@ -113,6 +169,16 @@ def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:
     )
 
 
+def check_input(name: str, given: Any, width: int, reader: nn.Module, nodes: str | None = "N") -> None:
+    """Refuse what is no features (..., nodes, width), or of another kind than the parameters of what reads them first.
+
+    ``nodes=None`` is for what reads each node by itself, (..., width). A norm in float32 reads halves, too.
+    """
+    _check(name, given, nodes, width)
+    if not (isinstance(reader, nn.LayerNorm | nn.RMSNorm) and given.dtype in (torch.float16, torch.bfloat16)):
+        check_kind(reader, name, given)
+
+
 def graph_of(graph: Any, x: Tensor, key: Tensor, value: Tensor, past: int = 0) -> AttentionGraph | PerHead:
     """The graph; of a pattern or an ``edge_index``, the one between as many nodes as there are features.
 
@@ -166,16 +232,17 @@ def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGra
         raise GraphIndexError(f"{error} The features given to the layer are those of {sizes}.") from None
 
 
-def _check(name: str, given: Any, nodes: str, width: int) -> None:
+def _check(name: str, given: Any, nodes: str | None, width: int) -> None:
+    shape, axes = (f"(..., {width})", 1) if nodes is None else (f"(..., {nodes}, {width})", 2)
     if isinstance(given, Tensor) and (given.is_nested or given.layout != torch.strided):
         what, way = str(given.layout), f"pass {name}.to_dense()"
         if given.is_nested:
             what, way = "a nested one", "graphs of several sizes are one disjoint_union: concatenate their nodes"
-        raise ShapeError(f"{name} must be a strided tensor (..., {nodes}, {width}), got {what}; {way}")
-    if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[-1] != width:
+        raise ShapeError(f"{name} must be a strided tensor {shape}, got {what}; {way}")
+    if not isinstance(given, Tensor) or given.dim() < axes or given.shape[-1] != width:
         got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
         hint = "; pass data.x, and data.edge_index as the graph" * hasattr(given, "edge_index")
-        raise ShapeError(f"{name} must have shape (..., {nodes}, {width}), got {got}{hint}")
+        raise ShapeError(f"{name} must have shape {shape}, got {got}{hint}")
 
 
 def _pair(name: str, given: tuple[Tensor, ...] | list[Tensor], of: str) -> Pair:

@@ -225,14 +225,16 @@ class GraphAttention(EdgeAttention):
         """
         refuse_unnamed(unnamed)
         check_cache(cache)
-        widths, made = (self.qdim, self.kdim, self.vdim), None
+        widths, made, pair = (self.qdim, self.kdim, self.vdim), None, isinstance(x, tuple | list)
         if isinstance(context, KeyValueCache):
             made = context.of(self)
             context = made[0].flatten(-2), made[1].flatten(-2)
             widths = self.qdim, context[0].shape[-1], context[1].shape[-1]
         x, key_input, value_input = features_of(x, context, widths)
-        if cache is not None and context is not None:
-            raise OptionError("a cache holds the keys of x's own earlier nodes; it does not go with context")
+        if cache is not None and (context is not None or pair):
+            raise OptionError(
+                "a cache holds the keys of x's own earlier nodes; it does not go with context, nor with x as a pair"
+            )
         past = 0 if cache is None else cache.length
         graph = graph_of(graph, x, key_input, value_input, past)
         check_kind(self.q_proj, "x", x)

@@ -12,15 +12,28 @@ from ..errors import OptionError
 from ..graph import AttentionGraph
 from ..plans.cache import cached
 from ..questions.forms import all_runs
-from .arguments import width
+from .arguments import check_function, width
 from .normalizers import by_sum, none
 from .scores import Score
 
-FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
-    "elu": lambda x: F.elu(x) + 1,
+
+def _elu(x: Tensor) -> Tensor:
+    return F.elu(x) + 1
+
+
+def _softmax(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+def _identity(x: Tensor) -> Tensor:
+    return x
+
+
+FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {  # of a module, not lambdas: a layer is pickled with its own
+    "elu": _elu,
     "relu": F.relu,
-    "softmax": lambda x: torch.softmax(x, -1),
-    "identity": lambda x: x,
+    "softmax": _softmax,
+    "identity": _identity,
 }
 _CHUNK = 64  # targets whose last sources are a dense product
 
@@ -56,7 +69,8 @@ class FeatureScore(Score):
             raise OptionError(
                 f"feature_map must be one of {', '.join(FEATURE_MAPS)} or a function of (..., D), got {feature_map!r}"
             )
-        self.feature_map = feature_map
+        self.feature_map = check_function("feature_map", feature_map, "x")
+        self.head_dim = getattr(feature_map, "head_dim", None)  # PositiveFeatures are of one width
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         return (self.feature_map(query) * self.feature_map(key)).sum(-1)
@@ -83,7 +97,8 @@ class PositiveFeatures(nn.Module):
 
     def __init__(self, head_dim: int, num_features: int, seed: int = 0) -> None:
         super().__init__()
-        head_dim, num_features = width("head_dim", head_dim), width("num_features", num_features)
+        self.head_dim = head_dim = width("head_dim", head_dim)
+        num_features = width("num_features", num_features)
         made = torch.Generator().manual_seed(seed)
         rows, left = [], num_features
         while left > 0:

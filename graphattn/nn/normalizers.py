@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..errors import OptionError
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
-from .arguments import refuse_class, width
+from .arguments import check_function, real, refuse_class, width
 
 Normalizer = Callable[[Tensor, Tensor, int], Tensor]
 """``normalize(score, target, num_targets)`` of scores (..., E, H) and int64 targets (E,) gives weights (..., E, H)."""
@@ -50,7 +50,7 @@ class Sigmoid(nn.Module):
 
     def __init__(self, bias: float | None = None) -> None:
         super().__init__()
-        self.bias = bias
+        self.bias = None if bias is None else real("bias", bias)
 
     def forward(self, score: Tensor, target: Tensor, num_targets: int) -> Tensor:
         if self.bias is not None:
@@ -64,7 +64,7 @@ def hard(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
     """Weight 1 on the edge with the largest score, the first such edge of each target; 0 on the others.
 
     The limit of softmax at temperature 0; no gradient reaches the scores. Targets without a score above -inf hear
-    nothing.
+    nothing; NaN in a score makes NaN of its target.
     """
     with torch.no_grad():
         place = torch.arange(target.numel(), device=target.device)
@@ -74,7 +74,8 @@ def hard(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
         best = (score == peak.gather(dim, owner)) & (score != -torch.inf)
         rank = torch.where(best, place.unsqueeze(-1), target.numel())
         first = rank.new_full(shape, target.numel()).scatter_reduce(dim, owner, rank, "amin")
-        return ((rank == first.gather(dim, owner)) & best).to(score.dtype)
+        chosen = ((rank == first.gather(dim, owner)) & best).to(score.dtype)
+        return chosen.masked_fill(peak.isnan().gather(dim, owner), torch.nan)
 
 
 def sparsemax(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
@@ -150,4 +151,4 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
             f"normalize must be one of {', '.join(named)} or a function normalize(score, target, num_targets), "
             f"got {normalize!r}"
         )
-    return normalize
+    return check_function("normalize", normalize, "score, target, num_targets")

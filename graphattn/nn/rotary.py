@@ -118,9 +118,9 @@ class Rotary(nn.Module):
 def check_rotary(rotary: Any, head_dim: int) -> None:
     """Refuse what does not turn heads of this width."""
     refuse_class("rotary", rotary)
-    if not (rotary is None or callable(rotary)):
-        raise OptionError(f"rotary must be a module such as Rotary(head_dim={head_dim}), or None; got {rotary!r}")
-    if isinstance(rotary, Rotary) and rotary.head_dim != head_dim:
+    if not isinstance(rotary, Rotary | None):
+        raise OptionError(f"rotary must be a Rotary such as Rotary(head_dim={head_dim}), or None; got {rotary!r}")
+    if rotary is not None and rotary.head_dim != head_dim:
         raise OptionError(f"rotary turns heads of width {rotary.head_dim}, and the layer's head_dim is {head_dim}")
 
 

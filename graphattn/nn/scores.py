@@ -6,11 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from ..attention import check_numbers
 from ..errors import OptionError
-from .arguments import positive, refuse_class, width
+from .arguments import check_function, positive, real, width
 
 ScoreFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """``score(query, key, edge_attr)`` with query and key (..., E, H, D) and edge_attr (..., E, F) gives (..., E, H)."""
@@ -45,8 +43,7 @@ class Dot(Score):
 
     def __init__(self, scale: float = 1.0) -> None:
         super().__init__()
-        check_numbers(scale, None, 0.0)
-        self.scale = scale
+        self.scale = real("scale", scale)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         return (query * key).sum(-1) * self.scale
@@ -64,25 +61,36 @@ class Cosine(Score):
         learnable: Whether it is learned, as the logarithm.
         most: The largest that a learned one acts as, > 0.
 
+    The cosine of a vector of zeros is 0, and no gradient reaches such a vector.
+
     Source: Liu et al. 2022 (Swin Transformer V2), section 3.3: learned, at most 100.
     """
 
     def __init__(self, num_heads: int, scale: float = 10.0, learnable: bool = True, most: float = 100.0) -> None:
         super().__init__()
-        self.num_heads, self.most = width("num_heads", num_heads), positive("most", most, finite=False)
+        self.num_heads, most = width("num_heads", num_heads), positive("most", most, finite=False)
+        self.most = most if learnable else math.inf
         logarithm = torch.full((self.num_heads, 1), positive("scale", scale)).log()
         self.log_scale = nn.Parameter(logarithm, requires_grad=learnable)
 
-    def _unit(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        scale = self.log_scale.clamp(max=math.log(self.most)).exp()
-        return F.normalize(query, dim=-1) * scale.to(query.dtype), F.normalize(key, dim=-1)
+    def _units(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        query_unit, key_unit = _unit(query), _unit(key)
+        scale = self.log_scale.to(query_unit.dtype).clamp(max=math.log(self.most)).exp()
+        return (query_unit * scale).to(query.dtype), key_unit.to(key.dtype)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
-        query, key = self._unit(query, key)
+        query, key = self._units(query, key)
         return (query * key).sum(-1)
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        return self._unit(query, key)
+        return self._units(query, key)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Vectors (..., D) of length 1, or 0; float32 or wider, since halves hold neither large squares nor the epsilon."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    length = wide.norm(dim=-1, keepdim=True)
+    return wide / length.clamp(min=1e-12).masked_fill(length == 0, torch.inf)
 
 
 class General(Score):
@@ -114,9 +122,8 @@ class Additive(Score):
     def __init__(self, num_heads: int, head_dim: int, activation: Callable[[Tensor], Tensor] = torch.tanh) -> None:
         super().__init__()
         self.num_heads, self.head_dim = width("num_heads", num_heads), width("head_dim", head_dim)
-        refuse_class("activation", activation)
         self.weight = nn.Parameter(torch.empty(self.num_heads, self.head_dim))
-        self.activation = activation
+        self.activation = check_function("activation", activation, "x")
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
@@ -212,7 +219,8 @@ def make_score(score: Any, num_heads: int, head_dim: int, edge_dim: int | None =
         raise OptionError(
             f"score must be one of {', '.join(named)} or a function score(query, key, edge_attr), got {score!r}"
         )
-    refuse_class("score", score)
+    if score is not None:
+        check_function("score", score, "query, key, edge_attr")
     sizes = {"num_heads": num_heads, "head_dim": head_dim, "edge_dim": edge_dim}
     for name, its in sizes.items():
         wanted = getattr(score, name) if isinstance(score, Score) else None

@@ -139,6 +139,11 @@ def test_caches_of_a_stack_are_one_for_each_layer_all_as_long():
     with pytest.raises(ga.errors.GraphError, match="2 layers need as many graphs, got 3"):
         gpt(tokens, [CAUSAL] * 3, caches=caches)
     assert [cache.length for cache in caches] == [3, 3]
+    layer, cache = GraphAttention(8, 2).double(), KeyValueCache()
+    for call in (lambda: layer((X, X), CAUSAL, cache=cache), lambda: layer(X, CAUSAL, context=X, cache=cache)):
+        with pytest.raises(OptionError, match="does not go with context, nor with x as a pair"):
+            call()
+    assert cache.length == 0
 
 
 def test_a_context_that_is_held():

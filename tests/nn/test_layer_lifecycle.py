@@ -37,6 +37,12 @@ def test_copies_of_layer_and_graph(copied, backend):
     assert torch.equal(layer(x, graph), wanted)
 
 
+@pytest.mark.parametrize("feature_map", ["elu", "softmax", "identity"])
+def test_a_layer_of_features_is_pickled(feature_map):
+    layer, graph, x = case(score=ga.nn.FeatureScore(feature_map), normalize="sum")
+    assert torch.equal(pickle.loads(pickle.dumps(layer))(x, graph), layer(x, graph))
+
+
 def test_a_graph_copied_after_someone_wrote_to_it_still_says_so():
     graph = GRAPHS["listed_random"]()
     graph.edge_index[0, 0] = 0

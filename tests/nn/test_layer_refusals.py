@@ -39,9 +39,13 @@ CONSTRUCTION = {
     "dropout": (lambda: G(12, 3, dropout=1.5), r"dropout must be a number in \[0, 1\], got 1.5"),
     "rotary flag": (
         lambda: G(12, 3, rotary=True),
-        r"must be a module such as Rotary\(head_dim=4\), .* got True",
+        r"must be a Rotary such as Rotary\(head_dim=4\), .* got True",
     ),
-    "rotary name": (lambda: G(12, 3, rotary="x"), "rotary must be a module .* got 'x'"),
+    "rotary name": (lambda: G(12, 3, rotary="x"), "rotary must be a Rotary .* got 'x'"),
+    "rotary of another kind": (
+        lambda: G(12, 3, rotary=ga.nn.SinusoidalPosition(4)),
+        "rotary must be a Rotary .* got SinusoidalPosition",
+    ),
     "rotary class": (lambda: G(12, 3, rotary=ga.nn.Rotary), "rotary is the class Rotary; make one of it"),
     "rotary width": (lambda: G(12, 3, rotary=ga.nn.Rotary(6)), "rotary turns heads of width 6, and .* head_dim is 4"),
     "dropout nan": (lambda: G(12, 3, dropout=float("nan")), r"dropout must be a number in \[0, 1\], got nan"),

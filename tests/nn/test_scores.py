@@ -14,8 +14,8 @@ import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import BackendError, OptionError, ShapeError
 from graphattn.kernels.edge_softmax import edge_softmax
-from graphattn.nn import GraphAttention
-from graphattn.nn.normalizers import SinkSoftmax, hard, sparsemax
+from graphattn.nn import FeatureScore, GraphAttention, PositiveFeatures
+from graphattn.nn.normalizers import Sigmoid, SinkSoftmax, hard, sparsemax
 from graphattn.nn.scores import Additive, Cosine, Dot, Gaussian, General, MLPScore, Score, Subtraction
 
 GENERATOR = torch.Generator().manual_seed(3)
@@ -220,6 +220,33 @@ def test_threads_that_share_an_observed_layer_get_weights_of_their_own():
     assert torch.equal(found[1], alone[1])
 
 
+def test_cosine_is_capped_exactly_and_only_where_it_is_learned():
+    one = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    learned, fixed = Cosine(1, 1000.0).double(), Cosine(1, 1000.0, learnable=False).double()
+    assert learned(one, one).item() == pytest.approx(100.0, rel=1e-15)
+    assert fixed(one, one).item() == pytest.approx(1000.0, rel=1e-6)  # its logarithm was float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_the_cosine_of_zeros_is_0_and_long_vectors_are_turned_into_short_ones(dtype):
+    score = Cosine(2).to(dtype)
+    query = torch.tensor([[[0.0, 0.0], [300.0, 400.0]]], dtype=dtype, requires_grad=True)
+    found = score(query, query)
+    torch.testing.assert_close(found, torch.tensor([[0.0, 10.0]], dtype=dtype), rtol=0.01, atol=0)
+    found.sum().backward()
+    assert bool(query.grad.isfinite().all())
+    assert bool((query.grad[0, 0] == 0).all())
+
+
+@pytest.mark.parametrize("normalize", NORMALIZERS)
+def test_nan_in_a_query_makes_nan_of_its_target_alone(normalize):
+    layer, x = made(normalize=normalize), torch.randn(9, 8, dtype=torch.float64)
+    spoiled = x.clone()
+    spoiled[2] = torch.nan
+    weights = layer(spoiled, GRAPH, context=x, return_weights=True)[1]
+    assert weights.alpha.isnan().all(-1).tolist() == (GRAPH.target == 2).tolist()
+
+
 def test_a_normalisation_may_write_into_the_targets_it_is_given():
     def careless(score, target, num_targets):
         weights = edge_softmax(score, target, num_targets)[0]
@@ -246,8 +273,38 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
         (lambda: Cosine(2, scale=0.0), OptionError, "scale must be a finite number > 0, got 0.0"),
         (lambda: Cosine(2, most=0.0), OptionError, "most must be a number > 0, got 0.0"),
         (lambda: Cosine(2.0), OptionError, "num_heads must be a whole number >= 1, got 2.0"),
-        (lambda: Dot(float("nan")), OptionError, "scale must be finite, got nan"),
-        (lambda: Dot("2"), OptionError, "scale must be a number, got str"),
+        (lambda: Dot(float("nan")), OptionError, "scale must be a finite number, got nan"),
+        (lambda: Dot("2"), OptionError, "scale must be a finite number, got .2."),
+        (lambda: Dot(None), OptionError, "scale must be a finite number, got None"),
+        (lambda: Dot(True), OptionError, "scale must be a finite number, got True"),
+        (lambda: Dot(10**400), OptionError, "scale must be a finite number, got 1000"),
+        (lambda: Sigmoid("a"), OptionError, "bias must be a finite number, got 'a'"),
+        (lambda: Additive(2, 4, 3), OptionError, r"activation must be a function activation\(x\), got 3"),
+        (
+            lambda: GraphAttention(8, 2, score=lambda q, k: q),
+            OptionError,
+            r"score must be a function score\(query, key, edge_attr\), got .*: too many positional arguments",
+        ),
+        (
+            lambda: GraphAttention(8, 2, score=nn.Linear(4, 1)),
+            OptionError,
+            r"score\(query, key, edge_attr\), got Linear",
+        ),
+        (
+            lambda: GraphAttention(8, 2, normalize=lambda score: score),
+            OptionError,
+            r"normalize must be a function normalize\(score, target, num_targets\), got",
+        ),
+        (
+            lambda: GraphAttention(8, 2, score=FeatureScore(PositiveFeatures(3, 5))),
+            OptionError,
+            "FeatureScore has head_dim=3, and the layer head_dim=4",
+        ),
+        (
+            lambda: GraphAttention(8, 2, score=lambda q, k, e: q[..., 0].to("meta"))(torch.randn(9, 8), GRAPH),
+            ShapeError,
+            r"= \(33, 2\) on cpu, got \(33, 2\) torch.float32 on meta",
+        ),
         (lambda: MLPScore(4, 0), OptionError, "hidden must be a whole number >= 1, got 0"),
         (lambda: Additive(2, 4, nn.Tanh), OptionError, "activation is the class Tanh; make one of it"),
         (lambda: GraphAttention(8, 2, score=Dot), OptionError, r"score is the class Dot; make one .* score=Dot\("),
