@@ -13,8 +13,8 @@ from ..graph import AttentionGraph, Pattern, disjoint_union
 from ..graph.pattern import slot
 from ..graph.schedule import Layer
 from ..graphs import full
-from ..nn import DropPath, LearnedPosition
-from ..nn.arguments import width
+from ..nn import LearnedPosition
+from ..nn.arguments import check_kind, width
 from .stacks import Encoder, Graphs
 
 Size = tuple[int, ...]
@@ -62,9 +62,11 @@ class PatchEmbedding(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """Nodes (B, N, C), or (N, C), from pixels (B, channels, *size), or (channels, *size)."""
         axes, channels = len(self.patch), self.projection.in_channels
-        if pixels.dim() not in (axes + 1, axes + 2) or pixels.shape[-axes - 1] != channels:
+        if not isinstance(pixels, Tensor) or pixels.dim() - axes not in (1, 2) or pixels.shape[-axes - 1] != channels:
             letters = ", ".join(("time", "height", "width")[-axes:])
-            raise ShapeError(f"pixels must be (B, {channels}, {letters}), got {tuple(pixels.shape)}")
+            got = tuple(pixels.shape) if isinstance(pixels, Tensor) else type(pixels).__name__
+            raise ShapeError(f"pixels must be (B, {channels}, {letters}), got {got}")
+        check_kind(self.projection, "pixels", pixels)
         size = tuple(pixels.shape[-axes:])
         whole = [n * p - length for n, p, length in zip(self.grid(size), self.patch, size, strict=True)]
         if any(whole):
@@ -96,7 +98,6 @@ class PatchTransformer(nn.Module):
         num_classes: int | None = None,
         num_tokens: int = 1,
         dropout: float = 0.0,
-        drop_path: float = 0.0,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -109,9 +110,6 @@ class PatchTransformer(nn.Module):
         self.first_norm: nn.Module | None = None
         self.dropout = nn.Dropout(dropout)
         self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
-        block: Any
-        for block, rate in zip(self.encoder.layers, growing(drop_path, num_layers), strict=True):
-            block.branch[1] = DropPath(rate)
         self.pooler: nn.Module | None = None
         self.head: nn.Module | None = None
         if num_classes is not None:
@@ -155,15 +153,6 @@ class PatchTransformer(nn.Module):
         """
         x = self.features(pixels, graph)
         return x if self.head is None else self.head(self.pooled(x))
-
-
-def growing(last: float, number: int) -> list[float]:
-    """Probabilities of dropping a path in each of ``number`` layers: from 0 in equal steps to ``last``.
-
-    Source: Huang et al. 2016, "Deep Networks with Stochastic Depth", equation 4, as the code of DeiT and Swin has it:
-    there the first layer's is 0.
-    """
-    return torch.linspace(0, last, width("number of layers", number), device="cpu").tolist()
 
 
 def sides(name: str, given: Any, axes: Iterable[str]) -> Size:

@@ -1,6 +1,6 @@
 """Stacks of blocks: the encoder, the decoder, and the two together."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,10 @@ from ..errors import GraphError, OptionError
 from ..graph import Schedule
 from ..graph.schedule import Layer
 from ..nn import KeyValueCache, TransformerBlock
+from ..nn.arguments import check_flags, probability, width
 from ..nn.blocks import Graph, copies, make_norm
 from ..nn.cache import all_or_none, tokens_held
+from ..nn.loaders import refuse_other
 from .padding import memory_up_to, padding_bias
 from .tokens import check_lengths
 
@@ -37,12 +39,24 @@ class _Stack(nn.Module):
         final_norm: bool | None = None,
         norm: str = "layer",
         eps: float = 1e-5,
+        drop_path: float | Sequence[float] = 0.0,
         **options: Any,
     ) -> None:
         super().__init__()
+        check_flags(**({} if final_norm is None else {"final_norm": final_norm}))
+        rates = growing(drop_path, width("num_layers", num_layers))
         self.layers = nn.ModuleList(
-            TransformerBlock(embed_dim, num_heads, hidden, norm_first=norm_first, norm=norm, eps=eps, **copies(options))
-            for _ in range(num_layers)
+            TransformerBlock(
+                embed_dim,
+                num_heads,
+                hidden,
+                norm_first=norm_first,
+                norm=norm,
+                eps=eps,
+                drop_path=rate,
+                **copies(options),
+            )
+            for rate in rates
         )
         wanted = norm_first if final_norm is None else final_norm
         self.norm = make_norm(norm, embed_dim, eps, options.get("bias", True)) if wanted else None
@@ -51,7 +65,9 @@ class _Stack(nn.Module):
         """The graph of each layer; with caches its sources are more than the targets of the layer before."""
         if caches is None:
             return list(Schedule.of(graph, len(self.layers)))
-        graphs = [graph] * len(self.layers) if isinstance(graph, Layer) else list(graph)
+        graphs = (
+            list(graph) if isinstance(graph, Iterable) and not isinstance(graph, Layer) else [graph] * len(self.layers)
+        )
         if len(graphs) != len(self.layers):
             raise GraphError(f"{len(self.layers)} layers need as many graphs, got {len(graphs)}")
         return graphs
@@ -68,6 +84,8 @@ class _Stack(nn.Module):
         lengths: Tensor | None = None,
         **given: Any,
     ) -> Tensor:
+        first: Any = self.layers[0]
+        first.check(x)
         if lengths is not None:
             check_lengths(lengths, x[..., 0])
         past = 0 if caches is None else tokens_held(caches, len(self.layers))
@@ -123,6 +141,20 @@ def _biased(
     return graph, padding if score_bias is None else padding + score_bias
 
 
+def growing(drop_path: float | Sequence[float], number: int) -> list[float]:
+    """Probabilities of dropping a path in each of ``number`` layers: those of a list, or from 0 in equal steps to one.
+
+    Source: Huang et al. 2016, "Deep Networks with Stochastic Depth", equation 4, as the code of DeiT and Swin has it:
+    there the first layer's is 0.
+    """
+    number = width("number of layers", number)
+    if not isinstance(drop_path, list | tuple):
+        return torch.linspace(0, probability("drop_path", drop_path), number, device="cpu").tolist()
+    if len(drop_path) != number:
+        raise OptionError(f"{number} layers need as many rates drop_path, got {len(drop_path)}")
+    return list(drop_path)
+
+
 class Encoder(_Stack):
     """Blocks of self-attention.
 
@@ -135,6 +167,8 @@ class Encoder(_Stack):
         final_norm: Whether a norm follows the last block; with pre-norm by default.
         norm: "layer" or "rms".
         eps: Of the norms.
+        drop_path: Probability of dropping a branch, by example, in the last block: it grows from 0 in the first in
+            equal steps; or a list with one for each block.
         options: Further arguments of :class:`graphattn.nn.TransformerBlock`. A module with parameters among them
             (a score, a mixture of experts) is copied for each layer.
 
@@ -190,6 +224,8 @@ class Decoder(_Stack):
     """
 
     def __init__(self, num_layers: int, embed_dim: int, num_heads: int, hidden: int | None = None, **options: Any):
+        if "cross" in options:
+            raise OptionError("the blocks of a Decoder always read a memory: leave out cross")
         super().__init__(num_layers, embed_dim, num_heads, hidden, cross=True, **options)
 
     def forward(
@@ -247,6 +283,12 @@ class EncoderDecoder(nn.Module):
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         super().__init__()
+        for name, given, other in (("encoder", encoder, Decoder), ("decoder", decoder, Encoder)):
+            if not isinstance(given, nn.Module) or isinstance(given, other):
+                got = given.__name__ if isinstance(given, type) else type(given).__name__
+                raise OptionError(
+                    f"{name} must be {name.title()}(num_layers, embed_dim, num_heads) or the like, got {got}"
+                )
         self.encoder, self.decoder = encoder, decoder
 
     def forward(
@@ -276,4 +318,5 @@ class EncoderDecoder(nn.Module):
     @classmethod
     def from_torch(cls, transformer: nn.Transformer) -> "EncoderDecoder":
         """The model with the weights of an ``nn.Transformer``."""
+        refuse_other(transformer, nn.Transformer)
         return cls(Encoder.from_torch(transformer.encoder), Decoder.from_torch(transformer.decoder))

@@ -10,8 +10,8 @@ from ..graph.schedule import Layer
 from ..nn import LearnedPosition
 from ..nn.arguments import width
 from .merging import Grid, merged_sides
-from .patches import PatchEmbedding, growing
-from .stacks import Graphs
+from .patches import PatchEmbedding
+from .stacks import Graphs, growing
 from .swin_stage import SwinStage, Window, window_graphs
 
 OfStages = Layer | list[Graphs | None] | None

@@ -9,7 +9,8 @@ from ..graphs import cell_partition
 from ..nn import DropPath, FeedForward, GraphAttention
 from ..nn.arguments import width
 from ..nn.blocks import Graph
-from .patches import PatchEmbedding, behind_tokens, growing, lies_on_grid, sides
+from .patches import PatchEmbedding, behind_tokens, lies_on_grid, sides
+from .stacks import growing
 
 Grid = tuple[int, int, int]
 TimeAndSpace = tuple[Graph, Graph]

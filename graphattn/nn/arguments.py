@@ -98,8 +98,8 @@ def check_names(given: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
     known = {p.name for make in makers for p in signature(make).parameters.values() if p.kind == Parameter.KEYWORD_ONLY}
     for name in given:
         if name not in known:
-            near = "".join(f"; did you mean {close!r}?" for close in get_close_matches(name, known, 1))
-            raise OptionError(f"there is no option {name!r}{near} There are {', '.join(sorted(known))}")
+            near = "".join(f"; did you mean {close!r}" for close in get_close_matches(name, known, 1))
+            raise OptionError(f"there is no option {name!r}{near}; there are {', '.join(sorted(known))}")
 
 
 def check_options(dropout: Any, backend: Any, **flags: Any) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..errors import OptionError
+from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
+from .arguments import check_flags, check_input, check_names, positive, width
 from .cache import KeyValueCache, all_or_none
 from .feed_forward import Activation, DropPath, FeedForward
 from .graph_attention import GraphAttention
@@ -17,8 +18,9 @@ Graph = AttentionGraph | PerHead | Pattern
 
 def make_norm(kind: str, embed_dim: int, eps: float, bias: bool = True) -> nn.Module:
     """A layer norm, or a norm by the root of the mean square, which has no bias."""
-    if kind not in ("layer", "rms"):
+    if not isinstance(kind, str) or kind not in ("layer", "rms"):
         raise OptionError(f'norm must be "layer" or "rms", got {kind!r}')
+    embed_dim, eps = width("embed_dim", embed_dim), positive("eps", eps)
     return nn.LayerNorm(embed_dim, eps, bias=bias) if kind == "layer" else nn.RMSNorm(embed_dim, eps)
 
 
@@ -75,7 +77,9 @@ class TransformerBlock(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.norm_first = norm_first
+        check_flags(cross=cross, norm_first=norm_first, branch_norm=branch_norm)
+        check_names(options, TransformerBlock.__init__, GraphAttention.__init__)
+        self.embed_dim, self.norm_first = embed_dim, norm_first
 
         def attend(**given: Any) -> GraphAttention:
             return GraphAttention(embed_dim, num_heads, bias=bias, dropout=dropout, **given)
@@ -84,9 +88,13 @@ class TransformerBlock(nn.Module):
         own = copies({name: x for name, x in options.items() if name not in ("rotary", "edge_dim")})
         self.cross_attention = attend(**own) if cross else None
         self.cross_norm = make_norm(norm, embed_dim, eps, bias) if cross else None
-        hidden = 4 * embed_dim if hidden is None else hidden
         if feed_forward is None:
+            hidden = 4 * embed_dim if hidden is None else hidden
             feed_forward = FeedForward(embed_dim, hidden, activation, dropout=dropout, bias=bias)
+        elif hidden is not None:
+            raise OptionError(f"hidden={hidden} is of a feed-forward of the block's own; feed_forward takes its place")
+        elif not isinstance(feed_forward, nn.Module):
+            raise OptionError(f"feed_forward must be a module (..., C) to (..., C), got {feed_forward!r}")
         self.feed_forward = feed_forward
         self.feed_forward_norm = make_norm(norm, embed_dim, eps, bias)
         self.branch = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
@@ -96,10 +104,16 @@ class TransformerBlock(nn.Module):
 
     def _added(self, x: Tensor, norm: nn.Module, made: Any, name: str) -> Tensor:
         found = made(norm(x) if self.norm_first else x)
+        if name == "feed_forward" and found.shape != x.shape:
+            raise ShapeError(f"feed_forward must give {tuple(x.shape)}, the shape of x; got {tuple(found.shape)}")
         if self.end_norm is not None:
             found = self.end_norm[name](found)
         added = x + self.branch(found)
         return added if self.norm_first else norm(added)
+
+    def check(self, x: Any) -> None:
+        """Refuse what is no features (..., N, C), or of another dtype or device than the block."""
+        check_input("x", x, self.embed_dim, self.attention_norm if self.norm_first else self.attention.q_proj)
 
     def forward(
         self,
@@ -131,13 +145,19 @@ class TransformerBlock(nn.Module):
 
         Raises:
             OptionError: If a memory is missing, or there is nothing that reads it.
+            ShapeError: If features do not fit the block or the graph, or have another dtype or device than the block.
         """
+        self.check(x)
         if (memory is None) != (self.cross_attention is None):
             raise OptionError(
                 "the block was built with cross=True: pass memory"
                 if memory is None
                 else "memory was given, but the block was built without cross=True"
             )
+        if memory is None and (memory_graph is not None or memory_bias is not None):
+            raise OptionError("memory_graph and memory_bias are of a memory, which only a block with cross=True reads")
+        if self.cross_attention is not None and not isinstance(memory, KeyValueCache | tuple | list):
+            check_input("memory", memory, self.cross_attention.kdim, self.cross_attention.k_proj, "M")
         with all_or_none(cache):
             x = self._added(
                 x,
@@ -145,7 +165,7 @@ class TransformerBlock(nn.Module):
                 lambda y: self.attention(
                     y,
                     graph,
-                    context=None if sources is None else sources(y),
+                    context=None if sources is None else _made(sources, y),
                     score_bias=score_bias,
                     edge_attr=edge_attr,
                     positions=positions,
@@ -165,6 +185,13 @@ class TransformerBlock(nn.Module):
         from .loaders import block_from_torch
 
         return block_from_torch(cls, layer)
+
+
+def _made(sources: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    found = sources(x) if callable(sources) else None
+    if found is None:
+        raise OptionError(f"sources must be a function that gives features (..., S, C), got {sources!r}")
+    return found
 
 
 def copies(options: dict[str, Any]) -> dict[str, Any]:

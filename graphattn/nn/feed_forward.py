@@ -1,15 +1,16 @@
 """What a block does to each node by itself: perceptrons, gated ones, mixtures of experts; and dropped paths."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import OptionError
+from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..interop import from_edge_index
-from .arguments import refuse_class, width
+from .arguments import check_flags, check_input, probability, refuse_class, width
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -39,20 +40,22 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         plain = activation.removeprefix("gated_") if isinstance(activation, str) else activation
-        if plain not in ACTIVATIONS and not callable(plain):
+        if not (plain in ACTIVATIONS if isinstance(plain, str) else callable(plain)):
             raise OptionError(
                 f"activation must be one of {', '.join(ACTIVATIONS)}, or gated_ one, or a function of a tensor; got "
                 f"{activation!r}"
             )
         refuse_class("activation", activation)
-        self.activation = activation
-        self.up = nn.Linear(width("embed_dim", embed_dim), width("hidden", hidden), bias)
+        check_flags(bias=bias)
+        self.embed_dim, self.activation = width("embed_dim", embed_dim), activation
+        self.up = nn.Linear(embed_dim, width("hidden", hidden), bias)
         self.gate = nn.Linear(embed_dim, hidden, bias) if activation != plain else None
         self.down = nn.Linear(hidden, embed_dim, bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(probability("dropout", dropout))
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., C) to (..., C)."""
+        check_input("x", x, self.embed_dim, self.up, None)
         activate = self.activation
         if isinstance(activate, str):
             activate = ACTIVATIONS[activate.removeprefix("gated_")]
@@ -75,12 +78,13 @@ class ClampedGLU(nn.Module):
 
     def __init__(self, embed_dim: int, hidden: int, alpha: float = 1.702, limit: float = 7.0) -> None:
         super().__init__()
-        self.alpha, self.limit = alpha, limit
-        self.up = nn.Linear(width("embed_dim", embed_dim), width("hidden", hidden))
+        self.embed_dim, self.alpha, self.limit = width("embed_dim", embed_dim), alpha, limit
+        self.up = nn.Linear(embed_dim, width("hidden", hidden))
         self.gate, self.down = nn.Linear(embed_dim, hidden), nn.Linear(hidden, embed_dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., C) to (..., C)."""
+        check_input("x", x, self.embed_dim, self.up, None)
         up, gate = self.up(x).clamp(-self.limit, self.limit), self.gate(x).clamp(max=self.limit)
         return self.down((up + 1) * gate * torch.sigmoid(self.alpha * gate))
 
@@ -112,7 +116,7 @@ class MixtureOfExperts(nn.Module):
 
     def __init__(
         self,
-        experts: list[nn.Module],
+        experts: Iterable[nn.Module],
         embed_dim: int,
         top_k: int,
         *,
@@ -120,16 +124,19 @@ class MixtureOfExperts(nn.Module):
         softmax_over: str | None = None,
     ) -> None:
         super().__init__()
-        if not 1 <= top_k <= len(experts):
+        experts, top_k = _modules(experts), width("top_k", top_k)
+        check_flags(bias=bias)
+        if top_k > len(experts):
             raise OptionError(f"top_k must be between 1 and the number of experts, {len(experts)}; got {top_k}")
         self.softmax_over = ("all" if top_k == 1 else "chosen") if softmax_over is None else softmax_over
-        if self.softmax_over not in ("chosen", "all"):
+        if not isinstance(self.softmax_over, str) or self.softmax_over not in ("chosen", "all"):
             raise OptionError(f'softmax_over must be "chosen" or "all", got {softmax_over!r}')
-        self.experts, self.top_k = nn.ModuleList(experts), top_k
-        self.router = nn.Linear(width("embed_dim", embed_dim), len(experts), bias=bias)
+        self.experts, self.embed_dim, self.top_k = nn.ModuleList(experts), width("embed_dim", embed_dim), top_k
+        self.router = nn.Linear(embed_dim, len(experts), bias=bias)
 
     def _chosen(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Weights (N, top_k) of the experts chosen for each token, and the experts (N, top_k), best first."""
+        check_input("x", x, self.embed_dim, self.router)
         wide, score = torch.promote_types(x.dtype, torch.float32), self.router(x)
         best = torch.topk(score, self.top_k, dim=-1)
         if self.softmax_over == "chosen":
@@ -139,19 +146,36 @@ class MixtureOfExperts(nn.Module):
     def graph(self, x: Tensor) -> AttentionGraph:
         """Which experts each of the tokens x (N, C) reads."""
         _, expert = self._chosen(x)
+        if x.dim() != 2:
+            raise ShapeError(f"x must be tokens (N, {x.shape[-1]}), the graph's targets; got {tuple(x.shape)}")
         token = torch.arange(len(x), device=x.device).repeat_interleave(self.top_k)
         edges = torch.stack((expert.flatten(), token))
         return from_edge_index(edges, num_sources=len(self.experts), num_targets=len(x))
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., C) to (..., C)."""
+        check_input("x", x, self.embed_dim, self.router, None)
         flat = x.reshape(-1, x.shape[-1])
         alpha, expert = self._chosen(flat)
         made = flat.new_zeros(expert.numel(), x.shape[-1])  # of every edge
         for number, module in enumerate(self.experts):
             edge = torch.nonzero(expert.flatten() == number).flatten()
-            made = made.index_copy(0, edge, module(flat[edge // self.top_k]).to(x.dtype))
+            read = flat[edge // self.top_k]
+            found = module(read)
+            if not isinstance(found, Tensor) or found.shape != read.shape:
+                got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+                raise ShapeError(f"experts[{number}] must give {tuple(read.shape)}, the shape of its input; got {got}")
+            made = made.index_copy(0, edge, found.to(x.dtype))
         return (made.unflatten(0, expert.shape) * alpha.to(x.dtype).unsqueeze(-1)).sum(-2).view(x.shape)
+
+
+def _modules(experts: Any) -> list[nn.Module]:
+    if isinstance(experts, Iterable) and (not isinstance(experts, nn.Module) or isinstance(experts, nn.ModuleList)):
+        experts = list(experts)
+        if experts and all(isinstance(expert, nn.Module) for expert in experts):
+            return experts
+        experts = experts[:3]
+    raise OptionError(f"experts must be modules, such as [FeedForward(8, 16), FeedForward(8, 16)]; got {experts!r}")
 
 
 def load_balancing_loss(scores: Tensor, top_k: int) -> Tensor:
@@ -168,6 +192,8 @@ def load_balancing_loss(scores: Tensor, top_k: int) -> Tensor:
     Source: Fedus et al. 2022, "Switch Transformers", equation 4, with k = 1.
     """
     n = scores.shape[-1]
+    if not 1 <= width("top_k", top_k) <= n:
+        raise OptionError(f"top_k must be between 1 and the number of experts, {n}; got {top_k}")
     chosen = F.one_hot(torch.topk(scores, top_k, dim=-1).indices, n).sum(-2).to(scores.dtype)
     share = torch.softmax(scores, -1)
     return n / top_k * (chosen.reshape(-1, n).mean(0) * share.reshape(-1, n).mean(0)).sum()
@@ -184,9 +210,7 @@ class DropPath(nn.Module):
 
     def __init__(self, p: float = 0.0) -> None:
         super().__init__()
-        if not 0.0 <= p < 1.0:
-            raise OptionError(f"drop_path must be in [0, 1), got {p}")
-        self.p = p
+        self.p = probability("drop_path", p, below_one=True)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

@@ -89,6 +89,44 @@ def test_the_whole_transformer(norm_first):
     assert (other - expected).abs().amax((0, 2)).gt(1e-6).tolist() == [False, False, True, True, True]
 
 
+class Silent(nn.Module):
+    def forward(self, x):
+        return None
+
+
+class Doubled(nn.TransformerEncoderLayer):
+    def forward(self, *given, **named):
+        return 2 * super().forward(*given, **named)
+
+
+def test_parts_put_in_a_torch_layer_are_copied_as_they_are():
+    theirs, x = torch_layer(nn.TransformerEncoderLayer, True, nn.GELU("tanh")), torch.randn(3, 5, 8).double()
+    theirs.norm1, theirs.norm2.eps = nn.RMSNorm(8, 0.1).double(), 0.5
+    frozen = (theirs.norm1.weight, theirs.self_attn.in_proj_weight, theirs.linear1.bias)
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    mine = TransformerBlock.from_torch(theirs)
+    check(mine, theirs, mine(x, graphs.full(5)), theirs(x))
+    unlearned = [name for name, p in mine.named_parameters() if not p.requires_grad]
+    weights = [f"attention.{each}_proj.weight" for each in "qkv"]
+    assert sorted(unlearned) == sorted([*weights, "attention_norm.weight", "feed_forward.up.bias"])
+    with torch.no_grad():
+        mine.attention_norm.weight.add_(1)
+    assert frozen[0].eq(1).all(), "they share no weights"
+    for norm in (nn.LayerNorm(8, 0.3, bias=False), nn.RMSNorm(8), nn.Identity(), nn.BatchNorm1d(5), None):
+        theirs = nn.TransformerEncoder(torch_layer(nn.TransformerEncoderLayer, False), 2, norm).double().eval()
+        torch.testing.assert_close(Encoder.from_torch(theirs)(x, graphs.full(5)), theirs.requires_grad_()(x))
+    patched, unlike = (torch_layer(nn.TransformerEncoderLayer, True) for _ in range(2))
+    patched.forward, unlike.dropout2.p = lambda x: x, 0.5
+    for layer in (Doubled(8, 2), patched):
+        with pytest.raises(OptionError, match="whose forward is its own"):
+            TransformerBlock.from_torch(layer)
+    with pytest.raises(OptionError, match=r"dropout1, dropout2, .* differ"):
+        TransformerBlock.from_torch(unlike)
+    with pytest.raises(OptionError, match="got MultiheadAttention, whose forward is its own"):
+        ga.nn.GraphAttention.from_torch(torch.ao.nn.quantizable.MultiheadAttention(8, 2))
+
+
 def test_connectivity_is_one_argument():
     encoder, x = Encoder(2, 8, 2), torch.randn(6, 8)
     local, full = graphs.sliding_window(6, 3), graphs.full(6)
@@ -225,6 +263,12 @@ def test_dropout_is_where_torch_has_it():
     assert spread[0] == pytest.approx(float(spread[1]), rel=0.1)
 
 
+def test_drop_path_grows_from_block_to_block():
+    for given, wanted in ((0.2, [0.0, 0.1, 0.2]), ([0.3, 0.0, 0.1], [0.3, 0.0, 0.1])):
+        for stack in (Encoder(3, 8, 2, drop_path=given), Decoder(3, 8, 2, drop_path=given)):
+            assert [layer.branch[1].p for layer in stack.layers] == pytest.approx(wanted)
+
+
 def test_stacks_travel():
     model = Encoder(1, 8, 2, activation="gated_gelu_tanh", rotary=Rotary(4))
     x = torch.randn(5, 8)
@@ -246,7 +290,82 @@ def test_stacks_travel():
         (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, 2), OptionError, "top_k must be between 1 and .* 1; got 2"),
         (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, 1, softmax_over="few"), OptionError, '"chosen" or "all"'),
         (lambda x: Encoder(2, 8, 2)(x, CAUSAL, edge_attr=[x]), OptionError, "2 layers need as many edge_attr, got 1"),
-        (lambda x: DropPath(1.0), OptionError, r"drop_path must be in \[0, 1\), got 1.0"),
+        (lambda x: DropPath(1.0), OptionError, r"drop_path must be a number in \[0, 1\), got 1.0"),
+        (lambda x: Encoder(2, 8, 2, drop_path=[0.1]), OptionError, "2 layers need as many rates drop_path, got 1"),
+        (lambda x: Encoder(2, 8, 2, drop_path=None), OptionError, "drop_path must be a number in"),
+        (lambda x: TransformerBlock(8, 2, drop_path="a"), OptionError, "drop_path must be a number in"),
+        (lambda x: Encoder(0, 8, 2), OptionError, "num_layers must be a whole number >= 1, got 0"),
+        (lambda x: Encoder(True, 8, 2), OptionError, "num_layers must be a whole number >= 1, got True"),
+        (lambda x: Decoder("2", 8, 2), OptionError, "num_layers must be a whole number >= 1, got '2'"),
+        (lambda x: Decoder(2, 8, 2, cross=False), OptionError, "leave out cross"),
+        (lambda x: Encoder(2, 8, 2, final_norm="no"), OptionError, "final_norm must be True or False, got 'no'"),
+        (
+            lambda x: Encoder(2, 8, 2, num_kv_head=1),
+            OptionError,
+            "no option 'num_kv_head'; did you mean 'num_kv_heads'",
+        ),
+        (lambda x: TransformerBlock(8, 2, norm_first="no"), OptionError, "norm_first must be True or False, got 'no'"),
+        (lambda x: TransformerBlock(8, 2, cross=2), OptionError, "cross must be True or False, got 2"),
+        (lambda x: TransformerBlock(8, 2, dropout=2), OptionError, r"dropout must be a number in \[0, 1\], got 2"),
+        (lambda x: TransformerBlock(8, 2, eps=-1), OptionError, "eps must be a finite number > 0, got -1"),
+        (lambda x: TransformerBlock(8, 2, eps=float("nan")), OptionError, "eps must be a finite number > 0, got nan"),
+        (lambda x: TransformerBlock(8, 2, eps="a"), OptionError, "eps must be a finite number > 0, got 'a'"),
+        (lambda x: FeedForward(8, 8, dropout="a"), OptionError, "dropout must be a number"),
+        (lambda x: FeedForward(8, 8, bias="no"), OptionError, "bias must be True or False, got 'no'"),
+        (lambda x: FeedForward(8, 8, ["relu"]), OptionError, "activation must be one of relu, gelu"),
+        (lambda x: EncoderDecoder(None, None), OptionError, "encoder must be Encoder.*, got NoneType"),
+        (
+            lambda x: EncoderDecoder(Encoder(1, 8, 2), Encoder(1, 8, 2)),
+            OptionError,
+            "decoder must be Decoder.*, got Encoder",
+        ),
+        (lambda x: EncoderDecoder.from_torch(3), OptionError, "expected an nn.Transformer, got int"),
+        (
+            lambda x: TransformerBlock(8, 2, 16, feed_forward=nn.Linear(8, 8)),
+            OptionError,
+            "hidden=16 is of a feed-forward",
+        ),
+        (lambda x: TransformerBlock(8, 2, feed_forward=nn.Linear), OptionError, "feed_forward must be a module"),
+        (
+            lambda x: TransformerBlock(8, 2, feed_forward=nn.Linear(8, 1))(x, CAUSAL),
+            ShapeError,
+            r"feed_forward must give \(5, 8\), the shape of x; got \(5, 1\)",
+        ),
+        (lambda x: TransformerBlock(8, 2)(x, CAUSAL, memory_graph=CAUSAL), OptionError, "memory_graph and memory_bias"),
+        (lambda x: TransformerBlock(8, 2)(x, CAUSAL, memory_bias=x[0, 0]), OptionError, "memory_graph and memory_bias"),
+        (
+            lambda x: TransformerBlock(8, 2)(x, CAUSAL, sources=lambda y: None),
+            OptionError,
+            "sources must be a function",
+        ),
+        (lambda x: TransformerBlock(8, 2)(x, CAUSAL, sources=x), OptionError, "sources must be a function"),
+        (lambda x: Encoder(2, 8, 2)(x, None, caches=[KeyValueCache()] * 2), GraphError, "graph"),
+        (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, 1.5), OptionError, "top_k must be a whole number"),
+        (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, True), OptionError, "top_k must be a whole number"),
+        (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, "2"), OptionError, "top_k must be a whole number"),
+        (lambda x: MixtureOfExperts(FeedForward(8, 8), 8, 1), OptionError, "experts must be modules"),
+        (lambda x: MixtureOfExperts([torch.relu], 8, 1), OptionError, "experts must be modules"),
+        (
+            lambda x: MixtureOfExperts([nn.Linear(8, 6)], 8, 1)(x),
+            ShapeError,
+            r"experts\[0\] must give \(5, 8\), .* got \(5, 6\)",
+        ),
+        (lambda x: MixtureOfExperts([Silent()], 8, 1)(x), ShapeError, r"experts\[0\] must give .* got NoneType"),
+        (
+            lambda x: MixtureOfExperts([Silent()], 8, 1).graph(x[None]),
+            ShapeError,
+            r"tokens \(N, 8\), .* got \(1, 5, 8\)",
+        ),
+        (
+            lambda x: MixtureOfExperts([Silent()], 8, 1).graph(x[0]),
+            ShapeError,
+            r"must have shape \(..., N, 8\), got \(8,\)",
+        ),
+        (
+            lambda x: load_balancing_loss(x, 9),
+            OptionError,
+            "top_k must be between 1 and the number of experts, 8; got 9",
+        ),
         (lambda x: TransformerBlock.from_torch(nn.Linear(2, 2)), OptionError, "got Linear"),
         (lambda x: Encoder.from_torch(nn.Linear(2, 2)), OptionError, "expected an nn.TransformerEncoder, got Linear"),
         (
@@ -264,6 +383,36 @@ def test_stacks_travel():
 def test_refusals(make, error, message):
     with pytest.raises(error, match=message):
         make(torch.randn(5, 8))
+
+
+READERS = {
+    "block": lambda: (TransformerBlock(8, 2), CAUSAL),
+    "post-norm": lambda: (TransformerBlock(8, 2, norm_first=False), CAUSAL),
+    "encoder": lambda: (Encoder(1, 8, 2), CAUSAL),
+    "feed-forward": lambda: (FeedForward(8, 8),),
+    "experts": lambda: (MixtureOfExperts((FeedForward(8, 8) for _ in range(2)), 8, 1),),
+}
+
+
+@pytest.mark.parametrize("make", READERS.values(), ids=READERS)
+def test_inputs_are_refused_by_name_before_anything_reads_them(make):
+    layer, *graph = make()
+    x = torch.randn(5, 8)
+    for given, message in (
+        (x[:, :7], r"x must have shape .*, got \(5, 7\)"),
+        ([[1.0]], "x must have shape .*, got list"),
+        (None, "x must have shape .*, got NoneType"),
+        (x.long(), r"x is torch.int64, and the layer's parameters are torch.float32; pass x.to\(torch.float32\)"),
+        (x.double(), "x is torch.float64, .* or convert the layer with"),
+        (x.half(), "x is torch.float16, and"),
+        (x.to("meta"), "x is on meta and the layer's parameters on cpu"),
+    ):
+        with pytest.raises(ShapeError, match=message):
+            layer(given, *graph)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x.bfloat16(), *graph).shape == x.shape
+    with torch.device("meta"):
+        assert next(make()[0].parameters()).is_meta
 
 
 def test_a_cache_of_another_batch_or_a_graph_of_another_length():
