@@ -1,6 +1,7 @@
 """Models: a paper, a graph, a stack of blocks; the connectivity of every one is an argument of its forward."""
 
 from .bart import BART as BART
+from .beit import BEiT as BEiT
 from .bert import BERT as BERT
 from .clip import CLIP as CLIP
 from .clip import CLIPText as CLIPText

@@ -113,6 +113,7 @@ def test_a_pattern_on_a_grid_is_of_the_patches_behind_the_class_token(images):
     written = mine(images, local())
     assert torch.equal(mine(images, around), written)
     assert torch.equal(mine(images, [around, local()]), written)
+    assert torch.equal(mine(images, around.with_global_tokens(1)), written)
     assert torch.equal(mine(images, around & graphs.cell_partition(..., (1, 3))), written)  # rows, as written
     assert mine.graphs(around) is mine.graphs(around)  # with its plan
     assert mine.graphs(graphs.causal(...)).name == "causal(...)"  # of all nodes

@@ -7,6 +7,8 @@ from ...errors import OptionError
 
 FAMILIES: dict[str, str] = {
     "BartForConditionalGeneration": "bart",
+    "BeitForImageClassification": "beit",
+    "BeitModel": "beit",
     "BertForMaskedLM": "bert",
     "BertModel": "bert",
     "CLIPModel": "clip",
