@@ -57,7 +57,7 @@ def test_nor_does_a_score_or_normalisation_that_fails_late():
 
 def test_nor_does_a_block_or_stack_whose_later_part_fails():
     block, cache = TransformerBlock(8, 2, cross=True).double(), KeyValueCache()
-    with pytest.raises(ShapeError, match="context must have shape"):
+    with pytest.raises(ShapeError, match="memory must have shape"):
         block(X, CAUSAL, memory=X[..., :7], cache=cache)
     assert cache.length == 0
     block(X, CAUSAL, memory=X, cache=cache)  # not tied by the call that failed
