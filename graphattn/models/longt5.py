@@ -5,10 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..attention import of_size
 from ..graph import AttentionGraph, Pattern, Schedule
 from ..graphs import composite, cross
 from ..nn import T5Bias
 from ..nn.arguments import width
+from ..plans.cache import cached
 from .stacks import Encoder, Graphs
 from .tokens import check_lengths
 
@@ -62,9 +64,9 @@ class SummaryEncoder(nn.Module):
         layers: Any = zip(self.layers, self.summary_norms, Schedule.of(graph, len(self.layers)), strict=True)
         for layer, norm, reads in layers:
             if id(reads) not in made:
-                own = reads(N) if isinstance(reads, Pattern) else reads
-                both = composite([[own, cross(N, N // self.block)]]) if self.block <= N else own
-                made[id(reads)] = both, self._bias(both, number, score_bias, lengths)
+                own = of_size(reads, N) if isinstance(reads, Pattern) else reads
+                both, source, target = _beside(own, N // self.block, x.device)
+                made[id(reads)] = both, self._bias(source, target, number, score_bias, lengths)
             both, bias = made[id(reads)]
             x = layer(
                 x, both, score_bias=bias, sources=lambda y, norm=norm: torch.cat((y, norm(self._sums(y, number))), -2)
@@ -85,9 +87,9 @@ class SummaryEncoder(nn.Module):
         sums = y.new_zeros(*y.shape[:-2], num_blocks + 1, y.shape[-1])
         return sums.scatter_add(-2, number.unsqueeze(-1).expand_as(y), y)[..., :num_blocks, :]
 
-    def _bias(self, graph: AttentionGraph, number: Tensor, tokens: T5Bias, lengths: Tensor | None) -> Tensor:
-        """Biases (..., E, H): between tokens by their distance, from summaries by that of their blocks."""
-        source, target, N = graph.source.to(number.device), graph.target.to(number.device), graph.num_targets
+    def _bias(self, source: Tensor, target: Tensor, number: Tensor, tokens: T5Bias, lengths: Tensor | None) -> Tensor:
+        """Biases (..., E, H) of edges: between tokens by their distance, from summaries by that of their blocks."""
+        N = number.shape[-1]
         is_token = source < N
         of_tokens = tokens.table.rows(tokens.bucket(source - target))
         summary, block = (source - N).clamp(min=0), number[..., target]
@@ -98,3 +100,13 @@ class SummaryEncoder(nn.Module):
         there = lengths.to(number.device).unsqueeze(-1)
         absent = torch.where(is_token, source >= there, summary >= there // self.block)
         return bias.masked_fill(absent.unsqueeze(-1), -torch.inf)
+
+
+@torch.compiler.disable  # graphs are made by Python; a compiled caller breaks here
+def _beside(graph: AttentionGraph, num_summaries: int, device: torch.device) -> tuple[AttentionGraph, Tensor, Tensor]:
+    """The graph of tokens with summaries that all of them read, kept with it, and the ends of its edges."""
+    both = graph
+    if num_summaries:
+        parts = [[graph, cross(graph.num_targets, num_summaries)]]
+        both = cached(graph, (SummaryEncoder, num_summaries), lambda: composite(parts))
+    return both, both.source.to(device), both.target.to(device)
