@@ -5,11 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import OptionError
+from ..errors import OptionError, ShapeError
 from ..graph import Schedule
 from ..graphs import full
 from ..nn import LearnedPosition
-from ..nn.feed_forward import ACTIVATIONS
+from ..nn.arguments import check_flags, check_input, probability, width
+from ..nn.feed_forward import Activation, plain_activation
 from .stacks import Encoder, Graphs, ScoreBias
 from .tokens import check_tokens
 
@@ -31,7 +32,7 @@ class BERT(nn.Module):
             on, and it has that (RoBERTa, whose ``max_len`` is the number of positions plus ``padding_idx + 1``). By
             default all tokens count from 0.
         graph: What ``forward`` reads along if it is not told: one graph or pattern, or one for each layer.
-        activation: Of the feed-forwards and the head.
+        activation: Of the feed-forwards and, without its gate, the head.
         eps: Of the norms.
         dropout: On the embeddings, and as in the blocks.
         options: Further arguments of :class:`~graphattn.nn.TransformerBlock`.
@@ -63,20 +64,21 @@ class BERT(nn.Module):
         pooler: bool = True,
         padding_idx: int | None = None,
         graph: Graphs | None = None,
-        activation: str = "gelu",
+        activation: Activation = "gelu",
         eps: float = 1e-12,
         dropout: float = 0.0,
         **options: Any,
     ) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(vocab_size, embed_dim)
-        self.type_embedding = nn.Embedding(num_types, embed_dim) if num_types else None
+        check_flags(masked_head=masked_head, pooler=pooler)
+        self.embedding = nn.Embedding(width("vocab_size", vocab_size), width("embed_dim", embed_dim))
+        self.type_embedding = nn.Embedding(width("num_types", num_types), embed_dim) if num_types != 0 else None
         for table in (self.embedding, self.type_embedding):
             if table is not None:
                 nn.init.normal_(table.weight, std=0.02)
         self.embedding.padding_idx = padding_idx  # its vector is not trained
         self.position = None if max_len is None else LearnedPosition(max_len, embed_dim, padding_idx=padding_idx)
-        self.norm, self.dropout = nn.LayerNorm(embed_dim, eps), nn.Dropout(dropout)
+        self.norm, self.dropout = nn.LayerNorm(embed_dim, eps), nn.Dropout(probability("dropout", dropout))
         options = {"norm_first": False, "activation": activation, "eps": eps, "dropout": dropout, **options}
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, **options)
         self.pooler = nn.Linear(embed_dim, embed_dim) if pooler else None
@@ -111,7 +113,7 @@ class BERT(nn.Module):
         """
         x = self.embedded(tokens, types, positions)
         given: dict[str, Any] = {"score_bias": score_bias, "lengths": lengths}
-        if self.position is None:
+        if self.position is None or self.stack.hears_positions(score_bias):
             given["positions"] = positions
         x = self.stack(x, self.graph if graph is None else graph, **given)
         return x if self.head is None else self.head(x)
@@ -123,6 +125,8 @@ class BERT(nn.Module):
         if self.type_embedding is not None:
             types = torch.zeros_like(tokens) if types is None else types
             check_tokens("types", types, self.type_embedding.num_embeddings)
+            if types.shape[-1] != tokens.shape[-1]:
+                raise ShapeError(f"types must be (..., {tokens.shape[-1]}), as tokens are; got {tuple(types.shape)}")
             x = x + self.type_embedding(types)
         elif types is not None:
             raise OptionError("types were given, but the model was built with num_types=0")
@@ -139,9 +143,13 @@ class BERT(nn.Module):
 
         Raises:
             OptionError: If the model has no pooler.
+            ShapeError: If there is no first token.
         """
         if self.pooler is None:
             raise OptionError("the model was built with pooler=False: there is no dense layer for the first token")
+        check_input("features", features, self.pooler.in_features, self.pooler)
+        if not features.shape[-2]:
+            raise ShapeError(f"features must have a first token, got {tuple(features.shape)}")
         return torch.tanh(self.pooler(features[..., 0, :]))
 
 
@@ -154,7 +162,7 @@ class MaskedTokenHead(nn.Module):
         eps: Of the norm.
     """
 
-    def __init__(self, embedding: nn.Embedding, activation: str = "gelu", eps: float = 1e-12) -> None:
+    def __init__(self, embedding: nn.Embedding, activation: Activation = "gelu", eps: float = 1e-12) -> None:
         super().__init__()
         vocab_size, embed_dim = embedding.weight.shape
         self.activation = activation
@@ -169,4 +177,4 @@ class MaskedTokenHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., C) to (..., V)."""
-        return self.out(self.norm(ACTIVATIONS[self.activation](self.dense(x))))
+        return self.out(self.norm(plain_activation(self.activation)(self.dense(x))))

@@ -5,9 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..errors import OptionError
 from ..graph import Schedule
 from ..graphs import causal
 from ..nn import KeyValueCache, LearnedPosition, Rotary
+from ..nn.arguments import check_flags, positive, probability, real, width
 from ..nn.cache import tokens_held
 from .stacks import Encoder, Graphs, ScoreBias
 from .tokens import check_tokens
@@ -62,15 +64,20 @@ class GPT(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(vocab_size, embed_dim)
+        check_flags(tied=tied)
+        self.embedding = nn.Embedding(width("vocab_size", vocab_size), width("embed_dim", embed_dim))
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.position = None if max_len is None else LearnedPosition(max_len, embed_dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(probability("dropout", dropout))
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
         self.graph = Schedule.of(causal(..., ...) if graph is None else graph, num_layers)
-        self.score_bias = score_bias
-        self.embed_scale, self.logit_softcap = embed_scale, logit_softcap
+        if score_bias is not None and not callable(score_bias):
+            raise OptionError(
+                f"score_bias must make biases of a graph, such as nn.ALiBi(num_heads); got {score_bias!r}"
+            )
+        self.score_bias, self.embed_scale = score_bias, real("embed_scale", embed_scale)
+        self.logit_softcap = None if logit_softcap is None else positive("logit_softcap", logit_softcap)
         self.is_rotary = options.get("rotary") is not None
         if tied:
             self.tie()
@@ -121,7 +128,7 @@ class GPT(nn.Module):
         if self.embed_scale != 1.0:
             x = x * x.new_tensor(self.embed_scale)
         bias = self.score_bias if score_bias is None else score_bias
-        of_layers = positions if self.is_rotary or self.position is None or callable(bias) else None
+        of_layers = positions if self.position is None or self.stack.hears_positions(bias) else None
         if positions is None and caches is not None:
             past = tokens_held(caches, self.num_layers)
             positions = torch.arange(past, past + tokens.shape[-1], device=tokens.device)
@@ -144,9 +151,19 @@ def gpt2(
 ) -> GPT:
     """The smallest GPT-2, with fresh weights: pre-norm, learned positions, GELU by tanh, tied embeddings.
 
-    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
+    Weights start normal with deviation 0.02, over the root of the number of branches where they end one.
+
+    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3; the deviation 0.02
+    as 2018's, section 4.1.
     """
-    return GPT(vocab_size, embed_dim, num_heads, num_layers, **{"max_len": 1024, "activation": "gelu_tanh", **options})
+    made = GPT(vocab_size, embed_dim, num_heads, num_layers, **{"max_len": 1024, "activation": "gelu_tanh", **options})
+    for name, module in made.stack.named_modules():
+        if isinstance(module, nn.Linear):
+            ends_branch = name.endswith(("out_proj", "feed_forward.down"))
+            nn.init.normal_(module.weight, std=0.02 / (2 * num_layers) ** 0.5 if ends_branch else 0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    return made
 
 
 def llama(

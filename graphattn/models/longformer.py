@@ -10,7 +10,9 @@ from ..attention import of_size
 from ..errors import OptionError
 from ..graph import AttentionGraph, Pattern, PerHead, Schedule
 from ..graphs import global_tokens, sliding_window
+from ..graphs.arguments import integers
 from ..nn import GraphAttention, TransformerBlock
+from ..nn.arguments import check_names
 from ..plans.cache import cached
 from .bert import BERT
 from .padding import padding_bias
@@ -32,7 +34,7 @@ class Longformer(nn.Module):
         windows: w of each layer, odd, the target counted, or one for all.
         tokens: G, if ``forward`` is not told.
         num_layers: Blocks.
-        options: Further arguments of :class:`BERT`.
+        options: Further arguments of :class:`BERT`, and ``backend``.
 
     Attributes:
         text: The :class:`BERT`: embeddings, blocks, heads.
@@ -59,8 +61,9 @@ class Longformer(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        check_names({name: given for name, given in options.items() if name != "backend"}, BERT.__init__)
         self.windows = (windows,) * num_layers if isinstance(windows, int) else tuple(windows)
-        self.tokens, self.graph = tuple(tokens), longformer_graphs(self.windows, tuple(tokens))
+        self.tokens, self.graph = _chosen(tokens), longformer_graphs(self.windows, tokens)
         self.text = BERT(num_layers=num_layers, graph=self.graph, **options)
         self.of_global = nn.ModuleList(_beside(block) for block in self.text.stack.layers)
 
@@ -89,7 +92,7 @@ class Longformer(nn.Module):
             ShapeError: If tokens or types are not integers, or do not fit the graph.
             PositionIndexError: If one is outside its table.
         """
-        chosen = self.tokens if global_tokens is None else tuple(global_tokens)
+        chosen = self.tokens if global_tokens is None else _chosen(global_tokens)
         if graph is None:
             graph = self.graph if chosen == self.tokens else longformer_graphs(self.windows, chosen)
         x = self.text.embedded(tokens, types, positions)
@@ -143,8 +146,13 @@ def _read(
     return block.feed_forward_norm(x + block.branch(block.feed_forward(x)))
 
 
+def _chosen(tokens: Any) -> tuple[int, ...]:
+    """Global tokens, of one or of several."""
+    return tuple(integers((tokens,) if isinstance(tokens, int) else tokens, "tokens").tolist())
+
+
 def longformer_graphs(
-    windows: Sequence[int], tokens: tuple[int, ...] = (0,), *, dilations: Sequence[int] | None = None
+    windows: Sequence[int], tokens: tuple[int, ...] | int = (0,), *, dilations: Sequence[int] | None = None
 ) -> Schedule:
     r"""A graph for each layer: a window on both sides, and global tokens; sized when used, on any encoder.
 
@@ -153,7 +161,7 @@ def longformer_graphs(
 
     Args:
         windows: w of each layer, odd, the target counted; Longformer's are small in low layers and large in high ones.
-        tokens: G, the global tokens; none where empty.
+        tokens: G, the global tokens; none where empty, an int is one token.
         dilations: d of each layer, 1 by default. For other dilations in other heads, give a layer a
             :class:`graphattn.PerHead`.
 
@@ -182,6 +190,7 @@ def longformer_graphs(
         >>> Encoder(3, 8, 2, norm_first=False)(torch.randn(2, 30, 8), graphs).shape
         torch.Size([2, 30, 8])
     """
+    tokens = _chosen(tokens)
     dilations = [1] * len(windows) if dilations is None else dilations
     if len(dilations) != len(windows):
         raise OptionError(f"dilations must be {len(windows)}, one for each window, got {len(dilations)}")

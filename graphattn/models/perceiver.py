@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import OptionError, ShapeError
+from ..errors import OptionError
 from ..nn import FeedForward, GraphAttention
-from ..nn.arguments import width
+from ..nn.arguments import check_flags, check_input, check_names, width
 from ..nn.blocks import EVERY, Graph
 from .patches import EVERY_NODE
 from .stacks import Encoder, Graphs
@@ -48,10 +48,12 @@ class Reading(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_flags(residual=residual)
+        source_dim, num_heads = width("source_dim", source_dim), width("num_heads", num_heads)
         inner = source_dim if inner is None else inner
         value_inner = inner if value_inner is None else value_inner
         for name, wide in (("inner", inner), ("value_inner", value_inner)):
-            if wide % num_heads:
+            if width(name, wide) % num_heads:
                 raise OptionError(f"{name} must be a multiple of num_heads, got {wide} and {num_heads}")
         self.residual = residual
         self.norm, self.source_norm = nn.LayerNorm(embed_dim), nn.LayerNorm(source_dim)
@@ -69,12 +71,19 @@ class Reading(nn.Module):
 
     def forward(self, x: Tensor, sources: Tensor, graph: Graph = EVERY) -> Tensor:
         """(..., T, C) from targets (..., T, C) and sources (..., S, source_dim)."""
-        wide = self.source_norm.normalized_shape[0]
-        if sources.shape[-1] != wide:
-            raise ShapeError(f"what is read must have shape (..., S, {wide}), got {tuple(sources.shape)}")
+        check_input("x", x, self.attention.embed_dim, self.norm)
+        check_input("sources", sources, self.attention.kdim, self.source_norm, "S")
         found = self.attention(self.norm(x), graph, context=self.source_norm(sources))
         x = x + found if self.residual else found
         return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+def _named(argument: str, options: Any) -> dict[str, Any]:
+    """The further arguments of a reading."""
+    if not (options is None or isinstance(options, dict)):
+        raise OptionError(f'{argument} must be a dict of arguments, such as {{"num_heads": 4}}; got {options!r}')
+    check_names(options or {}, Reading.__init__)
+    return options or {}
 
 
 class Perceiver(nn.Module):
@@ -124,16 +133,25 @@ class Perceiver(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        if outputs is None and write is not None:
+            raise OptionError(f"write={write!r} is of the outputs, and the model is built without: give outputs, too")
+        if "final_norm" in options:
+            raise OptionError("final_norm is no option: the latents have no norm after the last block")
         self.num_blocks = width("num_blocks", num_blocks)
-        self.latents = nn.Parameter(torch.randn(width("num_latents", num_latents), embed_dim) * 0.02)
-        self.read = Reading(embed_dim, input_dim, **(read or {}))
-        options = {"hidden": embed_dim, **options}
+        self.latents = nn.Parameter(
+            torch.randn(width("num_latents", num_latents), width("embed_dim", embed_dim)) * 0.02
+        )
+        self.read = Reading(embed_dim, input_dim, **_named("read", read))
+        options = options if "feed_forward" in options else {"hidden": embed_dim, **options}
         self.encoder = Encoder(num_layers, embed_dim, num_heads, final_norm=False, **options)
         self.queries: nn.Parameter | None = None
         self.write: Reading | None = None
         if outputs is not None:
-            self.queries = nn.Parameter(torch.randn(outputs) * 0.02)
-            self.write = Reading(outputs[1], embed_dim, **(write or {}))
+            if not isinstance(outputs, tuple | list) or len(outputs) != 2:
+                raise OptionError(f"outputs must be (number, width), got {outputs!r}")
+            number, wide = (width("outputs", each) for each in outputs)
+            self.queries = nn.Parameter(torch.randn(number, wide) * 0.02)
+            self.write = Reading(wide, embed_dim, **_named("write", write))
         self.head: nn.Module | None = None
 
     def forward(
@@ -156,6 +174,7 @@ class Perceiver(nn.Module):
         """
         if self.write is None and (queries is not None or write_graph is not None):
             raise OptionError("the model was built without outputs, so there is nothing that reads the latents")
+        check_input("inputs", inputs, self.read.attention.kdim, self.read.source_norm, "S")
         batch = inputs.shape[:-2]
         x = self.read(self.latents.expand(*batch, -1, -1), inputs, EVERY if read_graph is None else read_graph)
         for _ in range(self.num_blocks):
@@ -163,6 +182,7 @@ class Perceiver(nn.Module):
         if self.write is None or self.queries is None:
             return x
         asked = self.queries if queries is None else queries
+        check_input("queries", asked, self.queries.shape[-1], self.write.norm)
         if asked.dim() == 2:
             asked = asked.expand(*batch, -1, -1)
         found = self.write(asked, x, EVERY if write_graph is None else write_graph)

@@ -102,7 +102,7 @@ class _Stack(nn.Module):
                 sized, bias = made[key]
                 of_layer = memory[number] if isinstance(memory, list) else memory
                 attention: Any = layer.attention
-                turns = attention.rotary is not None or not callable(biases[number])
+                turns = attention.rotary is not None or not self.hears_positions(biases)
                 x = layer(
                     x,
                     sized,
@@ -114,6 +114,12 @@ class _Stack(nn.Module):
                     **given,
                 )
         return x if self.norm is None else self.norm(x)
+
+    def hears_positions(self, score_bias: ScoreBias = None) -> bool:
+        """Whether a layer turns by positions, or one of the biases is made of them."""
+        layers: Iterable[Any] = self.layers
+        biases = score_bias if isinstance(score_bias, list | tuple) else [score_bias]
+        return any(layer.attention.rotary is not None for layer in layers) or any(map(callable, biases))
 
     def _each(self, name: str, given: Any) -> list[Any]:
         """What each layer is given, of one for all or a list."""

@@ -81,6 +81,7 @@ class Swin(nn.Module):
             raise OptionError(f"depths and num_heads name every stage, got {depths!r} and {num_heads!r}")
         if version not in (1, 2):
             raise OptionError(f"version must be 1 or 2, got {version!r}")
+        depths = tuple(width("depths", depth) for depth in depths)
         patch = tuple(patch) if isinstance(patch, tuple | list) else (patch, patch)
         self.patches = PatchEmbedding(channels, embed_dim, patch, pad=True)
         self.patch_norm = nn.LayerNorm(embed_dim)

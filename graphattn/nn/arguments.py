@@ -95,7 +95,8 @@ def probability(name: str, value: Any, *, below_one: bool = False) -> float:
 
 def check_names(given: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
     """Refuse options that none of the makers takes by name; the error names those there are."""
-    known = {p.name for make in makers for p in signature(make).parameters.values() if p.kind == Parameter.KEYWORD_ONLY}
+    taken = [p for make in makers for p in signature(make).parameters.values() if p.kind != Parameter.VAR_KEYWORD]
+    known = {p.name for p in taken} - {"self"}
     for name in given:
         if name not in known:
             near = "".join(f"; did you mean {close!r}" for close in get_close_matches(name, known, 1))

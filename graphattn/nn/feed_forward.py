@@ -21,6 +21,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 Activation = str | Callable[[Tensor], Tensor]
 
 
+def plain_activation(activation: Activation) -> Callable[[Tensor], Tensor]:
+    """The function of a tensor that an activation is, or that its gate goes through."""
+    return ACTIVATIONS[activation.removeprefix("gated_")] if isinstance(activation, str) else activation
+
+
 class FeedForward(nn.Module):
     """``W_2 activation(W_1 x)``, or gated ``W_2 (activation(W_g x) * W_1 x)``, on every node by itself.
 
@@ -56,9 +61,7 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(..., C) to (..., C)."""
         check_input("x", x, self.embed_dim, self.up, None)
-        activate = self.activation
-        if isinstance(activate, str):
-            activate = ACTIVATIONS[activate.removeprefix("gated_")]
+        activate = plain_activation(self.activation)
         inner = activate(self.up(x)) if self.gate is None else activate(self.gate(x)) * self.up(x)
         return self.down(self.dropout(inner))
 

@@ -170,6 +170,20 @@ def test_another_graph_is_another_mask_there():
     assert changed(mine(tokens), mine(tokens, [less, graphs.full(N)])) == [True] * N
 
 
+def test_layers_turn_by_the_positions_that_are_given():
+    torch.manual_seed(0)
+    tokens, at, alibi = given()[0], torch.arange(N) * 2 % 11, ga.nn.ALiBi(3)
+    for options, bias in (({"rotary": ga.nn.Rotary(4)}, None), ({}, alibi), ({}, [None, alibi])):
+        model = BERT(V, C, 3, 2, max_len=11, **options).eval()
+        stack, embedded = model.stack, model.embedded(tokens, positions=at)
+        found = model(tokens, positions=at, score_bias=bias)
+        assert torch.equal(found, stack(embedded, graphs.full(N), positions=at, score_bias=bias))
+        assert not torch.allclose(found, stack(embedded, graphs.full(N), score_bias=bias))
+    head = BERT(V, C, 3, 2, masked_head=True, activation="gated_silu").head
+    x = torch.randn(N, C)
+    assert torch.equal(head(x), head.out(head.norm(torch.nn.functional.silu(head.dense(x)))))
+
+
 @pytest.mark.parametrize("place", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
 def test_dropout_is_where_theirs_is(place):
     off, (tokens, _) = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}, given()
@@ -192,6 +206,13 @@ def test_sizes_of_the_paper():
         (lambda m, x: BERT(V, C, 3, 2, num_types=0)(x, types=x * 0), OptionError, "built with num_types=0"),
         (lambda m, x: m(x, types=x * 0 + 2), PositionIndexError, r"types must be in \[0, 2\)"),
         (lambda m, x: m(x.clamp(min=1) - 2), PositionIndexError, r"tokens must be in \[0, 13\)"),
+        (lambda m, x: m(x, types=x[:, :3] * 0), ShapeError, r"types must be \(..., 7\), as tokens are; got \(3, 3\)"),
+        (lambda m, x: m.pooled(m(x)[:, :0]), ShapeError, r"features must have a first token, got \(3, 0, 12\)"),
+        (lambda m, x: m.pooled(m(x)[0, 0]), ShapeError, r"features must have shape \(..., N, 12\), got \(12,\)"),
+        (lambda m, x: BERT(-1, C, 3, 2), OptionError, "vocab_size must be a whole number >= 1, got -1"),
+        (lambda m, x: BERT(V, C, 3, 2, num_types=-1), OptionError, "num_types must be a whole number >= 1, got -1"),
+        (lambda m, x: BERT(V, C, 3, 2, masked_head=3), OptionError, "masked_head must be True or False, got 3"),
+        (lambda m, x: BERT(V, C, 3, 2, dropout=2), OptionError, r"dropout must be a number in \[0, 1\], got 2"),
         (lambda m, x: from_hf(theirs(is_decoder=True)), OptionError, "is_decoder = True cannot be read; only False"),
     ],
 )

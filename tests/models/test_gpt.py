@@ -94,6 +94,24 @@ def test_rotary_needs_no_other_positions():
     assert not torch.allclose(model(given, positions=torch.arange(N) * 2), model(given))
 
 
+def test_fresh_weights_are_those_of_gpt2():
+    torch.manual_seed(0)
+    model, fresh = (
+        gpt2(V, 64, 2, 2, max_len=N).stack.layers[1],
+        GPT2LMHeadModel(GPT2Config(n_embd=64, n_layer=2, n_head=2)),
+    )
+    layer = fresh.transformer.h[1]
+    pairs = [
+        (torch.cat([getattr(model.attention, f"{each}_proj").weight for each in "qkv"]), layer.attn.c_attn.weight),
+        (model.attention.out_proj.weight, layer.attn.c_proj.weight),
+        (model.feed_forward.up.weight, layer.mlp.c_fc.weight),
+        (model.feed_forward.down.weight, layer.mlp.c_proj.weight),
+    ]
+    for mine, wanted in pairs:
+        assert float(mine.std()) == pytest.approx(float(wanted.std()), rel=0.05)
+    assert not any(p.any() for name, p in model.named_parameters() if name.endswith("bias"))
+
+
 def test_travel():
     model = gpt2(V, 12, 3, 2, max_len=N)
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
@@ -111,6 +129,17 @@ def test_travel():
         (lambda m, x: m(x, graphs.causal(N + 1)), ShapeError, "7 nodes"),
         (lambda m, x: m(x, [graphs.causal(N)] * 3), GraphError, "2 layers need as many graphs"),
         (lambda m, x: m(x.repeat(1, 2)), PositionIndexError, "positions for max_len = 11"),
+        (lambda m, x: GPT(V, 12, 3, 1)(x, positions="abc"), OptionError, "built without rotary"),
+        (
+            lambda m, x: GPT(V, 12, 3, 1, score_bias=ga.nn.ALiBi(3))(x, positions="abc"),
+            ShapeError,
+            "positions of targets must be",
+        ),
+        (lambda m, x: GPT(1.5, 12, 3, 1), OptionError, "vocab_size must be a whole number >= 1, got 1.5"),
+        (lambda m, x: GPT(V, 12, 3, 1, tied="no"), OptionError, "tied must be True or False, got 'no'"),
+        (lambda m, x: GPT(V, 12, 3, 1, dropout=2), OptionError, r"dropout must be a number in \[0, 1\], got 2"),
+        (lambda m, x: GPT(V, 12, 3, 1, score_bias=3), OptionError, "score_bias must make biases of a graph"),
+        (lambda m, x: GPT(V, 12, 3, 1, foo=3), OptionError, "there is no option 'foo'; there are .*num_kv_heads"),
         (lambda m, x: from_hf(m), OptionError, "from_hf reads .*GPT2LMHeadModel.*; got GPT"),
         (lambda m, x: from_hf(GPT2Model(GPT2Config(**SMALL))), OptionError, "got GPT2Model"),
         (lambda m, x: from_hf(theirs(activation_function="mish")), OptionError, "activation must be .*'mish'"),

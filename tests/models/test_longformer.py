@@ -121,5 +121,10 @@ def test_refusals_and_sizes_of_the_paper():
     model = Longformer((3,), num_layers=1, vocab_size=V, embed_dim=8, num_heads=2, max_len=N)
     with pytest.raises(GraphIndexError, match="15"):
         model(given()[0], global_tokens=(N,))
+    with pytest.raises(OptionError, match="there is no option 'norm_first'"):
+        Longformer((3,), num_layers=1, vocab_size=V, embed_dim=8, num_heads=2, max_len=N, norm_first=True)
+    first, both = (longformer_graphs((3,), tokens)[0](5).mask() for tokens in (0, torch.tensor([0, 4])))
+    assert first.equal(longformer_graphs((3,), (0,))[0](5).mask())
+    assert both[[0, 4]].all()
     with pytest.raises(OptionError, match="built with pooler=False"):
         from_hf(theirs()).pooled(torch.randn(B, N, 12).double())

@@ -250,6 +250,33 @@ def test_each_of_the_three_graphs():
             "queries are trainable",
         ),
         (lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 6)), ShapeError, r"\(\.\.\., S, 4\), got \(5, 6\)"),
+        (lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 4).long()), ShapeError, "inputs is torch.int64, and"),
+        (lambda: Perceiver(3, 8, 4, 1, 2)(None), ShapeError, "inputs must have shape .* got NoneType"),
+        (lambda: Perceiver(3, 8, 4, 1, 2, write={"num_heads": 2}), OptionError, "built without: give outputs"),
+        (lambda: Perceiver(3, 8, 4, 1, 2, outputs=(0, 8)), OptionError, "outputs must be a whole number >= 1, got 0"),
+        (lambda: Perceiver(3, 8, 4, 1, 2, outputs=3), OptionError, r"outputs must be \(number, width\), got 3"),
+        (
+            lambda: Perceiver(3, 8, 4, 1, 2, read={"heads": 2}),
+            OptionError,
+            "no option 'heads'; did you mean 'num_heads'",
+        ),
+        (lambda: Perceiver(3, 8, 4, 1, 2, read=3), OptionError, "read must be a dict of arguments"),
+        (lambda: Perceiver(3, 8, 4, 1, 2, final_norm=True), OptionError, "final_norm is no option"),
+        (
+            lambda: Perceiver(3, 8, 4, 1, 2, outputs=(2, 6))(torch.randn(5, 4), torch.randn(2, 7)),
+            ShapeError,
+            r"queries must have shape \(..., N, 6\), got \(2, 7\)",
+        ),
+        (
+            lambda: ViViT((2, 8, 8), (2, 4, 4), 1, 8, 2)(torch.zeros(1, 3, 2, 8, 8, dtype=torch.uint8)),
+            ShapeError,
+            "pixels is torch.uint8, and the layer's parameters are torch.float32",
+        ),
+        (
+            lambda: ViViT((2, 8, 8), (2, 4, 4), 1, 8, 2)(None),
+            ShapeError,
+            "pixels must be .* got NoneType",
+        ),
     ],
 )
 def test_refusals(make, error, message):
