@@ -83,9 +83,14 @@ class SummaryEncoder(nn.Module):
 
     def _sums(self, y: Tensor, number: Tensor) -> Tensor:
         """Sums (..., G, C) of the tokens of every block."""
-        num_blocks = y.shape[-2] // self.block
-        sums = y.new_zeros(*y.shape[:-2], num_blocks + 1, y.shape[-1])
-        return sums.scatter_add(-2, number.unsqueeze(-1).expand_as(y), y)[..., :num_blocks, :]
+        G, own = y.shape[-2] // self.block, torch.arange(y.shape[-2], device=y.device) // self.block
+        inside, after = number == own, number < own  # of a whole block, and after the last one
+        sums = (
+            torch.where(inside.unsqueeze(-1), y, 0.0)[..., : G * self.block, :].unflatten(-2, (G, self.block)).sum(-2)
+        )
+        rest = torch.where(after.unsqueeze(-1), y, 0.0).sum(-2, keepdim=True)
+        last = torch.where(after, number, -1).amax(-1, keepdim=True)
+        return sums + (torch.arange(G, device=y.device) == last).unsqueeze(-1) * rest
 
     def _bias(self, source: Tensor, target: Tensor, number: Tensor, tokens: T5Bias, lengths: Tensor | None) -> Tensor:
         """Biases (..., E, H) of edges: between tokens by their distance, from summaries by that of their blocks."""
