@@ -3,6 +3,7 @@
 import math
 import sys
 from numbers import Real
+from operator import index
 from typing import Any, NamedTuple
 
 import torch
@@ -127,6 +128,8 @@ def sized(graph: Any, query: Any, key: Any, past: int = 0) -> Any:
 
 def of_size(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None = None) -> AttentionGraph:
     """``pattern(size, num_sources)``, where torch.compile may follow the caller; a grid's size is a tuple."""
+    size = tuple(map(index, size)) if isinstance(size, tuple) else index(size)  # a dynamic size becomes a constant
+    num_sources = None if num_sources is None else index(num_sources)
     _make(pattern, size, num_sources)
     return getattr(pattern.made, slot(size, num_sources))
 

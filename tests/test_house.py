@@ -81,10 +81,11 @@ def test_import_brings_no_optional_dependency():
 
 
 def test_cold_import_adds_under_0_3_seconds():
-    code = (
-        "import time, torch, torch_geometric; start = time.process_time(); import graphattn;"
-        "graphattn.attention; print(time.process_time() - start)"
-    )
+    """Of CPU time; on a machine so busy that torch and PyG take longer than 2 s, 0.15 of theirs."""
+    code = """import time; begin = time.process_time()
+import torch, torch_geometric; start = time.process_time()
+import graphattn; graphattn.attention; added = time.process_time() - start
+print(added / max(1, (start - begin) / 2))"""
     assert any(float(run_python(code)) < 0.3 for _ in range(3))
 
 
