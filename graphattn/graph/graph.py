@@ -15,7 +15,7 @@ from .draw import draw
 from .edge_set import EdgeSet
 from .html import mask_page
 from .listed import Listed, check_size
-from .modes import outside_of_modes
+from .modes import made_outside
 from .rules import Band
 from .rules_grid import WithGlobalTokens
 
@@ -44,8 +44,7 @@ class AttentionGraph:
 
     def _remember(self, key: str, make: Callable[[], Any]) -> Any:
         if key not in self._memo:
-            with outside_of_modes():
-                self._memo[key] = make()
+            self._memo[key] = made_outside(make)
         return self._memo[key]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from ..graph import AttentionGraph
-from ..graph.modes import outside_of_modes
+from ..graph.modes import made_outside
 
 T = TypeVar("T")
 
@@ -22,6 +22,5 @@ def cached(graph: AttentionGraph, key: Hashable, make: Callable[[], T]) -> T:
         _ = graph.edge_index  # says so if it was written to
     found = _made.setdefault(graph, {})
     if key not in found:
-        with outside_of_modes():
-            found[key] = make()
+        found[key] = made_outside(make)
     return found[key]  # type: ignore[return-value]
