@@ -117,7 +117,7 @@ def test_the_encoder_runs_once_and_so_do_the_memorys_keys(models, monkeypatch):
 
 
 @torch.no_grad()
-def test_positions_of_a_decoder_that_turns_go_on_in_both_its_attentions():
+def test_positions_of_a_decoder_that_turns_go_on():
     torch.manual_seed(0)
     decoder = shaken(Decoder(2, 8, 2, rotary=Rotary(4)))
     x, memory = torch.randn(B, N, 8).double(), torch.randn(B, S, 8).double()
