@@ -1,6 +1,7 @@
 """Where attention comes from: a recurrent decoder that reads a recurrent encoder, target by target or all at once."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,8 @@ from ..attention import of_size
 from ..backends import EdgeWeights
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead, disjoint_union
+from ..graph.advice import no_graph
+from ..nn.arguments import check_flags, width
 from ..nn.blocks import EVERY
 from ..plans.cache import cached
 from .rnn_attention import BahdanauAttention, LuongAttention
@@ -67,12 +70,15 @@ class Seq2Seq(nn.Module):
         super().__init__()
         if attention not in ("bahdanau", "dot", "general", None):
             raise OptionError(f'attention must be "bahdanau", "dot", "general" or None, got {attention!r}')
+        check_flags(bidirectional=bidirectional)
+        embed_dim, hidden = width("embed_dim", embed_dim), width("hidden", hidden)
         if bidirectional and hidden % 2:
             raise OptionError(f"hidden must be even if bidirectional, got {hidden}")
         self.kind = attention
-        self.source, self.target = (nn.Embedding(n, embed_dim) for n in (num_source_tokens, num_target_tokens))
-        width = hidden // 2 if bidirectional else hidden
-        self.encoder = nn.GRU(embed_dim, width, batch_first=True, bidirectional=bidirectional)
+        self.source = nn.Embedding(width("num_source_tokens", num_source_tokens), embed_dim)
+        self.target = nn.Embedding(width("num_target_tokens", num_target_tokens), embed_dim)
+        each_way = hidden // 2 if bidirectional else hidden
+        self.encoder = nn.GRU(embed_dim, each_way, batch_first=True, bidirectional=bidirectional)
         self.first = nn.Linear(hidden, hidden)
         self.cell = nn.GRUCell(embed_dim if attention in ("dot", "general") else embed_dim + hidden, hidden)
         self.attention: BahdanauAttention | LuongAttention | None = None
@@ -103,13 +109,14 @@ class Seq2Seq(nn.Module):
             ShapeError: If tokens or lengths do not fit.
             OptionError: If a graph or weights are asked of a model without attention.
         """
-        check_tokens("source", source, self.source.num_embeddings)
+        self._check("target", target, self.target)
         if self.attention is None and (return_weights or graph is not None):
             raise OptionError("the model was built with attention=None: it reads along no graph and has no weights")
         if graph is None and self.attention is not None:
             graph = EVERY
+        state = self.begun(source, lengths)
         graph = None if graph is None else _sized(graph, target.shape[1], source.shape[1])
-        logits, weights = self.step(target, self.begun(source, lengths), graph)
+        logits, weights = self.step(target, state, graph)
         return (logits, weights) if return_weights and weights is not None else logits
 
     def reading(
@@ -122,12 +129,19 @@ class Seq2Seq(nn.Module):
             graph: A target for each token that is to be written, the start token included, and S sources.
             lengths: As of :meth:`forward`.
         """
-        check_tokens("source", source, self.source.num_embeddings)
-        if isinstance(graph, PerHead):
-            raise OptionError("the attention of a recurrent model has one head: pass one graph, not a PerHead")
+        if graph is not None:
+            _check_graph(graph)
         if self.attention is None and graph is not None:
             raise OptionError("the model was built with attention=None: it reads along no graph")
         return RecurrentReading(self, self.begun(source, lengths), graph)
+
+    def _check(self, name: str, tokens: Tensor, table: nn.Embedding) -> None:
+        check_tokens(name, tokens, table.num_embeddings)
+        if tokens.dim() != 2 or not tokens.shape[1]:
+            letter = name[0].upper()
+            raise ShapeError(
+                f"{name} must be a batch of tokens (B, {letter}), {letter} >= 1, got {tuple(tokens.shape)}"
+            )
 
     def begun(self, source: Tensor, lengths: Tensor | None = None) -> RecurrentState:
         """What the decoder starts from."""
@@ -139,7 +153,7 @@ class Seq2Seq(nn.Module):
         self, target: Tensor, state: RecurrentState, graph: AttentionGraph | None
     ) -> tuple[Tensor, EdgeWeights | None]:
         """Logits (B, T, V) of T further tokens, which read along the graph, and weights; the state moves on."""
-        check_tokens("target", target, self.target.num_embeddings)
+        self._check("target", target, self.target)
         if target.shape[:-1] != state.now.shape[:-1]:
             raise ShapeError(f"target must be ({len(state.now)}, T), as many as sources, got {tuple(target.shape)}")
         y, last, weights = self.target(target), state.last, None
@@ -154,8 +168,7 @@ class Seq2Seq(nn.Module):
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """States (B, S, C) of tokens (B, S), and the last state (B, C) of each way."""
-        if source.dim() != 2:
-            raise ShapeError(f"source must be a batch of tokens (B, S), got {tuple(source.shape)}")
+        self._check("source", source, self.source)
         x = self.source(source)
         if lengths is None:
             memory, last = self.encoder(x)
@@ -206,7 +219,15 @@ def _of_targets(graph: AttentionGraph, rows: range) -> AttentionGraph:
     return cached(graph, (Seq2Seq, rows), lambda: graph.subgraph(targets=rows))
 
 
+def _check_graph(graph: Any) -> None:
+    if isinstance(graph, PerHead):
+        raise OptionError("the attention of a recurrent model has one head: pass one graph, not a PerHead")
+    if not isinstance(graph, AttentionGraph | Pattern):
+        raise no_graph(graph, "graph must be an AttentionGraph or a Pattern")
+
+
 def _sized(graph: AttentionGraph | Pattern, num_targets: int, num_sources: int) -> AttentionGraph:
+    _check_graph(graph)
     graph = of_size(graph, num_targets, num_sources) if isinstance(graph, Pattern) else graph
     if (graph.num_targets, graph.num_sources) != (num_targets, num_sources):
         raise ShapeError(

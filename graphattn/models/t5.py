@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from ..graph import Schedule
 from ..graphs import causal, full
 from ..nn import KeyValueCache, T5Bias
+from ..nn.arguments import check_flags, probability, width
 from ..nn.blocks import Graph
 from .longt5 import SummaryEncoder
 from .padding import memory_up_to
@@ -20,7 +21,7 @@ class T5(nn.Module):
 
     Norms by the root of the mean square before every branch, no bias in any projection, scores not divided by the root
     of D, one :class:`graphattn.nn.T5Bias` for all layers of the encoder and one for those of the decoder, none from
-    decoder to encoder.
+    decoder to encoder. Fresh weights are as T5's code starts them, so that the scores do not saturate softmax.
 
     Args:
         vocab_size: V.
@@ -75,7 +76,9 @@ class T5(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.embedding, self.dropout = nn.Embedding(vocab_size, embed_dim), nn.Dropout(dropout)
+        check_flags(tied=tied, **({} if scaled is None else {"scaled": scaled}))
+        self.embedding = nn.Embedding(width("vocab_size", vocab_size), width("embed_dim", embed_dim))
+        self.dropout = nn.Dropout(probability("dropout", dropout))
         options: dict[str, Any] = {"norm": "rms", "bias": False, "scale": 1.0, "eps": eps, "activation": activation}
         options |= {"head_dim": head_dim, "dropout": dropout}
         depth = num_layers if num_decoder_layers is None else num_decoder_layers
@@ -90,8 +93,17 @@ class T5(nn.Module):
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
         self.source_graph = Schedule.of(full(...) if source_graph is None else source_graph, num_layers)
         self.factor = embed_dim**-0.5 if (tied if scaled is None else scaled) else 1.0
+        self._start()
         if tied:
             self.tie()
+
+    def _start(self) -> None:
+        """Normal weights, over the root of their inputs; queries also over the root of D, as scores are not divided."""
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear) and module is not self.head:
+                attention: Any = self.get_submodule(name.rpartition(".")[0])
+                inputs = module.in_features * (attention.head_dim if name.endswith("q_proj") else 1)
+                nn.init.normal_(module.weight, std=inputs**-0.5)
 
     def tie(self) -> None:
         """Give the head the weights of the tokens."""

@@ -12,7 +12,8 @@ from ..kernels.modes import may_look
 def check_lengths(lengths: Any, source: Tensor) -> None:
     """Refuse what does not say of each sequence (..., S) how many of its tokens are there."""
     longest, wanted = source.shape[-1], tuple(source.shape[:-1])
-    if not isinstance(lengths, Tensor) or lengths.is_floating_point() or tuple(lengths.shape) != wanted:
+    kinds = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+    if not isinstance(lengths, Tensor) or lengths.dtype not in kinds or tuple(lengths.shape) != wanted:
         got = f"{lengths.dtype} {tuple(lengths.shape)}" if isinstance(lengths, Tensor) else repr(lengths)
         raise ShapeError(f"lengths must be {wanted} integers in [1, {longest}], got {got}")
     if may_look(lengths) and bool(((lengths < 1) | (lengths > longest)).any()):
@@ -24,6 +25,8 @@ def check_tokens(name: str, tokens: Any, size: int) -> None:
     if not isinstance(tokens, Tensor) or tokens.dtype not in (torch.int32, torch.int64) or tokens.dim() < 1:
         kind = f"{tokens.dtype} {tuple(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
         raise ShapeError(f"{name} must be an int64 or int32 tensor (..., nodes), got {kind}")
+    if tokens.is_meta and may_look(tokens):
+        raise ShapeError(f"{name} is on meta, whose tensors hold no numbers; move it to a device that does")
     if may_look(tokens) and bool(((tokens < 0) | (tokens >= size)).any()):
         raise PositionIndexError(
             f"{name} must be in [0, {size}), the rows of the table; got {int(tokens.min())} to {int(tokens.max())}"

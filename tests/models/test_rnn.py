@@ -6,7 +6,7 @@ import torch
 
 import graphattn as ga
 from graphattn import graphs
-from graphattn.errors import OptionError, PositionIndexError, ShapeError
+from graphattn.errors import GraphError, OptionError, PositionIndexError, ShapeError
 from graphattn.models import Seq2Seq
 from graphattn.models.rnn_attention import BahdanauAttention, LuongAttention
 
@@ -214,6 +214,30 @@ def test_luong_is_cross_attention_of_one_head():
         (lambda s, t: model(None)(s, t, graphs.cross(T, S)), OptionError, "built with attention=None"),
         (lambda s, t: model(None)(s, t, return_weights=True), OptionError, "reads along no graph and has no weights"),
         (lambda s, t: model("dot")(s, t, lengths=torch.tensor([7, 8, 2])), ShapeError, r"lengths must be \(3,\) .* 7"),
+        (lambda s, t: model("dot")(s, t, lengths=[7, 8, 2]), ShapeError, r"lengths must be \(3,\) .* got \[7, 8, 2\]"),
+        (lambda s, t: model("dot")(s, t, lengths=torch.ones(3) * 2.5), ShapeError, "got torch.float32"),
+        (lambda s, t: model("dot")(s, t, lengths=torch.ones(3).bool()), ShapeError, "got torch.bool"),
+        (lambda s, t: model("dot")(s, t, torch.ones(T, S).bool()), GraphError, "graphattn.from_mask"),
+        (lambda s, t: model("dot")(s, t, graphs.cross(T, S).edge_index), GraphError, "graphattn.from_edge_index"),
+        (lambda s, t: model("dot")(s, t, ga.PerHead((graphs.cross(T, S),))), OptionError, "one graph, not a PerHead"),
+        (lambda s, t: model("dot").reading(s, [graphs.cross(T, S)]), GraphError, "got list"),
+        (
+            lambda s, t: model("dot")(s[0], t),
+            ShapeError,
+            r"source must be a batch of tokens \(B, S\), S >= 1, got \(7,\)",
+        ),
+        (
+            lambda s, t: model("dot")(s, t[0]),
+            ShapeError,
+            r"target must be a batch of tokens \(B, T\), T >= 1, got \(5,\)",
+        ),
+        (lambda s, t: model(None)(s, t[:, :0]), ShapeError, r"target must be a batch .* got \(3, 0\)"),
+        (lambda s, t: model(None)(s[:, :0], t), ShapeError, r"source must be a batch .* got \(3, 0\)"),
+        (lambda s, t: model(None)(s, t[:2]), ShapeError, r"target must be \(3, T\), as many as sources, got \(2, 5\)"),
+        (lambda s, t: model(None)(s.to("meta"), t), ShapeError, "source is on meta"),
+        (lambda s, t: Seq2Seq(3, -1, embed_dim=2, hidden=8), OptionError, "num_target_tokens must be a whole number"),
+        (lambda s, t: Seq2Seq(3, 3, embed_dim=1.5, hidden=8), OptionError, "embed_dim must be a whole number"),
+        (lambda s, t: Seq2Seq(3, 3, embed_dim=2, hidden=8.0), OptionError, "hidden must be a whole number"),
         (lambda s, t: model("dot")(s + 11, t), PositionIndexError, r"source must be in \[0, 11\)"),
     ],
 )

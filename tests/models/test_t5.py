@@ -41,6 +41,16 @@ def hf(kind="T5", exact=True, **options):
     return model.double().eval()
 
 
+def test_fresh_weights_spread_as_theirs():
+    wide = {"d_model": 64, "d_kv": 32, "d_ff": 96, "num_heads": 3, "num_layers": 1, "num_decoder_layers": 1}
+    wanted = from_hf(transformers.T5ForConditionalGeneration(transformers.T5Config(**{**SIZES, **wide}))).state_dict()
+    torch.manual_seed(0)
+    mine = T5(17, 64, 3, 1, 96, head_dim=32, num_decoder_layers=1)
+    for name, weight in mine.named_parameters():
+        if weight.dim() == 2 and "bias" not in name:
+            assert float(weight.std()) == pytest.approx(float(wanted[name].std()), rel=0.1), name
+
+
 @pytest.fixture
 def tokens():
     draw = torch.Generator().manual_seed(1)
