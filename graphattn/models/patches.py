@@ -131,7 +131,14 @@ class PatchTransformer(nn.Module):
         return self._sized(graph) if isinstance(graph, Layer) else [self._sized(layer) for layer in graph]
 
     def _sized(self, graph: Layer) -> Layer:
-        return behind_tokens(graph, self.grid, self.num_tokens) if lies_on_grid(graph) else graph
+        if lies_on_grid(graph):
+            return behind_tokens(graph, self.grid, self.num_tokens)
+        if self.num_tokens and isinstance(graph, AttentionGraph) and graph.num_targets == math.prod(self.grid):
+            raise ShapeError(
+                f"the graph has {graph.num_targets} targets, the patches, but {self.num_tokens} tokens come before "
+                f"them: pass graph.with_global_tokens({self.num_tokens}), or a pattern, grid_neighbourhood(..., 3)"
+            )
+        return graph
 
     def features(self, pixels: Tensor, graph: Graphs | None = None) -> Tensor:
         """All nodes after the last norm, (B, K + N, C); arguments as of :meth:`forward`."""

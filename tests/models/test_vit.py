@@ -184,7 +184,12 @@ def test_every_class_that_is_read_is_one_of_transformers():
         (
             lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(3, 8, 8), graphs.full(4)),
             ShapeError,
-            "x has 5 nodes .* but the graph has 4 targets",
+            r"graph has 4 targets, the patches, but 1 tokens come before them: pass graph.with_global_tokens\(1\), or a pattern",
+        ),
+        (
+            lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(3, 8, 8), graphs.full(6)),
+            ShapeError,
+            "x has 5 nodes .* but the graph has 6 targets",
         ),
         (lambda: from_hf(torch.nn.Linear(2, 2)), OptionError, "from_hf reads .*ViTModel.* got Linear"),
         (lambda: from_hf(hf(hidden_act="tanh")), OptionError, "hidden_act must be one of relu, .* got 'tanh'"),
