@@ -77,7 +77,7 @@ class BART(nn.Module):
             self.tie()
 
     def tie(self) -> None:
-        """Give the head the weights of the tokens."""
+        """Give the head the tokens' weights; once more after ``to_empty`` or ``load_state_dict(assign=True)``."""
         self.head.weight = self.embedding.weight
 
     def forward(

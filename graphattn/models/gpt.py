@@ -97,7 +97,7 @@ class GPT(nn.Module):
         return [KeyValueCache() for _ in range(self.num_layers)]
 
     def tie(self) -> None:
-        """Give the head the weights of the tokens."""
+        """Give the head the tokens' weights; once more after ``to_empty`` or ``load_state_dict(assign=True)``."""
         self.head.weight = self.embedding.weight
 
     def forward(

@@ -106,7 +106,7 @@ class T5(nn.Module):
                 nn.init.normal_(module.weight, std=inputs**-0.5)
 
     def tie(self) -> None:
-        """Give the head the weights of the tokens."""
+        """Give the head the tokens' weights; once more after ``to_empty`` or ``load_state_dict(assign=True)``."""
         self.head.weight = self.embedding.weight
 
     def forward(
