@@ -184,7 +184,7 @@ def test_every_class_that_is_read_is_one_of_transformers():
         (
             lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(3, 8, 8), graphs.full(4)),
             ShapeError,
-            r"graph has 4 targets, the patches, but 1 tokens come before them: pass graph.with_global_tokens\(1\), or a pattern",
+            r"graph has 4 targets, the patches, but 1 tokens come before them: pass graph.with_global_tokens\(1\)",
         ),
         (
             lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(3, 8, 8), graphs.full(6)),
