@@ -1,0 +1,72 @@
+"""An option of a configuration of ``transformers`` is honoured to the last digits, or refused: never ignored."""
+
+import pytest
+import torch
+from text_models import in_float64, same, shaken
+
+from graphattn.errors import OptionError
+from graphattn.models import from_hf
+
+transformers = pytest.importorskip("transformers", minversion="5.0")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+V = 13
+SIZES = {"vocab_size": V, "num_hidden_layers": 2, "intermediate_size": 17, "attn_implementation": "eager"}
+SIZES |= {"pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0}
+LLAMA = {**SIZES, "hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6}
+BERT = {**SIZES, "hidden_size": 12, "num_attention_heads": 3, "max_position_embeddings": 16, "pad_token_id": 0}
+T5 = {"vocab_size": V, "d_model": 12, "d_kv": 5, "d_ff": 20, "num_layers": 2, "num_heads": 3}
+BART = {"encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17}
+BART |= {"vocab_size": V, "d_model": 12, "encoder_layers": 2, "decoder_layers": 2, "attn_implementation": "eager"}
+GPT2 = {"vocab_size": V, "n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 16, "attn_implementation": "eager"}
+MODELS = {
+    "GPT2LMHeadModel": ("GPT2Config", {**GPT2, "bos_token_id": 0, "eos_token_id": 0}),
+    "LlamaForCausalLM": ("LlamaConfig", LLAMA),
+    "Qwen2ForCausalLM": ("Qwen2Config", LLAMA),
+    "Gemma3ForCausalLM": ("Gemma3TextConfig", {**LLAMA, "pad_token_id": 0}),
+    "BertForMaskedLM": ("BertConfig", BERT),
+    "T5ForConditionalGeneration": ("T5Config", T5),
+    "BartForConditionalGeneration": ("BartConfig", {**BART, "pad_token_id": 1, "forced_eos_token_id": None}),
+}
+OPTIONS = [
+    {"is_causal": False},
+    {"add_cross_attention": True},
+    {"is_decoder": True},
+    {"tie_word_embeddings": False},
+    {"attention_bias": True, "mlp_bias": True},
+    {"use_sliding_window": True, "sliding_window": 3},
+    {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 3},
+    {"partial_rotary_factor": 0.5},
+    {"scale_embedding": True, "scale_attn_weights": False},
+    {"layer_norm_epsilon": 0.3, "layer_norm_eps": 0.3, "rms_norm_eps": 0.3},
+]
+ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function")
+OPTIONS += [
+    dict.fromkeys(ACTIVATIONS, "mish") | {"feed_forward_proj": "gated-gelu"},
+    dict.fromkeys(ACTIVATIONS, "silu"),
+]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_honoured_or_refused(name):
+    tokens = torch.randint(V, (2, 6), generator=torch.Generator().manual_seed(1))
+    given = {"decoder_input_ids": tokens[:, :4]} if "Conditional" in name else {}
+    config, sizes = MODELS[name]
+    honoured, refused = 0, 0
+    for options in OPTIONS:
+        with in_float64(), torch.no_grad():
+            try:
+                torch.manual_seed(0)
+                model = shaken(getattr(transformers, name)(getattr(transformers, config)(**{**sizes, **options})))
+                wanted = model(tokens, **given).logits
+            except (ValueError, RuntimeError, TypeError, KeyError):  # theirs refuse it
+                continue
+        try:
+            mine = from_hf(model)
+        except OptionError:
+            refused += 1
+            continue
+        same(mine(tokens, *given.values()), wanted)
+        honoured += 1
+    assert honoured >= 5
+    assert refused >= 1
