@@ -15,7 +15,7 @@ from .draw import draw
 from .edge_set import EdgeSet
 from .html import mask_page
 from .listed import Listed, check_size
-from .modes import made_outside
+from .modes import made_outside, not_compiled
 from .rules import Band
 from .rules_grid import WithGlobalTokens
 
@@ -24,6 +24,7 @@ _LONGEST_NAME = 72
 EMPTY, PARTIAL, FULL = 0, 1, 2
 
 
+@not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionGraph:
     """A directed graph of attention: an edge ``s -> t`` means that target ``t`` may read source ``s``.

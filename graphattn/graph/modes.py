@@ -1,4 +1,4 @@
-"""What is derived from a graph is made once and kept: outside of the modes that surround whoever asks first."""
+"""Graphs and what is derived from them are made once and kept: outside of the modes that surround whoever asks."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -7,6 +7,14 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 T = TypeVar("T")
+Class = TypeVar("Class", bound=type)
+
+
+def not_compiled(made: Class) -> Class:
+    """A class whose objects torch.compile does not make itself: it leaves its program for that, and comes back."""
+    why = "a graph is a constant of a compiled program: make it outside and hand it in, or compile without fullgraph"
+    made.__init__ = torch.compiler.disable(made.__init__, reason=why)  # type: ignore[misc]
+    return made
 
 
 @torch.compiler.disable

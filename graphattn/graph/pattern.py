@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, Protocol, overload
 from ..errors import GraphError
 from .graph import AttentionGraph, wrapped
 from .listed import check_size
+from .modes import not_compiled
 
 _SIZES = ("num_nodes", "num_targets", "num_sources", "size")
 _KEPT = 8  # sized graphs that a pattern remembers, with their plans
@@ -24,6 +25,7 @@ SIGNS: dict[str, Callable[..., AttentionGraph]] = {
 P = ParamSpec("P")
 
 
+@not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
 class Pattern:
     """A graph whose number of nodes is left open: call it with a size, or use it where a graph is expected.
@@ -77,12 +79,15 @@ class Pattern:
         shape = tuple(size) if isinstance(size, list | tuple) else size
         key = slot(shape, num_sources)
         kept = vars(self.made)
-        if key not in kept:
-            made = self._sized(shape, num_sources)
-            while len(kept) >= _KEPT:
-                kept.pop(next(iter(kept)))
-            kept[key] = made
-        return kept[key]
+        if key in kept:
+            found: AttentionGraph | None = kept.get(key)  # None if another thread dropped it since
+            if found is not None:
+                return found
+        made = self._sized(shape, num_sources)
+        for oldest in list(kept)[: max(0, len(kept) + 1 - _KEPT)]:
+            kept.pop(oldest, None)
+        kept[key] = made
+        return made
 
     def _sized(self, size: int | tuple[int, ...], num_sources: int | None) -> AttentionGraph:
         if self.num_added and isinstance(size, int):

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..errors import GraphError
 from .advice import no_graph
 from .graph import AttentionGraph
+from .modes import not_compiled
 
 
 class Group(NamedTuple):
@@ -23,6 +24,7 @@ class Group(NamedTuple):
     last: int
 
 
+@not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
 class PerHead:
     """A graph for each head, or for each group of heads as large as the others: n graphs share H heads in order.

@@ -10,8 +10,10 @@ from torch import Tensor
 from ..errors import GraphError
 from .advice import no_graph
 from .graph import AttentionGraph
+from .modes import not_compiled
 
 
+@not_compiled
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Relations:
     """A union of named graphs whose edges carry the number of their relation, so that a bias can be learned for each.

@@ -72,6 +72,27 @@ def test_a_pattern_beside_a_cache_that_grows():
     assert len(programs) == 2  # one for each length
 
 
+def test_a_pattern_in_sizes_that_change():
+    layer, pattern = ga.nn.GraphAttention(8, 2), ga.graphs.sliding_window(..., 3)
+    compiled = torch.compile(lambda x: layer(x, pattern), backend="eager", fullgraph=True)
+    for size in (5, 7, 11):
+        x = torch.randn(size, 8)
+        torch.testing.assert_close(compiled(x), layer(x, pattern))
+
+
+@pytest.mark.parametrize("size", [5, ...])
+def test_a_graph_that_is_made_inside_breaks_the_program_in_two(size):
+    layer, x = ga.nn.GraphAttention(8, 2), torch.randn(5, 8)
+
+    def call(x):
+        return layer(x, ga.graphs.causal(size))
+
+    torch.testing.assert_close(torch.compile(call, backend="eager")(x), call(x))
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="make it outside and hand it in"):
+        torch.compile(call, backend="eager", fullgraph=True)(x)
+
+
 def test_distributed_data_parallel_in_one_process(tmp_path):
     layer, graph, x = case()
     store = f"file://{tmp_path / 'store'}"
