@@ -13,7 +13,7 @@ from torch import nn
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphAttnError, ShapeError
-from graphattn.models import Decoder, Encoder, EncoderDecoder, generate, gpt2, log_probability
+from graphattn.models import GPT, Decoder, Encoder, EncoderDecoder, generate, log_probability
 from graphattn.nn import GraphAttention, TransformerBlock
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -48,7 +48,7 @@ def test_source_b_passes_the_attention_matrix_of_the_encoder_it_is_its_output_ve
     expected = model(source, target, graphs.full(6), graphs.causal(4))
     assert torch.equal(model.decoder(target, graphs.causal(4), memory), expected)
     matrix = model.encoder.layers[0].attention(source, graphs.full(6), return_weights=True)[1].dense()[0]  # (6, 6)
-    with pytest.raises(ShapeError, match=r"context must have shape \(\.\.\., S, 8\)"):
+    with pytest.raises(ShapeError, match=r"memory must have shape \(\.\.\., M, 8\)"):
         model.decoder(target, graphs.causal(4), matrix)
 
 
@@ -119,7 +119,7 @@ def test_more_beams_may_end_in_a_text_that_is_less_likely():
     better. All sequences as beams find the likeliest (tests/models/test_generation.py).
     """
     torch.manual_seed(8)
-    model = shaken(gpt2(5, 8, 2, 1, max_len=12))
+    model = shaken(GPT(5, 8, 2, 1, max_len=12, activation="gelu_tanh"))
     with torch.no_grad():
         model.head.weight.mul_(3)
     prompts = torch.randint(5, (40, 2), generator=torch.Generator().manual_seed(8))

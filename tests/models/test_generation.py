@@ -9,7 +9,7 @@ from text_models import same, shaken
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphAttnError, GraphError, OptionError, PositionIndexError, ShapeError
-from graphattn.models import GPT, from_hf, generate, gpt2, llama, log_probability
+from graphattn.models import GPT, from_hf, generate, llama, log_probability
 from graphattn.models.generation import Continuation
 from graphattn.models.generation.choose import Sample, truncated
 
@@ -34,6 +34,11 @@ GRAPHS = {
     ),
     "no edges at first": graphs.causal(N) - ga.graphs.self_loops(N),
 }
+
+
+def gpt2(*sizes, **options):
+    """A GPT-2 with Xavier's weights, which tell tokens and positions apart; its own are smaller."""
+    return GPT(*sizes, activation="gelu_tanh", **options)
 
 
 def model(kind=gpt2, seed=0, num_layers=2, **options):

@@ -59,15 +59,7 @@ class Continuation:
     def __init__(self, model: Any, graph: Graphs | None, prompt: int, length: int, batch: int = 1) -> None:
         check_model(model)
         self.model, self.length, self.written = model, length, 0
-        self.layers = _layers(model.graph, graph, length)
-        place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is there at once
-        found = self.layers and leaks([_cut(layer, length) for layer in self.layers], place)
-        if found:
-            raise GraphError(
-                f"a token would hear of one that is not written yet (tokens {prompt} to {length - 1} are written one "
-                f"by one; the prompt is there at once):\n{found}\nTake away edges from later sources, as graph & "
-                "causal(...) does, or make the prompt longer"
-            )
+        self.layers = layers_of(model, graph, prompt, length)
         self.caches = model.begin(batch, length)
 
     def rows(self, number: int, device: torch.device | str = "cpu") -> list[Any]:
@@ -104,6 +96,20 @@ class Continuation:
         """Go on with the sequences ``batch`` (int64 (B',)) of the first dimension, in that order."""
         for cache in self.caches:
             cache.reorder(batch)
+
+
+def layers_of(model: Any, graph: Graphs | None, prompt: int, length: int) -> tuple[Any, ...]:
+    """The graph of each layer of a sequence written one by one after its prompt, or the error that names who peeks."""
+    layers = _layers(model.graph, graph, length)
+    place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is there at once
+    found = layers and leaks([_cut(layer, length) for layer in layers], place)
+    if found:
+        raise GraphError(
+            f"a token would hear of one that is not written yet (tokens {prompt} to {length - 1} are written one by "
+            f"one; the prompt is there at once):\n{found}\nTake away edges from later sources, as graph & causal(...) "
+            "does, or make the prompt longer"
+        )
+    return layers
 
 
 def _layers(own: Any, graph: Graphs | None, length: int) -> tuple[Any, ...]:

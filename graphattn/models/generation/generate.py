@@ -11,7 +11,7 @@ from ..stacks import Graphs
 from .arguments import check_model, check_options, prompt_of, token_number
 from .beam import beam_search
 from .choose import Sample, likeliest, one_by_one
-from .continuation import Continuation
+from .continuation import Continuation, layers_of
 
 
 @torch.no_grad()
@@ -132,11 +132,15 @@ def log_probability(model: Any, tokens: Tensor, start: int, graph: Graphs | None
         tokens: Prompt and answer.
         start: Tokens of the prompt, >= 1.
         graph: Of all tokens; the model's own by default.
+
+    Raises:
+        GraphError: If a token of the answer would be heard before it is written, as of :func:`generate`.
     """
     check_model(model)
     prompt_of(model, tokens, 0)
     if not 1 <= width("start", start) <= tokens.shape[-1]:
         raise OptionError(f"start must be between 1 and the number of tokens, {tokens.shape[-1]}; got {start}")
+    layers_of(model, graph, start, tokens.shape[-1])
     logits = model(tokens, model.graph if graph is None else graph)[..., start - 1 : -1, :]
     share = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
     return share.gather(-1, tokens[..., start:, None].long()).sum((-1, -2))
