@@ -169,6 +169,10 @@ def test_log_probability_is_a_sum():
     share = made(tokens, WINDOW).detach().softmax(-1)
     by_hand = [sum(float(share[b, i - 1, tokens[b, i]].log()) for i in range(P, N)) for b in range(B)]
     assert log_probability(made, tokens, P, WINDOW).tolist() == pytest.approx(by_hand)
+    assert log_probability(made, tokens, P, graphs.prefix(N, P)).isfinite().all()
+    for peeks in (graphs.full(...), [CAUSAL, graphs.prefix(N, P + 1)]):
+        with pytest.raises(GraphError, match="would hear of one that is not written yet"):
+            log_probability(made, tokens, P, peeks)
 
 
 def test_random_tokens_are_seeded_and_follow_the_probabilities():
