@@ -12,7 +12,7 @@ from .edges import EdgesBackend
 from .heads import heads_read
 from .message_passing import MessagePassingBackend
 from .parts import PartsBackend
-from .rates import training
+from .rates import rates, training
 from .request import Inputs, Outputs, Request
 from .tiles import TilesBackend
 
@@ -159,12 +159,23 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
         if reasons:
             raise BackendError(f"backend {backend!r} cannot run {graph!r}:", reasons)
         return backend
-    chosen = cached(graph, ("auto", request), lambda: explained(graph, request).chosen)
+    chosen = cached(graph, ("auto", request), lambda: _cheapest(graph, request))
     if chosen is None:
         found = explained(graph, request)
         reasons = [f"{c.name}: {reason}" for c in found.candidates for reason in c.reasons]
         raise BackendError(f"no backend can run {graph!r}:", reasons)
     return chosen
+
+
+def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
+    """What :func:`explained` chooses; the others are not asked where dense products cost less than their bare calls."""
+    dense, pace = BACKENDS["dense"], rates()
+    if not dense.reasons_against(graph, request):
+        calls = {"tiles": pace.tiles_call, "edges": pace.edges_call, "message_passing": pace.message_passing_call}
+        others = min(call**2 * training(name) for name, call in calls.items())
+        if dense.cost_ms(graph, request) ** 2 * training("dense") < others:
+            return "dense"
+    return explained(graph, request).chosen
 
 
 def explained(graph: AttentionGraph, request: Request) -> Explanation:

@@ -58,19 +58,23 @@ def machine() -> dict[str, str | int]:
 
 def rates() -> Rates:
     """This machine's rates if they were measured, else the defaults."""
-    return _kept(torch.get_num_threads(), str(path())) or Rates()
+    return _found() or Rates()
 
 
 def measured() -> bool:
     """Whether :func:`rates` are this machine's own."""
-    return _kept(torch.get_num_threads(), str(path())) is not None
+    return _found() is not None
+
+
+def _found() -> Rates | None:
+    return _kept(torch.get_num_threads(), *map(os.environ.get, ("GRAPHATTN_CACHE", "XDG_CACHE_HOME", "HOME")))
 
 
 @functools.lru_cache(maxsize=8)
-def _kept(threads: int, where: str) -> Rates | None:
+def _kept(threads: int, *folders: str | None) -> Rates | None:
     """What the file says of this machine; None if it says nothing that can be used."""
     try:
-        found = json.loads(Path(where).read_text(encoding="utf-8"))
+        found = json.loads(path().read_text(encoding="utf-8"))
         values = {field.name: float(found["rates"][field.name]) for field in fields(Rates)}
     except (OSError, ValueError, KeyError, TypeError):
         return None

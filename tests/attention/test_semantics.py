@@ -213,6 +213,18 @@ def test_what_explain_chooses_is_what_runs(name, monkeypatch):
     assert ran == [chosen]
 
 
+@pytest.mark.parametrize("heads", [1, 64])
+def test_small_graphs_are_not_asked_of_all_and_the_choice_is_the_same(heads, monkeypatch):
+    request = choose.Request(heads=heads, kv_heads=heads, head_dim=32, value_dim=32)
+    asked = []
+    known = {name: choose.explained(make(), request).chosen for name, make in GRAPHS.items()}
+    explained = choose.explained
+    monkeypatch.setattr(choose, "explained", lambda *given: asked.append(given) or explained(*given))
+    for name, make in GRAPHS.items():
+        assert choose.choose(make(), request) == known[name], name
+    assert len(asked) < len(known)
+
+
 def test_c08_a_second_graph_of_the_same_shape_is_another_graph():
     made = torch.Generator().manual_seed(3)
     edges = [torch.randperm(13 * 13, generator=made)[:41] for _ in range(5)]
