@@ -26,10 +26,13 @@ MODELS = {
     "Gemma3ForCausalLM": ("Gemma3TextConfig", {**LLAMA, "pad_token_id": 0}),
     "BertForMaskedLM": ("BertConfig", BERT),
     "T5ForConditionalGeneration": ("T5Config", T5),
+    "MT5ForConditionalGeneration": ("MT5Config", T5),
     "BartForConditionalGeneration": ("BartConfig", {**BART, "pad_token_id": 1, "forced_eos_token_id": None}),
 }
 OPTIONS = [
     {"is_causal": False},
+    {"is_causal": True, "scale_decoder_outputs": True},
+    {"tie_word_embeddings": False, "scale_decoder_outputs": True},
     {"add_cross_attention": True},
     {"is_decoder": True},
     {"tie_word_embeddings": False},
@@ -70,3 +73,17 @@ def test_honoured_or_refused(name):
         honoured += 1
     assert honoured >= 5
     assert refused >= 1
+
+
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "BertForMaskedLM", "T5ForConditionalGeneration"])
+def test_a_head_that_was_given_weights_of_its_own_has_them(name):
+    tokens = torch.randint(V, (2, 6), generator=torch.Generator().manual_seed(1))
+    given = {"decoder_input_ids": tokens[:, :4]} if "Conditional" in name else {}
+    config, sizes = MODELS[name]
+    with in_float64(), torch.no_grad():
+        model = shaken(getattr(transformers, name)(getattr(transformers, config)(**sizes)))
+        head = model.get_output_embeddings()
+        head.weight = torch.nn.Parameter(torch.randn_like(head.weight))
+        wanted = model(tokens, **given).logits
+    mine = from_hf(model)
+    same(mine(tokens, *given.values()), wanted)

@@ -65,7 +65,8 @@ def from_hf(model: Any) -> Any:
 
     Args:
         model: A model of ``transformers``, such as a ``ViTForImageClassification``; :data:`FAMILIES` names the classes.
-            Its parameters are copied.
+            Its parameters are copied. What it does is read from its class and configuration: a module that was changed
+            by hand since (another activation, another scale) is not seen.
 
     Returns:
         The model of :mod:`graphattn.models` for its class, in the same dtype, on the same device, in the same mode.

@@ -52,7 +52,7 @@ NAMES = {
 def read(model: Any) -> BERT | Longformer:
     """A model of one of the kinds, or one ``ForMaskedLM``, which has a head and no pooler."""
     config, base = model.config, getattr(model, model.base_model_prefix, model)
-    refuse(config, is_decoder=False, add_cross_attention=False)
+    refuse(config, is_decoder=False, add_cross_attention=False, is_causal=False)
     kind = type(model).__name__.removesuffix("ForMaskedLM").removesuffix("Model")
     words = base.embeddings.word_embeddings
     options = {
@@ -83,7 +83,7 @@ def read(model: Any) -> BERT | Longformer:
     if text.head is not None:
         if kind not in ("Bert", "DistilBert"):
             text.head.activation = "gelu"  # whatever hidden_act says
-        if config.tie_word_embeddings:
+        if model.get_output_embeddings().weight is words.weight:
             text.head.tie(text.embedding)
     text.embedding.padding_idx = words.padding_idx  # whose row is not trained
     _drop(made, text, config, kind)

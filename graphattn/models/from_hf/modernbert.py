@@ -52,7 +52,7 @@ def read(model: Any) -> BERT:
     fill(made, _apart(renamed(model, NAMES)))
     if made.head is not None:
         made.head.activation, made.head.norm.eps = activation(config.classifier_activation), config.norm_eps
-        if config.tie_word_embeddings:
+        if model.get_output_embeddings().weight is model.get_input_embeddings().weight:
             made.head.tie(made.embedding)
     made.embedding.padding_idx = base.embeddings.tok_embeddings.padding_idx  # whose row is not trained
     made.dropout.p = config.embedding_dropout

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from ...errors import OptionError
 from ...graphs import sliding_window
 from ..t5 import T5
 from .text import activation, fill, one_table, refuse, renamed
@@ -43,7 +44,11 @@ SECOND = {"encoder": "feed_forward_norm", "decoder": "cross_norm"}
 def read(model: Any) -> T5:
     """A ``T5ForConditionalGeneration``, ``MT5ForConditionalGeneration`` or ``LongT5ForConditionalGeneration``."""
     config = model.config
-    refuse(config, is_causal=True, is_encoder_decoder=True)
+    refuse(config, is_encoder_decoder=True)
+    if getattr(config, "is_causal", None) is not None:
+        raise OptionError(
+            f"is_causal = {config.is_causal} cannot be read: it is of the encoder and the decoder at once"
+        )
     radius, kind = getattr(config, "local_radius", None), getattr(config, "encoder_attention_type", "local")
     words = one_table(model.shared, model.encoder.embed_tokens, model.decoder.embed_tokens)
     tied = model.lm_head.weight is words.weight
@@ -59,7 +64,7 @@ def read(model: Any) -> T5:
             head_dim=config.d_kv,
             activation=f"gated_{plain}" if config.is_gated_act else plain,
             tied=tied,
-            scaled=getattr(config, "scale_decoder_outputs", False),  # mT5 has no such option
+            scaled=config.model_type != "mt5" and config.scale_decoder_outputs,  # mT5 has no such option
             num_buckets=config.relative_attention_num_buckets,
             max_distance=config.relative_attention_max_distance,
             source_graph=None if radius is None else sliding_window(..., 2 * radius + 1, causal=False),
