@@ -2,6 +2,7 @@
 
 import copy
 import multiprocessing
+from datetime import timedelta
 
 import pytest
 import torch
@@ -15,7 +16,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def gradients(models, rank, store):
     """Of every model, after two steps in this process and its twin; every parameter must have one."""
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    group = {"init_method": f"file://{store}", "rank": rank, "world_size": 2, "timeout": timedelta(minutes=2)}
+    distributed.init_process_group("gloo", **group)
     found = {}
     try:
         for name, (model, inputs) in models.items():
@@ -41,10 +43,12 @@ def test_gradients_of_two_processes_are_those_of_the_whole_batch(tmp_path):
         whole(*inputs).square().mean().backward()
         wanted[name] = [p.grad for p in whole.parameters() if p.requires_grad]
     mine, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=twin, args=(models, tmp_path / "store", theirs))
+    process = multiprocessing.get_context("fork").Process(
+        target=twin, args=(models, tmp_path / "store", theirs), daemon=True
+    )
     process.start()
     found = gradients(models, 0, tmp_path / "store")
-    assert mine.poll(60), "the other process does not answer"
+    assert mine.poll(120), "the other process does not answer"
     other = mine.recv()
     process.join()
     for name, each in wanted.items():
