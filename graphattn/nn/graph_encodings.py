@@ -82,9 +82,11 @@ def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
     if k >= n:
         raise GraphError(f"k must be below the number of nodes, got k={k} and {n} nodes; pad with zeros")
     start = np.random.default_rng(0).standard_normal(n)  # of ARPACK, which takes another one each time
-    device = graph.device
+    transform, device = AddLaplacianEigenvectorPE(k, attr_name="pe", is_undirected=True, v0=start), graph.device
+    if k == n - 1:  # all of them: ARPACK finds fewer than there are
+        transform.SPARSE_THRESHOLD = n + 1
     with torch.random.fork_rng(devices=[]):
-        pe = AddLaplacianEigenvectorPE(k, attr_name="pe", is_undirected=True, v0=start)(data.cpu()).pe
+        pe = transform(data.cpu()).pe
     top = pe.abs() >= pe.abs().amax(0) * (1 - 1e-4)
     sign = pe.gather(0, top.to(torch.int8).argmax(0, keepdim=True)).sign()
     return (pe * sign).float().to(device)

@@ -26,7 +26,7 @@ class RootWeight(nn.Module):
 
     def forward(self, output: Tensor, x: Tensor) -> Tensor:
         """Join ``output`` (..., T, C) and the targets' features (..., T, C_in)."""
-        own = self.root(x)
+        output, own = torch.broadcast_tensors(output, self.root(x))  # context or a bias may have a batch, x none
         if self.gate is None:
             return output + own
         beta = torch.sigmoid(self.gate(torch.cat((output, own, output - own), -1)))

@@ -85,11 +85,11 @@ class Rotary(nn.Module):
                 f"x must have shape (..., nodes, heads, {self.head_dim}) and a float dtype, "
                 f"got {tuple(x.shape)} {x.dtype}"
             )
-        turn = self._turn(x, positions).unsqueeze(-2)  # (..., N, 1, d / 2)
-        cos, sin = turn.cos(), turn.sin()
+        turn, wide = self._turn(x, positions).unsqueeze(-2), torch.promote_types(x.dtype, torch.float32)
+        cos, sin = turn.cos().to(wide), turn.sin().to(wide)  # (..., N, 1, d / 2)
         if self.scaling is not None and self.scaling.amplitude != 1.0:
             cos, sin = cos * self.scaling.amplitude, sin * self.scaling.amplitude
-        moved, rest = x[..., : self.rotary_dim].to(turn.dtype), x[..., self.rotary_dim :]
+        moved, rest = x[..., : self.rotary_dim].to(wide), x[..., self.rotary_dim :]
         half = self.layout == "half"
         a, b = moved.chunk(2, -1) if half else moved.unflatten(-1, (-1, 2)).unbind(-1)
         pair = (a * cos - b * sin, a * sin + b * cos)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 
 import pytest
 import torch
@@ -179,3 +180,27 @@ def test_relations_of_listed_graphs_keep_the_callers_order():
     both = Relations(mine=edges, all=graphs.self_loops(4).explicit())
     assert both.graph.edge_index[:, :3].tolist() == [[3, 0, 1], [0, 2, 2]]
     assert both.relation.tolist() == [0, 0, 0, 1, 1, 1, 1]
+
+
+def test_another_thread_may_make_other_sizes_between_any_two_lines():
+    pattern = graphs.causal(...)
+    passed = set()
+
+    def between(frame, event, found):
+        if frame.f_lineno not in passed:
+            passed.add(frame.f_lineno)
+            for size in range(20, 20 + 9):  # one more than are kept; untraced
+                pattern(size)
+        return between
+
+    def of_calls(frame, event, found):
+        return between if frame.f_code is Pattern.__call__.__code__ else None
+
+    before = sys.gettrace()
+    sys.settrace(of_calls)
+    try:
+        found = [pattern(size).num_nodes for size in (3, 20)]
+    finally:
+        sys.settrace(before)
+    assert found == [3, 20]
+    assert len(vars(pattern.made)) == 8

@@ -366,6 +366,11 @@ REFUSED = {
         "of the same nodes; got 5 sources and 5 targets, along",
     ),
     "along what": (lambda: BIAS(FULL, torch.ones(5, 5).bool()), GraphError, "from_mask"),
+    "positions on meta": (
+        lambda: ga.nn.ALiBi(2)(FULL, torch.arange(5, device="meta")),
+        ShapeError,
+        "positions of targets are on meta, without numbers; they are needed on cpu",
+    ),
     "along heads": (lambda: BIAS(FULL, ga.PerHead((FULL,))), GraphError, r"pass along.union\(\)"),
 }
 

@@ -40,6 +40,16 @@ def test_eigenvectors_of_the_normalised_laplacian(nodes):
     assert np.abs(vectors[:, :4].T @ pe.numpy()).max(0)[3] < 0.1  # not one further down
 
 
+@pytest.mark.parametrize("nodes", [99, 100, 101])
+def test_all_eigenvectors_of_a_graph(nodes):
+    path = ga.graphs.sliding_window(nodes, 3, causal=False).without_self_loops()
+    pe = laplacian_eigenvector_pe(path, nodes - 1).double()
+    values = np.linalg.eigvalsh(networkx.normalized_laplacian_matrix(networkx.path_graph(nodes)).todense())
+    laplacian = torch.from_numpy(networkx.normalized_laplacian_matrix(networkx.path_graph(nodes)).toarray())
+    np.testing.assert_allclose(torch.einsum("nk,nm,mk->k", pe, laplacian, pe), values[1:], atol=1e-5)
+    np.testing.assert_allclose(pe.T @ pe, np.eye(nodes - 1), atol=1e-5)
+
+
 def test_eigenvectors_are_the_same_every_time_and_leave_random_numbers_alone():
     torch.manual_seed(7)
     state = torch.get_rng_state()

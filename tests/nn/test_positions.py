@@ -60,6 +60,27 @@ def test_rotary_counts_nodes_by_default_and_takes_positions_of_a_batch():
     assert torch.equal(found[1], rotary(x[1], apart[1]))
 
 
+@pytest.mark.parametrize("start", [10**6, 10**8])
+def test_rotary_of_far_positions_is_as_exact_as_of_near_ones(start):
+    torch.manual_seed(0)
+    rotary, (query, key) = Rotary(64), torch.randn(2, 1, 1, 64)
+    wanted = (rotary(query.double(), torch.tensor([3])) * key).sum()
+    found = (rotary(query, torch.tensor([start + 3])) * rotary(key, torch.tensor([start]))).sum()
+    torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-5)
+    assert abs((rotary(query, torch.tensor([start + 4])) * rotary(key, torch.tensor([start]))).sum() - wanted) > 0.1
+    far = torch.tensor([start])
+    for x in (torch.zeros(1, 6), torch.zeros(1, 6).double()):
+        angles = [start / 10000 ** (2 * i / 6) for i in range(3)]
+        by_hand = torch.tensor([[wave(angle) for angle in angles for wave in (math.sin, math.cos)]], dtype=x.dtype)
+        torch.testing.assert_close(SinusoidalPosition(6)(x, far), by_hand, rtol=0, atol=1e-7)
+
+
+def test_learned_positions_are_integers_of_any_width():
+    learned, x = LearnedPosition(300, 4), torch.zeros(3, 4)
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
+        assert torch.equal(learned(x, torch.tensor([7, 0, 127], dtype=dtype)), learned.weight[[7, 0, 127]])
+
+
 @pytest.mark.parametrize("num_axes", [1, 2])
 def test_rotary_scores_depend_only_on_the_difference_of_positions(num_axes):
     torch.manual_seed(0)
@@ -164,7 +185,10 @@ REFUSED = {
     "odd rotary_dim": (lambda: Rotary(8, rotary_dim=3), OptionError, "rotary_dim must be even"),
     "wide rotary_dim": (lambda: Rotary(8, rotary_dim=10), OptionError, "at most head_dim = 8, got 10"),
     "axes": (lambda: Rotary(10, num_axes=2), OptionError, r"multiple of 2 \* num_axes = 4, got 10"),
-    "base": (lambda: Rotary(8, base=0), OptionError, "base must be a number > 0, got 0"),
+    "base": (lambda: Rotary(8, base=0), OptionError, "base must be a finite number > 0, got 0"),
+    "base inf": (lambda: Rotary(8, base=math.inf), OptionError, "base must be a finite number > 0, got inf"),
+    "base huge": (lambda: Rotary(8, base=10**400), OptionError, "base must be a finite number > 0, got 1000"),
+    "base tiny": (lambda: SinusoidalPosition(8, base=1e-300), OptionError, "so small that angles overflow, got 1e-300"),
     "layout": (lambda: Rotary(8, layout="neox"), OptionError, 'layout must be "half" or "interleaved", got \'neox\''),
     "max_len": (lambda: LearnedPosition(0, 4), OptionError, "max_len must be a whole number >= 1, got 0"),
     "heads first": (lambda: Rotary(8)(torch.randn(5, 4)), ShapeError, r"\(..., nodes, heads, 8\).* got \(5, 4\)"),

@@ -41,8 +41,8 @@ def queries_and_keys():
     return torch.randn(2, B, N, H, D)
 
 
-def near(found, wanted):
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+def near(found, wanted, atol=1e-5):
+    torch.testing.assert_close(found, wanted, rtol=0, atol=atol)
 
 
 def test_rotary_of_llama():
@@ -54,7 +54,7 @@ def test_rotary_of_llama():
     wanted = llama.apply_rotary_pos_emb(heads_first(query), heads_first(key), cos, sin)
     rotary = Rotary(D, base=500.0)
     for mine, theirs in zip((rotary(query, AT), rotary(key, AT)), wanted, strict=True):
-        near(mine, heads_first(theirs))
+        near(mine, heads_first(theirs), atol=1e-4)  # their angles are float32: off by 3e-5 at position 312
         assert not torch.allclose(Rotary(D, base=500.0, layout="interleaved")(query, AT), heads_first(theirs), atol=0.1)
 
 

@@ -64,6 +64,8 @@ def offsets(
                 f"positions of {side} must be integers (..., {size}), got {got}; targets and sources of their own come "
                 "as a pair (targets, sources)"
             )
+        if given.is_meta and device.type != "meta":
+            raise ShapeError(f"positions of {side} are on meta, without numbers; they are needed on {device}")
     target, source = (of_edges(graph, make, device=device) for make in (_target, _source))
     return of_sources.to(device)[..., source] - of_targets.to(device)[..., target]
 
