@@ -1,17 +1,20 @@
 """Associative memories: spins pulled by their neighbours on a graph, and the modern form, which is cross-attention."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..attention import AttentionOutput, attention, of_size
-from ..errors import GraphError, OptionError, ShapeError
+from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern
 from ..graph.advice import no_graph
 from ..graphs import full
+from ..graphs.arguments import whole
 from ..interop import to_by_target
 from ..kernels.edge_softmax import scatter_sum
+from ..nn.arguments import positive, real
 from ..nn.blocks import EVERY
 
 
@@ -41,7 +44,6 @@ class Hopfield(nn.Module):
     """
 
     coupling: Tensor
-    rounding: Tensor
 
     def __init__(self, graph: AttentionGraph, coupling: Tensor | float) -> None:
         super().__init__()
@@ -53,19 +55,18 @@ class Hopfield(nn.Module):
                 "see graph.without_self_loops()"
             )
         if not isinstance(coupling, Tensor):
-            coupling = torch.full((graph.num_edges,), float(coupling), device=graph.device)
+            coupling = torch.full((graph.num_edges,), real("coupling", coupling), device=graph.device)
         if coupling.shape != (graph.num_edges,) or not coupling.is_floating_point():
             raise ShapeError(
                 f"coupling must be float ({graph.num_edges},), one for each edge, got {coupling.dtype} "
                 f"{tuple(coupling.shape)}"
             )
+        if not bool(coupling.isfinite().all()):
+            raise OptionError("coupling must be finite, got NaN or infinite numbers")
         self.graph = graph
         self.register_buffer("coupling", coupling)
         ptr, index, edge = to_by_target(graph)
         self._ptr, self._index, self._edge = ptr.tolist(), index, edge
-        most = scatter_sum(coupling.abs(), graph.target.to(coupling.device), graph.num_nodes, 0)
-        rounding = torch.finfo(coupling.dtype).eps * graph.in_degree.to(most) * most
-        self.register_buffer("rounding", rounding, persistent=False)  # of each spin's sum
 
     @classmethod
     def from_patterns(cls, patterns: Tensor, graph: AttentionGraph | None = None) -> "Hopfield":
@@ -76,18 +77,22 @@ class Hopfield(nn.Module):
         Raises:
             ShapeError: If patterns are not (P, N).
         """
-        if patterns.dim() != 2 or not len(patterns):
-            raise ShapeError(f"patterns must be (P, N) with P >= 1, got {tuple(patterns.shape)}")
+        if not isinstance(patterns, Tensor) or patterns.dim() != 2 or not len(patterns):
+            raise ShapeError(f"patterns must be (P, N) with P >= 1, got {_shape(patterns)}")
         graph = full(patterns.shape[1]).without_self_loops() if graph is None else graph
+        if not isinstance(graph, AttentionGraph):
+            raise no_graph(graph, "graph must be an AttentionGraph (of a Pattern, the graph of a size)")
         _check(patterns, graph.num_nodes)
         source, target = graph.edge_index.to(patterns.device)
-        return cls(graph, (patterns[:, target] * patterns[:, source]).mean(0))
+        wide = patterns.to(torch.promote_types(patterns.dtype, torch.float32))
+        return cls(graph, (wide[:, target] * wide[:, source]).mean(0))
 
     def field(self, state: Tensor) -> Tensor:
         """What pulls each spin (..., N): the sum of its neighbours times their couplings."""
         _check(state, self.graph.num_nodes)
         source, target = self.graph.edge_index.to(state.device)
-        return scatter_sum(state[..., source] * self.coupling, target, self.graph.num_nodes, -1)
+        wide = torch.promote_types(torch.promote_types(state.dtype, self.coupling.dtype), torch.float32)
+        return scatter_sum(state.to(wide)[..., source] * self.coupling, target, self.graph.num_nodes, -1)
 
     def energy(self, state: Tensor) -> Tensor:
         """E (...) of states (..., N).
@@ -109,28 +114,43 @@ class Hopfield(nn.Module):
 
     def step(self, state: Tensor) -> Tensor:
         """All spins turned at once, (..., N): the energy may rise, and two states may take turns for ever."""
-        return _turned(state, self.field(state), self.rounding)
+        most = scatter_sum(self.coupling.abs().float(), self.graph.target.to(state.device), self.graph.num_nodes, 0)
+        return _turned(state, self.field(state), most, self.graph.in_degree.to(most), self.coupling.dtype)
 
     def turn(self, state: Tensor, node: int) -> Tensor:
         """One spin turned, (..., N)."""
+        _check(state, self.graph.num_nodes)
+        return self._turn(state, self._node(node))
+
+    def _node(self, node: Any) -> int:
+        if whole(node, "node") >= self.graph.num_nodes:
+            raise GraphIndexError(f"node must be below {self.graph.num_nodes}, the number of spins; got {node}")
+        return int(node)
+
+    def _turn(self, state: Tensor, node: int) -> Tensor:
         some = slice(self._ptr[node], self._ptr[node + 1])
-        pull = (state[..., self._index[some]] * self.coupling[self._edge[some]]).sum(-1)
+        coupling = self.coupling[self._edge[some]]
+        wide = torch.promote_types(torch.promote_types(state.dtype, coupling.dtype), torch.float32)
+        pull = (state[..., self._index[some]].to(wide) * coupling).sum(-1)
+        degree = torch.tensor(float(some.stop - some.start), device=state.device)
         turned = state.clone()
-        turned[..., node] = _turned(state[..., node], pull, self.rounding[node])
+        turned[..., node] = _turned(state[..., node], pull, coupling.abs().float().sum(), degree, coupling.dtype)
         return turned
 
     def settle(self, state: Tensor, order: Iterable[int] | None = None, max_sweeps: int = 100) -> Tensor:
-        """The state (..., N) where no spin turns, one after the other in that order, 0, 1, ..., N - 1 by default.
+        """The state (..., N) where no spin of ``order`` turns, one after the other; 0, 1, ..., N - 1 by default.
 
         Raises:
             OptionError: If spins still turn after ``max_sweeps``, as they may where couplings are not symmetric.
         """
         _check(state, self.graph.num_nodes)
-        nodes = list(range(self.graph.num_nodes) if order is None else order)
-        for _ in range(max_sweeps):
+        nodes = [self._node(node) for node in (range(self.graph.num_nodes) if order is None else order)]
+        if not nodes and order is not None:
+            raise OptionError("order must name at least one spin; None is all of them")
+        for _ in range(whole(max_sweeps, "max_sweeps", 1)):
             before = state
             for node in nodes:
-                state = self.turn(state, node)
+                state = self._turn(state, node)
             if torch.equal(state, before):
                 return state
         raise OptionError(f"spins still turn after max_sweeps = {max_sweeps}; is the network symmetric?")
@@ -164,8 +184,9 @@ def retrieve(
         tensor([[ 1.,  1.,  1., -1.]])
     """
     _check_beta(beta)
+    _check_vectors(query, patterns)
     key = patterns.unsqueeze(-2)  # one head
-    for _ in range(steps):
+    for _ in range(whole(steps, "steps", 1)):
         found = attention(query.unsqueeze(-2), key, key, graph, scale=beta)
         assert isinstance(found, Tensor)
         query = found.squeeze(-2)
@@ -185,27 +206,47 @@ def retrieval_energy(query: Tensor, patterns: Tensor, beta: float, graph: Attent
     Source: Ramsauer et al. 2021, equation 2, with the patterns of the graph.
     """
     _check_beta(beta)
+    _check_vectors(query, patterns)
     graph = of_size(graph, query.shape[-2], patterns.shape[-2]) if isinstance(graph, Pattern) else graph
+    if not isinstance(graph, AttentionGraph):
+        raise no_graph(graph, "graph must be an AttentionGraph or a Pattern")
     key = patterns.unsqueeze(-2)
     found = attention(query.unsqueeze(-2), key, key, graph, scale=beta, return_lse=True)
     assert isinstance(found, AttentionOutput)
     assert found.lse is not None
-    largest = patterns.square().sum(-1).amax(-1, keepdim=True)
+    square = patterns.square().sum(-1)
+    largest = square.amax(-1, keepdim=True) if patterns.shape[-2] else square.sum(-1, keepdim=True)
     count = graph.in_degree.to(query.device).clamp(min=1).to(found.lse.dtype)
     return (count.log() - found.lse.squeeze(-1)) / beta + (query.square().sum(-1) + largest) / 2
 
 
-def _turned(state: Tensor, pull: Tensor, rounding: Tensor) -> Tensor:
+def _turned(state: Tensor, pull: Tensor, most: Tensor, degree: Tensor, of: torch.dtype) -> Tensor:
+    """Spins turned, but for those whose pull is rounding: of couplings in their dtype, of their sum in its own."""
+    rounding = (torch.finfo(of).eps + torch.finfo(pull.dtype).eps * degree) * most
     return torch.where(pull.abs() <= rounding, state, torch.sign(pull).to(state.dtype))
 
 
 def _check(state: Tensor, num_nodes: int) -> None:
-    if state.dim() < 1 or state.shape[-1] != num_nodes or not state.is_floating_point():
-        raise ShapeError(f"states must be float (..., {num_nodes}), got {state.dtype} {tuple(state.shape)}")
+    if (
+        not isinstance(state, Tensor)
+        or state.dim() < 1
+        or state.shape[-1] != num_nodes
+        or not state.is_floating_point()
+    ):
+        raise ShapeError(f"states must be float (..., {num_nodes}), got {_shape(state)}")
     if bool((state.abs() != 1).any()):
         raise ShapeError("spins must be -1 or 1; of a state with zeros, torch.where(state > 0, 1.0, -1.0)")
 
 
+def _shape(given: Any) -> str:
+    return f"{given.dtype} {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+
+
 def _check_beta(beta: float) -> None:
-    if isinstance(beta, bool) or not isinstance(beta, int | float) or not 0 < beta < float("inf"):
-        raise OptionError(f"beta must be a number > 0, got {beta!r}")
+    positive("beta", beta)
+
+
+def _check_vectors(query: Tensor, patterns: Tensor) -> None:
+    for name, given, nodes in (("query", query, "T"), ("patterns", patterns, "S")):
+        if not isinstance(given, Tensor) or given.dim() < 2:
+            raise ShapeError(f"{name} must have shape (..., {nodes}, C), got {_shape(given)}")

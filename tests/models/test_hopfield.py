@@ -153,7 +153,20 @@ def test_modern_memories_hold_what_classical_ones_lose():
     torch.testing.assert_close(retrieve(noisy, x, 1e-9), x.mean(0).expand(200, 64), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_memories_in_low_precision_recall_and_loaded_ones_too(dtype):
+    x = spins(2, 400).to(dtype)
+    memory, noisy = Hopfield.from_patterns(x), flipped(x, 0.1)
+    assert torch.equal(memory.settle(noisy[:1]), x[:1])
+    assert torch.equal(memory.to(dtype).step(noisy), x)
+    ring = graphs.circulant(6, (1, 5))
+    strong, lone = Hopfield(ring, 1e9), torch.tensor([1.0, 1.0, 1.0, 1.0, -1.0, 1.0])
+    strong.load_state_dict(Hopfield(ring, 1.0).state_dict())
+    assert torch.equal(strong.settle(lone), torch.ones(6))
+
+
 def test_a_state_without_a_pattern():
+    assert retrieval_energy(Q[:1], X[:0], 2.0)[0] == torch.inf
     lonely = ga.from_edge_index([[0], [1]], num_sources=9, num_targets=2)
     assert torch.equal(retrieve(Q[:2], X, 2.0, lonely), torch.stack((torch.zeros(6).double(), X[0])))
     assert retrieval_energy(Q[:2], X, 2.0, lonely)[0] == torch.inf
@@ -174,7 +187,19 @@ def test_a_state_without_a_pattern():
         ),
         (lambda: Hopfield(RING, 1.0).step(torch.zeros(4)), ShapeError, "spins must be -1 or 1"),
         (lambda: Hopfield.from_patterns(spins(4)), ShapeError, r"patterns must be \(P, N\)"),
-        (lambda: retrieve(Q, X, 0.0), OptionError, "beta must be a number > 0, got 0.0"),
+        (lambda: retrieve(Q, X, 0.0), OptionError, "beta must be a finite number > 0, got 0.0"),
+        (lambda: Hopfield(RING, float("nan")), OptionError, "coupling must be a finite number, got nan"),
+        (lambda: Hopfield(RING, "a"), OptionError, "coupling must be a finite number, got 'a'"),
+        (lambda: Hopfield(RING, torch.full((4,), torch.inf)), OptionError, "coupling must be finite"),
+        (lambda: Hopfield(RING, 1.0).turn(torch.ones(4), -1), GraphError, "node must be .*0, got -1"),
+        (lambda: Hopfield(RING, 1.0).turn(torch.ones(4), 4), GraphError, "node must be below 4"),
+        (lambda: Hopfield(RING, 1.0).turn(torch.zeros(4), 0), ShapeError, "spins must be -1 or 1"),
+        (lambda: Hopfield(RING, 1.0).settle(torch.ones(4), [-1]), GraphError, "node must be .*0, got -1"),
+        (lambda: Hopfield(RING, 1.0).settle(torch.ones(4), []), OptionError, "order must name at least one spin"),
+        (lambda: Hopfield.from_patterns(spins(2, 4), RING.mask()), GraphError, "from_mask"),
+        (lambda: retrieve(Q, X, 1.0, steps=0), GraphError, "steps must be at least 1, got 0"),
+        (lambda: retrieval_energy(Q[0], X, 1.0), ShapeError, r"query must have shape \(..., T, C\), got"),
+        (lambda: retrieval_energy(Q, X, 1.0, ga.PerHead((SOME,))), GraphError, r"pass one of its \.graphs"),
     ],
 )
 def test_refusals(make, error, message):
