@@ -10,6 +10,7 @@ from ..graph import AttentionGraph, Pattern, Schedule
 from ..graph.advice import no_graph
 from ..kernels.edge_softmax import scatter_sum
 from ..nn import ShortestPathBias, laplacian_eigenvector_pe, random_walk_pe
+from ..nn.arguments import width
 from ..nn.biases.constant import of_edges
 from .stacks import Encoder, Graphs
 
@@ -77,12 +78,14 @@ class GraphTransformer(nn.Module):
             raise OptionError(f"encoding must be one of {', '.join(ENCODINGS)}, or None; got {encoding!r}")
         if readout not in READOUTS:
             raise OptionError(f"readout must be one of {', '.join(READOUTS)}; got {readout!r}")
-        self.embedding = features if isinstance(features, nn.Module) else nn.Linear(features, embed_dim)
+        embed_dim, encoding_dim = width("embed_dim", embed_dim), width("encoding_dim", encoding_dim)
+        learned = isinstance(features, nn.Module)
+        self.embedding = features if learned else nn.Linear(width("features", features), embed_dim)
         self.kind, self.encoding_dim, self.readout = encoding, encoding_dim, readout
         self.encoding = None if encoding is None else nn.Linear(encoding_dim, embed_dim)
         self.paths = None if max_distance is None else ShortestPathBias(num_heads, max_distance)
         self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, edge_dim=edge_dim, **options)
-        self.head = nn.Identity() if out_dim is None else nn.Linear(embed_dim, out_dim)
+        self.head = nn.Identity() if out_dim is None else nn.Linear(embed_dim, width("out_dim", out_dim))
 
     def forward(
         self,
@@ -112,7 +115,11 @@ class GraphTransformer(nn.Module):
         sizes = _sizes(batch, edges.num_nodes)
         if batch is not None and graph is not None:
             _refuse_patterns(Schedule.of(graph))
+        if batch is not None:
+            _refuse_bridges(edges, batch)
         x = self.embedding(x)
+        if x.dim() < 2 or x.shape[-2] != edges.num_nodes:
+            raise ShapeError(f"edges have {edges.num_nodes} nodes, but the features of x, embedded, {tuple(x.shape)}")
         if self.encoding is not None:
             x = x + self.encoding(self.encoded(edges, sizes).to(x))
         paths = self.paths
@@ -156,15 +163,26 @@ def _sizes(batch: Tensor | None, num_nodes: int) -> tuple[int, ...]:
     """How many nodes each graph has."""
     if batch is None:
         return (num_nodes,)
-    if batch.shape != (num_nodes,) or batch.dtype != torch.int64 or bool((batch.diff() < 0).any()):
+    right = isinstance(batch, Tensor) and batch.shape == (num_nodes,) and batch.dtype == torch.int64
+    if not right or bool((batch.diff() < 0).any()):
+        got = f"{batch.dtype} {tuple(batch.shape)}" if isinstance(batch, Tensor) else type(batch).__name__
+        raise ShapeError(f"batch must be int64 ({num_nodes},), ascending, as PyG's; got {got}")
+    if num_nodes and not 0 <= int(batch[0]) <= int(batch[-1]) < num_nodes:
         raise ShapeError(
-            f"batch must be int64 ({num_nodes},), ascending, as PyG's; got {batch.dtype} {tuple(batch.shape)}"
+            f"batch must number the graphs from 0, at most as many as there are nodes, {num_nodes}; got "
+            f"{int(batch[0])} to {int(batch[-1])}"
         )
     return tuple(torch.bincount(batch).tolist())
 
 
 def _owner(sizes: tuple[int, ...], like: Tensor) -> Tensor:
     return torch.repeat_interleave(torch.tensor(sizes, device=like.device))
+
+
+def _refuse_bridges(edges: AttentionGraph, batch: Tensor) -> None:
+    source, target = edges.edge_index.to(batch.device)
+    if bool((batch[source] != batch[target]).any()):
+        raise GraphError(f"{edges!r} has edges between two graphs of batch; a batch is a disjoint union")
 
 
 def _refuse_patterns(layers: Schedule) -> None:

@@ -115,8 +115,9 @@ def from_pyg(conv: Any) -> GraphAttention:
     """
     from torch_geometric.nn import TransformerConv
 
-    if not isinstance(conv, TransformerConv):
-        raise OptionError(f"expected a TransformerConv, got {type(conv).__name__}")
+    if type(conv) is not TransformerConv:
+        own = ", which may compute something else" * isinstance(conv, TransformerConv)
+        raise OptionError(f"expected a TransformerConv, got {type(conv).__name__}{own}")
     if conv.flow != "source_to_target" or conv.aggr not in ("add", "sum"):
         raise OptionError(
             f'expected flow="source_to_target" and aggr="add", got {conv.flow!r} and {conv.aggr!r}; for the other '
@@ -151,10 +152,13 @@ def from_pyg(conv: Any) -> GraphAttention:
     ):
         if to is not None:
             _copy(to, old.weight, old.bias)
+            _learn(to, old.weight, old.bias)
     if layer.out_proj is not None:
         _copy(layer.out_proj, torch.eye(width, dtype=torch.float64).repeat(1, heads) / heads, None)
     if layer.skip is not None:
         _copy(layer.skip.root, conv.lin_skip.weight, conv.lin_skip.bias)
+        _learn(layer.skip.root, conv.lin_skip.weight, conv.lin_skip.bias)
         if layer.skip.gate is not None:
             _copy(layer.skip.gate, conv.lin_beta.weight, None)
+            _learn(layer.skip.gate, conv.lin_beta.weight, None)
     return layer.train(conv.training)

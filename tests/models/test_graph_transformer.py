@@ -221,3 +221,22 @@ def test_dilated_windows_by_brute_force():
             for t in range(11)
         ]
         assert torch.equal(graph.mask(), torch.tensor(wanted))
+
+
+def test_batches_and_sizes_that_do_not_fit_are_refused():
+    made, x, ring = model(readout="mean"), torch.randn(5, F_IN).double(), graphs.circulant(5, (1, 4))
+    apart = ga.from_edge_index([[0, 1, 2, 3], [1, 0, 3, 4]], num_nodes=5)
+    batch = torch.tensor([0, 0, 1, 1, 1])
+    assert made(x, apart, batch=batch).shape == (2, OUT)
+    for call, error, words in (
+        (lambda: made(x, ring, batch=batch), GraphError, "has edges between two graphs of batch"),
+        (lambda: made(x, apart, batch=batch - 1), ShapeError, "number the graphs from 0, .* got -1 to 0"),
+        (lambda: made(x, apart, batch=batch * 10**9), ShapeError, "at most as many as there are nodes, 5; got 0 to 10"),
+        (lambda: made(x, apart, batch=[0] * 5), ShapeError, "batch must be int64 .* got list"),
+        (lambda: made(x[:4], ring), ShapeError, "edges have 5 nodes, but"),
+        (lambda: model(out_dim=0), OptionError, "out_dim must be a whole number >= 1, got 0"),
+        (lambda: model(encoding_dim=-3), OptionError, "encoding_dim must be a whole number >= 1, got -3"),
+        (lambda: GraphTransformer(0, C, H, 1), OptionError, "features must be a whole number >= 1, got 0"),
+    ):
+        with pytest.raises(error, match=words):
+            call()

@@ -194,3 +194,19 @@ def test_from_pyg_refusals():
         ga.nn.GraphAttention.from_pyg(TransformerConv(3, 3, flow="target_to_source"))
     with pytest.raises(OptionError, match=r"got 'source_to_target' and 'mean'"):
         ga.nn.GraphAttention.from_pyg(TransformerConv(3, 3, aggr="mean"))
+
+    class Other(TransformerConv):
+        def message(self, value_j):
+            return value_j
+
+    with pytest.raises(OptionError, match="got Other, which may compute something else"):
+        ga.nn.GraphAttention.from_pyg(Other(3, 3))
+
+
+def test_from_pyg_keeps_what_is_frozen_and_joins_a_gate_to_a_batch():
+    conv = shaken(TransformerConv(C, 4, heads=H, beta=True))
+    conv.lin_key.requires_grad_(False)
+    layer, graph, x = ga.nn.GraphAttention.from_pyg(conv), ga.graphs.full(5), features(5, C)
+    assert [name for name, p in layer.named_parameters() if not p.requires_grad] == ["k_proj.weight", "k_proj.bias"]
+    bias = torch.zeros(2, 25, 1, dtype=torch.float64)
+    assert_near(layer(x, graph, score_bias=bias), layer(x, graph).expand(2, 5, -1))
