@@ -79,8 +79,9 @@ class GraphTransformer(nn.Module):
         if readout not in READOUTS:
             raise OptionError(f"readout must be one of {', '.join(READOUTS)}; got {readout!r}")
         embed_dim, encoding_dim = width("embed_dim", embed_dim), width("encoding_dim", encoding_dim)
-        learned = isinstance(features, nn.Module)
-        self.embedding = features if learned else nn.Linear(width("features", features), embed_dim)
+        if not isinstance(features, nn.Module):
+            features = nn.Linear(width("features", features), embed_dim)
+        self.embedding = features
         self.kind, self.encoding_dim, self.readout = encoding, encoding_dim, readout
         self.encoding = None if encoding is None else nn.Linear(encoding_dim, embed_dim)
         self.paths = None if max_distance is None else ShortestPathBias(num_heads, max_distance)
