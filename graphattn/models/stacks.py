@@ -123,7 +123,7 @@ class _Stack(nn.Module):
 
     def _each(self, name: str, given: Any) -> list[Any]:
         """What each layer is given, of one for all or a list."""
-        each = given if isinstance(given, list | tuple) else [given] * len(self.layers)
+        each = given if isinstance(given, list | tuple | nn.ModuleList) else [given] * len(self.layers)
         if len(each) != len(self.layers):
             raise OptionError(f"{len(self.layers)} layers need as many {name}, got {len(each)}")
         return list(each)

@@ -15,9 +15,10 @@ def check_lengths(lengths: Any, source: Tensor) -> None:
     kinds = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
     if not isinstance(lengths, Tensor) or lengths.dtype not in kinds or tuple(lengths.shape) != wanted:
         got = f"{lengths.dtype} {tuple(lengths.shape)}" if isinstance(lengths, Tensor) else repr(lengths)
-        raise ShapeError(f"lengths must be {wanted} integers in [1, {longest}], got {got}")
+        raise ShapeError(f"lengths must be a tensor of {wanted} integers in [1, {longest}], got {got}")
     if may_look(lengths) and bool(((lengths < 1) | (lengths > longest)).any()):
-        raise ShapeError(f"lengths must be {wanted} integers in [1, {longest}], got {lengths.tolist()}")
+        least, most = int(lengths.min()), int(lengths.max())
+        raise ShapeError(f"lengths must be a tensor of {wanted} integers in [1, {longest}], got {least} to {most}")
 
 
 def check_tokens(name: str, tokens: Any, size: int) -> None:

@@ -91,8 +91,9 @@ class TransformerBlock(nn.Module):
         if feed_forward is None:
             hidden = 4 * embed_dim if hidden is None else hidden
             feed_forward = FeedForward(embed_dim, hidden, activation, dropout=dropout, bias=bias)
-        elif hidden is not None:
-            raise OptionError(f"hidden={hidden} is of a feed-forward of the block's own; feed_forward takes its place")
+        elif hidden is not None or activation != "gelu":
+            given = f"hidden={hidden}" if hidden is not None else f"activation={activation!r}"
+            raise OptionError(f"{given} is of a feed-forward of the block's own; feed_forward takes its place")
         elif not isinstance(feed_forward, nn.Module):
             raise OptionError(f"feed_forward must be a module (..., C) to (..., C), got {feed_forward!r}")
         self.feed_forward = feed_forward

@@ -1,6 +1,6 @@
 """Attention rollout: how much of each input node is in each output node, through all layers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +20,7 @@ _ENTRY = 16  # bytes of an entry of a sparse matrix: a float64 and an index
 
 
 def rollout(
-    weights_per_layer: Iterable[Any],
+    weights_per_layer: Iterable[Any] | Mapping[str, Any],
     residual: float | Sequence[float] = 0.5,
     *,
     targets: int | Iterable[int] | None = None,
@@ -38,7 +38,8 @@ def rollout(
 
     Args:
         weights_per_layer: An :class:`EdgeWeights` per layer, or what attention gave with ``return_weights=True``; the
-            first layer first, without a batch. The targets of a layer are the sources of the next.
+            first layer first, without a batch; or a dict of them, as :func:`graphattn.nn.record_weights` gives. The
+            targets of a layer are the sources of the next.
         residual: The share r of a node's own features in [0, 1]; one number, or one for each layer.
         targets: Only what reaches these targets of the last layer; the others' rows stay empty. By default all: where
             the layers reach far, the result is nearly T x S.
@@ -63,7 +64,8 @@ def rollout(
         >>> rollout([layer, layer]).dense()[0, 3]
         tensor([0.0000, 0.0625, 0.3750, 0.5625], dtype=torch.float64)
     """
-    layers = [weights_in(weights) for weights in weights_per_layer]
+    each = weights_per_layer.values() if isinstance(weights_per_layer, Mapping) else weights_per_layer
+    layers = [weights_in(weights) for weights in each]
     if not layers:
         raise OptionError("rollout needs the weights of one layer or more, got none")
     shares = _shares(residual, layers)

@@ -181,7 +181,7 @@ def test_greedy_and_beams_of_transformers():
             ShapeError,
             "memory_graph needs 7 sources",
         ),
-        (lambda m: (m["t5"].reading(SOURCE, lengths=LENGTHS + 1),), ShapeError, r"lengths must be \(3,\) integers in"),
+        (lambda m: (m["t5"].reading(SOURCE, lengths=LENGTHS + 1),), ShapeError, r"tensor of \(3,\) integers in"),
         (lambda m: (m["t5"].reading(SOURCE, lengths=LENGTHS[:2]),), ShapeError, r"got torch.int64 \(2,\)"),
         (lambda m: (m["general"].reading(SOURCE), CAUSAL), OptionError, "the model's tokens read along none"),
         (lambda m: (m["general"].reading(SOURCE, graphs.cross(4, S)),), ShapeError, "memory_graph needs 7 sources"),

@@ -69,7 +69,8 @@ def from_hf(model: Any) -> Any:
             by hand since (another activation, another scale) is not seen.
 
     Returns:
-        The model of :mod:`graphattn.models` for its class, in the same dtype, on the same device, in the same mode.
+        The model of :mod:`graphattn.models` for its class, in the same dtype, on the same device, in the same mode;
+        frozen if all of it is.
         One without a task (``ViTModel``, ``BertModel``) gives its last hidden state; what their pooler makes of that
         is ``model.pooled(features)``.
 
@@ -80,4 +81,5 @@ def from_hf(model: Any) -> Any:
     if name not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise OptionError(f"from_hf reads {known}; got {name}")
-    return import_module(f".{FAMILIES[name]}", __name__).read(model)
+    made = import_module(f".{FAMILIES[name]}", __name__).read(model)
+    return made if any(p.requires_grad for p in model.parameters()) else made.requires_grad_(False)
