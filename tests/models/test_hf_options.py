@@ -87,3 +87,32 @@ def test_a_head_that_was_given_weights_of_its_own_has_them(name):
         wanted = model(tokens, **given).logits
     mine = from_hf(model)
     same(mine(tokens, *given.values()), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (
+            "GPT2LMHeadModel",
+            lambda m: setattr(m.transformer.h[1].mlp, "act", torch.nn.ReLU()),
+            "h.1.mlp.act is ReLU where",
+        ),
+        ("LlamaForCausalLM", lambda m: setattr(m.model.layers[0].self_attn, "scaling", 0.1), "scaling is 0.1 where"),
+        ("LlamaForCausalLM", lambda m: m.model.layers.pop(1), "model.layers is 1 layers where .* makes 2"),
+        ("BertForMaskedLM", lambda m: setattr(m.bert.embeddings.LayerNorm, "eps", 0.5), "LayerNorm.eps is 0.5 where"),
+        ("T5ForConditionalGeneration", lambda m: setattr(m.config, "dropout_rate", 0.7), "dropout.*where .* makes 0.7"),
+    ],
+)
+def test_what_was_changed_since_it_was_built_is_refused(name, change, message):
+    config, sizes = MODELS[name]
+    model = getattr(transformers, name)(getattr(transformers, config)(**sizes))
+    from_hf(model)
+    change(model)
+    with pytest.raises(OptionError, match=message):
+        from_hf(model)
+
+
+def test_a_frozen_model_stays_frozen():
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**MODELS["GPT2LMHeadModel"][1]))
+    assert all(p.requires_grad for p in from_hf(model).parameters())
+    assert not any(p.requires_grad for p in from_hf(model.requires_grad_(False)).parameters())
