@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
-if __name__ == "__main__":  # the other process
+if __name__ == "__main__":  # one of the two, which nothing ran in before
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from every_model import MODELS, small
@@ -37,14 +37,17 @@ def gradients(rank, store):
 
 
 def test_gradients_of_two_processes_are_those_of_the_whole_batch(tmp_path):
-    store, kept = tmp_path / "store", tmp_path / "other.pt"
-    with subprocess.Popen([sys.executable, __file__, store, kept], stderr=subprocess.PIPE, text=True) as other:
+    said = tmp_path / "said"
+    with said.open("w") as errors:
+        processes = [
+            subprocess.Popen([sys.executable, __file__, str(rank), tmp_path], stderr=errors) for rank in range(2)
+        ]
         try:
-            found = gradients(0, store)
-            assert other.wait(180) == 0, other.stderr.read()
+            assert [process.wait(120) for process in processes] == [0, 0], said.read_text()
         finally:
-            other.kill()
-    theirs = torch.load(kept)
+            for process in processes:
+                process.kill()
+    found, theirs = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     for name in MODELS:
         model, inputs = small(name, batch=4)
         model(*inputs).square().mean().backward()
@@ -57,4 +60,5 @@ def test_gradients_of_two_processes_are_those_of_the_whole_batch(tmp_path):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    torch.save(gradients(1, sys.argv[1]), sys.argv[2])
+    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+    torch.save(gradients(rank, folder / "store"), folder / f"{rank}.pt")
