@@ -33,8 +33,9 @@ types: env
 tests: env           ## tests and doctests
 	$(RUN)pytest -n 2
 
-examples: env        ## every numbered example; each ends in an assert
-	set -e; for file in examples/[0-9]*.py; do echo "== $$file"; $(RUN)python $$file; done
+examples: env        ## every numbered example, two at a time; each ends in an assert
+	ls examples/[0-9]*.py | xargs -P 2 -I FILE sh -c \
+		'said=$$($(RUN)python FILE 2>&1); code=$$?; echo "== FILE"; echo "$$said"; exit $$code'
 
 clean:
 	rm -rf $(VENV) demo_page gallery.html
