@@ -5,17 +5,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..graphs import causal, full
-from ..nn import KeyValueCache, LearnedPosition
-from ..nn.blocks import Graph
-from ..nn.cache import tokens_held
-from .padding import memory_up_to
-from .reading import Reading
+from ..graphs import full
+from ..nn import LearnedPosition
 from .stacks import Decoder, Encoder, Graphs
 from .tokens import check_tokens
+from .writer import TextToText
 
 
-class BART(nn.Module):
+class BART(TextToText):
     """Tokens read and tokens written; the logits of the next token written.
 
     Args:
@@ -76,74 +73,16 @@ class BART(nn.Module):
         if tied:
             self.tie()
 
-    def tie(self) -> None:
-        """Give the head the tokens' weights; once more after ``to_empty`` or ``load_state_dict(assign=True)``."""
-        self.head.weight = self.embedding.weight
-
-    def forward(
-        self,
-        source: Tensor,
-        target: Tensor,
-        source_graph: Graphs | None = None,
-        target_graph: Graphs | None = None,
-        memory_graph: Graph | None = None,
-        *,
-        lengths: Tensor | None = None,
-    ) -> Tensor:
-        """Logits (..., T, V) of the token after each of the target's.
-
-        Args:
-            source: Integers (..., S), the tokens read.
-            target: Integers (..., T), the tokens written so far.
-            source_graph: Of S nodes; full by default.
-            target_graph: Of T nodes; causal by default.
-            memory_graph: T targets and S sources; all of them by default.
-            lengths: Integers (...), of sources that are padded at their end: what follows is not read.
-
-        Raises:
-            ShapeError: If tokens or lengths are not integers, or do not fit the graphs.
-            PositionIndexError: If a token is outside the vocabulary, or beyond ``max_len``.
-        """
-        memory = self.encode(source, source_graph, lengths)
-        return self.decode(target, memory, target_graph, memory_graph, lengths=lengths)
-
-    def reading(
-        self,
-        source: Tensor,
-        source_graph: Graphs | None = None,
-        memory_graph: Graph | None = None,
-        *,
-        lengths: Tensor | None = None,
-    ) -> Reading:
-        """The model having read a source, as :func:`~graphattn.models.generate` takes it; as :meth:`T5.reading`."""
-        return Reading(self, self.encode(source, source_graph, lengths), memory_graph, lengths)
-
     def encode(self, source: Tensor, graph: Graphs | None = None, lengths: Tensor | None = None) -> Tensor:
         """The memory (..., S, C) of tokens (..., S); what is beyond the lengths is not read."""
         check_tokens("source", source, self.embedding.num_embeddings)
         x = self.dropout(self.source_norm(self.source_position(self.embedding(source) * self.embed_scale)))
         return self.encoder(x, FULL if graph is None else graph, lengths=lengths)
 
-    def decode(
-        self,
-        target: Tensor,
-        memory: Tensor | list[KeyValueCache],
-        graph: Graphs | None = None,
-        memory_graph: Graph | None = None,
-        caches: list[KeyValueCache] | None = None,
-        lengths: Tensor | None = None,
-    ) -> Tensor:
-        """Logits (..., T, V) from a memory; with a cache for each layer, of tokens that continue earlier ones.
-
-        The memory may be what ``decoder.hold(memory)`` made of it.
-        """
+    def _written(self, target: Tensor, past: int) -> Tensor:
         check_tokens("target", target, self.embedding.num_embeddings)
-        past = 0 if caches is None else tokens_held(caches, len(self.decoder.layers))
         at = torch.arange(past, past + target.shape[-1], device=target.device)
-        x = self.dropout(self.target_norm(self.target_position(self.embedding(target) * self.embed_scale, at)))
-        memory_graph, bias = memory_up_to(lengths, memory, memory_graph, x)
-        graph = CAUSAL if graph is None else graph
-        return self.head(self.decoder(x, graph, memory, memory_graph, memory_bias=bias, caches=caches))
+        return self.dropout(self.target_norm(self.target_position(self.embedding(target) * self.embed_scale, at)))
 
 
-FULL, CAUSAL = full(...), causal(..., ...)
+FULL = full(...)

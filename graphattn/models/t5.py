@@ -5,18 +5,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..graph import Schedule
-from ..graphs import causal, full
-from ..nn import KeyValueCache, T5Bias
+from ..graphs import full
+from ..nn import T5Bias
 from ..nn.arguments import check_flags, probability, width
-from ..nn.blocks import Graph
 from .longt5 import SummaryEncoder
-from .padding import memory_up_to
-from .reading import Reading
 from .stacks import Decoder, Encoder, Graphs
 from .tokens import check_tokens
+from .writer import TextToText
 
 
-class T5(nn.Module):
+class T5(TextToText):
     """Tokens read and tokens written; the logits of the next token written.
 
     Norms by the root of the mean square before every branch, no bias in any projection, scores not divided by the root
@@ -105,89 +103,20 @@ class T5(nn.Module):
                 inputs = module.in_features * (attention.head_dim if name.endswith("q_proj") else 1)
                 nn.init.normal_(module.weight, std=inputs**-0.5)
 
-    def tie(self) -> None:
-        """Give the head the tokens' weights; once more after ``to_empty`` or ``load_state_dict(assign=True)``."""
-        self.head.weight = self.embedding.weight
-
-    def forward(
-        self,
-        source: Tensor,
-        target: Tensor,
-        source_graph: Graphs | None = None,
-        target_graph: Graphs | None = None,
-        memory_graph: Graph | None = None,
-        *,
-        lengths: Tensor | None = None,
-    ) -> Tensor:
-        """Logits (..., T, V) of the token after each of the target's.
-
-        Args:
-            source: Integers (..., S), the tokens read.
-            target: Integers (..., T), the tokens written so far; the first one is the start token, 0.
-            source_graph: Of S nodes; the model's own by default.
-            target_graph: Of T nodes; causal by default.
-            memory_graph: T targets and S sources; all of them by default.
-            lengths: Integers (...), of sources that are padded at their end: what follows is not read.
-
-        Raises:
-            ShapeError: If tokens or lengths are not integers, or do not fit the graphs.
-            PositionIndexError: If a token is outside the vocabulary.
-        """
-        memory = self.encode(source, source_graph, lengths)
-        return self.decode(target, memory, target_graph, memory_graph, lengths=lengths)
-
-    def reading(
-        self,
-        source: Tensor,
-        source_graph: Graphs | None = None,
-        memory_graph: Graph | None = None,
-        *,
-        lengths: Tensor | None = None,
-    ) -> Reading:
-        """The model having read a source, as :func:`~graphattn.models.generate` takes it; the encoder runs now.
-
-        Args:
-            source: Integers (..., S).
-            source_graph: As of :meth:`forward`.
-            memory_graph: A target for each token that is to be written, start tokens included, and S sources.
-            lengths: As of :meth:`forward`.
-        """
-        return Reading(self, self.encode(source, source_graph, lengths), memory_graph, lengths)
-
     def encode(self, source: Tensor, graph: Graphs | None = None, lengths: Tensor | None = None) -> Tensor:
         """The memory (..., S, C) of tokens (..., S); what is beyond the lengths is not read."""
         x, graph = self._embedded("source", source), self.source_graph if graph is None else graph
         return self.dropout(self.encoder(x, graph, score_bias=self.encoder_bias, lengths=lengths))
 
-    def decode(
-        self,
-        target: Tensor,
-        memory: Tensor | list[KeyValueCache],
-        graph: Graphs | None = None,
-        memory_graph: Graph | None = None,
-        caches: list[KeyValueCache] | None = None,
-        lengths: Tensor | None = None,
-    ) -> Tensor:
-        """Logits (..., T, V) from a memory; with a cache for each layer, of tokens that continue earlier ones.
+    def _written(self, target: Tensor, past: int) -> Tensor:
+        return self._embedded("target", target)
 
-        The memory may be what ``decoder.hold(memory)`` made of it.
-        """
-        x = self._embedded("target", target)
-        memory_graph, bias = memory_up_to(lengths, memory, memory_graph, x)
-        x = self.decoder(
-            x,
-            CAUSAL if graph is None else graph,
-            memory,
-            memory_graph,
-            score_bias=self.decoder_bias,
-            memory_bias=bias,
-            caches=caches,
-        )
+    def _own(self) -> dict[str, Any]:
+        return {"score_bias": self.decoder_bias}
+
+    def _logits(self, x: Tensor) -> Tensor:
         return self.head(self.dropout(x) * self.factor)
 
     def _embedded(self, name: str, tokens: Tensor) -> Tensor:
         check_tokens(name, tokens, self.embedding.num_embeddings)
         return self.dropout(self.embedding(tokens))
-
-
-CAUSAL = causal(..., ...)

@@ -7,17 +7,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import ShapeError
-from ..graphs import causal, full
-from ..nn import GraphAttention, KeyValueCache, LearnedPosition
+from ..graphs import full
+from ..nn import GraphAttention, LearnedPosition
 from ..nn.blocks import Graph
-from ..nn.cache import tokens_held
-from .padding import memory_up_to
 from .reading import Reading
 from .stacks import Decoder, Encoder, Graphs
 from .tokens import check_tokens
+from .writer import Writer
 
 
-class Whisper(nn.Module):
+class Whisper(Writer):
     """A spectrogram heard and tokens written; the logits of the next token written.
 
     Norms before every branch, keys without a bias, sinusoids for the positions of frames, learned ones for tokens.
@@ -81,10 +80,6 @@ class Whisper(nn.Module):
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
         self.tie()
 
-    def tie(self) -> None:
-        """Give the head the tokens' weights; once more after ``to_empty`` or ``load_state_dict(assign=True)``."""
-        self.head.weight = self.embedding.weight
-
     def forward(
         self,
         sound: Tensor,
@@ -121,23 +116,10 @@ class Whisper(nn.Module):
         x = F.gelu(self.second(F.gelu(self.first(sound)))).transpose(-2, -1)
         return self.encoder(self.dropout(self.frame_position(x)), FULL if graph is None else graph)
 
-    def decode(
-        self,
-        target: Tensor,
-        memory: Tensor | list[KeyValueCache],
-        graph: Graphs | None = None,
-        memory_graph: Graph | None = None,
-        caches: list[KeyValueCache] | None = None,
-        lengths: Tensor | None = None,
-    ) -> Tensor:
-        """Logits (..., T, V) from a memory, as :meth:`BART.decode`; lengths are of the memory's frames."""
+    def _written(self, target: Tensor, past: int) -> Tensor:
         check_tokens("target", target, self.embedding.num_embeddings)
-        past = 0 if caches is None else tokens_held(caches, len(self.decoder.layers))
         at = torch.arange(past, past + target.shape[-1], device=target.device)
-        x = self.dropout(self.position(self.embedding(target), at))
-        memory_graph, bias = memory_up_to(lengths, memory, memory_graph, x)
-        graph = CAUSAL if graph is None else graph
-        return self.head(self.decoder(x, graph, memory, memory_graph, memory_bias=bias, caches=caches))
+        return self.dropout(self.position(self.embedding(target), at))
 
 
 def sinusoids(length: int, dim: int) -> Tensor:
@@ -147,4 +129,4 @@ def sinusoids(length: int, dim: int) -> Tensor:
     return torch.cat((angle.sin(), angle.cos()), -1)
 
 
-FULL, CAUSAL = full(...), causal(..., ...)
+FULL = full(...)
