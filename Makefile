@@ -3,7 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/
 
-.PHONY: demo gallery test env lint types tests examples clean
+SECONDS ?= 300
+SEED ?= 0
+
+.PHONY: demo gallery test env lint types tests examples fuzz gpu clean
 .NOTPARALLEL:
 
 demo: env            ## run real inputs through the library and write a page of pictures
@@ -37,5 +40,12 @@ examples: env        ## every numbered example, two at a time; each ends in an a
 	ls examples/[0-9]*.py | xargs -P 2 -I FILE sh -c \
 		'said=$$($(RUN)python FILE 2>&1); code=$$?; echo "== FILE"; echo "$$said"; exit $$code'
 
+fuzz: env            ## hostile input at random, SECONDS for each script of tests/fuzz; SEED says which; not in CI
+	failed=0; for script in tests/fuzz/fuzz_*.py; do echo "== $$script"; \
+		$(RUN)python $$script --seconds $(SECONDS) --seed $(SEED) || failed=1; done; exit $$failed
+
+gpu:                 ## on a machine with a GPU, its own python as it is: exact? how fast? one file, under 8 minutes
+	$(PYTHON) tests/gpu/first_run.py --out gpu.json $(GPU)
+
 clean:
-	rm -rf $(VENV) demo_page gallery.html
+	rm -rf $(VENV) demo_page gallery.html gpu.json

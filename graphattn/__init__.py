@@ -15,6 +15,7 @@ A graph says what may read what; attention runs on it, exactly::
 * ``AttentionGraph``, ``disjoint_union``: what they return, and its algebra;
 * ``attention``, ``explain``, ``nn``: run on a graph, and see how it would run;
 * ``facts``, ``hops``, ``receptive_field``, ``leaks``, ``audit`` and others: ask the graph, or the layers' graphs;
+* ``save_graph``, ``load_graph``, ``graph_to_dict``: graphs in files and in configurations;
 * ``verify``, ``assert_exact``, ``find_nonfinite``, ``find_leaks``: measure that it is right;
 * ``plot``, ``plot_weights``, ``plot_heads``, ``plot_receptive_field``, ``rollout``, ``to_html``: look at it.
 """
@@ -23,6 +24,8 @@ import sys
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from ._checkpoints import let_torch_load_graphs
 
 __version__ = "0.1.0"
 
@@ -54,3 +57,4 @@ class _Package(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Package
+let_torch_load_graphs()

@@ -25,6 +25,10 @@ from .interop import from_networkx as from_networkx
 from .interop import from_pyg as from_pyg
 from .interop import from_rule as from_rule
 from .interop import from_scipy as from_scipy
+from .interop import graph_from_dict as graph_from_dict
+from .interop import graph_to_dict as graph_to_dict
+from .interop import load_graph as load_graph
+from .interop import save_graph as save_graph
 from .interop import to_additive_mask as to_additive_mask
 from .interop import to_block_mask as to_block_mask
 from .interop import to_by_target as to_by_target

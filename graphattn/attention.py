@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .arguments import check_flags, device_named, kinds_checked
+from .arguments import dtype as checked_dtype
 from .backends.choose import BACKENDS, Explanation, HeadsExplanation, choose, explained
 from .backends.heads import as_bias, join, split
 from .backends.request import Inputs, Outputs, Request
@@ -60,7 +62,8 @@ def attention(
         o_t = \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s(\mathrm{score}_{ts}) \, v_s
 
     A target without an edge gives 0, with gradients of exactly 0. Leading dimensions share the graph and broadcast.
-    All is computed in the inputs' dtype, softmax in float32 or wider, whatever ``torch.autocast`` says. It can be
+    All is computed in the inputs' dtype, softmax in float32 or wider. Under ``torch.autocast`` query, key and value are
+    cast to its dtype unless they are float64, as by torch's SDPA; scores, biases and edge features are not. It can be
     differentiated any number of times, and by ``torch.func``; compiled code, once.
 
     Tensors are node-first: nodes, then heads, then width (torch's SDPA has heads first).
@@ -93,8 +96,8 @@ def attention(
         return_lse: Also return the log of the sum of exponentials, (..., T, H); -inf for targets without an edge.
 
     Returns:
-        The output (..., T, H, D_v) in the inputs' dtype, or an :class:`AttentionOutput` if weights or lse were asked
-        for; these are float32 or wider.
+        The output (..., T, H, D_v) in the inputs' dtype (or autocast's), or an :class:`AttentionOutput` if weights or
+        lse were asked for; these are float32 or wider.
 
     Raises:
         ShapeError: If the tensors do not fit the graph or each other.
@@ -108,6 +111,7 @@ def attention(
         >>> ga.attention(x, x, x, ga.graphs.causal(3))[0, 0]  # the first token reads only itself
         tensor([0., 1.])
     """
+    check_flags(return_weights=return_weights, return_lse=return_lse)
     found = sized(graph, query, key)
     inputs = check(query, key, value, found, score_bias, scale, softcap, dropout_p)
     return run(found, inputs, backend, return_weights, return_lse)
@@ -182,6 +186,7 @@ def _constant_choice(graph: AttentionGraph, backend: str, *request: Any) -> str:
     return choose(graph, Request(*request), backend)
 
 
+@kinds_checked("heads", "head_dim", "kv_heads", "value_dim", "batch")
 def explain(
     graph: AttentionGraph | PerHead,
     *,
@@ -218,11 +223,15 @@ def explain(
         if option not in _FLAGS:
             raise OptionError(f"explain knows the options {', '.join(_FLAGS)}; got {option!r}")
     flags = {_FLAGS[option]: isinstance(value, Tensor) or bool(value) for option, value in options.items()}
+    checked_dtype(dtype, floating=True)
+    for name, size in (("head_dim", head_dim), ("value_dim", value_dim), ("batch", batch)):
+        if size is not None and size < 0:
+            raise OptionError(f"{name} must be a whole number >= 0, got {size}")
     value_dim = head_dim if value_dim is None else value_dim
     kv_heads = heads if kv_heads is None else kv_heads
     if min(heads, kv_heads) < 0 or (heads % kv_heads if kv_heads else heads) != 0:
         raise OptionError(f"heads must be a multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}")
-    request = Request(heads, kv_heads, head_dim, value_dim, batch, dtype, torch.device(device), **flags)
+    request = Request(heads, kv_heads, head_dim, value_dim, batch, dtype, device_named(device), **flags)
     if isinstance(graph, PerHead):
         return HeadsExplanation.of(graph, request)
     return explained(graph, request)
@@ -246,6 +255,7 @@ def check(
     """
     if not isinstance(graph, AttentionGraph | PerHead):
         raise no_graph(graph, "graph must be an AttentionGraph")
+    query, key, value = _under_autocast(query, key, value)
     _check_tensors(query, key, value, graph)
     if score_bias is not None:
         score_bias = _check_bias(score_bias, query, graph)
@@ -255,6 +265,7 @@ def check(
     check_numbers(scale, softcap, dropout_p)
     lead = _common_lead(query, key, value, score_bias, edge_attr)
     query, key, value = (x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
+    scale, softcap = (x if x is None else float(x) for x in (scale, softcap))  # torch's whole numbers end at 2**63
     if scale is None:
         scale = query.shape[-1] ** -0.5 if query.shape[-1] else 1.0
     return Inputs(query, key, value, scale, softcap, score_bias, dropout_p, edge_attr, edge_weight)
@@ -290,6 +301,16 @@ def _check_storage(name: str, x: Tensor, query: Tensor) -> None:
         raise ShapeError(f"{name} is on {x.device} and query on {query.device}; move one of them")
 
 
+def _under_autocast(*given: Any) -> tuple[Any, ...]:
+    """Query, key and value as autocast gives them to SDPA: all but float64 in its dtype."""
+    device = given[0].device.type if isinstance(given[0], Tensor) else "meta"
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return given
+    dtype = torch.get_autocast_dtype(device)
+    joined = [isinstance(x, Tensor) and x.device.type == device and x.dtype in FLOATS[:3] for x in given]
+    return tuple(x.to(dtype) if join else x for x, join in zip(given, joined, strict=True))
+
+
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph | PerHead) -> None:
     sides = (("query", query, graph.num_targets, "targets"), ("key", key, graph.num_sources, "sources"))
     for name, x, size, side in (*sides, ("value", value, graph.num_sources, "sources")):
@@ -305,7 +326,8 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGr
             )
         if x.dtype not in FLOATS or x.dtype != query.dtype:
             expected = "float16, bfloat16, float32 or float64" if x.dtype not in FLOATS else f"{query.dtype} like query"
-            raise ShapeError(f"{name} must be {expected}, got {x.dtype}")
+            wide = torch.is_autocast_enabled(query.device.type) and torch.float64 in (x.dtype, query.dtype)
+            raise ShapeError(f"{name} must be {expected}, got {x.dtype}" + "; autocast leaves float64 as it is" * wide)
     if not graph.is_rule and graph.device != query.device:
         raise GraphError(f"the graph is on {graph.device} and query on {query.device}; use graph.to(query.device)")
     if query.device.type == "meta":

@@ -18,6 +18,12 @@ class GraphIndexError(GraphError, IndexError):
     """An edge that names a node outside its range."""
 
 
+class GraphNameError(GraphError, KeyError):
+    """A name that no graph, or several, have."""
+
+    __str__ = Exception.__str__  # KeyError shows the repr of a message
+
+
 class ShapeError(GraphAttnError, ValueError):
     """A tensor whose shape, dtype or device does not fit the graph or the other tensors."""
 
@@ -47,7 +53,15 @@ class ExactnessError(GraphAttnError, AssertionError):
 
 
 class MissingExtraError(GraphAttnError, ImportError):
-    """An optional dependency that is not installed; the message names the extra."""
+    """A dependency that is not installed; the message says what to install."""
+
+
+def not_installed(error: ModuleNotFoundError) -> MissingExtraError | None:
+    """The one line shown when a package that this one requires is missing; ``None`` if a module of our own is."""
+    package = (error.name or "graphattn").partition(".")[0]
+    if package == "graphattn":
+        return None
+    return MissingExtraError(f"this needs {package}, which is not installed: pip install {package.replace('_', '-')}")
 
 
 def need_extra(module: str, extra: str) -> "MissingExtraError":

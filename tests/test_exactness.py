@@ -3,6 +3,7 @@
 import pytest
 import torch
 from graph_table import GRAPHS
+from layer_table import LAYERS, layer_of
 
 from graphattn.nn import GraphAttention
 from graphattn.verify import assert_exact
@@ -10,13 +11,6 @@ from graphattn.verify import assert_exact
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-
-LAYERS = {
-    "plain": {"embed_dim": 12, "num_heads": 3},
-    "grouped": {"embed_dim": 20, "num_heads": 4, "num_kv_heads": 2, "bias": False, "root_weight": True},
-    "cross": {"embed_dim": 15, "num_heads": 3, "qdim": 7, "kdim": 11, "vdim": 13, "head_dim": 4},
-    "edges": {"embed_dim": 14, "num_heads": 2, "edge_dim": 5, "out_proj": False, "dropout": 0.3},
-}
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -31,11 +25,7 @@ def test_attention_is_exact(name):
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("name", ["causal", "cross", "isolated_targets", "repeated_edges", "hub", "rule_or_listed"])
 def test_layer_is_exact(name, layer):
-    torch.manual_seed(0)
-    module = GraphAttention(**LAYERS[layer])
-    with torch.no_grad():  # biases start at zero, where a forgotten one is not seen
-        for parameter in module.parameters():
-            parameter.normal_(0.0, 0.5)
+    module = layer_of(layer)
     report = assert_exact(module, GRAPHS[name](), dtypes=(torch.float64, torch.float32))
     measured = {row.quantity for row in report.rows}
     assert {f"grad {parameter}" for parameter, _ in module.named_parameters()} < measured

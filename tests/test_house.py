@@ -12,7 +12,9 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "graphattn"
 #: Rooms in reading order: a file imports only from its own room or from rooms above it.
 ROOMS = [
+    "_checkpoints",
     "errors",
+    "arguments",
     "graph",
     "graphs",
     "interop",

@@ -97,7 +97,7 @@ def pictures(made: Scene, weights: ga.EdgeWeights) -> tuple[bytes, bytes]:
         weights = ga.EdgeWeights(graph, weights.alpha[keep])
         look["tokens"] = look["tokens"][: made.first]
     whole = ga.plot(graph, highlight=made.highlight, **look)
-    return png(whole), png(ga.plot_weights(weights, made.target, **look))
+    return png(whole), png(ga.plot_weights(weights, made.target, relative=True, **look))
 
 
 def png(figure) -> bytes:

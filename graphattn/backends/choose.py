@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from ..arguments import shown
 from ..errors import BackendError
 from ..graph import AttentionGraph, PerHead
 from ..plans.cache import cached
@@ -152,9 +153,9 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
     Raises:
         BackendError: If the one named, or every one, has reasons against it.
     """
+    if not isinstance(backend, str) or backend not in ("auto", *BACKENDS):
+        raise BackendError(f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {shown(backend)}')
     if backend != "auto":
-        if not isinstance(backend, str) or backend not in BACKENDS:
-            raise BackendError(f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {backend!r}')
         reasons = BACKENDS[backend].reasons_against(graph, request)
         if reasons:
             raise BackendError(f"backend {backend!r} cannot run {graph!r}:", reasons)

@@ -38,7 +38,8 @@ def constant_layout(graph: AttentionGraph, device: torch.device) -> Layout:
 @torch.compiler.assume_constant_result
 def constant_edges(graph: AttentionGraph, device: torch.device) -> tuple[Tensor, Tensor]:
     """Target and source of every edge (E,), in the caller's order; a constant likewise."""
-    return graph.target.to(device), graph.source.to(device)
+    edges = graph._listed()
+    return edges.target.to(device), edges.source.to(device)
 
 
 def _layout(graph: AttentionGraph, device: torch.device) -> Layout:

@@ -1,5 +1,6 @@
 """Fused kernels over edges: what a sparse graph costs is what its edges cost."""
 
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -24,9 +25,7 @@ class EdgesBackend:
         reasons = edge_by_edge(request) + edges_too_many(graph)
         if request.device.type != "cpu":
             reasons.append(f"its kernels run on the CPU, and the tensors are on {request.device}")
-        if find_spec("numba") is None:
-            reasons.append("numba is not installed")
-        return reasons
+        return reasons + ([] if reasons else without_compiler())
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         """What its user should know."""
@@ -46,6 +45,24 @@ class EdgesBackend:
             return edges_run(graph, inputs, weights, lse)
 
 
+def without_compiler() -> list[str]:
+    """The reason why no kernel can be compiled in this process, if there is one."""
+    if find_spec("numba") is None:
+        return ["numba is not installed"]
+    return list(_numba_refuses())
+
+
+@cache
+def _numba_refuses() -> tuple[str, ...]:
+    try:
+        import numba
+    except Exception as error:  # a numba that does not fit the installed NumPy says so here
+        return (f"numba cannot be imported: {error}",)
+    if getattr(numba.config, "DISABLE_JIT", 0):
+        return ("numba is told to compile nothing: NUMBA_DISABLE_JIT is set",)
+    return ()
+
+
 def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, part: str = "whole") -> Outputs:
     """Attention on a graph or a part of it."""
     lead, request = inputs.query.shape[:-3], inputs.request()
@@ -57,14 +74,14 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
     if turn is not None:  # <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D
         turn = turn.repeat_interleave(query.shape[2] // max(1, key.shape[2]), 0)  # (H, D, F)
         asked = torch.einsum("bthd,hdf->bthf", query, turn)
-    into = constant_by_target(graph, part)
+    into = constant_by_target(graph, part, query.device)
     from ..kernels.edges_op import edge_attention, plain  # registering operators takes long
 
     softcap = 0.0 if inputs.softcap is None else inputs.softcap
     seed = torch.randint(2**63 - 1, ()) if request.dropout else None
     operands: tuple[Any, ...] = (query, key, value, bias, attr, asked, *into)
     options: tuple[Any, ...] = (inputs.scale, softcap, inputs.dropout_p, seed)
-    if not torch.compiler.is_compiling() and plain_operations_only():
+    if query.device.type != "cpu" or (not torch.compiler.is_compiling() and plain_operations_only()):
         output, log_sum, alpha, heard = plain(*operands, *options)
     else:
         tracked = any(x is not None and x.requires_grad for x in (query, key, value, bias, attr, asked))
@@ -80,16 +97,18 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
 
 
 def edges_ms(num_edges: float, num_targets: int, request: Request) -> float:
-    """About what so many edges into so many targets take, in ms."""
+    """About what so many edges into so many targets take, in ms; off the CPU, in plain operations."""
+    if request.device.type != "cpu":
+        return request.numbers * num_edges * rates().message_passing * 1e-6
     return request.numbers * edges_worth(num_edges, num_targets) * rates().edges * 1e-6
 
 
 @torch.compiler.assume_constant_result
-def constant_by_target(graph: AttentionGraph, part: str) -> ByTarget:
+def constant_by_target(graph: AttentionGraph, part: str, device: torch.device) -> ByTarget:
     """The layout by target of a graph or a part of it; torch.compile keeps it, guarded by the graph's identity."""
     from ..kernels import edges_op  # noqa: F401 (compiled code finds its operators registered)
 
-    return by_target(piece(graph, part))
+    return by_target(piece(graph, part), device)
 
 
 @torch.compiler.assume_constant_result

@@ -51,7 +51,7 @@ def _places(graph: PerHead, number: int) -> Tensor:
 @torch.compiler.assume_constant_result  # in a tuple: torch.compile takes a tensor alone from one call only
 def _place(graph: PerHead, number: int) -> tuple[Tensor]:
     graph.place(number)
-    return (graph.places[number],)
+    return (graph._places[number],)
 
 
 def join(graph: PerHead, found: list[Outputs], heads: int) -> Outputs:

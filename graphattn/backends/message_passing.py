@@ -73,11 +73,13 @@ class EdgeAttention(MessagePassing):
         size_i: Optional[int],
     ) -> Tensor:
         """The weighted value of every edge, (..., E, H, D_v)."""
-        key = key_j if edge_term is None or inputs.score is not None else key_j + edge_term
-        value = value_j if edge_term is None else value_j + edge_term
-        group = query_i.shape[-2] // max(1, key.shape[-2])
+        key, value, heads = key_j, value_j, query_i.shape[-2]
+        group = heads // max(1, key.shape[-2])
         if group != 1:
             key, value = key.repeat_interleave(group, -2), value.repeat_interleave(group, -2)
+        if edge_term is not None:
+            edge_term = edge_term.repeat_interleave(heads // max(1, edge_term.shape[-2]), -2)
+            key, value = key if inputs.score is not None else key + edge_term, value + edge_term
         absent = None
         if score_bias is not None:
             # An edge whose bias is -inf is an edge removed: not even a NaN in its source is heard. A score of its own
@@ -124,9 +126,11 @@ def of_every_edge(name: str, found: Any, like: Tensor) -> Tensor:
 
 
 def _edge_term(inputs: Inputs, wide: torch.dtype) -> Tensor | None:
-    """What edge features add to key and value, (..., E, H_kv, D)."""
-    if inputs.edge_attr is None or inputs.edge_weight is None:
+    """What edge features add to key and value, (..., E, H_kv or H, D)."""
+    if inputs.edge_attr is None:
         return None
+    if inputs.edge_weight is None:
+        return inputs.edge_attr.to(wide).unflatten(-1, inputs.query.shape[-2:])
     return torch.einsum("...ef,hdf->...ehd", inputs.edge_attr.to(wide), inputs.edge_weight.to(wide))
 
 
@@ -170,5 +174,5 @@ def edges_too_many(graph: AttentionGraph) -> list[str]:
 
 @torch.compiler.disable  # PyG's propagate and the graph's bookkeeping are Python; a compiled caller breaks here
 def _attend(graph: AttentionGraph, inputs: Inputs) -> Outputs:
-    edge_index = graph.edge_index.to(inputs.query.device)
+    edge_index = graph._listed().edge_index.to(inputs.query.device)
     return EdgeAttention().attend(edge_index, (graph.num_sources, graph.num_targets), inputs)

@@ -9,8 +9,10 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
 from ..plans.blocks import survey
+from ..plans.cache import moved
 from ..plans.parts import parts, split
 from .edges import EdgesBackend, edges_ms, edges_run
+from .message_passing import MessagePassingBackend, edges_too_many
 from .rates import rates
 from .request import Inputs, Outputs, Request
 from .sdpa import softmax_lse
@@ -20,13 +22,15 @@ TILES, EDGES = TilesBackend(), EdgesBackend()
 
 
 class PartsBackend:
-    """A dense core in a sparse graph: windows, cells or communities, and far edges between them (CPU)."""
+    """A dense core in a sparse graph: windows, cells or communities, and far edges between them."""
 
     name = "parts"
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why it cannot run; empty if it can."""
-        reasons = list(dict.fromkeys(TILES.cannot(graph, request) + EDGES.reasons_against(graph, request)))
+        on_cpu = request.device.type == "cpu"  # elsewhere the edges run in plain operations
+        edges = EDGES.reasons_against(graph, request) if on_cpu else edges_too_many(graph)
+        reasons = list(dict.fromkeys(TILES.cannot(graph, request) + edges))
         if not reasons and self.bytes_needed(graph, request) > MAX_BYTES:
             reasons.append(f"it would hold {self.bytes_needed(graph, request):,} bytes")
         return reasons
@@ -39,7 +43,10 @@ class PartsBackend:
         """About what the forward pass holds beside its inputs, in bytes."""
         wide = torch.finfo(request.statistics).bits // 8  # no more than tiles for all of it, and another output
         outputs = 2 * request.batch * graph.num_targets * request.heads * (request.value_dim + 1) * wide
-        return TILES.bytes_needed(graph, replace(request, lse=True)) + outputs + 40 * graph.num_edges
+        edges = 40 * graph.num_edges
+        if request.device.type != "cpu":
+            edges += MessagePassingBackend().bytes_needed(graph, request)
+        return TILES.bytes_needed(graph, replace(request, lse=True)) + outputs + edges
 
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
         """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
@@ -51,7 +58,7 @@ class PartsBackend:
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(inputs.query.device.type, enabled=False):
             return _run(graph, inputs, weights)
 
 
@@ -64,20 +71,20 @@ class Ends(NamedTuple):
 
 
 @torch.compiler.assume_constant_result
-def constant_ends(graph: AttentionGraph) -> Ends:
+def constant_ends(graph: AttentionGraph, device: torch.device) -> Ends:
     """Which edge belongs to which part; torch.compile keeps it as a constant, guarded by the graph's identity."""
-    return Ends(parts(graph).core_edges, parts(graph).rest_edges, graph.target)
+    return moved(Ends(parts(graph).core_edges, parts(graph).rest_edges, graph._listed().target), device)
 
 
 def _run(graph: AttentionGraph, inputs: Inputs, weights: bool) -> Outputs:
-    ends = constant_ends(graph)
+    ends = constant_ends(graph, inputs.query.device)
     core, rest = _of(inputs, ends.core), _of(inputs, ends.rest)
-    level = torch.zeros(())
+    level = inputs.query.new_zeros((), dtype=inputs.request().statistics)
     if inputs.softcap is None:  # which bounds the scores itself
         with torch.no_grad():
             level = _level(graph, rest)
         lowered = _with(core.query * core.scale, -level)
-        core = replace(core, query=lowered, key=_with(core.key, torch.ones(())), scale=1.0)
+        core = replace(core, query=lowered, key=_with(core.key, core.key.new_ones(())), scale=1.0)
         below = -level.index_select(-2, ends.target[ends.rest])
         rest = replace(rest, score_bias=below if rest.score_bias is None else rest.score_bias + below)
     found = tiles_run(graph, core, weights, True, "core"), edges_run(graph, rest, weights, True, "rest")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from ..errors import OptionError
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -39,7 +41,11 @@ def path() -> Path:
     own = os.environ.get("GRAPHATTN_CACHE")
     if own:
         return Path(own) / "rates.json"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphattn" / "rates.json"
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user without a home, as in some containers
+        folder = Path(os.devnull)
+    return folder / "graphattn" / "rates.json"
 
 
 def processor() -> str:
@@ -85,11 +91,16 @@ def _kept(threads: int, *folders: str | None) -> Rates | None:
 def keep(found: Rates, date: str) -> Path:
     """Write the rates of this machine, and use them from now on."""
     where = path()
-    where.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"machine": machine(), "date": date, "rates": asdict(found)}, indent=1)
     partial = where.with_suffix(f".{os.getpid()}")
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(where)
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text + "\n", encoding="utf-8")
+        partial.replace(where)
+    except OSError as error:
+        raise OptionError(
+            f"cannot write {where}: {error.strerror or error}; set GRAPHATTN_CACHE to a folder that can be written to"
+        ) from error
     _kept.cache_clear()
     return where
 

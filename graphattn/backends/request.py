@@ -54,7 +54,7 @@ class Inputs:
     score_bias: Tensor | None = None  # (..., E, H or 1)
     dropout_p: float = 0.0
     edge_attr: Tensor | None = None  # (..., E, F): edge_weight times it is added to the edge's key and value
-    edge_weight: Tensor | None = None  # (H_kv, D, F)
+    edge_weight: Tensor | None = None  # (H_kv, D, F); without one, F = H * D, and the features themselves are added
     score: Callable[..., Tensor] | None = None  # (query, key, edge_attr) of edges -> (..., E, H); the product if None
     normalize: Callable[..., Tensor] | None = None  # (score, target, T) -> (..., E, H); softmax if None
 

@@ -87,9 +87,22 @@ def _masked(score: Tensor, mask: Mask) -> Tensor:
     return score if allowed is None else score.masked_fill(~allowed, -torch.inf)
 
 
+def above_zero(query: Tensor, scale: float) -> tuple[Tensor, float]:
+    """A query and a scale > 0 with the same product.
+
+    SDPA's kernels may scale after masking, and -inf times a scale of 0 or below is no longer -inf. They hold it in
+    float32 for halves, too.
+    """
+    least = torch.finfo(torch.promote_types(query.dtype, torch.float32)).tiny
+    if scale >= least:
+        return query, scale
+    return (-query, -scale) if -scale >= least else (query * scale, 1.0)
+
+
 def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float = 0.0) -> Tensor:
     """SDPA, (..., H, T, D_v); differentiable any number of times."""
-    if plain_operations_only() or lies_far(mask.bias) or is_forgotten(query, mask):
+    query, scale = above_zero(query, scale)
+    if plain_operations_only() or misread(query, mask.bias) or lies_far(mask.bias) or is_forgotten(query, mask):
         return written_out(query, key, value, mask, scale, None, dropout_p).output.to(query.dtype)
     if torch.compiler.is_compiling():  # compiled code has no second derivatives, and says so when asked
         output = _in_four_dimensions(query, key, value, mask, scale, dropout_p)
@@ -98,6 +111,15 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
     if tracked and torch.is_grad_enabled():
         return _TwiceDifferentiable.apply(query, key, value, mask.bias, mask.allowed, mask.causal, scale, dropout_p)
     return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
+
+
+def misread(query: Tensor, bias: Tensor | None) -> bool:
+    """Whether SDPA's kernels on CUDA take a bias for one in the query's dtype.
+
+    The memory-efficient one refuses a float32 bias of half precision; cuDNN's reads its bytes as halves, without a word
+    (pytorch#191612).
+    """
+    return query.is_cuda and bias is not None and bias.dtype != query.dtype
 
 
 def is_forgotten(query: Tensor, mask: Mask) -> bool:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.modes import plain_operations_only
-from .sdpa import Mask, is_forgotten, lies_far, written_out
+from .sdpa import Mask, above_zero, is_forgotten, lies_far, written_out
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -18,6 +18,7 @@ def fused_lse(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: floa
     Every row of the mask must allow something. Written out in plain operations where the kernel has no way: other
     devices, half precision (whose lse must be float32), a bias that wants its gradient, torch.compile, torch.func.
     """
+    query, scale = above_zero(query, scale)
     bias = mask.bias
     written = torch.compiler.is_compiling() or plain_operations_only() or query.device.type != "cpu"
     written = (

@@ -33,15 +33,13 @@ def tiles_ms(work: float, request: Request) -> float:
 
 
 class TilesBackend:
-    """Windows, cells, documents, prefixes and their unions, as a few batched dense products (CPU)."""
+    """Windows, cells, documents, prefixes and their unions, as a few batched dense products."""
 
     name = "tiles"
 
     def cannot(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why tiles cannot hold this call on this graph, however few they are."""
         reasons = edge_by_edge(request)
-        if request.device.type != "cpu":
-            reasons.append(f"its plans are made for the CPU, and the tensors are on {request.device}")
         if request.edge_features:
             reasons.append(
                 "edge features differ from edge to edge, and a dense product has one key for all its readers"
@@ -83,25 +81,26 @@ class TilesBackend:
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(inputs.query.device.type, enabled=False):
             return tiles_run(graph, inputs, weights, lse)
 
 
 @torch.compiler.assume_constant_result
-def constant_tiles(graph: AttentionGraph, part: str) -> Tiles:
+def constant_tiles(graph: AttentionGraph, part: str, device: torch.device) -> Tiles:
     """The tiles of a graph or a part of it; torch.compile keeps them as constants, guarded by the graph's identity."""
-    return tiles(piece(graph, part))
+    return tiles(piece(graph, part), device)
 
 
 @torch.compiler.assume_constant_result
-def constant_edge_places(graph: AttentionGraph, part: str) -> Tensor:
+def constant_edge_places(graph: AttentionGraph, part: str, device: torch.device) -> Tensor:
     """Where the edges lie in the tiles, likewise."""
-    return edge_places(piece(graph, part))
+    return edge_places(piece(graph, part), device)
 
 
 def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, part: str = "whole") -> Outputs:
     """Attention on a graph or a part of it."""
-    plan, lead = constant_tiles(graph, part), inputs.query.shape[:-3]
+    device, lead = inputs.query.device, inputs.query.shape[:-3]
+    plan = constant_tiles(graph, part, device)
     if not plan.buckets:
         return _nothing(inputs)
     query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
@@ -117,7 +116,7 @@ def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
     output, log_sum, alpha = zip(*(_bucket(*part, inputs, weights, lse) for part in parts), strict=True)
     return Outputs(
         _placed(plan, output, 0.0).reshape(*inputs.query.shape[:-1], value.shape[-1]).to(query.dtype),
-        _by_edge(constant_edge_places(graph, part), alpha, lead) if weights else None,
+        _by_edge(constant_edge_places(graph, part, device), alpha, lead) if weights else None,
         _placed(plan, log_sum, -torch.inf).reshape(inputs.query.shape[:-1]) if lse else None,
     )
 
@@ -143,7 +142,7 @@ def _biases(graph: AttentionGraph, part: str, plan: Tiles, inputs: Inputs) -> Se
     shapes = [(b.blocks, b.rows, b.columns) for b in plan.buckets]
     pairs = [math.prod(shape) for shape in shapes]
     nothing = given.new_full((given.shape[0], sum(pairs), given.shape[2]), -torch.inf)
-    bias = nothing.index_copy(1, constant_edge_places(graph, part), given).split(pairs, 1)
+    bias = nothing.index_copy(1, constant_edge_places(graph, part, given.device), given).split(pairs, 1)
     return [x.unflatten(1, shape).movedim(-1, 2) for x, shape in zip(bias, shapes, strict=True)]
 
 

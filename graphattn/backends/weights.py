@@ -98,7 +98,8 @@ class EdgeWeights:
     def _repr_html_(self) -> str:
         """What a notebook shows: the line of ``repr`` and the weights, the mean over batch and heads.
 
-        A cell of a large one has the largest of its weights; darker with the square root of its part of the largest.
+        A cell of a large one has the largest of its weights; darker with the square root, black is 1 (or the largest
+        weight, where that is above 1).
         """
         T, S = self.graph.num_targets, self.graph.num_sources
         if T * S == 0:
@@ -108,7 +109,7 @@ class EdgeWeights:
         mean = self.alpha.detach().cpu().double().transpose(-2, -1).reshape(-1, self.graph.num_edges).mean(0)
         place = self.graph.target.cpu() // side * columns + self.graph.source.cpu() // side
         cells = torch.zeros(rows * columns, dtype=torch.float64).scatter_reduce(0, place, mean, "amax")
-        return page(repr(self), (cells / cells.max().clamp(min=1e-300)).unflatten(0, (rows, columns)))
+        return page(repr(self), (cells / cells.max().clamp(min=1)).unflatten(0, (rows, columns)))
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.alpha.shape))

@@ -1,5 +1,7 @@
 """Measure attention on a graph: ours and everyone else's, side by side, on the machine at hand."""
 
+from types import ModuleType as _Module
+
 from .measure import Effort as Effort
 from .problem import Problem as Problem
 from .report import Report as Report
@@ -7,3 +9,10 @@ from .session import run as run
 from .session import suite as suite
 from .shapes import SHAPES as SHAPES
 from .shapes import SUITES as SUITES
+
+#: What ``help`` and ``dir`` show: not the files of this room.
+__all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]
+
+
+def __dir__() -> list[str]:
+    return sorted(name for name in globals() if name in __all__ or name.startswith("__"))

@@ -125,15 +125,23 @@ def explain(
 
 
 @app.command(**_PATTERN)
-def facts(ctx: typer.Context, what: What, kind: As = None, json: Json = False, debug: Debug = False) -> None:
+def facts(
+    ctx: typer.Context,
+    what: What,
+    budget: Annotated[int, typer.Option(min=1, help="Edges that searches may look at.")] = 1 << 26,
+    kind: As = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
     """Ask a graph what is known about it in seconds.
 
-    Degrees, symmetry and self-loops; components, cycles, hops until everything is heard; how full its tiles are. What
-    costs more is named, with the reason.
+    Degrees, symmetry and self-loops; components, cycles, hops until a node depends on all it ever will; how full its
+    tiles are. What costs more is named, with the reason. The layers of a model stand in quotes with ; between them:
+    graphattn facts 'sliding_window(64, 9); Longformer'.
     """
     from .questions import facts as run
 
-    run(what, list(ctx.args), kind and kind.value, json)
+    run(what, list(ctx.args), kind and kind.value, budget, json)
 
 
 @app.command(**_PATTERN)

@@ -2,7 +2,6 @@
 
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from ..errors import OptionError
 from .app import As, Debug, Dtype, app
 from .group import PatternCommand
-from .output import encodable, say
+from .output import encodable, is_terminal, one_line, say
 
 
 class BenchCommand(PatternCommand):
@@ -84,7 +83,7 @@ def bench(
         from ..bench.picture import draw
 
         draw(report).savefig(out, dpi=200)
-        say(f"\npicture: {out}")
+        say(f"\npicture: {one_line(out)}")
 
 
 def _tasks(what: str, words: list[str], kind: str | None, sizes: str | None, fields: dict[str, Any]) -> list[Any]:
@@ -113,22 +112,22 @@ def _numbers(sizes: str | None) -> tuple[int, ...]:
 
 def _check_files(out: str | None, json: str | None) -> None:
     """Say at once what would fail at the end."""
-    if out is not None:
-        from .commands import check_picture
+    from .commands import check_file, check_picture
 
+    if out is not None:
         check_picture(out)
-    if json is not None and not Path(json).parent.is_dir():
-        raise OptionError(f"--json must name a file in a folder that exists; {Path(json).parent} is no folder")
+    if json is not None:
+        check_file("--json", json)
 
 
 def _tell(what: str) -> None:
     """One line on a terminal, rewritten; elsewhere nothing, since results come case by case."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{encodable(what, sys.stderr.encoding or 'utf-8')[:79]}")
+    if is_terminal():
+        sys.stderr.write(f"\r\x1b[K{encodable(one_line(what), sys.stderr.encoding or 'utf-8')[:79]}")
         sys.stderr.flush()
 
 
 def _clear() -> None:
-    if sys.stderr.isatty():
+    if is_terminal():
         sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()

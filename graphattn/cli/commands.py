@@ -1,16 +1,18 @@
 """What the commands on a graph do: make it, ask the library, print."""
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError
 from .loading import Item
 from .names import PICTURES, SAVED
-from .output import document, mask_lines, rendered, say, step, table
+from .output import document, mask_lines, one_line, rendered, say, step, table
 from .what import item
 from .wording import in_words
 
+_LONGEST = 255  # bytes of a file's name
 _MOST_NODES = 1 << 26  # whose degrees fit in a GiB
 
 
@@ -19,7 +21,7 @@ def show(what: str, words: list[str], kind: str | None, out: str | None, save: s
     if out is not None:
         check_picture(out)
     if save is not None:
-        _check_file("--save", save, SAVED)
+        check_file("--save", save, SAVED)
         if os.path.exists(what) and os.path.exists(save) and os.path.samefile(what, save):
             raise OptionError(f"--save {save} would replace the file that is read; give it another name")
     asked = item(what, words, kind)
@@ -48,9 +50,9 @@ def show(what: str, words: list[str], kind: str | None, out: str | None, save: s
         rendered(table([(name.removeprefix("num_").replace("_", " "), _shown(value)) for name, value in facts.items()]))
     _say_notes(notes)
     if out is not None:
-        say(f"\npicture: {out}")
+        say(f"\npicture: {one_line(out)}")
     if save is not None:
-        say(f"\nedges: {save}")
+        say(f"\nedges: {one_line(save)}")
 
 
 def explain(
@@ -143,16 +145,22 @@ def check_picture(out: str, endings: tuple[str, ...] = PICTURES) -> None:
 
     from ..errors import need_extra
 
-    _check_file("--out", out, endings)
+    check_file("--out", out, endings)
     if find_spec("matplotlib") is None:
         raise need_extra("matplotlib", "plot")
 
 
-def _check_file(flag: str, path: str, endings: tuple[str, ...]) -> None:
-    if Path(path).suffix.lower() not in endings:
+def check_file(flag: str, path: str, endings: tuple[str, ...] = ()) -> None:
+    """Say at once that a file cannot be written: not a pipe either, on which a writer would wait for ever."""
+    if endings and Path(path).suffix.lower() not in endings:
         raise OptionError(f"{flag} must end in {' or '.join(endings)}, got {path}")
-    folder = Path(path).parent
-    if Path(path).is_dir() or not (folder.is_dir() and os.access(folder, os.W_OK)):
+    folder, name = os.path.split(path)
+    can_be = "\0" not in path and len(os.fsencode(name)) <= _LONGEST
+    if os.path.exists(path):
+        fits = os.path.isfile(path) and os.access(path, os.W_OK)
+    else:
+        fits = os.path.isdir(folder or ".") and os.access(folder or ".", os.W_OK)
+    if not (can_be and fits):
         raise OptionError(f"{flag}: {path} is no file in a folder that can be written to")
 
 
@@ -176,4 +184,4 @@ def _saved(asked: Item, path: str) -> tuple[str, ...]:
     sizes = f"--num-sources {graph.num_sources} --num-targets {graph.num_targets}"
     copies = " --duplicates keep" * graph.has_repeated_edges
     again = f"--header {sizes}{copies}" if Path(path).suffix.lower() == ".csv" else copies.strip()
-    return (f"the edges read again: graphattn show {path} {again}",) if again else ()
+    return (f"the edges read again: graphattn show {one_line(shlex.quote(path))} {again}",) if again else ()

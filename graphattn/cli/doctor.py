@@ -79,9 +79,12 @@ def _packages() -> tuple[dict[str, str | None], dict[str, dict[str, str | None]]
 
 def _cache() -> dict[str, Any]:
     """Where Numba keeps the compiled code of the edges backend, and how much there is: bytes and functions."""
-    from numba.core.dispatcher import Dispatcher
+    try:
+        from numba.core.dispatcher import Dispatcher
 
-    from ..kernels import edges_numba, lanes
+        from ..kernels import edges_numba, lanes
+    except ModuleNotFoundError:
+        return {"path": None, "functions": 0, "bytes": 0}
 
     found = [f for module in (edges_numba, lanes) for f in vars(module).values() if isinstance(f, Dispatcher)]
     places = {str(f.stats.cache_path) for f in found if f.stats.cache_path is not None}
@@ -127,13 +130,18 @@ def _self_check() -> list[dict[str, Any]]:
         for backend in BACKENDS:
             try:
                 report = verify(graph.to(place), backends=(backend,), dtypes=(torch.float64, torch.float32))
-                worst = report.worst
-                detail = str(report) if not report.ok else f"largest error {worst.error:.1e}" if worst else ""
-                checks.append({"backend": backend, "device": place, "ok": report.ok, "detail": detail})
+                checks.append({"backend": backend, "device": place, **_judged(report)})
             except Exception as error:
                 message = f"{type(error).__name__}: {error}"
                 checks.append({"backend": backend, "device": place, "ok": False, "detail": message})
     return checks
+
+
+def _judged(report: Any) -> dict[str, Any]:
+    """Whether a backend is exact; one that says why it does not run here, on this device for one, is not wrong."""
+    if report.worst is None and not any(refusal.fault for refusal in report.refusals):
+        return {"ok": True, "detail": f"not run: {report.refusals[0].reasons[0]}" if report.refusals else "not run"}
+    return {"ok": report.ok, "detail": f"largest error {report.worst.error:.1e}" if report.ok else str(report)}
 
 
 def _advice(needed: dict[str, str | None], extras: dict[str, dict[str, str | None]]) -> list[str]:
@@ -154,6 +162,10 @@ def _compiled(cache: dict[str, Any]) -> str:
         f"{held} (NUMBA_CACHE_DIR moves it). The edges backend compiles at its first call, about 5 s forward and 5 s "
         "backward for each pair of head widths; from the disk that takes about 0.3 s"
     )
+
+
+def _verdict(check: dict[str, Any]) -> str:
+    return "WRONG" if not check["ok"] else "" if check["detail"].startswith("not run") else "exact"
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -184,14 +196,7 @@ def _print(found: dict[str, Any]) -> None:
         )
     )
     say("\nevery backend against its dense twin")
-    rendered(
-        table(
-            [
-                (f"  {c['backend']}", c["device"], "exact" if c["ok"] else "WRONG", c["detail"])
-                for c in found["self_check"]
-            ]
-        )
-    )
+    rendered(table([(f"  {c['backend']}", c["device"], _verdict(c), c["detail"]) for c in found["self_check"]]))
     for line in found["advice"]:
         say(f"\nto get what is missing: {line}")
     say("\nall is well" if found["ok"] else "\nsomething is wrong: see above")

@@ -3,27 +3,41 @@
 import re
 import sys
 import traceback
+from collections.abc import Sequence
+from contextlib import suppress
 
 import typer
 
-from ..errors import GraphAttnError
-from .output import CLOSED, document, say
+from ..errors import GraphAttnError, not_installed
+from .output import CLOSED, document, one_line, say
 
 WRONG, UNEXPECTED, INTERRUPTED = 2, 70, 130  # 70 is EX_SOFTWARE of sysexits.h
 
 
-def report(error: Exception, *, as_json: bool, debug: bool) -> int:
-    """Tell of an error, and return the exit status that goes with it."""
+def report(error: Exception, *, words: Sequence[str], as_json: bool, debug: bool) -> int:
+    """Tell of an error, and return the exit status that goes with it; ``words`` are what was typed."""
     if isinstance(error, BrokenPipeError):
         return CLOSED
     status, message = _described(error)
+    for word in sorted(words, key=len, reverse=True):  # an error is one line, whatever files are called
+        message = message.replace(word, one_line(word)) if "\n" in word else message
     if debug and status != INTERRUPTED:
-        say("".join(traceback.format_exception(error)).rstrip("\n"), sys.stderr)
-    if as_json:
-        document({"error": {"type": type(error).__name__, "message": message}})
-    else:
-        say(message if status == INTERRUPTED else f"error: {message}", sys.stderr)
+        _aloud("".join(traceback.format_exception(error)).rstrip("\n"))
+    line = message if status == INTERRUPTED else f"error: {message}"
+    try:
+        if as_json:
+            document({"error": {"type": type(error).__name__, "message": message}})
+        else:
+            _aloud(line)
+    except OSError:  # stdout is full
+        _aloud(line)
     return status
+
+
+def _aloud(line: str) -> None:
+    if sys.stderr is not None:
+        with suppress(OSError):
+            say(line, sys.stderr)
 
 
 def _described(error: Exception) -> tuple[int, str]:
@@ -34,6 +48,8 @@ def _described(error: Exception) -> tuple[int, str]:
     usage = getattr(error, "format_message", None)  # of click, or of the copy of it inside typer
     if usage is not None:
         return WRONG, usage().rstrip(".").replace("Value error, ", "") + _see(error)
+    if isinstance(error, ModuleNotFoundError) and not_installed(error):
+        return WRONG, str(not_installed(error))
     if isinstance(error, OSError):
         return WRONG, str(error)
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):

@@ -10,7 +10,7 @@ from ..errors import LoaderError, OptionError
 from .loading import Item, Loaded, edge_list, take_edges, take_mask, take_mesh, take_points
 from .names import ENDINGS
 from .options import Option, options_of, parse
-from .output import step
+from .output import one_line, step
 from .wording import in_words
 
 
@@ -55,7 +55,7 @@ def from_file(path: str, words: list[str], kind: str | None) -> Item:
     """
     from ..interop.files import sniff
 
-    name, table = Path(path).name, recipes()
+    name, table = one_line(Path(path).name), recipes()
     guessed = ""
     if kind is None:
         with in_words({"max_bytes": "--max-bytes"}):

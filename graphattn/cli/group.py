@@ -61,5 +61,5 @@ class Group(TyperGroup):
             wrong = error
         if wrong is not None or status == INTERRUPTED:  # some versions of typer raise Abort, some return the status
             debug = os.environ.get("GRAPHATTN_DEBUG", "0") not in ("", "0") or "--debug" in words
-            status = report(wrong or Abort(), as_json="--json" in words, debug=debug)
+            status = report(wrong or Abort(), words=words, as_json="--json" in words, debug=debug)
         sys.exit(status)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import OptionError
+from .output import one_line
 from .values import Reader
 
 
@@ -92,7 +93,7 @@ def take_edges(path: str, values: dict[str, Any]) -> Loaded:
         notes = (f"ids were renumbered 0 .. {len(edges.ids) - 1}, in ascending order",)
     index = torch.stack((torch.from_numpy(edges.source), torch.from_numpy(edges.target)))
     values |= size
-    return Loaded({"edge_index": index, "name": Path(path).name}, notes=notes)
+    return Loaded({"edge_index": index, "name": one_line(Path(path).name)}, notes=notes)
 
 
 def edge_list(
@@ -139,7 +140,7 @@ def take_mask(path: str, values: dict[str, Any]) -> Loaded:
     """The mask itself."""
     from ..interop.files import load_mask
 
-    return Loaded({"mask": load_mask(path, **_for(load_mask, values)), "name": Path(path).name})
+    return Loaded({"mask": load_mask(path, **_for(load_mask, values)), "name": one_line(Path(path).name)})
 
 
 def _for(loader: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     "prefix": (),
     "sliding_window": ("window",),
     "asymmetric_window": (),
+    "sinks": (),
     "logsparse": (),
     "strided": (),
     "fixed": (),

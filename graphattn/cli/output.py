@@ -10,12 +10,44 @@ from typing import Any
 
 BLOCKS = "█·░▒▓"
 _PLAIN = str.maketrans(BLOCKS, "#.-+%")
+# What makes a terminal act, or shows text in another order than it stands: of names that others chose.
+_CONTROLS = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    for code in (
+        *range(32),
+        *range(127, 160),
+        0x61C,
+        *range(0x200E, 0x2010),
+        *range(0x2028, 0x202F),
+        *range(0x2066, 0x206A),
+    )
+}
+_LINES = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\n\t"}
 _LONG = 3.0  # seconds after which a line is worth it without a terminal
 CLOSED = 141  # exit status when nobody reads any more, as of a program that SIGPIPE ends
 
 
-def say(text: str = "", stream: Any = None) -> None:
-    """Print, with ``#`` and ``.`` in place of blocks where the encoding lacks them."""
+def one_line(name: str) -> str:
+    """The name of a file, which may hold anything, with its line breaks and other controls spelled out.
+
+    Example:
+        >>> print(one_line("a\\nb.npy"))
+        a\\x0ab.npy
+    """
+    return name.translate(_CONTROLS)
+
+
+def is_terminal() -> bool:
+    """Whether stderr is one; it may be closed."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def say(text: str = "", stream: Any = None, *, styled: bool = False) -> None:
+    """Print, with ``#`` and ``.`` in place of blocks where the encoding lacks them.
+
+    Controls of a terminal are spelled out, unless the text is ``styled`` by this program.
+    """
+    text = text if styled else text.translate(_LINES)
     stream = sys.stdout if stream is None else stream
     if stream is None:  # closed by the caller
         return
@@ -64,7 +96,7 @@ def rendered(*parts: Any) -> None:
     with terminal.capture() as captured:
         for part in parts:
             terminal.print(part)
-    say("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    say("\n".join(line.rstrip() for line in captured.get().splitlines()), styled=True)
 
 
 def table(rows: Iterable[tuple[str, ...]]) -> Any:
@@ -96,7 +128,8 @@ def step(what: str) -> Iterator[Callable[[str], None]]:
 
     Gives a function that says which part of it is at work, for the clock alone.
     """
-    if sys.stderr.isatty():
+    what = one_line(what)
+    if is_terminal():
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         columns = (SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
@@ -104,6 +137,9 @@ def step(what: str) -> Iterator[Callable[[str], None]]:
         with Progress(*columns, console=console(sys.stderr), transient=True, redirect_stdout=False) as progress:
             clock = progress.add_task(task, total=None)
             yield lambda part: progress.update(clock, description=f"{task}: {part}")
+        return
+    if sys.stderr is None:  # closed by the caller
+        yield lambda part: None
         return
     timer = threading.Timer(_LONG, say, (f"graphattn: {what} ...", sys.stderr))
     timer.daemon = True

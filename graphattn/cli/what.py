@@ -37,13 +37,16 @@ def item(what: str, words: list[str], kind: str | None = None) -> Item:
         GraphAttnError: If there is no such pattern or file, or its options do not fit.
     """
     if what.startswith("-"):
-        raise OptionError(f"WHAT, a pattern or a file, comes before its options; got {what} first")
+        hint = f"; a file of that name is ./{what}" if os.path.exists(what) else ""
+        raise OptionError(f"WHAT, a pattern or a file, comes before its options; got {what} first{hint}")
+    if not what.strip():
+        raise OptionError(f"WHAT must be a pattern or a file, got {what!r}; graphattn patterns lists all")
     builder = pattern(what)
     if builder is not None:
         if kind is not None:
             raise OptionError(f"--as says what a file holds, and {what} is a pattern; a file of that name is ./{what}")
         return _of_pattern(what, builder, words)
-    if "(" in what:
+    if "(" in what and not os.path.exists(what):
         return _of_expression(what, words)
     if not os.path.exists(what):
         named = _named(what, words)

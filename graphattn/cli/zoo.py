@@ -10,7 +10,7 @@ def zoo(about: str, json: bool) -> None:
     from ..graphs.catalogue.pattern import table
 
     word = about.lower()
-    found = [each for each in named() if word in f"{each.name} {each.line} {each.family} {each.paper}".lower()]
+    found = [each for each in named().values() if word in f"{each.name} {each.line} {each.family} {each.paper}".lower()]
     if not found:
         raise OptionError(f"no named pattern has {about!r} in its name, line or family; graphattn zoo lists all")
     if json:

@@ -10,11 +10,12 @@ from torch import Tensor
 from ..errors import GraphError
 from . import runs as _runs
 from .edge_set import EdgeSet
-from .listed import Listed
+from .listed import Listed, check_size
 from .rules import Rectangle, intervals
 from .runs import Runs
 
 MAX_BYTES = 4 << 30  # what a property may take without being asked twice
+_JOINED_BYTES = 48  # of a pair that @ joins: scipy's product, its copies and the list of edges
 
 
 def refuse_over(num_bytes: int, what: str, instead: str, limit: int | None = MAX_BYTES) -> None:
@@ -161,9 +162,10 @@ class Blocks(EdgeSet):
 
     def __init__(self, parts: tuple[EdgeSet, ...]) -> None:
         self.parts = parts
+        self.num_targets = check_size(sum(p.num_targets for p in parts), "the number of targets of all parts")
+        self.num_sources = check_size(sum(p.num_sources for p in parts), "the number of sources of all parts")
         self._target = torch.tensor([0] + [p.num_targets for p in parts]).cumsum(0)
         self._source = torch.tensor([0] + [p.num_sources for p in parts]).cumsum(0)
-        self.num_targets, self.num_sources = int(self._target[-1]), int(self._source[-1])
 
     def contains(self, target: Tensor, source: Tensor) -> Tensor:
         target, source = torch.broadcast_tensors(target, source)
@@ -246,6 +248,23 @@ def _members(degrees: Tensor) -> tuple[tuple[int, int], ...]:
 
 def compose(a: EdgeSet, b: EdgeSet, limit: int | None = MAX_BYTES) -> EdgeSet:
     """Pairs joined by an edge of ``b`` followed by an edge of ``a``."""
+    closed = closed_product(a, b)
+    if closed is not None:
+        return closed
+    T, S = a.num_targets, b.num_sources
+    first, then = listed(b, limit), listed(a, limit)
+    walks = int((first.degrees() * torch.bincount(then.source.cpu(), minlength=a.num_sources)).sum())
+    pairs = min(walks, T * S)
+    refuse_over(_JOINED_BYTES * pairs, f"@ of up to {pairs:,} pairs", "compose a part of it, a subgraph()", limit)
+    x, y = _adjacency(then), _adjacency(first)
+    reach = x.astype(np.int64) @ y.astype(np.int64)
+    reach.sort_indices()
+    target = np.repeat(np.arange(T), np.diff(reach.indptr))
+    return Listed(torch.from_numpy(target), torch.from_numpy(reach.indices.astype(np.int64)), T, S)
+
+
+def closed_product(a: EdgeSet, b: EdgeSet) -> EdgeSet | None:
+    """:func:`compose` where it takes no walk along the edges."""
     closed = a.compose(b)
     if closed is not None:
         return closed
@@ -254,11 +273,7 @@ def compose(a: EdgeSet, b: EdgeSet, limit: int | None = MAX_BYTES) -> EdgeSet:
         return Rectangle(T, S, ((0, T),) if T else (), _members(b.flip().degrees()))
     if not isinstance(b, Listed) and b.count() == M * S:
         return Rectangle(T, S, _members(a.degrees()), ((0, S),) if S else ())
-    x, y = (_adjacency(listed(e, limit)) for e in (a, b))
-    reach = x.astype(np.int64) @ y.astype(np.int64)
-    reach.sort_indices()
-    target = np.repeat(np.arange(T), np.diff(reach.indptr))
-    return Listed(torch.from_numpy(target), torch.from_numpy(reach.indices.astype(np.int64)), T, S)
+    return None
 
 
 def closed_power(edges: EdgeSet, k: int) -> EdgeSet | None:

@@ -7,17 +7,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import device as checked_device
+from ..arguments import pair, several, table
 from ..errors import GraphError, GraphIndexError, ShapeError
 from . import algebra
 from .advice import no_graph
 from .algebra import MAX_BYTES, refuse_over
 from .draw import draw
 from .edge_set import EdgeSet
+from .expression import Expression, builder, written
 from .html import mask_page
 from .listed import Listed, check_size
 from .modes import made_outside, not_compiled
+from .pickles import Immutable
 from .rules import Band
 from .rules_grid import WithGlobalTokens
+from .simple import remark
 
 _COUNTED_AT_ONCE = 1 << 24  # runs that repr may walk to count edges
 _LONGEST_NAME = 72
@@ -26,7 +31,7 @@ EMPTY, PARTIAL, FULL = 0, 1, 2
 
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionGraph:
+class AttentionGraph(Immutable):
     """A directed graph of attention: an edge ``s -> t`` means that target ``t`` may read source ``s``.
 
     Immutable. Made by the builders in :mod:`graphattn.graphs`, by the ``from_*`` functions, and by algebra on graphs.
@@ -36,11 +41,13 @@ class AttentionGraph:
         edges: The edges; their sizes are the graph's.
         name: What ``repr`` shows.
         device: Where index tensors of a rule are made. Listed edges stay where they were given.
+        expression: The calls that made the graph, where they are known: ``sliding_window(64, 9) | causal(64)``.
     """
 
     edges: EdgeSet
     name: str = "graph"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    expression: Expression | None = None
     _memo: dict[str, Any] = field(default_factory=dict, init=False)
 
     def _remember(self, key: str, make: Callable[[], Any]) -> Any:
@@ -99,32 +106,25 @@ class AttentionGraph:
 
     @property
     def edge_index(self) -> Tensor:
-        """int64 (2, E): row 0 sources, row 1 targets, in the caller's order; a rule's by target, then by source.
+        """int64 (2, E): row 0 sources, row 1 targets, in the caller's order; a rule's by target and source. A copy.
 
         Raises:
             GraphError: If a rule's edges would take more than 4 GiB; :meth:`explicit` makes them all the same.
-            BackendError: If someone wrote into the tensor after the graph was built.
         """
-        return self._listed().edge_index
+        return self._listed().edge_index.clone()
 
     def _listed(self, limit: int | None = MAX_BYTES) -> Listed:
-        edges = self._intact()
-        found: Listed = self._remember("listed", lambda: algebra.listed(edges, limit).to(self.device))
-        return found.intact(self)
-
-    def _intact(self) -> EdgeSet:
-        """The edges, unless someone wrote into the tensor that lists them: a BackendError."""
-        return self.edges.intact(self) if isinstance(self.edges, Listed) else self.edges
+        return self._remember("listed", lambda: algebra.listed(self.edges, limit).to(self.device))
 
     @property
     def source(self) -> Tensor:
-        """int64 (E,): the source of every edge."""
-        return self.edge_index[0]
+        """int64 (E,): the source of every edge; a copy."""
+        return self._listed().source.clone()
 
     @property
     def target(self) -> Tensor:
-        """int64 (E,): the target of every edge."""
-        return self.edge_index[1]
+        """int64 (E,): the target of every edge; a copy."""
+        return self._listed().target.clone()
 
     def explicit(self, max_bytes: int | None = MAX_BYTES) -> "AttentionGraph":
         """The same graph with its edges listed; ``max_bytes=None`` lifts the limit."""
@@ -133,13 +133,11 @@ class AttentionGraph:
     @property
     def in_degree(self) -> Tensor:
         """int64 (T,): number of sources of every target; a copy."""
-        edges = self._intact()
-        return self._remember("in_degree", lambda: edges.degrees().to(self.device)).clone()
+        return self._remember("in_degree", lambda: self.edges.degrees().to(self.device)).clone()
 
     @property
     def out_degree(self) -> Tensor:
         """int64 (S,): number of targets of every source; a copy."""
-        self._intact()
         return self._remember("out_degree", lambda: self._out_degree().to(self.device)).clone()
 
     def _out_degree(self) -> Tensor:
@@ -164,11 +162,11 @@ class AttentionGraph:
         )
         if target.device != source.device:
             raise ShapeError(f"target is on {target.device} and source on {source.device}; move one of them")
-        return self._intact().contains(target, source)
+        return self.edges.contains(target, source)
 
     @staticmethod
     def _index(index: Tensor | int, size: int, side: str) -> Tensor:
-        index = torch.as_tensor(index)
+        index = table(index, side, "node numbers", GraphError)
         if index.dtype == torch.bool or index.is_floating_point() or index.is_complex():
             raise GraphError(f"{side} must be integer, got {str(index.dtype).removeprefix('torch.')}")
         one = side.removesuffix("s")
@@ -206,15 +204,14 @@ class AttentionGraph:
         Raises:
             GraphError: If a tile side is below 1, or the table itself would take more than 4 GiB.
         """
-        height, width = (check_size(side, "tile") for side in tile)
-        if height < 1 or width < 1:
-            raise GraphError(f"tile must be two sizes >= 1 (targets, sources), got {tile}")
+        height, width = pair(tile, "tile", "(targets, sources)", GraphError)
         tiles = -(-self.num_targets // height) * -(-self.num_sources // width)
         refuse_over(8 * tiles, f"a table of {tiles:,} tiles", "use larger tiles")
-        return self._intact().tile_counts(height, width)
+        return self.edges.tile_counts(height, width)
 
     def tile_classes(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
         """What each tile holds: int8, EMPTY (0), PARTIAL (1) or FULL (2); see :meth:`tile_counts`."""
+        tile = pair(tile, "tile", "(targets, sources)", GraphError)
         counts = self.tile_counts(tile)
         sides = [
             torch.full((n,), side).minimum(torch.tensor(size) - torch.arange(n) * side)
@@ -233,7 +230,6 @@ class AttentionGraph:
             raise no_graph(other, "equals compares two AttentionGraphs")
         if (self.num_targets, self.num_sources) != (other.num_targets, other.num_sources):
             return False
-        self._intact(), other._intact()
         if self.num_edges != other.num_edges:
             return False
         if self.has_repeated_edges or other.has_repeated_edges:
@@ -242,9 +238,8 @@ class AttentionGraph:
 
     def to(self, device: torch.device | str) -> "AttentionGraph":
         """The same graph with its index tensors on another device."""
-        device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
-        edges = self._intact()
-        edges = edges.to(device) if isinstance(edges, Listed) else edges
+        device = checked_device(device, numbers=not self.is_rule)
+        edges = self.edges.to(device) if isinstance(self.edges, Listed) else self.edges
         return replace(self, edges=edges, device=device)
 
     # --- algebra
@@ -266,14 +261,20 @@ class AttentionGraph:
             raise GraphError(f"{sign} of a graph on {self.device} and one on {other.device}; use .to(device)")
         return other
 
-    def _made(self, edges: EdgeSet, name: str, other: "AttentionGraph | None" = None) -> "AttentionGraph":
+    def written_as(self, expression: Expression | None) -> "AttentionGraph":
+        """The same graph with another expression."""
+        return replace(self, expression=expression)
+
+    def _made(self, edges: EdgeSet, name: str, function: str, *args: Any, **options: Any) -> "AttentionGraph":
         """A graph derived from this one, on the device of whichever parent lists its edges."""
+        other = args[0] if function in ("|", "&", "-", "@") else None
         device = other.device if other is not None and self.is_rule and not other.is_rule else self.device
         if isinstance(edges, Listed):
             edges = edges.to(device)
         if len(name) > _LONGEST_NAME:
             name = name[: _LONGEST_NAME - 3] + "..."
-        return AttentionGraph(edges, name, device)
+        expression = written(edges, function, self, *args, **options)
+        return AttentionGraph(edges, name, device, expression)
 
     def _join(self, other: object, sign: str, make: Callable[[EdgeSet, EdgeSet], EdgeSet]) -> "AttentionGraph":
         from .pattern import Pattern  # it knows this file
@@ -281,8 +282,8 @@ class AttentionGraph:
         if isinstance(other, Pattern):
             return NotImplemented
         other = self._need_same_nodes(other, sign)
-        edges = make(self._intact(), other._intact())
-        return self._made(edges, f"{wrapped(self, sign)} {sign} {wrapped(other, sign)}", other)
+        edges = make(self.edges, other.edges)
+        return self._made(edges, f"{wrapped(self, sign)} {sign} {wrapped(other, sign)}", sign, other)
 
     def __or__(self, other: object) -> "AttentionGraph":
         """Edges in either graph; a repeated edge never appears."""
@@ -298,7 +299,7 @@ class AttentionGraph:
 
     def __invert__(self) -> "AttentionGraph":
         """The pairs that are not edges."""
-        return self._made(algebra.complement(self._intact()), f"~{wrapped(self, '~')}")
+        return self._made(algebra.complement(self.edges), f"~{wrapped(self, '~')}", "~")
 
     def __matmul__(self, other: object) -> "AttentionGraph":
         """Reach in two layers: ``s -> t`` where ``other`` has ``s -> m`` and then this graph has ``m -> t``.
@@ -314,7 +315,7 @@ class AttentionGraph:
 
     def reverse(self) -> "AttentionGraph":
         """Every edge turned round: sources become targets. Listed edges keep their order."""
-        return self._made(self._intact().flip(), f"reverse({self.name})")
+        return self._made(self.edges.flip(), f"reverse({self.name})", "reverse")
 
     def k_hop(self, k: int) -> "AttentionGraph":
         """``s -> t`` where ``t`` is reached from ``s`` along at most ``k`` edges.
@@ -328,12 +329,11 @@ class AttentionGraph:
         self._need_square("k_hop")
         if check_size(k, "k") < 1:
             raise GraphError(f"k must be at least 1, got {k}")
-        edges = self._intact()
-        num_loops = self._num_loops()
-        closed = algebra.closed_power(edges, k) if self.is_rule and num_loops == self.num_nodes else None
+        closed = self._closed_hops(k)
         if closed is not None:
-            return self._made(closed, f"{k}-hop({self.name})")
-        reach = self._made(edges.distinct(), self.name) if isinstance(edges, Listed) else self
+            return self._made(closed, f"{k}-hop({self.name})", "k_hop", k)
+        edges, num_loops = self.edges, self._num_loops()
+        reach = replace(self, edges=edges.distinct()) if isinstance(edges, Listed) else self
         for left in range(k - 2, -1, -1):
             wider = _tidy(reach, reach @ self)
             if left and wider.num_edges == reach.num_edges:
@@ -341,7 +341,12 @@ class AttentionGraph:
             reach = wider
         if num_loops < self.num_nodes:
             reach = reach.without_self_loops() | (self & self._loops()) if num_loops else reach.without_self_loops()
-        return self._made(reach.edges, f"{k}-hop({self.name})")
+        return self._made(reach.edges, f"{k}-hop({self.name})", "k_hop", k)
+
+    def _closed_hops(self, k: int) -> EdgeSet | None:
+        """:meth:`k_hop` where it takes no walk along the edges."""
+        every = self.is_rule and self._num_loops() == self.num_nodes
+        return algebra.closed_power(self.edges, k) if every else None
 
     def _loops(self) -> "AttentionGraph":
         return AttentionGraph(Band(self.num_targets, self.num_sources, 0, 0), "self-loops", self.device)
@@ -355,21 +360,21 @@ class AttentionGraph:
         self._need_square("with_self_loops")
         name = f"{wrapped(self, '|')} | self-loops"
         if not isinstance(self.edges, Listed):
-            return self._made(algebra.union(self.edges, self._loops().edges), name)
+            return self._made(algebra.union(self.edges, self._loops().edges), name, "with_self_loops")
         node = torch.arange(self.num_nodes, device=self.device)
         node = node[~self.edges.contains(node, node)]
         edges = Listed(
             torch.cat((self.target, node)), torch.cat((self.source, node)), self.num_targets, self.num_sources
         )
-        return self._made(edges, name)
+        return self._made(edges, name, "with_self_loops")
 
     def without_self_loops(self) -> "AttentionGraph":
         """The self-loops dropped; listed edges keep their order and copies."""
         self._need_square("without_self_loops")
         name = f"{wrapped(self, '-')} - self-loops"
         if isinstance(self.edges, Listed):
-            return self._made(self.edges.keep(self.target != self.source), name)
-        return self._made(algebra.difference(self.edges, self._loops().edges), name)
+            return self._made(self.edges.keep(self.target != self.source), name, "without_self_loops")
+        return self._made(algebra.difference(self.edges, self._loops().edges), name, "without_self_loops")
 
     def with_global_tokens(self, number: int = 1) -> "AttentionGraph":
         """The graph behind ``number`` new nodes that read all and are read by all: a class token, registers, a hub.
@@ -379,12 +384,13 @@ class AttentionGraph:
         """
         self._need_square("with_global_tokens")
         k, n = check_size(number, "number"), self.num_targets
+        check_size(n + k, "num_nodes + number")
         name = f"{wrapped(self, '')}.with_global_tokens({number})"
         if not isinstance(self.edges, Listed):
-            return self._made(WithGlobalTokens(self.edges, k), name)
+            return self._made(WithGlobalTokens(self.edges, k), name, "with_global_tokens", k)
         hub = AttentionGraph(WithGlobalTokens(Band(n, n, 1, 0), k), device=self.device)
         source, target = torch.cat((self.edge_index + k, hub.edge_index), 1).unbind(0)
-        return self._made(Listed(target, source, n + k, n + k), name)
+        return self._made(Listed(target, source, n + k, n + k), name, "with_global_tokens", k)
 
     def subgraph(self, nodes: Any = None, *, targets: Any = None, sources: Any = None) -> "AttentionGraph":
         """The edges between chosen nodes, which are renumbered in the order given.
@@ -394,8 +400,8 @@ class AttentionGraph:
             targets: The same for the targets alone; all by default.
             sources: The same for the sources alone; all by default.
         """
-        chosen = self._both_sides("subgraph", nodes, targets, sources)
-        return self._pulled_back(*chosen, f"subgraph({self.name})")
+        targets, sources = self._both_sides("subgraph", nodes, targets, sources)
+        return self._pulled_back(targets, sources, "subgraph", targets=targets, sources=sources)
 
     def relabel(self, nodes: Any = None, *, targets: Any = None, sources: Any = None) -> "AttentionGraph":
         """Node ``i`` becomes node ``nodes[i]``; the arguments are permutations. Listed edges keep their order."""
@@ -403,22 +409,27 @@ class AttentionGraph:
         for side, new, size in zip(("targets", "sources"), sides, (self.num_targets, self.num_sources), strict=True):
             if new.numel() != size:
                 raise GraphError(f"relabel needs a permutation of all {size} {side}, got {new.numel()} numbers")
-        targets, sources = (torch.argsort(new) for new in sides)
-        return self._pulled_back(targets, sources, f"relabel({self.name})")
+        old = torch.argsort(sides[0]), torch.argsort(sides[1])
+        return self._pulled_back(*old, "relabel", targets=sides[0], sources=sides[1])
 
-    def _pulled_back(self, targets: Tensor, sources: Tensor, name: str) -> "AttentionGraph":
+    def _pulled_back(
+        self, new_targets: Tensor, new_sources: Tensor, function: str, **given: Tensor
+    ) -> "AttentionGraph":
+        """Node ``i`` of the result is node ``new_targets[i]`` or ``new_sources[i]`` of this graph."""
+        name = f"{function}({self.name})"
         if not isinstance(self.edges, Listed):
-            return self._made(algebra.Pullback(self.edges, targets, sources), name)
+            return self._made(algebra.Pullback(self.edges, new_targets, new_sources), name, function, **given)
         new = []
         for chosen, old, size in (
-            (targets, self.target, self.num_targets),
-            (sources, self.source, self.num_sources),
+            (new_targets, self.target, self.num_targets),
+            (new_sources, self.source, self.num_sources),
         ):
             number = torch.full((size,), -1, device=self.device)
             number[chosen.to(self.device)] = torch.arange(chosen.numel(), device=self.device)
             new.append(number[old])
         keep = (new[0] >= 0) & (new[1] >= 0)
-        return self._made(Listed(new[0][keep], new[1][keep], targets.numel(), sources.numel()), name)
+        edges = Listed(new[0][keep], new[1][keep], new_targets.numel(), new_sources.numel())
+        return self._made(edges, name, function, **given)
 
     def _both_sides(self, what: str, nodes: Any, targets: Any, sources: Any) -> tuple[Tensor, Tensor]:
         if nodes is not None:
@@ -434,7 +445,7 @@ class AttentionGraph:
     def _choice(self, chosen: Any, size: int, what: str) -> Tensor:
         if chosen is None:
             return torch.arange(size)
-        chosen = torch.as_tensor(chosen).cpu()
+        chosen = table(chosen, what, "node numbers (n,) or a bool mask (N,)", GraphError).cpu()
         if chosen.dtype == torch.bool:
             if chosen.shape != (size,):
                 raise GraphError(f"{what} as a bool mask must have shape ({size},), got {tuple(chosen.shape)}")
@@ -448,6 +459,17 @@ class AttentionGraph:
 
     # --- looking at it
 
+    @property
+    def remark(self) -> str:
+        """Which simpler graph a joined one equals, or which of its parts changes nothing; "" if nothing is known.
+
+        Example:
+            >>> from graphattn.graphs import causal, prefix, sliding_window
+            >>> (sliding_window(64, 9) | (prefix(64, 4) & causal(64))).remark
+            'equals causal(64)'
+        """
+        return self._remember("remark", lambda: remark(self, _COUNTED_AT_ONCE))
+
     def __repr__(self) -> str:
         nodes = (
             f"{self.num_targets} nodes"
@@ -459,14 +481,16 @@ class AttentionGraph:
         edges = "edges not counted" if costly else f"{self.num_edges} edges, density {self.density:.3g}"
         extra = ", repeated edges" if self.has_repeated_edges else ""
         where = "" if self.device.type == "cpu" else f", {self.device}"
-        return f"AttentionGraph({self.name}: {nodes}, {edges}, {'rule' if self.is_rule else 'listed'}{extra}{where})"
+        kind = "rule" if self.is_rule else "listed"
+        note = "" if costly else self.remark
+        return f"AttentionGraph({self.name}: {nodes}, {edges}, {kind}{extra}{where}{note and '; '}{note})"
 
     def __str__(self) -> str:
         return f"{self!r}\n{draw(self.edges)}"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the line of ``repr`` and a picture of the mask."""
-        return mask_page(repr(self), self._intact())
+        return mask_page(repr(self), self.edges)
 
 
 @torch.compiler.assume_constant_result  # Python that torch.compile does not follow
@@ -487,6 +511,7 @@ def _tidy(reach: AttentionGraph, wider: AttentionGraph) -> AttentionGraph:
     return reach | wider
 
 
+@builder
 def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
     """Several graphs side by side as one, without an edge between them: how different graphs share a batch.
 
@@ -495,7 +520,9 @@ def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
     Raises:
         GraphError: If the graphs are on different devices, or something else is in the list.
     """
-    graphs = list(graphs)
+    if isinstance(graphs, AttentionGraph | dict):
+        raise no_graph(graphs, "disjoint_union takes a list of graphs")
+    graphs = several(graphs, "graphs", "must be a list of AttentionGraphs", GraphError)
     for graph in graphs:
         if not isinstance(graph, AttentionGraph):
             raise no_graph(graph, "disjoint_union joins AttentionGraphs")

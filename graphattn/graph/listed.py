@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import BackendError, GraphError, GraphIndexError
+from ..arguments import one_of
+from ..errors import GraphError, GraphIndexError
 from . import runs as _runs
 from .edge_set import EdgeSet
 from .runs import Runs
@@ -18,20 +19,22 @@ _TOO_MANY = 2**63
 
 
 class Listed(EdgeSet):
-    """``source[e] -> target[e]`` for every edge ``e``; build it with :func:`checked`."""
+    """``source[e] -> target[e]`` for every edge ``e``; build it with :func:`checked`.
+
+    Holds ``edge_index``, int64 (2, E) in the caller's order. Users of the library get copies of it, never the tensor.
+    """
 
     is_rule = False
 
     def __init__(self, target: Tensor, source: Tensor, num_targets: int, num_sources: int) -> None:
         self.num_targets, self.num_sources = num_targets, num_sources
-        with torch.inference_mode(False):  # inference tensors carry no version counter, which tells of later writes
-            self._edge_index = torch.stack((source, target))
+        with torch.inference_mode(False):  # edges made in inference mode serve training, too
+            self.edge_index = torch.stack((source, target))
             if countable(target, num_targets, num_sources):
                 self.sorted = counted(target, source, num_targets, num_sources)
                 self._order = self.sorted.place
             else:
                 self.key, self._order = torch.sort(torch.add(source, target, alpha=num_sources), stable=True)
-        self._version = self._edge_index._version
         self.has_repeats = bool(self._is_copy().any())
 
     @cached_property
@@ -62,28 +65,6 @@ class Listed(EdgeSet):
             same[first[first < same.numel()]] = False
         return same
 
-    def __getstate__(self) -> dict[str, Any]:  # a copied tensor counts versions from another start
-        return {**self.__dict__, "_version": self._version - self._edge_index._version}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._version += self._edge_index._version
-
-    def intact(self, graph: object = None) -> "Listed":
-        """These edges, unless someone wrote into ``edge_index`` of ``graph`` in place: a BackendError."""
-        if self._edge_index._version != self._version:
-            name = "a graph" if graph is None else repr(graph)
-            raise BackendError(
-                f"edge_index of {name} was written to in place after the graph was built; graphs are immutable: "
-                "build a new one from the changed tensor"
-            )
-        return self
-
-    @property
-    def edge_index(self) -> Tensor:
-        """int64 (2, E), as it was when the graph was built; row 0 sources, row 1 targets."""
-        return self.intact()._edge_index
-
     @property
     def source(self) -> Tensor:
         return self.edge_index[0]
@@ -93,7 +74,6 @@ class Listed(EdgeSet):
         return self.edge_index[1]
 
     def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        self.intact()
         wanted = (target * self.num_sources + source).to(self.key.device).contiguous()
         if self.key.numel() == 0:
             return torch.zeros_like(wanted, dtype=torch.bool).to(target.device)
@@ -105,7 +85,6 @@ class Listed(EdgeSet):
         return 1 + self.count() // max(1, self.num_targets)
 
     def runs(self, target: Tensor) -> Runs:
-        self.intact()
         key = torch.unique_consecutive(self.key).cpu() if self.has_repeats else self.key.cpu()
         first = torch.searchsorted(key, target * self.num_sources)
         last = torch.searchsorted(key, (target + 1) * self.num_sources)
@@ -113,7 +92,7 @@ class Listed(EdgeSet):
         return _runs.from_pairs(row, key[first[row] + within] - target[row] * self.num_sources)
 
     def count(self) -> int:
-        return self._edge_index.shape[1]
+        return self.edge_index.shape[1]
 
     def degrees(self) -> Tensor:
         return torch.bincount(self.target, minlength=self.num_targets).cpu()
@@ -202,8 +181,7 @@ def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: 
         GraphError: If the tensor is not an integer (2, E), or an edge is repeated and ``duplicates="error"``.
         GraphIndexError: If an index lies outside its range.
     """
-    if duplicates not in ("error", "keep", "merge"):
-        raise GraphError(f'duplicates must be "error", "keep" or "merge", got {duplicates!r}')
+    one_of(duplicates, "duplicates", ("error", "keep", "merge"), GraphError)
     if num_targets * num_sources >= _TOO_MANY:
         raise GraphError(
             f"{num_targets} targets x {num_sources} sources is {num_targets * num_sources} pairs, and listed edges are "

@@ -2,32 +2,41 @@
 
 import inspect
 import math
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import wraps
 from types import EllipsisType
 from typing import Any, ParamSpec, Protocol, overload
 
 from ..errors import GraphError
-from .graph import AttentionGraph, wrapped
+from .expression import SIGNS, Expression, NotPlain, built, copied, expression_of, frozen, function_of
+from .graph import AttentionGraph
 from .listed import check_size
 from .modes import not_compiled
+from .pickles import Immutable
 
-_SIZES = ("num_nodes", "num_targets", "num_sources", "size")
+SIZES = ("num_nodes", "num_targets", "num_sources", "size")
 _KEPT = 8  # sized graphs that a pattern remembers, with their plans
-SIGNS: dict[str, Callable[..., AttentionGraph]] = {
-    "|": operator.or_,
-    "&": operator.and_,
-    "-": operator.sub,
-    "@": operator.matmul,
-}
+_DUNDERS = {"|": "__or__", "&": "__and__", "-": "__sub__", "@": "__matmul__", "~": "__invert__"}
 P = ParamSpec("P")
+Size = int | tuple[int, ...]
+
+
+def _forward(function: str, swapped: bool = False) -> "Callable[..., Pattern]":
+    """A member of :class:`AttentionGraph` for patterns: the call waits for a size."""
+
+    @wraps(getattr(AttentionGraph, _DUNDERS.get(function, function)))
+    def call(self: "Pattern", *args: Any, **options: Any) -> "Pattern":
+        if function in SIGNS and not all(isinstance(other, Pattern | AttentionGraph) for other in args):
+            return NotImplemented
+        return _called(function, *((*args, self) if swapped else (self, *args)), **options)
+
+    return call
 
 
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
-class Pattern:
+class Pattern(Immutable):
     """A graph whose number of nodes is left open: call it with a size, or use it where a graph is expected.
 
     Made by a builder with ``...`` for its size, and by the algebra of graphs on patterns:
@@ -35,14 +44,10 @@ class Pattern:
     made, so that their plans are made once.
 
     Args:
-        name: What ``repr`` shows.
-        make: The graph of these parts.
-        parts: Patterns or graphs that ``make`` joins; none for a builder, which is handed the size.
-        num_sizes: How many sizes a builder takes: 2 for targets and sources.
-        on_grid: Whether a builder takes the axes of a grid.
-        num_added: How many of the nodes ``make`` adds to those of its part; the axes of a grid are the part's alone.
+        expression: The calls that make the graph, with ``...`` for the sizes.
 
     Attributes:
+        on_grid: Whether a builder in it takes the axes of a grid.
         made: The last graphs made; :func:`slot` names them.
 
     Example:
@@ -58,15 +63,22 @@ class Pattern:
                 [1, 0, 0, 1, 1]])
     """
 
-    name: str
-    make: Callable[..., AttentionGraph]
-    parts: "tuple[Pattern | AttentionGraph, ...]" = ()
-    num_sizes: int = 1
-    on_grid: bool = False
-    num_added: int = 0
+    expression: Expression
+    on_grid: bool = field(init=False)
     made: "Shelf" = field(default_factory=lambda: Shelf(), init=False)
 
-    def __call__(self, size: int | tuple[int, ...], num_sources: int | None = None) -> AttentionGraph:
+    def __post_init__(self) -> None:
+        if not isinstance(self.expression, Expression) or not self.expression.is_open:
+            got = f"{self.expression}" if isinstance(self.expression, Expression) else type(self.expression).__name__
+            raise GraphError(f"a pattern is made by a builder with ... for its size, such as causal(...), got {got}")
+        object.__setattr__(self, "on_grid", _lies_on_grid(self.expression))
+
+    @property
+    def name(self) -> str:
+        """What ``repr`` shows."""
+        return str(self.expression)
+
+    def __call__(self, size: Size, num_sources: int | None = None) -> AttentionGraph:
         """The graph of that size.
 
         Args:
@@ -83,98 +95,21 @@ class Pattern:
             found: AttentionGraph | None = kept.get(key)  # None if another thread dropped it since
             if found is not None:
                 return found
-        made = self._sized(shape, num_sources)
+        made: AttentionGraph = _of_size(self.expression, shape, num_sources)
         for oldest in list(kept)[: max(0, len(kept) + 1 - _KEPT)]:
             kept.pop(oldest, None)
         kept[key] = made
         return made
 
-    def _sized(self, size: int | tuple[int, ...], num_sources: int | None) -> AttentionGraph:
-        if self.num_added and isinstance(size, int):
-            if size < self.num_added or num_sources not in (None, size):
-                sides = size if num_sources is None else (size, num_sources)
-                raise GraphError(f"{self.name} has at least {self.num_added} nodes that read all, got size {sides}")
-            size, num_sources = size - self.num_added, None
-        if self.parts:
-            return self.make(*(p(size, num_sources) if isinstance(p, Pattern) else p for p in self.parts))
-        if self.on_grid and isinstance(size, int):
-            raise GraphError(
-                f"{self.name} lies on a grid, and {size} nodes do not tell its axes; call the pattern with them first: "
-                "pattern((height, width))"
-            )
-        if isinstance(size, tuple) and not size:
-            raise GraphError(f"{self.name}: size must name at least one axis, such as (height, width), got ()")
-        if not self.on_grid and isinstance(size, tuple):
-            size = math.prod(size)
-        if self.num_sizes == 2:
-            return self.make(size, size if num_sources is None else num_sources)
-        made = self.make(size)
-        if num_sources not in (None, made.num_sources):
-            raise GraphError(
-                f"{self.name} of {size} targets has {made.num_sources} sources, but {num_sources} are wanted"
-            )
-        return made
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "made": Shelf()}
 
-    def __deepcopy__(self, memo: Any) -> "Pattern":
-        return self  # immutable
-
-    def _join(self, other: object, sign: str, swapped: bool = False) -> "Pattern":
-        if not isinstance(other, Pattern | AttentionGraph):
-            return NotImplemented
-        parts = (other, self) if swapped else (self, other)
-        name = f" {sign} ".join(wrapped(part, sign) for part in parts)
-        return Pattern(name, SIGNS[sign], parts)
-
-    def __or__(self, other: object) -> "Pattern":
-        """Edges in either."""
-        return self._join(other, "|")
-
-    def __and__(self, other: object) -> "Pattern":
-        """Edges in both."""
-        return self._join(other, "&")
-
-    def __sub__(self, other: object) -> "Pattern":
-        """Edges in this one that the other lacks."""
-        return self._join(other, "-")
-
-    def __matmul__(self, other: object) -> "Pattern":
-        """Reach in two layers, the other one first."""
-        return self._join(other, "@")
-
-    def __ror__(self, other: object) -> "Pattern":
-        return self._join(other, "|", swapped=True)
-
-    def __rand__(self, other: object) -> "Pattern":
-        return self._join(other, "&", swapped=True)
-
-    def __rsub__(self, other: object) -> "Pattern":
-        return self._join(other, "-", swapped=True)
-
-    def __rmatmul__(self, other: object) -> "Pattern":
-        return self._join(other, "@", swapped=True)
-
-    def __invert__(self) -> "Pattern":
-        """The pairs that are not edges."""
-        return Pattern(f"~{wrapped(self, '~')}", operator.invert, (self,))
-
-    def reverse(self) -> "Pattern":
-        """Every edge turned round."""
-        return Pattern(f"reverse({self.name})", AttentionGraph.reverse, (self,))
-
-    def k_hop(self, k: int) -> "Pattern":
-        """Reach along at most ``k`` edges; see :meth:`AttentionGraph.k_hop`."""
-        return Pattern(f"{k}-hop({self.name})", partial(AttentionGraph.k_hop, k=k), (self,))
-
-    def with_self_loops(self) -> "Pattern":
-        """The missing self-loops added."""
-        return Pattern(f"{wrapped(self, '|')} | self-loops", AttentionGraph.with_self_loops, (self,))
-
-    def without_self_loops(self) -> "Pattern":
-        """The self-loops dropped."""
-        return Pattern(f"{wrapped(self, '-')} - self-loops", AttentionGraph.without_self_loops, (self,))
+    __or__, __ror__ = _forward("|"), _forward("|", swapped=True)
+    __and__, __rand__ = _forward("&"), _forward("&", swapped=True)
+    __sub__, __rsub__ = _forward("-"), _forward("-", swapped=True)
+    __matmul__, __rmatmul__ = _forward("@"), _forward("@", swapped=True)
+    __invert__, reverse, k_hop = _forward("~"), _forward("reverse"), _forward("k_hop")
+    with_self_loops, without_self_loops = _forward("with_self_loops"), _forward("without_self_loops")
 
     def with_global_tokens(self, number: int = 1) -> "Pattern":
         """The pattern behind ``number`` new nodes that read all and are read by all; see :class:`AttentionGraph`.
@@ -182,9 +117,7 @@ class Pattern:
         The new nodes are among those that its size counts, ``pattern(65)`` is one before 64; the axes of a grid are of
         the others, ``pattern((8, 8))`` has 65 nodes, too.
         """
-        k = check_size(number, "number")
-        name = f"{wrapped(self, '')}.with_global_tokens({number})"
-        return Pattern(name, partial(AttentionGraph.with_global_tokens, number=k), (self,), num_added=k)
+        return _called("with_global_tokens", self, check_size(number, "number"))
 
     def __repr__(self) -> str:
         return f"Pattern({self.name})"
@@ -194,21 +127,70 @@ class Shelf:
     """Graphs as attributes: torch.compile sees one that was added while it follows a call; a dict would be stale."""
 
 
-def slot(size: int | tuple[int, ...], num_sources: int | None) -> str:
+def slot(size: Size, num_sources: int | None) -> str:
     """The attribute of a :class:`Shelf` for the graph of a size."""
     return f"sized_{size}_{num_sources}"
 
 
-@dataclass(frozen=True)
-class _Builder:
-    """A builder and its arguments after the size."""
+def _called(function: str, *args: Any, **options: Any) -> Pattern:
+    """The pattern of a call; graphs among the arguments stay where they list their edges, and on their device."""
+    return Pattern(Expression(function, tuple(map(_held, args)), {name: _held(x) for name, x in options.items()}))
 
-    builder: Callable[..., AttentionGraph]
-    args: tuple[Any, ...]
-    options: dict[str, Any]
 
-    def __call__(self, *sizes: Any) -> AttentionGraph:
-        return self.builder(*sizes, *self.args, **self.options)
+def _held(value: Any) -> Any:
+    if isinstance(value, AttentionGraph):
+        return expression_of(value) if value.is_rule else value
+    try:
+        return frozen(copied(value))
+    except NotPlain:
+        return value
+
+
+def _lies_on_grid(call: Expression) -> bool:
+    if call.args and call.args[0] is ...:
+        return next(iter(inspect.signature(function_of(call.function)).parameters)) == "size"
+    return any(_lies_on_grid(child) for child in call.children() if isinstance(child, Expression))
+
+
+def _of_size(part: Any, size: Size, num_sources: int | None) -> Any:
+    """An argument of a pattern in a size: graphs of the patterns, everything else as it is."""
+    if not isinstance(part, Expression) or not part.is_open:
+        return built(part)
+    if part.args[0] is ...:
+        return _builder_of_size(part, size, num_sources)
+    if part.function == "with_global_tokens" and isinstance(size, int):
+        number = part.args[1]
+        if size < number or num_sources not in (None, size):
+            sides = size if num_sources is None else (size, num_sources)
+            raise GraphError(f"{part} has at least {number} nodes that read all, got size {sides}")
+        size, num_sources = size - number, None
+    args = [_of_size(arg, size, num_sources) for arg in part.args]
+    return function_of(part.function)(*args, **_options(part))
+
+
+def _options(call: Expression) -> dict[str, Any]:
+    return {name: built(value) for name, value in call.options.items()}
+
+
+def _builder_of_size(call: Expression, size: Size, num_sources: int | None) -> AttentionGraph:
+    blanks = sum(arg is ... for arg in call.args)
+    rest, options = map(built, call.args[blanks:]), _options(call)
+    on_grid, build = _lies_on_grid(call), function_of(call.function)
+    if on_grid and isinstance(size, int):
+        raise GraphError(
+            f"{call} lies on a grid, and {size} nodes do not tell its axes; call the pattern with them first: "
+            "pattern((height, width))"
+        )
+    if isinstance(size, tuple) and not size:
+        raise GraphError(f"{call}: size must name at least one axis, such as (height, width), got ()")
+    if not on_grid and isinstance(size, tuple):
+        size = math.prod(check_size(length, "size") for length in size)
+    if blanks == 2:
+        return build(size, size if num_sources is None else num_sources, *rest, **options)
+    made: AttentionGraph = build(size, *rest, **options)
+    if num_sources not in (None, made.num_sources):
+        raise GraphError(f"{call} of {size} targets has {made.num_sources} sources, but {num_sources} are wanted")
+    return made
 
 
 class Sizable(Protocol[P]):
@@ -225,7 +207,7 @@ class Sizable(Protocol[P]):
 def sizable(builder: Callable[P, AttentionGraph]) -> Sizable[P]:
     """The builder, which gives a :class:`Pattern` where ``...`` stands for its size."""
     signature = inspect.signature(builder)
-    sizes = [name for name in signature.parameters if name in _SIZES]
+    sizes = [name for name in signature.parameters if name in SIZES]
 
     @wraps(builder)
     def build(*args: Any, **options: Any) -> AttentionGraph | Pattern:
@@ -240,8 +222,6 @@ def sizable(builder: Callable[P, AttentionGraph]) -> Sizable[P]:
         if blanks > len(sizes):
             raise GraphError(f"{builder.__name__} has {len(sizes)} size ({', '.join(sizes)}), got {blanks} times ...")
         signature.bind(*args, **options)  # a TypeError now, not when it is used
-        shown = ["..."] * blanks + [repr(arg) for arg in args[blanks:]] + [f"{k}={v!r}" for k, v in options.items()]
-        make = _Builder(builder, args[blanks:], options)
-        return Pattern(f"{builder.__name__}({', '.join(shown)})", make, (), blanks, sizes[0] == "size")
+        return _called(builder.__name__, *args, **options)
 
     return build  # type: ignore[return-value]

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..arguments import several, whole
 from ..errors import GraphError
 from .advice import no_graph
 from .graph import AttentionGraph
 from .modes import not_compiled
+from .pickles import Immutable
 
 
 class Group(NamedTuple):
@@ -26,7 +28,7 @@ class Group(NamedTuple):
 
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
-class PerHead:
+class PerHead(Immutable):
     """A graph for each head, or for each group of heads as large as the others: n graphs share H heads in order.
 
     Head ``h`` of H reads along ``graphs[h // (H / n)]``, as grouped-query heads share a key. What has a number for each
@@ -49,7 +51,7 @@ class PerHead:
     """
 
     graphs: tuple[AttentionGraph, ...]
-    places: dict[int, Tensor] = field(default_factory=dict, init=False)
+    _places: dict[int, Tensor] = field(default_factory=dict, init=False)
     """int64 (E_i,): where the edges of ``graphs[i]`` stand in the edge order of the union, once :meth:`place` ran."""
     _memo: dict[str, AttentionGraph] = field(default_factory=dict, init=False)
 
@@ -58,7 +60,7 @@ class PerHead:
             raise GraphError(
                 f"PerHead takes a tuple of graphs, got {type(self.graphs).__name__}; one graph is (graph,)"
             )
-        graphs = tuple(self.graphs)
+        graphs = tuple(several(self.graphs, "graphs", "must be a tuple of AttentionGraphs", GraphError))
         object.__setattr__(self, "graphs", graphs)
         if not graphs:
             raise GraphError("PerHead needs at least one graph, got none")
@@ -78,7 +80,7 @@ class PerHead:
             raise GraphError("PerHead holds graphs on several devices; move them with .to(device)")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "places": {}, "_memo": {}}
+        return {**self.__dict__, "_places": {}, "_memo": {}}
 
     @property
     def num_targets(self) -> int:
@@ -117,7 +119,7 @@ class PerHead:
         Raises:
             GraphError: If ``num_heads`` is not a multiple of the number of graphs.
         """
-        n = len(self.graphs)
+        n, num_heads = len(self.graphs), whole(num_heads, "num_heads", 1, GraphError)
         if num_heads % n:
             raise GraphError(f"PerHead of {n} graphs needs a multiple of {n} heads, got {num_heads}")
         found, first = [], 0
@@ -129,11 +131,13 @@ class PerHead:
         return found
 
     def place(self, number: int) -> None:
-        """Fill ``places[number]``."""
-        if number not in self.places:
+        """Fill ``_places[number]``."""
+        if not 0 <= whole(number, "number", error=GraphError) < len(self.graphs):
+            raise GraphError(f"number must be below {len(self.graphs)}, the number of graphs, got {number}")
+        if number not in self._places:
             union, graph = self.union()._listed(), self.graphs[number]
             wanted = graph.target * self.num_sources + graph.source
-            self.places[number] = union.order[torch.searchsorted(union.key, wanted.to(union.key.device))]
+            self._places[number] = union.order[torch.searchsorted(union.key, wanted.to(union.key.device))]
 
     def to(self, device: torch.device | str) -> "PerHead":
         """The same graphs with their index tensors on another device."""

@@ -11,11 +11,12 @@ from ..errors import GraphError
 from .advice import no_graph
 from .graph import AttentionGraph
 from .modes import not_compiled
+from .pickles import Immutable
 
 
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class Relations:
+class Relations(Immutable):
     """A union of named graphs whose edges carry the number of their relation, so that a bias can be learned for each.
 
     An edge that several parts have belongs to the first of them.
@@ -38,7 +39,7 @@ class Relations:
         torch.Size([6, 1, 4])
     """
 
-    parts: dict[str, AttentionGraph]
+    _parts: dict[str, AttentionGraph]
     graph: AttentionGraph = field(init=False)
 
     def __init__(self, **parts: AttentionGraph) -> None:
@@ -47,33 +48,42 @@ class Relations:
         for name, part in parts.items():
             if not isinstance(part, AttentionGraph):
                 raise no_graph(part, f"relation {name} must be an AttentionGraph")
-        object.__setattr__(self, "parts", dict(parts))
+        object.__setattr__(self, "_parts", dict(parts))
         object.__setattr__(self, "graph", reduce(or_, parts.values()))
+
+    @property
+    def parts(self) -> dict[str, AttentionGraph]:
+        """The graphs by name; a copy."""
+        return dict(self._parts)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the relations, in the order of their numbers."""
-        return tuple(self.parts)
+        return tuple(self._parts)
 
     @property
     def num_relations(self) -> int:
         """How many relations there are."""
-        return len(self.parts)
+        return len(self._parts)
+
+    @property
+    def relation(self) -> Tensor:
+        """int64 (E,): the number of the relation of every edge of ``graph``, in its edge order; a copy."""
+        return self._relation.clone()
 
     @cached_property
-    def relation(self) -> Tensor:
-        """int64 (E,): the number of the relation of every edge of ``graph``, in its edge order."""
+    def _relation(self) -> Tensor:
         target, source = self.graph.target, self.graph.source
         number = torch.full_like(target, -1)
-        for i, part in reversed(list(enumerate(self.parts.values()))):
+        for i, part in reversed(list(enumerate(self._parts.values()))):
             number[part.contains(target, source)] = i
         return number
 
     def count(self) -> dict[str, int]:
         """How many edges each relation has."""
-        counts = torch.bincount(self.relation, minlength=self.num_relations).tolist()
+        counts = torch.bincount(self._relation, minlength=self.num_relations).tolist()
         return dict(zip(self.names, counts, strict=True))
 
     def __repr__(self) -> str:
-        parts = ", ".join(f"{name}={part.name}" for name, part in self.parts.items())
+        parts = ", ".join(f"{name}={part.name}" for name, part in self._parts.items())
         return f"Relations({parts}: {self.graph.num_edges} edges)"

@@ -8,7 +8,7 @@ from torch import Tensor
 from . import runs as _runs
 from .algebra import Intersection, Union
 from .edge_set import EdgeSet
-from .rules import Band, Cells
+from .rules import Band, Cells, Rectangle
 from .runs import Runs
 
 
@@ -38,6 +38,25 @@ class Distances(EdgeSet):
 
     def flip(self) -> "Distances":
         return Distances(self.num_sources, self.num_targets, tuple(-d for d in reversed(self.distances)))
+
+
+class Sinks(Intersection):
+    """The first ``k`` of ``size`` tokens, read causally: ``s <= t and s < k``. A row is one run."""
+
+    def __init__(self, size: int, k: int) -> None:
+        self.k = min(size, k)
+        columns = Rectangle(size, size, ((0, size),), ((0, self.k),) if self.k else ())
+        super().__init__(Band(size, size, lo=0), columns)
+
+    @property
+    def runs_per_row(self) -> int:
+        return 1
+
+    def runs(self, target: Tensor) -> Runs:
+        return Runs(torch.arange(target.numel()), torch.zeros_like(target), (target + 1).clamp(max=self.k))
+
+    def count(self) -> int:
+        return self.k * (self.k + 1) // 2 + (self.num_targets - self.k) * self.k
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,17 +5,20 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import overload
 
-from ..errors import GraphError
+from ..arguments import flag, several, whole
+from ..errors import GraphError, GraphIndexError
 from .advice import no_graph
 from .graph import AttentionGraph
 from .pattern import Pattern
 from .per_head import PerHead
+from .pickles import Immutable
 
 Layer = AttentionGraph | PerHead | Pattern
+_MOST_LAYERS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Schedule:
+class Schedule(Immutable):
     """What each layer of a model reads: a graph, graphs of heads, or a pattern for each layer, first layer first.
 
     Layers may change the number of nodes (pooling): the targets of a layer are the sources of the next one.
@@ -41,7 +44,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if isinstance(self.layers, Layer) or not isinstance(self.layers, Iterable):
             raise GraphError(f"Schedule takes a tuple of layers, got {type(self.layers).__name__}; one is (graph,)")
-        layers = tuple(self.layers)
+        layers = tuple(several(self.layers, "layers", "must be a tuple of layers", GraphError))
         object.__setattr__(self, "layers", layers)
         if not layers:
             raise GraphError("Schedule needs at least one layer, got none")
@@ -64,6 +67,9 @@ class Schedule:
         Raises:
             GraphError: If it has another number of layers than ``num_layers``.
         """
+        num_layers = None if num_layers is None else whole(num_layers, "num_layers", 1, GraphError)
+        if num_layers is not None and num_layers > _MOST_LAYERS:
+            raise GraphError(f"num_layers must be at most {_MOST_LAYERS:,}, got {num_layers}")
         if isinstance(layers, Layer):
             return cls((layers,) * (num_layers or 1))
         made = layers if isinstance(layers, Schedule) else cls(layers)  # type: ignore[arg-type]
@@ -103,7 +109,8 @@ class Schedule:
             GraphError: If the schedule has fewer layers, or a layer is a pattern without a size.
         """
         graphs = self.unions()
-        num_layers = len(graphs) if num_layers is None else num_layers
+        flag(residual, "residual", GraphError)
+        num_layers = len(graphs) if num_layers is None else whole(num_layers, "num_layers", error=GraphError)
         if not 1 <= num_layers <= len(graphs):
             raise GraphError(f"num_layers must be between 1 and {len(graphs)}, got {num_layers}")
         if residual:
@@ -121,7 +128,12 @@ class Schedule:
     @overload
     def __getitem__(self, number: slice) -> "Schedule": ...
     def __getitem__(self, number: int | slice) -> "Layer | Schedule":
-        return Schedule(self.layers[number]) if isinstance(number, slice) else self.layers[number]
+        if isinstance(number, slice):
+            return Schedule(self.layers[number])
+        number = whole(number, "the number of a layer", error=GraphError)
+        if not -len(self) <= number < len(self):
+            raise GraphIndexError(f"layer {number} is outside [0, {len(self)}) ({len(self)} layers)")
+        return self.layers[number]
 
     def __add__(self, other: object) -> "Schedule":
         """This schedule's layers, then the other's."""
@@ -131,8 +143,9 @@ class Schedule:
 
     def __mul__(self, times: int) -> "Schedule":
         """The layers again and again."""
-        if not isinstance(times, int) or isinstance(times, bool) or times < 1:
-            raise GraphError(f"a schedule is repeated a whole number of times >= 1, got {times!r}")
+        times = whole(times, "the number of times that a schedule is repeated", 1, GraphError)
+        if times * len(self) > _MOST_LAYERS:
+            raise GraphError(f"a schedule has at most {_MOST_LAYERS:,} layers, got {times} times {len(self)}")
         return Schedule(self.layers * times)
 
     __rmul__ = __mul__

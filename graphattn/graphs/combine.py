@@ -8,6 +8,7 @@ from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
 from ..graph.edge_set import EdgeSet
+from ..graph.expression import builder
 from ..graph.listed import Listed
 from ..graph.rules_blocks import Composite, Lifted
 from .arguments import whole
@@ -15,6 +16,7 @@ from .arguments import whole
 _LONGEST_NAME = 72
 
 
+@builder
 def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = None) -> AttentionGraph:
     r"""Blocks of consecutive tokens that read each other as the nodes of a small graph do.
 
@@ -44,7 +46,7 @@ def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = Non
     if not isinstance(layout, AttentionGraph):
         raise no_graph(layout, "layout must be an AttentionGraph between blocks")
     blocks, block = layout.num_nodes, whole(block, "block", 1)
-    N = blocks * block if num_nodes is None else whole(num_nodes, "num_nodes")
+    N = whole(blocks * block if num_nodes is None else num_nodes, "num_nodes")
     if -(-N // block) != blocks:
         raise GraphError(f"{N} nodes are {-(-N // block)} blocks of {block}, and layout has {blocks}")
     if layout.has_repeated_edges:
@@ -54,6 +56,7 @@ def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = Non
     return AttentionGraph(Lifted(layout.edges, block, N, N), name, layout.device)
 
 
+@builder
 def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph:
     """Several sets of nodes as one graph, by a matrix that says how each set reads each.
 

@@ -8,20 +8,11 @@ from typing import Any
 
 from ..errors import GraphAttnError, GraphError, OptionError
 from ..graph import AttentionGraph
-from ..graph.pattern import SIGNS
+from ..graph.expression import METHODS, SIGNS, builders
 from .catalogue import inputs
 
 _SIGNS: dict[type, str] = {ast.BitOr: "|", ast.BitAnd: "&", ast.Sub: "-", ast.MatMult: "@"}
 _LONGEST = 120  # characters of an expression that an error repeats
-_METHODS = (
-    "reverse",
-    "k_hop",
-    "with_self_loops",
-    "without_self_loops",
-    "with_global_tokens",
-    "subgraph",
-    "relabel",
-)
 
 
 def from_expression(text: str) -> AttentionGraph:
@@ -98,13 +89,13 @@ def _call(node: ast.Call, text: str) -> Any:
             hint = f"did you mean {close[0]}?" if close else "graphattn.graphs.BUILDERS holds them all"
             raise OptionError(f"no builder is called {what}; {hint}")
         function: Callable[..., Any] = known[node.func.id]
-    elif isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
+    elif isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
         owner = _value(node.func.value, text)
         if not isinstance(owner, AttentionGraph):
             raise OptionError(f"{what}: only a graph has {node.func.attr}")
         function = getattr(owner, node.func.attr)
     else:
-        raise OptionError(f"{what} is no builder, nor one of the methods {', '.join(_METHODS)}")
+        raise OptionError(f"{what} is no builder, nor one of the methods {', '.join(METHODS)}")
     try:
         return function(*arguments, **options)
     except GraphAttnError:
@@ -117,8 +108,8 @@ def _functions() -> dict[str, Callable[..., Any]]:
     """What may be called: the builders, and the functions beside them."""
     from .. import graphs
 
-    functions = {name: getattr(graphs, name) for name in graphs.__all__ if name.islower() and name != "zoo"}
-    return {name: function for name, function in functions.items() if callable(function)}
+    beside = {name: getattr(graphs, name) for name in graphs.__all__ if name.islower() and name != "zoo"}
+    return {name: function for name, function in beside.items() if callable(function)} | builders()
 
 
 def _source(node: ast.AST, text: str) -> str:

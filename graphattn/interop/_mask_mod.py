@@ -15,7 +15,7 @@ from ..graph.edge_set import EdgeSet
 from ..graph.listed import Listed
 from ..graph.rules import Band, Cells, Neighbourhood, Partition, Predicate, Product, Rectangle
 from ..graph.rules_grid import CellWindow
-from .rule import OnDevice
+from .rule import undressed
 
 _SIDES = (32, 128, 512)
 _ASKED_AT_ONCE = 1 << 22
@@ -32,7 +32,7 @@ def _closed(edges: EdgeSet, device: torch.device) -> PairTest | None:
     if isinstance(edges, Band | Cells | CellWindow | Neighbourhood):
         return edges.contains
     if isinstance(edges, Predicate):
-        function = edges.function.function if isinstance(edges.function, OnDevice) else edges.function
+        function = undressed(edges.function)
         return lambda t, s: (t >= 0) & function(t, s)  # a tensor, even if the rule just says True
     if isinstance(edges, Partition):
         of_target, of_source = edges.of_target.to(device), edges.of_source.to(device)

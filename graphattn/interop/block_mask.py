@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..arguments import kinds_checked, pair
 from ..errors import GraphError
 from ..graph import EMPTY, FULL, PARTIAL, AttentionGraph
-from .flex import MaskMod, OfPair, check_same_for_all, to_mask_mod
+from ..graph.need import need_graph
+from ._of_pair import BATCHES, HEADS, OfPair, check_same, of_head, rule_of
+from .flex import to_mask_mod
 from .rule import from_rule
 
 if TYPE_CHECKING:
@@ -33,9 +36,11 @@ def to_block_mask(graph: AttentionGraph, block_size: int | tuple[int, int] = 128
         >>> to_block_mask(causal(512)).shape
         (1, 1, 512, 512)
     """
+    need_graph(graph, "to_block_mask")
     from torch.nn.attention.flex_attention import BlockMask
 
-    height, width = (block_size, block_size) if isinstance(block_size, int) else block_size
+    both = block_size if isinstance(block_size, tuple | list) else (block_size, block_size)
+    height, width = pair(both, "block_size", "(targets, sources)", GraphError)
     T, S = graph.num_targets, graph.num_sources
     if T == 0 or S == 0:
         raise GraphError(f"a BlockMask needs at least one target and one source, got {T} and {S}")
@@ -61,13 +66,14 @@ class _OfBlocks:
 
     classes: Tensor
     block_size: tuple[int, int]
-    mask_mod: MaskMod
+    rule: OfPair
 
     def __call__(self, target: Tensor, source: Tensor) -> Tensor:
         block = self.classes[target // self.block_size[0], source // self.block_size[1]]
-        return (block == FULL) | ((block == PARTIAL) & OfPair(self.mask_mod)(target, source))
+        return (block == FULL) | ((block == PARTIAL) & self.rule(target, source))
 
 
+@kinds_checked("name", "device", "return_nodes")
 def from_block_mask(block_mask: "BlockMask", *, name: str | None = None) -> AttentionGraph:
     """A graph, as a rule, from a FlexAttention ``BlockMask`` that is the same for all batches and heads.
 
@@ -100,9 +106,12 @@ def from_block_mask(block_mask: "BlockMask", *, name: str | None = None) -> Atte
             f"block_mask has other blocks for some batch or head ({tuple(classes.shape[:-2])} of them), and one graph "
             "serves all: pass block_mask[b, h] for the one that is meant"
         )
-    edges = _OfBlocks(first, (height, width), block_mask.mask_mod)
-    check_same_for_all(block_mask.mask_mod, T, S, first.device)
-    return from_rule(edges, T, S, name=name or "block_mask", device=first.device)
+    graph = of_head(block_mask.mask_mod, 0, T, S, name or "block_mask", first.device)
+    batches, heads = block_mask.shape[:2]
+    check_same(graph, "b", range(batches) if batches > 1 else BATCHES)
+    check_same(graph, "h", range(heads) if heads > 1 else HEADS)
+    edges = _OfBlocks(first, (height, width), rule_of(graph))
+    return from_rule(edges, T, S, name=graph.name, device=first.device)
 
 
 def _classes(num_blocks: Tensor, indices: Tensor, kind: int) -> Tensor:

@@ -5,11 +5,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph
+from ..graph.need import need_graph
 from .edge_index import from_edge_index
 
 
+@kinds_checked("name", "device", "return_nodes")
 def from_by_target(
     ptr: Any,
     index: Any,
@@ -112,6 +115,7 @@ def to_by_target(graph: AttentionGraph) -> tuple[Tensor, Tensor, Tensor]:
         >>> ptr.tolist(), index.tolist(), edge.tolist()
         ([0, 2, 3, 3], [0, 1, 2], [1, 2, 0])
     """
+    need_graph(graph, "to_by_target")
     source, target = graph.edge_index
     edge = torch.argsort(target * max(1, graph.num_sources) + source, stable=True)
     degree = torch.bincount(target, minlength=graph.num_targets)

@@ -5,13 +5,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.listed import check_size, checked
+from ..graph.need import need_graph
 
 _SIDES = ("num_sources", "num_targets")
 
 
+@kinds_checked("name", "device", "return_nodes")
 def from_edge_index(
     edge_index: Any,
     num_sources: int | None = None,
@@ -104,4 +107,5 @@ def to_edge_index(graph: AttentionGraph) -> Tensor:
         tensor([[2, 0],
                 [0, 1]])
     """
-    return graph.edge_index.clone()
+    need_graph(graph, "to_edge_index")
+    return graph.edge_index

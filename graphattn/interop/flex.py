@@ -1,96 +1,97 @@
 """FlexAttention: its mask functions. ``q_idx`` is the target, ``kv_idx`` the source."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import overload
 
 import torch
 from torch import Tensor
 
+from ..arguments import kinds_checked
 from ..errors import GraphError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, PerHead
 from ..graph.listed import check_size
+from ..graph.need import need_graph
 from ..graph.rules import Predicate
+from ..graphs.arguments import whole
 from ._mask_mod import pair_test
+from ._of_pair import BATCHES, HEADS, MaskMod, OfPair, check_equal_batches, check_same, of_head, shared
 from .masks import _no_copies
-from .rule import OnDevice, _sample, from_rule
-
-MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-_BATCHES, _HEADS = (0, 1, 2, 3, 7), (0, 1, 2, 3, 5, 7, 8, 15, 31, 63)
-_PROBED = 17
+from .rule import undressed
 
 
-@dataclass(frozen=True)
-class OfPair:
-    """A ``mask_mod`` without its batch and head."""
-
-    mask_mod: MaskMod
-
-    def __call__(self, target: Tensor, source: Tensor) -> Tensor:
-        zero = torch.zeros((), dtype=torch.int64, device=target.device)
-        return self.mask_mod(zero, zero, target, source)
-
-
+@overload
 def from_mask_mod(
     mask_mod: MaskMod,
     num_targets: int,
     num_sources: int | None = None,
     *,
+    B: int | None = None,
+    H: None = None,
     name: str | None = None,
     device: torch.device | str = "cpu",
-) -> AttentionGraph:
-    """A graph, as a rule, from a FlexAttention ``mask_mod(b, h, q_idx, kv_idx)`` that is the same for all b and h.
+) -> AttentionGraph: ...
+@overload
+def from_mask_mod(
+    mask_mod: MaskMod,
+    num_targets: int,
+    num_sources: int | None = None,
+    *,
+    B: int | None = None,
+    H: int,
+    name: str | None = None,
+    device: torch.device | str = "cpu",
+) -> AttentionGraph | PerHead: ...
+@kinds_checked("name", "device", "return_nodes")
+def from_mask_mod(
+    mask_mod: MaskMod,
+    num_targets: int,
+    num_sources: int | None = None,
+    *,
+    B: int | None = None,
+    H: int | None = None,
+    name: str | None = None,
+    device: torch.device | str = "cpu",
+) -> AttentionGraph | PerHead:
+    """A graph, as a rule, from a FlexAttention ``mask_mod(b, h, q_idx, kv_idx)``.
 
-    It is called with index tensors that broadcast, as in :func:`from_rule`.
+    Whatever ``create_block_mask`` takes is taken. A function of whole index tensors, as in :func:`from_rule`, is called
+    with those; one that needs each pair alone (``table[kv_idx][0]``, ``.any()``) runs under ``torch.vmap``, which is
+    slower.
 
     Args:
         mask_mod: The function.
         num_targets: T, FlexAttention's ``Q_LEN``.
         num_sources: S, its ``KV_LEN``; T by default.
+        B: Batches whose masks are compared, pair by pair; by default some pairs are tried, for some b.
+        H: Heads, each with edges of its own where ``mask_mod`` depends on h.
         name: What ``repr`` shows; the function's own name by default.
         device: Where the tensors that ``mask_mod`` reads are.
+    Returns:
+        One graph if all heads have the same edges, else (with ``H``) a :class:`~graphattn.PerHead` of H graphs.
     Raises:
-        GraphError: As :func:`from_rule`, and if some pairs tried are an edge for one batch or head and not for another:
-            one graph serves them all. Name the one that is meant: ``lambda b, h, q, kv: mask_mod(b0, h0, q, kv)``.
+        GraphError: As :func:`from_rule`; if the mask differs from batch to batch, since one graph serves a batch; and
+            if it differs from head to head without ``H``.
     Example:
         >>> from_mask_mod(lambda b, h, q_idx, kv_idx: q_idx >= kv_idx, 3)
         AttentionGraph(mask_mod: 3 nodes, 6 edges, density 0.667, rule)
+        >>> from_mask_mod(lambda b, h, q_idx, kv_idx: q_idx - kv_idx <= h, 3, H=2)
+        PerHead(mask_mod[h=0], mask_mod[h=1]: 3 nodes)
     """
     if not callable(mask_mod):
         raise GraphError(f"mask_mod must be callable as mask_mod(b, h, q_idx, kv_idx), got a {type(mask_mod).__name__}")
     T = check_size(num_targets, "num_targets")
     S = T if num_sources is None else check_size(num_sources, "num_sources")
+    B, H = (size if size is None else whole(size, word, 1) for size, word in ((B, "B"), (H, "H")))
     given = getattr(mask_mod, "__name__", "mask_mod")
     name = name or ("mask_mod" if given == "<lambda>" else given)
-    graph = from_rule(OfPair(mask_mod), T, S, name=name, device=device)
-    check_same_for_all(mask_mod, T, S, graph.device)
-    return graph
-
-
-def check_same_for_all(mask_mod: MaskMod, num_targets: int, num_sources: int, device: torch.device) -> None:
-    t, s = _sample(num_targets, _PROBED).to(device), _sample(num_sources, _PROBED).to(device)
-    t, s = t.repeat_interleave(s.numel()), s.repeat(t.numel())
-    if t.numel() == 0:
-        return
-    zero = torch.zeros((), dtype=torch.int64, device=device)
-    expected = mask_mod(zero, zero, t, s)
-    for letter, values in (("b", _BATCHES), ("h", _HEADS)):
-        for value in values:
-            index = torch.full((), value, device=device)
-            try:
-                answer = mask_mod(*((index, zero) if letter == "b" else (zero, index)), t, s)
-            except Exception as error:
-                raise GraphError(_depends(letter, f"it fails for {letter} = {value}: {error}")) from error
-            bad = torch.nonzero(torch.as_tensor(answer != expected).expand(t.shape)).flatten()
-            if bad.numel():
-                pair = f"(q_idx={int(t[bad[0]])}, kv_idx={int(s[bad[0]])})"
-                raise GraphError(_depends(letter, f"{pair} differs between {letter} = 0 and {letter} = {value}"))
-
-
-def _depends(letter: str, how: str) -> str:
-    return (
-        f"mask_mod must not depend on {letter}, since one graph serves all batches and heads, but {how}. "
-        "Choose one: lambda b, h, q, kv: mask_mod(b0, h0, q, kv), with b0 and h0 as tensors"
-    )
+    heads = [of_head(mask_mod, h, T, S, f"{name}[h={h}]" if H else name, device) for h in range(H or 1)]
+    if H is None:
+        check_same(heads[0], "h", HEADS)
+    for graph in heads:
+        check_same(graph, "b", BATCHES if B is None else range(B))
+        check_equal_batches(graph, B or 1)
+    kept = shared(heads)
+    return PerHead(tuple(kept)) if len(set(kept)) > 1 else replace(kept[0], name=name)
 
 
 def to_mask_mod(graph: AttentionGraph) -> MaskMod:
@@ -107,11 +108,12 @@ def to_mask_mod(graph: AttentionGraph) -> MaskMod:
         >>> mask_mod(0, 0, torch.tensor([0, 1]), torch.tensor([1, 1]))
         tensor([False,  True])
     """
+    need_graph(graph, "to_mask_mod")
     _no_copies(graph, "a mask_mod", "add the logarithm of the number of copies in a score_mod")
-    function = graph.edges.function if isinstance(graph.edges, Predicate) else None
-    function = function.function if isinstance(function, OnDevice) else function
-    if isinstance(function, OfPair):
-        return function.mask_mod
+    if isinstance(graph.edges, Predicate):
+        function = undressed(graph.edges.function)
+        if isinstance(function, OfPair) and function.head == 0:
+            return function.mask_mod
     test = pair_test(graph.edges, graph.device)
 
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:

@@ -5,12 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import kinds_checked, table
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.algebra import refuse_over
 from ..graph.listed import checked
+from ..graph.need import need_graph
 
 
+@kinds_checked("name", "device", "return_nodes")
 def from_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
     """A graph from a bool mask: ``mask[t, s]`` True says that target ``t`` may read source ``s``.
 
@@ -18,13 +21,14 @@ def from_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
     other layout, a networkx adjacency, is ``mask.T``.
 
     Args:
-        mask: bool (T, S), a tensor or an array.
+        mask: bool (T, S), a tensor or an array; or (1, 1, T, S), as transformers makes it for one example.
         name: What ``repr`` shows.
     Returns:
         Listed edges by target, then by source, on the mask's device.
     Raises:
         GraphError: If it is not bool (numbers may be weights, counts or a bias; the message names the way for each), or
-            not of two dimensions.
+            there are several masks: graphs of heads are a :class:`~graphattn.PerHead`, those of examples a
+            :func:`~graphattn.disjoint_union`.
     Example:
         >>> print(from_mask(torch.ones(2, 3).tril().bool()))
         AttentionGraph(mask: 3 sources -> 2 targets, 3 edges, density 0.5, listed)
@@ -44,15 +48,17 @@ def to_mask(graph: AttentionGraph) -> Tensor:
         tensor([[1, 0],
                 [1, 1]])
     """
+    need_graph(graph, "to_mask")
     _no_copies(graph, "a bool mask", "to_additive_mask holds the logarithm of the number of copies")
     return graph.mask()
 
 
+@kinds_checked("name", "device", "return_nodes")
 def from_mha_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
     """A graph from a mask of ``nn.MultiheadAttention``, where True at (t, s) says that ``t`` may *not* read ``s``.
 
     Args:
-        mask: bool (T, S), ``attn_mask`` of ``nn.MultiheadAttention``.
+        mask: bool (T, S) or (1, 1, T, S), ``attn_mask`` of ``nn.MultiheadAttention``.
         name: What ``repr`` shows.
     Raises:
         GraphError: As :func:`from_mask`.
@@ -74,11 +80,12 @@ def to_mha_mask(graph: AttentionGraph) -> Tensor:
     return ~to_mask(graph)
 
 
+@kinds_checked("name", "device", "return_nodes")
 def from_additive_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
     """A graph from a mask that is added to the scores: 0 is an edge, -inf is none.
 
     Args:
-        mask: Floats (T, S), every one of them 0 or -inf.
+        mask: Floats (T, S) or (1, 1, T, S), every one of them 0 or -inf.
         name: What ``repr`` shows.
     Raises:
         GraphError: If a value is neither, naming the first: a finite bias belongs to ``score_bias``, and a large
@@ -102,6 +109,7 @@ def from_additive_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
     return _graph(edge, name or "additive_mask")
 
 
+@kinds_checked("dtype")
 def to_additive_mask(graph: AttentionGraph, dtype: torch.dtype = torch.float32) -> Tensor:
     """(T, S) of ``dtype``, to be added to the scores: 0 on an edge, log n on one with n copies, -inf elsewhere.
 
@@ -112,6 +120,7 @@ def to_additive_mask(graph: AttentionGraph, dtype: torch.dtype = torch.float32) 
         tensor([[0., -inf],
                 [0., 0.]])
     """
+    need_graph(graph, "to_additive_mask")
     if not dtype.is_floating_point:
         raise GraphError(f"dtype must be floating point, got {str(dtype).removeprefix('torch.')}; see to_mask")
     T, S = graph.num_targets, graph.num_sources
@@ -137,16 +146,22 @@ def _kind(values: Tensor) -> str:
 
 
 def _two_dimensions(mask: Any, argument: str) -> Tensor:
-    try:
-        values = torch.as_tensor(mask)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise GraphError(f"{argument} must be a tensor (T, S), got a {type(mask).__name__}: {error}") from error
-    if values.layout != torch.strided:
-        raise GraphError(f"{argument} must be dense, got {values.layout}; pass {argument}.to_dense()")
-    if values.dim() != 2:
-        hint = "; one graph serves a whole batch: pass one slice" if values.dim() > 2 else ""
-        raise GraphError(f"{argument} must have shape (T, S), targets x sources, got {tuple(values.shape)}{hint}")
-    return values.detach()
+    values = table(mask, argument, "a tensor (T, S)", GraphError)
+    shape = tuple(values.shape)
+    if len(shape) < 2 or any(n != 1 for n in shape[:-2]):
+        expected = "(T, S), targets x sources, or (1, 1, T, S)"
+        raise GraphError(f"{argument} must have shape {expected}, got {shape}{_of_several(shape)}")
+    return values.detach()[(0,) * (len(shape) - 2)]
+
+
+def _of_several(shape: tuple[int, ...]) -> str:
+    """What to do with the masks of several examples (the first axis of four) or heads (the second)."""
+    if len(shape) < 3:
+        return ""
+    heads, examples = (len(shape) != 4 or n > 1 for n in (shape[-3], shape[0]))
+    ways = ["graphs of heads are one graphattn.PerHead(graphs)"] * heads
+    ways += ["graphs of examples are one graphattn.disjoint_union(graphs), or a call for each"] * examples
+    return f"; make a graph of each mask[{'i' if len(shape) == 3 else 'b, h'}]: {'; '.join(ways)}"
 
 
 def _bool(mask: Any, argument: str) -> Tensor:

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 
+from ..arguments import kinds_checked, several, shown
 from ..errors import GraphError
 from ..graph import AttentionGraph
+from ..graph.need import need_graph
 from .edge_index import from_edge_index
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ def from_networkx(
 ) -> tuple[AttentionGraph, list[Hashable]]: ...
 
 
+@kinds_checked("name", "device", "return_nodes")
 def from_networkx(
     G: "nx.Graph",
     *,
@@ -96,14 +99,23 @@ def from_networkx(
 
 
 def _check_arrows(arrows: str) -> None:
-    if arrows not in ("flow", "attends"):
+    if not isinstance(arrows, str) or arrows not in ("flow", "attends"):
         raise GraphError(
-            f'arrows must be "flow" (u -> v: u is the source) or "attends" (u -> v: u attends to v), got {arrows!r}'
+            f'arrows must be "flow" (u -> v: u is the source) or "attends" (u -> v: u attends to v), '
+            f"got {shown(arrows)}"
         )
 
 
+def _labels(labels: Iterable[Hashable], side: str) -> list[Hashable]:
+    found = several(labels, side, "must be a list of labels", GraphError)
+    bad = next((label for label in found if not isinstance(label, Hashable)), None)
+    if bad is not None:
+        raise GraphError(f"{side} must be labels that networkx can hold (hashable), got {shown(bad)}")
+    return found
+
+
 def _known(labels: Iterable[Hashable], G: "nx.Graph", side: str) -> list[Hashable]:
-    labels = list(labels)
+    labels = _labels(labels, side)
     unknown = next((label for label in labels if label not in G), None)
     if unknown is not None:
         raise GraphError(f"{side} must be nodes of G, got {unknown!r}")
@@ -154,13 +166,14 @@ def to_networkx(
         >>> list(to_networkx(from_mask([[False, True], [False, True]])).edges)
         [(1, 0), (1, 1)]
     """
+    need_graph(graph, "to_networkx")
     import networkx as nx
 
     _check_arrows(arrows)
     G: Any = nx.MultiDiGraph() if graph.has_repeated_edges else nx.DiGraph()
     G.name = graph.name
     if graph.is_square:
-        labels = list(range(graph.num_nodes)) if nodes is None else list(nodes)
+        labels = list(range(graph.num_nodes)) if nodes is None else _labels(nodes, "nodes")
         if len(labels) != graph.num_nodes or len(set(labels)) != len(labels):
             raise GraphError(
                 f"nodes must be {graph.num_nodes} distinct labels, got {len(labels)} ({len(set(labels))} distinct)"

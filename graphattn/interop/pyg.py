@@ -3,8 +3,10 @@
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import kinds_checked, shown
 from ..errors import GraphError
 from ..graph import AttentionGraph
+from ..graph.need import need_graph
 from .edge_index import from_edge_index
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 EdgeType = tuple[str, str, str]
 
 
+@kinds_checked("name", "device", "return_nodes")
 def from_pyg(
     data: Any, edge_type: EdgeType | None = None, *, duplicates: str = "error", name: str | None = None
 ) -> AttentionGraph:
@@ -103,6 +106,7 @@ def to_pyg(graph: AttentionGraph) -> "Data":
         >>> to_pyg(from_mask([[True, False], [True, True]]))
         Data(edge_index=[2, 3], num_nodes=2)
     """
+    need_graph(graph, "to_pyg")
     from torch_geometric.data import Data
 
     if not graph.is_square:
@@ -110,7 +114,7 @@ def to_pyg(graph: AttentionGraph) -> "Data":
             f"a Data has one set of nodes, this graph has {graph.num_sources} sources and {graph.num_targets} targets; "
             "use to_pyg_hetero or to_pyg_edge_index"
         )
-    return Data(edge_index=graph.edge_index.clone(), num_nodes=graph.num_nodes)
+    return Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)
 
 
 def to_pyg_hetero(graph: AttentionGraph, edge_type: EdgeType = ("source", "to", "target")) -> "HeteroData":
@@ -126,9 +130,15 @@ def to_pyg_hetero(graph: AttentionGraph, edge_type: EdgeType = ("source", "to", 
         >>> to_pyg_hetero(from_mask([[True, False, True]]))["source"].num_nodes
         3
     """
+    need_graph(graph, "to_pyg_hetero")
     from torch_geometric.data import HeteroData
 
-    source_type, _, target_type = edge_type
+    is_type = isinstance(edge_type, tuple | list) and len(edge_type) == 3
+    if not is_type or not all(isinstance(word, str) for word in edge_type):
+        expected = 'three words, such as ("user", "rates", "film")'
+        raise GraphError(f"edge_type must be (source type, relation, target type), {expected}, got {shown(edge_type)}")
+    source_type, relation, target_type = edge_type
+    edge_type = (source_type, relation, target_type)
     if source_type == target_type and not graph.is_square:
         raise GraphError(
             f"edge_type {edge_type} has one type of nodes, this graph has {graph.num_sources} sources and "
@@ -137,7 +147,7 @@ def to_pyg_hetero(graph: AttentionGraph, edge_type: EdgeType = ("source", "to", 
     data = HeteroData()
     data[source_type].num_nodes = graph.num_sources
     data[target_type].num_nodes = graph.num_targets
-    data[edge_type].edge_index = graph.edge_index.clone()
+    data[edge_type].edge_index = graph.edge_index
     return data
 
 
@@ -151,6 +161,7 @@ def to_pyg_edge_index(graph: AttentionGraph) -> "EdgeIndex":
         >>> to_pyg_edge_index(from_mask([[True, False, True]])).sparse_size()
         (3, 1)
     """
+    need_graph(graph, "to_pyg_edge_index")
     from torch_geometric import EdgeIndex
 
-    return EdgeIndex(graph.edge_index.clone(), sparse_size=(graph.num_sources, graph.num_targets))
+    return EdgeIndex(graph.edge_index, sparse_size=(graph.num_sources, graph.num_targets))

@@ -1,21 +1,24 @@
 """A function of (target, source) as a graph that stores no edges."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ..arguments import device as checked_device
+from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.listed import check_size
 from ..graph.rules import Predicate
+from ._by_pair import PairRule, by_pair
 
 _PROBED = 13  # targets and, two fewer, sources: a square table would hide a transposed answer
 
 
+@kinds_checked("name", "device", "return_nodes")
 def from_rule(
-    function: Callable[[Tensor, Tensor], Tensor],
+    function: PairRule,
     num_targets: int,
     num_sources: int | None = None,
     *,
@@ -50,9 +53,9 @@ def from_rule(
     if not callable(function):
         raise GraphError(f"function must be callable as function(target, source), got a {type(function).__name__}")
     sources = num_targets if num_sources is None else num_sources
-    device = torch.empty(0, device=device).device
+    device = checked_device(device, numbers=True)
     T, S = check_size(num_targets, "num_targets"), check_size(sources, "num_sources")
-    edges = Predicate(T, S, function if device.type == "cpu" else OnDevice(function, device))
+    edges = Predicate(T, S, dressed(function, device))
     _probe(edges, device)
     given = getattr(function, "__name__", "rule")
     return AttentionGraph(edges, name or ("rule" if given == "<lambda>" else given), device)
@@ -62,7 +65,7 @@ def from_rule(
 class OnDevice:
     """A function that reads tensors of one device, for questions from any other."""
 
-    function: Callable[[Tensor, Tensor], Tensor]
+    function: PairRule
     device: torch.device
 
     def __call__(self, target: Tensor, source: Tensor) -> Tensor:
@@ -70,7 +73,17 @@ class OnDevice:
         return inside.to(target.device) if isinstance(inside, Tensor) else inside
 
 
-def _sample(size: int, most: int) -> Tensor:
+def dressed(function: PairRule, device: torch.device) -> PairRule:
+    """A function that reads tensors of ``device`` as one that any device may ask."""
+    return function if device.type == "cpu" else OnDevice(function, device)
+
+
+def undressed(function: PairRule) -> PairRule:
+    """The function that was given."""
+    return function.function if isinstance(function, OnDevice) else function
+
+
+def sample(size: int, most: int) -> Tensor:
     """Up to ``most`` distinct places in ``range(size)``, both ends among them."""
     if size <= most:
         return torch.arange(size)
@@ -78,15 +91,29 @@ def _sample(size: int, most: int) -> Tensor:
 
 
 def _example(edges: Predicate, t: Tensor, s: Tensor) -> str:
+    pair = f"(t={int(t)}, s={int(s)})"
+    if _works_alone(edges, t, s):
+        return (
+            f"It does work for {pair} as two 0-d tensors, as FlexAttention calls its functions: "
+            "from_mask_mod(lambda b, h, t, s: function(t, s), ...) calls it so"
+        )
     try:
-        return f"For example (t={int(t)}, s={int(s)}) gives {edges.function(t, s)!r}"
+        return f"For example {pair} gives {edges.function(t, s)!r}"
     except Exception as error:
-        return f"It fails for the pair (t={int(t)}, s={int(s)}) alone, too: {error}"
+        return f"It fails for the pair {pair} alone, too: {error}"
+
+
+def _works_alone(edges: Predicate, t: Tensor, s: Tensor) -> bool:
+    try:
+        answer = by_pair(undressed(edges.function), t, s)
+        return answer.dtype == torch.bool and answer.shape == t.shape
+    except Exception:
+        return False
 
 
 def _probe(edges: Predicate, device: torch.device) -> None:
     """Ask about some pairs in several shapes; a function of the pair alone cannot tell the difference."""
-    t, s = _sample(edges.num_targets, _PROBED).to(device), _sample(edges.num_sources, _PROBED - 2).to(device)
+    t, s = sample(edges.num_targets, _PROBED).to(device), sample(edges.num_sources, _PROBED - 2).to(device)
     if t.numel() == 0 or s.numel() == 0:
         return
     try:

@@ -5,14 +5,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph
+from ..graph.need import need_graph
 from .edge_index import from_edge_index
 
 if TYPE_CHECKING:
     import scipy.sparse
 
 
+@kinds_checked("name", "device", "return_nodes")
 def from_scipy(matrix: Any, *, duplicates: str = "error", name: str | None = None) -> AttentionGraph:
     """A graph from a sparse matrix (T, S): the entry at ``[t, s]`` counts the edges ``s -> t``.
 
@@ -81,6 +84,7 @@ def to_scipy(graph: AttentionGraph) -> "scipy.sparse.csr_array":
         >>> to_scipy(from_mask([[True, False], [True, True]])).toarray().astype(int).tolist()
         [[1, 0], [1, 1]]
     """
+    need_graph(graph, "to_scipy")
     import scipy.sparse
 
     source, target = graph.edge_index.cpu().numpy()

@@ -19,11 +19,23 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.core.caching import FunctionCache
 
 from .lanes import exponentials, inner64, largest, padded, products, scaled, slopes, weighted_sum
 
 _FAST = {"reassoc", "contract", "arcp", "nsz"}  # infinities and NaN keep their meaning
-_JIT: dict[str, Any] = {"nogil": True, "fastmath": _FAST, "cache": True, "error_model": "numpy"}
+
+
+def _has_folder() -> bool:
+    """Whether there is a folder for compiled code; in a container without one that can be written to, there is none."""
+    try:
+        FunctionCache(_has_folder)
+    except RuntimeError:
+        return False
+    return True
+
+
+_JIT: dict[str, Any] = {"nogil": True, "fastmath": _FAST, "cache": _has_folder(), "error_model": "numpy"}
 PIECE = 512  # edges summed before the sum joins the row's total
 SPACE = 1 << 18  # numbers of a block of rows, of all heads
 NEAR = 1 << 9  # places of rows whose keys a core's own cache holds
@@ -354,12 +366,3 @@ def workspace(heads, edges, widest, rows, dtype, indices):
 def heard_space(widest, dtype, indices):
     """Edges heard, and their weights, of a row of at most ``widest`` edges."""
     return np.empty(widest, indices), np.empty(widest, dtype)
-
-
-@numba.njit(**_JIT)
-def dropout_factors(seed, dropout_p, factors):
-    """The factor of every weight by place, written into (B, E, H)."""
-    for batch in range(factors.shape[0]):
-        for place in range(factors.shape[1]):
-            for h in range(factors.shape[2]):
-                factors[batch, place, h] = _keep(seed, batch, place, h, dropout_p)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .edge_softmax import edge_softmax, scatter_sum
 from .memory import room
-from .threads import CHUNKS_PER_THREAD, share
+from .threads import CHUNKS_PER_THREAD, LARGE, share
 
 _DIMS = (3, 3, 4)  # of bias, attr, attr_query
 
@@ -51,10 +51,10 @@ def _wide(x: np.ndarray) -> tuple[int, ...]:
     return (0,) * (x.shape[-1] // 8)
 
 
-def _chunks(ptr: np.ndarray) -> list[int]:
+def _chunks(ptr: np.ndarray, work: int) -> list[int]:
     """Bounds of chunks of rows of about equal cost: the edges, and a little for the row itself."""
     rows = len(ptr) - 1
-    count = max(1, min(rows, torch.get_num_threads() * CHUNKS_PER_THREAD))
+    count = max(1, min(rows, max(torch.get_num_threads() * CHUNKS_PER_THREAD, work // LARGE)))
     cost = ptr + 2 * np.arange(rows + 1)
     inner = np.searchsorted(cost, cost[-1] * np.arange(1, count) / count)
     return sorted({0, rows, *inner.tolist()})
@@ -123,7 +123,8 @@ def edge_attention(
         return run
 
     if lse.numel():
-        share(_chunks(p), B * edge.numel() * H * (q.shape[-1] + v.shape[-1]), make)
+        work = B * edge.numel() * H * (q.shape[-1] + v.shape[-1])
+        share(_chunks(p, work), work, make)
     return _narrow(output, value), lse, alpha, attr_output
 
 
@@ -226,8 +227,8 @@ def edge_attention_backward(
         grad_attr.zero_()
     else:
         work = 2 * B * edge.numel() * H * max(q.shape[-1], v.shape[-1])
-        share(_chunks(p), work, by_target)
-        share(_chunks(sp), work, by_source)
+        share(_chunks(p, work), work, by_target)
+        share(_chunks(sp, work), work, by_source)
     narrow = [_narrow(x, like) for x, like in zip(grads, (query, key, value), strict=True)]
     return narrow[0], narrow[1], narrow[2], grad_bias, grad_attr, grad_attr_query
 
@@ -305,10 +306,10 @@ def plain(
     """The same in plain operations, edge by edge: slow, differentiable any number of times."""
     T, H = query.shape[1:3]
     source, order = index.long(), edge.long()
-    target = torch.repeat_interleave(torch.arange(T), ptr[1:] - ptr[:-1])
+    target = torch.repeat_interleave(torch.arange(T, device=ptr.device), ptr[1:] - ptr[:-1])
     group = H // max(1, key.shape[2])
     keys, values = (x[:, source].repeat_interleave(group, 2) for x in (key, value))
-    absent = torch.zeros((), dtype=torch.bool)
+    absent = query.new_zeros((), dtype=torch.bool)
     if bias is not None:
         bias = bias[:, order].expand(query.shape[0], -1, H)
         absent = bias == -torch.inf
@@ -333,11 +334,26 @@ def plain(
 
 
 def dropout_factors(like: Tensor, dropout_p: float, seed: Tensor | None) -> Tensor | float:
-    """What the kernels multiply each weight (B, E, H), by place, with."""
-    from . import edges_numba
-
+    """What the kernels multiply each weight (B, E, H), by place, with: their splitmix64, in torch's integers."""
     if dropout_p <= 0:
         return 1.0
-    factors = torch.empty(like.shape, dtype=like.dtype)
-    edges_numba.dropout_factors(_word(seed), dropout_p, factors.numpy())
-    return factors
+    if seed is not None and torch._C._functorch.is_batchedtensor(seed):  # vmap(randomness="different")
+        return F.dropout(torch.ones_like(like), dropout_p)
+    batch, place, head = (torch.arange(size, device=like.device) for size in like.shape)
+    x = batch[:, None, None] * _signed(0xD6E8FEB86659FD93) + place[:, None] * _signed(0x9E3779B97F4A7C15)
+    x = x + (head + 1) * _signed(0xC2B2AE3D27D4EB4F) + (0 if seed is None else int(seed))
+    x = (x ^ _shifted(x, 30)) * _signed(0xBF58476D1CE4E5B9)
+    x = (x ^ _shifted(x, 27)) * _signed(0x94D049BB133111EB)
+    uniform = _shifted(x ^ _shifted(x, 31), 11).double() / 2**53
+    kept = 1.0 / (1.0 - dropout_p) if dropout_p < 1 else 0.0
+    return ((uniform >= dropout_p).double() * kept).to(like.dtype)
+
+
+def _signed(word: int) -> int:
+    """A word of 64 bits as torch has it; products and sums wrap."""
+    return word - (1 << 64) if word >> 63 else word
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """``x`` shifted to the right, zeros coming in."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)

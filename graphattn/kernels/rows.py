@@ -48,7 +48,7 @@ class _Sum(torch.autograd.Function):
         ctx.save_for_backward(ptr, slot)
         ctx.shape = x.shape
         wide = torch.promote_types(x.dtype, torch.float32)
-        each = torch.arange(x.shape[0])[:, None]
+        each = torch.arange(x.shape[0], device=x.device)[:, None]
         index, first = slot + each * x.shape[1], ptr[:-1] + each * slot.numel()
         flat = x.to(wide).reshape(x.shape[0] * x.shape[1], math.prod(x.shape[2:]))
         total = torch.nn.functional.embedding_bag(index.flatten(), flat, first.flatten(), mode="sum")

@@ -7,12 +7,14 @@ caller's own among them: a DataLoader worker, where torch has one thread, starts
 import itertools
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 import torch
 
 CHUNKS_PER_THREAD = 4  # so that a thread that is held up leaves its share to the others
 SMALL = 1 << 15  # units of work below which a second thread costs more than it saves
+LARGE = 1 << 28  # units of work of a chunk, a fraction of a second: between chunks Ctrl-C is heard
 
 _pool: ThreadPoolExecutor | None = None
 
@@ -48,9 +50,13 @@ def share(bounds: list[int], work: int, make: Callable[[], Callable[[int, int], 
         for lo, hi in chunks:
             run(lo, hi)
 
-    others = [_workers(threads - 1).submit(drain) for _ in range(threads - 1)]
+    others: list[Future[None]] = []
     try:
+        with suppress(RuntimeError):  # no more threads to be had: at exit, or by ulimit
+            others += (_workers(threads - 1).submit(drain) for _ in range(threads - 1))
         drain()
     finally:
+        for _ in chunks:  # left by an error or Ctrl-C: the others stop, too, after the chunk that they are at
+            pass
         for other in others:
             other.result()

@@ -1,5 +1,7 @@
 """Models: a paper, a graph, a stack of blocks; the connectivity of every one is an argument of its forward."""
 
+from types import ModuleType as _Module
+
 from .bart import BART as BART
 from .beit import BEiT as BEiT
 from .bert import BERT as BERT
@@ -30,3 +32,10 @@ from .vit import ViT as ViT
 from .vivit import ViViT as ViViT
 from .vivit import divided_space_time as divided_space_time
 from .whisper import Whisper as Whisper
+
+#: What ``help`` and ``dir`` show: not the files of this room.
+__all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]
+
+
+def __dir__() -> list[str]:
+    return sorted(name for name in globals() if name in __all__ or name.startswith("__"))

@@ -6,10 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import floats, kinds_checked
 from ..attention import of_size
 from ..errors import OptionError
 from ..graph import AttentionGraph, Pattern, PerHead, Schedule
 from ..nn import EdgeTable
+from ..nn.arguments import check_input, real
 from ..nn.biases.constant import of_edges
 from .patches import PatchTransformer, Size
 from .stacks import Graphs
@@ -96,6 +98,7 @@ class BEiT(PatchTransformer):
 
     axes = ("height", "width")
 
+    @kinds_checked()
     def __init__(
         self,
         size: Size | int,
@@ -124,7 +127,7 @@ class BEiT(PatchTransformer):
         block: Any
         for block in self.encoder.layers:
             block.attention.k_proj.register_parameter("bias", None)
-            if layer_scale:
+            if real("layer_scale", layer_scale):
                 names = ("attention", "feed_forward")
                 block.end_norm = nn.ModuleDict({name: LayerScale(embed_dim, layer_scale) for name in names})
 
@@ -143,6 +146,8 @@ class BEiT(PatchTransformer):
 
     def pooled(self, features: Tensor) -> Tensor:
         """One vector (B, C) of the features: the mean of the patches, normed; or the class token's."""
-        if self.mean and self.pooler is not None:
+        floats(features, "features", "(B, K + N, C)", 2)
+        if self.mean and isinstance(self.pooler, nn.LayerNorm):
+            check_input("features", features, self.pooler.normalized_shape[0], self.pooler)
             return self.pooler(features[..., 1:, :].mean(-2))
         return features[..., 0, :]

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import kinds_checked
 from ..errors import OptionError, ShapeError
 from ..graph import Schedule
 from ..graphs import full
@@ -50,6 +51,7 @@ class BERT(nn.Module):
         torch.Size([3, 8])
     """
 
+    @kinds_checked()
     def __init__(
         self,
         vocab_size: int = 30522,

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import kinds_checked, shown, tensor
 from ..errors import ShapeError
 from ..graph import Pattern
 from ..graphs import causal
@@ -44,6 +45,7 @@ class CLIPText(nn.Module):
         torch.Size([3, 4])
     """
 
+    @kinds_checked()
     def __init__(
         self,
         vocab_size: int,
@@ -58,7 +60,7 @@ class CLIPText(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(width("vocab_size", vocab_size), embed_dim)
+        self.embedding = nn.Embedding(width("vocab_size", vocab_size), width("embed_dim", embed_dim))
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.position = LearnedPosition(max_len, embed_dim)
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, **{"activation": quick_gelu, **options})
@@ -72,6 +74,9 @@ class CLIPText(nn.Module):
 
     def pooled(self, features: Tensor, tokens: Tensor) -> Tensor:
         """The end token's features (..., C) of those of all tokens (..., N, C)."""
+        check_tokens("tokens", tokens, self.embedding.num_embeddings)
+        if tensor(features, "features", "(..., N, C)", ShapeError).shape[:-1] != tokens.shape:
+            raise ShapeError(f"features must be {(*tokens.shape, self.embedding.embedding_dim)}, got {shown(features)}")
         place = (tokens if self.eos is None else (tokens == self.eos).int()).argmax(-1)
         return features.take_along_dim(place[..., None, None], -2).squeeze(-2)
 
@@ -104,6 +109,7 @@ class CLIP(nn.Module):
         torch.Size([5, 3])
     """
 
+    @kinds_checked()
     def __init__(self, vision: ViT, text: CLIPText) -> None:
         super().__init__()
         self.vision, self.text = vision, text

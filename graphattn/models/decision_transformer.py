@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..arguments import kinds_checked, tensor
 from ..errors import ShapeError
 from ..graph import Schedule
 from ..graphs import causal
+from ..nn.arguments import probability, width
 from .stacks import Encoder, Graphs
 from .tokens import check_tokens
 
@@ -58,6 +60,7 @@ class DecisionTransformer(nn.Module):
         torch.Size([4, 6, 2])
     """
 
+    @kinds_checked()
     def __init__(
         self,
         state_dim: int = 17,
@@ -75,10 +78,12 @@ class DecisionTransformer(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.of_time = nn.Embedding(max_len, embed_dim)
+        state_dim, action_dim = width("state_dim", state_dim), width("action_dim", action_dim)
+        embed_dim = width("embed_dim", embed_dim)
+        self.of_time = nn.Embedding(width("max_len", max_len), embed_dim)
         self.of_return, self.of_state = nn.Linear(1, embed_dim), nn.Linear(state_dim, embed_dim)
         self.of_action = nn.Linear(action_dim, embed_dim)
-        self.norm, self.dropout = nn.LayerNorm(embed_dim), nn.Dropout(dropout)
+        self.norm, self.dropout = nn.LayerNorm(embed_dim), nn.Dropout(probability("dropout", dropout))
         options |= {"activation": activation, "dropout": dropout}
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, **options)
         self.to_action, self.to_state = nn.Linear(embed_dim, action_dim), nn.Linear(embed_dim, state_dim)
@@ -102,12 +107,15 @@ class DecisionTransformer(nn.Module):
             ShapeError: If a tensor does not fit.
             PositionIndexError: If a time is beyond ``max_len``.
         """
-        steps, given = states.shape[:-1], {"states": states, "actions": actions, "returns": returns}
-        for (name, tensor), part in zip(given.items(), (self.of_state, self.of_action, self.of_return), strict=True):
-            if tensor.shape != (*steps, part.in_features):
-                shape = (*steps, part.in_features)
-                raise ShapeError(f"{name} must have shape {tuple(shape)}, got {tuple(tensor.shape)}")
+        given = {"states": states, "actions": actions, "returns": returns}
+        steps = tensor(states, "states", "(..., T, state_dim)", ShapeError).shape[:-1]
+        for (name, x), part in zip(given.items(), (self.of_state, self.of_action, self.of_return), strict=True):
+            shape = (*steps, part.in_features)
+            if tensor(x, name, str(shape), ShapeError).shape != shape:
+                raise ShapeError(f"{name} must have shape {shape}, got {tuple(x.shape)}")
         check_tokens("times", times, self.of_time.num_embeddings)
+        if times.shape not in (steps, steps[-1:]):
+            raise ShapeError(f"times must have shape {tuple(steps)} or {tuple(steps[-1:])}, got {tuple(times.shape)}")
         time = self.of_time(times)
         parts = (self.of_return(returns) + time, self.of_state(states) + time, self.of_action(actions) + time)
         x = self.dropout(self.norm(torch.stack(parts, -2).flatten(-3, -2)))  # (..., 3 T, C)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import kinds_checked
 from ..errors import OptionError
 from ..graph import Schedule
 from ..graphs import causal
@@ -46,6 +47,7 @@ class GPT(nn.Module):
         torch.Size([3, 7, 11])
     """
 
+    @kinds_checked()
     def __init__(
         self,
         vocab_size: int,
@@ -146,6 +148,7 @@ class GPT(nn.Module):
         return logits if self.logit_softcap is None else self.logit_softcap * torch.tanh(logits / self.logit_softcap)
 
 
+@kinds_checked()
 def gpt2(
     vocab_size: int = 50257, embed_dim: int = 768, num_heads: int = 12, num_layers: int = 12, **options: Any
 ) -> GPT:
@@ -166,6 +169,7 @@ def gpt2(
     return made
 
 
+@kinds_checked()
 def llama(
     vocab_size: int = 32000,
     embed_dim: int = 4096,
@@ -182,7 +186,7 @@ def llama(
 
     Source: Touvron et al. 2023, "LLaMA", section 2.2; grouped heads "Llama 2", section 2.2.
     """
-    head_dim = options.get("head_dim", embed_dim // num_heads)
+    head_dim = options.get("head_dim", embed_dim // width("num_heads", num_heads))
     settings = {"norm": "rms", "activation": "gated_silu", "bias": False, "tied": False}
     settings["rotary"] = Rotary(head_dim, base=base)
     return GPT(vocab_size, embed_dim, num_heads, num_layers, hidden, **{**settings, **options})

@@ -5,12 +5,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import kinds_checked, several, tensor, whole
 from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, Schedule
 from ..graph.advice import no_graph
+from ..graph.need import need_graph
 from ..kernels.edge_softmax import scatter_sum
 from ..nn import ShortestPathBias, laplacian_eigenvector_pe, random_walk_pe
-from ..nn.arguments import width
+from ..nn.arguments import check_input, width
 from ..nn.biases.constant import of_edges
 from .stacks import Encoder, Graphs
 
@@ -57,6 +59,7 @@ class GraphTransformer(nn.Module):
         torch.Size([4, 3])
     """
 
+    @kinds_checked()
     def __init__(
         self,
         features: int | nn.Module,
@@ -118,7 +121,9 @@ class GraphTransformer(nn.Module):
             _refuse_patterns(Schedule.of(graph))
         if batch is not None:
             _refuse_bridges(edges, batch)
-        x = self.embedding(x)
+        if isinstance(self.embedding, nn.Linear):
+            check_input("x", x, self.embedding.in_features, self.embedding)
+        x = self.embedding(tensor(x, "x", "(..., N, features)", ShapeError))
         if x.dim() < 2 or x.shape[-2] != edges.num_nodes:
             raise ShapeError(f"edges have {edges.num_nodes} nodes, but the features of x, embedded, {tuple(x.shape)}")
         if self.encoding is not None:
@@ -140,6 +145,10 @@ class GraphTransformer(nn.Module):
 
     def encoded(self, edges: AttentionGraph, sizes: tuple[int, ...]) -> Tensor:
         """The encoding of every node, (N, encoding_dim); in training with random signs, where signs mean nothing."""
+        need_graph(edges, "encoded")
+        sizes = tuple(whole(size, "sizes", 0) for size in several(sizes, "sizes", "must be the sizes of the graphs"))
+        if sum(sizes) != edges.num_nodes:
+            raise ShapeError(f"sizes must add up to {edges.num_nodes}, the nodes, got {sizes}")
         found = of_edges(edges, _encoding, self.kind, self.encoding_dim, sizes, device=edges.device)
         if self.kind == "laplacian" and self.training:
             sign = torch.randint(2, (len(sizes), self.encoding_dim), device=found.device) * 2 - 1

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import kinds_checked, several, table
 from ..attention import AttentionOutput, attention, of_size
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern
@@ -45,6 +46,7 @@ class Hopfield(nn.Module):
 
     coupling: Tensor
 
+    @kinds_checked()
     def __init__(self, graph: AttentionGraph, coupling: Tensor | float) -> None:
         super().__init__()
         if not isinstance(graph, AttentionGraph):
@@ -114,6 +116,7 @@ class Hopfield(nn.Module):
 
     def step(self, state: Tensor) -> Tensor:
         """All spins turned at once, (..., N): the energy may rise, and two states may take turns for ever."""
+        _check(state, self.graph.num_nodes)
         most = scatter_sum(self.coupling.abs().float(), self.graph.target.to(state.device), self.graph.num_nodes, 0)
         return _turned(state, self.field(state), most, self.graph.in_degree.to(most), self.coupling.dtype)
 
@@ -144,6 +147,7 @@ class Hopfield(nn.Module):
             OptionError: If spins still turn after ``max_sweeps``, as they may where couplings are not symmetric.
         """
         _check(state, self.graph.num_nodes)
+        order = order if order is None else several(order, "order", "must be numbers of spins")
         nodes = [self._node(node) for node in (range(self.graph.num_nodes) if order is None else order)]
         if not nodes and order is not None:
             raise OptionError("order must name at least one spin; None is all of them")
@@ -156,6 +160,7 @@ class Hopfield(nn.Module):
         raise OptionError(f"spins still turn after max_sweeps = {max_sweeps}; is the network symmetric?")
 
 
+@kinds_checked()
 def retrieve(
     query: Tensor, patterns: Tensor, beta: float, graph: AttentionGraph | Pattern = EVERY, *, steps: int = 1
 ) -> Tensor:
@@ -206,6 +211,7 @@ def retrieval_energy(query: Tensor, patterns: Tensor, beta: float, graph: Attent
     Source: Ramsauer et al. 2021, equation 2, with the patterns of the graph.
     """
     _check_beta(beta)
+    beta = float(beta)
     _check_vectors(query, patterns)
     graph = of_size(graph, query.shape[-2], patterns.shape[-2]) if isinstance(graph, Pattern) else graph
     if not isinstance(graph, AttentionGraph):
@@ -234,6 +240,7 @@ def _check(state: Tensor, num_nodes: int) -> None:
         or not state.is_floating_point()
     ):
         raise ShapeError(f"states must be float (..., {num_nodes}), got {_shape(state)}")
+    table(state, "states", f"float (..., {num_nodes})", ShapeError)
     if bool((state.abs() != 1).any()):
         raise ShapeError("spins must be -1 or 1; of a state with zeros, torch.where(state > 0, 1.0, -1.0)")
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import kinds_checked, several
 from ..attention import of_size
 from ..errors import OptionError
 from ..graph import AttentionGraph, Pattern, PerHead, Schedule
@@ -18,6 +19,8 @@ from .bert import BERT
 from .padding import padding_bias
 from .stacks import Graphs
 from .tokens import check_lengths
+
+_A_WINDOW_EACH = "must be whole numbers, one for each layer"
 
 
 class Longformer(nn.Module):
@@ -52,6 +55,7 @@ class Longformer(nn.Module):
         torch.Size([3, 7, 8])
     """
 
+    @kinds_checked()
     def __init__(
         self,
         windows: int | Sequence[int] = 513,
@@ -62,7 +66,10 @@ class Longformer(nn.Module):
     ) -> None:
         super().__init__()
         check_names({name: given for name, given in options.items() if name != "backend"}, BERT.__init__)
-        self.windows = (windows,) * num_layers if isinstance(windows, int) else tuple(windows)
+        each: list[int] = (
+            [windows] * num_layers if isinstance(windows, int) else several(windows, "windows", _A_WINDOW_EACH)
+        )
+        self.windows = tuple(each)
         self.tokens, self.graph = _chosen(tokens), longformer_graphs(self.windows, tokens)
         self.text = BERT(num_layers=num_layers, graph=self.graph, **options)
         self.of_global = nn.ModuleList(_beside(block) for block in self.text.stack.layers)
@@ -191,7 +198,8 @@ def longformer_graphs(
         torch.Size([2, 30, 8])
     """
     tokens = _chosen(tokens)
-    dilations = [1] * len(windows) if dilations is None else dilations
+    windows = several(windows, "windows", _A_WINDOW_EACH)
+    dilations = [1] * len(windows) if dilations is None else several(dilations, "dilations", _A_WINDOW_EACH)
     if len(dilations) != len(windows):
         raise OptionError(f"dilations must be {len(windows)}, one for each window, got {len(dilations)}")
     layers: list[Pattern] = []

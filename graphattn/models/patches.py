@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, nn
 
+from ..arguments import floats, several, whole
 from ..attention import of_size
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, disjoint_union
@@ -14,8 +15,8 @@ from ..graph.pattern import slot
 from ..graph.schedule import Layer
 from ..graphs import full
 from ..nn import LearnedPosition
-from ..nn.arguments import check_kind, width
-from .stacks import Encoder, Graphs
+from ..nn.arguments import check_kind, probability, width
+from .stacks import Encoder, Graphs, layers_in
 
 Size = tuple[int, ...]
 EVERY_NODE: Pattern = full(...)
@@ -54,7 +55,7 @@ class PatchEmbedding(nn.Module):
         Raises:
             ShapeError: If an axis is not a multiple of its patch, and nothing is padded.
         """
-        size = tuple(size)
+        size = tuple(whole(n, "size", 0) for n in several(size, "size", f"must be {len(self.patch)} numbers of pixels"))
         if len(size) != len(self.patch) or (not self.pad and any(n % p for n, p in zip(size, self.patch, strict=True))):
             raise ShapeError(f"pixels of size {size} do not divide into patches of {self.patch}")
         return tuple(-(-n // p) for n, p in zip(size, self.patch, strict=True))
@@ -104,11 +105,11 @@ class PatchTransformer(nn.Module):
         size = sides("size", size, self.axes)
         self.patches = PatchEmbedding(channels, embed_dim, sides("patch", patch, self.axes))
         self.grid = self.patches.grid(size)
-        self.num_tokens = width("num_tokens", num_tokens) if num_tokens else 0
+        self.num_tokens = whole(num_tokens, "num_tokens", 0)
         self.tokens = nn.Parameter(torch.randn(self.num_tokens, embed_dim) * 0.02)
         self.positions = LearnedPosition(self.num_tokens + math.prod(self.grid), embed_dim)
         self.first_norm: nn.Module | None = None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(probability("dropout", dropout))
         self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
         self.pooler: nn.Module | None = None
         self.head: nn.Module | None = None
@@ -128,7 +129,7 @@ class PatchTransformer(nn.Module):
         """What the encoder is given: patterns that lie on a grid in the size of the patches, behind the tokens."""
         if graph is None:
             return EVERY_NODE
-        return self._sized(graph) if isinstance(graph, Layer) else [self._sized(layer) for layer in graph]
+        return self._sized(graph) if isinstance(graph, Layer) else [self._sized(layer) for layer in layers_in(graph)]
 
     def _sized(self, graph: Layer) -> Layer:
         if lies_on_grid(graph):
@@ -146,6 +147,7 @@ class PatchTransformer(nn.Module):
 
     def pooled(self, features: Tensor) -> Tensor:
         """One vector (B, C) of the features: the class token's, or the mean where there is none; then the pooler's."""
+        floats(features, "features", "(B, K + N, C)", 2)
         x = features[..., 0, :] if self.num_tokens else features.mean(-2)
         return x if self.pooler is None else self.pooler(x)
 
@@ -196,4 +198,4 @@ def _joined(grid: Size, number: int, times: int) -> str:
 
 def lies_on_grid(graph: object) -> TypeGuard[Pattern]:
     """Whether it is a pattern whose size is a grid."""
-    return isinstance(graph, Pattern) and (graph.on_grid or any(lies_on_grid(part) for part in graph.parts))
+    return isinstance(graph, Pattern) and graph.on_grid

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import kinds_checked
 from ..errors import OptionError
 from ..nn import FeedForward, GraphAttention
 from ..nn.arguments import check_flags, check_input, check_names, width
@@ -118,6 +119,7 @@ class Perceiver(nn.Module):
         torch.Size([2, 3, 8])
     """
 
+    @kinds_checked()
     def __init__(
         self,
         num_latents: int,

@@ -7,11 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from ..arguments import flag, kinds_checked, shown
 from ..attention import of_size
 from ..backends import EdgeWeights
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead, disjoint_union
 from ..graph.advice import no_graph
+from ..graph.need import need_graph
 from ..nn.arguments import check_flags, width
 from ..nn.blocks import EVERY
 from ..plans.cache import cached
@@ -57,6 +59,7 @@ class Seq2Seq(nn.Module):
         torch.Size([3, 5, 13])
     """
 
+    @kinds_checked()
     def __init__(
         self,
         num_source_tokens: int,
@@ -109,6 +112,7 @@ class Seq2Seq(nn.Module):
             ShapeError: If tokens or lengths do not fit.
             OptionError: If a graph or weights are asked of a model without attention.
         """
+        flag(return_weights, "return_weights")
         self._check("target", target, self.target)
         if self.attention is None and (return_weights or graph is not None):
             raise OptionError("the model was built with attention=None: it reads along no graph and has no weights")
@@ -154,6 +158,10 @@ class Seq2Seq(nn.Module):
     ) -> tuple[Tensor, EdgeWeights | None]:
         """Logits (B, T, V) of T further tokens, which read along the graph, and weights; the state moves on."""
         self._check("target", target, self.target)
+        if not isinstance(state, RecurrentState):
+            raise OptionError(f"state must be one that begun() gave, got {shown(state)}")
+        if graph is not None:
+            need_graph(graph, "step")
         if target.shape[:-1] != state.now.shape[:-1]:
             raise ShapeError(f"target must be ({len(state.now)}, T), as many as sources, got {tuple(target.shape)}")
         y, last, weights = self.target(target), state.last, None

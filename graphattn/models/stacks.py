@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import function, kinds_checked, several
 from ..attention import sized
 from ..errors import GraphError, OptionError
 from ..graph import Schedule
@@ -20,9 +21,9 @@ from .tokens import check_lengths
 
 Graphs = Schedule | Graph | Iterable[Graph]
 """One graph for all layers, or one for each: a schedule or a list."""
-ScoreBias = Tensor | Callable[..., Tensor] | list[Any] | None
+ScoreBias = Tensor | Callable[..., Tensor] | list[Any] | nn.ModuleList | nn.ParameterList | None
 """Biases of the edges of every layer's graph; or what makes them of a graph, such as a :class:`graphattn.nn.T5Bias`; or
-one of these for each layer."""
+one of these for each layer: a list, or one that holds modules or parameters."""
 
 
 class _Stack(nn.Module):
@@ -118,12 +119,13 @@ class _Stack(nn.Module):
     def hears_positions(self, score_bias: ScoreBias = None) -> bool:
         """Whether a layer turns by positions, or one of the biases is made of them."""
         layers: Iterable[Any] = self.layers
-        biases = score_bias if isinstance(score_bias, list | tuple) else [score_bias]
+        biases = self._each("score_bias", score_bias)
         return any(layer.attention.rotary is not None for layer in layers) or any(map(callable, biases))
 
     def _each(self, name: str, given: Any) -> list[Any]:
         """What each layer is given, of one for all or a list."""
-        each = given if isinstance(given, list | tuple | nn.ModuleList) else [given] * len(self.layers)
+        several = isinstance(given, list | tuple | nn.ModuleList | nn.ParameterList)
+        each = given if several else [given] * len(self.layers)
         if len(each) != len(self.layers):
             raise OptionError(f"{len(self.layers)} layers need as many {name}, got {len(each)}")
         return list(each)
@@ -135,6 +137,8 @@ def _biased(
     """The graph and the biases of its edges; of a pattern, in the size of ``x``, if they are made of it."""
     if not callable(score_bias) and lengths is None:
         return graph, score_bias
+    if callable(score_bias):
+        function(score_bias, "score_bias", "graph")
     graph = sized(graph, x.unsqueeze(-2), x.unsqueeze(-2), past)
     if callable(score_bias) and past:
         nodes = torch.arange(past + x.shape[-2], device=x.device)
@@ -145,6 +149,11 @@ def _biased(
         return graph, score_bias
     padding = padding_bias(graph, lengths, x)
     return graph, padding if score_bias is None else padding + score_bias
+
+
+def layers_in(graphs: Any) -> list[Any]:
+    """The graphs of layers, one for each."""
+    return several(graphs, "graphs", "must be a graph, or one for each layer", GraphError)
 
 
 def growing(drop_path: float | Sequence[float], number: int) -> list[float]:
@@ -187,6 +196,14 @@ class Encoder(_Stack):
         torch.Size([4, 6, 8])
         >>> encoder(x, [ga.graphs.sliding_window(..., 3), ga.graphs.causal(...)]).shape  # another graph for each layer
         torch.Size([4, 6, 8])
+
+        A bias learned for each edge and head of each layer, in the edge order of the layer's graph:
+
+        >>> schedule = ga.Schedule((ga.graphs.sliding_window(6, 3), ga.graphs.causal(6)))
+        >>> bias = torch.nn.ParameterList(torch.zeros(graph.num_edges, 2) for graph in schedule)
+        >>> encoder(x, schedule, score_bias=bias).sum().backward()
+        >>> [tuple(each.grad.shape) for each in bias]
+        [(15, 2), (21, 2)]
     """
 
     def forward(
@@ -206,8 +223,8 @@ class Encoder(_Stack):
             x: (..., N, C).
             graph: One graph for all layers, or a schedule of as many as there are.
             score_bias: Of the edges of every layer's graph; or what makes it of each layer's graph and of the positions
-                that are given (beside caches, of a pair, of targets and sources): ``T5Bias``, ``ALiBi``; or a list with
-                one for each layer.
+                that are given (beside caches, of a pair, of targets and sources): ``T5Bias``, ``ALiBi``; or a list,
+                ``nn.ModuleList`` or ``nn.ParameterList`` with one for each layer, where None is no bias.
             edge_attr: Features of the edges of every layer's graph, for layers with ``edge_dim``; or a list.
             positions: Of the nodes, for layers with ``rotary`` and for biases that are made of them.
             lengths: Integers (...), of examples that are padded at their end: no node reads what follows.
@@ -229,6 +246,7 @@ class Decoder(_Stack):
     Source: Vaswani et al. 2017; equal to ``nn.TransformerDecoder`` on a causal graph.
     """
 
+    @kinds_checked()
     def __init__(self, num_layers: int, embed_dim: int, num_heads: int, hidden: int | None = None, **options: Any):
         if "cross" in options:
             raise OptionError("the blocks of a Decoder always read a memory: leave out cross")
@@ -287,6 +305,7 @@ class EncoderDecoder(nn.Module):
         torch.Size([5, 8])
     """
 
+    @kinds_checked()
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         super().__init__()
         for name, given, other in (("encoder", encoder, Decoder), ("decoder", decoder, Encoder)):

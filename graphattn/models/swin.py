@@ -4,11 +4,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..arguments import kinds_checked, several
 from ..errors import OptionError
 from ..graph import AttentionGraph, Schedule
 from ..graph.schedule import Layer
 from ..nn import LearnedPosition
-from ..nn.arguments import width
+from ..nn.arguments import positive, width
 from .merging import Grid, merged_sides
 from .patches import PatchEmbedding
 from .stacks import Graphs, growing
@@ -60,6 +61,7 @@ class Swin(nn.Module):
         torch.Size([5, 36, 16])
     """
 
+    @kinds_checked()
     def __init__(
         self,
         embed_dim: int = 96,
@@ -77,6 +79,9 @@ class Swin(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        depths = tuple(several(depths, "depths", "must be numbers of layers, one for each stage"))
+        num_heads = tuple(several(num_heads, "num_heads", "must be numbers of heads, one for each stage"))
+        embed_dim, hidden_ratio = width("embed_dim", embed_dim), positive("hidden_ratio", hidden_ratio)
         if len(depths) != len(num_heads) or not depths:
             raise OptionError(f"depths and num_heads name every stage, got {depths!r} and {num_heads!r}")
         if version not in (1, 2):
@@ -134,7 +139,11 @@ class Swin(nn.Module):
         """The nodes that enter each stage, and those that leave the last, (B, N, C) each."""
         x = self.patch_norm(self.patches(images))
         grids = self.grids(tuple(images.shape[-len(self.patches.patch) :]))
-        each = [graphs] * len(self.stages) if graphs is None or isinstance(graphs, Layer) else list(graphs)
+        each = (
+            [graphs] * len(self.stages)
+            if graphs is None or isinstance(graphs, Layer)
+            else several(graphs, "graphs", "must be those of each stage")
+        )
         if len(each) != len(self.stages):
             raise OptionError(f"graphs has one entry for each of {len(self.stages)} stages, got {len(each)}")
         found = [self.dropout(x if self.positions is None else self.positions(x))]

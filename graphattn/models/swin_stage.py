@@ -1,7 +1,7 @@
 """A stage of Swin: blocks on one grid that read its cells, by turns shifted."""
 
 import math
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from torch import Tensor, nn
@@ -9,11 +9,14 @@ from torch import Tensor, nn
 from ..attention import of_size
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph.advice import no_graph
+from ..graph.expression import builder
+from ..graph.pattern import sizable
 from ..graph.schedule import Layer
 from ..graphs import cell_partition
 from ..nn import SwinBias, SwinV2Bias, TransformerBlock
 from .merging import Grid, PatchMerging, padded, whole_cells
-from .stacks import Graphs
+from .stacks import Graphs, layers_in
 
 Window = int | Grid
 
@@ -103,11 +106,13 @@ def sized(graphs: Graphs, num_layers: int, grid: Grid) -> list[AttentionGraph | 
         OptionError: If there is another number of layers.
         ShapeError: If a graph is of another number of nodes.
     """
-    each = [graphs] * num_layers if isinstance(graphs, Layer) else list(graphs)
+    each = [graphs] * num_layers if isinstance(graphs, Layer) else layers_in(graphs)
     if len(each) != num_layers:
         raise OptionError(f"a stage of {num_layers} layers needs as many graphs, got {len(each)}")
     found = [of_size(graph, grid) if isinstance(graph, Pattern) else graph for graph in each]
     for graph in found:
+        if not isinstance(graph, AttentionGraph | PerHead):
+            raise no_graph(graph, "graphs must be AttentionGraphs")
         if graph.num_targets != math.prod(grid):
             raise ShapeError(
                 f"a stage whose grid is {grid} has {math.prod(grid)} nodes, but its graph has {graph.num_targets} "
@@ -146,12 +151,13 @@ def window_graphs(grid: Grid, window: Window, read_padding: bool = True) -> tupl
 @lru_cache(maxsize=64)
 def window_patterns(window: Window) -> tuple[Pattern, Pattern]:
     """The two graphs for grids of any size; models share them, and what is made of them."""
-    plain, shifted = (
-        Pattern(f"Swin's {name} of {window}", partial(_of_grid, window, number), on_grid=True)
-        for number, name in enumerate(("cells", "shifted cells"))
-    )
-    return plain, shifted
+    return _SWIN_CELLS(..., window), _SWIN_CELLS(..., window, shifted=True)
 
 
-def _of_grid(window: Window, number: int, grid: Grid) -> AttentionGraph:
-    return window_graphs(grid, window)[number]
+@builder
+def swin_cells(size: Grid, window: Window, shifted: bool = False) -> AttentionGraph:
+    """One of Swin's two graphs of a grid; see :func:`window_graphs`."""
+    return window_graphs(size, window)[bool(shifted)]
+
+
+_SWIN_CELLS = sizable(swin_cells)

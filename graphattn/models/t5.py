@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..arguments import kinds_checked
 from ..graph import Schedule
 from ..graphs import full
 from ..nn import T5Bias
@@ -53,6 +54,7 @@ class T5(TextToText):
         torch.Size([3, 5, 11])
     """
 
+    @kinds_checked()
     def __init__(
         self,
         vocab_size: int = 32128,

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from ..arguments import kinds_checked, shown
 from ..attention import of_size
 from ..errors import OptionError, ShapeError
 from ..graphs import cell_partition
@@ -10,7 +11,7 @@ from ..nn import DropPath, FeedForward, GraphAttention
 from ..nn.arguments import width
 from ..nn.blocks import Graph
 from .patches import PatchEmbedding, behind_tokens, lies_on_grid, sides
-from .stacks import growing
+from .stacks import growing, layers_in
 
 Grid = tuple[int, int, int]
 TimeAndSpace = tuple[Graph, Graph]
@@ -105,6 +106,7 @@ class TimeSformer(nn.Module):
         (torch.Size([5, 10]), torch.Size([5, 10]))
     """
 
+    @kinds_checked()
     def __init__(
         self,
         size: Grid,
@@ -149,7 +151,7 @@ class TimeSformer(nn.Module):
     def features(self, videos: Tensor, graphs: TimeAndSpace | list[TimeAndSpace] | None = None) -> Tensor:
         """All nodes after the last norm, (B, 1 + N, C); arguments as of :meth:`forward`."""
         graphs = self.graphs if graphs is None else graphs
-        each = [graphs] * len(self.layers) if isinstance(graphs, tuple) else graphs
+        each = [graphs] * len(self.layers) if isinstance(graphs, tuple) else layers_in(graphs)
         if len(each) != len(self.layers):
             raise OptionError(f"{len(self.layers)} layers need as many pairs (over time, over space), got {len(each)}")
         x = self.nodes(videos)
@@ -158,6 +160,8 @@ class TimeSformer(nn.Module):
         return self.norm(x)
 
     def _sized(self, graphs: TimeAndSpace) -> TimeAndSpace:
+        if not isinstance(graphs, tuple | list) or len(graphs) != 2:
+            raise OptionError(f"graphs of a layer must be a pair (over time, over space), got {shown(graphs)}")
         time, space = graphs
         if lies_on_grid(time):
             time = of_size(time, self.grid)

@@ -1,8 +1,9 @@
 """ViViT: the tubelets of a video and a class token, which read all of space-time, or space and time by turns."""
 
+from ..arguments import kinds_checked
 from ..graph import Schedule
 from ..graphs import cell_partition
-from .patches import PatchTransformer
+from .patches import PatchTransformer, sides
 
 
 class ViViT(PatchTransformer):
@@ -44,6 +45,7 @@ class ViViT(PatchTransformer):
     axes = ("time", "height", "width")
 
 
+@kinds_checked()
 def divided_space_time(grid: tuple[int, int, int], *, class_token: bool = True) -> Schedule:
     """Two layers: nodes read their own frame; then their own place in all frames.
 
@@ -63,6 +65,6 @@ def divided_space_time(grid: tuple[int, int, int], *, class_token: bool = True) 
         · · █ █
         · · █ █
     """
-    time, height, width = grid
+    time, height, width = sides("grid", grid, ("time", "height", "width"))
     layers = cell_partition(grid, (1, height, width)), cell_partition(grid, (time, 1, 1))
     return Schedule(tuple(layer.with_global_tokens(1) for layer in layers) if class_token else layers)

@@ -1,5 +1,7 @@
 """Layers: attention on a graph as a module."""
 
+from types import ModuleType as _Module
+
 from .biases import ALiBi as ALiBi
 from .biases import EdgeTable as EdgeTable
 from .biases import ShortestPathBias as ShortestPathBias
@@ -27,3 +29,10 @@ from .rotary_scaling import LinearScaling as LinearScaling
 from .rotary_scaling import Llama3Scaling as Llama3Scaling
 from .rotary_scaling import RotaryScaling as RotaryScaling
 from .rotary_scaling import YarnScaling as YarnScaling
+
+#: What ``help`` and ``dir`` show: not the files of this room.
+__all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]
+
+
+def __dir__() -> list[str]:
+    return sorted(name for name in globals() if name in __all__ or name.startswith("__"))

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import check_flags as check_flags
+from ..arguments import shown
 from ..attention import sized
 from ..backends.choose import BACKENDS
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
@@ -24,11 +26,13 @@ Pair = tuple[Tensor, Tensor]
 def width(name: str, value: Any) -> int:
     """A number of heads or of channels as an int >= 1; numpy's integers are numbers, True and 2.0 are not."""
     try:
-        found = 0 if isinstance(value, bool) else index(value)
-    except TypeError:
+        found = 0 if getattr(value, "dtype", None) == torch.bool or isinstance(value, bool) else index(value)
+    except (TypeError, RuntimeError, NotImplementedError):
         found = 0
     if found < 1:
-        raise OptionError(f"{name} must be a whole number >= 1, got {value!r}")
+        raise OptionError(f"{name} must be a whole number >= 1, got {shown(value)}")
+    if found >= 2**31:
+        raise OptionError(f"{name} must be below 2**31, got {shown(value)}")
     return found
 
 
@@ -76,13 +80,6 @@ def refuse_class(name: str, value: Any) -> None:
     """A class in place of one of its objects."""
     if isinstance(value, type):
         raise OptionError(f"{name} is the class {value.__name__}; make one of it, {name}={value.__name__}(...)")
-
-
-def check_flags(**flags: Any) -> None:
-    """Refuse what is neither True nor False."""
-    for name, flag in flags.items():
-        if not isinstance(flag, bool):
-            raise OptionError(f"{name} must be True or False, got {flag!r}")
 
 
 def probability(name: str, value: Any, *, below_one: bool = False) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..arguments import function, kinds_checked
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from .arguments import check_flags, check_input, check_names, positive, width
@@ -58,6 +59,7 @@ class TransformerBlock(nn.Module):
         torch.Size([5, 8])
     """
 
+    @kinds_checked()
     def __init__(
         self,
         embed_dim: int,
@@ -189,7 +191,8 @@ class TransformerBlock(nn.Module):
 
 
 def _made(sources: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    found = sources(x) if callable(sources) else None
+    function(sources, "sources", "x")
+    found = sources(x)
     if found is None:
         raise OptionError(f"sources must be a function that gives features (..., S, C), got {sources!r}")
     return found

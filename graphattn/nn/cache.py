@@ -8,6 +8,7 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
+from ..arguments import floats
 from ..errors import OptionError, PositionIndexError, ShapeError
 
 
@@ -54,6 +55,8 @@ class KeyValueCache:
             OptionError: If the cache belongs to another layer.
             ShapeError: If the new ones differ in batch, heads, width, dtype or device.
         """
+        for name, new in (("key", key), ("value", value)):
+            floats(new, name, "(..., T, H_kv, D)", 3)
         if self.key is None or self.value is None:
             return key, value
         self._check_owner(layer)

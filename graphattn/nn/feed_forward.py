@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..arguments import floats, kinds_checked, several, shown
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..interop import from_edge_index
@@ -40,6 +41,7 @@ class FeedForward(nn.Module):
     Source: Vaswani et al. 2017, section 3.3; Shazeer 2020, "GLU Variants Improve Transformer".
     """
 
+    @kinds_checked()
     def __init__(
         self, embed_dim: int, hidden: int, activation: Activation = "gelu", *, dropout: float = 0.0, bias: bool = True
     ) -> None:
@@ -79,6 +81,7 @@ class ClampedGLU(nn.Module):
     Source: the experts of GPT-OSS (OpenAI 2025), published code.
     """
 
+    @kinds_checked()
     def __init__(self, embed_dim: int, hidden: int, alpha: float = 1.702, limit: float = 7.0) -> None:
         super().__init__()
         self.embed_dim, self.alpha, self.limit = width("embed_dim", embed_dim), alpha, limit
@@ -117,6 +120,7 @@ class MixtureOfExperts(nn.Module):
         (torch.Size([5, 8]), 10)
     """
 
+    @kinds_checked()
     def __init__(
         self,
         experts: Iterable[nn.Module],
@@ -174,13 +178,16 @@ class MixtureOfExperts(nn.Module):
 
 def _modules(experts: Any) -> list[nn.Module]:
     if isinstance(experts, Iterable) and (not isinstance(experts, nn.Module) or isinstance(experts, nn.ModuleList)):
-        experts = list(experts)
+        experts = several(experts, "experts", "must be modules")
         if experts and all(isinstance(expert, nn.Module) for expert in experts):
             return experts
         experts = experts[:3]
-    raise OptionError(f"experts must be modules, such as [FeedForward(8, 16), FeedForward(8, 16)]; got {experts!r}")
+    raise OptionError(
+        f"experts must be modules, such as [FeedForward(8, 16), FeedForward(8, 16)]; got {shown(experts)}"
+    )
 
 
+@kinds_checked()
 def load_balancing_loss(scores: Tensor, top_k: int) -> Tensor:
     r"""What is least where tokens use all experts alike, to be added to the loss, times 0.01 or so; 1 at that point.
 
@@ -194,7 +201,7 @@ def load_balancing_loss(scores: Tensor, top_k: int) -> Tensor:
 
     Source: Fedus et al. 2022, "Switch Transformers", equation 4, with k = 1.
     """
-    n = scores.shape[-1]
+    n = floats(scores, "scores", "(..., n)", 1).shape[-1]
     if not 1 <= width("top_k", top_k) <= n:
         raise OptionError(f"top_k must be between 1 and the number of experts, {n}; got {top_k}")
     chosen = F.one_hot(torch.topk(scores, top_k, dim=-1).indices, n).sum(-2).to(scores.dtype)
@@ -211,6 +218,7 @@ class DropPath(nn.Module):
     Source: Huang et al. 2016, "Deep Networks with Stochastic Depth".
     """
 
+    @kinds_checked()
     def __init__(self, p: float = 0.0) -> None:
         super().__init__()
         self.p = probability("drop_path", p, below_one=True)
@@ -220,6 +228,7 @@ class DropPath(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, N, C), or (N, C) as one example."""
+        floats(x, "x", "(B, N, C) or (N, C)", 2)
         if not self.training or self.p == 0.0:
             return x
         shape = (x.shape[0], *(1,) * (x.dim() - 1)) if x.dim() > 2 else (1,) * x.dim()

@@ -6,6 +6,7 @@ from typing import Any, Never
 import torch
 from torch import Tensor, nn
 
+from ..arguments import check_flags
 from ..attention import AttentionOutput, check, check_numbers, run
 from ..backends import EdgeWeights
 from ..backends.heads import as_bias
@@ -58,7 +59,8 @@ class GraphAttention(EdgeAttention):
         score: How a target's query and a source's key give a score: "scaled_dot"; one of "dot", "cosine", "general",
             "additive", "mlp", "gaussian", "subtraction"; a module of :mod:`graphattn.nn.scores`; or any function
             ``score(query, key, edge_attr)`` of edges, (..., E, H, D) twice and (..., E, F), that gives (..., E, H).
-            Given a score, edge features are its business, and are added to the value alone. Dot, cosine and general run
+            Given a score, edge features are its business, and are added to the value alone: by a projection, or as
+            the score encodes them (:class:`graphattn.nn.Subtraction`: offsets of points). Dot, cosine and general run
             on every backend, the others edge by edge.
         normalize: What makes weights of scores: "softmax"; "sink", beside a learned sink; "sigmoid", "hard",
             "sparsemax", "sum", "none"; or any function ``normalize(score, target, num_targets)`` of edges. Softmax and
@@ -124,10 +126,11 @@ class GraphAttention(EdgeAttention):
         self.q_proj = nn.Linear(self.qdim, inner, bias=bias)
         self.k_proj = nn.Linear(self.kdim, kv_inner, bias=bias)
         self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.value_dim, bias=bias)
-        self.edge_proj = None if self.edge_dim is None else nn.Linear(self.edge_dim, kv_inner, bias=False)
         self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias=bias) if out_proj else None
         self.skip = RootWeight(self.qdim, self.embed_dim, bias=bias) if root_weight else None
         self.score = make_score(score, self.num_heads, self.head_dim, self.edge_dim)
+        projects = self.edge_dim is not None and self.delta is None
+        self.edge_proj = nn.Linear(self.edge_dim or 0, kv_inner, bias=False) if projects else None
         self.normalize = make_normalizer(normalize, self.num_heads)
         self.q_norm = None if qk_norm is None else nn.RMSNorm(self.head_dim, positive("qk_norm", qk_norm))
         self.k_norm = None if qk_norm is None else nn.RMSNorm(self.head_dim, qk_norm)
@@ -138,6 +141,12 @@ class GraphAttention(EdgeAttention):
                 f"scale={scale} multiplies the dot product of queries and keys; a score has its own factor"
             )
         self.reset_parameters()
+
+    @property
+    def delta(self) -> nn.Module | None:
+        """What encodes edge features in place of a projection; the score's."""
+        delta = getattr(self.score, "delta", None) if isinstance(self.score, Score) else None
+        return delta if isinstance(delta, nn.Module) else None
 
     def _head_dim(self, head_dim: int | None) -> int:
         if head_dim is not None:
@@ -224,6 +233,7 @@ class GraphAttention(EdgeAttention):
             GraphError: If ``graph`` is missing or something else, or an ``edge_index`` that repeats an edge.
         """
         refuse_unnamed(unnamed)
+        check_flags(return_weights=return_weights)
         check_cache(cache)
         widths, made, pair = (self.qdim, self.kdim, self.vdim), None, isinstance(x, tuple | list)
         if isinstance(context, KeyValueCache):
@@ -250,8 +260,8 @@ class GraphAttention(EdgeAttention):
             key, value = cache.grown(key, value, self)
         held = key, value
         turn = None
-        if self._takes(edge_attr, graph) and self.edge_proj is not None:
-            turn = self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim))
+        if self._takes(edge_attr, graph):
+            edge_attr, turn = self._encoded(edge_attr)
         dropout_p = self.dropout if self.training else 0.0
         query, key, scale, score = self._scored(query, key, edge_attr)
         inputs = check(query, key, value, graph, score_bias, scale, self.softcap, dropout_p, edge_attr, turn)
@@ -265,6 +275,18 @@ class GraphAttention(EdgeAttention):
         if cache is not None:
             cache.keep(*held, self)
         return (output, weights) if return_weights and weights is not None else output
+
+    def _encoded(self, edge_attr: Any) -> tuple[Tensor, Tensor | None]:
+        """Edge features, and the weight that makes of them what joins the value; none where they join as they are."""
+        if self.edge_proj is not None:
+            return edge_attr, self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim))
+        assert self.delta is not None
+        encoded = self.delta(edge_attr)
+        shape = (*edge_attr.shape[:-1], self.num_heads * self.head_dim)
+        if not isinstance(encoded, Tensor) or encoded.shape != shape:
+            came = tuple(encoded.shape) if isinstance(encoded, Tensor) else type(encoded).__name__
+            raise ShapeError(f"the score's delta must return (..., edges, heads * head_dim) = {shape}, got {came}")
+        return encoded, None
 
     def hold(self, context: Tensor | Pair, positions: Tensor | None = None) -> KeyValueCache:
         """Keys and values of a context, made once: for calls that read the same sources, ``context=layer.hold(...)``.
@@ -343,12 +365,15 @@ class GraphAttention(EdgeAttention):
         per_head = graph if isinstance(graph, PerHead) else None
         if isinstance(graph, PerHead):
             inputs, graph = as_bias(graph, inputs), graph.union()
-        seen = self.attend(graph.edge_index.to(inputs.query.device), (graph.num_sources, graph.num_targets), inputs)
+        seen = self.attend(
+            graph._listed().edge_index.to(inputs.query.device), (graph.num_sources, graph.num_targets), inputs
+        )
         return seen.output, None if seen.alpha is None else EdgeWeights(graph, seen.alpha, per_head)
 
     def _takes(self, edge_attr: Tensor | None, graph: AttentionGraph | PerHead) -> bool:
         """Whether there are edge features, which then fit."""
-        if self.edge_proj is None:
+        reader = self.delta if self.edge_proj is None else self.edge_proj
+        if self.edge_dim is None or reader is None:
             if edge_attr is not None:
                 raise OptionError("edge_attr was given, but the layer was built without edge_dim")
             return False
@@ -359,7 +384,7 @@ class GraphAttention(EdgeAttention):
             raise ShapeError(f"edge_attr must be a tensor {shape}; got {type(edge_attr).__name__}")
         if edge_attr.dim() < 2 or tuple(edge_attr.shape[-2:]) != (graph.num_edges, self.edge_dim):
             raise ShapeError(f"edge_attr must have shape {shape}; got {tuple(edge_attr.shape)}")
-        check_kind(self.edge_proj, "edge_attr", edge_attr)
+        check_kind(reader, "edge_attr", edge_attr)
         return True
 
     def _is_observed(self) -> bool:

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..arguments import floats, kinds_checked
 from ..backends.request import Inputs
-from ..errors import OptionError
+from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
+from ..graph.algebra import refuse_over
 from ..plans.cache import cached
 from ..questions.forms import all_runs
 from .arguments import check_function, width
@@ -73,9 +75,13 @@ class FeatureScore(Score):
         self.head_dim = getattr(feature_map, "head_dim", None)  # PositiveFeatures are of one width
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
-        return (self.feature_map(query) * self.feature_map(key)).sum(-1)
+        query, key = self.as_dot(query, key)
+        return (query * key).sum(-1)
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        for name, x in (("query", query), ("key", key)):
+            if floats(x, name, "(..., D)", 1).shape[-1] != query.shape[-1]:
+                raise ShapeError(f"key must be of the query's width {query.shape[-1]}, got {x.shape[-1]}")
         return self.feature_map(query), self.feature_map(key)
 
 
@@ -95,10 +101,12 @@ class PositiveFeatures(nn.Module):
 
     projection: Tensor
 
+    @kinds_checked()
     def __init__(self, head_dim: int, num_features: int, seed: int = 0) -> None:
         super().__init__()
         self.head_dim = head_dim = width("head_dim", head_dim)
         num_features = width("num_features", num_features)
+        refuse_over(4 * num_features * head_dim, f"{num_features:,} features of width {head_dim:,}", "use fewer")
         made = torch.Generator().manual_seed(seed)
         rows, left = [], num_features
         while left > 0:
@@ -110,6 +118,8 @@ class PositiveFeatures(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) to (..., m)."""
+        if floats(x, "x", f"(..., {self.head_dim})", 1).shape[-1] != self.head_dim:
+            raise ShapeError(f"x must have shape (..., {self.head_dim}), got {tuple(x.shape)}")
         x = x * x.shape[-1] ** -0.25
         logarithm = x @ self.projection.to(x.dtype).t() - x.square().sum(-1, keepdim=True) / 2
         return torch.exp(logarithm) * self.projection.shape[0] ** -0.5

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import floats, kinds_checked, one_of
 from ..errors import OptionError, PositionIndexError, ShapeError
 from ..kernels.modes import may_look
 from .arguments import check_kind, positive, width
@@ -26,6 +27,7 @@ class LearnedPosition(nn.Module):
         torch.Size([2, 5, 8])
     """
 
+    @kinds_checked()
     def __init__(self, max_len: int, dim: int, *, padding_idx: int | None = None) -> None:
         super().__init__()
         self.padding_idx = padding_idx
@@ -80,6 +82,7 @@ class SinusoidalPosition(nn.Module):
                 [0.8415, 0.5403, 0.0100, 0.9999]])
     """
 
+    @kinds_checked()
     def __init__(self, dim: int, *, base: float = 10000.0, layout: str = "interleaved") -> None:
         super().__init__()
         self.dim, self.base, self.layout = even("dim", dim), frequency_base(base), pairing(layout)
@@ -158,6 +161,7 @@ def check_positions(positions: Tensor, x: Tensor, num_nodes: int, num_axes: int 
 
 
 def _check_features(x: Tensor, dim: int) -> None:
+    floats(x, "x", f"(..., nodes, {dim})", 1)
     if x.dim() < 2 or x.shape[-1] != dim or not x.is_floating_point():
         raise ShapeError(f"x must have shape (..., nodes, {dim}) and a float dtype, got {tuple(x.shape)} {x.dtype}")
 
@@ -180,6 +184,5 @@ def frequency_base(base: Any) -> float:
 
 def pairing(layout: Any) -> str:
     """Which channels are a pair."""
-    if layout not in ("half", "interleaved"):
-        raise OptionError(f'layout must be "half" or "interleaved", got {layout!r}')
+    one_of(layout, "layout", ("half", "interleaved"))
     return layout

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import floats, kinds_checked
 from ..errors import OptionError, ShapeError
 from ..graphs.arguments import axes
 from .arguments import refuse_class, width
@@ -43,6 +44,7 @@ class Rotary(nn.Module):
         torch.Size([5, 2, 8])
     """
 
+    @kinds_checked()
     def __init__(
         self,
         head_dim: int,
@@ -80,6 +82,7 @@ class Rotary(nn.Module):
             ShapeError: If a tensor has another shape or device, or several axes have no positions; or if positions are
                 no real numbers (on the CPU: if one is NaN or infinite).
         """
+        floats(x, "x", f"(..., nodes, heads, {self.head_dim})", 1)
         if x.dim() < 3 or x.shape[-1] != self.head_dim or not x.is_floating_point():
             raise ShapeError(
                 f"x must have shape (..., nodes, heads, {self.head_dim}) and a float dtype, "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .arguments import positive
+from .arguments import positive, real
 
 
 class RotaryScaling:
@@ -67,7 +67,7 @@ class Llama3Scaling(RotaryScaling):
     def __post_init__(self) -> None:
         positive("factor", self.factor)
         positive("length", self.length)
-        positive("high - low", self.high - self.low)
+        positive("high - low", real("high", self.high) - real("low", self.low))
 
     def __call__(self, frequency: Tensor, base: float) -> Tensor:
         turns = self.length * frequency / (2 * math.pi)
@@ -101,7 +101,7 @@ class YarnScaling(RotaryScaling):
     def __post_init__(self) -> None:
         positive("factor", self.factor)
         positive("length", self.length)
-        positive("high - low", self.high - self.low)
+        positive("high - low", real("high", self.high) - real("low", self.low))
         positive("attention_factor", self.amplitude)
 
     @property

@@ -23,11 +23,18 @@ class Score(nn.Module):
         num_heads: H of the layer that it is for; ``None`` if any does.
         head_dim: D, likewise.
         edge_dim: F, likewise, of the edge features if there are any.
+        delta: A module that makes an encoding (..., E, H * D) of the edge features. The layer then adds it to the value
+            in place of a projection of its own, and hands it to the score in place of the features. None by default.
     """
 
     num_heads: int | None = None
     head_dim: int | None = None
     edge_dim: int | None = None
+    delta: nn.Module | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delta = None
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """Scores (..., E, H) from query and key (..., E, H, D) of each edge, and its features (..., E, F)."""
@@ -176,25 +183,42 @@ class Gaussian(Score):
 
 
 class Subtraction(Score):
-    """``gamma(q - k + e)``: a perceptron on the difference of all heads at once, a score for each group of channels.
+    r"""A perceptron on the difference of all heads at once gives a score for each group of channels: vector attention.
 
-    Vector attention: a head is a group of channels with a weight of its own, so ``num_heads = embed_dim`` weighs every
-    channel by itself.
+    .. math:: \mathrm{score}_{ts} = \gamma(q_t - k_s + \delta_{ts}), \qquad
+              o_t = \sum_s \alpha_{ts} \, (v_s + \delta_{ts}), \qquad \delta_{ts} = \theta(p_t - p_s)
+
+    A head is a group of channels with a weight of its own, so ``num_heads = embed_dim`` weighs every channel by itself.
 
     Args:
         num_heads: H, groups of channels.
         head_dim: D, channels of a group.
-        hidden: Width of the hidden layer; H * D by default.
+        hidden: Width of the hidden layer of gamma; H * D by default.
+        edge_dim: F, width of edge features such as the offset of a target from its source: ``delta``, a perceptron of
+            the score's own with a hidden layer of H * D, makes the encoding of them. By default edge features are the
+            encoding, (..., E, H * D), and the layer adds a projection of it to the value.
 
-    Source: Zhao et al. 2021 (Point Transformer), equation 2; edge_attr (..., E, H * D) is its position encoding.
+    Source: Zhao et al. 2021 (Point Transformer), equations 2 to 4; PyG's ``PointTransformerConv``.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pos, x = torch.rand(100, 3), torch.rand(100, 32)
+        >>> graph = ga.graphs.knn(pos, k=16)
+        >>> layer = ga.nn.GraphAttention(32, num_heads=4, edge_dim=3, score="subtraction")
+        >>> layer(x, graph, edge_attr=pos[graph.target] - pos[graph.source]).shape
+        torch.Size([100, 32])
     """
 
-    def __init__(self, num_heads: int, head_dim: int, hidden: int | None = None) -> None:
+    def __init__(self, num_heads: int, head_dim: int, hidden: int | None = None, edge_dim: int | None = None) -> None:
         super().__init__()
         self.num_heads, self.head_dim = width("num_heads", num_heads), width("head_dim", head_dim)
-        self.edge_dim = wide = self.num_heads * self.head_dim
+        wide = self.num_heads * self.head_dim
         hidden = wide if hidden is None else width("hidden", hidden)
         self.gamma = nn.Sequential(nn.Linear(wide, hidden), nn.ReLU(), nn.Linear(hidden, self.num_heads))
+        self.edge_dim = wide
+        if edge_dim is not None:
+            self.edge_dim = width("edge_dim", edge_dim)
+            self.delta = nn.Sequential(nn.Linear(self.edge_dim, wide), nn.ReLU(), nn.Linear(wide, wide))
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         difference = (query - key).flatten(-2)
@@ -209,9 +233,9 @@ def make_score(score: Any, num_heads: int, head_dim: int, edge_dim: int | None =
         "cosine": lambda: Cosine(num_heads),
         "general": lambda: General(num_heads, head_dim),
         "additive": lambda: Additive(num_heads, head_dim),
-        "mlp": lambda: MLPScore(head_dim, head_dim),
+        "mlp": lambda: MLPScore(head_dim, head_dim, 0 if edge_dim is None else edge_dim),
         "gaussian": lambda: Gaussian(num_heads, head_dim**0.5),
-        "subtraction": lambda: Subtraction(num_heads, head_dim),
+        "subtraction": lambda: Subtraction(num_heads, head_dim, edge_dim=edge_dim),
     }
     if isinstance(score, str) and score in named:
         score = named[score]()

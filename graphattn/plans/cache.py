@@ -1,26 +1,34 @@
 """What is derived from a graph lives as long as the graph, and is made once."""
 
 from collections.abc import Callable, Hashable
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
+
+import torch
 
 from ..graph import AttentionGraph
 from ..graph.modes import made_outside
 
 T = TypeVar("T")
 
+CPU = torch.device("cpu")
+
 _made: WeakKeyDictionary[AttentionGraph, dict[Hashable, object]] = WeakKeyDictionary()
 
 
 def cached(graph: AttentionGraph, key: Hashable, make: Callable[[], T]) -> T:
-    """``make()``, kept for this graph under ``key``.
-
-    Raises:
-        BackendError: If someone wrote into the graph's edges in place since it was built.
-    """
-    if not graph.is_rule:
-        _ = graph.edge_index  # says so if it was written to
+    """``make()``, kept for this graph under ``key``."""
     found = _made.setdefault(graph, {})
     if key not in found:
         found[key] = made_outside(make)
     return found[key]  # type: ignore[return-value]
+
+
+def moved(plan: Any, device: torch.device) -> Any:
+    """A plan, which is a tensor or a tuple of such and of numbers, with its tensors on a device."""
+    if isinstance(plan, torch.Tensor):
+        return plan.to(device)
+    if not isinstance(plan, tuple):
+        return plan
+    parts = [moved(part, device) for part in plan]
+    return type(plan)(*parts) if hasattr(plan, "_fields") else tuple(parts)

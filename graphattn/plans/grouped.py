@@ -8,7 +8,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.listed import Listed
 from ..graph.sort import Sorted, offsets, transposed
-from .cache import cached
+from .cache import CPU, cached, moved
 
 
 class ByTarget(NamedTuple):
@@ -27,8 +27,10 @@ class BySource(NamedTuple):
     place: Tensor
 
 
-def by_target(graph: AttentionGraph) -> ByTarget:
-    """The edges by target, then by source, on the CPU; int32 where that is enough."""
+def by_target(graph: AttentionGraph, device: torch.device = CPU) -> ByTarget:
+    """The edges by target, then by source, made on the CPU; int32 where that is enough."""
+    if device.type != "cpu":
+        return cached(graph, ("by_target", device), lambda: moved(by_target(graph), device))
     return cached(graph, "by_target", lambda: _by_target(graph))
 
 

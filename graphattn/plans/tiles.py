@@ -15,7 +15,7 @@ from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.sort import offsets
 from .blocks import TWINS, Blocks, blocks, mixed, starts
-from .cache import cached
+from .cache import CPU, cached, moved
 
 SIZES = 16  # full tiles of more shapes than this are padded to fewer
 
@@ -47,13 +47,17 @@ class Tiles(NamedTuple):
     buckets: tuple[Bucket, ...]
 
 
-def tiles(graph: AttentionGraph) -> Tiles:
-    """The tiles of a graph, on the CPU; copies of a repeated edge are one pair."""
+def tiles(graph: AttentionGraph, device: torch.device = CPU) -> Tiles:
+    """The tiles of a graph, made on the CPU; copies of a repeated edge are one pair."""
+    if device.type != "cpu":
+        return cached(graph, ("tiles", device), lambda: moved(tiles(graph), device))
     return cached(graph, "tiles", lambda: _tiles(graph))
 
 
-def edge_places(graph: AttentionGraph) -> Tensor:
+def edge_places(graph: AttentionGraph, device: torch.device = CPU) -> Tensor:
     """Where each edge lies in the pairs of all buckets, laid end to end; int64 (E,), in the caller's order."""
+    if device.type != "cpu":
+        return cached(graph, ("edge_places", device), lambda: edge_places(graph).to(device))
     return cached(graph, "edge_places", lambda: _edge_places(graph))
 
 

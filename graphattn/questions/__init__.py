@@ -6,6 +6,7 @@ from .connectivity import Connectivity as Connectivity
 from .connectivity import connectivity as connectivity
 from .facts import Facts as Facts
 from .facts import facts as facts
+from .facts_of_many import FactsOfMany as FactsOfMany
 from .flops import Flops as Flops
 from .flops import flops as flops
 from .hops import Hops as Hops

@@ -1,7 +1,6 @@
 """A mask beside the graph that it should be: the wrong entries, and what mistake they look like."""
 
 import inspect
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,8 +9,9 @@ from torch import Tensor
 from ..errors import GraphError
 from ..graph import AttentionGraph, Pattern, PerHead, Relations, Schedule
 from ..graph.advice import no_graph
+from ..graph.rules import Predicate
 from ..interop import from_mask, from_mask_mod, from_rule
-from .mistakes import OF_MASKS
+from .mistakes import mistakes
 
 _PAIRS = 1 << 32  # that a function may be asked about, and mistakes compared on
 _WRONG = 1 << 26  # entries that are looked at one by one
@@ -49,8 +49,9 @@ class Audit:
         entries: Pairs in all.
         too_many: Edges that the mask has and the graph lacks.
         missing: Edges that the graph has and the mask lacks.
-        diagnosis: The known mistakes that make exactly this mask of the graph.
+        diagnosis: The mistakes that make exactly this mask of the graph, the simplest first.
         groups: The wrong entries by kind.
+        remark: Which simpler graph the one that was meant equals, or which of its parts changes nothing, if any.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Audit:
     missing: int
     diagnosis: tuple[str, ...]
     groups: tuple[Group, ...]
+    remark: str = ""
 
     @property
     def ok(self) -> bool:
@@ -71,7 +73,7 @@ class Audit:
 
     def __str__(self) -> str:
         if self.ok:
-            return f"ok: all {self.entries:,} entries are those of {self.name}"
+            return f"ok: all {self.entries:,} entries are those of {self.name}{self._note}"
         wrong = self.too_many + self.missing
         lines = [
             f"{wrong:,} of {self.entries:,} entries differ from {self.name}: "
@@ -79,7 +81,15 @@ class Audit:
         ]
         known = f"diagnosis: {' or '.join(self.diagnosis)}"
         lines += [f"  {known if self.diagnosis else 'no known mistake makes all of them; by kind:'}"]
-        return "\n".join([*lines, *(f"  {group}" for group in self.groups)])
+        return "\n".join([*lines, *(f"  {group}" for group in self.groups)]) + self._note
+
+    @property
+    def _note(self) -> str:
+        return (
+            f"\n  note: what is expected {self.remark}"
+            if self.remark.startswith("equals")
+            else (f"\n  note: in what is expected, {self.remark}" if self.remark else "")
+        )
 
 
 def audit(mask: Any, expect: AttentionGraph) -> Audit:
@@ -110,18 +120,21 @@ def audit(mask: Any, expect: AttentionGraph) -> Audit:
         raise GraphError(
             f"mask is {mine[0]} x {mine[1]} (targets, sources), and {expect.name} {theirs[0]} x {theirs[1]}"
         )
+    given, expect = given.to("cpu"), expect.to("cpu")
+    if isinstance(given.edges, Predicate) and given.num_edges <= _WRONG:
+        given = given.explicit()  # its function is asked once
     too_many, missing = given - expect, expect - given
     counts = too_many.num_edges, missing.num_edges
     entries = expect.num_targets * expect.num_sources
     if counts == (0, 0):
-        return Audit(expect.name, entries, 0, 0, (), ())
+        return Audit(expect.name, entries, 0, 0, (), (), expect.remark)
     if max(counts) > _WRONG:
         raise GraphError(
             f"mask and {expect.name} differ in {sum(counts):,} entries (limit {_WRONG:,}); audit a smaller size"
         )
-    names = [name for name, make in OF_MASKS if _explains(make, expect, given)]
     groups = [*_groups(too_many, "too many", expect), *_groups(missing, "missing", expect)]
-    return Audit(expect.name, entries, *counts, tuple(names), tuple(groups))
+    found = mistakes(expect, given, (too_many, missing))
+    return Audit(expect.name, entries, *counts, found, tuple(groups), expect.remark)
 
 
 def _graph_of(mask: Any, expect: AttentionGraph) -> AttentionGraph:
@@ -139,13 +152,6 @@ def _graph_of(mask: Any, expect: AttentionGraph) -> AttentionGraph:
         )
     asked = [p for p in inspect.signature(mask).parameters.values() if p.default is p.empty]
     return (from_mask_mod if len(asked) == 4 else from_rule)(mask, T, S)
-
-
-def _explains(
-    make: Callable[[AttentionGraph], AttentionGraph | None], expect: AttentionGraph, given: AttentionGraph
-) -> bool:
-    made = make(expect)
-    return made is not None and made.equals(given)
 
 
 def _groups(wrong: AttentionGraph, what: str, expect: AttentionGraph) -> list[Group]:

@@ -1,118 +1,63 @@
-"""All facts about a graph that cost seconds at most, and for the others why they were left out."""
+"""Everything that is known in seconds about a graph, about graphs of heads, or about the layers of a model."""
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, overload
 
 from ..errors import GraphError
-from ..graph import AttentionGraph
-from ..graph.facts import Facts as Cheap
-from ..graph.facts import facts as cheap
-from .connectivity import connectivity, num_components
-from .forms import need_graph
-from .hops import hops
-from .spectrum import spectral_gap
+from ..graph import AttentionGraph, Pattern, PerHead, Schedule
+from ..graph.need import need_graph
+from .facts_of_many import FactsOfMany, facts_of_heads, facts_of_layers
+from .facts_of_one import Facts as Facts
+from .facts_of_one import facts_of_one
 
-_SEARCHED = 1 << 26  # edges that the searches for hops may look at
-_MOST_NODES = 1 << 26  # whose degrees fit in a GiB
-_MOST_RUNS = 1 << 28  # intervals of sources that a walk over a rule's rows may meet; some ten seconds
-_ANALYSED = 512  # nodes up to which eigenvalues are a matter of course
+_SEARCHED = 1 << 26
 
 
-@dataclass(frozen=True)
-class Facts(Cheap):
-    """What :func:`facts` found: counts are exact Python integers; ``None`` where a fact has no meaning or was left out.
-
-    Args:
-        components: Parts without an edge between them, whichever way it points.
-        strong_components: Largest sets of nodes of which each hears of each other.
-        roots: Nodes that every node hears of at last; more than 0 is quasi-strong connectivity.
-        acyclic: Whether no cycle is longer than a self-loop.
-        hops: Layers until nothing new is heard; see :func:`graphattn.hops`.
-        everything_heard: Whether every node has then heard of every node.
-        spectral_gap: See :func:`graphattn.spectral_gap`.
-        left_out: For each fact that was left out, why.
-    """
-
-    components: int | None = None
-    strong_components: int | None = None
-    roots: int | None = None
-    acyclic: bool | None = None
-    hops: int | None = None
-    everything_heard: bool | None = None
-    spectral_gap: float | None = None
-    left_out: dict[str, str] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The facts as plain Python values."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        said = {name: value for name, value in asdict(self).items() if name not in ("left_out", *self.left_out)}
-        width = max(map(len, said))
-        lines = [f"{name.removeprefix('num_').replace('_', ' '):<{width}}  {shown(v)}" for name, v in said.items()]
-        reasons: dict[str, list[str]] = {}
-        for name, why in self.left_out.items():
-            reasons.setdefault(why, []).append(name.replace("_", " "))
-        return "\n".join([*lines, *(f"no {', '.join(names)}: {why}" for why, names in reasons.items())])
-
-
-def shown(value: Any) -> str:
-    """A fact as text."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def facts(graph: AttentionGraph) -> Facts:
+@overload
+def facts(graph: AttentionGraph, *, size: Any = None, budget: int = _SEARCHED) -> Facts: ...
+@overload
+def facts(graph: Any, *, size: Any = None, budget: int = _SEARCHED) -> Any: ...
+def facts(graph: Any, *, size: Any = None, budget: int = _SEARCHED) -> Facts | FactsOfMany:
     """Everything about a graph that is known in seconds, exact; what costs more is named in ``left_out``.
 
     Sizes, degrees, causal, symmetric, self-loops, isolated targets and unused sources; components, cycles and roots;
-    hops until everything is heard; up to 512 nodes, the spectral gap.
+    hops until everything, or every node's past, is read; up to 512 nodes, the spectral gap.
 
+    Args:
+        graph: A graph; a :class:`PerHead`; or the layers of a model, first layer first, as a list or a schedule.
+        size: Of patterns, whose size is open: a number of nodes, or (height, width).
+        budget: Edges that the searches for hops, and through layers, may look at.
+    Returns:
+        Facts of a graph; a :class:`FactsOfMany` of several graphs, with the facts of each, those of the union of heads,
+        and how many sources the last layer depends on.
     Raises:
         GraphError: If it is no graph, there are more than 2**26 nodes, whose degrees alone would not fit in a GiB, or
             a rule's rows have more than 2**28 intervals of sources.
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> found = facts(sliding_window(100_000, window=257))
-        >>> found.acyclic, found.roots, found.hops, found.everything_heard
-        (True, 1, 391, False)
+        >>> found.acyclic, found.roots, found.hops, found.reads_past
+        (True, 1, 391, True)
     """
+    if not isinstance(budget, int) or isinstance(budget, bool) or budget < 1:
+        raise GraphError(f"budget must be a whole number >= 1, got {budget!r}")
+    of = partial(facts_of_one, budget=budget)
+    if isinstance(graph, Pattern) and size is not None:
+        graph = graph(size)
+    if isinstance(graph, PerHead):
+        return facts_of_heads(graph, of)
+    if isinstance(graph, list | tuple | Schedule):
+        return facts_of_layers(_sized(graph, size), of, budget)
     need_graph(graph, "facts")
-    nodes = graph.num_targets + (0 if graph.is_square else graph.num_sources)
-    if nodes > _MOST_NODES:
-        raise GraphError(f"facts needs the degrees of {nodes:,} nodes (limit {_MOST_NODES:,}); ask a smaller size")
-    walked = graph.edges.runs_per_row * graph.num_targets if graph.is_rule else 0
-    if walked > _MOST_RUNS:
-        raise GraphError(
-            f"facts would walk over about {walked:,} intervals of sources of {graph.name} (limit {_MOST_RUNS:,}); "
-            "ask a smaller size, or num_edges and contains() of this one"
-        )
-    left_out: dict[str, str] = {}
-    found: dict[str, Any] = {}
-    if graph.is_square:
-        _ask(("components", "strong_components", "roots", "acyclic"), lambda: connectivity(graph), found, left_out)
-        _ask(("hops", "everything_heard"), lambda: hops(graph, _SEARCHED), found, left_out)
-        if 2 <= graph.num_targets <= _ANALYSED:
-            found["spectral_gap"] = spectral_gap(graph)
-        elif graph.num_targets > _ANALYSED:
-            left_out["spectral_gap"] = f"more than {_ANALYSED} nodes; graphattn.spectral_gap(graph) tries"
-    if "components" not in found:
-        left_out.pop("components", None)
-        _ask(("components",), lambda: num_components(graph), found, left_out)
-    return Facts(**cheap(graph).to_dict(), **found, left_out=left_out)
+    return of(graph)
 
 
-_IN = {"hops": "layers", "everything_heard": "everything"}  # what a fact is called in the answer it is part of
-
-
-def _ask(names: tuple[str, ...], question: Any, found: dict[str, Any], left_out: dict[str, str]) -> None:
-    try:
-        answer = question()
-    except GraphError as error:
-        left_out.update(dict.fromkeys(names, str(error)))
-        return
-    for name in names:
-        found[name] = answer if isinstance(answer, int) else getattr(answer, _IN.get(name, name))
+def _sized(layers: Any, size: Any) -> Schedule:
+    """The layers, their patterns in that size."""
+    schedule = Schedule.of(layers)
+    if size is not None:
+        return schedule(size)
+    for number, layer in enumerate(schedule):
+        if isinstance(layer, Pattern):
+            raise GraphError(f"facts needs the size of layer {number}, {layer!r}: pass size=N, or size=(height, width)")
+    return schedule

@@ -10,10 +10,10 @@ from torch import Tensor
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
-from ..graph.advice import no_graph
 from ..graph.algebra import Blocks
 from ..graph.edge_set import EdgeSet
 from ..graph.listed import Listed
+from ..graph.need import need_graph
 from ..graph.rules import Band, Neighbourhood, Product
 from ..graph.runs import Runs
 from ..plans.cache import cached
@@ -21,17 +21,6 @@ from ..plans.grouped import by_source, by_target
 
 MOST_LISTED = 1 << 24  # edges up to which a rule is listed for a question
 MOST_RUNS = 1 << 24  # runs of all rows that are held at once
-
-
-def need_graph(graph: Any, what: str) -> None:
-    """Raise a GraphError, with what to pass instead, unless this is one graph."""
-    if isinstance(graph, list | tuple) and any(isinstance(one, AttentionGraph) for one in graph):
-        raise GraphError(
-            f"{what} needs one AttentionGraph, got a {type(graph).__name__} of {len(graph)}; ask about each, "
-            "or about the edges that some of them has: functools.reduce(operator.or_, graphs)"
-        )
-    if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, f"{what} needs an AttentionGraph")
 
 
 def need_square(graph: AttentionGraph, what: str) -> None:

@@ -1,4 +1,4 @@
-"""How many layers it takes until everything that can be heard is heard: the diameter of a directed graph."""
+"""How many layers it takes until every node depends on all that it ever will: the diameter of a directed graph."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -6,14 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.edge_set import EdgeSet
+from ..graph.facts import _no_source_after_target
 from .forms import Intervals, disjoint_parts, looped_axes, looped_intervals, need_square
 from .walks import BUDGET, Walk, jumps, walk
 
 _SQUARED = 1024  # nodes up to which products of dense masks answer
 _FAR = 1 << 62
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -21,30 +24,43 @@ class Hops:
     """What :func:`hops` found.
 
     Args:
-        layers: Edges of the longest of all shortest paths: after so many layers nothing new is heard.
-        everything: Whether every node has then heard of every node; ``layers`` is then the diameter.
+        layers: Edges of the longest of all shortest paths: after so many layers no node depends on anything new.
+        everything: Whether every node then depends on every node; ``layers`` is then the diameter.
+        past: Whether no node reads a later one, and every node then depends on every earlier one.
     """
 
     layers: int
     everything: bool
+    past: bool
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain Python values."""
         return asdict(self)
 
     def __str__(self) -> str:
-        who = "every node hears of every node" if self.everything else "nothing new is heard, and some is never heard"
+        who = f"every node depends on {in_the_end(self.everything, self.past)}"
+        if not (self.everything or self.past):
+            who = "no node depends on anything new, and some never depend on some"
         return f"after {self.layers:,} layer{'s' * (self.layers != 1)} {who}"
 
 
+def in_the_end(everything: bool, past: bool) -> str:
+    """What a node depends on when nothing more changes."""
+    return "every node" if everything else "every earlier one" if past else "not every node"
+
+
+@kinds_checked("budget")
 def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
-    r"""Layers of this graph until everything is heard that can be heard: the diameter, if all hear all.
+    r"""Layers of this graph until every node depends on all that it ever will: the diameter, if that is all nodes.
 
     .. math:: \max_{s \ne t, \; d(s, t) < \infty} d(s, t), \quad d \text{ in edges}
 
     Every node keeps what it has (a self-loop or a residual connection, as with ``residual=True`` in
     ``receptive_field``): without, a distance says nothing about layers. So ``k`` layers reach everything within ``k``
-    edges. Exact. Windows, documents, cells and grids are answered from their form, whatever their size; other graphs by
+    edges. Of a causal graph, whose nodes can depend on earlier ones alone, :attr:`Hops.past` says whether they then
+    depend on all of these.
+
+    Exact. Windows, documents, cells and grids are answered from their form, whatever their size; other graphs by
     breadth-first searches, as few as bounds on the eccentricities allow.
 
     Args:
@@ -58,17 +74,36 @@ def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> print(hops(sliding_window(100_000, window=257, causal=False)))
-        after 782 layers every node hears of every node
+        after 782 layers every node depends on every node
+        >>> print(hops(sliding_window(100_000, window=257)))
+        after 391 layers every node depends on every earlier one
     """
     need_square(graph, "hops")
     if graph.num_targets <= 1:
-        return Hops(0, True)
+        return Hops(0, True, True)
+    layers, everything = _found(graph, budget)
+    return Hops(layers, everything, not everything and _reads_past(graph))
+
+
+def _found(graph: AttentionGraph, budget: int) -> tuple[int, bool]:
     found = _closed(graph.edges)
     if found is not None:
-        return Hops(*found)
+        return found
     if graph.num_targets <= _SQUARED:
-        return Hops(*_by_squaring(graph.mask()))
+        return _by_squaring(graph.mask())
     return _by_searches(graph, walk(graph, budget), budget)
+
+
+def _reads_past(graph: AttentionGraph) -> bool:
+    """Whether all paths run ahead, and every node is reached from every earlier one.
+
+    From a node to the next one there is then no way but an edge, and these edges are a way from each to all later ones.
+    """
+    for first in range(1, graph.num_targets, _CHUNK):
+        node = torch.arange(first, min(first + _CHUNK, graph.num_targets), device=graph.device)
+        if not bool(graph.contains(node, node - 1).all()):
+            return False
+    return _no_source_after_target(graph)
 
 
 def _closed(edges: EdgeSet) -> tuple[int, bool] | None:
@@ -88,7 +123,7 @@ def _closed(edges: EdgeSet) -> tuple[int, bool] | None:
 
 
 def _of_intervals(rows: Intervals) -> tuple[int, bool]:
-    """What is heard after ``k`` layers is an interval, whose ends are the ends of its ends."""
+    """What a node depends on after ``k`` layers is an interval, whose ends are the ends of its ends."""
     lo, last = rows.lo, rows.hi - 1
     layers = max(int(jumps(lo).max()), int(jumps(last).max()))
     n = lo.numel()
@@ -117,7 +152,7 @@ def _by_squaring(mask: Tensor) -> tuple[int, bool]:
     return layers, bool(power.all())
 
 
-def _by_searches(graph: AttentionGraph, way: Walk, budget: int) -> Hops:
+def _by_searches(graph: AttentionGraph, way: Walk, budget: int) -> tuple[int, bool]:
     """Search from one node after another until no other can be farther from anything than what was found.
 
     In a strong component, ``v`` is from everything at most as far as from ``w``, and ``w`` from that; and at least as
@@ -138,13 +173,13 @@ def _by_searches(graph: AttentionGraph, way: Walk, budget: int) -> Hops:
         upper[node] = reach
         hopeful = torch.nonzero(upper > best).flatten()
         if hopeful.numel() == 0:
-            return Hops(best, everything)
+            return best, everything
         if way.cost > budget:
             most = "" if int(upper.max()) == _FAR else f" and at most {int(upper.max()):,}"
             raise GraphError(
                 f"hops of {graph.name}: at least {best:,}{most}; {turn + 1:,} searches looked at {way.cost:,} edges "
                 f"(limit {budget:,}), and {hopeful.numel():,} of {n:,} nodes may still be farther from something: "
-                "raise budget, or ask the same of a smaller size"
+                f"try budget={8 * budget}, or ask the same of a smaller size"
             )
         turn += 1
         chosen = upper[hopeful].argmax() if turn % 2 else lower[hopeful].argmin()

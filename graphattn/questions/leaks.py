@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import kinds_checked, table
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
@@ -60,6 +61,7 @@ class Leaks:
         return "\n".join([*lines, f"  edges into the past: {', '.join(counted)}"] if counted else lines)
 
 
+@kinds_checked("residual", "budget")
 def leaks(layers: Layers, order: Any = None, *, residual: bool = True) -> Leaks:
     """Whether some target hears of a source that is later in the order, and the shortest way there.
 
@@ -115,7 +117,7 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True) -> Leaks:
 def _order(order: Any, size: int) -> Tensor:
     if order is None:
         return torch.arange(size)
-    place = torch.as_tensor(order).cpu()
+    place = table(order, "order", f"integer ({size},), the place of each node", GraphError).cpu()
     if place.shape != (size,) or place.is_floating_point() or place.is_complex():
         raise GraphError(
             f"order must be integer ({size},), the place of each node, got {place.dtype} {list(place.shape)}"

@@ -1,234 +1,161 @@
-"""Known mistakes about who reads whom: the graph that was meant, and the graph that each mistake makes of it.
+"""The mistakes that turn the graph that was meant into the one that was given, in words."""
 
-``None`` where a mistake has no meaning. The simpler ones come first. :func:`graphattn.verify` tries them on the output
-of attention, :func:`graphattn.audit` on a mask.
-"""
-
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Iterator
+from itertools import combinations
+from time import thread_time
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
+from ..errors import GraphAttnError
 from ..graph import AttentionGraph
-from ..graph.rules import Band, Cells, Neighbourhood, Predicate, Product
-from . import mistakes_parts as _parts
+from ..graph.expression import Expression
+from ..graph.rules import Band
+from .mutants import Mutant, Mutants, Node
 
-Wrong = Callable[[AttentionGraph], AttentionGraph | None]
-Mistake = tuple[str, Wrong]
-
-
-def rows_swapped(graph: AttentionGraph) -> AttentionGraph | None:
-    return graph.reverse() if graph.is_square else None
-
-
-def made_symmetric(graph: AttentionGraph) -> AttentionGraph | None:
-    return graph | graph.reverse() if graph.is_square else None
+_NAMED = 4  # mistakes that explain the same
+_WRONG, _RIGHT = 1024, 64  # pairs of either kind on which a mutant must agree before all are compared
+_PAIRS = 4096  # of mistakes that are tried,
+_PAIRED_EDGES = 1 << 23  # fewer where nodes and listed edges are many
+_SECONDS = 5.0  # of this thread's time for pairs of mistakes
+_COUNTED = 1 << 22  # runs or edges that are walked over to count sources
 
 
-def ignored(graph: AttentionGraph) -> AttentionGraph:
-    return AttentionGraph(Band(graph.num_targets, graph.num_sources), "full")
+def mistakes(meant: AttentionGraph, given: AttentionGraph, wrong: tuple[AttentionGraph, ...]) -> tuple[str, ...]:
+    """The mistakes that make exactly the given graph, the simplest first: single ones, else the first pair of them.
+
+    Pairs are tried for some seconds of work.
+
+    Args:
+        meant: The graph that it should be.
+        given: Another one, of the same sizes.
+        wrong: The edges in which they differ, listed: too many, missing.
+    """
+    mutants = Mutants(meant)
+    telling = _Telling(mutants, given, wrong)
+    answers = [telling.answer(mutants.whole(mutant)) for mutant in mutants.all]
+    single = [mutant for mutant, made in zip(mutants.all, answers, strict=True) if telling.explains(made)]
+    if single:
+        return said(mutants, single)
+    work = meant.num_targets + (0 if meant.is_rule else meant.num_edges)
+    begin = thread_time()
+    for first, second in _pairs(mutants, telling, answers)[: min(_PAIRS, _PAIRED_EDGES // max(1, work))]:
+        if thread_time() - begin > _SECONDS:
+            break
+        both = mutants.both(first, second)
+        if both is not None and telling.explains(telling.answer(both)):
+            return (f"{_in_words(mutants, first)}; and {_in_words(mutants, second)}",)
+    return ()
 
 
-def loops_missing(graph: AttentionGraph) -> AttentionGraph | None:
-    return graph.without_self_loops() if graph.is_square else None
+def _pairs(mutants: Mutants, telling: "_Telling", answers: "list[_Answer | None]") -> list[tuple[Mutant, Mutant]]:
+    """Pairs that may explain, the simpler mistakes first: each changes a telling pair, or one turns or inverts all."""
+    meant = telling.answer(mutants.root)
+    assert meant is not None
+    seen = [made is None or not torch.equal(made.bits, meant.bits) for made in answers]
+    turns = [mutant.part is mutants.root and _function(mutant) in ("~", "reverse") for mutant in mutants.all]
+    places = sorted(combinations(range(len(seen)), 2), key=sum)
+    kept = [(i, j) for i, j in places if turns[i] or turns[j] or (seen[i] and seen[j])]
+    pairs = [(mutants.all[i], mutants.all[j]) for i, j in kept]
+    return [(one, other) for one, other in pairs if not (one.remote and other.remote)]  # far-fetched
 
 
-def loops_added(graph: AttentionGraph) -> AttentionGraph | None:
-    return graph.with_self_loops() if graph.is_square else None
+def _function(mutant: Mutant) -> str:
+    return mutant.changed.function if isinstance(mutant.changed, Expression) else ""
 
 
-def band_of(graph: AttentionGraph) -> tuple[int, int] | None:
-    """``lo <= t - s <= hi`` if that is the graph, as computed from its edges."""
-    if graph.has_repeated_edges or graph.num_edges == 0:
-        return None
-    lo, hi = graph.num_targets, -graph.num_sources
-    for first, _, chunk in graph.edges.walk():
-        keep = chunk.hi > chunk.lo
-        if bool(keep.any()):
-            row = chunk.row[keep] + first
-            lo = min(lo, int((row - chunk.hi[keep] + 1).min()))
-            hi = max(hi, int((row - chunk.lo[keep]).max()))
-    return (lo, hi) if Band(graph.num_targets, graph.num_sources, lo, hi).count() == graph.num_edges else None
+def singles(mutants: Mutants) -> Iterator[tuple[Mutant, AttentionGraph]]:
+    """Every single mistake that leaves the sizes as they are, and the graph that it makes."""
+    meant = mutants.grow(mutants.root)
+    for mutant in mutants.all:
+        made = _grown(mutants, mutants.whole(mutant))
+        if made is not None and (made.num_targets, made.num_sources) == (meant.num_targets, meant.num_sources):
+            yield mutant, made
 
 
-def _banded(lo_by: int, hi_by: int) -> Wrong:
-    """The band with its ends moved; an end that reaches the corner of the mask is open, and stays."""
+def said(mutants: Mutants, found: list[Mutant]) -> tuple[str, ...]:
+    """Mistakes in words; the remote ones only where there is no other."""
+    near = [mutant for mutant in found if not mutant.remote] or found
+    return tuple(dict.fromkeys(_in_words(mutants, mutant) for mutant in near[:_NAMED]))
 
-    def make(graph: AttentionGraph) -> AttentionGraph | None:
-        band = graph._remember("band_of", lambda: band_of(graph))
-        if band is None:
+
+class _Answer(NamedTuple):
+    """A graph, and which of the telling pairs are its edges."""
+
+    graph: AttentionGraph
+    bits: Tensor
+
+
+class _Telling:
+    """Pairs by which a wrong guess is soon told: where the graph differs from what was meant, and where it does not."""
+
+    def __init__(self, mutants: Mutants, given: AttentionGraph, wrong: tuple[AttentionGraph, ...]) -> None:
+        self.mutants, self.given = mutants, given
+        seeded = torch.Generator().manual_seed(0)
+        chance = [torch.randint(size, (_RIGHT,), generator=seeded) for size in (given.num_targets, given.num_sources)]
+        some = [_some(graph, _WRONG) for graph in wrong]
+        self.target, self.source = torch.cat((torch.stack(chance), _of_rows(given, _RIGHT), *some), 1)
+        self.bits = given.contains(self.target, self.source)
+
+    def answer(self, node: Node) -> _Answer | None:
+        made = _grown(self.mutants, node)
+        if made is None or (made.num_targets, made.num_sources) != (self.given.num_targets, self.given.num_sources):
             return None
-        T, S = graph.num_targets, graph.num_sources
-        lo = -S if band[0] <= 1 - S else band[0] + lo_by
-        hi = T if band[1] >= T - 1 else band[1] + hi_by
-        edges = Band(T, S, lo, hi)
-        return AttentionGraph(edges, "moved band", graph.device) if edges.count() else None
+        return _Answer(made, made.contains(self.target, self.source))
 
-    return make
+    def explains(self, made: _Answer | None) -> bool:
+        return made is not None and torch.equal(made.bits, self.bits) and _same(made.graph, self.given)
 
 
-def _window(width: _parts.Width) -> Wrong:
-    """A window of another width, the whole graph or a part of it."""
-
-    def make(graph: AttentionGraph) -> AttentionGraph | None:
-        band = graph._remember("band_of", lambda: band_of(graph))
-        if band is None:
-            return _parts.changed(graph, lambda part: _parts.window_of(part, width))
-        edges = _parts.window_of(Band(graph.num_targets, graph.num_sources, *band), width)
-        return None if edges is None else AttentionGraph(edges, "another window", graph.device)
-
-    return make
-
-
-def _cornered(sign: int) -> Wrong:
-    def make(graph: AttentionGraph) -> AttentionGraph | None:
-        apart = sign * (graph.num_sources - graph.num_targets)
-        return _banded(apart, apart)(graph) if apart else None
-
-    return make
-
-
-def _clamped(rows: bool, columns: bool) -> Wrong:
-    """NATTEN on a grid of two axes, whose windows are moved inwards by the length of the other axis."""
-
-    def make(graph: AttentionGraph) -> AttentionGraph | None:
-        grid = graph.edges
-        if not isinstance(grid, Product) or len(grid.axes) != 2:
-            return None
-        y, x = grid.axes
-        if not (isinstance(y, Neighbourhood) and isinstance(x, Neighbourhood)) or y.num_targets == x.num_targets:
-            return None
-        if any(axis.causal or axis.flipped or axis.dilation > 1 for axis in (y, x)):
-            return None
-        height = _moved(y, x.num_targets) if rows else y
-        width = _moved(x, y.num_targets) if columns else x
-        return replace(graph, edges=Product((height, width)), name="clamped by the other axis")
-
-    return make
-
-
-def _moved(axis: Neighbourhood, size: int) -> Predicate:
-    """The neighbourhood of an axis whose centre is kept ``kernel`` / 2 away from the border of another size."""
-    left, right = axis.kernel // 2, (axis.kernel - 1) // 2
-
-    def inside(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-        centre = torch.minimum(target.clamp(min=left), torch.tensor(size - 1 - right, device=target.device))
-        return (source >= centre - left) & (source <= centre + right)
-
-    return Predicate(axis.num_targets, axis.num_sources, inside)
-
-
-def _borders(cut: bool) -> Wrong:
-    """Windows cut at the borders in place of moved inwards, or the other way round."""
-
-    def make(graph: AttentionGraph) -> AttentionGraph | None:
-        axes = graph.edges.axes if isinstance(graph.edges, Product) else (graph.edges,)
-        other = [_cut(axis) if cut else _inwards(axis) for axis in axes]
-        known = [axis for axis in other if axis is not None]
-        return replace(graph, edges=Product(tuple(known))) if len(known) == len(axes) else None
-
-    return make
-
-
-def _cut(axis: object) -> Band | None:
-    if not isinstance(axis, Neighbourhood) or axis.causal or axis.flipped:
+def _grown(mutants: Mutants, node: Node) -> AttentionGraph | None:
+    try:
+        return mutants.grow(node)
+    except (GraphAttnError, MemoryError):  # the builder has no such graph, or none that fits
         return None
-    left, right, step = axis.kernel // 2, (axis.kernel - 1) // 2, axis.dilation
-    return Band(axis.num_targets, axis.num_targets, -right * step, left * step, step)
 
 
-def _inwards(axis: object) -> Neighbourhood | None:
-    if not isinstance(axis, Band) or axis.num_targets != axis.num_sources or axis.offset or axis.lo != -axis.hi:
-        return None
-    kernel = 2 * axis.hi // axis.step + 1
-    if kernel < 3 or kernel * axis.step > axis.num_targets:
-        return None
-    return Neighbourhood(axis.num_targets, kernel, axis.step)
+def _same(one: AttentionGraph, other: AttentionGraph) -> bool:
+    full = one.num_targets * one.num_sources
+    return one.num_edges == other.num_edges and (one.num_edges == full or one.equals(other))
 
 
-def columns_first(graph: AttentionGraph) -> AttentionGraph | None:
-    """The nodes of a grid of two axes numbered down the columns."""
-    if not isinstance(graph.edges, Product) or len(graph.edges.axes) != 2 or not graph.is_square:
-        return None
-    height, width = (axis.num_targets for axis in graph.edges.axes)
-    node = torch.arange(graph.num_targets)
-    return graph.relabel(node % width * height + node // width)
+def _some(graph: AttentionGraph, most: int) -> Tensor:
+    """Some edges (2, n), spread over all, which are listed: targets and sources."""
+    place = torch.linspace(0, graph.num_edges - 1, min(most, graph.num_edges), dtype=torch.float64).long()
+    edges = graph._listed()
+    return torch.stack((edges.target[place], edges.source[place])).cpu()
 
 
-def _shifted(make_shift: Callable[[Cells], int]) -> Wrong:
-    def make(graph: AttentionGraph) -> AttentionGraph | None:
-        axes = graph.edges.axes if isinstance(graph.edges, Product) else (graph.edges,)
-        cells = [axis for axis in axes if isinstance(axis, Cells)]
-        if len(cells) < len(axes) or not any(axis.shift % axis.size for axis in cells):
-            return None
-        return replace(graph, edges=Product(tuple(replace(axis, shift=make_shift(axis)) for axis in cells)))
-
-    return make
+def _of_rows(graph: AttentionGraph, most: int) -> Tensor:
+    """The first and the last edge (2, n) of some targets, spread over all; nothing is listed."""
+    target = torch.linspace(0, graph.num_targets - 1, min(most, graph.num_targets), dtype=torch.float64).long()
+    row, lo, hi = graph.edges.runs(target)
+    return torch.stack((target[row].repeat(2), torch.cat((lo, hi - 1))))[:, (hi > lo).repeat(2)]
 
 
-def wrapped(graph: AttentionGraph) -> AttentionGraph | None:
-    """Shifted cells that read across the border, as a cyclic shift without its mask makes them."""
-    axes = graph.edges.axes if isinstance(graph.edges, Product) else (graph.edges,)
-    cells = [axis for axis in axes if isinstance(axis, Cells)]
-    if len(cells) < len(axes) or not any(axis.shift % axis.size for axis in cells):
-        return None
-    return replace(graph, edges=Product(tuple(_rolled(axis) for axis in cells)))
+def _in_words(mutants: Mutants, mutant: Mutant) -> str:
+    made = _grown(mutants, mutant.changed) if mutant.counted else None
+    count = "" if made is None else _counted(mutants.grow(mutant.part), made)
+    return f"{count}: {mutant.words}" if count else mutant.words
 
 
-def _rolled(axis: Cells) -> Predicate:
-    def inside(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-        n = axis.num_targets
-        return (target - axis.shift) % n // axis.size == (source - axis.shift) % n // axis.size
+def _counted(meant: AttentionGraph, made: AttentionGraph) -> str:
+    """How many sources a target reads too many or too few: "one source too many in the past"."""
+    sizes = (meant.num_targets, meant.num_sources)
+    cost = sum(graph.edges.runs_per_row * graph.num_targets for graph in (meant, made))
+    if cost > _COUNTED or (made.num_targets, made.num_sources) != sizes:
+        return ""
+    more, fewer = made - meant, meant - made
+    if bool(more.num_edges) == bool(fewer.num_edges):
+        return ""
+    wrong, what = (more, "too many") if more.num_edges else (fewer, "too few")
+    if not meant.is_square:
+        return _sources(int(wrong.in_degree.max()), what)
+    sides = {" in the past": Band(*sizes, lo=1), " in the future": Band(*sizes, hi=-1)}
+    most = {where: int((wrong & AttentionGraph(side)).in_degree.max()) for where, side in sides.items()}
+    return " and ".join(_sources(number, what) + where for where, number in most.items() if number)
 
-    return Predicate(axis.num_targets, axis.num_targets, inside)
 
-
-SWAPPED: Mistake = ("edge_index rows swapped: targets read along reversed edges (a transposed mask)", rows_swapped)
-SYMMETRIC: Mistake = ("edges made symmetric: read both ways", made_symmetric)
-BASIC: tuple[Mistake, ...] = (
-    ("inverted mask: True taken as blocked, the polarity of nn.MultiheadAttention", lambda graph: ~graph),
-    ("mask ignored: every target reads every source", ignored),
-)
-LOOPS: tuple[Mistake, ...] = (
-    ("self-loops missing", loops_missing),
-    ("self-loops added", loops_added),
-)
-BANDS: tuple[Mistake, ...] = (
-    ("causal or window aligned to the wrong corner: start in place of end", _cornered(1)),
-    ("causal or window aligned to the wrong corner: end in place of start", _cornered(-1)),
-    ("window off by one: one source too many in the past", _banded(0, 1)),
-    ("window off by one: one source too few in the past", _banded(0, -1)),
-    ("window off by one: one source too many in the future", _banded(-1, 0)),
-    ("window off by one: one source too few in the future", _banded(1, 0)),
-)
-WINDOWS: tuple[Mistake, ...] = (
-    ("window taken per side: on each side as many sources as it has in all", _window(_parts.per_side)),
-    ("window twice as wide", _window(_parts.twice)),
-    ("window half as wide", _window(_parts.half)),
-    ("window laid behind the target, not around it", _window(_parts.all_behind)),
-    ("window laid around the target, not behind it", _window(_parts.around)),
-    ("window without its half ahead of the target", _window(_parts.without_future)),
-)
-PARTS: tuple[Mistake, ...] = (
-    ("documents ignored: packed tokens read across their borders", _parts.documents_ignored),
-    ("global tokens are read by all, but do not read all", _parts.half_global(False)),
-    ("global tokens read all, but are not read by all", _parts.half_global(True)),
-)
-GRIDS: tuple[Mistake, ...] = (
-    (
-        "neighbourhood clamps rows by the width: the row of a window is moved inwards as if there were W rows",
-        _clamped(True, False),
-    ),
-    (
-        "neighbourhood clamps columns by the height: its column is moved inwards as if there were H columns",
-        _clamped(False, True),
-    ),
-    ("neighbourhood clamps rows by the width and columns by the height", _clamped(True, True)),
-    ("windows cut at the borders of the grid, not moved inwards", _borders(True)),
-    ("windows moved inwards at the borders of the grid, not cut", _borders(False)),
-    ("grid numbered down the columns: height and width swapped", columns_first),
-    ("cells not shifted", _shifted(lambda axis: 0)),
-    ("cells shifted the other way", _shifted(lambda axis: -axis.shift % axis.size)),
-    ("shifted cells read across the border: a cyclic shift without its mask", wrapped),
-)
-OF_MASKS: tuple[Mistake, ...] = (SWAPPED, *BASIC, *LOOPS, SYMMETRIC, *BANDS, *WINDOWS, *PARTS, *GRIDS)
+def _sources(number: int, what: str) -> str:
+    return f"one source {what}" if number == 1 else f"{number:,} sources {what}"

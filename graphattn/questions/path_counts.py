@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.listed import Listed
@@ -16,6 +17,7 @@ from .walks import BUDGET, too_many
 _MOST = 2.0**62
 
 
+@kinds_checked("residual", "budget")
 def path_counts(layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET) -> Tensor:
     r"""Paths from every source of the first layer to a target of the last one, with one edge for each layer.
 

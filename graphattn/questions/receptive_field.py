@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead, Schedule
 from ..graph import runs as _runs
@@ -80,6 +81,7 @@ class ReceptiveField:
         return "\n".join(lines)
 
 
+@kinds_checked("residual", "budget")
 def receptive_field(
     layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET
 ) -> ReceptiveField:

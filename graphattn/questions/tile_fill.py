@@ -6,12 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import pair
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.edge_set import ROWS_BUDGET
+from ..graph.need import need_graph
 from ..plans.order import cuthill_mckee, grid_cells
-from .forms import MOST_LISTED, is_listable, need_graph
+from .forms import MOST_LISTED, is_listable
 
 _MOST_TILES = 1 << 28
 
@@ -71,8 +73,7 @@ def tile_fill(graph: AttentionGraph, tile: tuple[int, int] = (128, 128)) -> Tile
     """
     need_graph(graph, "tile_fill")
     T, S = graph.num_targets, graph.num_sources
-    if min(tile) < 1:
-        raise GraphError(f"tile must be two sizes >= 1 (targets, sources), got {tile}")
+    tile = pair(tile, "tile", "(targets, sources)", GraphError)
     tiles = -(-T // tile[0]) * -(-S // tile[1])
     if tiles > _MOST_TILES:
         raise GraphError(

@@ -81,6 +81,11 @@ def subtraction(first: Tensor, first_bias: Tensor, second: Tensor, second_bias: 
     return score
 
 
+def encoding(first: Tensor, first_bias: Tensor, second: Tensor, second_bias: Tensor) -> Callable[[Tensor], Tensor]:
+    """``delta = W_2 relu(W_1 a + b_1) + b_2`` of edge features (..., T, S, F) (Zhao et al. 2021, equation 4)."""
+    return lambda edge_attr: (edge_attr @ first.T + first_bias).clamp(min=0) @ second.T + second_bias
+
+
 def features(feature_map: Callable[[Tensor], Tensor]) -> DenseScore:
     """``phi(q) . phi(k)`` (Katharopoulos et al. 2020, equation 4)."""
     return lambda query, key, edge_attr: torch.einsum("...thd,...shd->...hts", feature_map(query), feature_map(key))

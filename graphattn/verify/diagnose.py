@@ -6,17 +6,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ..questions.mistakes import said, singles
+from ..questions.mutants import Mutant, Mutants
 from .bounds import EXPLAINED, difference, size
 from .cover import pieces
 from .footing import firmly
 from .measure import Measured, measure_backend, twins
 from .report import Row
 from .sample import BUDGET, Sample, piece_of
-from .scene import Answer, Scene
+from .scene import Answer, Scene, with_mask
 from .subject import Case, Subject
 from .whole import twin_of_all
-from .wrong_graphs import RARE, WRONG_GRAPHS
-from .wrong_scores import WRONG_SCORES
+from .wrong_scores import RARE_SCORES, WRONG_SCORES
 
 UNEXPLAINED = "none of the known mistakes explains it"
 _LOOKED_AT = 64  # wrong targets of a large graph, and as many right ones
@@ -174,10 +175,24 @@ class _Look:
         return "; ".join(said) if said else self._rounding() or UNEXPLAINED
 
     def _mistakes(self) -> list[str]:
-        """The known mistakes that give what was found; a rare one only if no everyday one does."""
-        known = WRONG_GRAPHS + WRONG_SCORES
-        names = [name for name, make in known if self._explains(make(self.scene))]
-        return [name for name in names if name not in RARE] or names
+        """The known mistakes that give what was found, remote ones only if no other does."""
+        mutants, graphs = self._mutants()
+        near = said(mutants, [mutant for mutant in graphs if not mutant.remote])
+        scored = [words for words, make in WRONG_SCORES if self._explains(make(self.scene))]
+        remote = [words for words, make in RARE_SCORES if self._explains(make(self.scene))]
+        return [*near, *scored] or [*said(mutants, graphs), *remote]
+
+    def _mutants(self) -> tuple[Mutants, list[Mutant]]:
+        """The mistakes about who reads whom that give what was found."""
+        mutants, found, known = Mutants(self.graph), list[Mutant](), dict[bytes, bool]()
+        every = torch.arange(self.graph.num_sources, device=self.scene.targets.device)[None, :]
+        for mutant, made in singles(mutants):
+            mask = made.contains(self.scene.targets[:, None], every)
+            key = mask.cpu().numpy().tobytes()
+            if key not in known:
+                known[key] = self._explains(with_mask(mask, self.scene))
+            found += [mutant] * known[key]
+        return mutants, found
 
     def _rounding(self) -> str | None:
         """Whether a float64 output has the errors of a narrower dtype: small ones, nearly everywhere."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..arguments import function, kinds_checked, several, shown
 from ..errors import ExactnessError, GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..nn import GraphAttention
@@ -27,6 +28,7 @@ from .subject import Subject
 from .threads import threads
 
 
+@kinds_checked("at_most", "gradients", "seed")
 def verify(
     subject: AttentionGraph | PerHead | GraphAttention | Callable[..., Any],
     graph: AttentionGraph | None = None,
@@ -93,14 +95,17 @@ def verify(
         >>> verify(ga.graphs.causal(7)).ok
         True
     """
+    if progress is not None:
+        function(progress, "progress", "step")
+    dtypes = several(dtypes, "dtypes", "must be a list of dtypes")
     for dtype in dtypes:
-        if dtype not in EXPLAINED:
-            raise OptionError(f"dtypes must be among {', '.join(map(str, EXPLAINED))}, got {dtype}")
+        if not isinstance(dtype, torch.dtype) or dtype not in EXPLAINED:
+            raise OptionError(f"dtypes must be among {', '.join(map(str, EXPLAINED))}, got {shown(dtype)}")
     found = _subject(subject, graph, seed, options, dtypes)
-    chosen = found.backends if backends is None else tuple(backends)
+    chosen = found.backends if backends is None else tuple(several(backends, "backends", "must be a list of names"))
     for backend in chosen:
-        if backend not in found.backends:
-            raise OptionError(f"backends must be among {', '.join(found.backends)}, got {backend!r}")
+        if not isinstance(backend, str) or backend not in found.backends:
+            raise OptionError(f"backends must be among {', '.join(found.backends)}, got {shown(backend)}")
     if at_most is not None and at_most < 1:
         raise OptionError(f"at_most must be at least 1, got {at_most}")
     piece = sample(found.graph, 256 if at_most is None else at_most, seed, BUDGET // found.numbers)

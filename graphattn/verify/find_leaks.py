@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import function, kinds_checked, table, tensor
 from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..questions.receptive_field import Layers, graphs_of, receptive_field
@@ -68,6 +69,7 @@ def _named(pairs: tuple[tuple[int, int], ...], count: int) -> str:
     return ", ".join(f"{s} -> {t}" for s, t in pairs) + more
 
 
+@kinds_checked("residual", "seed")
 def find_leaks(
     module: Callable[[Tensor], Tensor],
     x: Tensor,
@@ -114,6 +116,8 @@ def find_leaks(
         >>> print(find_leaks(wrong, torch.randn(5, 3), causal(5)))
         4 leaks: 1 -> 0, 2 -> 1, 3 -> 2, 4 -> 3 (5 of 5 sources moved, 5 targets compared)
     """
+    function(module, "module", "x")
+    table(tensor(x, "x", "(..., S, C) of floats or (..., S) of integers", ShapeError), "x", "numbers", ShapeError)
     axis = -2 if x.is_floating_point() else -1
     if x.ndim < -axis:
         raise ShapeError(f"x must be (..., S, C) floats or (..., S) integers, got {list(x.shape)} of {x.dtype}")

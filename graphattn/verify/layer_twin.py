@@ -56,9 +56,13 @@ def _feature_map(given: Any) -> Callable[[Tensor], Tensor]:
     return dense_s.FEATURE_MAPS[names[0]] if names else given
 
 
+def _is_perceptron(part: Any) -> bool:
+    return part is None or [type(x) for x in part] == [nn.Linear, nn.ReLU, nn.Linear]
+
+
 def _known(table: dict[Any, Any], part: Any) -> Any:
     """The formula of a part, by its exact class or by itself; ``None`` if the twin has none."""
-    if type(part) is scores.Subtraction and [type(x) for x in part.gamma] != [nn.Linear, nn.ReLU, nn.Linear]:
+    if type(part) is scores.Subtraction and not all(map(_is_perceptron, (part.gamma, part.delta))):
         return None
     return table.get(type(part)) or (table.get(part) if callable(part) and not isinstance(part, nn.Module) else None)
 
@@ -153,6 +157,9 @@ class LayerTwin(DenseGraphAttention):
     ) -> Problem:
         """The operands of a piece: x of its targets, context of its columns, edge features (..., R, U, F)."""
         query, key, value, edge = self.project(x, context, edge_attr)
+        if edge_attr is not None and getattr(self.score, "delta", None) is not None:
+            edge_attr = self._delta(edge_attr)
+            edge = edge_attr.unflatten(-1, query.shape[-2:])
         query, key = self._normed(query, self.q_norm), self._normed(key, self.k_norm)
         if self.rotary is not None:
             of_targets, of_sources = (None, None) if positions is None else positions
@@ -189,6 +196,13 @@ class LayerTwin(DenseGraphAttention):
         if not self._turns or positions is None:
             return self.rotary(x, positions)
         return turned(x, positions, self.rotary.base, self.rotary.rotary_dim, self.rotary.layout, self.rotary.num_axes)
+
+    def _delta(self, edge_attr: Tensor) -> Tensor:
+        """The score's own encoding of edge features (..., R, U, H * D)."""
+        delta = self.score.delta
+        if _known(SCORES, self.score) is None:
+            return delta(edge_attr)
+        return dense_s.encoding(delta[0].weight, delta[0].bias, delta[2].weight, delta[2].bias)(edge_attr)
 
     def _score(self) -> DenseScore | None:
         if self.score is None:

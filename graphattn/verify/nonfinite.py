@@ -84,8 +84,9 @@ def _overflowing(inputs: Inputs, graph: AttentionGraph) -> list[Nonfinite]:
     """Edges whose score is not finite although all that it is made of is."""
     wide, group = inputs.request().statistics, inputs.query.shape[-2] // max(1, inputs.key.shape[-2])
     found = []
+    edges = graph._listed()
     for first in range(0, graph.num_edges, _EDGES_AT_ONCE):
-        target, source = (x[first : first + _EDGES_AT_ONCE] for x in (graph.target, graph.source))
+        target, source = (x[first : first + _EDGES_AT_ONCE] for x in (edges.target, edges.source))
         query, key = inputs.query[..., target, :, :].to(wide), inputs.key[..., source, :, :].to(wide)
         score = (query * key.repeat_interleave(group, -2)).sum(-1) * inputs.scale
         if inputs.softcap is not None:
@@ -112,7 +113,7 @@ def _named(
     for place in torch.nonzero(wrong.any(1)).flatten().tolist():
         numbers = x[place][wrong[place]]
         number = first + place
-        ends = None if graph is None else (int(graph.source[number]), int(graph.target[number]))
+        ends = None if graph is None else (int(graph._listed().source[number]), int(graph._listed().target[number]))
         spoils = 1 if heard is None else int(heard[place])
         found.append(Nonfinite(what, number, ends, float(numbers[0]), numbers.numel(), spoils))
     return found

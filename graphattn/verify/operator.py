@@ -64,13 +64,17 @@ class _Operands:
         """D_v."""
         return self.widths[0] if case.alike else self.widths[1]
 
+    def scale_in(self, case: Case) -> float:
+        """The factor of the product in a case."""
+        return self.scale if case.scale is None else case.scale
+
     def problem(self, leaves: dict[str, Tensor], case: Case, piece: Sample) -> Problem:
         return Problem(
             leaves["query"].index_select(-3, piece.targets),
             leaves["key"].index_select(-3, piece.columns),
             leaves["value"].index_select(-3, piece.columns),
             piece.mask,
-            self.scale,
+            self.scale_in(case),
             bias=piece.spread(leaves["score_bias"]).movedim(-1, -3) if case.bias else None,
             softcap=case.softcap,
         )
@@ -104,6 +108,10 @@ class GraphSubject(_Operands):
             plain,
             Case("score_bias", bias=True),
             Case("all options", bias=True, softcap=softcap, extras=True),
+            *(
+                (Case("scale 0", alike=True, scale=0.0), Case("scale below 0", alike=True, scale=-SCALE))
+                * (scale is None)
+            ),
         )
         self.notes: tuple[str, ...] = ()
         if graph.num_edges > MOST_EDGES:
@@ -132,7 +140,7 @@ class GraphSubject(_Operands):
             leaves["value"],
             self.graph if graph is None else graph,
             score_bias=leaves.get("score_bias"),
-            scale=self.scale,
+            scale=self.scale_in(case),
             softcap=case.softcap,
             backend=backend,
             **options,

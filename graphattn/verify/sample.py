@@ -108,9 +108,9 @@ def edges_into(graph: AttentionGraph, targets: Tensor) -> tuple[Tensor, Tensor, 
     if isinstance(graph.edges, Listed):
         number = torch.full((graph.num_targets,), -1)
         number[targets] = torch.arange(targets.numel())
-        row = number[graph.target.cpu()]
+        row = number[graph.edges.target.cpu()]
         edge = torch.nonzero(row >= 0).flatten()
-        return row[edge], graph.source.cpu()[edge], edge
+        return row[edge], graph.edges.source.cpu()[edge], edge
     row, source = _runs.expand(graph.edges.runs(targets))
     degree = graph.in_degree.cpu()
     first = degree.cumsum(0) - degree

@@ -33,6 +33,7 @@ class Case:
     softcap: float | None = None
     extras: bool = False  # lse and weights
     alike: bool = False  # values as wide as keys, which fused kernels ask for
+    scale: float | None = None  # the subject's own if None
 
 
 class Leaf(NamedTuple):

@@ -49,7 +49,8 @@ def dense_attention(
         scale: Factor of the product; D ** -0.5 if None.
         softcap: The c above; no tanh if None.
         multiplicity: (T, S), how often each edge is listed; 0 removes it. All 1 if None.
-        edge: (..., T, S, H_kv, D), edge features added to key and value (so D = D_v); to the value alone given a score.
+        edge: (..., T, S, H_kv or H, D), edge features added to key and value (so D = D_v); to the value alone given a
+            score.
         score: In place of the scaled product: scores (..., H, T, S) of query (..., T, H, D) and key (..., S, H, D).
         normalize: In place of softmax: weights (..., H, T, S) of scores and of the pairs that are there, bool.
 
@@ -63,7 +64,7 @@ def dense_attention(
     """
     group = query.shape[-2] // key.shape[-2] if key.shape[-2] else 1
     key, value = (x.repeat_interleave(group, -2) for x in (key, value))
-    edge = None if edge is None else edge.repeat_interleave(group, -2)
+    edge = None if edge is None else edge.repeat_interleave(query.shape[-2] // max(1, edge.shape[-2]), -2)
     if score is None:
         z = _product(query, key, edge, query.shape[-1] ** -0.5 if scale is None else scale)
     else:

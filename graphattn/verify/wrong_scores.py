@@ -1,9 +1,11 @@
-"""Known mistakes about scores, heads and the softmax, as the answer each would give; ``None`` where there is none.
+"""Known mistakes about scores, heads, copies of edges and the softmax, as the answer each would give; ``None``: none.
 
 The table at the end says in words what each function gets wrong.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,27 +13,14 @@ from torch import Tensor
 from .scene import Answer, Mistake, Scene, attend, solved
 
 
-def scale_one(scene: Scene) -> Answer | None:
-    return attend(scene, copies=scene.copies, scale=1.0)
+def _scaled(by: Callable[[float, int, int], float]) -> Callable[[Scene], Answer | None]:
+    """Another scale, of the right one, the width and the number of heads."""
 
+    def make(scene: Scene) -> Answer | None:
+        heads, width = scene.problem.query.shape[-2:]
+        return attend(scene, copies=scene.copies, scale=by(scene.problem.scale, width, heads)) if width else None
 
-def scale_of_width(scene: Scene) -> Answer | None:
-    width = scene.problem.query.shape[-1]
-    return attend(scene, copies=scene.copies, scale=1 / width) if width else None
-
-
-def scale_twice(scene: Scene) -> Answer | None:
-    return attend(scene, copies=scene.copies, scale=scene.problem.scale**2)
-
-
-def scale_of_all_heads(scene: Scene) -> Answer | None:
-    heads = scene.problem.query.shape[-2]
-    return attend(scene, copies=scene.copies, scale=scene.problem.scale * heads**-0.5) if heads > 1 else None
-
-
-def default_scale(scene: Scene) -> Answer | None:
-    width = scene.problem.query.shape[-1]
-    return attend(scene, copies=scene.copies, scale=width**-0.5) if width else None
+    return make
 
 
 def tiled_heads(scene: Scene) -> Answer | None:
@@ -82,11 +71,6 @@ def mask_added(scene: Scene) -> Answer | None:
     return Answer((weights @ found[1]).transpose(-3, -2), scene.mask.any(1))
 
 
-def without_bias(scene: Scene) -> Answer | None:
-    p = scene.problem
-    return None if p.bias is None else solved(scene, replace(p, bias=None), scene.copies)
-
-
 def bias_sorted(scene: Scene) -> Answer | None:
     """The biases dealt out by target and then by source, to edges that came in another order."""
     p, graph, piece = scene.problem, scene.graph, scene.piece
@@ -105,35 +89,54 @@ def bias_scaled(scene: Scene) -> Answer | None:
     return None if p.bias is None else solved(scene, replace(p, bias=p.bias * p.scale), scene.copies)
 
 
-def without_softcap(scene: Scene) -> Answer | None:
-    p = scene.problem
-    return None if p.softcap is None else solved(scene, replace(p, softcap=None), scene.copies)
+def _without(part: str) -> Callable[[Scene], Answer | None]:
+    def make(scene: Scene) -> Answer | None:
+        p = scene.problem
+        changes: dict[str, Any] = {part: None}
+        return None if getattr(p, part) is None else solved(scene, replace(p, **changes), scene.copies)
+
+    return make
 
 
-def without_score(scene: Scene) -> Answer | None:
-    p = scene.problem
-    return None if p.score is None else solved(scene, replace(p, score=None), scene.copies)
+def repeats_merged(scene: Scene) -> Answer | None:
+    return attend(scene) if bool((scene.copies > 1).any()) else None
 
 
-def without_normalizer(scene: Scene) -> Answer | None:
-    p = scene.problem
-    return None if p.normalize is None else solved(scene, replace(p, normalize=None), scene.copies)
+def loops_counted_twice(scene: Scene) -> Answer | None:
+    again = scene.copies + scene.diagonal
+    if not scene.graph.is_square or not bool((again > 1).any()):
+        return None
+    return attend(scene, again > 0, again)
+
+
+def symmetric_counted(scene: Scene) -> Answer | None:
+    if not scene.graph.is_square:
+        return None
+    every = torch.arange(scene.graph.num_targets, device=scene.targets.device)
+    copies = scene.copies + scene.graph.contains(every[None, :], scene.targets[:, None])
+    uniform = torch.equal(copies > 0, scene.mask) and bool((copies == 2 * scene.copies).all())
+    return None if uniform else attend(scene, copies > 0, copies)
 
 
 WRONG_SCORES: tuple[Mistake, ...] = (
-    ("scale 1.0: the product is not scaled", scale_one),
-    ("scale 1 / D, not 1 / sqrt(D)", scale_of_width),
-    ("scale applied twice", scale_twice),
-    ("scale of all heads together: (H * D) ** -0.5", scale_of_all_heads),
-    ("default scale D ** -0.5 in place of the one asked for", default_scale),
+    ("repeated edges merged: copies of an edge counted once", repeats_merged),
+    ("self-loops counted twice: added to a graph that has them", loops_counted_twice),
+    ("scale 1.0: the product is not scaled", _scaled(lambda scale, width, heads: 1.0)),
+    ("scale 1 / D, not 1 / sqrt(D)", _scaled(lambda scale, width, heads: 1 / width)),
+    ("scale applied twice", _scaled(lambda scale, width, heads: scale**2)),
+    ("scale of all heads together: (H * D) ** -0.5", _scaled(lambda scale, width, heads: scale * heads**-0.5)),
+    ("default scale D ** -0.5 in place of the one asked for", _scaled(lambda scale, width, heads: width**-0.5)),
     ("heads grouped by tiling: head h reads head h % H_kv, not h // (H / H_kv)", tiled_heads),
     ("softmax over the wrong axis: over targets, not over sources", wrong_axis),
     ("masked after the softmax: weights of missing edges dropped without renormalising", masked_after),
     ("mask added as 0 and 1 to the scores, not as -inf", mask_added),
-    ("score_bias ignored", without_bias),
+    ("score_bias ignored", _without("bias")),
     ("score_bias taken in sorted order, not in the caller's edge order", bias_sorted),
     ("score_bias scaled with the product; it is added after", bias_scaled),
-    ("softcap ignored", without_softcap),
-    ("the score ignored: scaled dot product in its place", without_score),
-    ("the normalisation ignored: softmax in its place", without_normalizer),
+    ("softcap ignored", _without("softcap")),
+    ("the score ignored: scaled dot product in its place", _without("score")),
+    ("the normalisation ignored: softmax in its place", _without("normalize")),
 )
+RARE_SCORES: tuple[Mistake, ...] = (
+    ("reversed edges added and counted beside those that were there", symmetric_counted),
+)  # not said of what a simpler mistake explains as well

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..arguments import several, shown, table
 from ..errors import GraphError, GraphIndexError
 from ..graph.graph import AttentionGraph
 from ..graph.runs import expand
@@ -60,7 +61,13 @@ def checked_targets(
         GraphIndexError: If there is no such target.
         GraphError: If there are more than can be told apart by colour.
     """
-    given = torch.as_tensor(highlight if isinstance(highlight, int) else list(highlight)).flatten()
+    whole = isinstance(highlight, int | np.integer) or getattr(highlight, "ndim", 1) == 0
+    listed = highlight if whole else several(highlight, argument, "must be target numbers", GraphError)
+    given = table(listed, argument, "target numbers", GraphError).flatten()
+    if most == 1 and given.numel() != 1:
+        raise GraphError(f"{argument} must be one target, got {shown(highlight)}")
+    if given.is_complex():
+        raise GraphError(f"{argument} must be target numbers, got complex ones")
     if given.numel() and (given.is_floating_point() or given.dtype == torch.bool):
         raise GraphError(f"{argument} must be target numbers, got {given.dtype}".replace("torch.", ""))
     targets = list(dict.fromkeys(given.tolist()))

@@ -1,4 +1,4 @@
-"""Attention weights as pictures take them: found beside an output, checked, one row per edge."""
+"""Attention weights as pictures take them: found beside an output or in a dense tensor, checked, one row per edge."""
 
 from typing import Any
 
@@ -7,23 +7,53 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..backends.weights import EdgeWeights
 from ..errors import OptionError, ShapeError
 from ..graph.graph import AttentionGraph
+from ..graph.listed import Listed
 
 
 def weights_in(given: Any) -> Any:
-    """The weights themselves, where they come beside an output.
+    """The weights themselves, where they come beside an output or as a dense tensor.
 
     Raises:
         OptionError: If there are none.
+        ShapeError: If a tensor is not (H, T, S).
     """
+    if isinstance(given, torch.Tensor | np.ndarray):
+        return _of_dense(given)
     held = next((part for part in given if hasattr(part, "alpha")), None) if isinstance(given, tuple) else given
     if not (hasattr(held, "alpha") and hasattr(held, "graph")):
         raise OptionError(
-            f"weights must be EdgeWeights, or what attention or a layer gives with return_weights=True; got a "
-            f"{type(given).__name__} without weights"
+            "weights must be EdgeWeights, a tensor (H, T, S), or what attention or a layer gives with "
+            f"return_weights=True; got a {type(given).__name__} without weights{_hint(given)}"
         )
     return held
+
+
+def _hint(given: Any) -> str:
+    """For what models of transformers give: a tensor for each layer."""
+    if hasattr(given, "attentions"):
+        return "; draw one layer: outputs.attentions[0]"
+    layers = isinstance(given, tuple | list) and any(isinstance(part, torch.Tensor) for part in given)
+    return "; draw one of its tensors, (H, T, S)" * layers
+
+
+def _of_dense(given: Any) -> EdgeWeights:
+    """Of a tensor (H, T, S) or (1, H, T, S): its edges are the pairs at which some head has a weight other than 0."""
+    is_float = given.is_floating_point() if isinstance(given, torch.Tensor) else given.dtype.kind == "f"
+    shape = tuple(given.shape)
+    whole = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
+    if len(whole) != 3 or not is_float:
+        hint = {2: "; of one head it is weights[None]", 4: "; of a batch draw one element: weights[0]"}
+        raise ShapeError(
+            "a tensor of weights must be floats of shape (H, T, S), or (1, H, T, S), as attentions[layer] of "
+            f"transformers; got {str(given.dtype).removeprefix('torch.')} {shape}{hint.get(len(shape), '')}"
+        )
+    alpha = torch.as_tensor(given).detach().reshape(whole)
+    target, source = (alpha != 0).any(0).nonzero(as_tuple=True)
+    graph = AttentionGraph(Listed(target, source, *whole[1:]), "attention", alpha.device)
+    return EdgeWeights(graph, alpha[:, target, source].T)
 
 
 def by_edge(weights: Any) -> Tensor:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import kinds_checked
 from ..graph.advice import no_graph
 from ..graph.graph import AttentionGraph
 from .choice import MOST_SOURCES, all_edges, can_walk, checked_targets, sources_of, spread_targets, thinned
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@kinds_checked()
 def plot(
     graph: AttentionGraph,
     pos: Any = None,

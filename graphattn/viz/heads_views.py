@@ -12,13 +12,13 @@ from .choice import MOST_SOURCES
 from .mask_image import ticks
 from .places import Place
 from .places.base import Array, Index
-from .style import GROUND, INK, TEXT, counted, fitting, quiet
+from .style import GROUND, INK, LINES, TEXT, WEIGHTS, counted, fitting, quiet
 
 _EXACT = 256  # nodes whose weights are shown pair by pair
 _MOST_CELLS = 128
 _NAMED = 40  # tokens of a list
-_FAINT = 0.01  # of the largest weight: lines below are not drawn
 _MOST_LINES = 3_000
+_GAP = 0.06  # of a list, between two sentences
 
 Names = tuple[list[str] | None, list[str] | None]
 
@@ -34,6 +34,8 @@ class Shown:
         targets: One target, whose edges alone are drawn, or ``None``.
         place: Where the nodes are, for a view that needs it.
         own: bool (E, n), the edges that each of the heads has, or ``None`` where each has all.
+        rows, columns: The targets and the sources that are shown.
+        b_start: The first token of a second sentence, or ``None``.
     """
 
     graph: AttentionGraph
@@ -41,15 +43,19 @@ class Shown:
     names: Names
     targets: list[int] | None
     place: Place | None
-    own: NDArray[np.bool_] | None = None
+    own: NDArray[np.bool_] | None
+    rows: range
+    columns: range
+    b_start: int | None = None
 
     @cached_property
     def _edges(self) -> tuple[Index, Index, Array]:
         source, target = self.graph.edge_index.cpu().numpy()
         alpha = self.alpha if self.own is None else np.where(self.own, self.alpha, np.nan)
+        kept = (_within(target, self.rows) & _within(source, self.columns)).astype(bool)
         if self.targets is not None:
-            kept = target == self.targets[0]
-            source, target, alpha = source[kept], target[kept], alpha[kept]
+            kept &= target == self.targets[0]
+        source, target, alpha = source[kept], target[kept], alpha[kept]
         pairs, copy = np.unique(target * self.graph.num_sources + source, return_inverse=True)
         total = np.zeros((len(pairs), alpha.shape[1]))
         np.add.at(total, copy, alpha)
@@ -68,23 +74,35 @@ class Shown:
         return self._edges[1]
 
     @property
-    def largest(self) -> float:
-        """Of all weights; 0 without an edge."""
-        return float(np.nan_to_num(self._edges[2]).max(initial=0.0))
+    def values(self) -> Array:
+        """float64 (n, heads): of the edges that some head has; NaN where a head has not."""
+        return self._edges[2]
+
+    def parted(self, nodes: range) -> bool:
+        """Whether both sentences are among these nodes."""
+        return self.b_start is not None and nodes.start < self.b_start < nodes.stop
+
+
+def _within(node: Index, nodes: range) -> Any:
+    return (nodes.start <= node) & (node < nodes.stop)
 
 
 def matrix(ax: Any, shown: Shown, head: int, scale: Any, edge: tuple[bool, bool]) -> list[str]:
     """Targets are rows; the largest weight of a cell where one is several pairs."""
-    T, S = shown.graph.num_targets, shown.graph.num_sources
+    rows, columns = shown.rows, shown.columns
+    T, S = len(rows), len(columns)
     height, width = (1 if size <= _EXACT else -(-size // _MOST_CELLS) for size in (T, S))
     cells = np.full((-(-T // height), -(-S // width)), np.nan)
     target, source, values = shown.of(head)
-    np.fmax.at(cells, (target // height, source // width), values)
-    box = (-0.5, S - 0.5, T - 0.5, -0.5)
+    np.fmax.at(cells, ((target - rows.start) // height, (source - columns.start) // width), values)
+    box = (columns.start - 0.5, columns.stop - 0.5, rows.stop - 0.5, rows.start - 0.5)
     if cells.size:
         style: dict[str, Any] = {"cmap": scale.cmap, "norm": scale.norm, "interpolation": "nearest"}
         ax.imshow(np.ma.masked_invalid(cells), extent=box, aspect="equal" if 0.25 <= T / S <= 4 else "auto", **style)
-    ticks(ax, T, S, (shown.names[0] if edge[0] else None, shown.names[1]))
+    ticks(ax, rows, columns, (shown.names[0] if edge[0] else None, shown.names[1]))
+    for nodes, line in ((rows, ax.axhline), (columns, ax.axvline)):
+        if shown.b_start is not None and shown.parted(nodes):
+            line(shown.b_start - 0.5, color=INK, linewidth=1.2, gid="between sentences")
     ax.tick_params(labelsize=TEXT - 2)
     ax.set_xlabel("source", fontsize=TEXT - 1)
     if edge[0]:
@@ -103,31 +121,39 @@ def lines(ax: Any, shown: Shown, head: int, scale: Any, edge: tuple[bool, bool])
     """Targets on the left, sources on the right, first node on top; a line for each edge."""
     from matplotlib.collections import LineCollection
 
-    T, S = shown.graph.num_targets, shown.graph.num_sources
     target, source, values = shown.of(head)
-    largest = scale.norm.vmax
     order = np.argsort(values, kind="stable")[-_MOST_LINES:]  # the heaviest on top
-    order = order[values[order] >= _FAINT * largest]
-    at = [-(nodes + 0.5) / max(1, size) for nodes, size in ((target, T), (source, S))]
-    ends = [np.stack((np.full(len(order), x), y[order]), 1) for x, y in zip((0.0, 1.0), at, strict=True)]
-    share = values[order] / largest
-    drawn = LineCollection(list(np.stack(ends, 1)), colors=scale.to_rgba(values[order]), linewidths=0.4 + 2 * share)
+    at = [_heights(shown, nodes)[side[order] - nodes.start]
+          for side, nodes in ((target, shown.rows), (source, shown.columns))]  # fmt: skip
+    ends = [np.stack((np.full(len(order), x), y), 1) for x, y in zip((0.0, 1.0), at, strict=True)]
+    share = np.clip(scale.norm(values[order]), 0, 1)
+    drawn = LineCollection(list(np.stack(ends, 1)), colors=scale.to_rgba(values[order]), linewidths=0.5 + 2 * share)
     drawn.set_gid("lines")
     quiet(ax)
     ax.add_collection(drawn, autolim=False)
     ax.set(xlim=(-0.04, 1.04), ylim=(-1.01, 0.01))
-    for x, size, names, side, first in (
-        (0.0, T, shown.names[0], "left", True),
-        (1.0, S, shown.names[1], "right", False),
+    for x, nodes, names, side, named in (
+        (0.0, shown.rows, shown.names[0], "left", edge[0]),
+        (1.0, shown.columns, shown.names[1], "right", edge[1]),
     ):
-        _list(ax, x, size, names if edge[0 if first else 1] else None, side)
-    few = "Targets are on the left, sources on the right, the first on top."
-    return [few, f"Weights below {_FAINT:.0%} of the largest are not drawn."]
+        _list(ax, x, _heights(shown, nodes), [names[node] for node in nodes] if names and named else None, side)
+    sentences = ["Targets are on the left, sources on the right, the first on top."]
+    if len(values) > _MOST_LINES:
+        sentences.append(f"Of each head at most the {_MOST_LINES:,} heaviest lines are drawn.")
+    return sentences
 
 
-def _list(ax: Any, x: float, size: int, names: list[str] | None, side: str) -> None:
+def _heights(shown: Shown, nodes: range) -> Array:
+    """Places from 0 down to -1 in a list, with a gap before the second sentence."""
+    node = np.arange(nodes.start, nodes.stop)
+    if shown.b_start is None or not shown.parted(nodes):
+        return -(node - nodes.start + 0.5) / max(1, len(nodes))
+    return -((node - nodes.start + 0.5) / len(nodes) * (1 - _GAP) + _GAP * (node >= shown.b_start))
+
+
+def _list(ax: Any, x: float, y: Array, names: list[str] | None, side: str) -> None:
     """A column of nodes, with their words on the outside."""
-    y = -(np.arange(size) + 0.5) / max(1, size)
+    size = len(y)
     if size <= 4 * _NAMED:
         ax.scatter(np.full(size, x), y, s=7, color=GROUND, zorder=3)
     else:
@@ -162,13 +188,14 @@ def place(ax: Any, shown: Shown, head: int, scale: Any, edge: tuple[bool, bool])
     if where.draws_all_edges and len(order) > MOST_SOURCES:
         order = order[-MOST_SOURCES:]
         sentences.append(f"Only the {MOST_SOURCES} heaviest of {len(source):,} sources are drawn.")
-    where.neighbourhood(ax, target, source[order], scale.to_rgba(values[order]), "*")
+    share = np.clip(scale.norm(values[order]), 0, 1)
+    where.neighbourhood(ax, target, source[order], scale.to_rgba(values[order]), "*", share)
     return sentences
 
 
-#: How a panel is drawn, and its size in inches.
-VIEWS: dict[str, tuple[Any, float, float]] = {
-    "matrix": (matrix, 2.1, 2.3),
-    "lines": (lines, 2.0, 3.4),
-    "place": (place, 2.5, 2.6),
+#: How a panel is drawn, in which colours, and its size in inches.
+VIEWS: dict[str, tuple[Any, tuple[str, ...], float, float]] = {
+    "matrix": (matrix, WEIGHTS, 2.1, 2.3),
+    "lines": (lines, LINES, 2.0, 3.4),
+    "place": (place, WEIGHTS, 2.5, 2.6),
 }

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..arguments import several
 from ..errors import ShapeError
 from ..graph.graph import AttentionGraph
 from ..graph.runs import expand
@@ -89,6 +90,7 @@ def _paths(graphs: tuple[AttentionGraph, ...], target: int) -> tuple[list[Index]
 def _name(ax: Any, tokens: Any, size: int) -> None:
     if tokens is None:
         return
+    tokens = several(tokens, "tokens", f"must name all {size} sources of the first layer", ShapeError)
     if len(tokens) != size:
         raise ShapeError(f"tokens must name all {size} sources of the first layer, got {len(tokens)}")
     if size <= _MOST_NAMED:

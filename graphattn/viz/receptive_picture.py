@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph.graph import AttentionGraph
 from ..questions.receptive_field import Layers, graphs_of, receptive_field
@@ -22,6 +23,7 @@ _IN_A_ROW = 3
 _MOST_NAMED = 12  # layers in the legend
 
 
+@kinds_checked()
 def plot_receptive_field(
     layers: Layers,
     target: int,

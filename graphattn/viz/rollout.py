@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..arguments import several
 from ..backends.weights import EdgeWeights
 from ..errors import OptionError, ShapeError
 from ..graph.algebra import refuse_over
@@ -65,7 +66,8 @@ def rollout(
         tensor([0.0000, 0.0625, 0.3750, 0.5625], dtype=torch.float64)
     """
     each = weights_per_layer.values() if isinstance(weights_per_layer, Mapping) else weights_per_layer
-    layers = [weights_in(weights) for weights in each]
+    expected = "must be a list of weights, first layer first, or record_weights' dict"
+    layers = [weights_in(weights) for weights in several(each, "weights_per_layer", expected)]
     if not layers:
         raise OptionError("rollout needs the weights of one layer or more, got none")
     shares = _shares(residual, layers)

@@ -16,9 +16,12 @@ INK, GROUND, FAINT, EDGE = "#1f2933", "#aeb8c4", "#e3e7ec", "#7b8794"
 SURFACE = "#d5dae1"
 SHARES = ("#9dbbe2", "#3c6aa8", "#0b1c33")  # of a mask, weak to strong; where there is no edge it is white
 WEIGHTS = ("#d3dff0", "#7aa5d8", "#2b62a8", "#0b1c33")  # pale is weak; lightness alone tells them apart
+LINES = ("#2b62a805", "#0b1c33ff")  # of lines that cross: as opaque as they are strong
 TEXT = 9  # points
 _MOST_LETTERS = 14
 _NARROW = 5.0  # inches
+_ABOVE = 1.01  # 1 and what half precision rounds it to
+_WEAK = 0.2  # of the scale: pale
 
 
 def number(count: int) -> str:
@@ -115,6 +118,38 @@ def shades(*colours: str) -> Any:
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("shades", colours)
+
+
+def weight_scale(values: Any, relative: bool, colours: tuple[str, ...] = WEIGHTS) -> tuple[Any, list[str]]:
+    """What turns weights into colours, and sentences on it.
+
+    From 0 to 1, so that a head that reads evenly and one that reads one source look unlike; to the largest weight where
+    that is asked for, or where one is above 1, as without a softmax.
+
+    Args:
+        values: float (n,): the weights drawn; NaN for none.
+        relative: Whether the largest weight is the darkest.
+        colours: From weak to strong.
+    """
+    import numpy as np
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    values = np.nan_to_num(values)
+    largest = float(values.max(initial=0.0))
+    top = (largest or 1.0) if relative or largest > _ABOVE else 1.0
+    sentences = ["Weights below 0 are drawn as 0."] * bool((values < 0).any())
+    if 0 < largest < _WEAK * top:
+        sentences.append(f"The largest weight is {largest:.2g}; relative=True makes it the darkest.")
+    return ScalarMappable(Normalize(0.0, top), shades(*colours).with_extremes(bad="white")), sentences
+
+
+def weight_bar(figure: Any, scale: Any, axes: Any, label: str, **where: Any) -> None:
+    """The colours of weights beside what they colour."""
+    bar = figure.colorbar(scale, ax=axes, **where)
+    bar.set_label(label, fontsize=TEXT)
+    bar.ax.tick_params(labelsize=TEXT - 1)
+    bar.outline.set_visible(False)
 
 
 def layer_shades(count: int) -> Any:

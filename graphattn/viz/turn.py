@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import kinds_checked, shown
 from ..errors import GraphError, OptionError
 from ..graph.advice import no_graph
 from ..graph.algebra import refuse_over
@@ -22,9 +23,10 @@ from .places.points import Points
 from .style import counted
 
 _MOST_BYTES = 48 << 20  # of data in the page, before base64
-_WHOLE = 65535  # a weight of 1
+_WHOLE = 65535  # the top of the scale
 
 
+@kinds_checked("title")
 def to_html(
     graph_or_weights: Any,
     path: str | Path,
@@ -43,7 +45,8 @@ def to_html(
 
     Args:
         graph_or_weights: A graph, or its :class:`EdgeWeights` (or what attention gave with ``return_weights=True``),
-            without a batch; the page then offers every head and their mean, rounded to 1/65535.
+            without a batch, or a tensor of weights (H, T, S); the page then offers every head and their mean, rounded
+            to 1/65535. The darkest is a weight of 1, or the largest of the target's, as the reader chooses.
         path: Where the page is written.
         pos: (S, 2) or (S, 3), where the sources are. Without it a grid is laid out by its cells, a small listed graph
             as a network.
@@ -71,6 +74,8 @@ def to_html(
         True
     """
     weights = None if isinstance(graph_or_weights, AttentionGraph) else weights_in(graph_or_weights)
+    if not isinstance(path, str | Path):
+        raise OptionError(f"path must be a file name, got {shown(path)}")
     graph: AttentionGraph = graph_or_weights if weights is None else weights.graph
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "to_html shows an AttentionGraph or its weights")
@@ -102,7 +107,9 @@ def _data(graph: AttentionGraph, alpha: Any, place: Place) -> dict[str, Any]:
     ptr = np.concatenate(([0], np.cumsum(np.bincount(target, minlength=graph.num_targets))))
     source_at, target_at = _in_unit_ball(place)
     faces = place.faces if isinstance(place, Points) and place.faces is not None else np.empty((0, 3))
-    parts = None if alpha is None else np.rint(alpha.cpu().double().numpy()[order] * _WHOLE).clip(0, _WHOLE)
+    weight = None if alpha is None else np.nan_to_num(alpha.cpu().double().numpy()[order])
+    top = 1.0 if weight is None else max(1.0, float(weight.max(initial=0.0)))  # above 1 without a softmax
+    parts = None if weight is None else np.rint(weight / top * _WHOLE).clip(0, _WHOLE)
     return {
         "sources": graph.num_sources,
         "targets": graph.num_targets,
@@ -114,6 +121,7 @@ def _data(graph: AttentionGraph, alpha: Any, place: Place) -> dict[str, Any]:
         "ptr": _packed(ptr, "<u4"),
         "source": _packed(source[order], "<u4"),
         "weight": None if parts is None else _packed(parts, "<u2"),
+        "top": top,
     }
 
 

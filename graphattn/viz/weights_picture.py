@@ -3,19 +3,20 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arguments import kinds_checked
 from .choice import MOST_SOURCES, all_edges, checked_targets
 from .edge_weights import weights_in, weights_into
-from .places import Place, place_of
+from .places import place_of
 from .places.network import Network
 from .places.pick import names_of
-from .style import TEXT, WEIGHTS, counted, empty_figure, number, shades, titled
+from .style import counted, empty_figure, number, titled, weight_bar, weight_scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@kinds_checked()
 def plot_weights(
     weights: Any,
     target: int,
@@ -28,6 +29,7 @@ def plot_weights(
     image: Any = None,
     tokens: Any = None,
     layout: str | None = None,
+    relative: bool = False,
     figure: Any = None,
     caption: bool = True,
     title: bool = True,
@@ -36,10 +38,12 @@ def plot_weights(
 
     Args:
         weights: The :class:`EdgeWeights`, or all that ``attention`` or a layer gives with ``return_weights=True``.
-            Of a batch, one element: ``EdgeWeights(weights.graph, weights.alpha[0])``.
+            Of a batch, one element: ``EdgeWeights(weights.graph, weights.alpha[0])``. Or a tensor (H, T, S), as
+            ``outputs.attentions[layer][0]`` of transformers.
         target: The node that reads.
         pos, queries, faces, size, image, tokens, layout: As :func:`plot`. Points are shown close up.
         head: One head, or ``None`` for the mean over heads.
+        relative: Whether the largest weight drawn is the darkest; by default 1 is, so that pictures compare.
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
         caption: Whether sentences below say what is drawn and what is left out.
         title: Whether a line above says what is drawn.
@@ -50,7 +54,8 @@ def plot_weights(
     Raises:
         MissingExtraError: If matplotlib is not installed.
         OptionError: If there are no weights in ``weights``.
-        ShapeError: If ``alpha`` does not fit the graph, holds a batch, or has no such head.
+        ShapeError: If ``alpha`` does not fit the graph, holds a batch, or has no such head; if a tensor is no
+            (H, T, S).
         GraphIndexError: If there is no such target.
 
     Example:
@@ -81,27 +86,16 @@ def plot_weights(
         share = alpha[heaviest].sum() / alpha.sum()
         sentences.append(f"Only the {MOST_SOURCES} heaviest of {number(count)} are drawn ({share:.1%} of the sum).")
         sources, alpha = sources[heaviest], alpha[heaviest]
-    _coloured(shown, ax, place, target, sources, alpha, ", ".join(filter(None, ("attention weight", what))))
+    scale, said = weight_scale(alpha, relative)
+    order = np.argsort(alpha, kind="stable")  # the heaviest on top
+    place.neighbourhood(
+        ax, target, sources[order], scale.to_rgba(alpha[order]), "*", np.clip(scale.norm(alpha[order]), 0, 1)
+    )
+    weight_bar(shown, scale, ax, ", ".join(filter(None, ("attention weight", what))), shrink=0.75, pad=0.03)
+    sentences += said + place.remarks()
     names = names_of(graph, tokens)[0]
     named = f"target {number(target)}" if names is None else f"“{names[target]}” (target {number(target)})"
     heaviest_first = sources[np.argsort(-alpha, kind="stable")]
-    titled(
-        shown, f"{named} reads {counted(count, 'source')}" if title else None, (sentences + place.remarks()) * caption
-    )
+    titled(shown, f"{named} reads {counted(count, 'source')}" if title else None, sentences * caption)
     place.label(ax, target, heaviest_first)
     return shown
-
-
-def _coloured(
-    shown: Any, ax: Any, place: Place, target: int, sources: NDArray[np.int64], alpha: NDArray[np.float64], what: str
-) -> None:
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    scale = ScalarMappable(Normalize(0.0, float(alpha.max(initial=0.0)) or 1.0), shades(*WEIGHTS))
-    order = np.argsort(alpha, kind="stable")  # the heaviest on top
-    place.neighbourhood(ax, target, sources[order], scale.to_rgba(alpha[order]), "*")
-    bar = shown.colorbar(scale, ax=ax, shrink=0.75, pad=0.03)
-    bar.set_label(what, fontsize=TEXT)
-    bar.ax.tick_params(labelsize=TEXT - 1)
-    bar.outline.set_visible(False)

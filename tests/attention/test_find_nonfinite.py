@@ -41,6 +41,14 @@ def test_b06_nodes_are_named():
     assert str(found[2]).startswith(f"value of source {s} is -inf and 13 more: {found[1].spoils} target")
 
 
+def test_the_number_that_is_named_is_the_first():
+    graph, (q, k, v), _ = case()
+    s = int(graph.source[1])
+    k[0, s, 0, 1], k[0, s, 1, 2] = -INF, INF
+    (found,) = find_nonfinite(q, k, v, graph)
+    assert (found.value, found.count) == (-INF, 2)
+
+
 def test_b06_a_source_that_nobody_reads_is_named_and_harmless():
     graph = GRAPHS["unused_sources"]()
     q, k, v = tensors(graph, requires_grad=False)

@@ -83,6 +83,13 @@ def test_key_heads_shared_unevenly_with_the_groups():
     torch.testing.assert_close(ga.attention(*operands, crossing), dense(*operands, crossing)[0], rtol=0, atol=1e-12)
 
 
+def test_graphs_of_heads_are_a_rule_where_every_head_has_one():
+    rule, listed = ga.graphs.causal(5), ga.graphs.causal(5).explicit()
+    assert ga.PerHead((rule, rule)).is_rule
+    for pair in ((rule, listed), (listed, rule), (listed, listed)):
+        assert not ga.PerHead(pair).is_rule
+
+
 def test_one_removed_edge_is_seen_in_its_heads_alone():
     operands = inputs(4, 4)
     one = ga.from_mask(

@@ -4,8 +4,10 @@ import pytest
 import torch
 from attention_formula import (
     BACKENDS,
+    EXACT,
     HEADS,
     VALUE_WIDTH,
+    WIDTH,
     assert_near,
     biases,
     formula,
@@ -26,6 +28,11 @@ OPTIONS = {
     "bias": {"bias": True},
     "everything": {"scale": 0.8, "softcap": 2.3, "bias": True},
 }
+NEAR = {torch.float64: EXACT, torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}  # two roundings of it
+
+
+def seeded(shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -45,6 +52,50 @@ def test_output_and_gradients_are_the_formulas(name, options, backend):
         assert_near(mine, theirs)
     if graph.num_edges:
         assert all(grad.abs().sum() > 0 for grad in gradients(found, inputs)) or name in ("directed_ring", "one_node")
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+@pytest.mark.parametrize("backend", [*BACKENDS, "auto"])
+@pytest.mark.parametrize("name", ["causal", "tall_causal", "full", "window", "longformer", "listed_random", "hub"])
+def test_scales_of_zero_and_below_are_the_formulas(name, backend, dtype):
+    graph = GRAPHS[name]()
+    q, k, v = tensors(graph, (2,), value_width=WIDTH, dtype=dtype)  # widths alike, which fused kernels ask for
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    for scale in (0.0, -0.0, -1e-3, -0.7, -torch.finfo(dtype).tiny, 5e-324, -5e-324):
+        found = ga.attention(q, k, v, graph, scale=scale, backend=backend)
+        wanted = formula(*wide, graph, scale=scale)[0]
+        assert_near(found, wanted, NEAR[dtype])
+        for mine, theirs in zip(gradients(found, (q, k, v)), gradients(wanted, wide), strict=True):
+            assert_near(mine, theirs, NEAR[dtype])
+        lse = ga.attention(q, k, v, graph, scale=scale, backend=backend, return_lse=True).lse
+        assert_near(lse, formula(*wide, graph, scale=scale)[2], NEAR[dtype])
+
+
+@pytest.mark.parametrize("length", [8, 600])  # SDPA's kernels split longer queries
+@pytest.mark.parametrize("scale", [0.0, -1e-3, -0.7])
+def test_a_causal_layer_takes_scales_of_zero_and_below(scale, length):
+    graph = ga.graphs.causal(length, length - 1, align="start")
+    layer = ga.nn.GraphAttention(6, 2, scale=scale).double()
+    x, context = (seeded((n, 6)).requires_grad_() for n in (length, length - 1))
+    q, k, v = (
+        proj(given).unflatten(-1, (2, 3))
+        for proj, given in ((layer.q_proj, x), (layer.k_proj, context), (layer.v_proj, context))
+    )
+    score = (scale * torch.einsum("thd,shd->hts", q, k)).masked_fill(~graph.mask(), -torch.inf)
+    wanted = layer.out_proj(torch.einsum("hts,shd->thd", score.softmax(-1), v).flatten(-2))
+    found = layer(x, graph, context=context)
+    assert_near(found, wanted)
+    for mine, theirs in zip(gradients(found, (x, context)), gradients(wanted, (x, context)), strict=True):
+        assert_near(mine, theirs)
+
+
+def test_compiled_code_takes_scales_of_zero_and_below():
+    graph = ga.graphs.causal(8)
+    q, k, v = tensors(graph, value_width=WIDTH, requires_grad=False)
+    scales = (0.0, -0.7)
+    compiled = torch.compile(lambda: [ga.attention(q, k, v, graph, scale=s) for s in scales], backend="eager")
+    for scale, found in zip(scales, compiled(), strict=True):
+        assert_near(found, formula(q, k, v, graph, scale=scale)[0])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -6,7 +6,7 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
-from graphattn.cli import app
+from graphattn.cli.bench import app
 
 
 def shell(line):
@@ -30,7 +30,7 @@ def shell(line):
         ("bench causal --size 5 --device cuda:99", "CUDA devices here; use cpu"),
         ("bench causal --size 5 --repeats 0", "Invalid value for '--repeats'"),
         ("bench causal --size 5 --out here.foo", "--out must end in .png"),
-        ("bench causal --size 5 --json nowhere/run.json", "nowhere is no folder"),
+        ("bench causal --size 5 --json nowhere/run.json", "nowhere/run.json is no file in a folder"),
         ("bench --k 5", "WHAT, a pattern or a file, comes before its options; got --k first"),
     ],
 )

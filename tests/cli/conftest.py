@@ -6,7 +6,7 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
-from graphattn.cli import app
+from graphattn.cli.bench import app
 
 
 class Shell:
@@ -14,6 +14,10 @@ class Shell:
 
     def __call__(self, line, *, env=None):
         return CliRunner().invoke(app, shlex.split(line), prog_name="graphattn", env=env)
+
+    def words(self, words):
+        """The same of words that no shell would split."""
+        return CliRunner().invoke(app, words, prog_name="graphattn")
 
     def json(self, line, status=0):
         """The one document on stdout of a command with --json."""

@@ -244,20 +244,28 @@ def test_progress_is_for_terminals_and_for_what_takes_long(monkeypatch):
     terminal, pipe = Terminal(), io.StringIO()
     monkeypatch.setattr(sys, "stderr", terminal)
     with output.step("counting ░") as tell:
-        time.sleep(0.3)
+        wait_for("counting -", terminal)
         tell("sheep")
-        time.sleep(0.3)
-    assert "counting -" in terminal.getvalue()
-    assert "counting -: sheep" in terminal.getvalue()
+        wait_for("counting -: sheep", terminal)
     assert terminal.getvalue().isascii()
     monkeypatch.setattr(sys, "stderr", pipe)
+    monkeypatch.setattr(output, "_LONG", 1000.0)
     with output.step("quick"):
         pass
     monkeypatch.setattr(output, "_LONG", 0.01)
     with output.step("slow") as tell:
         tell("not without a terminal")
-        time.sleep(0.3)
+        wait_for("slow", pipe)
     assert pipe.getvalue() == "graphattn: slow ...\n"
+
+
+def wait_for(text, stream):
+    """Until another thread has written it; two minutes are for a machine that is very busy."""
+    for _ in range(12_000):
+        if text in stream.getvalue():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"no {text!r} in {stream.getvalue()!r}")
 
 
 def run(*words, **settings):
@@ -268,7 +276,7 @@ def run(*words, **settings):
 def test_without_block_characters_in_another_process():
     env = {"PYTHONIOENCODING": "ascii"}
     shown = run("show", "causal", "--size", "3", env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = shown.communicate(timeout=120)
+    out, err = shown.communicate(timeout=600)
     assert (shown.returncode, err) == (0, b"")
     assert b"\n\n# . .\n# # .\n# # #\n\ntargets" in out
 
@@ -278,7 +286,7 @@ def test_nobody_reads_in_another_process():
     os.close(reading)
     deaf = run("show", "causal", "--size", "31", stdout=writing, stderr=subprocess.PIPE)
     os.close(writing)
-    assert (deaf.communicate(timeout=120)[1], deaf.returncode) == (b"", output.CLOSED)
+    assert (deaf.communicate(timeout=600)[1], deaf.returncode) == (b"", output.CLOSED)
 
 
 @pytest.mark.slow

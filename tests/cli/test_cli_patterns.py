@@ -31,6 +31,7 @@ TYPED = [
     ("window --dilation 3 --size 17 --no-causal --window 5", graphs.sliding_window(17, 5, causal=False, dilation=3)),
     ("sliding-window --size 17 --window 5 --causal no", graphs.sliding_window(17, 5, causal=False)),
     ("asymmetric_window --size 7 --left 3 --right 1", graphs.asymmetric_window(7, 3, 1)),
+    ("sinks --size 13 --k 4", graphs.sinks(13, 4)),
     ("logsparse --size 13", graphs.logsparse(13)),
     ("strided --size 13 --stride 3", graphs.strided(13, 3)),
     ("fixed --size 13 --stride 3 --summary 2", graphs.fixed(13, 3, 2)),

@@ -14,12 +14,33 @@ def test_facts_of_a_pattern(shell, monkeypatch):
     assert found["facts"]["hops"] == 20
     assert found["tiles"]["touched"] == 1
     text = shell("facts natten --size 30x40 --kernel 5").stdout
-    assert "strong components  1" in text
+    assert "strong components     1\n" in text
+    assert "each then depends on  every node\n" in text
     assert "no spectral gap: more than 512 nodes" in text
     assert "boxes of the grid" in text
     monkeypatch.setattr(import_module("graphattn.questions.tile_fill"), "_MOST_TILES", 0)
     assert "no tiles: tile_fill looks at every tile" in shell("facts causal --size 40").stdout
     assert shell.json("facts causal --size 40")["tiles"] is None
+
+
+def test_facts_of_layers(shell):
+    text = shell("facts 'sliding_window(8, 3); full(8); sliding_window(8, 3)'").stdout
+    assert "  0  AttentionGraph(sliding_window(8, 3)" in text
+    assert "  layers 0, 2  " in text
+    assert "  layer 1\n" in text
+    assert "after 3 layers a target depends on 8 of 8 sources" in text
+    found = shell.json("facts 'sliding_window(8, 3); full(8)'")
+    assert found["facts"]["each"][1] == ga.facts(ga.graphs.full(8)).to_dict()
+    assert "the targets of a layer are the sources of the next" in shell.error("facts 'causal(8); causal(9)'")
+    assert "have no options after them, got --size" in shell.error("facts 'causal(8); causal' --size 9")
+
+
+def test_what_facts_says_to_try_it_takes(shell, tmp_path):
+    path = tmp_path / "far.csv"
+    np.savetxt(path, np.random.default_rng(0).integers(0, 1031, (2500, 2)), "%d", ",")
+    asked = f"facts {path} --duplicates merge --budget"
+    assert "try --budget 800, or ask" in shell(f"{asked} 100").stdout
+    assert "no hops" not in shell(f"{asked} 100000000").stdout
 
 
 def test_audit_of_a_mask(shell, tmp_path, monkeypatch):

@@ -255,7 +255,7 @@ BIG = 1_000_000
 
 
 def test_a_rule_of_a_million_nodes_costs_nothing():
-    start = time.perf_counter()
+    start = time.thread_time()
     causal = rule(Band(BIG, BIG, 0), "causal")
     longformer = rule(Band(BIG, BIG, -128, 128), "window") | rule(
         Rectangle(BIG, BIG, ((0, BIG),), ((0, 16),)), "global"
@@ -265,7 +265,7 @@ def test_a_rule_of_a_million_nodes_costs_nothing():
     assert longformer.num_edges == 257 * BIG - 128 * 129 + 16 * BIG - hidden
     assert len(repr(longformer).splitlines()) == 1
     assert causal.k_hop(5).num_edges == causal.num_edges
-    assert time.perf_counter() - start < 20  # about 1 s
+    assert time.thread_time() - start < 20  # about 1 s; of this thread, so that other programs do not count
 
 
 @pytest.mark.parametrize(

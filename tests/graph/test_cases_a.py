@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from graphattn.errors import BackendError, GraphError, GraphIndexError, ShapeError
-from graphattn.graph import AttentionGraph, disjoint_union
-from graphattn.graph.facts import facts
+from graphattn.errors import GraphError, GraphIndexError, ShapeError
+from graphattn.graph import AttentionGraph
 from graphattn.graph.rules import Band
 from graphattn.interop import from_edge_index
 
@@ -247,58 +246,6 @@ def test_a39_two_devices_are_named():
         here.contains(torch.tensor([0], device="cuda"), torch.tensor([0]))
 
 
-@pytest.mark.parametrize("use", [lambda g: g.edge_index, lambda g: g.source, lambda g: g.target, lambda g: g.mask()])
-def test_a40_writing_into_the_edges_of_a_graph_is_noticed(use):
-    graph = build(torch.tensor([[0, 1], [2, 3]]))
-    graph.edge_index[0, 0] = 4
-    with pytest.raises(BackendError, match="written to in place"):
-        use(graph)
-
-
-_NOTICE = {
-    "union": lambda g: g | g,
-    "intersection": lambda g: g & AttentionGraph(Band(5, 5), "full(5)"),
-    "difference": lambda g: AttentionGraph(Band(5, 5), "full(5)") - g,
-    "complement": lambda g: ~g,
-    "composition": lambda g: g @ g,
-    "reverse": lambda g: g.reverse(),
-    "one hop": lambda g: g.k_hop(1),
-    "two hops": lambda g: g.k_hop(2),
-    "in_degree": lambda g: g.in_degree,
-    "out_degree": lambda g: g.out_degree,
-    "contains": lambda g: g.contains(2, 0),
-    "tile_counts": lambda g: g.tile_counts(),
-    "equals": lambda g: g.equals(g),
-    "the other equals": lambda g: AttentionGraph(Band(5, 5), "full(5)").equals(g),
-    "to": lambda g: g.to("cpu"),
-    "with_self_loops": lambda g: g.with_self_loops(),
-    "without_self_loops": lambda g: g.without_self_loops(),
-    "subgraph": lambda g: g.subgraph([0, 2]),
-    "facts": facts,
-    "disjoint_union": lambda g: disjoint_union([g, g]),
-}
-
-
-@pytest.mark.parametrize("use", _NOTICE.values(), ids=_NOTICE.keys())
-@pytest.mark.parametrize("asked_before", [False, True])
-def test_a40_no_question_mixes_the_old_edges_with_the_new(use, asked_before):
-    graph = square()
-    if asked_before:
-        use(graph)
-    graph.edge_index[0, 0] = 4
-    with pytest.raises(BackendError, match="written to in place"):
-        use(graph)
-
-
-@pytest.mark.parametrize("use", [lambda g: g.reverse().in_degree, lambda g: g.edge_index, lambda g: g.tile_counts()])
-def test_a40_a_graph_made_of_one_that_was_written_to_notices(use):
-    graph = square()
-    others = ~graph
-    graph.edge_index[0, 0] = 4
-    with pytest.raises(BackendError, match="edge_index of a graph was written to in place"):
-        use(others)
-
-
 @pytest.mark.parametrize("graph", [square(), AttentionGraph(Band(5, 5, 0))])
 def test_degrees_are_copies(graph):
     into, out = graph.in_degree.tolist(), graph.out_degree.tolist()
@@ -317,13 +264,6 @@ def test_a_subgraph_of_a_rule_keeps_its_own_copy_of_the_nodes():
     assert before.equal(graph.mask())
 
 
-def test_a40_a_rule_notices_too():
-    graph = AttentionGraph(Band(3, 3, 0), "causal(3)")
-    graph.source.zero_()
-    with pytest.raises(BackendError, match="written to in place"):
-        _ = graph.edge_index
-
-
 def test_a40_the_callers_own_tensor_stays_theirs():
     mine = torch.tensor([[0, 1], [2, 3]])
     graph = build(mine)
@@ -338,8 +278,7 @@ def test_a40_in_inference_mode_too():
     with torch.inference_mode():
         assert graph.mask().sum() == 2
         graph.edge_index[0, 0] = 4
-        with pytest.raises(BackendError):
-            _ = graph.edge_index
+        assert graph.edge_index.tolist() == [[0, 1], [2, 3]]
 
 
 @pytest.mark.parametrize(

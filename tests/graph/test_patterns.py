@@ -142,7 +142,7 @@ def test_a_layer_of_a_schedule_may_have_graphs_of_heads():
         (lambda: Schedule((torch.ones(3, 3).bool(),)), "layer 0 of a Schedule must be .*from_mask"),
         (lambda: Schedule.of(graphs.full(3), 2)[:0], "at least one layer"),
         (lambda: Schedule.of([graphs.full(3)], 2), "2 layers need as many graphs, got a schedule of 1"),
-        (lambda: Schedule.of(graphs.full(3)) * 0, "whole number of times >= 1, got 0"),
+        (lambda: Schedule.of(graphs.full(3)) * 0, "is repeated must be a whole number >= 1, got 0"),
         (lambda: Schedule.of(graphs.full(3)).reach(2), "num_layers must be between 1 and 1, got 2"),
         (lambda: Schedule.of(graphs.full(...)).reach(), "layer 0 is Pattern.* without a size"),
         (lambda: PerHead(()), "at least one graph"),

@@ -19,6 +19,7 @@ SMALL = {
     "prefix": (5, 2),
     "sliding_window": (5, 3),
     "asymmetric_window": (5, 2, 1),
+    "sinks": (5, 2),
     "logsparse": (5,),
     "strided": (5, 2),
     "fixed": (5, 2),

@@ -1,5 +1,7 @@
 """Expressions of builders as text, and the zoo of named patterns."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from graphattn import graphs
@@ -74,9 +76,9 @@ def test_a_long_expression_is_not_repeated_whole(text):
 
 
 def test_every_named_pattern_has_a_name_of_its_own_and_builds():
-    names = [each.name.lower() for each in graphs.zoo()]
+    names = [each.name.lower() for each in graphs.zoo().values()]
     assert len(set(names)) == len(names) == len(graphs.zoo())
-    for each in graphs.zoo():
+    for each in graphs.zoo().values():
         graph = each.graph()
         assert graph.num_edges > 0, each.name
         assert graphs.zoo()[each.name.upper().replace(" ", "-")] is each
@@ -84,24 +86,39 @@ def test_every_named_pattern_has_a_name_of_its_own_and_builds():
         assert not each.line.endswith(".")
         assert each.family in ("sequence", "grid", "points", "mesh", "network")
     table = str(graphs.zoo())
-    assert all(each.name in table and each.line in table for each in graphs.zoo())
+    assert all(each.name in table and each.line in table for each in graphs.zoo().values())
 
 
 def test_names_in_brackets_and_parts_of_names():
     zoo = graphs.zoo()
     assert zoo["DiNA"] is zoo["dilated neighborhood (DiNA)"]
     assert "Longformer" in zoo
-    assert zoo["BigBird"] in zoo
+    assert zoo["BigBird"] in zoo.values()
     assert "Longformr" not in zoo
     with pytest.raises(GraphAttnError, match="did you mean TimeSformer, time or TimeSformer, space"):
         zoo["timesformer"]
 
 
 def test_the_zoo_uses_every_builder():
-    used = " ".join(each.code for each in graphs.zoo())
+    used = " ".join(each.code for each in graphs.zoo().values())
     assert [name for name in graphs.BUILDERS if f"{name}(" not in used] == []
 
 
 def test_a_name_that_is_not_there():
     with pytest.raises(GraphAttnError, match="did you mean Longformer"):
         graphs.zoo()["longforme"]
+
+
+def test_the_zoo_is_a_mapping():
+    zoo = graphs.zoo()
+    assert isinstance(zoo, Mapping)
+    assert list(zoo) == list(zoo.keys()) == [each.name for each in zoo.values()] == [name for name, _ in zoo.items()]
+    assert dict(zoo)["BigBird"] is zoo["bigbird"] is zoo.get(" BIGBIRD")
+    assert all(name in zoo and zoo[name].name == name for name in zoo)
+    assert zoo.get("longforme") is None
+    assert "timesformer" not in zoo  # two are called so
+    assert 3 not in zoo
+    assert repr(zoo) == f"Zoo of {len(zoo)} patterns: print it for a line on each"
+    with pytest.raises(KeyError) as error:
+        zoo["longforme"]
+    assert str(error.value).startswith("no pattern is called 'longforme'; did you mean Longformer")

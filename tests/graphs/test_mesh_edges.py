@@ -1,5 +1,7 @@
 """Edges that read edges, and geodesic balls, against loops over faces, trimesh and networkx."""
 
+from functools import partial
+
 import networkx
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import torch
 
 from graphattn import graphs
 from graphattn.errors import GraphError, GraphIndexError
+from graphattn.graph.algebra import refuse_over
 
 MESHES = {
     "strip": [(0, 1, 2), (2, 1, 3), (2, 3, 4), (4, 3, 5)],
@@ -121,3 +124,12 @@ def test_vertices_at_one_place_and_vertices_of_no_face():
 def test_refusals(make, error, words):
     with pytest.raises(error, match=words):
         make()
+
+
+def test_balls_that_hold_too_much_are_refused_as_they_grow(monkeypatch):
+    monkeypatch.setattr("graphattn.graphs.mesh.geodesic.refuse_over", partial(refuse_over, limit=16 * 17))
+    corners = torch.tensor([[0.0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
+    faces = torch.tensor([[0, 1, 2], [2, 1, 3], [3, 1, 4]])
+    assert graphs.geodesic_ball(corners, faces, 1.2).num_edges == 17
+    with pytest.raises(GraphError, match=r"edges of geodesic_ball would take .* use a smaller r"):
+        graphs.geodesic_ball(corners, faces, 1.5)

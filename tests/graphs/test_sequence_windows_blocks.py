@@ -40,6 +40,15 @@ def test_a_cache_reads_what_the_whole_sequence_would():
     assert graphs.asymmetric_window(3, 4, 0, num_sources=23).equals(whole.subgraph(targets=[20, 21, 22]))
 
 
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("k", [0, 1, 4, 19])
+def test_sinks(n, k):
+    assert_is(graphs.sinks(n, k), n, n, lambda t, s: s <= t and s < k)
+    assert graphs.sinks(..., k)(n).equals(graphs.sinks(n, k))
+    rest = graphs.sliding_window(n, 3) | graphs.sinks(n, k)
+    assert_is(rest, n, n, lambda t, s: s <= t and (s < k or t - s < 3))
+
+
 @pytest.mark.parametrize("n", [*SIZES, 16, 32, 33])
 def test_logsparse(n):
     """Li 2019: t - s in {0} and {1, 2, 4, ..., 2^floor(log2 t)}."""
@@ -217,6 +226,7 @@ def test_millions_of_tokens_are_rules_that_store_nothing():
     ("build", "words"),
     [
         (lambda: graphs.asymmetric_window(7, -1, 0), "left must be a whole number >= 0, got -1"),
+        (lambda: graphs.sinks(7, -1), "k must be a whole number >= 0, got -1"),
         (lambda: graphs.asymmetric_window(7, 1, 0, align="left"), "align must be .* got 'left'"),
         (lambda: graphs.strided(7, 0), "stride must be at least 1, got 0"),
         (lambda: graphs.fixed(7, 3, 4), "summary must be at most stride, got summary=4 of 3"),

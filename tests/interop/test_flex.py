@@ -226,7 +226,7 @@ def test_a_mask_mod_that_depends_on_batch_or_head_is_refused(mask_mod, words):
     ("mask_mod", "words"),
     [
         (lambda b, h, q, kv: q - kv, "must return a bool tensor, got torch.int64"),
-        (lambda b, h, q, kv: q > q.float().mean(), "pair on its own"),
+        (lambda b, h, q, kv: torch.rand_like(q * kv, dtype=torch.float64) > 0.5, "pair on its own"),
         (lambda q, kv: q > kv, "the rule failed"),
         (torch.eye(3), r"mask_mod must be callable as mask_mod\(b, h, q_idx, kv_idx\), got a Tensor"),
     ],
@@ -276,7 +276,7 @@ def test_block_masks_that_differ_are_refused():
 def test_refusals_of_block_masks():
     with pytest.raises(GraphError, match="needs at least one target and one source, got 0 and 5"):
         to_block_mask(TABLE["zero targets"][0])
-    with pytest.raises(GraphError, match="tile must be two sizes >= 1"):
+    with pytest.raises(GraphError, match="block_size must be two sizes >= 1"):
         to_block_mask(graphs.causal(5), 0)
 
 

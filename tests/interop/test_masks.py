@@ -8,6 +8,7 @@ import torch
 from interop_graphs import PAIRED, REPEATED, SIMPLE, TABLE, counts_of, softmax_over
 from torch.nn.functional import scaled_dot_product_attention
 
+from graphattn import audit, graphs
 from graphattn.errors import GraphError
 from graphattn.interop import (
     from_additive_mask,
@@ -22,6 +23,17 @@ from graphattn.interop import (
 ALL_SIMPLE = pytest.mark.parametrize("name", SIMPLE)
 ALL_PAIRED = pytest.mark.parametrize("name", PAIRED)
 HEAD_DIM, VALUE_DIM = 5, 3
+
+
+CAUSAL = torch.ones(5, 5, dtype=torch.bool).tril()
+READERS_ON_CAUSAL = pytest.mark.parametrize(
+    ("read", "mask"),
+    [
+        (from_mask, CAUSAL),
+        (from_mha_mask, ~CAUSAL),
+        (from_additive_mask, torch.zeros(5, 5).masked_fill(~CAUSAL, -torch.inf)),
+    ],
+)
 
 
 def inputs(graph):
@@ -119,6 +131,16 @@ def test_arrays_tensors_and_views_are_the_same():
     assert from_mask(torch.ones(1, 1).bool().expand(5, 7)).num_edges == 35
 
 
+@pytest.mark.parametrize("lead", [(1,), (1, 1), (1, 1, 1)])
+@READERS_ON_CAUSAL
+def test_the_mask_of_one_example_as_transformers_makes_it_is_a_mask(read, mask, lead):
+    graph = read(mask.reshape(*lead, 5, 5))
+    assert graph.equals(graphs.causal(5))
+    assert read(mask[:0].reshape(*lead, 0, 5)).num_targets == 0
+    if read is from_mask:
+        assert audit(mask.reshape(*lead, 5, 5), graphs.causal(5)).ok
+
+
 def test_the_graph_does_not_follow_the_mask():
     mask = torch.eye(3, dtype=torch.bool)
     graph = from_mask(mask)
@@ -133,12 +155,14 @@ READERS = pytest.mark.parametrize("read", [from_mask, from_mha_mask, from_additi
 @pytest.mark.parametrize(
     ("mask", "words"),
     [
-        (torch.ones(7), r"mask must have shape \(T, S\), targets x sources, got \(7,\)"),
-        (torch.ones(2, 1, 5, 7), r"got \(2, 1, 5, 7\); one graph serves a whole batch: pass one slice"),
+        (torch.ones(7), r"mask must have shape \(T, S\), targets x sources, or \(1, 1, T, S\), got \(7,\)"),
+        (torch.ones(2, 1, 5, 7), r"got \(2, 1, 5, 7\); make a graph of each mask\[b, h\]: .*examples.*disjoint_union"),
+        (torch.ones(1, 3, 5, 7), r"got \(1, 3, 5, 7\); make a graph of each mask\[b, h\]: .*heads.*PerHead\(graphs\)$"),
+        (torch.ones(3, 5, 7), r"got \(3, 5, 7\); make a graph of each mask\[i\]: .*PerHead.*disjoint_union"),
         (torch.tensor(True), r"got \(\)"),
         ([[True, False], [True]], "mask must be a tensor"),
         (None, "mask must be a tensor"),
-        (torch.eye(3).to_sparse(), r"mask must be dense, got torch.sparse_coo; pass mask.to_dense\(\)"),
+        (torch.eye(3).to_sparse(), r"mask must be a tensor, got a torch.sparse_coo one; pass mask.to_dense\(\)"),
     ],
 )
 def test_a25_wrong_shapes(read, mask, words):

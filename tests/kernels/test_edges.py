@@ -2,14 +2,18 @@
 
 import concurrent.futures
 import multiprocessing
+import threading
+import time
 
+import numpy as np
 import pytest
 import torch
 
 import graphattn as ga
 from graphattn.kernels import edges_numba
-from graphattn.kernels.edges_op import dropout_factors, edge_attention, plain
-from graphattn.kernels.threads import share
+from graphattn.kernels import threads as kernel_threads
+from graphattn.kernels.edges_op import _chunks, dropout_factors, edge_attention, plain
+from graphattn.kernels.threads import LARGE, share
 from graphattn.plans.grouped import by_source, by_target
 
 GRAPH = ga.graphs.sliding_window(61, 7, causal=False) | ga.graphs.global_tokens(61, [3])
@@ -124,8 +128,8 @@ def test_g11_a_forked_child_starts_its_own_threads():
     queue = context.Queue()
     process = context.Process(target=child, args=(queue,), daemon=True)
     process.start()
-    found, seen = queue.get(timeout=120)
-    process.join(timeout=30)
+    found, seen = queue.get(timeout=600)
+    process.join(timeout=600)
     assert process.exitcode == 0
     assert found == pytest.approx(wanted)
     assert seen == {(0, 1), (1, 2), (2, 3), (3, 4)}
@@ -159,3 +163,95 @@ def test_a_hub_is_as_accurate_as_a_dense_product(kernel):
     for exact, ours, dense in zip(truth, measure(torch.float32, "edges"), measure(torch.float32, "dense"), strict=True):
         floor = 4 * torch.finfo(torch.float32).eps * exact.abs().max()
         assert (ours - exact).abs().max() <= 3 * (dense - exact).abs().max() + floor
+
+
+def test_without_a_folder_for_compiled_code_the_kernels_are_compiled_anew(monkeypatch):
+    """A package and a home that cannot be written to: Numba then refuses ``cache=True`` when a function is defined."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    from numba.core import caching
+
+    from graphattn.kernels import edges_numba
+
+    def fresh():
+        spec = spec_from_file_location("graphattn.kernels.fresh", edges_numba.__file__)
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    assert fresh()._JIT["cache"]
+    monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [])
+    without = fresh()
+    assert not without._JIT["cache"]
+    assert without._keep.stats.cache_path is None
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_interrupted_kernel_stops_in_every_thread(monkeypatch, error):
+    """Ctrl-C is raised in the caller's thread, between two chunks; the others end the chunk that they are at."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    caller, done = threading.current_thread(), []
+
+    def run(lo, hi):
+        if threading.current_thread() is caller:
+            raise error
+        time.sleep(0.001)
+        done.append(lo)
+
+    with pytest.raises(error):
+        share(list(range(20_001)), 1 << 30, lambda: run)
+    stopped = len(done)
+    assert stopped < 10_000
+    ran = []
+    share(list(range(101)), 1 << 30, lambda: lambda lo, hi: ran.append(lo))  # the threads are free again
+    assert sorted(ran) == list(range(100))
+    assert len(done) == stopped
+
+
+def test_long_work_is_cut_so_that_it_can_be_interrupted():
+    ptr = np.arange(0, 1_000_001, 10)
+    few, many = _chunks(ptr, 1 << 20), _chunks(ptr, 1000 * LARGE)
+    assert len(few) <= 4 * torch.get_num_threads() + 1
+    assert len(many) == 1001
+    for bounds in (few, many):
+        assert bounds[0] == 0
+        assert bounds[-1] == 100_000
+        assert np.diff(bounds).max() <= 1.1 * 100_000 / (len(bounds) - 1) + 1
+
+
+@pytest.mark.parametrize("started", [0, 1])
+def test_a_system_without_more_threads_runs_all_in_those_it_has(monkeypatch, started):
+    class Pool(concurrent.futures.ThreadPoolExecutor):
+        def submit(self, *given):
+            if len(asked) >= started:
+                raise RuntimeError("can't start new thread")
+            asked.append(given)
+            return super().submit(*given)
+
+    asked, done = [], []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    with Pool(3) as pool:
+        monkeypatch.setattr(kernel_threads, "_workers", lambda count: pool)
+        share(list(range(101)), 1 << 30, lambda: lambda lo, hi: done.append(lo))
+    assert sorted(done) == list(range(100))
+    assert len(asked) == started
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [3, 16])
+def test_an_edge_of_minus_infinity_in_some_heads_is_removed_from_those_alone(dtype, width):
+    graph = ga.graphs.sliding_window(23, 7, causal=False)
+    q, k, v = torch.randn(3, 23, 2, width, dtype=dtype)
+    bias = torch.randn(graph.num_edges, 2, dtype=dtype)
+    bias[torch.rand(bias.shape) < 0.4] = -torch.inf
+    given = [x.requires_grad_() for x in (q, k, v)]
+    found, expected = (
+        ga.attention(*given, graph, score_bias=bias, backend=backend) for backend in ("edges", "message_passing")
+    )
+    torch.testing.assert_close(found, expected)
+    call = torch.func.vmap(lambda q: ga.attention(q, k, v, graph, score_bias=bias, backend="edges"))  # plain operations
+    torch.testing.assert_close(call(q[None])[0], expected)
+    weight = torch.randn_like(found)
+    both = (torch.autograd.grad(x, given, weight) for x in (found, expected))
+    for mine, theirs in zip(*both, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)

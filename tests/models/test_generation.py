@@ -69,6 +69,15 @@ def test_incremental_is_what_the_whole_gives(kind, name):
         assert not torch.allclose(steps(made, CAUSAL, tokens, (P, 7)), expected)
 
 
+@pytest.mark.parametrize("name", ["window", "strided", "of edges, larger"])
+@torch.no_grad()
+def test_rows_too_many_to_be_looked_at_one_by_one_are_cut_from_the_graph(name, monkeypatch):
+    made, tokens = model(), prompt(N)
+    listed = steps(made, GRAPHS[name], tokens, (P, 1, 3, 3))
+    monkeypatch.setattr("graphattn.models.generation.continuation._LISTED", 0)
+    same(steps(made, GRAPHS[name], tokens, (P, 1, 3, 3)), listed)
+
+
 def test_greedy_chooses_the_likeliest_after_each_recomputation():
     made, graph, tokens = model(seed=3), [WINDOW, STEM], prompt()
     found = generate(made, tokens, graph, max_new_tokens=NEW)
@@ -173,6 +182,50 @@ def test_log_probability_is_a_sum():
     for peeks in (graphs.full(...), [CAUSAL, graphs.prefix(N, P + 1)]):
         with pytest.raises(GraphError, match="would hear of one that is not written yet"):
             log_probability(made, tokens, P, peeks)
+
+
+@pytest.mark.parametrize("start", [1, N - 1, N])
+def test_an_answer_begins_after_the_first_token_at_the_earliest_and_may_be_empty(start):
+    made, tokens = model(), prompt(N)
+    share = made(tokens, CAUSAL).detach().log_softmax(-1)
+    by_hand = [sum(float(share[b, i - 1, tokens[b, i]]) for i in range(start, N)) for b in range(B)]
+    assert log_probability(made, tokens, start, CAUSAL).tolist() == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize("start", [N + 1, 0])
+def test_an_answer_begins_nowhere_else(start):
+    with pytest.raises(OptionError, match="start must be"):
+        log_probability(model(), prompt(N), start, CAUSAL)
+
+
+def test_a_model_is_filled_to_its_last_position_and_no_further():
+    made = model(max_len=N)
+    assert generate(made, prompt(), max_new_tokens=NEW).shape == (B, N)
+    assert log_probability(made, prompt(N), P).shape == (B,)
+    with pytest.raises(ShapeError, match=f"positions for {N} tokens.*max_new_tokens = {NEW + 1}"):
+        generate(made, prompt(), max_new_tokens=NEW + 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"strategy": "beam", "num_beams": 2}, {"strategy": "sample", "top_k": 3}])
+def test_a_token_of_logit_minus_infinity_is_never_written(options):
+    class Barred(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model()
+            self.graph, self.begin, self.max_len = self.model.graph, self.model.begin, self.model.max_len
+
+        def forward(self, *args, **given):
+            return self.model(*args, **given).index_fill(-1, torch.arange(V - 1), -torch.inf)
+
+    found = generate(Barred(), prompt(), max_new_tokens=3, **options)
+    assert bool((found[:, P:] == V - 1).all())
+
+
+def test_the_fewest_that_have_top_p_together_and_no_more():
+    even = torch.zeros(4)  # a quarter each, exactly
+    assert truncated(even, None, 0.5).isfinite().tolist() == [True, True, False, False]
+    assert truncated(even, None, 0.51).isfinite().tolist() == [True, True, True, False]
+    assert truncated(even, None, 0.25).isfinite().tolist() == [True, False, False, False]
 
 
 def test_random_tokens_are_seeded_and_follow_the_probabilities():

@@ -116,3 +116,67 @@ def test_a_frozen_model_stays_frozen():
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**MODELS["GPT2LMHeadModel"][1]))
     assert all(p.requires_grad for p in from_hf(model).parameters())
     assert not any(p.requires_grad for p in from_hf(model.requires_grad_(False)).parameters())
+
+
+def uniform(module, query, key, value, attention_mask, **options):
+    """Somebody's own attention: every key alike."""
+    return value.mean(-2, keepdim=True).expand_as(query).transpose(1, 2).contiguous(), None
+
+
+CLIP = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 17, "num_hidden_layers": 1}
+WHOLE = {  # models of several configurations
+    "CLIPModel": lambda: transformers.CLIPModel(
+        transformers.CLIPConfig(
+            text_config={**CLIP, "vocab_size": V, "eos_token_id": 2, "max_position_embeddings": 8},
+            vision_config={**CLIP, "image_size": 8, "patch_size": 4},
+            projection_dim=5,
+        )
+    ),
+    **{
+        name: lambda name=name: getattr(transformers, name)(
+            getattr(transformers, MODELS[name][0])(**{k: x for k, x in MODELS[name][1].items() if "attn_" not in k})
+        )
+        for name in ("GPT2LMHeadModel", "LlamaForCausalLM", "BertForMaskedLM", "BartForConditionalGeneration")
+    },
+}
+
+
+@pytest.fixture
+def registered():
+    functions = transformers.AttentionInterface()
+    before = dict(type(functions)._global_mapping)
+    yield functions
+    type(functions)._global_mapping.clear()
+    type(functions)._global_mapping.update(before)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_an_attention_of_somebodys_own_is_refused_by_name(name, registered):
+    model = WHOLE[name]()
+    from_hf(model)
+    registered.register("uniform", uniform)
+    model.set_attn_implementation("uniform")
+    with pytest.raises(
+        OptionError, match=r"'uniform', which is .*test_hf_options.uniform, .* expected one of eager, sdpa"
+    ):
+        from_hf(model)
+    model.set_attn_implementation("eager")
+    from_hf(model)
+
+
+def test_an_attention_of_somebodys_own_in_one_tower_is_refused(registered):
+    model = WHOLE["CLIPModel"]()
+    registered.register("uniform", uniform)
+    model.set_attn_implementation({"vision_config": "uniform"})
+    with pytest.raises(OptionError, match="'uniform'"):
+        from_hf(model)
+
+
+@pytest.mark.parametrize("known", ["sdpa", "eager"])
+def test_an_attention_of_somebodys_own_under_a_known_name_is_refused(known, registered):
+    model = WHOLE["LlamaForCausalLM"]()
+    model.set_attn_implementation(known)
+    from_hf(model)
+    registered.register(known, uniform)
+    with pytest.raises(OptionError, match=f"'{known}', which is .*test_hf_options.uniform"):
+        from_hf(model)

@@ -121,8 +121,11 @@ def test_parts_put_in_a_torch_layer_are_copied_as_they_are():
     for layer in (Doubled(8, 2), patched):
         with pytest.raises(OptionError, match="whose forward is its own"):
             TransformerBlock.from_torch(layer)
-    with pytest.raises(OptionError, match=r"dropout1, dropout2, .* differ"):
-        TransformerBlock.from_torch(unlike)
+    other = torch_layer(nn.TransformerEncoderLayer, True)
+    other.dropout2 = nn.AlphaDropout(other.dropout1.p)
+    for layer in (unlike, other):
+        with pytest.raises(OptionError, match=r"dropout1, dropout2, .* differ"):
+            TransformerBlock.from_torch(layer)
     with pytest.raises(OptionError, match="got MultiheadAttention, whose forward is its own"):
         ga.nn.GraphAttention.from_torch(torch.ao.nn.quantizable.MultiheadAttention(8, 2))
 
@@ -301,7 +304,7 @@ def test_stacks_travel():
         (lambda x: TransformerBlock(8, 2, drop_path="a"), OptionError, "drop_path must be a number in"),
         (lambda x: Encoder(0, 8, 2), OptionError, "num_layers must be a whole number >= 1, got 0"),
         (lambda x: Encoder(True, 8, 2), OptionError, "num_layers must be a whole number >= 1, got True"),
-        (lambda x: Decoder("2", 8, 2), OptionError, "num_layers must be a whole number >= 1, got '2'"),
+        (lambda x: Decoder("2", 8, 2), OptionError, "num_layers must be a whole number, got '2'"),
         (lambda x: Decoder(2, 8, 2, cross=False), OptionError, "leave out cross"),
         (lambda x: Encoder(2, 8, 2, final_norm="no"), OptionError, "final_norm must be True or False, got 'no'"),
         (
@@ -427,3 +430,24 @@ def test_a_cache_of_another_batch_or_a_graph_of_another_length():
         layer(torch.randn(3, 1, 8), graphs.causal(1, 5), cache=cache)
     with pytest.raises(ShapeError, match="a cache is for one layer and one batch"):
         layer(torch.randn(4, 1, 8), graphs.causal(1, 3), cache=cache)
+
+
+def test_a_learned_bias_for_each_edge_of_each_layer_of_a_schedule():
+    torch.manual_seed(0)
+    schedule = ga.Schedule((graphs.sliding_window(5, 2), CAUSAL, CAUSAL))
+    stack, x = Encoder(3, 8, 2).double(), torch.randn(2, 5, 8, dtype=torch.float64)
+    bias = nn.ParameterList(torch.randn(graph.num_edges, 2, dtype=torch.float64) for graph in schedule)
+    wanted = x
+    for layer, graph, its in zip(stack.layers, schedule, bias, strict=True):
+        wanted = layer(wanted, graph, score_bias=its)
+    wanted = stack.norm(wanted)
+    theirs = torch.autograd.grad(wanted.square().sum(), list(bias), retain_graph=True)
+    for given in (bias, list(bias)):
+        found = stack(x, schedule, score_bias=given)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+        for mine, other in zip(torch.autograd.grad(found.square().sum(), list(bias)), theirs, strict=True):
+            torch.testing.assert_close(mine, other, rtol=0, atol=1e-12)
+            assert mine.abs().sum() > 0
+    assert not stack.hears_positions(bias)
+    with pytest.raises(OptionError, match="3 layers need as many score_bias, got 2"):
+        stack(x, schedule, score_bias=bias[:2])

@@ -112,6 +112,13 @@ def test_what_is_no_cache(wrong):
         ga.models.Encoder(1, 8, 2).double()(X, CAUSAL, caches=[wrong])
 
 
+def test_one_cache_is_no_list_of_one():
+    encoder = ga.models.Encoder(1, 8, 2).double()
+    encoder(X, CAUSAL, caches=(KeyValueCache(),))
+    with pytest.raises(OptionError, match=r"caches must be a list of 1 KeyValueCache.* got a KeyValueCache"):
+        encoder(X, CAUSAL, caches=KeyValueCache())
+
+
 def test_caches_of_a_stack_are_one_for_each_layer_all_as_long():
     gpt, caches = ga.models.gpt2(11, 8, 2, 2, max_len=6).double(), [KeyValueCache(), KeyValueCache()]
     tokens, encoder, decoder = torch.zeros(2, 3, dtype=torch.int64), gpt.stack, ga.models.Decoder(2, 8, 2).double()

@@ -192,7 +192,11 @@ REFUSED = {
     "layout": (lambda: Rotary(8, layout="neox"), OptionError, 'layout must be "half" or "interleaved", got \'neox\''),
     "max_len": (lambda: LearnedPosition(0, 4), OptionError, "max_len must be a whole number >= 1, got 0"),
     "heads first": (lambda: Rotary(8)(torch.randn(5, 4)), ShapeError, r"\(..., nodes, heads, 8\).* got \(5, 4\)"),
-    "whole numbers": (lambda: Rotary(4)(torch.ones(5, 1, 4).long()), ShapeError, "float dtype, got .* torch.int64"),
+    "whole numbers": (
+        lambda: Rotary(4)(torch.ones(5, 1, 4).long()),
+        ShapeError,
+        "x must be floating point .*, got .* of int64",
+    ),
     "width": (lambda: LearnedPosition(9, 4)(torch.randn(5, 3)), ShapeError, r"\(..., nodes, 4\)"),
     "dtype": (
         lambda: LearnedPosition(9, 4)(torch.randn(5, 4).double()),
@@ -204,6 +208,14 @@ REFUSED = {
         ShapeError,
         r"positions must be a tensor \(..., 5\), one for each of 5 nodes; got \(4,\)",
     ),
+    "wider features": (lambda: LearnedPosition(9, 4)(torch.randn(2, 5)), ShapeError, r"nodes, 4\) .* got \(2, 5\)"),
+    "one node alone": (lambda: LearnedPosition(9, 4)(torch.randn(4)), ShapeError, r"nodes, 4\) .* got \(4,\)"),
+    "features that are whole numbers": (
+        lambda: LearnedPosition(9, 4)(torch.ones(2, 4, dtype=torch.int64)),
+        ShapeError,
+        "x must be floating point",
+    ),
+    "another dtype": (lambda: LearnedPosition(9, 4)(torch.randn(2, 4).double()), ShapeError, "x .*float64"),
     "real": (lambda: LearnedPosition(9, 4)(torch.randn(2, 4), torch.ones(2)), ShapeError, "must be integers"),
     "no coordinates": (
         lambda: Rotary(8, num_axes=2)(torch.randn(4, 1, 8)),

@@ -1,6 +1,8 @@
 """Scores and normalisations on edges against PyG and torch; tests/verify proves them against their dense twins."""
 
 import copy
+import itertools
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -125,6 +127,50 @@ def test_the_point_transformer_layer_is_a_subtraction_score():
     torch.testing.assert_close(layer(x, graph, edge_attr=delta), expected, rtol=0, atol=1e-12)
 
 
+def test_subtraction_of_offsets_is_the_point_transformer_layer():
+    """Offsets in, as the first thing that a user of points types; a perceptron of the score's own encodes them."""
+    graph, pos = GRAPH, torch.rand(9, 3, dtype=torch.float64, requires_grad=True)
+    layer = GraphAttention(8, 8, qdim=6, kdim=6, vdim=6, bias=False, out_proj=False, edge_dim=3, score="subtraction")
+    layer = layer.double()
+    theta, gamma = (nn.Sequential(nn.Linear(n, 8), nn.ReLU(), nn.Linear(8, 8)).double() for n in (3, 8))
+    conv = PointTransformerConv(6, 8, pos_nn=theta, attn_nn=gamma, add_self_loops=False).double()
+    pairs = ((conv.lin_dst, layer.q_proj), (conv.lin_src, layer.k_proj), (conv.lin, layer.v_proj))
+    pairs += ((theta, layer.score.delta), (gamma, layer.score.gamma))
+    for theirs, mine in pairs:
+        mine.load_state_dict(theirs.state_dict())
+    x = torch.randn(9, 6, dtype=torch.float64, requires_grad=True)
+    offset = pos[graph.target] - pos[graph.source]
+    found, wanted = layer(x, graph, edge_attr=offset), conv(x, pos, graph.edge_index)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+    leaves = [(x, pos, *(p for part in side for p in part.parameters())) for side in zip(*pairs, strict=True)]
+    theirs, mine = (
+        torch.autograd.grad(output.square().sum(), its) for output, its in zip((wanted, found), leaves, strict=True)
+    )
+    for one, other in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+        assert one.abs().sum() > 0
+    nobody = ga.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), num_nodes=9)
+    assert not layer(x, nobody, edge_attr=torch.zeros(0, 3).double()).any()
+    assert sum("edge_proj" in name for name in layer.state_dict()) == 0
+
+
+def test_a_score_whose_delta_has_another_shape_is_refused():
+    score = Subtraction(2, 4, edge_dim=3)
+    score.delta = nn.Linear(3, 7)
+    layer = GraphAttention(8, 2, edge_dim=3, score=score)
+    with pytest.raises(ShapeError, match=r"delta must return .* = \(\d+, 8\), got \(\d+, 7\)"):
+        layer(torch.randn(9, 8), GRAPH, edge_attr=torch.randn(GRAPH.num_edges, 3))
+    with pytest.raises(OptionError, match="built with edge_dim=3: pass edge_attr"):
+        layer(torch.randn(9, 8), GRAPH)
+
+
+def test_a_perceptron_by_name_reads_the_features_of_edges():
+    layer = GraphAttention(8, 2, edge_dim=3, score="mlp")
+    attr = torch.randn(GRAPH.num_edges, 3, requires_grad=True)
+    _, weights = layer(torch.randn(9, 8), GRAPH, edge_attr=attr, return_weights=True)
+    assert torch.autograd.grad(weights.alpha.square().sum(), attr)[0].abs().sum() > 0
+
+
 def test_softmax_at_low_temperature_is_hard_and_at_high_temperature_uniform():
     x = torch.randn(9, 8, dtype=torch.float64)
     layer = made(scale=1e4)
@@ -142,6 +188,51 @@ def test_hard_takes_the_first_of_equals_and_sparsemax_is_sparse():
     assert sparsemax(torch.tensor([[0.0], [0.4], [5.0], [7.0]]), target, 2).flatten().tolist() == [0, 0, 1, 1]
     shifted = sparsemax(torch.tensor([[1e6], [1e6], [1e6 - 5], [7.0]]), target, 2).flatten().tolist()
     assert shifted == [0.5, 0.5, 0, 1]
+
+
+@pytest.mark.parametrize("backend", ["dense", "tiles", "parts", "edges"])
+@pytest.mark.parametrize("score", ["dot", "cosine", "general"])
+def test_a_score_that_is_a_product_runs_on_every_backend(score, backend):
+    layer, x = made(score=score), torch.randn(9, 8, dtype=torch.float64)
+    layer.backend = "message_passing"
+    expected = layer(x, GRAPH)
+    layer.backend = backend
+    torch.testing.assert_close(layer(x, GRAPH), expected, rtol=0, atol=1e-12)
+
+
+def nearest_of_the_simplex(z):
+    """By trying every support: the weights of largest support that are all above 0."""
+    z = z.tolist()
+    for size in range(len(z), 0, -1):
+        top = sorted(z, reverse=True)[:size]
+        tau = (math.fsum(top) - 1) / size
+        if top[-1] > tau:
+            return [max(0.0, x - tau) for x in z]
+    return []
+
+
+@pytest.mark.parametrize("level", [0.0, -100.0, 1e12])
+@pytest.mark.parametrize("spread", [0.1, 1.0, 5.0])
+def test_sparsemax_is_the_nearest_point_of_the_simplex_whatever_the_level_of_other_targets(level, spread):
+    target, height = GRAPH.target, torch.arange(9) % 2 * level
+    score = torch.randint(-64, 64, (GRAPH.num_edges, 2)) / 64.0 * spread  # exact beside the level
+    score = (score * 4096).round().double() / 4096
+    found = sparsemax(score + height[target, None], target, 9)
+    for t, h in itertools.product(range(9), range(2)):
+        wanted = torch.tensor(nearest_of_the_simplex(score[target == t, h]), dtype=torch.float64)
+        torch.testing.assert_close(found[target == t, h], wanted, rtol=0, atol=1e-3 if level > 0 else 1e-12)
+    assert bool((found == 0).any()) == (spread > 0.5)
+
+
+def test_gaussian_is_the_exponent_of_a_bell_of_each_heads_width():
+    score, widths = Gaussian(2).double(), torch.tensor([0.7, 3.0], dtype=torch.float64)
+    with torch.no_grad():
+        score.log_sigma.copy_(widths.log())
+    q, k = torch.randn(2, 5, 2, 3, dtype=torch.float64)
+    bell = torch.distributions.Normal(torch.zeros_like(widths), widths)  # of each head
+    expected = bell.log_prob(torch.linalg.vector_norm(q - k, dim=-1)) - bell.log_prob(torch.zeros_like(widths))
+    torch.testing.assert_close(score(q, k), expected, rtol=1e-12, atol=1e-14)
+    assert Gaussian(2, sigma=0.7).log_sigma.exp().tolist() == pytest.approx([0.7, 0.7])
 
 
 @pytest.mark.parametrize("name", ["Gaussian", "Subtraction", "MLPScore", "Cosine"])
@@ -206,7 +297,7 @@ def test_a_score_that_mixes_heads_reads_the_keys_of_every_edge_that_a_head_has()
 
 
 def test_threads_that_share_an_observed_layer_get_weights_of_their_own():
-    layer, both = made(score="additive"), threading.Barrier(2, timeout=30)
+    layer, both = made(score="additive"), threading.Barrier(2, timeout=600)
     inputs = [torch.randn(9, 8, dtype=torch.float64) for _ in range(2)]
     alone = [layer(x, GRAPH, return_weights=True)[1].alpha for x in inputs]
 
@@ -327,7 +418,7 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
             "MLPScore has edge_dim=2, and the layer edge_dim=3",
         ),
         (
-            lambda: GraphAttention(8, 2, edge_dim=1, score="subtraction"),
+            lambda: GraphAttention(8, 2, edge_dim=1, score=Subtraction(2, 4)),
             OptionError,
             "Subtraction has edge_dim=8, and the layer edge_dim=1",
         ),

@@ -1,5 +1,8 @@
 """Tiles: which nodes stand in which block, and that together the blocks are the graph."""
 
+import itertools
+import math
+
 import pytest
 import torch
 from graph_table import GRAPHS
@@ -118,6 +121,24 @@ def test_cells_of_a_grid_are_compact():
     assert torch.equal(cells.view(64, 64)[:8, :8], torch.zeros(8, 8, dtype=torch.int64))
     assert survey(graph).columns < 3 * graph.num_nodes * 3  # a row of the image reads seven rows; a box reads less
     assert grid_cells(ga.graphs.causal(5).edges, 64) is None
+    assert grid_cells(ga.graphs.grid_neighbourhood((64,), 7).edges, 16) is None  # of one axis: its order is its places
+
+
+@pytest.mark.parametrize(("grid", "most"), [((9, 5), 4), ((9, 5), 64), ((7, 5, 3), 8), ((3, 4, 5, 3), 24)])
+def test_cells_are_boxes_numbered_row_by_row(grid, most):
+    """Each of at most so many nodes; a side is what is left of them, shared by the axes that follow."""
+    cells = grid_cells(ga.graphs.grid_neighbourhood(grid, 3).edges, most).view(grid)
+    sides, left = [], most
+    for axis in reversed(range(len(grid))):
+        sides.insert(0, max(1, min(grid[axis], int(left ** (1 / (axis + 1)) + 1e-9))))
+        left //= sides[0]
+    assert math.prod(sides) <= most
+    counts = [-(-n // side) for n, side in zip(grid, sides, strict=True)]
+    for place in itertools.product(*map(range, grid)):
+        number = 0
+        for i, side, count in zip(place, sides, counts, strict=True):
+            number = number * count + i // side
+        assert int(cells[place]) == number
 
 
 def test_a_graph_with_no_structure_is_refused_only_for_its_memory():
@@ -127,3 +148,16 @@ def test_a_graph_with_no_structure_is_refused_only_for_its_memory():
     found = {c.name: c for c in ga.explain(graph, heads=32, return_weights=True).candidates}["tiles"]
     assert "full of edges" in found.reasons[0]
     assert ga.explain(graph).chosen == "edges"
+
+
+@pytest.mark.parametrize("name", ["ball", "without loops", "and a node for all", "either", "none of it"])
+def test_the_grid_is_found_in_what_a_rule_is_made_of(name):
+    near = ga.graphs.grid_neighbourhood((9, 5), 3)
+    graph = {
+        "ball": ga.graphs.grid_ball((9, 5), 2),
+        "without loops": near.without_self_loops(),
+        "and a node for all": near | ga.graphs.global_tokens(45, (0,)),
+        "either": ga.graphs.global_tokens(45, (0,)) | near,
+        "none of it": ~near,
+    }[name]
+    assert torch.equal(grid_cells(graph.edges, 4), grid_cells(near.edges, 4))

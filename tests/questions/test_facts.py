@@ -32,6 +32,13 @@ def expected_hops(graph):
     return longest, all(len(row) == len(found) for row in found.values())
 
 
+def reads_past(graph):
+    """Whether the pairs joined by a path are all those of a later and an earlier node, and no others."""
+    pairs = {(s, t) for s, row in distances(graph).items() for t in row if s != t}
+    n = graph.num_targets
+    return pairs == {(s, t) for t in range(n) for s in range(t)} and (n <= 1 or bool(pairs))
+
+
 def expected_connectivity(graph):
     found = as_networkx(graph)
     if len(found) == 0:
@@ -51,6 +58,7 @@ CASES = [GRAPHS[name]() for name in SQUARE] + [random_graph(13, edges, edges) fo
 def test_hops_and_connectivity_are_those_of_networkx(graph):
     found = ga.hops(graph)
     assert (found.layers, found.everything) == expected_hops(graph)
+    assert found.past == reads_past(graph)
     known = ga.connectivity(graph)
     answer = (known.components, known.strong_components, known.roots, known.acyclic)
     assert answer == expected_connectivity(graph)
@@ -60,7 +68,7 @@ def test_hops_and_connectivity_are_those_of_networkx(graph):
     if graph.num_targets > 1:  # the ways that closed forms and small sizes pass by
         for way in (OnMatrix(graph), OnRuns(graph, 1 << 30)):
             bounded = _by_searches(graph, way, 1 << 30)
-            assert (bounded.layers, bounded.everything) == expected_hops(graph)
+            assert bounded == expected_hops(graph)
         assert _by_squaring(graph.mask()) == expected_hops(graph)
 
 
@@ -119,7 +127,7 @@ def test_components_of_runs_are_those_of_edges(monkeypatch):
 def test_facts_hold_the_same_answers(name):
     graph = GRAPHS[name]()
     found = ga.facts(graph)
-    assert (found.hops, found.everything_heard) == expected_hops(graph)
+    assert (found.hops, found.reads_everything, found.reads_past) == (*expected_hops(graph), reads_past(graph))
     assert (found.components, found.strong_components, found.roots, found.acyclic) == expected_connectivity(graph)
     assert found.left_out == {}
     mask = graph.mask()
@@ -138,7 +146,8 @@ def test_a_rule_of_a_million_nodes_answers_or_says_what_it_costs():
     assert ga.hops(window).layers == -(-(MILLION - 1) // 128)
     grid = ga.graphs.grid_neighbourhood((1000, 1000), (7, 7))
     assert ga.hops(grid).everything
-    assert ga.hops(ga.graphs.sliding_window(MILLION, 5, dilation=8)) == ga.hops(ga.graphs.sliding_window(125_000, 5))
+    dilated, plain = ga.graphs.sliding_window(MILLION, 5, dilation=8), ga.graphs.sliding_window(125_000, 5)
+    assert ga.hops(dilated).layers == ga.hops(plain).layers
     assert ga.connectivity(ga.graphs.cell_partition((1024, 1024), (8, 8))).components == 128**2
     function = ga.from_rule(lambda t, s: (t - s) % 7 == 0, MILLION)
     for question in (ga.hops, ga.connectivity, ga.spectral_gap, ga.leaks):
@@ -157,6 +166,94 @@ def test_searches_stop_at_their_budget_with_the_bounds_found():
     assert exact.everything == bool(np.isfinite(found).all())
     with pytest.raises(GraphAttnError, match="runs of its rows for every step"):
         OnRuns(GRAPHS["window"](), 1).forward(0)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_of_a_causal_graph_it_is_said_when_every_node_depends_on_every_earlier_one(listed, monkeypatch):
+    monkeypatch.setattr(import_module("graphattn.questions.hops"), "_CHUNK", 7)
+    window, chain = ga.graphs.sliding_window(30, 3), ga.graphs.sliding_window(30, 2)
+    cut = ga.from_edge_index(chain.edge_index[:, chain.edge_index.sum(0) != 2 * 22 + 1], num_nodes=30)  # no 22 -> 23
+    cases = [
+        (window, 15, True),
+        (chain, 29, True),
+        (cut, 22, False),
+        (ga.graphs.sliding_window(30, 3, dilation=2), 7, False),
+    ]
+    cases += [(window | ga.graphs.global_tokens(30, (9,)), 2, False), (window.reverse(), 15, False)]
+    for graph, layers, past in cases:
+        found = ga.hops(graph.explicit() if listed else graph)
+        assert (found.layers, found.past) == (layers, past), graph
+    assert str(ga.hops(window)) == "after 15 layers every node depends on every earlier one"
+    assert "each then depends on  every earlier one" in str(ga.facts(window))
+    assert "never depend on some" in str(ga.hops(cut))
+    assert "each then depends on  not every node" in str(ga.facts(cut))
+    assert "each then depends on  every node" in str(ga.facts(ga.graphs.full(5)))
+
+
+def columns(text):
+    """Cells of the printed table, by the name of the row."""
+    return {line.split("  ")[0]: line.split("  ", 1)[1].split() for line in text.splitlines() if "  " in line}
+
+
+def test_facts_of_graphs_of_heads():
+    rows, causal = ga.graphs.sliding_window(12, 3, causal=False), ga.graphs.causal(12)
+    heads = ga.PerHead((rows, rows, causal))
+    found = ga.facts(heads)
+    assert list(found) == [ga.facts(rows), ga.facts(rows), ga.facts(causal)]
+    assert found[2] == ga.facts(causal)
+    assert len(found) == 3
+    assert found.union == ga.facts(rows | causal)
+    text = str(found)
+    assert text.startswith("3 graphs of heads\n")
+    assert "graphs 0, 1" in text.splitlines()[1]
+    assert columns(text)["edges"] == [str(graph.num_edges) for graph in (rows, causal, rows | causal)]
+    assert found.to_dict()["each"][1] == ga.facts(rows).to_dict()
+    assert found.to_dict()["union"]["num_edges"] == (rows | causal).num_edges
+
+
+def test_facts_of_the_layers_of_a_model():
+    pool, window = ga.graphs.cross(5, 12), ga.graphs.sliding_window(5, 2)
+    found = ga.facts([pool, window, window])
+    assert list(found) == [ga.facts(pool), ga.facts(window), ga.facts(window)]
+    assert found.union is None
+    assert found.sources == (12, 12, 12)
+    text = str(found)
+    assert "layer 0  layers 1, 2" in text
+    assert columns(text)["hops"] == ["-", "4"]
+    assert text.endswith("after 3 layers a target depends on 12 of 12 sources (each node keeps what it has)")
+    chain = ga.facts(ga.Schedule((window,)) * 3)
+    reach = ga.receptive_field([window] * 3, residual=True).sizes[-1]
+    assert chain.sources == (int(reach.min()), float(reach.double().mean()), int(reach.max())) == (1, 2.8, 4)
+    assert "depends on 1 to 4, mean 2.8, of 5 sources" in str(chain)
+    assert chain.to_dict()["sources_read"] == {"least": 1, "mean": 2.8, "most": 4}
+    many = ga.facts([ga.graphs.sliding_window(9, w) for w in range(1, 9)])
+    assert "2 more different" in str(many)
+    alike = random_graph(1031, 4000, 0)
+    dear = ga.facts([alike, alike], budget=10)
+    assert dear.sources is None
+    assert "no sources read through all layers: receptive_field looks at" in str(dear)
+
+
+def test_facts_of_patterns_take_their_size():
+    window, full = ga.graphs.sliding_window(..., 3), ga.graphs.full(...)
+    found = ga.facts([window, full], size=7)
+    assert list(found) == [ga.facts(window(7)), ga.facts(full(7))]
+    assert ga.facts(window, size=7) == ga.facts(window(7))
+    around = ga.graphs.grid_neighbourhood(..., 3)
+    assert ga.facts([around], size=(3, 4))[0] == ga.facts(around((3, 4)))
+    with pytest.raises(GraphAttnError, match=r"size of layer 1, .*full.*: pass size=N, or size=\(height, width\)"):
+        ga.facts([window(7), full])
+
+
+def test_what_facts_says_to_try_it_takes():
+    graph = random_graph(1031, 2500, 0)
+    few = ga.facts(graph, budget=100)
+    assert few.hops is None
+    assert "try budget=800, or ask" in few.left_out["hops"]
+    assert ga.facts(graph, budget=10**9).hops == ga.hops(graph).layers
+    for wrong in (0, -1, 2.5, True, "x"):
+        with pytest.raises(GraphAttnError, match="budget must be a whole number >= 1, got"):
+            ga.facts(graph, budget=wrong)
 
 
 def test_left_out_facts_say_why():

@@ -107,6 +107,26 @@ def test_conditions_of_universality_are_those_of_enumeration():
     assert len(seen) > 6  # the cases differ
 
 
+@pytest.mark.parametrize("n", [3, 5, 7])
+def test_the_graph_that_takes_longest_to_fill_is_waited_for(n):
+    """Wielandt's: a circle and one chord, full after (n - 1)^2 + 1 steps and not before."""
+    circle = torch.stack((torch.arange(n), torch.arange(1, n + 1) % n))
+    graph = ga.from_edge_index(torch.cat((circle, torch.tensor([[n - 1], [1]])), 1), num_nodes=n)
+    power = np.linalg.matrix_power(graph.mask().numpy().astype(object), (n - 1) ** 2)
+    assert not (power > 0).all()
+    assert ga.universality(graph).everything_heard
+
+
+def test_loops_of_one_layer_do_not_keep_what_another_forgets():
+    """A ring passes all on and keeps nothing, so that loops in the other layer alone never let a node hear of all."""
+    ring, alone = graphs.circulant(5, (1,)), graphs.self_loops(5)
+    for layers in ([ring, alone], [alone, ring], [ring]):
+        found = ga.universality(layers)
+        assert not found.self_loops
+        assert found.everything_heard is False
+    assert ga.universality([ring | alone, alone]).everything_heard
+
+
 def test_universality_of_the_papers_graphs():
     size = 64
     bigbird = graphs.sliding_window(size, 3, causal=False) | graphs.global_tokens(size, (0,))

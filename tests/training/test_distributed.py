@@ -1,5 +1,6 @@
 """Two processes with half of a batch each have the gradients of one process with the whole of it."""
 
+import gc
 import subprocess
 import sys
 from datetime import timedelta
@@ -18,22 +19,26 @@ from every_model import MODELS, small
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+def gradients_of(name, rank):
+    """After two steps in this process and its twin; every parameter must have one."""
+    model, inputs = small(name, batch=4)
+    module = DistributedDataParallel(model)  # refuses a second step if a parameter had no gradient
+    for _ in range(2):
+        model.zero_grad()
+        module(*(x.chunk(2)[rank] for x in inputs)).square().mean().backward()
+    return [p.grad for p in model.parameters() if p.requires_grad]
+
+
 def gradients(rank, store):
-    """Of every model, after two steps in this process and its twin; every parameter must have one."""
-    group = {"init_method": f"file://{store}", "rank": rank, "world_size": 2, "timeout": timedelta(minutes=3)}
+    """Of every model. No module outlives the group: the last one to hold it would join Gloo's thread while it has the
+    GIL that this thread waits for (`~ProcessGroupGloo` against `~AsyncWork`), and the process would never end."""
+    group = {"init_method": f"file://{store}", "rank": rank, "world_size": 2, "timeout": timedelta(minutes=10)}
     distributed.init_process_group("gloo", **group)
-    found = {}
     try:
-        for name in MODELS:
-            model, inputs = small(name, batch=4)
-            module = DistributedDataParallel(model)  # refuses a second step if a parameter had no gradient
-            for _ in range(2):
-                model.zero_grad()
-                module(*(x.chunk(2)[rank] for x in inputs)).square().mean().backward()
-            found[name] = [p.grad for p in model.parameters() if p.requires_grad]
+        return {name: gradients_of(name, rank) for name in MODELS}
     finally:
+        gc.collect()  # a module is part of a cycle
         distributed.destroy_process_group()
-    return found
 
 
 def test_gradients_of_two_processes_are_those_of_the_whole_batch(tmp_path):
@@ -43,7 +48,7 @@ def test_gradients_of_two_processes_are_those_of_the_whole_batch(tmp_path):
             subprocess.Popen([sys.executable, __file__, str(rank), tmp_path], stderr=errors) for rank in range(2)
         ]
         try:
-            assert [process.wait(120) for process in processes] == [0, 0], said.read_text()
+            assert [process.wait(600) for process in processes] == [0, 0], said.read_text()
         finally:
             for process in processes:
                 process.kill()

@@ -68,6 +68,12 @@ def test_scores_equal_torch_pair_by_pair(twin, of_pair):
     torch.testing.assert_close(again[0], found, rtol=0, atol=1e-14)
 
 
+def test_the_encoding_of_edges_equals_torch():
+    theta = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 6)).double()
+    edge = torch.randn(2, T, S, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(scores.encoding(*parameters(theta))(edge), theta(edge), rtol=1e-13, atol=1e-13)
+
+
 def test_the_cosine_of_zeros_is_0_and_sends_no_gradient():
     query = torch.zeros(T, H, D, dtype=torch.float64, requires_grad=True)
     found = scores.cosine(SIGMA[:, None].log(), 100.0)(query, KEY, None)

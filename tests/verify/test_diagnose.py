@@ -68,17 +68,17 @@ HUB = torch.zeros(31, dtype=torch.bool).index_fill(0, torch.tensor([0, 17]), Tru
         ("scale 1.0", with_mask(MASK, scale=1.0), RANDOM),
         ("scale applied twice", with_mask(MASK, scale=0.2), RANDOM),
         ("scale of all heads", with_mask(MASK, scale=20**-0.5), RANDOM),
-        ("start in place of end", with_mask(band(7, 13, 0).mask()), band(7, 13, 0, offset=6)),
-        ("end in place of start", with_mask(band(7, 13, 0, offset=6).mask()), band(7, 13, 0)),
-        ("end in place of start", with_mask(band(13, 7, 0, 3, offset=-6).mask()), band(13, 7, 0, 3)),
+        ("align='start' where 'end' was meant", with_mask(band(7, 13, 0).mask()), band(7, 13, 0, offset=6)),
+        ("align='end' where 'start' was meant", with_mask(band(7, 13, 0, offset=6).mask()), band(7, 13, 0)),
+        ("align='end' where 'start' was meant", with_mask(band(13, 7, 0, 3, offset=-6).mask()), band(13, 7, 0, 3)),
         ("one source too many in the past", with_mask(band(23, 23, 0, 5).mask()), WINDOW),
         ("one source too few in the past", with_mask(band(23, 23, 0, 3).mask()), WINDOW),
         ("one source too many in the future", with_mask(band(23, 23, -4, 2).mask()), BOTH_WAYS),
         ("one source too few in the future", with_mask(band(23, 23, -2, 2).mask()), BOTH_WAYS),
-        ("window taken per side", with_mask(band(31, 31, -9, 9).mask()), NINE),
-        ("window twice as wide", with_mask(band(31, 31, -8, 8).mask()), NINE),
-        ("window half as wide", with_mask(band(31, 31, -2, 2).mask()), NINE),
-        ("documents ignored", with_mask(band(19, 19, 0).mask()), PACKED),
+        ("as if counted on each side", with_mask(band(31, 31, -9, 9).mask()), NINE),
+        ("as if twice", with_mask(band(31, 31, -8, 8).mask()), NINE),
+        ("window=5 where 9 was meant", with_mask(band(31, 31, -2, 2).mask()), NINE),
+        ("left out of", with_mask(band(19, 19, 0).mask()), PACKED),
         ("global tokens are read by all, but", with_mask(NINE.mask() | HUB), LONGFORMER),
         ("global tokens read all, but", with_mask(NINE.mask() | HUB[:, None]), LONGFORMER),
     ],
@@ -272,7 +272,7 @@ def test_one_edge_at_the_end_of_a_window_is_no_window_off_by_one(monkeypatch, li
     found = diagnosis(with_mask(mask), graph, dtypes=(torch.float64,), at_most=19)
     assert "1 of 1,009 targets is wrong" in found
     assert "edge 761 -> 777 of the graph is not heard" in found
-    assert "off by one" not in found
+    assert "where 17 was meant" not in found
     shorter = AttentionGraph(Band(1009, 1009, 0, 15), "window of 16").mask()
     found = diagnosis(with_mask(shorter), graph, dtypes=(torch.float64,), at_most=19)
-    assert "window off by one: one source too few in the past" in found
+    assert "one source too few in the past: window=16 where 17 was meant" in found

@@ -8,7 +8,7 @@ import torch
 from graph_table import GRAPHS
 from torch.nn import functional as F
 
-from graphattn.backends import BACKENDS
+from graphattn.backends import BACKENDS, sdpa
 from graphattn.errors import GraphError, OptionError, ShapeError
 from graphattn.graph import AttentionGraph
 from graphattn.graph.listed import checked
@@ -23,13 +23,13 @@ CAUSAL = GRAPHS["causal"]()
 RANDOM = GRAPHS["listed_random"]()
 
 
-def sdpa(query, key, value, **options):
+def torch_sdpa(query, key, value, **options):
     return F.scaled_dot_product_attention(*(x.transpose(0, 1) for x in (query, key, value)), **options).transpose(0, 1)
 
 
 def test_every_option_is_away_from_its_default_and_every_gradient_measured():
     report = verify(GRAPHS["cross"](), dtypes=(torch.float64,))
-    assert {row.case for row in report.rows} == {"plain", "score_bias", "all options"}
+    assert {row.case for row in report.rows} == {"plain", "score_bias", "all options", "scale 0", "scale below 0"}
     measured = {row.quantity for row in report.rows if row.case == "all options" and row.backend == "message_passing"}
     inputs = {"query", "key", "value", "score_bias"}
     expected = {"output", "lse", "weights"} | {f"{kind} {name}" for kind in ("grad", "second") for name in inputs}
@@ -44,12 +44,25 @@ def test_b15_all_backends_agree_in_float64_to_1e_12():
     assert report.ok
 
 
+@pytest.mark.parametrize("case", ["scale 0", "scale below 0"])
+def test_a_backend_that_scales_after_masking_is_seen(monkeypatch, case):
+    monkeypatch.setattr(sdpa, "above_zero", lambda query, scale: (query, scale))
+    for dtype in (torch.float64, torch.bfloat16):
+        report = verify(CAUSAL, dtypes=(dtype,), backends=("dense",))
+        assert case in {row.case for row in report.rows if not row.ok}
+        assert "plain" not in {row.case for row in report.rows if not row.ok}
+
+
+def test_a_scale_of_the_callers_is_the_only_one():
+    assert {row.case for row in verify(CAUSAL, scale=-0.2).rows} == {"plain", "score_bias", "all options"}
+
+
 def test_b14_narrow_errors_are_held_to_dense_torch_in_the_same_dtype():
     report = verify(CAUSAL, dtypes=(torch.bfloat16,))
     output = [row.bound for row in report.rows if row.quantity == "output"]
     assert all(2**-7 < bound < 0.05 for bound in output)
     assert len(set(output)) > 1  # each case has a dense error of its own
-    worse = verify(lambda q, k, v: sdpa(q, k, v, is_causal=True) * 1.03, CAUSAL, dtypes=(torch.bfloat16,))
+    worse = verify(lambda q, k, v: torch_sdpa(q, k, v, is_causal=True) * 1.03, CAUSAL, dtypes=(torch.bfloat16,))
     assert not worse.ok
 
 
@@ -59,11 +72,11 @@ def test_b32_b33_order_and_labels_are_checked():
 
 
 def test_a_callers_own_attention():
-    report = verify(lambda q, k, v: sdpa(q, k, v, is_causal=True), CAUSAL)
+    report = verify(lambda q, k, v: torch_sdpa(q, k, v, is_causal=True), CAUSAL)
     assert report.ok, report
     assert {row.backend for row in report.rows} == {"callable"}
     assert {"grad query", "grad key", "grad value"} <= {row.quantity for row in report.rows}
-    capped = verify(lambda q, k, v: sdpa(q, k, v, is_causal=True, scale=0.0), CAUSAL, scale=0.0)
+    capped = verify(lambda q, k, v: torch_sdpa(q, k, v, is_causal=True, scale=0.0), CAUSAL, scale=0.0)
     assert capped.ok, capped
 
 
@@ -71,7 +84,7 @@ def test_a_function_that_runs_in_some_dtypes_only():
     def only_float32(q, k, v):
         if q.dtype != torch.float32:
             raise TypeError("float32 only")
-        return sdpa(q, k, v, is_causal=True)
+        return torch_sdpa(q, k, v, is_causal=True)
 
     report = verify(only_float32, CAUSAL)
     assert report.ok
@@ -92,7 +105,7 @@ def test_a_function_that_never_runs_proves_nothing():
 def test_a_function_without_gradients():
     def forward_only(q, k, v):
         with torch.no_grad():
-            return sdpa(q, k, v, is_causal=True)
+            return torch_sdpa(q, k, v, is_causal=True)
 
     report = verify(forward_only, CAUSAL)
     assert not report.ok
@@ -105,7 +118,7 @@ def test_a_function_without_gradients():
 
 def test_a_forced_backend_that_refuses_is_listed_with_its_reasons():
     report = verify(GRAPHS["repeated_edges"](), backends=("dense",), dtypes=(torch.float32,))
-    assert {row.case for row in report.rows} == {"plain"}
+    assert {row.case for row in report.rows} == {"plain", "scale 0", "scale below 0"}
     assert {refusal.case for refusal in report.refusals} == {"score_bias", "all options"}
     assert "repeated edges" in report.refusals[0].reasons[0]
 
@@ -192,7 +205,7 @@ def test_free_memory_is_known():
     ("error", "words", "call"),
     [
         (OptionError, "takes one graph", lambda: verify(CAUSAL, CAUSAL)),
-        (GraphError, "got nothing", lambda: verify(sdpa)),
+        (GraphError, "got nothing", lambda: verify(torch_sdpa)),
         (GraphError, "got Tensor", lambda: verify(GraphAttention(6, 2), torch.zeros(2, 0))),
         (OptionError, "subject must be", lambda: verify(7, CAUSAL)),
         (OptionError, "among torch.float64", lambda: verify(CAUSAL, dtypes=(torch.int64,))),
@@ -271,6 +284,30 @@ def test_the_report_prints_narrowly_and_completely():
     assert head[1].split() == ["backend", "dtype", "error", "limit", "error", "limit"]
     rows = text.splitlines()[6:8]
     assert len({line.index(verdict) for line, verdict in zip(rows, ("ok", "WRONG"), strict=True)}) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_report_prints_the_worst_of_several_errors(dtype):
+    """The worst against its own bound, wherever it stands: the largest error of those beside the output is not it."""
+    rows = [
+        Row("dense", dtype, "plain", "output", 1e-16, 1e-12),
+        Row("dense", dtype, "capped", "output", 4e-9, 1e-12),
+        Row("dense", dtype, "biased", "output", 2e-15, 1e-12),
+        Row("dense", dtype, "plain", "grad query", 3e-14, 1e-12),
+        Row("dense", dtype, "plain", "lse", 7e-3, 1e-2),
+        Row("dense", dtype, "scaled", "grad value", 6e-8, 1e-12),
+        Row("dense", dtype, "plain", "grad key", 5e-13, 1e-12),
+    ]
+    for order in (rows, rows[::-1], rows[3:] + rows[:3]):
+        report = some_report(rows=tuple(order))
+        (line,) = (line for line in str(report).splitlines() if line.startswith("dense"))
+        assert line.split() == [
+            "dense", dtype, "WRONG", "4.0e-09", "1.0e-12", "6.0e-08", "1.0e-12", "grad", "value", "(scaled)",
+        ]  # fmt: skip
+        assert report.worst is rows[5]
+    lost = some_report(rows=(*rows, Row("dense", dtype, "plain", "second value", math.nan, 1e-12)))
+    (line,) = (line for line in str(lost).splitlines() if line.startswith("dense"))
+    assert line.endswith("nan 1.0e-12  2nd grad value (plain)")  # NaN is worse than any number
 
 
 def test_the_report_judges():

@@ -1,5 +1,7 @@
 """Layers with any score and normalisation, judged by their dense twins; broken ones, and what cannot be compared."""
 
+import inspect
+
 import pytest
 import torch
 from graph_table import GRAPHS
@@ -77,7 +79,8 @@ class Distance(nn.Module):
     [
         ({"score": "mlp", "normalize": normalizers.Sigmoid(-1.5), "rotary": Rotary(4, layout="interleaved")}, SMALL),
         ({"score": "additive", "edge_dim": 3, "softcap": 1.5, "root_weight": True}, GRAPHS["cross"]()),
-        ({"score": "subtraction", "edge_dim": 8, "normalize": "sparsemax"}, GRAPHS["repeated_edges"]()),
+        ({"score": library.Subtraction(2, 4), "edge_dim": 8, "normalize": "sparsemax"}, GRAPHS["repeated_edges"]()),
+        ({"score": "subtraction", "edge_dim": 3, "num_kv_heads": 1}, GRAPHS["repeated_edges"]()),
         ({"score": library.MLPScore(4, 5, edge_dim=3), "edge_dim": 3, "normalize": "sum"}, SMALL),
         ({"score": "cosine", "edge_dim": 3, "qdim": 5, "kdim": 3, "vdim": 2, "rotary": Rotary(4)}, GRAPHS["cross"]()),
         ({"rotary": Rotary(4, num_axes=2), "scale": 0.3, "softcap": 2.0}, SMALL),
@@ -252,7 +255,7 @@ def test_footing_tells_kinks_from_curves(monkeypatch):
     """The kink of |x| is at 0: targets whose difference is smaller than a step are found, and no others."""
     graph = ga.graphs.cross(64, 1)
     layer = made(4, 1, score=lambda q, k, e: (q[..., 0] - k[..., 0]).abs(), normalize="none", bias=False, kdim=3)
-    subject = verify.__globals__["LayerSubject"](layer, graph)
+    subject = inspect.unwrap(verify).__globals__["LayerSubject"](layer, graph)
     right = subject.leaves
 
     def near_kinks(case, dtype):

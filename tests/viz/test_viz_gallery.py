@@ -65,7 +65,7 @@ def test_a_mesh_is_drawn_over_its_vertices():
 
 
 def test_every_entry_of_the_zoo_has_a_place():
-    for named in ga.graphs.zoo():
+    for named in ga.graphs.zoo().values():
         graph = graph_of(named)
         place = place_in(named, graph)
         assert (len(place.target_at), len(place.source_at)) == (graph.num_targets, graph.num_sources), named.name

@@ -62,4 +62,7 @@ def test_weights_are_darker_the_larger_they_are():
     assert np.array_equal(seen < 255, graph.mask().numpy())
     order = np.argsort(mean[graph.mask()])
     assert (np.diff(seen[graph.mask()][order].astype(int)) <= 0).all()
+    even = picture(ga.EdgeWeights(graph, torch.full((graph.num_edges, 1), 0.1)))
+    one = picture(ga.EdgeWeights(graph, torch.full((graph.num_edges, 1), 1.0)))
+    assert even.min() > one.min() + 50  # a head that reads evenly does not look like one that reads one source
     assert "<img" not in ga.EdgeWeights(ga.graphs.full(0), torch.zeros(0, 2))._repr_html_()

@@ -221,9 +221,30 @@ def test_a_session_with_pointer_keys_and_touch(page):
 
 
 @needs_node
+def test_dots_are_as_large_as_weights_of_one_are_or_as_the_largest_where_that_is_chosen(page):
+    path, weights, _ = page
+    row = np.sort(weights.dense()[1, 7][weights.graph.mask()[7]].numpy())
+    for relative, top in ((False, 1), (True, row.max())):
+        radius = np.array(run(path, do="draw", target=7, head=1, relative=relative)["arc"]).reshape(-1, 3)[:, 2]
+        np.testing.assert_allclose(radius, 2.5 + 3.5 * np.sqrt(row / top), atol=1e-3)
+    events = [["head", "change", {}, "1"], ["relative", "change", {}, True], ["relative", "change", {}, False]]
+    assert run(path, do="session", events=events)["most"] == ["1", "1", f"{row.max():.3f}", "1"]
+
+
+@needs_node
+def test_weights_above_one_are_kept_as_they_are(tmp_path):
+    graph = ga.graphs.full(3)
+    weights = ga.EdgeWeights(graph, torch.arange(9.0)[:, None] / 2)
+    path = to_html(weights, tmp_path / "page.html", cloud(3), target=2)
+    assert [each["weight"] for each in run(path, do="read", head=0)[2]] == pytest.approx([3, 3.5, 4], abs=1e-4)
+    assert run(path, do="session", events=[])["most"] == ["4.000"]
+
+
+@needs_node
 def test_without_weights_there_is_no_choice_of_head(tmp_path):
     path = to_html(ga.graphs.knn(cloud(9), k=3), tmp_path / "page.html", cloud(9))
     found = run(path, do="session", events=[["target", "input", {}, "4"]])
+    assert found.pop("most") == ["1", "1"]
     assert found == {"said": ["Click a node to see what it reads.", "Target 4 reads 3 sources."], "heads": [],
                      "hidden": True, "bad": 0}  # fmt: skip
 
@@ -236,7 +257,8 @@ def test_without_weights_there_is_no_choice_of_head(tmp_path):
         (lambda path: to_html(ga.graphs.full(9), path, cloud(8)), ShapeError, "pos must have shape"),
         (lambda path: to_html(ga.graphs.full(9), path, cloud(9), target=9), GraphIndexError, "target: target 9"),
         (lambda path: to_html(ga.graphs.full(9), path / "no" / "x.html", cloud(9)), OptionError, "cannot write"),
-        (lambda path: to_html(torch.zeros(3, 3), path, cloud(3)), OptionError, "without weights"),
+        (lambda path: to_html("graph", path, cloud(3)), OptionError, "without weights"),
+        (lambda path: to_html(torch.zeros(3, 3), path, cloud(3)), ShapeError, r"\(H, T, S\)"),
     ],
 )
 def test_refusals(tmp_path, make, error, words):

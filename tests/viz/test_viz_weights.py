@@ -63,9 +63,44 @@ def test_colours_are_the_weights(d):
     at = np.stack(drawn._offsets3d, 1) if d == 3 else np.asarray(drawn.get_offsets())
     sources, alpha, _ = weights_into(weights, 5, 1)
     order = [int(np.square(at - pos[s].numpy()).sum(1).argmin()) for s in sources]
-    wanted = shades(*WEIGHTS)(alpha / alpha.max())
-    np.testing.assert_allclose(PathCollection.get_facecolor(drawn)[order], wanted, atol=1e-6)
+    np.testing.assert_allclose(PathCollection.get_facecolor(drawn)[order], shades(*WEIGHTS)(alpha), atol=1e-6)
     assert "head 1" in figure.axes[1].get_ylabel()
+    largest = dots(plot_weights(weights, 5, pos, head=1, relative=True), 5)
+    wanted = shades(*WEIGHTS)(alpha / alpha.max())
+    np.testing.assert_allclose(PathCollection.get_facecolor(largest)[order], wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("place", ["points", "mesh", "network", "sequence"])
+def test_dots_and_lines_grow_with_the_weight(place):
+    graph = ga.graphs.full(5)
+    pos = torch.tensor([[0, 0, 1.0], [1, 0, 0], [0, 1, 0], [-1, 0, 0], [0, -1, 0]])
+    where = {
+        "points": {"pos": pos[:, :2]},
+        "mesh": {"pos": pos, "faces": torch.tensor([[0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 1]])},
+        "network": {"layout": "network"},
+        "sequence": {"tokens": list("abcde")},
+    }[place]
+    alpha = torch.zeros(25, 1)
+    alpha[:5, 0] = torch.tensor([0.1, 0.2, 0.05, 0.6, 0.05])  # target 0 sees every vertex from the tip
+    figure = plot_weights(ga.EdgeWeights(graph, alpha), 0, **where)
+    heavy = np.sort(alpha[:5, 0].numpy())
+    areas = np.unique(np.round(dots(figure, 0).get_sizes(), 6))
+    assert len(areas) == 4
+    assert areas[-1] / areas[0] == pytest.approx((0.9 + 1.5 * heavy[-1]) / (0.9 + 1.5 * heavy[0]), rel=1e-5)
+    (lines,) = [a for a in figure.axes[0].get_children() if a.get_gid() == "edges of 0"]
+    np.testing.assert_allclose(np.sort(lines.get_linewidths()), 0.6 + 2 * heavy, rtol=1e-6)
+
+
+def test_a_pale_picture_says_how_large_its_largest_weight_is():
+    even = weights_of(AttentionGraph(Band(1, 50), "cross"), 1)
+    even.alpha[:] = 0.02
+    said = plot_weights(even, 0).get_supxlabel().replace("\n", " ")
+    assert "The largest weight is 0.02; relative=True makes it the darkest." in said
+    assert "relative=True" not in plot_weights(even, 0, relative=True).get_supxlabel()
+    even.alpha[:2] = torch.tensor([[-0.3], [2.0]])  # as normalize="none" may give
+    figure = plot_weights(even, 0)
+    assert "Weights below 0 are drawn as 0." in figure.get_supxlabel()
+    assert figure.axes[1].get_ylim() == (0, 2)
 
 
 def test_every_geometry_draws():
@@ -95,11 +130,11 @@ def test_it_takes_the_weights_or_what_they_came_in(given):
     figure = plot_weights({"weights": out.weights, "attention": out, "layer": (out.output, out.weights)}[given], 5)
     wanted = out.weights.alpha[0, graph.target == 5].mean(1)
     shown = dots(figure, 5).get_facecolor()
-    assert len(shown) == 6
-    assert figure.axes[1].get_ylim()[1] == pytest.approx(float(wanted.max()))
+    np.testing.assert_allclose(shown, shades(*WEIGHTS)(np.sort(wanted.numpy())), atol=1e-6)
+    assert figure.axes[1].get_ylim() == (0, 1)
 
 
-@pytest.mark.parametrize("given", [torch.zeros(5, 5), (torch.zeros(5, 2), None, None), None])
+@pytest.mark.parametrize("given", [(torch.zeros(5, 2), None, None), None, "weights"])
 def test_no_weights_at_all(given):
     with pytest.raises(OptionError, match=f"return_weights=True; got a {type(given).__name__} without weights"):
         plot_weights(given, 2)

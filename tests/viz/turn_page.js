@@ -45,7 +45,7 @@ const answers = {
   project: () => ["sourceAt", "targetAt"].map((side) => [...turn.project(scene[side], view)]),
   draw() {
     const { pen, calls } = recorder();
-    turn.draw(pen, scene, view, { target: orders_.target, head: orders_.head });
+    turn.draw(pen, scene, view, { target: orders_.target, head: orders_.head, relative: orders_.relative });
     return calls;
   },
   look() {
@@ -64,13 +64,15 @@ const answers = {
     globalThis.requestAnimationFrame = (frame) => frame();
     globalThis.Option = function (text, value) { Object.assign(this, { text, value }); };
     turn.start();
-    const said = [it.parts.words.textContent];
+    const said = [it.parts.words.textContent], most = [it.parts.most.textContent];
     for (const [id, name, event, value] of orders_.events) {
-      if (value !== undefined) it.parts[id].value = value;
+      if (typeof value === "boolean") it.parts[id].checked = value;
+      else if (value !== undefined) it.parts[id].value = value;
       it.fire(id, name, event);
       said.push(it.parts.words.textContent);
+      most.push(it.parts.most.textContent);
     }
-    return { said, heads: it.parts.head.options.map((o) => o.text), hidden: it.hidden.hidden === true, bad: it.calls().bad };
+    return { said, most, heads: it.parts.head.options.map((o) => o.text), hidden: it.hidden.hidden === true, bad: it.calls().bad };
   },
 };
 const orders_ = JSON.parse(orders);

@@ -1,6 +1,6 @@
 """Every named pattern of the literature, as the line of code that builds a small one of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from . import grid, mesh, network, points, sequence
@@ -9,23 +9,23 @@ from .pattern import Named as Named
 _FAMILIES = (sequence, grid, points, mesh, network)
 
 
-@dataclass(frozen=True)
-class Zoo:
-    """Named patterns in the order of the catalogue; prints as a table, one line each."""
+@dataclass(frozen=True, repr=False)
+class Zoo(Mapping[str, Named]):
+    """Named patterns by name, in the order of the catalogue; prints as a table, one line each."""
 
     patterns: tuple[Named, ...]
 
-    def __iter__(self) -> Iterator[Named]:
-        return iter(self.patterns)
+    def __iter__(self) -> Iterator[str]:
+        return (each.name for each in self.patterns)
 
     def __len__(self) -> int:
         return len(self.patterns)
 
     def __contains__(self, name: object) -> bool:
-        """Whether a pattern has that name, or is one of them."""
+        """Whether one pattern has that name."""
         from .pattern import names
 
-        return name in self.patterns or (isinstance(name, str) and bool(names(self.patterns, name)))
+        return isinstance(name, str) and len(names(self.patterns, name)) == 1
 
     def __getitem__(self, name: str) -> Named:
         """The pattern of that name; upper and lower case, spaces, dashes and underscores are the same.
@@ -35,6 +35,9 @@ class Zoo:
         from .pattern import find
 
         return find(self.patterns, name)
+
+    def __repr__(self) -> str:
+        return f"Zoo of {len(self)} patterns: print it for a line on each"
 
     def __str__(self) -> str:
         from .pattern import table
@@ -48,6 +51,8 @@ def zoo() -> Zoo:
     Code may name small inputs of :mod:`graphattn.graphs.catalogue.inputs`, such as ``sphere`` or ``karate``.
 
     Example:
+        >>> [name for name, each in zoo().items() if each.family == "mesh"][:2]
+        ['one-ring', 'one-ring and self']
         >>> print(zoo()["Longformer"].code)
         sliding_window(48, 9, causal=False) | global_tokens(48, (0, 20))
         >>> zoo()["longformer"].graph().num_edges

@@ -1,10 +1,10 @@
 """Small inputs for the patterns that need some: points, faces, networks, a program; the same on every machine."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
-from scipy.spatial import ConvexHull
 
 from ...graph import AttentionGraph
 from ...graph.listed import Listed
@@ -41,8 +41,12 @@ octahedron_faces = torch.tensor(
     [[0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 1], [5, 2, 1], [5, 3, 2], [5, 4, 3], [5, 1, 4]]
 )
 
-#: 92 triangles over the 48 points of ``sphere``, their convex hull; int64 (92, 3).
-sphere_faces = torch.from_numpy(ConvexHull(sphere.numpy()).simplices).long()
+
+def _sphere_faces() -> torch.Tensor:
+    """92 triangles over the 48 points of ``sphere``, their convex hull; int64 (92, 3)."""
+    from scipy.spatial import ConvexHull  # slow to import
+
+    return torch.from_numpy(ConvexHull(sphere.numpy()).simplices).long()
 
 
 def _graph(name: str, num_nodes: int, pairs: Iterable[tuple[int, int]]) -> AttentionGraph:
@@ -50,16 +54,34 @@ def _graph(name: str, num_nodes: int, pairs: Iterable[tuple[int, int]]) -> Atten
     return AttentionGraph(Listed(target, source, num_nodes, num_nodes), name)
 
 
-def _karate() -> tuple[AttentionGraph, torch.Tensor]:
+def _karate() -> AttentionGraph:
+    """Zachary's karate club, who met whom: 34 nodes, 78 edges in both directions."""
+    import networkx  # slow to import
+
+    club = networkx.karate_club_graph()
+    return _graph("karate", 34, {*club.edges, *((b, a) for a, b in club.edges)})
+
+
+def _node_types() -> torch.Tensor:
+    """Who of the karate club left with the officer (1); int64 (34,)."""
     import networkx
 
     club = networkx.karate_club_graph()
-    kind = torch.tensor([int(club.nodes[node]["club"] == "Officer") for node in club])
-    return _graph("karate", 34, {*club.edges, *((b, a) for a, b in club.edges)}), kind
+    return torch.tensor([int(club.nodes[node]["club"] == "Officer") for node in club])
 
 
-#: Zachary's karate club, who met whom: 34 nodes, 78 edges in both directions; and who left with the officer (1).
-karate, node_types = _karate()
+sphere_faces: torch.Tensor
+karate: AttentionGraph
+node_types: torch.Tensor
+_MADE: dict[str, Callable[[], Any]] = {"sphere_faces": _sphere_faces, "karate": _karate, "node_types": _node_types}
+
+
+def __getattr__(name: str) -> Any:
+    """What needs another library is made when it is first asked for."""
+    if name not in _MADE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals().setdefault(name, _MADE[name]())
+
 
 #: A directed acyclic graph of 24 nodes: t reads t // 2 and t // 3.
 dag = _graph("dag", 24, {(t // d, t) for t in range(1, 24) for d in (2, 3)})

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...errors import GraphError
+from ...errors import GraphNameError
 from ...graph import AttentionGraph
 
 
@@ -37,7 +37,7 @@ class Named:
         from . import inputs
 
         names = {name: getattr(graphs, name) for name in graphs.__all__}
-        names |= {name: getattr(inputs, name) for name in inputs.__all__}
+        names |= {name: getattr(inputs, name) for name in inputs.__all__ if re.search(rf"\b{name}\b", self.code)}
         return eval(self.code, {"torch": torch, "disjoint_union": disjoint_union, **names})  # our own constant text
 
 
@@ -62,14 +62,14 @@ def find(patterns: Sequence[Named], name: str) -> Named:
     """The pattern of that name.
 
     Raises:
-        GraphError: If there is none, or several; the message names the closest.
+        GraphNameError: If there is none, or several; the message names the closest.
     """
     found = names(patterns, str(name))
     if len(found) == 1:
         return found[0]
     close = [each.name for each in found] or close_to(patterns, str(name))
     hint = f"did you mean {' or '.join(close)}?" if close else "print(graphattn.graphs.zoo()) lists them"
-    raise GraphError(f"no pattern is called {name!r}; {hint}")
+    raise GraphNameError(f"no pattern is called {name!r}; {hint}")
 
 
 def table(patterns: Sequence[Named]) -> str:

@@ -73,7 +73,7 @@ _WINDOWS = (
     _named(
         "StreamingLLM",
         "the first tokens, and a window",
-        "sliding_window(48, 9) | global_tokens(48, (0, 1, 2, 3)) & causal(48)",
+        "sliding_window(48, 9) | sinks(48, 4)",
         "Xiao 2023",
     ),
     _named(

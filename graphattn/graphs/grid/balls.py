@@ -5,12 +5,14 @@ import math
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.edge_set import EdgeSet
+from ...graph.expression import builder
 from ...graph.rules import Band
 from ...graph.rules_grid import Ball
 from ..arguments import axes, call, flag, number
 from .axes import every_axis
 
 
+@builder
 def grid_ball(size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool = False) -> AttentionGraph:
     r"""A grid where a node reads the nodes at a distance of at most ``r`` steps.
 

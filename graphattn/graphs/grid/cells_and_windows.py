@@ -3,12 +3,14 @@
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.edge_set import EdgeSet
+from ...graph.expression import builder
 from ...graph.rules import Band, Cells, Neighbourhood
 from ...graph.rules_grid import CellWindow
 from ..arguments import axes, call, flag, per_axis
 from .axes import divided, every_axis
 
 
+@builder
 def cell_partition(
     size: tuple[int, ...],
     cell: tuple[int, ...] | int,
@@ -82,6 +84,7 @@ def cell_partition(
     return AttentionGraph(every_axis(parts), name)
 
 
+@builder
 def grid_neighbourhood(
     size: tuple[int, ...],
     kernel: tuple[int, ...] | int,

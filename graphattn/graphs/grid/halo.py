@@ -2,11 +2,13 @@
 
 from ...graph import AttentionGraph
 from ...graph.edge_set import EdgeSet
+from ...graph.expression import builder
 from ...graph.rules_grid import CellWindow
 from ..arguments import axes, call, flag, per_axis
 from .axes import divided, every_axis
 
 
+@builder
 def halo(
     size: tuple[int, ...],
     cell: tuple[int, ...] | int,
@@ -66,6 +68,7 @@ def halo(
     return AttentionGraph(every_axis(parts), name)
 
 
+@builder
 def cell_pooling(size: tuple[int, ...], cell: tuple[int, ...] | int, *, pad: bool = False) -> AttentionGraph:
     r"""Every cell of a grid becomes one node of a coarser grid, which reads the nodes of its cell.
 

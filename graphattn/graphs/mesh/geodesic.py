@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
+from ...graph.expression import listing_builder
 from ...graph.listed import Listed
 from ..arguments import call, flag
 from ..points.clouds import coordinates
@@ -19,6 +20,7 @@ _LEAF = 64  # vertices whose balls are found together
 _CELLS = 1 << 22
 
 
+@listing_builder
 def geodesic_ball(pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loops: bool = True) -> AttentionGraph:
     r"""Every vertex reads the vertices within a distance along the surface: what is near, and not only across a gap.
 

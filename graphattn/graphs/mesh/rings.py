@@ -6,11 +6,13 @@ import torch
 from torch import Tensor
 
 from ...graph import AttentionGraph
+from ...graph.expression import listing_builder
 from ...graph.listed import Listed
 from ..arguments import call, flag, whole, word
 from .faces import Faces, checked_faces
 
 
+@listing_builder
 def mesh_vertices(
     faces: Tensor, num_vertices: int | None = None, hops: int = 1, *, self_loops: bool = False
 ) -> AttentionGraph:
@@ -51,6 +53,7 @@ def mesh_vertices(
     return _ring(step, hops, self_loops, name, device)
 
 
+@listing_builder
 def mesh_faces(
     faces: Tensor, hops: int = 1, *, share: Literal["edge", "vertex"] = "edge", self_loops: bool = False
 ) -> AttentionGraph:
@@ -91,6 +94,7 @@ def mesh_faces(
     return _ring(step, hops, self_loops, name, device)
 
 
+@listing_builder
 def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> AttentionGraph:
     r"""Every edge of a mesh reads the other edges of its faces: four between two triangles.
 

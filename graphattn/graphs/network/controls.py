@@ -9,6 +9,7 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
 from ...graph.algebra import refuse_over
+from ...graph.expression import listing_builder
 from ...graph.listed import Listed
 from ..arguments import one_of, whole
 
@@ -16,6 +17,7 @@ _ROUNDS = 10  # in each of which nearly every edge is offered a swap
 _CELLS = 1 << 22
 
 
+@listing_builder
 def degree_matched_random(
     graph: AttentionGraph, seed: int = 0, *, keep: Literal["in", "both"] = "in"
 ) -> AttentionGraph:

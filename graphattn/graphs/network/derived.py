@@ -10,11 +10,13 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
 from ...graph.algebra import refuse_over
+from ...graph.expression import builder, listing_builder
 from ...graph.listed import Listed, checked
 from ...graph.rules import Rectangle, intervals
 from ..arguments import call, flag, integers, whole
 
 
+@listing_builder
 def line_graph(graph: AttentionGraph, *, directed: bool = True, non_backtracking: bool = False) -> AttentionGraph:
     r"""The edges of a graph as nodes: an edge reads the edges that lead into it.
 
@@ -84,6 +86,7 @@ def _incidence(node: np.ndarray, num_nodes: int) -> Any:
     return csr_array((np.ones(len(node), dtype=np.int64), (np.arange(len(node)), node)), shape=(len(node), num_nodes))
 
 
+@listing_builder
 def hypergraph(
     node: Tensor, hyperedge: Tensor, num_nodes: int | None = None, num_hyperedges: int | None = None
 ) -> AttentionGraph:
@@ -131,6 +134,7 @@ def _largest(index: Tensor) -> int:
     return int(index.max()) + 1 if index.numel() else 0
 
 
+@builder
 def between_types(types: Tensor, source: int, target: int) -> AttentionGraph:
     r"""Every node of one type reads every node of another.
 

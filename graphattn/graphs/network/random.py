@@ -8,6 +8,7 @@ import torch
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
+from ...graph.expression import listing_builder
 from ...graph.listed import Listed
 from ..arguments import call, whole
 
@@ -15,6 +16,7 @@ _DENSE = 512  # nodes below which all eigenvalues are found at once
 _TOLERANCE = 1e-3
 
 
+@listing_builder
 def expander(num_nodes: int, permutations: int = 3, seed: int = 0, *, tries: int = 100) -> AttentionGraph:
     r"""A sparse random graph in which every node is a few steps from every other: Exphormer's expander.
 
@@ -58,6 +60,7 @@ def expander(num_nodes: int, permutations: int = 3, seed: int = 0, *, tries: int
     return _graph(best, call("expander", *sizes, tries=(tries, 100)))
 
 
+@listing_builder
 def random_regular(num_nodes: int, degree: int, seed: int = 0) -> AttentionGraph:
     r"""A random graph in which every node reads, and is read by, the same number of others.
 
@@ -88,6 +91,7 @@ def random_regular(num_nodes: int, degree: int, seed: int = 0) -> AttentionGraph
     return _graph(_symmetric(N, pairs), call("random_regular", *sizes))
 
 
+@listing_builder
 def small_world(num_nodes: int, k: int, probability: float, seed: int = 0) -> AttentionGraph:
     r"""A ring whose nodes read their ``k`` nearest, with some of the edges thrown across at random.
 

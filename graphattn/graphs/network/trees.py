@@ -9,12 +9,14 @@ from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
 from ...graph.algebra import difference
 from ...graph.edge_set import EdgeSet
+from ...graph.expression import builder, listing_builder
 from ...graph.listed import Listed
 from ...graph.rules import Band, Partition
 from ...graph.rules_network import Ancestors
 from ..arguments import call, flag, integers, one_of
 
 
+@listing_builder
 def tree(
     parent: Tensor, *, read: Literal["both", "parent", "children"] = "both", self_loops: bool = False
 ) -> AttentionGraph:
@@ -53,6 +55,7 @@ def tree(
     return AttentionGraph(Listed(key // max(1, N), key % max(1, N), N, N), name, device)
 
 
+@builder
 def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
     r"""A node of a tree reads its ancestors and itself: every path from a root is a causal sequence of its own.
 
@@ -84,6 +87,7 @@ def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
     return AttentionGraph(_with_loops(Ancestors(up, depth), self_loops), name, device)
 
 
+@builder
 def siblings(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
     r"""A node of a tree reads the nodes that have its parent.
 

@@ -6,12 +6,14 @@ from torch import Tensor
 
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
+from ...graph.expression import listing_builder
 from ..arguments import call, flag, whole
 from .balls import Pairs, within
 from .clouds import clouds
 from .neighbours import device_of, distance, given, graph_of, parts
 
 
+@listing_builder
 def ball_query(
     pos: Tensor | np.ndarray,
     r: float,

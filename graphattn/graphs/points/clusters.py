@@ -6,10 +6,12 @@ from torch import Tensor
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
+from ...graph.expression import builder
 from ...graph.rules import Partition
 from ..arguments import call, integers, whole
 
 
+@builder
 def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
     r"""Points are the sources, their clusters the targets: a cluster reads its members.
 

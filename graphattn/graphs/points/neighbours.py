@@ -9,6 +9,7 @@ from torch import Tensor
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
+from ...graph.expression import listing_builder
 from ...graph.listed import Listed
 from ..arguments import call, flag, number, whole, word
 from .balls import Pairs, within
@@ -16,6 +17,7 @@ from .clouds import Cloud, clouds, coordinates
 from .nearest import nearest
 
 
+@listing_builder
 def knn(
     pos: Tensor | np.ndarray,
     k: int,
@@ -91,6 +93,7 @@ def knn(
     return graph_of(edges, size, device_of(pos), call("knn", k=(k, None), **keywords))
 
 
+@listing_builder
 def radius(
     pos: Tensor | np.ndarray,
     r: float,

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ...graph import AttentionGraph
+from ...graph.expression import builder
 from ...graph.rules import Partition
 from ...graph.rules_points import Intervals
 from ..arguments import call, whole, word
@@ -14,6 +15,7 @@ from .curve_keys import Curve
 from .curves import order_and_lengths
 
 
+@builder
 def curve_patches(
     pos: Tensor | np.ndarray,
     patch: int,
@@ -80,6 +82,7 @@ def curve_patches(
     return AttentionGraph(Intervals(lo, hi, order), name, _device(pos))
 
 
+@builder
 def octree_windows(
     pos: Tensor | np.ndarray,
     window: int,

@@ -7,6 +7,7 @@ from torch import Tensor
 from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
 from ...graph.algebra import Union
+from ...graph.expression import builder
 from ...graph.rules import Partition
 from ..arguments import call, integers, number
 from .clouds import coordinates, length, lengths
@@ -43,6 +44,7 @@ def voxel_ids(
     return label.to(pos.device if isinstance(pos, Tensor) else "cpu")
 
 
+@builder
 def voxel_windows(
     pos: Tensor | np.ndarray, window: Lengths, *, shift: Lengths = 0.0, batch: Tensor | None = None
 ) -> AttentionGraph:
@@ -87,6 +89,7 @@ def voxel_windows(
     return AttentionGraph(Partition(ids.cpu()), name, ids.device)
 
 
+@builder
 def stratified_windows(
     pos: Tensor | np.ndarray,
     window: Lengths,

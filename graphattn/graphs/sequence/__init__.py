@@ -13,6 +13,7 @@ from .labels import ranked as ranked
 full, self_loops, causal = sizable(basic.full), sizable(basic.self_loops), sizable(basic.causal)
 prefix, sliding_window = sizable(basic.prefix), sizable(basic.sliding_window)
 asymmetric_window, logsparse = sizable(windows.asymmetric_window), sizable(windows.logsparse)
+sinks = sizable(windows.sinks)
 strided, fixed = sizable(factorised.strided), sizable(factorised.fixed)
 block_local, block_causal = sizable(blocks.block_local), sizable(blocks.block_causal)
 global_tokens, cross = sizable(basic.global_tokens), sizable(bipartite.cross)
@@ -25,6 +26,7 @@ __all__ = [
     "prefix",
     "sliding_window",
     "asymmetric_window",
+    "sinks",
     "logsparse",
     "strided",
     "fixed",

@@ -10,10 +10,12 @@ from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
 from ...graph.algebra import Complement, Intersection, Union, refuse_over
 from ...graph.edge_set import EdgeSet
+from ...graph.expression import builder
 from ...graph.rules import Band, Partition, Rectangle
 from ..arguments import call, flag, integers, whole, word
 
 
+@builder
 def full(num_nodes: int) -> AttentionGraph:
     r"""Every node reads every node, itself included: an encoder.
 
@@ -34,6 +36,7 @@ def full(num_nodes: int) -> AttentionGraph:
     return AttentionGraph(Band(num_nodes, num_nodes), call("full", num_nodes))
 
 
+@builder
 def self_loops(num_nodes: int) -> AttentionGraph:
     r"""Every node reads itself alone.
 
@@ -54,6 +57,7 @@ def self_loops(num_nodes: int) -> AttentionGraph:
     return AttentionGraph(Band(num_nodes, num_nodes, 0, 0), call("self_loops", num_nodes))
 
 
+@builder
 def causal(
     num_targets: int, num_sources: int | None = None, *, align: Literal["end", "start"] = "end"
 ) -> AttentionGraph:
@@ -91,6 +95,7 @@ def causal(
     return AttentionGraph(Band(T, S, lo=0, offset=offset), call("causal", *sizes, align=(align, "end")))
 
 
+@builder
 def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
     r"""The first ``prefix`` tokens are read by all; the others causally: a prefix language model.
 
@@ -120,6 +125,7 @@ def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
     return AttentionGraph(Union(Band(N, N, lo=0), Rectangle(N, N, start, start)), call("prefix", N, P))
 
 
+@builder
 def sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation: int = 1) -> AttentionGraph:
     r"""Every token reads ``window`` tokens around it, itself included.
 
@@ -172,6 +178,7 @@ def sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation
     return AttentionGraph(band, name)
 
 
+@builder
 def documents(
     ids: Tensor | None = None, *, lengths: tuple[int, ...] | None = None, causal: bool = False
 ) -> AttentionGraph:
@@ -223,6 +230,7 @@ def documents(
     return AttentionGraph(edges, name, labels.device)
 
 
+@builder
 def global_tokens(num_nodes: int, tokens: tuple[int, ...]) -> AttentionGraph:
     r"""A few tokens read all and are read by all; the others read nothing else.
 

@@ -1,10 +1,12 @@
 """Two sets of nodes: the targets read, the sources are read."""
 
 from ...graph import AttentionGraph
+from ...graph.expression import builder
 from ...graph.rules import Band
 from ..arguments import call, whole
 
 
+@builder
 def cross(num_targets: int, num_sources: int) -> AttentionGraph:
     r"""Every target reads every source: a decoder that reads an encoder, latents that read inputs.
 

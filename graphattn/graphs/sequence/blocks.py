@@ -4,6 +4,8 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import Intersection, Union
 from ...graph.edge_set import EdgeSet
+from ...graph.expression import builder
+from ...graph.listed import check_size
 from ...graph.rules import FAR, Band
 from ...graph.rules_blocks import Composite, Lifted
 from ..arguments import call, flag, whole
@@ -15,6 +17,7 @@ def _lifted(num_nodes: int, block: int, lo: int, hi: int) -> EdgeSet:
     return Lifted(Band(blocks, blocks, lo, hi), block, num_nodes, num_nodes)
 
 
+@builder
 def block_local(
     num_nodes: int,
     block: int,
@@ -60,13 +63,15 @@ def block_local(
     causal, wrap = flag(causal, "causal"), flag(wrap, "wrap")
     if causal and ahead:
         raise GraphError(f"look_ahead={ahead} reads later tokens and causal=True forbids them; leave one out")
-    edges, blocks = _lifted(N, block, -ahead, back), -(-N // block)
+    blocks = -(-N // block)
+    if wrap and blocks and back + ahead >= blocks:
+        raise GraphError(
+            f"wrap needs more than look_back + look_ahead = {back + ahead} blocks, or one would be met twice; got "
+            f"{blocks} ({N} tokens in blocks of {block}); without wrap every block is read"
+        )
+    nearest = min(back, blocks), min(ahead, blocks)  # there are no blocks further away
+    edges = _lifted(N, block, -nearest[1], nearest[0])
     if wrap and blocks:
-        if back + ahead >= blocks:
-            raise GraphError(
-                f"wrap needs more than look_back + look_ahead = {back + ahead} blocks, or one would be met twice; got "
-                f"{blocks} ({N} tokens in blocks of {block}); without wrap every block is read"
-            )
         edges = Union(edges, _lifted(N, block, -FAR, back - blocks))
         edges = Union(edges, _lifted(N, block, blocks - ahead, FAR))
     if causal:
@@ -75,6 +80,7 @@ def block_local(
     return AttentionGraph(edges, call("block_local", N, block, **keywords))
 
 
+@builder
 def block_causal(num_nodes: int, block: int) -> AttentionGraph:
     r"""Every token reads its whole block and all blocks before: frames of a video, steps of a world model.
 
@@ -101,6 +107,7 @@ def block_causal(num_nodes: int, block: int) -> AttentionGraph:
     return AttentionGraph(_lifted(N, block, 0, FAR), call("block_causal", N, block))
 
 
+@builder
 def block_diffusion(num_nodes: int, block: int) -> AttentionGraph:
     r"""A noisy copy of a text and the clean text after it: noisy blocks are denoised given the clean blocks before.
 
@@ -129,6 +136,7 @@ def block_diffusion(num_nodes: int, block: int) -> AttentionGraph:
         · · · · █ █ █ █
     """
     N, block = whole(num_nodes, "num_nodes"), whole(block, "block", 1)
+    check_size(2 * N, "2 * num_nodes, the noisy and the clean tokens,")
     own, before, until = ((0, 0), (1, FAR), (0, FAR))
     noisy = [_lifted(N, block, *own), _lifted(N, block, *before)]
     clean = [None, _lifted(N, block, *until)]

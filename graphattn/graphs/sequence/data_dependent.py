@@ -9,10 +9,12 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph import runs as _runs
 from ...graph.algebra import refuse_over
+from ...graph.expression import listing_builder
 from ...graph.listed import Listed
 from ..arguments import call, flag, integers, stored, whole, word
 
 
+@listing_builder
 def top_k(scores: Tensor, k: int) -> AttentionGraph:
     r"""Every target reads the ``k`` sources of highest score.
 
@@ -67,6 +69,7 @@ def _highest(scores: Tensor, k: int) -> Tensor:
     return source.gather(1, order)
 
 
+@listing_builder
 def lsh_buckets(
     buckets: Tensor,
     chunk: int,

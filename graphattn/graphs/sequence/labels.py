@@ -6,11 +6,13 @@ from torch import Tensor
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import Union
+from ...graph.expression import builder
 from ...graph.rules import Band, Partition
 from ...graph.rules_sequence import Ranked
 from ..arguments import call, flag, integers
 
 
+@builder
 def bidirectional_segments(segments: Tensor) -> AttentionGraph:
     r"""A causal text in which some stretches, such as images, read themselves both ways.
 
@@ -40,6 +42,7 @@ def bidirectional_segments(segments: Tensor) -> AttentionGraph:
     return AttentionGraph(edges, call("bidirectional_segments", ids), ids.device)
 
 
+@builder
 def ranked(ranks: Tensor, source_ranks: Tensor | None = None, *, strict: bool = False) -> AttentionGraph:
     r"""A token reads the tokens whose rank is at most its own: causal in an order of your own.
 
@@ -72,6 +75,7 @@ def ranked(ranks: Tensor, source_ranks: Tensor | None = None, *, strict: bool = 
     return AttentionGraph(edges, call("ranked", *sides, strict=(strict, False)), of_target.device)
 
 
+@builder
 def cross_documents(target_ids: Tensor, source_ids: Tensor) -> AttentionGraph:
     r"""Cross-attention of packed pairs: a target reads the sources that carry its id.
 

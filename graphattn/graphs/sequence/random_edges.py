@@ -10,12 +10,16 @@ from ...graph import runs as _runs
 from ...graph.advice import no_graph
 from ...graph.algebra import complement, refuse_over
 from ...graph.edge_set import EdgeSet
+from ...graph.expression import builder, listing_builder
 from ...graph.listed import Listed
 from ...graph.rules import Band
 from ...graph.rules_random import Bernoulli
 from ..arguments import call, flag, whole
 
+_DRAWN_BYTES = 96  # of an edge while it is drawn, placed and listed
 
+
+@listing_builder
 def random_sources(
     num_targets: int,
     k: int,
@@ -50,8 +54,8 @@ def random_sources(
     S = T if num_sources is None else whole(num_sources, "num_sources")
     if k > S and T and avoid is None:
         raise GraphError(f"k must be at most the number of sources, got k={k} of {S}")
+    refuse_over(_DRAWN_BYTES * T * min(k, S), f"random_sources of {T:,} x {min(k, S):,} edges", "draw fewer")
     free = _free(T, S, avoid)
-    refuse_over(32 * T * k, f"random_sources of {T:,} x {k:,} edges", "draw fewer")
     rank, found = _draw(_runs.row_lengths(free, T), min(k, S), seed)
     target, column = torch.nonzero(found, as_tuple=True)
     source = _at(free, T, target, rank[target, column])
@@ -99,6 +103,7 @@ def _at(runs: _runs.Runs, num_rows: int, row: Tensor, rank: Tensor) -> Tensor:
     return runs.lo[run] + place - start[run]
 
 
+@builder
 def erdos_renyi(
     num_targets: int, probability: float, seed: int = 0, *, num_sources: int | None = None, listed: bool = True
 ) -> AttentionGraph:

@@ -1,13 +1,15 @@
-"""Windows that reach differently far back and ahead, and distances that double."""
+"""Windows that reach differently far back and ahead, what stands beside them, and distances that double."""
 
 from typing import Literal
 
 from ...graph import AttentionGraph
+from ...graph.expression import builder
 from ...graph.rules import Band
-from ...graph.rules_sequence import Distances
+from ...graph.rules_sequence import Distances, Sinks
 from ..arguments import call, whole, word
 
 
+@builder
 def asymmetric_window(
     num_targets: int, left: int, right: int, *, num_sources: int | None = None, align: Literal["end", "start"] = "end"
 ) -> AttentionGraph:
@@ -50,6 +52,39 @@ def asymmetric_window(
     return AttentionGraph(band, name)
 
 
+@builder
+def sinks(num_nodes: int, k: int) -> AttentionGraph:
+    r"""The first ``k`` tokens are read by themselves and by every later token: attention sinks, causal.
+
+    .. math:: \mathcal{N}(t) = \{ s : s \le t \text{ and } s < k \}
+
+    Args:
+        num_nodes: N.
+        k: Number of sinks; N or more is :func:`~graphattn.graphs.causal`.
+    Returns:
+        A rule, a subset of ``causal(N)``. Joined with a window it is StreamingLLM: ``sliding_window(N, w) |
+        sinks(N, k)``. (:func:`~graphattn.graphs.prefix` is no set of sinks: it is causal in full, and its first tokens
+        read each other both ways.)
+    Raises:
+        GraphError: If a number is not whole and >= 0.
+    Source:
+        Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks", section 3.2, four sinks. *What
+        differs:* they drop tokens from a cache and number those that are left anew; the graph says who reads whom, and
+        positions are a layer's matter.
+    Example:
+        >>> print(sinks(5, 2))
+        AttentionGraph(sinks(5, 2): 5 nodes, 9 edges, density 0.36, rule)
+        █ · · · ·
+        █ █ · · ·
+        █ █ · · ·
+        █ █ · · ·
+        █ █ · · ·
+    """
+    N, k = whole(num_nodes, "num_nodes"), whole(k, "k")
+    return AttentionGraph(Sinks(N, k), call("sinks", N, k))
+
+
+@builder
 def logsparse(num_nodes: int) -> AttentionGraph:
     r"""Every token reads itself and the tokens 1, 2, 4, 8, ... before it.
 

@@ -46,8 +46,13 @@ class Blob:
     def fault(self, expected: str, got: str, fix: str, *, offset: int | None = None, at: str = "") -> LoaderError:
         """The error to raise; ``offset`` (bytes) becomes a line number, ``at`` names a vertex, face or edge."""
         line = None if offset is None else f"line {self.data.count(10, 0, int(offset)) + 1}"
-        where = ", ".join(part for part in (self.path, line, at) if part)
-        return LoaderError(f"{where}: expected {expected}, got {got}. Try: {fix}.")
+        where = ", ".join(part for part in (self.path, line, _short(at)) if part)
+        return LoaderError(f"{where}: expected {_short(expected)}, got {_short(got)}. Try: {fix}.")
+
+
+def _short(text: str) -> str:
+    """What a file says of itself, a name of a megabyte for one, in a message that can be read."""
+    return text if len(text) <= 300 else f"{text[:300]}..."
 
 
 def show(text: bytes) -> str:

@@ -61,6 +61,12 @@ def read_array(blob: Blob, at: str = "") -> np.ndarray:
         raise blob.fault("a shape that numpy can hold", got, "save it again with numpy.save", at=at) from None
 
 
+def doubles(array: np.ndarray) -> np.ndarray:
+    """The same numbers as float64, by rows; numpy would warn of a signalling NaN, and of a number beyond float64."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return array.astype(np.float64, order="C")
+
+
 def integers(blob: Blob, array: np.ndarray, at: str = "") -> np.ndarray:
     """The same numbers as int64, refused unless they are integers from 0 to 2**63 - 1."""
     if array.dtype.kind not in "iu":

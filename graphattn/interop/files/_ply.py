@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ._guard import Blob
+from ._npy import doubles
 from ._ply_ascii import read_ascii
 from ._ply_binary import read_binary
 from ._ply_header import Element, read_header
@@ -31,7 +32,7 @@ def read_ply(blob: Blob, allow_nonfinite: bool) -> Polygons:
         columns, lines = read_ascii(blob, header.elements, header.body, allow_nonfinite)
     else:
         columns = read_binary(blob, header.elements, header.body)
-    xyz = np.stack([np.asarray(columns["vertex"][axis], np.float64) for axis in "xyz"], axis=1)
+    xyz = np.stack([doubles(np.asarray(columns["vertex"][axis])) for axis in "xyz"], axis=1)
     size, corner = columns["face"][wanted] if wanted else (np.zeros(0, np.int64), np.zeros(0, np.int64))
     skipped = sum(element.num for element in header.elements if element.name not in ("vertex", "face"))
     found = Polygons(xyz, np.append(0, np.cumsum(size, dtype=np.int64)), corner, skipped)

@@ -6,6 +6,7 @@ Read here and not by trimesh: a binary file is one numpy view, and trimesh skips
 import numpy as np
 
 from ._guard import Blob, show
+from ._npy import doubles
 from ._polygons import Polygons, check, coordinates
 from ._text import KIND, SPACE, clean, first_words, keep, line_ends, rows
 
@@ -36,7 +37,7 @@ def _binary(blob: Blob) -> np.ndarray:
     if len(blob.data) < _HEAD or need != len(blob.data):
         what = f"{need} bytes for {num} facets" if len(blob.data) >= _HEAD else f"at least {_HEAD} bytes"
         raise blob.fault(f"a binary STL of {what}", f"{len(blob.data)} bytes", "get the whole file")
-    return np.frombuffer(blob.data, _FACET, num, _HEAD)["corner"].reshape(-1, 3).astype(np.float64)
+    return doubles(np.frombuffer(blob.data, _FACET, num, _HEAD)["corner"].reshape(-1, 3))
 
 
 def _ascii(blob: Blob, nonfinite: bool) -> tuple[np.ndarray, np.ndarray]:

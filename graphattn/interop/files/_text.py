@@ -25,7 +25,7 @@ KIND[list(b" \t\n\v\f\r")] = SPACE
 
 _INTEGER = re.compile(rb"[+-]?\d+")
 _SIGN = re.compile(rb"[+-](?![0-9])|[0-9][+-]")
-_FLOAT = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_FLOAT = re.compile(rb"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")  # no digit in two ways: it would be tried in all
 _NONFINITE = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 

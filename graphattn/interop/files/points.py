@@ -6,7 +6,7 @@ import numpy as np
 
 from ...errors import LoaderError
 from ._guard import MAX_BYTES, Blob, PathLike, read, show, suffix
-from ._npy import read_array
+from ._npy import doubles, read_array
 from ._text import Rows, clean, not_finite, rows
 from .mesh import READERS, read_polygons
 
@@ -92,7 +92,7 @@ def _array(blob: Blob, allow_nonfinite: bool) -> np.ndarray:
     if array.dtype.kind != "f" or array.ndim != 2 or not array.size:
         got = f"shape {array.shape} of {array.dtype}{'' if array.size else ', which is empty'}"
         raise blob.fault("floats of shape (N, d)", got, "array.astype(numpy.float64), one row for each point")
-    return _finite(blob, array.astype(np.float64, order="C"), allow_nonfinite)
+    return _finite(blob, doubles(array), allow_nonfinite)
 
 
 def _finite(blob: Blob, points: np.ndarray, allow_nonfinite: bool, table: Rows | None = None) -> np.ndarray:

@@ -1,16 +1,19 @@
 """Edges into files that :func:`load_edges` reads back."""
 
+from typing import BinaryIO
+
 import numpy as np
 
 from ...errors import LoaderError
 from ...graph import AttentionGraph
 from ._guard import PathLike, file_name, suffix
+from ._replace import replace_file
 
 KINDS = (".npz", ".csv")
 
 
 def save_edges(path: PathLike, graph: AttentionGraph) -> None:
-    r"""Write the edges of a graph, in its edge order; a file of that name is replaced.
+    r"""Write the edges of a graph, in its edge order; a file of that name is replaced once the new one is whole.
 
     Args:
         path: One of
@@ -41,13 +44,11 @@ def save_edges(path: PathLike, graph: AttentionGraph) -> None:
     if kind == ".csv" and not graph.num_edges:
         raise LoaderError(f"{name}: expected a graph with edges, got {graph!r}. Try: .npz, which keeps its sizes.")
     edges = graph.edge_index.cpu().numpy()
-    try:
-        with open(name, "wb") as file:
-            if kind == ".npz":
-                np.savez(file, edge_index=edges, num_sources=graph.num_sources, num_targets=graph.num_targets)
-            else:
-                np.savetxt(file, edges.T, "%d", ",", header="source,target", comments="")
-    except OSError as error:
-        raise LoaderError(
-            f"{name}: expected a file that can be written, got: {error.strerror}. Try: check folder and rights."
-        ) from None
+    replace_file(path, lambda file: _write(file, kind, edges, graph))
+
+
+def _write(file: BinaryIO, kind: str, edges: np.ndarray, graph: AttentionGraph) -> None:
+    if kind == ".npz":
+        np.savez(file, edge_index=edges, num_sources=graph.num_sources, num_targets=graph.num_targets)
+    else:
+        np.savetxt(file, edges.T, "%d", ",", header="source,target", comments="")

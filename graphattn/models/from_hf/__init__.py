@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from ...errors import OptionError
-from .as_built import refuse_changes
+from .as_built import refuse_changes, refuse_other_attention
 
 FAMILIES: dict[str, str] = {
     "BartForConditionalGeneration": "bart",
@@ -66,8 +66,9 @@ def from_hf(model: Any) -> Any:
 
     Args:
         model: A model of ``transformers``, such as a ``ViTForImageClassification``; :data:`FAMILIES` names the classes.
-            Its parameters are copied; what it does with them is read from its configuration. Hooks and methods that
-            were put in by hand are not seen.
+            Its parameters are copied; what it does with them is read from its configuration, whose
+            ``attn_implementation`` must be one of transformers' own. Hooks and methods that were put in by hand are not
+            seen.
 
     Returns:
         The model of :mod:`graphattn.models` for its class, in the same dtype, on the same device, in the same mode;
@@ -76,13 +77,15 @@ def from_hf(model: Any) -> Any:
         is ``model.pooled(features)``.
 
     Raises:
-        OptionError: If its class, or an option of its configuration, is not one that can be read, or a module was
-            changed since it was built (another activation, another scale, a layer less).
+        OptionError: If its class, or an option of its configuration, is not one that can be read, or it attends by a
+            function of somebody's own, or a module was changed since it was built (another activation, another scale,
+            a layer less).
     """
     name = type(model).__name__
     if name not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise OptionError(f"from_hf reads {known}; got {name}")
+    refuse_other_attention(model)
     refuse_changes(model)
     made = import_module(f".{FAMILIES[name]}", __name__).read(model)
     return made if any(p.requires_grad for p in model.parameters()) else made.requires_grad_(False)

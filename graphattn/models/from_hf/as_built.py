@@ -1,5 +1,6 @@
 """Whether a model's modules are still what its configuration makes: its reader looks at that and at its parameters."""
 
+import sys
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ from torch import nn
 
 from ...errors import OptionError
 
+ATTENTION = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 _OF_RUNS = ("training", "gradient_checkpointing")  # change as a model is used
 
 
@@ -30,6 +32,31 @@ def refuse_changes(model: Any) -> None:
         for key, number in _numbers(module).items():
             if makes.get(key, number) != number:
                 _refuse(f"{name}.{key}", repr(number), repr(makes[key]))
+
+
+def refuse_other_attention(model: Any) -> None:
+    """Refuse a model that attends by another function than one of the library's own, which all compute the same.
+
+    Raises:
+        OptionError: With its name.
+    """
+    for module in model.modules():
+        name = getattr(getattr(module, "config", None), "_attn_implementation", None)
+        registered = getattr(sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS", {})
+        function = registered.get(name) if name is not None else None
+        theirs = function is None or _full_name(function).startswith("transformers.")
+        if name is not None and (name not in ATTENTION or not theirs):
+            which = "" if function is None else f", which is {_full_name(function)}"
+            raise OptionError(
+                f"the model attends by attn_implementation={name!r}{which}, and what that computes cannot be read; "
+                f"expected one of {', '.join(ATTENTION)}. If its weights mean the same under transformers' own: "
+                'model.set_attn_implementation("eager")'
+            )
+
+
+def _full_name(function: Any) -> str:
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _numbers(module: nn.Module) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def check_model(model: Any) -> None:
 
 def check_options(strategy: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The options of a strategy that were given, each in its range."""
-    if strategy not in STRATEGIES:
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
         raise OptionError(f"strategy must be one of {', '.join(STRATEGIES)}; got {strategy!r}")
     given = {name: value for name, value in given.items() if value is not None}
     for name in given:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...arguments import several
 from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph, Pattern, PerHead, Schedule
 from ...graph.schedule import Layer
@@ -120,7 +121,11 @@ def _layers(own: Any, graph: Graphs | None, length: int) -> tuple[Any, ...]:
         return ()
     number = len(own)
     graph = own if graph is None else graph
-    given = [graph] * number if isinstance(graph, Layer) or not isinstance(graph, Iterable) else list(graph)
+    given = (
+        [graph] * number
+        if isinstance(graph, Layer) or not isinstance(graph, Iterable)
+        else several(graph, "graph", "must be a graph, or one for each layer")
+    )
     made = {id(layer): _whole(layer, length) for layer in given}
     return Schedule.of([made[id(layer)] for layer in given], number).layers
 

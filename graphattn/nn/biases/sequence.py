@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ...errors import OptionError
+from ...arguments import kinds_checked, table
+from ...errors import OptionError, ShapeError
 from ...graph import AttentionGraph, PerHead
 from ..arguments import width
 from .constant import of_edges, offsets
@@ -40,6 +41,7 @@ class ALiBi(nn.Module):
 
     like: Tensor
 
+    @kinds_checked()
     def __init__(self, num_heads: int) -> None:
         super().__init__()
         self.num_heads = width("num_heads", num_heads)
@@ -107,6 +109,7 @@ class T5Bias(nn.Module):
         torch.Size([25, 2])
     """
 
+    @kinds_checked()
     def __init__(
         self, num_heads: int, num_buckets: int = 32, max_distance: int = 128, *, bidirectional: bool = True
     ) -> None:
@@ -143,6 +146,9 @@ class T5Bias(nn.Module):
 
     def bucket(self, offset: Tensor) -> Tensor:
         """The row of the table for each offset, source minus target; int64 like it."""
+        offset = table(offset, "offset", "whole numbers, source minus target")
+        if offset.is_floating_point() or offset.is_complex() or offset.dtype == torch.bool:
+            raise ShapeError(f"offset must be int64, source minus target, got {offset.dtype}")
         return _bucket(offset, self.bidirectional, self.num_buckets, self.max_distance)
 
     def extra_repr(self) -> str:

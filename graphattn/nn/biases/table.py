@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from ...arguments import kinds_checked, tensor
 from ...errors import PositionIndexError, ShapeError
 from ...graph import AttentionGraph, PerHead
 from ...kernels.modes import may_look
@@ -32,6 +33,7 @@ class EdgeTable(nn.Module):
         torch.Size([5, 8])
     """
 
+    @kinds_checked()
     def __init__(self, num_values: int, num_heads: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(width("num_values", num_values), width("num_heads", num_heads)))
@@ -69,7 +71,12 @@ class EdgeTable(nn.Module):
 
     def rows(self, values: Tensor) -> Tensor:
         """The rows (..., E, H) of values that are known to be in range."""
-        return nn.functional.embedding(values, self.weight)
+        if tensor(values, "values", "(..., E) of int64", ShapeError).dtype not in (torch.int64, torch.int32):
+            raise ShapeError(f"values must be int64, got {values.dtype}")
+        try:
+            return nn.functional.embedding(values, self.weight)
+        except IndexError:
+            raise PositionIndexError(f"values must be in [0, {self.weight.shape[0]}), the rows of the table") from None
 
     def extra_repr(self) -> str:
         return f"num_values={self.weight.shape[0]}, num_heads={self.weight.shape[1]}"

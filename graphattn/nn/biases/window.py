@@ -6,9 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...arguments import kinds_checked
 from ...errors import GraphError, OptionError
 from ...graph import AttentionGraph, PerHead
 from ...graph.rules import Product
+from ...graphs.arguments import axes
 from ...graphs.grid.relative_position import relative_position_index
 from ..arguments import width
 from .constant import need_graph, of_edges
@@ -42,6 +44,7 @@ class SwinBias(nn.Module):
         torch.Size([24, 8])
     """
 
+    @kinds_checked()
     def __init__(self, window: Size, num_heads: int) -> None:
         super().__init__()
         self.window = _window(window)
@@ -92,6 +95,7 @@ class SwinV2Bias(nn.Module):
         torch.Size([144, 2])
     """
 
+    @kinds_checked()
     def __init__(
         self, window: Size, num_heads: int, *, hidden: int = 512, pretrained_window: Size | None = None
     ) -> None:
@@ -141,7 +145,7 @@ def _window(window: Any) -> Size:
 
 def _places(graph: AttentionGraph | PerHead, window: Size, size: Size | None, device: torch.device) -> Tensor:
     need_graph(graph)
-    size = tuple(size) if isinstance(size, tuple | list) else size if size is None else (size,)
+    size = None if size is None else axes(size)
     return of_edges(graph, _index, window, size, device=device)
 
 

@@ -23,6 +23,7 @@ function sceneOf(data) {
     ptr: decode(data.ptr, Uint32Array),
     source: decode(data.source, Uint32Array),
     weight: data.weight === null ? null : decode(data.weight, Uint16Array),
+    top: data.top,
   };
 }
 
@@ -33,7 +34,7 @@ function readBy(scene, target, head) {
     let weight = 1;
     if (scene.weight !== null) {
       const own = scene.weight.subarray(edge * scene.heads, (edge + 1) * scene.heads);
-      weight = (head >= 0 ? own[head] : own.reduce((sum, each) => sum + each, 0) / scene.heads) / 65535;
+      weight = (head >= 0 ? own[head] : own.reduce((sum, each) => sum + each, 0) / scene.heads) * (scene.top / 65535);
     }
     found.push({ source: scene.source[edge], weight });
   }
@@ -200,7 +201,7 @@ function draw(pen, scene, view, chosen) {
 
 function drawChosen(pen, scene, sources, targets, chosen) {
   const read = readBy(scene, chosen.target, chosen.head);
-  const most = read.length ? read[read.length - 1].weight || 1 : 1;
+  const most = darkest(scene, read, chosen.relative);
   const [x, y] = [targets[3 * chosen.target], targets[3 * chosen.target + 1]];
   const shareOf = (weight) => (scene.weight === null ? 0.6 : weight / most);
   for (const { source, weight } of read) {
@@ -223,6 +224,11 @@ function drawChosen(pen, scene, sources, targets, chosen) {
   pen.strokeRect(x - 5, y - 5, 10, 10);
 }
 
+/** The weight that is drawn darkest: the top of the scale, as of all pictures, or the largest that the target has. */
+function darkest(scene, read, relative) {
+  return (relative && read.length && read[read.length - 1].weight) || scene.top;
+}
+
 /** What is chosen, in words. */
 function wordsOn(scene, chosen) {
   if (chosen.target < 0) return "Click a node to see what it reads.";
@@ -239,9 +245,10 @@ function start() {
   const scene = sceneOf(JSON.parse(document.getElementById("data").textContent));
   const canvas = document.getElementById("picture"), words = document.getElementById("words");
   const asked = document.getElementById("target"), head = document.getElementById("head");
+  const relative = document.getElementById("relative");
   const pen = canvas.getContext("2d");
   let view = startOf(scene), shown = new Float32Array(0), waiting = false;
-  const chosen = { target: scene.target, head: -1 };
+  const chosen = { target: scene.target, head: -1, relative: false };
   const held = new Map(); // pointers that are down, by id
   let moved = 0;
 
@@ -268,7 +275,8 @@ function start() {
   function tell() {
     words.textContent = wordsOn(scene, chosen);
     const read = chosen.target < 0 ? [] : readBy(scene, chosen.target, chosen.head);
-    document.getElementById("most").textContent = read.length ? read[read.length - 1].weight.toFixed(3) : "";
+    const most = darkest(scene, read, chosen.relative);
+    document.getElementById("most").textContent = most === 1 ? "1" : most.toFixed(3);
     redraw();
   }
 
@@ -339,6 +347,7 @@ function start() {
   });
   asked.addEventListener("input", () => { if (asked.value !== "") choose(Number(asked.value)); });
   head.addEventListener("change", () => { chosen.head = Number(head.value); tell(); });
+  relative.addEventListener("change", () => { chosen.relative = relative.checked; tell(); });
   document.getElementById("reset").addEventListener("click", reset);
   document.getElementById("look").addEventListener("click", look);
   window.addEventListener("resize", redraw);

@@ -50,15 +50,26 @@ class Place(ABC):
         """Draw edges that are not highlighted."""
         self._lines(ax, self.paths(source, target), EDGE, 0.7, "edges", alpha=0.7)
 
-    def neighbourhood(self, ax: Any, target: int, sources: Index, colour: Any, marker: str) -> None:
-        """Draw what one target reads; ``colour`` is one colour, or RGBA per source (n, 4)."""
+    def neighbourhood(
+        self, ax: Any, target: int, sources: Index, colour: Any, marker: str, share: Array | None = None
+    ) -> None:
+        """Draw what one target reads.
+
+        ``colour`` is one colour, or RGBA per source (n, 4); ``share`` (n,) in [0, 1] makes heavy sources large.
+        """
         one = isinstance(colour, str)
+        width, size = self.weighty(one, share)
         paths = self.paths(sources, np.full_like(sources, target))
-        self._lines(ax, paths, colour, 1.1 if one else 1.6, f"edges of {target}", alpha=0.75 if one else None)
-        size = 1.0 if one else 1.8
-        dots = self._dots(ax, self.source_at[sources], f"sources of {target}", color=colour, s=size * self.small**2)
+        self._lines(ax, paths, colour, width, f"edges of {target}", alpha=0.75 if one else None)
+        dots = self._dots(ax, self.source_at[sources], f"sources of {target}", color=colour, s=size)
         dots.set(edgecolor="white" if one else INK, linewidth=0.4)
         self.mark_target(ax, target, colour if one else "white", marker)
+
+    def weighty(self, one: bool, share: Array | None) -> tuple[Any, Any]:
+        """Widths of lines and areas of dots, points: one for all, or one for each source by its share."""
+        if share is None:
+            return (1.1, self.small**2) if one else (1.6, 1.8 * self.small**2)
+        return 0.6 + 2.0 * share, (0.9 + 1.5 * share) * self.small**2
 
     def field(self, ax: Any, target: int, sources: Index, colours: Any) -> None:
         """Draw what reaches a target through layers, without a line for each; ``colours`` is RGBA per source (n, 4)."""
@@ -95,7 +106,7 @@ class Place(ABC):
             style |= {"depthshade": False, "clip_on": False}
         return ax.scatter(*at.T, zorder=zorder, gid=gid, **style)
 
-    def _lines(self, ax: Any, paths: Array, colour: Any, width: float, gid: str, **style: Any) -> None:
+    def _lines(self, ax: Any, paths: Array, colour: Any, width: Any, gid: str, **style: Any) -> None:
         from matplotlib.collections import LineCollection
         from mpl_toolkits.mplot3d.art3d import Line3DCollection
 

@@ -48,7 +48,9 @@ class Grid(Place):
             spine.set_visible(False)
         return ["Node = row * width + column."]
 
-    def neighbourhood(self, ax: Any, target: int, sources: Index, colour: Any, marker: str) -> None:
+    def neighbourhood(
+        self, ax: Any, target: int, sources: Index, colour: Any, marker: str, share: Array | None = None
+    ) -> None:
         from matplotlib.collections import LineCollection, PolyCollection
 
         one = isinstance(colour, str)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...arguments import several, shown, table
 from ...errors import GraphError, ShapeError
 from ...graph import algebra, rules, rules_grid
 from ...graph.edge_set import EdgeSet
@@ -121,7 +122,7 @@ def _cells(edges: EdgeSet) -> tuple[int, ...]:
 
 def is_pair(graph: AttentionGraph, tokens: Any) -> bool:
     """Whether ``tokens`` is a pair, so that sources and targets are two sets of nodes even where T = S."""
-    if tokens is None or isinstance(tokens, str) or len(tokens) != 2:
+    if tokens is None or not isinstance(tokens, list | tuple) or len(tokens) != 2:
         return False
     return not graph.is_square or all(names is None or isinstance(names, list | tuple) for names in tokens)
 
@@ -130,11 +131,14 @@ def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list
     """``(target names, source names)`` from one list for a square graph, or from a pair of lists."""
     if tokens is None:
         return None, None
+    expected = "must be the names of the nodes, or a pair (target tokens, source tokens)"
+    tokens = tokens if isinstance(tokens, list | tuple) else several(tokens, "tokens", expected, ShapeError)
     pair = tokens if is_pair(graph, tokens) else (tokens, tokens)
     if pair is not tokens and not graph.is_square:
         raise ShapeError("tokens of a bipartite graph must be a pair (target tokens, source tokens)")
     made = []
     for names, count, side in zip(pair, (graph.num_targets, graph.num_sources), ("targets", "sources"), strict=True):
+        names = None if names is None else several(names, "tokens", expected, ShapeError)
         made.append(None if names is None else [str(name) for name in names])
         if names is not None and len(made[-1] or ()) != count:
             raise ShapeError(f"tokens must name all {count} {side}, got {len(names)}")
@@ -144,7 +148,8 @@ def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list
 def _grid(graph: AttentionGraph, size: Any, image: Any) -> Grid:
     size = _grid_size(graph.edges) if size is None else size
     if image is not None:
-        image = np.asarray(image, dtype=np.float64)
+        image = table(image, "image", "numbers (height, width) or (height, width, 3)", ShapeError)
+        image = _real(image, "image").numpy()
         size = image.shape[:2] if size is None else size
         grey, fits = image.ndim == 2, all(n and n % side == 0 for n, side in zip(image.shape, size, strict=False))
         if not (fits and (grey or (image.ndim == 3 and image.shape[2] == 3))):
@@ -152,15 +157,22 @@ def _grid(graph: AttentionGraph, size: Any, image: Any) -> Grid:
                 f"image must be (height, width) = {tuple(size)}, got {image.shape}; whole patches of pixels for each "
                 "cell do as well, grey or with a last axis of 3 (red, green, blue in [0, 1])"
             )
-    if size is None or len(size) != 2 or size[0] * size[1] != graph.num_nodes:
-        raise ShapeError(f"size must be (height, width) with height * width = {graph.num_nodes} nodes, got {size}")
+    whole = isinstance(size, list | tuple | torch.Size) and all(isinstance(n, int | np.integer) for n in size)
+    if not whole or len(size) != 2 or min(size) < 0 or size[0] * size[1] != graph.num_nodes:
+        raise ShapeError(
+            f"size must be (height, width) with height * width = {graph.num_nodes} nodes, got {shown(size)}"
+        )
     return Grid((int(size[0]), int(size[1])), image)
 
 
+def _real(values: torch.Tensor, argument: str) -> torch.Tensor:
+    if values.is_complex():
+        raise ShapeError(f"{argument} must be real numbers, got {values.dtype}")
+    return values.detach().cpu().double()
+
+
 def _array(points: Any, count: int, argument: str) -> Array:
-    if isinstance(points, torch.Tensor):
-        points = points.detach().cpu().numpy()
-    array = np.asarray(points, dtype=np.float64)
+    array = _real(table(points, argument, f"numbers ({count}, 2) or ({count}, 3)", ShapeError), argument).numpy()
     if array.shape not in ((count, 2), (count, 3)):
         hint = "; choose two or three columns" if array.ndim == 2 and array.shape[0] == count else ""
         raise ShapeError(f"{argument} must have shape ({count}, 2) or ({count}, 3), got {array.shape}{hint}")
@@ -186,7 +198,7 @@ def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any, two_sets:
 
 
 def _faces(faces: Any, count: int) -> Index:
-    array = faces.detach().cpu().numpy() if isinstance(faces, torch.Tensor) else np.asarray(faces)
+    array = table(faces, "faces", "integers of shape (F, 3)", ShapeError).detach().cpu().numpy()
     if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
         raise ShapeError(f"faces must be integers of shape (F, 3), got {array.dtype} {array.shape}")
     if array.size and not 0 <= array.min() <= array.max() < count:

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from ..style import GROUND, INK, TEXT, fitting, quiet
+from ..style import GROUND, INK, TEXT, fitting, quiet, width_of
 from .base import Array, Index, Place
 
 _LABELLED = 40
 _TOLD_APART = 4 * _LABELLED  # nodes drawn one by one
 _POINTS = 33  # of an arc
+_LETTERS = 14  # of an inch
 _LETTER = 0.024  # half the height of a letter turned by 90 degrees, in parts of the room above the line
 
 
@@ -102,7 +103,8 @@ class Sequence(Place):
             for i, name in enumerate(self.names):
                 ax.text(i, 0, name, rotation=90, ha="center", va="center", fontsize=TEXT - 1, color=INK)
         else:
-            turned = n * max(map(len, self.names)) > 70
+            inches = width_of(ax.figure) * ax.get_position().width
+            turned = n * (1 + max(map(len, self.names))) > _LETTERS * inches
             style: dict[str, Any] = {"rotation": 90, "va": "top"} if turned else {}
             ax.set_xticks(range(n), self.names, fontsize=TEXT, color=INK, **style)
             ax.tick_params(length=0)
@@ -111,6 +113,5 @@ class Sequence(Place):
         at = np.concatenate((at, np.full_like(at, self.gap)), 1)
         if self.gap:
             at = np.concatenate((at, at * [1, -1]))
-            if isinstance(style["color"], np.ndarray):
-                style["color"] = np.concatenate((style["color"], style["color"]))
+            style |= {k: np.concatenate((v, v)) for k, v in style.items() if isinstance(v, np.ndarray)}
         return super()._dots(ax, at, gid, zorder, **style)

@@ -57,7 +57,9 @@ class Surface(Points):
         self._left_out |= not front.all()
         super().edges(ax, source[front], target[front])
 
-    def neighbourhood(self, ax: Any, target: int, sources: Index, colour: Any, marker: str) -> None:
+    def neighbourhood(
+        self, ax: Any, target: int, sources: Index, colour: Any, marker: str, share: Array | None = None
+    ) -> None:
         front = self.seen(ax, self.source_at[sources])
         behind = np.flatnonzero(~front)
         if not self.seen(ax, self.target_at[[target]])[0]:
@@ -70,17 +72,26 @@ class Surface(Points):
             self._lines(ax, paths, colour if one else colour[rear], 0.8, f"hidden edges of {target}", **pale)
         self._hollow(ax, target, sources[behind], colour if one else _HOLLOW)
         kept = np.setdiff1d(np.arange(len(sources)), behind)
-        self._in_front(ax, target, sources, kept, front, colour)
+        self._in_front(ax, target, sources, kept, front, colour, share)
         self.mark_target(ax, target, colour if one else "white", marker)
 
     def _in_front(
-        self, ax: Any, target: int, sources: Index, kept: Index, front: NDArray[np.bool_], colour: Any
+        self,
+        ax: Any,
+        target: int,
+        sources: Index,
+        kept: Index,
+        front: NDArray[np.bool_],
+        colour: Any,
+        share: Array | None,
     ) -> None:
         one = isinstance(colour, str)
         paths = self.paths(sources[front], np.full(int(front.sum()), target))
         gid, shade = f"edges of {target}", colour if one else colour[front]
-        self._lines(ax, paths, shade, 1.1 if one else 1.6, gid, alpha=0.75 if one else None)
-        area, shade = (1.0 if one else 1.8) * self.small**2, colour if one else colour[kept]
+        width, _ = self.weighty(one, None if share is None else share[front])
+        self._lines(ax, paths, shade, width, gid, alpha=0.75 if one else None)
+        _, area = self.weighty(one, None if share is None else share[kept])
+        shade = colour if one else colour[kept]
         dots = self._dots(ax, self.source_at[sources[kept]], f"sources of {target}", color=shade, s=area)
         dots.set(edgecolor="white" if one else INK, linewidth=0.4)
 

@@ -1,0 +1,42 @@
+"""Seeds for every test and doctest: none depends on luck, nor on which ran before it, nor on which process runs it."""
+
+import contextlib
+import random
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+with contextlib.suppress(ImportError):
+    import hypothesis
+
+    slow = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile(
+        "same", derandomize=True, database=None, deadline=None, suppress_health_check=slow
+    )
+    hypothesis.settings.load_profile("same")
+
+#: Not looked into for doctests: importing it puts a device that is not there into the process.
+collect_ignore = ["tests/gpu/no_device.py"]
+
+
+def _seed(path, whose):
+    """A number of each file's own: two files do not draw the same tensors, so no test sees its inputs as its data."""
+    number = zlib.crc32(f"{Path(path).name} {whose}".encode())
+    random.seed(number)
+    np.random.seed(number)  # noqa: NPY002 (code under test may use it)
+    torch.manual_seed(number)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collectstart(collector):
+    """What a module draws when it is imported."""
+    _seed(collector.path, "constants")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """What a test and its fixtures draw; one number for all tests of a file, as they may share a fixture."""
+    _seed(item.path, "tests")

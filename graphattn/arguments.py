@@ -1,0 +1,235 @@
+"""Checks of what callers pass: each names the argument, what was expected, what came, and what to try."""
+
+import inspect
+import operator
+from collections.abc import Callable
+from functools import cache, wraps
+from types import NoneType, UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import GraphAttnError, OptionError, ShapeError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_LONGEST = 60
+
+
+def shown(value: object) -> str:
+    """A short form of anything: of a tensor its shape, of a huge number its bits."""
+    if isinstance(value, Tensor | np.ndarray):
+        return f"a {type(value).__name__} {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a number of {value.bit_length()} bits"
+    try:
+        words = repr(value)
+    except Exception:  # a class of somebody else
+        return f"a {type(value).__name__}"
+    return words if len(words) <= _LONGEST else f"a {type(value).__name__}"
+
+
+def whole(value: object, argument: str, least: int | None = None, error: type[GraphAttnError] = OptionError) -> int:
+    """``value`` as an int that fits int64; numpy's and torch's whole numbers are numbers, True and 2.0 are not."""
+    expected = "a whole number" if least is None else f"a whole number >= {least}"
+    try:
+        found = None if _is_bool(value) else operator.index(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError, NotImplementedError):
+        found = None
+    if found is None or (least is not None and found < least):
+        raise error(f"{argument} must be {expected}, got {shown(value)}")
+    if not -(2**63) <= found < 2**63:
+        raise error(f"{argument} must be below 2**63, got {shown(found)}")
+    return found
+
+
+def flag(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> bool:
+    """``value`` as a bool; numpy's bools are bools, numbers and tensors are not."""
+    if not isinstance(value, bool | np.bool_):
+        raise error(f"{argument} must be True or False, got {shown(value)}")
+    return bool(value)
+
+
+def text(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> str:
+    """Refuse what is no text."""
+    if not isinstance(value, str):
+        raise error(f"{argument} must be text, got {shown(value)}")
+    return value
+
+
+def one_of(value: object, argument: str, words: tuple[str, ...], error: type[GraphAttnError] = OptionError) -> None:
+    """Refuse what is none of the words."""
+    if not isinstance(value, str) or value not in words:
+        *most, last = (f'"{each}"' for each in words)
+        either = f"{', '.join(most)} or {last}" if most else last
+        raise error(f"{argument} must be {either}, got {shown(value)}")
+
+
+def device(value: object, argument: str = "device", *, numbers: bool = False) -> torch.device:
+    """A device that is here, with its index ("cuda" becomes "cuda:0"); with ``numbers``, not meta."""
+    expected = f'{argument} must be a device that is here, such as "cpu" or "cuda:0"'
+    if not isinstance(value, str | torch.device):
+        raise OptionError(f"{expected}, got {shown(value)}")
+    try:
+        found = torch.empty(0, device=value).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise OptionError(f"{expected}, got {shown(value)}: {str(error).splitlines()[0]}") from error
+    if numbers and found.type == "meta":
+        raise OptionError(f"{expected}; on meta tensors hold no numbers")
+    return found
+
+
+def device_named(value: object, argument: str = "device") -> torch.device:
+    """A device, whether it is here or not."""
+    try:
+        return value if isinstance(value, torch.device) else torch.device(text(value, argument))
+    except RuntimeError as error:
+        raise OptionError(f"{argument} must name a device, got {shown(value)}: {str(error).splitlines()[0]}") from error
+
+
+def check_flags(**flags: object) -> None:
+    """Refuse what is neither True nor False; cheap enough for every call."""
+    for name, value in flags.items():
+        if value is not True and value is not False:
+            flag(value, name)
+
+
+def dtype(value: object, argument: str = "dtype", *, floating: bool = False) -> torch.dtype:
+    """A dtype of torch."""
+    if not isinstance(value, torch.dtype):
+        raise OptionError(f"{argument} must be a torch.dtype, such as torch.float32, got {shown(value)}")
+    if floating and not value.is_floating_point:
+        raise OptionError(f"{argument} must be floating point, such as torch.float32, got {shown(value)}")
+    return value
+
+
+def tensor(value: object, argument: str, shape: str = "", error: type[GraphAttnError] = OptionError) -> Tensor:
+    """A strided tensor with numbers in it; ``shape`` says which one is expected, such as ``"(B, T)"``."""
+    expected = f"{argument} must be a tensor{f' {shape}' * bool(shape)}"
+    if not isinstance(value, Tensor):
+        raise error(f"{expected}, got {shown(value)}")
+    if value.is_nested or value.layout != torch.strided:
+        raise error(
+            f"{expected}, got a {'nested' if value.is_nested else value.layout} one; pass {argument}.to_dense()"
+        )
+    return value
+
+
+def floats(value: object, argument: str, shape: str, dims: int) -> Tensor:
+    """Real features of at least so many dimensions; ``shape`` says which, such as ``"(..., nodes, width)"``."""
+    found = tensor(value, argument, shape, ShapeError)
+    if found.dim() < dims or not found.is_floating_point():
+        raise ShapeError(f"{argument} must be floating point {shape}, got {shown(value)}")
+    return found
+
+
+def table(value: object, argument: str, expected: str, error: type[GraphAttnError] = OptionError) -> Tensor:
+    """Numbers of a list, an array or a tensor as a strided tensor on its device; ``expected`` says which."""
+    try:
+        found = value if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
+    except (TypeError, ValueError, RuntimeError, OverflowError, NotImplementedError) as why:
+        raise error(f"{argument} must be {expected}, got {shown(value)}: {str(why).splitlines()[0]}") from why
+    if found.device.type == "meta":
+        raise error(f"{argument} must be {expected}; on meta tensors hold no numbers")
+    return tensor(found, argument, error=error)
+
+
+def pair(value: object, argument: str, of: str, error: type[GraphAttnError] = OptionError) -> tuple[int, int]:
+    """Two sizes >= 1; ``of`` says which, such as ``"(targets, sources)"``."""
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        both = f"; pass ({value}, {value})" if isinstance(value, int) and not isinstance(value, bool) else ""
+        raise error(f"{argument} must be two sizes >= 1 {of}, got {shown(value)}{both}")
+    first, second = (whole(side, argument, error=error) for side in value)
+    if first < 1 or second < 1:
+        raise error(f"{argument} must be two sizes >= 1 {of}, got {shown(value)}")
+    return first, second
+
+
+def several(value: object, argument: str, expected: str, error: type[GraphAttnError] = OptionError) -> list[Any]:
+    """The members of anything that has some; each is the caller's to check."""
+    try:
+        return list(value)  # type: ignore[call-overload]
+    except (TypeError, RuntimeError, NotImplementedError):
+        raise error(f"{argument} {expected}, got {shown(value)}") from None
+
+
+def function(value: object, argument: str, arguments: str, error: type[GraphAttnError] = OptionError) -> None:
+    """Refuse what cannot be called with so many arguments, ``"query, key"``."""
+    if not callable(value):
+        raise error(f"{argument} must be a function {argument}({arguments}), got {shown(value)}")
+    if torch.compiler.is_compiling():  # torch.compile does not follow signatures
+        return
+    try:
+        takes = inspect.signature(value.forward if isinstance(value, torch.nn.Module) else value)
+    except (TypeError, ValueError):  # one of C, which does not tell
+        return
+    try:
+        takes.bind(*arguments.split(", "))
+    except TypeError as why:
+        raise error(f"{argument} is called as {argument}({arguments}), but it takes {takes}: {why}") from None
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool) or getattr(value, "dtype", None) in (torch.bool, np.bool_)
+
+
+#: What an annotation says that can be checked without knowing the function.
+_KINDS: dict[Any, Callable[[Any, str], Any]] = {
+    int: whole,
+    bool: flag,
+    str: text,
+    torch.dtype: dtype,
+    torch.device: device,
+}
+
+
+@cache
+def _checks(annotation: Any) -> tuple[bool, Callable[[Any, str], Any] | None]:
+    """Whether None may be passed, and the check of what else; None where the function has to judge."""
+    kinds = set(
+        get_args(annotation) if isinstance(annotation, UnionType) or get_origin(annotation) is Union else (annotation,)
+    )
+    optional = NoneType in kinds
+    kinds -= {NoneType}
+    if kinds == {torch.device, str}:
+        return optional, device
+    return optional, _KINDS.get(kinds.pop()) if len(kinds) == 1 else None
+
+
+def kinds_checked(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A function whose arguments are of the kinds that its signature says: whole numbers, flags, text, dtypes, devices.
+
+    Whole numbers arrive as ints, flags as bools, devices with their index. What an annotation cannot say (a range, a
+    shape) is the function's to check.
+
+    Args:
+        names: The arguments that are checked; all by default.
+
+    Example:
+        >>> @kinds_checked()
+        ... def half(number: int, exact: bool = False) -> float:
+        ...     return number / 2
+        >>> half(3, exact="no")
+        Traceback (most recent call last):
+        graphattn.errors.OptionError: exact must be True or False, got 'no'
+    """
+
+    def decorate(made: Callable[P, R]) -> Callable[P, R]:
+        parameters = [p for p in inspect.signature(made).parameters.values() if p.kind < p.VAR_KEYWORD]
+        rules = {p.name: _checks(p.annotation) for p in parameters if not names or p.name in names}
+        order = [p.name for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD]
+
+        def check(name: str, value: Any) -> Any:
+            optional, rule = rules.get(name, (True, None))
+            return value if rule is None or (optional and value is None) else rule(value, name)
+
+        @wraps(made)
+        def checked(*args: P.args, **options: P.kwargs) -> R:
+            first = [check(name, value) for name, value in zip(order, args, strict=False)]
+            return made(*first, *args[len(order) :], **{name: check(name, value) for name, value in options.items()})  # type: ignore[arg-type]
+
+        return checked
+
+    return decorate

@@ -1,0 +1,249 @@
+"""How a graph was written: calls of builders, methods and signs. What is saved, and what an audit changes."""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from importlib import import_module
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .edge_set import EdgeSet
+
+if TYPE_CHECKING:
+    from .graph import AttentionGraph
+
+P = ParamSpec("P")
+SIGNS: dict[str, Callable[..., Any]] = {
+    "|": operator.or_,
+    "&": operator.and_,
+    "-": operator.sub,
+    "@": operator.matmul,
+    "~": operator.invert,
+}
+METHODS = (
+    "reverse",
+    "k_hop",
+    "with_self_loops",
+    "without_self_loops",
+    "with_global_tokens",
+    "subgraph",
+    "relabel",
+)
+LISTING: set[str] = set()  # builders whose graphs always list their edges
+_BUILDERS: dict[str, Callable[..., Any]] = {}
+_MOST_BYTES = 1 << 28  # of the tensors of an expression; a graph of larger ones is known by its edges alone,
+_FEW_BYTES, _BYTES_PER_EDGE = 1 << 16, 64  # and so is one whose tensors outweigh its listed edges
+MOST_CALLS = 256  # of one expression; a graph that grew in more steps is known by its edges alone
+_PLAIN = bool | int | float | str | EllipsisType | None
+
+
+class NotPlain(Exception):
+    """An argument that is no plain data, such as a function."""
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """A call that makes a graph, or a pattern where ``...`` stands for a size.
+
+    Args:
+        function: A builder, a method of :class:`AttentionGraph`, or one of the signs ``| & - @ ~``.
+        args: Numbers, words, tensors, arrays, tuples of these, and the graphs that it joins: an Expression each, or an
+            AttentionGraph where only the edges are known.
+        options: The same by name.
+        is_listed: Whether the graph that it was written for lists its edges.
+
+    Example:
+        >>> from graphattn.graphs import global_tokens, sliding_window
+        >>> longformer = sliding_window(64, 9, causal=False) | global_tokens(64, (0,))
+        >>> print(longformer.expression)
+        sliding_window(64, 9, causal=False) | global_tokens(64, (0,))
+        >>> longformer.expression.build().equals(longformer)
+        True
+    """
+
+    function: str
+    args: tuple[Any, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    is_listed: bool = False
+
+    def build(self) -> "AttentionGraph":
+        """The graph, made anew."""
+        function = function_of(self.function, self.args)
+        return function(*map(built, self.args), **{name: built(value) for name, value in self.options.items()})
+
+    def children(self) -> "Iterator[Expression | AttentionGraph]":
+        """The graphs that this call joins."""
+        for value in (*self.args, *self.options.values()):
+            yield from _graphs_in(value)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a size is left open, here or in a graph that it joins."""
+        children = (child for child in self.children() if isinstance(child, Expression))
+        return any(arg is ... for arg in self.args) or any(child.is_open for child in children)
+
+    @property
+    def num_calls(self) -> int:
+        """How many calls there are, this one and those inside it."""
+        return 1 + sum(child.num_calls for child in self.children() if isinstance(child, Expression))
+
+    @property
+    def num_bytes(self) -> int:
+        """What the tensors of all calls take."""
+        return sum(map(_bytes, (*self.args, *self.options.values())))
+
+    def __str__(self) -> str:
+        if self.function == "~":
+            return f"~{_wrapped(self.args[0], '~')}"
+        if self.function in SIGNS:
+            left, right = self.args
+            return f"{_wrapped(left, self.function, first=True)} {self.function} {_wrapped(right, self.function)}"
+        args = self.args
+        owner = ""
+        if self.function in METHODS:
+            owner, args = f"{_wrapped(args[0], '.')}.", args[1:]
+        inside = [shown(value) for value in args] + [f"{name}={shown(value)}" for name, value in self.options.items()]
+        return f"{owner}{self.function}({', '.join(inside)})"
+
+
+def function_of(name: str, args: tuple[Any, ...] = ()) -> Callable[..., Any]:
+    """What a name in an expression calls; a KeyError where it is no such name."""
+    if name in SIGNS:
+        return SIGNS[name]
+    if name in METHODS:
+        return lambda graph, *args, **options: getattr(graph, name)(*args, **options)
+    if name not in _BUILDERS:
+        import_module("graphattn._public")  # it came with a file, before anybody used a builder: let all register
+    return _BUILDERS[name]
+
+
+def builders() -> dict[str, Callable[..., Any]]:
+    """Every function that was made a builder, by name."""
+    return dict(_BUILDERS)
+
+
+def expression_of(graph: "AttentionGraph") -> "Expression | AttentionGraph":
+    """How the graph was written, or the graph itself where only its edges are known."""
+    return graph.expression or replace(graph)  # without what was derived from it
+
+
+def written(edges: EdgeSet, function: str, *args: Any, **options: Any) -> Expression | None:
+    """The expression of a call, with copies of its tensors; None where an argument is no plain data, or a large one.
+
+    Args:
+        edges: What the call made. Beside listed edges nothing is kept that lists edges itself, or outweighs them.
+    """
+    try:
+        options = {name: frozen(value) for name, value in options.items()}
+        made = Expression(function, tuple(map(frozen, args)), options, not edges.is_rule)
+    except NotPlain:
+        return None
+    if not edges.is_rule and any(not isinstance(child, Expression) for child in made.children()):
+        return None
+    limit = _MOST_BYTES if edges.is_rule else min(_MOST_BYTES, _FEW_BYTES + _BYTES_PER_EDGE * edges.count())
+    return made if made.num_calls <= MOST_CALLS and made.num_bytes <= limit else None
+
+
+def builder(make: "Callable[P, AttentionGraph]") -> "Callable[P, AttentionGraph]":
+    """A builder whose graphs know the call that made them, and keep copies of its tensors."""
+    name = make.__name__
+
+    @wraps(make)
+    def build(*args: P.args, **options: P.kwargs) -> "AttentionGraph":
+        args, options = tuple(map(copied, args)), {key: copied(value) for key, value in options.items()}  # type: ignore[assignment]
+        graph = make(*args, **options)
+        return graph.written_as(written(graph.edges, name, *args, **options))
+
+    _BUILDERS[name] = build
+    return build
+
+
+def listing_builder(make: "Callable[P, AttentionGraph]") -> "Callable[P, AttentionGraph]":
+    """A builder whose graphs always list their edges: these are saved, and never made again from a file."""
+    LISTING.add(make.__name__)
+    return builder(make)
+
+
+def copied(value: Any) -> Any:
+    """A tensor or array that nobody else can write to; anything else as it is."""
+    if isinstance(value, Tensor) and _is_stored(value):
+        return value.detach().clone()
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return np.array(value)
+    if type(value) in (list, tuple) and any(isinstance(each, Tensor | np.ndarray) for each in value):
+        return type(value)(map(copied, value))
+    return value
+
+
+def frozen(value: Any) -> Any:
+    """A value as plain data that an expression can hold: tensors as copies, lists as tuples, graphs as calls."""
+    if isinstance(value, _PLAIN | Expression):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Tensor | np.ndarray):
+        stored = _is_stored(value) if isinstance(value, Tensor) else value.dtype != object
+        if not stored or value.nbytes > _MOST_BYTES:
+            raise NotPlain
+        return copied(value)
+    if isinstance(value, list | tuple | range):
+        return tuple(map(frozen, value))
+    if hasattr(value, "expression"):
+        return expression_of(value)
+    raise NotPlain
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, Tensor | np.ndarray):
+        return value.nbytes
+    if isinstance(value, Expression):
+        return value.num_bytes
+    return sum(map(_bytes, value)) if isinstance(value, tuple) else 0
+
+
+def _is_stored(x: Tensor) -> bool:
+    """Whether it stores its numbers one by one."""
+    return not x.is_nested and x.layout == torch.strided and x.device.type != "meta"
+
+
+def built(value: Any) -> Any:
+    """An argument with its graphs made."""
+    if isinstance(value, Expression):
+        return value.build()
+    return tuple(map(built, value)) if isinstance(value, tuple) else value
+
+
+def _graphs_in(value: Any) -> "Iterator[Expression | AttentionGraph]":
+    if isinstance(value, tuple):
+        for each in value:
+            yield from _graphs_in(each)
+    elif isinstance(value, Expression) or hasattr(value, "expression"):
+        yield value
+
+
+def _wrapped(value: Any, sign: str, first: bool = False) -> str:
+    """A side of a sign, in parentheses where it could be misread."""
+    value = getattr(value, "expression", None) or value
+    loose = isinstance(value, Expression) and value.function in SIGNS
+    fits = loose and value.function == sign and (first or sign in "|&@")
+    tight = loose and value.function == "~" and sign in SIGNS
+    return f"({shown(value)})" if loose and not fits and not tight else shown(value)
+
+
+def shown(value: Any) -> str:
+    """An argument as the text of a call shows it."""
+    if isinstance(value, tuple):
+        inside = ", ".join(map(shown, value))
+        return f"({inside},)" if len(value) == 1 else f"({inside})"
+    if isinstance(value, Tensor | np.ndarray):
+        return f"<{tuple(value.shape)}>" if value.ndim != 1 or len(value) > 8 else repr(value.tolist())
+    if hasattr(value, "expression"):
+        return str(value.name)
+    if value is ...:
+        return "..."
+    return str(value) if isinstance(value, Expression) else repr(value)

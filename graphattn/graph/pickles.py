@@ -1,0 +1,58 @@
+"""Copies and pickles of graphs: ``torch.load(weights_only=True)`` reads a checkpoint that holds one."""
+
+import json
+from typing import Any, Self
+
+from torch import Tensor
+
+from ..errors import GraphError, LoaderError
+
+_MOST_BYTES = 1 << 40  # computed: whoever unpickles can name no other limit
+
+
+class Immutable:
+    """An object that is its own copy, and is pickled as a call of :func:`restored` on plain data."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        from .saving.write import to_plain  # it knows all graphs, which are all of this class
+
+        tensors: list[Tensor] = []
+        try:
+            data = to_plain(self, tensors, keep_device=True)  # type: ignore[arg-type]
+        except GraphError:  # a function, or too many edges: as any other object, which weights_only refuses
+            return super().__reduce_ex__(protocol)
+        return restored, (json.dumps(data), tensors)
+
+
+def restored(text: str, tensors: list[Tensor]) -> Any:
+    """The graph of a pickle: the one function of graphattn that :func:`torch.load` may call on data of a stranger.
+
+    Raises:
+        LoaderError: If it is no saved graph.
+    """
+    from .saving.read import from_plain  # it knows all graphs
+
+    if not isinstance(text, str) or not isinstance(tensors, list) or not all(isinstance(x, Tensor) for x in tensors):
+        raise LoaderError("a pickled graph: expected text and tensors, got others. Try: save it again.")
+    return from_plain(parsed(text, "pickle"), tensors, where="pickle", max_bytes=_MOST_BYTES, fix="save its edges")
+
+
+def parsed(text: str | bytes, where: str) -> Any:
+    """What JSON says.
+
+    Raises:
+        LoaderError: If it is none, or too deep.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError, JSONDecodeError, a number of 5000 digits
+        reason = "nesting too deep" if isinstance(error, RecursionError) else str(error)[:200]
+        raise LoaderError(
+            f"{where}: expected JSON, got: {reason}. Try: load what graphattn saved, unchanged."
+        ) from None

@@ -1,0 +1,55 @@
+"""Files that are there whole or not at all: what was there before survives whatever goes wrong."""
+
+import os
+import secrets
+import stat
+from collections.abc import Callable
+from typing import BinaryIO
+
+from ...errors import LoaderError
+from ._guard import PathLike, file_name
+
+
+def replace_file(path: PathLike, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file beside ``path``, bring it to the disk, then give it that name and the rights of the file before.
+
+    A link stays, and the file that it leads to is replaced.
+
+    Raises:
+        LoaderError: If ``path`` is no regular file, or cannot be written.
+    """
+    try:
+        name = os.path.realpath(file_name(path))
+        beside = os.path.join(os.path.dirname(name), f".{secrets.token_hex(8)}.tmp")
+        mode = os.stat(name).st_mode if os.path.lexists(name) else None
+        if mode is not None and not stat.S_ISREG(mode):
+            raise LoaderError(f"{name}: expected a regular file, got a directory, pipe or device. Try: another path.")
+        try:
+            with open(beside, "xb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            if mode is not None:
+                os.chmod(beside, stat.S_IMODE(mode))
+            os.replace(beside, name)
+        finally:
+            if os.path.lexists(beside):
+                os.unlink(beside)
+        _sync(os.path.dirname(name))
+    except (OSError, ValueError) as error:
+        if isinstance(error, LoaderError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise LoaderError(
+            f"{file_name(path)}: expected a file that can be written, got: {reason}. Try: check folder and rights."
+        ) from None
+
+
+def _sync(folder: str) -> None:
+    """Bring the new name to the disk, where folders can be synchronised."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,158 @@
+"""Graphs that travel with checkpoints: one file, or a dict in a configuration, that holds no code."""
+
+import json
+from typing import Any
+
+from torch import Tensor
+
+from ..errors import GraphError, LoaderError, need_extra
+from ..graph.listed import check_size
+from ..graph.pickles import parsed
+from ..graph.saving import Savable, from_plain, to_plain
+from .files._guard import MAX_BYTES, PathLike, file_name, read, suffix
+from .files._replace import replace_file
+
+_KINDS = (".json", ".safetensors")
+_KEY = "graphattn"  # in the metadata of a safetensors file
+_LONGEST_HEADER = 8 << 20
+_WORK = 4  # bytes of numbers that making graphs may compute, for each byte that a file may have
+
+
+def graph_to_dict(graph: Savable) -> dict[str, Any]:
+    """The graph as data that JSON can hold: for the configuration that is saved with a model.
+
+    A rule is saved as the calls that made it, whatever its size; listed edges as a tensor, in base64 where they are
+    many. A rule that no calls are known for (of a function, or of more than 256 calls) is saved as its edges, up to
+    4,194,304 of them. Devices are not saved, nor how a graph that lists its edges was written.
+
+    Args:
+        graph: An :class:`AttentionGraph`, :class:`Pattern`, :class:`PerHead`, :class:`Relations`, :class:`Schedule`, or
+            a list of layers.
+
+    Raises:
+        GraphError: If it is something else, or a rule without calls that has more edges.
+
+    Example:
+        >>> from graphattn.graphs import sliding_window
+        >>> graph_to_dict(sliding_window(64, 9))["nodes"]
+        [{'call': 'sliding_window', 'args': [64, 9], 'name': 'sliding_window(64, 9)'}]
+    """
+    return to_plain(graph)
+
+
+def graph_from_dict(data: Any, *, max_bytes: int = MAX_BYTES) -> Any:
+    """The graph that :func:`graph_to_dict` made data of: with the same edges in the same order and name, on the CPU.
+
+    Nothing in the data is executed: builders, methods and signs are looked up by name, and check what they are given.
+
+    Args:
+        data: The data, from a stranger perhaps.
+        max_bytes: Making the graph may compute 4 times as many bytes of numbers.
+
+    Raises:
+        LoaderError: If it is no such data, was saved by a later version, or takes too long.
+        GraphError: If ``max_bytes`` is no size.
+
+    Example:
+        >>> from graphattn.graphs import causal, full
+        >>> from graphattn import PerHead
+        >>> graph_from_dict(graph_to_dict(PerHead((causal(4), full(4)))))
+        PerHead(causal(4), full(4): 4 nodes)
+    """
+    return from_plain(data, **_limits(max_bytes))
+
+
+def save_graph(graph: Savable, path: PathLike) -> None:
+    """Write a graph into one file; a file of that name is replaced once the new one is whole.
+
+    Args:
+        graph: As :func:`graph_to_dict` takes it.
+        path: Of a .json that people can read and compare, or a .safetensors (``pip install 'graphattn[hf]'``) for many
+            listed edges.
+
+    Raises:
+        GraphError: As :func:`graph_to_dict` does.
+        LoaderError: If the ending is another, or the file cannot be written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from graphattn.graphs import global_tokens, sliding_window
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "longformer.json"
+        >>> save_graph(sliding_window(..., 513, causal=False) | global_tokens(..., (0,)), path)
+        >>> load_graph(path)
+        Pattern(sliding_window(..., 513, causal=False) | global_tokens(..., (0,)))
+    """
+    kind = suffix(path, _KINDS, "save_graph")
+    content = _json(to_plain(graph)) if kind == ".json" else _safetensors(graph)
+    replace_file(path, lambda file: file.write(content))
+
+
+def load_graph(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Any:
+    """The graph, pattern, graphs of heads, relations, schedule or list of layers that :func:`save_graph` wrote.
+
+    Args:
+        path: Of the file, from a stranger perhaps; see :func:`graph_from_dict`.
+        max_bytes: Of the file, 1 GiB by default; making the graph may compute 4 times as many bytes of numbers.
+
+    Raises:
+        LoaderError: If it is no such file, was saved by a later version, or takes too long.
+        GraphError: If ``max_bytes`` is no size.
+    """
+    kind, name = suffix(path, _KINDS, "load_graph"), file_name(path)
+    limits = _limits(max_bytes)
+    content = read(path, max_bytes).data
+    text, tensors = _opened(content, name) if kind == ".safetensors" else (content, [])
+    return from_plain(parsed(text, name), tensors, where=name, **limits)
+
+
+def _limits(max_bytes: int) -> dict[str, Any]:
+    most = check_size(max_bytes, "max_bytes")
+    return {"max_bytes": _WORK * most, "fix": "a larger max_bytes=..., if the graph is so large on purpose"}
+
+
+def _json(data: dict[str, Any]) -> bytes:
+    """JSON with a line for each node."""
+    head = json.dumps({**data, "nodes": []})
+    nodes = ",\n".join(json.dumps(node, allow_nan=False) for node in data["nodes"])
+    return (head.replace('"nodes": []', f'"nodes": [\n{nodes}\n]') + "\n").encode()
+
+
+def _safetensors(graph: Savable) -> bytes:
+    tensors: list[Tensor] = []
+    text = json.dumps(to_plain(graph, tensors), allow_nan=False)
+    named = {str(number): x.cpu().contiguous().clone() for number, x in enumerate(tensors)}
+    content = bytes(_library().save(named, metadata={_KEY: text}))
+    if int.from_bytes(content[:8], "little") > _LONGEST_HEADER:
+        raise GraphError("the calls of this graph hold too many numbers for a safetensors header; save it as .json")
+    return content
+
+
+def _opened(data: bytes, name: str) -> tuple[str, list[Tensor]]:
+    """The JSON and the tensors of a safetensors file."""
+    size = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or size > min(len(data) - 8, _LONGEST_HEADER):
+        raise LoaderError(
+            f"{name}: expected a safetensors header of up to {_LONGEST_HEADER:,} bytes, got {size:,} in a file of "
+            f"{len(data):,}. Try: copy the file again."
+        )
+    library = _library()
+    try:
+        found = library.load(data)
+    except Exception as error:  # SafetensorError, and what torch says of a dtype or shape
+        raise LoaderError(
+            f"{name}: expected a safetensors file, got: {str(error)[:200]}. Try: copy the file again."
+        ) from None
+    header = parsed(data[8 : 8 + size], name)
+    text = (header.get("__metadata__") or {}).get(_KEY)
+    numbers = [str(number) for number in range(len(found))]
+    if text is None or found.keys() != set(numbers):
+        raise LoaderError(f"{name}: expected a graph, got other tensors. Try: a file that save_graph wrote.")
+    return text, [found[number] for number in numbers]
+
+
+def _library() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError:
+        raise need_extra("safetensors", "hf") from None
+    return safetensors.torch

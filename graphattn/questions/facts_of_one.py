@@ -1,0 +1,146 @@
+"""All facts about one graph that cost seconds at most, and for the others why they were left out."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..graph.facts import Facts as Cheap
+from ..graph.facts import facts as cheap
+from .connectivity import connectivity, num_components
+from .hops import hops, in_the_end
+from .spectrum import spectral_gap
+
+_MOST_NODES = 1 << 26  # whose degrees fit in a GiB
+_MOST_RUNS = 1 << 28  # intervals of sources that a walk over a rule's rows may meet; some ten seconds
+_ANALYSED = 512  # nodes up to which eigenvalues are a matter of course
+
+
+@dataclass(frozen=True)
+class Facts(Cheap):
+    """What :func:`facts` found: counts are exact Python integers; ``None`` where a fact has no meaning or was left out.
+
+    Args:
+        components: Parts without an edge between them, whichever way it points.
+        strong_components: Largest sets of nodes of which each depends on each other, at last.
+        roots: Nodes that every node depends on at last; more than 0 is quasi-strong connectivity.
+        acyclic: Whether no cycle is longer than a self-loop.
+        hops: Layers until no node depends on anything new; see :func:`graphattn.hops`.
+        reads_everything: Whether every node then depends on every node.
+        reads_past: Whether the graph is causal and every node then depends on every earlier one.
+        spectral_gap: See :func:`graphattn.spectral_gap`.
+        left_out: For each fact that was left out, why.
+        remark: Which simpler graph a joined one equals, or which of its parts changes nothing; "" if none is known.
+    """
+
+    components: int | None = None
+    strong_components: int | None = None
+    roots: int | None = None
+    acyclic: bool | None = None
+    hops: int | None = None
+    reads_everything: bool | None = None
+    reads_past: bool | None = None
+    spectral_gap: float | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
+    remark: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts as plain Python values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return as_table([("", self)])
+
+    def _rows(self) -> dict[str, str]:
+        """What is known, in words, by what it is called."""
+        left_out = ("left_out", "reads_everything", "reads_past", *self.left_out, *["remark"] * (not self.remark))
+        rows: dict[str, str] = {}
+        for name, value in asdict(self).items():
+            if name not in left_out:
+                rows[_called(name)] = shown(value)
+            if name == "hops" and value is not None:
+                rows["each then depends on"] = in_the_end(bool(self.reads_everything), bool(self.reads_past))
+        return rows
+
+
+def _called(name: str) -> str:
+    return name.removeprefix("num_").replace("_", " ")
+
+
+def as_table(columns: list[tuple[str, Facts]]) -> str:
+    """The facts as rows, a column for each graph, and below why some are left out."""
+    known = [found._rows() for _, found in columns]
+    names = list(dict.fromkeys(name for rows in sorted(known, key=len, reverse=True) for name in rows))
+    width = max(map(len, names))
+    cells = [[title, *(rows.get(name, "-") for name in names)] for (title, _), rows in zip(columns, known, strict=True)]
+    wide = [max(map(len, column)) for column in cells]
+    lines = [
+        f"{name:<{width}}  {'  '.join(f'{column[row]:<{w}}' for column, w in zip(cells, wide, strict=True))}".rstrip()
+        for row, name in enumerate(["", *names])
+    ]
+    return "\n".join([*(line for line in lines if line), *_together(columns)])
+
+
+def _together(columns: list[tuple[str, Facts]]) -> list[str]:
+    """What was left out, a line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for title, found in columns:
+        for name, why in found.left_out.items():
+            reasons.setdefault(why, []).append(_called(name) + f" of {title}" * bool(title))
+    return [f"no {', '.join(names)}: {why}" for why, names in reasons.items()]
+
+
+def shown(value: Any) -> str:
+    """A fact as text."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def facts_of_one(graph: AttentionGraph, budget: int) -> Facts:
+    """Everything about one graph that is known in seconds.
+
+    Raises:
+        GraphError: If it has too many nodes, or its rows too many intervals.
+    """
+    nodes = graph.num_targets + (0 if graph.is_square else graph.num_sources)
+    if nodes > _MOST_NODES:
+        raise GraphError(f"facts needs the degrees of {nodes:,} nodes (limit {_MOST_NODES:,}); ask a smaller size")
+    walked = graph.edges.runs_per_row * graph.num_targets if graph.is_rule else 0
+    if walked > _MOST_RUNS:
+        raise GraphError(
+            f"facts would walk over about {walked:,} intervals of sources of {graph.name} (limit {_MOST_RUNS:,}); "
+            "ask a smaller size, or num_edges and contains() of this one"
+        )
+    left_out: dict[str, str] = {}
+    found: dict[str, Any] = {}
+    if graph.is_square:
+        _ask(("components", "strong_components", "roots", "acyclic"), lambda: connectivity(graph), found, left_out)
+        _ask(("hops", "reads_everything", "reads_past"), lambda: hops(graph, budget), found, left_out)
+        if 2 <= graph.num_targets <= _ANALYSED:
+            found["spectral_gap"] = spectral_gap(graph)
+        elif graph.num_targets > _ANALYSED:
+            left_out["spectral_gap"] = f"more than {_ANALYSED} nodes; graphattn.spectral_gap(graph) tries"
+    if "components" not in found:
+        left_out.pop("components", None)
+        _ask(("components",), lambda: num_components(graph), found, left_out)
+    return Facts(**cheap(graph).to_dict(), **found, left_out=left_out, remark=graph.remark)
+
+
+_IN = {
+    "hops": "layers",
+    "reads_everything": "everything",
+    "reads_past": "past",
+}  # what a fact is called in the answer it is part of
+
+
+def _ask(names: tuple[str, ...], question: Any, found: dict[str, Any], left_out: dict[str, str]) -> None:
+    try:
+        answer = question()
+    except GraphError as error:
+        left_out.update(dict.fromkeys(names, str(error)))
+        return
+    for name in names:
+        found[name] = answer if isinstance(answer, int) else getattr(answer, _IN.get(name, name))

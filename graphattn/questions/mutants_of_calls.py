@@ -1,0 +1,132 @@
+"""Mutants of a call: other values of its arguments, told by their kind alone."""
+
+from collections.abc import Iterator
+from itertools import combinations, groupby
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from ..graph.expression import SIGNS, Expression, shown
+from ..graph.pattern import SIZES
+from .mutants import Mutant, Node, parameters, quoted, with_argument
+
+_MOST_PLACES = 8  # of a tuple that are changed one by one
+Variant = tuple[str, Any]
+
+
+def of_call(part: Node) -> Iterator[Mutant]:
+    """Every argument but the sizes with another value, and pairs of arguments taken for each other."""
+    if not isinstance(part, Expression) or part.function in SIGNS:
+        return
+    takes = parameters(part)
+    given = dict(zip(takes, part.args, strict=False)) | dict(part.options)
+    values = {name: given.get(name, takes[name].default) for name in takes}
+    for name, value in values.items():
+        words = [each for each in _words(takes[name].annotation) if each != value] if isinstance(value, str) else []
+        for text, new in [*_said(name, value, words), *_of_tensor(name, value, takes[name].default)]:
+            counted = isinstance(new, int | float) and not isinstance(new, bool)
+            yield _mutant(part, {name: new}, text, counted)
+    plain = {name: value for name, value in values.items() if name not in SIZES and _is_numbers(value)}
+    for a, b in combinations(plain, 2):
+        one, other = _alike(plain[a], plain[b])
+        if one != other:
+            text = f"{a}={shown(other)} and {b}={shown(one)}, taken for each other"
+            yield _mutant(part, {a: other, b: one}, text)
+            for name, x, y in ((a, one, other), (b, other, one)):
+                yield _mutant(part, {name: _less(y, x)}, _where(name, _less(y, x), x))
+
+
+def _mutant(part: Expression, changes: dict[str, Any], text: str, counted: bool = False) -> Mutant:
+    changed = part
+    for name, value in changes.items():
+        changed = with_argument(changed, name, value)
+    single = next(iter(changes.items())) if len(changes) == 1 else None
+    return Mutant(f"{text}, in {quoted(part)}", part, changed, single, counted)
+
+
+def _where(name: str, new: Any, old: Any) -> str:
+    number = isinstance(old, int) and isinstance(new, int) and abs(new - old) > 2
+    why = {2 * old + 1: "counted on each side", 2 * old: "twice", 2 * old - 1: "twice"} if number else {}
+    return f"{name}={shown(new)} where {shown(old)} was meant{', as if ' * (new in why)}{why.get(new, '')}"
+
+
+def _said(name: str, value: Any, words: list[str]) -> Iterator[Variant]:
+    # a mask of another size is refused before, but the axes of a grid are taken for each other
+    turned = [value[::-1]] if isinstance(value, tuple) else []
+    values = turned if name in SIZES else [*words, *_others(value)]
+    yield from ((_where(name, new, value), new) for new in dict.fromkeys(values) if new != value)
+    if isinstance(value, tuple) and len(value) > 1 and name not in SIZES and _is_numbers(value):
+        yield f"borders of {name} ignored: {shown((sum(value),))} where {shown(value)} was meant", (sum(value),)
+
+
+def _words(annotation: Any) -> list[str]:
+    """The words of a Literal, however it is nested."""
+    inside = get_args(annotation)
+    return [each for each in inside if isinstance(each, str)] + [word for each in inside for word in _words(each)]
+
+
+def _others(value: Any) -> list[Any]:
+    """Values that are taken for this one: one more, twice, half, none; in every place of a tuple, or in all."""
+    if isinstance(value, tuple):
+        return _of_tuple(value) if value and _is_numbers(value) else []
+    return [new for new in _near(value) if new >= 0 or value < 0]
+
+
+def _near(value: Any) -> list[Any]:
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        twice, half = 2 * value, value // 2
+        return [value + 1, value - 1, value + 2, value - 2, twice, twice + 1, twice - 1, half, half + 1, 0]
+    if not isinstance(value, float):
+        return []
+    return [new for new in (2 * value, value / 2, value**2, abs(value) ** 0.5) if abs(new) <= 4 * abs(value)]
+
+
+def _of_tuple(value: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    near = [_near(number) for number in value]
+    places = range(len(value)) if 1 < len(value) <= _MOST_PLACES else ()
+    one = [(*value[:i], new, *value[i + 1 :]) for i in places for new in near[i][:2]]
+    less = [value[:i] + value[i + 1 :] for i in places]
+    found = [*zip(*near, strict=True), value[::-1], *one, *less, *_moved(value)]
+    return [new for new in found if min(new) >= 0 or min(value) < 0]
+
+
+def _moved(value: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Lengths of which one lends one to the next: a border one place off."""
+    if all(isinstance(number, int) and not isinstance(number, bool) for number in value):
+        for i in range(min(len(value) - 1, _MOST_PLACES)):
+            for by in (1, -1):
+                yield (*value[:i], value[i] + by, value[i + 1] - by, *value[i + 2 :])
+
+
+def _of_tensor(name: str, value: Any, default: Any) -> Iterator[Variant]:
+    """Labels ignored or one place off, a permutation the other way round, an optional tensor left out."""
+    if not isinstance(value, Tensor):
+        return
+    if default is None:
+        yield f"{name} left out", None
+    if value.dim() != 1 or value.is_floating_point() or value.numel() < 2:
+        return
+    yield f"{name} ignored, as if all were equal", torch.zeros_like(value)
+    yield f"{name} one place late", torch.cat((value[:1], value[:-1]))
+    yield f"{name} one place early", torch.cat((value[1:], value[-1:]))
+    if torch.equal(value.sort().values, torch.arange(value.numel(), device=value.device)):
+        yield f"{name} the other way round: the inverse permutation", torch.argsort(value)
+
+
+def _is_numbers(value: Any) -> bool:
+    numbers = value if isinstance(value, tuple) else (value,)
+    return bool(numbers) and len(list(groupby(map(type, numbers)))) == 1 and isinstance(numbers[0], int | float)
+
+
+def _alike(one: Any, other: Any) -> tuple[Any, Any]:
+    """Two arguments of a grid, one number of which is for all axes."""
+    if isinstance(one, tuple) != isinstance(other, tuple):
+        return (one, (other,) * len(one)) if isinstance(one, tuple) else ((one,) * len(other), other)
+    return one, other
+
+
+def _less(a: Any, b: Any) -> Any:
+    return tuple(x - y for x, y in zip(a, b, strict=False)) if isinstance(a, tuple) else a - b

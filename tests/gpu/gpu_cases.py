@@ -1,0 +1,242 @@
+"""What the first run on a GPU measures, the most important first; on any device, so that a CPU rehearses it."""
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from graph_table import GRAPHS
+from layer_table import LAYERS, layer_of
+from torch import Tensor
+
+import graphattn as ga
+from graphattn.backends import BACKENDS
+from graphattn.graph import AttentionGraph
+from graphattn.verify.layer import LayerSubject
+from graphattn.verify.measure import measure, measure_backend
+from graphattn.verify.operator import CALLABLE, CallableSubject, GraphSubject
+from graphattn.verify.sample import sample
+from graphattn.verify.subject import Subject
+
+WIDE, HALVES = (torch.float32, torch.float64), (torch.bfloat16, torch.float16)
+TELLING = ("causal", "window", "longformer", "cross", "isolated_targets", "repeated_edges", "hub", "rule_or_listed")
+LAYERED = ("causal", "cross", "isolated_targets", "repeated_edges", "hub", "longformer")
+COMPILED = ("causal", "longformer", "hub")
+
+
+class Case(NamedTuple):
+    """One thing to measure on a device: its name, and what gives a result for each backend, as plain values."""
+
+    name: str
+    run: Callable[[torch.device], list[dict[str, Any]]]
+
+
+def cases() -> list[Case]:
+    """Every case, in the order in which they run."""
+    return [
+        *_table(WIDE),
+        *_layers(WIDE),
+        *_same_bits(),
+        *_large(),
+        *_table(HALVES),
+        *_layers(HALVES),
+        *_compiled(),
+        *_rest(),
+    ]
+
+
+def judged(subject: Subject, dtype: torch.dtype, backends: Sequence[str]) -> list[dict[str, Any]]:
+    """Outputs and gradients of some backends against the dense twin, both on the subject's device."""
+    piece = sample(subject.graph)
+    try:
+        found = measure(subject, piece, None, (dtype,), tuple(backends))
+    except Exception as error:  # one at a time, to see whose it is
+        if len(backends) > 1:
+            return [result for backend in backends for result in judged(subject, dtype, (backend,))]
+        return [{"backend": backends[0], "ok": False, "raised": raised(error)}]
+    results = []
+    for backend in backends:
+        rows = [row for row in found.rows if row.backend == backend]
+        refusals = [refusal for refusal in found.refusals if refusal.backend == backend]
+        result: dict[str, Any] = {"backend": backend, "measured": len(rows), "targets": piece.targets.numel()}
+        if rows:
+            worst = max(rows, key=lambda row: row.ratio)
+            result |= {"error": worst.error, "bound": worst.bound, "at": f"{worst.case}, {worst.quantity}"}
+        wrong = [f"{row.case}, {row.quantity}: {row.error:.3g} > {row.bound:.3g}" for row in rows if not row.ok]
+        result["ok"] = not wrong and not any(refusal.fault for refusal in refusals) if rows else None
+        result |= {"wrong": wrong} if wrong else {}
+        result["refused"] = sorted({f"{r.case}: {reason}" for r in refusals for reason in r.reasons})
+        results.append(result)
+    return results
+
+
+def raised(error: BaseException) -> str:
+    """An error in a few lines: what, and where in our own code and its end."""
+    where = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in where if "graphattn" in frame.filename]
+    frames = [*ours[-5:], *(where[-1:] if ours[-1:] != where[-1:] else [])]
+    lines = [f"{Path(frame.filename).name}:{frame.lineno} {frame.line}" for frame in frames]
+    return "\n".join([f"{type(error).__name__}: {str(error)[:600]}", *lines])
+
+
+def _name(*parts: Any) -> str:
+    return ", ".join(str(part).removeprefix("torch.") for part in parts)
+
+
+def _on(device: torch.device, graph: str) -> AttentionGraph:
+    return GRAPHS[graph]().to(device)
+
+
+def _order(graphs: Sequence[str]) -> list[str]:
+    return sorted(graphs, key=lambda name: name not in TELLING)
+
+
+def _table(dtypes: Sequence[torch.dtype]) -> Iterator[Case]:
+    """The table of graphs through every backend."""
+
+    def run(graph: str, dtype: torch.dtype, device: torch.device) -> list[dict[str, Any]]:
+        return judged(GraphSubject(_on(device, graph)), dtype, tuple(BACKENDS))
+
+    for dtype in dtypes:
+        for graph in _order(tuple(GRAPHS)):
+            yield Case(_name("attention", dtype, graph), partial(run, graph, dtype))
+
+
+def _layers(dtypes: Sequence[torch.dtype]) -> Iterator[Case]:
+    """Layers with their own parameters, whose gradients are measured too."""
+
+    def run(layer: str, graph: str, dtype: torch.dtype, device: torch.device) -> list[dict[str, Any]]:
+        subject = LayerSubject(layer_of(layer).to(device), _on(device, graph))
+        return judged(subject, dtype, tuple(BACKENDS))
+
+    for dtype in dtypes:
+        for layer in LAYERS:
+            for graph in LAYERED:
+                yield Case(_name(f"layer {layer}", dtype, graph), partial(run, layer, graph, dtype))
+
+
+def _same_bits() -> Iterator[Case]:
+    """Two runs give the same bits, forward and backward."""
+
+    def run(graph: str, device: torch.device) -> list[dict[str, Any]]:
+        subject, results = GraphSubject(_on(device, graph)), []
+        for backend in BACKENDS:
+            try:
+                first, second = (
+                    measure_backend(subject, subject.cases[0], torch.float32, backend, None) for _ in range(2)
+                )
+            except ga.GraphAttnError as error:
+                results.append({"backend": backend, "ok": None, "refused": str(error).splitlines()})
+                continue
+            differ = [name for name, x in first.values.items() if not torch.equal(x, second.values[name])]
+            results.append({"backend": backend, "ok": not differ, "differ": differ})
+        return results
+
+    for graph in ("hub", "longformer", "repeated_edges"):
+        yield Case(_name("same bits", graph), partial(run, graph))
+
+
+def _large() -> Iterator[Case]:
+    """Sizes of users, at which another kernel of torch's may run; compared at a sample of the targets."""
+
+    def run(make: Callable[[int], AttentionGraph], dtype: torch.dtype, device: torch.device) -> list[dict[str, Any]]:
+        graph = make(4096 if device.type == "cuda" else 700).to(device)
+        return judged(GraphSubject(graph, heads=(4, 4), widths=(32, 32)), dtype, tuple(BACKENDS))
+
+    shapes: dict[str, Callable[[int], AttentionGraph]] = {
+        "window of 257": lambda n: ga.graphs.sliding_window(n, 257, causal=False),
+        "causal": ga.graphs.causal,
+        "random, 16 each": lambda n: ga.graphs.random_sources(n, 16),
+        "cells of a grid": lambda n: ga.graphs.cell_partition((int(n**0.5) // 7 * 7,) * 2, (7, 7), (3, 3)),
+    }
+    for dtype in (torch.float32, torch.bfloat16):
+        for name, make in shapes.items():
+            yield Case(_name("large", dtype, name), partial(run, make, dtype))
+
+
+def _compiled() -> Iterator[Case]:
+    """Under torch.compile, which has one derivative."""
+
+    def run(graph: str, backend: str, device: torch.device) -> list[dict[str, Any]]:
+        on = _on(device, graph)
+        request = ga.explain(on, heads=3, head_dim=5, device=device)
+        reasons = next(c.reasons for c in request.candidates if c.name == backend)
+        if reasons:
+            return [{"backend": backend, "ok": None, "refused": list(reasons)}]
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda q, k, v: ga.attention(q, k, v, on, backend=backend))
+
+        def call(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            return compiled(query, key, value)
+
+        subject = CallableSubject(call, on)
+        (result,) = judged(subject, torch.float32, (CALLABLE,))  # what a function raises is its caller's: ours, here
+        return [{**result, "backend": backend, "ok": bool(result["ok"])}]
+
+    for graph in COMPILED:
+        for backend in BACKENDS:
+            yield Case(_name("compiled", graph, backend), partial(run, graph, backend))
+
+
+def _rest() -> Iterator[Case]:
+    """Autocast, a model, builders on the device's own points, and weights that are looked at."""
+    yield Case("autocast", _autocast)
+    yield Case("a model is trained", _trained)
+    yield Case("neighbours of points", _neighbours)
+    yield Case("weights", _weights)
+
+
+def _autocast(device: torch.device) -> list[dict[str, Any]]:
+    results, layer, graph = [], layer_of("plain").to(device), _on(device, "longformer")
+    x = torch.randn(29, 12, generator=torch.Generator().manual_seed(0)).to(device)
+    expected = layer(x, graph).detach()
+    for dtype in HALVES:
+        with torch.autocast(device.type, dtype=dtype):
+            found = layer(x, graph)
+        error = float((found.detach().float() - expected).abs().max() / expected.abs().max())
+        finite = bool(torch.autograd.grad(found.float().sum(), layer.q_proj.weight)[0].isfinite().all())
+        bound = 16 * torch.finfo(dtype).eps
+        results.append({"dtype": _name(dtype), "error": error, "bound": bound, "ok": error <= bound and finite})
+    return results
+
+
+def _trained(device: torch.device) -> list[dict[str, Any]]:
+    """Some steps on the device, and the same on the CPU in float64."""
+    losses = {}
+    for place, dtype in ((device, torch.float32), (torch.device("cpu"), torch.float64)):
+        torch.manual_seed(0)
+        model = ga.models.GPT(11, embed_dim=16, num_heads=2, num_layers=2, max_len=13).to(place, dtype)
+        tokens = torch.randint(11, (3, 13), generator=torch.Generator().manual_seed(1)).to(place)
+        optimizer, losses[dtype] = torch.optim.SGD(model.parameters(), lr=0.1), []
+        for _ in range(4):
+            logits = model(tokens)[..., :-1, :]
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses[dtype].append(float(loss))
+    error = max(abs(a - b) for a, b in zip(*losses.values(), strict=True))
+    return [{"losses": losses[torch.float32], "error": error, "bound": 1e-4, "ok": error <= 1e-4}]
+
+
+def _neighbours(device: torch.device) -> list[dict[str, Any]]:
+    pos = torch.rand(500, 3, generator=torch.Generator().manual_seed(0))
+    results = []
+    for name, build in {"knn": lambda x: ga.graphs.knn(x, 7), "radius": lambda x: ga.graphs.radius(x, 0.2)}.items():
+        here, there = build(pos.to(device)), build(pos)
+        alike = torch.equal(here.edge_index.cpu(), there.edge_index) and here.device.type == device.type
+        results.append({"builder": name, "ok": alike})
+    return results
+
+
+def _weights(device: torch.device) -> list[dict[str, Any]]:
+    graph = _on(device, "hub")
+    x = torch.randn(31, 2, 8, generator=torch.Generator().manual_seed(0)).to(device)
+    found = ga.attention(x, x, x, graph, return_weights=True, return_lse=True)
+    total = found.weights.dense().sum(-1)[:, graph.in_degree > 0]
+    strongest = found.weights.top(2)
+    right = strongest.source.device.type == device.type and len(found.weights._repr_html_()) > 100
+    error = float((total - 1).abs().max())
+    return [{"error": error, "bound": 1e-6, "ok": error <= 1e-6 and right}]

@@ -1,0 +1,130 @@
+"""``make gpu`` on a machine without a GPU: a rehearsal on the CPU, and on a device that is not there."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+ABSENT = ("numba", "llvmlite", "scipy", "matplotlib", "typer", "click", "rich", "pytest", "hypothesis", "trimesh")
+
+
+def first_run(*words, absent=(), folder=None):
+    """Its exit status, what it says, and its file; ``absent`` packages cannot be imported."""
+    env = {**os.environ, "PYTHONPATH": ""}
+    if absent:
+        code = f"import sys; sys.modules.update(dict.fromkeys({tuple(absent)!r}))"
+        (folder / "sitecustomize.py").write_text(code)
+        env["PYTHONPATH"] = str(folder)
+    out = folder / "gpu.json"
+    done = subprocess.run(
+        [sys.executable, str(HERE / "first_run.py"), "--out", str(out), *words],
+        capture_output=True, text=True, cwd=folder, env=env,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr, json.loads(out.read_text()) if out.exists() else None
+
+
+@pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="there is a GPU")
+def test_without_a_gpu_it_says_so_and_is_content(tmp_path):
+    status, said, found = first_run(folder=tmp_path)
+    assert (status, found) == (0, None)
+    assert said.startswith("no CUDA device here (torch ")
+    assert "--device cpu" in said
+
+
+def test_a_rehearsal_on_a_bare_machine_writes_one_file(tmp_path):
+    """Every part of the file, without the packages that a GPU machine may lack."""
+    words = ("--device", "cpu", "--only", "attention, float32", "--every", "11")
+    status, said, found = first_run(*words, absent=ABSENT, folder=tmp_path)
+    assert status == 0, said
+    assert found["complete"]
+    assert found["commit"] == "" or len(found["commit"]) == 40
+    assert {"date", "device", "driver", "versions", "torch", "seconds", "left_out"} <= set(found)
+    assert [case["name"] for case in found["cases"]][:2] == ["attention, float32, causal", "attention, float32, prefix"]
+    assert all(case["name"].startswith("attention, float32") for case in found["cases"])
+    results = {result["backend"]: result for result in found["cases"][0]["results"]}
+    for backend in ("dense", "tiles", "message_passing"):
+        assert results[backend]["ok"] is True
+        assert 0 <= results[backend]["error"] <= results[backend]["bound"] < 1e-4
+    assert results["edges"]["ok"] is None
+    assert "numba is not installed" in " ".join(results["edges"]["refused"])
+    assert found["cases"][0]["seconds"] > 0
+
+
+def test_what_does_not_fit_is_listed_and_a_lost_process_is_replaced(tmp_path):
+    code = "import os, gpu_cases\ndef die(device): os._exit(9)\nfound = gpu_cases.cases()[:4]\n"
+    code += "gpu_cases.cases = lambda: [found[0], gpu_cases.Case('death', die), *found[1:]]\n"
+    hook = "import sys\nif '--child' in sys.argv and 'bench' not in sys.argv:\n"
+    hook += f"    sys.path[:0] = {[str(ROOT), str(ROOT / 'tests'), str(HERE)]!r}\n    exec({code!r})\n"
+    (tmp_path / "sitecustomize.py").write_text(hook)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    words = ["--device", "cpu", "--only", "t", "--out", str(tmp_path / "gpu.json")]
+    done = subprocess.run([sys.executable, str(HERE / "first_run.py"), *words], capture_output=True, text=True, env=env)
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    assert done.returncode == 1, done.stderr
+    assert found["wrong"] == ["death"]
+    assert [case["name"] == "death" for case in found["cases"]] == [False, True, False, False, False]
+    assert "ended with 9" in found["cases"][1]["results"][0]["raised"]
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory):
+    """A folder with the device that is not there."""
+    folder = tmp_path_factory.mktemp("device")
+    code = f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom pathlib import Path\n"
+    done = run_there(folder, code + "import no_device")
+    if done.returncode:
+        pytest.skip(f"no compiler for torch's headers: {done.stderr[-300:]}")
+    return folder
+
+
+def run_there(folder, code):
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "tests"), str(HERE)))
+    env = {**os.environ, "NO_DEVICE": str(folder), "PYTHONPATH": paths}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT)
+
+
+def test_the_device_that_is_not_there_refuses_what_a_device_would(device):
+    code = """
+import no_device, torch
+x = torch.randn(5, 3).to("cuda").requires_grad_()
+(grad,) = torch.autograd.grad((x * 2).sum(), x)
+assert grad.is_cuda and grad.tolist() == [[2.0] * 3] * 5
+assert (x + torch.tensor(1.0)).device.type == "cuda" and not x.cpu().is_cuda
+half, bias = x.half()[None, None], torch.zeros(5, 5, device="cuda")
+tries = (lambda: x + torch.ones(3), lambda: torch.ones(9)[torch.arange(3, device="cuda")], lambda: x.detach().numpy(),
+         lambda: torch.nn.functional.scaled_dot_product_attention(half, half, half, bias))
+for wrong in tries:
+    try:
+        wrong()
+    except (RuntimeError, TypeError):
+        continue
+    raise SystemExit("not refused")
+"""
+    done = run_there(device, code)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+@pytest.mark.slow
+def test_every_operand_is_on_the_device(device):
+    """Some cases of ``make gpu`` and what is not of the table, forward and backward, on the device that is not
+    there; compiled code apart, which it cannot run."""
+    code = """
+import no_device, torch
+from gpu_cases import cases
+torch.set_num_threads(1)
+found = [case for case in cases() if not case.name.startswith(("compiled", "large"))]
+table = [case for case in found if case.name.startswith(("attention", "layer"))]
+seen = set()
+for case in [*table[::18], *(case for case in found if case not in table)]:
+    for result in case.run(torch.device("cuda", 0)):
+        assert result["ok"] is not False, (case.name, result)
+        seen |= {result.get("backend")} if result["ok"] else set()
+assert {"dense", "tiles", "parts", "message_passing"} <= seen, seen
+"""
+    done = run_there(device, code)
+    assert done.returncode == 0, done.stderr + done.stdout

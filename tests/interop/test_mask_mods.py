@@ -1,0 +1,164 @@
+"""Mask functions as people write them for FlexAttention, judged by torch's own ``create_mask``."""
+
+import pytest
+import torch
+from torch.nn.attention import flex_attention as flex
+
+from graphattn import graphs
+from graphattn.errors import GraphError
+from graphattn.graph import AttentionGraph, PerHead
+from graphattn.interop import from_block_mask, from_mask_mod, from_rule, to_mask_mod
+
+T, S = 23, 19
+DRAW = torch.Generator().manual_seed(0)
+INTERVALS = torch.randint(25, (S, 2), generator=DRAW).sort(1).values
+NEIGHBOURS = torch.randint(S, (T, 3), generator=DRAW)
+NEAREST = NEIGHBOURS[:, :1]
+STARTS = torch.tensor([0, 5, 6, 14])
+DOCUMENT = torch.bucketize(torch.arange(25), STARTS, right=True)
+BITS = torch.rand(T, S, generator=DRAW) < 0.3
+OFFSETS = torch.tensor([0, 4])
+GLOBAL = torch.tensor([3, 11])
+
+
+def causal(b, h, q, kv):
+    return q >= kv
+
+
+def natten(b, h, q, kv):
+    """A 5 x 5 grid, with windows of 3 x 3 that stay inside."""
+    y, x = (q // 5).clamp(1, 3), (q % 5).clamp(1, 3)
+    return ((y - kv // 5).abs() <= 1) & ((x - kv % 5).abs() <= 1)
+
+
+def shifted(mask_mod, by):
+    return lambda b, h, q, kv: mask_mod(b, h, q + by, kv)
+
+
+WHOLE = {  # functions of whole index tensors
+    "causal": causal,
+    "window": lambda b, h, q, kv: (q - kv <= 3) & (q >= kv),
+    "prefix": flex.or_masks(causal, lambda b, h, q, kv: kv < 4),
+    "documents": flex.and_masks(causal, lambda b, h, q, kv: DOCUMENT[q] == DOCUMENT[kv]),
+    "shifted": shifted(causal, -3),
+    "natten": natten,
+    "dilated": lambda b, h, q, kv: ((q - kv) % 3 == 0) & (kv <= q),
+    "look-up": lambda b, h, q, kv: BITS[q, kv],
+    "noop": flex.noop_mask,
+    "xor": lambda b, h, q, kv: (q ^ kv) & 4 == 0,
+    "where": lambda b, h, q, kv: torch.where(q < 7, kv < 7, kv == q),
+}
+ALONE = {  # functions that expect two numbers
+    "intervals": lambda b, h, q, kv: (INTERVALS[kv][0] <= q) & (q <= INTERVALS[kv][1]),
+    "neighbours": lambda b, h, q, kv: (NEIGHBOURS[q] == kv).any(),
+    "the nearest": lambda b, h, q, kv: (NEAREST[q] == kv).any(),
+    "counted": lambda b, h, q, kv: (q >= STARTS).sum() == (kv >= STARTS).sum(),
+    "stacked": lambda b, h, q, kv: torch.stack((q, kv)).max() < 9,
+    "among": lambda b, h, q, kv: (kv == GLOBAL).any() | (torch.cat((q[None], kv[None])).diff() == 1).all(),
+    "unpacked": lambda b, h, q, kv: OFFSETS[0] + q >= OFFSETS[1] + kv,
+    "distance": lambda b, h, q, kv: (INTERVALS[q % S] - INTERVALS[kv]).abs().sum() < 9,
+}
+MODS = WHOLE | ALONE
+
+
+@pytest.mark.parametrize("name", MODS)
+def test_every_rule_that_flex_attention_takes_is_taken(name):
+    expected = flex.create_mask(MODS[name], None, None, T, S, device="cpu")[0, 0]
+    assert expected.any()
+    graph = from_mask_mod(MODS[name], T, S)
+    assert graph.is_rule
+    assert torch.equal(graph.mask(), expected)
+    assert graph.num_edges == int(expected.sum())
+    assert torch.equal(graph.explicit().mask(), expected)
+    assert to_mask_mod(graph) is MODS[name]
+    under = graph & graphs.cross(T, S)
+    assert torch.equal(flex.create_mask(to_mask_mod(under), None, None, T, S, device="cpu")[0, 0], expected)
+    block_mask = flex.create_block_mask(MODS[name], None, None, T, S, device="cpu", BLOCK_SIZE=8)
+    assert from_block_mask(block_mask).equals(graph)
+
+
+def test_a_rule_of_two_numbers_may_be_asked_inside_of_vmap_and_inference():
+    graph = from_mask_mod(ALONE["neighbours"], T, S)
+    with torch.inference_mode():
+        count = graph.num_edges
+    counted = torch.vmap(lambda x: x + from_mask_mod(ALONE["neighbours"], T, S).num_edges)(torch.zeros(3))
+    assert counted.tolist() == [count] * 3
+    assert graph.contains(torch.arange(T), torch.zeros(0, 1, dtype=torch.int64)).shape == (0, T)
+
+
+def test_an_answer_about_all_pairs_at_once_is_not_taken_for_an_answer_about_each():
+    """Nothing that is tried is an edge, so a reduction over everything says "no" as well."""
+    graph = from_mask_mod(lambda b, h, q, kv: (NEAREST[q % T] + 1000 == kv).any(), 3000)
+    t = torch.arange(50)
+    assert graph.contains(t, NEAREST[t % T, 0] + 1000).all()
+
+
+def test_the_error_says_what_each_way_of_calling_it_gave():
+    with pytest.raises(GraphError, match=r"the rule failed.* For each pair alone, .*index 20 is out of bounds"):
+        from_mask_mod(lambda b, h, q, kv: INTERVALS[q][0] <= kv, T, S)
+    with pytest.raises(GraphError, match=r"does work for .* as two 0-d tensors.*from_mask_mod"):
+        from_rule(lambda t, s: (NEIGHBOURS[t] == s).any(), T, S)
+    with pytest.raises(GraphError, match=r"It fails for the pair \(t=22, s=0\) alone, too: index 22"):
+        from_rule(lambda t, s: INTERVALS[t][0] <= s, T, S)
+
+
+BY_HEAD = {
+    "windows": lambda b, h, q, kv: (q - kv).abs() <= h,
+    "alternating": lambda b, h, q, kv: torch.where(h % 2 == 0, q >= kv, q <= kv),
+    "looked up": lambda b, h, q, kv: (NEIGHBOURS[q][h % 3] == kv) | (torch.tensor([0, 1, 4, 9])[h] == kv),
+    "number": lambda b, h, q, kv: (NEIGHBOURS[q] == kv + h).any(),
+}
+
+
+@pytest.mark.parametrize("name", BY_HEAD)
+def test_heads_with_edges_of_their_own_are_a_graph_per_head(name):
+    expected = flex.create_mask(BY_HEAD[name], None, 4, T, S, device="cpu")[0]
+    heads = from_mask_mod(BY_HEAD[name], T, S, H=4)
+    assert isinstance(heads, PerHead)
+    for h in range(4):
+        assert torch.equal(heads.graphs[h].mask(), expected[h])
+    assert len(set(heads.graphs)) == (2 if name == "alternating" else 4)
+    with pytest.raises(GraphError, match=r"must not depend on h, .* Pass H="):
+        from_mask_mod(BY_HEAD[name], T, S)
+
+
+def test_heads_with_the_same_edges_are_one_graph():
+    graph = from_mask_mod(causal, T, S, B=2, H=4)
+    assert isinstance(graph, AttentionGraph)
+    assert graph.name == "causal"
+    assert from_mask_mod(lambda b, h, q, kv: q >= kv + h * 0, 7, H=1).equals(graphs.causal(7))
+
+
+def test_batches_are_compared_pair_by_pair():
+    lengths = torch.tensor([5, 7, 5])
+    assert from_mask_mod(lambda b, h, q, kv: kv < lengths[b], 11, B=1).num_edges == 55
+    with pytest.raises(GraphError, match=r"\(q_idx=0, kv_idx=5\) differs between b = 0 and b = 1.*disjoint_union"):
+        from_mask_mod(lambda b, h, q, kv: kv < lengths[b], 11, B=3)
+    one_pair = lambda b, h, q, kv: (q >= kv) & ((q != 101) | (kv != 57) | (b == 0))  # noqa: E731
+    assert from_mask_mod(one_pair, 200).num_edges == 20100  # some pairs are tried, this is not one of them
+    with pytest.raises(GraphError, match="some pair differs between b = 0 and b = 1"):
+        from_mask_mod(one_pair, 200, B=2)
+    with pytest.raises(GraphError, match="some pair differs between b = 0 and b = 1"):
+        from_mask_mod(lambda b, h, q, kv: one_pair(b * h, h, q, kv), 200, B=2, H=2)
+    with pytest.raises(GraphError, match=r"B=2 compares 20,000,000,000 pairs .*; without B some are tried"):
+        from_mask_mod(causal, 10**5, B=2)
+    assert len(set(from_mask_mod(causal, 10**9, H=3).graphs)) == 3  # too many pairs to see that they are equal
+
+
+def test_one_pair_of_one_head_is_enough_to_be_another_graph():
+    heads = from_mask_mod(lambda b, h, q, kv: (q >= kv) & ((q != 101) | (kv != 57) | (h != 1)), 200, H=3)
+    assert [graph.num_edges for graph in heads.graphs] == [20100, 20099, 20100]
+    assert heads.graphs[0] is heads.graphs[2]
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2.0, "2", True, torch.ones(2)])
+def test_batches_and_heads_are_whole_numbers(bad):
+    for word in ("B", "H"):
+        with pytest.raises(GraphError, match=f"^{word} must be "):
+            from_mask_mod(causal, T, **{word: bad})
+
+
+def test_block_masks_of_several_batches_look_up_no_other_batch():
+    lengths = torch.tensor([7, 7])
+    block_mask = flex.create_block_mask(lambda b, h, q, kv: kv < lengths[b], 2, None, 9, 9, device="cpu")
+    assert from_block_mask(block_mask).num_edges == 63

@@ -1,0 +1,164 @@
+"""What `auto` picks, and why: the cut of each graph and what each backend should take, at rates that are fixed.
+
+A changed number is a changed plan: of another speed, for somebody. Measure, then run this file to write
+``choices.json`` anew.
+"""
+
+import functools
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn import graphs
+from graphattn.backends import choose, rates
+from graphattn.backends.request import Request
+from graphattn.backends.tiles import tiles_bytes
+from graphattn.plans.blocks import survey
+
+DOCUMENTS = torch.repeat_interleave(torch.arange(30), torch.arange(1, 31))
+WINDOW = graphs.sliding_window(1500, 65, causal=False)
+RATES = rates.Rates(0.013, 0.02, 0.08, 0.016, 0.09, 3.0, 0.11, 0.43, 0.23, 1.0, 3.3, 3.5, 5.0, 2.2)
+
+
+def shuffled(graph):
+    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
+    return ga.from_edge_index(order[graph.edge_index], num_nodes=graph.num_nodes)
+
+
+def far(count):
+    return graphs.random_sources(1500, count, seed=5)
+
+
+def star(nodes):
+    return graphs.global_tokens(nodes, [0]) | graphs.self_loops(nodes)
+
+
+def points(count):
+    return torch.rand(count, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+MAKERS = {
+    "full": lambda: graphs.full(300),
+    "cross": lambda: graphs.cross(50, 700),
+    "causal": lambda: graphs.causal(700),
+    "a small causal one": lambda: graphs.causal(40),
+    "window": lambda: WINDOW,
+    "causal window": lambda: graphs.sliding_window(1500, 33),
+    "window and global tokens": lambda: WINDOW | graphs.global_tokens(1500, range(16)),
+    "dilated window": lambda: graphs.sliding_window(1500, 33, dilation=5),
+    "shifted cells": lambda: graphs.cell_partition((56, 56), cell=(7, 7), shift=(3, 3)),
+    "neighbourhood": lambda: graphs.grid_neighbourhood((40, 30), 7),
+    "neighbourhood in 3 axes": lambda: graphs.grid_neighbourhood((9, 11, 13), 3),
+    "documents": lambda: graphs.documents(DOCUMENTS),
+    "causal documents": lambda: graphs.documents(DOCUMENTS) & graphs.causal(DOCUMENTS.numel()),
+    "prefix": lambda: graphs.prefix(700, 50),
+    "nearest of points": lambda: graphs.knn(points(1500), 16),
+    "few at random": lambda: far(3),
+    "many at random": lambda: graphs.erdos_renyi(500, 0.2, 1),
+    "cells and far edges": lambda: graphs.cell_partition((40, 40), cell=(10, 10)) | graphs.random_sources(1600, 8),
+    "window and far edges": lambda: WINDOW | far(12),
+    "window and many far edges": lambda: WINDOW | far(60),
+    "shuffled wide window": lambda: shuffled(graphs.sliding_window(1500, 97, causal=False)),
+    "shuffled narrow window": lambda: shuffled(graphs.sliding_window(1500, 33, causal=False)),
+    "not a window": lambda: ~graphs.sliding_window(400, 65),
+    "half full": lambda: ga.from_edge_index(
+        torch.tensor([[0, 1, 2, 3, 0, 2, 1, 3], [0, 0, 1, 1, 2, 2, 3, 3]]), num_nodes=4
+    ),
+    "neighbourhood without loops": lambda: graphs.grid_neighbourhood((40, 30), 7).without_self_loops(),
+    "balls": lambda: graphs.grid_ball((40, 30), 3),
+    "star": lambda: star(900),
+    "expander": lambda: graphs.expander(900, 3),
+    "tree": lambda: graphs.tree(torch.arange(-1, 899) // 2),
+    "two of everything": lambda: ga.disjoint_union([graphs.causal(300), far(4), graphs.full(64)]),
+}
+MORE = {
+    "wide": {"heads": 12, "kv_heads": 4, "head_dim": 128, "value_dim": 96, "batch": 3},
+    "weights": {"heads": 4, "weights": True},
+    "bias": {"heads": 4, "score_bias": True},
+    "softcap": {"heads": 4, "softcap": True},
+    "lse": {"heads": 4, "lse": True},
+    "half": {"heads": 4, "dtype": torch.bfloat16},
+    "own score": {"heads": 4, "score": True},
+    "features": {"heads": 4, "edge_features": True},
+}
+CASES = [(name, "plain") for name in MAKERS] + [
+    (name, option) for name in ("full", "causal", "window", "window and far edges", "few at random") for option in MORE
+]
+
+
+WANTED = Path(__file__).with_name("choices.json")
+
+
+@functools.cache
+def made(name):
+    return MAKERS[name]()
+
+
+def found(name, option):
+    """The backend chosen; of each, what it is expected to take and to hold; pairs and columns of the cut."""
+    graph = made(name)
+    told = choose.explained(graph, Request(**MORE.get(option, {"heads": 2, "head_dim": 32, "value_dim": 32})))
+    costs = {c.name: [round(c.cost_ms, 6), c.bytes_needed] for c in told.candidates if c.runs}
+    return {"chosen": told.chosen, "cost": costs, "cut": list(survey(graph)[1:3])}
+
+
+def flat(choice):
+    """The numbers of a choice in a row."""
+    return [*choice["cut"], *(number for each in choice["cost"].values() for number in each)]
+
+
+@pytest.mark.parametrize(("name", "option"), CASES, ids=map(", ".join, CASES))
+def test_the_plan_of_a_graph_is_the_one_that_was_measured(name, option, monkeypatch):
+    monkeypatch.setattr(rates, "_found", lambda: RATES)
+    wanted, mine = json.loads(WANTED.read_text())[f"{name}, {option}"], found(name, option)
+    assert mine["chosen"] == wanted["chosen"]
+    assert list(mine["cost"]) == list(wanted["cost"])
+    assert flat(mine) == pytest.approx(flat(wanted), rel=1e-5)
+
+
+@pytest.mark.parametrize("graph", [graphs.sliding_window(n, 3) for n in range(120, 400, 20)], ids=repr)
+def test_what_saves_asking_the_others_does_not_change_the_choice(graph, monkeypatch):
+    """Dense is taken at once where its products cost less than the others' bare calls: up to some 260 nodes here."""
+    monkeypatch.setattr(rates, "_found", lambda: rates.Rates(**{**vars(RATES), "edges": 0.02}))
+    request = Request(heads=4, head_dim=16, value_dim=16)
+    assert choose.choose(graph, request) == choose.explained(graph, request).chosen
+
+
+def test_more_targets_than_are_planned_for_are_refused_and_no_fewer(monkeypatch):
+    monkeypatch.setattr("graphattn.backends.tiles.MOST_TARGETS", 40)
+    for name in ("tiles", "parts"):
+        backend = choose.BACKENDS[name]
+        assert not backend.reasons_against(graphs.causal(40), Request())
+        assert "at most 40 targets" in backend.reasons_against(graphs.causal(41), Request())[0]
+
+
+def test_what_tiles_would_hold_is_refused_before_they_are_looked_for_where_it_is_known(monkeypatch):
+    graph = far(3)
+    pairs, fewest = survey(graph).pairs, tiles_bytes(graph.num_edges, 0, Request())
+    monkeypatch.setattr("graphattn.backends.tiles.MAX_BYTES", fewest)
+    (told,) = choose.BACKENDS["tiles"].reasons_against(graph, Request())
+    assert told.endswith(f"its tiles are {graph.num_edges / pairs:.2g} full of edges")
+    monkeypatch.setattr("graphattn.backends.tiles.MAX_BYTES", 1000)
+    (told,) = choose.BACKENDS["tiles"].reasons_against(graph, Request())
+    assert told.endswith("bytes and more for 4,500 edges")
+
+
+@pytest.mark.parametrize(
+    ("ms", "told"),
+    [(0.004, "0.004 ms"), (994.0, "994 ms"), (996.0, "0.996 s"), (59_000.0, "59 s"), (123_000.0, "2.05 min")],
+)
+def test_a_time_is_told_in_the_largest_unit_that_it_fills(ms, told):
+    assert choose._told(ms, choose._TIMES) == told
+
+
+def test_every_backend_is_the_choice_for_some_graph():
+    assert {case["chosen"] for case in json.loads(WANTED.read_text()).values()} == set(choose.BACKENDS)
+
+
+if __name__ == "__main__":  # writes what is wanted
+    rates._found = lambda: RATES
+    lines = [f"{json.dumps(', '.join(case))}: {json.dumps(found(*case))}" for case in CASES]
+    WANTED.write_text("{\n" + ",\n".join(lines) + "\n}\n")

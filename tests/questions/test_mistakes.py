@@ -1,0 +1,179 @@
+"""Mistakes planted in masks of fifteen expressions are named; wrong masks that no mistake makes are not."""
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn import graphs
+from graphattn.graphs.catalogue import inputs
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def apart(n):
+    """t - s of all pairs."""
+    return torch.arange(n)[:, None] - torch.arange(n)
+
+
+def blocks(mask, side):
+    """A mask between blocks as one between tokens."""
+    return mask.repeat_interleave(side, 0).repeat_interleave(side, 1)
+
+
+def on_grid(height, width, near):
+    """A mask of a row-major grid, from the places of targets and sources."""
+    node = torch.arange(height * width)
+    y, x = node // width, node % width
+    return near(y[:, None], x[:, None], y, x)
+
+
+D, D48 = apart(40), apart(48)
+HUB = torch.zeros(48, dtype=torch.bool).index_fill(0, torch.tensor([0, 20]), True)
+DOCUMENT = torch.tensor([9, 14, 7, 18]).repeat_interleave(torch.tensor([9, 14, 7, 18]))
+POINTS = torch.rand(60, 3, generator=torch.Generator().manual_seed(0))
+NEAR = torch.cdist(POINTS, POINTS).fill_diagonal_(9).argsort(1)
+IN_WINDOW, FIRST = (D48 >= 0) & (D48 < 9), (D48 >= 0) & (torch.arange(48) < 4)
+STREAMING = graphs.sliding_window(48, 9) | graphs.sinks(48, 4)
+LONGFORMER = graphs.sliding_window(48, 9, causal=False) | graphs.global_tokens(48, (0, 20))
+SWIN = graphs.cell_partition((6, 10), (3, 5), shift=(1, 2))
+NATTEN = graphs.grid_neighbourhood((7, 11), (3, 5))
+PACKED = graphs.sliding_window(48, 9) & graphs.documents(lengths=(9, 14, 7, 18))
+STRIDED = graphs.strided(48, 7)
+LAYOUT = graphs.sliding_window(12, 3, causal=False) | graphs.global_tokens(12, (0,))
+BLOCKS = graphs.block_sparse(LAYOUT, 4)
+CACHE = graphs.asymmetric_window(6, 5, 0, num_sources=20)
+RANDOM = graphs.random_sources(40, 4, 3) | graphs.sliding_window(40, 5)
+MESH = graphs.mesh_vertices(inputs.sphere_faces, hops=2)
+KNN = graphs.knn(POINTS, 5)
+ENCODER_DECODER = graphs.composite([[graphs.full(10), None], [graphs.cross(14, 10), graphs.causal(14)]])
+DILATED = graphs.sliding_window(48, 5, dilation=3)
+LOCAL = graphs.block_local(48, 8, look_back=1, causal=True)
+LISTED = ga.from_mask((D48 >= 0) & (D48 < 9))
+
+
+def nearest(k, first=0):
+    return torch.zeros(60, 60, dtype=torch.bool).scatter(1, NEAR[:, first : first + k], True)
+
+
+def cells(height, width, dy, dx):
+    return on_grid(
+        6, 10, lambda a, b, y, x: ((a - dy) // height == (y - dy) // height) & ((b - dx) // width == (x - dx) // width)
+    )
+
+
+def seen(dy, dx):
+    """Windows that are cut at the border."""
+    return on_grid(7, 11, lambda a, b, y, x: ((a - y).abs() <= dy) & ((b - x).abs() <= dx))
+
+
+def encoder_decoder(change):
+    mask = ENCODER_DECODER.mask()
+    change(mask)
+    return mask
+
+
+def numbered_down(mask, height, width):
+    node = torch.arange(height * width)
+    place = node % height * width + node // height
+    return mask[place][:, place]
+
+
+HALF_GLOBAL = D48.abs().le(4) | HUB
+PLANTED = [
+    (STREAMING, "window=10 where 9", ((D48 >= 0) & (D48 <= 9)) | FIRST),
+    (STREAMING, "one source too many in the past", ((D48 >= 0) & (D48 <= 9)) | FIRST),
+    (STREAMING, "window=8 where 9", ((D48 >= 0) & (D48 < 8)) | FIRST),
+    (STREAMING, "k=5 where 4", IN_WINDOW | ((D48 >= 0) & (torch.arange(48) < 5))),
+    (STREAMING, "sinks(48, 4) left out", IN_WINDOW),
+    (STREAMING, "sliding_window(48, 9) left out", FIRST),
+    (STREAMING, "& where | was meant", IN_WINDOW & FIRST),
+    (STREAMING, "self-loops missing", (IN_WINDOW | FIRST) & (D48 > 0)),
+    (
+        STREAMING,
+        "window=10 where 9 was meant, in sliding_window(48, 9); and",
+        (D48 >= 0) & ((D48 < 10) | (torch.arange(48) < 5)),
+    ),
+    (STREAMING, "inverted mask", ~(IN_WINDOW | FIRST)),
+    (STREAMING, "window=10 where 9", ~(((D48 >= 0) & (D48 < 10)) | FIRST)),
+    (STREAMING, "k=5 where 4", (IN_WINDOW | ((D48 >= 0) & (torch.arange(48) < 5))).T),
+    (LONGFORMER, "window=11 where 9", (D48.abs() <= 5) | HUB | HUB[:, None]),
+    (LONGFORMER, "counted on each side", (D48.abs() <= 9) | HUB | HUB[:, None]),
+    (LONGFORMER, "causal=True where False", ((D48 >= 0) & (D48 < 9)) | HUB | HUB[:, None]),
+    (LONGFORMER, "do not read all", HALF_GLOBAL),
+    (LONGFORMER, "not read by all", HALF_GLOBAL.T),
+    (LONGFORMER, "tokens=(1, 21) where (0, 20)", (D48.abs() <= 4) | HUB.roll(1) | HUB.roll(1)[:, None]),
+    (
+        LONGFORMER,
+        "tokens=(0,) where (0, 20)",
+        (D48.abs() <= 4) | (torch.arange(48) == 0) | (torch.arange(48) == 0)[:, None],
+    ),
+    (SWIN, "shift=(0, 0) where (1, 2)", cells(3, 5, 0, 0)),
+    (SWIN, "shift=(2, 1) where (1, 2)", cells(3, 5, 2, 1)),
+    (SWIN, "shift=(2, 3) where (1, 2)", cells(3, 5, 2, 3)),
+    (SWIN, "grid numbered down the columns", numbered_down(cells(3, 5, 1, 2), 6, 10)),
+    (NATTEN, "clamp=False where True", seen(1, 2)),
+    (NATTEN, "kernel=(5, 3) where (3, 5)", graphs.grid_neighbourhood((7, 11), (5, 3)).mask()),
+    (NATTEN, "kernel=(3, 6) where (3, 5)", graphs.grid_neighbourhood((7, 11), (3, 6)).mask()),
+    (NATTEN, "size=(11, 7) where (7, 11)", graphs.grid_neighbourhood((11, 7), (3, 5)).mask()),
+    (PACKED, "left out of", IN_WINDOW),
+    (PACKED, "window=10 where 9", (D48 >= 0) & (D48 < 10) & (DOCUMENT[:, None] == DOCUMENT)),
+    (PACKED, "lengths=(10, 13, 7, 18) where", IN_WINDOW & graphs.documents(lengths=(10, 13, 7, 18)).mask()),
+    (PACKED, "| where & was meant", IN_WINDOW | (DOCUMENT[:, None] == DOCUMENT)),
+    (STRIDED, "stride=8 where 7", (D48 >= 0) & ((D48 < 8) | (D48 % 8 == 0))),
+    (STRIDED, "one of the two rules", (D48 >= 0) & (D48 % 7 == 0)),
+    (BLOCKS, "global_tokens(12, (0,)) left out", blocks(apart(12).abs() <= 1, 4)),
+    (
+        BLOCKS,
+        "window=5 where 3",
+        blocks((apart(12).abs() <= 2) | (torch.arange(12) == 0) | (torch.arange(12) == 0)[:, None], 4),
+    ),
+    (CACHE, "left=6 where 5", torch.ones(6, 20).tril(14).triu(8).bool()),
+    (CACHE, "align='start' where 'end'", torch.ones(6, 20).tril(0).triu(-5).bool()),
+    (CACHE, "one source too many", torch.ones(6, 20).tril(15).triu(9).bool()),
+    (RANDOM, "seed=4 where 3", graphs.random_sources(40, 4, 4).mask() | ((D >= 0) & (D < 5))),
+    (RANDOM, "window=6 where 5", graphs.random_sources(40, 4, 3).mask() | ((D >= 0) & (D < 6))),
+    (RANDOM, "rows swapped", graphs.random_sources(40, 4, 3).mask().T | ((D >= 0) & (D < 5))),
+    (MESH, "hops=1 where 2", graphs.mesh_vertices(inputs.sphere_faces).mask()),
+    (MESH, "self-loops added", MESH.mask() | torch.eye(MESH.num_nodes, dtype=torch.bool)),
+    (KNN, "k=4 where 5", nearest(4)),
+    (KNN, "rows swapped", nearest(5).T),
+    (KNN, "include_self=True", nearest(4) | torch.eye(60, dtype=torch.bool)),
+    (ENCODER_DECODER, "cross(14, 10) left out", encoder_decoder(lambda mask: mask[10:, :10].zero_())),
+    (ENCODER_DECODER, "inverted mask", encoder_decoder(lambda mask: mask[10:, 10:].logical_not_())),
+    (ENCODER_DECODER, "self-loops missing", encoder_decoder(lambda mask: mask[10:, 10:].fill_diagonal_(False))),
+    (DILATED, "dilation=4 where 3", (D48 >= 0) & (D48 <= 16) & (D48 % 4 == 0)),
+    (DILATED, "window=6 where 5", (D48 >= 0) & (D48 <= 15) & (D48 % 3 == 0)),
+    (DILATED, "taken for each other", (D48 >= 0) & (D48 <= 10) & (D48 % 5 == 0)),
+    (LOCAL, "look_back=2 where 1", (D48 >= 0) & (torch.arange(48)[:, None] // 8 - torch.arange(48) // 8 <= 2)),
+    (LOCAL, "causal=False where True", ((b := torch.arange(48) // 8)[:, None] - b >= 0) & (b[:, None] - b <= 1)),
+    (LISTED, "window=10 where 9", (D48 >= 0) & (D48 < 10)),
+    (LISTED, "self-loops missing", (D48 > 0) & (D48 < 9)),
+]
+
+
+@pytest.mark.parametrize("case", PLANTED, ids=lambda case: f"{case[0].name[:24]}: {case[1]}")
+def test_a_planted_mistake_is_named(case):
+    expect, words, mask = case
+    found = ga.audit(mask, expect)
+    assert any(words in name for name in found.diagnosis), found
+
+
+EXPECTED = list({id(expect): expect for expect, _, _ in PLANTED}.values())
+
+
+@pytest.mark.parametrize("expect", EXPECTED, ids=repr)
+@pytest.mark.parametrize("flips", [3, 40])
+def test_entries_that_differ_by_chance_are_no_mistake(expect, flips):
+    mask = expect.mask()
+    place = torch.randperm(mask.numel(), generator=torch.Generator().manual_seed(flips))[:flips]
+    mask.view(-1)[place] ^= True
+    assert ga.audit(mask, expect).diagnosis == ()
+    assert ga.audit(expect.mask(), expect).ok
+
+
+def test_two_remote_mistakes_explain_nothing():
+    """An entry of six tokens: two far-fetched changes of parts would give it."""
+    expect = graphs.causal(6) @ graphs.sliding_window(6, 2)
+    mask = expect.mask()
+    mask[0, 0] = False
+    assert ga.audit(mask, expect).diagnosis == ()

@@ -1,0 +1,39 @@
+"""Values are frozen, and edge sets are told apart by identity: caches and threads rely on both."""
+
+import dataclasses
+import importlib
+import pkgutil
+
+import pytest
+
+import graphattn
+from graphattn.graph.edge_set import EdgeSet
+
+SKIPPED = ("graphattn.__main__", "graphattn.viz", "graphattn.bench", "graphattn.cli")
+MODULES = [m.name for m in pkgutil.walk_packages(graphattn.__path__, "graphattn.") if not m.name.startswith(SKIPPED)]
+
+
+def dataclasses_of(name):
+    values = vars(importlib.import_module(name)).values()
+    return {v for v in values if isinstance(v, type) and dataclasses.is_dataclass(v) and v.__module__ == name}
+
+
+FOUND = sorted({each for name in MODULES for each in dataclasses_of(name)}, key=lambda each: each.__qualname__)
+#: Filled while something is read or run, and never handed out.
+FILLED = {
+    "graphattn.backends.message_passing.Found",
+    "graphattn.graphs.network.scopes.Scope",
+    "graphattn.models.reading.HeldMemory",
+    "graphattn.models.rnn_reading.RecurrentState",
+}
+
+
+@pytest.mark.parametrize("each", FOUND, ids=lambda each: each.__qualname__)
+def test_a_value_is_frozen(each):
+    assert each.__dataclass_params__.frozen == (f"{each.__module__}.{each.__qualname__}" not in FILLED)
+
+
+@pytest.mark.parametrize("each", [c for c in FOUND if issubclass(c, EdgeSet)], ids=lambda each: each.__qualname__)
+def test_an_edge_set_is_itself_alone(each):
+    assert not each.__dataclass_params__.eq
+    assert each.__eq__ is object.__eq__

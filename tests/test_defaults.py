@@ -1,0 +1,56 @@
+"""What an argument is if nobody says: a default that changes in silence changes every result made without it.
+
+A new argument need not be listed; run this file to write ``defaults.json`` anew.
+"""
+
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+
+import graphattn as ga
+from graphattn import graphs, models, nn
+from graphattn.backends import rates, request
+
+WANTED = Path(__file__).with_name("defaults.json")
+PLAIN = (bool, int, float, str, tuple)
+
+
+def named():
+    """Every public function and class by its name, and what the planner counts with."""
+    for room in (ga, graphs, nn, models):
+        for name in sorted(set(room.__all__)):
+            each = getattr(room, name)
+            if inspect.isfunction(each) or (inspect.isclass(each) and not issubclass(each, Exception)):
+                yield f"{room.__name__}.{name}", each
+    yield from (("Rates", rates.Rates), ("Request", request.Request))
+
+
+def defaults(each):
+    """Those that are plain values, by argument; of a class also those of its public methods."""
+    found = {}
+    methods = inspect.getmembers(each, inspect.isfunction) if inspect.isclass(each) else ()
+    for label, call in [("", each), *((f"{k}.", f) for k, f in methods if not k.startswith("_"))]:
+        if not (call.__module__ or "").startswith("graphattn"):
+            continue
+        for p in inspect.signature(call).parameters.values():
+            if isinstance(p.default, PLAIN):
+                found[f"{label}{p.name}"] = repr(p.default)
+    return found
+
+
+FOUND = dict(named())
+
+
+@pytest.mark.parametrize("name", json.loads(WANTED.read_text()) if WANTED.exists() else ())
+def test_defaults_are_those_that_they_were(name):
+    found = defaults(FOUND[name])
+    wanted = json.loads(WANTED.read_text())[name]
+    assert {argument: found.get(argument) for argument in wanted} == wanted
+
+
+if __name__ == "__main__":  # writes what is wanted
+    table = {name: defaults(each) for name, each in FOUND.items()}
+    lines = [f"{json.dumps(name)}: {json.dumps(each)}" for name, each in sorted(table.items()) if each]
+    WANTED.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -1,0 +1,26 @@
+"""What ``help`` and ``dir`` show of the public rooms: their classes and functions, and not their files."""
+
+import inspect
+import pydoc
+from types import ModuleType
+
+import pytest
+
+import graphattn as ga
+import graphattn.bench
+import graphattn.viz
+
+
+@pytest.mark.parametrize(
+    "room", [ga.nn, ga.models, ga.graphs, graphattn.bench, graphattn.viz], ids=lambda r: r.__name__
+)
+def test_help_lists_classes_and_functions(room, monkeypatch):
+    for way in ("docclass", "docroutine"):  # their own pages make a MiB
+        monkeypatch.setattr(pydoc._PlainTextDoc, way, lambda self, thing, *rest: f"page of {thing.__name__}\n")
+    shown = pydoc.plain(pydoc.render_doc(room, renderer=pydoc.plaintext))
+    own = [thing for thing in map(vars(room).get, room.__all__) if inspect.isclass(thing) or inspect.isfunction(thing)]
+    assert len(own) > 4
+    assert [thing.__name__ for thing in own if f"page of {thing.__name__}\n" not in shown] == []
+    public = [name for name in dir(room) if not name.startswith("_")]
+    assert sorted(public) == sorted(room.__all__)
+    assert not any(isinstance(getattr(room, name), ModuleType) for name in public)
