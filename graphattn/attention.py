@@ -18,7 +18,7 @@ from .backends.weights import EdgeWeights
 from .errors import GraphError, OptionError, ShapeError
 from .graph import AttentionGraph, Pattern, PerHead
 from .graph.advice import no_graph
-from .graph.pattern import slot
+from .graph.pattern import cache_key
 
 _LARGEST = sys.float_info.max
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -135,7 +135,7 @@ def of_size(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | No
     size = tuple(map(index, size)) if isinstance(size, tuple) else index(size)  # a dynamic size becomes a constant
     num_sources = None if num_sources is None else index(num_sources)
     _make(pattern, size, num_sources)
-    return getattr(pattern.made, slot(size, num_sources))
+    return getattr(pattern.made, cache_key(size, num_sources))
 
 
 @torch.compiler.assume_constant_result  # Python that torch.compile does not follow

@@ -10,8 +10,8 @@ from ..graph.algebra import MAX_BYTES
 from ..graph.facts import is_full, is_lower_triangle
 from ..plans.cache import cached
 from .rates import rates
-from .request import Inputs, Outputs, Request, edge_by_edge
-from .sdpa import Mask, fused, written, written_out
+from .request import Inputs, Outputs, Request, reasons_needing_edges
+from .sdpa import Mask, fused, unfused_attention, written
 
 
 class Layout(NamedTuple):
@@ -70,7 +70,7 @@ class DenseBackend:
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why it cannot run; empty if it can."""
-        reasons = edge_by_edge(request)
+        reasons = reasons_needing_edges(request)
         if request.edge_features:
             reasons.append(
                 "edge features differ from edge to edge, and a dense product has one key for all its readers"
@@ -112,7 +112,7 @@ class DenseBackend:
             rate = pace.masked
         if written(request) or request.lse:
             rate = pace.written
-        return pace.dense_call + request.numbers * graph.num_targets * graph.num_sources * rate * 1e-6
+        return pace.dense_call + request.floats_per_pair * graph.num_targets * graph.num_sources * rate * 1e-6
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""
@@ -136,7 +136,7 @@ def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse
     if not (weights or lse or inputs.softcap is not None):
         output = fused(query, key, value, mask, inputs.scale, inputs.dropout_p)
         return Outputs((output if blank is None else output.masked_fill(blank, 0.0)).transpose(-3, -2))
-    output, alpha, log_sum = written_out(query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p)
+    output, alpha, log_sum = unfused_attention(query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p)
     if blank is not None:
         output, alpha = output.masked_fill(blank, 0.0), alpha.masked_fill(blank, 0.0)
         log_sum = log_sum.masked_fill(blank, -torch.inf)

@@ -8,11 +8,11 @@ import torch
 
 from ..graph import AttentionGraph
 from ..kernels.modes import plain_operations_only
-from ..plans.grouped import BySource, ByTarget, by_source, by_target, edges_worth
+from ..plans.grouped import BySource, ByTarget, by_source, by_target, effective_edges
 from ..plans.parts import piece
 from .message_passing import edges_too_many
 from .rates import rates
-from .request import Inputs, Outputs, Request, edge_by_edge, edges_first, nodes_first
+from .request import Inputs, Outputs, Request, edges_first, nodes_first, reasons_needing_edges
 
 
 class EdgesBackend:
@@ -22,7 +22,7 @@ class EdgesBackend:
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why it cannot run; empty if it can."""
-        reasons = edge_by_edge(request) + edges_too_many(graph)
+        reasons = reasons_needing_edges(request) + edges_too_many(graph)
         if request.device.type != "cpu":
             reasons.append(f"its kernels run on the CPU, and the tensors are on {request.device}")
         return reasons + ([] if reasons else without_compiler())
@@ -69,26 +69,26 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
     wide = request.statistics
     query, key, value = (nodes_first(x.to(wide)) for x in (inputs.query, inputs.key, inputs.value))
     bias, attr = (edges_first(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
-    turn = None if inputs.edge_weight is None else inputs.edge_weight.to(wide)
-    asked = None
-    if turn is not None:  # <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D
-        turn = turn.repeat_interleave(query.shape[2] // max(1, key.shape[2]), 0)  # (H, D, F)
-        asked = torch.einsum("bthd,hdf->bthf", query, turn)
-    into = constant_by_target(graph, part, query.device)
+    edge_projection = None if inputs.edge_weight is None else inputs.edge_weight.to(wide)
+    edge_query = None
+    if edge_projection is not None:  # <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D
+        edge_projection = edge_projection.repeat_interleave(query.shape[2] // max(1, key.shape[2]), 0)  # (H, D, F)
+        edge_query = torch.einsum("bthd,hdf->bthf", query, edge_projection)
+    by_target_csr = constant_by_target(graph, part, query.device)
     from ..kernels.edges_op import edge_attention, plain  # registering operators takes long
 
     softcap = 0.0 if inputs.softcap is None else inputs.softcap
     seed = torch.randint(2**63 - 1, ()) if request.dropout else None
-    operands: tuple[Any, ...] = (query, key, value, bias, attr, asked, *into)
+    operands: tuple[Any, ...] = (query, key, value, bias, attr, edge_query, *by_target_csr)
     options: tuple[Any, ...] = (inputs.scale, softcap, inputs.dropout_p, seed)
     if query.device.type != "cpu" or (not torch.compiler.is_compiling() and plain_operations_only()):
-        output, log_sum, alpha, heard = plain(*operands, *options)
+        output, log_sum, alpha, edge_sum = plain(*operands, *options)
     else:
-        tracked = any(x is not None and x.requires_grad for x in (query, key, value, bias, attr, asked))
+        tracked = any(x is not None and x.requires_grad for x in (query, key, value, bias, attr, edge_query))
         out_of = constant_by_source(graph, part) if tracked and torch.is_grad_enabled() else (None, None, None)
-        output, log_sum, alpha, heard = edge_attention(*operands, *out_of, *options, weights)
-    if turn is not None:
-        output = output + torch.einsum("bthf,hdf->bthd", heard, turn)
+        output, log_sum, alpha, edge_sum = edge_attention(*operands, *out_of, *options, weights)
+    if edge_projection is not None:
+        output = output + torch.einsum("bthf,hdf->bthd", edge_sum, edge_projection)
     return Outputs(
         output.reshape(*lead, *output.shape[1:]).to(request.dtype),
         alpha.reshape(*lead, *alpha.shape[1:]) if weights else None,
@@ -99,8 +99,8 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
 def edges_ms(num_edges: float, num_targets: int, request: Request) -> float:
     """About what so many edges into so many targets take, in ms; off the CPU, in plain operations."""
     if request.device.type != "cpu":
-        return request.numbers * num_edges * rates().message_passing * 1e-6
-    return request.numbers * edges_worth(num_edges, num_targets) * rates().edges * 1e-6
+        return request.floats_per_pair * num_edges * rates().message_passing * 1e-6
+    return request.floats_per_pair * effective_edges(num_edges, num_targets) * rates().edges * 1e-6
 
 
 @torch.compiler.assume_constant_result

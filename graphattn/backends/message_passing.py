@@ -155,7 +155,7 @@ class MessagePassingBackend:
 
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
         """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
-        return rates().message_passing_call + request.numbers * graph.num_edges * rates().message_passing * 1e-6
+        return rates().message_passing_call + request.floats_per_pair * graph.num_edges * rates().message_passing * 1e-6
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""

@@ -32,7 +32,7 @@ class Request:
     normalize: bool = False
 
     @property
-    def numbers(self) -> int:
+    def floats_per_pair(self) -> int:
         """What a pair or an edge costs: the numbers of key and value, for every head and batch."""
         return self.batch * self.heads * (self.head_dim + self.value_dim)
 
@@ -92,7 +92,7 @@ class Outputs:
     lse: Tensor | None = None  # (..., T, H)
 
 
-def edge_by_edge(request: Request) -> list[str]:
+def reasons_needing_edges(request: Request) -> list[str]:
     """The reasons why only message passing can run it."""
     reasons = ["a score of its own is a function of each edge"] * request.score
     return reasons + ["a normalisation of its own is a function of all edges of a target"] * request.normalize

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BackendError
-from ..kernels.modes import may_look, plain_operations_only
+from ..kernels.modes import can_read_values, plain_operations_only
 from .request import HALF, Request
 
 _sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -36,7 +36,7 @@ class Result(NamedTuple):
     lse: Tensor
 
 
-def written_out(
+def unfused_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -67,13 +67,13 @@ def softmax_lse(score: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return power / total, torch.where(heard, peak + torch.log(total), -torch.inf)
 
 
-def lies_far(bias: Tensor | None) -> bool:
+def bias_dwarfs_lse(bias: Tensor | None) -> bool:
     """Whether some row of a bias is far from 0 as a whole.
 
     SDPA's backward finds the weights again from a stored lse; beside -1e9 it has no room for the log of their number.
     Compiled code cannot look, and takes no risk.
     """
-    if bias is None or not may_look(bias):
+    if bias is None or not can_read_values(bias):
         return bias is not None
     return bool((bias.detach().amax(-1).abs() > 64).any())
 
@@ -102,8 +102,13 @@ def above_zero(query: Tensor, scale: float) -> tuple[Tensor, float]:
 def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float = 0.0) -> Tensor:
     """SDPA, (..., H, T, D_v); differentiable any number of times."""
     query, scale = above_zero(query, scale)
-    if plain_operations_only() or misread(query, mask.bias) or lies_far(mask.bias) or is_forgotten(query, mask):
-        return written_out(query, key, value, mask, scale, None, dropout_p).output.to(query.dtype)
+    if (
+        plain_operations_only()
+        or misread(query, mask.bias)
+        or bias_dwarfs_lse(mask.bias)
+        or sdpa_drops_nonfinite_rows(query, mask)
+    ):
+        return unfused_attention(query, key, value, mask, scale, None, dropout_p).output.to(query.dtype)
     if torch.compiler.is_compiling():  # compiled code has no second derivatives, and says so when asked
         output = _in_four_dimensions(query, key, value, mask, scale, dropout_p)
         return output.masked_fill(query.isnan().any(-1, keepdim=True), torch.nan)
@@ -122,9 +127,9 @@ def misread(query: Tensor, bias: Tensor | None) -> bool:
     return query.is_cuda and bias is not None and bias.dtype != query.dtype
 
 
-def is_forgotten(query: Tensor, mask: Mask) -> bool:
+def sdpa_drops_nonfinite_rows(query: Tensor, mask: Mask) -> bool:
     """Whether a query is NaN or inf where SDPA has no mask: its short kernel on the CPU gives such a row 0."""
-    if mask.bias is not None or mask.allowed is not None or query.is_cuda or not may_look(query):
+    if mask.bias is not None or mask.allowed is not None or query.is_cuda or not can_read_values(query):
         return False
     return not bool(query.detach().isfinite().all())
 
@@ -221,7 +226,7 @@ class _TwiceDifferentiable(torch.autograd.Function):
             # Through views of their own: one of them may have been computed from another.
             views: list[Any] = [x if x is None else x.view_as(x) for x in outer]
             query, key, value, bias = views
-            output = written_out(query, key, value, mask._replace(bias=bias), ctx.scale).output.to(query.dtype)
+            output = unfused_attention(query, key, value, mask._replace(bias=bias), ctx.scale).output.to(query.dtype)
             first = torch.autograd.grad(output, [views[i] for i in needed], grads, create_graph=True)
         found: list[Tensor | None] = [None] * 8
         for i, grad in zip(needed, first, strict=True):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.modes import plain_operations_only
-from .sdpa import Mask, above_zero, is_forgotten, lies_far, written_out
+from .sdpa import Mask, above_zero, bias_dwarfs_lse, sdpa_drops_nonfinite_rows, unfused_attention
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -22,10 +22,13 @@ def fused_lse(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: floa
     bias = mask.bias
     written = torch.compiler.is_compiling() or plain_operations_only() or query.device.type != "cpu"
     written = (
-        written or query.dtype not in (torch.float32, torch.float64) or lies_far(bias) or is_forgotten(query, mask)
+        written
+        or query.dtype not in (torch.float32, torch.float64)
+        or bias_dwarfs_lse(bias)
+        or sdpa_drops_nonfinite_rows(query, mask)
     )
     if written or (bias is not None and bias.requires_grad):
-        output, _, lse = written_out(query, key, value, mask, scale)
+        output, _, lse = unfused_attention(query, key, value, mask, scale)
         return output, lse
     if bias is None and mask.allowed is not None:
         bias = query.new_zeros(()).expand(mask.allowed.shape).masked_fill(~mask.allowed, -torch.inf)
@@ -55,7 +58,7 @@ class _Fused(torch.autograd.Function):
         query, key, value, bias, output, lse = ctx.saved_tensors
         if torch.is_grad_enabled():
             views = [x.view_as(x) for x in (query, key, value)]  # one of them may have been computed from another
-            again = written_out(views[0], views[1], views[2], Mask(None, bias, ctx.causal), ctx.scale)
+            again = unfused_attention(views[0], views[1], views[2], Mask(None, bias, ctx.causal), ctx.scale)
             first = torch.autograd.grad((again.output, again.lse), views, grads, create_graph=True)
             return *first, None, None, None
         # The kernel takes <d_output, output> from each d_score; lse's gradient is to be added to it, which one more

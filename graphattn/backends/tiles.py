@@ -13,8 +13,8 @@ from ..plans.blocks import survey
 from ..plans.parts import piece
 from ..plans.tiles import Bucket, Tiles, edge_places, tiles
 from .rates import rates
-from .request import Inputs, Outputs, Request, edge_by_edge, edges_first, nodes_first
-from .sdpa import Mask, fused, written, written_out
+from .request import Inputs, Outputs, Request, edges_first, nodes_first, reasons_needing_edges
+from .sdpa import Mask, fused, unfused_attention, written
 from .sdpa_lse import fused_lse
 
 MOST_TARGETS = 1 << 21  # planning them takes seconds
@@ -24,12 +24,12 @@ def tiles_bytes(pairs: float, columns: float, request: Request) -> int:
     """What tiles of so many pairs and columns hold in the forward pass, in bytes."""
     wide = torch.finfo(request.statistics).bits // 8
     held = 4 * request.batch * request.heads * wide if written(request) else (1 + wide) * request.batch
-    return int(columns * request.numbers * wide + pairs * held)
+    return int(columns * request.floats_per_pair * wide + pairs * held)
 
 
 def tiles_ms(work: float, request: Request) -> float:
     """About what so much work in tiles takes, in ms."""
-    return request.numbers * work * (rates().written if written(request) else rates().tiles) * 1e-6
+    return request.floats_per_pair * work * (rates().written if written(request) else rates().tiles) * 1e-6
 
 
 class TilesBackend:
@@ -39,7 +39,7 @@ class TilesBackend:
 
     def cannot(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why tiles cannot hold this call on this graph, however few they are."""
-        reasons = edge_by_edge(request)
+        reasons = reasons_needing_edges(request)
         if request.edge_features:
             reasons.append(
                 "edge features differ from edge to edge, and a dense product has one key for all its readers"
@@ -175,7 +175,9 @@ def _bucket(
     mask = Mask(allowed, bias)
     log_sum = alpha = None
     if weights or inputs.softcap is not None or (lse and inputs.dropout_p > 0.0):
-        output, alpha, log_sum = written_out(query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p)
+        output, alpha, log_sum = unfused_attention(
+            query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p
+        )
         alpha = alpha if blank is None else alpha.masked_fill(blank, 0.0)
         alpha = alpha.movedim(1, -1).reshape(batch, bucket.blocks * rows * columns, heads)
     elif lse:

@@ -12,7 +12,7 @@ from ..backends.rates import Rates
 from ..graph import AttentionGraph
 from ..graphs import full, sliding_window
 from ..plans.blocks import survey
-from ..plans.grouped import edges_worth
+from ..plans.grouped import effective_edges
 
 HEADS, WIDTH = 4, 32
 NUMBERS = HEADS * 2 * WIDTH
@@ -33,7 +33,7 @@ def calibrate(progress: Callable[[str], None] = lambda what: None) -> Rates:
         "masked": (some, "dense", {}, 1024**2),
         "written": (full(512), "dense", {"softcap": 50.0}, 512**2),
         "tiles": (window, "tiles", {}, survey(window).work),
-        "edges": (listed, "edges", {}, edges_worth(listed.num_edges, listed.num_targets)),
+        "edges": (listed, "edges", {}, effective_edges(listed.num_edges, listed.num_targets)),
         "message_passing": (near, "message_passing", {}, near.num_edges),
     }
     found = {}

@@ -18,7 +18,7 @@ from .edge_set import EdgeSet
 from .expression import Expression, builder, written
 from .html import mask_page
 from .listed import Listed, check_size
-from .modes import made_outside, not_compiled
+from .modes import not_compiled, without_modes
 from .pickles import Immutable
 from .rules import Band
 from .rules_grid import WithGlobalTokens
@@ -52,7 +52,7 @@ class AttentionGraph(Immutable):
 
     def _remember(self, key: str, make: Callable[[], Any]) -> Any:
         if key not in self._memo:
-            self._memo[key] = made_outside(make)
+            self._memo[key] = without_modes(make)
         return self._memo[key]
 
     def __getstate__(self) -> dict[str, Any]:

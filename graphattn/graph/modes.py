@@ -18,7 +18,7 @@ def not_compiled(made: Class) -> Class:
 
 
 @torch.compiler.disable
-def made_outside(make: Callable[[], T]) -> T:
+def without_modes(make: Callable[[], T]) -> T:
     """``make()`` without torch.compile, inference mode, torch.func, default device, fake tensors: real ones for all."""
     with (
         torch.inference_mode(False),

@@ -48,7 +48,7 @@ class Pattern(Immutable):
 
     Attributes:
         on_grid: Whether a builder in it takes the axes of a grid.
-        made: The last graphs made; :func:`slot` names them.
+        made: The last graphs made; :func:`cache_key` names them.
 
     Example:
         >>> from graphattn.graphs import global_tokens, sliding_window
@@ -89,7 +89,7 @@ class Pattern(Immutable):
             GraphError: If the pattern does not come in this size.
         """
         shape = tuple(size) if isinstance(size, list | tuple) else size
-        key = slot(shape, num_sources)
+        key = cache_key(shape, num_sources)
         kept = vars(self.made)
         if key in kept:
             found: AttentionGraph | None = kept.get(key)  # None if another thread dropped it since
@@ -127,7 +127,7 @@ class Shelf:
     """Graphs as attributes: torch.compile sees one that was added while it follows a call; a dict would be stale."""
 
 
-def slot(size: Size, num_sources: int | None) -> str:
+def cache_key(size: Size, num_sources: int | None) -> str:
     """The attribute of a :class:`Shelf` for the graph of a size."""
     return f"sized_{size}_{num_sources}"
 

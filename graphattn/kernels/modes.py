@@ -11,6 +11,6 @@ def plain_operations_only() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
-def may_look(x: Tensor) -> bool:
+def can_read_values(x: Tensor) -> bool:
     """Whether a check may read the numbers in ``x``: not under torch.compile or torch.func, nor a fake one."""
     return not (torch.compiler.is_compiling() or plain_operations_only() or isinstance(x, FakeTensor))

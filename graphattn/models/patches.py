@@ -11,7 +11,7 @@ from ..arguments import floats, several, whole
 from ..attention import of_size
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, disjoint_union
-from ..graph.pattern import slot
+from ..graph.pattern import cache_key
 from ..graph.schedule import Layer
 from ..graphs import full
 from ..nn import LearnedPosition
@@ -193,7 +193,7 @@ def _join(pattern: Pattern, grid: Size, number: int, times: int) -> None:
 
 
 def _joined(grid: Size, number: int, times: int) -> str:
-    return f"{slot(grid, None)}_behind_{number}_{times}"
+    return f"{cache_key(grid, None)}_behind_{number}_{times}"
 
 
 def lies_on_grid(graph: object) -> TypeGuard[Pattern]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..errors import PositionIndexError, ShapeError
-from ..kernels.modes import may_look
+from ..kernels.modes import can_read_values
 
 
 def check_lengths(lengths: Any, source: Tensor) -> None:
@@ -16,7 +16,7 @@ def check_lengths(lengths: Any, source: Tensor) -> None:
     if not isinstance(lengths, Tensor) or lengths.dtype not in kinds or tuple(lengths.shape) != wanted:
         got = f"{lengths.dtype} {tuple(lengths.shape)}" if isinstance(lengths, Tensor) else repr(lengths)
         raise ShapeError(f"lengths must be a tensor of {wanted} integers in [1, {longest}], got {got}")
-    if may_look(lengths) and bool(((lengths < 1) | (lengths > longest)).any()):
+    if can_read_values(lengths) and bool(((lengths < 1) | (lengths > longest)).any()):
         least, most = int(lengths.min()), int(lengths.max())
         raise ShapeError(f"lengths must be a tensor of {wanted} integers in [1, {longest}], got {least} to {most}")
 
@@ -26,9 +26,9 @@ def check_tokens(name: str, tokens: Any, size: int) -> None:
     if not isinstance(tokens, Tensor) or tokens.dtype not in (torch.int32, torch.int64) or tokens.dim() < 1:
         kind = f"{tokens.dtype} {tuple(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
         raise ShapeError(f"{name} must be an int64 or int32 tensor (..., nodes), got {kind}")
-    if tokens.is_meta and may_look(tokens):
+    if tokens.is_meta and can_read_values(tokens):
         raise ShapeError(f"{name} is on meta, whose tensors hold no numbers; move it to a device that does")
-    if may_look(tokens) and bool(((tokens < 0) | (tokens >= size)).any()):
+    if can_read_values(tokens) and bool(((tokens < 0) | (tokens >= size)).any()):
         raise PositionIndexError(
             f"{name} must be in [0, {size}), the rows of the table; got {int(tokens.min())} to {int(tokens.max())}"
         )

@@ -259,12 +259,12 @@ class GraphAttention(EdgeAttention):
         if cache is not None:
             key, value = cache.grown(key, value, self)
         held = key, value
-        turn = None
+        edge_projection = None
         if self._takes(edge_attr, graph):
-            edge_attr, turn = self._encoded(edge_attr)
+            edge_attr, edge_projection = self._encoded(edge_attr)
         dropout_p = self.dropout if self.training else 0.0
         query, key, scale, score = self._scored(query, key, edge_attr)
-        inputs = check(query, key, value, graph, score_bias, scale, self.softcap, dropout_p, edge_attr, turn)
+        inputs = check(query, key, value, graph, score_bias, scale, self.softcap, dropout_p, edge_attr, edge_projection)
         inputs = replace(inputs, score=score, normalize=self.normalize)
         output, weights = self._attend(graph, inputs, return_weights)
         output = output.flatten(-2)

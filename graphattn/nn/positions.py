@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..arguments import floats, kinds_checked, one_of
 from ..errors import OptionError, PositionIndexError, ShapeError
-from ..kernels.modes import may_look
+from ..kernels.modes import can_read_values
 from .arguments import check_kind, positive, width
 
 
@@ -52,7 +52,7 @@ class LearnedPosition(nn.Module):
         if positions.is_floating_point():
             raise ShapeError(f"positions must be integers, got {positions.dtype}")
         positions = positions.to(torch.int64)
-        if may_look(positions) and bool(((positions < 0) | (positions >= last)).any()):
+        if can_read_values(positions) and bool(((positions < 0) | (positions >= last)).any()):
             raise PositionIndexError(
                 f"positions must be in [0, {last}), since max_len = {last}; got {int(positions.min())} to "
                 f"{int(positions.max())}"
@@ -155,7 +155,7 @@ def check_positions(positions: Tensor, x: Tensor, num_nodes: int, num_axes: int 
         raise ShapeError(f"positions must be integers or real numbers, got {positions.dtype}")
     if positions.device != x.device:
         raise ShapeError(f"positions are on {positions.device} and x on {x.device}; move one of them")
-    seen = positions.is_floating_point() and positions.device.type == "cpu" and may_look(positions)
+    seen = positions.is_floating_point() and positions.device.type == "cpu" and can_read_values(positions)
     if seen and not bool(positions.isfinite().all()):
         raise ShapeError("positions must be finite numbers, got NaN or infinite ones")
 

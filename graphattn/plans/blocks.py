@@ -12,7 +12,7 @@ from ..graph.edge_set import ROWS_BUDGET, EdgeSet
 from ..graph.listed import Listed
 from ..graph.runs import Runs
 from .cache import cached
-from .grouped import edges_worth
+from .grouped import effective_edges
 from .order import HUB, cuthill_mckee, grid_cells
 
 HEIGHTS = (32, 64, 128, 256)
@@ -147,7 +147,7 @@ def _survey(graph: AttentionGraph) -> Survey:
 
 def edge_work(num_edges: float, num_targets: int) -> float:
     """What edges one by one cost, in pairs of a large tile: two each, as measured."""
-    return 2 * edges_worth(num_edges, num_targets)
+    return 2 * effective_edges(num_edges, num_targets)
 
 
 def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple[Tensor, Tensor]]:

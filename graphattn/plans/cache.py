@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from ..graph import AttentionGraph
-from ..graph.modes import made_outside
+from ..graph.modes import without_modes
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ def cached(graph: AttentionGraph, key: Hashable, make: Callable[[], T]) -> T:
     """``make()``, kept for this graph under ``key``."""
     found = _made.setdefault(graph, {})
     if key not in found:
-        found[key] = made_outside(make)
+        found[key] = without_modes(make)
     return found[key]  # type: ignore[return-value]
 
 

@@ -39,7 +39,7 @@ def by_source(graph: AttentionGraph) -> BySource:
     return cached(graph, "by_source", lambda: _by_source(graph))
 
 
-def edges_worth(num_edges: float, num_targets: int) -> float:
+def effective_edges(num_edges: float, num_targets: int) -> float:
     """What running edges one by one costs, in edges; measured: a target costs as much as 25."""
     return num_edges + 25 * num_targets
 

@@ -12,8 +12,8 @@ from ..graph.edge_set import EdgeSet
 from .forms import (
     Intervals,
     all_runs,
+    csr_by_target,
     disjoint_parts,
-    into,
     is_listable,
     looped_axes,
     looped_intervals,
@@ -153,7 +153,7 @@ def _listed(graph: AttentionGraph) -> tuple[int, int, int] | None:
         return None
     from scipy.sparse.csgraph import connected_components
 
-    matrix = into(graph)
+    matrix = csr_by_target(graph)
     weak = int(connected_components(matrix, directed=True, connection="weak")[0])
     strong, label = connected_components(matrix, directed=True, connection="strong")
     target, source = label[np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))], label[matrix.indices]

@@ -120,14 +120,14 @@ def is_listable(graph: AttentionGraph) -> bool:
     return walks <= 16 * MOST_LISTED and graph.num_edges <= MOST_LISTED
 
 
-def into(graph: AttentionGraph) -> Any:
+def csr_by_target(graph: AttentionGraph) -> Any:
     """scipy's sparse (T, S): row ``t`` holds the sources that ``t`` reads. float64, as scipy's searches want it."""
-    return cached(graph, "matrix into", lambda: _csr(*by_target(graph)[:2], graph.num_sources))
+    return cached(graph, "csr by target", lambda: _csr(*by_target(graph)[:2], graph.num_sources))
 
 
-def out_of(graph: AttentionGraph) -> Any:
+def csr_by_source(graph: AttentionGraph) -> Any:
     """scipy's sparse (S, T): row ``s`` holds the targets that read ``s``."""
-    return cached(graph, "matrix out", lambda: _csr(*by_source(graph)[:2], graph.num_targets))
+    return cached(graph, "csr by source", lambda: _csr(*by_source(graph)[:2], graph.num_targets))
 
 
 def _csr(ptr: Tensor, index: Tensor, columns: int) -> Any:

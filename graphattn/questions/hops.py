@@ -12,7 +12,7 @@ from ..graph import AttentionGraph
 from ..graph.edge_set import EdgeSet
 from ..graph.facts import _no_source_after_target
 from .forms import Intervals, disjoint_parts, looped_axes, looped_intervals, need_square
-from .walks import BUDGET, Walk, jumps, walk
+from .walks import BUDGET, Walk, tree_depth, walk
 
 _SQUARED = 1024  # nodes up to which products of dense masks answer
 _FAR = 1 << 62
@@ -125,7 +125,7 @@ def _closed(edges: EdgeSet) -> tuple[int, bool] | None:
 def _of_intervals(rows: Intervals) -> tuple[int, bool]:
     """What a node depends on after ``k`` layers is an interval, whose ends are the ends of its ends."""
     lo, last = rows.lo, rows.hi - 1
-    layers = max(int(jumps(lo).max()), int(jumps(last).max()))
+    layers = max(int(tree_depth(lo).max()), int(tree_depth(last).max()))
     n = lo.numel()
     left, right = torch.arange(n), torch.arange(n)
     everything = bool((lo[1:] < left[1:]).all()) and bool((last[:-1] > right[:-1]).all())

@@ -7,7 +7,7 @@ from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.facts import is_symmetric
 from .connectivity import connectivity
-from .forms import all_runs, into, is_listable, need_square
+from .forms import all_runs, csr_by_target, is_listable, need_square
 from .walks import too_many
 
 _DENSE = 512  # nodes up to which all eigenvalues are computed
@@ -108,7 +108,7 @@ class _Summing:
     def __init__(self, graph: AttentionGraph) -> None:
         self.graph, self.matrix, self.runs = graph, None, None
         if is_listable(graph):
-            self.matrix = into(graph)
+            self.matrix = csr_by_target(graph)
             self.cost = self.matrix.nnz
             return
         self.runs = all_runs(graph)

@@ -11,7 +11,7 @@ import torch
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from .connectivity import connectivity
-from .forms import into, is_listable, need_square
+from .forms import csr_by_target, is_listable, need_square
 from .receptive_field import Layers, graphs_of
 
 _TRIED = 1 << 16  # steps of a search for a Hamiltonian path
@@ -156,7 +156,7 @@ def _components_meet(graph: AttentionGraph) -> bool | None:
     """Whether an edge leads from each strong component to the next, in an order that follows all edges."""
     from scipy.sparse.csgraph import connected_components
 
-    matrix = into(graph)
+    matrix = csr_by_target(graph)
     count, label = connected_components(matrix, directed=True, connection="strong")
     step = label[np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))] - label[matrix.indices]
     if bool((step > 0).any()) and bool((step < 0).any()):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from .forms import MOST_LISTED, all_runs, into, is_listable, out_of
+from .forms import MOST_LISTED, all_runs, csr_by_source, csr_by_target, is_listable
 
 BUDGET = 1 << 28  # edges or runs that a search may look at, by default: seconds
 
@@ -57,10 +57,10 @@ class OnMatrix:
         self.graph, self.cost = graph, 0
 
     def forward(self, source: int) -> Tensor:
-        return self._levels(out_of(self.graph), source)
+        return self._levels(csr_by_source(self.graph), source)
 
     def backward(self, target: int) -> Tensor:
-        return self._levels(into(self.graph), target)
+        return self._levels(csr_by_target(self.graph), target)
 
     def _levels(self, matrix: Any, start: int) -> Tensor:
         from scipy.sparse.csgraph import breadth_first_order
@@ -71,12 +71,12 @@ class OnMatrix:
         place = np.empty(len(before), dtype=np.int64)
         place[order] = np.arange(len(order))
         found = torch.full((len(before),), -1)
-        found[torch.from_numpy(order.astype(np.int64))] = jumps(torch.from_numpy(place[before[order]]))
+        found[torch.from_numpy(order.astype(np.int64))] = tree_depth(torch.from_numpy(place[before[order]]))
         return found
 
 
-def jumps(parent: Tensor) -> Tensor:
-    """How often ``parent`` leads on from each place until it stays, int64 (n,), by doubling the jumps."""
+def tree_depth(parent: Tensor) -> Tensor:
+    """How often ``parent`` leads on from each place until it stays, int64 (n,), by pointer doubling."""
     steps = (parent != torch.arange(parent.numel())).long()
     while True:
         more = steps[parent]

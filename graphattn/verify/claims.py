@@ -20,18 +20,18 @@ def has_edges(probe: Probe) -> bool:
 
 def has_strangers(probe: Probe) -> bool:
     """Whether some probed target does not read everybody."""
-    return has_edges(probe) and bool(_deaf(probe))
+    return has_edges(probe) and bool(_rows_with_non_neighbours(probe))
 
 
-def _deaf(probe: Probe) -> list[int]:
-    return [row for row in probe.probed if bool(probe.strangers([row]).any())]
+def _rows_with_non_neighbours(probe: Probe) -> list[int]:
+    return [row for row in probe.probed if bool(probe.non_neighbours([row]).any())]
 
 
 def not_heard(probe: Probe) -> Outcome:
     """Moves all sources that a target does not read, for one target after the other."""
-    for row in _deaf(probe):
-        strange = probe.strangers([row])
-        before, after = probe.at(probe.output, [row]), probe.at(probe.run(probe.shoved(strange)), [row])
+    for row in _rows_with_non_neighbours(probe):
+        strange = probe.non_neighbours([row])
+        before, after = probe.at(probe.output, [row]), probe.at(probe.run(probe.perturbed(strange)), [row])
         if not torch.equal(before, after):
             moved, apart = int(strange.sum()), difference(after, before)
             return f"moving {moved} sources without an edge into {probe.names([row])} changed the output by {apart:.3g}"
@@ -40,8 +40,8 @@ def not_heard(probe: Probe) -> Outcome:
 
 def no_gradient(probe: Probe) -> Outcome:
     """Sends a gradient back from a target alone. A missing one is an error of its own, and stands in the table."""
-    for row in _deaf(probe) if probe.sent else []:
-        strange = probe.strangers([row])
+    for row in _rows_with_non_neighbours(probe) if probe.sent else []:
+        strange = probe.non_neighbours([row])
         for name, grad in probe.sent[row].items():
             leak = size(grad[strange])
             if leak > 0.0:
@@ -78,7 +78,7 @@ def _unmoved(probe: Probe, source: int, rows: list[int]) -> int | None:
     alone = torch.zeros(probe.graph.num_sources, dtype=torch.bool, device=probe.piece.targets.device)
     alone[source] = True
     for by in (1.0, 16.0, 256.0):  # half precision may round a small weight away
-        output = probe.run(probe.shoved(alone, by * SHOVE))
+        output = probe.run(probe.perturbed(alone, by * SHOVE))
         rows = [row for row in rows if torch.equal(probe.at(output, [row]), probe.at(probe.output, [row]))]
         if not rows:
             return None
@@ -87,7 +87,7 @@ def _unmoved(probe: Probe, source: int, rows: list[int]) -> int | None:
 
 def strangers_tried(probe: Probe) -> str:
     """On how many pairs without an edge it was tried."""
-    tried = sum(int(probe.strangers([row]).sum()) for row in _deaf(probe))
+    tried = sum(int(probe.non_neighbours([row]).sum()) for row in _rows_with_non_neighbours(probe))
     return _tried(probe, tried, "pair without an edge" if tried == 1 else "pairs without an edge", True)
 
 
@@ -175,7 +175,7 @@ def _dropped(probe: Probe, row: int) -> int:
     return int(probe.piece.edge[own][place])
 
 
-def _silenced(probe: Probe) -> Tensor:
+def _bias_masked(probe: Probe) -> Tensor:
     """All edges of one target, and one of each of two others."""
     whole, *others = probe.busy
     piece = probe.piece
@@ -184,12 +184,12 @@ def _silenced(probe: Probe) -> Tensor:
 
 def silenced_tried(probe: Probe) -> str:
     """How many edges are given a bias of -inf."""
-    return _of_edges(probe, _silenced(probe).numel())
+    return _of_edges(probe, _bias_masked(probe).numel())
 
 
 def silenced_edge(probe: Probe) -> Outcome:
     """Sets the biases of one whole target, and of one edge of another, to -inf."""
-    gone = _silenced(probe)
+    gone = _bias_masked(probe)
     keep = torch.ones(probe.graph.num_edges, dtype=torch.bool, device=gone.device)
     keep[gone] = False
     leaves = {name: leaf.clone() for name, leaf in probe.leaves.items()}

@@ -17,26 +17,26 @@ ROW_BY_ROW = 128  # a target with at most so many edges gets columns of its own,
 GATHERED = 8  # each of which costs as much as so many pairs of a product
 
 
-def cover(graph: AttentionGraph, limit: int, numbers: int = 1) -> list[Sample] | None:
+def cover(graph: AttentionGraph, limit: int, floats_per_pair: int = 1) -> list[Sample] | None:
     """The pieces of all targets; ``None`` if together they have more than ``limit`` pairs of one number each."""
-    if (graph.num_edges + graph.num_targets) * numbers > limit:
+    if (graph.num_edges + graph.num_targets) * floats_per_pair > limit:
         return None
     found, cost = [], 0
-    for piece in pieces(graph, numbers):
-        cost += pairs(piece) * numbers
+    for piece in pieces(graph, floats_per_pair):
+        cost += pairs(piece) * floats_per_pair
         if cost > limit:
             return None
         found.append(piece)
     return found
 
 
-def affordable(graph: AttentionGraph, limit: int, numbers: int = 1) -> bool:
+def affordable(graph: AttentionGraph, limit: int, floats_per_pair: int = 1) -> bool:
     """Whether all pieces together have at most ``limit`` pairs of one number; holds one at a time."""
-    if (graph.num_edges + graph.num_targets) * numbers > limit:
+    if (graph.num_edges + graph.num_targets) * floats_per_pair > limit:
         return False
     cost = 0
-    for piece in pieces(graph, numbers):
-        cost += pairs(piece) * numbers
+    for piece in pieces(graph, floats_per_pair):
+        cost += pairs(piece) * floats_per_pair
         if cost > limit:
             return False
     return True
@@ -47,12 +47,12 @@ def pairs(piece: Sample) -> int:
     return piece.targets.numel() * piece.width * (1 if piece.slots is None else GATHERED)
 
 
-def pieces(graph: AttentionGraph, numbers: int = 1) -> Iterator[Sample]:
+def pieces(graph: AttentionGraph, floats_per_pair: int = 1) -> Iterator[Sample]:
     """Targets with few edges, each with its own columns; then those with many, with common ones.
 
-    ``numbers`` of a pair make a piece as many times smaller.
+    ``floats_per_pair`` of a pair make a piece as many times smaller.
     """
-    rows, at_once = _Rows(graph), AT_ONCE // numbers
+    rows, at_once = _Rows(graph), AT_ONCE // floats_per_pair
     degree = graph.in_degree.cpu()
     ordered, order = torch.sort(degree, stable=True)
     narrow = int((degree <= ROW_BY_ROW).sum())

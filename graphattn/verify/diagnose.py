@@ -10,11 +10,11 @@ from ..questions.mistakes import said, singles
 from ..questions.mutants import Mutant, Mutants
 from .bounds import EXPLAINED, difference, size
 from .cover import pieces
-from .footing import firmly
 from .measure import Measured, measure_backend, twins
 from .report import Row
 from .sample import BUDGET, Sample, piece_of
 from .scene import Answer, Scene, with_mask
+from .stability import only_stable
 from .subject import Case, Subject
 from .whole import twin_of_all
 from .wrong_scores import RARE_SCORES, WRONG_SCORES
@@ -60,8 +60,8 @@ def _wrong_targets(
     """All targets whose output is wrong, the worst first."""
     leaves = {name: leaf.detach() for name, leaf in subject.leaves(case, dtype).items()}
     wide = {name: leaf.double() for name, leaf in leaves.items()}
-    subject = firmly(subject, case, dtype, everything or pieces(subject.graph, subject.numbers))
-    right = twin_of_all(subject, case, wide, everything or pieces(subject.graph, subject.numbers))["output"]
+    subject = only_stable(subject, case, dtype, everything or pieces(subject.graph, subject.floats_per_pair))
+    right = twin_of_all(subject, case, wide, everything or pieces(subject.graph, subject.floats_per_pair))["output"]
     with torch.no_grad():
         found = subject.run(leaves, case, row.backend).output.double()
     apart = _apart_by_target(found, right, subject.output_axis)
@@ -72,7 +72,7 @@ def _wrong_targets(
 def _telling(wrong: Tensor, subject: Subject) -> Tensor:
     """Wrong targets, the worst first, and right ones that a mistake about the whole graph should have changed."""
     graph = subject.graph
-    most = max(1, min(_LOOKED_AT, BUDGET // subject.numbers // max(1, graph.num_sources) // 2))
+    most = max(1, min(_LOOKED_AT, BUDGET // subject.floats_per_pair // max(1, graph.num_sources) // 2))
     right = torch.randperm(graph.num_targets, generator=torch.Generator().manual_seed(0)).to(wrong.device)
     right = right[~torch.isin(right, wrong)]
     return torch.cat((wrong[:most], right[:most])).sort().values
@@ -89,7 +89,7 @@ def _of_the_rest(
 ) -> str:
     """Which gradients are lost, and which are wrong."""
     dtype = getattr(torch, row.dtype)
-    subject = firmly(subject, case, dtype, everything or [piece])
+    subject = only_stable(subject, case, dtype, everything or [piece])
     found: Measured = measure_backend(subject, case, dtype, row.backend, None if everything else piece)
     truth, _ = twins(subject, case, dtype, piece, everything)
     lost = [name for name in names if name in found.values and size(found.values[name]) == 0 < size(truth.values[name])]
@@ -112,7 +112,7 @@ class _Look:
     """A wrong output beside the right one, and beside what known mistakes would give."""
 
     def __init__(self, subject: Subject, piece: Sample, case: Case, dtype: torch.dtype, backend: str) -> None:
-        subject = firmly(subject, case, dtype, [piece])
+        subject = only_stable(subject, case, dtype, [piece])
         self.subject, self.case, self.graph = subject, case, subject.graph
         self.targets, self.axis, self.tolerance = piece.targets, subject.output_axis, EXPLAINED[dtype]
         self.piece, self.dtype, self.backend = piece, dtype, backend
@@ -128,7 +128,7 @@ class _Look:
     def _scene(self, piece: Sample) -> Scene:
         """The first of the sampled targets, with all sources as columns."""
         S = self.graph.num_sources
-        rows = max(1, min(piece.targets.numel(), BUDGET // self.subject.numbers // max(1, S)))
+        rows = max(1, min(piece.targets.numel(), BUDGET // self.subject.floats_per_pair // max(1, S)))
         here = piece.row < rows
         wide = Sample(
             piece.targets[:rows],

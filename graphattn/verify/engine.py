@@ -108,16 +108,18 @@ def verify(
             raise OptionError(f"backends must be among {', '.join(found.backends)}, got {shown(backend)}")
     if at_most is not None and at_most < 1:
         raise OptionError(f"at_most must be at least 1, got {at_most}")
-    piece = sample(found.graph, 256 if at_most is None else at_most, seed, BUDGET // found.numbers)
+    piece = sample(found.graph, 256 if at_most is None else at_most, seed, BUDGET // found.floats_per_pair)
     alone = threads(1 if piece.complete else torch.get_num_threads())
     with alone as before, torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         everything = (
-            None if piece.complete else cover(found.graph, EVERYTHING if at_most else sys.maxsize, found.numbers)
+            None
+            if piece.complete
+            else cover(found.graph, EVERYTHING if at_most else sys.maxsize, found.floats_per_pair)
         )
         scope = Scope(
             piece,
             everything,
-            not piece.complete and everything is None and affordable(found.graph, OUTPUTS, found.numbers),
+            not piece.complete and everything is None and affordable(found.graph, OUTPUTS, found.floats_per_pair),
             tuple(dtypes),
             chosen,
             None if backends is not None else lambda: free_bytes(found.graph.device) // 2,

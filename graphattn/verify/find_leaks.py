@@ -11,7 +11,7 @@ from ..arguments import function, kinds_checked, table, tensor
 from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..questions.receptive_field import Layers, graphs_of, receptive_field
-from .steady import Steady, left_as_it_was, same
+from .seeded_module import SeededModule, left_as_it_was, same
 
 _DRAWS = 2  # times that each source is moved: what one step hides, such as a ReLU, another shows
 _NAMED = 6
@@ -131,7 +131,7 @@ def find_leaks(
     with left_as_it_was(module), torch.no_grad():
         if isinstance(module, torch.nn.Module):
             module.eval()
-        heard, random = _heard(Steady(module, seed), x, axis, sources, generator)
+        heard, random = _heard(SeededModule(module, seed), x, axis, sources, generator)
     allowed = _allowed(layers, order, residual, S, heard.shape[1], sources)
     leak, silent = heard & ~allowed, ~heard & allowed
     if layers is None:
@@ -148,21 +148,23 @@ def _chosen(size: int, at_most: int, generator: torch.Generator) -> Tensor:
     return torch.cat((ends, 1 + torch.randperm(size - 2, generator=generator)[: max(0, at_most - 2)])).sort().values
 
 
-def _heard(steady: Steady, x: Tensor, axis: int, sources: Tensor, generator: torch.Generator) -> tuple[Tensor, bool]:
+def _heard(
+    model: SeededModule, x: Tensor, axis: int, sources: Tensor, generator: torch.Generator
+) -> tuple[Tensor, bool]:
     """bool (moved sources, T), whose output changes; and whether the module is random."""
-    outputs = [steady(x.clone(), draw).clone() for draw in range(_DRAWS)]  # a module may write into what it is given
+    outputs = [model(x.clone(), draw).clone() for draw in range(_DRAWS)]  # a module may write into what it is given
     if bool(outputs[0].isnan().any()):
         raise ShapeError("the module's output holds NaN, in which no change can be seen")
-    steady.check(x.clone(), outputs[0])
+    model.check(x.clone(), outputs[0])
     heard = torch.zeros(len(sources), outputs[0].shape[-2], dtype=torch.bool)
     for row, source in enumerate(sources.tolist()):
         for draw, output in enumerate(outputs):
             moved = x.clone()
             here = moved.select(axis, source)
             here.copy_(_moved(here, x, generator))
-            unmoved = same(steady(moved, draw), output)
+            unmoved = same(model(moved, draw), output)
             heard[row] |= ~unmoved.movedim(-2, 0).flatten(1).all(1).cpu()
-    steady.check(x.clone(), outputs[0])
+    model.check(x.clone(), outputs[0])
     return heard, any(not same(output, outputs[0]).all() for output in outputs)
 
 

@@ -58,7 +58,7 @@ class LayerSubject:
         self.graph = graph.union() if isinstance(graph, PerHead) else graph
         with torch.random.fork_rng(devices=[]):
             twin = LayerTwin(self.layer)
-        self.name, self.numbers = repr(layer), twin.numbers
+        self.name, self.floats_per_pair = repr(layer), twin.floats_per_pair
         self.product = _is_product(layer)
         self.backends = (*BACKENDS, *[RUNNING_SUMS] * self._sums())
         self.lead = (2,) if graph.num_targets * graph.num_sources <= EXHAUSTIVE else ()

@@ -140,7 +140,7 @@ class LayerTwin(DenseGraphAttention):
         return type(self.rotary) is Rotary and getattr(self.rotary, "scaling", None) is None
 
     @property
-    def numbers(self) -> int:
+    def floats_per_pair(self) -> int:
         """What it holds of a pair and a head, in numbers."""
         made = 1 if self.score is None or type(self.score) in PRODUCTS else 2 * self.head_dim
         return max(made, 8 if self.normalize is not None and _known(NORMALIZERS, self.normalize) is None else 1)

@@ -9,10 +9,10 @@ from torch import Tensor
 from ..errors import BackendError, ShapeError
 from .bounds import FLOOR, GROWTH, bound, difference, size
 from .cover import EVERYTHING
-from .footing import Footing, footing, on_firm_ground
 from .memory import too_large
 from .report import Refusal, Row
 from .sample import Sample, piece_of
+from .stability import Stability, only_stable_targets, stability
 from .subject import Case, Found, Subject, seeded
 from .whole import twin_of_all
 
@@ -51,7 +51,7 @@ def measure(
     """
     rows: list[Row] = []
     refusals: dict[Refusal, None] = {}
-    grounds: list[tuple[torch.dtype, Footing]] = []
+    grounds: list[tuple[torch.dtype, Stability]] = []
     count = subject.graph.num_targets if everything else piece.targets.numel()
     for case in subject.cases:
         for dtype in dtypes:
@@ -59,32 +59,32 @@ def measure(
             if gradients and subject.owns_graph and dtype == torch.float64 and piece.complete:
                 order = 2
             progress(f"the dense twin, {_label(dtype)}, {case.name}")
-            ground = footing(subject, case, dtype, everything or [piece])
-            firm = on_firm_ground(subject, ground)
+            ground = stability(subject, case, dtype, everything or [piece])
+            stable = only_stable_targets(subject, ground)
             grounds += [] if ground is None else [(dtype, ground)]
             if ground is not None and not ground.some:
                 refusals |= {Refusal(backend, case.name, (_nothing_firm(dtype),)): None for backend in backends}
                 continue
-            truth, dense = twins(firm, case, dtype, piece, everything, order, 0 if ground is None else NUDGES)
+            truth, dense = twins(stable, case, dtype, piece, everything, order, 0 if ground is None else NUDGES)
             for backend in backends:
                 refused = too_large(subject, case, dtype, backend, gradients, most_bytes)
                 found = None
                 if not refused:
                     progress(f"{backend}, {_label(dtype)}, {case.name}")
-                    found, refused = _attempt(firm, case, dtype, backend, None if everything else piece, order)
+                    found, refused = _attempt(stable, case, dtype, backend, None if everything else piece, order)
                 refusals |= dict.fromkeys(refused)
                 if found is not None:
                     rows += _compare(truth, dense, found, backend, case, dtype, count, ground)
     return Measures(rows, list(refusals), _left_out(grounds, count))
 
 
-def _left_out(grounds: list[tuple[torch.dtype, Footing]], targets: int) -> list[str]:
+def _left_out(grounds: list[tuple[torch.dtype, Stability]], targets: int) -> list[str]:
     """What the reader should know of answers that were not compared, or to a wider limit."""
     notes = []
     for dtype in dict.fromkeys(dtype for dtype, _ in grounds):
         here = [ground for its, ground in grounds if its == dtype]
         left, growth = max(ground.left_out for ground in here), max(ground.growth for ground in here)
-        total = here[0].firm[..., :1].numel() * targets
+        total = here[0].stable[..., :1].numel() * targets
         if left:
             notes.append(
                 f"up to {left:,} of {total:,} answers in {_label(dtype)} not compared: at a tie, a kink or a sum near 0"
@@ -115,17 +115,17 @@ def measure_outputs(
         progress(f"the dense twin of all targets, {_label(dtype)}")
         leaves = {name: leaf.detach() for name, leaf in subject.leaves(case, dtype).items()}
         wide = {name: leaf.double() for name, leaf in leaves.items()}
-        ground = footing(subject, case, dtype, pieces())
-        firm = on_firm_ground(subject, ground)
-        truth = Measured({"output": twin_of_all(firm, case, wide, pieces())["output"]})
+        ground = stability(subject, case, dtype, pieces())
+        stable = only_stable_targets(subject, ground)
+        truth = Measured({"output": twin_of_all(stable, case, wide, pieces())["output"]})
         dense = []
         if dtype != torch.float64:
-            dense = [Measured({"output": twin_of_all(firm, case, leaves, pieces())["output"]})]
+            dense = [Measured({"output": twin_of_all(stable, case, leaves, pieces())["output"]})]
         for backend in tuple(left):
             if too_large(subject, case, dtype, backend, False, most_bytes):
                 continue
             progress(f"{backend}, all targets, {_label(dtype)}")
-            found, _ = _attempt(firm, case, dtype, backend, None, 0)
+            found, _ = _attempt(stable, case, dtype, backend, None, 0)
             if found is not None:
                 left.remove(backend)
                 only = Measured({"output": found.values["output"]})
@@ -198,7 +198,7 @@ def twins(
     if dtype == torch.float64:
         return truth, []
     T, S = subject.graph.num_targets, subject.graph.num_sources
-    if pieces and T * S * subject.numbers <= EVERYTHING and any(part.slots is None for part in pieces):
+    if pieces and T * S * subject.floats_per_pair <= EVERYTHING and any(part.slots is None for part in pieces):
         # In one product, as dense torch has it: sums of pieces round less, and would hold backends to more.
         pieces = [piece_of(subject.graph, torch.arange(T))]
     nudged = [_nudged(leaves, turn) for turn in range(nudges if dtype in FLOOR and dtype != torch.float32 else 0)]
@@ -287,7 +287,7 @@ def _compare(
     case: Case,
     dtype: torch.dtype,
     targets: int,
-    ground: Footing | None,
+    ground: Stability | None,
 ) -> Iterator[Row]:
     sizes = {name: size(x) for name, x in truth.values.items()}
     for name, reference in truth.values.items():

@@ -31,7 +31,7 @@ class _Operands:
     output_axis = -3
     gives_zero = True
     relists = True
-    numbers = 1
+    floats_per_pair = 1
     places: dict[str, Leaf]
 
     def __init__(

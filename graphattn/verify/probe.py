@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.listed import Listed
-from .footing import footing
 from .sample import Sample
+from .stability import stability
 from .subject import Case, Subject, seeded
 
 MOST_LISTED = 1 << 22  # edges up to which a graph is listed anew, to drop, shuffle or rename
@@ -51,8 +51,8 @@ class Probe:
         self.shares_nodes = any(place.of == "nodes" for place in self.places.values())
         self.output = self.run(self.leaves)
         self.degree = torch.bincount(piece.row, minlength=piece.targets.numel())
-        ground = footing(subject, case, dtype, [piece])
-        self.firm = None if ground is None else ground.firm  # (..., T)
+        ground = stability(subject, case, dtype, [piece])
+        self.stable = None if ground is None else ground.stable  # (..., T)
         self.heard = self._heard()
         shuffle = torch.randperm(piece.targets.numel(), generator=torch.Generator().manual_seed(0)).tolist()
         every = [row for row in shuffle if bool((self.heard > 0)[piece.row == row].any())]
@@ -62,25 +62,25 @@ class Probe:
         self.listable = subject.owns_graph and subject.relists and self.graph.num_edges <= MOST_LISTED
 
     def _heard(self) -> Tensor:
-        """How much each edge (e,) weighs; 0 where the twin gives it no weight, or nothing firm.
+        """How much each edge (e,) weighs; 0 where the twin gives it no weight, or nothing stable.
 
         Softmax of products gives every edge some; a normalisation may leave edges out.
         """
         piece = self.piece
         wide = {name: leaf.double() for name, leaf in self.leaves.items()}
-        if self.firm is None or piece.edge.numel() == 0:
+        if self.stable is None or piece.edge.numel() == 0:
             return torch.ones(piece.edge.numel(), device=piece.targets.device)
         with torch.no_grad():
             weights = self.subject.problem(wide, self.case, piece).solve(piece).weights
         assert weights is not None
-        weight = weights.abs().amax(-1).masked_fill(~self.firm[..., piece.targets[piece.row]], 0.0)  # (..., e)
+        weight = weights.abs().amax(-1).masked_fill(~self.stable[..., piece.targets[piece.row]], 0.0)  # (..., e)
         weight = weight.reshape(-1, piece.edge.numel()).amax(0)
         least = LEAST * torch.finfo(self.dtype).eps * float(weight.nan_to_num(0.0).max())
         return torch.where(weight > least, weight, 0.0)
 
     def steady(self, output: Tensor) -> Tensor:
-        """An output of all targets, 0 where it is not firm."""
-        return output if self.firm is None else torch.where(self.firm.unsqueeze(-1), output, 0.0)
+        """An output of all targets, 0 where it is not stable."""
+        return output if self.stable is None else torch.where(self.stable.unsqueeze(-1), output, 0.0)
 
     def run(self, leaves: dict[str, Tensor], graph: AttentionGraph | None = None) -> Tensor:
         """The output, without gradients."""
@@ -135,7 +135,7 @@ class Probe:
         """Those of them whose edge has a weight."""
         return torch.unique(self.piece.columns[self.piece.column[(self.piece.row == row) & (self.heard > 0)]])
 
-    def strangers(self, rows: list[int]) -> Tensor:
+    def non_neighbours(self, rows: list[int]) -> Tensor:
         """bool (S,): sources that none of the rows' targets may hear, as a source or as itself."""
         strange = torch.ones(self.graph.num_sources, dtype=torch.bool, device=self.piece.targets.device)
         for row in rows:
@@ -144,7 +144,7 @@ class Probe:
             strange[self.piece.targets[rows]] = False
         return strange
 
-    def shoved(self, sources: Tensor, by: float = SHOVE) -> dict[str, Tensor]:
+    def perturbed(self, sources: Tensor, by: float = SHOVE) -> dict[str, Tensor]:
         """The inputs with those sources moved; bool (S,)."""
         moved = dict(self.leaves)
         for name, place in self.places.items():

@@ -38,5 +38,7 @@ class Scope:
         run, limits = (self.dtypes, self.backends), (self.most_bytes, self.progress)
         found = measure(subject, self.piece, self.everything, *run, gradients, *limits)
         if self.outputs:
-            found.rows.extend(measure_outputs(subject, lambda: pieces(subject.graph, subject.numbers), *run, *limits))
+            found.rows.extend(
+                measure_outputs(subject, lambda: pieces(subject.graph, subject.floats_per_pair), *run, *limits)
+            )
         return found

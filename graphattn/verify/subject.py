@@ -125,7 +125,7 @@ class Subject(Protocol):
     notes: tuple[str, ...]
     places: dict[str, Leaf]
     """The inputs that belong to nodes or edges; the other leaves are parameters."""
-    numbers: int
+    floats_per_pair: int
     """What the twin holds of a pair and a head, in numbers: 1 for a product, D where a score is made of D of them."""
 
     def request(self, case: Case, dtype: torch.dtype) -> Request | None:

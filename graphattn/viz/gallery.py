@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..graph.html import mask_shares, png
 from ..graphs.catalogue import Named
+from .layouts import Layout
 from .mask_image import edge_share
-from .places import Place
 from .style import INK, TEXT, empty_figure, plain, shades
 from .thumbnail import draw_thumbnail, graph_of, place_in
 
@@ -89,7 +89,7 @@ def _drawn(named: Named, graph: Any) -> bytes:
     return small.getvalue()
 
 
-def _axes(figure: Any, box: tuple[float, float, float, float], graph: Any, place: Place) -> None:
+def _axes(figure: Any, box: tuple[float, float, float, float], graph: Any, place: Layout) -> None:
     ax = figure.add_axes(box, projection="3d" if place.is_3d else None)
     draw_thumbnail(ax, graph, place)
 

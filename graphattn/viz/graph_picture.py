@@ -7,10 +7,10 @@ from ..arguments import kinds_checked
 from ..graph.advice import no_graph
 from ..graph.graph import AttentionGraph
 from .choice import MOST_SOURCES, all_edges, can_walk, checked_targets, sources_of, spread_targets, thinned
+from .layouts import Layout, layout_of
+from .layouts.pick import names_of
+from .layouts.points import Points
 from .mask_image import draw_mask
-from .places import Place, place_of
-from .places.pick import names_of
-from .places.points import Points
 from .style import (
     HIGHLIGHTS,
     INK,
@@ -90,7 +90,7 @@ def plot(
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "graph must be an AttentionGraph")
     where: dict[str, Any] = {"queries": queries, "faces": faces, "size": size, "image": image}
-    place = place_of(graph, pos, tokens=tokens, layout=layout, **where)
+    place = layout_of(graph, pos, tokens=tokens, layout=layout, **where)
     names = names_of(graph, tokens)
     every = all_edges(graph, place.most_edges) if place.draws_all_edges else None
     targets = _targets(graph, place, highlight, every is None)
@@ -117,7 +117,7 @@ def plot(
     return shown
 
 
-def _title(graph: AttentionGraph, place: Place) -> str:
+def _title(graph: AttentionGraph, place: Layout) -> str:
     T, S = counted(graph.num_targets, "target"), counted(graph.num_sources, "source")
     one_set = graph.is_square and not place.two_sets
     nodes = counted(graph.num_nodes, "node") if one_set else f"{S} → {T}"
@@ -125,13 +125,13 @@ def _title(graph: AttentionGraph, place: Place) -> str:
     return f"{graph.name}: {nodes}{edges}"
 
 
-def _targets(graph: AttentionGraph, place: Place, highlight: Any, needed: bool) -> list[int]:
+def _targets(graph: AttentionGraph, place: Layout, highlight: Any, needed: bool) -> list[int]:
     if highlight is not None:
         return checked_targets(graph, highlight)
     return spread_targets(graph, place.target_at) if needed else []
 
 
-def _drawing(ax: Any, graph: AttentionGraph, place: Place, targets: list[int], every: Any) -> list[str]:
+def _drawing(ax: Any, graph: AttentionGraph, place: Layout, targets: list[int], every: Any) -> list[str]:
     """Nodes, edges and highlighted neighbourhoods; returns sentences for the caption."""
     sentences = place.ground(ax)
     if place.reads and (targets or every is not None):
@@ -156,7 +156,7 @@ def _drawing(ax: Any, graph: AttentionGraph, place: Place, targets: list[int], e
     return sentences
 
 
-def _close_up(ax: Any, graph: AttentionGraph, place: Place, target: int, near: Any) -> None:
+def _close_up(ax: Any, graph: AttentionGraph, place: Layout, target: int, near: Any) -> None:
     place.ground(ax, near)
     place.neighbourhood(ax, target, thinned(sources_of(graph, target)), HIGHLIGHTS[0], MARKERS[0])
     ax.set_title(f"close-up of target {number(target)}", fontsize=TEXT)

@@ -9,8 +9,8 @@ from ..graph.graph import AttentionGraph
 from .choice import checked_targets, spread_targets
 from .edge_weights import by_edge, checked_head, edges_of_heads, weights_in
 from .heads_views import VIEWS, Shown
-from .places import Place, place_of
-from .places.pick import names_of
+from .layouts import Layout, layout_of
+from .layouts.pick import names_of
 from .style import TEXT, counted, empty_figure, is_narrow, number, titled, weight_bar, weight_scale
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def plot_heads(
     view = _view(view, where)
     graph, alpha = weights.graph, by_edge(weights)
     chosen, left_out = _heads(heads, alpha.shape[1])
-    place = place_of(graph, tokens=tokens, **where) if view == "place" else None
+    place = layout_of(graph, tokens=tokens, **where) if view == "place" else None
     target = _middle(graph, place) if target is None and place is not None else target
     targets = None if target is None else checked_targets(graph, target, "target", 1)
     own = edges_of_heads(weights)
@@ -140,7 +140,7 @@ def _view(view: Any, where: dict[str, Any]) -> str:
     return view
 
 
-def _middle(graph: AttentionGraph, place: Place) -> int:
+def _middle(graph: AttentionGraph, place: Layout) -> int:
     """A target that reads something, well inside the picture."""
     if graph.num_targets == 0:
         raise OptionError('view "place" shows what one target reads, and the graph has no targets')

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from ..graph.graph import AttentionGraph
 from .choice import MOST_SOURCES
+from .layouts import Layout
+from .layouts.base import Array, Index
 from .mask_image import ticks
-from .places import Place
-from .places.base import Array, Index
 from .style import GROUND, INK, LINES, TEXT, WEIGHTS, counted, fitting, quiet
 
 _EXACT = 256  # nodes whose weights are shown pair by pair
@@ -42,7 +42,7 @@ class Shown:
     alpha: Array
     names: Names
     targets: list[int] | None
-    place: Place | None
+    place: Layout | None
     own: NDArray[np.bool_] | None
     rows: range
     columns: range

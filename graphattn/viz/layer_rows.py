@@ -9,7 +9,7 @@ from ..arguments import several
 from ..errors import ShapeError
 from ..graph.graph import AttentionGraph
 from ..graph.runs import expand
-from .places.base import Index
+from .layouts.base import Index
 from .style import GROUND, INK, TEXT, fitting, layer_shades, number, quiet
 
 _MOST_NODES = 160  # of a row, drawn one by one

@@ -11,8 +11,8 @@ from ..graph.graph import AttentionGraph
 from ..questions.receptive_field import Layers, graphs_of, receptive_field
 from .choice import checked_targets, thinned
 from .layer_rows import draw_rows
-from .places import Place, place_of
-from .places.pick import suggested
+from .layouts import Layout, layout_of
+from .layouts.pick import suggested
 from .style import TEXT, counted, empty_figure, layer_shades, number, titled
 
 if TYPE_CHECKING:
@@ -95,15 +95,15 @@ def plot_receptive_field(
     return shown
 
 
-def _place(graphs: tuple[AttentionGraph, ...], pos: Any, layout: str, where: dict[str, Any]) -> Place:
+def _place(graphs: tuple[AttentionGraph, ...], pos: Any, layout: str, where: dict[str, Any]) -> Layout:
     if not all(graph.is_square for graph in graphs):
         sizes = [graphs[0].num_sources, *(graph.num_targets for graph in graphs)]
-        raise GraphError(f'the layers have {sizes} nodes, not one set with places; use layout "layers"')
-    return place_of(graphs[0], pos, layout=layout, **where)
+        raise GraphError(f'the layers have {sizes} nodes, not one set with layouts; use layout "layers"')
+    return layout_of(graphs[0], pos, layout=layout, **where)
 
 
 def _panels(
-    figure: Any, graphs: tuple[AttentionGraph, ...], target: int, place: Place
+    figure: Any, graphs: tuple[AttentionGraph, ...], target: int, place: Layout
 ) -> tuple["Figure", int, list[str]]:
     """A panel for each layer; gives the figure, how many sources are heard of in the end, and sentences."""
     from matplotlib.lines import Line2D

@@ -15,9 +15,9 @@ from ..graph.per_head import PerHead
 from ..graph.schedule import Schedule
 from ..graphs.catalogue import Named, inputs
 from .choice import all_edges, sources_of, spread_targets
-from .places import Place, place_of
-from .places.network import Network
-from .places.points import Points
+from .layouts import Layout, layout_of
+from .layouts.network import Network
+from .layouts.points import Points
 from .style import HIGHLIGHTS, MARKERS
 
 _MOST_ARCS, _MOST_LINES = 130, 260  # that a thumbnail can tell apart
@@ -32,16 +32,16 @@ def graph_of(named: Named) -> AttentionGraph:
     return made.union() if isinstance(made, PerHead) else made
 
 
-def place_in(named: Named, graph: AttentionGraph) -> Place:
+def place_in(named: Named, graph: AttentionGraph) -> Layout:
     """The geometry that the pattern's code speaks of: its points, the size of its grid; else what the edges suggest."""
     tree = ast.parse(named.code, mode="eval")
     found: dict[str, Any] = _surface(tree, graph) or _points(tree, graph, named.family) or _grid(tree, graph)
     if not found and named.family in ("mesh", "network") and graph.is_square:
         found = {"layout": "network"}
-    return place_of(graph, **found)
+    return layout_of(graph, **found)
 
 
-def draw_thumbnail(ax: Any, graph: AttentionGraph, place: Place) -> None:
+def draw_thumbnail(ax: Any, graph: AttentionGraph, place: Layout) -> None:
     """Nodes and edges, or one or two neighbourhoods where there are too many; without any text."""
     most = _MOST_LINES if isinstance(place, Network) else _MOST_ARCS
     every = all_edges(graph, most) if place.draws_all_edges else None

@@ -17,9 +17,9 @@ from ..graph.algebra import refuse_over
 from ..graph.graph import AttentionGraph
 from .choice import checked_targets
 from .edge_weights import by_edge, weights_in
-from .places import Place, place_of
-from .places.grid import Grid
-from .places.points import Points
+from .layouts import Layout, layout_of
+from .layouts.grid import Grid
+from .layouts.points import Points
 from .style import counted
 
 _MOST_BYTES = 48 << 20  # of data in the page, before base64
@@ -79,7 +79,7 @@ def to_html(
     graph: AttentionGraph = graph_or_weights if weights is None else weights.graph
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "to_html shows an AttentionGraph or its weights")
-    place = place_of(graph, pos, queries=queries, faces=faces, size=size)
+    place = layout_of(graph, pos, queries=queries, faces=faces, size=size)
     if place.source_at.shape[1] == 1:
         raise GraphError("to_html needs pos, where the nodes are in space; for a sequence use plot or plot_heads")
     data = _data(graph, None if weights is None else by_edge(weights), place)
@@ -97,7 +97,7 @@ def to_html(
     return Path(path)
 
 
-def _data(graph: AttentionGraph, alpha: Any, place: Place) -> dict[str, Any]:
+def _data(graph: AttentionGraph, alpha: Any, place: Layout) -> dict[str, Any]:
     """Numbers and base64 of little-endian arrays; edges by target."""
     heads = 0 if alpha is None else alpha.shape[1]
     hint = "show a subgraph, or fewer heads"
@@ -125,7 +125,7 @@ def _data(graph: AttentionGraph, alpha: Any, place: Place) -> dict[str, Any]:
     }
 
 
-def _in_unit_ball(place: Place) -> tuple[np.ndarray, np.ndarray]:
+def _in_unit_ball(place: Layout) -> tuple[np.ndarray, np.ndarray]:
     """Sources and targets in three axes, x to the right and y up, centred and scaled."""
     down = -1.0 if isinstance(place, Grid) else 1.0
     sides = []
@@ -144,7 +144,7 @@ def _packed(array: np.ndarray, dtype: str) -> str:
     return base64.b64encode(np.ascontiguousarray(array, dtype=dtype).tobytes()).decode()
 
 
-def _legend(place: Place) -> str:
+def _legend(place: Layout) -> str:
     nodes = "The chosen target is the orange square; round dots are its sources, larger and darker with their weight."
     return nodes + " Open squares are targets." * place.two_sets
 

@@ -7,9 +7,9 @@ import numpy as np
 from ..arguments import kinds_checked
 from .choice import MOST_SOURCES, all_edges, checked_targets
 from .edge_weights import weights_in, weights_into
-from .places import place_of
-from .places.network import Network
-from .places.pick import names_of
+from .layouts import layout_of
+from .layouts.network import Network
+from .layouts.pick import names_of
 from .style import counted, empty_figure, number, titled, weight_bar, weight_scale
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def plot_weights(
     count = len(sources)
     shown = empty_figure(figure, 6.4, 4.8)
     where: dict[str, Any] = {"queries": queries, "faces": faces, "size": size, "image": image}
-    place = place_of(graph, pos, tokens=tokens, layout=layout, **where)
+    place = layout_of(graph, pos, tokens=tokens, layout=layout, **where)
     ax = shown.add_subplot(projection="3d" if place.is_3d else None)
     near = place.close_up(target, sources, 0.7)
     place.face(target)

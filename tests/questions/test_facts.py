@@ -14,7 +14,7 @@ import graphattn as ga
 from graphattn import GraphAttnError
 from graphattn.graph.listed import checked
 from graphattn.questions.hops import _by_searches, _by_squaring
-from graphattn.questions.walks import OnMatrix, OnRuns, jumps, walk
+from graphattn.questions.walks import OnMatrix, OnRuns, tree_depth, walk
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SQUARE = [name for name, make in GRAPHS.items() if make().is_square]
@@ -82,7 +82,7 @@ def test_distances_are_those_of_networkx():
 
 
 def test_jumps_of_a_long_chain():
-    assert jumps(torch.tensor([0, 0, 1, 2, 3, 5])).tolist() == [0, 1, 2, 3, 4, 0]
+    assert tree_depth(torch.tensor([0, 0, 1, 2, 3, 5])).tolist() == [0, 1, 2, 3, 4, 0]
 
 
 @pytest.mark.parametrize("size", [2, 7, 31])

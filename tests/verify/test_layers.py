@@ -13,7 +13,7 @@ from graphattn.errors import GraphError, OptionError
 from graphattn.nn import FeatureScore, GraphAttention, LinearScaling, Rotary, linear_attention, normalizers
 from graphattn.nn import scores as library
 from graphattn.nn.linear_attention import PositiveFeatures
-from graphattn.verify import assert_exact, footing, verify
+from graphattn.verify import assert_exact, stability, verify
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -269,10 +269,10 @@ def test_footing_tells_kinks_from_curves(monkeypatch):
     monkeypatch.setattr(subject, "leaves", near_kinks)
     from graphattn.verify.sample import sample
 
-    found = footing.footing(subject, subject.cases[0], torch.float64, [sample(graph)])
+    found = stability.stability(subject, subject.cases[0], torch.float64, [sample(graph)])
     distance = 10.0 ** -torch.linspace(0, 10, 64)
-    assert bool(found.firm[:, distance > 1e-4].all())
-    assert not bool(found.firm[:, distance < 1e-7].any())
+    assert bool(found.stable[:, distance > 1e-4].all())
+    assert not bool(found.stable[:, distance < 1e-7].any())
 
 
 def test_rounding_that_grows_widens_the_limits():

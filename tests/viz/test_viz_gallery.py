@@ -12,11 +12,11 @@ from PIL import Image
 import graphattn as ga
 from graphattn.graphs.catalogue import Named, Zoo
 from graphattn.viz.gallery import gallery_page, gallery_sheet
-from graphattn.viz.places.grid import Grid
-from graphattn.viz.places.network import Network
-from graphattn.viz.places.points import Points
-from graphattn.viz.places.sequence import Sequence
-from graphattn.viz.places.two_rows import TwoRows
+from graphattn.viz.layouts.grid import Grid
+from graphattn.viz.layouts.network import Network
+from graphattn.viz.layouts.points import Points
+from graphattn.viz.layouts.sequence import Sequence
+from graphattn.viz.layouts.two_rows import TwoRows
 from graphattn.viz.thumbnail import graph_of, place_in
 
 PLACES = {

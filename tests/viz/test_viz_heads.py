@@ -149,13 +149,13 @@ def test_a_head_is_drawn_on_its_own_edges_alone():
     x = torch.randn(7, 4, 5, generator=torch.Generator().manual_seed(0))
     weights = ga.attention(x, x, x, ga.PerHead(graphs), return_weights=True).weights
     matrices, lines = plot_heads(weights, heads=[1, 2]), plot_heads(weights, "lines", heads=[1, 2])
-    places = plot_heads(weights, "place", target=5, heads=[1, 2])
+    layouts = plot_heads(weights, "place", target=5, heads=[1, 2])
     for panel, graph in enumerate(graphs):
         drawn = ~np.ma.getmaskarray(matrices.axes[panel].images[0].get_array())
         np.testing.assert_array_equal(drawn, graph.mask())
         (found,) = [a for a in lines.axes[panel].get_children() if a.get_gid() == "lines"]
         assert len(found.get_paths()) <= graph.num_edges
-        (dots,) = [a for a in places.axes[panel].get_children() if a.get_gid() == "sources of 5"]
+        (dots,) = [a for a in layouts.axes[panel].get_children() if a.get_gid() == "sources of 5"]
         assert sorted(np.asarray(dots.get_offsets())[:, 0]) == graph.mask()[5].nonzero().flatten().tolist()
     assert "White where the head has no edge." in matrices.get_supxlabel()
     for head, read in ((1, 3), (2, 2), (None, 4)):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ...arguments import kinds_checked
 from ...errors import GraphError
 from ...graph import AttentionGraph, PerHead
-from ...questions.forms import out_of
+from ...questions.forms import csr_by_source
 from ..arguments import width
 from .constant import need_graph, of_edges
 from .table import EdgeTable
@@ -91,7 +91,7 @@ def _lengths(graph: AttentionGraph, along: AttentionGraph) -> Tensor:
             f"graph and along must be square, of the same nodes; got {graph.num_sources} sources and "
             f"{graph.num_targets} targets, along which paths run between {along.num_sources} and {along.num_targets}"
         )
-    return _between(out_of(along), graph.source.cpu(), graph.target.cpu()).to(graph.device)
+    return _between(csr_by_source(along), graph.source.cpu(), graph.target.cpu()).to(graph.device)
 
 
 def _between(matrix: Any, source: Tensor, target: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from ...arguments import kinds_checked, tensor
 from ...errors import PositionIndexError, ShapeError
 from ...graph import AttentionGraph, PerHead
-from ...kernels.modes import may_look
+from ...kernels.modes import can_read_values
 from ..arguments import width
 from .constant import need_graph
 
@@ -63,7 +63,7 @@ class EdgeTable(nn.Module):
         if values.device != self.weight.device:
             raise ShapeError(f"values are on {values.device} and the table on {self.weight.device}; move one of them")
         rows = self.weight.shape[0]
-        if may_look(values) and bool(((values < 0) | (values >= rows)).any()):
+        if can_read_values(values) and bool(((values < 0) | (values >= rows)).any()):
             raise PositionIndexError(
                 f"values must be in [0, {rows}), the rows of the table; got {int(values.min())} to {int(values.max())}"
             )

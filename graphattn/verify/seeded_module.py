@@ -44,7 +44,7 @@ def _modules(function: Any) -> list[torch.nn.Module]:
     return [one for one in inside if isinstance(one, torch.nn.Module)]
 
 
-class Steady:
+class SeededModule:
     """Calls a module from the same random state each time."""
 
     def __init__(self, module: Callable[[Tensor], Tensor], seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Where an answer stands firm: away from ties, kinks and sums near 0, at which rounding decides what comes out.
+"""Stability of an output under rounding: ties, kinks and sums near 0 make two right answers differ.
 
 Softmax of products is smooth. A normalisation that picks the largest score jumps where two are equal, sparsemax and a
 score with a ReLU have kinks, and scores of both signs may sum to nearly 0. Near such places two right answers in
@@ -26,24 +26,24 @@ LINES = 2
 _FOURTH = (1.0, -4.0, 6.0, -4.0, 1.0)
 
 
-class Footing(NamedTuple):
-    """Which answers are firm, bool (..., T), and how much a relative change of the scores grows in these, 1 or more."""
+class Stability(NamedTuple):
+    """Which outputs are stable, bool (..., T), and how much a relative change of the scores grows in them, >= 1."""
 
-    firm: Tensor
+    stable: Tensor
     growth: float
     some: bool
-    """Whether a target with an edge is firm, or there is none."""
+    """Whether a target with an edge is stable, or there is none."""
 
     @property
     def left_out(self) -> int:
-        """Answers that are not firm."""
-        return int((~self.firm).sum())
+        """Answers that are not stable."""
+        return int((~self.stable).sum())
 
 
-def footing(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable[Sample]) -> Footing | None:
-    """The footing of the targets of some pieces, the others counted firm; ``None`` if all is smooth."""
+def stability(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable[Sample]) -> Stability | None:
+    """The stability of the targets of some pieces, the others counted stable; ``None`` if all is smooth."""
     leaves = {name: leaf.detach().double() for name, leaf in subject.leaves(case, dtype).items()}
-    T, firm, growth = subject.graph.num_targets, None, 1.0
+    T, stable, growth = subject.graph.num_targets, None, 1.0
     reading = steady = False
     half = dtype in (torch.float16, torch.bfloat16)
     step, bend = (HALF_STEP * torch.finfo(dtype).eps, HALF_BEND) if half else (STEP, BEND)
@@ -53,22 +53,22 @@ def footing(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable[S
             if problem.smooth:
                 return None
             right = problem.attend(piece)
-            if firm is None:
-                firm = torch.ones(*right.output.shape[:-3], T, dtype=torch.bool, device=piece.targets.device)
+            if stable is None:
+                stable = torch.ones(*right.output.shape[:-3], T, dtype=torch.bool, device=piece.targets.device)
             for line in range(LINES):
                 here, grown = _along(problem, piece, line, step, bend, right.output, size(right.lse))
-                firm[..., piece.targets] &= here
+                stable[..., piece.targets] &= here
                 growth = max(growth, grown)
             busy = problem.mask.any(-1)
             reading |= bool(busy.any())
-            steady |= bool((firm[..., piece.targets] & busy).any())
-    return None if firm is None else Footing(firm, growth, steady or not reading)
+            steady |= bool((stable[..., piece.targets] & busy).any())
+    return None if stable is None else Stability(stable, growth, steady or not reading)
 
 
 def _along(
     problem: Problem, piece: Sample, line: int, step: float, bend: float, right: Tensor, scores: float
 ) -> tuple[Tensor, float]:
-    """Which rows (..., R) are firm along a line, and how much a step grew in them."""
+    """Which rows (..., R) are stable along a line, and how much a step grew in them."""
     query, key = (_noise(f"{name} {line}", x, size(x)) for name, x in (("query", problem.query), ("key", problem.key)))
     blank = right.new_zeros(right.shape[-2], *problem.mask.shape)  # (H, R, U)
     bias = blank if problem.bias is None else problem.bias
@@ -80,39 +80,39 @@ def _along(
         found.append(moved.attend(piece).output if times else right)
     whole = size(right) or 1.0
     bent = torch.stack([weight * x for weight, x in zip(_FOURTH, found, strict=True)]).sum(0)
-    firm = (bent.abs() <= bend * whole).flatten(-2).all(-1)  # a NaN is not
-    moved_by = (found[3] - found[1]).abs().flatten(-2).amax(-1) if right.numel() else firm.double()
-    return firm, size(moved_by[firm]) / (2 * step * whole)
+    stable = (bent.abs() <= bend * whole).flatten(-2).all(-1)  # a NaN is not
+    moved_by = (found[3] - found[1]).abs().flatten(-2).amax(-1) if right.numel() else stable.double()
+    return stable, size(moved_by[stable]) / (2 * step * whole)
 
 
 def _noise(name: str, like: Tensor, large: float) -> Tensor:
     return seeded(name, tuple(like.shape), 3).to(like) * large
 
 
-class Firm:
-    """A subject whose answers that are not firm are 0, in the code under test and in the twin alike."""
+class StableTargets:
+    """A subject whose answers that are not stable are 0, in the code under test and in the twin alike."""
 
-    def __init__(self, subject: Subject, firm: Tensor) -> None:
-        self.subject, self.firm = subject, firm.unsqueeze(-1)
+    def __init__(self, subject: Subject, stable: Tensor) -> None:
+        self.subject, self.stable = subject, stable.unsqueeze(-1)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.subject, name)
 
     def run(self, leaves: dict[str, Tensor], case: Case, backend: str) -> Found:
         found = self.subject.run(leaves, case, backend)
-        return found._replace(output=torch.where(self.firm, found.output, 0.0))
+        return found._replace(output=torch.where(self.stable, found.output, 0.0))
 
     def problem(self, leaves: dict[str, Tensor], case: Case, piece: Sample) -> Problem:
         problem = self.subject.problem(leaves, case, piece)
-        firm = self.firm.index_select(-2, piece.targets)
-        return replace(problem, finish=lambda heads: torch.where(firm, problem.finish(heads), 0.0))
+        stable = self.stable.index_select(-2, piece.targets)
+        return replace(problem, finish=lambda heads: torch.where(stable, problem.finish(heads), 0.0))
 
 
-def on_firm_ground(subject: Subject, found: Footing | None) -> Subject:
-    """The subject where it is firm."""
-    return subject if found is None or found.left_out == 0 else Firm(subject, found.firm)  # type: ignore[return-value]
+def only_stable_targets(subject: Subject, found: Stability | None) -> Subject:
+    """The subject where it is stable."""
+    return subject if found is None or found.left_out == 0 else StableTargets(subject, found.stable)  # type: ignore[return-value]
 
 
-def firmly(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable[Sample]) -> Subject:
-    """The subject where its answers to the targets of some pieces are firm."""
-    return on_firm_ground(subject, footing(subject, case, dtype, pieces))
+def only_stable(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable[Sample]) -> Subject:
+    """The subject where its answers to the targets of some pieces are stable."""
+    return only_stable_targets(subject, stability(subject, case, dtype, pieces))

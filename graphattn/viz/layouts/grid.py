@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from ..style import FAINT, INK, TEXT
-from .base import Array, Index, Place
+from .base import Array, Index, Layout
 
 
-class Grid(Place):
+class Grid(Layout):
     """Node ``i`` is the cell in row ``i // width``, column ``i % width``.
 
     Args:

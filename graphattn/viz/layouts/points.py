@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 
 from ..style import EDGE, GROUND, SURFACE, number, quiet
-from .base import Array, Index, Place
+from .base import Array, Index, Layout
 
 _MOST_POINTS = 20_000
 _MOST_FACES = 40_000
 _NO_FACES = np.empty((0, 3), dtype=np.int64)
 
 
-class Points(Place):
+class Points(Layout):
     """Nodes where ``pos`` says.
 
     Args:

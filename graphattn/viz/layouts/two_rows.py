@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from ..style import GROUND, INK, TEXT, fitting, number, quiet
-from .base import Array, Place
+from .base import Array, Layout
 
 _LABELLED = 40
 
 
-class TwoRows(Place):
+class TwoRows(Layout):
     """Both rows fill the width, however many nodes they have.
 
     Args:

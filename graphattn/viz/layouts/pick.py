@@ -11,7 +11,7 @@ from ...graph import algebra, rules, rules_grid
 from ...graph.edge_set import EdgeSet
 from ...graph.graph import AttentionGraph
 from ..choice import can_walk
-from .base import Array, Index, Place
+from .base import Array, Index, Layout
 from .grid import Grid
 from .network import Network
 from .points import Points
@@ -24,7 +24,7 @@ _AUTO_NETWORK = 200
 _MOST_NODES = 1 << 24  # a place for each is kept
 
 
-def place_of(
+def layout_of(
     graph: AttentionGraph,
     pos: Any = None,
     *,
@@ -34,7 +34,7 @@ def place_of(
     image: Any = None,
     tokens: Any = None,
     layout: str | None = None,
-) -> Place:
+) -> Layout:
     """The geometry of a picture; arguments as :func:`graphattn.viz.plot`."""
     nodes = max(graph.num_targets, graph.num_sources)
     if nodes > _MOST_NODES:
@@ -183,10 +183,10 @@ def _array(points: Any, count: int, argument: str) -> Array:
 
 def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any, two_sets: bool) -> Points:
     if pos is None:
-        raise GraphError('layout "points" needs pos, the places of the sources (S, 2) or (S, 3)')
+        raise GraphError('layout "points" needs pos, the layouts of the sources (S, 2) or (S, 3)')
     if queries is None and (two_sets or not graph.is_square):
         raise GraphError(
-            f"pos places the {graph.num_sources} sources; queries must place the {graph.num_targets} targets"
+            f"pos layouts the {graph.num_sources} sources; queries must place the {graph.num_targets} targets"
         )
     source_at = _array(pos, graph.num_sources, "pos")
     target_at = None if queries is None else _array(queries, graph.num_targets, "queries")

@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 
-class Place(ABC):
+class Layout(ABC):
     """Where the nodes of a graph are, in 1-, 2- or 3-D.
 
     To add a geometry, store ``source_at`` (S, d) and ``target_at`` (T, d) and write ``ground``; straight lines between

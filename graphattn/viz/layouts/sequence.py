@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..style import GROUND, INK, TEXT, fitting, quiet, width_of
-from .base import Array, Index, Place
+from .base import Array, Index, Layout
 
 _LABELLED = 40
 _TOLD_APART = 4 * _LABELLED  # nodes drawn one by one
@@ -14,7 +14,7 @@ _LETTERS = 14  # of an inch
 _LETTER = 0.024  # half the height of a letter turned by 90 degrees, in parts of the room above the line
 
 
-class Sequence(Place):
+class Sequence(Layout):
     """Node ``i`` at ``x = i``. An arc above reads an earlier node, an arc below a later one; a ring is a self-loop.
 
     Args:
