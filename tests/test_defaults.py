@@ -11,7 +11,7 @@ import pytest
 
 import graphattn as ga
 from graphattn import graphs, models, nn
-from graphattn.backends import rates, request
+from graphattn.backends import BACKENDS, request
 
 WANTED = Path(__file__).with_name("defaults.json")
 PLAIN = (bool, int, float, str, tuple)
@@ -24,11 +24,14 @@ def named():
             each = getattr(room, name)
             if inspect.isfunction(each) or (inspect.isclass(each) and not issubclass(each, Exception)):
                 yield f"{room.__name__}.{name}", each
-    yield from (("Rates", rates.Rates), ("Request", request.Request))
+    yield "Request", request.Request
+    yield from ((name, backend.built_in()) for name, backend in BACKENDS.items() if backend.problems())
 
 
 def defaults(each):
     """Those that are plain values, by argument; of a class also those of its public methods."""
+    if isinstance(each, dict):
+        return {argument: repr(default) for argument, default in each.items()}
     found = {}
     methods = inspect.getmembers(each, inspect.isfunction) if inspect.isclass(each) else ()
     for label, call in [("", each), *((f"{k}.", f) for k, f in methods if not k.startswith("_"))]:

@@ -1,5 +1,15 @@
 """One file per way to run attention on a graph, then the choice among them."""
 
-from .choose import BACKENDS as BACKENDS
+# In the order in which explain shows them
+# isort: off
+from .dense import DenseBackend as DenseBackend
+from .tiles import TilesBackend as TilesBackend
+from .edges import EdgesBackend as EdgesBackend
+from .parts import PartsBackend as PartsBackend
+from .message_passing import MessagePassingBackend as MessagePassingBackend
+# isort: on
+
+from .base import BACKENDS as BACKENDS
+from .base import Backend as Backend
 from .choose import Explanation as Explanation
 from .weights import EdgeWeights as EdgeWeights

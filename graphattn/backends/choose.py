@@ -2,41 +2,15 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from ..arguments import shown
 from ..errors import BackendError
 from ..graph import AttentionGraph, PerHead
 from ..plans.cache import cached
-from .dense import DenseBackend
-from .edges import EdgesBackend
+from .base import BACKENDS, Backend
 from .heads import heads_read
-from .message_passing import MessagePassingBackend
-from .parts import PartsBackend
-from .rates import rates, training
-from .request import Inputs, Outputs, Request
-from .tiles import TilesBackend
-
-
-class Backend(Protocol):
-    """One way to run attention on a graph."""
-
-    name: str
-
-    def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]: ...
-
-    def notes(self, graph: AttentionGraph, request: Request) -> list[str]: ...
-
-    def bytes_needed(self, graph: AttentionGraph, request: Request) -> int: ...
-
-    def cost_ms(self, graph: AttentionGraph, request: Request) -> float: ...
-
-    def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs: ...
-
-
-BACKENDS: dict[str, Backend] = {
-    b.name: b for b in (DenseBackend(), TilesBackend(), PartsBackend(), EdgesBackend(), MessagePassingBackend())
-}
+from .request import Request
 
 
 @dataclass(frozen=True)
@@ -144,7 +118,7 @@ def _candidate(backend: Backend, graph: AttentionGraph, request: Request) -> Can
         return Candidate(backend.name, reasons, (), 0, math.nan, math.nan)
     forward = backend.cost_ms(graph, request)
     notes, needed = tuple(backend.notes(graph, request)), backend.bytes_needed(graph, request)
-    return Candidate(backend.name, (), notes, needed, forward, forward * training(backend.name))
+    return Candidate(backend.name, (), notes, needed, forward, forward * backend.rates()["training_factor"])
 
 
 def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> str:
@@ -170,11 +144,11 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
 
 def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
     """What :func:`explained` chooses; the others are not asked where dense products cost less than their bare calls."""
-    dense, pace = BACKENDS["dense"], rates()
+    dense = BACKENDS["dense"]
     if not dense.reasons_against(graph, request):
-        calls = {"tiles": pace.tiles_call, "edges": pace.edges_call, "message_passing": pace.message_passing_call}
-        others = min(call**2 * training(name) for name, call in calls.items())
-        if dense.cost_ms(graph, request) ** 2 * training("dense") < others:
+        others = [b.rates() for b in BACKENDS.values() if b is not dense]
+        least = min(rates["call_ms"] ** 2 * rates["training_factor"] for rates in others)
+        if dense.cost_ms(graph, request) ** 2 * dense.rates()["training_factor"] < least:
             return "dense"
     return explained(graph, request).chosen
 

@@ -1,6 +1,6 @@
 """Dense attention: torch's SDPA on T x S with the graph as its mask, or none where the edges allow it."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
 from ..graph.facts import is_full, is_lower_triangle
 from ..plans.cache import cached
-from .rates import rates
+from .base import Backend
 from .request import Inputs, Outputs, Request, reasons_needing_edges
 from .sdpa import Mask, fused, unfused_attention, written
 
@@ -63,10 +63,13 @@ def _layout(graph: AttentionGraph, device: torch.device) -> Layout:
     )
 
 
-class DenseBackend:
+class DenseBackend(Backend):
     """One product over all T x S pairs; the graph is a mask, a bias, or SDPA's ``is_causal``."""
 
     name = "dense"
+    call_ms = 0.1
+    training_factor = 3.3
+    ns = {"full": 0.015, "masked": 0.02, "unfused": 0.08}
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why it cannot run; empty if it can."""
@@ -104,15 +107,20 @@ class DenseBackend:
             return 0
         return pairs * (1 + wide if wide < 8 else 16)  # SDPA turns the mask into numbers; in float64, twice
 
-    def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
-        """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
-        pace, shape = rates(), kind(graph)
-        rate = pace.full * (0.6 if shape == "causal" else 1.0)  # measured: SDPA skips most of what is above
-        if shape == "mask" or request.score_bias:
-            rate = pace.masked
+    def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
+        """All pairs of nodes."""
+        pairs, shape = graph.num_targets * graph.num_sources, kind(graph)
         if written(request) or request.lse:
-            rate = pace.written
-        return pace.dense_call + request.floats_per_pair * graph.num_targets * graph.num_sources * rate * 1e-6
+            return "unfused", pairs
+        if shape == "mask" or request.score_bias:
+            return "masked", pairs
+        return "full", pairs * (0.6 if shape == "causal" else 1.0)  # measured: SDPA skips most of what is above
+
+    def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
+        """A window, all pairs, and all pairs with a cap, which SDPA does not offer."""
+        from ..graphs import full, sliding_window
+
+        return [(sliding_window(1024, 511, causal=False), {}), (full(1024), {}), (full(512), {"softcap": 50.0})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""

@@ -10,15 +10,18 @@ from ..graph import AttentionGraph
 from ..kernels.modes import plain_operations_only
 from ..plans.grouped import BySource, ByTarget, by_source, by_target, effective_edges
 from ..plans.parts import piece
-from .message_passing import edges_too_many
-from .rates import rates
-from .request import Inputs, Outputs, Request, edges_first, nodes_first, reasons_needing_edges
+from .base import Backend
+from .request import Inputs, Outputs, Request, edges_first, edges_too_many, nodes_first, reasons_needing_edges
 
 
-class EdgesBackend:
+class EdgesBackend(Backend):
     """One pass over the edges of each target, and in the backward one more over those of each source (Numba, CPU)."""
 
     name = "edges"
+    call_ms = 0.2
+    training_factor = 5.0
+    ns = {"edge": 0.027}
+    lists_edges = True
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why it cannot run; empty if it can."""
@@ -27,17 +30,19 @@ class EdgesBackend:
             reasons.append(f"its kernels run on the CPU, and the tensors are on {request.device}")
         return reasons + ([] if reasons else without_compiler())
 
-    def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
-        """What its user should know."""
-        return []
-
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         """About what the forward pass holds beside its inputs, in bytes."""
         return 8 * graph.num_edges + 8 * graph.num_targets
 
-    def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
-        """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
-        return rates().edges_call + edges_ms(graph.num_edges, graph.num_targets, request)
+    def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
+        """Edges, those of short rows counted as more."""
+        return "edge", effective_edges(graph.num_edges, graph.num_targets)
+
+    def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
+        """A window, its edges listed."""
+        from ..graphs import sliding_window
+
+        return [(sliding_window(8192, 65, causal=False).explicit(), {})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""
@@ -94,13 +99,6 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
         alpha.reshape(*lead, *alpha.shape[1:]) if weights else None,
         log_sum.reshape(*lead, *log_sum.shape[1:]) if lse else None,
     )
-
-
-def edges_ms(num_edges: float, num_targets: int, request: Request) -> float:
-    """About what so many edges into so many targets take, in ms; off the CPU, in plain operations."""
-    if request.device.type != "cpu":
-        return request.floats_per_pair * num_edges * rates().message_passing * 1e-6
-    return request.floats_per_pair * effective_edges(num_edges, num_targets) * rates().edges * 1e-6
 
 
 @torch.compiler.assume_constant_result

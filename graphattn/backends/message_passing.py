@@ -10,8 +10,8 @@ from torch_geometric.nn import MessagePassing
 from ..errors import ShapeError
 from ..graph import AttentionGraph
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
-from .rates import rates
-from .request import Inputs, Outputs, Request
+from .base import Backend
+from .request import Inputs, Outputs, Request, edges_too_many
 
 
 @dataclass
@@ -134,18 +134,18 @@ def _edge_term(inputs: Inputs, wide: torch.dtype) -> Tensor | None:
     return torch.einsum("...ef,hdf->...ehd", inputs.edge_attr.to(wide), inputs.edge_weight.to(wide))
 
 
-class MessagePassingBackend:
+class MessagePassingBackend(Backend):
     """Any graph, any option, any dtype, any number of derivatives; stores (E, H, D) several times."""
 
     name = "message_passing"
+    call_ms = 1.0
+    training_factor = 2.2
+    ns = {"edge": 3.0}
+    lists_edges = True
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why it cannot run; empty if it can."""
         return edges_too_many(graph)
-
-    def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
-        """What its user should know."""
-        return []
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         """About what the forward pass holds beside its inputs, in bytes."""
@@ -153,23 +153,19 @@ class MessagePassingBackend:
         per_edge = request.heads * (2 * request.head_dim + 2 * request.value_dim + 4)
         return 16 * graph.num_edges + request.batch * graph.num_edges * per_edge * wide
 
-    def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
-        """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
-        return rates().message_passing_call + request.floats_per_pair * graph.num_edges * rates().message_passing * 1e-6
+    def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
+        """Edges."""
+        return "edge", graph.num_edges
+
+    def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
+        """A narrow window, its edges listed."""
+        from ..graphs import sliding_window
+
+        return [(sliding_window(1024, 17).explicit(), {})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""
         return _attend(graph, inputs)
-
-
-def edges_too_many(graph: AttentionGraph) -> list[str]:
-    """The reason against listing a rule's edges, if there is one."""
-    from ..graph.algebra import MAX_BYTES
-
-    needed = 16 * graph.num_edges if graph.is_rule else 0
-    return [f"listing its {graph.num_edges:,} edges takes {needed:,} bytes (limit {MAX_BYTES:,})"] * (
-        needed > MAX_BYTES
-    )
 
 
 @torch.compiler.disable  # PyG's propagate and the graph's bookkeeping are Python; a compiled caller breaks here

@@ -10,18 +10,18 @@ from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
 from ..plans.blocks import survey
 from ..plans.cache import moved
+from ..plans.grouped import effective_edges
 from ..plans.parts import parts, split
-from .edges import EdgesBackend, edges_ms, edges_run
-from .message_passing import MessagePassingBackend, edges_too_many
-from .rates import rates
-from .request import Inputs, Outputs, Request
+from .base import BACKENDS, Backend
+from .edges import EdgesBackend, edges_run
+from .request import Inputs, Outputs, Request, edges_too_many
 from .sdpa import softmax_lse
-from .tiles import TilesBackend, tiles_ms, tiles_run
+from .tiles import TilesBackend, tiles_run
 
 TILES, EDGES = TilesBackend(), EdgesBackend()
 
 
-class PartsBackend:
+class PartsBackend(Backend):
     """A dense core in a sparse graph: windows, cells or communities, and far edges between them."""
 
     name = "parts"
@@ -45,16 +45,25 @@ class PartsBackend:
         outputs = 2 * request.batch * graph.num_targets * request.heads * (request.value_dim + 1) * wide
         edges = 40 * graph.num_edges
         if request.device.type != "cpu":
-            edges += MessagePassingBackend().bytes_needed(graph, request)
+            edges += BACKENDS["message_passing"].bytes_needed(graph, request)
         return TILES.bytes_needed(graph, replace(request, lse=True)) + outputs + edges
 
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
         """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
         if survey(graph).pairs < 2 * graph.num_edges:  # tiles half full: there is no rest worth parting from
             return 1.5 * TILES.cost_ms(graph, replace(request, lse=True))
-        found, pace, wanted = split(graph), rates(), replace(request, lse=True)
-        rest = 2 * edges_ms(found.rest, graph.num_targets, request)  # once more, for the height of the scores
-        return pace.tiles_call + 2 * pace.edges_call + tiles_ms(found.work, wanted) + rest
+        found, wanted = split(graph), replace(request, lse=True)
+        if request.device.type == "cpu":
+            rest = EDGES.work_ms(request, "edge", effective_edges(found.rest, graph.num_targets))
+        else:  # in plain operations
+            rest = BACKENDS["message_passing"].work_ms(request, "edge", found.rest)
+        tiles = TILES.work_ms(wanted, TILES.kind(wanted), found.work)
+        return self.rates()["call_ms"] + tiles + 2 * rest  # once more, for the height of the scores
+
+    def rates(self) -> dict[str, float]:
+        """Those of its two parts; training is bound by the edges."""
+        tiles, edges = TILES.rates(), EDGES.rates()
+        return {"call_ms": tiles["call_ms"] + 2 * edges["call_ms"], "training_factor": edges["training_factor"]}
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""

@@ -8,6 +8,8 @@ from operator import index
 import torch
 from torch import Tensor
 
+from ..graph import AttentionGraph, algebra
+
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -96,6 +98,13 @@ def reasons_needing_edges(request: Request) -> list[str]:
     """The reasons why only message passing can run it."""
     reasons = ["a score of its own is a function of each edge"] * request.score
     return reasons + ["a normalisation of its own is a function of all edges of a target"] * request.normalize
+
+
+def edges_too_many(graph: AttentionGraph) -> list[str]:
+    """The reason against listing a rule's edges, if there is one."""
+    needed = 16 * graph.num_edges if graph.is_rule else 0
+    reason = f"listing its {graph.num_edges:,} edges takes {needed:,} bytes (limit {algebra.MAX_BYTES:,})"
+    return [reason] * (needed > algebra.MAX_BYTES)
 
 
 def nodes_first(x: Tensor) -> Tensor:

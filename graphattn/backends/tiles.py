@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from ..kernels.rows import take
 from ..plans.blocks import survey
 from ..plans.parts import piece
 from ..plans.tiles import Bucket, Tiles, edge_places, tiles
-from .rates import rates
+from .base import Backend
 from .request import Inputs, Outputs, Request, edges_first, nodes_first, reasons_needing_edges
 from .sdpa import Mask, fused, unfused_attention, written
 from .sdpa_lse import fused_lse
@@ -27,15 +28,13 @@ def tiles_bytes(pairs: float, columns: float, request: Request) -> int:
     return int(columns * request.floats_per_pair * wide + pairs * held)
 
 
-def tiles_ms(work: float, request: Request) -> float:
-    """About what so much work in tiles takes, in ms."""
-    return request.floats_per_pair * work * (rates().written if written(request) else rates().tiles) * 1e-6
-
-
-class TilesBackend:
+class TilesBackend(Backend):
     """Windows, cells, documents, prefixes and their unions, as a few batched dense products."""
 
     name = "tiles"
+    call_ms = 0.4
+    training_factor = 3.5
+    ns = {"fused": 0.016, "unfused": 0.08}
 
     def cannot(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why tiles cannot hold this call on this graph, however few they are."""
@@ -75,9 +74,20 @@ class TilesBackend:
         """About what the forward pass holds beside its inputs, in bytes."""
         return tiles_bytes(survey(graph).pairs, survey(graph).columns, request)
 
-    def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
-        """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
-        return rates().tiles_call + tiles_ms(survey(graph).work, request)
+    def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
+        """Pairs in tiles, those of small ones counted as more."""
+        return self.kind(request), survey(graph).work
+
+    def kind(self, request: Request) -> str:
+        """Whether SDPA runs the tiles, or its plain operations."""
+        return "unfused" if written(request) else "fused"
+
+    def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
+        """A window, and a shorter one with a cap, which SDPA does not offer."""
+        from ..graphs import sliding_window
+
+        window, shorter = (sliding_window(nodes, 257, causal=False) for nodes in (4096, 1024))
+        return [(window, {}), (shorter, {"softcap": 50.0})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         """Attention on checked inputs."""

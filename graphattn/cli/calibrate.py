@@ -1,7 +1,6 @@
 """What ``graphattn doctor --calibrate`` does: measure this machine and keep what was found."""
 
 import os
-from dataclasses import asdict
 from datetime import UTC, datetime
 
 from .output import document, rendered, say, step, table
@@ -9,18 +8,22 @@ from .output import document, rendered, say, step, table
 
 def calibrate(json: bool) -> None:
     """Measure, keep, print."""
-    from ..backends.rates import Rates, keep, machine
+    from ..backends import BACKENDS
+    from ..backends.rates import keep, machine
     from ..bench.calibrate import calibrate as measured
 
     with step("measuring this machine; leave it alone for some seconds") as tell:
         found = measured(tell)
     where = keep(found, datetime.now(UTC).isoformat(timespec="seconds"))
     if json:
-        document({"command": "doctor", "rates": asdict(found), "machine": machine(), "path": str(where)})
+        document({"command": "doctor", "rates": found, "machine": machine(), "path": str(where)})
         return
     say("rates: ns per number (a pair or an edge, times heads, times D + D_v); ms per call; training over forward")
-    built_in = asdict(Rates())
-    rows = [(f"  {name}", f"{value:.3g}", f"built in {built_in[name]:.3g}") for name, value in asdict(found).items()]
+    rows = [
+        (f"  {backend} {name}", f"{value:.3g}", f"built in {BACKENDS[backend].built_in()[name]:.3g}")
+        for backend, rates in found.items()
+        for name, value in rates.items()
+    ]
     rendered(table(rows))
     say(f"\nkept in {where}, for this processor, torch and number of threads")
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0

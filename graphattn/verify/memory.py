@@ -46,7 +46,7 @@ def too_large(
 
 def _listing(graph: AttentionGraph, backend: str) -> int:
     """What the edges of a rule take once listed, for the backends that walk them."""
-    return LISTED * graph.num_edges if graph.is_rule and backend in ("edges", "message_passing") else 0
+    return LISTED * graph.num_edges if graph.is_rule and BACKENDS[backend].lists_edges else 0
 
 
 def free_bytes(device: torch.device) -> int:

@@ -244,7 +244,7 @@ def test_c12_a_named_backend_runs_or_refuses_with_its_reasons():
         ga.attention(q, k, v, graph, biases(graph), backend="dense")
     assert len(caught.value.reasons) == 1
     assert "repeated edges have a bias" in caught.value.reasons[0]
-    with pytest.raises(BackendError, match=r'"auto" or one of dense, tiles, parts, edges, message_passing.*\'cuda\''):
+    with pytest.raises(BackendError, match=r'"auto" or one of dense, tiles, edges, parts, message_passing.*\'cuda\''):
         ga.attention(q, k, v, graph, backend="cuda")
     assert ga.attention(q, k, v, graph, biases(graph)).shape == (5, HEADS, VALUE_WIDTH)
 

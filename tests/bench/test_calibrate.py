@@ -1,14 +1,19 @@
 """Rates: measured, kept for this machine alone, and used by the choice of backends."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 import graphattn as ga
-from graphattn.backends import rates
+from graphattn.backends import BACKENDS, rates
 from graphattn.cli.app import app
+
+BUILT_IN = {name: backend.built_in() for name, backend in BACKENDS.items() if backend.problems()}
+
+
+def used():
+    return {name: BACKENDS[name].rates() for name in BUILT_IN}
 
 
 @pytest.fixture
@@ -19,17 +24,23 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_what_is_kept_is_used_and_nothing_else(cache):
-    assert rates.rates() == rates.Rates()
-    dear = replace(rates.Rates(), tiles=9.0, edges=9.0, dense_call=1e-3)
+    assert used() == BUILT_IN
+    assert not rates.measured()
+    dear = {"tiles": {"fused": 9.0}, "edges": {"edge": 9.0}, "dense": {"call_ms": 1e-3}}
     assert rates.keep(dear, "today") == cache
-    assert rates.rates() == dear
+    assert used() == {name: {**built_in, **dear.get(name, {})} for name, built_in in BUILT_IN.items()}
     assert rates.measured()
     assert ga.explain(ga.graphs.sliding_window(4096, 257, causal=False)).chosen == "dense"
     kept = json.loads(cache.read_text())
-    for spoil in ({"machine": {}}, {"rates": {**kept["rates"], "edges": -1}}, {"rates": {}}):
+    for spoil in (
+        {"machine": {}},
+        {"rates": {**kept["rates"], "edges": {"edge": -1}}},
+        {"rates": {"edges": -1}},
+        {"rates": {}},
+    ):
         cache.write_text(json.dumps({**kept, **spoil}))
         rates._kept.cache_clear()
-        assert rates.rates() == rates.Rates()
+        assert used() == BUILT_IN
     cache.write_text("not json")
     rates._kept.cache_clear()
     assert not rates.measured()
@@ -40,8 +51,11 @@ def test_the_command_measures_and_keeps(cache):
     assert found.exit_code == 0, found.output
     told = json.loads(found.stdout)
     assert json.loads(cache.read_text())["rates"] == told["rates"]
-    assert all(value > 0 for value in told["rates"].values())
-    assert rates.rates() == rates.Rates(**told["rates"])
+    assert all(value > 0 for measured in told["rates"].values() for value in measured.values())
+    assert {name: measured.keys() for name, measured in told["rates"].items()} == {
+        name: built_in.keys() for name, built_in in BUILT_IN.items()
+    }
+    assert used() == told["rates"]
 
 
 @pytest.mark.usefixtures("cache")

@@ -201,7 +201,7 @@ def test_rates_that_cannot_be_kept_are_an_error_of_ours(monkeypatch):
         patch.setattr("pathlib.Path.home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
         assert not rates.measured()
         with pytest.raises(OptionError, match="set GRAPHATTN_CACHE to a folder"):
-            rates.keep(rates.Rates(), "today")
+            rates.keep({}, "today")
     monkeypatch.setenv("GRAPHATTN_CACHE", "/proc/none")
     with pytest.raises(OptionError, match=r"cannot write /proc/none/rates.json: .*; set GRAPHATTN_CACHE to a folder"):
-        rates.keep(rates.Rates(), "today")
+        rates.keep({}, "today")

@@ -84,7 +84,7 @@ def test_sizes_may_be_numpys():
         ({"out_proj": 1}, "out_proj must be True or False, got 1"),
         ({"root_weight": None}, "root_weight must be True or False, got None"),
         ({"backend": ["edges"]}, r'backend must be "auto" or one of dense, .*, got \[\'edges\'\]'),
-        ({"backend": "fast"}, 'backend must be "auto" or one of dense, tiles, parts, edges, message_passing, got'),
+        ({"backend": "fast"}, 'backend must be "auto" or one of dense, tiles, edges, parts, message_passing, got'),
     ],
 )
 def test_other_options_are_checked_at_construction(options, words):
@@ -244,7 +244,7 @@ def test_a_named_backend_refuses_with_its_reasons():
     made.backend = "fast"
     with pytest.raises(
         BackendError,
-        match=r'backend must be "auto" or one of dense, tiles, parts, edges, message_passing, got \'fast\'',
+        match=r'backend must be "auto" or one of dense, tiles, edges, parts, message_passing, got \'fast\'',
     ):
         made(X, GRAPH, context=CONTEXT, edge_attr=torch.zeros(35, 4))
 

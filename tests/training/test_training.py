@@ -12,10 +12,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from graphattn import graphs, models
+from graphattn.backends import BACKENDS
 from graphattn.nn import GraphAttention, TransformerBlock
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-BACKENDS = ("dense", "tiles", "parts", "edges", "message_passing")
 
 
 def learned(model):
