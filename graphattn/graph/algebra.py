@@ -24,6 +24,12 @@ def refuse_over(num_bytes: int, what: str, instead: str, limit: int | None = MAX
         raise GraphError(f"{what} would take {num_bytes:,} bytes (limit {limit:,}); {instead}")
 
 
+def every_node(size: int) -> Tensor:
+    """The numbers of all nodes, or a GraphError where they do not fit."""
+    refuse_over(8 * size, f"the numbers of {size:,} nodes", "take a smaller graph")
+    return torch.arange(size)
+
+
 class _Pair(EdgeSet):
     """Two sets of edges over the same nodes."""
 
@@ -86,6 +92,10 @@ class Complement(EdgeSet):
     def _distinct(self) -> EdgeSet:
         return self.base.distinct() if isinstance(self.base, Listed) else self.base
 
+    @property
+    def count_cost(self) -> int:
+        return self.base.count_cost
+
     def count(self) -> int:
         return self.num_targets * self.num_sources - self._distinct.count()
 
@@ -117,6 +127,10 @@ class Flipped(_Dense):
     def contains(self, target: Tensor, source: Tensor) -> Tensor:
         return self.base.contains(source, target)
 
+    @property
+    def count_cost(self) -> int:
+        return self.base.count_cost
+
     def count(self) -> int:
         return self.base.count()
 
@@ -137,14 +151,10 @@ class Pullback(_Dense):
 
     @property
     def runs_per_row(self) -> int:
-        return max(1, min(self.num_sources, self._row_cost))
-
-    @property
-    def _row_cost(self) -> int:
-        return -(-self.base.count() // max(1, self.base.num_targets))
+        return max(1, min(self.num_sources, self.base.sources_per_row))
 
     def runs(self, target: Tensor) -> Runs:
-        if self._row_cost >= self.num_sources:
+        if self.base.sources_per_row >= self.num_sources:
             return super().runs(target)
         new = torch.full((self.base.num_sources,), -1)
         new[self.sources] = torch.arange(self.num_sources)
@@ -191,6 +201,10 @@ class Blocks(EdgeSet):
         row, lo, hi = (torch.cat(part) for part in zip(*found, strict=True))
         order = torch.argsort(row, stable=True)
         return Runs(row[order], lo[order], hi[order])
+
+    @property
+    def count_cost(self) -> int:
+        return sum(part.count_cost for part in self.parts)
 
     def count(self) -> int:
         return sum(part.count() for part in self.parts)

@@ -12,13 +12,13 @@ def draw(edges: EdgeSet) -> str:
     """Rows of the mask, ``█`` for an edge and ``·`` for none; a cell of a large graph shows how full it is.
 
     Raises:
-        Nothing: a rule too costly to walk is described instead.
+        Nothing: what is too costly to walk is described instead.
     """
     T, S = edges.num_targets, edges.num_sources
     if T == 0 or S == 0:
         return f"(no pairs: {T} targets, {S} sources)"
     if not drawable(edges):
-        return f"(a function of {T:,} x {S:,} pairs: too many to draw; look at a subgraph)"
+        return f"({T:,} x {S:,} pairs: too many to draw; look at a subgraph)"
     side = max(1, -(-max(T, S) // _MOST_CELLS))
     counts = edges.tile_counts(side, side)
     lines = [" ".join(_shade(counts, i, j, side, T, S) for j in range(counts.shape[1])) for i in range(counts.shape[0])]
@@ -29,7 +29,7 @@ def draw(edges: EdgeSet) -> str:
 
 def drawable(edges: EdgeSet) -> bool:
     """Whether going through all rows is quick."""
-    return not edges.is_rule or edges.runs_per_row * edges.num_targets <= _MOST_RUNS
+    return edges.num_targets * (edges.runs_per_row if edges.is_rule else 1) <= _MOST_RUNS
 
 
 def _shade(counts: Tensor, i: int, j: int, side: int, num_targets: int, num_sources: int) -> str:

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ..errors import GraphError
 from . import runs as _runs
 from .runs import Runs
 
 ROWS_BUDGET = 1 << 22  # runs held at a time while a set of edges is walked
+COUNTED_AT_ONCE = 1 << 24  # runs that may be walked over only to print or to plan: a second
+MOST_RUNS, MOST_OF_ONE = 1 << 32, 1 << 27  # runs of all rows that a walk may meet: minutes; and rows, or runs of a row
 
 
 class EdgeSet(ABC):
@@ -37,6 +40,18 @@ class EdgeSet(ABC):
         """About how many runs a row has: sizes the chunks of a walk, and says when counting is costly."""
         return 1
 
+    @property
+    def count_cost(self) -> int:
+        """About how many runs ``count`` walks over; 0 where it is a closed form."""
+        return self.runs_per_row * self.num_targets if type(self).count is EdgeSet.count else 0
+
+    @property
+    def sources_per_row(self) -> int:
+        """Sources of a target on average, rounded up; all of them where counting is costly."""
+        if self.count_cost > COUNTED_AT_ONCE:
+            return self.num_sources
+        return -(-self.count() // max(1, self.num_targets))
+
     def count(self) -> int:
         """Number of edges, an exact Python integer."""
         return sum(int((chunk.hi - chunk.lo).sum()) for _, _, chunk in self.walk())
@@ -52,7 +67,17 @@ class EdgeSet(ABC):
         return None
 
     def walk(self, multiple: int = 1) -> Iterator[tuple[int, int, Runs]]:
-        """The rows in chunks ``(first, last + 1, runs)``; chunks start at multiples of ``multiple``."""
+        """The rows in chunks ``(first, last + 1, runs)``; chunks start at multiples of ``multiple``.
+
+        Raises:
+            GraphError: If there are more rows, or more intervals of sources in them, than are walked over in minutes.
+        """
+        walked = self.runs_per_row * self.num_targets
+        if walked > MOST_RUNS or max(self.runs_per_row, self.num_targets) > MOST_OF_ONE:
+            raise GraphError(
+                f"this would walk over about {walked:,} intervals of sources of {self.num_targets:,} targets (limits "
+                f"{MOST_RUNS:,} and {MOST_OF_ONE:,}); ask contains() for the pairs you need, or a smaller size"
+            )
         rows = max(1, ROWS_BUDGET // max(1, self.runs_per_row))
         rows = max(multiple, rows // multiple * multiple)
         for first in range(0, self.num_targets, rows):

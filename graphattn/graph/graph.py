@@ -12,9 +12,9 @@ from ..arguments import pair, several, table
 from ..errors import GraphError, GraphIndexError, ShapeError
 from . import algebra
 from .advice import no_graph
-from .algebra import MAX_BYTES, refuse_over
+from .algebra import MAX_BYTES, every_node, refuse_over
 from .draw import draw
-from .edge_set import EdgeSet
+from .edge_set import COUNTED_AT_ONCE, EdgeSet
 from .expression import Expression, builder, written
 from .html import mask_page
 from .listed import Listed, check_size
@@ -24,7 +24,6 @@ from .rules import Band
 from .rules_grid import WithGlobalTokens
 from .simple import remark
 
-_COUNTED_AT_ONCE = 1 << 24  # runs that repr may walk to count edges
 _LONGEST_NAME = 72
 EMPTY, PARTIAL, FULL = 0, 1, 2
 
@@ -142,7 +141,7 @@ class AttentionGraph(Immutable):
 
     def _out_degree(self) -> Tensor:
         flipped = self.edges.flip()
-        if flipped.runs_per_row * flipped.num_targets <= max(_COUNTED_AT_ONCE, self.num_edges):
+        if flipped.runs_per_row * flipped.num_targets <= max(COUNTED_AT_ONCE, self.num_edges):
             return flipped.degrees()
         total = torch.zeros(self.num_sources, dtype=torch.int64)
         for _, _, chunk in self.edges.walk():
@@ -352,7 +351,7 @@ class AttentionGraph(Immutable):
         return AttentionGraph(Band(self.num_targets, self.num_sources, 0, 0), "self-loops", self.device)
 
     def _num_loops(self) -> int:
-        node = torch.arange(self.num_nodes, device=self.device)
+        node = every_node(self.num_nodes).to(self.device)
         return int(self.edges.contains(node, node).sum())
 
     def with_self_loops(self) -> "AttentionGraph":
@@ -444,7 +443,7 @@ class AttentionGraph(Immutable):
 
     def _choice(self, chosen: Any, size: int, what: str) -> Tensor:
         if chosen is None:
-            return torch.arange(size)
+            return every_node(size)
         chosen = table(chosen, what, "node numbers (n,) or a bool mask (N,)", GraphError).cpu()
         if chosen.dtype == torch.bool:
             if chosen.shape != (size,):
@@ -468,7 +467,7 @@ class AttentionGraph(Immutable):
             >>> (sliding_window(64, 9) | (prefix(64, 4) & causal(64))).remark
             'equals causal(64)'
         """
-        return self._remember("remark", lambda: remark(self, _COUNTED_AT_ONCE))
+        return self._remember("remark", lambda: remark(self, COUNTED_AT_ONCE))
 
     def __repr__(self) -> str:
         nodes = (
@@ -476,8 +475,7 @@ class AttentionGraph(Immutable):
             if self.is_square
             else f"{self.num_sources} sources -> {self.num_targets} targets"
         )
-        walks = self.edges.runs_per_row * self.num_targets if self.is_rule else 0
-        costly = walks > _COUNTED_AT_ONCE and "num_edges" not in self._memo
+        costly = self.edges.count_cost > COUNTED_AT_ONCE and "num_edges" not in self._memo
         edges = "edges not counted" if costly else f"{self.num_edges} edges, density {self.density:.3g}"
         extra = ", repeated edges" if self.has_repeated_edges else ""
         where = "" if self.device.type == "cpu" else f", {self.device}"

@@ -27,6 +27,7 @@ class Listed(EdgeSet):
     is_rule = False
 
     def __init__(self, target: Tensor, source: Tensor, num_targets: int, num_sources: int) -> None:
+        check_pairs(num_targets, num_sources)
         self.num_targets, self.num_sources = num_targets, num_sources
         with torch.inference_mode(False):  # edges made in inference mode serve training, too
             self.edge_index = torch.stack((source, target))
@@ -133,6 +134,15 @@ def check_size(count: Any, argument: str) -> int:
     return size
 
 
+def check_pairs(num_targets: int, num_sources: int) -> None:
+    """Refuse so many pairs that int64 does not number them."""
+    if num_targets * num_sources >= _TOO_MANY:
+        raise GraphError(
+            f"{num_targets} targets x {num_sources} sources is {num_targets * num_sources} pairs, and listed edges are "
+            f"limited to fewer than 2**63; split the graph and join the results"
+        )
+
+
 def _check_layout(edge_index: object) -> Tensor:
     if not isinstance(edge_index, Tensor):
         try:
@@ -182,11 +192,7 @@ def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: 
         GraphIndexError: If an index lies outside its range.
     """
     one_of(duplicates, "duplicates", ("error", "keep", "merge"), GraphError)
-    if num_targets * num_sources >= _TOO_MANY:
-        raise GraphError(
-            f"{num_targets} targets x {num_sources} sources is {num_targets * num_sources} pairs, and listed edges are "
-            f"limited to fewer than 2**63; split the graph and join the results"
-        )
+    check_pairs(num_targets, num_sources)
     source, target = _check_layout(edge_index).detach().to(torch.int64).unbind(0)
     if source.numel():
         _check_range(source, num_sources, 0, num_targets, target)

@@ -23,6 +23,35 @@ def _series(first: int, last: int, step: int, value: Callable[[int], int]) -> in
     return n * (value(first) + value(first + (n - 1) * step)) // 2
 
 
+def clipped_sum(first: int, step: int, number: int, lo: int, hi: int) -> int:
+    """Sum of ``first + i * step`` for ``0 <= i < number``, each moved into ``[lo, hi]``; ``step >= 1``.
+
+    Example:
+        >>> clipped_sum(-3, 2, 6, 0, 4)  # -3, -1, 1, 3, 5, 7
+        12
+    """
+    below = min(max(0, -(-(lo - first) // step)), number)
+    upto = min(max(below, (hi - first) // step + 1), number)
+    between = _series(first + below * step, first + (upto - 1) * step, step, lambda value: value)
+    return below * lo + between + (number - upto) * hi
+
+
+def sum_over_cells(length: int, cell: int, skipped: int, of_cells: Callable[[int, int], int]) -> int:
+    """What the places of an axis read, which all places of a cell read alike.
+
+    Args:
+        length: Places on the axis.
+        cell: Places in a cell.
+        skipped: Places that the first cell lacks.
+        of_cells: ``(first, number)`` cells, what a place of each reads, summed over them.
+    """
+    if not length:
+        return 0
+    number = -(-(length + skipped) // cell)
+    lacking = number * cell - skipped - length
+    return cell * of_cells(0, number) - skipped * of_cells(0, 1) - lacking * of_cells(number - 1, 1)
+
+
 @dataclass(frozen=True, eq=False)
 class Band(EdgeSet):
     """``lo <= t - s + offset <= hi``, and a multiple of ``step``: full, causal, windows, dilated windows."""
@@ -291,6 +320,25 @@ class Neighbourhood(EdgeSet):
         source = (lo[row] + within) * self.dilation + target[row] % self.dilation
         return Runs(row, source, source + 1)
 
+    def count(self) -> int:
+        whole, longer = divmod(self.num_targets, self.dilation)  # groups of equal residue have two lengths
+        return longer * self._count(whole + 1) + (self.dilation - longer) * self._count(whole)
+
+    def _count(self, length: int) -> int:
+        """Edges within a group of so many places."""
+        if self.clamp and not self.causal:
+            return length * min(length, self.kernel)
+
+        def of_cells(first: int, number: int) -> int:
+            place = first * self.stride + (self.stride - 1 if self.causal else self.stride // 2)
+            if self.causal:  # what lies before the window
+                return clipped_sum(place - self.kernel + 1, self.stride, number, 0, max(0, length - self.kernel))
+            end = clipped_sum(place + (self.kernel - 1) // 2, self.stride, number, 0, length - 1)
+            return end + number - clipped_sum(place - self.kernel // 2, self.stride, number, 0, length - 1)
+
+        total = sum_over_cells(length, self.stride, 0, of_cells)
+        return length * (length + 1) // 2 - total if self.causal else total
+
     def flip(self) -> "Neighbourhood":
         return replace(self, flipped=not self.flipped)
 
@@ -316,7 +364,7 @@ class Product(EdgeSet):
     def runs_per_row(self) -> int:
         if self.num_targets == 0:
             return 1
-        outer = math.prod(-(-axis.count() // axis.num_targets) for axis in self.axes[:-1])
+        outer = math.prod(axis.sources_per_row for axis in self.axes[:-1])
         return max(1, outer * self.axes[-1].runs_per_row)
 
     def runs(self, target: Tensor) -> Runs:
@@ -339,6 +387,10 @@ class Product(EdgeSet):
             found = Runs(row[owner], base + here.lo[inner], base + here.hi[inner])
         assert found is not None
         return found
+
+    @property
+    def count_cost(self) -> int:
+        return sum(axis.count_cost for axis in self.axes)
 
     def count(self) -> int:
         return math.prod(axis.count() for axis in self.axes)

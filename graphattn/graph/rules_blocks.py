@@ -40,14 +40,18 @@ class Lifted(EdgeSet):
         lo, hi = ((end * self.block).clamp(max=self.num_sources) for end in (lo, hi))  # an empty run may lie at the end
         return Runs(row, lo, hi)
 
+    @property
+    def count_cost(self) -> int:
+        return self.base.count_cost
+
     def count(self) -> int:
         rows, columns = self.base.num_targets, self.base.num_sources
         no_target, no_source = rows * self.block - self.num_targets, columns * self.block - self.num_sources
         pairs = self.block**2 * self.base.count()
         if no_target:  # the last block of targets lacks some, and so on
-            pairs -= no_target * self.block * int(self.base.contains(_last(rows), torch.arange(columns)).sum())
+            pairs -= no_target * self.block * _of_last(self.base)
         if no_source:
-            pairs -= no_source * self.block * int(self.base.contains(torch.arange(rows), _last(columns)).sum())
+            pairs -= no_source * self.block * _of_last(self.base.flip())
         if no_target and no_source:
             pairs += no_target * no_source * int(self.base.contains(_last(rows), _last(columns)).sum())
         return pairs
@@ -64,6 +68,12 @@ class Lifted(EdgeSet):
 
 def _last(size: int) -> Tensor:
     return torch.tensor([size - 1])
+
+
+def _of_last(edges: EdgeSet) -> int:
+    """Sources of the last target."""
+    _, lo, hi = edges.runs(_last(edges.num_targets))
+    return int((hi - lo).sum())
 
 
 class Composite(EdgeSet):
@@ -111,6 +121,10 @@ class Composite(EdgeSet):
         row, lo, hi = (torch.cat(part) for part in zip(*found, strict=True))
         order = torch.argsort(row, stable=True)
         return Runs(row[order], lo[order], hi[order])
+
+    @property
+    def count_cost(self) -> int:
+        return sum(cell.count_cost for cell, _, _ in self._cells)
 
     def count(self) -> int:
         return sum(cell.count() for cell, _, _ in self._cells)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from . import runs as _runs
 from .edge_set import EdgeSet
+from .rules import clipped_sum, sum_over_cells
 from .runs import Runs
 
 
@@ -48,6 +50,18 @@ class CellWindow(EdgeSet):
 
     def runs(self, target: Tensor) -> Runs:
         return Runs(torch.arange(target.numel()), *self._window(target))
+
+    def count(self) -> int:
+        if self.flipped:
+            return self.flip().count()
+        begin, size = self.start + -self.shift // self.cell * self.step, self.num_sources
+        inside = partial(clipped_sum, step=self.step, lo=0, hi=size)
+
+        def of_cells(first: int, number: int) -> int:
+            place = begin + first * self.step
+            return inside(place + self.width, number=number) - inside(place, number=number)
+
+        return sum_over_cells(self.num_targets, self.cell, -self.shift % self.cell, of_cells)
 
     def flip(self) -> "CellWindow":
         sizes = {"num_targets": self.num_sources, "num_sources": self.num_targets}
@@ -167,6 +181,10 @@ class WithGlobalTokens(EdgeSet):
             torch.where(reads_all, self.num_sources, self.number),
         )
         return _runs.union(front, behind, self.num_sources)
+
+    @property
+    def count_cost(self) -> int:
+        return self.base.count_cost
 
     def count(self) -> int:
         return self.number * (self.num_targets + self.base.num_sources) + self.base.count()

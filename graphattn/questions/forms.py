@@ -10,7 +10,7 @@ from torch import Tensor
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
-from ..graph.algebra import Blocks
+from ..graph.algebra import Blocks, every_node
 from ..graph.edge_set import EdgeSet
 from ..graph.listed import Listed
 from ..graph.need import need_graph
@@ -57,7 +57,7 @@ def looped_axes(edges: EdgeSet) -> tuple[EdgeSet, ...] | None:
     if not isinstance(edges, Product):
         return None
     for axis in edges.axes:
-        node = torch.arange(axis.num_targets)
+        node = every_node(axis.num_targets)
         if axis.num_targets != axis.num_sources or not bool(axis.contains(node, node).all()):
             return None
     return edges.axes

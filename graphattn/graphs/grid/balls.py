@@ -4,12 +4,15 @@ import math
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
+from ...graph.algebra import refuse_over
 from ...graph.edge_set import EdgeSet
 from ...graph.expression import builder
 from ...graph.rules import Band
 from ...graph.rules_grid import Ball
 from ..arguments import axes, call, flag, number
 from .axes import every_axis
+
+_LINE_BYTES = 128  # of a line of the grid, while its widest row inside the ball is looked for
 
 
 @builder
@@ -29,7 +32,7 @@ def grid_ball(size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool =
         A rule, cut at the borders. Distances are float64; whole ``r`` and roots of whole numbers are exact for p = 1, 2
         and inf. ``r=1`` is 4 neighbours of an image and the node itself, ``r=1, p=inf`` is 8.
     Raises:
-        GraphError: If ``r`` is negative or not a number, or ``p`` is below 1.
+        GraphError: If ``r`` is negative or not a number, ``p`` is below 1, or the ball has too many lines to hold.
     Source:
         ``local_nd_pattern`` of xformers (Lefaudeux et al. 2022), which is ``strict=True``.
     Example:
@@ -51,5 +54,7 @@ def grid_ball(size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool =
         parts: list[EdgeSet] = [Band(length, length, -far, far) for length in size]
         edges = every_axis(parts)
     else:
+        lines = math.prod(2 * int(min(reach, max(0, length - 1))) + 1 for length in size[:-1])
+        refuse_over(_LINE_BYTES * lines, f"grid_ball of r={r!r}, which reaches {lines:,} lines,", "use a smaller r")
         edges = Ball(size, reach, norm, strict)
     return AttentionGraph(edges, call("grid_ball", size, r, p=(norm, 2.0), strict=(strict, False)))

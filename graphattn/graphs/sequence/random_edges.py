@@ -11,7 +11,7 @@ from ...graph.advice import no_graph
 from ...graph.algebra import complement, refuse_over
 from ...graph.edge_set import EdgeSet
 from ...graph.expression import builder, listing_builder
-from ...graph.listed import Listed
+from ...graph.listed import Listed, check_pairs
 from ...graph.rules import Band
 from ...graph.rules_random import Bernoulli
 from ..arguments import call, flag, whole
@@ -54,6 +54,7 @@ def random_sources(
     S = T if num_sources is None else whole(num_sources, "num_sources")
     if k > S and T and avoid is None:
         raise GraphError(f"k must be at most the number of sources, got k={k} of {S}")
+    check_pairs(T, S)
     refuse_over(_DRAWN_BYTES * T * min(k, S), f"random_sources of {T:,} x {min(k, S):,} edges", "draw fewer")
     free = _free(T, S, avoid)
     rank, found = _draw(_runs.row_lengths(free, T), min(k, S), seed)
@@ -137,6 +138,7 @@ def erdos_renyi(
         raise GraphError(f"probability must be a number in [0, 1], got {probability!r}")
     if listed:
         refuse_over(int(48 * T * S * probability), f"erdos_renyi of {T:,} x {S:,} pairs", "use listed=False")
+        check_pairs(T, S)
         place = _places(T * S, probability, np.random.default_rng(seed))
         edges: EdgeSet = Listed(place // max(1, S), place % max(1, S), T, S)
     else:
@@ -151,10 +153,11 @@ def _places(total: int, probability: float, random: np.random.Generator) -> Tens
     if probability == 0 or total == 0:
         return torch.empty(0, dtype=torch.int64)
     parts, last = [], -1
-    while last < total:
+    while True:
         few = int((total - last) * probability * 1.05) + 16
-        found = last + np.cumsum(random.geometric(probability, few))
-        parts.append(found)
-        last = int(found[-1])
-    place = np.concatenate(parts)
-    return torch.from_numpy(place[place < total])
+        place = last + np.cumsum(random.geometric(probability, few))
+        beyond = np.flatnonzero((place < 0) | (place >= total))  # a sum that int64 does not hold turns negative
+        parts.append(place[: beyond[0]] if beyond.size else place)
+        if beyond.size:
+            return torch.from_numpy(np.concatenate(parts))
+        last = int(place[-1])
