@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from inspect import Parameter, signature
 from numbers import Real
 from operator import index
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from ..graph.advice import advice
 from ..interop import from_edge_index
 
 Pair = tuple[Tensor, Tensor]
+T = TypeVar("T")
 
 
 def width(name: str, value: Any) -> int:
@@ -74,6 +75,12 @@ def check_function(name: str, function: Any, arguments: str) -> Callable[..., An
     except TypeError as error:
         raise OptionError(f"{name} must be a function {name}({arguments}), got {function!r}: {error}") from None
     return function
+
+
+def made_with(make: Callable[..., T], **sizes: Any) -> T:
+    """``make`` with those of the sizes that it takes."""
+    takes = signature(make).parameters
+    return make(**{name: size for name, size in sizes.items() if name in takes})
 
 
 def refuse_class(name: str, value: Any) -> None:

@@ -1,5 +1,6 @@
 """Linear attention: without softmax, (Q K^T) V = Q (K^T V), and what is left of the sources is one matrix."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -31,11 +32,19 @@ def _identity(x: Tensor) -> Tensor:
     return x
 
 
-FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {  # of a module, not lambdas: a layer is pickled with its own
-    "elu": _elu,
-    "relu": F.relu,
-    "softmax": _softmax,
-    "identity": _identity,
+class FeatureMap(NamedTuple):
+    """A map by name. Functions of a module, since a layer is pickled with its own."""
+
+    function: Callable[[Tensor], Tensor]
+    dense: Callable[[Tensor], Tensor]  # the dense twin
+    smooth: bool = False  # and above 0
+
+
+FEATURE_MAPS: dict[str, FeatureMap] = {
+    "elu": FeatureMap(_elu, lambda x: torch.where(x > 0, x + 1, x.clamp(max=0).exp()), True),
+    "relu": FeatureMap(F.relu, lambda x: x.clamp(min=0)),
+    "softmax": FeatureMap(_softmax, lambda x: (x - torch.logsumexp(x, -1, keepdim=True)).exp(), True),
+    "identity": FeatureMap(_identity, lambda x: x),
 }
 _CHUNK = 64  # targets whose last sources are a dense product
 
@@ -66,7 +75,7 @@ class FeatureScore(Score):
     def __init__(self, feature_map: str | Callable[[Tensor], Tensor] = "elu") -> None:
         super().__init__()
         if isinstance(feature_map, str) and feature_map in FEATURE_MAPS:
-            feature_map = FEATURE_MAPS[feature_map]
+            feature_map = FEATURE_MAPS[feature_map].function
         if not callable(feature_map):
             raise OptionError(
                 f"feature_map must be one of {', '.join(FEATURE_MAPS)} or a function of (..., D), got {feature_map!r}"
@@ -83,6 +92,22 @@ class FeatureScore(Score):
             if floats(x, name, "(..., D)", 1).shape[-1] != query.shape[-1]:
                 raise ShapeError(f"key must be of the query's width {query.shape[-1]}, got {x.shape[-1]}")
         return self.feature_map(query), self.feature_map(key)
+
+    def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
+        phi = self._named.dense if self._named else getattr(self.feature_map, "dense", self.feature_map)
+        return torch.einsum("...thd,...shd->...hts", phi(query), phi(key))
+
+    @property
+    def _named(self) -> FeatureMap | None:
+        return next((found for found in FEATURE_MAPS.values() if found.function is self.feature_map), None)
+
+    @property
+    def smooth(self) -> bool:  # type: ignore[override]
+        return self._named is not None and self._named.smooth
+
+    @property
+    def positive(self) -> bool:  # type: ignore[override]
+        return self.smooth
 
 
 class PositiveFeatures(nn.Module):
@@ -123,6 +148,12 @@ class PositiveFeatures(nn.Module):
         x = x * x.shape[-1] ** -0.25
         logarithm = x @ self.projection.to(x.dtype).t() - x.square().sum(-1, keepdim=True) / 2
         return torch.exp(logarithm) * self.projection.shape[0] ** -0.5
+
+    def dense(self, x: Tensor) -> Tensor:
+        """The dense twin: ``exp(w_i . y - |y|^2 / 2) / sqrt(m)`` with ``y = x / D^(1/4)``."""
+        y = x / x.shape[-1] ** 0.25
+        half = 0.5 * (y * y).sum(-1, keepdim=True)
+        return (torch.einsum("...d,md->...m", y, self.projection) - half).exp() / math.sqrt(self.projection.shape[0])
 
 
 class Chunk(NamedTuple):

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..backends.request import Request
 from ..graph import AttentionGraph
-from .dense_normalizers import DenseNormalizer
-from .dense_scores import DenseScore
+from ..nn.normalizers import DenseNormalizer
+from .own_functions import DenseScore
 from .sample import Sample
 from .twins import DenseResult, dense_attention
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from graphattn.verify import dense_normalizers as normalizers
-from graphattn.verify import dense_scores as scores
+from graphattn.nn import FeatureScore, PositiveFeatures, normalizers, scores
+from graphattn.verify.own_functions import of_pairs, of_rows
 from graphattn.verify.twins import turned
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -34,32 +34,51 @@ def perceptron(wide, out):
     return nn.Sequential(nn.Linear(wide, 11), nn.ReLU(), nn.Linear(11, out)).double()
 
 
+DENSE = {name: found.dense for name, found in normalizers.NORMALIZERS.items()}
 MLP, GAMMA = perceptron(2 * D + 3, 1), perceptron(H * D, H)
 
 
-def parameters(network):
-    return network[0].weight, network[0].bias, network[2].weight, network[2].bias
+def twin_of(part, **held):
+    """The formula of a score or normalisation that holds these parameters."""
+    for name, value in held.items():
+        setattr(part, name, nn.Parameter(value) if isinstance(value, torch.Tensor) else value)
+    return part.dense
 
 
 @pytest.mark.parametrize(
     ("twin", "of_pair"),
     [
-        (scores.dot(0.3), lambda q, k, e, h: 0.3 * torch.dot(q[h], k[h])),
-        (scores.cosine(SIGMA[:, None].log(), 100.0), lambda q, k, e, h: SIGMA[h] * cosine(q[h], k[h])),
-        (scores.cosine(torch.full((H, 1), 9.0).double(), 5.0), lambda q, k, e, h: 5.0 * cosine(q[h], k[h])),
-        (scores.general(WEIGHT), lambda q, k, e, h: F.bilinear(q[h], k[h], WEIGHT[h][None])[0]),
-        (scores.additive(WEIGHT[0, :H], torch.sin), lambda q, k, e, h: torch.sin(q[h] + k[h]) @ WEIGHT[0, h]),
-        (scores.mlp(*parameters(MLP), True), lambda q, k, e, h: MLP(torch.cat((q[h], k[h], e[:3])))[0]),
-        (scores.gaussian(SIGMA.log()), lambda q, k, e, h: -(((q[h] - k[h]).norm() / SIGMA[h]) ** 2) / 2),
-        (scores.subtraction(*parameters(GAMMA)), lambda q, k, e, h: GAMMA(q.flatten() - k.flatten() + e[3:])[h]),
-        (scores.features(scores.FEATURE_MAPS["elu"]), lambda q, k, e, h: (F.elu(q[h]) + 1) @ (F.elu(k[h]) + 1)),
-        (scores.features(scores.FEATURE_MAPS["relu"]), lambda q, k, e, h: F.relu(q[h]) @ F.relu(k[h])),
-        (scores.features(scores.FEATURE_MAPS["softmax"]), lambda q, k, e, h: F.softmax(q[h], 0) @ F.softmax(k[h], 0)),
-        (scores.of_pairs(lambda q, k, e: (q * k).sum(-1) + e[..., :1]), lambda q, k, e, h: q[h] @ k[h] + e[0]),
+        (scores.Dot(0.3).dense, lambda q, k, e, h: 0.3 * torch.dot(q[h], k[h])),
+        (twin_of(scores.Cosine(H), log_scale=SIGMA[:, None].log()), lambda q, k, e, h: SIGMA[h] * cosine(q[h], k[h])),
+        (
+            twin_of(scores.Cosine(H, most=5.0), log_scale=torch.full((H, 1), 9.0).double()),
+            lambda q, k, e, h: 5.0 * cosine(q[h], k[h]),
+        ),
+        (twin_of(scores.General(H, D), weight=WEIGHT), lambda q, k, e, h: F.bilinear(q[h], k[h], WEIGHT[h][None])[0]),
+        (
+            twin_of(scores.Additive(H, D, torch.sin), weight=WEIGHT[0, :H]),
+            lambda q, k, e, h: torch.sin(q[h] + k[h]) @ WEIGHT[0, h],
+        ),
+        (
+            twin_of(scores.MLPScore(D, 11, 3), hidden=MLP[0], out=MLP[2]),
+            lambda q, k, e, h: MLP(torch.cat((q[h], k[h], e[:3])))[0],
+        ),
+        (
+            twin_of(scores.Gaussian(H), log_sigma=SIGMA.log()),
+            lambda q, k, e, h: -(((q[h] - k[h]).norm() / SIGMA[h]) ** 2) / 2,
+        ),
+        (
+            twin_of(scores.Subtraction(H, D), gamma=GAMMA),
+            lambda q, k, e, h: GAMMA(q.flatten() - k.flatten() + e[3:])[h],
+        ),
+        (FeatureScore("elu").dense, lambda q, k, e, h: (F.elu(q[h]) + 1) @ (F.elu(k[h]) + 1)),
+        (FeatureScore("relu").dense, lambda q, k, e, h: F.relu(q[h]) @ F.relu(k[h])),
+        (FeatureScore("softmax").dense, lambda q, k, e, h: F.softmax(q[h], 0) @ F.softmax(k[h], 0)),
+        (of_pairs(lambda q, k, e: (q * k).sum(-1) + e[..., :1]), lambda q, k, e, h: q[h] @ k[h] + e[0]),
     ],
-)  # fmt: skip
+)
 def test_scores_equal_torch_pair_by_pair(twin, of_pair):
-    edge = LONG if "subtraction" in twin.__qualname__ else EDGE
+    edge = LONG if "Subtraction" in twin.__qualname__ else EDGE
     found = twin(QUERY, KEY, edge)
     both = torch.cat((EDGE, LONG), -1)
     pairs = [of_pair(QUERY[t], KEY[s], both[t, s], h) for h in range(H) for t in range(T) for s in range(S)]
@@ -71,18 +90,23 @@ def test_scores_equal_torch_pair_by_pair(twin, of_pair):
 def test_the_encoding_of_edges_equals_torch():
     theta = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 6)).double()
     edge = torch.randn(2, T, S, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    torch.testing.assert_close(scores.encoding(*parameters(theta))(edge), theta(edge), rtol=1e-13, atol=1e-13)
+    score = scores.Subtraction(2, 3, edge_dim=4)
+    score.delta = theta
+    twin = score.dense_delta
+    torch.testing.assert_close(twin(edge), theta(edge), rtol=1e-13, atol=1e-13)
 
 
 def test_the_cosine_of_zeros_is_0_and_sends_no_gradient():
     query = torch.zeros(T, H, D, dtype=torch.float64, requires_grad=True)
-    found = scores.cosine(SIGMA[:, None].log(), 100.0)(query, KEY, None)
+    found = twin_of(scores.Cosine(H), log_scale=SIGMA[:, None].log())(query, KEY, None)
     (sent,) = torch.autograd.grad(found.sum(), query)
     assert float(found.abs().max()) == float(sent.abs().max()) == 0.0
 
 
 def test_random_features_have_the_mean_of_the_exponential():
-    phi = scores.positive_features(randn(200_000, D))
+    features = PositiveFeatures(D, 200_000)
+    features.projection = randn(200_000, D)
+    phi = features.dense
     x, y = 0.5 * QUERY[0, 0], 0.5 * KEY[0, 0]
     expected = math.exp(float(x @ y) / math.sqrt(D))
     assert float(phi(x) @ phi(y)) == pytest.approx(expected, rel=0.02)
@@ -111,15 +135,15 @@ def count(kept):
 @pytest.mark.parametrize(
     ("twin", "of_row"),
     [
-        (normalizers.sink(torch.full((H,), 0.3).double()), by_softmax),
-        (normalizers.sigmoid(-0.7), lambda row, kept: kept / (1 + (0.7 - row).exp())),
-        (normalizers.sigmoid(None), lambda row, kept: kept / (1 + count(kept) * (-row).exp())),
-        (normalizers.hard, lambda row, kept: kept * (row == row[kept].max()) if kept.any() else 0.0 * row),
-        (normalizers.sparsemax, simplex),
-        (normalizers.none, lambda row, kept: row * kept),
-        (normalizers.by_sum, lambda row, kept: row * kept / (row[kept].sum() if kept.any() else 1.0)),
+        (twin_of(normalizers.SinkSoftmax(H), logit=torch.full((H,), 0.3).double()), by_softmax),
+        (normalizers.Sigmoid(-0.7).dense, lambda row, kept: kept / (1 + (0.7 - row).exp())),
+        (normalizers.Sigmoid().dense, lambda row, kept: kept / (1 + count(kept) * (-row).exp())),
+        (DENSE["hard"], lambda row, kept: kept * (row == row[kept].max()) if kept.any() else 0.0 * row),
+        (DENSE["sparsemax"], simplex),
+        (DENSE["none"], lambda row, kept: row * kept),
+        (DENSE["sum"], lambda row, kept: row * kept / (row[kept].sum() if kept.any() else 1.0)),
         (
-            normalizers.of_rows(lambda z, t, n: z.exp() * t[:, None] / n, torch.tensor([2, 3, 5]), 7),
+            of_rows(lambda z, t, n: z.exp() * t[:, None] / n, torch.tensor([2, 3, 5]), 7),
             lambda row, kept: row.exp() * kept / 7,
         ),
     ],
@@ -135,14 +159,14 @@ def test_normalisations_equal_a_loop_over_rows(twin, of_row):
     expected = torch.stack(rows).double().view_as(score)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     if not found.requires_grad:
-        assert twin is normalizers.hard
+        assert twin is DENSE["hard"]
         return
     mine, theirs = (torch.autograd.grad((x * randn(4, H, T, 11)).sum(), score)[0] for x in (found, expected))
     torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
     assert bool((mine[~there] == 0).all())
 
 
-@pytest.mark.parametrize("twin", [normalizers.hard, normalizers.sparsemax, normalizers.by_sum])
+@pytest.mark.parametrize("twin", [DENSE["hard"], DENSE["sparsemax"], DENSE["sum"]])
 def test_no_columns(twin):
     empty = torch.zeros(H, T, 0)
     assert twin(empty, empty > 0).shape == (H, T, 0)

@@ -1,8 +1,12 @@
 """The judge is judged: by torch's own attention, by a loop, and by what it may import."""
 
 import ast
+import builtins
+import dis
+import inspect
 import math
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -11,8 +15,11 @@ from graph_table import GRAPHS
 from torch import nn
 from torch.nn import functional as F
 
-from graphattn.nn import GraphAttention
-from graphattn.verify import DenseGraphAttention, dense_attention, dense_normalizers, dense_scores, twins
+from graphattn.nn import FeatureScore, GraphAttention, PositiveFeatures
+from graphattn.nn.linear_attention import FEATURE_MAPS
+from graphattn.nn.normalizers import NORMALIZERS
+from graphattn.nn.scores import SCORES
+from graphattn.verify import DenseGraphAttention, dense_attention, twins
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,11 +41,9 @@ def some_mask(empty=()):
     return mask
 
 
-@pytest.mark.parametrize("module", [twins, dense_scores, dense_normalizers])
-def test_it_imports_torch_and_the_standard_library_alone(module):
-    tree = ast.parse(Path(module.__file__).read_text())
+def test_it_imports_torch_and_the_standard_library_alone():
     found = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(Path(twins.__file__).read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -46,6 +51,40 @@ def test_it_imports_torch_and_the_standard_library_alone(module):
             found.add(node.module.split(".")[0])
     assert found <= {"torch"} | sys.stdlib_module_names
     assert not {"importlib", "sys"} & found
+
+
+FORMULAS = {
+    **{name: (score.dense, score) for name, score in SCORES.items()},
+    "delta": (SCORES["subtraction"].dense_delta, SCORES["subtraction"]),
+    "features": (FeatureScore.dense, FeatureScore),
+    "positive features": (PositiveFeatures.dense, PositiveFeatures),
+    **{f"{name} features": (found.dense, None) for name, found in FEATURE_MAPS.items()},
+    **{name: (found.dense, found.of if isinstance(found.of, type) else None) for name, found in NORMALIZERS.items()},
+}
+
+
+def names_used(code):
+    """Global names, and attributes, of a piece of code and of those inside it."""
+    used = [(i.opname, i.argval) for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_ATTR")]
+    used += [("LOAD_ATTR", i.argval) for i in dis.get_instructions(code) if i.opname == "LOAD_METHOD"]
+    for inner in code.co_consts:
+        used += names_used(inner) if isinstance(inner, types.CodeType) else []
+    return used
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_formula_beside_its_score_or_normalisation_shares_no_code_with_it(name):
+    formula, owner = FORMULAS[name]
+    formulas = [formula]
+    own = {k for k, value in vars(owner or object).items() if inspect.isfunction(value)}
+    while formulas:
+        for kind, used in names_used((found := formulas.pop()).__code__):
+            if kind == "LOAD_ATTR":
+                assert used == "dense" or used not in own | {"forward", "as_dot"}, used
+            elif used.startswith("_dense_"):
+                formulas.append(found.__globals__[used])
+            else:
+                assert used in {"torch", "math", *dir(builtins)}, used
 
 
 def test_equals_scaled_dot_product_attention():

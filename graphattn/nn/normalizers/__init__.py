@@ -1,0 +1,15 @@
+"""Normalisations: what becomes of the scores of a target's edges before they weigh its values."""
+
+# isort: off
+from .base import NORMALIZERS as NORMALIZERS
+from .base import DenseNormalizer as DenseNormalizer
+from .base import Normalizer as Normalizer
+from .base import known as known
+from .base import make_normalizer as make_normalizer
+from .softmax import SinkSoftmax as SinkSoftmax
+from .softmax import softmax as softmax
+from .sigmoid import Sigmoid as Sigmoid
+from .sparse import hard as hard
+from .sparse import sparsemax as sparsemax
+from .sums import by_sum as by_sum
+from .sums import none as none

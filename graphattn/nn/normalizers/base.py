@@ -1,0 +1,65 @@
+"""What a normalisation is: a function of the scores of a target's edges, and its dense twin on rows of pairs."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from torch import Tensor, nn
+
+from ...errors import OptionError
+from ..arguments import check_function, made_with, refuse_class
+
+Normalizer = Callable[[Tensor, Tensor, int], Tensor]
+"""``normalize(score, target, num_targets)`` of scores (..., E, H) and int64 targets (E,) gives weights (..., E, H)."""
+
+DenseNormalizer = Callable[[Tensor, Tensor], Tensor]
+"""``dense(score, there)`` of scores (..., H, T, S) gives weights (..., H, T, S), 0 where ``there`` (bool) is False."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Named(NamedTuple):
+    """A normalisation that a layer makes by name."""
+
+    of: Any
+    """The function, or the class of modules."""
+    dense: Callable[..., Tensor]
+    """Its formula on rows as it is published, with torch and nothing else: a test reads the code."""
+    smooth: bool
+    """Whether the formula has no kink, and divides by nothing that may be near 0."""
+
+
+NORMALIZERS: dict[str, Named] = {}
+
+
+def named(name: str, dense: Callable[..., Tensor] | None = None, *, smooth: bool = False) -> Callable[[F], F]:
+    """Make ``normalize=name`` mean a function, or a class that has a method ``dense``; its formula judges it."""
+
+    def register(normalize: F) -> F:
+        NORMALIZERS[name] = Named(normalize, getattr(normalize, "dense", dense), smooth)  # type: ignore[arg-type]
+        return normalize
+
+    return register
+
+
+def known(normalize: Any) -> Named | None:
+    """What is known of a normalisation; ``None`` of a caller's own."""
+    return next((each for each in NORMALIZERS.values() if each.of is normalize or each.of is type(normalize)), None)
+
+
+def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
+    """The normalisation that a layer was given, by name or as a function; ``None`` for softmax."""
+    if isinstance(normalize, str) and normalize == "softmax":
+        return None
+    if isinstance(normalize, str) and normalize in NORMALIZERS:
+        of = NORMALIZERS[normalize].of
+        return made_with(of, num_heads=num_heads) if isinstance(of, type) else of
+    refuse_class("normalize", normalize)
+    heads = getattr(normalize, "num_heads", num_heads)
+    if isinstance(normalize, nn.Module) and heads != num_heads:
+        raise OptionError(f"normalize has num_heads={heads}, and the layer num_heads={num_heads}")
+    if not callable(normalize):
+        raise OptionError(
+            f"normalize must be one of softmax, {', '.join(NORMALIZERS)} or a function normalize(score, target, "
+            f"num_targets), got {normalize!r}"
+        )
+    return check_function("normalize", normalize, "score, target, num_targets")

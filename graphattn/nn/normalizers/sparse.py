@@ -1,0 +1,90 @@
+"""Weights of which most are exactly 0."""
+
+import torch
+from torch import Tensor
+
+from ...kernels.edge_softmax import gather, scatter_sum
+from .base import named
+
+
+def _dense_hard(score: Tensor, there: Tensor) -> Tensor:
+    """1 at the largest score of a row, 0 elsewhere."""
+    if score.shape[-1] == 0:
+        return score
+    largest = score.detach().masked_fill(~there, -torch.inf).argmax(-1, keepdim=True)
+    return torch.zeros_like(score).scatter(-1, largest, 1.0) * there
+
+
+@named("hard", _dense_hard)
+def hard(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
+    """Weight 1 on the edge with the largest score, the first such edge of each target; 0 on the others.
+
+    The limit of softmax at temperature 0; no gradient reaches the scores. Targets without a score above -inf hear
+    nothing; NaN in a score makes NaN of its target.
+    """
+    with torch.no_grad():
+        place = torch.arange(target.numel(), device=target.device)
+        dim, shape = score.dim() - 2, (*score.shape[:-2], num_targets, score.shape[-1])
+        owner = target.unsqueeze(-1).expand_as(score)
+        peak = score.new_full(shape, -torch.inf).scatter_reduce(dim, owner, score, "amax")
+        best = (score == peak.gather(dim, owner)) & (score != -torch.inf)
+        rank = torch.where(best, place.unsqueeze(-1), target.numel())
+        first = rank.new_full(shape, target.numel()).scatter_reduce(dim, owner, rank, "amin")
+        chosen = ((rank == first.gather(dim, owner)) & best).to(score.dtype)
+        return chosen.masked_fill(peak.isnan().gather(dim, owner), torch.nan)
+
+
+def _dense_sparsemax(score: Tensor, there: Tensor) -> Tensor:
+    """The nearest point of the simplex, ``max(0, score - tau)``; tau by Michelot's algorithm (1986).
+
+    The support starts as everything, and loses what is below the mean excess until nothing is.
+    """
+    if score.shape[-1] == 0:
+        return score
+    peak = score.detach().masked_fill(~there, -torch.inf).amax(-1, keepdim=True).nan_to_num(neginf=0.0)
+    score = (score - peak).masked_fill(~there, 0.0)
+    support = there
+    while True:
+        tau = ((score * support).sum(-1, keepdim=True) - 1) / support.sum(-1, keepdim=True).clamp(min=1)
+        smaller = support & (score > tau)
+        if torch.equal(smaller, support):
+            return (score - tau) * support
+        support = smaller
+
+
+@named("sparsemax", _dense_sparsemax)
+def sparsemax(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
+    r"""The point of the simplex that is nearest to a target's scores: weights that sum to 1, many exactly 0.
+
+    .. math:: \alpha_{ts} = \max(0, z_{ts} - \tau_t), \qquad \sum_s \alpha_{ts} = 1
+
+    Source: Martins and Astudillo 2016, "From Softmax to Sparsemax", algorithm 1, on the edges of each target.
+    """
+    with torch.no_grad():
+        support = _support(score, target, num_targets)
+    kept = torch.where(support, score, 0.0)
+    size = scatter_sum(support.to(score.dtype), target, num_targets, -2).clamp(min=1.0)
+    tau = (scatter_sum(kept, target, num_targets, -2) - 1.0) / size
+    return torch.where(support, score - gather(tau, target, -2), 0.0).clamp(min=0.0)
+
+
+def _support(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
+    """bool (..., E, H): the edges whose weight is above 0."""
+    z = score.transpose(-2, -1)  # (..., H, E)
+    largest = torch.argsort(z, dim=-1, descending=True, stable=True)
+    order = largest.gather(-1, torch.argsort(target[largest], dim=-1, stable=True))  # by target, then by score
+    degree = torch.bincount(target, minlength=num_targets)
+    start = (degree.cumsum(0) - degree)[target[order]]
+    rank = torch.arange(target.numel(), device=target.device) - start + 1
+    z = z.gather(-1, order).double()
+    z = z - _first(z, start)  # from each target's peak down, so that sums over all edges stay small
+    z = z.nan_to_num(neginf=-2.0).clamp(min=-2.0)  # below the peak by 1 or more: never in the support
+    total = z.cumsum(-1)
+    before = torch.where(start > 0, total.gather(-1, (start - 1).clamp(min=0)), 0.0)
+    inside = (1 + rank * z > total - before) & (z > -2.0)
+    return torch.zeros_like(inside).scatter(-1, order, inside).transpose(-2, -1)
+
+
+def _first(z: Tensor, start: Tensor) -> Tensor:
+    peak = z.gather(-1, start)
+    return torch.where(peak == -torch.inf, 0.0, peak)

@@ -1,0 +1,14 @@
+"""Scores: how much a target reads of a source, as functions of query, key and the features of their edge."""
+
+# isort: off
+from .base import SCORES as SCORES
+from .base import Score as Score
+from .base import ScoreFunction as ScoreFunction
+from .base import make_score as make_score
+from .products import Cosine as Cosine
+from .products import Dot as Dot
+from .products import General as General
+from .perceptrons import Additive as Additive
+from .perceptrons import MLPScore as MLPScore
+from .gaussian import Gaussian as Gaussian
+from .subtraction import Subtraction as Subtraction

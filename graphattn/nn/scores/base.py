@@ -1,0 +1,99 @@
+"""What a score is: a formula on edges, the same on all pairs to be judged by, and what a layer may make it with."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...errors import OptionError
+from ..arguments import check_function, made_with
+
+ScoreFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""``score(query, key, edge_attr)`` with query and key (..., E, H, D) and edge_attr (..., E, F) gives (..., E, H)."""
+
+#: Scores that a layer makes by name.
+SCORES: dict[str, type["Score"]] = {}
+
+
+class Score(nn.Module):
+    """A score on edges. A subclass writes ``forward``; a plain function with the same arguments does as well.
+
+    A score that is a dot product of *something* also writes :meth:`as_dot`, and runs on every backend. One with a class
+    attribute ``alias`` is made by that name, ``GraphAttention(..., score=alias)``. One that writes :meth:`dense`, its
+    formula on all pairs, is judged by it in :func:`graphattn.verify`; any other is called there for every pair.
+
+    Attributes:
+        num_heads: H of the layer that it is for; ``None`` if any does.
+        head_dim: D, likewise.
+        edge_dim: F, likewise, of the edge features if there are any.
+        delta: A module that makes an encoding (..., E, H * D) of the edge features. The layer then adds it to the value
+            in place of a projection of its own, and hands it to the score in place of the features. None by default.
+        smooth: Whether the formula has no kink.
+        positive: Whether no score is below 0.
+    """
+
+    alias: str
+    smooth: bool = False
+    positive: bool = False
+    num_heads: int | None = None
+    head_dim: int | None = None
+    edge_dim: int | None = None
+    delta: nn.Module | None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "alias" in vars(cls):
+            SCORES[cls.alias] = cls
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delta = None
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Scores (..., E, H) from query and key (..., E, H, D) of each edge, and its features (..., E, F)."""
+        raise NotImplementedError
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Query (..., T, H, D') and key (..., S, H_kv, D') whose plain product is the score; ``None`` if none is."""
+        return None
+
+    def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
+        """The dense twin: scores (..., H, T, S) of query (..., T, H, D), key (..., S, H, D), features (..., T, S, F).
+
+        The formula as it is published, with torch, the parameters and nothing else of the class: a test reads the code.
+        """
+        raise NotImplementedError
+
+    def dense_delta(self, edge_attr: Tensor) -> Tensor:
+        """The dense twin of :attr:`delta`: (..., T, S, H * D) of edge features (..., T, S, F)."""
+        raise NotImplementedError
+
+    @property
+    def has_twin(self) -> bool:
+        """Whether :meth:`dense` is the formula of this very class; what a subclass computes may be something else."""
+        return "dense" in vars(type(self))
+
+    @classmethod
+    def for_layer(cls, num_heads: int, head_dim: int, edge_dim: int | None) -> "Score":
+        """What a layer of these sizes makes by name: those of them that the class takes."""
+        return made_with(cls, num_heads=num_heads, head_dim=head_dim, edge_dim=edge_dim)
+
+
+def make_score(score: Any, num_heads: int, head_dim: int, edge_dim: int | None = None) -> ScoreFunction | None:
+    """The score that a layer was given, by name or as a function; ``None`` for the scaled dot product."""
+    if isinstance(score, str) and score == "scaled_dot":
+        return None
+    if isinstance(score, str) and score in SCORES:
+        return SCORES[score].for_layer(num_heads, head_dim, edge_dim)
+    if not callable(score):
+        raise OptionError(
+            f"score must be one of scaled_dot, {', '.join(SCORES)} or a function score(query, key, edge_attr), "
+            f"got {score!r}"
+        )
+    check_function("score", score, "query, key, edge_attr")
+    sizes = {"num_heads": num_heads, "head_dim": head_dim, "edge_dim": edge_dim}
+    for name, its in sizes.items():
+        wanted = getattr(score, name) if isinstance(score, Score) else None
+        if None not in (wanted, its) and wanted != its:
+            raise OptionError(f"the score {type(score).__name__} has {name}={wanted}, and the layer {name}={its}")
+    return score

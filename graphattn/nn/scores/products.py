@@ -1,0 +1,105 @@
+"""Scores that are dot products of something, and so run on every backend."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import positive, real, width
+from .base import Score
+
+
+class Dot(Score):
+    """``q . k``, times a factor; the score of Luong et al. 2015 named "dot". T5's has no factor either."""
+
+    alias = "dot"
+    smooth = True
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = real("scale", scale)
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        return (query * key).sum(-1) * self.scale
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return query * self.scale, key
+
+    def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
+        return self.scale * torch.einsum("...thd,...shd->...hts", query, key)
+
+
+class Cosine(Score):
+    """``scale_h cos(q, k)``, with a factor for each head, learned by default.
+
+    Args:
+        num_heads: H.
+        scale: Of every head at the start, > 0.
+        learnable: Whether it is learned, as the logarithm.
+        most: The largest that a learned one acts as, > 0.
+
+    The cosine of a vector of zeros is 0, and no gradient reaches such a vector.
+
+    Source: Liu et al. 2022 (Swin Transformer V2), section 3.3: learned, at most 100.
+    """
+
+    alias = "cosine"
+    smooth = True
+
+    def __init__(self, num_heads: int, scale: float = 10.0, learnable: bool = True, most: float = 100.0) -> None:
+        super().__init__()
+        self.num_heads, most = width("num_heads", num_heads), positive("most", most, finite=False)
+        self.most = most if learnable else math.inf
+        logarithm = torch.full((self.num_heads, 1), positive("scale", scale)).log()
+        self.log_scale = nn.Parameter(logarithm, requires_grad=learnable)
+
+    def _units(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        query_unit, key_unit = _unit(query), _unit(key)
+        scale = self.log_scale.to(query_unit.dtype).clamp(max=math.log(self.most)).exp()
+        return (query_unit * scale).to(query.dtype), key_unit.to(key.dtype)
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        query, key = self._units(query, key)
+        return (query * key).sum(-1)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return self._units(query, key)
+
+    def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
+        squares = [x.square().sum(-1, keepdim=True) for x in (query, key)]
+        nothing = [square == 0 for square in squares]
+        lengths = [square.masked_fill(zero, 1.0).sqrt() for square, zero in zip(squares, nothing, strict=True)]
+        angle = torch.einsum("...thd,...shd->...hts", query / lengths[0] * ~nothing[0], key / lengths[1] * ~nothing[1])
+        return self.log_scale.clamp(max=math.log(self.most)).exp().unsqueeze(-1) * angle
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Vectors (..., D) of length 1, or 0; float32 or wider, since halves hold neither large squares nor the epsilon."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    length = wide.norm(dim=-1, keepdim=True)
+    return wide / length.clamp(min=1e-12).masked_fill(length == 0, torch.inf)
+
+
+class General(Score):
+    """``q . W_h k``, the bilinear score of Luong et al. 2015 named "general"; W is (H, D, D)."""
+
+    alias = "general"
+    smooth = True
+
+    def __init__(self, num_heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.num_heads, self.head_dim = width("num_heads", num_heads), width("head_dim", head_dim)
+        self.weight = nn.Parameter(torch.empty(self.num_heads, self.head_dim, self.head_dim))
+        nn.init.xavier_uniform_(self.weight)
+
+    def _turned(self, query: Tensor) -> Tensor:
+        return torch.einsum("...hd,hde->...he", query, self.weight.to(query.dtype))
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        return (self._turned(query) * key).sum(-1)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return self._turned(query), key
+
+    def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
+        return torch.einsum("...thd,hde,...she->...hts", query, self.weight, key)
