@@ -129,3 +129,13 @@ def test_every_example_ends_in_an_assert():
         tree = ast.parse(path.read_text())
         assert ast.get_docstring(tree), path
         assert any(isinstance(node, ast.Assert) for node in tree.body[-2:]), path
+
+
+def test_every_file_is_written_beside_and_renamed():
+    """Rates are, by themselves; ``raw`` is a buffer; ``clear_refs`` is no file; a worker's file is its own."""
+    own = {"interop/files/_replace.py", "backends/rates.py", "bench/clock.py", "bench/worker.py"}
+    writes = re.compile(r"\.write_text\(|\.write_bytes\(|\.savefig\((?!raw)|torch\.save\(|open\([^)]*[\"'][wxa]b?[\"']")
+    for path in FILES:
+        if str(path.relative_to(PACKAGE)) not in own:
+            code = re.sub(r'r?"""[\s\S]*?"""', "", path.read_text())
+            assert not writes.search(code), path

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import OptionError
+from ..arguments import whole
 from ..graph import AttentionGraph, PerHead
 from ..graph.algebra import refuse_over
 from ..graph.html import MOST_CELLS, page
@@ -74,8 +74,7 @@ class EdgeWeights:
             OptionError: If ``k`` is not a whole number >= 1.
             GraphError: If it would take more than 4 GiB.
         """
-        if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-            raise OptionError(f"k must be a whole number >= 1, got {k!r}")
+        k = whole(k, "k", 1)
         rows = math.prod(self.alpha.shape[:-2]) * self.alpha.shape[-1] * self.graph.num_targets
         refuse_over(rows * k * (8 + self.alpha.element_size()), f"top({k:,})", "no target has more than its in-degree")
         T, target = self.graph.num_targets, self.graph.target.to(self.alpha.device)

@@ -2,9 +2,9 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from ..interop.files._replace import save_page
 from .clock import quartiles
 from .problem import BOTH, FORWARD
 from .result import TARGET, Case, Row
@@ -27,7 +27,7 @@ class Report:
 
     def save(self, path: str) -> None:
         """Write :meth:`to_dict` as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        save_page(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def __str__(self) -> str:
         return "\n\n".join([self.heading(), *map(shown, self.cases)])

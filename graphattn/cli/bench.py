@@ -81,8 +81,9 @@ def bench(
     report = benchmark.run(tasks, peers=names, device=device, threads=threads, effort=effort, say=_tell, done=done)
     if out is not None:
         from ..bench.picture import draw
+        from ..interop.files._replace import save_picture
 
-        draw(report).savefig(out, dpi=200)
+        save_picture(out, draw(report), dpi=200)
         say(f"\npicture: {one_line(out)}")
 
 

@@ -165,13 +165,10 @@ def check_file(flag: str, path: str, endings: tuple[str, ...] = ()) -> None:
 
 
 def _draw(asked: Item, out: str) -> None:
+    from ..interop.files._replace import save_picture
     from ..viz import plot
 
-    figure = plot(asked.graph, **asked.places)
-    try:
-        figure.savefig(out)
-    except OSError as error:
-        raise OptionError(f"--out: cannot write {out}: {error.strerror or error}") from error
+    save_picture(out, plot(asked.graph, **asked.places))
 
 
 def _saved(asked: Item, path: str) -> tuple[str, ...]:

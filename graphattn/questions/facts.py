@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any, overload
 
+from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph, Pattern, PerHead, Schedule
 from ..graph.need import need_graph
@@ -39,8 +40,7 @@ def facts(graph: Any, *, size: Any = None, budget: int = _SEARCHED) -> Facts | F
         >>> found.acyclic, found.roots, found.hops, found.reads_past
         (True, 1, 391, True)
     """
-    if not isinstance(budget, int) or isinstance(budget, bool) or budget < 1:
-        raise GraphError(f"budget must be a whole number >= 1, got {budget!r}")
+    budget = whole(budget, "budget", 1, GraphError)
     of = partial(facts_of_one, budget=budget)
     if isinstance(graph, Pattern) and size is not None:
         graph = graph(size)

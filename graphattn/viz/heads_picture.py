@@ -151,19 +151,20 @@ def _parts(
     graph: AttentionGraph, view: str, b_start: Any, sentences: Any, targets: list[int] | None
 ) -> tuple[range, range]:
     """The targets and the sources that are shown."""
-    whole = range(graph.num_targets), range(graph.num_sources)
+    every = range(graph.num_targets), range(graph.num_sources)
     if not isinstance(sentences, str) or sentences not in _SENTENCES:
         raise OptionError(f"sentences must be one of {', '.join(_SENTENCES)}, got {sentences!r}")
     if b_start is None:
         if sentences != "all":
             raise OptionError(f'sentences="{sentences}" needs sentence_b_start, the first token of the second one')
-        return whole
+        return every
     if view == "place" or not graph.is_square:
         which = 'views "matrix" and "lines"' if view == "place" else "graphs whose sources are their targets"
         raise OptionError(f"sentence_b_start is for {which}; leave it out")
-    if not isinstance(b_start, int) or isinstance(b_start, bool) or not 0 < b_start < graph.num_nodes:
-        raise OptionError(f"sentence_b_start must be a token in [1, {graph.num_nodes - 1}], got {b_start!r}")
-    either = (range(graph.num_nodes), range(b_start), range(b_start, graph.num_nodes))
+    start = whole(b_start, "sentence_b_start", 1)
+    if start >= graph.num_nodes:
+        raise OptionError(f"sentence_b_start must be a token in [1, {graph.num_nodes - 1}], got {start}")
+    either = (range(graph.num_nodes), range(start), range(start, graph.num_nodes))
     rows, columns = (either[which] for which in _SENTENCES[sentences])
     if targets is not None and targets[0] not in rows:
         raise OptionError(f'target {targets[0]} is not in the sentence that reads, with sentences="{sentences}"')

@@ -15,6 +15,7 @@ from ..errors import GraphError, OptionError
 from ..graph.advice import no_graph
 from ..graph.algebra import refuse_over
 from ..graph.graph import AttentionGraph
+from ..interop.files._replace import save_page
 from .choice import checked_targets
 from .edge_weights import by_edge, weights_in
 from .layouts import Layout, layout_of
@@ -90,10 +91,7 @@ def to_html(
         data=json.dumps(data).replace("<", "\\u003c"),
         script=_file("turn.js"),
     )
-    try:
-        Path(path).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"path: cannot write {path}: {error.strerror or error}") from error
+    save_page(path, page)
     return Path(path)
 
 

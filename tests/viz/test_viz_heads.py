@@ -129,6 +129,7 @@ def test_more_heads_than_fit_and_no_edges():
         ({"sentences": "ab"}, OptionError, 'sentences="ab" needs sentence_b_start'),
         ({"sentences": "ac", "sentence_b_start": 2}, OptionError, "sentences must be one of all, aa, ab, ba, bb"),
         ({"sentence_b_start": 5}, OptionError, r"sentence_b_start must be a token in \[1, 4\], got 5"),
+        ({"sentence_b_start": True}, OptionError, "sentence_b_start must be a whole number, got True"),
         ({"sentence_b_start": 2, "view": "place"}, OptionError, 'is for views "matrix" and "lines"'),
         ({"sentence_b_start": 2, "weights": torch.ones(1, 5, 3)}, OptionError, "whose sources are their targets"),
         ({"sentence_b_start": 2, "sentences": "ab", "target": 3}, OptionError, "target 3 is not in the sentence"),
@@ -231,9 +232,10 @@ def lines_of(axes):
     return np.stack([path.vertices[:, 1] for path in lines.get_paths()])
 
 
-def test_two_sentences_are_drawn_apart():
+@pytest.mark.parametrize("start", [3, np.int64(3), torch.tensor(3)])
+def test_two_sentences_are_drawn_apart(start):
     weights, words = weights_on(ga.graphs.full(7)), list("abcdefg")
-    apart = plot_heads(weights, "lines", tokens=words, sentence_b_start=3)
+    apart = plot_heads(weights, "lines", tokens=words, sentence_b_start=start)
     heights = [text.xy[1] for text in apart.axes[0].texts]
     steps = -np.diff(heights)
     assert steps.argmax() == 2  # between c and d

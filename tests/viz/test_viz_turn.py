@@ -256,7 +256,11 @@ def test_without_weights_there_is_no_choice_of_head(tmp_path):
         (lambda path: to_html(ga.graphs.full(5_000), path, cloud(5_000)), GraphError, "subgraph, or fewer heads"),
         (lambda path: to_html(ga.graphs.full(9), path, cloud(8)), ShapeError, "pos must have shape"),
         (lambda path: to_html(ga.graphs.full(9), path, cloud(9), target=9), GraphIndexError, "target: target 9"),
-        (lambda path: to_html(ga.graphs.full(9), path / "no" / "x.html", cloud(9)), OptionError, "cannot write"),
+        (
+            lambda path: to_html(ga.graphs.full(9), path / "no" / "x.html", cloud(9)),
+            OptionError,
+            "expected a file that can be written",
+        ),
         (lambda path: to_html("graph", path, cloud(3)), OptionError, "without weights"),
         (lambda path: to_html(torch.zeros(3, 3), path, cloud(3)), ShapeError, r"\(H, T, S\)"),
     ],

@@ -4,26 +4,29 @@ import os
 import secrets
 import stat
 from collections.abc import Callable
-from typing import BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
-from ...errors import LoaderError
+from ...errors import GraphAttnError, LoaderError, OptionError
 from ._guard import PathLike, file_name
 
 
-def replace_file(path: PathLike, write: Callable[[BinaryIO], object]) -> None:
+def replace_file(
+    path: PathLike, write: Callable[[BinaryIO], object], error: type[GraphAttnError] = LoaderError
+) -> None:
     """Write a file beside ``path``, bring it to the disk, then give it that name and the rights of the file before.
 
     A link stays, and the file that it leads to is replaced.
 
     Raises:
-        LoaderError: If ``path`` is no regular file, or cannot be written.
+        LoaderError: If ``path`` is no regular file, or cannot be written; or the ``error`` that is given.
     """
     try:
         name = os.path.realpath(file_name(path))
         beside = os.path.join(os.path.dirname(name), f".{secrets.token_hex(8)}.tmp")
         mode = os.stat(name).st_mode if os.path.lexists(name) else None
         if mode is not None and not stat.S_ISREG(mode):
-            raise LoaderError(f"{name}: expected a regular file, got a directory, pipe or device. Try: another path.")
+            raise error(f"{name}: expected a regular file, got a directory, pipe or device. Try: another path.")
         try:
             with open(beside, "xb") as file:
                 write(file)
@@ -36,13 +39,24 @@ def replace_file(path: PathLike, write: Callable[[BinaryIO], object]) -> None:
             if os.path.lexists(beside):
                 os.unlink(beside)
         _sync(os.path.dirname(name))
-    except (OSError, ValueError) as error:
-        if isinstance(error, LoaderError):
+    except (OSError, ValueError) as failure:
+        if isinstance(failure, GraphAttnError):
             raise
-        reason = getattr(error, "strerror", None) or error
-        raise LoaderError(
+        reason = getattr(failure, "strerror", None) or failure
+        raise error(
             f"{file_name(path)}: expected a file that can be written, got: {reason}. Try: check folder and rights."
         ) from None
+
+
+def save_page(path: PathLike, text: str) -> None:
+    """Write text as UTF-8."""
+    replace_file(path, lambda file: file.write(text.encode()), OptionError)
+
+
+def save_picture(path: PathLike, figure: Any, **options: Any) -> None:
+    """Write a matplotlib ``Figure`` in the format that ``path`` ends with."""
+    kind = Path(path).suffix.removeprefix(".").lower()
+    replace_file(path, lambda file: figure.savefig(file, format=kind, **options), OptionError)
 
 
 def _sync(folder: str) -> None:
