@@ -1,9 +1,5 @@
-"""The one front door: check, choose, run."""
+"""Attention on a graph, and the explanation of what runs it."""
 
-import math
-import sys
-from numbers import Real
-from operator import index
 from typing import Any, NamedTuple
 
 import torch
@@ -11,17 +7,16 @@ from torch import Tensor
 
 from .arguments import check_flags, device_named, kinds_checked
 from .arguments import dtype as checked_dtype
-from .backends.choose import BACKENDS, Explanation, HeadsExplanation, choose, explained
-from .backends.heads import as_bias, join, split
-from .backends.request import Inputs, Outputs, Request
+from .backends.check import check
+from .backends.choose import Explanation, HeadsExplanation, explained
+from .backends.request import Request
+from .backends.run import run
 from .backends.weights import EdgeWeights
-from .errors import GraphError, OptionError, ShapeError
+from .errors import GraphError, OptionError
 from .graph import AttentionGraph, Pattern, PerHead
 from .graph.advice import no_graph
-from .graph.pattern import cache_key
+from .graph.sizes import sized
 
-_LARGEST = sys.float_info.max
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _FLAGS = {  # arguments of a call, and what a Request calls them
     "score_bias": "score_bias",
     "softcap": "softcap",
@@ -112,78 +107,13 @@ def attention(
         tensor([0., 1.])
     """
     check_flags(return_weights=return_weights, return_lse=return_lse)
-    found = sized(graph, query, key)
-    inputs = check(query, key, value, found, score_bias, scale, softcap, dropout_p)
-    return run(found, inputs, backend, return_weights, return_lse)
-
-
-def sized(graph: Any, query: Any, key: Any, past: int = 0) -> Any:
-    """A pattern as a graph of as many targets and sources as ``query`` and ``key`` (..., nodes, heads, width) have.
-
-    ``past`` sources come before those of ``key``: those in a cache.
-    """
-    if not isinstance(graph, Pattern):
-        return graph
-    for name, x in (("query", query), ("key", key)):
-        if not isinstance(x, Tensor) or x.dim() < 3:
-            raise ShapeError(f"{name} must be a tensor (..., nodes, heads, width), got {_shape_of(x)}")
-    return of_size(graph, query.shape[-3], key.shape[-3] + past)
-
-
-def of_size(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None = None) -> AttentionGraph:
-    """``pattern(size, num_sources)``, where torch.compile may follow the caller; a grid's size is a tuple."""
-    size = tuple(map(index, size)) if isinstance(size, tuple) else index(size)  # a dynamic size becomes a constant
-    num_sources = None if num_sources is None else index(num_sources)
-    _make(pattern, size, num_sources)
-    return getattr(pattern.made, cache_key(size, num_sources))
-
-
-@torch.compiler.assume_constant_result  # Python that torch.compile does not follow
-def _make(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None) -> None:
-    pattern(size, num_sources)
-
-
-def _shape_of(x: Any) -> str:
-    return str(tuple(x.shape)) if isinstance(x, Tensor) else type(x).__name__
-
-
-def run(
-    graph: AttentionGraph | PerHead, inputs: Inputs, backend: str, weights: bool, lse: bool
-) -> Tensor | AttentionOutput:
-    """Choose a backend for checked inputs and run it."""
-    per_head = graph if isinstance(graph, PerHead) else None
-    if isinstance(graph, PerHead) and (inputs.score is not None or inputs.normalize is not None):
-        inputs, graph = as_bias(graph, inputs), graph.union()  # these take all heads at once
-    if isinstance(graph, PerHead):
-        found = join(
-            graph,
-            [_run(part, its, backend, weights, lse) for part, its in split(graph, inputs)],
-            inputs.query.shape[-2],
-        )
-    else:
-        found = _run(graph, inputs, backend, weights, lse)
-    if not (weights or lse):
-        return found.output
-    edges = graph.union() if isinstance(graph, PerHead) else graph
-    alpha = EdgeWeights(edges, found.alpha, per_head) if weights and found.alpha is not None else None
-    return AttentionOutput(found.output, alpha, found.lse if lse else None)
-
-
-def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
-    request = inputs.request(weights, lse)
-    name = _constant_choice(
-        graph,
-        backend,
-        *(request.heads, request.kv_heads, request.head_dim, request.value_dim, request.batch),
-        *(request.dtype, request.device, request.score_bias, request.softcap, request.dropout),
-        *(weights, lse, request.edge_features, request.score, request.normalize),
-    )
-    return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
-
-
-@torch.compiler.assume_constant_result  # Python on the graph's structure: torch.compile keeps the answer
-def _constant_choice(graph: AttentionGraph, backend: str, *request: Any) -> str:
-    return choose(graph, Request(*request), backend)
+    sized_graph = sized(graph, query, key)
+    inputs = check(query, key, value, sized_graph, score_bias, scale, softcap, dropout_p)
+    outputs = run(sized_graph, inputs, backend, return_weights, return_lse)
+    if not (return_weights or return_lse):
+        return outputs.output
+    weights = EdgeWeights.of(sized_graph, outputs.alpha) if return_weights and outputs.alpha is not None else None
+    return AttentionOutput(outputs.output, weights, outputs.lse if return_lse else None)
 
 
 @kinds_checked("heads", "head_dim", "kv_heads", "value_dim", "batch")
@@ -235,137 +165,3 @@ def explain(
     if isinstance(graph, PerHead):
         return HeadsExplanation.of(graph, request)
     return explained(graph, request)
-
-
-def check(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    graph: AttentionGraph | PerHead,
-    score_bias: Tensor | None = None,
-    scale: float | None = None,
-    softcap: float | None = None,
-    dropout_p: float = 0.0,
-    edge_attr: Tensor | None = None,
-    edge_weight: Tensor | None = None,
-) -> Inputs:
-    """The arguments of :func:`attention` as inputs for a backend, or the error that says what does not fit.
-
-    ``edge_weight`` (H_kv, D, F) times ``edge_attr`` (..., E, F) is added to the key and to the value of each edge.
-    """
-    if not isinstance(graph, AttentionGraph | PerHead):
-        raise no_graph(graph, "graph must be an AttentionGraph")
-    query, key, value = _under_autocast(query, key, value)
-    _check_tensors(query, key, value, graph)
-    if score_bias is not None:
-        score_bias = _check_bias(score_bias, query, graph)
-    for name, x in (("edge_attr", edge_attr), ("edge_weight", edge_weight)):
-        if x is not None:
-            _check_storage(name, x, query)
-    check_numbers(scale, softcap, dropout_p)
-    lead = _common_lead(query, key, value, score_bias, edge_attr)
-    query, key, value = (x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
-    scale, softcap = (x if x is None else float(x) for x in (scale, softcap))  # torch's whole numbers end at 2**63
-    if scale is None:
-        scale = query.shape[-1] ** -0.5 if query.shape[-1] else 1.0
-    return Inputs(query, key, value, scale, softcap, score_bias, dropout_p, edge_attr, edge_weight)
-
-
-def check_numbers(scale: float | None, softcap: float | None, dropout_p: float) -> None:
-    """Refuse a scale that is not finite, a softcap that is not above 0, a dropout that is no probability."""
-    numbers = (("scale", scale), ("softcap", softcap), ("dropout_p", dropout_p))
-    for name, number in numbers:
-        if not (isinstance(number, Real) or (number is None and name != "dropout_p")):
-            hint = "; a learned factor multiplies the query" * isinstance(number, Tensor)
-            raise OptionError(f"{name} must be a number, got {type(number).__name__}{hint}")
-        if isinstance(number, int) and abs(number) > _LARGEST:
-            raise OptionError(f"{name} must be a number within float64, got an int of {number.bit_length()} bits")
-    if scale is not None and not -math.inf < scale < math.inf:
-        raise OptionError(f"scale must be finite, got {scale}")
-    if softcap is not None and not 0 < softcap < math.inf:
-        raise OptionError(f"softcap must be finite and > 0, got {softcap}; None means no cap")
-    if not 0.0 <= dropout_p <= 1.0:
-        raise OptionError(f"dropout_p must be in [0, 1], got {dropout_p}")
-
-
-def _check_storage(name: str, x: Tensor, query: Tensor) -> None:
-    """Refuse a tensor that is elsewhere than the query, or that does not store its numbers one by one."""
-    if x.is_nested:
-        raise ShapeError(
-            f"{name} must be one strided tensor, got a nested one; graphs of several sizes are one disjoint_union, and "
-            "their nodes are concatenated"
-        )
-    if x.layout != torch.strided:
-        raise ShapeError(f"{name} must be strided, got {x.layout}; pass {name}.to_dense()")
-    if x.device != query.device:
-        raise ShapeError(f"{name} is on {x.device} and query on {query.device}; move one of them")
-
-
-def _under_autocast(*given: Any) -> tuple[Any, ...]:
-    """Query, key and value as autocast gives them to SDPA: all but float64 in its dtype."""
-    device = given[0].device.type if isinstance(given[0], Tensor) else "meta"
-    if device == "meta" or not torch.is_autocast_enabled(device):
-        return given
-    dtype = torch.get_autocast_dtype(device)
-    joined = [isinstance(x, Tensor) and x.device.type == device and x.dtype in FLOATS[:3] for x in given]
-    return tuple(x.to(dtype) if join else x for x, join in zip(given, joined, strict=True))
-
-
-def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph | PerHead) -> None:
-    sides = (("query", query, graph.num_targets, "targets"), ("key", key, graph.num_sources, "sources"))
-    for name, x, size, side in (*sides, ("value", value, graph.num_sources, "sources")):
-        if not isinstance(x, Tensor):
-            raise ShapeError(f"{name} must be a tensor, got {type(x).__name__}")
-        _check_storage(name, x, query)
-        if x.dim() < 3:
-            raise ShapeError(f"{name} must have shape (..., {side}, heads, width), got {tuple(x.shape)}")
-        if x.shape[-3] != size:
-            raise ShapeError(
-                f"{name} has {x.shape[-3]} nodes (shape {tuple(x.shape)}), but the graph has {size} {side}; "
-                "tensors are node-first: (..., nodes, heads, width)"
-            )
-        if x.dtype not in FLOATS or x.dtype != query.dtype:
-            expected = "float16, bfloat16, float32 or float64" if x.dtype not in FLOATS else f"{query.dtype} like query"
-            wide = torch.is_autocast_enabled(query.device.type) and torch.float64 in (x.dtype, query.dtype)
-            raise ShapeError(f"{name} must be {expected}, got {x.dtype}" + "; autocast leaves float64 as it is" * wide)
-    if not graph.is_rule and graph.device != query.device:
-        raise GraphError(f"the graph is on {graph.device} and query on {query.device}; use graph.to(query.device)")
-    if query.device.type == "meta":
-        raise ShapeError("query is on meta, whose tensors hold no numbers; move it to a device that does")
-    heads, kv_heads = query.shape[-2], key.shape[-2]
-    if key.shape[-1] != query.shape[-1]:
-        raise ShapeError(f"key has width {key.shape[-1]} and query {query.shape[-1]}; they are multiplied")
-    if value.shape[-2] != kv_heads:
-        raise ShapeError(f"value has {value.shape[-2]} heads and key {kv_heads}; they go together")
-    if (heads % kv_heads if kv_heads else heads) != 0:
-        raise ShapeError(f"query has {heads} heads, which is not a multiple of key's and value's {kv_heads}")
-
-
-def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | None) -> torch.Size:
-    leads = [x.shape[:-3] for x in (query, key, value)] + [x.shape[:-2] for x in of_edges if x is not None]
-    try:
-        return torch.broadcast_shapes(*leads)
-    except RuntimeError:
-        shown = ", ".join(str(tuple(lead)) for lead in leads)
-        raise ShapeError(
-            f"the leading dimensions of query, key, value (and of score_bias and edge_attr) do not broadcast: {shown}"
-        ) from None
-
-
-def _check_bias(score_bias: Tensor, query: Tensor, graph: AttentionGraph | PerHead) -> Tensor:
-    E, heads = graph.num_edges, query.shape[-2]
-    if not isinstance(score_bias, Tensor):
-        raise ShapeError(f"score_bias must be a tensor, got {type(score_bias).__name__}")
-    if not score_bias.is_floating_point():
-        hint = " (a mask removes edges from the graph: graph & from_mask(mask))" * (score_bias.dtype == torch.bool)
-        raise ShapeError(f"score_bias must be floating point, got {score_bias.dtype}{hint}")
-    _check_storage("score_bias", score_bias, query)
-    shape = tuple(score_bias.shape)
-    if shape == (E,):
-        return score_bias.unsqueeze(-1)
-    if len(shape) >= 2 and shape[-2] == E and shape[-1] in (1, heads):
-        return score_bias
-    raise ShapeError(
-        f"score_bias must have shape ({E},), ({E}, {heads}) or (..., {E}, {heads}) for {E} edges and {heads} heads, "
-        f"in the graph's edge order; got {shape}"
-    )

@@ -39,6 +39,11 @@ class EdgeWeights:
     alpha: Tensor
     heads: PerHead | None = None
 
+    @classmethod
+    def of(cls, graph: AttentionGraph | PerHead, alpha: Tensor) -> "EdgeWeights":
+        """The weights of a call on a graph, or on graphs of heads."""
+        return cls(graph.union(), alpha, graph) if isinstance(graph, PerHead) else cls(graph, alpha)
+
     def present(self) -> Tensor:
         """bool (E, H): whether a head has an edge; all do unless they read along graphs of their own."""
         there = torch.ones(self.alpha.shape[-2:], dtype=torch.bool, device=self.alpha.device)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import floats, kinds_checked
-from ..attention import of_size
 from ..errors import OptionError
 from ..graph import AttentionGraph, Pattern, PerHead, Schedule
+from ..graph.sizes import of_size
 from ..nn import EdgeTable
 from ..nn.arguments import check_input, real
 from ..nn.biases.constant import of_edges

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import kinds_checked, several, table
-from ..attention import AttentionOutput, attention, of_size
+from ..attention import AttentionOutput, attention
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern
 from ..graph.advice import no_graph
+from ..graph.sizes import of_size
 from ..graphs import full
 from ..graphs.arguments import whole
 from ..interop import to_by_target

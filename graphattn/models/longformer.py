@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import kinds_checked, several
-from ..attention import of_size
 from ..errors import OptionError
 from ..graph import AttentionGraph, Pattern, PerHead, Schedule
+from ..graph.sizes import of_size
 from ..graphs import global_tokens, sliding_window
 from ..graphs.arguments import integers
 from ..nn import GraphAttention, TransformerBlock

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..attention import of_size
 from ..graph import AttentionGraph, Pattern, Schedule
+from ..graph.sizes import of_size
 from ..graphs import composite, cross
 from ..nn import T5Bias
 from ..nn.arguments import width

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ..arguments import shown, table, tensor
-from ..attention import sized
 from ..errors import ShapeError
 from ..graph import AttentionGraph, PerHead
+from ..graph.sizes import sized
 from ..nn import KeyValueCache
 from ..nn.blocks import EVERY, Graph
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import floats, several, whole
-from ..attention import of_size
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, disjoint_union
 from ..graph.pattern import cache_key
 from ..graph.schedule import Layer
+from ..graph.sizes import of_size
 from ..graphs import full
 from ..nn import LearnedPosition
 from ..nn.arguments import check_kind, probability, width

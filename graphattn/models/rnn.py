@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ..arguments import flag, kinds_checked, shown
-from ..attention import of_size
 from ..backends import EdgeWeights
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead, disjoint_union
 from ..graph.advice import no_graph
 from ..graph.need import need_graph
+from ..graph.sizes import of_size
 from ..nn.arguments import check_flags, width
 from ..nn.blocks import EVERY
 from ..plans.cache import cached

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import function, kinds_checked, several
-from ..attention import sized
 from ..errors import GraphError, OptionError
 from ..graph import Schedule
 from ..graph.schedule import Layer
+from ..graph.sizes import sized
 from ..nn import KeyValueCache, TransformerBlock
 from ..nn.arguments import check_flags, probability, width
 from ..nn.blocks import Graph, copies, make_norm

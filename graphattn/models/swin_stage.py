@@ -6,13 +6,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..attention import of_size
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import no_graph
 from ..graph.expression import builder
 from ..graph.pattern import sizable
 from ..graph.schedule import Layer
+from ..graph.sizes import of_size
 from ..graphs import cell_partition
 from ..nn import SwinBias, SwinV2Bias, TransformerBlock
 from .merging import Grid, PatchMerging, padded, whole_cells

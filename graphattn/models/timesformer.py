@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import kinds_checked, shown
-from ..attention import of_size
 from ..errors import OptionError, ShapeError
+from ..graph.sizes import of_size
 from ..graphs import cell_partition
 from ..nn import DropPath, FeedForward, GraphAttention
 from ..nn.arguments import width

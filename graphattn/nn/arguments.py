@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from ..arguments import check_flags as check_flags
 from ..arguments import shown
-from ..attention import sized
 from ..backends.choose import BACKENDS
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph, PerHead
 from ..graph.advice import advice
+from ..graph.sizes import sized
 from ..interop import from_edge_index
 
 Pair = tuple[Tensor, Tensor]

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import check_flags
-from ..attention import AttentionOutput, check, check_numbers, run
 from ..backends import EdgeWeights
+from ..backends.check import check, check_numbers
 from ..backends.heads import as_bias
 from ..backends.message_passing import EdgeAttention, of_every_edge
-from ..backends.request import Inputs
+from ..backends.request import Inputs, Outputs
+from ..backends.run import run
 from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..kernels.edge_softmax import gather
@@ -352,23 +353,18 @@ class GraphAttention(EdgeAttention):
     def _attend(
         self, graph: AttentionGraph | PerHead, inputs: Inputs, return_weights: bool
     ) -> tuple[Tensor, EdgeWeights | None]:
-        sink = self.normalize if isinstance(self.normalize, SinkSoftmax) and inputs.score is None else None
-        if not self._is_observed():
+        if self._is_observed():
+            inputs, edges = (as_bias(graph, inputs), graph.union()) if isinstance(graph, PerHead) else (inputs, graph)
+            edge_index = edges._listed().edge_index.to(inputs.query.device)
+            outputs = self.attend(edge_index, (graph.num_sources, graph.num_targets), inputs)
+        elif isinstance(self.normalize, SinkSoftmax) and inputs.score is None:
+            softmax = run(graph, replace(inputs, normalize=None), self.backend, return_weights, lse=True)
+            outputs = with_sink(self.normalize, softmax, graph)
+        else:
             summed = linear(graph, inputs, return_weights) if self.backend == "auto" else None
-            if summed is not None:
-                return summed, None
-            inputs = inputs if sink is None else replace(inputs, normalize=None)
-            found = run(graph, inputs, self.backend, return_weights, sink is not None)
-            if isinstance(found, Tensor):
-                return found, None
-            return (found.output, found.weights) if sink is None else with_sink(sink, found)
-        per_head = graph if isinstance(graph, PerHead) else None
-        if isinstance(graph, PerHead):
-            inputs, graph = as_bias(graph, inputs), graph.union()
-        seen = self.attend(
-            graph._listed().edge_index.to(inputs.query.device), (graph.num_sources, graph.num_targets), inputs
-        )
-        return seen.output, None if seen.alpha is None else EdgeWeights(graph, seen.alpha, per_head)
+            outputs = run(graph, inputs, self.backend, return_weights, False) if summed is None else Outputs(summed)
+        alpha = outputs.alpha if return_weights else None
+        return outputs.output, None if alpha is None else EdgeWeights.of(graph, alpha)
 
     def _takes(self, edge_attr: Tensor | None, graph: AttentionGraph | PerHead) -> bool:
         """Whether there are edge features, which then fit."""
@@ -424,15 +420,14 @@ class GraphAttention(EdgeAttention):
         return f"GraphAttention(embed_dim={self.embed_dim}, num_heads={self.num_heads}{extra})"
 
 
-def with_sink(sink: SinkSoftmax, found: AttentionOutput) -> tuple[Tensor, EdgeWeights | None]:
-    """Output and weights of plain softmax, with the share that a sink leaves them."""
-    assert found.lse is not None
-    share = sink.share(found.lse)
-    weights = found.weights
-    if weights is not None:
-        target = weights.graph.target.to(share.device)
-        weights = replace(weights, alpha=weights.alpha * gather(share, target, -2))
-    return found.output * share.unsqueeze(-1).to(found.output.dtype), weights
+def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: AttentionGraph | PerHead) -> Outputs:
+    """The outputs of plain softmax, with the share that a sink leaves them."""
+    assert softmax.lse is not None
+    share, alpha = sink.share(softmax.lse), softmax.alpha
+    if alpha is not None:
+        edges = graph.union() if isinstance(graph, PerHead) else graph
+        alpha = alpha * gather(share, edges.target.to(share.device), -2)
+    return Outputs(softmax.output * share.unsqueeze(-1).to(softmax.output.dtype), alpha)
 
 
 def _name(part: Any) -> str | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..attention import check
+from ..backends.check import check
 from ..backends.request import Inputs
 from ..graph import AttentionGraph
 

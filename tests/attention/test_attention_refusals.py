@@ -9,7 +9,7 @@ from attention_formula import tensors
 from graph_table import GRAPHS
 
 import graphattn as ga
-from graphattn.attention import check
+from graphattn.backends.check import check
 from graphattn.errors import BackendError, GraphAttnError, GraphError, OptionError, ShapeError
 
 GRAPH = GRAPHS["listed_bipartite"]()  # 13 targets, 19 sources, 53 edges

@@ -1,0 +1,151 @@
+"""Input validation for attention: tensors that fit the graph and each other, and numbers in range."""
+
+import math
+import sys
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError, OptionError, ShapeError
+from ..graph import AttentionGraph, PerHead
+from ..graph.advice import no_graph
+from .request import Inputs
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_LARGEST = sys.float_info.max
+
+
+def check(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    graph: AttentionGraph | PerHead,
+    score_bias: Tensor | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    dropout_p: float = 0.0,
+    edge_attr: Tensor | None = None,
+    edge_weight: Tensor | None = None,
+) -> Inputs:
+    """The arguments of :func:`attention` as inputs for a backend, or the error that says what does not fit.
+
+    ``edge_weight`` (H_kv, D, F) times ``edge_attr`` (..., E, F) is added to the key and to the value of each edge.
+    """
+    if not isinstance(graph, AttentionGraph | PerHead):
+        raise no_graph(graph, "graph must be an AttentionGraph")
+    query, key, value = _under_autocast(query, key, value)
+    _check_tensors(query, key, value, graph)
+    if score_bias is not None:
+        score_bias = _check_bias(score_bias, query, graph)
+    for name, x in (("edge_attr", edge_attr), ("edge_weight", edge_weight)):
+        if x is not None:
+            _check_storage(name, x, query)
+    check_numbers(scale, softcap, dropout_p)
+    lead = _common_lead(query, key, value, score_bias, edge_attr)
+    query, key, value = (x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
+    scale, softcap = (x if x is None else float(x) for x in (scale, softcap))  # torch's whole numbers end at 2**63
+    if scale is None:
+        scale = query.shape[-1] ** -0.5 if query.shape[-1] else 1.0
+    return Inputs(query, key, value, scale, softcap, score_bias, dropout_p, edge_attr, edge_weight)
+
+
+def check_numbers(scale: float | None, softcap: float | None, dropout_p: float) -> None:
+    """Refuse a scale that is not finite, a softcap that is not above 0, a dropout that is no probability."""
+    numbers = (("scale", scale), ("softcap", softcap), ("dropout_p", dropout_p))
+    for name, number in numbers:
+        if not (isinstance(number, Real) or (number is None and name != "dropout_p")):
+            hint = "; a learned factor multiplies the query" * isinstance(number, Tensor)
+            raise OptionError(f"{name} must be a number, got {type(number).__name__}{hint}")
+        if isinstance(number, int) and abs(number) > _LARGEST:
+            raise OptionError(f"{name} must be a number within float64, got an int of {number.bit_length()} bits")
+    if scale is not None and not -math.inf < scale < math.inf:
+        raise OptionError(f"scale must be finite, got {scale}")
+    if softcap is not None and not 0 < softcap < math.inf:
+        raise OptionError(f"softcap must be finite and > 0, got {softcap}; None means no cap")
+    if not 0.0 <= dropout_p <= 1.0:
+        raise OptionError(f"dropout_p must be in [0, 1], got {dropout_p}")
+
+
+def _check_storage(name: str, x: Tensor, query: Tensor) -> None:
+    """Refuse a tensor that is elsewhere than the query, or that does not store its numbers one by one."""
+    if x.is_nested:
+        raise ShapeError(
+            f"{name} must be one strided tensor, got a nested one; graphs of several sizes are one disjoint_union, and "
+            "their nodes are concatenated"
+        )
+    if x.layout != torch.strided:
+        raise ShapeError(f"{name} must be strided, got {x.layout}; pass {name}.to_dense()")
+    if x.device != query.device:
+        raise ShapeError(f"{name} is on {x.device} and query on {query.device}; move one of them")
+
+
+def _under_autocast(*given: Any) -> tuple[Any, ...]:
+    """Query, key and value as autocast gives them to SDPA: all but float64 in its dtype."""
+    device = given[0].device.type if isinstance(given[0], Tensor) else "meta"
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return given
+    dtype = torch.get_autocast_dtype(device)
+    joined = [isinstance(x, Tensor) and x.device.type == device and x.dtype in FLOATS[:3] for x in given]
+    return tuple(x.to(dtype) if join else x for x, join in zip(given, joined, strict=True))
+
+
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph | PerHead) -> None:
+    sides = (("query", query, graph.num_targets, "targets"), ("key", key, graph.num_sources, "sources"))
+    for name, x, size, side in (*sides, ("value", value, graph.num_sources, "sources")):
+        if not isinstance(x, Tensor):
+            raise ShapeError(f"{name} must be a tensor, got {type(x).__name__}")
+        _check_storage(name, x, query)
+        if x.dim() < 3:
+            raise ShapeError(f"{name} must have shape (..., {side}, heads, width), got {tuple(x.shape)}")
+        if x.shape[-3] != size:
+            raise ShapeError(
+                f"{name} has {x.shape[-3]} nodes (shape {tuple(x.shape)}), but the graph has {size} {side}; "
+                "tensors are node-first: (..., nodes, heads, width)"
+            )
+        if x.dtype not in FLOATS or x.dtype != query.dtype:
+            expected = "float16, bfloat16, float32 or float64" if x.dtype not in FLOATS else f"{query.dtype} like query"
+            wide = torch.is_autocast_enabled(query.device.type) and torch.float64 in (x.dtype, query.dtype)
+            raise ShapeError(f"{name} must be {expected}, got {x.dtype}" + "; autocast leaves float64 as it is" * wide)
+    if not graph.is_rule and graph.device != query.device:
+        raise GraphError(f"the graph is on {graph.device} and query on {query.device}; use graph.to(query.device)")
+    if query.device.type == "meta":
+        raise ShapeError("query is on meta, whose tensors hold no numbers; move it to a device that does")
+    heads, kv_heads = query.shape[-2], key.shape[-2]
+    if key.shape[-1] != query.shape[-1]:
+        raise ShapeError(f"key has width {key.shape[-1]} and query {query.shape[-1]}; they are multiplied")
+    if value.shape[-2] != kv_heads:
+        raise ShapeError(f"value has {value.shape[-2]} heads and key {kv_heads}; they go together")
+    if (heads % kv_heads if kv_heads else heads) != 0:
+        raise ShapeError(f"query has {heads} heads, which is not a multiple of key's and value's {kv_heads}")
+
+
+def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | None) -> torch.Size:
+    leads = [x.shape[:-3] for x in (query, key, value)] + [x.shape[:-2] for x in of_edges if x is not None]
+    try:
+        return torch.broadcast_shapes(*leads)
+    except RuntimeError:
+        shown = ", ".join(str(tuple(lead)) for lead in leads)
+        raise ShapeError(
+            f"the leading dimensions of query, key, value (and of score_bias and edge_attr) do not broadcast: {shown}"
+        ) from None
+
+
+def _check_bias(score_bias: Tensor, query: Tensor, graph: AttentionGraph | PerHead) -> Tensor:
+    E, heads = graph.num_edges, query.shape[-2]
+    if not isinstance(score_bias, Tensor):
+        raise ShapeError(f"score_bias must be a tensor, got {type(score_bias).__name__}")
+    if not score_bias.is_floating_point():
+        hint = " (a mask removes edges from the graph: graph & from_mask(mask))" * (score_bias.dtype == torch.bool)
+        raise ShapeError(f"score_bias must be floating point, got {score_bias.dtype}{hint}")
+    _check_storage("score_bias", score_bias, query)
+    shape = tuple(score_bias.shape)
+    if shape == (E,):
+        return score_bias.unsqueeze(-1)
+    if len(shape) >= 2 and shape[-2] == E and shape[-1] in (1, heads):
+        return score_bias
+    raise ShapeError(
+        f"score_bias must have shape ({E},), ({E}, {heads}) or (..., {E}, {heads}) for {E} edges and {heads} heads, "
+        f"in the graph's edge order; got {shape}"
+    )

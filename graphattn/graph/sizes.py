@@ -1,0 +1,41 @@
+"""Patterns at the size of the tensors they are used on, also while torch.compile follows the call."""
+
+from operator import index
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import ShapeError
+from .graph import AttentionGraph
+from .pattern import Pattern, cache_key
+
+
+def sized(graph: Any, query: Any, key: Any, past: int = 0) -> Any:
+    """A pattern as a graph of as many targets and sources as ``query`` and ``key`` (..., nodes, heads, width) have.
+
+    ``past`` sources come before those of ``key``: those in a cache.
+    """
+    if not isinstance(graph, Pattern):
+        return graph
+    for name, x in (("query", query), ("key", key)):
+        if not isinstance(x, Tensor) or x.dim() < 3:
+            raise ShapeError(f"{name} must be a tensor (..., nodes, heads, width), got {_shape_of(x)}")
+    return of_size(graph, query.shape[-3], key.shape[-3] + past)
+
+
+def of_size(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None = None) -> AttentionGraph:
+    """``pattern(size, num_sources)``, where torch.compile may follow the caller; a grid's size is a tuple."""
+    size = tuple(map(index, size)) if isinstance(size, tuple) else index(size)  # a dynamic size becomes a constant
+    num_sources = None if num_sources is None else index(num_sources)
+    _make(pattern, size, num_sources)
+    return getattr(pattern.made, cache_key(size, num_sources))
+
+
+@torch.compiler.assume_constant_result  # Python that torch.compile does not follow
+def _make(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None) -> None:
+    pattern(size, num_sources)
+
+
+def _shape_of(x: Any) -> str:
+    return str(tuple(x.shape)) if isinstance(x, Tensor) else type(x).__name__
