@@ -1,20 +1,17 @@
 """A machine that has torch and PyG and little else: what needs more says what to install."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
+import fresh_python
 import pytest
 
-ROOT = Path(__file__).parent.parent
 ABSENT = ("numba", "llvmlite", "scipy", "matplotlib", "typer", "click", "rich", "trimesh", "transformers", "sklearn")
 
 
 def without(absent, code, *words):
     """What a process says in which these packages cannot be imported; its exit status first."""
     blocked = f"import sys; sys.modules.update(dict.fromkeys({tuple(absent)!r})); sys.argv[1:] = {words!r}\n"
-    done = subprocess.run([sys.executable, "-c", blocked + code], capture_output=True, text=True, cwd=ROOT)
+    done = fresh_python.run(blocked + code)
     return done.returncode, done.stdout, done.stderr
 
 

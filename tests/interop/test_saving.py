@@ -5,10 +5,10 @@ import json
 import os
 import pickle
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
+import fresh_python
 import pytest
 import torch
 from graph_table import GRAPHS
@@ -151,7 +151,7 @@ def test_a_configuration_of_transformers_keeps_a_graph(tmp_path):
 def test_a_checkpoint_may_be_the_first_thing_that_is_used(imports, tmp_path):
     torch.save([WINDOW | LISTED, PATTERNS["longformer"]], tmp_path / "graph.pt")
     code = f"import {imports}; print(torch.load({str(tmp_path / 'graph.pt')!r}, weights_only=True)[0].num_edges)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = fresh_python.run(code, expect=0)
     assert done.stdout.strip() == str((WINDOW | LISTED).num_edges)
 
 

@@ -3,10 +3,9 @@
 import copy
 import io
 import pickle
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import fresh_python
 import pytest
 import torch
 from attention_formula import BACKENDS
@@ -51,7 +50,7 @@ def test_a_pickle_opens_in_a_fresh_process(tmp_path):
         f"import pickle, torch; layer, graph, x, y = pickle.load(open({str(file)!r}, 'rb'));"
         "print(torch.allclose(layer(x, graph), y, atol=1e-6), repr(layer))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = fresh_python.run(code)
     assert done.stdout.strip() == "True GraphAttention(embed_dim=12, num_heads=3)", done.stderr
 
 

@@ -1,20 +1,17 @@
 """Two processes with half of a batch each have the gradients of one process with the whole of it."""
 
 import gc
-import subprocess
+import os
 import sys
 from datetime import timedelta
 from pathlib import Path
 
+import fresh_python
 import pytest
 import torch
+from every_model import MODELS, small
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
-
-if __name__ == "__main__":  # one of the two, which nothing ran in before
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from every_model import MODELS, small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -42,16 +39,7 @@ def gradients(rank, store):
 
 
 def test_gradients_of_two_processes_are_those_of_the_whole_batch(tmp_path):
-    said = tmp_path / "said"
-    with said.open("w") as errors:
-        processes = [
-            subprocess.Popen([sys.executable, __file__, str(rank), tmp_path], stderr=errors) for rank in range(2)
-        ]
-        try:
-            assert [process.wait(600) for process in processes] == [0, 0], said.read_text()
-        finally:
-            for process in processes:
-                process.kill()
+    fresh_python.run(None, str(tmp_path), file=__file__, expect=0)
     found, theirs = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     for name in MODELS:
         model, inputs = small(name, batch=4)
@@ -65,5 +53,8 @@ def test_gradients_of_two_processes_are_those_of_the_whole_batch(tmp_path):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+    folder, other = Path(sys.argv[1]), os.fork()  # no thread runs yet
+    rank = int(other == 0)
     torch.save(gradients(rank, folder / "store"), folder / f"{rank}.pt")
+    if other:
+        assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 0

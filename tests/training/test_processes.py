@@ -143,6 +143,7 @@ def test_calls_and_graphs_leave_nothing_behind():
 
 
 def _child(queue):
+    torch.set_num_threads(1)  # as a DataLoader's worker does: torch's own threads hang after a fork
     x = torch.randn(31, 2, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
     out = ga.attention(x, x, x, GRAPHS["rule"](), backend="edges")
     out.sum().backward()
@@ -164,16 +165,18 @@ def test_a_fork_after_the_kernels_ran_computes_the_same():
     worker.start()
     try:
         context = multiprocessing.get_context("fork")
-        queue = context.SimpleQueue()
+        queue = context.Queue()
         children = [context.Process(target=_child, args=(queue,), daemon=True) for _ in range(3)]
         for child in children:
             child.start()
-        found = [queue.get() for _ in children]
+        found = [queue.get(timeout=120) for _ in children]
         for child in children:
             child.join(60)
     finally:
         stop.set()
         worker.join()
     own = context.SimpleQueue()
+    threads = torch.get_num_threads()
     _child(own)
+    torch.set_num_threads(threads)
     assert found == [pytest.approx(own.get())] * 3

@@ -1,11 +1,10 @@
 """``python examples/demo``: what it prints, what it writes, and when it fails."""
 
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import fresh_python
 import pytest
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
@@ -46,10 +45,7 @@ class Links(HTMLParser):
 @pytest.mark.slow
 def test_the_demo_writes_a_page_that_stands_alone(tmp_path):
     page = tmp_path / "deep" / "page.html"
-    done = subprocess.run(
-        [sys.executable, str(DEMO), "--only", "digit", "--page", str(page)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = fresh_python.run(None, "--only", "digit", "--page", str(page), file=DEMO, expect=0)
     lines = done.stdout.splitlines()
     assert lines[-1] == str(page)
     assert lines[0].startswith("[1/2] digit neighbourhood: exact")
@@ -86,8 +82,7 @@ for script in SCRIPTS:
 def test_every_snippet_on_the_page_runs_as_it_is_shown(tmp_path):
     script = tmp_path / "snippets.py"
     script.write_text(SNIPPETS.format(demo=str(DEMO)), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = fresh_python.run(file=script, cwd=tmp_path, expect=0)
     assert len(re.findall(r"^[a-z ]+ ran$", done.stdout, re.MULTILINE)) == 7
     assert "\nEXACT: all" in done.stdout
     assert {path.name for path in tmp_path.glob("*.png")} == {"graph.png", "weights.png"}
@@ -98,8 +93,7 @@ def test_a_false_claim_or_a_broken_scene_fails_the_demo(tmp_path):
     page = tmp_path / "page.html"
     script = tmp_path / "wrong.py"
     script.write_text(WRONG.format(demo=str(DEMO), page=str(page)), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
+    done = fresh_python.run(file=script, expect=1)
     assert "CLAIM FAILS" in done.stdout
     assert "claim DOES NOT HOLD" in done.stdout
     assert "extra broken: BROKE" in done.stdout
@@ -110,6 +104,5 @@ def test_a_false_claim_or_a_broken_scene_fails_the_demo(tmp_path):
 
 
 def test_no_such_scene_lists_those_there_are(tmp_path):
-    done = subprocess.run([sys.executable, str(DEMO), "--only", "zebra"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    done = fresh_python.run(None, "--only", "zebra", file=DEMO, expect=2)
     assert "there are: terrain mesh, terrain cloud, digit neighbourhood" in " ".join(done.stderr.split())

@@ -2,9 +2,9 @@
 
 import concurrent.futures
 import io
-import subprocess
 import sys
 
+import fresh_python
 import numpy as np
 import pytest
 import torch
@@ -329,7 +329,7 @@ def test_neither_import_nor_plot_touches_pyplot():
         "from graphattn.graph.graph import AttentionGraph; from graphattn.graph.rules import Band\n"
         "graphattn.viz.plot(AttentionGraph(Band(5, 5), 'full')); assert 'matplotlib.pyplot' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    fresh_python.run(code, expect=0)
 
 
 def test_a_mask_is_no_graph():
