@@ -43,7 +43,7 @@ def run(code=None, *words, file=None, module=None, env=None, cwd=ROOT, expect=No
 
 def _serve():
     import torch
-    import torch_geometric  # noqa: F401
+    import torch_geometric.nn  # noqa: F401
 
     torch.arange(2)
     for line in sys.stdin:
