@@ -1,8 +1,10 @@
 """The catalogue of builders, a package for each family; each builder checks its arguments and returns one graph."""
 
-from collections.abc import Callable
+from collections.abc import Callable as _Callable
+from types import ModuleType as _Module
 
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph as _Graph
+from ..graph.expression import builders as _builders
 from . import grid, mesh, network, points, sequence
 from .catalogue import zoo as zoo
 from .combine import block_sparse as block_sparse
@@ -25,21 +27,15 @@ from .points.interpolation import inverse_distance_bias as inverse_distance_bias
 from .points.voxels import voxel_ids as voxel_ids
 from .sequence import *
 
-#: Every builder by name, in the order of the catalogue. (``swin``, ``natten`` and ``window`` are names on the command
-#: line alone: :mod:`graphattn.cli.names`.)
-BUILDERS: dict[str, Callable[..., AttentionGraph]] = {
-    name: getattr(family, name) for family in (sequence, grid, points, mesh, network) for name in family.__all__
+#: Every builder of a family by name, in the order of the catalogue.
+BUILDERS: dict[str, _Callable[..., _Graph]] = {
+    name: getattr(family, name)
+    for family in (sequence, grid, points, mesh, network)
+    for name in vars(family)
+    if name in _builders()
 }
 
-__all__ = [
-    "BUILDERS", "MeshReport", "block_sparse", "composite", "curve_order", "farthest_points", "inverse_distance_bias",
-    "mesh_report", "relative_position_index", "voxel_ids", "zoo", *BUILDERS,
-    "degree_matched_random",
-    "mesh_edge_ends",
-    "line_graph",
-    "ProgramGraphs",
-    "program_graphs",
-]  # fmt: skip
+__all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]
 
 
 def __dir__() -> list[str]:

@@ -9,13 +9,18 @@ from ..arguments import kinds_checked
 from ..errors import OptionError
 from ..graph import Schedule
 from ..graphs import causal
-from ..nn import KeyValueCache, LearnedPosition, Rotary
+from ..nn import ALiBi, KeyValueCache, LearnedPosition, Rotary
 from ..nn.arguments import check_flags, positive, probability, real, width
 from ..nn.cache import tokens_held
+from .example import example
 from .stacks import Encoder, Graphs, ScoreBias
 from .tokens import check_tokens
 
 
+@example(
+    lambda model, p: model(11, 8, 2, 1, score_bias=ALiBi(2), dropout=p),
+    lambda b: (torch.randint(11, (b, 7)),),
+)
 class GPT(nn.Module):
     """Tokens, their positions, blocks on a causal graph, and the logits of the next token.
 

@@ -10,16 +10,23 @@ from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, Schedule
 from ..graph.advice import no_graph
 from ..graph.need import need_graph
+from ..graphs import circulant, full
 from ..kernels.edge_softmax import scatter_sum
 from ..nn import ShortestPathBias, laplacian_eigenvector_pe, random_walk_pe
 from ..nn.arguments import check_input, width
 from ..nn.biases.constant import of_edges
+from .example import example
 from .stacks import Encoder, Graphs
 
 ENCODINGS = ("random_walk", "laplacian")
 READOUTS = ("node", "mean", "sum")
 
 
+@example(
+    lambda model, p: model(5, 8, 2, 1, out_dim=3, encoding_dim=3, max_distance=3, readout="mean", dropout=p),
+    lambda b: (torch.randn(b, 7, 5),),
+    lambda: (circulant(7, (1, 2, 5, 6)), full(...)),
+)
 class GraphTransformer(nn.Module):
     """Nodes with features, blocks of attention, and an answer for every node or for every graph.
 

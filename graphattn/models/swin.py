@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..arguments import kinds_checked, several
@@ -10,6 +11,7 @@ from ..graph import AttentionGraph, Schedule
 from ..graph.schedule import Layer
 from ..nn import LearnedPosition
 from ..nn.arguments import positive, width
+from .example import example
 from .merging import Grid, merged_sides
 from .patches import PatchEmbedding
 from .stacks import Graphs, growing
@@ -18,6 +20,10 @@ from .swin_stage import SwinStage, Window, window_graphs
 OfStages = Layer | list[Graphs | None] | None
 
 
+@example(
+    lambda model, p: model(8, (2, 1), (2, 2), window=2, patch=(2, 2), num_classes=5, drop_path=p, dropout=p),
+    lambda b: (torch.randn(b, 3, 10, 14),),
+)
 class Swin(nn.Module):
     """The Swin Transformer: local attention in cells, and coarser grids from stage to stage.
 

@@ -1,11 +1,44 @@
 """ViViT: the tubelets of a video and a class token, which read all of space-time, or space and time by turns."""
 
+import torch
+
 from ..arguments import kinds_checked
 from ..graph import Schedule
 from ..graphs import cell_partition
+from .example import example
 from .patches import PatchTransformer, sides
 
 
+@kinds_checked()
+def divided_space_time(grid: tuple[int, int, int], *, class_token: bool = True) -> Schedule:
+    """Two layers: nodes read their own frame; then their own place in all frames.
+
+    Args:
+        grid: (time, height, width).
+        class_token: Whether a node in front reads all and is read by all, in both.
+
+    Source: Arnab et al. 2021, section 3.3, model 3, in the order of their figure 5, space before time. *What differs:*
+    they have no class token there, and one feed-forward after both; in a stack of blocks there is one after each.
+    :class:`graphattn.models.TimeSformer` has both attentions in one block.
+
+    Example:
+        >>> print(divided_space_time((2, 1, 2), class_token=False)[0])
+        AttentionGraph(cell_partition((2, 1, 2), (1, 1, 2)): 4 nodes, 8 edges, density 0.5, rule)
+        █ █ · ·
+        █ █ · ·
+        · · █ █
+        · · █ █
+    """
+    time, height, width = sides("grid", grid, ("time", "height", "width"))
+    layers = cell_partition(grid, (1, height, width)), cell_partition(grid, (time, 1, 1))
+    return Schedule(tuple(layer.with_global_tokens(1) for layer in layers) if class_token else layers)
+
+
+@example(
+    lambda model, p: model((4, 4, 6), (2, 2, 2), 2, 8, 2, num_classes=5, dropout=p),
+    lambda b: (torch.randn(b, 3, 4, 4, 6),),
+    lambda: (divided_space_time((2, 2, 3)),),
+)
 class ViViT(PatchTransformer):
     """The Video Vision Transformer.
 
@@ -43,28 +76,3 @@ class ViViT(PatchTransformer):
     """
 
     axes = ("time", "height", "width")
-
-
-@kinds_checked()
-def divided_space_time(grid: tuple[int, int, int], *, class_token: bool = True) -> Schedule:
-    """Two layers: nodes read their own frame; then their own place in all frames.
-
-    Args:
-        grid: (time, height, width).
-        class_token: Whether a node in front reads all and is read by all, in both.
-
-    Source: Arnab et al. 2021, section 3.3, model 3, in the order of their figure 5, space before time. *What differs:*
-    they have no class token there, and one feed-forward after both; in a stack of blocks there is one after each.
-    :class:`graphattn.models.TimeSformer` has both attentions in one block.
-
-    Example:
-        >>> print(divided_space_time((2, 1, 2), class_token=False)[0])
-        AttentionGraph(cell_partition((2, 1, 2), (1, 1, 2)): 4 nodes, 8 edges, density 0.5, rule)
-        █ █ · ·
-        █ █ · ·
-        · · █ █
-        · · █ █
-    """
-    time, height, width = sides("grid", grid, ("time", "height", "width"))
-    layers = cell_partition(grid, (1, height, width)), cell_partition(grid, (time, 1, 1))
-    return Schedule(tuple(layer.with_global_tokens(1) for layer in layers) if class_token else layers)

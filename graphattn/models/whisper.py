@@ -13,12 +13,17 @@ from ..nn import GraphAttention, LearnedPosition
 from ..nn.arguments import probability, width
 from ..nn.blocks import Graph
 from ..nn.positions import even
+from .example import example
 from .reading import Reading
 from .stacks import Decoder, Encoder, Graphs
 from .tokens import check_tokens
 from .writer import Writer
 
 
+@example(
+    lambda model, p: model(11, 8, 2, 1, num_mels=5, max_frames=8, max_len=9, dropout=p),
+    lambda b: (torch.randn(b, 5, 16), torch.randint(11, (b, 7))),
+)
 class Whisper(Writer):
     """A spectrogram heard and tokens written; the logits of the next token written.
 

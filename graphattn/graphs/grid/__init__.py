@@ -1,11 +1,7 @@
 """Images, videos and other grids, whose nodes are numbered row by row."""
 
-from ...graph.pattern import sizable
-from . import balls, cells_and_windows
-from . import halo as halos
-
-cell_partition = sizable(cells_and_windows.cell_partition)
-grid_neighbourhood = sizable(cells_and_windows.grid_neighbourhood)
-cell_pooling, halo, grid_ball = sizable(halos.cell_pooling), sizable(halos.halo), sizable(balls.grid_ball)
-
-__all__ = ["cell_partition", "cell_pooling", "halo", "grid_neighbourhood", "grid_ball"]
+from .cells_and_windows import cell_partition as cell_partition
+from .halos import cell_pooling as cell_pooling
+from .halos import halo as halo
+from .cells_and_windows import grid_neighbourhood as grid_neighbourhood
+from .balls import grid_ball as grid_ball

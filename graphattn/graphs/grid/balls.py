@@ -7,6 +7,7 @@ from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
 from ...graph.edge_set import EdgeSet
 from ...graph.expression import builder
+from ...graph.pattern import sizable
 from ...graph.rules import Band
 from ...graph.rules_grid import Ball
 from ..arguments import axes, call, flag, number
@@ -15,6 +16,7 @@ from .axes import every_axis
 _LINE_BYTES = 128  # of a line of the grid, while its widest row inside the ball is looked for
 
 
+@sizable
 @builder
 def grid_ball(size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool = False) -> AttentionGraph:
     r"""A grid where a node reads the nodes at a distance of at most ``r`` steps.

@@ -4,12 +4,14 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.edge_set import EdgeSet
 from ...graph.expression import builder
+from ...graph.pattern import sizable
 from ...graph.rules import Band, Cells, Neighbourhood
 from ...graph.rules_grid import CellWindow
 from ..arguments import axes, call, flag, per_axis
 from .axes import divided, every_axis
 
 
+@sizable
 @builder
 def cell_partition(
     size: tuple[int, ...],
@@ -84,6 +86,7 @@ def cell_partition(
     return AttentionGraph(every_axis(parts), name)
 
 
+@sizable
 @builder
 def grid_neighbourhood(
     size: tuple[int, ...],

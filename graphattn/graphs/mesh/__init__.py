@@ -1,6 +1,6 @@
 """Meshes: vertices, faces and edges."""
 
-from .geodesic import geodesic_ball
-from .rings import mesh_edges, mesh_faces, mesh_vertices
-
-__all__ = ["mesh_vertices", "mesh_faces", "mesh_edges", "geodesic_ball"]
+from .rings import mesh_vertices as mesh_vertices
+from .rings import mesh_faces as mesh_faces
+from .rings import mesh_edges as mesh_edges
+from .geodesic import geodesic_ball as geodesic_ball

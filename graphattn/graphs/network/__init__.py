@@ -1,16 +1,13 @@
 """Trees, programs, networks, and graphs made of other graphs."""
 
-from ...graph.pattern import sizable
-from . import circles, random
-from .derived import between_types, hypergraph
-from .trees import ancestors, siblings, tree
-
-circulant, butterfly = sizable(circles.circulant), sizable(circles.butterfly)
-hierarchical = sizable(circles.hierarchical)
-expander, random_regular = sizable(random.expander), sizable(random.random_regular)
-small_world = sizable(random.small_world)
-
-__all__ = [
-    "tree", "ancestors", "siblings", "circulant", "butterfly", "hierarchical", "expander", "random_regular",
-    "small_world", "hypergraph", "between_types",
-]  # fmt: skip
+from .trees import tree as tree
+from .trees import ancestors as ancestors
+from .trees import siblings as siblings
+from .circles import circulant as circulant
+from .circles import butterfly as butterfly
+from .circles import hierarchical as hierarchical
+from .random import expander as expander
+from .random import random_regular as random_regular
+from .random import small_world as small_world
+from .derived import hypergraph as hypergraph
+from .derived import between_types as between_types

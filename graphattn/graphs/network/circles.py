@@ -3,10 +3,12 @@
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.expression import builder
+from ...graph.pattern import sizable
 from ...graph.rules_network import Butterfly, Circulant, Hierarchy
 from ..arguments import call, flag, integers, whole
 
 
+@sizable
 @builder
 def circulant(num_nodes: int, offsets: tuple[int, ...]) -> AttentionGraph:
     r"""Nodes on a circle, each of which reads those at the same offsets from itself.
@@ -36,6 +38,7 @@ def circulant(num_nodes: int, offsets: tuple[int, ...]) -> AttentionGraph:
     return AttentionGraph(Circulant(N, tuple(steps)), call("circulant", N, tuple(steps)))
 
 
+@sizable
 @builder
 def butterfly(num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None = None) -> AttentionGraph:
     r"""Blocks of nodes, each of which reads itself and the blocks whose number differs in one binary digit.
@@ -81,6 +84,7 @@ def butterfly(num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None
     return AttentionGraph(Butterfly(N, block, tuple(powers)), name)
 
 
+@sizable
 @builder
 def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> AttentionGraph:
     r"""A token reads the blocks around it token by token, and what is farther off as means, coarser with distance.

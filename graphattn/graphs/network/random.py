@@ -10,12 +10,14 @@ from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
 from ...graph.expression import listing_builder
 from ...graph.listed import Listed
+from ...graph.pattern import sizable
 from ..arguments import call, whole
 
 _DENSE = 512  # nodes below which all eigenvalues are found at once
 _TOLERANCE = 1e-3
 
 
+@sizable
 @listing_builder
 def expander(num_nodes: int, permutations: int = 3, seed: int = 0, *, tries: int = 100) -> AttentionGraph:
     r"""A sparse random graph in which every node is a few steps from every other: Exphormer's expander.
@@ -60,6 +62,7 @@ def expander(num_nodes: int, permutations: int = 3, seed: int = 0, *, tries: int
     return _graph(best, call("expander", *sizes, tries=(tries, 100)))
 
 
+@sizable
 @listing_builder
 def random_regular(num_nodes: int, degree: int, seed: int = 0) -> AttentionGraph:
     r"""A random graph in which every node reads, and is read by, the same number of others.
@@ -91,6 +94,7 @@ def random_regular(num_nodes: int, degree: int, seed: int = 0) -> AttentionGraph
     return _graph(_symmetric(N, pairs), call("random_regular", *sizes))
 
 
+@sizable
 @listing_builder
 def small_world(num_nodes: int, k: int, probability: float, seed: int = 0) -> AttentionGraph:
     r"""A ring whose nodes read their ``k`` nearest, with some of the edges thrown across at random.

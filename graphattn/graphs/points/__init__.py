@@ -1,11 +1,10 @@
 """Points of any dimension."""
 
-from .ball_query import ball_query
-from .clusters import clusters
-from .neighbours import knn, radius
-from .patches import curve_patches, octree_windows
-from .voxels import stratified_windows, voxel_windows
-
-__all__ = [
-    "knn", "radius", "ball_query", "curve_patches", "octree_windows", "voxel_windows", "stratified_windows", "clusters",
-]  # fmt: skip
+from .neighbours import knn as knn
+from .neighbours import radius as radius
+from .ball_query import ball_query as ball_query
+from .patches import curve_patches as curve_patches
+from .patches import octree_windows as octree_windows
+from .voxels import voxel_windows as voxel_windows
+from .voxels import stratified_windows as stratified_windows
+from .clusters import clusters as clusters

@@ -11,10 +11,12 @@ from ...graph import AttentionGraph
 from ...graph.algebra import Complement, Intersection, Union, refuse_over
 from ...graph.edge_set import EdgeSet
 from ...graph.expression import builder
+from ...graph.pattern import sizable
 from ...graph.rules import Band, Partition, Rectangle
 from ..arguments import call, flag, integers, whole, word
 
 
+@sizable
 @builder
 def full(num_nodes: int) -> AttentionGraph:
     r"""Every node reads every node, itself included: an encoder.
@@ -36,6 +38,7 @@ def full(num_nodes: int) -> AttentionGraph:
     return AttentionGraph(Band(num_nodes, num_nodes), call("full", num_nodes))
 
 
+@sizable
 @builder
 def self_loops(num_nodes: int) -> AttentionGraph:
     r"""Every node reads itself alone.
@@ -57,6 +60,7 @@ def self_loops(num_nodes: int) -> AttentionGraph:
     return AttentionGraph(Band(num_nodes, num_nodes, 0, 0), call("self_loops", num_nodes))
 
 
+@sizable
 @builder
 def causal(
     num_targets: int, num_sources: int | None = None, *, align: Literal["end", "start"] = "end"
@@ -95,6 +99,7 @@ def causal(
     return AttentionGraph(Band(T, S, lo=0, offset=offset), call("causal", *sizes, align=(align, "end")))
 
 
+@sizable
 @builder
 def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
     r"""The first ``prefix`` tokens are read by all; the others causally: a prefix language model.
@@ -125,6 +130,7 @@ def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
     return AttentionGraph(Union(Band(N, N, lo=0), Rectangle(N, N, start, start)), call("prefix", N, P))
 
 
+@sizable
 @builder
 def sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation: int = 1) -> AttentionGraph:
     r"""Every token reads ``window`` tokens around it, itself included.
@@ -230,6 +236,7 @@ def documents(
     return AttentionGraph(edges, name, labels.device)
 
 
+@sizable
 @builder
 def global_tokens(num_nodes: int, tokens: tuple[int, ...]) -> AttentionGraph:
     r"""A few tokens read all and are read by all; the others read nothing else.

@@ -2,10 +2,12 @@
 
 from ...graph import AttentionGraph
 from ...graph.expression import builder
+from ...graph.pattern import sizable
 from ...graph.rules import Band
 from ..arguments import call, whole
 
 
+@sizable
 @builder
 def cross(num_targets: int, num_sources: int) -> AttentionGraph:
     r"""Every target reads every source: a decoder that reads an encoder, latents that read inputs.

@@ -6,6 +6,7 @@ from ...graph.algebra import Intersection, Union
 from ...graph.edge_set import EdgeSet
 from ...graph.expression import builder
 from ...graph.listed import check_size
+from ...graph.pattern import sizable
 from ...graph.rules import FAR, Band
 from ...graph.rules_blocks import Composite, Lifted
 from ..arguments import call, flag, whole
@@ -17,6 +18,7 @@ def _lifted(num_nodes: int, block: int, lo: int, hi: int) -> EdgeSet:
     return Lifted(Band(blocks, blocks, lo, hi), block, num_nodes, num_nodes)
 
 
+@sizable
 @builder
 def block_local(
     num_nodes: int,
@@ -80,6 +82,7 @@ def block_local(
     return AttentionGraph(edges, call("block_local", N, block, **keywords))
 
 
+@sizable
 @builder
 def block_causal(num_nodes: int, block: int) -> AttentionGraph:
     r"""Every token reads its whole block and all blocks before: frames of a video, steps of a world model.

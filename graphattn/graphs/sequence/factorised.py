@@ -4,11 +4,13 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import Union
 from ...graph.expression import builder
+from ...graph.pattern import sizable
 from ...graph.rules import FAR, Band
 from ...graph.rules_sequence import Fixed
 from ..arguments import call, whole
 
 
+@sizable
 @builder
 def strided(num_nodes: int, stride: int) -> AttentionGraph:
     r"""Every token reads the ``stride`` tokens that end with it, and every ``stride``-th token before.
@@ -41,6 +43,7 @@ def strided(num_nodes: int, stride: int) -> AttentionGraph:
     return AttentionGraph(edges, call("strided", N, stride))
 
 
+@sizable
 @builder
 def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
     r"""Every token reads its own block up to itself, and the last ``summary`` tokens of every block before.

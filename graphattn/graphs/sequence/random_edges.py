@@ -12,6 +12,7 @@ from ...graph.algebra import complement, refuse_over
 from ...graph.edge_set import EdgeSet
 from ...graph.expression import builder, listing_builder
 from ...graph.listed import Listed, check_pairs
+from ...graph.pattern import sizable
 from ...graph.rules import Band
 from ...graph.rules_random import Bernoulli
 from ..arguments import call, flag, whole
@@ -19,6 +20,7 @@ from ..arguments import call, flag, whole
 _DRAWN_BYTES = 96  # of an edge while it is drawn, placed and listed
 
 
+@sizable
 @listing_builder
 def random_sources(
     num_targets: int,
@@ -104,6 +106,7 @@ def _at(runs: _runs.Runs, num_rows: int, row: Tensor, rank: Tensor) -> Tensor:
     return runs.lo[run] + place - start[run]
 
 
+@sizable
 @builder
 def erdos_renyi(
     num_targets: int, probability: float, seed: int = 0, *, num_sources: int | None = None, listed: bool = True

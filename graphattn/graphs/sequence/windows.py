@@ -4,11 +4,13 @@ from typing import Literal
 
 from ...graph import AttentionGraph
 from ...graph.expression import builder
+from ...graph.pattern import sizable
 from ...graph.rules import Band
 from ...graph.rules_sequence import Distances, Sinks
 from ..arguments import call, whole, word
 
 
+@sizable
 @builder
 def asymmetric_window(
     num_targets: int, left: int, right: int, *, num_sources: int | None = None, align: Literal["end", "start"] = "end"
@@ -52,6 +54,7 @@ def asymmetric_window(
     return AttentionGraph(band, name)
 
 
+@sizable
 @builder
 def sinks(num_nodes: int, k: int) -> AttentionGraph:
     r"""The first ``k`` tokens are read by themselves and by every later token: attention sinks, causal.
@@ -84,6 +87,7 @@ def sinks(num_nodes: int, k: int) -> AttentionGraph:
     return AttentionGraph(Sinks(N, k), call("sinks", N, k))
 
 
+@sizable
 @builder
 def logsparse(num_nodes: int) -> AttentionGraph:
     r"""Every token reads itself and the tokens 1, 2, 4, 8, ... before it.

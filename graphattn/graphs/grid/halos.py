@@ -3,11 +3,13 @@
 from ...graph import AttentionGraph
 from ...graph.edge_set import EdgeSet
 from ...graph.expression import builder
+from ...graph.pattern import sizable
 from ...graph.rules_grid import CellWindow
 from ..arguments import axes, call, flag, per_axis
 from .axes import divided, every_axis
 
 
+@sizable
 @builder
 def halo(
     size: tuple[int, ...],
@@ -68,6 +70,7 @@ def halo(
     return AttentionGraph(every_axis(parts), name)
 
 
+@sizable
 @builder
 def cell_pooling(size: tuple[int, ...], cell: tuple[int, ...] | int, *, pad: bool = False) -> AttentionGraph:
     r"""Every cell of a grid becomes one node of a coarser grid, which reads the nodes of its cell.

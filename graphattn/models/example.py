@@ -1,0 +1,36 @@
+"""A small example of each model, which the tests of training take up: made, trained, compiled, exported, saved."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from torch import Tensor, nn
+
+M = TypeVar("M", bound=type[nn.Module])
+
+
+class Example(NamedTuple):
+    """How a small model is made and called."""
+
+    make: Callable[[float], nn.Module]
+    """Of a rate of dropout."""
+    inputs: Callable[[int], tuple[Tensor, ...]]
+    """Of a size of the batch; tensors, a batch first."""
+    graphs: Callable[[], tuple[Any, ...]] = tuple
+    """What ``forward`` takes after them."""
+
+
+EXAMPLES: dict[str, Example] = {}
+
+
+def example(
+    make: Callable[[Any, float], nn.Module],
+    inputs: Callable[[int], tuple[Tensor, ...]],
+    graphs: Callable[[], tuple[Any, ...]] = tuple,
+) -> Callable[[M], M]:
+    """Decorates a class: ``make(class, dropout)`` gives a small one, ``inputs(batch)`` what it reads."""
+
+    def register(model: M) -> M:
+        EXAMPLES[model.__name__.lower()] = Example(lambda dropout: make(model, dropout), inputs, graphs)
+        return model
+
+    return register
