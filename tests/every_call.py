@@ -16,8 +16,9 @@ from graphattn import nn as layers
 
 RESULTS = {"AttentionOutput", "Report", "graphs.MeshReport", "graphs.ProgramGraphs"}  # records, made by the library
 ERRORS = {"GraphAttnError"}
-#: What PyG's machinery calls inside of the layer, and torch's own ways to print and to start afresh.
+#: What PyG's machinery, a layer and verify call inside, and torch's own ways to print and to start afresh.
 INSIDE = {"message", "aggregate", "attend", "propagate", "extra_repr", "reset_parameters"}
+INSIDE |= {"dense", "dense_delta", "for_layer"}
 
 
 def of_module(module):
@@ -347,7 +348,7 @@ CALLS = {
     "to_scipy": lambda: call(ga.to_scipy, causal()),
     "universality": lambda: call(ga.universality, causal()),
     "verify": lambda: call(ga.verify, causal(), at_most=8, gradients=False, dtypes=(torch.float64,)),
-    **{f"graphs.{name}": (lambda name=name: (getattr(graphs, name), SMALL[name], {})) for name in SMALL},
+    **{f"graphs.{name}": (lambda name=name: (getattr(graphs, name), (), SMALL[name])) for name in SMALL},
     "graphs.block_sparse": lambda: call(graphs.block_sparse, causal(), 2),
     "graphs.composite": lambda: call(graphs.composite, [[causal(), None], [graphs.full(N), causal()]]),
     "graphs.curve_order": lambda: call(graphs.curve_order, pos()),

@@ -2,12 +2,7 @@
 
 from types import ModuleType as _Module
 
-from .biases import ALiBi as ALiBi
-from .biases import EdgeTable as EdgeTable
-from .biases import ShortestPathBias as ShortestPathBias
-from .biases import SwinBias as SwinBias
-from .biases import SwinV2Bias as SwinV2Bias
-from .biases import T5Bias as T5Bias
+from .biases import *
 from .blocks import TransformerBlock as TransformerBlock
 from .cache import KeyValueCache as KeyValueCache
 from .feed_forward import ClampedGLU as ClampedGLU

@@ -143,9 +143,10 @@ def test_help_of_a_kind_of_file(shell, kind):
 
 
 def test_endings_in_help_are_the_loaders():
-    meshes = tuple(files.mesh.READERS)
+    meshes = tuple(files._formats.READERS["mesh"])
     points = (*files.points.TEXT, ".npy", *meshes)
-    assert {"mesh": meshes, "points": points, "edges": files.edges.KINDS, "mask": (".npy",)} == names.ENDINGS
+    known = {"mesh": meshes, "points": points, "edges": files.edges.endings(), "mask": (".npy",)}
+    assert {kind: set(endings) for kind, endings in known.items()} == {k: set(v) for k, v in names.ENDINGS.items()}
     assert names.SAVED == files.save.KINDS
 
 

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from . import grid, mesh, network, points, sequence
+from .pattern import BESIDE_BUILDERS
 from .pattern import Named as Named
+from .pattern import pattern as pattern
 
 _FAMILIES = (sequence, grid, points, mesh, network)
 
@@ -58,4 +60,6 @@ def zoo() -> Zoo:
         >>> zoo()["longformer"].graph().num_edges
         574
     """
-    return Zoo(tuple(named for family in _FAMILIES for named in family.NAMED))
+    patterns = [*(named for family in _FAMILIES for named in family.NAMED), *BESIDE_BUILDERS]
+    families = list(dict.fromkeys(each.family for each in patterns))
+    return Zoo(tuple(sorted(patterns, key=lambda each: families.index(each.family))))

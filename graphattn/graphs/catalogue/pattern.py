@@ -2,11 +2,14 @@
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from ...errors import GraphNameError
 from ...graph import AttentionGraph
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,20 @@ class Named:
         names = {name: getattr(graphs, name) for name in graphs.__all__}
         names |= {name: getattr(inputs, name) for name in inputs.__all__ if re.search(rf"\b{name}\b", self.code)}
         return eval(self.code, {"torch": torch, "disjoint_union": disjoint_union, **names})  # our own constant text
+
+
+#: Patterns that stand in the files of their builders.
+BESIDE_BUILDERS: list[Named] = []
+
+
+def pattern(name: str, line: str, code: str, paper: str = "") -> Callable[[F], F]:
+    """Decorates a builder: puts a pattern that it builds into the zoo, in the family of the builder's package."""
+
+    def register(builder: F) -> F:
+        BESIDE_BUILDERS.append(Named(name, builder.__module__.split(".")[-2], line, code, paper))
+        return builder
+
+    return register
 
 
 def _plain(name: str) -> str:

@@ -5,6 +5,7 @@ file contains, opens nothing that it names, and raises only :class:`~graphattn.e
 times the size of the file in memory while it is read, at most 35 times when every number has one digit.
 """
 
+from . import _obj, _off, _ply, _stl  # noqa: F401 (they register what they read)
 from ._guard import MAX_BYTES as MAX_BYTES
 from .edges import Edges as Edges
 from .edges import load_edges as load_edges

@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 
+from ._formats import reads
 from ._guard import Blob, show
 from ._polygons import Polygons, check, coordinates
 from ._text import KIND, SPACE, clean, first_words, keep, line_ends, rows, tokens, word
@@ -19,6 +20,7 @@ _KNOWN = _GEOMETRY | set(
 )
 
 
+@reads("mesh", ".obj")
 def read_obj(blob: Blob, allow_nonfinite: bool) -> Polygons:
     """The polygons of an OBJ file."""
     blob = clean(blob, "#")

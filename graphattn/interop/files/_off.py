@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 
+from ._formats import reads
 from ._guard import Blob, show
 from ._polygons import Polygons, check, coordinates, spans
 from ._text import clean, rows
@@ -15,6 +16,7 @@ from ._text import clean, rows
 _HEADER = re.compile(rb"\s*(?:ST)?C?N?OFF(?=[\s\d]|$)")
 
 
+@reads("mesh", ".off")
 def read_off(blob: Blob, allow_nonfinite: bool) -> Polygons:
     """The polygons of an OFF file: a header word, the counts, a line for each vertex, a line for each face."""
     blob = clean(blob, "#")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ._formats import reads
 from ._guard import Blob
 from ._npy import doubles
 from ._ply_ascii import read_ascii
@@ -19,6 +20,7 @@ from ._text import clean
 _LISTS = ("vertex_indices", "vertex_index")
 
 
+@reads("mesh", ".ply")
 def read_ply(blob: Blob, allow_nonfinite: bool) -> Polygons:
     """The polygons of a PLY file; a point cloud has none."""
     header = read_header(blob)

@@ -5,6 +5,7 @@ Read here and not by trimesh: a binary file is one numpy view, and trimesh skips
 
 import numpy as np
 
+from ._formats import reads
 from ._guard import Blob, show
 from ._npy import doubles
 from ._polygons import Polygons, check, coordinates
@@ -16,6 +17,7 @@ _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np
 _LINES = (b"facet", b"outer", b"vertex", b"vertex", b"vertex", b"endloop", b"endfacet")
 
 
+@reads("mesh", ".stl")
 def read_stl(blob: Blob, allow_nonfinite: bool) -> Polygons:
     """The triangles of an STL file; ascii if it begins with ``solid`` and has a facet near its beginning."""
     head = blob.data[:4096].lower()

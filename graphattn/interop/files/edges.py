@@ -7,10 +7,11 @@ import numpy as np
 from ...errors import LoaderError
 from ._edges_npz import Sizes, read_npz
 from ._edges_text import read_text
+from ._formats import READERS, reads
 from ._guard import MAX_BYTES, Blob, PathLike, read, suffix
 from ._npy import integers, read_array
 
-KINDS = (".csv", ".txt", ".tsv", ".edges", ".npz", ".npy")
+TEXT = (".csv", ".txt", ".tsv", ".edges")
 
 
 class Edges(NamedTuple):
@@ -21,6 +22,11 @@ class Edges(NamedTuple):
     num_sources: int | None  # None: neither the file nor the caller says
     num_targets: int | None
     ids: np.ndarray | None = None  # (N,) int64 ids of the file, when relabel=True
+
+
+def endings() -> tuple[str, ...]:
+    """Of the files that :func:`load_edges` reads."""
+    return (*TEXT, ".npz", *READERS["edges"])
 
 
 def load_edges(
@@ -69,10 +75,10 @@ def load_edges(
         >>> edges.source.tolist(), edges.target.tolist(), edges.ids.tolist()
         ([0, 1], [1, 2], [10, 20, 30])
     """
-    kind = suffix(path, KINDS, "load_edges")
+    kind = suffix(path, endings(), "load_edges")
     if weights not in ("refuse", "ignore"):
         raise LoaderError(f"weights: expected 'refuse' or 'ignore', got {weights!r}. Try: weights='ignore'.")
-    if header and kind in (".npy", ".npz"):
+    if header and kind not in TEXT:
         raise LoaderError(f"header: expected a text file, got {kind}. Try: header=False.")
     blob, source, target, lines, sizes = _read(path, kind, header, weights == "ignore", max_bytes)
     sizes = _sizes(blob, sizes, (num_sources, num_targets))
@@ -96,14 +102,20 @@ def _read(
         blob, source, target, sizes = read_npz(path, ignore_weights, max_bytes)
         return blob, source, target, None, sizes
     blob = read(path, max_bytes)
-    if kind != ".npy":
+    if kind in TEXT:
         return *read_text(blob, header, ignore_weights), (None, None)
+    source, target = READERS["edges"][kind](blob, ignore_weights)
+    return blob, source, target, None, (None, None)
+
+
+@reads("edges", ".npy")
+def _array(blob: Blob, ignore_weights: bool) -> tuple[np.ndarray, np.ndarray]:
     array = read_array(blob)
     if array.ndim != 2 or len(array) != 2:
         fix = "array.T" if array.ndim == 2 and array.shape[1] == 2 else "one row of sources, one of targets"
         raise blob.fault("integers of shape (2, E)", f"shape {array.shape} of {array.dtype}", fix)
     source, target = integers(blob, array)
-    return blob, source, target, None, (None, None)
+    return source, target
 
 
 def _check_range(blob: Blob, name: str, index: np.ndarray, size: int | None, lines: np.ndarray | None) -> None:

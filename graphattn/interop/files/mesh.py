@@ -10,14 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ._formats import READERS
 from ._guard import MAX_BYTES, PathLike, read, suffix
-from ._obj import read_obj
-from ._off import read_off
-from ._ply import read_ply
 from ._polygons import Polygons, fan
-from ._stl import read_stl
-
-READERS = {".off": read_off, ".obj": read_obj, ".ply": read_ply, ".stl": read_stl}
 
 
 class MeshNotes(NamedTuple):
@@ -110,9 +105,9 @@ def load_mesh(path: PathLike, *, allow_nonfinite: bool = False, max_bytes: int =
 
 def read_polygons(path: PathLike, allow_nonfinite: bool, max_bytes: int, *, faces: bool) -> Polygons:
     """The polygons of a mesh file, which must have vertices, and faces if ``faces``."""
-    kind = suffix(path, tuple(READERS), "load_mesh")
+    kind = suffix(path, tuple(READERS["mesh"]), "load_mesh")
     blob = read(path, max_bytes)
-    polygons = READERS[kind](blob, allow_nonfinite)
+    polygons = READERS["mesh"][kind](blob, allow_nonfinite)
     if not len(polygons.vertices):
         raise blob.fault("vertices", "an empty mesh", "check how it was exported")
     if faces and not len(polygons.corner):

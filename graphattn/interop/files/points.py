@@ -5,10 +5,11 @@ import re
 import numpy as np
 
 from ...errors import LoaderError
+from ._formats import READERS, reads
 from ._guard import MAX_BYTES, Blob, PathLike, read, show, suffix
 from ._npy import doubles, read_array
 from ._text import Rows, clean, not_finite, rows
-from .mesh import READERS, read_polygons
+from .mesh import read_polygons
 
 _NUMBER = re.compile(rb"[+-]?([\d.].*|nan|inf|infinity)", re.IGNORECASE)
 TEXT = (".xyz", ".pts", ".txt", ".csv")
@@ -44,14 +45,14 @@ def load_points(
         >>> load_points(path).tolist()
         [[0.0, 0.0, 1.5], [1.0, 2.0, 3.0]]
     """
-    kind = suffix(path, (*TEXT, ".npy", *READERS), "load_points")
+    kind = suffix(path, (*TEXT, *READERS["points"], *READERS["mesh"]), "load_points")
     if header and kind not in TEXT:
         raise LoaderError(f"header: expected a text file, got {kind}. Try: header=False.")
-    if kind in READERS:
+    if kind in READERS["mesh"]:
         return read_polygons(path, allow_nonfinite, max_bytes, faces=False).vertices
     blob = read(path, max_bytes)
-    if kind == ".npy":
-        return _array(blob, allow_nonfinite)
+    if kind not in TEXT:
+        return READERS["points"][kind](blob, allow_nonfinite)
     blob = clean(blob, "#")
     table = rows(blob, _without_names(blob, without_commas(blob), header), nonfinite=allow_nonfinite)
     if not len(table.value):
@@ -87,6 +88,7 @@ def _without_names(blob: Blob, text: bytes, header: bool) -> bytes:
     return b" " * first.end() + text[first.end() :] if header else text
 
 
+@reads("points", ".npy")
 def _array(blob: Blob, allow_nonfinite: bool) -> np.ndarray:
     array = read_array(blob)
     if array.dtype.kind != "f" or array.ndim != 2 or not array.size:

@@ -2,16 +2,21 @@
 
 from typing import Literal
 
-from . import edges, mesh
+from . import edges, points
 from ._edges_npz import layout
+from ._formats import READERS
 from ._guard import MAX_BYTES, Blob, PathLike, file_name, open_regular, read, suffix
 from ._npy import HEAD_BYTES, open_archive, read_header
 
-_KIND: dict[str, Literal["mesh", "points", "edges"]] = {
-    **dict.fromkeys(mesh.READERS, "mesh"),
-    **dict.fromkeys((".xyz", ".pts"), "points"),
-    **dict.fromkeys(edges.KINDS, "edges"),
-}
+
+def _kinds() -> dict[str, Literal["mesh", "points", "edges"]]:
+    """What a file holds, by its ending; what may hold edges or points holds edges."""
+    of_points = [ending for ending in (*points.TEXT, *READERS["points"]) if ending not in edges.endings()]
+    return {
+        **dict.fromkeys(READERS["mesh"], "mesh"),
+        **dict.fromkeys(of_points, "points"),
+        **dict.fromkeys(edges.endings(), "edges"),
+    }
 
 
 def sniff(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Literal["mesh", "points", "edges", "mask"]:
@@ -31,14 +36,15 @@ def sniff(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Literal["mesh", "poi
         >>> sniff(path)
         'mask'
     """
-    kind = suffix(path, tuple(_KIND), "sniff")
+    kinds = _kinds()
+    kind = suffix(path, tuple(kinds), "sniff")
     if kind == ".npz":
         with open_regular(path, max_bytes) as file:
             layout(Blob(file_name(path), b"", 0), open_archive(file_name(path), file, max_bytes)[1])
         return "edges"
     blob = read(path, max_bytes, head=HEAD_BYTES)
     if kind != ".npy":
-        return _KIND[kind]
+        return kinds[kind]
     shape, _, dtype, _ = read_header(blob)
     match dtype.kind, shape:
         case "b", (_, _):
