@@ -408,6 +408,33 @@ class Product(EdgeSet):
 
 
 @dataclass(frozen=True, eq=False)
+class Masked(EdgeSet):
+    """The pairs where a bool mask (T, S) on the CPU is True; nothing is listed."""
+
+    mask: Tensor
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_targets", self.mask.shape[0])
+        object.__setattr__(self, "num_sources", self.mask.shape[1])
+
+    def contains(self, target: Tensor, source: Tensor) -> Tensor:
+        return self.mask[target, source]
+
+    @property
+    def runs_per_row(self) -> int:
+        return max(1, self.num_sources)
+
+    def runs(self, target: Tensor) -> Runs:
+        return _runs.from_dense(self.mask[target])
+
+    def count(self) -> int:
+        return int(self.mask.sum())
+
+    def flip(self) -> "Masked":
+        return Masked(self.mask.T)
+
+
+@dataclass(frozen=True, eq=False)
 class Predicate(EdgeSet):
     """An arbitrary function of (target, source), called with int64 tensors that broadcast."""
 

@@ -35,7 +35,7 @@ def from_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
         █ · ·
         █ █ ·
     """
-    return _graph(_bool(mask, "mask"), name or "mask")
+    return _graph(bool_mask(mask, "mask"), name or "mask")
 
 
 def to_mask(graph: AttentionGraph) -> Tensor:
@@ -66,7 +66,7 @@ def from_mha_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
         >>> from_mha_mask([[False, True], [False, False]]).equals(from_mask([[True, False], [True, True]]))
         True
     """
-    return _graph(~_bool(mask, "mask"), name or "mha_mask")
+    return _graph(~bool_mask(mask, "mask"), name or "mha_mask")
 
 
 def to_mha_mask(graph: AttentionGraph) -> Tensor:
@@ -164,7 +164,7 @@ def _of_several(shape: tuple[int, ...]) -> str:
     return f"; make a graph of each mask[{'i' if len(shape) == 3 else 'b, h'}]: {'; '.join(ways)}"
 
 
-def _bool(mask: Any, argument: str) -> Tensor:
+def bool_mask(mask: Any, argument: str) -> Tensor:
     values = _two_dimensions(mask, argument)
     if values.numel() == 0 or values.dtype == torch.bool:
         return values.bool()

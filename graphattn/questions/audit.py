@@ -9,12 +9,14 @@ from torch import Tensor
 from ..errors import GraphError
 from ..graph import AttentionGraph, Pattern, PerHead, Relations, Schedule
 from ..graph.advice import no_graph
-from ..graph.rules import Predicate
+from ..graph.rules import Masked, Predicate
 from ..interop import from_mask, from_mask_mod, from_rule
+from ..interop.masks import bool_mask
 from .mistakes import mistakes
 
 _PAIRS = 1 << 32  # that a function may be asked about, and mistakes compared on
 _WRONG = 1 << 26  # entries that are looked at one by one
+_FULL = 8  # a mask with more than an eighth of its entries is walked over, and not listed
 _NAMED = 6  # entries of a group that are named
 
 
@@ -144,7 +146,9 @@ def _graph_of(mask: Any, expect: AttentionGraph) -> AttentionGraph:
     if several or isinstance(mask, Pattern | PerHead | Relations | Schedule):
         raise no_graph(mask, "mask must be a bool mask (T, S), a function or an AttentionGraph")
     if not callable(mask) or isinstance(mask, Tensor):
-        return from_mask(mask)
+        entries = bool_mask(mask, "mask").cpu()
+        dense = _FULL * int(entries.sum()) > entries.numel()
+        return AttentionGraph(Masked(entries), "mask") if dense else from_mask(entries)
     T, S = expect.num_targets, expect.num_sources
     if T * S > _PAIRS:
         raise GraphError(

@@ -6,6 +6,7 @@ import torch
 
 import graphattn as ga
 from graphattn import GraphAttnError, graphs
+from graphattn.graph.listed import Listed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -201,3 +202,19 @@ def test_a_rule_that_nobody_can_list_is_audited():
     found = ga.audit(causal.without_self_loops(), causal)
     assert found.missing == 40_000
     assert any("self-loops" in each for each in found.diagnosis)
+
+
+def test_what_is_nearly_full_is_not_listed(monkeypatch):
+    listed, made = [], Listed.__init__
+
+    def counted(self, target, *rest):
+        listed.append(target.numel())
+        made(self, target, *rest)
+
+    monkeypatch.setattr(Listed, "__init__", counted)
+    mask = torch.ones(512, 512, dtype=torch.bool)
+    mask[5, 7] = False
+    report = ga.audit(mask, ga.graphs.full(512))
+    assert (report.too_many, report.missing) == (0, 1)
+    assert report.groups[0].examples == ((7, 5),)
+    assert max(listed) <= 1
