@@ -25,6 +25,7 @@ SIGNS: dict[str, Callable[..., Any]] = {
     "@": operator.matmul,
     "~": operator.invert,
 }
+JOINS = tuple(sign for sign in SIGNS if sign != "~")  # of two graphs
 METHODS = (
     "reverse",
     "k_hop",

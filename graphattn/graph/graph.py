@@ -15,7 +15,7 @@ from .advice import no_graph
 from .algebra import MAX_BYTES, every_node, refuse_over
 from .draw import draw
 from .edge_set import COUNTED_AT_ONCE, EdgeSet
-from .expression import Expression, builder, written
+from .expression import JOINS, Expression, builder, written
 from .html import mask_page
 from .listed import Listed, check_size
 from .modes import not_compiled, without_modes
@@ -266,7 +266,7 @@ class AttentionGraph(Immutable):
 
     def _made(self, edges: EdgeSet, name: str, function: str, *args: Any, **options: Any) -> "AttentionGraph":
         """A graph derived from this one, on the device of whichever parent lists its edges."""
-        other = args[0] if function in ("|", "&", "-", "@") else None
+        other = args[0] if function in JOINS else None
         device = other.device if other is not None and self.is_rule and not other.is_rule else self.device
         if isinstance(edges, Listed):
             edges = edges.to(device)
@@ -498,7 +498,7 @@ def _count(graph: AttentionGraph) -> int:
 
 def wrapped(graph: Any, sign: str) -> str:
     """The name of a graph or pattern, in parentheses where joining it with ``sign`` could be misread."""
-    loose = any(f" {other} " in graph.name for other in "|&-@" if other != sign or sign == "-")
+    loose = any(f" {other} " in graph.name for other in JOINS if other != sign or sign == "-")
     return f"({graph.name})" if loose else graph.name
 
 

@@ -17,7 +17,7 @@ from .pickles import Immutable
 
 SIZES = ("num_nodes", "num_targets", "num_sources", "size")
 _KEPT = 8  # sized graphs that a pattern remembers, with their plans
-_DUNDERS = {"|": "__or__", "&": "__and__", "-": "__sub__", "@": "__matmul__", "~": "__invert__"}
+_DUNDERS = {sign: f"__{make.__name__.strip('_')}__" for sign, make in SIGNS.items()}
 P = ParamSpec("P")
 Size = int | tuple[int, ...]
 

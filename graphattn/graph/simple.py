@@ -7,7 +7,7 @@ import torch
 
 from .algebra import Intersection, Union
 from .edge_set import EdgeSet
-from .expression import Expression
+from .expression import SIGNS, Expression
 from .listed import Listed
 from .rules import Band
 
@@ -55,10 +55,11 @@ def simple_expression(graph: "AttentionGraph") -> Expression | None:
         return Expression("full", (T,)) if square else Expression("cross", (T, S))
     if square:
         return _square(T, lo, hi)
-    for align, offset in (("end", S - T), ("start", 0)):
-        word = {} if align == "end" else {"align": align}
+    aligned: list[tuple[int, dict[str, str]]] = [(S - T, {}), (0, {"align": "start"})]
+    for offset, word in aligned:
         if hi >= T - 1 and lo + offset == 0:
             return Expression("causal", (T, S), word)
+    for offset, word in aligned:
         left, right = hi + offset, -lo - offset
         if left >= 0 and right >= 0:
             return Expression("asymmetric_window", (T, left, right), {"num_sources": S, **word})
@@ -86,7 +87,7 @@ def remark(graph: "AttentionGraph", most_runs: int) -> str:
         most_runs: Runs of sources that may be walked over.
     """
     made = graph.expression
-    if made is None or made.function not in ("|", "&", "-", "@", "~") or isinstance(graph.edges, Listed):
+    if made is None or made.function not in SIGNS or isinstance(graph.edges, Listed):
         return ""
     if graph.edges.runs_per_row * graph.num_targets > most_runs or graph.num_edges == 0:
         return ""

@@ -10,6 +10,7 @@ from .facts_of_one import Facts, as_table
 from .receptive_field import Layers, receptive_field, schedule_of
 
 _MOST_COLUMNS = 6
+_ONE = {"graphs of heads": ("graph", "graph of heads"), "layers": ("layer", "layer")}
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class FactsOfMany:
         }
 
     def __str__(self) -> str:
-        one = "layer" if self.kind == "layers" else "graph"
+        one, alone = _ONE[self.kind]
         places: dict[int, list[int]] = {}
         for number, found in enumerate(self.each):
             places.setdefault(id(found), []).append(number)
@@ -64,7 +65,7 @@ class FactsOfMany:
         columns = columns[:_MOST_COLUMNS]
         if self.union is not None:
             columns.append(("union", self.union))
-        lines = [f"{len(self)} {self.kind if len(self) > 1 else self.kind.replace('s', '', 1)}", as_table(columns)]
+        lines = [f"{len(self)} {self.kind if len(self) > 1 else alone}", as_table(columns)]
         lines += [f"{more} more different: see facts(...)[number]"] * (more > 0)
         return "\n".join([*lines, *self._read()])
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..graph import AttentionGraph
-from ..graph.expression import METHODS, SIGNS, Expression, expression_of, function_of
+from ..graph.expression import JOINS, METHODS, SIGNS, Expression, expression_of, function_of
 from ..graph.rules import Rectangle
 from ..graph.simple import simple_expression
 
@@ -189,7 +189,7 @@ def _of_joined(part: Node, graph: AttentionGraph, grow: Grown) -> Iterator[Mutan
     sign, children = part.function, list(dict.fromkeys(part.children()))
     for child in children:
         made = grow(child)
-        others = [each for each in children if each is not child] if sign in ("|", "&", "-", "@") else []
+        others = [each for each in children if each is not child] if sign in JOINS else []
         if (made.num_targets, made.num_sources) == (graph.num_targets, graph.num_sources):
             left_out = " and ".join(map(quoted, others)) or ("~" if sign == "~" else f"{sign}(...)")
             yield Mutant(f"{left_out} left out of {quoted(part)}", part, child)

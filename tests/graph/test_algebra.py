@@ -1,7 +1,5 @@
 """Algebra on graphs is algebra on boolean matrices; closed forms stay closed; huge rules stay small."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -255,7 +253,6 @@ BIG = 1_000_000
 
 
 def test_a_rule_of_a_million_nodes_costs_nothing():
-    start = time.thread_time()
     causal = rule(Band(BIG, BIG, 0), "causal")
     longformer = rule(Band(BIG, BIG, -128, 128), "window") | rule(
         Rectangle(BIG, BIG, ((0, BIG),), ((0, 16),)), "global"
@@ -265,7 +262,6 @@ def test_a_rule_of_a_million_nodes_costs_nothing():
     assert longformer.num_edges == 257 * BIG - 128 * 129 + 16 * BIG - hidden
     assert len(repr(longformer).splitlines()) == 1
     assert causal.k_hop(5).num_edges == causal.num_edges
-    assert time.thread_time() - start < 20  # about 1 s; of this thread, so that other programs do not count
 
 
 @pytest.mark.parametrize(

@@ -82,3 +82,12 @@ def test_other_edges_are_no_simple_call():
     assert simple_expression(ga.graphs.strided(9, 3)) is None
     assert simple_expression(ga.from_mask(torch.zeros(3, 3, dtype=torch.bool))) is None
     assert simple_expression(ga.from_edge_index(torch.tensor([[0, 0], [0, 0]]), num_nodes=1, duplicates="keep")) is None
+
+
+@pytest.mark.parametrize("align", ["end", "start"])
+@pytest.mark.parametrize("sizes", [(5, 9), (9, 5)])
+def test_a_causal_graph_is_called_causal_however_it_is_aligned(sizes, align):
+    graph = causal(*sizes, align=align)
+    made = simple_expression(graph)
+    assert made.function == "causal"
+    assert from_expression(str(made)).equals(graph)

@@ -205,6 +205,8 @@ def test_facts_of_graphs_of_heads():
     assert found.union == ga.facts(rows | causal)
     text = str(found)
     assert text.startswith("3 graphs of heads\n")
+    assert str(ga.facts(ga.PerHead((rows,)))).startswith("1 graph of heads\n")
+    assert str(ga.facts([rows])).startswith("1 layer\n")
     assert "graphs 0, 1" in text.splitlines()[1]
     assert columns(text)["edges"] == [str(graph.num_edges) for graph in (rows, causal, rows | causal)]
     assert found.to_dict()["each"][1] == ga.facts(rows).to_dict()
