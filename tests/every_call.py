@@ -16,9 +16,9 @@ from graphattn import nn as layers
 
 RESULTS = {"AttentionOutput", "Report", "graphs.MeshReport", "graphs.ProgramGraphs"}  # records, made by the library
 ERRORS = {"GraphAttnError"}
-#: What PyG's machinery, a layer and verify call inside, and torch's own ways to print and to start afresh.
+#: What PyG's machinery calls inside of the layer, and torch's own ways to print and to start afresh.
 INSIDE = {"message", "aggregate", "attend", "propagate", "extra_repr", "reset_parameters"}
-INSIDE |= {"dense", "dense_delta", "for_layer"}
+TWINS = {"dense", "dense_delta", "for_layer"}  # of parts of a layer: what verify and the layer call
 
 
 def of_module(module):
@@ -32,7 +32,9 @@ def methods(kind):
     """Public methods that a class of this package has from this package."""
     own = [vars(base) for base in kind.__mro__ if base.__module__.startswith("graphattn")]
     names = sorted({name for base in own for name in base if not name.startswith("_")} - INSIDE)
-    return [name for name in names if callable(getattr(kind, name))]
+    return [
+        name for name in names if callable(getattr(kind, name)) and not (issubclass(kind, nn.Module) and name in TWINS)
+    ]
 
 
 def public():

@@ -1,0 +1,121 @@
+"""The recipes of CONTRIBUTING.md, followed in a copy of the package: what is added is taken up by everything."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BLOCKS = re.findall(r"```python\n# (graphattn/\S+\.py)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+TAKEN_UP = {
+    "a backend": """
+from graphattn.backends import rates
+from graphattn.bench import calibrate
+from graphattn.bench.peers import all_peers
+assert "whole" in {c.name: c for c in ga.explain(graph).candidates} and "  whole: about" in str(ga.explain(graph))
+assert "whole" in all_peers()
+calibrate._milliseconds = lambda graph, backend, *more, **options: 1e-9 if backend == "whole" else 1.0
+assert calibrate.calibrate()["whole"].keys() == {"call_ms", "training_factor", "pair"}
+rates.keep(calibrate.calibrate(), "today")
+assert ga.explain(graph).chosen == "whole", ga.explain(graph)
+assert ga.attention(x, x, x, graph).shape == x.shape
+report = ga.verify(graph, dtypes=(torch.float64,), backends=("whole",), gradients=False)
+assert report.ok and any(row.backend == "whole" for row in report.rows), report
+""",
+    "a score": """
+layer = ga.nn.GraphAttention(8, 2, score="manhattan")
+only = {"dtypes": (torch.float64,), "backends": ("message_passing",), "gradients": False}
+report = ga.verify(layer, graph, **only)
+assert report.ok and "of your own" not in str(report), report
+type(layer.score).dense = lambda self, query, key, edge_attr: torch.einsum("...thd,...shd->...hts", query, key)
+assert not ga.verify(layer, graph, **only).ok
+""",
+    "a bias": """
+assert "ParityBias" in dir(ga.nn)
+bias = ga.nn.ParityBias(2)(graph)
+assert bias.shape == (graph.num_edges, 2) and float(bias.sum()) == 2 * float(((graph.source - graph.target) % 2).sum())
+assert ga.models.GPT(11, 8, 2, 1, score_bias=ga.nn.ParityBias(2))(torch.arange(7)).shape == (7, 11)
+""",
+    "a pattern": """
+from click.testing import CliRunner
+from graphattn.cli.app import app
+from graphattn.graphs.expression import from_expression
+from typer.main import get_command
+made = ga.graphs.lookahead(12, 3)
+assert made.contains(2, 5) and not made.contains(2, 1)
+assert ga.graphs.lookahead(..., 3)(12).equals(made)
+assert from_expression("lookahead(12, 3) & lookahead(12, 5)").equals(made)
+assert "lookahead" in ga.graphs.BUILDERS and "lookahead" in dir(ga.graphs)
+assert ga.graphs.zoo()["lookahead"].graph().num_nodes == 48 and ga.graphs.zoo()["lookahead"].family == "sequence"
+ga.save_graph(made, "made.json")
+assert ga.load_graph("made.json").equals(made)
+told = CliRunner().invoke(get_command(app), ["show", "lookahead(12, 3)"])
+assert told.exit_code == 0 and "lookahead(12, 3)" in told.output, told.output
+from test_builders_table import SMALL
+assert SMALL["lookahead"] == {"num_nodes": 48, "k": 3}
+""",
+    "a file format": """
+import numpy as np
+from graphattn.interop.files import load_points, sniff
+np.arange(6, dtype="<f4").tofile("two.raw")
+assert sniff("two.raw") == "points" and load_points("two.raw").tolist() == [[0, 1, 2], [3, 4, 5]]
+""",
+    "a model": """
+from every_model import MODELS, small
+assert "Tagger" in dir(ga.models) and "tagger" in MODELS
+model, inputs = small("tagger", dropout=0.1)
+assert model(*inputs).shape == (2, 7, 3)
+""",
+}
+BEGIN = """import sys, torch, graphattn as ga
+assert ga.__file__.startswith(sys.argv[1]), ga.__file__
+graph, x = ga.graphs.sliding_window(7, 3), torch.randn(7, 2, 4)
+"""
+
+
+def follow(recipes: list[tuple[str, str]], root: Path) -> None:
+    """Write the new files; add the lines to an ``__init__.py`` behind its last import."""
+    for name, code in recipes:
+        path = root / name
+        if path.exists():
+            text = path.read_text()
+            end = [found.end() for found in re.finditer(r"^from \..*\n", text, re.MULTILINE)][-1]
+            code = text[:end] + code + text[end:]
+        path.write_text(code)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """What went wrong with each recipe: nothing, or an error."""
+    root = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "graphattn", root / "graphattn", ignore=shutil.ignore_patterns("__pycache__"))
+    follow(BLOCKS, root)
+    run = "".join(
+        f"try:\n    exec({code!r}, dict(globals()))\n    print({what!r}, 'done')\n"
+        f"except BaseException:\n    import traceback; print({what!r}, traceback.format_exc()[-1500:])\n"
+        for what, code in TAKEN_UP.items()
+    )
+    places = [str(root), *(str(ROOT / "tests" / room) for room in ("", "graphs"))]
+    environment = {"PYTHONPATH": ":".join(places), "GRAPHATTN_CACHE": str(root), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + run, str(root)], capture_output=True, text=True, cwd=root, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_each_recipe_is_a_new_file_and_a_line_of_an_init():
+    files, lines = BLOCKS[::2], BLOCKS[1::2]
+    assert len(files) == len(TAKEN_UP)
+    assert not [name for name, _ in files if (ROOT / name).exists()]
+    for (file, _), (init, code) in zip(files, lines, strict=True):
+        assert init == f"{Path(file).parent}/__init__.py"
+        assert code.count("\n") == 1
+
+
+@pytest.mark.parametrize("what", TAKEN_UP)
+def test_everything_takes_up(what, told):
+    assert f"{what} done" in told, told
