@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from graphattn.graph import edge_set
 from graphattn.graph.algebra import compose
+from graphattn.graph.edge_set import EdgeSet
 from graphattn.graph.rules_blocks import Composite, Lifted
 from graphattn.graph.rules_random import Bernoulli
 from graphattn.graph.rules_sequence import Comb, Distances, Fixed, Ranked
@@ -143,3 +144,12 @@ def test_fixed_counts_without_a_walk(size, block):
             assert edges.count() == mask.sum()
             assert edges.degrees().tolist() == mask.sum(1).tolist()
         assert edges.flip().degrees().tolist() == mask.sum(0).tolist()
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 12])
+def test_fixed_counts_what_a_walk_counts(size):
+    for block in range(1, 6):
+        for summary in range(1, block + 1):
+            edges = Fixed(size, block, summary)
+            assert edges.count() == EdgeSet.count(edges)
+            assert torch.equal(edges.degrees(), EdgeSet.degrees(edges))

@@ -255,3 +255,19 @@ def test_an_edge_of_minus_infinity_in_some_heads_is_removed_from_those_alone(dty
     both = (torch.autograd.grad(x, given, weight) for x in (found, expected))
     for mine, theirs in zip(*both, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("targets", "sources"), [(1, 5), (0, 5), (0, 0)])
+def test_gradients_of_one_target_or_of_none(targets, sources):
+    """One target and one head is one number of the softmax's statistics; none is none."""
+    draw = torch.Generator().manual_seed(0)
+    sizes = (targets, 3), (sources, 3), (sources, 2)
+    q, k, v = (torch.randn(1, n, 1, d, generator=draw, dtype=torch.float64).requires_grad_() for n, d in sizes)
+    graph = ga.graphs.cross(targets, sources)
+    grads = []
+    for backend in ("edges", "message_passing"):
+        out = ga.attention(q, k, v, graph, backend=backend)
+        grads.append(torch.autograd.grad(out.square().sum(), (q, k, v)))
+    for mine, theirs in zip(*grads, strict=True):
+        torch.testing.assert_close(mine, theirs)
+        assert bool(mine.any()) == bool(targets)

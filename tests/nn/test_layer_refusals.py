@@ -12,6 +12,8 @@ from torch_geometric.data import Batch, Data, HeteroData
 
 import graphattn as ga
 from graphattn.errors import BackendError, GraphError, GraphIndexError, OptionError, ShapeError
+from graphattn.nn import DropPath
+from graphattn.nn.arguments import check_names, probability
 
 G = ga.nn.GraphAttention
 GRAPH = ga.graphs.cross(5, 7)
@@ -263,3 +265,21 @@ def test_edge_index_is_checked_at_every_call():
     with pytest.raises(GraphError, match=r"EdgeIndex of sparse_size \(7, 5\), .* of 5 sources and 5 targets"):
         made(X, sized)
     assert made(X, sized, context=CONTEXT).shape == (5, 12)
+
+
+def test_names_are_those_of_arguments_and_not_of_the_rest():
+    def make(width, **options):
+        return width, options
+
+    check_names({"width": 3}, make)
+    with pytest.raises(OptionError, match="options"):
+        check_names({"options": 3}, make)
+
+
+def test_a_probability_is_in_its_interval():
+    assert (probability("p", 0), probability("p", 1)) == (0.0, 1.0)
+    for wrong, below_one in ((1, True), (1.0, True), (-0.1, False), (1.1, False), (True, False)):
+        with pytest.raises(OptionError, match=r"p must be a number in \[0, 1"):
+            probability("p", wrong, below_one=below_one)
+    with pytest.raises(OptionError, match=r"drop_path must be a number in \[0, 1\), got 1.0"):
+        DropPath(1.0)

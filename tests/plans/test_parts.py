@@ -1,10 +1,14 @@
 """Parts: which edges the tiles take up, and that with the others they are the graph."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from graph_table import GRAPHS
 
 import graphattn as ga
+from graphattn.backends.choose import BACKENDS
+from graphattn.backends.request import Request
 from graphattn.plans.parts import parts, split
 
 
@@ -39,3 +43,14 @@ def test_where_nothing_is_dense_all_is_the_rest():
     q = torch.randn(3000, 2, 4)
     mine, edges = (ga.attention(q, q, q, graph, backend=name) for name in ("parts", "edges"))
     assert torch.allclose(mine, edges, atol=1e-6)
+
+
+def test_on_a_gpu_the_rest_is_held_by_message_passing():
+    graph = ga.graphs.sliding_window(200, 33) | far_edges(200, 300)
+    held = {}
+    for device in ("cpu", "cuda"):
+        request = Request(heads=2, head_dim=8, value_dim=8, device=torch.device(device))
+        tiles = BACKENDS["tiles"].bytes_needed(graph, replace(request, lse=True))
+        held[device] = BACKENDS["parts"].bytes_needed(graph, request) - tiles
+    assert held["cuda"] - held["cpu"] == BACKENDS["message_passing"].bytes_needed(graph, request)
+    assert held["cpu"] == 2 * 200 * 2 * (8 + 1) * 4 + 40 * graph.num_edges

@@ -279,3 +279,9 @@ def test_questions_of_square_graphs_refuse_others():
         with pytest.raises(GraphAttnError, match="7 targets and 13 sources"):
             question(cross)
     assert walk(GRAPHS["window"]()).forward(0)[1] == 1
+
+
+@pytest.mark.parametrize(("targets", "sources", "parts"), [(0, 0, 0), (1, 0, 1), (0, 1, 1), (3, 2, 5), (1, 2, 3)])
+def test_nodes_without_an_edge_are_components_of_their_own(targets, sources, parts):
+    none = ga.from_edge_index(torch.empty(2, 0).long(), num_targets=targets, num_sources=sources)
+    assert ga.facts(none).components == parts

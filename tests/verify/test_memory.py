@@ -35,3 +35,10 @@ def test_a_control_group_limits_what_is_free(monkeypatch, tmp_path):
     assert memory.free_bytes(CPU) > 1 << 20
     (tmp_path / "memory.max").write_text("1700\n")
     assert memory.free_bytes(CPU) == 1000 < everything
+
+
+def test_a_group_beyond_its_limit_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path)
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("1500\n")
+    assert memory.free_bytes(CPU) == 0
