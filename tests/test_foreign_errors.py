@@ -3,6 +3,7 @@
 import inspect
 import os
 import random
+import re
 import warnings
 
 import every_call
@@ -11,7 +12,7 @@ from every_call import CALLS, public
 from torch import nn
 from wrong_kinds import wrong_kinds
 
-from graphattn.errors import GraphAttnError
+from graphattn.errors import GraphAttnError, GraphError
 
 EVERY_KIND = bool(os.environ.get("GRAPHATTN_EVERY_KIND"))  # all 60,000 calls, some minutes; else a seeded choice
 KINDS = 4  # of each argument
@@ -47,6 +48,24 @@ def replaced(name, options, argument, value):
     return function, bound
 
 
+ADVICE = re.compile(
+    r"\b(?:raise|lower|increase|set|give) (budget|[a-z]+_[a-z_]+)\b|\b(?:try|pass|use|raise|give) ([a-z_]+)="
+)
+
+
+def lacking(name, error):
+    """Arguments that an error tells the caller of a function to change, and that it does not take."""
+    function, args, given = CALLS[name]()
+    takes = signature_of(function).parameters
+    named = {first or second for first, second in ADVICE.findall(re.sub(r"[\w.]+\([^()]*\)", "", str(error)))}
+    missing = named - set(takes)
+    if missing and any(parameter.kind == parameter.VAR_KEYWORD for parameter in takes.values()):
+        for option in sorted(missing):
+            function(*args, **{**given, option: 4})  # raises where nothing below takes it
+        return set()
+    return missing
+
+
 def of_the_caller(error, value):
     """Whether the caller's own function or module failed, or Python itself refused the call."""
     frames, step = [], error.__traceback__
@@ -68,7 +87,7 @@ def test_whatever_is_passed_no_foreign_error_comes_out(name):
     import matplotlib
 
     matplotlib.use("Agg")
-    foreign = []
+    foreign, untrue = [], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         function, args, given = CALLS[name]()
@@ -81,12 +100,13 @@ def test_whatever_is_passed_no_foreign_error_comes_out(name):
                 function, bound = replaced(name, options, argument, value)
                 try:
                     function(*bound.args, **bound.kwargs)
-                except GraphAttnError:
-                    pass
+                except GraphAttnError as error:
+                    untrue += [f"{argument} = {kind}: no {each}: {error}" for each in lacking(name, error)]
                 except Exception as error:
                     if not of_the_caller(error, value):
                         foreign.append(f"{argument} = {kind}: {type(error).__name__}: {str(error)[:100]}")
     assert not foreign, f"{name}:\n" + "\n".join(foreign)
+    assert not untrue, f"{name}:\n" + "\n".join(untrue)
 
 
 def test_the_test_can_fail():
@@ -97,3 +117,16 @@ def test_the_test_can_fail():
             test_whatever_is_passed_no_foreign_error_comes_out("leaky")
     finally:
         del every_call.CALLS["leaky"]
+
+
+def test_advice_that_cannot_be_followed_is_caught():
+    def stale(x):
+        if x != 3:
+            raise GraphError("x is too large; raise budget")
+
+    every_call.CALLS["stale"] = lambda: (stale, (3,), {})
+    try:
+        with pytest.raises(AssertionError, match=r"stale:\n.* no budget: x is too large"):
+            test_whatever_is_passed_no_foreign_error_comes_out("stale")
+    finally:
+        del every_call.CALLS["stale"]
