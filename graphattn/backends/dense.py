@@ -72,7 +72,6 @@ class DenseBackend(Backend):
     ns = {"full": 0.015, "masked": 0.02, "unfused": 0.08}
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        """Why it cannot run; empty if it can."""
         reasons = reasons_needing_edges(request)
         if request.edge_features:
             reasons.append(
@@ -91,13 +90,11 @@ class DenseBackend(Backend):
         return reasons
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
-        """What its user should know."""
         if kind(graph) == "full" and not request.score_bias:
             return []
         return ["a NaN or inf in a source reaches every target that some dense product pairs it with, edge or not"]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
-        """About what the forward pass holds beside its inputs, in bytes."""
         pairs = graph.num_targets * graph.num_sources
         wide = torch.finfo(request.statistics).bits // 8
         if written(request) or request.lse:
@@ -123,7 +120,6 @@ class DenseBackend(Backend):
         return [(sliding_window(1024, 511, causal=False), {}), (full(1024), {}), (full(512), {"softcap": 50.0})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
-        """Attention on checked inputs."""
         plan = constant_layout(graph, inputs.query.device)
         with torch.autocast(inputs.query.device.type, enabled=False):
             return _run(graph, plan, inputs, weights, lse)

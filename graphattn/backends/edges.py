@@ -24,14 +24,12 @@ class EdgesBackend(Backend):
     lists_edges = True
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        """Why it cannot run; empty if it can."""
         reasons = reasons_needing_edges(request) + edges_too_many(graph)
         if request.device.type != "cpu":
             reasons.append(f"its kernels run on the CPU, and the tensors are on {request.device}")
         return reasons + ([] if reasons else without_compiler())
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
-        """About what the forward pass holds beside its inputs, in bytes."""
         return 8 * graph.num_edges + 8 * graph.num_targets
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
@@ -45,7 +43,6 @@ class EdgesBackend(Backend):
         return [(sliding_window(8192, 65, causal=False).explicit(), {})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
-        """Attention on checked inputs."""
         with torch.autocast("cpu", enabled=False):
             return edges_run(graph, inputs, weights, lse)
 

@@ -144,11 +144,9 @@ class MessagePassingBackend(Backend):
     lists_edges = True
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        """Why it cannot run; empty if it can."""
         return edges_too_many(graph)
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
-        """About what the forward pass holds beside its inputs, in bytes."""
         wide = torch.finfo(request.statistics).bits // 8
         per_edge = request.heads * (2 * request.head_dim + 2 * request.value_dim + 4)
         return 16 * graph.num_edges + request.batch * graph.num_edges * per_edge * wide
@@ -164,7 +162,6 @@ class MessagePassingBackend(Backend):
         return [(sliding_window(1024, 17).explicit(), {})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
-        """Attention on checked inputs."""
         return _attend(graph, inputs)
 
 

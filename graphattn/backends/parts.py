@@ -27,7 +27,6 @@ class PartsBackend(Backend):
     name = "parts"
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        """Why it cannot run; empty if it can."""
         on_cpu = request.device.type == "cpu"  # elsewhere the edges run in plain operations
         edges = EDGES.reasons_against(graph, request) if on_cpu else edges_too_many(graph)
         reasons = list(dict.fromkeys(TILES.cannot(graph, request) + edges))
@@ -36,11 +35,9 @@ class PartsBackend(Backend):
         return reasons
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
-        """What its user should know."""
         return TILES.notes(graph, request)
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
-        """About what the forward pass holds beside its inputs, in bytes."""
         wide = torch.finfo(request.statistics).bits // 8  # no more than tiles for all of it, and another output
         outputs = 2 * request.batch * graph.num_targets * request.heads * (request.value_dim + 1) * wide
         edges = 40 * graph.num_edges
@@ -49,7 +46,6 @@ class PartsBackend(Backend):
         return TILES.bytes_needed(graph, replace(request, lse=True)) + outputs + edges
 
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
-        """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
         if survey(graph).pairs < 2 * graph.num_edges:  # tiles half full: there is no rest worth parting from
             return 1.5 * TILES.cost_ms(graph, replace(request, lse=True))
         found, wanted = split(graph), replace(request, lse=True)
@@ -66,7 +62,6 @@ class PartsBackend(Backend):
         return {"call_ms": tiles["call_ms"] + 2 * edges["call_ms"], "training_factor": edges["training_factor"]}
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
-        """Attention on checked inputs."""
         with torch.autocast(inputs.query.device.type, enabled=False):
             return _run(graph, inputs, weights)
 

@@ -52,7 +52,6 @@ class TilesBackend(Backend):
         return reasons
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        """Why it cannot run; empty if it can."""
         reasons = self.cannot(graph, request)
         least = tiles_bytes(graph.num_edges, 0, request)  # full tiles, before any is looked for
         if not reasons and least > MAX_BYTES:
@@ -65,13 +64,11 @@ class TilesBackend(Backend):
         return reasons
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
-        """What its user should know."""
         if survey(graph).pairs == graph.num_edges and not request.score_bias:
             return []
         return ["a NaN or inf in a source reaches every target that some tile pairs it with, edge or not"]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
-        """About what the forward pass holds beside its inputs, in bytes."""
         return tiles_bytes(survey(graph).pairs, survey(graph).columns, request)
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
@@ -90,7 +87,6 @@ class TilesBackend(Backend):
         return [(window, {}), (shorter, {"softcap": 50.0})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
-        """Attention on checked inputs."""
         with torch.autocast(inputs.query.device.type, enabled=False):
             return tiles_run(graph, inputs, weights, lse)
 

@@ -9,16 +9,13 @@ from ..arguments import kinds_checked
 from ..graphs import full
 from ..nn import LearnedPosition
 from ..nn.arguments import probability, width
-from .example import example
+from .example import example, tokens
 from .stacks import Decoder, Encoder, Graphs
 from .tokens import check_tokens
 from .writer import TextToText
 
 
-@example(
-    lambda model, p: model(11, 8, 2, 1, max_len=9, dropout=p),
-    lambda b: (torch.randint(11, (b, 7)), torch.randint(11, (b, 5))),
-)
+@example(lambda new, p: new(11, 8, 2, 1, max_len=9, dropout=p), tokens(7, 5))
 class BART(TextToText):
     """Tokens read and tokens written; the logits of the next token written.
 

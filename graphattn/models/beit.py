@@ -13,7 +13,7 @@ from ..graph.sizes import of_size
 from ..nn import EdgeTable
 from ..nn.arguments import check_input, real
 from ..nn.biases.constant import of_edges
-from .example import example
+from .example import example, features
 from .patches import PatchTransformer, Size
 from .stacks import Graphs
 
@@ -72,10 +72,7 @@ class LayerScale(nn.Module):
         return x * self.weight
 
 
-@example(
-    lambda model, p: model((8, 12), (4, 4), 1, 8, 2, num_classes=5, dropout=p),
-    lambda b: (torch.randn(b, 3, 8, 12),),
-)
+@example(lambda new, p: new((8, 12), (4, 4), 1, 8, 2, num_classes=5, dropout=p), features(3, 8, 12))
 class BEiT(PatchTransformer):
     """BEiT: relative positions, branches scaled by channel, keys without a bias.
 

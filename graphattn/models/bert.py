@@ -12,15 +12,12 @@ from ..graphs import full
 from ..nn import LearnedPosition
 from ..nn.arguments import check_flags, check_input, probability, width
 from ..nn.feed_forward import Activation, plain_activation
-from .example import example
+from .example import example, tokens
 from .stacks import Encoder, Graphs, ScoreBias
 from .tokens import check_tokens
 
 
-@example(
-    lambda model, p: model(11, 8, 2, 1, max_len=9, masked_head=True, pooler=False, dropout=p),
-    lambda b: (torch.randint(11, (b, 7)),),
-)
+@example(lambda new, p: new(11, 8, 2, 1, max_len=9, masked_head=True, pooler=False, dropout=p), tokens(7))
 class BERT(nn.Module):
     """Tokens with their positions and types, blocks on a full graph; features, or logits of the tokens themselves.
 

@@ -11,7 +11,7 @@ from ..graph import Pattern
 from ..graphs import causal
 from ..nn import LearnedPosition
 from ..nn.arguments import width
-from .example import example
+from .example import example, tokens
 from .stacks import Encoder, Graphs
 from .tokens import check_tokens
 from .vit import ViT
@@ -24,10 +24,7 @@ def quick_gelu(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
-@example(
-    lambda model, p: model(11, 8, 2, 1, max_len=9, out_dim=5, dropout=p),
-    lambda b: (torch.randint(11, (b, 7)),),
-)
+@example(lambda new, p: new(11, 8, 2, 1, max_len=9, out_dim=5, dropout=p), tokens(7))
 class CLIPText(nn.Module):
     """Tokens, learned positions, blocks on a causal graph and a norm; one vector of the end token.
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 M = TypeVar("M", bound=type[nn.Module])
@@ -20,6 +21,16 @@ class Example(NamedTuple):
 
 
 EXAMPLES: dict[str, Example] = {}
+
+
+def tokens(*lengths: int) -> Callable[[int], tuple[Tensor, ...]]:
+    """Inputs (batch, length) of integers below 11."""
+    return lambda batch: tuple(torch.randint(11, (batch, length)) for length in lengths)
+
+
+def features(*shape: int) -> Callable[[int], tuple[Tensor, ...]]:
+    """One input (batch, ...) of floats."""
+    return lambda batch: (torch.randn(batch, *shape),)
 
 
 def example(

@@ -12,15 +12,12 @@ from ..graphs import causal
 from ..nn import ALiBi, KeyValueCache, LearnedPosition, Rotary
 from ..nn.arguments import check_flags, positive, probability, real, width
 from ..nn.cache import tokens_held
-from .example import example
+from .example import example, tokens
 from .stacks import Encoder, Graphs, ScoreBias
 from .tokens import check_tokens
 
 
-@example(
-    lambda model, p: model(11, 8, 2, 1, score_bias=ALiBi(2), dropout=p),
-    lambda b: (torch.randint(11, (b, 7)),),
-)
+@example(lambda new, p: new(11, 8, 2, 1, score_bias=ALiBi(2), dropout=p), tokens(7))
 class GPT(nn.Module):
     """Tokens, their positions, blocks on a causal graph, and the logits of the next token.
 

@@ -15,7 +15,7 @@ from ..kernels.edge_softmax import scatter_sum
 from ..nn import ShortestPathBias, laplacian_eigenvector_pe, random_walk_pe
 from ..nn.arguments import check_input, width
 from ..nn.biases.constant import of_edges
-from .example import example
+from .example import example, features
 from .stacks import Encoder, Graphs
 
 ENCODINGS = ("random_walk", "laplacian")
@@ -23,8 +23,8 @@ READOUTS = ("node", "mean", "sum")
 
 
 @example(
-    lambda model, p: model(5, 8, 2, 1, out_dim=3, encoding_dim=3, max_distance=3, readout="mean", dropout=p),
-    lambda b: (torch.randn(b, 7, 5),),
+    lambda new, p: new(5, 8, 2, 1, out_dim=3, encoding_dim=3, max_distance=3, readout="mean", dropout=p),
+    features(7, 5),
     lambda: (circulant(7, (1, 2, 5, 6)), full(...)),
 )
 class GraphTransformer(nn.Module):

@@ -16,7 +16,7 @@ from ..nn import GraphAttention, TransformerBlock
 from ..nn.arguments import check_names
 from ..plans.cache import cached
 from .bert import BERT
-from .example import example
+from .example import example, tokens
 from .padding import padding_bias
 from .stacks import Graphs
 from .tokens import check_lengths
@@ -25,10 +25,8 @@ _A_WINDOW_EACH = "must be whole numbers, one for each layer"
 
 
 @example(
-    lambda model, p: model(
-        (3,), vocab_size=11, embed_dim=8, num_heads=2, num_layers=1, max_len=9, pooler=False, dropout=p
-    ),
-    lambda b: (torch.randint(11, (b, 7)),),
+    lambda new, p: new((3,), vocab_size=11, embed_dim=8, num_heads=2, num_layers=1, max_len=9, pooler=False, dropout=p),
+    tokens(7),
 )
 class Longformer(nn.Module):
     r"""A BERT on windows and global tokens, where what a global token reads has projections of its own.

@@ -10,7 +10,7 @@ from ..errors import OptionError
 from ..nn import FeedForward, GraphAttention
 from ..nn.arguments import check_flags, check_input, check_names, width
 from ..nn.blocks import EVERY, Graph
-from .example import example
+from .example import example, features
 from .patches import EVERY_NODE
 from .stacks import Encoder, Graphs
 
@@ -88,10 +88,7 @@ def _named(argument: str, options: Any) -> dict[str, Any]:
     return options or {}
 
 
-@example(
-    lambda model, p: model(4, 8, 6, 1, 2, num_blocks=2, outputs=(3, 8), dropout=p),
-    lambda b: (torch.randn(b, 9, 6),),
-)
+@example(lambda new, p: new(4, 8, 6, 1, 2, num_blocks=2, outputs=(3, 8), dropout=p), features(9, 6))
 class Perceiver(nn.Module):
     """Perceiver IO: three graphs, from inputs to latents, between latents, and from latents to outputs.
 

@@ -17,7 +17,7 @@ from ..graph.sizes import of_size
 from ..nn.arguments import check_flags, width
 from ..nn.blocks import EVERY
 from ..plans.cache import cached
-from .example import example
+from .example import example, tokens
 from .rnn_attention import BahdanauAttention, LuongAttention
 from .rnn_reading import RecurrentReading, RecurrentState
 from .tokens import check_lengths, check_tokens
@@ -25,10 +25,7 @@ from .tokens import check_lengths, check_tokens
 Context = Callable[[int, Tensor], Tensor]
 
 
-@example(
-    lambda model, p: model(11, 11, embed_dim=6, hidden=8),
-    lambda b: (torch.randint(11, (b, 7)), torch.randint(11, (b, 5))),
-)
+@example(lambda new, p: new(11, 11, embed_dim=6, hidden=8), tokens(7, 5))
 class Seq2Seq(nn.Module):
     r"""A recurrent encoder and decoder, whose decoder reads the encoder's states along a bipartite graph.
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..arguments import kinds_checked, several
@@ -11,7 +10,7 @@ from ..graph import AttentionGraph, Schedule
 from ..graph.schedule import Layer
 from ..nn import LearnedPosition
 from ..nn.arguments import positive, width
-from .example import example
+from .example import example, features
 from .merging import Grid, merged_sides
 from .patches import PatchEmbedding
 from .stacks import Graphs, growing
@@ -21,8 +20,8 @@ OfStages = Layer | list[Graphs | None] | None
 
 
 @example(
-    lambda model, p: model(8, (2, 1), (2, 2), window=2, patch=(2, 2), num_classes=5, drop_path=p, dropout=p),
-    lambda b: (torch.randn(b, 3, 10, 14),),
+    lambda new, p: new(8, (2, 1), (2, 2), window=2, patch=(2, 2), num_classes=5, drop_path=p, dropout=p),
+    features(3, 10, 14),
 )
 class Swin(nn.Module):
     """The Swin Transformer: local attention in cells, and coarser grids from stage to stage.

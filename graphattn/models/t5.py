@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..arguments import kinds_checked
@@ -10,17 +9,14 @@ from ..graph import Schedule
 from ..graphs import full
 from ..nn import T5Bias
 from ..nn.arguments import check_flags, probability, width
-from .example import example
+from .example import example, tokens
 from .longt5 import SummaryEncoder
 from .stacks import Decoder, Encoder, Graphs
 from .tokens import check_tokens
 from .writer import TextToText
 
 
-@example(
-    lambda model, p: model(11, 8, 2, 1, num_buckets=8, max_distance=6, dropout=p),
-    lambda b: (torch.randint(11, (b, 7)), torch.randint(11, (b, 5))),
-)
+@example(lambda new, p: new(11, 8, 2, 1, num_buckets=8, max_distance=6, dropout=p), tokens(7, 5))
 class T5(TextToText):
     """Tokens read and tokens written; the logits of the next token written.
 

@@ -10,7 +10,7 @@ from ..graphs import cell_partition
 from ..nn import DropPath, FeedForward, GraphAttention
 from ..nn.arguments import width
 from ..nn.blocks import Graph
-from .example import example
+from .example import example, features
 from .patches import PatchEmbedding, behind_tokens, lies_on_grid, sides
 from .stacks import growing, layers_in
 
@@ -73,10 +73,7 @@ class DividedBlock(nn.Module):
         return x + self.drop_path(self.feed_forward(self.feed_forward_norm(x)))
 
 
-@example(
-    lambda model, p: model((2, 4, 6), (2, 2), 1, 8, 2, num_classes=5, drop_path=p),
-    lambda b: (torch.randn(b, 3, 2, 4, 6),),
-)
+@example(lambda new, p: new((2, 4, 6), (2, 2), 1, 8, 2, num_classes=5, drop_path=p), features(3, 2, 4, 6))
 class TimeSformer(nn.Module):
     """TimeSformer with divided space-time attention.
 

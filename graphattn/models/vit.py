@@ -1,15 +1,10 @@
 """The Vision Transformer: patches and a class token that all read all, or along any graph."""
 
-import torch
-
-from .example import example
+from .example import example, features
 from .patches import PatchTransformer
 
 
-@example(
-    lambda model, p: model((8, 12), (4, 4), 1, 8, 2, num_classes=5, dropout=p),
-    lambda b: (torch.randn(b, 3, 8, 12),),
-)
+@example(lambda new, p: new((8, 12), (4, 4), 1, 8, 2, num_classes=5, dropout=p), features(3, 8, 12))
 class ViT(PatchTransformer):
     """The Vision Transformer.
 

@@ -1,11 +1,9 @@
 """ViViT: the tubelets of a video and a class token, which read all of space-time, or space and time by turns."""
 
-import torch
-
 from ..arguments import kinds_checked
 from ..graph import Schedule
 from ..graphs import cell_partition
-from .example import example
+from .example import example, features
 from .patches import PatchTransformer, sides
 
 
@@ -35,8 +33,8 @@ def divided_space_time(grid: tuple[int, int, int], *, class_token: bool = True) 
 
 
 @example(
-    lambda model, p: model((4, 4, 6), (2, 2, 2), 2, 8, 2, num_classes=5, dropout=p),
-    lambda b: (torch.randn(b, 3, 4, 4, 6),),
+    lambda new, p: new((4, 4, 6), (2, 2, 2), 2, 8, 2, num_classes=5, dropout=p),
+    features(3, 4, 4, 6),
     lambda: (divided_space_time((2, 2, 3)),),
 )
 class ViViT(PatchTransformer):

@@ -13,7 +13,7 @@ from ..nn import GraphAttention, LearnedPosition
 from ..nn.arguments import probability, width
 from ..nn.blocks import Graph
 from ..nn.positions import even
-from .example import example
+from .example import example, features, tokens
 from .reading import Reading
 from .stacks import Decoder, Encoder, Graphs
 from .tokens import check_tokens
@@ -21,8 +21,8 @@ from .writer import Writer
 
 
 @example(
-    lambda model, p: model(11, 8, 2, 1, num_mels=5, max_frames=8, max_len=9, dropout=p),
-    lambda b: (torch.randn(b, 5, 16), torch.randint(11, (b, 7))),
+    lambda new, p: new(11, 8, 2, 1, num_mels=5, max_frames=8, max_len=9, dropout=p),
+    lambda b: features(5, 16)(b) + tokens(7)(b),
 )
 class Whisper(Writer):
     """A spectrogram heard and tokens written; the logits of the next token written.
