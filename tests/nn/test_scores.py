@@ -16,7 +16,7 @@ import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import BackendError, OptionError, ShapeError
 from graphattn.kernels.edge_softmax import edge_softmax
-from graphattn.nn import FeatureScore, GraphAttention, PositiveFeatures
+from graphattn.nn import FeatureScore, GraphAttention, PositiveFeatures, normalizers, scores
 from graphattn.nn.normalizers import Sigmoid, SinkSoftmax, hard, sparsemax
 from graphattn.nn.scores import Additive, Cosine, Dot, Gaussian, General, MLPScore, Score, Subtraction
 
@@ -27,8 +27,7 @@ GRAPH = ga.from_mask(MASK)
 GRAPH = ga.from_edge_index(GRAPH.edge_index[:, torch.randperm(GRAPH.num_edges, generator=GENERATOR)], num_nodes=9)
 
 
-SCORES = ["scaled_dot", "dot", "cosine", "general", "additive", "mlp", "gaussian", "subtraction"]
-NORMALIZERS = ["softmax", "sink", "sigmoid", "hard", "sparsemax", "sum", "none"]
+SCORES, NORMALIZERS = ["scaled_dot", *scores.SCORES], ["softmax", *normalizers.NORMALIZERS]
 
 
 def made(**options):

@@ -24,8 +24,7 @@ SMALL = ga.from_edge_index(SMALL.edge_index.flip(1), num_nodes=5)  # in an order
 EDGES = SMALL.num_edges
 FLOAT64 = {"dtypes": (torch.float64,)}
 FEW = {"backends": ("dense", "message_passing")}
-SCORES = ("scaled_dot", "dot", "cosine", "general", "additive", "mlp", "gaussian", "subtraction")
-NORMALIZERS = ("softmax", "sink", "sigmoid", "hard", "sparsemax", "sum", "none")
+SCORES, NORMALIZERS = ("scaled_dot", *library.SCORES), ("softmax", *normalizers.NORMALIZERS)
 
 
 def made(embed_dim=8, num_heads=2, seed=1, **options):

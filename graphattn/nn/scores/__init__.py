@@ -8,7 +8,7 @@ from .base import make_score as make_score
 from .products import Cosine as Cosine
 from .products import Dot as Dot
 from .products import General as General
-from .perceptrons import Additive as Additive
-from .perceptrons import MLPScore as MLPScore
-from .gaussian import Gaussian as Gaussian
-from .subtraction import Subtraction as Subtraction
+from .of_edges import Additive as Additive
+from .of_edges import MLPScore as MLPScore
+from .of_edges import Gaussian as Gaussian
+from .of_edges import Subtraction as Subtraction

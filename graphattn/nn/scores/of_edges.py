@@ -1,0 +1,173 @@
+"""Scores that are a function of each edge, and so run on message passing alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import OptionError
+from ..arguments import check_function, positive, width
+from .base import Score
+
+
+class Additive(Score):
+    """``v_h . tanh(q + k)``, the additive score; the layer's projections are its W_q and W_k.
+
+    Source: Bahdanau et al. 2015, appendix A.1.2. With a leaky ReLU of slope 0.2 it is that of GATv2 (Brody et al.
+    2022, equation 7).
+    """
+
+    alias = "additive"
+
+    def __init__(self, num_heads: int, head_dim: int, activation: Callable[[Tensor], Tensor] = torch.tanh) -> None:
+        super().__init__()
+        self.num_heads, self.head_dim = width("num_heads", num_heads), width("head_dim", head_dim)
+        self.weight = nn.Parameter(torch.empty(self.num_heads, self.head_dim))
+        self.activation = check_function("activation", activation, "x")
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        return (self.activation(query + key) * self.weight.to(query.dtype)).sum(-1)
+
+    def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
+        bent = self.activation(query.unsqueeze(-3) + key.unsqueeze(-4))  # (..., T, S, H, D)
+        return torch.einsum("...tshd,hd->...hts", bent, self.weight)
+
+    @property
+    def smooth(self) -> bool:  # type: ignore[override]
+        return self.activation is torch.tanh
+
+
+class MLPScore(Score):
+    """A perceptron with one hidden layer on ``[q, k]`` and the features of the edge, the same for every head.
+
+    Args:
+        head_dim: D.
+        hidden: Width of the hidden layer.
+        edge_dim: F, width of the edge's features, that of the layer; 0 if the score reads none.
+    """
+
+    alias = "mlp"
+
+    def __init__(self, head_dim: int, hidden: int, edge_dim: int = 0) -> None:
+        super().__init__()
+        self.head_dim, hidden = width("head_dim", head_dim), width("hidden", hidden)
+        self.edge_dim = None if edge_dim == 0 else width("edge_dim", edge_dim)
+        self.hidden, self.out = nn.Linear(2 * self.head_dim + (self.edge_dim or 0), hidden), nn.Linear(hidden, 1)
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        parts = [query, key]
+        if self.edge_dim:
+            if edge_attr is None:
+                size = f"edge_dim={self.edge_dim}"
+                raise OptionError(f"the score was built with {size}: build the layer with it, too, and pass edge_attr")
+            wide = edge_attr.unsqueeze(-2).expand(*edge_attr.shape[:-1], query.shape[-2], -1)
+            parts.append(wide.expand(*query.shape[:-1], -1).to(query.dtype))
+        return self.out(torch.relu(self.hidden(torch.cat(parts, -1)))).squeeze(-1)
+
+    def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
+        D, weight = query.shape[-1], self.hidden.weight  # [W_q W_k W_e]
+        before = (query @ weight[:, :D].T).unsqueeze(-3) + (key @ weight[:, D : 2 * D].T).unsqueeze(-4)
+        if self.edge_dim is not None and edge_attr is not None:
+            before = before + (edge_attr @ weight[:, 2 * D :].T).unsqueeze(-2)  # (..., T, S, H, hidden width)
+        bent = (before + self.hidden.bias).clamp(min=0)
+        return torch.einsum("...tshd,d->...hts", bent, self.out.weight.squeeze(0)) + self.out.bias
+
+    @classmethod
+    def for_layer(cls, num_heads: int, head_dim: int, edge_dim: int | None) -> "MLPScore":
+        return cls(head_dim, head_dim, 0 if edge_dim is None else edge_dim)
+
+
+class Gaussian(Score):
+    """``-|q - k|^2 / (2 sigma_h^2)``, so that softmax gives the Nadaraya-Watson kernel regression of Gaussians.
+
+    Args:
+        num_heads: H.
+        sigma: Of every head at the start, > 0.
+        learnable: Whether it is learned, as the logarithm.
+    """
+
+    alias = "gaussian"
+    smooth = True
+
+    def __init__(self, num_heads: int, sigma: float = 1.0, learnable: bool = True) -> None:
+        super().__init__()
+        self.num_heads = width("num_heads", num_heads)
+        logarithm = torch.full((self.num_heads,), positive("sigma", sigma)).log()
+        self.log_sigma = nn.Parameter(logarithm, requires_grad=learnable)
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        return (query - key).square().sum(-1) * (-0.5 * torch.exp(-2 * self.log_sigma)).to(query.dtype)
+
+    def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
+        distance = (query.unsqueeze(-3) - key.unsqueeze(-4)).square().sum(-1)  # (..., T, S, H)
+        return (-distance / (2 * self.log_sigma.exp().square())).movedim(-1, -3)
+
+    @classmethod
+    def for_layer(cls, num_heads: int, head_dim: int, edge_dim: int | None) -> "Gaussian":
+        return cls(num_heads, head_dim**0.5)
+
+
+class Subtraction(Score):
+    r"""A perceptron on the difference of all heads at once gives a score for each group of channels: vector attention.
+
+    .. math:: \mathrm{score}_{ts} = \gamma(q_t - k_s + \delta_{ts}), \qquad
+              o_t = \sum_s \alpha_{ts} \, (v_s + \delta_{ts}), \qquad \delta_{ts} = \theta(p_t - p_s)
+
+    A head is a group of channels with a weight of its own, so ``num_heads = embed_dim`` weighs every channel by itself.
+
+    Args:
+        num_heads: H, groups of channels.
+        head_dim: D, channels of a group.
+        hidden: Width of the hidden layer of gamma; H * D by default.
+        edge_dim: F, width of edge features such as the offset of a target from its source: ``delta``, a perceptron of
+            the score's own with a hidden layer of H * D, makes the encoding of them. By default edge features are the
+            encoding, (..., E, H * D), and the layer adds a projection of it to the value.
+
+    Source: Zhao et al. 2021 (Point Transformer), equations 2 to 4; PyG's ``PointTransformerConv``.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pos, x = torch.rand(100, 3), torch.rand(100, 32)
+        >>> graph = ga.graphs.knn(pos, k=16)
+        >>> layer = ga.nn.GraphAttention(32, num_heads=4, edge_dim=3, score="subtraction")
+        >>> layer(x, graph, edge_attr=pos[graph.target] - pos[graph.source]).shape
+        torch.Size([100, 32])
+    """
+
+    alias = "subtraction"
+
+    def __init__(self, num_heads: int, head_dim: int, hidden: int | None = None, edge_dim: int | None = None) -> None:
+        super().__init__()
+        self.num_heads, self.head_dim = width("num_heads", num_heads), width("head_dim", head_dim)
+        wide = self.num_heads * self.head_dim
+        hidden = wide if hidden is None else width("hidden", hidden)
+        self.gamma = nn.Sequential(nn.Linear(wide, hidden), nn.ReLU(), nn.Linear(hidden, self.num_heads))
+        self.edge_dim = wide
+        if edge_dim is not None:
+            self.edge_dim = width("edge_dim", edge_dim)
+            self.delta = nn.Sequential(nn.Linear(self.edge_dim, wide), nn.ReLU(), nn.Linear(wide, wide))
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        difference = (query - key).flatten(-2)
+        return self.gamma(difference if edge_attr is None else difference + edge_attr.to(difference.dtype))
+
+    def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
+        apart = query.flatten(-2).unsqueeze(-2) - key.flatten(-2).unsqueeze(-3)  # (..., T, S, H * D)
+        return _dense_perceptron(self.gamma, apart if edge_attr is None else apart + edge_attr).movedim(-1, -3)
+
+    def dense_delta(self, edge_attr: Tensor) -> Tensor:
+        return _dense_perceptron(self.delta, edge_attr)
+
+    @property
+    def has_twin(self) -> bool:
+        """Whether gamma and delta are still what the formula takes them for."""
+        perceptrons = [[type(x) for x in part.children()] for part in self.children()]
+        return super().has_twin and all(part == [nn.Linear, nn.ReLU, nn.Linear] for part in perceptrons)
+
+
+def _dense_perceptron(layers: Any, x: Tensor) -> Tensor:
+    """``W_2 relu(W_1 x + b_1) + b_2``."""
+    first, _, second = layers
+    return (x @ first.weight.T + first.bias).clamp(min=0) @ second.weight.T + second.bias
