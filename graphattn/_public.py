@@ -12,8 +12,8 @@ from .graph import AttentionGraph as AttentionGraph
 from .graph import Pattern as Pattern
 from .graph import PerHead as PerHead
 from .graph import Relations as Relations
-from .graph import Schedule as Schedule
 from .graph import disjoint_union as disjoint_union
+from .graph import reach as reach
 from .interop import from_additive_mask as from_additive_mask
 from .interop import from_block_mask as from_block_mask
 from .interop import from_by_target as from_by_target

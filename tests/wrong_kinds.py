@@ -25,7 +25,7 @@ def ours():
         "graph": causal,
         "pattern": graphs.causal(...),
         "heads": ga.PerHead((causal, graphs.full(3))),
-        "schedule": ga.Schedule((causal, causal)),
+        "schedule": [causal, causal],
         "relations": ga.Relations(near=causal),
     }
 

@@ -20,7 +20,6 @@ _EITHER = "wrap an edge_index with graphattn.from_edge_index, a mask with grapha
 _OURS = {  # classes of this room that hold graphs and are none
     "Pattern": "give it a size: pattern(num_nodes), or pattern((height, width)) on a grid",
     "PerHead": "pass one of its .graphs, or .union(), the edges that some head has",
-    "Schedule": "pass the graph of one layer, schedule[i], or give the whole to a model of graphattn.models",
     "Relations": "pass relations.graph, and score_bias=table[relations.relation] for a bias of each relation",
 }
 
@@ -65,6 +64,11 @@ def _of_table(is_bool: bool, is_float: bool, shape: tuple[int, ...], cast: str) 
 def no_graph(given: Any, argument: str) -> GraphError:
     """The error for something that is not an :class:`AttentionGraph`, with the way to make one of it."""
     way = advice(given)
+    if isinstance(given, list | tuple) and any(type(one).__module__.startswith("graphattn.graph.") for one in given):
+        way = (
+            "pass one of them, graphs[i], or the edges that some has, functools.reduce(operator.or_, graphs); models "
+            "of graphattn.models take the list, a graph for each layer"
+        )
     shape: tuple[int, ...] = getattr(given, "shape", ())
     if way is None and isinstance(given, Tensor | np.ndarray) and len(shape) == 2:
         way = "a mask of numbers: wrap it with graphattn.from_mask(mask != 0), if 0 says that there is no edge"

@@ -26,7 +26,7 @@ def graph_to_dict(graph: Savable) -> dict[str, Any]:
     4,194,304 of them. Devices are not saved, nor how a graph that lists its edges was written.
 
     Args:
-        graph: An :class:`AttentionGraph`, :class:`Pattern`, :class:`PerHead`, :class:`Relations`, :class:`Schedule`, or
+        graph: An :class:`AttentionGraph`, :class:`Pattern`, :class:`PerHead`, :class:`Relations` or
             a list of layers.
 
     Raises:
@@ -88,7 +88,7 @@ def save_graph(graph: Savable, path: PathLike) -> None:
 
 
 def load_graph(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Any:
-    """The graph, pattern, graphs of heads, relations, schedule or list of layers that :func:`save_graph` wrote.
+    """The graph, pattern, graphs of heads, relations or list of layers that :func:`save_graph` wrote.
 
     Args:
         path: Of the file, from a stranger perhaps; see :func:`graph_from_dict`.

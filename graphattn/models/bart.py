@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import kinds_checked
+from ..graph.layers import Layers
 from ..graphs import full
 from ..nn import LearnedPosition
 from ..nn.arguments import probability, width
 from .example import example, tokens
-from .stacks import Decoder, Encoder, Graphs
+from .stacks import Decoder, Encoder
 from .tokens import check_tokens
 from .writer import TextToText
 
@@ -79,7 +80,7 @@ class BART(TextToText):
         if tied:
             self.tie()
 
-    def encode(self, source: Tensor, graph: Graphs | None = None, lengths: Tensor | None = None) -> Tensor:
+    def encode(self, source: Tensor, graph: Layers | None = None, lengths: Tensor | None = None) -> Tensor:
         """The memory (..., S, C) of tokens (..., S); what is beyond the lengths is not read."""
         check_tokens("source", source, self.embedding.num_embeddings)
         x = self.dropout(self.source_norm(self.source_position(self.embedding(source) * self.embed_scale)))

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 from ..arguments import floats, kinds_checked
 from ..errors import OptionError
-from ..graph import AttentionGraph, Pattern, PerHead, Schedule
+from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph.layers import Layers, layers_of
 from ..graph.sizes import of_size
 from ..nn import EdgeTable
 from ..nn.arguments import check_input, real
 from ..nn.biases.constant import of_edges
 from .example import example, features
 from .patches import PatchTransformer, Size
-from .stacks import Graphs
 
 
 class PatchBias(nn.Module):
@@ -133,11 +133,11 @@ class BEiT(PatchTransformer):
                 names = ("attention", "feed_forward")
                 block.end_norm = nn.ModuleDict({name: LayerScale(embed_dim, layer_scale) for name in names})
 
-    def features(self, pixels: Tensor, graph: Graphs | None = None) -> Tensor:
+    def features(self, pixels: Tensor, graph: Layers | None = None) -> Tensor:
         """All nodes after the last block, and after a last norm without ``mean``, (B, 1 + N, C)."""
         x, made = self.nodes(pixels), {}
         for number, (block, reads) in enumerate(
-            zip(self.encoder.layers, Schedule.of(self.graphs(graph), len(self.encoder.layers)), strict=True)
+            zip(self.encoder.layers, layers_of(self.graphs(graph), len(self.encoder.layers)), strict=True)
         ):
             reads = of_size(reads, x.shape[-2]) if isinstance(reads, Pattern) else reads
             bias = self.biases[number % len(self.biases)] if len(self.biases) else None

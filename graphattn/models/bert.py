@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 from ..arguments import kinds_checked
 from ..errors import OptionError, ShapeError
-from ..graph import Schedule
+from ..graph.layers import Layers, layers_of
 from ..graphs import full
 from ..nn import LearnedPosition
 from ..nn.arguments import check_flags, check_input, probability, width
 from ..nn.feed_forward import Activation, plain_activation
 from .example import example, tokens
-from .stacks import Encoder, Graphs, ScoreBias
+from .stacks import Encoder, ScoreBias
 from .tokens import check_tokens
 
 
@@ -67,7 +67,7 @@ class BERT(nn.Module):
         masked_head: bool = False,
         pooler: bool = True,
         padding_idx: int | None = None,
-        graph: Graphs | None = None,
+        graph: Layers | None = None,
         activation: Activation = "gelu",
         eps: float = 1e-12,
         dropout: float = 0.0,
@@ -87,12 +87,12 @@ class BERT(nn.Module):
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, **options)
         self.pooler = nn.Linear(embed_dim, embed_dim) if pooler else None
         self.head = MaskedTokenHead(self.embedding, activation, eps) if masked_head else None
-        self.graph = Schedule.of(full(...) if graph is None else graph, num_layers)
+        self.graph = layers_of(full(...) if graph is None else graph, num_layers)
 
     def forward(
         self,
         tokens: Tensor,
-        graph: Graphs | None = None,
+        graph: Layers | None = None,
         *,
         types: Tensor | None = None,
         positions: Tensor | None = None,
@@ -103,7 +103,7 @@ class BERT(nn.Module):
 
         Args:
             tokens: Integers (..., N).
-            graph: N nodes, one for all layers or a schedule; the model's own by default. Sentences of several lengths
+            graph: N nodes, one for all layers or a list; the model's own by default. Sentences of several lengths
                 are one graph, ``ga.disjoint_union``, with ``positions`` that start again.
             types: Integers (N,) or (..., N); 0 by default.
             positions: Integers (N,) or (..., N), 0, 1, ..., N - 1 by default; with ``padding_idx`` as it says.

@@ -8,11 +8,12 @@ from torch import Tensor, nn
 from ..arguments import kinds_checked, shown, tensor
 from ..errors import ShapeError
 from ..graph import Pattern
+from ..graph.layers import Layers
 from ..graphs import causal
 from ..nn import LearnedPosition
 from ..nn.arguments import width
 from .example import example, tokens
-from .stacks import Encoder, Graphs
+from .stacks import Encoder
 from .tokens import check_tokens
 from .vit import ViT
 
@@ -69,7 +70,7 @@ class CLIPText(nn.Module):
         self.eos = eos
         self.head = None if out_dim is None else nn.Linear(embed_dim, width("out_dim", out_dim), bias=False)
 
-    def features(self, tokens: Tensor, graph: Graphs | None = None) -> Tensor:
+    def features(self, tokens: Tensor, graph: Layers | None = None) -> Tensor:
         """All tokens after the last norm, (..., N, C); arguments as of :meth:`forward`."""
         check_tokens("tokens", tokens, self.embedding.num_embeddings)
         return self.stack(self.position(self.embedding(tokens)), UP_TO_EACH if graph is None else graph)
@@ -82,12 +83,12 @@ class CLIPText(nn.Module):
         place = (tokens if self.eos is None else (tokens == self.eos).int()).argmax(-1)
         return features.take_along_dim(place[..., None, None], -2).squeeze(-2)
 
-    def forward(self, tokens: Tensor, graph: Graphs | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, graph: Layers | None = None) -> Tensor:
         """What the head makes of the :meth:`pooled` features, (..., out_dim); without a head the :meth:`features`.
 
         Args:
             tokens: Integers (..., N); what follows the end token is not heard.
-            graph: N nodes, one for all layers or a schedule; causal by default.
+            graph: N nodes, one for all layers or a list; causal by default.
         """
         x = self.features(tokens, graph)
         return x if self.head is None else self.head(self.pooled(x, tokens))
@@ -118,7 +119,7 @@ class CLIP(nn.Module):
         self.log_scale = nn.Parameter(torch.tensor(1 / 0.07).log())
 
     def forward(
-        self, images: Tensor, tokens: Tensor, image_graph: Graphs | None = None, text_graph: Graphs | None = None
+        self, images: Tensor, tokens: Tensor, image_graph: Layers | None = None, text_graph: Layers | None = None
     ) -> Tensor:
         """Scores (images, texts); their softmax over the texts says which one fits an image.
 

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from ..arguments import kinds_checked, tensor
 from ..errors import ShapeError
-from ..graph import Schedule
+from ..graph.layers import Layers, layers_of
 from ..graphs import causal
 from ..nn.arguments import probability, width
-from .stacks import Encoder, Graphs
+from .stacks import Encoder
 from .tokens import check_tokens
 
 
@@ -72,7 +72,7 @@ class DecisionTransformer(nn.Module):
         *,
         max_len: int = 4096,
         tanh: bool = True,
-        graph: Graphs | None = None,
+        graph: Layers | None = None,
         activation: str = "relu",
         dropout: float = 0.0,
         **options: Any,
@@ -88,10 +88,10 @@ class DecisionTransformer(nn.Module):
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, **options)
         self.to_action, self.to_state = nn.Linear(embed_dim, action_dim), nn.Linear(embed_dim, state_dim)
         self.to_return, self.tanh = nn.Linear(embed_dim, 1), tanh
-        self.graph = Schedule.of(causal(..., ...) if graph is None else graph, num_layers)
+        self.graph = layers_of(causal(..., ...) if graph is None else graph, num_layers)
 
     def forward(
-        self, states: Tensor, actions: Tensor, returns: Tensor, times: Tensor, graph: Graphs | None = None
+        self, states: Tensor, actions: Tensor, returns: Tensor, times: Tensor, graph: Layers | None = None
     ) -> Prediction:
         """What is expected at each step.
 
@@ -101,7 +101,7 @@ class DecisionTransformer(nn.Module):
             returns: (..., T, 1), still to come at each step.
             times: Integers (T,) or (..., T). Trajectories of several lengths are one, with times that start again and
                 ``ga.disjoint_union`` of their graphs.
-            graph: Of 3 T nodes, one for all layers or a schedule; the model's own by default.
+            graph: Of 3 T nodes, one for all layers or a list; the model's own by default.
 
         Raises:
             ShapeError: If a tensor does not fit.

@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 from ..arguments import kinds_checked
 from ..errors import OptionError
-from ..graph import Schedule
+from ..graph.layers import Layers, layers_of
 from ..graphs import causal
 from ..nn import ALiBi, KeyValueCache, LearnedPosition, Rotary
 from ..nn.arguments import check_flags, positive, probability, real, width
 from ..nn.cache import tokens_held
 from .example import example, tokens
-from .stacks import Encoder, Graphs, ScoreBias
+from .stacks import Encoder, ScoreBias
 from .tokens import check_tokens
 
 
@@ -60,7 +60,7 @@ class GPT(nn.Module):
         *,
         max_len: int | None = None,
         tied: bool = True,
-        graph: Graphs | None = None,
+        graph: Layers | None = None,
         score_bias: nn.Module | None = None,
         embed_scale: float = 1.0,
         logit_softcap: float | None = None,
@@ -75,7 +75,7 @@ class GPT(nn.Module):
         self.dropout = nn.Dropout(probability("dropout", dropout))
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
-        self.graph = Schedule.of(causal(..., ...) if graph is None else graph, num_layers)
+        self.graph = layers_of(causal(..., ...) if graph is None else graph, num_layers)
         if score_bias is not None and not callable(score_bias):
             raise OptionError(
                 f"score_bias must make biases of a graph, such as nn.ALiBi(num_heads); got {score_bias!r}"
@@ -107,7 +107,7 @@ class GPT(nn.Module):
     def forward(
         self,
         tokens: Tensor,
-        graph: Graphs | None = None,
+        graph: Layers | None = None,
         *,
         positions: Tensor | None = None,
         score_bias: ScoreBias = None,
@@ -117,7 +117,7 @@ class GPT(nn.Module):
 
         Args:
             tokens: Integers (..., N).
-            graph: N nodes, one for all layers or a schedule; the model's own by default. With caches N targets, and as
+            graph: N nodes, one for all layers or a list; the model's own by default. With caches N targets, and as
                 many sources as tokens so far.
             positions: Of the tokens, (N,) or (..., N); they count from 0, after those in the caches, by default.
             score_bias: Of the edges of every layer's graph, or what makes them of it; the model's own by default.

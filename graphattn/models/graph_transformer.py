@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from ..arguments import kinds_checked, several, tensor, whole
 from ..errors import GraphError, OptionError, ShapeError
-from ..graph import AttentionGraph, Pattern, Schedule
+from ..graph import AttentionGraph, Pattern
 from ..graph.advice import no_graph
+from ..graph.layers import Layer, Layers, layers_of
 from ..graph.need import need_graph
 from ..graphs import circulant, full
 from ..kernels.edge_softmax import scatter_sum
@@ -16,7 +17,7 @@ from ..nn import ShortestPathBias, laplacian_eigenvector_pe, random_walk_pe
 from ..nn.arguments import check_input, width
 from ..nn.biases.constant import of_edges
 from .example import example, features
-from .stacks import Encoder, Graphs
+from .stacks import Encoder
 
 ENCODINGS = ("random_walk", "laplacian")
 READOUTS = ("node", "mean", "sum")
@@ -49,7 +50,7 @@ class GraphTransformer(nn.Module):
         readout: "node", or the "mean" or "sum" over the nodes of each graph.
         options: Further arguments of :class:`graphattn.models.Encoder`.
 
-    Source: Dwivedi and Bresson 2020, "A Generalization of Transformer Networks to Graphs" (own edges, Laplacian);
+    Source: Dwivedi and Bresson 2020, "A Generalization of Transformer Networks to Layers" (own edges, Laplacian);
     Dwivedi et al. 2022 (random walks); Ying et al. 2021 (Graphormer). *What differs:* pre-norm, with layer norms, by
     default; edge features are added to keys and values, as in PyG's ``TransformerConv``, and are not updated; no
     encoding of degrees, no virtual node.
@@ -102,7 +103,7 @@ class GraphTransformer(nn.Module):
         self,
         x: Tensor,
         edges: AttentionGraph,
-        graph: Graphs | None = None,
+        graph: Layers | None = None,
         *,
         edge_attr: Tensor | None = None,
         batch: Tensor | None = None,
@@ -125,7 +126,7 @@ class GraphTransformer(nn.Module):
             raise no_graph(edges, "edges must be an AttentionGraph")
         sizes = _sizes(batch, edges.num_nodes)
         if batch is not None and graph is not None:
-            _refuse_patterns(Schedule.of(graph))
+            _refuse_patterns(layers_of(graph))
         if batch is not None:
             _refuse_bridges(edges, batch)
         if isinstance(self.embedding, nn.Linear):
@@ -202,7 +203,7 @@ def _refuse_bridges(edges: AttentionGraph, batch: Tensor) -> None:
         raise GraphError(f"{edges!r} has edges between two graphs of batch; a batch is a disjoint union")
 
 
-def _refuse_patterns(layers: Schedule) -> None:
+def _refuse_patterns(layers: tuple[Layer, ...]) -> None:
     for layer in layers:
         if isinstance(layer, Pattern):
             raise GraphError(

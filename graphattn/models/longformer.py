@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from ..arguments import kinds_checked, several
 from ..errors import OptionError
-from ..graph import AttentionGraph, Pattern, PerHead, Schedule
+from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph.layers import Layers, layers_of
 from ..graph.sizes import of_size
 from ..graphs import global_tokens, sliding_window
 from ..graphs.arguments import integers
@@ -18,7 +19,6 @@ from ..plans.cache import cached
 from .bert import BERT
 from .example import example, tokens
 from .padding import padding_bias
-from .stacks import Graphs
 from .tokens import check_lengths
 
 _A_WINDOW_EACH = "must be whole numbers, one for each layer"
@@ -82,7 +82,7 @@ class Longformer(nn.Module):
     def forward(
         self,
         tokens: Tensor,
-        graph: Graphs | None = None,
+        graph: Layers | None = None,
         *,
         global_tokens: Sequence[int] | None = None,
         types: Tensor | None = None,
@@ -93,7 +93,7 @@ class Longformer(nn.Module):
 
         Args:
             tokens: Integers (..., N).
-            graph: N nodes, one for all layers or a schedule; windows and global tokens by default.
+            graph: N nodes, one for all layers or a list; windows and global tokens by default.
             global_tokens: G, nodes that read with projections of their own; the model's own by default.
             types: Integers (N,) or (..., N); 0 by default.
             positions: Integers (N,) or (..., N), as of :class:`BERT`.
@@ -111,7 +111,7 @@ class Longformer(nn.Module):
         if lengths is not None:
             check_lengths(lengths, tokens)
         made: dict[int, Any] = {}  # layers of the same graph share its rows
-        layers: Any = zip(self.text.stack.layers, self.of_global, Schedule.of(graph, len(self.of_global)), strict=True)
+        layers: Any = zip(self.text.stack.layers, self.of_global, layers_of(graph, len(self.of_global)), strict=True)
         for block, of_global, reads in layers:
             if id(reads) not in made:
                 sized = of_size(reads, x.shape[-2]) if isinstance(reads, Pattern) else reads
@@ -165,7 +165,7 @@ def _chosen(tokens: Any) -> tuple[int, ...]:
 
 def longformer_graphs(
     windows: Sequence[int], tokens: tuple[int, ...] | int = (0,), *, dilations: Sequence[int] | None = None
-) -> Schedule:
+) -> list[Pattern]:
     r"""A graph for each layer: a window on both sides, and global tokens; sized when used, on any encoder.
 
     .. math:: \mathcal{N}_\ell(t) = \{ s : |t - s| \le d_\ell (w_\ell - 1) / 2, \; d_\ell \text{ divides } t - s \}
@@ -178,7 +178,7 @@ def longformer_graphs(
             :class:`graphattn.PerHead`.
 
     Returns:
-        A schedule of patterns, in O(N w) for N tokens.
+        Patterns, in O(N w) for N tokens.
 
     Raises:
         OptionError: If there are not as many dilations as windows.
@@ -211,4 +211,4 @@ def longformer_graphs(
     for window, dilation in zip(windows, dilations, strict=True):
         near = sliding_window(..., window, causal=False, dilation=dilation)
         layers.append(near | global_tokens(..., tokens) if tokens else near)
-    return Schedule(tuple(layers))
+    return layers

@@ -5,13 +5,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..graph import AttentionGraph, Pattern, Schedule
+from ..graph import AttentionGraph, Pattern
+from ..graph.layers import Layers, layers_of
 from ..graph.sizes import of_size
 from ..graphs import composite, cross
 from ..nn import T5Bias
 from ..nn.arguments import width
 from ..plans.cache import cached
-from .stacks import Encoder, Graphs
+from .stacks import Encoder
 from .tokens import check_lengths
 
 
@@ -47,12 +48,12 @@ class SummaryEncoder(nn.Module):
         self.summary_norms = nn.ModuleList(nn.RMSNorm(sizes[0], options["eps"]) for _ in range(num_layers))
         self.summary_bias = T5Bias(sizes[1], like.num_buckets, like.max_distance)
 
-    def forward(self, x: Tensor, graph: Graphs, *, score_bias: T5Bias, lengths: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, graph: Layers, *, score_bias: T5Bias, lengths: Tensor | None = None) -> Tensor:
         """(..., N, C) to (..., N, C).
 
         Args:
             x: (..., N, C).
-            graph: What tokens read of each other, one graph of N nodes for all layers or a schedule.
+            graph: What tokens read of each other, one graph of N nodes for all layers or a list.
             score_bias: What makes the bias of edges between tokens.
             lengths: Integers (...), of sequences that are padded at their end.
         """
@@ -61,7 +62,7 @@ class SummaryEncoder(nn.Module):
             check_lengths(lengths, x[..., 0])
         number = self._numbers(x, lengths)
         made: dict[int, tuple[AttentionGraph, Tensor]] = {}  # layers of the same graph share its biases
-        layers: Any = zip(self.layers, self.summary_norms, Schedule.of(graph, len(self.layers)), strict=True)
+        layers: Any = zip(self.layers, self.summary_norms, layers_of(graph, len(self.layers)), strict=True)
         for layer, norm, reads in layers:
             if id(reads) not in made:
                 own = of_size(reads, N) if isinstance(reads, Pattern) else reads

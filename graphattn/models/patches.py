@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from ..arguments import floats, several, whole
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, disjoint_union
+from ..graph.layers import Layer, Layers
 from ..graph.pattern import cache_key
-from ..graph.schedule import Layer
 from ..graph.sizes import of_size
 from ..graphs import full
 from ..nn import LearnedPosition
 from ..nn.arguments import check_kind, probability, width
-from .stacks import Encoder, Graphs, layers_in
+from .stacks import Encoder, layers_in
 
 Size = tuple[int, ...]
 EVERY_NODE: Pattern = full(...)
@@ -125,7 +125,7 @@ class PatchTransformer(nn.Module):
         x = self.positions(torch.cat((self.tokens.expand(*x.shape[:-2], -1, -1), x), -2))
         return self.dropout(x if self.first_norm is None else self.first_norm(x))
 
-    def graphs(self, graph: Graphs | None = None) -> Graphs:
+    def graphs(self, graph: Layers | None = None) -> Layers:
         """What the encoder is given: patterns that lie on a grid in the size of the patches, behind the tokens."""
         if graph is None:
             return EVERY_NODE
@@ -141,7 +141,7 @@ class PatchTransformer(nn.Module):
             )
         return graph
 
-    def features(self, pixels: Tensor, graph: Graphs | None = None) -> Tensor:
+    def features(self, pixels: Tensor, graph: Layers | None = None) -> Tensor:
         """All nodes after the last norm, (B, K + N, C); arguments as of :meth:`forward`."""
         return self.encoder(self.nodes(pixels), self.graphs(graph))
 
@@ -151,12 +151,12 @@ class PatchTransformer(nn.Module):
         x = features[..., 0, :] if self.num_tokens else features.mean(-2)
         return x if self.pooler is None else self.pooler(x)
 
-    def forward(self, pixels: Tensor, graph: Graphs | None = None) -> Tensor:
+    def forward(self, pixels: Tensor, graph: Layers | None = None) -> Tensor:
         """What the head makes of the :meth:`pooled` features, (B, num_classes); without a head the :meth:`features`.
 
         Args:
             pixels: (B, channels, *size), or (channels, *size).
-            graph: Over K + N nodes, the class token first; one for all layers or a schedule. Full by default. A pattern
+            graph: Over K + N nodes, the class token first; one for all layers or a list. Full by default. A pattern
                 on a grid, ``grid_neighbourhood(..., 3)``, is of the patches, and the tokens before them read all and
                 are read by all; a graph of the patches becomes the same with ``graph.with_global_tokens(K)``.
         """

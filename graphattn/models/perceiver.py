@@ -7,12 +7,13 @@ from torch import Tensor, nn
 
 from ..arguments import kinds_checked
 from ..errors import OptionError
+from ..graph.layers import Layers
 from ..nn import FeedForward, GraphAttention
 from ..nn.arguments import check_flags, check_input, check_names, width
 from ..nn.blocks import EVERY, Graph
 from .example import example, features
 from .patches import EVERY_NODE
-from .stacks import Encoder, Graphs
+from .stacks import Encoder
 
 
 class Reading(nn.Module):
@@ -164,7 +165,7 @@ class Perceiver(nn.Module):
         queries: Tensor | None = None,
         *,
         read_graph: Graph | None = None,
-        latent_graph: Graphs | None = None,
+        latent_graph: Layers | None = None,
         write_graph: Graph | None = None,
     ) -> Tensor:
         """The outputs (..., O, width); of a model without them the latents (..., num_latents, C).
@@ -173,7 +174,7 @@ class Perceiver(nn.Module):
             inputs: (..., S, input_dim), any number of them.
             queries: (..., O, width) in place of the learned output nodes.
             read_graph: Latents read inputs, all by default.
-            latent_graph: Of the latents, one for all layers or a schedule; full by default.
+            latent_graph: Of the latents, one for all layers or a list; full by default.
             write_graph: Outputs read latents, all by default.
         """
         if self.write is None and (queries is not None or write_graph is not None):

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from ..errors import ShapeError
-from ..graph import AttentionGraph, Pattern, PerHead, Schedule
+from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import no_graph
+from ..graph.layers import Layers, layers_of
 from ..graphs import causal
 from ..nn import KeyValueCache
 from ..nn.blocks import Graph
 from .generation.continuation import rows
-from .stacks import Graphs
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Reading:
         self, model: Any, memory: Tensor, memory_graph: Graph | None = None, lengths: Tensor | None = None
     ) -> None:
         self.model, self.memory, self.memory_graph, self.lengths = model, memory, memory_graph, lengths
-        self.graph = Schedule.of(causal(..., ...), len(model.decoder.layers))
+        self.graph = layers_of(causal(..., ...), len(model.decoder.layers))
         self.max_len: int | None = getattr(model, "max_len", None)
 
     def begin(self, batch: int, length: int) -> list[Any]:
@@ -81,7 +81,7 @@ class Reading:
         held.reorder(of_batch(len(memory), batch, memory.device))
         return [*(KeyValueCache() for _ in self.graph), held]
 
-    def __call__(self, tokens: Tensor, graph: Graphs | None = None, *, caches: list[Any] | None = None) -> Tensor:
+    def __call__(self, tokens: Tensor, graph: Layers | None = None, *, caches: list[Any] | None = None) -> Tensor:
         """Logits (..., T, V) of the token after each; with what :meth:`begin` made, of tokens that continue others."""
         if caches is None:
             return self._decode(self.lengths, tokens, self.memory, graph, self.memory_graph)

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from ..arguments import function, kinds_checked, several
 from ..errors import GraphError, OptionError
-from ..graph import Schedule
-from ..graph.schedule import Layer
+from ..graph.layers import Layer, Layers, layers_of
 from ..graph.sizes import sized
 from ..nn import KeyValueCache, TransformerBlock
 from ..nn.arguments import check_flags, probability, width
@@ -19,8 +18,6 @@ from ..nn.loaders import refuse_other
 from .padding import memory_up_to, padding_bias
 from .tokens import check_lengths
 
-Graphs = Schedule | Graph | Iterable[Graph]
-"""One graph for all layers, or one for each: a schedule or a list."""
 ScoreBias = Tensor | Callable[..., Tensor] | list[Any] | nn.ModuleList | nn.ParameterList | None
 """Biases of the edges of every layer's graph; or what makes them of a graph, such as a :class:`graphattn.nn.T5Bias`; or
 one of these for each layer: a list, or one that holds modules or parameters."""
@@ -62,10 +59,10 @@ class _Stack(nn.Module):
         wanted = norm_first if final_norm is None else final_norm
         self.norm = make_norm(norm, embed_dim, eps, options.get("bias", True)) if wanted else None
 
-    def _of_layers(self, graph: Graphs, caches: list[KeyValueCache] | None) -> list[Graph]:
+    def _of_layers(self, graph: Layers, caches: list[KeyValueCache] | None) -> list[Graph]:
         """The graph of each layer; with caches its sources are more than the targets of the layer before."""
         if caches is None:
-            return list(Schedule.of(graph, len(self.layers)))
+            return list(layers_of(graph, len(self.layers)))
         graphs = (
             list(graph) if isinstance(graph, Iterable) and not isinstance(graph, Layer) else [graph] * len(self.layers)
         )
@@ -76,7 +73,7 @@ class _Stack(nn.Module):
     def _through(
         self,
         x: Tensor,
-        graph: Graphs,
+        graph: Layers,
         caches: list[KeyValueCache] | None = None,
         score_bias: ScoreBias = None,
         memory: Tensor | list[KeyValueCache] | None = None,
@@ -199,9 +196,9 @@ class Encoder(_Stack):
 
         A bias learned for each edge and head of each layer, in the edge order of the layer's graph:
 
-        >>> schedule = ga.Schedule((ga.graphs.sliding_window(6, 3), ga.graphs.causal(6)))
-        >>> bias = torch.nn.ParameterList(torch.zeros(graph.num_edges, 2) for graph in schedule)
-        >>> encoder(x, schedule, score_bias=bias).sum().backward()
+        >>> graphs = [ga.graphs.sliding_window(6, 3), ga.graphs.causal(6)]
+        >>> bias = torch.nn.ParameterList(torch.zeros(graph.num_edges, 2) for graph in graphs)
+        >>> encoder(x, graphs, score_bias=bias).sum().backward()
         >>> [tuple(each.grad.shape) for each in bias]
         [(15, 2), (21, 2)]
     """
@@ -209,7 +206,7 @@ class Encoder(_Stack):
     def forward(
         self,
         x: Tensor,
-        graph: Graphs,
+        graph: Layers,
         *,
         score_bias: ScoreBias = None,
         edge_attr: Tensor | list[Tensor] | None = None,
@@ -221,7 +218,7 @@ class Encoder(_Stack):
 
         Args:
             x: (..., N, C).
-            graph: One graph for all layers, or a schedule of as many as there are.
+            graph: One graph for all layers, or a list of as many as there are.
             score_bias: Of the edges of every layer's graph; or what makes it of each layer's graph and of the positions
                 that are given (beside caches, of a pair, of targets and sources): ``T5Bias``, ``ALiBi``; or a list,
                 ``nn.ModuleList`` or ``nn.ParameterList`` with one for each layer, where None is no bias.
@@ -255,7 +252,7 @@ class Decoder(_Stack):
     def forward(
         self,
         x: Tensor,
-        graph: Graphs,
+        graph: Layers,
         memory: Tensor | list[KeyValueCache],
         memory_graph: Graph | None = None,
         *,
@@ -269,7 +266,7 @@ class Decoder(_Stack):
 
         Args:
             x: (..., N, C), the targets.
-            graph: What they read of each other, one graph or a schedule.
+            graph: What they read of each other, one graph or a list.
             memory: (..., M, C); or what :meth:`hold` made of it, where it is read several times.
             memory_graph: What they read of the memory, all of it by default.
             memory_bias: Of the memory graph's edges.
@@ -320,8 +317,8 @@ class EncoderDecoder(nn.Module):
         self,
         source: Tensor,
         target: Tensor,
-        source_graph: Graphs,
-        target_graph: Graphs,
+        source_graph: Layers,
+        target_graph: Layers,
         memory_graph: Graph | None = None,
         *,
         lengths: Tensor | None = None,

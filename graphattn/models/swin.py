@@ -6,17 +6,17 @@ from torch import Tensor, nn
 
 from ..arguments import kinds_checked, several
 from ..errors import OptionError
-from ..graph import AttentionGraph, Schedule
-from ..graph.schedule import Layer
+from ..graph import AttentionGraph
+from ..graph.layers import Layer, Layers
 from ..nn import LearnedPosition
 from ..nn.arguments import positive, width
 from .example import example, features
 from .merging import Grid, merged_sides
 from .patches import PatchEmbedding
-from .stacks import Graphs, growing
+from .stacks import growing
 from .swin_stage import SwinStage, Window, window_graphs
 
-OfStages = Layer | list[Graphs | None] | None
+OfStages = Layer | list[Layers | None] | None
 
 
 @example(
@@ -59,7 +59,7 @@ class Swin(nn.Module):
         >>> around = ga.graphs.grid_neighbourhood(..., 3)  # as NAT in place of Swin, in the size of every stage
         >>> model(images, around).shape
         torch.Size([5, 10])
-        >>> [layer.name for layer in model.schedule((12, 18))[1:3]]
+        >>> [layer.name for layer in model.graphs((12, 18))[1:3]]
         ['cell_partition((6, 9), (3, 3), shift=(1, 1))', 'cell_pooling((6, 9), (2, 2), pad=True)']
         >>> video = Swin(8, (2, 2), (2, 4), window=(2, 3, 3), patch=(2, 4, 4))
         >>> video(torch.randn(5, 3, 8, 24, 24)).shape  # 4 x 6 x 6 patches, then 4 x 3 x 3
@@ -127,10 +127,10 @@ class Swin(nn.Module):
             found.append(tuple(-(-side // merged) for side, merged in pairs))
         return found
 
-    def schedule(self, size: Grid) -> Schedule:
+    def graphs(self, size: Grid) -> list[AttentionGraph]:
         """Every layer of the model on images of ``size`` pixels, merging layers too, as graphs between their nodes.
 
-        Padding is no node of it: ``schedule(size).reach()`` is what each last node hears of the patches.
+        Padding is no node of it: ``graphattn.reach(graphs(size))`` says which patches each last node depends on.
         """
         layers: list[AttentionGraph] = []
         stage: Any
@@ -138,7 +138,7 @@ class Swin(nn.Module):
             pair = window_graphs(grid, stage.window, read_padding=False)
             layers += [pair[number % 2] for number in range(len(stage.layers))]
             layers += [] if stage.merge is None else [stage.merge.graph(grid)]
-        return Schedule(tuple(layers))
+        return layers
 
     def hidden(self, images: Tensor, graphs: OfStages = None) -> list[Tensor]:
         """The nodes that enter each stage, and those that leave the last, (B, N, C) each."""

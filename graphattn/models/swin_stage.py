@@ -10,13 +10,13 @@ from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import no_graph
 from ..graph.expression import builder
+from ..graph.layers import Layer, Layers
 from ..graph.pattern import sizable
-from ..graph.schedule import Layer
 from ..graph.sizes import of_size
 from ..graphs import cell_partition
 from ..nn import SwinBias, SwinV2Bias, TransformerBlock
 from .merging import Grid, PatchMerging, padded, whole_cells
-from .stacks import Graphs, layers_in
+from .stacks import layers_in
 
 Window = int | Grid
 
@@ -68,7 +68,7 @@ class SwinStage(nn.Module):
         pair = [of_size(each, grid) for each in self.windows]
         return [pair[number % 2] for number in range(len(self.layers))]
 
-    def forward(self, x: Tensor, grid: Grid, graphs: Graphs | None = None) -> Tensor:
+    def forward(self, x: Tensor, grid: Grid, graphs: Layers | None = None) -> Tensor:
         """(B, N, C) of the grid to the nodes of the next stage.
 
         Args:
@@ -99,7 +99,7 @@ def _norm_after(block: TransformerBlock) -> None:
     block.attention.k_proj.register_parameter("bias", None)
 
 
-def sized(graphs: Graphs, num_layers: int, grid: Grid) -> list[AttentionGraph | PerHead]:
+def sized(graphs: Layers, num_layers: int, grid: Grid) -> list[AttentionGraph | PerHead]:
     """The graph of each layer, in the size of the grid.
 
     Raises:

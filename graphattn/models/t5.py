@@ -5,13 +5,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..arguments import kinds_checked
-from ..graph import Schedule
+from ..graph.layers import Layers, layers_of
 from ..graphs import full
 from ..nn import T5Bias
 from ..nn.arguments import check_flags, probability, width
 from .example import example, tokens
 from .longt5 import SummaryEncoder
-from .stacks import Decoder, Encoder, Graphs
+from .stacks import Decoder, Encoder
 from .tokens import check_tokens
 from .writer import TextToText
 
@@ -72,7 +72,7 @@ class T5(TextToText):
         scaled: bool | None = None,
         num_buckets: int = 32,
         max_distance: int = 128,
-        source_graph: Graphs | None = None,
+        source_graph: Layers | None = None,
         summary_block: int | None = None,
         eps: float = 1e-6,
         dropout: float = 0.0,
@@ -93,7 +93,7 @@ class T5(TextToText):
         )
         self.decoder_bias = T5Bias(num_heads, num_buckets, max_distance, bidirectional=False)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
-        self.source_graph = Schedule.of(full(...) if source_graph is None else source_graph, num_layers)
+        self.source_graph = layers_of(full(...) if source_graph is None else source_graph, num_layers)
         self.factor = embed_dim**-0.5 if (tied if scaled is None else scaled) else 1.0
         self._start()
         if tied:
@@ -107,7 +107,7 @@ class T5(TextToText):
                 inputs = module.in_features * (attention.head_dim if name.endswith("q_proj") else 1)
                 nn.init.normal_(module.weight, std=inputs**-0.5)
 
-    def encode(self, source: Tensor, graph: Graphs | None = None, lengths: Tensor | None = None) -> Tensor:
+    def encode(self, source: Tensor, graph: Layers | None = None, lengths: Tensor | None = None) -> Tensor:
         """The memory (..., S, C) of tokens (..., S); what is beyond the lengths is not read."""
         x, graph = self._embedded("source", source), self.source_graph if graph is None else graph
         return self.dropout(self.encoder(x, graph, score_bias=self.encoder_bias, lengths=lengths))

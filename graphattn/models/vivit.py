@@ -1,14 +1,14 @@
 """ViViT: the tubelets of a video and a class token, which read all of space-time, or space and time by turns."""
 
 from ..arguments import kinds_checked
-from ..graph import Schedule
+from ..graph import AttentionGraph
 from ..graphs import cell_partition
 from .example import example, features
 from .patches import PatchTransformer, sides
 
 
 @kinds_checked()
-def divided_space_time(grid: tuple[int, int, int], *, class_token: bool = True) -> Schedule:
+def divided_space_time(grid: tuple[int, int, int], *, class_token: bool = True) -> list[AttentionGraph]:
     """Two layers: nodes read their own frame; then their own place in all frames.
 
     Args:
@@ -29,7 +29,7 @@ def divided_space_time(grid: tuple[int, int, int], *, class_token: bool = True) 
     """
     time, height, width = sides("grid", grid, ("time", "height", "width"))
     layers = cell_partition(grid, (1, height, width)), cell_partition(grid, (time, 1, 1))
-    return Schedule(tuple(layer.with_global_tokens(1) for layer in layers) if class_token else layers)
+    return [layer.with_global_tokens(1) if class_token else layer for layer in layers]
 
 
 @example(

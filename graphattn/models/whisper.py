@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from ..arguments import kinds_checked
 from ..errors import ShapeError
+from ..graph.layers import Layers
 from ..graphs import full
 from ..nn import GraphAttention, LearnedPosition
 from ..nn.arguments import probability, width
@@ -15,7 +16,7 @@ from ..nn.blocks import Graph
 from ..nn.positions import even
 from .example import example, features, tokens
 from .reading import Reading
-from .stacks import Decoder, Encoder, Graphs
+from .stacks import Decoder, Encoder
 from .tokens import check_tokens
 from .writer import Writer
 
@@ -94,8 +95,8 @@ class Whisper(Writer):
         self,
         sound: Tensor,
         target: Tensor,
-        sound_graph: Graphs | None = None,
-        target_graph: Graphs | None = None,
+        sound_graph: Layers | None = None,
+        target_graph: Layers | None = None,
         memory_graph: Graph | None = None,
     ) -> Tensor:
         """Logits (..., T, V) of the token after each of the target's.
@@ -113,11 +114,11 @@ class Whisper(Writer):
         """
         return self.decode(target, self.encode(sound, sound_graph), target_graph, memory_graph)
 
-    def reading(self, sound: Tensor, sound_graph: Graphs | None = None, memory_graph: Graph | None = None) -> Reading:
+    def reading(self, sound: Tensor, sound_graph: Layers | None = None, memory_graph: Graph | None = None) -> Reading:
         """The model having heard a sound, as :func:`~graphattn.models.generate` takes it; as :meth:`T5.reading`."""
         return Reading(self, self.encode(sound, sound_graph), memory_graph)
 
-    def encode(self, sound: Tensor, graph: Graphs | None = None) -> Tensor:
+    def encode(self, sound: Tensor, graph: Layers | None = None) -> Tensor:
         """The memory (..., S, C) of a spectrogram (..., num_mels, time)."""
         mels = self.first.in_channels
         if not isinstance(sound, Tensor) or sound.dim() not in (2, 3) or sound.shape[-2] != mels:

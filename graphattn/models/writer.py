@@ -4,13 +4,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..graph.layers import Layers
 from ..graphs import causal
 from ..nn import KeyValueCache
 from ..nn.blocks import Graph
 from ..nn.cache import tokens_held
 from .padding import memory_up_to
 from .reading import Reading
-from .stacks import Decoder, Graphs
+from .stacks import Decoder
 
 CAUSAL = causal(..., ...)
 
@@ -30,7 +31,7 @@ class Writer(nn.Module):
         self,
         target: Tensor,
         memory: Tensor | list[KeyValueCache],
-        graph: Graphs | None = None,
+        graph: Layers | None = None,
         memory_graph: Graph | None = None,
         caches: list[KeyValueCache] | None = None,
         lengths: Tensor | None = None,
@@ -65,8 +66,8 @@ class TextToText(Writer):
         self,
         source: Tensor,
         target: Tensor,
-        source_graph: Graphs | None = None,
-        target_graph: Graphs | None = None,
+        source_graph: Layers | None = None,
+        target_graph: Layers | None = None,
         memory_graph: Graph | None = None,
         *,
         lengths: Tensor | None = None,
@@ -91,7 +92,7 @@ class TextToText(Writer):
     def reading(
         self,
         source: Tensor,
-        source_graph: Graphs | None = None,
+        source_graph: Layers | None = None,
         memory_graph: Graph | None = None,
         *,
         lengths: Tensor | None = None,
@@ -106,6 +107,6 @@ class TextToText(Writer):
         """
         return Reading(self, self.encode(source, source_graph, lengths), memory_graph, lengths)
 
-    def encode(self, source: Tensor, graph: Graphs | None = None, lengths: Tensor | None = None) -> Tensor:
+    def encode(self, source: Tensor, graph: Layers | None = None, lengths: Tensor | None = None) -> Tensor:
         """The memory (..., S, C) of tokens (..., S); what is beyond the lengths is not read."""
         raise NotImplementedError

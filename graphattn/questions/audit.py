@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import GraphError
-from ..graph import AttentionGraph, Pattern, PerHead, Relations, Schedule
+from ..graph import AttentionGraph, Pattern, PerHead, Relations
 from ..graph.advice import no_graph
 from ..graph.rules import Masked, Predicate
 from ..interop import from_mask, from_mask_mod, from_rule
@@ -143,7 +143,7 @@ def _graph_of(mask: Any, expect: AttentionGraph) -> AttentionGraph:
     if isinstance(mask, AttentionGraph):
         return mask
     several = isinstance(mask, list | tuple) and any(isinstance(one, AttentionGraph | PerHead) for one in mask)
-    if several or isinstance(mask, Pattern | PerHead | Relations | Schedule):
+    if several or isinstance(mask, Pattern | PerHead | Relations):
         raise no_graph(mask, "mask must be a bool mask (T, S), a function or an AttentionGraph")
     if not callable(mask) or isinstance(mask, Tensor):
         entries = bool_mask(mask, "mask").cpu()

@@ -5,7 +5,8 @@ from typing import Any, overload
 
 from ..arguments import whole
 from ..errors import GraphError
-from ..graph import AttentionGraph, Pattern, PerHead, Schedule
+from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph.layers import Layer, layers_of, sized_layers
 from ..graph.need import need_graph
 from .facts_of_many import FactsOfMany, facts_of_heads, facts_of_layers
 from .facts_of_one import Facts as Facts
@@ -25,7 +26,7 @@ def facts(graph: Any, *, size: Any = None, budget: int = _SEARCHED) -> Facts | F
     hops until everything, or every node's past, is read; up to 512 nodes, the spectral gap.
 
     Args:
-        graph: A graph; a :class:`PerHead`; or the layers of a model, first layer first, as a list or a schedule.
+        graph: A graph; a :class:`PerHead`; or the layers of a model, first layer first, as a list.
         size: Of patterns, whose size is open: a number of nodes, or (height, width).
         budget: Edges that the searches for hops, and through layers, may look at.
     Returns:
@@ -46,18 +47,18 @@ def facts(graph: Any, *, size: Any = None, budget: int = _SEARCHED) -> Facts | F
         graph = graph(size)
     if isinstance(graph, PerHead):
         return facts_of_heads(graph, of)
-    if isinstance(graph, list | tuple | Schedule):
+    if isinstance(graph, list | tuple):
         return facts_of_layers(_sized(graph, size), of, budget)
     need_graph(graph, "facts")
     return of(graph)
 
 
-def _sized(layers: Any, size: Any) -> Schedule:
+def _sized(layers: Any, size: Any) -> tuple[Layer, ...]:
     """The layers, their patterns in that size."""
-    schedule = Schedule.of(layers)
     if size is not None:
-        return schedule(size)
-    for number, layer in enumerate(schedule):
+        return sized_layers(layers, size)
+    graphs = layers_of(layers)
+    for number, layer in enumerate(graphs):
         if isinstance(layer, Pattern):
             raise GraphError(f"facts needs the size of layer {number}, {layer!r}: pass size=N, or size=(height, width)")
-    return schedule
+    return graphs

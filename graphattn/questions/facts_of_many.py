@@ -6,8 +6,9 @@ from typing import Any
 
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
+from ..graph.layers import Layers, unions
 from .facts_of_one import Facts, as_table
-from .receptive_field import Layers, receptive_field, schedule_of
+from .receptive_field import receptive_field
 
 _MOST_COLUMNS = 6
 _ONE = {"graphs of heads": ("graph", "graph of heads"), "layers": ("layer", "layer")}
@@ -95,7 +96,7 @@ def facts_of_heads(graph: PerHead, of: Callable[[AttentionGraph], Facts]) -> Fac
 
 def facts_of_layers(layers: Layers, of: Callable[[AttentionGraph], Facts], budget: int) -> FactsOfMany:
     """The facts of the graph of each layer, and what the last one depends on."""
-    graphs = schedule_of(layers).unions()
+    graphs = unions(layers)
     known = {each: of(each) for each in dict.fromkeys(graphs)}
     read, left_out = None, ""
     try:

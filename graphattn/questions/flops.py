@@ -5,8 +5,8 @@ from typing import Any
 
 from ..errors import OptionError
 from ..graph import AttentionGraph, PerHead
+from ..graph.layers import Layers, layers_of, unions
 from ..graphs.arguments import whole
-from .receptive_field import Layers, schedule_of
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 
@@ -68,7 +68,7 @@ def flops(
               + \underbrace{4 T C F}_{\text{feed-forward}}
 
     Args:
-        layers: A schedule, a list of graphs, first layer first, or one graph. A layer with graphs of heads counts the
+        layers: One graph, or a list of graphs, first layer first. A layer with graphs of heads counts the
             edges of each head.
         embed_dim: C.
         num_heads: H.
@@ -87,8 +87,7 @@ def flops(
         >>> print(flops([sliding_window(65_536, window=257)] * 2))
         893.5 GFLOP: attention 68.85 GFLOP (0.391% of all pairs'), projections 274.9 GFLOP, feed-forwards 549.8 GFLOP
     """
-    schedule = schedule_of(layers)
-    graphs = schedule.unions()
+    graphs = unions(layers)
     C, H = whole(embed_dim, "embed_dim", 1), whole(num_heads, "num_heads", 1)
     D = whole(max(1, C // H) if head_dim is None else head_dim, "head_dim", 1)
     H_kv = whole(H if num_kv_heads is None else num_kv_heads, "num_kv_heads", 1)
@@ -99,7 +98,7 @@ def flops(
         )
     F = whole(4 * C if hidden is None else hidden, "hidden")
     read = 0
-    for layer in schedule:
+    for layer in layers_of(layers):
         if isinstance(layer, PerHead):
             read += sum(graph.num_edges * (last - first) for _, graph, first, last in layer.groups(H))
         elif isinstance(layer, AttentionGraph):

@@ -10,9 +10,10 @@ from ..arguments import kinds_checked, table
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
+from ..graph.layers import Layers
 from ..graph.listed import Listed
 from .forms import runs_of
-from .receptive_field import Layers, graphs_of
+from .receptive_field import graphs_of
 from .walks import too_many
 
 _NONE = torch.iinfo(torch.int64).min  # a node that has heard of nothing with a place in the order
@@ -69,7 +70,7 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True) -> Leaks:
     latents, need no place: what they have heard of counts.
 
     Args:
-        layers: A schedule, a list of graphs, first layer first, or one graph.
+        layers: One graph, or a list of graphs, first layer first.
         order: The place of each node, int64 (N,), of the first sources and the last targets, which are as many; nodes
             of equal place may hear of each other. By default the nodes' own numbers.
         residual: Whether every target of a square layer also keeps what it has (a residual connection). ``True`` by

@@ -1,4 +1,4 @@
-"""In how many ways a source reaches a target through the layers of a schedule."""
+"""In how many ways a source reaches a target through the layers."""
 
 from typing import Any
 
@@ -9,9 +9,10 @@ from torch import Tensor
 from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph
+from ..graph.layers import Layers
 from ..graph.listed import Listed
 from .forms import MOST_RUNS
-from .receptive_field import Layers, graphs_of
+from .receptive_field import graphs_of
 from .walks import BUDGET, too_many
 
 _MOST = 2.0**62
@@ -24,7 +25,7 @@ def path_counts(layers: Layers, targets: Any = None, *, residual: bool = False, 
     .. math:: P = A_L \cdots A_2 A_1, \quad A_l \text{ the mask of layer } l \text{ (copies of an edge counted)}
 
     Args:
-        layers: A schedule, a list of graphs, first layer first, or one graph.
+        layers: One graph, or a list of graphs, first layer first.
         targets: Indices (n,) of the targets asked about; all by default.
         residual: Whether every target of a square layer also keeps what it has (a residual connection): one more path.
             ``False`` by default, as the question is about the graphs; ``leaks`` and ``find_leaks``, about a model, have

@@ -1,6 +1,5 @@
-"""What a target has heard of after each layer of a schedule."""
+"""What a target has heard of after each layer."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,16 +8,14 @@ from torch import Tensor
 
 from ..arguments import kinds_checked
 from ..errors import GraphError
-from ..graph import AttentionGraph, PerHead, Schedule
+from ..graph import AttentionGraph
 from ..graph import runs as _runs
-from ..graph.advice import advice, no_graph
 from ..graph.edge_set import EdgeSet
+from ..graph.layers import Layers, unions
 from ..graph.listed import Listed
 from ..graph.runs import Runs
 from .forms import Intervals, intervals, runs_of
 from .walks import BUDGET
-
-Layers = Schedule | AttentionGraph | PerHead | Iterable[AttentionGraph | PerHead]
 
 
 class Rows(EdgeSet):
@@ -88,7 +85,7 @@ def receptive_field(
     """Which sources of the first layer a target has heard of after each layer: the support of the Jacobian.
 
     Args:
-        layers: A schedule, a list of graphs, first layer first, or one graph.
+        layers: One graph, or a list of graphs, first layer first.
         targets: Indices (n,) of the targets asked about; all by default. One or a few are cheap on any rule.
         residual: Whether every target of a square layer also keeps what it has (a residual connection). ``False`` by
             default, as the question is about the graphs; ``leaks`` and ``find_leaks``, about a model, have ``True``.
@@ -128,17 +125,9 @@ def _field(graphs: tuple[AttentionGraph, ...], chosen: Tensor | None, budget: in
     return AttentionGraph(edges, f"receptive field after layer {len(graphs) - 1}")
 
 
-def schedule_of(layers: Layers) -> Schedule:
-    """The layers as a schedule; a GraphError for what is none."""
-    known = isinstance(layers, Schedule | AttentionGraph | PerHead)
-    if not known and (not isinstance(layers, Iterable) or isinstance(layers, Tensor) or advice(layers) is not None):
-        raise no_graph(layers, "layers must be a graph, a list of graphs (first layer first) or a Schedule")
-    return Schedule.of(layers)
-
-
 def graphs_of(layers: Layers, residual: bool = False) -> tuple[AttentionGraph, ...]:
     """The graph of each layer; where heads differ, the edges that some head has."""
-    graphs = schedule_of(layers).unions()
+    graphs = unions(layers)
     return tuple(graph.with_self_loops() if residual and graph.is_square else graph for graph in graphs)
 
 

@@ -10,9 +10,10 @@ import torch
 
 from ..errors import GraphError
 from ..graph import AttentionGraph
+from ..graph.layers import Layers
 from .connectivity import connectivity
 from .forms import csr_by_target, is_listable, need_square
-from .receptive_field import Layers, graphs_of
+from .receptive_field import graphs_of
 
 _TRIED = 1 << 16  # steps of a search for a Hamiltonian path
 _SMALL = 1 << 12  # nodes up to which one is searched for

@@ -46,7 +46,7 @@ def plot_receptive_field(
     input at the bottom, and every path from it to the target of the last layer.
 
     Args:
-        layers: A schedule, a list of graphs, first layer first, or one graph.
+        layers: One graph, or a list of graphs, first layer first.
         target: A node of the last layer.
         pos: (N, 2) or (N, 3), where the nodes are; the same in every layer.
         residual: Whether every target of a square layer also keeps what it has (a residual connection).

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from .. import graphs
 from ..graph.graph import AttentionGraph
+from ..graph.layers import reach
 from ..graph.per_head import PerHead
-from ..graph.schedule import Schedule
 from ..graphs.catalogue import Named, inputs
 from .choice import all_edges, sources_of, spread_targets
 from .layouts import Layout, layout_of
@@ -25,10 +25,10 @@ _MOST_HIGHLIGHTS = 2
 
 
 def graph_of(named: Named) -> AttentionGraph:
-    """The graph to look at: of heads that differ their union, of layers what the last one hears of the input."""
+    """The graph to look at: of heads that differ their union, of layers what the last one depends on."""
     made: Any = named.graph()
-    if isinstance(made, Schedule):
-        return made.reach()
+    if isinstance(made, list):
+        return reach(made)
     return made.union() if isinstance(made, PerHead) else made
 
 

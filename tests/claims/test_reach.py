@@ -92,7 +92,7 @@ def test_stacked_attention_mixes_k_hops_pairs_of_pairs():  # row 45
         mask, product = graph.mask().long(), torch.eye(17, dtype=torch.long)
         for _ in range(k):
             product = (mask @ product).clamp(max=1)
-        assert torch.equal(ga.Schedule.of(graph, k).reach().mask(), product.bool())
+        assert torch.equal(ga.reach([graph] * k).mask(), product.bool())
         for target in (0, 8, 16):
             assert heard(stack_of(k), [graph] * k, 17, target) == product[target].nonzero().flatten().tolist()
 
@@ -194,11 +194,11 @@ def test_without_residuals_nothing_is_learned_from_what_nodes_differ_in():
     assert min(learned(1.0)) > 1.0
 
 
-def test_convolution_recurrence_and_attention_are_layers_of_one_schedule():  # row 80
+def test_convolution_recurrence_and_attention_are_layers_of_one_model():  # row 80
     n = 9
-    layers = ga.Schedule((conv(n, 3), chain(n).with_self_loops(), graphs.causal(n)))
+    layers = [conv(n, 3), chain(n).with_self_loops(), graphs.causal(n)]
     torch.manual_seed(0)
     encoder, x = Encoder(3, 8, 2).double(), torch.randn(n, 8, dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(lambda y: encoder(y, layers), x)
-    assert torch.equal(jacobian.abs().sum((1, 3)) > 0, layers.reach().mask())
-    assert layers.reach().num_edges < n * n
+    assert torch.equal(jacobian.abs().sum((1, 3)) > 0, ga.reach(layers).mask())
+    assert ga.reach(layers).num_edges < n * n

@@ -65,7 +65,7 @@ ROWS = """
     claims/models_of_transformers::the_attention_of_any_transformer_is_ours_on_its_graphs
 32  attention/per_head::equals_each_head_by_itself_with_gradients
     claims/operations::multi_head_attention_is_four_matrix_products
-    claims/reach::convolution_recurrence_and_attention_are_layers_of_one_schedule
+    claims/reach::convolution_recurrence_and_attention_are_layers_of_one_model
 33  claims/symmetry_and_parameters::relabelling_nodes_and_edges_relabels_the_output
     claims/symmetry_and_parameters::on_a_full_graph_nodes_may_be_permuted_alone_and_on_a_causal_one_not
 34  claims/symmetry_and_parameters::a_node_is_invariant_to_the_order_of_what_it_reads
@@ -152,7 +152,7 @@ ROWS = """
 78  claims/scores_and_softmax::cross_attention_without_projections_is_that_with_identities
     models/rnn::luong_is_cross_attention_of_one_head
 79  claims/reach::longest_of_the_shortest_paths
-80  claims/reach::convolution_recurrence_and_attention_are_layers_of_one_schedule
+80  claims/reach::convolution_recurrence_and_attention_are_layers_of_one_model
 81  claims/scores_and_softmax::a_vector_times_a_hundred_is_one_hot
     claims/scores_and_softmax::unscaled_scores_saturate_softmax_and_the_root_of_d_prevents_it
 82  claims/scores_and_softmax::unscaled_scores_saturate_softmax_and_the_root_of_d_prevents_it

@@ -1,4 +1,4 @@
-"""Patterns sized when used, schedules of layers, graphs of heads, typed unions: what they are and what they refuse."""
+"""Patterns sized when used, layers, graphs of heads, typed unions: what they are and what they refuse."""
 
 import copy
 import pickle
@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn import Pattern, PerHead, Relations, Schedule, graphs
+from graphattn import Pattern, PerHead, Relations, graphs, reach
 from graphattn.errors import GraphAttnError, GraphError
+from graphattn.graph.layers import layers_of, sized_layers
 
 LONGFORMER = graphs.sliding_window(..., 3, causal=False) | graphs.global_tokens(..., (0,))
 
@@ -104,47 +105,40 @@ def test_wrong_arguments_are_found_before_a_pattern_is_used():
         graphs.causal(...) | 3
 
 
-def test_schedules():
+def test_a_layer_reaches_what_the_layers_before_it_reach():
     local, far = graphs.sliding_window(6, 2), graphs.causal(6)
-    schedule = Schedule((local, far)) * 2 + local
-    assert (len(schedule), schedule[1] is far, len(schedule[:2]), list(schedule)[4] is local) == (5, True, 2, True)
-    assert schedule.reach(1).equals(local)
-    assert schedule.reach(2).equals(far @ local)
-    assert Schedule.of(local, 3).reach().equals(local @ local @ local)
-    assert Schedule.of([local, far]).layers == (local, far)
-    assert Schedule.of(schedule) is schedule
-    assert Schedule((graphs.causal(...), far))(6)[0].equals(far)
+    assert reach(local).equals(local)
+    assert reach([local, far]).equals(far @ local)
+    assert reach([local] * 3).equals(local @ local @ local)
+    assert layers_of(local, 3) == layers_of([local] * 3) == (local,) * 3
+    assert sized_layers([graphs.causal(...), far], 6)[0].equals(far)
     strict = graphs.causal(6).without_self_loops()
-    assert Schedule((strict, strict)).reach(residual=True).equals(strict | graphs.self_loops(6))
-    assert "5 layers" in repr(schedule)
-    assert str(schedule).count("\n") == 5
+    assert reach([strict, strict], residual=True).equals(strict | graphs.self_loops(6))
 
 
-def test_schedules_that_pool():
+def test_layers_may_pool():
     down, up = graphs.cross(2, 6), graphs.cross(6, 2)
-    assert Schedule((down, up)).reach().equals(graphs.full(6))
+    assert reach([down, up]).equals(graphs.full(6))
     with pytest.raises(GraphError, match="layer 1 reads 6 sources, but layer 0 has 2 targets"):
-        Schedule((down, down))
+        reach([down, down])
 
 
-def test_a_layer_of_a_schedule_may_have_graphs_of_heads():
+def test_a_layer_may_have_graphs_of_heads():
     rows, columns = graphs.cell_partition((2, 3), (1, 3)), graphs.cell_partition((2, 3), (2, 1))
     both = PerHead((rows, columns))
-    assert Schedule((both,)).reach().equals(rows | columns)
-    assert Schedule((both, both)).reach().equals(graphs.full(6))
+    assert reach([both]).equals(rows | columns)
+    assert reach([both, both]).equals(graphs.full(6))
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Schedule(()), "at least one layer"),
-        (lambda: Schedule(graphs.full(3)), r"one is \(graph,\)"),
-        (lambda: Schedule((torch.ones(3, 3).bool(),)), "layer 0 of a Schedule must be .*from_mask"),
-        (lambda: Schedule.of(graphs.full(3), 2)[:0], "at least one layer"),
-        (lambda: Schedule.of([graphs.full(3)], 2), "2 layers need as many graphs, got a schedule of 1"),
-        (lambda: Schedule.of(graphs.full(3)) * 0, "is repeated must be a whole number >= 1, got 0"),
-        (lambda: Schedule.of(graphs.full(3)).reach(2), "num_layers must be between 1 and 1, got 2"),
-        (lambda: Schedule.of(graphs.full(...)).reach(), "layer 0 is Pattern.* without a size"),
+        (lambda: reach([]), "at least one graph"),
+        (lambda: reach(torch.ones(3, 3).bool()), "layers must be a graph or a list of graphs.*from_mask"),
+        (lambda: reach([torch.ones(3, 3).bool()]), "layer 0 must be .*from_mask"),
+        (lambda: layers_of([graphs.full(3)], 2), r"2 layers need as many graphs, got 1; \[a, b\] \* 3"),
+        (lambda: layers_of(graphs.full(3), 1 << 21), "num_layers must be at most"),
+        (lambda: reach(graphs.full(...)), "layer 0 is Pattern.*: give it a size"),
         (lambda: PerHead(()), "at least one graph"),
         (lambda: PerHead(graphs.full(3)), r"one graph is \(graph,\)"),
         (lambda: PerHead((graphs.full(3), graphs.full(4))), r"same nodes for all heads, got .*\(3, 3\) and \(4, 4\)"),

@@ -161,10 +161,10 @@ def test_no_two_neighbouring_patterns_look_alike():
     assert alike == set()
 
 
-def test_isab_is_a_schedule_of_two_layers():
+def test_isab_is_two_layers():
     """Set Transformer: points hear each other through the inducing points, whatever their order."""
-    isab = ga.Schedule((graphs.cross(5, 17), graphs.cross(17, 5)))
-    assert isab.reach().equals(graphs.full(17))
+    isab = [graphs.cross(5, 17), graphs.cross(17, 5)]
+    assert ga.reach(isab).equals(graphs.full(17))
     torch.manual_seed(67)
     x, inducing = torch.randn(17, 1, 4), torch.randn(5, 1, 4)
     first, second = isab
@@ -182,15 +182,13 @@ def test_isab_is_a_schedule_of_two_layers():
 
 
 def test_perceiver_reaches_every_output():
-    perceiver = ga.Schedule((graphs.cross(5, 17), graphs.full(5), graphs.full(5), graphs.cross(7, 5)))
-    assert perceiver.reach().equals(graphs.cross(7, 17))
-    assert sum(graph.num_edges for graph in perceiver.unions()) == 5 * 17 + 2 * 25 + 7 * 5
+    perceiver = [graphs.cross(5, 17), graphs.full(5), graphs.full(5), graphs.cross(7, 5)]
+    assert ga.reach(perceiver).equals(graphs.cross(7, 17))
+    assert sum(graph.num_edges for graph in perceiver) == 5 * 17 + 2 * 25 + 7 * 5
 
 
 def test_layers_of_ptv3_take_turns_with_the_curves():
     """Wu et al. 2024 shuffle the four orders over the layers; what one order parts, another joins."""
     pos = torch.rand(61, 3, generator=torch.Generator().manual_seed(71))
-    layers = ga.Schedule(
-        tuple(graphs.curve_patches(pos, 16, curve) for curve in ("z", "z-trans", "hilbert", "hilbert-trans"))
-    )
-    assert layers.reach().num_edges > ga.Schedule.of(layers[0], 4).reach().num_edges
+    layers = [graphs.curve_patches(pos, 16, curve) for curve in ("z", "z-trans", "hilbert", "hilbert-trans")]
+    assert ga.reach(layers).num_edges > ga.reach([layers[0]] * 4).num_edges

@@ -79,11 +79,11 @@ def test_what_holds_several_graphs_comes_back(way, tmp_path):
     assert relations.names == ("near", "hub", "other")
     assert torch.equal(relations.relation, ga.Relations(near=WINDOW, hub=HUB, other=LISTED).relation)
     pattern = ga.graphs.causal(...)
-    schedule = back(ga.Schedule((WINDOW, pattern, ga.PerHead((HUB, LISTED)), WINDOW)))
-    assert isinstance(schedule, ga.Schedule)
-    assert schedule[0] is schedule[3]
-    assert schedule[1](7).equals(pattern(7))
-    same(schedule[2].graphs[1], LISTED)
+    layers = back([WINDOW, pattern, ga.PerHead((HUB, LISTED)), WINDOW])
+    assert isinstance(layers, list)
+    assert layers[0] is layers[3]
+    assert layers[1](7).equals(pattern(7))
+    same(layers[2].graphs[1], LISTED)
 
 
 def test_a_list_of_layers_comes_back(tmp_path):
@@ -176,7 +176,7 @@ def test_the_graph_of_a_pickle_is_checked():
 
 
 def test_graphs_are_their_own_copies():
-    for value in (WINDOW, LISTED, PATTERNS["longformer"], ga.PerHead((HUB,)), ga.Schedule((HUB,)), ga.Relations(a=HUB)):
+    for value in (WINDOW, LISTED, PATTERNS["longformer"], ga.PerHead((HUB,)), ga.Relations(a=HUB)):
         assert copy.copy(value) is value
         assert copy.deepcopy([value])[0] is value
 
@@ -260,7 +260,7 @@ def golden():
         "pattern": PATTERNS["beside a graph"],
         "per head": ga.PerHead((WINDOW, WINDOW, HUB)),
         "relations": ga.Relations(near=WINDOW, hub=HUB),
-        "schedule": ga.Schedule((WINDOW, ga.graphs.causal(...), WINDOW)),
+        "layers": [WINDOW, ga.graphs.causal(...), WINDOW],
         "list": [WINDOW, ga.PerHead((WINDOW, HUB))],
     }
 

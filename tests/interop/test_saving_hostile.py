@@ -19,7 +19,7 @@ SEEDS = [
     MIXED,
     ga.graphs.documents(torch.tensor([0, 0, 3, 1, 3])) - ga.graphs.self_loops(5),
     ga.PerHead((MIXED, ~MIXED)),
-    ga.Schedule((ga.graphs.sliding_window(..., 3) | ga.graphs.global_tokens(..., (0,)), MIXED)),
+    [ga.graphs.sliding_window(..., 3) | ga.graphs.global_tokens(..., (0,)), MIXED],
     ga.Relations(near=MIXED, far=ga.graphs.causal(7)),
     ga.from_edge_index(torch.arange(200).reshape(2, 100), num_nodes=200),
 ]
@@ -102,7 +102,6 @@ HOSTILE = {
     "heads of heads": data(FULL, {"per_head": [0]}, {"per_head": [1]}),
     "relations of one name": data(FULL, {"relations": [["a", 0], ["a", 0]]}),
     "a relation self": data(FULL, {"relations": [["self", 0]]}),
-    "layers that do not meet": data(call("cross", 2, 6), {"schedule": [0, 0]}),
     "a list of lists": data(FULL, {"list": [0]}, {"list": [1]}),
     "a name of a number": data({**FULL, "name": 3}),
     "a name of a million": data({**FULL, "name": "a" * 10**6}),

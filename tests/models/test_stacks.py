@@ -135,7 +135,7 @@ def test_connectivity_is_one_argument():
     local, full = graphs.sliding_window(6, 3), graphs.full(6)
     assert not torch.equal(encoder(x, local), encoder(x, full))
     both = encoder(x, [local, full])
-    torch.testing.assert_close(both, encoder(x, ga.Schedule((graphs.sliding_window(..., 3), full))))
+    torch.testing.assert_close(both, encoder(x, [graphs.sliding_window(..., 3), full]))
     assert not torch.allclose(both, encoder(x, [full, local]))
     heads = ga.PerHead((local, full))
     torch.testing.assert_close(encoder(x, heads), encoder(x, [heads, heads]))
@@ -432,22 +432,22 @@ def test_a_cache_of_another_batch_or_a_graph_of_another_length():
         layer(torch.randn(4, 1, 8), graphs.causal(1, 3), cache=cache)
 
 
-def test_a_learned_bias_for_each_edge_of_each_layer_of_a_schedule():
+def test_a_learned_bias_for_each_edge_of_each_layer():
     torch.manual_seed(0)
-    schedule = ga.Schedule((graphs.sliding_window(5, 2), CAUSAL, CAUSAL))
+    layers = [graphs.sliding_window(5, 2), CAUSAL, CAUSAL]
     stack, x = Encoder(3, 8, 2).double(), torch.randn(2, 5, 8, dtype=torch.float64)
-    bias = nn.ParameterList(torch.randn(graph.num_edges, 2, dtype=torch.float64) for graph in schedule)
+    bias = nn.ParameterList(torch.randn(graph.num_edges, 2, dtype=torch.float64) for graph in layers)
     wanted = x
-    for layer, graph, its in zip(stack.layers, schedule, bias, strict=True):
+    for layer, graph, its in zip(stack.layers, layers, bias, strict=True):
         wanted = layer(wanted, graph, score_bias=its)
     wanted = stack.norm(wanted)
     theirs = torch.autograd.grad(wanted.square().sum(), list(bias), retain_graph=True)
     for given in (bias, list(bias)):
-        found = stack(x, schedule, score_bias=given)
+        found = stack(x, layers, score_bias=given)
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
         for mine, other in zip(torch.autograd.grad(found.square().sum(), list(bias)), theirs, strict=True):
             torch.testing.assert_close(mine, other, rtol=0, atol=1e-12)
             assert mine.abs().sum() > 0
     assert not stack.hears_positions(bias)
     with pytest.raises(OptionError, match="3 layers need as many score_bias, got 2"):
-        stack(x, schedule, score_bias=bias[:2])
+        stack(x, layers, score_bias=bias[:2])

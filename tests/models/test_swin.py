@@ -131,11 +131,11 @@ def test_merging_reads_what_its_graph_says():
 
 
 @pytest.mark.parametrize("size", [(24, 60), (22, 58)], ids=["whole", "padded"])
-def test_what_the_last_nodes_hear_is_what_the_schedule_reaches(size):
+def test_what_the_last_nodes_hear_is_what_its_graphs_reach(size):
     mine = from_hf(hf(size=size, embed_dim=4, num_heads=(1, 1)))
-    grids, schedule = mine.grids(size), mine.schedule(size)
-    reach = schedule.reach().mask()
-    assert (len(schedule), reach.all()) == (5, False)
+    grids, layers = mine.grids(size), mine.graphs(size)
+    reach = ga.reach(layers).mask()
+    assert (len(layers), reach.all()) == (5, False)
 
     def last(x):
         for stage, grid in zip(mine.stages, grids, strict=True):
@@ -153,13 +153,13 @@ def test_another_graph_reads_the_same_tables():
     mine, x = Swin(4, (2, 1), (2, 2), window=3, patch=(2, 2)).double(), images((12, 20))
     around = graphs.grid_neighbourhood(..., (3, 3))
     natten = mine.features(x, [around, around])
-    close(natten, mine.features(x, [graphs.grid_neighbourhood((6, 10), (3, 3)), ga.Schedule((around,))]))
+    close(natten, mine.features(x, [graphs.grid_neighbourhood((6, 10), (3, 3)), [around]]))
     listed = ga.from_edge_index(graphs.grid_neighbourhood((6, 10), 3).edge_index, num_nodes=60)
     close(natten, mine.features(x, [[listed, around], around]))
     heads = ga.PerHead((around((6, 10)), graphs.cell_partition((6, 10), 3, pad=True)))
     assert not torch.allclose(natten, mine.features(x, [heads, around]))
     assert torch.equal(natten, mine.features(x, around))  # one pattern, in the size of every stage
-    assert torch.equal(natten, mine.features(x, ga.Schedule((around, around))))
+    assert torch.equal(natten, mine.features(x, [around, around]))
     with pytest.raises(ShapeError, match=r"grid is \(3, 5\) has 15 nodes, but its graph has 60 targets; a pattern"):
         mine.features(x, around((6, 10)))
     with pytest.raises(GraphError, match="window must be above the length of every edge"):

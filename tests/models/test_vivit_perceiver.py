@@ -119,16 +119,16 @@ def test_divided_attention_hears_its_frame_then_its_place():
         written = [[0 in (t, s) or place(t)[axis] == place(s)[axis] for s in range(13)] for t in range(13)]
         assert graph.mask().tolist() == written
     without = divided_space_time(GRID, class_token=False)
-    assert without.reach().equals(graphs.full(12))
-    assert not without.reach(1).equals(graphs.full(12))
+    assert ga.reach(without).equals(graphs.full(12))
+    assert not without[0].equals(graphs.full(12))
     start = mine.nodes(x)
     moved = start.clone()
     moved[:, 1] += torch.randn(12, dtype=torch.float64)  # frame 0, place 0
-    for schedule, layer in ((ga.Schedule((space, time)), 0), (ga.Schedule((time, space)), 1)):
+    for layers, layer in (([space, time], 0), ([time, space], 1)):
         first = mine.encoder.layers[0]
-        heard = (first(moved, schedule[0]) - first(start, schedule[0])).abs().amax((0, 2)) > 1e-9
+        heard = (first(moved, layers[0]) - first(start, layers[0])).abs().amax((0, 2)) > 1e-9
         assert heard.tolist() == [n == 0 or place(n)[layer] == 0 for n in range(13)]
-        both = (mine.encoder(moved, schedule) - mine.encoder(start, schedule)).abs().amax((0, 2)) > 1e-9
+        both = (mine.encoder(moved, layers) - mine.encoder(start, layers)).abs().amax((0, 2)) > 1e-9
         assert both.all()
     close(mine(x, [graphs.full(13), graphs.full(...)]), mine(x))
     assert not torch.allclose(mine(x, divided_space_time(GRID)), mine(x), atol=1e-3)

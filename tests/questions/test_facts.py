@@ -223,7 +223,7 @@ def test_facts_of_the_layers_of_a_model():
     assert "layer 0  layers 1, 2" in text
     assert columns(text)["hops"] == ["-", "4"]
     assert text.endswith("after 3 layers a target depends on 12 of 12 sources (each node keeps what it has)")
-    chain = ga.facts(ga.Schedule((window,)) * 3)
+    chain = ga.facts([window] * 3)
     reach = ga.receptive_field([window] * 3, residual=True).sizes[-1]
     assert chain.sources == (int(reach.min()), float(reach.double().mean()), int(reach.max())) == (1, 2.8, 4)
     assert "depends on 1 to 4, mean 2.8, of 5 sources" in str(chain)

@@ -9,7 +9,7 @@ from judges import layers_multiplied
 
 import graphattn as ga
 from graphattn import GraphAttnError, graphs
-from graphattn.graph import PerHead, Schedule
+from graphattn.graph import PerHead
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MILLION = 1_000_000
@@ -71,7 +71,7 @@ def test_wavenet_sees_sixteen_at_any_length():
 
 def test_heads_of_their_own_count_as_one_layer():
     rows, columns = graphs.cell_partition((4, 6), (1, 6)), graphs.cell_partition((4, 6), (4, 1))
-    found = ga.receptive_field(Schedule((PerHead((rows, columns)),)))
+    found = ga.receptive_field([PerHead((rows, columns))])
     assert torch.equal(found.graphs[0].mask(), rows.mask() | columns.mask())
     assert torch.equal(ga.receptive_field(rows).graphs[0].mask(), rows.mask())
 

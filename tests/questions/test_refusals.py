@@ -6,7 +6,7 @@ import torch
 import graphattn as ga
 from graphattn import GraphAttnError, graphs
 from graphattn.errors import GraphError
-from graphattn.graph import PerHead, Relations, Schedule
+from graphattn.graph import PerHead, Relations
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -14,11 +14,10 @@ CAUSAL = graphs.causal(5)
 LIKE_GRAPHS = {
     "give it a size": graphs.causal(...),
     "\\.union\\(\\)": PerHead((CAUSAL, graphs.full(5))),
-    "the graph of one layer": Schedule((CAUSAL,)),
+    r"pass one of them, graphs\[i\]": [CAUSAL],
     "relations.graph": Relations(near=CAUSAL),
     "from_mask": CAUSAL.mask(),
     "from_edge_index": CAUSAL.edge_index,
-    r"ask about each|got list": [CAUSAL, CAUSAL],
 }
 OF_ONE = {
     "facts": ga.facts,
@@ -41,7 +40,7 @@ OF_LAYERS = {
 @pytest.mark.parametrize("name", OF_ONE)
 def test_what_is_not_one_graph_is_refused(name):
     for words, given in LIKE_GRAPHS.items():
-        if name == "facts" and isinstance(given, list | Schedule | PerHead):
+        if name == "facts" and isinstance(given, list | PerHead):
             OF_ONE[name](given)  # of each
             continue
         with pytest.raises(GraphError, match=words) as caught:
@@ -54,12 +53,12 @@ def test_what_is_not_one_graph_is_refused(name):
 def test_what_is_no_layers_is_refused(name):
     ask = OF_LAYERS[name]
     for words, given in LIKE_GRAPHS.items():
-        if isinstance(given, list | Schedule | PerHead):
+        if isinstance(given, list | PerHead):
             ask(given)  # these are layers
             continue
         with pytest.raises(GraphError, match=words) as caught:
             ask(given)
-        assert "layers must be a graph, a list of graphs (first layer first) or a Schedule" in str(caught.value)
+        assert "layers must be a graph or a list of graphs, first layer first" in str(caught.value)
     for given in (5, [5], "causal", [CAUSAL.mask()]):
         with pytest.raises(GraphError, match=r"AttentionGraph|list of graphs"):
             ask(given)

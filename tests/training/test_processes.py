@@ -60,7 +60,7 @@ def _public_objects():
     return {
         **{name: make() for name, make in GRAPHS.items()},
         "pattern": ga.graphs.sliding_window(..., window=5),
-        "schedule": ga.Schedule([graph, graph]),
+        "layers": [graph, graph],
         "layer": layer,
         "model": ga.models.GPT(7, embed_dim=8, num_heads=2, num_layers=1, max_len=31),
         "output": found,

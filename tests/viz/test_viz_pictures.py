@@ -493,7 +493,6 @@ def test_graphs_of_heads_and_layers_say_what_to_pass():
     heads = ga.PerHead((ga.graphs.causal(5), ga.graphs.self_loops(5)))
     for given, words in (
         (heads, r"got PerHead; pass one of its \.graphs, or \.union\(\)"),
-        (ga.Schedule((heads,)), r"got Schedule; .*schedule\[i\]"),
         (ga.graphs.causal(...), r"got Pattern; .*pattern\(num_nodes\)"),
     ):
         with pytest.raises(GraphError, match=words):

@@ -94,7 +94,7 @@ def test_points_are_marked_where_they_are(d):
 
 def test_a_schedule_and_its_residual():
     graph = ga.graphs.sliding_window(11, window=2, causal=True).without_self_loops()
-    figure = plot_receptive_field(ga.Schedule((graph,)) * 2 if hasattr(ga, "Schedule") else [graph] * 2, 7)
+    figure = plot_receptive_field([graph] * 2, 7)
     assert nodes_at(figure, 0, 11) == [5]
     with_residual = plot_receptive_field([graph] * 2, 7, residual=True)
     assert nodes_at(with_residual, 0, 11) == [5, 6, 7]

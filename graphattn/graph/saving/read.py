@@ -17,7 +17,6 @@ from ..pattern import Pattern, sizable
 from ..per_head import PerHead
 from ..relations import Relations
 from ..rules import Rectangle
-from ..schedule import Schedule
 from .budget import Budget
 from .tensors import fault, tensor_from_plain
 from .write import FORMAT, VERSION
@@ -31,7 +30,6 @@ _KINDS = {  # what a node of each kind may hold
     "edges": {"edges", "num_targets", "num_sources", "rule", "name", "device"},
     "per_head": {"per_head"},
     "relations": {"relations"},
-    "schedule": {"schedule"},
     "list": {"list"},
 }
 
@@ -146,10 +144,6 @@ class _Reader:
         pairs = self._pairs(node["relations"], "relations")
         parts = {name: self._graph(number, AttentionGraph) for name, number in pairs}
         return self._making("relations", lambda: Relations(**parts))
-
-    def _schedule(self, node: dict[str, Any]) -> Schedule:
-        layers = self._graphs(node["schedule"], (AttentionGraph, PerHead, Pattern))
-        return self._making("schedule", lambda: Schedule(layers))
 
     def _list(self, node: dict[str, Any]) -> list[Any]:
         return list(self._graphs(node["list"], (AttentionGraph, PerHead, Pattern)))

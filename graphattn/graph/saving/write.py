@@ -11,23 +11,23 @@ from ...errors import GraphError
 from ..advice import no_graph
 from ..expression import MOST_CALLS, Expression
 from ..graph import AttentionGraph
+from ..layers import Layer
 from ..pattern import Pattern
 from ..per_head import PerHead
 from ..relations import Relations
-from ..schedule import Layer, Schedule
 from .tensors import tensor_to_plain
 
 FORMAT, VERSION = "graphattn", 1
 MOST_EDGES = 1 << 22  # of a rule that no calls are known for: 4,194,304
 _MOST_WALKED = 1 << 26  # runs that may be walked to list them
-Savable = AttentionGraph | Pattern | PerHead | Relations | Schedule | list[Layer] | tuple[Layer, ...]
+Savable = AttentionGraph | Pattern | PerHead | Relations | list[Layer] | tuple[Layer, ...]
 
 
 def to_plain(graph: Savable, tensors: list[Tensor] | None = None, keep_device: bool = False) -> dict[str, Any]:
     """What JSON can hold of a graph.
 
     Args:
-        graph: One, a pattern, graphs of heads, relations, a schedule, or a list of layers.
+        graph: One, a pattern, graphs of heads, relations, or a list of layers.
         tensors: Where tensors are put; the data then holds their places. Within the data by default.
         keep_device: Whether devices are told, each by an empty tensor on it.
 
@@ -64,13 +64,9 @@ class _Writer:
             return {"per_head": [self.add(graph) for graph in value.graphs]}
         if isinstance(value, Relations):
             return {"relations": [[name, self.add(part)] for name, part in value.parts.items()]}
-        if isinstance(value, Schedule):
-            return {"schedule": [self.add(layer) for layer in value.layers]}
         if isinstance(value, list | tuple) and value and all(isinstance(layer, Layer) for layer in value):
             return {"list": [self.add(layer) for layer in value]}
-        raise no_graph(
-            value, "graph must be an AttentionGraph, Pattern, PerHead, Relations, Schedule or list of layers"
-        )
+        raise no_graph(value, "graph must be an AttentionGraph, Pattern, PerHead, Relations or list of layers")
 
     def _graph(self, graph: AttentionGraph) -> dict[str, Any]:
         known = graph.is_rule and graph.expression is not None and _saved_by_edges(graph.expression) is None

@@ -10,12 +10,11 @@ from torch import Tensor
 
 from ...arguments import several
 from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
-from ...graph import AttentionGraph, Pattern, PerHead, Schedule
-from ...graph.schedule import Layer
+from ...graph import AttentionGraph, Pattern, PerHead
+from ...graph.layers import Layer, Layers, layers_of
 from ...graphs import cross
 from ...interop import from_mask
 from ...questions import leaks
-from ..stacks import Graphs
 from .arguments import check_model
 
 _LISTED = 1 << 20  # pairs of targets and sources that are looked at one by one
@@ -32,7 +31,7 @@ class Continuation:
         model: Says which ``graph`` its layers read along (``None``: along none), how to ``begin(batch, length)``, with
             what to keep beside a sequence, a list of caches that can be reordered; and steps: ``model(tokens, graphs,
             caches=caches)`` gives the logits (B, n, V) after n further tokens.
-        graph: Of the whole sequence: one for all layers or a schedule; the model's own by default. A larger graph is
+        graph: Of the whole sequence: one for all layers or a list; the model's own by default. A larger graph is
             cut to its first nodes; a pattern is sized.
         prompt: Tokens that are there at the start; they may read each other in any direction.
         length: Tokens at the end.
@@ -57,10 +56,10 @@ class Continuation:
         True
     """
 
-    def __init__(self, model: Any, graph: Graphs | None, prompt: int, length: int, batch: int = 1) -> None:
+    def __init__(self, model: Any, graph: Layers | None, prompt: int, length: int, batch: int = 1) -> None:
         check_model(model)
         self.model, self.length, self.written = model, length, 0
-        self.layers = layers_of(model, graph, prompt, length)
+        self.layers = graphs_of_layers(model, graph, prompt, length)
         self.caches = model.begin(batch, length)
 
     def rows(self, number: int, device: torch.device | str = "cpu") -> list[Any]:
@@ -99,7 +98,7 @@ class Continuation:
             cache.reorder(batch)
 
 
-def layers_of(model: Any, graph: Graphs | None, prompt: int, length: int) -> tuple[Any, ...]:
+def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int) -> tuple[Any, ...]:
     """The graph of each layer of a sequence written one by one after its prompt, or the error that names who peeks."""
     layers = _layers(model.graph, graph, length)
     place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is there at once
@@ -113,7 +112,7 @@ def layers_of(model: Any, graph: Graphs | None, prompt: int, length: int) -> tup
     return layers
 
 
-def _layers(own: Any, graph: Graphs | None, length: int) -> tuple[Any, ...]:
+def _layers(own: Any, graph: Layers | None, length: int) -> tuple[Any, ...]:
     """The graph of each layer between the tokens of the whole sequence, or of a longer one."""
     if own is None:
         if graph is not None:
@@ -127,7 +126,7 @@ def _layers(own: Any, graph: Graphs | None, length: int) -> tuple[Any, ...]:
         else several(graph, "graph", "must be a graph, or one for each layer")
     )
     made = {id(layer): _whole(layer, length) for layer in given}
-    return Schedule.of([made[id(layer)] for layer in given], number).layers
+    return layers_of([made[id(layer)] for layer in given], number)
 
 
 def _whole(layer: Any, length: int) -> Any:
@@ -135,7 +134,7 @@ def _whole(layer: Any, length: int) -> Any:
         return _each(layer, lambda graph: _whole(graph, length))
     graph = layer(length) if isinstance(layer, Pattern) else layer
     if not isinstance(graph, AttentionGraph):
-        return graph  # for Schedule to refuse
+        return graph  # for layers_of to refuse
     if not graph.is_square or graph.num_nodes < length:
         raise GraphError(
             f"the whole sequence has {length} tokens, prompt and new ones; {graph!r} must have as many nodes or more. "
@@ -166,6 +165,6 @@ def rows(
 
 
 def _each(heads: PerHead, make: Callable[[AttentionGraph], Any]) -> PerHead:
-    """Graphs of heads, each made another; heads that shared one still do."""
+    """Layers of heads, each made another; heads that shared one still do."""
     made = {graph: make(graph) for graph in dict.fromkeys(heads.graphs)}
     return PerHead(tuple(made[graph] for graph in heads.graphs))

@@ -6,19 +6,19 @@ import torch
 from torch import Tensor
 
 from ...errors import OptionError, ShapeError
+from ...graph.layers import Layers
 from ...nn.arguments import width
-from ..stacks import Graphs
 from .arguments import check_model, check_options, prompt_of, token_number
 from .beam import beam_search
 from .choose import Sample, likeliest, one_by_one
-from .continuation import Continuation, layers_of
+from .continuation import Continuation, graphs_of_layers
 
 
 @torch.no_grad()
 def generate(
     model: Any,
     tokens: Tensor | list[Tensor],
-    graph: Graphs | None = None,
+    graph: Layers | None = None,
     *,
     max_new_tokens: int,
     strategy: str = "greedy",
@@ -45,7 +45,7 @@ def generate(
             Prompts of several lengths are a list of (P_i,): those of one length are written together, on the graph of
             their length.
         graph: Of the whole sequence, P + ``max_new_tokens`` nodes or more: a graph, a pattern, graphs of heads, one for
-            all layers or a schedule. The model's own by default.
+            all layers or a list. The model's own by default.
         max_new_tokens: Tokens to write.
         strategy: "greedy": the likeliest token each time. "beam": beam search by the sum of log-probabilities.
             "sample": drawn at random.
@@ -124,7 +124,7 @@ def _to_its_end(text: Tensor, prompt: int, eos: int | None) -> Tensor:
 
 
 @torch.no_grad()
-def log_probability(model: Any, tokens: Tensor, start: int, graph: Graphs | None = None) -> Tensor:
+def log_probability(model: Any, tokens: Tensor, start: int, graph: Layers | None = None) -> Tensor:
     """Log-probability (...) that a model gives to tokens (..., N) from number ``start`` on, after those before.
 
     Args:
@@ -140,7 +140,7 @@ def log_probability(model: Any, tokens: Tensor, start: int, graph: Graphs | None
     prompt_of(model, tokens, 0)
     if not 1 <= width("start", start) <= tokens.shape[-1]:
         raise OptionError(f"start must be between 1 and the number of tokens, {tokens.shape[-1]}; got {start}")
-    layers_of(model, graph, start, tokens.shape[-1])
+    graphs_of_layers(model, graph, start, tokens.shape[-1])
     logits = model(tokens, model.graph if graph is None else graph)[..., start - 1 : -1, :]
     share = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
     return share.gather(-1, tokens[..., start:, None].long()).sum((-1, -2))

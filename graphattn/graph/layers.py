@@ -1,0 +1,94 @@
+"""The graphs of the layers of a model, first layer first: one graph for all layers, or a list."""
+
+from collections.abc import Iterable
+from functools import reduce
+
+from torch import Tensor
+
+from ..arguments import flag, several, whole
+from ..errors import GraphError
+from .advice import advice, no_graph
+from .graph import AttentionGraph
+from .pattern import Pattern
+from .per_head import PerHead
+
+Layer = AttentionGraph | PerHead | Pattern
+Layers = Layer | Iterable[Layer]
+_MOST_LAYERS = 1 << 20
+
+
+def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...]:
+    """The graph of each layer, from one graph for all of them or from a list.
+
+    Raises:
+        GraphError: If there is none, one is something else, or the targets of a layer are not as many as the sources
+            of the next one, or there are not ``num_layers``.
+    """
+    num_layers = None if num_layers is None else whole(num_layers, "num_layers", 1, GraphError)
+    if num_layers is not None and num_layers > _MOST_LAYERS:
+        raise GraphError(f"num_layers must be at most {_MOST_LAYERS:,}, got {num_layers}")
+    if isinstance(layers, Layer):
+        return (layers,) * (num_layers or 1)
+    expected = "layers must be a graph or a list of graphs, first layer first"
+    if not isinstance(layers, Iterable) or isinstance(layers, Tensor) or advice(layers) is not None:
+        raise no_graph(layers, expected)
+    given = tuple(several(layers, "layers", expected.removeprefix("layers "), GraphError))
+    if not given:
+        raise GraphError("layers must be at least one graph, got none")
+    for number, layer in enumerate(given):
+        if not isinstance(layer, Layer):
+            raise no_graph(layer, f"layer {number} must be an AttentionGraph, PerHead or Pattern")
+        before = given[number - 1] if number else layer
+        if isinstance(layer, Pattern) or isinstance(before, Pattern) or not number:
+            continue
+        if layer.num_sources != before.num_targets:
+            raise GraphError(
+                f"layer {number} reads {layer.num_sources} sources, but layer {number - 1} has "
+                f"{before.num_targets} targets; the targets of a layer are the sources of the next"
+            )
+    if num_layers is not None and len(given) != num_layers:
+        raise GraphError(f"{num_layers} layers need as many graphs, got {len(given)}; [a, b] * 3 repeats a list")
+    return given
+
+
+def sized_layers(layers: Layers, size: int | tuple[int, ...]) -> tuple[Layer, ...]:
+    """The layers with their patterns in that size; graphs stay as they are."""
+    return layers_of([layer(size) if isinstance(layer, Pattern) else layer for layer in layers_of(layers)])
+
+
+def unions(layers: Layers) -> tuple[AttentionGraph, ...]:
+    """The graph of each layer; of a layer whose heads differ, the edges that some head has.
+
+    Raises:
+        GraphError: If a layer is a pattern, whose size is open.
+    """
+    graphs = []
+    for number, layer in enumerate(layers_of(layers)):
+        if isinstance(layer, Pattern):
+            raise GraphError(f"layer {number} is {layer!r}: give it a size, pattern(num_nodes), first")
+        graphs.append(layer.union() if isinstance(layer, PerHead) else layer)
+    return tuple(graphs)
+
+
+def reach(layers: Layers, *, residual: bool = False) -> AttentionGraph:
+    """Which sources of the first layer each target of the last one depends on: the composition of the layers.
+
+    Args:
+        layers: One graph, or a list of graphs, first layer first. Layers may change the number of nodes (pooling).
+        residual: Whether every target of a square layer also keeps what it has (a residual connection).
+
+    Raises:
+        GraphError: If the nodes of two layers do not meet, or a layer is a pattern without a size.
+
+    Example:
+        >>> from graphattn.graphs import cell_partition
+        >>> plain, shifted = cell_partition((8, 8), (4, 4)), cell_partition((8, 8), (4, 4), shift=(2, 2))
+        >>> swin = [plain, shifted] * 3
+        >>> [reach(swin[:depth]).density for depth in (1, 2, 3)]  # after three layers every node depends on all
+        [0.25, 0.5625, 1.0]
+    """
+    flag(residual, "residual", GraphError)
+    graphs = unions(layers)
+    if residual:
+        graphs = tuple(graph.with_self_loops() if graph.is_square else graph for graph in graphs)
+    return reduce(lambda before, layer: layer @ before, graphs)
