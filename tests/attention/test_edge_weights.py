@@ -101,7 +101,7 @@ def test_dense_refuses_what_does_not_fit_in_memory():
     assert found.top(1).source[77_777].tolist() == [[77_777]] * 3
 
 
-@pytest.mark.parametrize("k", [10**9, 10**30])
+@pytest.mark.parametrize("k", [10**9, 10**18])
 def test_top_refuses_a_table_that_does_not_fit(k):
     found = weights(GRAPHS["causal"]())
     with pytest.raises(GraphError, match=r"top\([\d,]+\) would take [\d,]+ bytes \(limit 4,294,967,296\)"):
