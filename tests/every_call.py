@@ -274,6 +274,7 @@ CALLS = {
     "AttentionGraph.without_self_loops": of_graph("without_self_loops"),
     "EdgeWeights": lambda: call(ga.EdgeWeights, causal(), weights().alpha),
     "EdgeWeights.dense": lambda: call(weights().dense),
+    "EdgeWeights.of": lambda: call(ga.EdgeWeights.of, causal(), weights().alpha),
     "EdgeWeights.present": lambda: call(weights().present),
     "EdgeWeights.top": lambda: call(weights().top, 2),
     "Pattern": lambda: call(ga.Pattern, graphs.causal(...).expression),

@@ -87,6 +87,7 @@ def flops(
         >>> print(flops([sliding_window(65_536, window=257)] * 2))
         893.5 GFLOP: attention 68.85 GFLOP (0.391% of all pairs'), projections 274.9 GFLOP, feed-forwards 549.8 GFLOP
     """
+    layers = layers_of(layers)
     graphs = unions(layers)
     C, H = whole(embed_dim, "embed_dim", 1), whole(num_heads, "num_heads", 1)
     D = whole(max(1, C // H) if head_dim is None else head_dim, "head_dim", 1)
@@ -98,7 +99,7 @@ def flops(
         )
     F = whole(4 * C if hidden is None else hidden, "hidden")
     read = 0
-    for layer in layers_of(layers):
+    for layer in layers:
         if isinstance(layer, PerHead):
             read += sum(graph.num_edges * (last - first) for _, graph, first, last in layer.groups(H))
         elif isinstance(layer, AttentionGraph):

@@ -205,7 +205,7 @@ BATCH = torch.tensor([0, 0, 0, 1, 1, 1])
         (lambda: model()(X, RING, [graphs.full(...)] * 2, batch=BATCH), GraphError, "would join the graphs of a batch"),
         (lambda: model()(X, graphs.cross(6, 5)), GraphError, "needs a square graph"),
         (lambda: longformer_graphs((3, 5), dilations=(1,)), OptionError, "dilations must be 2, .* got 1"),
-        (lambda: longformer_graphs((4,))(9), GraphError, r"window=5"),
+        (lambda: longformer_graphs((4,))[0](9), GraphError, r"window=5"),
     ],
 )
 def test_refusals(make, error, message):

@@ -76,7 +76,9 @@ def test_examples_of_several_lengths_with_global_tokens_of_their_own():
     mine, lengths, chosen = from_hf(model), (N, 11), [(0, 7), (3,)]
     real = torch.arange(N) < torch.tensor(lengths)[:, None]
     expected = run(model, tokens, chosen, attention_mask=real.long(), position_ids=None).logits[real]
-    alone = [longformer_graphs((5, 5, 9), own)(n) for own, n in zip(chosen, lengths, strict=True)]
+    alone = [
+        [pattern(n) for pattern in longformer_graphs((5, 5, 9), own)] for own, n in zip(chosen, lengths, strict=True)
+    ]
     packed = [ga.disjoint_union([a, b]) for a, b in zip(*alone, strict=True)]
     is_real = tokens != PAD
     at = (is_real.cumsum(-1) * is_real + PAD)[real]
