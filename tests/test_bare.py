@@ -37,8 +37,8 @@ except ga.GraphAttnError as error:
 @pytest.mark.parametrize(
     ("absent", "words"),
     [
-        ("typer", ("show", "causal", "--size", "5")),
-        ("rich", ("show", "causal", "--size", "5")),
+        ("typer", ("show", "causal(5)")),
+        ("rich", ("show", "causal(5)")),
         ("scipy", ("show", "knn(square, 3)")),
     ],
 )

@@ -1,4 +1,5 @@
-"""The command line: ``graphattn show | facts | explain | audit | verify | bench | doctor``, on a pattern or a file.
+"""The command line: ``graphattn show | facts | explain | audit | verify | bench | doctor``, on a name, an expression or
+a file.
 
 Nothing heavy is imported at the top of a file here: ``graphattn --help`` should not wait for what it does not use.
 """
@@ -14,7 +15,7 @@ def main() -> None:
     0 is success, 1 a verification or self-check that failed, 2 an error in what was asked, 130 an interruption.
     """
     try:
-        from .bench import app  # the last command to be added to it
+        from .app import app
     except ModuleNotFoundError as error:
         sys.exit(_missing(error))
     app()
@@ -22,8 +23,8 @@ def main() -> None:
 
 def _missing(error: ModuleNotFoundError) -> int:
     """Say what to install for a command line."""
-    found = not_installed(error)
-    if found is None:
+    missing = not_installed(error)
+    if missing is None:
         raise error
-    print(f"error: {found}", file=sys.stderr)
+    print(f"error: {missing}", file=sys.stderr)
     return 2

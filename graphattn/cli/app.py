@@ -1,20 +1,14 @@
-"""The commands and their options; what they do is in :mod:`.commands` and :mod:`.doctor`."""
+"""The commands and their options; what they do is in the files of their names, and in :mod:`.commands`.
+
+Nothing here imports torch: ``graphattn --help`` should not wait for it.
+"""
 
 from enum import StrEnum
-from typing import Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 
-from .group import Group, PatternCommand
-
-
-class Kind(StrEnum):
-    """What a file may hold."""
-
-    mesh = "mesh"
-    points = "points"
-    edges = "edges"
-    mask = "mask"
+from .group import Group
 
 
 class Dtype(StrEnum):
@@ -26,6 +20,44 @@ class Dtype(StrEnum):
     float16 = "float16"
 
 
+WHAT = """WHAT is one graph:
+
+\b
+  a name of the zoo           longformer
+  an expression of builders   'sliding_window(64, 9) | global_tokens(64, [0])'
+  a file                      ball.off, karate.npz, mask.npy, graph.json
+
+\b
+graphattn zoo lists the names, graphattn patterns the builders and their
+arguments. An expression is written as in Python, in quotes for the shell:
+  | & - @ ~                   join and turn over graphs
+  .reverse() .k_hop(2)        and with_self_loops, without_self_loops,
+                              with_global_tokens, subgraph, relabel
+  load("scan.ply")            a file: positions for pos and queries, a mesh
+                              for faces, a .npy array for ids and scores,
+                              a graph where a graph belongs
+
+\b
+Files: a mesh (.off .obj .ply .stl: its vertices), edges (.csv .txt .tsv
+.edges .npz, .npy of integers (2, E)), a mask (.npy of bool (T, S)), a saved
+graph (.json .safetensors). Points (.xyz .pts .txt .csv .npy, or a mesh) are a
+graph once knn or radius has made one. Options of a file stand in load:
+header, weights, relabel, num_nodes, num_sources, num_targets, duplicates,
+allow_nonfinite, max_bytes.
+
+\b
+Examples:
+  graphattn show 'cell_partition((8, 12), (4, 4), shift=(2, 2))'
+  graphattn show 'knn(load("examples/files/ball.off"), k=6)' --out ball.png
+  graphattn show 'mesh_vertices(load("examples/files/ball.off"), hops=2)'
+  graphattn facts 'load("examples/files/karate.csv", header=True)'
+"""
+
+
+def _number(text: str, least: float = 1) -> typer.models.OptionInfo:
+    return typer.Option(min=least, metavar="N", help=text)
+
+
 app = typer.Typer(
     name="graphattn",
     cls=Group,
@@ -35,20 +67,11 @@ app = typer.Typer(
     help="Attention on any directed graph: look at a graph, see what would run on it, prove that the result is exact.",
 )
 
-_PATTERN: dict[str, Any] = {
-    "cls": PatternCommand,
-    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
-}
-What = Annotated[
-    str,
-    typer.Argument(
-        metavar="WHAT",
-        help="A pattern or a file, with its own options after it; a name of graphattn zoo; an expression of patterns.",
-    ),
-]
-As = Annotated[Optional[Kind], typer.Option("--as", help="What the file holds, if its name does not say.")]
+What = Annotated[str, typer.Argument(metavar="WHAT", help="A name of the zoo, an expression of builders, or a file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from (or set GRAPHATTN_DEBUG=1).")]
+Picture = Annotated[Optional[str], typer.Option(metavar="FILE", help="Draw a picture: .png, .pdf or .svg.")]
+Device = Annotated[str, typer.Option(help="Where they are: cpu, cuda, cuda:1; it must be here.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -66,43 +89,42 @@ def root(
         raise typer.Exit(2)
 
 
-@app.command(**_PATTERN)
+@app.command(epilog=WHAT)
 def show(
-    ctx: typer.Context,
     what: What,
-    out: Annotated[Optional[str], typer.Option(metavar="FILE", help="Draw a picture: .png, .pdf or .svg.")] = None,
-    save: Annotated[Optional[str], typer.Option(metavar="FILE", help="Write the edges: .npz or .csv.")] = None,
-    kind: As = None,
+    out: Picture = None,
+    save: Annotated[
+        Optional[str],
+        typer.Option(metavar="FILE", help="Write its edges (.npz, .csv), or the graph (.json, .safetensors)."),
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Look at a graph.
 
-    Its mask in text, facts computed from its edges; a picture, or its edges in a file, if wanted.
+    Its mask in text, facts computed from its edges; a picture, or a file that holds it, if wanted.
     """
     from .commands import show as run
 
-    run(what, list(ctx.args), kind and kind.value, out, save, json)
+    run(what, out, save, json)
 
 
-@app.command(**_PATTERN)
+@app.command(epilog=WHAT)
 def explain(
-    ctx: typer.Context,
     what: What,
-    heads: Annotated[int, typer.Option(min=1, help="Heads of the query.")] = 8,
-    kv_heads: Annotated[Optional[int], typer.Option(min=1, help="Heads of key and value; by default as many.")] = None,
-    head_dim: Annotated[int, typer.Option(min=1, help="Width of a head.")] = 64,
-    value_dim: Annotated[Optional[int], typer.Option(min=1, help="Width of a value head; by default the same.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Product of the leading dimensions.")] = 1,
+    heads: Annotated[int, _number("Heads of the query.")] = 8,
+    kv_heads: Annotated[Optional[int], _number("Heads of key and value; by default as many.")] = None,
+    head_dim: Annotated[int, _number("Width of a head.")] = 64,
+    value_dim: Annotated[Optional[int], _number("Width of a value head; by default the same.")] = None,
+    batch: Annotated[int, _number("Product of the leading dimensions.")] = 1,
     dtype: Annotated[Dtype, typer.Option(help="Of query, key and value.")] = Dtype.float32,
-    device: Annotated[str, typer.Option(help="Where they are: cpu, cuda, cuda:1; it must be here.")] = "cpu",
+    device: Device = "cpu",
     score_bias: Annotated[bool, typer.Option("--score-bias", help="With a bias on every edge.")] = False,
     softcap: Annotated[bool, typer.Option("--softcap", help="With capped scores.")] = False,
     dropout: Annotated[bool, typer.Option("--dropout", help="With dropout.")] = False,
     weights: Annotated[bool, typer.Option("--return-weights", help="Returning the weights.")] = False,
     lse: Annotated[bool, typer.Option("--return-lse", help="Returning the log-sum-exp.")] = False,
     edge_features: Annotated[bool, typer.Option("--edge-features", help="With features on the edges.")] = False,
-    kind: As = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -121,35 +143,33 @@ def explain(
         "edge_attr": edge_features,
     }
     sizes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "value_dim": value_dim, "batch": batch}
-    run(what, list(ctx.args), kind and kind.value, sizes, flags, dtype.value, device, json)
+    run(what, sizes, flags, dtype.value, device, json)
 
 
-@app.command(**_PATTERN)
+@app.command(epilog=WHAT)
 def facts(
-    ctx: typer.Context,
     what: What,
-    budget: Annotated[int, typer.Option(min=1, help="Edges that searches may look at.")] = 1 << 26,
-    kind: As = None,
+    budget: Annotated[int, _number("Edges that searches may look at.")] = 1 << 26,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Ask a graph what is known about it in seconds.
 
     Degrees, symmetry and self-loops; components, cycles, hops until a node depends on all it ever will; how full its
-    tiles are. What costs more is named, with the reason. The layers of a model stand in quotes with ; between them:
-    graphattn facts 'sliding_window(64, 9); Longformer'.
+    tiles are. What costs more is named, with the reason. The layers of a model stand in one WHAT with ; between them.
+
+    \b
+      graphattn facts 'sliding_window(64, 9); full(64)'
     """
     from .questions import facts as run
 
-    run(what, list(ctx.args), kind and kind.value, budget, json)
+    run(what, budget, json)
 
 
-@app.command(**_PATTERN)
+@app.command(epilog=WHAT)
 def audit(
-    ctx: typer.Context,
     what: What,
     mask: Annotated[str, typer.Option(metavar="FILE", help="The mask: .npy of bool (T, S), True for an edge.")],
-    kind: As = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -158,22 +178,23 @@ def audit(
     Lists the wrong entries by kind, and the known mistake that makes them, if there is one: rows and columns swapped,
     a window off by one, a neighbourhood that clamps rows by the width. Exit status 0 if all entries are right, 1 if
     not.
+
+    \b
+      graphattn audit 'causal(8)' --mask mask.npy
     """
     from .questions import audit as run
 
-    if not run(what, list(ctx.args), kind and kind.value, mask, json):
+    if not run(what, mask, json):
         raise typer.Exit(1)
 
 
-@app.command(**_PATTERN)
+@app.command(epilog=WHAT)
 def verify(
-    ctx: typer.Context,
     what: What,
-    seed: Annotated[int, typer.Option(help="Of the random inputs and of the sample.")] = 0,
-    heads: Annotated[Optional[int], typer.Option(min=1, help="Heads of the query; 4 on 2 by default.")] = None,
-    kv_heads: Annotated[Optional[int], typer.Option(min=1, help="Heads of key and value; by default as many.")] = None,
-    at_most: Annotated[int, typer.Option(min=1, help="Targets in the sample of a graph too large for all.")] = 256,
-    kind: As = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the random inputs and of the sample.")] = 0,
+    heads: Annotated[Optional[int], _number("Heads of the query; 4 on 2 by default.")] = None,
+    kv_heads: Annotated[Optional[int], _number("Heads of key and value; by default as many.")] = None,
+    at_most: Annotated[int, _number("Targets in the sample of a graph too large for all.")] = 256,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -185,24 +206,83 @@ def verify(
     """
     from .commands import verify as run
 
-    if not run(what, list(ctx.args), kind and kind.value, seed, heads, kv_heads, at_most, json):
+    if not run(what, seed, heads, kv_heads, at_most, json):
         raise typer.Exit(1)
 
 
+@app.command(epilog=WHAT)
+def bench(
+    what: Annotated[
+        Optional[str], typer.Argument(metavar="WHAT", help="A graph; without it, the project's own table.")
+    ] = None,
+    suite: Annotated[
+        Optional[str], typer.Option(metavar="NAMES", help="Shapes of our own table, or all of it: cpu (default).")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The table in small sizes.")] = False,
+    sizes: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="N,N,..", help="A sweep, of the table or of a WHAT with ... for its size: 1024,4096 or 8x8,16x16."
+        ),
+    ] = None,
+    heads: Annotated[Optional[int], _number("Heads; 4, or the table's.")] = None,
+    head_dim: Annotated[Optional[int], _number("Width of a head; 32, or the table's.")] = None,
+    batch: Annotated[Optional[int], _number("Batch; 1, or the table's.")] = None,
+    dtype: Annotated[Dtype, typer.Option(help="Of query, key and value.")] = Dtype.float32,
+    device: Device = "cpu",
+    peers: Annotated[
+        Optional[str], typer.Option(metavar="NAME,..", help="Who takes part beside auto; all by default.")
+    ] = None,
+    repeats: Annotated[int, _number("Turns of each; the median is told.")] = 7,
+    limit: Annotated[float, _number("Seconds for a peer's turns, forward and with backward.", 0.1)] = 20,
+    threads: Annotated[Optional[int], _number("Threads of each; torch's own number.")] = None,
+    json: Annotated[Optional[str], typer.Option(metavar="FILE", help="Write all numbers as JSON.")] = None,
+    out: Picture = None,
+    debug: Debug = False,
+) -> None:
+    """Measure attention on a graph, side by side with others.
+
+    Ours, PyG's TransformerConv, torch's SDPA and FlexAttention take turns in one run; each result is checked first.
+
+    \b
+      graphattn bench 'sliding_window(..., 257)' --sizes 1024,4096
+    """
+    from .bench import bench as run
+
+    run(
+        what,
+        suite,
+        quick,
+        sizes,
+        fields={"heads": heads, "head_dim": head_dim, "batch": batch},
+        dtype=dtype.value,
+        device=device,
+        peers=peers,
+        repeats=repeats,
+        limit=limit,
+        threads=threads,
+        json=json,
+        out=out,
+    )
+
+
 @app.command()
-def patterns(debug: Debug = False) -> None:
-    """List what can be looked at: every pattern and kind of file, with its options."""
-    import shutil
+def patterns(
+    about: Annotated[
+        str, typer.Argument(metavar="WORD", help="One builder in full, or those whose name or line has it.")
+    ] = "",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the builders of expressions, each with its arguments."""
+    from .patterns import patterns as run
 
-    from .help import catalogue
-    from .output import say
-
-    say(catalogue(min(80, shutil.get_terminal_size().columns)).rstrip("\n"))
+    run(about, json)
 
 
 @app.command()
 def zoo(
-    about: Annotated[str, typer.Argument(metavar="[WORD]", help="Only those whose name, line or family has it.")] = "",
+    about: Annotated[str, typer.Argument(metavar="WORD", help="Only those whose name, line or family has it.")] = "",
     json: Json = False,
     debug: Debug = False,
 ) -> None:

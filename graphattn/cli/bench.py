@@ -1,72 +1,52 @@
-"""``graphattn bench``: attention on a graph against what people would use otherwise, timed side by side."""
+"""What ``graphattn bench`` does: time attention on a graph side by side with what people would use otherwise."""
 
 import sys
 from functools import partial
-from typing import Annotated, Any, Optional
-
-import typer
+from typing import Any
 
 from ..errors import OptionError
-from .app import As, Debug, Dtype, app
-from .group import PatternCommand
-from .output import encodable, is_terminal, one_line, say
+from .commands import say_notes
+from .output import check_file, check_picture, encodable, is_terminal, one_line, say
+from .what import item, item_or_pattern
 
 
-class BenchCommand(PatternCommand):
-    """WHAT may be left out: then it is the project's own table of shapes."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return ["[WHAT]", "[OPTIONS OF WHAT]", "[OPTIONS]"]
-
-
-@app.command(cls=BenchCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench(
-    ctx: typer.Context,
-    what: Annotated[Optional[str], typer.Argument(metavar="WHAT", help="A pattern or a file; or --suite.")] = None,
-    suite: Annotated[
-        Optional[str], typer.Option(metavar="NAMES", help="Shapes of our own table, or all of it: cpu (default).")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The table in small sizes.")] = False,
-    sizes: Annotated[
-        Optional[str], typer.Option(metavar="N,N,..", help="A sweep: --size of the pattern, nodes of the table.")
-    ] = None,
-    heads: Annotated[Optional[int], typer.Option(min=1, help="Heads; 4, or the table's.")] = None,
-    head_dim: Annotated[Optional[int], typer.Option(min=1, help="Width of a head; 32, or the table's.")] = None,
-    batch: Annotated[Optional[int], typer.Option(min=1, help="Batch; 1, or the table's.")] = None,
-    dtype: Annotated[Dtype, typer.Option(help="Of query, key and value.")] = Dtype.float32,
-    device: Annotated[str, typer.Option(help="Where they are: cpu, cuda, cuda:1.")] = "cpu",
-    peers: Annotated[
-        Optional[str], typer.Option(metavar="NAME,..", help="Who takes part beside auto; all by default.")
-    ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of each; the median is told.")] = 7,
-    limit: Annotated[float, typer.Option(min=0.1, help="Seconds for a peer's turns, forward and with backward.")] = 20,
-    threads: Annotated[Optional[int], typer.Option(min=1, help="Threads of each; torch's own number.")] = None,
-    json: Annotated[Optional[str], typer.Option(metavar="FILE", help="Write all numbers as JSON.")] = None,
-    out: Annotated[Optional[str], typer.Option(metavar="FILE", help="Draw a picture: .png, .pdf or .svg.")] = None,
-    kind: As = None,
-    debug: Debug = False,
+    what: str | None,
+    suite: str | None,
+    quick: bool,
+    sizes: str | None,
+    *,
+    fields: dict[str, Any],
+    dtype: str,
+    device: str,
+    peers: str | None,
+    repeats: int,
+    limit: float,
+    threads: int | None,
+    json: str | None,
+    out: str | None,
 ) -> None:
-    """Measure attention on a graph, side by side with others.
-
-    Ours, PyG's TransformerConv, torch's SDPA and FlexAttention take turns in one run; each answer is checked first.
-    Without WHAT the graphs are the project's own table.
-    """
-    _check_files(out, json)
+    """Measure each graph in turn and print it; the numbers and the picture where they are wanted."""
+    if out is not None:
+        check_picture(out)
+    if json is not None:
+        check_file("--json", json)
     import torch
 
     from .. import bench as benchmark
     from ..backends.device import check_device
     from ..bench.report import shown
 
-    fields: dict[str, Any] = {"heads": heads, "head_dim": head_dim, "batch": batch}
     fields = {name: value for name, value in fields.items() if value is not None}
-    fields |= {"dtype": getattr(torch, dtype.value), "device": check_device(device)}
+    fields |= {"dtype": getattr(torch, dtype), "device": check_device(device)}
     if what is None:
-        tasks = list(benchmark.suite(suite or "cpu", quick=quick, sizes=_numbers(sizes), **fields))
+        if sizes is not None and "x" in sizes:
+            raise OptionError(f"--sizes of the table are numbers of nodes, got {sizes}")
+        tasks = list(benchmark.suite(suite or "cpu", quick=quick, sizes=_sizes(sizes), **fields))
     elif suite is not None or quick:
         raise OptionError(f"--suite and --quick are for the project's own table; got {what} too")
     else:
-        tasks = _tasks(what, list(ctx.args), kind and kind.value, sizes, fields)
+        tasks = _tasks(what, _sizes(sizes), fields)
 
     def done(report: Any) -> None:
         _clear()
@@ -87,38 +67,31 @@ def bench(
         say(f"\npicture: {one_line(out)}")
 
 
-def _tasks(what: str, words: list[str], kind: str | None, sizes: str | None, fields: dict[str, Any]) -> list[Any]:
-    """The pattern or file as it is, or once for every size; all are made first, so that a wrong one is told at once."""
+def _tasks(what: str, sizes: list[Any], fields: dict[str, Any]) -> list[Any]:
+    """The graph as it is, or the pattern once for every size; all are made first, so that a wrong one is told at
+    once."""
     from ..bench import Problem
     from ..bench.session import Task
-    from .commands import _say_notes
-    from .what import item, pattern
+    from ..graph import Pattern
 
-    if sizes is not None and pattern(what) is None:
-        raise OptionError(f"--sizes goes with a pattern that takes --size, or with --suite; got {what}")
-    tasks = []
-    for size in [None] if sizes is None else sizes.split(","):
-        asked = item(what, words if size is None else [*words, "--size", size], kind)
-        tasks.append(Task(what if size is None else f"{what} {size}", partial(Problem, asked.graph, **fields)))
-        _say_notes(asked.notes)
-    return tasks
+    asked = item_or_pattern(what) if sizes else item(what)
+    if sizes and not isinstance(asked.graph, Pattern):
+        raise OptionError(
+            f"--sizes goes with a graph that is open in its size, such as 'sliding_window(..., 257)', or with --suite; "
+            f"got {what}"
+        )
+    say_notes(asked.notes)
+    graphs = {f"{what} at {size}": asked.graph(size) for size in sizes} or {what: asked.graph}
+    return [Task(name, partial(Problem, graph, **fields)) for name, graph in graphs.items()]
 
 
-def _numbers(sizes: str | None) -> tuple[int, ...]:
+def _sizes(text: str | None) -> list[Any]:
+    """``1024,4096`` as numbers of nodes, ``8x8,16x16`` as axes of grids."""
     try:
-        return () if sizes is None else tuple(int(size) for size in sizes.split(","))
+        sizes = [tuple(map(int, size.split("x"))) for size in text.split(",")] if text is not None else []
     except ValueError:
-        raise OptionError(f"--sizes must be whole numbers such as 1024,4096, got {sizes!r}") from None
-
-
-def _check_files(out: str | None, json: str | None) -> None:
-    """Say at once what would fail at the end."""
-    from .commands import check_file, check_picture
-
-    if out is not None:
-        check_picture(out)
-    if json is not None:
-        check_file("--json", json)
+        raise OptionError(f"--sizes must be whole numbers such as 1024,4096, or 8x8,16x16, got {text!r}") from None
+    return [size if len(size) > 1 else size[0] for size in sizes]
 
 
 def _tell(what: str) -> None:

@@ -3,24 +3,21 @@
 import re
 import sys
 import traceback
-from collections.abc import Sequence
 from contextlib import suppress
 
 import typer
 
-from ..errors import GraphAttnError, not_installed
+from ..errors import BackendError, ExactnessError, GraphAttnError, not_installed
 from .output import CLOSED, document, one_line, say
 
 WRONG, UNEXPECTED, INTERRUPTED = 2, 70, 130  # 70 is EX_SOFTWARE of sysexits.h
 
 
-def report(error: Exception, *, words: Sequence[str], as_json: bool, debug: bool) -> int:
-    """Tell of an error, and return the exit status that goes with it; ``words`` are what was typed."""
+def report(error: Exception, *, as_json: bool, debug: bool) -> int:
+    """Tell of an error, and return the exit status that goes with it."""
     if isinstance(error, BrokenPipeError):
         return CLOSED
     status, message = _described(error)
-    for word in sorted(words, key=len, reverse=True):  # an error is one line, whatever files are called
-        message = message.replace(word, one_line(word)) if "\n" in word else message
     if debug and status != INTERRUPTED:
         _aloud("".join(traceback.format_exception(error)).rstrip("\n"))
     line = message if status == INTERRUPTED else f"error: {message}"
@@ -43,11 +40,13 @@ def _aloud(line: str) -> None:
 def _described(error: Exception) -> tuple[int, str]:
     if isinstance(error, typer.Abort):
         return INTERRUPTED, "interrupted"
-    if isinstance(error, GraphAttnError):
+    if isinstance(error, BackendError | ExactnessError):  # with a reason on each line
         return WRONG, str(error)
+    if isinstance(error, GraphAttnError):
+        return WRONG, one_line(str(error))  # whatever files are called
     usage = getattr(error, "format_message", None)  # of click, or of the copy of it inside typer
     if usage is not None:
-        return WRONG, usage().rstrip(".").replace("Value error, ", "") + _see(error)
+        return WRONG, one_line(usage().rstrip(".")) + _see(error)
     if isinstance(error, ModuleNotFoundError) and not_installed(error):
         return WRONG, str(not_installed(error))
     if isinstance(error, OSError):

@@ -1,113 +1,192 @@
-"""A file as a graph: which builder takes what each kind of file gives."""
+"""Files on the command line: ``load("scan.ply")`` is what the argument needs that takes it."""
 
 import inspect
+import json
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import LoaderError, OptionError
-from .loading import Item, Loaded, edge_list, take_edges, take_mask, take_mesh, take_points
-from .names import ENDINGS
-from .options import Option, options_of, parse
-from .output import one_line, step
-from .wording import in_words
+import numpy as np
+import torch
+
+from ..errors import GraphAttnError, GraphError, LoaderError, OptionError
+from ..graphs import mesh_edge_ends, mesh_vertices
+from ..graphs.expression import Deferred
+from ..interop import from_edge_index, from_mask, load_graph
+from ..interop.files import load_edges, load_mask, load_mesh, load_points, sniff
+from ..interop.files._guard import MAX_BYTES, read, suffix
+from ..interop.files._npy import read_array
+from ..interop.saving import KINDS as SAVED_GRAPHS
+from .output import one_line
+
+_ODD = {
+    "degenerate": "triangles with a repeated corner",
+    "duplicate": "triangles that repeat an earlier one",
+    "unused": "vertices that belong to no face",
+    "merged": "corners joined with a vertex at the same place",
+    "skipped": "elements of the file that are neither vertex nor face, left out",
+}
+_RENUMBERING = re.compile(r"\b(subgraph|relabel|line_graph)\s*\(")
+_TURNING = re.compile(r"\breverse\s*\(")
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How one kind of file becomes a graph."""
+@dataclass
+class Files:
+    """The files that one WHAT loads, what is worth a note about them, and where their nodes are."""
 
-    kind: str
-    gives: tuple[str, ...]  # parameters of builders that the file answers
-    loader: Callable[..., Any]  # whose options can be typed, too
-    take: Callable[[str, dict[str, Any]], Loaded]
-    builders: dict[str, Callable[..., Any]]  # by the flag that asks for it; "" is the default
+    paths: list[str] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)  # in their order, each once
+    places: dict[str, list[np.ndarray]] = field(default_factory=dict)  # by keyword argument of graphattn.viz.plot
 
-    def options(self, builder: Callable[..., Any]) -> tuple[Option, ...]:
-        """Options of a builder and of the loader."""
-        theirs = options_of(builder, (*self.gives, "name"))
-        return theirs + options_of(self.loader, ("path", *(option.parameter for option in theirs)))
+    def load(self, path: str, **options: Any) -> "File":
+        """The contents of a file; the options are those of its loader: header, weights, num_nodes, ..."""
+        if not isinstance(path, str):
+            raise OptionError(f'load needs the name of a file in quotes, such as load("scan.ply"), got {path!r}')
+        self.paths.append(path)
+        return File(path, options, self)
 
+    def put(self, **places: np.ndarray) -> None:
+        """Keep where nodes are."""
+        for name, place in places.items():
+            known = self.places.setdefault(name, [])
+            if not any(np.array_equal(place, other) for other in known):
+                known.append(place)
 
-def recipes() -> dict[str, Recipe]:
-    """One for each kind that ``sniff`` tells."""
-    from ..graphs import BUILDERS
-    from ..interop import files, from_mask
-
-    near = {"--k": BUILDERS["knn"], "--radius": BUILDERS["radius"]}
-    mesh = {"": BUILDERS["mesh_vertices"], "--faces": BUILDERS["mesh_faces"]}
-    found = (
-        Recipe("mesh", ("faces", "num_vertices"), files.load_mesh, take_mesh, mesh),
-        Recipe("points", ("pos",), files.load_points, take_points, near),
-        Recipe("edges", ("edge_index",), files.load_edges, take_edges, {"": edge_list}),
-        Recipe("mask", ("mask",), files.load_mask, take_mask, {"": from_mask}),
-    )
-    return {recipe.kind: recipe for recipe in found}
-
-
-def from_file(path: str, words: list[str], kind: str | None) -> Item:
-    """The graph of a file.
-
-    Raises:
-        LoaderError: If the file cannot be read.
-        OptionError: If the options do not fit what it holds.
-    """
-    from ..interop.files import sniff
-
-    name, table = one_line(Path(path).name), recipes()
-    guessed = ""
-    if kind is None:
-        with in_words({"max_bytes": "--max-bytes"}):
-            kind = sniff(path)
-        others = [other for other, endings in ENDINGS.items() if other != kind and Path(path).suffix in endings]
-        guessed = f" ({name} was read as {kind}; --as {'|'.join(others)} overrides)" if others else ""
-    asked = {word.partition("=")[0] for word in words}
-    if kind == "mesh" and asked & set(table["points"].builders):
-        kind = "points"  # the vertices alone
-    recipe = table[kind]
-    if kind == "points" and guessed:
-        guessed += _maybe_a_mask(path)
-    words, builder = _chosen(recipe, words, asked, name, guessed)
-    options = recipe.options(builder)
-    values = parse(words, options, name, guessed)
-    known = inspect.signature(builder).parameters
-    flags = {option.parameter: option.flags[0] for option in options}
-    with in_words(flags, guessed if kind == "edges" else ""), step(f"reading {name}"):
-        loaded = recipe.take(path, values)
-    with in_words(flags), step(f"building the graph of {name}"):
-        graph = builder(**{key: value for key, value in (loaded.given | values).items() if key in known})
-    if graph.name != name:
-        graph = replace(graph, name=f"{graph.name} of {name}")
-    places = loaded.places if builder is not table["mesh"].builders["--faces"] else loaded.face_places
-    queries = {} if values.get("queries") is None else {"queries": values["queries"]}
-    return Item(path, graph, loaded.notes, {**places, **queries})
+    def places_of(self, graph: Any, text: str) -> dict[str, np.ndarray]:
+        """Where the nodes of the graph of this expression are; nothing where that is not certain."""
+        found = {name: places[0] for name, places in self.places.items() if len(places) == 1}
+        sides = [("pos", graph.num_sources), ("queries" if "queries" in found else "pos", graph.num_targets)]
+        moved = _RENUMBERING.search(text) or ("queries" in self.places and _TURNING.search(text))
+        fits = all(side in found and len(found[side]) == size for side, size in sides)
+        return found if fits and not moved and set(found) == set(self.places) else {}
 
 
-def _maybe_a_mask(path: str) -> str:
-    """A hint for an array of floats that looks like a mask."""
-    import numpy as np
+@dataclass(frozen=True, eq=False)
+class File(Deferred):
+    """A file that is read when it is known what for."""
 
-    from ..interop.files import load_points
+    path: str
+    options: dict[str, Any]
+    files: Files = field(repr=False)
 
-    try:
-        table = load_points(path)
-    except LoaderError:
-        return ""
-    square, flags = table.shape[0] == table.shape[1] > 3, bool(np.isin(table, (0, 1)).all())
-    return "; a mask? Save array.astype(bool), and it is read as one" if square or flags else ""
+    def arguments(self, name: str, function: Callable[..., Any]) -> dict[str, Any]:
+        """Positions for ``pos`` and ``queries``, a mesh for ``faces``, else the array of a .npy file."""
+        if name in ("pos", "queries"):
+            points = self._read(load_points)
+            self.files.put(**{name: points})
+            return {name: torch.from_numpy(points)}
+        if name == "faces":
+            return self._mesh(function)
+        return {name: torch.from_numpy(self._read(_load_array))}
+
+    def graph(self) -> Any:
+        """The graph of a file of edges, a mask, a mesh or a saved graph."""
+        if Path(self.path).suffix.lower() in SAVED_GRAPHS:
+            return self._read(load_graph)
+        kind = self._read(sniff, {key: value for key, value in self.options.items() if key == "max_bytes"})
+        if kind == "points":
+            raise OptionError(
+                f"{self.path} holds points, which are no graph by themselves; 'knn({self}, k=8)' and "
+                f"'radius({self}, r=0.1)' are{self._maybe_a_mask()}"
+            )
+        if kind == "mask":
+            return from_mask(self._read(load_mask), name=self.name)
+        if kind == "edges":
+            return self._edges()
+        graph = mesh_vertices(**self._mesh(mesh_vertices))
+        return replace(graph, name=f"{graph.name} of {self.name}")
+
+    def __str__(self) -> str:
+        return f"load({json.dumps(self.path, ensure_ascii=False)})"
+
+    @property
+    def name(self) -> str:
+        """The file's own, without its folder."""
+        return one_line(Path(self.path).name)
+
+    def _read(self, loader: Callable[..., Any], options: dict[str, Any] | None = None, also: str = "") -> Any:
+        """What a loader makes of the file; ``also`` names options that are not the loader's."""
+        options = self.options if options is None else options
+        takes = [*list(inspect.signature(loader).parameters)[1:], *also.split()]
+        unknown = [key for key in options if key not in takes]
+        if unknown:
+            raise OptionError(f"{self} has no option {unknown[0]} here; it takes {', '.join(takes)}")
+        try:
+            return loader(self.path, **options)
+        except GraphAttnError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"{self}: {error}") from error
+
+    def _mesh(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """Polygons as the file has them, so that no edge crosses a quad, and all vertices."""
+        mesh = self._read(load_mesh)
+        for what, text in _ODD.items():
+            if getattr(mesh.notes, what):
+                self._note(f"{text}: {getattr(mesh.notes, what):,}")
+        ptr, corner = mesh.polygons.ptr, mesh.polygons.corner
+        faces: Any = torch.from_numpy(mesh.faces)
+        if mesh.notes.cut:
+            faces = [part.tolist() for part in np.split(corner, ptr[1:-1])]
+        if function.__name__ == "mesh_faces":
+            self.files.put(pos=np.add.reduceat(mesh.vertices[corner], ptr[:-1]) / np.diff(ptr)[:, None])
+        elif function.__name__ == "mesh_edges":
+            self.files.put(pos=mesh.vertices[mesh_edge_ends(faces).numpy()].mean(1))
+        else:
+            self.files.put(pos=mesh.vertices, faces=mesh.faces)
+        sized = "num_vertices" in inspect.signature(function).parameters
+        return {"faces": faces} | ({"num_vertices": len(mesh.vertices)} if sized else {})
+
+    def _edges(self) -> Any:
+        """Sizes that nobody gave are told from the largest id, with a note."""
+        options = {"duplicates": "error", "num_nodes": None, **self.options}
+        duplicates, nodes = options.pop("duplicates"), options.pop("num_nodes")
+        if nodes is not None:
+            if {"num_sources", "num_targets"} & set(options):
+                raise GraphError(
+                    "num_nodes says that sources and targets are the same nodes; with num_sources or num_targets "
+                    "leave it out"
+                )
+            options |= {"num_sources": nodes, "num_targets": nodes}
+        edges = self._read(load_edges, options, also="num_nodes duplicates")
+        index = torch.stack((torch.from_numpy(edges.source), torch.from_numpy(edges.target)))
+        if edges.ids is not None:
+            self._note(f"ids were renumbered 0 .. {len(edges.ids) - 1}, in ascending order")
+        return from_edge_index(index, *self._sizes(edges), duplicates=duplicates, name=self.name)
+
+    def _sizes(self, edges: Any) -> tuple[int, int]:
+        most = [int(ids.max(initial=-1)) + 1 for ids in (edges.source, edges.target)]
+        if edges.num_sources is edges.num_targets is None:
+            self._note(
+                f"{max(most):,} nodes, told from the largest id; num_nodes=N if there are more, num_sources=S and "
+                "num_targets=T if sources and targets are different nodes"
+            )
+            return max(most), max(most)
+        if edges.num_sources is None:
+            self._note(f"{most[0]:,} sources, told from the largest id; num_sources=S if there are more")
+        if edges.num_targets is None:
+            self._note(f"{most[1]:,} targets, told from the largest id; num_targets=T if there are more")
+        sides = zip((edges.num_sources, edges.num_targets), most, strict=True)
+        num_sources, num_targets = (told if size is None else size for size, told in sides)
+        return num_sources, num_targets
+
+    def _note(self, text: str) -> None:
+        self.files.notes[f"{self.name}: {text}"] = None
+
+    def _maybe_a_mask(self) -> str:
+        """A hint for an array of floats that looks like a mask."""
+        try:
+            table = load_points(self.path)
+        except LoaderError:
+            return ""
+        square, flags = table.shape[0] == table.shape[1] > 3, bool(np.isin(table, (0, 1)).all())
+        return "; a mask? Save array.astype(bool), and it is read as one" if square or flags else ""
 
 
-def _chosen(
-    recipe: Recipe, words: list[str], asked: set[str], name: str, guessed: str
-) -> tuple[list[str], Callable[..., Any]]:
-    """The builder that the flags ask for, and the words without a flag that does nothing else."""
-    flags = [flag for flag in recipe.builders if flag in asked]
-    if len(flags) > 1:
-        raise OptionError(f"{name} takes one of {' and '.join(flags)}, got both")
-    if not flags and "" not in recipe.builders:
-        raise OptionError(f"{name} needs --k N (the nearest points) or --radius X (all within that distance){guessed}")
-    builder = recipe.builders[flags[0] if flags else ""]
-    if flags and not any(flags[0] in option.flags for option in recipe.options(builder)):
-        words = [word for word in words if word != flags[0]]
-    return words, builder
+def _load_array(path: str, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
+    """The numbers of a .npy file: ids, types, scores."""
+    suffix(path, (".npy",), "load")
+    array = read_array(read(path, max_bytes))
+    return array.astype(array.dtype.newbyteorder("="))

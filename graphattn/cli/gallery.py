@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from .commands import check_picture
-from .names import PICTURES
-from .output import one_line, say, step
+from .output import PICTURES, check_picture, one_line, say, step
 
 PAGE = ".html"
 

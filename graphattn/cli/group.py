@@ -1,4 +1,4 @@
-"""Click's group and commands with this program's manners: its errors, its exit statuses, its help."""
+"""Click's group with this program's manners: every error is one line, or one JSON document, and an exit status."""
 
 import os
 import sys
@@ -6,42 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from typer import Abort
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from .failure import INTERRUPTED, report
-from .output import CLOSED, fitting
-
-WORDS = "graphattn.words"  # where a context keeps what was typed
-
-
-class PatternCommand(TyperCommand):
-    """A command on WHAT; its help lists patterns and files, or tells of the one that was named."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep the words, which the parser consumes before it comes to --help."""
-        ctx.meta[WORDS] = list(args)
-        return super().parse_args(ctx, args)
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """WHAT comes first."""
-        return ["WHAT", "[OPTIONS OF WHAT]", "[OPTIONS]"]
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Help on the command, or on one pattern or kind of file."""
-        from .help import contents, file_page, page
-        from .names import ENDINGS
-        from .what import pattern
-
-        for word in ctx.meta[WORDS]:
-            builder = pattern(word)
-            if builder is not None:
-                formatter.write(fitting(page(ctx.command_path, word, builder, formatter.width)))
-                return
-            if word in ENDINGS:
-                formatter.write(fitting(file_page(ctx.command_path, word, formatter.width)))
-                return
-        super().format_help(ctx, formatter)
-        formatter.write(fitting("\n" + contents(ctx.command_path, formatter.width)))
+from .output import CLOSED
 
 
 class Group(TyperGroup):
@@ -61,5 +29,5 @@ class Group(TyperGroup):
             wrong = error
         if wrong is not None or status == INTERRUPTED:  # some versions of typer raise Abort, some return the status
             debug = os.environ.get("GRAPHATTN_DEBUG", "0") not in ("", "0") or "--debug" in words
-            status = report(wrong or Abort(), words=words, as_json="--json" in words, debug=debug)
+            status = report(wrong or Abort(), as_json="--json" in words, debug=debug)
         sys.exit(status)

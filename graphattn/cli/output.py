@@ -6,8 +6,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from ..errors import OptionError, need_extra
+
+#: Of :func:`graphattn.viz.plot`; others of matplotlib's are for photographs or for printers.
+PICTURES = (".png", ".pdf", ".svg")
 BLOCKS = "█·░▒▓"
 _PLAIN = str.maketrans(BLOCKS, "#.-+%")
 # What makes a terminal act, or shows text in another order than it stands: of names that others chose.
@@ -24,6 +29,7 @@ _CONTROLS = {
 }
 _LINES = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\n\t"}
 _LONG = 3.0  # seconds after which a line is worth it without a terminal
+_LONGEST = 255  # bytes of a file's name
 CLOSED = 141  # exit status when nobody reads any more, as of a program that SIGPIPE ends
 
 
@@ -148,3 +154,26 @@ def step(what: str) -> Iterator[Callable[[str], None]]:
         yield lambda part: None
     finally:
         timer.cancel()
+
+
+def check_picture(out: str, endings: tuple[str, ...] = PICTURES) -> None:
+    """Say at once what would fail at the end."""
+    from importlib.util import find_spec
+
+    check_file("--out", out, endings)
+    if find_spec("matplotlib") is None:
+        raise need_extra("matplotlib", "plot")
+
+
+def check_file(flag: str, path: str, endings: tuple[str, ...] = ()) -> None:
+    """Say at once that a file cannot be written: not a pipe either, on which a writer would wait for ever."""
+    if endings and Path(path).suffix.lower() not in endings:
+        raise OptionError(f"{flag} must end in {' or '.join(endings)}, got {path}")
+    folder, name = os.path.split(path)
+    can_be = "\0" not in path and len(os.fsencode(name)) <= _LONGEST
+    if os.path.exists(path):
+        fits = os.path.isfile(path) and os.access(path, os.W_OK)
+    else:
+        fits = os.path.isdir(folder or ".") and os.access(folder or ".", os.W_OK)
+    if not (can_be and fits):
+        raise OptionError(f"{flag}: {path} is no file in a folder that can be written to")

@@ -1,102 +1,84 @@
-"""WHAT on the command line: a named pattern or a file, and the graph that it is."""
+"""WHAT on the command line: a name of the zoo, an expression of builders, or a file."""
 
-import difflib
 import os
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import OptionError
-from .loading import Item
-from .names import ENDINGS, NAMES, PATTERNS, builder_name
-from .options import options_of, parse
+from ..errors import GraphAttnError, OptionError
 from .output import step
-from .wording import in_words
 
 
-def pattern(what: str) -> Callable[..., Any] | None:
-    """The builder of that name, if there is one."""
-    name = builder_name(what)
-    if name is None:
-        return None
-    from ..graphs import BUILDERS
+@dataclass(frozen=True)
+class Item:
+    """A graph that was asked for, by ``what``."""
 
-    return BUILDERS[name]
-
-
-def patterns() -> dict[Callable[..., Any], list[str]]:
-    """Every builder and its names, its own first, in the order of the catalogue."""
-    from ..graphs import BUILDERS
-
-    return {BUILDERS[name]: [name, *others] for name, others in PATTERNS.items()}
+    what: str
+    graph: Any
+    notes: tuple[str, ...] = ()
+    places: dict[str, Any] = field(default_factory=dict)  # keyword arguments of graphattn.viz.plot
+    paths: tuple[str, ...] = ()  # of the files that were read
 
 
-def item(what: str, words: list[str], kind: str | None = None) -> Item:
-    """The graph that ``what`` and the options after it name.
+def item(what: str) -> Item:
+    """The graph that ``what`` names.
 
     Raises:
-        GraphAttnError: If there is no such pattern or file, or its options do not fit.
+        GraphAttnError: If there is no such name or file, or the expression makes no graph.
     """
-    if what.startswith("-"):
-        hint = f"; a file of that name is ./{what}" if os.path.exists(what) else ""
-        raise OptionError(f"WHAT, a pattern or a file, comes before its options; got {what} first{hint}")
-    if not what.strip():
-        raise OptionError(f"WHAT must be a pattern or a file, got {what!r}; graphattn patterns lists all")
-    builder = pattern(what)
-    if builder is not None:
-        if kind is not None:
-            raise OptionError(f"--as says what a file holds, and {what} is a pattern; a file of that name is ./{what}")
-        return _of_pattern(what, builder, words)
-    if "(" in what and not os.path.exists(what):
-        return _of_expression(what, words)
-    if not os.path.exists(what):
-        named = _named(what, words)
-        if named is not None:
-            return named
-    if "." in what or "/" in what or os.sep in what or os.path.exists(what):
-        from .files import from_file
+    from ..graph import Pattern
 
-        return from_file(what, words, kind)
-    if what in ENDINGS:
-        of = f"{what}{ENDINGS[what][0]}"
-        raise OptionError(f"{what} is a kind of file: name the file, such as {of}; graphattn show {what} --help")
-    close = difflib.get_close_matches(what.replace("-", "_"), NAMES, 1) or _close_to(what)
-    hint = f"did you mean {' or '.join(close)}?" if close else "graphattn patterns lists all"
-    raise OptionError(
-        f"{what} is no pattern, and no file either (a file exists, or has a dot or slash in it); {hint}; "
-        "graphattn zoo lists the literature's names"
-    )
+    made = item_or_pattern(what)
+    if isinstance(made.graph, Pattern):
+        raise OptionError(f"{made.graph} is open in its size; give a number in the place of ...")
+    return made
 
 
-def _of_expression(what: str, words: list[str]) -> Item:
-    """An expression of builders, whose arguments it holds itself."""
-    from ..graphs.expression import from_expression
-
-    parse(words, (), "an expression")
-    with step(f"building {what}"):
-        return Item(what, from_expression(what))
-
-
-def _named(what: str, words: list[str]) -> Item | None:
-    """The small graph of a pattern that the literature has a name for."""
+def item_or_pattern(what: str) -> Item:
+    """The same, where the size may be left open."""
+    from ..graph import AttentionGraph, Pattern
     from ..graphs import zoo
+    from ..graphs.catalogue import inputs
+    from ..graphs.expression import from_expression
+    from .files import Files
 
-    if what not in zoo():
-        return None
-    named = zoo()[what]
-    parse(words, (), f"{named.name}, a small example,", f"; for another size type its code: '{named.code}'")
-    return Item(what, named.graph(), (f"{named.name}: {named.line}", f"a small one: {named.code}"))
+    files = Files()
+    if what in zoo():
+        named = zoo()[what]
+        return Item(what, named.graph(), (f"{named.name}: {named.line}", f"a small one: {named.code}"))
+    with step(f"building {what}"):
+        if os.path.lexists(what) or ("(" not in what and ("." in what or os.sep in what)):
+            graph = _of_file(what, files)
+        elif set(what) & set("(|&@~") or what in inputs.__all__:
+            graph = from_expression(what, {"load": files.load})
+        else:
+            raise OptionError(_unknown(what))
+    if not isinstance(graph, AttentionGraph | Pattern):
+        raise OptionError(f"{what} holds a {type(graph).__name__}; WHAT is one graph")
+    places = {} if isinstance(graph, Pattern) else files.places_of(graph, what)
+    return Item(what, graph, tuple(files.notes), places, tuple(files.paths))
 
 
-def _close_to(what: str) -> list[str]:
+def _of_file(path: str, files: Any) -> Any:
+    file = files.load(path)
+    try:
+        return file.graph()
+    except GraphAttnError as error:
+        if os.path.isfile(path) and not isinstance(error, OptionError):
+            error.args = (f"{error} Options stand in '{str(file)[:-1]}, ...)'.",)
+        raise
+
+
+def _unknown(what: str) -> str:
+    """Why a word is no graph, and what might have been meant."""
+    import difflib
+
     from ..graphs import zoo
     from ..graphs.catalogue.pattern import close_to
+    from ..graphs.expression import callables, signature_of
 
-    return close_to(zoo().patterns, what)
-
-
-def _of_pattern(what: str, builder: Callable[..., Any], words: list[str]) -> Item:
-    options = options_of(builder)
-    values = parse(words, options, what)
-    with in_words({option.parameter: option.flags[0] for option in options}), step(f"building {what}"):
-        graph = builder(**values)
-    return Item(what, graph, places={k: values[k] for k in ("pos", "queries") if values.get(k) is not None})
+    known = callables()
+    if what in known:
+        return f"{what} is a builder and needs its arguments: '{what}{signature_of(known[what])}'"
+    close = [*close_to(zoo().patterns, what), *difflib.get_close_matches(what.replace("-", "_"), known, 1)]
+    hint = f"did you mean {' or '.join(close)}?" if close else "graphattn zoo and graphattn patterns list what there is"
+    return f"{what!r} is no name of the zoo, no expression of builders and no file; {hint}"

@@ -12,7 +12,7 @@ from ..graph.saving import Savable, from_plain, to_plain
 from .files._guard import MAX_BYTES, PathLike, file_name, read, suffix
 from .files._replace import replace_file
 
-_KINDS = (".json", ".safetensors")
+KINDS = (".json", ".safetensors")
 _KEY = "graphattn"  # in the metadata of a safetensors file
 _LONGEST_HEADER = 8 << 20
 _WORK = 4  # bytes of numbers that making graphs may compute, for each byte that a file may have
@@ -82,7 +82,7 @@ def save_graph(graph: Savable, path: PathLike) -> None:
         >>> load_graph(path)
         Pattern(sliding_window(..., 513, causal=False) | global_tokens(..., (0,)))
     """
-    kind = suffix(path, _KINDS, "save_graph")
+    kind = suffix(path, KINDS, "save_graph")
     content = _json(to_plain(graph)) if kind == ".json" else _safetensors(graph)
     replace_file(path, lambda file: file.write(content))
 
@@ -98,7 +98,7 @@ def load_graph(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Any:
         LoaderError: If it is no such file, was saved by a later version, or takes too long.
         GraphError: If ``max_bytes`` is no size.
     """
-    kind, name = suffix(path, _KINDS, "load_graph"), file_name(path)
+    kind, name = suffix(path, KINDS, "load_graph"), file_name(path)
     limits = _limits(max_bytes)
     content = read(path, max_bytes).data
     text, tensors = _opened(content, name) if kind == ".safetensors" else (content, [])

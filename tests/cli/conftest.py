@@ -6,7 +6,7 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
-from graphattn.cli.bench import app
+from graphattn.cli.app import app
 
 
 class Shell:

@@ -1,12 +1,14 @@
 """Expressions of builders as text, and the zoo of named patterns."""
 
+import math
 from collections.abc import Mapping
 
 import pytest
+import torch
 
 from graphattn import graphs
 from graphattn.errors import GraphAttnError
-from graphattn.graphs.expression import from_expression
+from graphattn.graphs.expression import Deferred, from_expression, signature_of
 
 CASES = {
     "causal(6)": lambda g: g.causal(6),
@@ -25,6 +27,7 @@ CASES = {
         [[g.causal(3), None], [g.cross(2, 3), g.full(2)]]
     ),
     "cell_partition((4, 6), (2, 3))": lambda g: g.cell_partition((4, 6), (2, 3)),
+    "grid_ball((4, 6), 2, p=inf)": lambda g: g.grid_ball((4, 6), 2, p=math.inf),
 }
 
 
@@ -33,9 +36,63 @@ def test_expressions_give_what_python_gives(text):
     assert from_expression(text).equals(CASES[text](graphs))
 
 
+def test_dots_leave_the_size_open():
+    longformer = from_expression("~(sliding_window(..., 3) | global_tokens(..., (0,)))")
+    assert str(longformer.expression) == "~(sliding_window(..., 3) | global_tokens(..., (0,)))"
+    assert longformer(7).equals(~(graphs.sliding_window(7, 3) | graphs.global_tokens(7, (0,))))
+
+
+class Thing(Deferred):
+    """Three nodes where a graph belongs, 5 as a number of nodes."""
+
+    def graph(self):
+        return graphs.causal(3)
+
+    def arguments(self, name, function):
+        return {"num_nodes": 5, "window": 2} if name == "num_nodes" else {name: torch.tensor([0, 1, 0])}
+
+
+@pytest.mark.parametrize(
+    ("text", "graph"),
+    [
+        ("thing()", graphs.causal(3)),
+        ("~thing() | full(3)", graphs.full(3)),
+        ("thing().reverse()", graphs.causal(3).reverse()),
+        ("line_graph(thing())", graphs.line_graph(graphs.causal(3))),
+        ("random_sources(3, 1, avoid=thing())", graphs.random_sources(3, 1, avoid=graphs.causal(3))),
+        ("disjoint_union([thing(), full(2)])", from_expression("disjoint_union([causal(3), full(2)])")),
+        ("clusters(thing())", graphs.clusters(torch.tensor([0, 1, 0]))),
+        ("sliding_window(thing(), window=3)", graphs.sliding_window(5, 3)),
+    ],
+)
+def test_a_deferred_value_is_what_its_argument_needs(text, graph):
+    assert from_expression(text, {"thing": Thing}).equals(graph)
+
+
+def test_signatures_name_types_shortly():
+    assert signature_of(graphs.knn).startswith("(pos: Tensor, k: int, *, dilation: int = 1, queries: Tensor | None")
+    assert signature_of(graphs.block_sparse).startswith("(layout: AttentionGraph, block: int")
+    assert signature_of(graphs.causal).endswith("*, align: Literal['end', 'start'] = 'end')")
+
+
+def test_a_builder_without_memory_is_not_called_nested(monkeypatch):
+    def huge():
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        from_expression("huge()", {"huge": huge})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("swin((8, 8), 4)", r"no builder is called swin; the zoo's Swin is cell_partition\(\(8, 8\), 4\)"),
+        ("window(8, 3)", r"did you mean sliding_window\(num_nodes: int, window: int"),
+        ("sliding_window(8)", r"missing a required argument: 'window'; the call is sliding_window\(num_nodes: int"),
+        ("causal(..., align=...)", "stands for the sizes"),
+        ("causal(...).subgraph([0])", "only a graph has subgraph"),
+        ("full(\udcff)", "it holds bytes that are no text"),
+        ("knn(sphere, k=few)", "few does not belong .* words and names of files stand in quotes"),
         ("full(6", "is no expression"),
         ("", "is no expression"),
         ("full", "full does not belong"),

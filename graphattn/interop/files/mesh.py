@@ -112,5 +112,5 @@ def read_polygons(path: PathLike, allow_nonfinite: bool, max_bytes: int, *, face
         raise blob.fault("vertices", "an empty mesh", "check how it was exported")
     if faces and not len(polygons.corner):
         got = f"an empty list of faces ({len(polygons.vertices)} vertices)"
-        raise blob.fault("faces", got, "load_points, if it is a point cloud")
+        raise blob.fault("faces", got, "knn or radius on its points (load_points), if it is a point cloud")
     return polygons

@@ -8,19 +8,19 @@ import graphattn as ga
 
 
 def test_facts_of_a_pattern(shell, monkeypatch):
-    found = shell.json("facts window --size 40 --window 5 --no-causal")
+    facts = shell.json("facts 'sliding_window(40, 5, causal=False)'")
     graph = ga.graphs.sliding_window(40, 5, causal=False)
-    assert found["facts"] == ga.facts(graph).to_dict()
-    assert found["facts"]["hops"] == 20
-    assert found["tiles"]["touched"] == 1
-    text = shell("facts natten --size 30x40 --kernel 5").stdout
+    assert facts["facts"] == ga.facts(graph).to_dict()
+    assert facts["facts"]["hops"] == 20
+    assert facts["tiles"]["touched"] == 1
+    text = shell("facts 'grid_neighbourhood((30, 40), 5)'").stdout
     assert "strong components     1\n" in text
     assert "each then depends on  every node\n" in text
     assert "no spectral gap: more than 512 nodes" in text
     assert "boxes of the grid" in text
     monkeypatch.setattr(import_module("graphattn.questions.tile_fill"), "_MOST_TILES", 0)
-    assert "no tiles: tile_fill looks at every tile" in shell("facts causal --size 40").stdout
-    assert shell.json("facts causal --size 40")["tiles"] is None
+    assert "no tiles: tile_fill looks at every tile" in shell("facts 'causal(40)'").stdout
+    assert shell.json("facts 'causal(40)'")["tiles"] is None
 
 
 def test_facts_of_layers(shell):
@@ -29,18 +29,18 @@ def test_facts_of_layers(shell):
     assert "  layers 0, 2  " in text
     assert "  layer 1\n" in text
     assert "after 3 layers a target depends on 8 of 8 sources" in text
-    found = shell.json("facts 'sliding_window(8, 3); full(8)'")
-    assert found["facts"]["each"][1] == ga.facts(ga.graphs.full(8)).to_dict()
+    facts = shell.json("facts 'sliding_window(8, 3); full(8)'")
+    assert facts["facts"]["each"][1] == ga.facts(ga.graphs.full(8)).to_dict()
     assert "the targets of a layer are the sources of the next" in shell.error("facts 'causal(8); causal(9)'")
-    assert "have no options after them, got --size" in shell.error("facts 'causal(8); causal' --size 9")
+    assert "no layer stands between the semicolons of ' ; '" in shell.error("facts ' ; '")
 
 
-def test_what_facts_says_to_try_it_takes(shell, tmp_path):
+def test_the_budget_that_facts_names_is_enough(shell, tmp_path):
     path = tmp_path / "far.csv"
     np.savetxt(path, np.random.default_rng(0).integers(0, 1031, (2500, 2)), "%d", ",")
-    asked = f"facts {path} --duplicates merge --budget"
-    assert "try --budget 800, or ask" in shell(f"{asked} 100").stdout
-    assert "no hops" not in shell(f"{asked} 100000000").stdout
+    line = f"""facts 'load("{path}", duplicates="merge")' --budget"""
+    assert "try budget=800, or ask" in shell(f"{line} 100").stdout
+    assert "no hops" not in shell(f"{line} 100000000").stdout
 
 
 def test_audit_of_a_mask(shell, tmp_path, monkeypatch):
@@ -49,12 +49,9 @@ def test_audit_of_a_mask(shell, tmp_path, monkeypatch):
     np.save("right.npy", mask)
     mask[4:6, 6] = True
     np.save("wrong.npy", mask)
-    assert shell("audit causal --size 8 --mask right.npy").stdout.startswith("ok: all 64 entries")
-    wrong = shell("audit causal --size 8 --mask wrong.npy")
+    assert shell("audit 'causal(8)' --mask right.npy").stdout.startswith("ok: all 64 entries")
+    wrong = shell("audit 'causal(8)' --mask wrong.npy")
     assert wrong.exit_code == 1
     assert "6 -> 4, 6 -> 5" in wrong.stdout
-    assert shell.json("audit causal --size 8 --mask wrong.npy", status=1)["too_many"] == 2
-    assert "--mask is 8 x 8" in shell.error("audit causal --size 9 --mask right.npy")
-    page = shell("audit --help").stdout
-    assert "--mask mask.npy" in page
-    assert "karate" not in page
+    assert shell.json("audit 'causal(8)' --mask wrong.npy", status=1)["too_many"] == 2
+    assert "mask is 8 x 8" in shell.error("audit 'causal(9)' --mask right.npy")
