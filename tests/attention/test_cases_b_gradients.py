@@ -16,10 +16,8 @@ SMALL = {
 }
 OPTIONS = {
     "plain": {},
-    "scale": {"scale": -0.7},
-    "softcap": {"softcap": 1.3, "scale": 1.1},
     "bias": {"bias": True},
-    "everything": {"softcap": 1.3, "scale": 0.0, "bias": True},
+    "everything": {"softcap": 1.3, "scale": -0.7, "bias": True},
 }
 
 both = pytest.mark.parametrize("backend", BACKENDS)

@@ -175,7 +175,7 @@ def test_b18_scale_must_be_finite(backend, bad):
         ga.attention(*tensors(graph), graph, scale=bad, backend=backend)
 
 
-@pytest.mark.parametrize("width", [1, 3, 7, 257])
+@pytest.mark.parametrize("width", [1, 3, 7, 131])
 def test_b19_any_width(backend, width):
     graph = GRAPHS["causal"]()
     q, k, v = tensors(graph, width=width, value_width=max(1, width // 2))
