@@ -23,6 +23,6 @@ difference = (ours - theirs).abs().max().item()
 print(f"largest difference from SDPA with a {len(x)} x {len(x)} mask: {difference:.1e}")
 assert difference < 1e-6
 
-# After two layers a vertex has heard its 2-ring, and nothing beyond.
-(heard,) = torch.autograd.grad(layer(torch.tanh(layer(x.requires_grad_(), graph))[:, :3], graph)[0].sum(), x)
-assert torch.equal(heard.abs().sum(1) > 0, graph.k_hop(2).mask()[0])
+# After two layers a vertex depends on its 2-ring, and nothing beyond.
+(gradient,) = torch.autograd.grad(layer(torch.tanh(layer(x.requires_grad_(), graph))[:, :3], graph)[0].sum(), x)
+assert torch.equal(gradient.abs().sum(1) > 0, graph.k_hop(2).mask()[0])

@@ -39,4 +39,4 @@ for width in WIDTHS:
         assert abs(scaled - 1) < 0.08
         assert largest < 0.15
         assert gradient > 0.1
-assert all(largest > 0.9 and gradient < 0.01 for _, largest, gradient in measured[1024, False])  # one-hot, and deaf
+assert all(largest > 0.9 and gradient < 0.01 for _, largest, gradient in measured[1024, False])  # one-hot, flat

@@ -82,7 +82,7 @@ class EdgeAttention(MessagePassing):
             key, value = key if inputs.score is not None else key + edge_term, value + edge_term
         absent = None
         if score_bias is not None:
-            # An edge whose bias is -inf is an edge removed: not even a NaN in its source is heard. A score of its own
+            # An edge whose bias is -inf is an edge removed: not even a NaN in its source passes. A score of its own
             # may read the keys of other heads, which still have the edge.
             absent = (score_bias == -torch.inf).expand(*score_bias.shape[:-1], query_i.shape[-2]).unsqueeze(-1)
             unread = absent if inputs.score is None else absent.all(-2, keepdim=True)

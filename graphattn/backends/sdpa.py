@@ -62,9 +62,9 @@ def softmax_lse(score: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     peak = peak.masked_fill(peak == -torch.inf, 0.0)
     power = torch.exp(score - peak)
     total = power.sum(dim, keepdim=True)
-    heard = total != 0
-    total = torch.where(heard, total, 1.0)
-    return power / total, torch.where(heard, peak + torch.log(total), -torch.inf)
+    has_edges = total != 0
+    total = torch.where(has_edges, total, 1.0)
+    return power / total, torch.where(has_edges, peak + torch.log(total), -torch.inf)
 
 
 def bias_dwarfs_lse(bias: Tensor | None) -> bool:

@@ -14,7 +14,7 @@ START = 300.0  # seconds within which a process must be able to answer at all
 
 
 class LostError(Exception):
-    """A peer that did not answer, or said no; the message is a reason for the report."""
+    """A peer that did not answer, or refused; the message is a reason for the report."""
 
 
 class Crew:

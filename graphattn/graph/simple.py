@@ -83,7 +83,7 @@ def remark(graph: "AttentionGraph", most_runs: int) -> str:
     """Which simpler graph a joined one equals, or which of its parts changes nothing; "" where that costs too much.
 
     Args:
-        graph: Of any expression; nothing is said of what no sign joined.
+        graph: Of any expression; no remark on what no sign joined.
         most_runs: Runs of sources that may be walked over.
     """
     made = graph.expression

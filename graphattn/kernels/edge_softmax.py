@@ -69,8 +69,8 @@ def edge_softmax(score: Tensor, target: Tensor, num_targets: int) -> tuple[Tenso
         peak = peak.masked_fill(peak == -torch.inf, 0.0)
     power = torch.exp(score - gather(peak, target, dim))
     total = scatter_sum(power, target, num_targets, dim)
-    heard = total != 0
-    total = torch.where(heard, total, 1.0)
+    has_edges = total != 0
+    total = torch.where(has_edges, total, 1.0)
     alpha = power / gather(total, target, dim)
-    lse = torch.where(heard, peak + torch.log(total), -torch.inf)
+    lse = torch.where(has_edges, peak + torch.log(total), -torch.inf)
     return alpha, lse

@@ -73,11 +73,11 @@ def _products_of_rows(wide, x, b, lo, hi, rows, ptr, index, scale, spare, buf, a
     for t in range(lo, hi):
         first = ptr[t]
         n = ptr[t + 1] - first
-        mine = (b * T + t) * H * D
+        out_at = (b * T + t) * H * D
         for g in range(kv):
             for _ in range(H // kv):
-                products(wide, x, mine, rows, (b * S * kv + g) * D, kv * D, index, first, n, buf, at, scale, spare)
-                mine += D
+                products(wide, x, out_at, rows, (b * S * kv + g) * D, kv * D, index, first, n, buf, at, scale, spare)
+                out_at += D
                 at += padded(n)
 
 
@@ -89,21 +89,21 @@ def _sums_of_rows(wide, rows, b, lo, hi, ptr, index, buf, at, out):
     for t in range(lo, hi):
         first = ptr[t]
         n = ptr[t + 1] - first
-        mine = (b * T + t) * H * D
+        out_at = (b * T + t) * H * D
         for g in range(kv):
-            theirs = (b * S * kv + g) * D
+            rows_at = (b * S * kv + g) * D
             for _ in range(H // kv):
                 for i in range(0, max(n, 1), PIECE):
                     some = min(n - i, PIECE)
                     weighted_sum(
-                        wide, rows, theirs, kv * D, index, first + i, some, buf, None, 0, at + i, out, mine, i > 0
+                        wide, rows, rows_at, kv * D, index, first + i, some, buf, None, 0, at + i, out, out_at, i > 0
                     )
-                mine += D
+                out_at += D
                 at += padded(n)
 
 
 @numba.njit(**_JIT)
-def _sums_of_heard(wide, rows, b, lo, hi, ptr, index, buf, at, out, removed, heard, weight):
+def _sums_of_kept(wide, rows, b, lo, hi, ptr, index, buf, at, out, removed, kept, weight):
     """:func:`_sums_of_rows` that do not touch what a removed edge leads to: ``removed[at + h * m + i]``."""
     T, H, D = out.shape[1:]
     S, kv = rows.shape[1:3]
@@ -111,15 +111,15 @@ def _sums_of_heard(wide, rows, b, lo, hi, ptr, index, buf, at, out, removed, hea
         first = ptr[t]
         n = ptr[t + 1] - first
         for h in range(H):
-            mine, theirs = ((b * T + t) * H + h) * D, (b * S * kv + h // (H // kv)) * D
+            out_at, rows_at = ((b * T + t) * H + h) * D, (b * S * kv + h // (H // kv)) * D
             count = 0
             for i in range(n):
                 if not removed[at + i]:
-                    heard[count], weight[count] = index[first + i], buf[at + i]
+                    kept[count], weight[count] = index[first + i], buf[at + i]
                     count += 1
             for i in range(0, max(count, 1), PIECE):
                 some = min(count - i, PIECE)
-                weighted_sum(wide, rows, theirs, kv * D, heard, i, some, weight, None, 0, i, out, mine, i > 0)
+                weighted_sum(wide, rows, rows_at, kv * D, kept, i, some, weight, None, 0, i, out, out_at, i > 0)
             at += padded(n)
 
 
@@ -205,7 +205,7 @@ def forward(
     ``options`` is (scale, softcap or 0, dropout_p); ``space`` is :func:`workspace`.
     """
     scale, softcap, dropout_p = options
-    buf, bent, _, removed, heard, weight = space
+    buf, bent, _, removed, kept, weight = space
     one, H, F = buf.dtype.type, q.shape[2], attr.shape[2]
     bb, ab = (b if bias.shape[0] > 1 else 0), (b if attr.shape[0] > 1 else 0)
     changed = softcap > 0 or bias.shape[2] > 0
@@ -232,7 +232,7 @@ def forward(
                 _sum_features(buf, at, attr, ab, edge, first, n, attr_out, b, t)
             at += H * m
         if any_removed:
-            _sums_of_heard(wide_v, v, b, lo, top, ptr, index, buf, 0, out, removed, heard, weight)
+            _sums_of_kept(wide_v, v, b, lo, top, ptr, index, buf, 0, out, removed, kept, weight)
         else:
             _sums_of_rows(wide_v, v, b, lo, top, ptr, index, buf, 0, out)
         lo = top
@@ -249,7 +249,7 @@ def backward_targets(
     dropout, from which :func:`backward_sources` needs no product; in the caller's order ``g_bias`` and ``g_attr``.
     """
     scale, softcap, dropout_p = options
-    buf, bent, owed, removed, heard, weight = space
+    buf, bent, owed, removed, kept, weight = space
     one, H, F = buf.dtype.type, q.shape[2], attr.shape[2]
     bb, ab = (b if bias.shape[0] > 1 else 0), (b if attr.shape[0] > 1 else 0)
     changed = softcap > 0 or bias.shape[2] > 0
@@ -307,14 +307,14 @@ def backward_targets(
                             g_attr[b, edge[first + i], f] = a
                 at += H * m
             if any_removed:
-                _sums_of_heard(wide, k, b, lo, stop, ptr, index, owed, start, gq, removed, heard, weight)
+                _sums_of_kept(wide, k, b, lo, stop, ptr, index, owed, start, gq, removed, kept, weight)
             else:
                 _sums_of_rows(wide, k, b, lo, stop, ptr, index, owed, start, gq)
             lo = stop
 
 
 @numba.njit(**_JIT)
-def _owed_to_sources(wide, shares, b, rows, ptr, lo, hi, target, place, biased, grad, heard, weight):
+def _gradients_of_sources(wide, shares, b, rows, ptr, lo, hi, target, place, biased, grad, kept, weight):
     """``grad[b, s, h // group] = sum shares[b, place, h] * rows[b, target, h]`` over the edges out of ``s``.
 
     If ``biased``, an edge of share 0 may be removed, and passes not even a NaN.
@@ -324,45 +324,45 @@ def _owed_to_sources(wide, shares, b, rows, ptr, lo, hi, target, place, biased, 
     for s in range(lo, hi):
         first, stop = ptr[s], ptr[s + 1]
         for g in range(kv):
-            mine, group = ((b * S + s) * kv + g) * D, H // kv
+            out_at, group = ((b * S + s) * kv + g) * D, H // kv
             for j in range(group):
                 h = g * group + j
-                theirs = (b * T * H + h) * D
+                rows_at = (b * T * H + h) * D
                 if biased:
                     count = 0
                     for i in range(first, stop):
                         share = shares[b, place[i], h]
                         if share != 0:
-                            heard[count], weight[count] = target[i], share
+                            kept[count], weight[count] = target[i], share
                             count += 1
                     for i in range(0, max(count, 1), PIECE):
                         n, add = min(count - i, PIECE), j > 0 or i > 0
-                        weighted_sum(wide, rows, theirs, H * D, heard, i, n, weight, None, 0, i, grad, mine, add)
+                        weighted_sum(wide, rows, rows_at, H * D, kept, i, n, weight, None, 0, i, grad, out_at, add)
                 else:
                     at = b * shares.shape[1] * H + h
                     for i in range(first, max(stop, first + 1), PIECE):
                         n, add = min(stop - i, PIECE), j > 0 or i > first
-                        weighted_sum(wide, rows, theirs, H * D, target, i, n, shares, place, H, at, grad, mine, add)
+                        weighted_sum(wide, rows, rows_at, H * D, target, i, n, shares, place, H, at, grad, out_at, add)
 
 
 @numba.njit(**_JIT)
 def backward_sources(wide, wide_v, lo, hi, b, q, go, ptr, target, place, shares, biased, gk, gv, space):
     """What the sources of rows ``lo .. hi - 1`` are owed; edges by source, ``place`` is where they stand by target."""
-    heard, weight = space
-    _owed_to_sources(wide, shares[0], b, q, ptr, lo, hi, target, place, biased, gk, heard, weight)
-    _owed_to_sources(wide_v, shares[1], b, go, ptr, lo, hi, target, place, biased, gv, heard, weight)
+    kept, weight = space
+    _gradients_of_sources(wide, shares[0], b, q, ptr, lo, hi, target, place, biased, gk, kept, weight)
+    _gradients_of_sources(wide_v, shares[1], b, go, ptr, lo, hi, target, place, biased, gv, kept, weight)
 
 
 def workspace(heads, edges, widest, rows, dtype, indices):
     """Scratch arrays of one thread for so many ``edges`` in ``rows`` rows, of at most ``widest`` edges each.
 
-    Three buffers of a block of rows and what is removed of them; edges heard, and their weights.
+    Three buffers of a block of rows and what is removed of them; edges kept, and their weights.
     """
     size = heads * max(widest + 8, min(SPACE // heads, edges + 8 * rows))
     buffers = [np.empty(size, dtype) for _ in range(3)]
-    return *buffers, np.empty(size, np.bool_), *heard_space(widest, dtype, indices)
+    return *buffers, np.empty(size, np.bool_), *kept_space(widest, dtype, indices)
 
 
-def heard_space(widest, dtype, indices):
-    """Edges heard, and their weights, of a row of at most ``widest`` edges."""
+def kept_space(widest, dtype, indices):
+    """Edges kept, and their weights, of a row of at most ``widest`` edges."""
     return np.empty(widest, indices), np.empty(widest, dtype)

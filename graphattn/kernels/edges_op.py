@@ -212,7 +212,7 @@ def edge_attention_backward(
         return run
 
     def by_source() -> Any:
-        own = edges_numba.heard_space(_widest(sp), q.dtype, t.dtype)
+        own = edges_numba.kept_space(_widest(sp), q.dtype, t.dtype)
 
         def run(lo: int, hi: int) -> None:
             for n in range(B):

@@ -14,7 +14,7 @@ import torch
 
 CHUNKS_PER_THREAD = 4  # so that a thread that is held up leaves its share to the others
 SMALL = 1 << 15  # units of work below which a second thread costs more than it saves
-LARGE = 1 << 28  # units of work of a chunk, a fraction of a second: between chunks Ctrl-C is heard
+LARGE = 1 << 28  # units of work of a chunk, a fraction of a second: between chunks Ctrl-C is handled
 
 _pool: ThreadPoolExecutor | None = None
 

@@ -87,7 +87,7 @@ class CLIPText(nn.Module):
         """What the head makes of the :meth:`pooled` features, (..., out_dim); without a head the :meth:`features`.
 
         Args:
-            tokens: Integers (..., N); what follows the end token is not heard.
+            tokens: Integers (..., N); what follows the end token is not read.
             graph: N nodes, one for all layers or a list; causal by default.
         """
         x = self.features(tokens, graph)

@@ -29,7 +29,7 @@ class DecisionTransformer(nn.Module):
     """The action that brings a wanted return, from what was wanted, seen and done before.
 
     Step t is three nodes, the return that is still to come, the state and the action, R_1, s_1, a_1, R_2, ...; they
-    share the vector of their time. What the node of a state has heard says the action; that of an action, the next
+    share the vector of their time. The node of a state predicts the action; that of an action, the next
     state and return.
 
     Args:
@@ -97,7 +97,7 @@ class DecisionTransformer(nn.Module):
 
         Args:
             states: (..., T, state_dim).
-            actions: (..., T, action_dim); that of the last step is not heard by its own prediction.
+            actions: (..., T, action_dim); that of the last step is not read by its own prediction.
             returns: (..., T, 1), still to come at each step.
             times: Integers (T,) or (..., T). Trajectories of several lengths are one, with times that start again and
                 ``ga.disjoint_union`` of their graphs.

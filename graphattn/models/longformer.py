@@ -149,12 +149,12 @@ def _read(
     tokens: tuple[int, ...],
 ) -> Tensor:
     """A block, norms after its branches, with the rows of the global tokens replaced; graphs with their biases."""
-    heard = block.attention(x, own[0], score_bias=own[1])
+    attended = block.attention(x, own[0], score_bias=own[1])
     if tokens and block.attention.out_proj is not None:
         place = torch.tensor(tokens, device=x.device)
         others = of_global(x.index_select(-2, place), rows[0], context=x, score_bias=rows[1])
-        heard = heard.index_copy(-2, place, block.attention.out_proj(others))
-    x = block.attention_norm(x + block.branch(heard))
+        attended = attended.index_copy(-2, place, block.attention.out_proj(others))
+    x = block.attention_norm(x + block.branch(attended))
     return block.feed_forward_norm(x + block.branch(block.feed_forward(x)))
 
 

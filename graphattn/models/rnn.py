@@ -33,7 +33,7 @@ class Seq2Seq(nn.Module):
       :math:`c_t` from :math:`s_{t-1}`, then :math:`s_t = \mathrm{GRU}([y_{t-1}, c_t], s_{t-1})`;
     * "dot", "general" (Luong): after each step, by its own state, so for all targets at once, as a transformer does:
       :math:`s_t = \mathrm{GRU}(y_{t-1}, s_{t-1})`, then :math:`c_t` from :math:`s_t`;
-    * ``None``: no graph; the encoder's last state is all that the decoder hears, :math:`c_t = h` (the bottleneck).
+    * ``None``: no graph; the encoder's last state is all that the decoder reads, :math:`c_t = h` (the bottleneck).
 
     Then ``tanh(W [c_t, s_t])`` gives the logits. The first state is ``tanh(V h)``.
 
@@ -215,11 +215,11 @@ class Seq2Seq(nn.Module):
         return states, context, EdgeWeights(graph, alpha.index_select(-2, edge.to(alpha.device)))
 
     def _steps(self, y: Tensor, state: Tensor, context_of: Context | None) -> Tensor:
-        """States (B, T, C) of the decoder; each step also hears ``context_of(t, the state before it)``."""
+        """States (B, T, C) of the decoder; each step also reads ``context_of(t, the state before it)``."""
         states = []
         for t in range(y.shape[1]):
-            heard = y[:, t] if context_of is None else torch.cat((y[:, t], context_of(t, state)), -1)
-            state = self.cell(heard, state)
+            inputs = y[:, t] if context_of is None else torch.cat((y[:, t], context_of(t, state)), -1)
+            state = self.cell(inputs, state)
             states.append(state)
         return torch.stack(states, 1)
 

@@ -45,7 +45,7 @@ class RecurrentState:
 class RecurrentReading:
     """A :class:`Seq2Seq` that has read a source: a model of the tokens that it writes, one after the other.
 
-    ``model.reading(source)`` makes it. There is no graph between the tokens: each hears the state after the one before.
+    ``model.reading(source)`` makes it. There is no graph between the tokens: each reads the state after the one before.
 
     Example:
         >>> import torch, graphattn as ga

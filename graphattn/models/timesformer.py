@@ -62,13 +62,14 @@ class DividedBlock(nn.Module):
         """
         token, patches = x[..., :1, :], x[..., 1:, :]
         over_time, over_space = graphs
-        heard = self.drop_path(self.time_attention(self.time_norm(patches), over_time))
-        patches = patches + self.time_dense(heard)
+        attended = self.drop_path(self.time_attention(self.time_norm(patches), over_time))
+        patches = patches + self.time_dense(attended)
         copies = token.unsqueeze(-3).expand(*token.shape[:-2], num_frames, 1, -1)
         frames = torch.cat((copies, patches.unflatten(-2, (num_frames, -1))), -2)
-        heard = self.drop_path(self.space_attention(self.space_norm(frames.flatten(-3, -2)), over_space))
-        heard = heard.unflatten(-2, (num_frames, -1))
-        token, patches = token + heard[..., 0, :].mean(-2, keepdim=True), patches + heard[..., 1:, :].flatten(-3, -2)
+        attended = self.drop_path(self.space_attention(self.space_norm(frames.flatten(-3, -2)), over_space))
+        attended = attended.unflatten(-2, (num_frames, -1))
+        token = token + attended[..., 0, :].mean(-2, keepdim=True)
+        patches = patches + attended[..., 1:, :].flatten(-3, -2)
         x = torch.cat((token, patches), -2)
         return x + self.drop_path(self.feed_forward(self.feed_forward_norm(x)))
 

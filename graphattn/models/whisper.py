@@ -1,4 +1,4 @@
-"""Whisper: an encoder that hears a spectrogram, through two convolutions, and a decoder that writes text."""
+"""Whisper: an encoder that reads a spectrogram, through two convolutions, and a decoder that writes text."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from .writer import Writer
     lambda b: features(5, 16)(b) + tokens(7)(b),
 )
 class Whisper(Writer):
-    """A spectrogram heard and tokens written; the logits of the next token written.
+    """A spectrogram read and tokens written; the logits of the next token written.
 
     Norms before every branch, keys without a bias, sinusoids for the positions of frames, learned ones for tokens.
 
@@ -115,7 +115,7 @@ class Whisper(Writer):
         return self.decode(target, self.encode(sound, sound_graph), target_graph, memory_graph)
 
     def reading(self, sound: Tensor, sound_graph: Layers | None = None, memory_graph: Graph | None = None) -> Reading:
-        """The model having heard a sound, as :func:`~graphattn.models.generate` takes it; as :meth:`T5.reading`."""
+        """The model and an encoded sound, as :func:`~graphattn.models.generate` takes it; as :meth:`T5.reading`."""
         return Reading(self, self.encode(sound, sound_graph), memory_graph)
 
     def encode(self, sound: Tensor, graph: Layers | None = None) -> Tensor:

@@ -121,7 +121,7 @@ class PositiveFeatures(nn.Module):
         seed: Of the omega, which are rows of random orthogonal matrices with the lengths of Gaussian vectors.
 
     Source: Choromanski et al. 2021 (Performer), lemma 1 and section 2.4. *What differs:* no maximum is subtracted
-    inside the exponential, since one over all sources would let a target hear later ones.
+    inside the exponential, since one over all sources would let a target depend on later ones.
     """
 
     projection: Tensor

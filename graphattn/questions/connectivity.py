@@ -1,4 +1,4 @@
-"""Which nodes hear of each other at last: components, cycles, and sources that everyone hears of."""
+"""Connectivity: components, cycles, and the sources that every node depends on."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -28,8 +28,8 @@ class Connectivity:
 
     Args:
         components: Parts without an edge between them, whichever way it points (weak components).
-        strong_components: Largest sets of nodes of which each hears of each other.
-        roots: Nodes that every node hears of at last.
+        strong_components: Largest sets of nodes whose nodes all depend on each other.
+        roots: Nodes that every node depends on in the end.
         acyclic: Whether no cycle is longer than a self-loop.
     """
 
@@ -130,11 +130,11 @@ def _closed(edges: EdgeSet) -> tuple[int, int, int] | None:
 
 
 def _of_intervals(rows: Intervals) -> tuple[int, int, int]:
-    """Neighbours ``u`` and ``u + 1`` hold together if one hears of the other, and strongly if each does."""
+    """Neighbours ``u`` and ``u + 1`` hold together if one depends on the other, and strongly if each does."""
     node = torch.arange(rows.lo.numel())
-    up, down = rows.lo[1:] < node[1:], rows.hi[:-1] > node[1:]  # u is heard at u + 1; u + 1 is heard at u
+    up, down = rows.lo[1:] < node[1:], rows.hi[:-1] > node[1:]  # u + 1 depends on u; u depends on u + 1
     weak, strong = int((~(up | down)).sum()) + 1, int((~(up & down)).sum()) + 1
-    # A strong component is a stretch; it is a root if nothing is heard of from the left or the right.
+    # A strong component is a stretch; it is a root if it depends on nothing to the left or the right.
     cut = torch.nonzero(~(up & down)).flatten()
     first = torch.cat((torch.zeros(1, dtype=torch.int64), cut + 1))
     last = torch.cat((cut, node[-1:]))
@@ -157,13 +157,13 @@ def _listed(graph: AttentionGraph) -> tuple[int, int, int] | None:
     weak = int(connected_components(matrix, directed=True, connection="weak")[0])
     strong, label = connected_components(matrix, directed=True, connection="strong")
     target, source = label[np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))], label[matrix.indices]
-    heard_from = np.zeros(strong, dtype=bool)
-    heard_from[target[target != source]] = True
-    return weak, int(strong), _one(torch.from_numpy(np.bincount(label)[~heard_from]))
+    has_input = np.zeros(strong, dtype=bool)
+    has_input[target[target != source]] = True
+    return weak, int(strong), _one(torch.from_numpy(np.bincount(label)[~has_input]))
 
 
 def _through_a_hub(graph: AttentionGraph) -> tuple[int, int, int]:
-    """A large rule in which the busiest node hears of all and is heard of by all: one strong component."""
+    """A large rule in which the busiest node depends on all and all depend on it: one strong component."""
     if all_runs(graph) is not None:
         hub, walk = int(graph.out_degree.argmax()), OnRuns(graph, BUDGET)
         if bool((walk.forward(hub) >= 0).all()) and bool((walk.backward(hub) >= 0).all()):

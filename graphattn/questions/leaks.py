@@ -16,12 +16,12 @@ from .forms import runs_of
 from .receptive_field import graphs_of
 from .walks import too_many
 
-_NONE = torch.iinfo(torch.int64).min  # a node that has heard of nothing with a place in the order
+_NONE = torch.iinfo(torch.int64).min  # a node that depends on nothing with a place in the order
 
 
 @dataclass(frozen=True)
 class Leaks:
-    """What :func:`leaks` found; true if the future is heard.
+    """What :func:`leaks` found; true if a target depends on the future.
 
     Args:
         path: The shortest way from a later node to an earlier one: ``(layer, source, target)`` for each edge. A layer
@@ -29,7 +29,7 @@ class Leaks:
         gap: How much later in the order the first source is than the last target; 0 without a leak.
         edges: For each layer, how many of its edges lead from a later node to an earlier one; ``None`` where sources
             and targets are not in the same order.
-        only_residual: Whether the future is heard through residual connections only: without them nothing leaks.
+        only_residual: Whether the leak goes through residual connections: without them there is none.
     """
 
     path: tuple[tuple[int, int, int], ...]
@@ -39,7 +39,7 @@ class Leaks:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing of the future is heard."""
+        """Whether no target depends on the future."""
         return not self.path
 
     def __bool__(self) -> bool:
@@ -52,29 +52,29 @@ class Leaks:
 
     def __str__(self) -> str:
         if self.ok:
-            return f"no leak: no target hears of a later source, through {len(self.edges)} layers"
+            return f"no leak: no target depends on a later source, through {len(self.edges)} layers"
         first, last = self.path[0][1], self.path[-1][2]
-        lines = [f"leak: {last} hears of {first}, which is {self.gap:,} later"]
+        lines = [f"leak: {last} depends on {first}, which is {self.gap:,} later"]
         lines += [f"  layer {layer}: {source} -> {target}" for layer, source, target in self.path]
         if self.only_residual:
-            lines.append("  only through residual connections: with residual=False nothing of the future is heard")
+            lines.append("  only through residual connections: with residual=False there is no leak")
         counted = [f"{count:,} in layer {i}" for i, count in enumerate(self.edges) if count]
         return "\n".join([*lines, f"  edges into the past: {', '.join(counted)}"] if counted else lines)
 
 
 @kinds_checked("residual", "budget")
 def leaks(layers: Layers, order: Any = None, *, residual: bool = True) -> Leaks:
-    """Whether some target hears of a source that is later in the order, and the shortest way there.
+    """Whether some target depends on a source that is later in the order, and the shortest way there.
 
-    A source may be heard at targets of its own place in the order or later ones. Nodes of layers between, such as
-    latents, need no place: what they have heard of counts.
+    Targets may depend on sources of their own place in the order or earlier ones. Nodes of layers between, such as
+    latents, need no place: what they depend on counts.
 
     Args:
         layers: One graph, or a list of graphs, first layer first.
         order: The place of each node, int64 (N,), of the first sources and the last targets, which are as many; nodes
-            of equal place may hear of each other. By default the nodes' own numbers.
+            of equal place may depend on each other. By default the nodes' own numbers.
         residual: Whether every target of a square layer also keeps what it has (a residual connection). ``True`` by
-            default, as the question is about a model, whose blocks have them, and more is heard through them;
+            default, as the question is about a model, whose blocks have them, and a node depends on more through them;
             ``receptive_field`` and ``path_counts``, about the graphs, have ``False``.
     Raises:
         GraphError: If the first sources and the last targets differ in number, ``order`` is not integer (N,), or a
@@ -82,7 +82,7 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True) -> Leaks:
     Example:
         >>> from graphattn.graphs import causal, sliding_window
         >>> print(leaks([causal(8), sliding_window(8, window=3, causal=False)]))
-        leak: 0 hears of 1, which is 1 later
+        leak: 0 depends on 1, which is 1 later
           layer 1: 1 -> 0
           edges into the past: 7 in layer 1
     """
@@ -94,7 +94,7 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True) -> Leaks:
             f"got {S} sources and {T} targets"
         )
     number = _order(order, S)
-    place = torch.unique(number, return_inverse=True)[1]  # ranks: -2**63 is left for nothing heard
+    place = torch.unique(number, return_inverse=True)[1]  # ranks: -2**63 is left for no dependency
     steps = {graph: _Latest(graph) for graph in dict.fromkeys(graphs)}
     counts = tuple(
         steps[graph].backward_edges(place) if graph.num_sources == graph.num_targets == S else None for graph in graphs
@@ -167,11 +167,11 @@ class _Latest:
 
 
 def _ahead(steps: dict[Any, _Latest], graphs: tuple[AttentionGraph, ...], kept: list[bool], place: Tensor) -> bool:
-    """Whether something later than itself is heard at some target of the last layer."""
-    heard = place
+    """Whether some target of the last layer depends on something later than itself."""
+    latest = place
     for graph, keeps in zip(graphs, kept, strict=True):
-        heard = _next(steps[graph](heard), heard if keeps else None)
-    return bool((heard > place).any())
+        latest = _next(steps[graph](latest), latest if keeps else None)
+    return bool((latest > place).any())
 
 
 def _next(read: Tensor, kept: Tensor | None) -> Tensor:
@@ -179,7 +179,7 @@ def _next(read: Tensor, kept: Tensor | None) -> Tensor:
 
 
 def _table(steps: list[_Latest], kept: list[bool], place: Tensor, moves: int) -> list[list[Tensor]]:
-    """``table[l][k]``: the latest place that each node has heard of after ``l`` layers along ``k`` edges at most."""
+    """``table[l][k]``: the latest place that each node depends on after ``l`` layers along ``k`` edges at most."""
     table = [[place] * (moves + 1)]
     for step, keeps in zip(steps, kept, strict=True):
         before = table[-1]

@@ -37,7 +37,7 @@ def mistakes(meant: AttentionGraph, given: AttentionGraph, wrong: tuple[Attentio
     answers = [telling.answer(mutants.whole(mutant)) for mutant in mutants.all]
     single = [mutant for mutant, made in zip(mutants.all, answers, strict=True) if telling.explains(made)]
     if single:
-        return said(mutants, single)
+        return described(mutants, single)
     work = meant.num_targets + (0 if meant.is_rule else meant.num_edges)
     begin = thread_time()
     for first, second in _pairs(mutants, telling, answers)[: min(_PAIRS, _PAIRED_EDGES // max(1, work))]:
@@ -74,7 +74,7 @@ def singles(mutants: Mutants) -> Iterator[tuple[Mutant, AttentionGraph]]:
             yield mutant, made
 
 
-def said(mutants: Mutants, found: list[Mutant]) -> tuple[str, ...]:
+def described(mutants: Mutants, found: list[Mutant]) -> tuple[str, ...]:
     """Mistakes in words; the remote ones only where there is no other."""
     near = [mutant for mutant in found if not mutant.remote] or found
     return tuple(dict.fromkeys(_in_words(mutants, mutant) for mutant in near[:_NAMED]))

@@ -29,7 +29,7 @@ class Mutant:
         changed: What was made instead; it may hold the part.
         argument: Name and value, where an argument of the call is another one.
         counted: Whether to say how many sources a target reads too many or too few.
-        remote: Not to be said where a simpler mistake explains the same.
+        remote: Not to be named where a simpler mistake explains the same.
     """
 
     words: str

@@ -75,9 +75,9 @@ def _through(graph: AttentionGraph, counts: Tensor) -> Tensor:
         return torch.from_numpy(csr_array((ones, (source, target)), shape=shape) @ counts.numpy())
     if graph.edges.runs_per_row * graph.num_targets > 8 * MOST_RUNS:
         raise too_many(graph, "path_counts")
-    heard = torch.nonzero(counts.any(1)).flatten()
+    reached = torch.nonzero(counts.any(1)).flatten()
     rows = max(1, (MOST_RUNS >> 2) // max(1, graph.edges.runs_per_row * counts.shape[1]))
-    for some in heard.split(rows):
+    for some in reached.split(rows):
         runs = graph.edges.runs(some)
         here = counts[some[runs.row]]
         found.index_add_(0, runs.lo, here)

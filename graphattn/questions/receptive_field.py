@@ -1,4 +1,4 @@
-"""What a target has heard of after each layer."""
+"""Receptive fields: the sources that a target depends on after each layer."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +42,7 @@ class ReceptiveField:
 
     Args:
         targets: The targets asked about, int64 (n,), or ``None`` for all of each layer.
-        graphs: For each layer, first layer first: which sources of the first layer each of the targets has heard of
+        graphs: For each layer, first layer first: which sources of the first layer each of the targets depends on
             after it; row ``i`` is ``targets[i]``, and is empty where a layer has no such target.
     """
 
@@ -51,11 +51,11 @@ class ReceptiveField:
 
     @property
     def sizes(self) -> tuple[Tensor, ...]:
-        """For each layer int64 (n,): how many sources each target has heard of after it."""
+        """For each layer int64 (n,): how many sources each target depends on after it."""
         return tuple(graph.in_degree.cpu() for graph in self.graphs)
 
     def to_dict(self) -> dict[str, Any]:
-        """For each layer the least, the mean and the most that a target has heard of, and the number of sources."""
+        """For each layer the least, the mean and the most that a target depends on, and the number of sources."""
         rows = []
         for size in self.sizes:
             some = size.numel() > 0
@@ -71,7 +71,7 @@ class ReceptiveField:
     def __str__(self) -> str:
         found = self.to_dict()
         who = f"{found['targets']:,} target{'s' * (found['targets'] != 1)}"
-        lines = [f"sources heard of, of {found['sources']:,}, at {who}:"]
+        lines = [f"sources in the receptive field, of {found['sources']:,}, at {who}:"]
         for number, row in enumerate(found["layers"]):
             spread = f"{row['least']:,} to {row['most']:,}, mean {row['mean']:,.5g}"
             lines.append(f"  after layer {number}: {row['most'] if row['least'] == row['most'] else spread}")
@@ -82,7 +82,7 @@ class ReceptiveField:
 def receptive_field(
     layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET
 ) -> ReceptiveField:
-    """Which sources of the first layer a target has heard of after each layer: the support of the Jacobian.
+    """Which sources of the first layer a target depends on after each layer: the support of the Jacobian.
 
     Args:
         layers: One graph, or a list of graphs, first layer first.
@@ -96,7 +96,7 @@ def receptive_field(
         >>> from graphattn.graphs import sliding_window
         >>> wavenet = [sliding_window(100_000, window=2, dilation=d) for d in (1, 2, 4, 8)]
         >>> print(receptive_field(wavenet, targets=[99_999]))
-        sources heard of, of 100,000, at 1 target:
+        sources in the receptive field, of 100,000, at 1 target:
           after layer 0: 2
           after layer 1: 4
           after layer 2: 8
@@ -113,14 +113,14 @@ def receptive_field(
 
 
 def _field(graphs: tuple[AttentionGraph, ...], chosen: Tensor | None, budget: int) -> AttentionGraph:
-    """What the chosen targets of the last of these layers have heard of."""
+    """What the chosen targets of the last of these layers depend on."""
     T = graphs[-1].num_targets
     chosen = torch.arange(T) if chosen is None else chosen
     there = torch.nonzero(chosen < T).flatten()
-    heard = Runs(there, chosen[there], chosen[there] + 1)
+    reached = Runs(there, chosen[there], chosen[there] + 1)
     for layer in reversed(graphs):
-        heard = pulled(heard, layer, budget)
-    row, source = _pairs(heard, budget)
+        reached = pulled(reached, layer, budget)
+    row, source = _pairs(reached, budget)
     edges = Listed(row, source, chosen.numel(), graphs[0].num_sources)
     return AttentionGraph(edges, f"receptive field after layer {len(graphs) - 1}")
 
@@ -154,9 +154,9 @@ def _of_intervals(graphs: tuple[AttentionGraph, ...]) -> list[AttentionGraph] | 
     return found
 
 
-def pulled(heard: Runs, layer: AttentionGraph, budget: int) -> Runs:
-    """What each row reads, from the targets of a layer that it hears of."""
-    row, target = _pairs(heard, budget)
+def pulled(reached: Runs, layer: AttentionGraph, budget: int) -> Runs:
+    """What each row reads, from the targets of a layer that it depends on."""
+    row, target = _pairs(reached, budget)
     distinct, place = torch.unique(target, return_inverse=True)
     runs_per_row = layer.edges.runs_per_row
     if runs_per_row * distinct.numel() > budget:
@@ -170,11 +170,11 @@ def pulled(heard: Runs, layer: AttentionGraph, budget: int) -> Runs:
     return _runs.union(_runs.empty(), Runs(row[owner], runs.lo[which], runs.hi[which]), layer.num_sources)
 
 
-def _pairs(heard: Runs, budget: int) -> tuple[Tensor, Tensor]:
-    pairs = int((heard.hi - heard.lo).sum())
+def _pairs(reached: Runs, budget: int) -> tuple[Tensor, Tensor]:
+    pairs = int((reached.hi - reached.lo).sum())
     if pairs > budget >> 2:
         raise _too_many(pairs, budget >> 2)
-    return _runs.expand(heard)
+    return _runs.expand(reached)
 
 
 def _too_many(pairs: int, budget: int) -> GraphError:

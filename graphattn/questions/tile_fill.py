@@ -45,12 +45,12 @@ class TileFill:
         return asdict(self)
 
     def __str__(self) -> str:
-        said = (
+        text = (
             f"{self.touched:,} of {self.tiles:,} tiles of {self.tile[0]} x {self.tile[1]} touched, {self.fill:.1%} full"
         )
         if self.order is None:
-            return said
-        return f"{said}; {self.order}: {self.touched_after:,} touched, {self.fill_after:.1%} full"
+            return text
+        return f"{text}; {self.order}: {self.touched_after:,} touched, {self.fill_after:.1%} full"
 
 
 def tile_fill(graph: AttentionGraph, tile: tuple[int, int] = (128, 128)) -> TileFill:

@@ -27,20 +27,20 @@ class Universality:
         self_loops: Whether every layer has all self-loops.
         star: A node that reads all and is read by all, in the union of the layers; ``None`` without one.
         hamiltonian_path: Whether the union of the layers has a path through all nodes, in some order.
-        everything_heard: Whether every node hears of every node if the layers are repeated.
+        reads_everything: Whether every node depends on every node if the layers are repeated.
         left_out: For each question without an answer, why.
     """
 
     self_loops: bool
     star: int | None
     hamiltonian_path: bool | None
-    everything_heard: bool | None
+    reads_everything: bool | None
     left_out: dict[str, str]
 
     @property
     def sparse_transformer(self) -> bool | None:
-        """Whether the conditions of Yun et al. 2020 hold: self-loops, a Hamiltonian path, everything heard."""
-        return _every(self.self_loops, self.hamiltonian_path, self.everything_heard)
+        """Whether the conditions of Yun et al. 2020 hold: self-loops, a Hamiltonian path, all depend on all."""
+        return _every(self.self_loops, self.hamiltonian_path, self.reads_everything)
 
     @property
     def star_graph(self) -> bool:
@@ -62,7 +62,7 @@ class Universality:
         lines = [f"self-loops in every layer: {words[self.self_loops]}"]
         lines += [f"star: {'no' if self.star is None else f'node {self.star}'}"]
         lines += [f"Hamiltonian path: {words[self.hamiltonian_path]}"]
-        lines += [f"everything heard at last: {words[self.everything_heard]}"]
+        lines += [f"every node depends on all in the end: {words[self.reads_everything]}"]
         lines += [f"a universality theorem applies: {words[self.universal]}"]
         return "\n".join([*lines, *(f"{name.replace('_', ' ')}: {why}" for name, why in self.left_out.items())])
 
@@ -83,7 +83,7 @@ def universality(layers: Layers) -> Universality:
         GraphError: If a graph is not square.
     Source:
         Yun et al. 2020, "O(n) Connections are Expressive Enough", assumption 1: every pattern holds the self-loops, the
-        union of the patterns a Hamiltonian path, and every token hears of all tokens after finitely many layers.
+        union of the patterns a Hamiltonian path, and every token depends on all tokens after finitely many layers.
         Zaheer et al. 2020 (BigBird), theorem 1: the graph contains the star. *What differs:* the star may have any
         centre, and self-loops are asked for in both.
     Example:
@@ -100,17 +100,17 @@ def universality(layers: Layers) -> Universality:
     union = reduce(or_, distinct)
     loops = all(graph._num_loops() == graph.num_targets for graph in distinct)
     left_out: dict[str, str] = {}
-    path, heard = None, None
+    path, everything = None, None
     try:
         strong = connectivity(union).strong_components
         path = _path(union, strong)
-        # With self-loops, what one layer brings on the next ones keep, so the union says what is heard at last.
-        heard = strong <= 1 if loops or (len(distinct) == 1 and strong > 1) else _at_last(graphs)
+        # With self-loops, what one layer brings on the next ones keep, so the union says what is reached in the end.
+        everything = strong <= 1 if loops or (len(distinct) == 1 and strong > 1) else _at_last(graphs)
     except GraphError as error:
-        left_out["everything_heard"] = str(error)
+        left_out["reads_everything"] = str(error)
     if path is None:
         left_out["hamiltonian_path"] = "not along the sequence, and a search for another order did not end"
-    return Universality(loops, _star(union), path, heard, left_out)
+    return Universality(loops, _star(union), path, everything, left_out)
 
 
 def _star(graph: AttentionGraph) -> int | None:

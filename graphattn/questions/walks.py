@@ -20,7 +20,7 @@ class Walk(Protocol):
     """Edges or runs looked at so far."""
 
     def forward(self, source: int) -> Tensor:
-        """How far each node is from ``source``: layers until it hears of it."""
+        """How far each node is from ``source``: layers until it depends on it."""
         ...
 
     def backward(self, target: int) -> Tensor:

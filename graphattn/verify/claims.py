@@ -27,7 +27,7 @@ def _rows_with_non_neighbours(probe: Probe) -> list[int]:
     return [row for row in probe.probed if bool(probe.non_neighbours([row]).any())]
 
 
-def not_heard(probe: Probe) -> Outcome:
+def non_neighbours_unread(probe: Probe) -> Outcome:
     """Moves all sources that a target does not read, for one target after the other."""
     for row in _rows_with_non_neighbours(probe):
         strange = probe.non_neighbours([row])
@@ -49,27 +49,27 @@ def no_gradient(probe: Probe) -> Outcome:
     return None
 
 
-def neighbours_heard(probe: Probe) -> Outcome:
-    """A neighbour is heard if it is sent a gradient, or if moving it alone changes the output.
+def neighbours_read(probe: Probe) -> Outcome:
+    """A neighbour is read if it is sent a gradient, or if moving it alone changes the output.
 
     Without gradients every neighbour is moved on a small graph, one of each target on a large one.
     """
     silent: dict[int, list[int]] = {}  # source -> rows that send it nothing
     for row in probe.probed:
-        near = probe.listened(row)
+        near = probe.weighted_sources(row)
         if probe.gradients and probe.sent:
-            heard = sum((grad != 0).to(torch.int64) for grad in probe.sent[row].values())
-            left = near if isinstance(heard, int) else near[heard[near] == 0]
-            probe.pairs_heard += near.numel() - left.numel()
+            gradients = sum((grad != 0).to(torch.int64) for grad in probe.sent[row].values())
+            left = near if isinstance(gradients, int) else near[gradients[near] == 0]
+            probe.pairs_read += near.numel() - left.numel()
         else:
             left = near if probe.piece.complete else near[row % near.numel()][None]
         for source in left.tolist():
             silent.setdefault(source, []).append(row)
     for source, rows in list(silent.items())[:MOST_MOVED]:
-        deaf = _unmoved(probe, source, rows)
-        if deaf is not None:
-            return f"moving source {source} changed nothing at {probe.names([deaf])}, which reads it"
-        probe.pairs_heard += len(rows)
+        unmoved = _unmoved(probe, source, rows)
+        if unmoved is not None:
+            return f"moving source {source} changed nothing at {probe.names([unmoved])}, which reads it"
+        probe.pairs_read += len(rows)
     return None
 
 
@@ -93,10 +93,10 @@ def strangers_tried(probe: Probe) -> str:
 
 def neighbours_tried(probe: Probe) -> str:
     """How many edges were tried; copies of one count once."""
-    every = sum(probe.listened(row).numel() for row in probe.probed)
-    silent = int((probe.heard == 0).sum())
-    what = _edges(probe.pairs_heard) + " that weigh something" * (silent > 0)
-    return _tried(probe, probe.pairs_heard, what, probe.pairs_heard == every)
+    every = sum(probe.weighted_sources(row).numel() for row in probe.probed)
+    silent = int((probe.edge_weight == 0).sum())
+    what = _edges(probe.pairs_read) + " that weigh something" * (silent > 0)
+    return _tried(probe, probe.pairs_read, what, probe.pairs_read == every)
 
 
 def _edges(count: int) -> str:
@@ -108,7 +108,7 @@ def _of_edges(probe: Probe, count: int) -> str:
 
 
 def _tried(probe: Probe, count: int, what: str, whole: bool) -> str:
-    busy = int(torch.unique(probe.piece.row[probe.heard > 0]).numel())
+    busy = int(torch.unique(probe.piece.row[probe.edge_weight > 0]).numel())
     if whole and probe.piece.complete and len(probe.probed) == busy:
         return f"all {count:,} {what}"
     return f"{count:,} {what}, at {len(probe.probed)} of {probe.graph.num_targets:,} targets"
@@ -171,7 +171,7 @@ def removed_edge(probe: Probe) -> Outcome:
 def _dropped(probe: Probe, row: int) -> int:
     """Any edge of a row, or the one that weighs most where not all weigh something."""
     own = probe.piece.row == row
-    place = row % int(own.sum()) if bool((probe.heard == 1).all()) else int(probe.heard[own].argmax())
+    place = row % int(own.sum()) if bool((probe.edge_weight == 1).all()) else int(probe.edge_weight[own].argmax())
     return int(probe.piece.edge[own][place])
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..questions.mistakes import said, singles
+from ..questions.mistakes import described, singles
 from ..questions.mutants import Mutant, Mutants
 from .bounds import EXPLAINED, difference, size
 from .cover import pieces
@@ -94,8 +94,8 @@ def _of_the_rest(
     truth, _ = twins(subject, case, dtype, piece, everything)
     lost = [name for name in names if name in found.values and size(found.values[name]) == 0 < size(truth.values[name])]
     rest = [name for name in names if name not in lost]
-    said = [f"{', '.join(lost)}: zero, as after detach()"] * bool(lost) + [f"wrong: {', '.join(rest)}"] * bool(rest)
-    return "; ".join(said)
+    notes = [f"{', '.join(lost)}: zero, as after detach()"] * bool(lost) + [f"wrong: {', '.join(rest)}"] * bool(rest)
+    return "; ".join(notes)
 
 
 def _few(edges: list[str]) -> str:
@@ -171,16 +171,16 @@ class _Look:
         edges = self._edges()
         if edges and self.wrong == 1 and self.total >= _ENOUGH:
             names = []
-        said = [" or ".join(names)] * bool(names) + edges
-        return "; ".join(said) if said else self._rounding() or UNEXPLAINED
+        notes = [" or ".join(names)] * bool(names) + edges
+        return "; ".join(notes) if notes else self._rounding() or UNEXPLAINED
 
     def _mistakes(self) -> list[str]:
         """The known mistakes that give what was found, remote ones only if no other does."""
         mutants, graphs = self._mutants()
-        near = said(mutants, [mutant for mutant in graphs if not mutant.remote])
+        near = described(mutants, [mutant for mutant in graphs if not mutant.remote])
         scored = [words for words, make in WRONG_SCORES if self._explains(make(self.scene))]
         remote = [words for words, make in RARE_SCORES if self._explains(make(self.scene))]
-        return [*near, *scored] or [*said(mutants, graphs), *remote]
+        return [*near, *scored] or [*described(mutants, graphs), *remote]
 
     def _mutants(self) -> tuple[Mutants, list[Mutant]]:
         """The mistakes about who reads whom that give what was found."""
@@ -204,42 +204,42 @@ class _Look:
         return f"off by {off:.0e} of its size nearly everywhere, as by float32 arithmetic inside a float64 call"
 
     def _edges(self) -> list[str]:
-        """Edges that are not heard, or heard without being there, at the worst targets: by who is sent a gradient."""
+        """Edges that are not read, or read without being there, at the worst targets: by who is sent a gradient."""
         leaves = self.subject.leaves(self.case, self.dtype)
         of_sources = {n: p.axis for n, p in self.subject.places.items() if n in leaves and p.of in ("sources", "nodes")}
         shared = any(place.of == "nodes" for place in self.subject.places.values())
         output = self.subject.run(leaves, self.case, self.backend).output
         if not output.requires_grad or self.dtype == torch.float16:  # float16 rounds small gradients to 0
             return []
-        unheard, invented = [], []
+        unread, invented = [], []
         for row in self.worst.tolist():
             target = int(self.targets[row])
             out = output.select(self.axis, target).sum()
             grads = torch.autograd.grad(out, [leaves[n] for n in of_sources], retain_graph=True, allow_unused=True)
-            heard = torch.zeros(self.graph.num_sources, dtype=torch.bool, device=output.device)
+            read = torch.zeros(self.graph.num_sources, dtype=torch.bool, device=output.device)
             for axis, grad in zip(of_sources.values(), grads, strict=True):
                 if grad is not None:
-                    heard |= (grad != 0).movedim(axis, 0).flatten(1).any(1)
-            near = torch.zeros_like(heard)
+                    read |= (grad != 0).movedim(axis, 0).flatten(1).any(1)
+            near = torch.zeros_like(read)
             near[self.piece.columns[self.piece.column[self.piece.row == row]]] = True
             if shared:
-                heard[target] = near[target] = False
-            if bool(heard.any()):  # else it is its gradients that are lost
-                unheard += [f"{s} -> {target}" for s in torch.nonzero(near & ~heard).flatten().tolist()]
-                invented += [f"{s} -> {target}" for s in torch.nonzero(heard & ~near).flatten().tolist()]
-        said = [f"{_few(unheard)} of the graph {_are(unheard)} not heard"] * bool(unheard)
-        said += [f"{_few(invented)} {_are(invented)} heard, but not of the graph"] * bool(invented)
-        if said and not self.subject.owns_graph:
-            said.append(
+                read[target] = near[target] = False
+            if bool(read.any()):  # else it is its gradients that are lost
+                unread += [f"{s} -> {target}" for s in torch.nonzero(near & ~read).flatten().tolist()]
+                invented += [f"{s} -> {target}" for s in torch.nonzero(read & ~near).flatten().tolist()]
+        notes = [f"{_few(unread)} of the graph {_are(unread)} not read"] * bool(unread)
+        notes += [f"{_few(invented)} {_are(invented)} read, but not of the graph"] * bool(invented)
+        if notes and not self.subject.owns_graph:
+            notes.append(
                 "behind a mask m of your own: g - ga.from_mask(m) has the edges it lacks, ga.from_mask(m) - g "
                 "those it has too many; ga.from_mask(m).equals(g) must be True"
             )
-        return said
+        return notes
 
     def _explains(self, answer: Answer | None) -> bool:
         if answer is None:
             return False
-        rows = torch.nonzero(answer.heard).flatten()
+        rows = torch.nonzero(answer.has_edges).flatten()
         if rows.numel() == 0:
             return False
         output = self._finished(answer.output)

@@ -1,4 +1,4 @@
-"""What a module hears, measured: one input is moved at a time, and the outputs that change have heard it."""
+"""Leaks of a module, measured: one input is moved at a time, and the outputs that change depend on it."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -25,10 +25,10 @@ class FoundLeaks:
         sources: Sources that were moved, of ``num_sources``.
         num_sources: All of them.
         num_targets: Targets whose outputs were compared.
-        heard: Pairs (source, target) where moving the source changed the target's output.
+        num_dependent: Pairs (source, target) where moving the source changed the target's output.
         leaks: Those of them that must not be: the first of ``num_leaks``.
         num_leaks: How many.
-        silent: Pairs that the graph lets be heard and that were not: the first of ``num_silent``. No mistake in
+        silent: Pairs that the graph allows and whose target did not change: the first of ``num_silent``. No mistake in
             itself: an activation may be flat there.
         num_silent: How many.
         random: Whether the module's outputs depend on torch's random state; its dropout may then hide a leak.
@@ -37,7 +37,7 @@ class FoundLeaks:
     sources: int
     num_sources: int
     num_targets: int
-    heard: int
+    num_dependent: int
     leaks: tuple[tuple[int, int], ...]
     num_leaks: int
     silent: tuple[tuple[int, int], ...]
@@ -46,7 +46,7 @@ class FoundLeaks:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was heard that must not be."""
+        """Whether no output depends on what it must not."""
         return self.num_leaks == 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class FoundLeaks:
         first = f"{self.num_leaks:,} leaks: {_named(self.leaks, self.num_leaks)}" if self.num_leaks else "no leak"
         lines = [f"{first} ({tried})"]
         if self.num_silent:
-            lines.append(f"{self.num_silent:,} pairs may be heard and were not: {_named(self.silent, self.num_silent)}")
+            lines.append(f"{self.num_silent:,} pairs may depend and do not: {_named(self.silent, self.num_silent)}")
         if self.random:
             lines.append("the module is random (dropout?), which may hide a leak: call .eval() on it and ask again")
         return "\n".join(lines)
@@ -80,7 +80,7 @@ def find_leaks(
     at_most: int = 256,
     seed: int = 0,
 ) -> FoundLeaks:
-    """Move one input node at a time and see which outputs change, bit for bit: does a module hear what it must not?
+    """Move one input node at a time and see which outputs change, bit for bit: does a module read what it must not?
 
     With ``layers`` the outputs that may change are those that the graphs predict; without, those of the same place in
     the order or later. Floats are moved by random numbers; integers (token ids) become another id of ``x``.
@@ -88,7 +88,7 @@ def find_leaks(
     A torch module is asked in eval mode; modules inside a function keep their mode. Nothing has gradients, torch's
     random state is the same before every call, so that dropout is no leak, and afterwards that state, modes and buffers
     (running statistics) are as they were: those of a module, and of modules that a function refers to by name. Dropout
-    may hide a leak, and batch statistics in training mode are one: everything is heard through them.
+    may hide a leak, and batch statistics in training mode are one: every output depends on every input through them.
 
     Args:
         module: From ``x`` to (..., T, C'), nodes before the width; for token ids from (..., S).
@@ -122,7 +122,7 @@ def find_leaks(
     if x.ndim < -axis:
         raise ShapeError(f"x must be (..., S, C) floats or (..., S) integers, got {list(x.shape)} of {x.dtype}")
     if x.is_floating_point() and not bool(x.isfinite().all()):
-        raise ShapeError("x must be finite: where it is NaN or inf, no step can be heard")
+        raise ShapeError("x must be finite: where it is NaN or inf, no step can be seen")
     if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
         raise OptionError(f"at_most must be a whole number >= 1, got {at_most!r}")
     S = x.shape[axis]
@@ -131,13 +131,13 @@ def find_leaks(
     with left_as_it_was(module), torch.no_grad():
         if isinstance(module, torch.nn.Module):
             module.eval()
-        heard, random = _heard(SeededModule(module, seed), x, axis, sources, generator)
-    allowed = _allowed(layers, order, residual, S, heard.shape[1], sources)
-    leak, silent = heard & ~allowed, ~heard & allowed
+        changed, random = _changed(SeededModule(module, seed), x, axis, sources, generator)
+    allowed = _allowed(layers, order, residual, S, changed.shape[1], sources)
+    leak, silent = changed & ~allowed, ~changed & allowed
     if layers is None:
         silent = torch.zeros_like(silent)  # an order allows, and promises nothing
     return FoundLeaks(
-        len(sources), S, heard.shape[1], int(heard.sum()), *_pairs(leak, sources), *_pairs(silent, sources), random
+        len(sources), S, changed.shape[1], int(changed.sum()), *_pairs(leak, sources), *_pairs(silent, sources), random
     )
 
 
@@ -148,7 +148,7 @@ def _chosen(size: int, at_most: int, generator: torch.Generator) -> Tensor:
     return torch.cat((ends, 1 + torch.randperm(size - 2, generator=generator)[: max(0, at_most - 2)])).sort().values
 
 
-def _heard(
+def _changed(
     model: SeededModule, x: Tensor, axis: int, sources: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, bool]:
     """bool (moved sources, T), whose output changes; and whether the module is random."""
@@ -156,16 +156,16 @@ def _heard(
     if bool(outputs[0].isnan().any()):
         raise ShapeError("the module's output holds NaN, in which no change can be seen")
     model.check(x.clone(), outputs[0])
-    heard = torch.zeros(len(sources), outputs[0].shape[-2], dtype=torch.bool)
+    changed = torch.zeros(len(sources), outputs[0].shape[-2], dtype=torch.bool)
     for row, source in enumerate(sources.tolist()):
         for draw, output in enumerate(outputs):
             moved = x.clone()
             here = moved.select(axis, source)
             here.copy_(_moved(here, x, generator))
             unmoved = same(model(moved, draw), output)
-            heard[row] |= ~unmoved.movedim(-2, 0).flatten(1).all(1).cpu()
+            changed[row] |= ~unmoved.movedim(-2, 0).flatten(1).all(1).cpu()
     model.check(x.clone(), outputs[0])
-    return heard, any(not same(output, outputs[0]).all() for output in outputs)
+    return changed, any(not same(output, outputs[0]).all() for output in outputs)
 
 
 def _moved(here: Tensor, x: Tensor, generator: torch.Generator) -> Tensor:
@@ -195,7 +195,7 @@ def _allowed(
             )
         return place[sources][:, None] <= place[None, :]
     if order is not None:
-        raise GraphError("find_leaks takes layers, whose graphs say what may be heard, or order, not both")
+        raise GraphError("find_leaks takes layers, whose graphs say what may be read, or order, not both")
     graphs = graphs_of(layers, residual)
     sizes = graphs[0].num_sources, graphs[-1].num_targets
     if sizes != (num_sources, num_targets):

@@ -1,4 +1,4 @@
-"""What must hold whatever the numbers are: who is heard, and that order and names do not matter."""
+"""What must hold whatever the numbers are: what is read, and that order and names do not matter."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -82,9 +82,9 @@ def _probes(subject: Subject, piece: Sample, rows: Sequence[Row], gradients: boo
 
 INVARIANTS = (
     Invariant(
-        "non-neighbours are not heard, bit for bit",
+        "non-neighbours are not read, bit for bit",
         claims.has_strangers,
-        claims.not_heard,
+        claims.non_neighbours_unread,
         tried=claims.strangers_tried,
     ),
     Invariant(
@@ -93,7 +93,7 @@ INVARIANTS = (
         claims.no_gradient,
         tried=claims.strangers_tried,
     ),
-    Invariant("every neighbour is heard", claims.has_edges, claims.neighbours_heard, tried=claims.neighbours_tried),
+    Invariant("every neighbour is read", claims.has_edges, claims.neighbours_read, tried=claims.neighbours_tried),
     Invariant(
         "a target without an edge gives exactly 0",
         lambda p: p.subject.gives_zero and bool((p.degree == 0).any()),

@@ -21,7 +21,7 @@ class Nonfinite:
     ends: tuple[int, int] | None  # source and target of an edge
     value: float  # the first such number
     count: int  # how many there are
-    spoils: int  # targets that hear it
+    spoils: int  # targets that read it
 
     def __str__(self) -> str:
         side = {"query": "target", "key": "source", "value": "source"}.get(self.what, "edge")
@@ -29,8 +29,8 @@ class Nonfinite:
             f"{side} {self.number}" if self.ends is None else f"edge {self.number} ({self.ends[0]} -> {self.ends[1]})"
         )
         numbers = f"{self.value}" if self.count == 1 else f"{self.value} and {self.count - 1} more"
-        heard = f"{self.spoils} target{'s' * (self.spoils > 1)} will hear it" if self.spoils else "no target hears it"
-        return f"{self.what} of {place} is {numbers}: {heard}"
+        readers = f"{self.spoils} target{'s' * (self.spoils > 1)} will read it" if self.spoils else "no target reads it"
+        return f"{self.what} of {place} is {numbers}: {readers}"
 
 
 def find_nonfinite(
@@ -59,14 +59,14 @@ def find_nonfinite(
         >>> value = x.clone()
         >>> value[1, 0, 0] = torch.nan
         >>> print(*find_nonfinite(x, x, value, ga.graphs.causal(3)))
-        value of source 1 is nan: 2 targets will hear it
+        value of source 1 is nan: 2 targets will read it
     """
     inputs = check(query, key, value, graph, score_bias, scale, softcap)
     sides = (("query", query, (graph.in_degree > 0).long()), ("key", key, graph.out_degree))
     found = []
-    for what, x, heard in (*sides, ("value", value, graph.out_degree)):
+    for what, x, readers in (*sides, ("value", value, graph.out_degree)):
         if not _all_finite(x):
-            found += _named(what, ~torch.isfinite(x), x, -3, heard)
+            found += _named(what, ~torch.isfinite(x), x, -3, readers)
     bias = inputs.score_bias
     if bias is not None:
         wrong = torch.isnan(bias) | (bias == torch.inf)
@@ -103,7 +103,7 @@ def _named(
     wrong: Tensor,
     x: Tensor,
     axis: int,
-    heard: Tensor | None,
+    readers: Tensor | None,
     graph: AttentionGraph | None = None,
     first: int = 0,
 ) -> list[Nonfinite]:
@@ -114,6 +114,6 @@ def _named(
         numbers = x[place][wrong[place]]
         number = first + place
         ends = None if graph is None else (int(graph._listed().source[number]), int(graph._listed().target[number]))
-        spoils = 1 if heard is None else int(heard[place])
+        spoils = 1 if readers is None else int(readers[place])
         found.append(Nonfinite(what, number, ends, float(numbers[0]), numbers.numel(), spoils))
     return found

@@ -59,7 +59,7 @@ def of_rows(function: Callable[[Tensor, Tensor, int], Tensor], targets: Tensor, 
 
 
 def checked(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
-    """A caller's own function; what it raises, or gives in another shape than it should, is said to be its doing."""
+    """A caller's own function; what it raises, or gives in another shape than it should, is reported as its own."""
     called = "dense twin called it with edges of its own choice: any number of them, float64"
 
     def answer(*operands: Any) -> Tensor:

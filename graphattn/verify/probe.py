@@ -53,15 +53,15 @@ class Probe:
         self.degree = torch.bincount(piece.row, minlength=piece.targets.numel())
         ground = stability(subject, case, dtype, [piece])
         self.stable = None if ground is None else ground.stable  # (..., T)
-        self.heard = self._heard()
+        self.edge_weight = self._edge_weight()
         shuffle = torch.randperm(piece.targets.numel(), generator=torch.Generator().manual_seed(0)).tolist()
-        every = [row for row in shuffle if bool((self.heard > 0)[piece.row == row].any())]
+        every = [row for row in shuffle if bool((self.edge_weight > 0)[piece.row == row].any())]
         self.busy = every[:TRIES]
         self.probed = every[:ALL] if piece.complete else every[:PROBES]
-        self.pairs_heard = 0
+        self.pairs_read = 0
         self.listable = subject.owns_graph and subject.relists and self.graph.num_edges <= MOST_LISTED
 
-    def _heard(self) -> Tensor:
+    def _edge_weight(self) -> Tensor:
         """How much each edge (e,) weighs; 0 where the twin gives it no weight, or nothing stable.
 
         Softmax of products gives every edge some; a normalisation may leave edges out.
@@ -104,8 +104,8 @@ class Probe:
         of_sources = {name: leaves[name] for name, place in self.places.items() if place.of in ("sources", "nodes")}
         found = {}
         for row in self.probed:
-            heard = self.at(output, [row]).sum()
-            grads = torch.autograd.grad(heard, list(of_sources.values()), retain_graph=True, allow_unused=True)
+            outputs = self.at(output, [row]).sum()
+            grads = torch.autograd.grad(outputs, list(of_sources.values()), retain_graph=True, allow_unused=True)
             found[row] = {
                 name: grad.abs().movedim(self.places[name].axis, 0).flatten(1).amax(1)
                 for name, grad in zip(of_sources, grads, strict=True)
@@ -131,12 +131,12 @@ class Probe:
         """The distinct sources that the row's target reads."""
         return torch.unique(self.piece.columns[self.piece.column[self.piece.row == row]])
 
-    def listened(self, row: int) -> Tensor:
+    def weighted_sources(self, row: int) -> Tensor:
         """Those of them whose edge has a weight."""
-        return torch.unique(self.piece.columns[self.piece.column[(self.piece.row == row) & (self.heard > 0)]])
+        return torch.unique(self.piece.columns[self.piece.column[(self.piece.row == row) & (self.edge_weight > 0)]])
 
     def non_neighbours(self, rows: list[int]) -> Tensor:
-        """bool (S,): sources that none of the rows' targets may hear, as a source or as itself."""
+        """bool (S,): sources that none of the rows' targets may read, as a source or as itself."""
         strange = torch.ones(self.graph.num_sources, dtype=torch.bool, device=self.piece.targets.device)
         for row in rows:
             strange[self.neighbours(row)] = False

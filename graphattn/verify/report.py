@@ -212,10 +212,10 @@ class Report:
 
 def _limits(dtypes: set[str]) -> list[str]:
     """The rule of :mod:`graphattn.verify.bounds`, for those dtypes."""
-    said = ["limit: 1e-12 in float64"] * ("float64" in dtypes)
+    limits = ["limit: 1e-12 in float64"] * ("float64" in dtypes)
     if dtypes - {"float64"}:
-        said.append("limit: twice (gradients: 3 times) the error of dense torch in the same dtype, plus a floor")
-    return said
+        limits.append("limit: twice (gradients: 3 times) the error of dense torch in the same dtype, plus a floor")
+    return limits
 
 
 def _worst(rows: Iterable[Row]) -> Row | None:

@@ -41,7 +41,7 @@ class Answer(NamedTuple):
     """Heads' output (..., R, H, D_v), and the rows (R,) for which the mistake says something."""
 
     output: Tensor
-    heard: Tensor
+    has_edges: Tensor
 
 
 Mistake = tuple[str, Callable[[Scene], Answer | None]]

@@ -64,8 +64,8 @@ class SeededModule:
         if again.shape != expected.shape or not same(again, expected).all():
             raise GraphAttnError(
                 "module gives two answers to the same x from the same random state of torch: it is random by other "
-                "means or stateful (a cache, a counter), and what it hears cannot be told; call .eval() on it, or "
-                "pass a deterministic function"
+                "means or stateful (a cache, a counter), and what it depends on cannot be measured; call .eval() on "
+                "it, or pass a deterministic function"
             )
 
 

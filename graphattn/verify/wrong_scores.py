@@ -139,4 +139,4 @@ WRONG_SCORES: tuple[Mistake, ...] = (
 )
 RARE_SCORES: tuple[Mistake, ...] = (
     ("reversed edges added and counted beside those that were there", symmetric_counted),
-)  # not said of what a simpler mistake explains as well
+)  # not named where a simpler mistake explains as well

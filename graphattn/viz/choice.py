@@ -96,13 +96,13 @@ def spread_targets(graph: AttentionGraph, where: Array) -> list[int]:
     span = flat.max(0) - flat.min(0)
     flat = (flat - flat.min(0)) / np.where(span > 0, span, 1.0)
     chosen: list[int] = []
-    heard: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+    covered: NDArray[np.int64] = np.empty(0, dtype=np.int64)
     for anchor in _ANCHORS:
         target = int(candidates[np.square(flat - anchor[: flat.shape[1]]).sum(1).argmin()])
         sources = sources_of(graph, target)
-        if len(chosen) < 3 and target not in chosen and np.isin(sources, heard).mean() <= _COMMON:
+        if len(chosen) < 3 and target not in chosen and np.isin(sources, covered).mean() <= _COMMON:
             chosen.append(target)
-            heard = np.concatenate((heard, sources))
+            covered = np.concatenate((covered, sources))
     hub = _hub(graph)
     return chosen if hub is None or hub in chosen else [*chosen[:2], hub]
 

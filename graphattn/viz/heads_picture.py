@@ -110,22 +110,22 @@ def plot_heads(
     scale, on_scale = weight_scale(shown.values, relative, colours)
     panels = []
     kind = "3d" if place is not None and place.is_3d else None
-    said: list[str] = []
+    remarks: list[str] = []
     for i, head in enumerate(chosen):
         ax = made.add_subplot(rows, columns, i + 1, projection=kind)
         ax.set_title(f"head {head}", fontsize=TEXT)
         edge = (i % columns == 0, i % columns == columns - 1 or i == len(chosen) - 1)  # of the row of panels
-        said += draw(ax, shown, i, scale, edge)
+        remarks += draw(ax, shown, i, scale, edge)
         panels.append(ax)
-    said += on_scale + ([] if place is None else place.remarks())
+    remarks += on_scale + ([] if place is None else place.remarks())
     if left_out:
-        said.append(f"{counted(left_out, 'head')} more; choose them with heads=.")
+        remarks.append(f"{counted(left_out, 'head')} more; choose them with heads=.")
     beside: dict[str, Any] = {"shrink": 0.8 if rows == 1 else 0.5, "pad": 0.02, "aspect": 25}
     below: dict[str, Any] = {"location": "bottom", "shrink": 0.7, "pad": 0.04, "aspect": 30}
     weight_bar(made, scale, panels, "attention weight", **below if is_narrow(made) else beside)
     of = "" if targets is None else f", target {number(targets[0])}"
-    said = list(dict.fromkeys(said))
-    titled(made, f"{graph.name}{of}: {counted(len(chosen), 'head')}" if title else None, said * caption)
+    remarks = list(dict.fromkeys(remarks))
+    titled(made, f"{graph.name}{of}: {counted(len(chosen), 'head')}" if title else None, remarks * caption)
     return made
 
 

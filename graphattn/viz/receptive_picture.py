@@ -1,4 +1,4 @@
-"""What a target has heard of after each layer: panels where the nodes live, or the layers as rows."""
+"""Pictures of a receptive field: panels where the nodes live, or the layers as rows."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +39,10 @@ def plot_receptive_field(
     caption: bool = True,
     title: bool = True,
 ) -> "Figure":
-    """What one target has heard of through the layers of a model.
+    """What one target depends on through the layers of a model.
 
     Over a grid, points or a mesh: a panel for each layer (at most 6, evenly spread), with the sources that the target
-    has heard of after it. Over a sequence, or where the layers change the number of nodes: the layers as rows, the
+    depends on after it. Over a sequence, or where the layers change the number of nodes: the layers as rows, the
     input at the bottom, and every path from it to the target of the last layer.
 
     Args:
@@ -71,7 +71,7 @@ def plot_receptive_field(
         >>> wavenet = [sliding_window(32, window=2, dilation=d) for d in (1, 2, 4)]
         >>> figure = plot_receptive_field(wavenet, target=31)
         >>> figure.get_suptitle()
-        'target 31 hears of 8 of 32 sources through 3 layers'
+        'target 31 depends on 8 of 32 sources through 3 layers'
     """
     graphs = graphs_of(layers, residual)
     (target,) = checked_targets(graphs[-1], target, "target", 1)
@@ -86,11 +86,11 @@ def plot_receptive_field(
                 "the layers change the number of nodes and are drawn as rows: no pos, faces, size or image"
             )
         shown = empty_figure(figure, 8.0, 1.6 + 0.8 * len(graphs))
-        heard, sentences = draw_rows(shown.add_subplot(), graphs, target, tokens)
+        reached, sentences = draw_rows(shown.add_subplot(), graphs, target, tokens)
     else:
         place = _place(graphs, pos, chosen, where)
-        shown, heard, sentences = _panels(figure, graphs, target, place)
-    reach = f"target {number(target)} hears of {number(heard)} of {counted(graphs[0].num_sources, 'source')}"
+        shown, reached, sentences = _panels(figure, graphs, target, place)
+    reach = f"target {number(target)} depends on {number(reached)} of {counted(graphs[0].num_sources, 'source')}"
     titled(shown, f"{reach} through {counted(len(graphs), 'layer')}" if title else None, sentences * caption)
     return shown
 
@@ -105,36 +105,36 @@ def _place(graphs: tuple[AttentionGraph, ...], pos: Any, layout: str, where: dic
 def _panels(
     figure: Any, graphs: tuple[AttentionGraph, ...], target: int, place: Layout
 ) -> tuple["Figure", int, list[str]]:
-    """A panel for each layer; gives the figure, how many sources are heard of in the end, and sentences."""
+    """A panel for each layer; gives the figure, how many sources it depends on in the end, and sentences."""
     from matplotlib.lines import Line2D
 
     field = receptive_field(list(graphs), targets=torch.tensor([target]))
-    heard = [np.unique(graph.source.cpu().numpy()) for graph in field.graphs]
-    first = np.full(graphs[0].num_sources, len(heard), dtype=np.int64)
-    for layer in reversed(range(len(heard))):
-        first[heard[layer]] = layer
+    reached = [np.unique(graph.source.cpu().numpy()) for graph in field.graphs]
+    first = np.full(graphs[0].num_sources, len(reached), dtype=np.int64)
+    for layer in reversed(range(len(reached))):
+        first[reached[layer]] = layer
     shown_layers = thinned(np.arange(len(graphs)), _MOST_PANELS).tolist()
     columns = 4 if len(shown_layers) == 4 else min(len(shown_layers), _IN_A_ROW)
     rows = -(-len(shown_layers) // columns)
     shown = empty_figure(figure, max(4.2, (2.4 if columns == 4 else 2.8) * columns + 1.3), 2.8 * rows + 0.9)
     colours = layer_shades(len(graphs))
-    near = place.close_up(target, heard[-1], 0.5)
+    near = place.close_up(target, reached[-1], 0.5)
     place.face(target)
     for i, layer in enumerate(shown_layers):
         ax = shown.add_subplot(rows, columns, i + 1, projection="3d" if place.is_3d else None)
-        said = place.ground(ax, near)
+        remarks = place.ground(ax, near)
         if i % columns:
             ax.set_ylabel("")
         if i + columns < len(shown_layers):
             ax.set_xlabel("")
-        place.field(ax, target, heard[layer], colours[first[heard[layer]]])
-        ax.set_title(f"after layer {layer}: {counted(len(heard[layer]), 'source')}", fontsize=TEXT)
+        place.field(ax, target, reached[layer], colours[first[reached[layer]]])
+        ax.set_title(f"after layer {layer}: {counted(len(reached[layer]), 'source')}", fontsize=TEXT)
     named = range(len(graphs)) if len(graphs) <= _MOST_NAMED else shown_layers
     style: dict[str, Any] = {"marker": "s", "linewidth": 0, "markersize": 7, "markeredgecolor": "#7b8794"}
     handles = [Line2D([], [], color=colours[k], label=f"layer {k}", **style) for k in named]
-    title = {"title": "first heard of after", "title_fontsize": TEXT, "fontsize": TEXT}
+    title = {"title": "first reached after", "title_fontsize": TEXT, "fontsize": TEXT}
     shown.legend(handles=handles, loc="outside right center", frameon=False, **title)
     left_out = len(graphs) - len(shown_layers)
     sentences = [f"{counted(left_out, 'layer')} between are not shown."] * bool(left_out)
-    sentences += said + place.remarks() + ["Close-up of the nodes around."] * (near is not None)
-    return shown, len(heard[-1]), sentences
+    sentences += remarks + place.remarks() + ["Close-up of the nodes around."] * (near is not None)
+    return shown, len(reached[-1]), sentences

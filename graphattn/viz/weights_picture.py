@@ -86,13 +86,13 @@ def plot_weights(
         share = alpha[heaviest].sum() / alpha.sum()
         sentences.append(f"Only the {MOST_SOURCES} heaviest of {number(count)} are drawn ({share:.1%} of the sum).")
         sources, alpha = sources[heaviest], alpha[heaviest]
-    scale, said = weight_scale(alpha, relative)
+    scale, remarks = weight_scale(alpha, relative)
     order = np.argsort(alpha, kind="stable")  # the heaviest on top
     place.neighbourhood(
         ax, target, sources[order], scale.to_rgba(alpha[order]), "*", np.clip(scale.norm(alpha[order]), 0, 1)
     )
     weight_bar(shown, scale, ax, ", ".join(filter(None, ("attention weight", what))), shrink=0.75, pad=0.03)
-    sentences += said + place.remarks()
+    sentences += remarks + place.remarks()
     names = names_of(graph, tokens)[0]
     named = f"target {number(target)}" if names is None else f"“{names[target]}” (target {number(target)})"
     heaviest_first = sources[np.argsort(-alpha, kind="stable")]

@@ -20,7 +20,7 @@ def run(*args, **kwargs):
     return found if isinstance(found, torch.Tensor) else found.output
 
 
-def test_b05_not_even_a_nan_is_heard_along_an_edge_removed(backend):
+def test_b05_not_even_a_nan_passes_a_removed_edge(backend):
     if backend in ("dense", "tiles", "parts"):
         return  # notes say so: test_b09_dense_products_say_so_wherever_it_can_happen
     graph = GRAPHS["listed_random"]()
@@ -71,7 +71,7 @@ def test_b07_a_nan_query_spoils_its_own_row_only(backend, extras):
 @pytest.mark.parametrize("extras", EXTRAS)
 @pytest.mark.parametrize("bad", [INF, -INF, NAN])
 @pytest.mark.parametrize("name", ["unused_sources", "isolated_targets", "repeated_edges", "causal_start"])
-def test_b08_a_source_that_nobody_reads_is_not_heard(backend, name, bad, extras):
+def test_b08_a_source_that_no_target_reads_changes_nothing(backend, name, bad, extras):
     graph = ga.graphs.causal(5, 11, align="start") if name == "causal_start" else GRAPHS[name]()
     unused = graph.out_degree == 0
     assert unused.any()
@@ -102,8 +102,8 @@ def test_b09_a_nan_source_spoils_its_readers(backend):
     notes = {c.name: c.notes for c in ga.explain(graph).candidates}[backend]
     if backend in ("dense", "tiles", "parts"):
         product = "dense product" if backend == "dense" else "tile"
-        said = f"a NaN or inf in a source reaches every target that some {product} pairs it with, edge or not"
-        assert notes[0] == said
+        note = f"a NaN or inf in a source reaches every target that some {product} pairs it with, edge or not"
+        assert notes[0] == note
         return
     assert notes == ()
     assert torch.equal(found[~readers], wanted[~readers])
@@ -113,10 +113,10 @@ def test_b09_a_nan_source_spoils_its_readers(backend):
 
 def test_b09_dense_products_say_so_wherever_it_can_happen(backend):
     full, window = ga.graphs.full(7), ga.graphs.sliding_window(7, 2)
-    for graph, options, said in ((full, {}, False), (full, {"score_bias": True}, True), (window, {}, True)):
+    for graph, options, noted in ((full, {}, False), (full, {"score_bias": True}, True), (window, {}, True)):
         asked = ga.explain(graph, dtype=torch.float64, **options)
         notes = {c.name: c.notes for c in asked.candidates}[backend]
-        assert bool(notes) == (said and backend in ("dense", "tiles", "parts"))
+        assert bool(notes) == (noted and backend in ("dense", "tiles", "parts"))
 
 
 @pytest.mark.parametrize("extras", EXTRAS)

@@ -20,9 +20,9 @@ def test_gradients_through_lse(name, share, backend):
     found = ga.attention(*inputs, graph, backend=backend, return_lse=True)
     output, _, lse = formula(*inputs, graph)
     assert_near(found.lse, lse)
-    heard = lse.isfinite()
-    weight = torch.randn(lse[heard].shape, dtype=torch.float64), share * torch.randn_like(output)
-    pairs = ((found.lse[heard], found.output), (lse[heard], output))
+    has_edges = lse.isfinite()
+    weight = torch.randn(lse[has_edges].shape, dtype=torch.float64), share * torch.randn_like(output)
+    pairs = ((found.lse[has_edges], found.output), (lse[has_edges], output))
     mine, theirs = (torch.autograd.grad(pair, inputs, weight) for pair in pairs)
     for got, wanted in zip(mine, theirs, strict=True):
         assert_near(got, wanted)

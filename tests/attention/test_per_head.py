@@ -134,7 +134,7 @@ def test_an_observed_layer_gives_the_same_on_graphs_of_heads():
     graph, layer = FAMILIES["rules"], ga.nn.GraphAttention(8, 4).double()
     x, seen = torch.randn(12, 8, dtype=torch.float64), []
     expected = layer(x, graph)
-    layer.register_message_forward_hook(lambda *heard: seen.append(1))
+    layer.register_message_forward_hook(lambda *args: seen.append(1))
     torch.testing.assert_close(layer(x, graph), expected, rtol=0, atol=1e-12)
     assert seen
 

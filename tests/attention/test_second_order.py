@@ -102,10 +102,10 @@ def test_a_change_in_place_before_backward_is_found_or_harmless(which, backend):
     with torch.no_grad():
         given[which].mul_(2)
     try:
-        found, said = gradients(output, leaves), ""
+        found, message = gradients(output, leaves), ""
     except RuntimeError as error:
-        found, said = wanted, str(error)
-    assert not said or "modified by an inplace operation" in said
+        found, message = wanted, str(error)
+    assert not message or "modified by an inplace operation" in message
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, wanted, strict=True))
 
 

@@ -160,7 +160,7 @@ def test_bias_shapes_mean_the_same(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["listed_random", "hub", "longformer", "cells", "cross_causal_end"])
-def test_a_non_neighbour_is_not_heard_bit_for_bit(name, backend):
+def test_a_non_neighbour_is_not_read_bit_for_bit(name, backend):
     graph = GRAPHS[name]()
     t = int(torch.where(graph.in_degree > 1, graph.in_degree, 99).argmin())
     silent = ~graph.contains(t, torch.arange(graph.num_sources))

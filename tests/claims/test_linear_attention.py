@@ -68,7 +68,7 @@ def test_running_sums_are_message_passing_with_every_gradient(name, options):
         for one, other in zip(*grads, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
     later = x.detach().clone()
-    later[:, 90] += 1  # what is not read is not heard, bit for bit
+    later[:, 90] += 1  # what is not read changes nothing, bit for bit
     changed = (mine(later, graph) != mine(x, graph)).any(-1).any(0)
     readers = graph.mask()[:, 90].clone()
     readers[90] = changed[90]  # its own query has moved

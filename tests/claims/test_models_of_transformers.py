@@ -141,7 +141,7 @@ def test_the_attention_of_any_transformer_is_ours_on_its_graphs(name):
     torch.testing.assert_close(run(connectivity), wanted, rtol=1e-11, atol=1e-11)
     for number, graph in enumerate(connectivity):
         others = [without_a_source(graph)]
-        others += [full(graph.num_nodes)] if graph.name.startswith("causal") else []  # the future is heard
+        others += [full(graph.num_nodes)] if graph.name.startswith("causal") else []  # the future is read
         for other in others:
             swapped = [*connectivity[:number], other, *connectivity[number + 1 :]]
             assert (run(swapped) - wanted).abs().max() > 1e-6

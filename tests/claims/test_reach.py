@@ -1,4 +1,4 @@
-"""Who hears of whom, and after how many layers (rows 26 to 30, 35, 36, 43, 45 to 48, 79, 87 of MECHANISMS.md)."""
+"""What depends on what, and after how many layers (rows 26 to 30, 35, 36, 43, 45 to 48, 79, 87 of MECHANISMS.md)."""
 
 import math
 
@@ -59,7 +59,7 @@ def test_dilated_convolutions_of_width_k_reach_n_in_log_k_n_layers(width, layers
     assert [int(size) for size in fields.sizes] == [width ** (i + 1) for i in range(layers)]
 
 
-def heard(layers, graphs_of_layers, n, target):
+def dependencies(layers, graphs_of_layers, n, target):
     """Sources on which the output of a target depends: the support of its Jacobian."""
     x = torch.randn(n, 8, dtype=torch.float64, requires_grad=True)
     y = x
@@ -76,12 +76,12 @@ def stack_of(num_layers):
 
 def test_wavenet_hears_sixteen():  # row 36: dilations 1, 2, 4, 8 of width 2
     dilated = [graphs.sliding_window(23, 2, dilation=d) for d in (1, 2, 4, 8)]
-    assert heard(stack_of(4), dilated, 23, 22) == list(range(22 - 15, 23))
+    assert dependencies(stack_of(4), dilated, 23, 22) == list(range(22 - 15, 23))
 
 
 @pytest.mark.parametrize(("layers", "width"), [(1, 5), (3, 3), (2, 7)])
 def test_k_layers_of_width_w_hear_k_times_w_less_one_plus_one(layers, width):  # row 36
-    found = heard(stack_of(layers), [conv(31, width)] * layers, 31, 15)
+    found = dependencies(stack_of(layers), [conv(31, width)] * layers, 31, 15)
     assert len(found) == layers * (width - 1) + 1
 
 
@@ -94,7 +94,7 @@ def test_stacked_attention_mixes_k_hops_pairs_of_pairs():  # row 45
             product = (mask @ product).clamp(max=1)
         assert torch.equal(ga.reach([graph] * k).mask(), product.bool())
         for target in (0, 8, 16):
-            assert heard(stack_of(k), [graph] * k, 17, target) == product[target].nonzero().flatten().tolist()
+            assert dependencies(stack_of(k), [graph] * k, 17, target) == product[target].nonzero().flatten().tolist()
 
 
 def test_a_virtual_node_is_label_to_sequence_and_sequence_to_label():  # row 43
@@ -103,10 +103,10 @@ def test_a_virtual_node_is_label_to_sequence_and_sequence_to_label():  # row 43
     graph = local.without_self_loops() | graphs.global_tokens(n + 1, (label,))
     assert ga.hops(local).layers == n
     assert ga.hops(graph).layers == 2
-    assert heard(stack_of(1), [graph], n + 1, label) == list(range(n + 1))  # seq2label
-    assert all(label in heard(stack_of(1), [graph], n + 1, t) for t in range(n))  # label2seq
-    assert heard(stack_of(2), [graph] * 2, n + 1, 0) == list(range(n + 1))
-    assert len(heard(stack_of(2), [local] * 2, n + 1, 0)) == 3
+    assert dependencies(stack_of(1), [graph], n + 1, label) == list(range(n + 1))  # seq2label
+    assert all(label in dependencies(stack_of(1), [graph], n + 1, t) for t in range(n))  # label2seq
+    assert dependencies(stack_of(2), [graph] * 2, n + 1, 0) == list(range(n + 1))
+    assert len(dependencies(stack_of(2), [local] * 2, n + 1, 0)) == 3
 
 
 def test_distance_in_the_input_is_distance_in_the_features_for_convolutions_and_not_for_attention():  # row 47

@@ -56,8 +56,8 @@ ROWS = """
     models/vit::any_graph_is_their_attention_mask
 28  claims/reach::the_graphs_of_encoder_and_decoder
     claims/models_of_transformers::the_attention_of_any_transformer_is_ours_on_its_graphs
-    models/t5::a_removed_edge_is_heard_where_it_may_be
-    models/bart::a_removed_edge_is_heard_where_it_may_be
+    models/t5::a_removed_edge_changes_only_what_depends_on_it
+    models/bart::a_removed_edge_changes_only_what_depends_on_it
 29  claims/reach::the_graphs_of_encoder_and_decoder
 30  claims/reach::rows_are_queries_and_the_other_layout_is_the_transpose
 31  nn/graph_attention::self_and_cross_attention
@@ -168,7 +168,7 @@ ROWS = """
 89  viz/viz_heads::matrices_are_the_weights
     viz/viz_pictures::mask_image_is_the_mask
 90  claims/pictures::what_a_node_hears_is_a_breadth_first_search_on_images_points_and_meshes
-    viz/viz_receptive::grid_panels_show_what_is_heard_after_each_layer
+    viz/viz_receptive::grid_panels_show_what_is_read_after_each_layer
 91  claims/studies::flies_moves_to_soars_or_to_insects_with_its_context
 92  claims/studies::bears_has_the_role_of_its_place_by_positions_and_projections
 93  claims/symmetry_and_parameters::transformer_and_average_pool_are_permutation_invariant
@@ -233,7 +233,7 @@ def test_every_row_is_tested_where_it_says_or_a_remark():
 
 def test_every_error_of_the_sources_is_tested():  # section 7
     lines = ERRORS.strip().splitlines()
-    said, places = lines[::2], [line.strip() for line in lines[1::2]]
-    assert len(said) == len(places) == 14
-    assert not any(line.startswith(" ") for line in said)
+    claims, places = lines[::2], [line.strip() for line in lines[1::2]]
+    assert len(claims) == len(places) == 14
+    assert not any(line.startswith(" ") for line in claims)
     assert missing(places) == []

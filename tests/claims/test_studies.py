@@ -157,9 +157,9 @@ def test_flies_moves_to_soars_or_to_insects_with_its_context(seed):
     assert nearest(graph) == senses
     one, other = nearest(graphs.self_loops(5))
     assert one == other
-    deaf = graph.mask()
-    deaf[1] = torch.arange(5) == 1  # "flies" alone does not read
-    one, other = nearest(ga.from_mask(deaf))
+    isolated = graph.mask()
+    isolated[1] = torch.arange(5) == 1  # "flies" alone does not read
+    one, other = nearest(ga.from_mask(isolated))
     assert one == other
 
 

@@ -107,7 +107,7 @@ def test_positions_edge_types_or_another_graph_tell_mary_from_susan():  # row 57
 def test_too_tired_or_too_wide_is_not_a_matter_of_position():
     # Row 57: "the animal did not cross the street because it was too tired / wide". Weights that know positions only
     # are the same in both sentences; by content, with positions or without, one layer moves the weights but not the
-    # odds of animal and street. It takes a second layer, in which "it" asks after it has heard "tired".
+    # odds of animal and street. It takes a second layer, in which "it" queries after it has read "tired".
     animal, street, it, n = 1, 5, 7, 11
     tired = torch.randn(n, 8).double()
     wide = torch.cat((tired[:-1], torch.randn(1, 8).double()))
@@ -156,7 +156,7 @@ def test_attention_is_linear_in_the_values_and_not_in_its_input():  # row 61
 def test_attention_has_fast_weights_and_a_linear_layer_slow_ones():
     """Row 24: on one graph, attention's weights are made of the input; a linear layer's are parameters of the edges.
 
-    The control is the same layer whose score hears nobody: what it learns for each edge is all there is to its weights.
+    The control is the same layer whose score is constant: what it learns for each edge is all there is to its weights.
     """
     graph, inputs = graphs.sliding_window(5, 3, causal=False), torch.randn(2, 5, 8).double()
     fast = wild(GraphAttention(8, 2))

@@ -64,8 +64,8 @@ def wait_for(text, stream):
 def test_nobody_reads(monkeypatch, capfd):
     reading, writing = os.pipe()
     os.close(reading)
-    with os.fdopen(writing, "w", encoding="utf-8") as deaf, monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", deaf)
+    with os.fdopen(writing, "w", encoding="utf-8") as closed, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", closed)
         assert status("show", "causal(31)") == output.CLOSED
     assert capfd.readouterr().err == ""
 

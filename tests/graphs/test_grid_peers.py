@@ -8,14 +8,14 @@ from graphattn import graphs
 transformers = pytest.importorskip("transformers")
 
 
-def hears(function, nodes, width=8):
+def dependencies(function, nodes, width=8):
     """bool (T, S): whether output t moves with input s, from the derivatives of ``function`` (S, C) -> (T, C)."""
     x = torch.randn(nodes, width, dtype=torch.float64)
     return torch.func.jacrev(function)(x).abs().amax((1, 3)) > 1e-12
 
 
 def drawn(module):
-    """The module in float64 with weights large enough to be heard."""
+    """The module in float64 with weights large enough to be measured."""
     torch.manual_seed(0)
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
@@ -37,14 +37,14 @@ def test_timesformer_reads_time_then_space_with_the_class_token():
     def time(x):
         return layer.temporal_attention(layer.temporal_layernorm(x.view(side**2, frames, 8)))[0].reshape(-1, 8)
 
-    heard = hears(time, frames * side**2)[given - 1][:, given - 1]
+    depends = dependencies(time, frames * side**2)[given - 1][:, given - 1]
     across = graphs.cell_partition((frames, side, side), (frames, 1, 1))
-    assert torch.equal(heard, across.mask())
+    assert torch.equal(depends, across.mask())
     within = graphs.cell_partition((frames, side, side), (1, side, side)).with_global_tokens(1)
     torch.nn.init.zeros_(layer.temporal_dense.weight)  # space alone
     torch.nn.init.zeros_(layer.temporal_dense.bias)
-    heard = hears(lambda x: layer(x[None])[0][0], 1 + frames * side**2)[order][:, order]
-    assert torch.equal(heard, within.mask())
+    depends = dependencies(lambda x: layer(x[None])[0][0], 1 + frames * side**2)[order][:, order]
+    assert torch.equal(depends, within.mask())
 
 
 def test_segment_anything_reads_windows():
@@ -60,13 +60,13 @@ def test_segment_anything_reads_windows():
         out = layer(x.view(1, 6, 6, 8))
         return (out if isinstance(out, torch.Tensor) else out[0]).reshape(36, 8)
 
-    assert torch.equal(hears(run, 36), graphs.cell_partition((6, 6), 4, pad=True).mask())
+    assert torch.equal(dependencies(run, 36), graphs.cell_partition((6, 6), 4, pad=True).mask())
 
 
 def test_hiera_reads_mask_units():
     from transformers.models.hiera.modeling_hiera import HieraMaskUnitAttention
 
     layer = drawn(HieraMaskUnitAttention(8, 8, 2, query_stride=1, window_size=4, use_mask_unit_attn=True))
-    heard = hears(lambda x: layer(x[None])[0][0], 24)
-    assert torch.equal(heard, graphs.documents(torch.arange(24) % 6).mask())
-    assert not torch.equal(heard, graphs.documents(torch.arange(24) // 4).mask())  # units are interleaved
+    depends = dependencies(lambda x: layer(x[None])[0][0], 24)
+    assert torch.equal(depends, graphs.documents(torch.arange(24) % 6).mask())
+    assert not torch.equal(depends, graphs.documents(torch.arange(24) // 4).mask())  # units are interleaved

@@ -61,7 +61,7 @@ def test_butterfly_of_single_nodes_is_networkxs_hypercube():
 
 
 def test_diameters():
-    """Every node is heard after log2(n) layers, and not before; the product of butterfly factors is full."""
+    """Every node depends on all after log2(n) layers, and not before; the product of butterfly factors is full."""
     cube = graphs.butterfly(32)
     assert graphs.full(32).equals(cube.k_hop(5))
     assert not graphs.full(32).equals(cube.k_hop(4))
@@ -97,9 +97,9 @@ def test_hierarchical(N, block, causal):
     assert graph.num_sources == len(nodes)
     assert_is(graph, [[reads(t, *node) for node in nodes] for t in range(N)])
     mask = graph.mask()
-    for t in range(N):  # every token is heard once, itself or in one mean
-        heard = [token for s, node in enumerate(nodes) if mask[t, s] for token in node[2]]
-        assert sorted(heard) == list(range(t + 1 if causal else N))
+    for t in range(N):  # every token is read once, itself or in one mean
+        read = [token for s, node in enumerate(nodes) if mask[t, s] for token in node[2]]
+        assert sorted(read) == list(range(t + 1 if causal else N))
 
 
 def test_hierarchical_with_log_counts_is_full_attention_where_blocks_are_constant():

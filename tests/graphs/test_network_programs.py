@@ -73,11 +73,11 @@ def test_leaves_follow_each_other_as_names_and_constants_in_the_text():
     chain = [first]
     while chain[-1] in after:
         chain.append(after[chain[-1]])
-    said = [found.labels[node].split()[1] for node in chain]
+    written = [found.labels[node].split()[1] for node in chain]
     tokens = [token.string.strip("'") for token in tokenize.generate_tokens(StringIO(source).readline)]
     keywords = {"def", "f", "return", "for", "in", "print"}
     wanted = [token for token in tokens if token.isalnum() and token not in keywords]
-    assert [word for word in said if word not in keywords] == wanted
+    assert [word for word in written if word not in keywords] == wanted
     assert pairs(found.relations["previous_token"]) == {(b, a) for a, b in pairs(found.relations["next_token"])}
 
 

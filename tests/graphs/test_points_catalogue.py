@@ -162,7 +162,7 @@ def test_no_two_neighbouring_patterns_look_alike():
 
 
 def test_isab_is_two_layers():
-    """Set Transformer: points hear each other through the inducing points, whatever their order."""
+    """Set Transformer: points read each other through the inducing points, whatever their order."""
     isab = [graphs.cross(5, 17), graphs.cross(17, 5)]
     assert ga.reach(isab).equals(graphs.full(17))
     torch.manual_seed(67)

@@ -161,7 +161,7 @@ def test_block_diffusion(n, block):
 
     graph = graphs.block_diffusion(n, block)
     assert_is(graph, 2 * n, 2 * n, reads)
-    if n:  # given the clean text before it, a noisy block never hears of the clean tokens that it must predict
+    if n:  # given the clean text before it, a noisy block never depends on the clean tokens that it must predict
         t, s = graph.target, graph.source
         assert not bool(((t < n) & (s >= n) & ((s - n) // block >= t // block)).any())
 

@@ -31,14 +31,14 @@ def test_every_graph_comes_back(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "graph", "error", "said"),
+    ("name", "graph", "error", "message"),
     [
         ("g.txt", graphs.full(3), LoaderError, r"one of \.npz, \.csv, got '\.txt'"),
         ("nowhere/g.npz", graphs.full(3), LoaderError, "can be written, got: No such file"),
         ("g.npz", graphs.full(10**6), GraphError, "bytes"),
     ],
 )
-def test_refusals(name, graph, error, said, tmp_path):
-    with pytest.raises(error, match=said):
+def test_refusals(name, graph, error, message, tmp_path):
+    with pytest.raises(error, match=message):
         save_edges(tmp_path / name, graph)
     assert not (tmp_path / name).exists()

@@ -97,7 +97,7 @@ def test_padding_is_lengths():
 
 
 @pytest.mark.parametrize("name", ["bart", "whisper"])
-def test_a_removed_edge_is_heard_where_it_may_be(name):
+def test_a_removed_edge_changes_only_what_depends_on_it(name):
     mine, (source, target) = from_hf(theirs(name)), given(name)
     whole = mine(source, target)
 

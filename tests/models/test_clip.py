@@ -1,4 +1,4 @@
-"""CLIP with the weights of transformers': both towers, their vectors and their scores; what the end token hears."""
+"""CLIP with the weights of transformers': both towers, their vectors and their scores; what the end token reads."""
 
 import pytest
 import torch

@@ -180,7 +180,7 @@ def test_log_probability_is_a_sum():
     assert log_probability(made, tokens, P, WINDOW).tolist() == pytest.approx(by_hand)
     assert log_probability(made, tokens, P, graphs.prefix(N, P)).isfinite().all()
     for peeks in (graphs.full(...), [CAUSAL, graphs.prefix(N, P + 1)]):
-        with pytest.raises(GraphError, match="would hear of one that is not written yet"):
+        with pytest.raises(GraphError, match="would depend on one that is not written yet"):
             log_probability(made, tokens, P, peeks)
 
 
@@ -265,10 +265,10 @@ def test_supports_of_top_k_and_top_p():
 
 
 LEAKS = {
-    "full": (graphs.full(...), "leak: 0 hears of 10, which is 7 later\n  layer 0: 10 -> 0"),
-    "one layer": ([CAUSAL, graphs.sliding_window(..., 3, causal=False)], "3 hears of 4, .*\n  layer 1: 4 -> 3"),
-    "prefix beyond the prompt": (graphs.prefix(..., P + 1), "0 hears of 4, which is 1 later\n  layer 0: 4 -> 0"),
-    "one head": ([HEADS, ga.PerHead((graphs.causal(N), graphs.full(N)))], "0 hears of 10, .*\n  layer 1: 10 -> 0"),
+    "full": (graphs.full(...), "leak: 0 depends on 10, which is 7 later\n  layer 0: 10 -> 0"),
+    "one layer": ([CAUSAL, graphs.sliding_window(..., 3, causal=False)], "3 depends on 4, .*\n  layer 1: 4 -> 3"),
+    "prefix beyond the prompt": (graphs.prefix(..., P + 1), "0 depends on 4, which is 1 later\n  layer 0: 4 -> 0"),
+    "one head": ([HEADS, ga.PerHead((graphs.causal(N), graphs.full(N)))], "0 depends on 10, .*\n  layer 1: 10 -> 0"),
 }
 
 

@@ -168,7 +168,7 @@ def test_greedy_and_beams_of_transformers():
         (
             lambda m: (m["t5"].reading(SOURCE), graphs.full(...)),
             GraphError,
-            "0 hears of 7, which is 6 later\n  layer 0",
+            "0 depends on 7, which is 6 later\n  layer 0",
         ),
         (lambda m: (m["t5"].reading(SOURCE), [CAUSAL] * 2), GraphError, "3 layers need as many graphs"),
         (

@@ -37,7 +37,7 @@ def theirs(kind="ForMaskedLM", training=False, **options):
 def given():
     draw = torch.Generator().manual_seed(1)
     tokens = torch.randint(2, V, (B, N), generator=draw)
-    tokens[0, 4] = PAD  # in the middle, and heard: it has no position of its own
+    tokens[0, 4] = PAD  # in the middle, and read: it has no position of its own
     return tokens, torch.randint(3, (B, N), generator=draw)
 
 

@@ -1,4 +1,4 @@
-"""Recurrent decoders that read: steps worked out by hand in numpy, who hears what, padding, the bottleneck."""
+"""Recurrent decoders that read: steps worked out by hand in numpy, who reads what, padding, the bottleneck."""
 
 import numpy as np
 import pytest
@@ -101,7 +101,7 @@ def test_steps_by_hand(kind, tokens):
 def test_bahdanau_reads_by_the_state_before_and_luong_by_its_own(tokens):
     source, target = tokens
     other = target.clone()
-    other[:, 2] = (other[:, 2] + 1) % 13  # what step 2 hears
+    other[:, 2] = (other[:, 2] + 1) % 13  # what step 2 reads
     for kind, first in (("bahdanau", 3), ("dot", 2), ("general", 2)):
         made = model(kind)
         alpha, beta = (made(source, y, return_weights=True)[1].dense() for y in (target, other))

@@ -1,4 +1,4 @@
-"""Swin with the weights of transformers': every stage, padding, shifts, merging; and what a node of it hears."""
+"""Swin with the weights of transformers': every stage, padding, shifts, merging; and what its nodes depend on."""
 
 import pytest
 import torch
@@ -80,7 +80,7 @@ def test_three_stages_of_deeper_blocks():
     close(from_hf(theirs)(x), theirs(x).last_hidden_state)
 
 
-def test_a_removed_edge_is_heard_in_its_cell_alone():
+def test_a_removed_edge_changes_its_cell_alone():
     mine, x = from_hf(hf()), images()
     plain, shifted = window_graphs((12, 18), 3)
     assert shifted.name == "cell_partition((12, 18), (3, 3), shift=(1, 1))"
@@ -145,8 +145,8 @@ def test_what_the_last_nodes_hear_is_what_its_graphs_reach(size):
     start, some = mine.hidden(images(size))[0][0].detach(), list(range(0, reach.shape[1], 7))
     moved = start.repeat(len(some), 1, 1)
     moved[range(len(some)), some] += torch.randn(4, dtype=torch.float64)
-    heard = (last(moved) - last(start)).abs().amax(-1) > 1e-12  # (moved node, node of the last stage)
-    assert torch.equal(heard, reach[:, some].T)
+    depends = (last(moved) - last(start)).abs().amax(-1) > 1e-12  # (moved node, node of the last stage)
+    assert torch.equal(depends, reach[:, some].T)
 
 
 def test_another_graph_reads_the_same_tables():

@@ -111,7 +111,7 @@ def test_padding_is_a_graph(tokens):
     assert not torch.allclose(from_hf(theirs)(source, target), wanted, atol=1e-3)
 
 
-def test_a_removed_edge_is_heard_where_it_may_be(tokens):
+def test_a_removed_edge_changes_only_what_depends_on_it(tokens):
     mine, (source, target) = from_hf(hf()), tokens
     less = graphs.causal(T) - ga.from_edge_index([[0], [4]], num_nodes=T)
     whole = mine(source, target)
@@ -166,7 +166,7 @@ def test_summaries_are_sources(tokens, block):
     less = window - ga.from_edge_index([[4], [3]], num_nodes=S)
     found = (mine.encode(source, [window, less]) - mine.encode(source)).abs().amax((0, 2)) > 1e-9
     assert found.tolist() == [t == 3 for t in range(S)]
-    moved = source.index_fill(1, torch.tensor([0]), 16)  # heard at once by all, or by those that are near
+    moved = source.index_fill(1, torch.tensor([0]), 16)  # read at once by all, or by those that are near
     reached = (mine.encode(moved) - mine.encode(source)).abs().amax((0, 2)) > 1e-9
     assert reached.tolist() == [block <= S or t <= 4 for t in range(S)]
 

@@ -129,7 +129,7 @@ def test_one_number_for_both_sides_and_paths_dropped_from_layer_to_layer():
     assert torch.equal(made.eval()(x), made(x))
 
 
-def test_a_removed_edge_is_heard_where_it_may_be(images):
+def test_a_removed_edge_changes_only_what_depends_on_it(images):
     mine = from_hf(hf(transformers.ViTModel))
     less = graphs.full(N) - ga.from_edge_index([[6], [2]], num_nodes=N)
 

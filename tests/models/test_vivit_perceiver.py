@@ -1,4 +1,4 @@
-"""ViViT and Perceiver IO with the weights of transformers'; what divided attention hears, and what order changes."""
+"""ViViT and Perceiver IO with the weights of transformers'; what divided attention reads, and what order changes."""
 
 import pytest
 import torch
@@ -126,8 +126,8 @@ def test_divided_attention_hears_its_frame_then_its_place():
     moved[:, 1] += torch.randn(12, dtype=torch.float64)  # frame 0, place 0
     for layers, layer in (([space, time], 0), ([time, space], 1)):
         first = mine.encoder.layers[0]
-        heard = (first(moved, layers[0]) - first(start, layers[0])).abs().amax((0, 2)) > 1e-9
-        assert heard.tolist() == [n == 0 or place(n)[layer] == 0 for n in range(13)]
+        depends = (first(moved, layers[0]) - first(start, layers[0])).abs().amax((0, 2)) > 1e-9
+        assert depends.tolist() == [n == 0 or place(n)[layer] == 0 for n in range(13)]
         both = (mine.encoder(moved, layers) - mine.encoder(start, layers)).abs().amax((0, 2)) > 1e-9
         assert both.all()
     close(mine(x, [graphs.full(13), graphs.full(...)]), mine(x))

@@ -194,7 +194,7 @@ def test_auto_agrees_with_both():
 
 
 @both
-def test_a_removed_edge_is_seen_and_a_non_neighbour_is_not_heard(backend):
+def test_a_removed_edge_is_seen_and_a_non_neighbour_is_not_read(backend):
     graph = GRAPHS["listed_random"]()
     made, x = layer(C, H, backend=backend), features(17, C)
     t, s = int(graph.target[0]), int(graph.source[0])
@@ -205,8 +205,8 @@ def test_a_removed_edge_is_seen_and_a_non_neighbour_is_not_heard(backend):
     assert rows == [t]
     moved = x.detach().clone()
     moved[s] += 1.0
-    heard = (made(moved, less) != without).any(-1)
-    assert not heard[t] or s == t
+    changed = (made(moved, less) != without).any(-1)
+    assert not changed[t] or s == t
     assert (made(moved, graph) != whole).any(-1)[t]
 
 

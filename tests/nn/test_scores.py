@@ -264,7 +264,7 @@ def test_graphs_of_heads_keep_the_parameters_of_their_heads():
     for options in ({"normalize": "sink"}, {"score": "additive"}, {"score": "cosine"}, {"normalize": "sigmoid"}):
         layer = made(**options)
         seen = copy.deepcopy(layer)
-        seen.register_message_forward_hook(lambda *heard: None)
+        seen.register_message_forward_hook(lambda *args: None)
         torch.testing.assert_close(layer(x, graph), seen(x, graph), rtol=0, atol=1e-12)
         one = layer(x, ga.PerHead((graphs.causal(9), graphs.causal(9))))
         torch.testing.assert_close(one, layer(x, graphs.causal(9)), rtol=0, atol=1e-12)
@@ -290,9 +290,9 @@ def test_a_score_that_mixes_heads_reads_the_keys_of_every_edge_that_a_head_has()
             wanted = torch.softmax(of_pairs.masked_fill(removed, -torch.inf), -1)
             torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-12)
     spoiled = x.clone()
-    spoiled[everywhere.source[5]] = torch.nan  # heard by no head of the target of edge 5
-    heard = layer(x, everywhere, context=spoiled, score_bias=one_less)
-    assert heard.isfinite().all(-1).tolist() == [t == int(everywhere.target[5]) for t in range(9)]
+    spoiled[everywhere.source[5]] = torch.nan  # read by no head of the target of edge 5
+    output = layer(x, everywhere, context=spoiled, score_bias=one_less)
+    assert output.isfinite().all(-1).tolist() == [t == int(everywhere.target[5]) for t in range(9)]
 
 
 def test_threads_that_share_an_observed_layer_get_weights_of_their_own():

@@ -124,7 +124,7 @@ def test_the_shortest_leak_is_that_of_brute_force(name, residual, order):
     if found.path:
         first, last = found.path[0][1], found.path[-1][2]
         assert found.gap == place[first] - place[last] > 0
-        assert f"{last} hears of {first}" in str(found)
+        assert f"{last} depends on {first}" in str(found)
     node = found.path[0][1] if found.path else 0
     for layer, source, target in found.path:  # a chain of real edges
         assert source == node
@@ -167,7 +167,7 @@ def test_a_leak_through_residual_connections_only_says_so(name, order):
 def test_the_future_kept_by_a_residual_connection():
     one_ahead = graphs.sliding_window(9, 2).reverse() - graphs.self_loops(9)
     one_back = one_ahead.reverse()
-    found = ga.leaks([one_ahead, one_back])  # t hears t + 1, which it keeps; without, t hears t alone
+    found = ga.leaks([one_ahead, one_back])  # t reads t + 1, which it keeps; without, t reads t alone
     assert found.only_residual
     assert not ga.leaks([one_ahead, one_back], residual=False)
     assert not ga.leaks([one_ahead.with_self_loops(), one_back.with_self_loops()]).only_residual

@@ -76,18 +76,18 @@ def random_graph(size, edges, seed):
 
 
 def enumerated(graphs_of_layers):
-    """Star, Hamiltonian path and everything heard at last, by trying all orders and many layers."""
+    """Star, Hamiltonian path and everything read in the end, by trying all orders and many layers."""
     masks = [graph.mask() for graph in graphs_of_layers]
     union = torch.stack(masks).any(0)
     n = union.shape[0]
     others = union | torch.eye(n, dtype=torch.bool)
     star = [v for v in range(n) if bool(others[v].all()) and bool(others[:, v].all())]
     path = any(all(bool(union[b, a]) for a, b in pairwise(p)) for p in permutations(range(n)))
-    heard, full = torch.eye(n), False
+    reads_all, full = torch.eye(n), False
     for _ in range(n * n + 2):
         for mask in masks:
-            heard = ((mask.float() @ heard) > 0).float()
-        full = full or bool(heard.all())
+            reads_all = ((mask.float() @ reads_all) > 0).float()
+        full = full or bool(reads_all.all())
     loops = all(bool(mask.diagonal().all()) for mask in masks)
     return loops, star[0] if star else None, path, full
 
@@ -99,11 +99,11 @@ def test_conditions_of_universality_are_those_of_enumeration():
         if seed % 3:
             layers = [layer.with_self_loops() for layer in layers]
         found = ga.universality(layers)
-        answer = (found.self_loops, found.star, found.hamiltonian_path, found.everything_heard)
+        answer = (found.self_loops, found.star, found.hamiltonian_path, found.reads_everything)
         assert answer == enumerated(layers), (seed, found)
-        loops, star, path, heard = answer
-        assert found.universal == (loops and (star is not None or (path and heard)))
-        seen.add((loops, star is not None, path, heard))
+        loops, star, path, reads_all = answer
+        assert found.universal == (loops and (star is not None or (path and reads_all)))
+        seen.add((loops, star is not None, path, reads_all))
     assert len(seen) > 6  # the cases differ
 
 
@@ -114,17 +114,17 @@ def test_the_graph_that_takes_longest_to_fill_is_waited_for(n):
     graph = ga.from_edge_index(torch.cat((circle, torch.tensor([[n - 1], [1]])), 1), num_nodes=n)
     power = np.linalg.matrix_power(graph.mask().numpy().astype(object), (n - 1) ** 2)
     assert not (power > 0).all()
-    assert ga.universality(graph).everything_heard
+    assert ga.universality(graph).reads_everything
 
 
 def test_loops_of_one_layer_do_not_keep_what_another_forgets():
-    """A ring passes all on and keeps nothing, so that loops in the other layer alone never let a node hear of all."""
+    """A ring passes all on and keeps nothing, so that loops in the other layer alone never let a node depend on all."""
     ring, alone = graphs.circulant(5, (1,)), graphs.self_loops(5)
     for layers in ([ring, alone], [alone, ring], [ring]):
         found = ga.universality(layers)
         assert not found.self_loops
-        assert found.everything_heard is False
-    assert ga.universality([ring | alone, alone]).everything_heard
+        assert found.reads_everything is False
+    assert ga.universality([ring | alone, alone]).reads_everything
 
 
 def test_universality_of_the_papers_graphs():
@@ -134,7 +134,7 @@ def test_universality_of_the_papers_graphs():
     strided = ga.universality([graphs.sliding_window(size, 3, causal=False), graphs.cell_partition((8, 8), (8, 1))])
     assert (strided.star, strided.sparse_transformer, strided.universal) == (None, True, True)
     causal = ga.universality(graphs.causal(size))
-    assert (causal.hamiltonian_path, causal.everything_heard, causal.universal) == (True, False, False)
+    assert (causal.hamiltonian_path, causal.reads_everything, causal.universal) == (True, False, False)
     cells = ga.universality(graphs.cell_partition((8, 8), (4, 4)))
     assert (cells.hamiltonian_path, cells.universal) == (False, False)
     assert "theorem applies: no" in str(cells)
@@ -146,7 +146,7 @@ def test_universality_of_the_papers_graphs():
     )
     assert ga.universality(grid).hamiltonian_path  # found by search
     large = ga.universality(graphs.sliding_window(1_000_000, 257, causal=False))
-    assert (large.hamiltonian_path, large.everything_heard) == (True, True)
+    assert (large.hamiltonian_path, large.reads_everything) == (True, True)
 
 
 def counted_tiles(mask, tile):

@@ -271,7 +271,7 @@ def test_one_edge_at_the_end_of_a_window_is_no_window_off_by_one(monkeypatch, li
     mask[777, 777 - 16] = False
     found = diagnosis(with_mask(mask), graph, dtypes=(torch.float64,), at_most=19)
     assert "1 of 1,009 targets is wrong" in found
-    assert "edge 761 -> 777 of the graph is not heard" in found
+    assert "edge 761 -> 777 of the graph is not read" in found
     assert "where 17 was meant" not in found
     shorter = AttentionGraph(Band(1009, 1009, 0, 15), "window of 16").mask()
     found = diagnosis(with_mask(shorter), graph, dtypes=(torch.float64,), at_most=19)

@@ -162,7 +162,7 @@ def test_a_whisper_from_a_stranger_is_caught(monkeypatch):
     broken(monkeypatch, lambda output, q, k, v, graph: output + 1e-15 * v.detach().sum())
     rows, claims = failing(verify(GRAPH, dtypes=(torch.float64,)))
     assert rows == set()
-    assert claims == {"non-neighbours are not heard, bit for bit"}
+    assert claims == {"non-neighbours are not read, bit for bit"}
 
 
 def test_a_gradient_to_a_stranger_is_caught(monkeypatch):

@@ -46,7 +46,7 @@ def test_row_777_is_not_in_the_sample():
 
 
 @pytest.mark.parametrize(
-    ("source", "words"), [(776, "edge 776 -> 777 of the graph is not heard"), (5, "edge 5 -> 777 is heard, but not")]
+    ("source", "words"), [(776, "edge 776 -> 777 of the graph is not read"), (5, "edge 5 -> 777 is read, but not")]
 )
 def test_one_wrong_edge_of_a_function_outside_the_sample(how_much, source, words):
     report = verify(masked(edited(WINDOW, ROW, source)), WINDOW, at_most=19, **FLOAT64)
@@ -111,7 +111,7 @@ def test_one_wrong_gradient_outside_the_sample():
 @pytest.mark.parametrize("gradients", [True, False])
 def test_the_invariants_try_every_pair_of_a_small_graph(gradients):
     graph = ga.graphs.causal(7)
-    for source, broken in ((1, "every neighbour is heard"), (6, "non-neighbours are not heard, bit for bit")):
+    for source, broken in ((1, "every neighbour is read"), (6, "non-neighbours are not read, bit for bit")):
         for target in (4, 5):
             report = verify(masked(edited(graph, target, source)), graph, gradients=gradients, **FLOAT64)
             claims = {check.claim for check in report.checks if not check.ok}

@@ -1,4 +1,4 @@
-"""What a module hears, by moving its inputs: right modules are accused of nothing, and wrong ones are caught."""
+"""What a module reads, by moving its inputs: right modules are accused of nothing, and wrong ones are caught."""
 
 from functools import partial
 
@@ -36,7 +36,7 @@ def test_a_right_module_hears_exactly_its_receptive_field():
     module.dropout.eval()
     found = ga.find_leaks(module, X, LAYERS)
     field = ga.receptive_field(LAYERS, residual=True).graphs[-1]
-    assert (found.ok, found.num_silent, found.heard) == (True, 0, field.num_edges)
+    assert (found.ok, found.num_silent, found.num_dependent) == (True, 0, field.num_edges)
     assert str(found) == "no leak (13 of 13 sources moved, 13 targets compared)"
     assert module.training  # left as it was
     assert not module.dropout.training
@@ -54,10 +54,10 @@ def test_a_module_with_a_window_too_wide_is_caught():
     narrow = ga.find_leaks(Stack(LAYERS), X, wide)
     assert narrow.ok
     assert narrow.num_silent == expected.num_edges
-    assert "may be heard and were not" in str(narrow)
+    assert "pairs may depend and do not" in str(narrow)
 
 
-def test_the_future_is_heard_where_the_graphs_say_so():
+def test_the_future_is_read_where_the_graphs_say_so():
     layers = [LAYERS[0], graphs.sliding_window(13, 3, causal=False)]
     found = ga.find_leaks(Stack(layers), X)
     assert found.leaks[0] == (1, 0)
@@ -83,7 +83,7 @@ def test_plain_torch_modules_and_token_ids():
     assert ga.find_leaks(pooled, torch.randn(10, 3), graphs.cross(5, 10)).num_silent == 40
     pairs = ga.from_edge_index(torch.stack((torch.arange(10), torch.arange(10) // 2)), 10, 5)
     found = ga.find_leaks(pooled, torch.randn(10, 3), pairs)
-    assert (found.ok, found.num_silent, found.heard) == (True, 0, 10)
+    assert (found.ok, found.num_silent, found.num_dependent) == (True, 0, 10)
 
 
 def encoder(**options):
@@ -104,7 +104,7 @@ def test_dropout_is_no_leak():
     assert (asked.ok, asked.random, asked.num_silent) == (True, False, 0)
     assert "random" not in str(asked)
     assert body.training  # put back, though the function changed it
-    wrong = ga.find_leaks(lambda x: body(x), X, graphs.causal(13))  # no mask: the future is heard in training, too
+    wrong = ga.find_leaks(lambda x: body(x), X, graphs.causal(13))  # no mask: the future is read in training, too
     assert not wrong.ok
     assert not ga.find_leaks(body.train(), X, graphs.causal(13)).random  # a module is asked in eval mode
 
@@ -120,11 +120,11 @@ def test_what_a_module_holds_is_left_as_it_was():
     assert not torch.equal(norm.running_mean, kept["running_mean"])  # as a call alone does
 
 
-def test_batch_statistics_are_heard():
+def test_batch_statistics_are_a_leak():
     norm = torch.nn.BatchNorm1d(8).train()
     found = ga.find_leaks(lambda x: norm(x.flatten(0, 1)).view_as(x), X)
-    assert (found.heard, found.num_leaks) == (13 * 13, 78)
-    assert ga.find_leaks(lambda x: norm.eval()(x.flatten(0, 1)).view_as(x), X).heard == 13
+    assert (found.num_dependent, found.num_leaks) == (13 * 13, 78)
+    assert ga.find_leaks(lambda x: norm.eval()(x.flatten(0, 1)).view_as(x), X).num_dependent == 13
 
 
 def test_random_and_stateful_functions_are_refused():

@@ -182,7 +182,7 @@ def over_sources(score, target, num_targets):
         (lambda right: {"normalize": None}, "the normalisation ignored: softmax in its place"),
         (lambda right: {"score": None}, "the score ignored: scaled dot product in its place"),
         (lambda right: {"normalize": normalizers.Sigmoid(0.0)}, "none of the known mistakes explains it"),
-        (lambda right: {"normalize": over_sources}, "are heard, but not of the graph"),
+        (lambda right: {"normalize": over_sources}, "are read, but not of the graph"),
     ],
 )
 def test_a_wrong_part_is_seen_and_diagnosed(make, words):

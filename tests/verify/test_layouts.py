@@ -72,7 +72,7 @@ def test_another_layout_is_not_blamed_for_an_edge_outside_the_sample():
     mask = WINDOW.mask()
     mask[777, 776] = False
     report = verify(lambda *qkv: sdpa(*qkv, attn_mask=mask, enable_gqa=True), WINDOW, at_most=19, **FLOAT64)
-    assert "edge 776 -> 777 of the graph is not heard" in report.diagnosis
+    assert "edge 776 -> 777 of the graph is not read" in report.diagnosis
     assert "3 heads on 3" not in report.diagnosis
 
 

@@ -240,9 +240,9 @@ def test_targets_of_their_own_accord_share_no_source():
     graph = swin(14, 14)
     where = np.stack(np.divmod(np.arange(196), 14), 1).astype(float)
     chosen = spread_targets(graph, where)
-    heard = np.concatenate([sources_of(graph, target) for target in chosen])
+    drawn = np.concatenate([sources_of(graph, target) for target in chosen])
     assert len(chosen) == 3
-    assert len(np.unique(heard)) == len(heard)
+    assert len(np.unique(drawn)) == len(drawn)
 
 
 def test_spread_targets_skip_the_isolated():

@@ -17,7 +17,7 @@ def random_layer(num_targets: int, num_sources: int, seed: int):
     return ga.from_mask(torch.rand(num_targets, num_sources, generator=generator) < 0.2)
 
 
-def heard(masks, target: int) -> np.ndarray:
+def reached(masks, target: int) -> np.ndarray:
     """By the boolean product of dense masks, first layer first."""
     product = reduce(lambda before, mask: (mask.double() @ before.double()) > 0, masks)
     return product[target].nonzero().flatten().numpy()
@@ -44,15 +44,15 @@ def test_rows_hold_every_path_to_the_target(name):
     masks = [graph.mask() for graph in graphs]
     total = 0
     for level in range(len(sizes) - 1):
-        wanted = heard(masks[level:], 3)  # of the nodes below these layers, who reaches the target
+        wanted = reached(masks[level:], 3)  # of the nodes below these layers, who reaches the target
         total += len(wanted)
         assert nodes_at(figure, level, sizes[level]) == wanted.tolist()
-        above = [3] if level == len(masks) - 1 else heard(masks[level + 1 :], 3)
+        above = [3] if level == len(masks) - 1 else reached(masks[level + 1 :], 3)
         lines = artist(figure, f"edges of layer {level}").get_paths()
         assert len(lines) == int(masks[level][above].sum())
         assert {path.vertices[0, 1] for path in lines} <= {level}
     assert total > 0
-    assert f"hears of {len(heard(masks, 3))} of {sizes[0]} sources" in figure.get_suptitle()
+    assert f"depends on {len(reached(masks, 3))} of {sizes[0]} sources" in figure.get_suptitle()
 
 
 def test_the_order_of_the_layers_matters():
@@ -61,7 +61,7 @@ def test_the_order_of_the_layers_matters():
     assert nodes_at(one, 0, 13) != nodes_at(other, 0, 13)
 
 
-def test_grid_panels_show_what_is_heard_after_each_layer():
+def test_grid_panels_show_what_is_read_after_each_layer():
     plain, shifted = (ga.graphs.cell_partition((6, 10), (3, 5), shift=s) for s in ((0, 0), (1, 2)))
     figure = plot_receptive_field([plain, shifted], 33)
     masks = [plain.mask(), shifted.mask()]
@@ -70,7 +70,7 @@ def test_grid_panels_show_what_is_heard_after_each_layer():
         cells = artist(figure, "sources of 33", layer)
         centres = np.stack([path.vertices[:4].mean(0) for path in cells.get_paths()])
         column, row = np.rint(centres).astype(int).T
-        wanted = heard(masks[: layer + 1], 33)
+        wanted = reached(masks[: layer + 1], 33)
         assert (row * 10 + column).tolist() == wanted.tolist()
         shades.append(dict(zip(wanted.tolist(), map(tuple, cells.get_facecolor()), strict=True)))
         assert f"after layer {layer}: {len(wanted)} sources" in figure.axes[layer].get_title()
@@ -87,7 +87,7 @@ def test_points_are_marked_where_they_are(d):
     figure = plot_receptive_field([graph] * 2, 5, pos)
     dots = artist(figure, "sources of 5", 1)
     drawn = np.stack(dots._offsets3d, 1) if d == 3 else np.asarray(dots.get_offsets())
-    wanted = pos[heard([graph.mask()] * 2, 5)].numpy()
+    wanted = pos[reached([graph.mask()] * 2, 5)].numpy()
     assert len(wanted) > 4
     np.testing.assert_allclose(np.sort(drawn, axis=0), np.sort(wanted, axis=0))
 
@@ -104,7 +104,7 @@ def test_many_layers_and_many_nodes_are_thinned_and_it_says_so():
     deep = plot_receptive_field([ga.graphs.grid_neighbourhood((13, 13), 3)] * 8, 80)
     assert "2 layers between are not shown" in deep.get_supxlabel()
     long = plot_receptive_field([ga.graphs.sliding_window(1_000_000, 1025)] * 3, 700_000)
-    assert "hears of 3,073 of 1,000,000" in long.get_suptitle()
+    assert "depends on 3,073 of 1,000,000" in long.get_suptitle()
     assert "nodes 696,928 to 700,000" in long.get_supxlabel().replace("\n", " ")
     left, right = long.axes[0].get_xlim()
     assert left < 0.696_928 < 0.7 < right < 0.71
@@ -112,7 +112,7 @@ def test_many_layers_and_many_nodes_are_thinned_and_it_says_so():
 
 def test_a_target_that_hears_nothing():
     figure = plot_receptive_field([ga.from_edge_index(torch.tensor([[0], [1]]), 3, 3)], 2, layout="layers")
-    assert "hears of 0 of 3 sources" in figure.get_suptitle()
+    assert "depends on 0 of 3 sources" in figure.get_suptitle()
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_it_is_the_dense_product(name, residual):
     wanted = as_in_the_paper(layers, residual)
     assert wanted.abs().sum() > 0
     torch.testing.assert_close(found.dense()[0], wanted, rtol=1e-6, atol=1e-7)
-    if name == "three square layers" and residual < 1:  # and the order of the layers is heard
+    if name == "three square layers" and residual < 1:  # and the order of the layers matters
         assert (found.dense()[0] - as_in_the_paper(layers[::-1], residual)).abs().max() > 0.01
 
 

@@ -26,8 +26,8 @@ function document_() {
   const parts = {};
   let { pen, calls } = recorder();
   const part = (id) => (parts[id] ??= {
-    id, hears: {}, options: [], value: "", textContent: "", clientWidth: 800, clientHeight: 600,
-    addEventListener(name, heard) { this.hears[name] = heard; },
+    id, listeners: {}, options: [], value: "", textContent: "", clientWidth: 800, clientHeight: 600,
+    addEventListener(name, listener) { this.listeners[name] = listener; },
     add(option) { this.options.push(option); },
     getContext() { return pen; }, setPointerCapture() {},
     getBoundingClientRect() { return { left: 0, top: 0 }; },
@@ -36,7 +36,7 @@ function document_() {
   const hidden = {};
   return {
     document: { getElementById: part, querySelectorAll: () => [hidden] }, parts, hidden, calls: () => calls,
-    fire(id, name, event) { parts[id].hears[name]({ preventDefault() {}, pointerId: 1, ...event }); },
+    fire(id, name, event) { parts[id].listeners[name]({ preventDefault() {}, pointerId: 1, ...event }); },
   };
 }
 

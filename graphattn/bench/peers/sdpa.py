@@ -28,8 +28,8 @@ class MaskedSDPA(HeadsFirst):
         silent = ~mask.any(1, keepdim=True)
         if not bool(silent.any()):
             return lambda: scaled_dot_product_attention(query, key, value, mask)
-        heard = mask | silent  # a row of nothing would be NaN
-        return lambda: scaled_dot_product_attention(query, key, value, heard).masked_fill(silent, 0.0)
+        readable = mask | silent  # a row of nothing would be NaN
+        return lambda: scaled_dot_product_attention(query, key, value, readable).masked_fill(silent, 0.0)
 
 
 class BareSDPA(HeadsFirst):

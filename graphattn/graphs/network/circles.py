@@ -53,7 +53,7 @@ def butterfly(num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None
         strides: Which of the :math:`2^k` are used; all below the number of blocks by default. One of them is one
             factor of a butterfly matrix.
     Returns:
-        A rule, symmetric; after as many layers as there are strides, all nodes have heard each other.
+        A rule, symmetric; after as many layers as there are strides, every node depends on every node.
     Raises:
         GraphError: If ``block < 1``, or a stride is no power of two.
     Source:

@@ -97,7 +97,7 @@ def logsparse(num_nodes: int) -> AttentionGraph:
     Args:
         num_nodes: N.
     Returns:
-        A rule; in-degree ``2 + floor(log2(t))`` for t > 0. After ``ceil(log2(N))`` layers a token has heard all before
+        A rule; in-degree ``2 + floor(log2(t))`` for t > 0. After ``ceil(log2(N))`` layers a token depends on all before
         it.
     Source:
         Li et al. 2019, "Enhancing the Locality and Breaking the Memory Bottleneck of Transformer on Time Series

@@ -38,7 +38,7 @@ class Continuation:
         batch: Sequences.
 
     Raises:
-        GraphError: If the graph is too small, or a token hears of one that is not written when it is computed; the
+        GraphError: If the graph is too small, or a token depends on one that is not written when it is computed; the
             message names the shortest way.
 
     Example:
@@ -105,7 +105,7 @@ def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int)
     found = layers and leaks([_cut(layer, length) for layer in layers], place)
     if found:
         raise GraphError(
-            f"a token would hear of one that is not written yet (tokens {prompt} to {length - 1} are written one by "
+            f"a token would depend on one that is not written yet (tokens {prompt} to {length - 1} are written one by "
             f"one; the prompt is there at once):\n{found}\nTake away edges from later sources, as graph & causal(...) "
             "does, or make the prompt longer"
         )
@@ -116,7 +116,7 @@ def _layers(own: Any, graph: Layers | None, length: int) -> tuple[Any, ...]:
     """The graph of each layer between the tokens of the whole sequence, or of a longer one."""
     if own is None:
         if graph is not None:
-            raise OptionError("graph was given, but the model's tokens read along none: its state hears them in turn")
+            raise OptionError("graph was given, but the model's tokens read along none: its state reads them in turn")
         return ()
     number = len(own)
     graph = own if graph is None else graph

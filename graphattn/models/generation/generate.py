@@ -30,7 +30,7 @@ def generate(
     eos: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Any:
-    """A prompt and the tokens that a model writes after it, along any graph that does not hear of the future.
+    """A prompt and the tokens that a model writes after it, along any graph that does not read the future.
 
     Keys and values are kept, so each token is computed once; the result is that of computing everything again at each
     step. The model is used as it is: call ``model.eval()`` first if it has dropout. A model under ``torch.compile``
@@ -62,7 +62,7 @@ def generate(
         Integers (..., P + n), n <= ``max_new_tokens``; of a list of prompts a list of (P_i + n_i,), each to its end.
 
     Raises:
-        GraphError: If the graph is too small, or a token would hear of one that is not written yet; the message names
+        GraphError: If the graph is too small, or a token would depend on one that is not written yet; the message names
             the shortest way.
         OptionError: If the model does not write, or an option is out of its range, or of another strategy.
         ShapeError: If ``tokens`` are no prompt, or would become more than the model has positions for.
@@ -86,7 +86,7 @@ def generate(
         torch.Size([3, 7])
         >>> generate(model, prompt, ga.graphs.full(...), max_new_tokens=6)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        graphattn.errors.GraphError: a token would hear ...
+        graphattn.errors.GraphError: a token would depend ...
     """
     check_model(model)
     drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "generator": generator}
@@ -134,7 +134,7 @@ def log_probability(model: Any, tokens: Tensor, start: int, graph: Layers | None
         graph: Of all tokens; the model's own by default.
 
     Raises:
-        GraphError: If a token of the answer would be heard before it is written, as of :func:`generate`.
+        GraphError: If a token of the answer would be read before it is written, as of :func:`generate`.
     """
     check_model(model)
     prompt_of(model, tokens, 0)

@@ -19,7 +19,7 @@ def _dense_hard(score: Tensor, there: Tensor) -> Tensor:
 def hard(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
     """Weight 1 on the edge with the largest score, the first such edge of each target; 0 on the others.
 
-    The limit of softmax at temperature 0; no gradient reaches the scores. Targets without a score above -inf hear
+    The limit of softmax at temperature 0; no gradient reaches the scores. Targets without a score above -inf read
     nothing; NaN in a score makes NaN of its target.
     """
     with torch.no_grad():
