@@ -355,7 +355,6 @@ CALLS = {
     "graphs.line_graph": lambda: call(graphs.line_graph, causal()),
     "graphs.mesh_edge_ends": lambda: call(graphs.mesh_edge_ends, FACES),
     "graphs.mesh_report": lambda: call(graphs.mesh_report, FACES),
-    "graphs.program_graphs": lambda: call(graphs.program_graphs, "x = 1\nprint(x)\n"),
     "graphs.relative_position_index": lambda: call(
         graphs.relative_position_index, graphs.cell_partition((4, 4), (2, 2)), (4, 4), (2, 2)
     ),

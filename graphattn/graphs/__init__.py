@@ -18,8 +18,6 @@ from .mesh.rings import mesh_report as mesh_report
 from .network import *
 from .network.controls import degree_matched_random as degree_matched_random
 from .network.derived import line_graph as line_graph
-from .network.programs import ProgramGraphs as ProgramGraphs
-from .network.programs import program_graphs as program_graphs
 from .points import *
 from .points.curves import curve_order as curve_order
 from .points.farthest import farthest_points as farthest_points

@@ -82,5 +82,4 @@ def test_the_catalogue_shows_builders_alone():
     helpers |= {"degree_matched_random"}
     helpers |= {"mesh_edge_ends"}
     helpers |= {"line_graph"}
-    helpers |= {"ProgramGraphs", "program_graphs"}
     assert shown == {*SMALL, *helpers, "BUILDERS", "MeshReport", "zoo"} == set(graphs.__all__)

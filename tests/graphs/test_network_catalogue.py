@@ -1,15 +1,13 @@
 """Named patterns of networks: each from its written rule, by loops over pairs and by networkx."""
 
-import ast
 import math
-from itertools import pairwise
 
 import networkx
 import pytest
 import torch
 
 from graphattn import graphs
-from graphattn.graphs.catalogue.inputs import dag, karate, node_types, parents, program
+from graphattn.graphs.catalogue.inputs import dag, karate, node_types, parents
 from graphattn.graphs.catalogue.network import NAMED
 
 UP = parents.tolist()
@@ -17,7 +15,6 @@ CLUB = networkx.karate_club_graph()
 MET = torch.tensor(networkx.to_numpy_array(CLUB, weight=None)) > 0
 DAG = networkx.DiGraph([(t // d, t) for t in range(1, 24) for d in (2, 3)])
 DAG_EDGES = sorted(DAG.edges, key=lambda edge: edge[::-1])
-CODE = list(graphs.program_graphs(program).labels)
 
 
 def rule(T, reads, S=None):
@@ -30,63 +27,6 @@ def eye(N):
 
 def above(t):
     return {t} if UP[t] < 0 else {t} | above(UP[t])
-
-
-def read_by_label(*edges):
-    """Edges (target, source) as places of labels in the program."""
-    mask = torch.zeros(len(CODE), len(CODE), dtype=torch.bool)
-    for t, s in edges:
-        mask[t, s] = True
-    return mask
-
-
-def names(text):
-    return [i for i, label in enumerate(CODE) if label.split()[-1] == text and not label.startswith("FunctionDef")]
-
-
-def syntax():
-    mask, number = read_by_label(), iter(range(1, len(CODE)))
-
-    def go_down(node, here):
-        for child in ast.iter_child_nodes(node):
-            if not isinstance(child, ast.expr_context):
-                below = next(number)
-                mask[here, below] = mask[below, here] = True
-                go_down(child, below)
-
-    go_down(ast.parse(program), 0)
-    return mask
-
-
-def next_siblings():
-    up = (syntax().tril() & ~eye(len(CODE))).long().argmax(1)
-    up[0] = -1
-    return rule(len(CODE), lambda t, s: s > t > 0 and up[s] == up[t] and not (up[t + 1 : s] == up[t]).any())
-
-
-def data_flow(definition):
-    (arg, values_in, values), total = names("values"), names("total")
-    value = names("value")
-    start, grown, grows, end = total[0], total[1], total[2], total[3]
-    if definition:
-        return read_by_label((values_in, arg), (grows, start), (value[1], value[0]), (end, grown), (values, arg))
-    return read_by_label(
-        (values_in, arg), (values, values_in), (grows, start), (grown, grows), (end, grown), (value[1], value[0])
-    )
-
-
-def tokens():
-    order = ["values", "total", "0", "value", "values", "total", "total", "value", "total", "len", "values"]
-    places = {text: iter(names(text)) for text in set(order)}
-    row = [next(places[text]) for text in order]
-    return read_by_label(*pairwise(row))
-
-
-def great():
-    found = graphs.program_graphs(program).relations
-    assert len(found) == 8
-    mask = syntax() | next_siblings() | next_siblings().T | tokens() | tokens().T
-    return mask | data_flow(True) | data_flow(False)
 
 
 def reach():
@@ -142,12 +82,6 @@ RULES = {
     "ancestors": lambda: rule(31, lambda t, s: s in above(t)),
     "descendants": lambda: rule(31, lambda t, s: t in above(s)),
     "siblings": lambda: rule(31, lambda t, s: UP[t] == UP[s]),
-    "AST, parent and child": syntax,
-    "AST, next sibling": next_siblings,
-    "AST, next token": tokens,
-    "AST, last use": lambda: data_flow(False),
-    "AST, definition and use": lambda: data_flow(True),
-    "GREAT": great,
     "DAGformer": reach,
     "line graph": lambda: rule(44, lambda a, b: DAG_EDGES[b][1] == DAG_EDGES[a][0]),
     "line graph, non-backtracking": line_of_ring,

@@ -1,4 +1,4 @@
-"""Small inputs for the patterns that need some: points, faces, networks, a program; the same on every machine."""
+"""Small inputs for the patterns that need some: points, faces, networks; the same on every machine."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from ...graph import AttentionGraph
 from ...graph.listed import Listed
 
 __all__ = [
-    "cells", "dag", "karate", "node_types", "octahedron_faces", "parents", "program", "sphere", "sphere_faces",
+    "cells", "dag", "karate", "node_types", "octahedron_faces", "parents", "sphere", "sphere_faces",
     "square", "two_clouds",
 ]  # fmt: skip
 
@@ -88,11 +88,3 @@ dag = _graph("dag", 24, {(t // d, t) for t in range(1, 24) for d in (2, 3)})
 
 #: The parents of 31 nodes, a binary tree level by level; int64 (31,).
 parents = (torch.arange(31) - 1).div(2, rounding_mode="floor")
-
-#: A program, for its syntax tree.
-program = """def mean(values):
-    total = 0
-    for value in values:
-        total = total + value
-    return total / len(values)
-"""

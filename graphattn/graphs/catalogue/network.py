@@ -14,42 +14,6 @@ NAMED: tuple[Named, ...] = (
     _named("descendants", "a node reads itself and everything below it", "ancestors(parents).reverse()"),
     _named("siblings", "a node reads the nodes of the same parent", "siblings(parents)"),
     _named(
-        "AST, parent and child",
-        "nodes of a program's syntax tree read those above and below",
-        "tree(program_graphs(program).parent)",
-        "Allamanis 2018",
-    ),
-    _named(
-        "AST, next sibling",
-        "a node reads the next one under the same parent",
-        'program_graphs(program).relations["next_sibling"]',
-        "Allamanis 2018",
-    ),
-    _named(
-        "AST, next token",
-        "a leaf reads the next leaf of the text",
-        'program_graphs(program).relations["next_token"]',
-        "Allamanis 2018",
-    ),
-    _named(
-        "AST, last use",
-        "a variable reads its occurrence before",
-        'program_graphs(program).relations["last_use"]',
-        "Allamanis 2018",
-    ),
-    _named(
-        "AST, definition and use",
-        "a use of a variable reads where its value comes from",
-        'program_graphs(program).relations["definition"]',
-        "Allamanis 2018",
-    ),
-    _named(
-        "GREAT",
-        "all relations of a program, each with a bias",
-        "program_graphs(program).typed.graph",
-        "Hellendoorn 2020",
-    ),
-    _named(
         "DAGformer",
         "a node reads what reaches it, and what it reaches, within k steps",
         "dag.k_hop(3) | dag.k_hop(3).reverse() | self_loops(24)",

@@ -1,4 +1,4 @@
-"""Trees, programs, networks, and graphs made of other graphs."""
+"""Trees, networks, and graphs made of other graphs."""
 
 from .trees import tree as tree
 from .trees import ancestors as ancestors

@@ -6,14 +6,15 @@ import symtable
 import textwrap
 import tokenize
 from io import StringIO
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
 import torch
+from programs import program_graphs, scopes
 
-from graphattn import graphs
+import graphattn as ga
 from graphattn.errors import GraphError
-from graphattn.graphs.network import scopes
 
 OWN = Path(scopes.__file__).read_text()
 
@@ -25,7 +26,7 @@ def pairs(graph):
 def flow(source, relation):
     """Edges as (label and line of the target, line of the source)."""
     source = textwrap.dedent(source).strip()
-    found = graphs.program_graphs(source)
+    found = program_graphs(source)
     nodes = depth_first(ast.parse(source))
     assert len(nodes) == len(found.labels)
     edges = pairs(found.relations[relation])
@@ -38,7 +39,7 @@ def depth_first(node):
 
 
 def test_tree_relations_are_those_of_ast():
-    found = graphs.program_graphs(OWN)
+    found = program_graphs(OWN)
     nodes = depth_first(ast.parse(OWN))
     assert [label.split()[0] for label in found.labels] == [type(node).__name__ for node in nodes]
     up, beside, number = set(), set(), iter(range(1, len(nodes)))
@@ -59,15 +60,15 @@ def test_tree_relations_are_those_of_ast():
     relations = found.relations
     assert pairs(relations["parent"]) == up == pairs(relations["child"].reverse())
     assert pairs(relations["next_sibling"]) == beside == pairs(relations["previous_sibling"].reverse())
-    assert graphs.tree(found.parent).equals(relations["parent"] | relations["child"])
+    assert ga.graphs.tree(found.parent).equals(relations["parent"] | relations["child"])
     assert found.typed.num_relations == 8
     assert sum(found.typed.count().values()) == found.typed.graph.num_edges
-    assert "8 nodes" in repr(graphs.program_graphs("x = 1\nprint(x)"))
+    assert "8 nodes" in repr(program_graphs("x = 1\nprint(x)"))
 
 
 def test_leaves_follow_each_other_as_names_and_constants_in_the_text():
     source = "def f(a, b=2):\n    return [a * c + 'd' for c in (b, 3)]\nprint(f(1)[0] < g)"
-    found = graphs.program_graphs(source)
+    found = program_graphs(source)
     after = dict(pairs(found.relations["next_token"]))
     (first,) = set(after) - set(after.values())
     chain = [first]
@@ -98,7 +99,7 @@ def test_definitions_and_uses_of_straight_programs_are_those_of_a_run(seed):
         definition |= {((line, place), wrote[name]) for name, place in events if name in wrote}
         wrote[target] = (line, 0)
     source = "\n".join(lines)
-    found, nodes = graphs.program_graphs(source), depth_first(ast.parse(source))
+    found, nodes = program_graphs(source), depth_first(ast.parse(source))
     place = {}
     for node, number in zip(nodes, range(len(nodes)), strict=True):
         if isinstance(node, ast.Name):
@@ -189,16 +190,94 @@ def test_bound_names_are_those_of_symtable():
 
 
 def test_programs_that_are_odd():
-    empty = graphs.program_graphs("")
+    empty = program_graphs("")
     assert empty.labels == ("Module",)
     assert all(graph.num_edges == 0 and graph.num_nodes == 1 for graph in empty.relations.values())
     match = "match a:\n    case [b, *c] | {'k': b, **c}:\n        print(b, c)\n    case d:\n        d"
     assert ("Name b", 3, 2) in flow(match, "definition")
     assert ("Name d", 5, 4) in flow(match, "definition")
     assert flow("f = lambda x, *y, z=3, **w: (x, y, z, w)", "definition") == [(f"Name {name}", 1, 1) for name in "wxyz"]
-    long = graphs.program_graphs("x = 0\n" * 3000)
+    long = program_graphs("x = 0\n" * 3000)
     assert long.relations["last_use"].num_edges == 2999
     for bad, words in (("x = = 1", "line 1"), ("a\nb c", "line 2"), (3, "text of a Python module")):
         with pytest.raises(GraphError, match=words):
-            graphs.program_graphs(bad)
+            program_graphs(bad)
     assert torch.equal(long.parent[:1], torch.tensor([-1]))
+
+
+MEAN = """def mean(values):
+    total = 0
+    for value in values:
+        total = total + value
+    return total / len(values)
+"""
+CODE = program_graphs(MEAN).labels
+
+
+def read_by_label(*edges):
+    """Edges (target, source) as places of labels in the program."""
+    mask = torch.zeros(len(CODE), len(CODE), dtype=torch.bool)
+    for t, s in edges:
+        mask[t, s] = True
+    return mask
+
+
+def names(text):
+    return [i for i, label in enumerate(CODE) if label.split()[-1] == text and not label.startswith("FunctionDef")]
+
+
+def syntax():
+    mask, number = read_by_label(), iter(range(1, len(CODE)))
+
+    def go_down(node, here):
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, ast.expr_context):
+                below = next(number)
+                mask[here, below] = mask[below, here] = True
+                go_down(child, below)
+
+    go_down(ast.parse(MEAN), 0)
+    return mask
+
+
+def next_siblings():
+    up = (syntax().tril() & ~torch.eye(len(CODE), dtype=torch.bool)).long().argmax(1)
+    up[0] = -1
+    beside = [(t, s) for t, s in combinations(range(1, len(CODE)), 2) if up[s] == up[t]]
+    return read_by_label(*((t, s) for t, s in beside if not bool((up[t + 1 : s] == up[t]).any())))
+
+
+def data_flow(definition):
+    (arg, values_in, values), total = names("values"), names("total")
+    value = names("value")
+    start, grown, grows, end = total[0], total[1], total[2], total[3]
+    if definition:
+        return read_by_label((values_in, arg), (grows, start), (value[1], value[0]), (end, grown), (values, arg))
+    return read_by_label(
+        (values_in, arg), (values, values_in), (grows, start), (grown, grows), (end, grown), (value[1], value[0])
+    )
+
+
+def tokens():
+    order = ["values", "total", "0", "value", "values", "total", "total", "value", "total", "len", "values"]
+    places = {text: iter(names(text)) for text in set(order)}
+    row = [next(places[text]) for text in order]
+    return read_by_label(*pairwise(row))
+
+
+def test_relations_of_a_small_program_are_those_written_by_hand():
+    relations = program_graphs(MEAN).relations
+    assert len(relations) == 8
+    masks = {
+        "next_sibling": next_siblings(),
+        "next_token": tokens(),
+        "last_use": data_flow(False),
+        "definition": data_flow(True),
+    }
+    for name, mask in masks.items():
+        assert torch.equal(relations[name].mask(), mask), name
+    assert torch.equal(relations["parent"].mask() | relations["child"].mask(), syntax())
+    everything = syntax() | masks["last_use"] | masks["definition"]
+    for name in ("sibling", "token"):
+        everything |= masks[f"next_{name}"] | masks[f"next_{name}"].T
+    assert torch.equal(program_graphs(MEAN).typed.graph.mask(), everything)

@@ -8,11 +8,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ...errors import GraphError
-from ...graph import AttentionGraph, Relations
-from ...graph.listed import Listed
+import graphattn as ga
+
 from .scopes import Scope, occurrences
-from .trees import tree
 
 Pairs = set[tuple[int, int]]  # (target, source)
 
@@ -23,18 +21,18 @@ class ProgramGraphs:
 
     Args:
         labels: What each node is, as ``"Name x"``; nodes are numbered depth first, so the module is node 0.
-        parent: (N,) int64, the parent of each node, -1 for the module: what :func:`tree` and :func:`ancestors` take.
+        parent: (N,) int64, the parent of each node, -1 for the module: what ``ga.graphs.tree`` and ``ancestors`` take.
         relations: Graphs by name.
     """
 
     labels: tuple[str, ...]
     parent: Tensor
-    relations: dict[str, AttentionGraph]
+    relations: dict[str, ga.AttentionGraph]
 
     @cached_property
-    def typed(self) -> Relations:
+    def typed(self) -> ga.Relations:
         """All relations as one graph whose edges know theirs; an edge of several belongs to the first."""
-        return Relations(**self.relations)
+        return ga.Relations(**self.relations)
 
     def __repr__(self) -> str:
         return f"ProgramGraphs({len(self.labels)} nodes, {', '.join(self.relations)})"
@@ -74,14 +72,14 @@ def program_graphs(source: str) -> ProgramGraphs:
         module = ast.parse(source)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         where = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise GraphError(f"source must be the text of a Python module, got an error{where}: {error}") from None
+        raise ga.errors.GraphError(f"source must be the text of a Python module, got an error{where}: {error}") from None
     nodes, parent = _nodes(module)
     up = torch.tensor(parent, dtype=torch.int64)
     sides, tokens = _siblings(parent), _in_a_row(_leaves(nodes))
     last, definition = _data_flow(module, {id(node): number for number, node in enumerate(nodes)})
     relations = {
-        "parent": tree(up, read="parent"),
-        "child": tree(up, read="children"),
+        "parent": ga.graphs.tree(up, read="parent"),
+        "child": ga.graphs.tree(up, read="children"),
         "next_sibling": _graph("next_sibling", sides, len(nodes)),
         "previous_sibling": _graph("previous_sibling", {(b, a) for a, b in sides}, len(nodes)),
         "next_token": _graph("next_token", tokens, len(nodes)),
@@ -150,9 +148,9 @@ def _data_flow(module: ast.AST, number: dict[int, int]) -> tuple[Pairs, Pairs]:
     return uses, definitions
 
 
-def _graph(name: str, pairs: Pairs, size: int) -> AttentionGraph:
+def _graph(name: str, pairs: Pairs, size: int) -> ga.AttentionGraph:
     target, source = torch.tensor(sorted(pairs), dtype=torch.int64).reshape(-1, 2).unbind(1)
-    return AttentionGraph(Listed(target, source, size, size), name)
+    return ga.from_edge_index(torch.stack((source, target)), num_nodes=size, name=name)
 
 
 def _label(node: ast.AST) -> str:
