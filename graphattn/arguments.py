@@ -35,14 +35,14 @@ def whole(value: object, argument: str, least: int | None = None, error: type[Gr
     """``value`` as an int that fits int64; numpy's and torch's whole numbers are numbers, True and 2.0 are not."""
     expected = "a whole number" if least is None else f"a whole number >= {least}"
     try:
-        found = None if _is_bool(value) else operator.index(value)  # type: ignore[arg-type]
+        number = None if _is_bool(value) else operator.index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError, NotImplementedError):
-        found = None
-    if found is None or (least is not None and found < least):
+        number = None
+    if number is None or (least is not None and number < least):
         raise error(f"{argument} must be {expected}, got {shown(value)}")
-    if not -(2**63) <= found < 2**63:
-        raise error(f"{argument} must be below 2**63, got {shown(found)}")
-    return found
+    if not -(2**63) <= number < 2**63:
+        raise error(f"{argument} must be below 2**63, got {shown(number)}")
+    return number
 
 
 def flag(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> bool:
@@ -73,12 +73,12 @@ def device(value: object, argument: str = "device", *, numbers: bool = False) ->
     if not isinstance(value, str | torch.device):
         raise OptionError(f"{expected}, got {shown(value)}")
     try:
-        found = torch.empty(0, device=value).device
+        result = torch.empty(0, device=value).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise OptionError(f"{expected}, got {shown(value)}: {str(error).splitlines()[0]}") from error
-    if numbers and found.type == "meta":
+    if numbers and result.type == "meta":
         raise OptionError(f"{expected}; on meta tensors hold no numbers")
-    return found
+    return result
 
 
 def device_named(value: object, argument: str = "device") -> torch.device:
@@ -119,21 +119,21 @@ def tensor(value: object, argument: str, shape: str = "", error: type[GraphAttnE
 
 def floats(value: object, argument: str, shape: str, dims: int) -> Tensor:
     """Real features of at least so many dimensions; ``shape`` says which, such as ``"(..., nodes, width)"``."""
-    found = tensor(value, argument, shape, ShapeError)
-    if found.dim() < dims or not found.is_floating_point():
+    result = tensor(value, argument, shape, ShapeError)
+    if result.dim() < dims or not result.is_floating_point():
         raise ShapeError(f"{argument} must be floating point {shape}, got {shown(value)}")
-    return found
+    return result
 
 
 def table(value: object, argument: str, expected: str, error: type[GraphAttnError] = OptionError) -> Tensor:
     """Numbers of a list, an array or a tensor as a strided tensor on its device; ``expected`` says which."""
     try:
-        found = value if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
+        result = value if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError, NotImplementedError) as why:
         raise error(f"{argument} must be {expected}, got {shown(value)}: {str(why).splitlines()[0]}") from why
-    if found.device.type == "meta":
+    if result.device.type == "meta":
         raise error(f"{argument} must be {expected}; on meta tensors hold no numbers")
-    return tensor(found, argument, error=error)
+    return tensor(result, argument, error=error)
 
 
 def pair(value: object, argument: str, of: str, error: type[GraphAttnError] = OptionError) -> tuple[int, int]:

@@ -30,7 +30,7 @@ _FLAGS = {  # arguments of a call, and what a Request calls them
 
 
 class AttentionOutput(NamedTuple):
-    """The output, and what else was asked for; ``None`` where it was not."""
+    """The output, and what else was requested; ``None`` where it was not."""
 
     output: Tensor
     weights: EdgeWeights | None
@@ -92,7 +92,7 @@ def attention(
 
     Returns:
         The output (..., T, H, D_v) in the inputs' dtype (or autocast's), or an :class:`AttentionOutput` if weights or
-        lse were asked for; these are float32 or wider.
+        lse were requested; these are float32 or wider.
 
     Raises:
         ShapeError: If the tensors do not fit the graph or each other.
@@ -151,7 +151,7 @@ def explain(
         raise no_graph(graph, "graph must be an AttentionGraph")
     for option in options:
         if option not in _FLAGS:
-            raise OptionError(f"explain knows the options {', '.join(_FLAGS)}; got {option!r}")
+            raise OptionError(f"explain takes the options {', '.join(_FLAGS)}; got {option!r}")
     flags = {_FLAGS[option]: isinstance(value, Tensor) or bool(value) for option, value in options.items()}
     checked_dtype(dtype, floating=True)
     for name, size in (("head_dim", head_dim), ("value_dim", value_dim), ("batch", batch)):

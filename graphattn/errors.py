@@ -41,7 +41,7 @@ class LoaderError(GraphAttnError, ValueError):
 
 
 class BackendError(GraphAttnError, RuntimeError):
-    """A backend that was asked for and cannot run; ``reasons`` says why, one line each."""
+    """A requested backend that cannot run; ``reasons`` says why, one line each."""
 
     def __init__(self, message: str, reasons: Iterable[str] = ()) -> None:
         self.reasons = tuple(reasons)

@@ -56,9 +56,9 @@ class Occurrence:
 
 def occurrences(tree: ast.AST) -> list[Occurrence]:
     """Every use and definition of a variable, each branch and each loop once, function bodies where they stand."""
-    found: list[Occurrence] = []
-    _Walk(found).visit(tree, Scope(None, "module"))
-    return found
+    result: list[Occurrence] = []
+    _Walk(result).visit(tree, Scope(None, "module"))
+    return result
 
 
 class _Walk:

@@ -26,7 +26,7 @@ class Candidate:
 
     @property
     def runs(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether it runs."""
         return not self.reasons
 
 
@@ -82,19 +82,19 @@ class HeadsExplanation:
     @classmethod
     def of(cls, graph: PerHead, request: Request) -> "HeadsExplanation":
         """The explanation of each group."""
-        found = []
+        groups = []
         for _, part, first, last in graph.groups(request.heads):
             kv_heads = len(heads_read(first, last, request.heads, request.kv_heads))
-            found.append((first, last, explained(part, replace(request, heads=last - first, kv_heads=kv_heads))))
-        return cls(graph, tuple(found))
+            groups.append((first, last, explained(part, replace(request, heads=last - first, kv_heads=kv_heads))))
+        return cls(graph, tuple(groups))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values."""
-        groups = [{"heads": [first, last], **found.to_dict()} for first, last, found in self.groups]
+        groups = [{"heads": [first, last], **explanation.to_dict()} for first, last, explanation in self.groups]
         return {"graph": repr(self.graph), "groups": groups}
 
     def __str__(self) -> str:
-        return "\n".join(f"heads {first} to {last - 1}: {found}" for first, last, found in self.groups)
+        return "\n".join(f"heads {first} to {last - 1}: {explanation}" for first, last, explanation in self.groups)
 
 
 _TIMES = ((1.0, "ms"), (1e3, "s"), (60e3, "min"), (3600e3, "h"), (86400e3, "days"))
@@ -136,14 +136,14 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
         return backend
     chosen = cached(graph, ("auto", request), lambda: _cheapest(graph, request))
     if chosen is None:
-        found = explained(graph, request)
-        reasons = [f"{c.name}: {reason}" for c in found.candidates for reason in c.reasons]
+        explanation = explained(graph, request)
+        reasons = [f"{c.name}: {reason}" for c in explanation.candidates for reason in c.reasons]
         raise BackendError(f"no backend can run {graph!r}:", reasons)
     return chosen
 
 
 def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
-    """What :func:`explained` chooses; the others are not asked where dense products cost less than their bare calls."""
+    """What :func:`explained` chooses; not the others where dense products cost less than their bare calls."""
     dense = BACKENDS["dense"]
     if not dense.reasons_against(graph, request):
         others = [b.rates() for b in BACKENDS.values() if b is not dense]
@@ -158,6 +158,6 @@ def explained(graph: AttentionGraph, request: Request) -> Explanation:
 
     One choice for inference and training alike: that of the least geometric mean of the two.
     """
-    found = candidates(graph, request)
-    best = min((c for c in found if c.runs), key=lambda c: c.cost_ms * c.training_ms, default=None)
-    return Explanation(graph, request, found, None if best is None else best.name)
+    rows = candidates(graph, request)
+    best = min((c for c in rows if c.runs), key=lambda c: c.cost_ms * c.training_ms, default=None)
+    return Explanation(graph, request, rows, None if best is None else best.name)

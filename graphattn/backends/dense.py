@@ -128,7 +128,7 @@ class DenseBackend(Backend):
 def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
     query, key, value = (x.transpose(-3, -2) for x in (inputs.query, inputs.key, inputs.value))  # heads first
     bias, blank = _bias(graph, plan, inputs)
-    # What nobody reads, and who reads nobody: not even a NaN of theirs may enter a product, forward or backward.
+    # What nobody reads, and who reads nobody: not even their NaN may enter a product, forward or backward.
     if plan.unused is not None:
         key, value = (x.masked_fill(plan.unused[:, None], 0.0) for x in (key, value))
     if blank is not None:

@@ -61,7 +61,7 @@ def _numba_refuses() -> tuple[str, ...]:
     except Exception as error:  # a numba that does not fit the installed NumPy says so here
         return (f"numba cannot be imported: {error}",)
     if getattr(numba.config, "DISABLE_JIT", 0):
-        return ("numba is told to compile nothing: NUMBA_DISABLE_JIT is set",)
+        return ("numba compiles nothing: NUMBA_DISABLE_JIT is set",)
     return ()
 
 

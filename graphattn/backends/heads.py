@@ -54,13 +54,13 @@ def _place(graph: PerHead, number: int) -> tuple[Tensor]:
     return (graph._places[number],)
 
 
-def join(graph: PerHead, found: list[Outputs], heads: int) -> Outputs:
+def join(graph: PerHead, results: list[Outputs], heads: int) -> Outputs:
     """The outputs of :func:`split`'s calls as one; weights stand in the edge order of ``graph.union()``."""
-    output = torch.cat([each.output for each in found], -2)
-    lse = [each.lse for each in found if each.lse is not None]
+    output = torch.cat([each.output for each in results], -2)
+    lse = [each.lse for each in results if each.lse is not None]
     alpha = None
-    if all(each.alpha is not None for each in found):
-        wide = [each.alpha for each in found if each.alpha is not None]
+    if all(each.alpha is not None for each in results):
+        wide = [each.alpha for each in results if each.alpha is not None]
         numbers = [group.number for group in graph.groups(heads)]
         alpha = torch.cat([_spread(graph, number, x) for number, x in zip(numbers, wide, strict=True)], -1)
     return Outputs(output, alpha, torch.cat(lse, -1) if lse else None)

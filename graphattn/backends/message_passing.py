@@ -42,7 +42,7 @@ class EdgeAttention(MessagePassing):
     def attend(self, edge_index: Tensor, size: tuple[int, int], inputs: Inputs) -> Outputs:
         """Run on checked inputs; statistics are float32 or wider. Gives output, alpha and lse."""
         request = inputs.request()
-        wide, found = request.statistics, Found()
+        wide, result = request.statistics, Found()
         with torch.autocast(inputs.query.device.type, enabled=False):
             output = self.propagate(
                 edge_index,
@@ -53,11 +53,11 @@ class EdgeAttention(MessagePassing):
                 edge_term=_edge_term(inputs, wide),
                 edge_attr=None if inputs.edge_attr is None else inputs.edge_attr.to(wide),
                 inputs=inputs,
-                found=found,
+                result=result,
                 size=size,
             )
         self._alpha = None
-        return Outputs(output.to(request.dtype), found.alpha, found.lse)
+        return Outputs(output.to(request.dtype), result.alpha, result.lse)
 
     def message(
         self,
@@ -68,7 +68,7 @@ class EdgeAttention(MessagePassing):
         edge_term: Optional[Tensor],
         edge_attr: Optional[Tensor],
         inputs: Any,
-        found: Any,
+        result: Any,
         index: Tensor,
         size_i: Optional[int],
     ) -> Tensor:
@@ -97,11 +97,11 @@ class EdgeAttention(MessagePassing):
             score = (score + score_bias).masked_fill(absent.squeeze(-1), -torch.inf)
         size = 0 if size_i is None else size_i
         if inputs.normalize is None:
-            found.alpha, found.lse = edge_softmax(score, index, size)
+            result.alpha, result.lse = edge_softmax(score, index, size)
         else:  # a copy of the targets: a function of the caller may write into them
-            found.alpha = of_every_edge("normalize", inputs.normalize(score, index.clone(), size), score)
-        self._alpha = found.alpha
-        alpha = torch.nn.functional.dropout(found.alpha, inputs.dropout_p)
+            result.alpha = of_every_edge("normalize", inputs.normalize(score, index.clone(), size), score)
+        self._alpha = result.alpha
+        alpha = torch.nn.functional.dropout(result.alpha, inputs.dropout_p)
         return alpha.unsqueeze(-1) * value
 
     def aggregate(self, inputs: Tensor, index: Tensor, dim_size: Optional[int] = None) -> Tensor:
@@ -112,17 +112,17 @@ class EdgeAttention(MessagePassing):
         return gather(src, index, self.node_dim)
 
 
-def of_every_edge(name: str, found: Any, like: Tensor) -> Tensor:
+def of_every_edge(name: str, values: Any, like: Tensor) -> Tensor:
     """What a caller's function gave, in the dtype of ``like`` (..., E, H), or the error if it has not its shape."""
-    right = isinstance(found, Tensor) and found.shape == like.shape and found.device == like.device
-    if not right or found.is_complex():
-        came = type(found).__name__
-        if isinstance(found, Tensor):
-            came = f"{tuple(found.shape)} {found.dtype} on {found.device}"
+    right = isinstance(values, Tensor) and values.shape == like.shape and values.device == like.device
+    if not right or values.is_complex():
+        came = type(values).__name__
+        if isinstance(values, Tensor):
+            came = f"{tuple(values.shape)} {values.dtype} on {values.device}"
         raise ShapeError(
             f"{name} must return real numbers (..., edges, heads) = {tuple(like.shape)} on {like.device}, got {came}"
         )
-    return found.to(like.dtype)
+    return values.to(like.dtype)
 
 
 def _edge_term(inputs: Inputs, wide: torch.dtype) -> Tensor | None:

@@ -48,12 +48,12 @@ class PartsBackend(Backend):
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
         if survey(graph).pairs < 2 * graph.num_edges:  # tiles half full: there is no rest worth parting from
             return 1.5 * TILES.cost_ms(graph, replace(request, lse=True))
-        found, wanted = split(graph), replace(request, lse=True)
+        parts, wanted = split(graph), replace(request, lse=True)
         if request.device.type == "cpu":
-            rest = EDGES.work_ms(request, "edge", effective_edges(found.rest, graph.num_targets))
+            rest = EDGES.work_ms(request, "edge", effective_edges(parts.rest, graph.num_targets))
         else:  # in plain operations
-            rest = BACKENDS["message_passing"].work_ms(request, "edge", found.rest)
-        tiles = TILES.work_ms(wanted, TILES.kind(wanted), found.work)
+            rest = BACKENDS["message_passing"].work_ms(request, "edge", parts.rest)
+        tiles = TILES.work_ms(wanted, TILES.kind(wanted), parts.work)
         return self.rates()["call_ms"] + tiles + 2 * rest  # once more, for the height of the scores
 
     def rates(self) -> dict[str, float]:
@@ -91,14 +91,14 @@ def _run(graph: AttentionGraph, inputs: Inputs, weights: bool) -> Outputs:
         core = replace(core, query=lowered, key=_with(core.key, core.key.new_ones(())), scale=1.0)
         below = -level.index_select(-2, ends.target[ends.rest])
         rest = replace(rest, score_bias=below if rest.score_bias is None else rest.score_bias + below)
-    found = tiles_run(graph, core, weights, True, "core"), edges_run(graph, rest, weights, True, "rest")
-    share, lse = softmax_lse(torch.stack([part.lse for part in found if part.lse is not None]), 0)
-    output = share[0, ..., None] * found[0].output + share[1, ..., None] * found[1].output
+    results = tiles_run(graph, core, weights, True, "core"), edges_run(graph, rest, weights, True, "rest")
+    share, lse = softmax_lse(torch.stack([part.lse for part in results if part.lse is not None]), 0)
+    output = share[0, ..., None] * results[0].output + share[1, ..., None] * results[1].output
     alpha = None
     if weights:
         each = [
             part.alpha * mine.index_select(-2, ends.target[edges])
-            for part, mine, edges in zip(found, share, ends, strict=False)
+            for part, mine, edges in zip(results, share, ends, strict=False)
             if part.alpha is not None
         ]
         alpha = torch.cat(each, -2).index_select(-2, torch.argsort(torch.cat(ends[:2])))
@@ -110,9 +110,9 @@ def _level(graph: AttentionGraph, rest: Inputs) -> Tensor:
 
     The shares come from the difference of two lse, which carries the rounding of both: it must be one of small numbers.
     """
-    found = edges_run(graph, rest, False, True, "rest").lse
-    assert found is not None
-    return torch.where(found.isfinite(), found, 0.0)
+    lse = edges_run(graph, rest, False, True, "rest").lse
+    assert lse is not None
+    return torch.where(lse.isfinite(), lse, 0.0)
 
 
 def _with(x: Tensor, column: Tensor) -> Tensor:

@@ -53,12 +53,12 @@ def measured() -> bool:
 @functools.lru_cache(maxsize=8)
 def _kept(threads: int, *folders: str | None) -> Rates:
     try:
-        found = json.loads(path().read_text(encoding="utf-8"))
-        values = {name: {k: float(v) for k, v in its.items()} for name, its in found["rates"].items()}
+        content = json.loads(path().read_text(encoding="utf-8"))
+        values = {name: {k: float(v) for k, v in its.items()} for name, its in content["rates"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     positive = all(0 < v < float("inf") for rates in values.values() for v in rates.values())
-    return values if positive and found.get("machine") == machine() else {}
+    return values if positive and content.get("machine") == machine() else {}
 
 
 def keep(found: Rates, date: str) -> Path:

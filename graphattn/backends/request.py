@@ -87,7 +87,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a backend gives back; ``alpha`` and ``lse`` only where they were asked for."""
+    """What a backend gives back; ``alpha`` and ``lse`` only where they were requested."""
 
     output: Tensor  # (..., T, H, D_v)
     alpha: Tensor | None = None  # (..., E, H), before dropout

@@ -23,7 +23,7 @@ class Mask(NamedTuple):
 
 
 def written(request: Request) -> bool:
-    """Whether the scores are written out: SDPA does not offer what is asked, or has no fused kernel for it."""
+    """Whether the scores are written out: SDPA does not offer what is requested, or has no fused kernel for it."""
     plain = (request.head_dim == request.value_dim or request.lse) and not (request.score_bias or request.dropout)
     return not plain or request.softcap or request.weights
 
@@ -109,7 +109,7 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
         or sdpa_drops_nonfinite_rows(query, mask)
     ):
         return unfused_attention(query, key, value, mask, scale, None, dropout_p).output.to(query.dtype)
-    if torch.compiler.is_compiling():  # compiled code has no second derivatives, and says so when asked
+    if torch.compiler.is_compiling():  # compiled code has no second derivatives, and raises when they are taken
         output = _in_four_dimensions(query, key, value, mask, scale, dropout_p)
         return output.masked_fill(query.isnan().any(-1, keepdim=True), torch.nan)
     tracked = any(x is not None and x.requires_grad for x in (query, key, value, mask.bias))

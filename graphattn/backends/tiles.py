@@ -162,7 +162,7 @@ def _bucket(
     weights: bool,
     lse: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Output (B, slots, H, D_v), and if asked lse (B, slots, H, 1) and weights (B, pairs, H) of a bucket's blocks."""
+    """Output (B, slots, H, D_v), optionally lse (B, slots, H, 1), weights (B, pairs, H) of a bucket's blocks."""
     batch, heads, group = query.shape[0], query.shape[2], query.shape[2] // key.shape[2]
     blocks, (_, rows, columns, allowed) = batch * bucket.blocks, bucket
     query, key, value = (  # (blocks, heads, rows or columns, width)
@@ -201,11 +201,11 @@ def _bucket(
 def _placed(plan: Tiles, parts: Sequence[Tensor | None], nothing: float) -> Tensor:
     """Rows of all buckets as rows of targets (B, T, ...); ``nothing`` for a target without an edge."""
     every = [plan.output.node.numel()]
-    (found,) = take(torch.cat([x for x in parts if x is not None], 1), every, *plan.output)
-    return found if plan.isolated is None else found.masked_fill(plan.isolated[:, None, None], nothing)
+    (result,) = take(torch.cat([x for x in parts if x is not None], 1), every, *plan.output)
+    return result if plan.isolated is None else result.masked_fill(plan.isolated[:, None, None], nothing)
 
 
 def _by_edge(places: Tensor, parts: Sequence[Tensor | None], lead: torch.Size) -> Tensor:
     """The weights of all pairs (B, pairs, H) as (..., E, H)."""
-    found = torch.cat([x for x in parts if x is not None], 1).index_select(1, places)
-    return found.reshape(*lead, *found.shape[1:])
+    result = torch.cat([x for x in parts if x is not None], 1).index_select(1, places)
+    return result.reshape(*lead, *result.shape[1:])

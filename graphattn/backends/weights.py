@@ -1,4 +1,4 @@
-"""Attention weights, edge by edge, that know their graph."""
+"""Attention weights, edge by edge, with their graph."""
 
 import math
 from collections.abc import Iterator

@@ -33,17 +33,17 @@ def calibrate(progress: Callable[[str], None] = lambda what: None) -> Rates:
         if not problems or backend.reasons_against(few, _request(few, {})):
             continue
         progress(f"a call of {name}")
-        rates[name] = found = {"call_ms": max(1e-6, _milliseconds(few, name, {}))}
+        rates[name] = own = {"call_ms": max(1e-6, _milliseconds(few, name, {}))}
         for graph, options in problems:
             request = _request(graph, options)
             kind, units = backend.work(graph, request)
             progress(f"{name}, {kind}")
             forward = _milliseconds(graph, name, options)
-            spent = max(0.1 * forward, forward - found["call_ms"])
-            found[kind] = spent * 1e6 / units / request.floats_per_pair
-            if "training_factor" not in found:
+            spent = max(0.1 * forward, forward - own["call_ms"])
+            own[kind] = spent * 1e6 / units / request.floats_per_pair
+            if "training_factor" not in own:
                 ratio = _milliseconds(graph, name, options, backward=True) / forward
-                found["training_factor"] = min(6.0, max(2.0, ratio))  # beyond is disturbance
+                own["training_factor"] = min(6.0, max(2.0, ratio))  # beyond is disturbance
     return rates
 
 

@@ -48,7 +48,7 @@ def stream_gb_per_s(device: str, repeats: int = 15) -> float:
 class MemoryWatch:
     """Peak memory from here on, beyond what is held now: of the process on a CPU, of the allocator on CUDA.
 
-    A CPU's is read from Linux, which counts pages and knows nothing of what they are for; elsewhere it is ``None``.
+    A CPU's is read from Linux, which counts pages not what they are for; elsewhere it is ``None``.
     """
 
     def __init__(self, device: str) -> None:

@@ -18,7 +18,7 @@ class LostError(Exception):
 
 
 class Crew:
-    """A process for each peer, started when it is first asked for, restarted after it was lost."""
+    """A process for each peer, started on first use, restarted after it was lost."""
 
     def __init__(self, device: str, threads: int | None) -> None:
         self.device, self.threads = device, threads

@@ -17,7 +17,7 @@ PACKAGES = ("graphattn", "torch", "torch-geometric", "numba", "triton", "numpy")
 def machine(device: str) -> dict[str, Any]:
     """Processor, cores, system, versions, date, and how busy it is."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device,
         "processor": processor(),
@@ -28,8 +28,8 @@ def machine(device: str) -> dict[str, Any]:
     }
     if is_cuda(device):
         properties = torch.cuda.get_device_properties(device)
-        found |= {"gpu": properties.name, "gpu_bytes": properties.total_memory, "cuda": torch.version.cuda}
-    return found
+        facts |= {"gpu": properties.name, "gpu_bytes": properties.total_memory, "cuda": torch.version.cuda}
+    return facts
 
 
 def _version(package: str) -> str | None:

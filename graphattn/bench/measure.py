@@ -52,7 +52,7 @@ def measure(
     for row in rows:
         if crew.runs(row.name):
             crew.ask(row.name, "close")
-    found = explained(problem.graph, problem.request())
+    explanation = explained(problem.graph, problem.request())
     return Case(
         name,
         repr(problem.graph),
@@ -66,8 +66,8 @@ def measure(
         {mode: problem.floor_bytes(mode) / gb_per_s / 1e6 for mode in MODES},
         TOLERANCE[problem.dtype],
         rows,
-        found.chosen,
-        {c.name: c.cost_ms for c in found.candidates if c.runs},
+        explanation.chosen,
+        {c.name: c.cost_ms for c in explanation.candidates if c.runs},
     )
 
 
@@ -102,9 +102,9 @@ def _fresh(row: Row, mode: str, problem: Problem, crew: Crew, effort: Effort) ->
         firsts.append(crew.ask(row.name, "fresh", mode, _copy(problem), seconds=effort.first))
         if firsts[-1].prepare_ms + firsts[-1].call_ms > 1e3 * effort.limit / 10:
             break
-    found = min(firsts, key=lambda first: first.prepare_ms + first.call_ms)
-    row.plan_ms[mode] = found.prepare_ms + found.call_ms  # the warm call is taken off once it is known
-    row.times_ms[mode] = [found.call_ms]
+    fastest = min(firsts, key=lambda first: first.prepare_ms + first.call_ms)
+    row.plan_ms[mode] = fastest.prepare_ms + fastest.call_ms  # the warm call is taken off once it is known
+    row.times_ms[mode] = [fastest.call_ms]
     if firsts[0].peak_bytes is not None:
         row.peak_bytes[mode] = firsts[0].peak_bytes
 

@@ -161,9 +161,9 @@ def _ratios(cases: list[Case]) -> "Figure":
         ax.axvline(1.0, color=STYLES["auto"][0], linewidth=2.0, zorder=1)
         for name, (colour, marker) in STYLES.items():
             rows = [(i, case, case.row(name)) for i, case in enumerate(cases)]
-            found = [(case.ratio(row, mode), -i) for i, case, row in rows if row is not None]
-            x = [ratio for ratio, _ in found if ratio is not None]
-            y = [place for ratio, place in found if ratio is not None]
+            ratios = [(case.ratio(row, mode), -i) for i, case, row in rows if row is not None]
+            x = [ratio for ratio, _ in ratios if ratio is not None]
+            y = [place for ratio, place in ratios if ratio is not None]
             if not x:
                 continue
             style = {"color": colour, "marker": marker, "markersize": 6, "linestyle": "none"}

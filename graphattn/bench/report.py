@@ -100,9 +100,9 @@ def _time(row: Row, mode: str) -> str:
 
 
 def _choice(case: Case, mode: str) -> str:
-    found = case.choice(mode) or {}
-    verdict = "within" if found["within_target"] else "NOT within"
+    choice = case.choice(mode) or {}
+    verdict = "within" if choice["within_target"] else "NOT within"
     return (
-        f"auto ({found['chosen']}) takes {found['auto_over_best']:.2f} of the best ({found['best']}), "
+        f"auto ({choice['chosen']}) takes {choice['auto_over_best']:.2f} of the best ({choice['best']}), "
         f"{verdict} the target of {TARGET}"
     )

@@ -53,8 +53,8 @@ class Case:
 
     def ratio(self, row: Row, mode: str) -> float | None:
         """How many times our time ("auto") a peer takes."""
-        mine, theirs = self._auto_ms(mode), row.ms(mode)
-        return None if mine is None or theirs is None else theirs / mine
+        auto_ms, row_ms = self._auto_ms(mode), row.ms(mode)
+        return None if auto_ms is None or row_ms is None else row_ms / auto_ms
 
     def _auto_ms(self, mode: str) -> float | None:
         auto = self.row("auto")
@@ -63,11 +63,11 @@ class Case:
     def choice(self, mode: str) -> dict[str, Any] | None:
         """Whether "auto" chose well: its time over that of the best backend that was measured."""
         own = [row for row in self.rows if row.ours and row.name != "auto" and row.ms(mode) is not None]
-        mine = self._auto_ms(mode)
-        if not own or mine is None:
+        auto_ms = self._auto_ms(mode)
+        if not own or auto_ms is None:
             return None
         best = min(own, key=lambda row: row.ms(mode) or 0.0)
-        ratio = mine / (best.ms(mode) or mine)
+        ratio = auto_ms / (best.ms(mode) or auto_ms)
         return {"chosen": self.chosen, "best": best.name, "auto_over_best": ratio, "within_target": ratio <= TARGET}
 
     def to_dict(self) -> dict[str, Any]:

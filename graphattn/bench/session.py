@@ -92,9 +92,9 @@ def run(
     taking_part = _checked(tuple(peers))
     if isinstance(tasks, Mapping):
         tasks = [Task(name, partial(_given, problem)) for name, problem in tasks.items()]
-    found = machine(device)
+    here = machine(device)
     settings: dict[str, Any] = {"repeats": effort.repeats, "limit_s": effort.limit, "peers": list(taking_part)}
-    report = Report(found | {"command": sys.argv}, settings, [])
+    report = Report(here | {"command": sys.argv}, settings, [])
     with Crew(device, threads) as crew, tempfile.TemporaryDirectory(prefix="graphattn-bench-") as folder:
         say("measuring the bandwidth of memory")
         try:

@@ -62,10 +62,10 @@ def shapes(names: str) -> tuple[Shape, ...]:
     Raises:
         OptionError: If there is no shape or table of a name.
     """
-    found: dict[str, Shape] = {}
+    table: dict[str, Shape] = {}
     for name in names.replace("-", "_").split(","):
         if name not in SHAPES and name not in SUITES:
             known = f"a table: {', '.join(SUITES)}; or shapes: {', '.join(SHAPES)}"
             raise OptionError(f"suite must be {known}; got {name!r}")
-        found |= {key: SHAPES[key] for key in SUITES.get(name, (name,))}
-    return tuple(found.values())
+        table |= {key: SHAPES[key] for key in SUITES.get(name, (name,))}
+    return tuple(table.values())

@@ -76,16 +76,16 @@ class Worker:
         self.leaves = [self.peer.lay_out(x).requires_grad_(BOTH in modes) for x in self.inputs[:3]]
         self.grad = self.peer.lay_out(self.inputs[3])
         self._prepare(self.problem)
-        found: dict[str, list[Tensor]] = {}
+        answers: dict[str, list[Tensor]] = {}
         for mode in modes:
             likes = self.inputs[3:] if mode == FORWARD else self.inputs[:3]
             got = self.calls[mode]()
-            found[mode] = [self.peer.put_back(x, like).cpu() for x, like in zip(got, likes, strict=True)]
+            answers[mode] = [self.peer.put_back(x, like).cpu() for x, like in zip(got, likes, strict=True)]
         if is_reference:
-            torch.save(found, path)
+            torch.save(answers, path)
             return dict.fromkeys(modes, 0.0)
         expected = torch.load(path, mmap=True)
-        return {mode: max(map(_difference, found[mode], expected[mode])) for mode in modes}
+        return {mode: max(map(_difference, answers[mode], expected[mode])) for mode in modes}
 
     def _prepare(self, problem: Problem) -> None:
         forward = self.peer.prepare(problem, *self.leaves)

@@ -14,7 +14,7 @@ from .listed import Listed, check_size
 from .rules import Rectangle, intervals
 from .runs import Runs
 
-MAX_BYTES = 4 << 30  # what a property may take without being asked twice
+MAX_BYTES = 4 << 30  # what a property may take without an explicit budget
 _JOINED_BYTES = 48  # of a pair that @ joins: scipy's product, its copies and the list of edges
 
 
@@ -191,14 +191,14 @@ class Blocks(EdgeSet):
         return max((part.runs_per_row for part in self.parts), default=1)
 
     def runs(self, target: Tensor) -> Runs:
-        found, owner = [], torch.searchsorted(self._target, target, right=True) - 1
+        parts, owner = [], torch.searchsorted(self._target, target, right=True) - 1
         for i in torch.unique(owner).tolist():
             rows = torch.nonzero(owner == i).flatten()
             row, lo, hi = self.parts[i].runs(target[rows] - self._target[i])
-            found.append(Runs(rows[row], lo + self._source[i], hi + self._source[i]))
-        if not found:
+            parts.append(Runs(rows[row], lo + self._source[i], hi + self._source[i]))
+        if not parts:
             return _runs.empty()
-        row, lo, hi = (torch.cat(part) for part in zip(*found, strict=True))
+        row, lo, hi = (torch.cat(part) for part in zip(*parts, strict=True))
         order = torch.argsort(row, stable=True)
         return Runs(row[order], lo[order], hi[order])
 

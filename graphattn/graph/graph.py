@@ -34,7 +34,7 @@ class AttentionGraph(Immutable):
     """A directed graph of attention: an edge ``s -> t`` means that target ``t`` may read source ``s``.
 
     Immutable. Made by the builders in :mod:`graphattn.graphs`, by the ``from_*`` functions, and by algebra on graphs.
-    A *rule* knows its edges in closed form and stores none of them.
+    A *rule* has its edges in closed form and stores none of them.
 
     Args:
         edges: The edges; their sizes are the graph's.
@@ -276,7 +276,7 @@ class AttentionGraph(Immutable):
         return AttentionGraph(edges, name, device, expression)
 
     def _join(self, other: object, sign: str, make: Callable[[EdgeSet, EdgeSet], EdgeSet]) -> "AttentionGraph":
-        from .pattern import Pattern  # it knows this file
+        from .pattern import Pattern  # it imports this file
 
         if isinstance(other, Pattern):
             return NotImplemented
@@ -319,7 +319,7 @@ class AttentionGraph(Immutable):
     def k_hop(self, k: int) -> "AttentionGraph":
         """``s -> t`` where ``t`` is reached from ``s`` along at most ``k`` edges.
 
-        Self-loops stay as they are: walking to a neighbour and back adds none. Any k may be asked for: once a further
+        Self-loops stay as they are: walking to a neighbour and back adds none. Any k may be given: once a further
         step reaches nobody new, none is taken.
 
         Raises:

@@ -40,7 +40,7 @@ class Listed(EdgeSet):
 
     @cached_property
     def sorted(self) -> Sorted:
-        """The edges by target, then by source; made at once for many edges, or when first asked for."""
+        """The edges by target, then by source; made at once for many edges, or on first use."""
         with torch.inference_mode(False):
             return from_keys(self.key, self._order, self.num_targets, self.num_sources)
 

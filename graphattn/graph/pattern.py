@@ -92,9 +92,9 @@ class Pattern(Immutable):
         key = cache_key(shape, num_sources)
         kept = vars(self.made)
         if key in kept:
-            found: AttentionGraph | None = kept.get(key)  # None if another thread dropped it since
-            if found is not None:
-                return found
+            graph: AttentionGraph | None = kept.get(key)  # None if another thread dropped it since
+            if graph is not None:
+                return graph
         made: AttentionGraph = _of_size(self.expression, shape, num_sources)
         for oldest in list(kept)[: max(0, len(kept) + 1 - _KEPT)]:
             kept.pop(oldest, None)

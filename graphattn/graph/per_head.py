@@ -122,13 +122,13 @@ class PerHead(Immutable):
         n, num_heads = len(self.graphs), whole(num_heads, "num_heads", 1, GraphError)
         if num_heads % n:
             raise GraphError(f"PerHead of {n} graphs needs a multiple of {n} heads, got {num_heads}")
-        found, first = [], 0
+        groups, first = [], 0
         for i, graph in enumerate(self.graphs):
             if i + 1 == n or self.graphs[i + 1] is not graph:
                 last = (i + 1) * (num_heads // n)
-                found.append(Group(i, graph, first, last))
+                groups.append(Group(i, graph, first, last))
                 first = last
-        return found
+        return groups
 
     def place(self, number: int) -> None:
         """Fill ``_places[number]``."""

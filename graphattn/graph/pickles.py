@@ -20,7 +20,7 @@ class Immutable:
         return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        from .saving.write import to_plain  # it knows all graphs, which are all of this class
+        from .saving.write import to_plain  # it imports all graphs, which are all of this class
 
         tensors: list[Tensor] = []
         try:
@@ -36,7 +36,7 @@ def restored(text: str, tensors: list[Tensor]) -> Any:
     Raises:
         LoaderError: If it is no saved graph.
     """
-    from .saving.read import from_plain  # it knows all graphs
+    from .saving.read import from_plain  # it imports all graphs
 
     if not isinstance(text, str) or not isinstance(tensors, list) or not all(isinstance(x, Tensor) for x in tensors):
         raise LoaderError("a pickled graph: expected text and tensors, got others. Try: save it again.")

@@ -1,4 +1,4 @@
-"""Typed unions: every edge knows which part of an expression it came from."""
+"""Typed unions: every edge with the part of an expression that it came from."""
 
 from dataclasses import dataclass, field
 from functools import cached_property, reduce

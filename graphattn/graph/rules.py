@@ -372,21 +372,21 @@ class Product(EdgeSet):
         for axis in reversed(self.axes):
             coordinates.append(target % axis.num_targets)
             target = target // axis.num_targets
-        n, found = target.numel(), None
+        n, result = target.numel(), None
         for axis, place in zip(self.axes, reversed(coordinates), strict=True):
             here = axis.runs(place)
-            if found is None:
-                found = here
+            if result is None:
+                result = here
                 continue
-            row, outer = _runs.expand(found)  # each outer place repeats the inner runs of its row
+            row, outer = _runs.expand(result)  # each outer place repeats the inner runs of its row
             counts = torch.bincount(here.row, minlength=n)
             first = torch.cumsum(counts, 0) - counts
             owner, within = _runs.spread(counts[row])
             inner = first[row][owner] + within
             base = outer[owner] * axis.num_sources
-            found = Runs(row[owner], base + here.lo[inner], base + here.hi[inner])
-        assert found is not None
-        return found
+            result = Runs(row[owner], base + here.lo[inner], base + here.hi[inner])
+        assert result is not None
+        return result
 
     @property
     def count_cost(self) -> int:

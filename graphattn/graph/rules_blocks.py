@@ -113,12 +113,12 @@ class Composite(EdgeSet):
         return max((sum(cell.runs_per_row for cell in row if cell is not None) for row in self.rows), default=1) or 1
 
     def runs(self, target: Tensor) -> Runs:
-        found = [_runs.empty()]
+        parts = [_runs.empty()]
         for cell, t0, s0 in self._cells:
             here = torch.nonzero((target >= t0) & (target < t0 + cell.num_targets)).flatten()
             row, lo, hi = cell.runs(target[here] - t0)
-            found.append(Runs(here[row], lo + s0, hi + s0))
-        row, lo, hi = (torch.cat(part) for part in zip(*found, strict=True))
+            parts.append(Runs(here[row], lo + s0, hi + s0))
+        row, lo, hi = (torch.cat(part) for part in zip(*parts, strict=True))
         order = torch.argsort(row, stable=True)
         return Runs(row[order], lo[order], hi[order])
 

@@ -95,11 +95,11 @@ class Ball(EdgeSet):
 
     def _places(self, node: Tensor) -> list[Tensor]:
         """Coordinates, first axis first."""
-        found: list[Tensor] = []
+        places: list[Tensor] = []
         for length in reversed(self.grid):
-            found.insert(0, node % length)
+            places.insert(0, node % length)
             node = node // length
-        return found
+        return places
 
     def contains(self, target: Tensor, source: Tensor) -> Tensor:
         here, there = self._places(target), self._places(source)

@@ -47,12 +47,12 @@ class Ancestors(EdgeSet):
             key = torch.sort(row * max(1, self.num_sources) + source).values
             return _runs.from_pairs(key // max(1, self.num_sources), key % max(1, self.num_sources))
         row, node = torch.arange(target.numel()), target
-        found = [_runs.empty()]
+        parts = [_runs.empty()]
         while node.numel():
-            found.append(Runs(row, self._top[node], node + 1))
+            parts.append(Runs(row, self._top[node], node + 1))
             node = self.parent[self._top[node]]
             row, node = row[node >= 0], node[node >= 0]
-        row, lo, hi = (torch.cat(part) for part in zip(*found, strict=True))
+        row, lo, hi = (torch.cat(part) for part in zip(*parts, strict=True))
         order = torch.argsort(row * max(1, self.num_sources) + lo)
         return Runs(row[order], lo[order], hi[order])
 

@@ -1,4 +1,4 @@
-"""Random edges that are told by a hash and never stored."""
+"""Random edges drawn by a hash and never stored."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ def _mixed(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Bernoulli(EdgeSet):
-    """Every pair is an edge with the same probability, told by a hash of the pair: the same on every device.
+    """Every pair is an edge with the same probability, drawn by a hash of the pair: the same on every device.
 
     Source: Steele et al. 2014, "Fast splittable pseudorandom number generators" (SplitMix64), for the hash.
     """

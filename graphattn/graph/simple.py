@@ -23,8 +23,8 @@ _LONGEST = 72  # characters of a part that a remark quotes
 
 def band_of(graph: "AttentionGraph") -> tuple[int, int] | None:
     """``lo <= t - s <= hi`` if that is the graph, as computed from its edges; an end that no target reaches is open."""
-    found: tuple[int, int] | None = graph._remember("band_of", lambda: _band_of(graph))
-    return found
+    band: tuple[int, int] | None = graph._remember("band_of", lambda: _band_of(graph))
+    return band
 
 
 def _band_of(graph: "AttentionGraph") -> tuple[int, int] | None:
@@ -96,7 +96,7 @@ def remark(graph: "AttentionGraph", most_runs: int) -> str:
 
 
 def _idle(graph: "AttentionGraph", made: Expression, most_runs: int) -> str:
-    """The last part that could be left out, told by counts alone."""
+    """The last part that could be left out, by counts alone."""
     if made.function not in _JOINED:
         return ""
     joined, words = _JOINED[made.function]

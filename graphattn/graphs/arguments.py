@@ -48,12 +48,12 @@ def number(value: object, argument: str, what: str, fits: Callable[[float], bool
         value: A number of Python or numpy, or a tensor of one.
         argument: Its name.
         what: Such as ``"a number >= 1"``.
-        fits: A comparison; asked about NaN where ``value`` is no number.
+        fits: A comparison; called with NaN where ``value`` is no number.
     """
-    found = _as_float(value)
-    if not fits(found):
+    result = _as_float(value)
+    if not fits(result):
         raise GraphError(f"{argument} must be {what}, got {_shown(value)}")
-    return found
+    return result
 
 
 def _as_float(value: object) -> float:

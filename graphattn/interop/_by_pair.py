@@ -1,4 +1,4 @@
-"""Functions of one pair of 0-d tensors, asked about many pairs: how FlexAttention calls a ``mask_mod``."""
+"""Functions of one pair of 0-d tensors, evaluated on many pairs: how FlexAttention calls a ``mask_mod``."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -39,7 +39,7 @@ class OfPair:
 def of_head(
     mask_mod: MaskMod, head: int, T: int, S: int, name: str | None, device: torch.device | str
 ) -> AttentionGraph:
-    """The graph of batch 0 and one head: asked on whole index tensors if that gives what each pair gives alone."""
+    """The graph of batch 0 and one head: called on whole index tensors if that gives what each pair gives alone."""
     rule = OfPair(mask_mod, head=head)
     alone = replace(rule, alone=True)
     failed = None
@@ -69,8 +69,8 @@ def _as_alone(graph: AttentionGraph, rule: OfPair, alone: OfPair) -> bool:
         expected = alone(t, s)
     except Exception:  # what torch.vmap cannot run
         return True
-    found = rule(t, s)
-    return t.numel() == 0 or (found.dim() > 0 and torch.equal(found.expand(t.shape), expected.expand(t.shape)))
+    table = rule(t, s)
+    return t.numel() == 0 or (table.dim() > 0 and torch.equal(table.expand(t.shape), expected.expand(t.shape)))
 
 
 def _pairs(graph: AttentionGraph) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,7 @@ def from_rule(
     .. math:: \mathcal{N}(t) = \{ s : f(t, s) \}
 
     The function gets int64 tensors that broadcast, (T, 1) and (1, S) among others, and answers for each pair on its
-    own: write ``& | ~`` and ``torch.where``, not ``and or not if``. A few pairs are asked right away, together and one
+    own: write ``& | ~`` and ``torch.where``, not ``and or not if``. A few pairs are tried right away, together and one
     by one, to see that it does. Counting the edges asks about all T x S pairs, a chunk at a time; the closed forms of
     ``graphattn.graphs`` need not.
 
@@ -122,9 +122,9 @@ def _probe(edges: Predicate, device: torch.device) -> None:
         raise GraphError(f"{error}. {_example(edges, t[-1:], s[:1])}") from error
     one_by_one = [[edges.contains(a.reshape(1), b.reshape(1)) for b in s] for a in t]
     other_ways = {
-        "asked alone": torch.cat([torch.cat(row) for row in one_by_one]).view_as(table),
-        "asked in reverse order": edges.contains(t.flip(0)[:, None], s.flip(0)[None, :]).flip(0, 1),
-        "asked as a flat list": edges.contains(t.repeat_interleave(s.numel()), s.repeat(t.numel())).view_as(table),
+        "evaluated alone": torch.cat([torch.cat(row) for row in one_by_one]).view_as(table),
+        "evaluated in reverse order": edges.contains(t.flip(0)[:, None], s.flip(0)[None, :]).flip(0, 1),
+        "evaluated as a flat list": edges.contains(t.repeat_interleave(s.numel()), s.repeat(t.numel())).view_as(table),
     }
     for how, answer in other_ways.items():
         bad = torch.nonzero(answer != table)

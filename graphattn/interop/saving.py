@@ -137,17 +137,17 @@ def _opened(data: bytes, name: str) -> tuple[str, list[Tensor]]:
         )
     library = _library()
     try:
-        found = library.load(data)
+        loaded = library.load(data)
     except Exception as error:  # SafetensorError, and what torch says of a dtype or shape
         raise LoaderError(
             f"{name}: expected a safetensors file, got: {str(error)[:200]}. Try: copy the file again."
         ) from None
     header = parsed(data[8 : 8 + size], name)
     text = (header.get("__metadata__") or {}).get(_KEY)
-    numbers = [str(number) for number in range(len(found))]
-    if text is None or found.keys() != set(numbers):
+    numbers = [str(number) for number in range(len(loaded))]
+    if text is None or loaded.keys() != set(numbers):
         raise LoaderError(f"{name}: expected a graph, got other tensors. Try: a file that save_graph wrote.")
-    return text, [found[number] for number in numbers]
+    return text, [loaded[number] for number in numbers]
 
 
 def _library() -> Any:

@@ -88,7 +88,7 @@ def edge_attention(
     seed: Tensor | None,
     weights: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Output (B, T, H, D_v), lse (B, T, H), weights (B, E, H) before dropout (no entries unless asked for), and the
+    """Output (B, T, H, D_v), lse (B, T, H), weights (B, E, H) before dropout (no entries unless requested), and the
     weighted sum of edge features (B, T, H, F).
     """
     from . import edges_numba

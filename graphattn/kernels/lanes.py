@@ -145,10 +145,10 @@ def products(typingctx, wide, x, x_at, rows, rows_at, stride, index, first, n, o
         with builder.if_then(builder.icmp_signed("<", whole, n)):  # repeat the last edge, and keep none of it
             last = builder.sub(n, _int(1))
             places = [builder.add(whole, _int(j)) for j in range(ROW)]
-            found = eight(whole, [builder.select(builder.icmp_signed("<", p, n), p, last) for p in places])
+            result = eight(whole, [builder.select(builder.icmp_signed("<", p, n), p, last) for p in places])
             count = ir.Constant(ir.VectorType(_I64, ROW), list(range(ROW)))
             used = builder.icmp_signed("<", count, code.splat(builder.sub(n, whole), ROW))
-            code.store(builder.select(used, found, code.splat(spare, ROW)), out, builder.add(out_at, whole))
+            code.store(builder.select(used, result, code.splat(spare, ROW)), out, builder.add(out_at, whole))
         return context.get_dummy_value()
 
     return types.void(wide, x, types.int64, rows, types.int64, types.int64, index, types.int64, types.int64,

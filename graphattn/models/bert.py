@@ -27,14 +27,14 @@ class BERT(nn.Module):
         num_heads: H.
         num_layers: Blocks.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
-        max_len: Learned positions; none for None, where ``rotary`` knows positions (ModernBERT).
+        max_len: Learned positions; none for None, where ``rotary`` encodes positions (ModernBERT).
         num_types: Types of a token, first or second sentence; 0 for none (DistilBERT).
         masked_head: Whether there is a head that predicts a masked token.
         pooler: Whether there is a dense layer on the first token, for :meth:`pooled`.
         padding_idx: A token that has no position of its own: the others count from the position after ``padding_idx``
             on, and it has that (RoBERTa, whose ``max_len`` is the number of positions plus ``padding_idx + 1``). By
             default all tokens count from 0.
-        graph: What ``forward`` reads along if it is not told: one graph or pattern, or one for each layer.
+        graph: What ``forward`` reads along if it is given none: one graph or pattern, or one for each layer.
         activation: Of the feed-forwards and, without its gate, the head.
         eps: Of the norms.
         dropout: On the embeddings, and as in the blocks.

@@ -41,7 +41,7 @@ class DecisionTransformer(nn.Module):
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
         max_len: Times that an episode may have.
         tanh: Whether actions are in [-1, 1].
-        graph: What ``forward`` reads along if it is not told, of 3 T nodes; causal by default.
+        graph: What ``forward`` reads along if it is given none, of 3 T nodes; causal by default.
         activation: Of the feed-forwards.
         dropout: On the embeddings, and as in the blocks.
         options: Further arguments of :class:`~graphattn.nn.TransformerBlock`.

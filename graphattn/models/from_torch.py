@@ -16,9 +16,9 @@ def _stack(made: Any, given: Any, kind: type[nn.Module]) -> Any:
     if not blocks:
         raise OptionError(f"the nn.{kind.__name__} has no layers")
     first = given.layers[0].self_attn
-    found = made(1, first.embed_dim, first.num_heads, final_norm=False)
-    found.layers, found.norm = nn.ModuleList(blocks), deepcopy(given.norm)
-    return found.train(given.training)
+    stack = made(1, first.embed_dim, first.num_heads, final_norm=False)
+    stack.layers, stack.norm = nn.ModuleList(blocks), deepcopy(given.norm)
+    return stack.train(given.training)
 
 
 def encoder_from_torch(made: Any, stack: nn.TransformerEncoder) -> Any:

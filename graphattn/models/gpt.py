@@ -27,9 +27,9 @@ class GPT(nn.Module):
         num_heads: H.
         num_layers: Blocks.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
-        max_len: Learned positions that are added to the tokens; none by default, where ``rotary`` knows positions.
+        max_len: Learned positions that are added to the tokens; none by default, where ``rotary`` encodes positions.
         tied: Whether the head's weights are those of the tokens.
-        graph: What ``forward`` reads along if it is not told: one graph or pattern, or one for each layer.
+        graph: What ``forward`` reads along if it is given none: one graph or pattern, or one for each layer.
         score_bias: What makes the biases of a graph's edges, such as :class:`graphattn.nn.ALiBi`; none by default.
         embed_scale: Factor on the tokens' vectors, where they are read; in their dtype.
         logit_softcap: Bound c on the logits, ``c tanh(logit / c)``; none by default.

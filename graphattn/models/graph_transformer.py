@@ -157,24 +157,24 @@ class GraphTransformer(nn.Module):
         sizes = tuple(whole(size, "sizes", 0) for size in several(sizes, "sizes", "must be the sizes of the graphs"))
         if sum(sizes) != edges.num_nodes:
             raise ShapeError(f"sizes must add up to {edges.num_nodes}, the nodes, got {sizes}")
-        found = of_edges(edges, _encoding, self.kind, self.encoding_dim, sizes, device=edges.device)
+        encoding = of_edges(edges, _encoding, self.kind, self.encoding_dim, sizes, device=edges.device)
         if self.kind == "laplacian" and self.training:
-            sign = torch.randint(2, (len(sizes), self.encoding_dim), device=found.device) * 2 - 1
-            found = found * sign[_owner(sizes, found)]
-        return found
+            sign = torch.randint(2, (len(sizes), self.encoding_dim), device=encoding.device) * 2 - 1
+            encoding = encoding * sign[_owner(sizes, encoding)]
+        return encoding
 
 
 def _encoding(edges: AttentionGraph, kind: str, dim: int, sizes: tuple[int, ...]) -> Tensor:
     if kind == "random_walk":
         return random_walk_pe(edges, dim)
-    found, first = torch.zeros(edges.num_nodes, dim, device=edges.device), 0
+    encoding, first = torch.zeros(edges.num_nodes, dim, device=edges.device), 0
     for size in sizes:  # the eigenvectors of a batch are those of its graphs
         k = min(dim, size - 1)
         if k > 0:
             piece = edges if size == edges.num_nodes else edges.subgraph(range(first, first + size))
-            found[first : first + size, :k] = laplacian_eigenvector_pe(piece, k)
+            encoding[first : first + size, :k] = laplacian_eigenvector_pe(piece, k)
         first += size
-    return found
+    return encoding
 
 
 def _sizes(batch: Tensor | None, num_nodes: int) -> tuple[int, ...]:

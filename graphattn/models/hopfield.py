@@ -193,9 +193,9 @@ def retrieve(
     _check_vectors(query, patterns)
     key = patterns.unsqueeze(-2)  # one head
     for _ in range(whole(steps, "steps", 1)):
-        found = attention(query.unsqueeze(-2), key, key, graph, scale=beta)
-        assert isinstance(found, Tensor)
-        query = found.squeeze(-2)
+        output = attention(query.unsqueeze(-2), key, key, graph, scale=beta)
+        assert isinstance(output, Tensor)
+        query = output.squeeze(-2)
     return query
 
 
@@ -218,13 +218,13 @@ def retrieval_energy(query: Tensor, patterns: Tensor, beta: float, graph: Attent
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "graph must be an AttentionGraph or a Pattern")
     key = patterns.unsqueeze(-2)
-    found = attention(query.unsqueeze(-2), key, key, graph, scale=beta, return_lse=True)
-    assert isinstance(found, AttentionOutput)
-    assert found.lse is not None
+    result = attention(query.unsqueeze(-2), key, key, graph, scale=beta, return_lse=True)
+    assert isinstance(result, AttentionOutput)
+    assert result.lse is not None
     square = patterns.square().sum(-1)
     largest = square.amax(-1, keepdim=True) if patterns.shape[-2] else square.sum(-1, keepdim=True)
-    count = graph.in_degree.to(query.device).clamp(min=1).to(found.lse.dtype)
-    return (count.log() - found.lse.squeeze(-1)) / beta + (query.square().sum(-1) + largest) / 2
+    count = graph.in_degree.to(query.device).clamp(min=1).to(result.lse.dtype)
+    return (count.log() - result.lse.squeeze(-1)) / beta + (query.square().sum(-1) + largest) / 2
 
 
 def _turned(state: Tensor, pull: Tensor, most: Tensor, degree: Tensor, of: torch.dtype) -> Tensor:

@@ -40,7 +40,7 @@ class Longformer(nn.Module):
 
     Args:
         windows: w of each layer, odd, the target counted, or one for all.
-        tokens: G, if ``forward`` is not told.
+        tokens: G, if ``forward`` is given none.
         num_layers: Blocks.
         options: Further arguments of :class:`BERT`, and ``backend``.
 
@@ -56,7 +56,7 @@ class Longformer(nn.Module):
         >>> tokens = torch.randint(11, (3, 7))
         >>> model(tokens).shape  # (B, N, C)
         torch.Size([3, 7, 8])
-        >>> model(tokens, global_tokens=(0, 4)).shape  # a question asked by tokens 0 and 4
+        >>> model(tokens, global_tokens=(0, 4)).shape  # a question in tokens 0 and 4
         torch.Size([3, 7, 8])
     """
 

@@ -76,8 +76,8 @@ class Reading(nn.Module):
         """(..., T, C) from targets (..., T, C) and sources (..., S, source_dim)."""
         check_input("x", x, self.attention.embed_dim, self.norm)
         check_input("sources", sources, self.attention.kdim, self.source_norm, "S")
-        found = self.attention(self.norm(x), graph, context=self.source_norm(sources))
-        x = x + found if self.residual else found
+        output = self.attention(self.norm(x), graph, context=self.source_norm(sources))
+        x = x + output if self.residual else output
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
@@ -186,9 +186,9 @@ class Perceiver(nn.Module):
             x = self.encoder(x, EVERY_NODE if latent_graph is None else latent_graph)
         if self.write is None or self.queries is None:
             return x
-        asked = self.queries if queries is None else queries
-        check_input("queries", asked, self.queries.shape[-1], self.write.norm)
-        if asked.dim() == 2:
-            asked = asked.expand(*batch, -1, -1)
-        found = self.write(asked, x, EVERY if write_graph is None else write_graph)
-        return found if self.head is None else self.head(found)
+        outputs = self.queries if queries is None else queries
+        check_input("queries", outputs, self.queries.shape[-1], self.write.norm)
+        if outputs.dim() == 2:
+            outputs = outputs.expand(*batch, -1, -1)
+        output = self.write(outputs, x, EVERY if write_graph is None else write_graph)
+        return output if self.head is None else self.head(output)

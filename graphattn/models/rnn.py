@@ -100,7 +100,7 @@ class Seq2Seq(nn.Module):
         lengths: Tensor | None = None,
         return_weights: bool = False,
     ) -> Tensor | tuple[Tensor, EdgeWeights]:
-        """Logits (B, T, V) of the token after each of the target's, and the weights if asked for.
+        """Logits (B, T, V) of the token after each of the target's, and the weights if requested.
 
         Args:
             source: Integers (B, S), the tokens read.
@@ -112,7 +112,7 @@ class Seq2Seq(nn.Module):
 
         Raises:
             ShapeError: If tokens or lengths do not fit.
-            OptionError: If a graph or weights are asked of a model without attention.
+            OptionError: If a graph or weights are requested of a model without attention.
         """
         flag(return_weights, "return_weights")
         self._check("target", target, self.target)
@@ -200,18 +200,18 @@ class Seq2Seq(nn.Module):
             return states, context.view_as(states), weights
         assert isinstance(self.attention, BahdanauAttention)
         read = self.attention
-        found: list[tuple[Tensor, EdgeWeights]] = []
+        results: list[tuple[Tensor, EdgeWeights]] = []
 
         def context_of(t: int, state: Tensor) -> Tensor:
             rows = range(t, graph.num_targets, num_steps)  # of every example
-            found.append(read(state if together else state.unsqueeze(1), memory, _of_targets(graph, rows), keys))
-            return found[-1][0].view_as(state)
+            results.append(read(state if together else state.unsqueeze(1), memory, _of_targets(graph, rows), keys))
+            return results[-1][0].view_as(state)
 
         states = self._steps(y, state, context_of)
-        context = torch.stack([each.view_as(state) for each, _ in found], 1)
+        context = torch.stack([each.view_as(state) for each, _ in results], 1)
         step = graph.target % num_steps
         edge = torch.argsort(torch.argsort(step, stable=True))  # where each edge stands in step after step
-        alpha = torch.cat([weights.alpha for _, weights in found], -2)
+        alpha = torch.cat([weights.alpha for _, weights in results], -2)
         return states, context, EdgeWeights(graph, alpha.index_select(-2, edge.to(alpha.device)))
 
     def _steps(self, y: Tensor, state: Tensor, context_of: Context | None) -> Tensor:

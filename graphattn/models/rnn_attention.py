@@ -71,7 +71,7 @@ class LuongAttention(nn.Module):
         """What states (..., T, C) read of the memory (..., S, C), and with which weights; its keys may be given."""
         key = (self.keys(memory) if keys is None else keys).unsqueeze(-2)  # one head
         query, value = (x.unsqueeze(-2).to(key.dtype) for x in (state, memory))
-        found = attention(query, key, value, graph, scale=1.0, return_weights=True)
-        assert isinstance(found, AttentionOutput)
-        assert found.weights is not None
-        return found.output.squeeze(-2), found.weights
+        result = attention(query, key, value, graph, scale=1.0, return_weights=True)
+        assert isinstance(result, AttentionOutput)
+        assert result.weights is not None
+        return result.output.squeeze(-2), result.weights

@@ -121,11 +121,11 @@ class Swin(nn.Module):
 
     def grids(self, size: Grid) -> list[Grid]:
         """Nodes of each stage, (height, width), for images of ``size`` pixels; of videos (time, height, width)."""
-        found = [self.patches.grid(size)]
+        grids = [self.patches.grid(size)]
         for _ in self.stages[1:]:
-            pairs = zip(found[-1], merged_sides(len(found[-1])), strict=True)
-            found.append(tuple(-(-side // merged) for side, merged in pairs))
-        return found
+            pairs = zip(grids[-1], merged_sides(len(grids[-1])), strict=True)
+            grids.append(tuple(-(-side // merged) for side, merged in pairs))
+        return grids
 
     def graphs(self, size: Grid) -> list[AttentionGraph]:
         """Every layer of the model on images of ``size`` pixels, merging layers too, as graphs between their nodes.
@@ -151,10 +151,10 @@ class Swin(nn.Module):
         )
         if len(each) != len(self.stages):
             raise OptionError(f"graphs has one entry for each of {len(self.stages)} stages, got {len(each)}")
-        found = [self.dropout(x if self.positions is None else self.positions(x))]
+        states = [self.dropout(x if self.positions is None else self.positions(x))]
         for stage, grid, of_stage in zip(self.stages, grids, each, strict=True):
-            found.append(stage(found[-1], grid, of_stage))
-        return found
+            states.append(stage(states[-1], grid, of_stage))
+        return states
 
     def features(self, images: Tensor, graphs: OfStages = None) -> Tensor:
         """The nodes of the last stage after the last norm, (B, N, C); arguments as of :meth:`forward`."""

@@ -109,8 +109,8 @@ def sized(graphs: Layers, num_layers: int, grid: Grid) -> list[AttentionGraph | 
     each = [graphs] * num_layers if isinstance(graphs, Layer) else layers_in(graphs)
     if len(each) != num_layers:
         raise OptionError(f"a stage of {num_layers} layers needs as many graphs, got {len(each)}")
-    found = [of_size(graph, grid) if isinstance(graph, Pattern) else graph for graph in each]
-    for graph in found:
+    result = [of_size(graph, grid) if isinstance(graph, Pattern) else graph for graph in each]
+    for graph in result:
         if not isinstance(graph, AttentionGraph | PerHead):
             raise no_graph(graph, "graphs must be AttentionGraphs")
         if graph.num_targets != math.prod(grid):
@@ -119,7 +119,7 @@ def sized(graphs: Layers, num_layers: int, grid: Grid) -> list[AttentionGraph | 
                 "targets; a pattern, such as grid_neighbourhood(..., 3), has the size of every stage, and a list names "
                 "the graphs of each stage"
             )
-    return found
+    return result
 
 
 def cell_sides(grid: Grid, window: Window) -> Grid:

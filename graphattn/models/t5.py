@@ -37,7 +37,7 @@ class T5(TextToText):
         scaled: Whether the head reads ``C ** -0.5`` times the decoder's output; by default exactly if tied.
         num_buckets: Rows of the tables of biases.
         max_distance: From where on all distances have one row.
-        source_graph: What the encoder reads along if it is not told; full by default, a window in LongT5.
+        source_graph: What the encoder reads along if it is given none; full by default, a window in LongT5.
         summary_block: Tokens of a block whose summary every token of the encoder reads, too (LongT5); none by default.
         eps: Of the norms.
         dropout: On the embeddings, as in the blocks, and on what the encoder and the decoder give.

@@ -144,9 +144,9 @@ class TimeSformer(nn.Module):
     def nodes(self, videos: Tensor) -> Tensor:
         """What the first block reads, (B, 1 + N, C): the class token, then the patches frame by frame."""
         x = self.patches(videos)
-        found = self.patches.grid(tuple(videos.shape[-3:]))
-        if found != self.grid:
-            raise ShapeError(f"the model has positions for a grid of {self.grid} patches; these pixels make {found}")
+        grid = self.patches.grid(tuple(videos.shape[-3:]))
+        if grid != self.grid:
+            raise ShapeError(f"the model has positions for a grid of {self.grid} patches; these pixels make {grid}")
         where = self.space_positions[1:] + self.time_positions.unsqueeze(1)  # (time, places, C)
         token = (self.class_token + self.space_positions[0]).expand(*x.shape[:-2], 1, -1)
         return torch.cat((token, x + where.flatten(0, 1)), -2)

@@ -27,30 +27,30 @@ T = TypeVar("T")
 def width(name: str, value: Any) -> int:
     """A number of heads or of channels as an int >= 1; numpy's integers are numbers, True and 2.0 are not."""
     try:
-        found = 0 if getattr(value, "dtype", None) == torch.bool or isinstance(value, bool) else index(value)
+        number = 0 if getattr(value, "dtype", None) == torch.bool or isinstance(value, bool) else index(value)
     except (TypeError, RuntimeError, NotImplementedError):
-        found = 0
-    if found < 1:
+        number = 0
+    if number < 1:
         raise OptionError(f"{name} must be a whole number >= 1, got {shown(value)}")
-    if found >= 2**31:
+    if number >= 2**31:
         raise OptionError(f"{name} must be below 2**31, got {shown(value)}")
-    return found
+    return number
 
 
 def positive(name: str, value: Any, *, finite: bool = True) -> float:
     """A number above 0."""
-    found = _float(value)
-    if not found > 0 or (finite and found == math.inf):
+    number = _float(value)
+    if not number > 0 or (finite and number == math.inf):
         raise OptionError(f"{name} must be a {'finite ' * finite}number > 0, got {value!r}")
-    return found
+    return number
 
 
 def real(name: str, value: Any) -> float:
     """A finite number."""
-    found = _float(value)
-    if not math.isfinite(found):
+    number = _float(value)
+    if not math.isfinite(number):
         raise OptionError(f"{name} must be a finite number, got {value!r}")
-    return found
+    return number
 
 
 def _float(value: Any) -> float:
@@ -91,10 +91,10 @@ def refuse_class(name: str, value: Any) -> None:
 
 def probability(name: str, value: Any, *, below_one: bool = False) -> float:
     """A number in [0, 1], or in [0, 1)."""
-    found: Any = value if isinstance(value, Real) and not isinstance(value, bool) else -1
-    if not 0.0 <= found <= 1.0 or (below_one and found == 1.0):
+    number: Any = value if isinstance(value, Real) and not isinstance(value, bool) else -1
+    if not 0.0 <= number <= 1.0 or (below_one and number == 1.0):
         raise OptionError(f"{name} must be a number in [0, 1{')' if below_one else ']'}, got {value!r}")
-    return float(found)
+    return float(number)
 
 
 def check_names(given: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
@@ -108,7 +108,7 @@ def check_names(given: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
 
 
 def check_options(dropout: Any, backend: Any, **flags: Any) -> None:
-    """Refuse a dropout that is no probability, a backend that nobody knows, a flag that is neither True nor False."""
+    """Refuse a dropout that is no probability, an unknown backend, a flag that is neither True nor False."""
     check_flags(**flags)
     probability("dropout", dropout)
     if not isinstance(backend, str) or backend not in ("auto", *BACKENDS):

@@ -106,12 +106,12 @@ class TransformerBlock(nn.Module):
         self.end_norm = nn.ModuleDict(norms) if norms else None
 
     def _added(self, x: Tensor, norm: nn.Module, made: Any, name: str) -> Tensor:
-        found = made(norm(x) if self.norm_first else x)
-        if name == "feed_forward" and found.shape != x.shape:
-            raise ShapeError(f"feed_forward must give {tuple(x.shape)}, the shape of x; got {tuple(found.shape)}")
+        output = made(norm(x) if self.norm_first else x)
+        if name == "feed_forward" and output.shape != x.shape:
+            raise ShapeError(f"feed_forward must give {tuple(x.shape)}, the shape of x; got {tuple(output.shape)}")
         if self.end_norm is not None:
-            found = self.end_norm[name](found)
-        added = x + self.branch(found)
+            output = self.end_norm[name](output)
+        added = x + self.branch(output)
         return added if self.norm_first else norm(added)
 
     def check(self, x: Any) -> None:
@@ -192,10 +192,10 @@ class TransformerBlock(nn.Module):
 
 def _made(sources: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     function(sources, "sources", "x")
-    found = sources(x)
-    if found is None:
+    result = sources(x)
+    if result is None:
         raise OptionError(f"sources must be a function that gives features (..., S, C), got {sources!r}")
-    return found
+    return result
 
 
 def copies(options: dict[str, Any]) -> dict[str, Any]:

@@ -168,11 +168,11 @@ class MixtureOfExperts(nn.Module):
         for number, module in enumerate(self.experts):
             edge = torch.nonzero(expert.flatten() == number).flatten()
             read = flat[edge // self.top_k]
-            found = module(read)
-            if not isinstance(found, Tensor) or found.shape != read.shape:
-                got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            output = module(read)
+            if not isinstance(output, Tensor) or output.shape != read.shape:
+                got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
                 raise ShapeError(f"experts[{number}] must give {tuple(read.shape)}, the shape of its input; got {got}")
-            made = made.index_copy(0, edge, found.to(x.dtype))
+            made = made.index_copy(0, edge, output.to(x.dtype))
         return (made.unflatten(0, expert.shape) * alpha.to(x.dtype).unsqueeze(-1)).sum(-2).view(x.shape)
 
 

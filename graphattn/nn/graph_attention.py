@@ -45,7 +45,7 @@ class GraphAttention(EdgeAttention):
     The same layer is an encoder's on a full graph, a decoder's on a causal one, cross-attention on a bipartite one.
 
     Args:
-        embed_dim: C, width of the output, and of the inputs unless told otherwise.
+        embed_dim: C, width of the output, and of the inputs unless given.
         num_heads: H.
         qdim: Width of ``x``.
         kdim: Width of the context that keys are made from.

@@ -54,7 +54,7 @@ class FeatureScore(Score):
 
     A :class:`graphattn.nn.GraphAttention` whose score is any dot product, and that divides by the sum or not at all,
     computes targets that read all sources, or all up to a last one (full, causal, prefix, cross), from running sums of
-    ``phi(k) v^T``; exactly, and never a weight. On other graphs, with biases, dropout or weights asked for, or with
+    ``phi(k) v^T``; exactly, and never a weight. On other graphs, with biases, dropout or requested weights, or with
     ``backend="message_passing"``, it goes edge by edge. A NaN in a source that comes later may spoil the targets of its
     chunk; edge by edge it does not.
 
@@ -99,7 +99,7 @@ class FeatureScore(Score):
 
     @property
     def _named(self) -> FeatureMap | None:
-        return next((found for found in FEATURE_MAPS.values() if found.function is self.feature_map), None)
+        return next((entry for entry in FEATURE_MAPS.values() if entry.function is self.feature_map), None)
 
     @property
     def smooth(self) -> bool:  # type: ignore[override]
@@ -179,14 +179,14 @@ def _chunks(graph: AttentionGraph) -> tuple[Tensor, list[Chunk]] | None:
     end = torch.zeros(T, dtype=torch.int64).index_copy(0, runs.row, runs.hi)
     if runs.row.unique().numel() < runs.row.numel() or bool((end[1:] < end[:-1]).any()):
         return None
-    found, first, begin = [], 0, 0
+    chunks, first, begin = [], 0, 0
     same = torch.searchsorted(end, end, right=True).tolist()  # one past the last target that reads the same
     while first < T:
         last = max(min(first + _CHUNK, T), same[first])
         stop = int(end[last - 1])
-        found.append(Chunk(last - first, stop - begin, same[first] >= last))
+        chunks.append(Chunk(last - first, stop - begin, same[first] >= last))
         first, begin = last, stop
-    return end, found
+    return end, chunks
 
 
 def linear(graph: object, inputs: Inputs, return_weights: bool = False) -> Tensor | None:

@@ -168,18 +168,18 @@ def _check_features(x: Tensor, dim: int) -> None:
 
 def even(name: str, value: Any) -> int:
     """A width whose channels go in pairs."""
-    found = width(name, value)
-    if found % 2:
-        raise OptionError(f"{name} must be even, since channels go in pairs; got {found}")
-    return found
+    number = width(name, value)
+    if number % 2:
+        raise OptionError(f"{name} must be even, since channels go in pairs; got {number}")
+    return number
 
 
 def frequency_base(base: Any) -> float:
     """Theta, a number above 0 whose angles float64 holds at any position."""
-    found = positive("base", base)
-    if not math.isfinite(2.0**63 / found):
+    number = positive("base", base)
+    if not math.isfinite(2.0**63 / number):
         raise OptionError(f"base is so small that angles overflow, got {base!r}; 10000 is usual")
-    return found
+    return number
 
 
 def pairing(layout: Any) -> str:

@@ -42,29 +42,29 @@ def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, GraphAttention)}
     if not layers:
         raise OptionError(f"{type(model).__name__} has no GraphAttention whose weights could be recorded")
-    found: dict[str, EdgeWeights] = {}
-    asked: dict[str, bool] = {}  # whether the caller of a layer wants its weights, too
+    weights: dict[str, EdgeWeights] = {}
+    requested: dict[str, bool] = {}  # whether the caller of a layer wants its weights, too
     hooks = []
     for name, layer in layers.items():
-        hooks.append(layer.register_forward_pre_hook(partial(_ask, asked, name), with_kwargs=True))
-        hooks.append(layer.register_forward_hook(partial(_keep, asked, found, name)))
+        hooks.append(layer.register_forward_pre_hook(partial(_request, requested, name), with_kwargs=True))
+        hooks.append(layer.register_forward_hook(partial(_keep, requested, weights, name)))
     try:
-        yield found
+        yield weights
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def _ask(
-    asked: dict[str, bool], name: str, layer: nn.Module, args: Any, given: dict[str, Any]
+def _request(
+    requested: dict[str, bool], name: str, layer: nn.Module, args: Any, given: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    asked[name] = given.get("return_weights", False)
+    requested[name] = given.get("return_weights", False)
     return args, {**given, "return_weights": True}
 
 
 def _keep(
-    asked: dict[str, bool], found: dict[str, EdgeWeights], name: str, layer: nn.Module, args: Any, output: Any
+    requested: dict[str, bool], weights: dict[str, EdgeWeights], name: str, layer: nn.Module, args: Any, output: Any
 ) -> Any:
-    found.pop(name, None)
-    found[name] = output[1]
-    return output if asked[name] else output[0]
+    weights.pop(name, None)
+    weights[name] = output[1]
+    return output if requested[name] else output[0]

@@ -14,7 +14,7 @@ from .rotary_scaling import RotaryScaling
 
 
 class Rotary(nn.Module):
-    r"""Queries and keys turned by their positions, so that their product knows only how far apart they are.
+    r"""Queries and keys turned by their positions, so that their product depends only on how far apart they are.
 
     A pair of channels (a, b) of a node at position n is a point of the plane, turned by an angle:
 

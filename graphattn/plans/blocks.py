@@ -105,9 +105,9 @@ def _chunks(edges: EdgeSet, cut: Cut) -> Iterator[tuple[Tensor, Tensor]]:
 def _columns(edges: EdgeSet, target: Tensor, block: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The sources of each block, how many, and its runs among them: column, columns, run, runs, edges."""
     count = int(block[-1]) + 1
-    found = edges.runs(target)
-    keep = found.hi > found.lo
-    row, lo, hi = (x[keep] for x in found)
+    runs = edges.runs(target)
+    keep = runs.hi > runs.lo
+    row, lo, hi = (x[keep] for x in runs)
     owner = block[row]
     joint = _runs.union(Runs(owner, lo, hi), _runs.empty(), edges.num_sources)
     length = joint.hi - joint.lo

@@ -18,10 +18,10 @@ _made: WeakKeyDictionary[AttentionGraph, dict[Hashable, object]] = WeakKeyDictio
 
 def cached(graph: AttentionGraph, key: Hashable, make: Callable[[], T]) -> T:
     """``make()``, kept for this graph under ``key``."""
-    found = _made.setdefault(graph, {})
-    if key not in found:
-        found[key] = without_modes(make)
-    return found[key]  # type: ignore[return-value]
+    kept = _made.setdefault(graph, {})
+    if key not in kept:
+        kept[key] = without_modes(make)
+    return kept[key]  # type: ignore[return-value]
 
 
 def moved(plan: Any, device: torch.device) -> Any:

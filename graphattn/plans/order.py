@@ -16,7 +16,7 @@ HUB = 8  # a node with over eight times the mean degree leads everywhere, and sa
 
 
 def grid_cells(edges: EdgeSet, most: int) -> Tensor | None:
-    """The cell of every node of a grid, int64 (T,), or None where no rule speaks of a grid of two or more axes.
+    """The cell of every node of a grid, int64 (T,), or None where no rule is of a grid of two or more axes.
 
     Cells are boxes of at most ``most`` nodes whose sides are as equal as the grid allows, numbered row by row.
     """
@@ -39,8 +39,8 @@ def _grid(edges: EdgeSet) -> tuple[int, ...] | None:
     if isinstance(edges, Ball):
         return edges.grid
     parts = (getattr(edges, name, None) for name in ("a", "b", "base"))
-    found = (_grid(part) for part in parts if isinstance(part, EdgeSet) and part.num_targets == edges.num_targets)
-    return next((grid for grid in found if grid is not None), None)
+    grids = (_grid(part) for part in parts if isinstance(part, EdgeSet) and part.num_targets == edges.num_targets)
+    return next((grid for grid in grids if grid is not None), None)
 
 
 def cuthill_mckee(graph: AttentionGraph) -> Tensor:

@@ -56,7 +56,7 @@ def piece(graph: AttentionGraph, part: str) -> AttentionGraph:
 def _split(graph: AttentionGraph) -> Split:
     nobody = torch.full((graph.num_targets,), -1)  # twins are full tiles already
     edges, mean = quickest(graph), graph.num_edges / max(1, graph.num_targets)
-    found = []
+    chosen = []
     for cut in cuts(graph, nobody):
         rows = torch.bincount(cut.block, minlength=cut.num_blocks)
         cost = rest = 0.0
@@ -68,10 +68,10 @@ def _split(graph: AttentionGraph) -> Split:
             full, scale = _pays(height, count), block.numel() / sample.numel()
             cost += scale * float(column_work(height)[full].sum())
             rest += scale * float(count[~full].sum())
-        found.append(Split(cut, cost, rest))
+        chosen.append(Split(cut, cost, rest))
         if rest > SPARSE * graph.num_edges:
             break
-    return min(found, key=lambda x: x.cost)
+    return min(chosen, key=lambda x: x.cost)
 
 
 def _pays(rows: Tensor, count: Tensor) -> Tensor:

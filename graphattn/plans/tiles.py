@@ -62,13 +62,13 @@ def edge_places(graph: AttentionGraph, device: torch.device = CPU) -> Tensor:
 
 
 def _tiles(graph: AttentionGraph) -> Tiles:
-    found = blocks(graph)
+    tiles = blocks(graph)
     rows, columns, made = [], [], []
-    for members, height, width, shared in _buckets(found):
-        rows.append(_filled(found.target, found.first[members], found.rows[members], height))
-        columns.append(_filled(found.column, found.first_column[members], found.columns[members], width))
-        full = bool((found.edges[members] == height * width).all())
-        allowed = None if full else _allowed(found, members[:1] if shared else members, height, width)
+    for members, height, width, shared in _buckets(tiles):
+        rows.append(_filled(tiles.target, tiles.first[members], tiles.rows[members], height))
+        columns.append(_filled(tiles.column, tiles.first_column[members], tiles.columns[members], width))
+        full = bool((tiles.edges[members] == height * width).all())
+        allowed = None if full else _allowed(tiles, members[:1] if shared else members, height, width)
         made.append(Bucket(members.numel(), height, width, allowed))
     row = _slots(rows, graph.num_targets)
     isolated = row.ptr[1:] == row.ptr[:-1]

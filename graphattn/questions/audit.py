@@ -14,7 +14,7 @@ from ..interop import from_mask, from_mask_mod, from_rule
 from ..interop.masks import bool_mask
 from .mistakes import mistakes
 
-_PAIRS = 1 << 32  # that a function may be asked about, and mistakes compared on
+_PAIRS = 1 << 32  # that a function may be called on, and mistakes compared on
 _WRONG = 1 << 26  # entries that are looked at one by one
 _FULL = 8  # a mask with more than an eighth of its entries is walked over, and not listed
 _NAMED = 6  # entries of a group that are named
@@ -100,7 +100,7 @@ def audit(mask: Any, expect: AttentionGraph) -> Audit:
     Args:
         mask: bool (T, S), True where target ``t`` (row) may read source ``s``; or a FlexAttention ``mask_mod(b, h,
             q_idx, kv_idx)``; or a rule ``function(target, source)``; or a graph.
-        expect: The graph that was meant. A builder's own graph of a grid lets the mistakes of grids be told.
+        expect: The graph that was meant. A builder's own graph of a grid lets the mistakes of grids be named.
     Raises:
         GraphError: If the mask is none of these, its size differs, or there are more pairs, or more wrong entries, than
             can be looked at.
@@ -117,14 +117,14 @@ def audit(mask: Any, expect: AttentionGraph) -> Audit:
     if not isinstance(expect, AttentionGraph):
         raise no_graph(expect, "expect must be an AttentionGraph, the one that was meant")
     given = _graph_of(mask, expect)
-    mine, theirs = (given.num_targets, given.num_sources), (expect.num_targets, expect.num_sources)
-    if mine != theirs:
+    size, wanted = (given.num_targets, given.num_sources), (expect.num_targets, expect.num_sources)
+    if size != wanted:
         raise GraphError(
-            f"mask is {mine[0]} x {mine[1]} (targets, sources), and {expect.name} {theirs[0]} x {theirs[1]}"
+            f"mask is {size[0]} x {size[1]} (targets, sources), and {expect.name} {wanted[0]} x {wanted[1]}"
         )
     given, expect = given.to("cpu"), expect.to("cpu")
     if isinstance(given.edges, Predicate) and given.num_edges <= _WRONG:
-        given = given.explicit()  # its function is asked once
+        given = given.explicit()  # its function is called once
     too_many, missing = given - expect, expect - given
     counts = too_many.num_edges, missing.num_edges
     entries = expect.num_targets * expect.num_sources
@@ -135,8 +135,8 @@ def audit(mask: Any, expect: AttentionGraph) -> Audit:
             f"mask and {expect.name} differ in {sum(counts):,} entries (limit {_WRONG:,}); audit a smaller size"
         )
     groups = [*_groups(too_many, "too many", expect), *_groups(missing, "missing", expect)]
-    found = mistakes(expect, given, (too_many, missing))
-    return Audit(expect.name, entries, *counts, found, tuple(groups), expect.remark)
+    names = mistakes(expect, given, (too_many, missing))
+    return Audit(expect.name, entries, *counts, names, tuple(groups), expect.remark)
 
 
 def _graph_of(mask: Any, expect: AttentionGraph) -> AttentionGraph:
@@ -152,10 +152,10 @@ def _graph_of(mask: Any, expect: AttentionGraph) -> AttentionGraph:
     T, S = expect.num_targets, expect.num_sources
     if T * S > _PAIRS:
         raise GraphError(
-            f"a function is asked about all {T * S:,} pairs of {expect.name} (limit {_PAIRS:,}); audit a smaller size"
+            f"a function is called on all {T * S:,} pairs of {expect.name} (limit {_PAIRS:,}); audit a smaller size"
         )
-    asked = [p for p in inspect.signature(mask).parameters.values() if p.default is p.empty]
-    return (from_mask_mod if len(asked) == 4 else from_rule)(mask, T, S)
+    required = [p for p in inspect.signature(mask).parameters.values() if p.default is p.empty]
+    return (from_mask_mod if len(required) == 4 else from_rule)(mask, T, S)
 
 
 def _groups(wrong: AttentionGraph, what: str, expect: AttentionGraph) -> list[Group]:

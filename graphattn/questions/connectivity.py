@@ -112,12 +112,12 @@ def _closed(edges: EdgeSet) -> tuple[int, int, int] | None:
     """Weak and strong components and roots, from the form of a rule with at least one node."""
     parts = disjoint_parts(edges)
     if parts is not None and all(part.num_targets == part.num_sources for part, _ in parts):
-        found = [(_closed(part), count) for part, count in parts]
-        if any(one is None for one, _ in found):
+        answers = [(_closed(part), count) for part, count in parts]
+        if any(one is None for one, _ in answers):
             return None
-        weak, strong = (sum(one[i] * count for one, count in found if one) for i in (0, 1))
-        alone = len(found) == 1 and found[0][1] == 1
-        return weak, strong, found[0][0][2] if alone and found[0][0] else 0
+        weak, strong = (sum(one[i] * count for one, count in answers if one) for i in (0, 1))
+        alone = len(answers) == 1 and answers[0][1] == 1
+        return weak, strong, answers[0][0][2] if alone and answers[0][0] else 0
     axes = looped_axes(edges)
     if axes is not None:
         numbers = [_closed(axis) for axis in axes]

@@ -48,7 +48,7 @@ class FactsOfMany:
         """The facts as plain Python values."""
         return {
             "kind": self.kind,
-            "each": [found.to_dict() for found in self.each],
+            "each": [facts.to_dict() for facts in self.each],
             "union": None if self.union is None else self.union.to_dict(),
             "sources_read": None
             if self.sources is None
@@ -59,8 +59,8 @@ class FactsOfMany:
     def __str__(self) -> str:
         one, alone = _ONE[self.kind]
         places: dict[int, list[int]] = {}
-        for number, found in enumerate(self.each):
-            places.setdefault(id(found), []).append(number)
+        for number, facts in enumerate(self.each):
+            places.setdefault(id(facts), []).append(number)
         columns = [(_numbered(one, numbers), self.each[numbers[0]]) for numbers in places.values()]
         more = len(columns) - _MOST_COLUMNS
         columns = columns[:_MOST_COLUMNS]

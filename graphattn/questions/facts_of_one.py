@@ -69,7 +69,7 @@ def _called(name: str) -> str:
 
 def as_table(columns: list[tuple[str, Facts]]) -> str:
     """The facts as rows, a column for each graph, and below why some are left out."""
-    known = [found._rows() for _, found in columns]
+    known = [facts._rows() for _, facts in columns]
     names = list(dict.fromkeys(name for rows in sorted(known, key=len, reverse=True) for name in rows))
     width = max(map(len, names))
     cells = [[title, *(rows.get(name, "-") for name in names)] for (title, _), rows in zip(columns, known, strict=True)]
@@ -84,8 +84,8 @@ def as_table(columns: list[tuple[str, Facts]]) -> str:
 def _together(columns: list[tuple[str, Facts]]) -> list[str]:
     """What was left out, a line for each reason."""
     reasons: dict[str, list[str]] = {}
-    for title, found in columns:
-        for name, why in found.left_out.items():
+    for title, facts in columns:
+        for name, why in facts.left_out.items():
             reasons.setdefault(why, []).append(_called(name) + f" of {title}" * bool(title))
     return [f"no {', '.join(names)}: {why}" for why, names in reasons.items()]
 
@@ -115,18 +115,18 @@ def facts_of_one(graph: AttentionGraph, budget: int) -> Facts:
             "ask a smaller size, or num_edges and contains() of this one"
         )
     left_out: dict[str, str] = {}
-    found: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     if graph.is_square:
-        _ask(("components", "strong_components", "roots", "acyclic"), lambda: connectivity(graph), found, left_out)
-        _ask(("hops", "reads_everything", "reads_past"), lambda: hops(graph, budget), found, left_out)
+        _ask(("components", "strong_components", "roots", "acyclic"), lambda: connectivity(graph), answers, left_out)
+        _ask(("hops", "reads_everything", "reads_past"), lambda: hops(graph, budget), answers, left_out)
         if 2 <= graph.num_targets <= _ANALYSED:
-            found["spectral_gap"] = spectral_gap(graph)
+            answers["spectral_gap"] = spectral_gap(graph)
         elif graph.num_targets > _ANALYSED:
             left_out["spectral_gap"] = f"more than {_ANALYSED} nodes; graphattn.spectral_gap(graph) tries"
-    if "components" not in found:
+    if "components" not in answers:
         left_out.pop("components", None)
-        _ask(("components",), lambda: num_components(graph), found, left_out)
-    return Facts(**cheap(graph).to_dict(), **found, left_out=left_out, remark=graph.remark)
+        _ask(("components",), lambda: num_components(graph), answers, left_out)
+    return Facts(**cheap(graph).to_dict(), **answers, left_out=left_out, remark=graph.remark)
 
 
 _IN = {
@@ -136,11 +136,11 @@ _IN = {
 }  # what a fact is called in the answer it is part of
 
 
-def _ask(names: tuple[str, ...], question: Any, found: dict[str, Any], left_out: dict[str, str]) -> None:
+def _ask(names: tuple[str, ...], question: Any, answers: dict[str, Any], left_out: dict[str, str]) -> None:
     try:
         answer = question()
     except GraphError as error:
         left_out.update(dict.fromkeys(names, str(error)))
         return
     for name in names:
-        found[name] = answer if isinstance(answer, int) else getattr(answer, _IN.get(name, name))
+        answers[name] = answer if isinstance(answer, int) else getattr(answer, _IN.get(name, name))

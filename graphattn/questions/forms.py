@@ -134,8 +134,8 @@ def _csr(ptr: Tensor, index: Tensor, columns: int) -> Any:
     from scipy.sparse import csr_array  # slow to import
 
     small = max(index.numel(), columns) < 2**31
-    found = csr_array(
+    matrix = csr_array(
         (np.ones(index.numel()), index.numpy(), ptr.numpy().astype(np.int32 if small else np.int64)),
         shape=(ptr.numel() - 1, columns),
     )
-    return found
+    return matrix

@@ -86,9 +86,9 @@ def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
 
 
 def _found(graph: AttentionGraph, budget: int) -> tuple[int, bool]:
-    found = _closed(graph.edges)
-    if found is not None:
-        return found
+    result = _closed(graph.edges)
+    if result is not None:
+        return result
     if graph.num_targets <= _SQUARED:
         return _by_squaring(graph.mask())
     return _by_searches(graph, walk(graph, budget), budget)
@@ -109,10 +109,10 @@ def _reads_past(graph: AttentionGraph) -> bool:
 def _closed(edges: EdgeSet) -> tuple[int, bool] | None:
     parts = disjoint_parts(edges)
     if parts is not None and all(part.num_targets == part.num_sources for part, _ in parts):
-        found = [_closed(part) for part, _ in parts]
+        answers = [_closed(part) for part, _ in parts]
         alone = sum(count for _, count in parts) == 1
-        known = [one for one in found if one is not None]
-        return (max(k for k, _ in known), alone and known[0][1]) if known and len(known) == len(found) else None
+        known = [one for one in answers if one is not None]
+        return (max(k for k, _ in known), alone and known[0][1]) if known and len(known) == len(answers) else None
     axes = looped_axes(edges)
     if axes is not None:  # with self-loops, a way along one axis waits for the others
         along = [_closed(axis) for axis in axes]

@@ -136,10 +136,10 @@ class _Latest:
             raise too_many(graph, "leaks")
 
     def __call__(self, value: Tensor) -> Tensor:
-        found = torch.full((self.graph.num_targets,), _NONE)
+        latest = torch.full((self.graph.num_targets,), _NONE)
         if self.runs is None:
             target, source = self.graph.target.cpu(), self.graph.source.cpu()
-            return found.scatter_reduce(0, target, value[source], "amax")
+            return latest.scatter_reduce(0, target, value[source], "amax")
         # Of runs as long as a power of two and less than twice that, two such stretches cover each.
         row, lo, hi = self.runs
         level = torch.log2((hi - lo).double()).floor().long()
@@ -148,11 +148,11 @@ class _Latest:
             here = level == power
             ends = hi[here] - (1 << power)
             most = torch.maximum(width[lo[here]], width[ends])
-            found = found.scatter_reduce(0, row[here], most, "amax")
+            latest = latest.scatter_reduce(0, row[here], most, "amax")
             half = 1 << power
             width = torch.maximum(width[: max(0, width.numel() - half)], width[half:])
             power += 1
-        return found
+        return latest
 
     def backward_edges(self, place: Tensor) -> int:
         """Edges whose source is later than their target; exact where the order is that of the numbers."""
@@ -194,7 +194,7 @@ def _way(
     graphs: tuple[AttentionGraph, ...], kept: list[bool], table: list[list[Tensor]], node: int, k: int
 ) -> tuple[tuple[int, int, int], ...]:
     """Back from the target to where its latest place comes from."""
-    found = []
+    way = []
     for number in reversed(range(len(graphs))):
         wanted, before = int(table[number + 1][k][node]), table[number]
         if kept[number] and int(before[k][node]) == wanted:
@@ -202,9 +202,9 @@ def _way(
         k -= 1
         source = _sources(graphs[number], node)
         came = int(source[before[k][source] == wanted][0])
-        found.append((number, came, node))
+        way.append((number, came, node))
         node = came
-    return tuple(reversed(found))
+    return tuple(reversed(way))
 
 
 def _sources(graph: AttentionGraph, target: int) -> Tensor:

@@ -74,9 +74,9 @@ def singles(mutants: Mutants) -> Iterator[tuple[Mutant, AttentionGraph]]:
             yield mutant, made
 
 
-def described(mutants: Mutants, found: list[Mutant]) -> tuple[str, ...]:
+def described(mutants: Mutants, chosen: list[Mutant]) -> tuple[str, ...]:
     """Mistakes in words; the remote ones only where there is no other."""
-    near = [mutant for mutant in found if not mutant.remote] or found
+    near = [mutant for mutant in chosen if not mutant.remote] or chosen
     return tuple(dict.fromkeys(_in_words(mutants, mutant) for mutant in near[:_NAMED]))
 
 
@@ -88,7 +88,7 @@ class _Answer(NamedTuple):
 
 
 class _Telling:
-    """Pairs by which a wrong guess is soon told: where the graph differs from what was meant, and where it does not."""
+    """Pairs by which a wrong guess soon fails: where the graph differs from what was meant, and where it does not."""
 
     def __init__(self, mutants: Mutants, given: AttentionGraph, wrong: tuple[AttentionGraph, ...]) -> None:
         self.mutants, self.given = mutants, given

@@ -1,7 +1,7 @@
 """Mutants of a graph: the calls that made it with one thing wrong. Mistakes are known by what they do to an expression.
 
 A part of the expression is replaced by another one; ``audit`` and ``verify`` name the mutants that are what they were
-given. Nothing here knows a builder: what can be wrong about a call follows from its arguments and its edges.
+given. Nothing here depends on a builder: what can be wrong about a call follows from its arguments and its edges.
 """
 
 from collections.abc import Callable, Iterator

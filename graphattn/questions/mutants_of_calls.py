@@ -1,4 +1,4 @@
-"""Mutants of a call: other values of its arguments, told by their kind alone."""
+"""Mutants of a call: other values of its arguments, by their kind alone."""
 
 from collections.abc import Iterator
 from itertools import combinations, groupby
@@ -89,8 +89,8 @@ def _of_tuple(value: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     places = range(len(value)) if 1 < len(value) <= _MOST_PLACES else ()
     one = [(*value[:i], new, *value[i + 1 :]) for i in places for new in near[i][:2]]
     less = [value[:i] + value[i + 1 :] for i in places]
-    found = [*zip(*near, strict=True), value[::-1], *one, *less, *_moved(value)]
-    return [new for new in found if min(new) >= 0 or min(value) < 0]
+    values = [*zip(*near, strict=True), value[::-1], *one, *less, *_moved(value)]
+    return [new for new in values if min(new) >= 0 or min(value) < 0]
 
 
 def _moved(value: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

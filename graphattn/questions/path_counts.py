@@ -26,7 +26,7 @@ def path_counts(layers: Layers, targets: Any = None, *, residual: bool = False, 
 
     Args:
         layers: One graph, or a list of graphs, first layer first.
-        targets: Indices (n,) of the targets asked about; all by default.
+        targets: Indices (n,) of the targets in question; all by default.
         residual: Whether every target of a square layer also keeps what it has (a residual connection): one more path.
             ``False`` by default, as the question is about the graphs; ``leaks`` and ``find_leaks``, about a model, have
             ``True``.
@@ -59,14 +59,14 @@ def path_counts(layers: Layers, targets: Any = None, *, residual: bool = False, 
 
 
 def _through(graph: AttentionGraph, counts: Tensor) -> Tensor:
-    """Paths from each source to the targets that were asked about, from those of the layer's targets."""
+    """Paths from each source to the targets in question, from those of the layer's targets."""
     most = counts.sum(0, dtype=torch.float64) * max(1, int(graph.in_degree.max()) if graph.num_targets else 1)
     if bool((most >= _MOST).any()):
         raise GraphError(
             f"path_counts: there may be {float(most.max()):.3g} paths to a target, and numbers beyond 2**62 are not "
             "exact; ask about fewer layers"
         )
-    found = torch.zeros(graph.num_sources + 1, counts.shape[1], dtype=torch.int64)
+    counts_of_sources = torch.zeros(graph.num_sources + 1, counts.shape[1], dtype=torch.int64)
     if isinstance(graph.edges, Listed):
         from scipy.sparse import csr_array
 
@@ -80,6 +80,6 @@ def _through(graph: AttentionGraph, counts: Tensor) -> Tensor:
     for some in reached.split(rows):
         runs = graph.edges.runs(some)
         here = counts[some[runs.row]]
-        found.index_add_(0, runs.lo, here)
-        found.index_add_(0, runs.hi, -here)
-    return found.cumsum(0)[:-1]
+        counts_of_sources.index_add_(0, runs.lo, here)
+        counts_of_sources.index_add_(0, runs.hi, -here)
+    return counts_of_sources.cumsum(0)[:-1]

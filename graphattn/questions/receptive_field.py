@@ -41,7 +41,7 @@ class ReceptiveField:
     """What :func:`receptive_field` found.
 
     Args:
-        targets: The targets asked about, int64 (n,), or ``None`` for all of each layer.
+        targets: The targets in question, int64 (n,), or ``None`` for all of each layer.
         graphs: For each layer, first layer first: which sources of the first layer each of the targets depends on
             after it; row ``i`` is ``targets[i]``, and is empty where a layer has no such target.
     """
@@ -69,10 +69,10 @@ class ReceptiveField:
         return {"targets": self.graphs[-1].num_targets, "sources": self.graphs[0].num_sources, "layers": rows}
 
     def __str__(self) -> str:
-        found = self.to_dict()
-        who = f"{found['targets']:,} target{'s' * (found['targets'] != 1)}"
-        lines = [f"sources in the receptive field, of {found['sources']:,}, at {who}:"]
-        for number, row in enumerate(found["layers"]):
+        table = self.to_dict()
+        who = f"{table['targets']:,} target{'s' * (table['targets'] != 1)}"
+        lines = [f"sources in the receptive field, of {table['sources']:,}, at {who}:"]
+        for number, row in enumerate(table["layers"]):
             spread = f"{row['least']:,} to {row['most']:,}, mean {row['mean']:,.5g}"
             lines.append(f"  after layer {number}: {row['most'] if row['least'] == row['most'] else spread}")
         return "\n".join(lines)
@@ -86,7 +86,7 @@ def receptive_field(
 
     Args:
         layers: One graph, or a list of graphs, first layer first.
-        targets: Indices (n,) of the targets asked about; all by default. One or a few are cheap on any rule.
+        targets: Indices (n,) of the targets in question; all by default. One or a few are cheap on any rule.
         residual: Whether every target of a square layer also keeps what it has (a residual connection). ``False`` by
             default, as the question is about the graphs; ``leaks`` and ``find_leaks``, about a model, have ``True``.
         budget: Pairs that may be looked at.

@@ -55,10 +55,10 @@ def _gap(values: np.ndarray) -> float:
 
 
 def _dense(graph: AttentionGraph) -> np.ndarray:
-    found = torch.zeros(graph.num_targets, graph.num_targets, dtype=torch.float64)
+    matrix = torch.zeros(graph.num_targets, graph.num_targets, dtype=torch.float64)
     source, target = graph.edge_index.cpu()
-    found.index_put_((target, source), torch.ones(target.numel(), dtype=torch.float64), accumulate=True)
-    return (found / found.sum(1, keepdim=True).clamp(min=1)).numpy()
+    matrix.index_put_((target, source), torch.ones(target.numel(), dtype=torch.float64), accumulate=True)
+    return (matrix / matrix.sum(1, keepdim=True).clamp(min=1)).numpy()
 
 
 def _diagonal(graph: AttentionGraph) -> np.ndarray:

@@ -98,10 +98,10 @@ def _touched(graph: AttentionGraph, tile: tuple[int, int]) -> tuple[int, float]:
     for first in range(0, T, bands * height):
         last = min(first + bands * height, T)
         rows = -(-(last - first) // height)
-        found = _runs.tile_counts(graph.edges.runs(torch.arange(first, last)), rows, height, S, width)
+        counts = _runs.tile_counts(graph.edges.runs(torch.arange(first, last)), rows, height, S, width)
         high = torch.full((rows,), height).minimum(last - first - torch.arange(rows) * height)
-        some = found > 0
-        touched, edges = touched + int(some.sum()), edges + int(found.sum())
+        some = counts > 0
+        touched, edges = touched + int(some.sum()), edges + int(counts.sum())
         area += int((some * high[:, None] * wide[None, :]).sum())
     return touched, edges / area if area else 0.0
 

@@ -85,7 +85,7 @@ def universality(layers: Layers) -> Universality:
         Yun et al. 2020, "O(n) Connections are Expressive Enough", assumption 1: every pattern holds the self-loops, the
         union of the patterns a Hamiltonian path, and every token depends on all tokens after finitely many layers.
         Zaheer et al. 2020 (BigBird), theorem 1: the graph contains the star. *What differs:* the star may have any
-        centre, and self-loops are asked for in both.
+        centre, and self-loops are required in both.
     Example:
         >>> from graphattn.graphs import sliding_window, global_tokens
         >>> longformer = sliding_window(4096, window=65, causal=False) | global_tokens(4096, (0,))

@@ -70,9 +70,9 @@ class OnMatrix:
         before[start] = start
         place = np.empty(len(before), dtype=np.int64)
         place[order] = np.arange(len(order))
-        found = torch.full((len(before),), -1)
-        found[torch.from_numpy(order.astype(np.int64))] = tree_depth(torch.from_numpy(place[before[order]]))
-        return found
+        levels = torch.full((len(before),), -1)
+        levels[torch.from_numpy(order.astype(np.int64))] = tree_depth(torch.from_numpy(place[before[order]]))
+        return levels
 
 
 def tree_depth(parent: Tensor) -> Tensor:
@@ -89,9 +89,9 @@ class OnRuns:
     """Level by level, a look at every run of the graph for each."""
 
     def __init__(self, graph: AttentionGraph, budget: int) -> None:
-        found = all_runs(graph)
-        assert found is not None
-        self.runs, self.size, self.cost, self.budget, self.name = found, graph.num_targets, 0, budget, graph.name
+        runs = all_runs(graph)
+        assert runs is not None
+        self.runs, self.size, self.cost, self.budget, self.name = runs, graph.num_targets, 0, budget, graph.name
 
     def forward(self, source: int) -> Tensor:
         return self._levels(source, self._readers)
@@ -103,9 +103,9 @@ class OnRuns:
         row, lo, hi = self.runs
         before = torch.zeros(self.size + 1, dtype=torch.int64)
         torch.cumsum(level, 0, out=before[1:])
-        found = torch.zeros(self.size, dtype=torch.bool)
-        found[row[before[hi] > before[lo]]] = True
-        return found
+        readers = torch.zeros(self.size, dtype=torch.bool)
+        readers[row[before[hi] > before[lo]]] = True
+        return readers
 
     def _read(self, level: Tensor) -> Tensor:
         row, lo, hi = self.runs
@@ -116,9 +116,9 @@ class OnRuns:
         return step.cumsum(0)[:-1] > 0
 
     def _levels(self, start: int, step: Any) -> Tensor:
-        found = torch.full((self.size,), -1)
-        found[start] = 0
-        level, distance = found == 0, 0
+        levels = torch.full((self.size,), -1)
+        levels[start] = 0
+        level, distance = levels == 0, 0
         while bool(level.any()):
             self.cost += self.runs.row.numel() + self.size
             if self.cost > self.budget:
@@ -128,6 +128,6 @@ class OnRuns:
                     "ask the same of a smaller size"
                 )
             distance += 1
-            level = step(level) & (found < 0)
-            found[level] = distance
-        return found
+            level = step(level) & (levels < 0)
+            levels[level] = distance
+        return levels

@@ -117,13 +117,13 @@ def _tried(probe: Probe, count: int, what: str, whole: bool) -> str:
 def isolated(probe: Probe) -> Outcome:
     """Looks at the targets without an edge."""
     rows = torch.nonzero(probe.degree == 0).flatten().tolist()
-    found = probe.at(probe.output, rows)
-    return None if bool((found == 0).all()) else f"one has {size(found):.3g}, or a NaN"
+    outputs = probe.at(probe.output, rows)
+    return None if bool((outputs == 0).all()) else f"one has {size(outputs):.3g}, or a NaN"
 
 
 def same_bits(probe: Probe) -> Outcome:
     """Runs twice, both ways, in the caller's threads. A NaN is an error of its own, and stands in the table."""
-    found = []
+    answers = []
     for _ in range(2):
         with threads(probe.threads):
             leaves, output = probe.run_with_gradients()
@@ -132,9 +132,9 @@ def same_bits(probe: Probe) -> Outcome:
             with threads(probe.threads):
                 grads = torch.autograd.grad(output.sum(), list(leaves.values()), allow_unused=True)
             values |= zip((f"the gradient of {name}" for name in leaves), grads, strict=True)
-        found.append(values)
-    for name, x in found[0].items():
-        y = found[1][name]
+        answers.append(values)
+    for name, x in answers[0].items():
+        y = answers[1][name]
         if x is not None and y is not None and not torch.equal(x, y) and not bool(torch.isnan(x).any()):
             return f"{name} of two runs differs by {difference(x.detach(), y.detach()):.3g}"
     return None
@@ -229,7 +229,7 @@ def can_list(probe: Probe) -> bool:
 
 
 def rows_of_rule(graph: AttentionGraph, piece: Sample) -> int:
-    """Rows of the sample on which ``contains`` is asked about every source."""
+    """Rows of the sample on which ``contains`` is called on every source."""
     return min(piece.targets.numel(), max(1, 16 * EXHAUSTIVE // max(1, graph.num_sources)))
 
 

@@ -63,8 +63,8 @@ def _wrong_targets(
     subject = only_stable(subject, case, dtype, everything or pieces(subject.graph, subject.floats_per_pair))
     right = twin_of_all(subject, case, wide, everything or pieces(subject.graph, subject.floats_per_pair))["output"]
     with torch.no_grad():
-        found = subject.run(leaves, case, row.backend).output.double()
-    apart = _apart_by_target(found, right, subject.output_axis)
+        output = subject.run(leaves, case, row.backend).output.double()
+    apart = _apart_by_target(output, right, subject.output_axis)
     order = torch.argsort(apart, descending=True, stable=True)
     return order[: int((apart > row.bound * (size(right) or 1.0)).sum())]
 
@@ -78,9 +78,9 @@ def _telling(wrong: Tensor, subject: Subject) -> Tensor:
     return torch.cat((wrong[:most], right[:most])).sort().values
 
 
-def _apart_by_target(found: Tensor, right: Tensor, axis: int) -> Tensor:
+def _apart_by_target(measured: Tensor, right: Tensor, axis: int) -> Tensor:
     """The largest difference at each target; a NaN differs infinitely."""
-    apart = torch.where(found == right, 0.0, (found - right).abs()).nan_to_num(nan=torch.inf)
+    apart = torch.where(measured == right, 0.0, (measured - right).abs()).nan_to_num(nan=torch.inf)
     return apart.movedim(axis, 0).flatten(1).amax(1)
 
 
@@ -90,9 +90,13 @@ def _of_the_rest(
     """Which gradients are lost, and which are wrong."""
     dtype = getattr(torch, row.dtype)
     subject = only_stable(subject, case, dtype, everything or [piece])
-    found: Measured = measure_backend(subject, case, dtype, row.backend, None if everything else piece)
+    measured: Measured = measure_backend(subject, case, dtype, row.backend, None if everything else piece)
     truth, _ = twins(subject, case, dtype, piece, everything)
-    lost = [name for name in names if name in found.values and size(found.values[name]) == 0 < size(truth.values[name])]
+    lost = [
+        name
+        for name in names
+        if name in measured.values and size(measured.values[name]) == 0 < size(truth.values[name])
+    ]
     rest = [name for name in names if name not in lost]
     notes = [f"{', '.join(lost)}: zero, as after detach()"] * bool(lost) + [f"wrong: {', '.join(rest)}"] * bool(rest)
     return "; ".join(notes)
@@ -118,10 +122,10 @@ class _Look:
         self.piece, self.dtype, self.backend = piece, dtype, backend
         leaves = subject.leaves(case, dtype)
         with torch.no_grad():
-            found = subject.run(leaves, case, backend).output.detach().double()
+            output = subject.run(leaves, case, backend).output.detach().double()
             self.leaves = {name: leaf.detach().double() for name, leaf in leaves.items()}
             self.right = subject.problem(self.leaves, case, piece).solve(piece).output
-        self.found = found.index_select(self.axis, piece.targets)
+        self.found = output.index_select(self.axis, piece.targets)
         self.degree = torch.bincount(piece.row, minlength=piece.targets.numel())
         self.scene = self._scene(piece)
 
@@ -144,8 +148,8 @@ class _Look:
 
     def _apart(self, rows: Tensor, other: Tensor) -> float:
         """Largest difference between what was found and another output on some rows, relative to its size."""
-        found, other = (x.index_select(self.axis, rows) for x in (self.found, other))
-        return difference(found, other) / (size(other) or 1.0)
+        output, other = (x.index_select(self.axis, rows) for x in (self.found, other))
+        return difference(output, other) / (size(other) or 1.0)
 
     def extent(self, bound: float, wrong: Tensor | None = None) -> str:
         """How many targets are wrong by more than the bound, and which most; ``wrong`` if all are known."""
@@ -184,15 +188,15 @@ class _Look:
 
     def _mutants(self) -> tuple[Mutants, list[Mutant]]:
         """The mistakes about who reads whom that give what was found."""
-        mutants, found, known = Mutants(self.graph), list[Mutant](), dict[bytes, bool]()
+        mutants, matching, known = Mutants(self.graph), list[Mutant](), dict[bytes, bool]()
         every = torch.arange(self.graph.num_sources, device=self.scene.targets.device)[None, :]
         for mutant, made in singles(mutants):
             mask = made.contains(self.scene.targets[:, None], every)
             key = mask.cpu().numpy().tobytes()
             if key not in known:
                 known[key] = self._explains(with_mask(mask, self.scene))
-            found += [mutant] * known[key]
-        return mutants, found
+            matching += [mutant] * known[key]
+        return mutants, matching
 
     def _rounding(self) -> str | None:
         """Whether a float64 output has the errors of a narrower dtype: small ones, nearly everywhere."""
@@ -253,8 +257,8 @@ class _Look:
         edgeless, others = (torch.nonzero(x).flatten() for x in (self.degree == 0, self.degree > 0))
         if edgeless.numel() == 0 or self._apart(others, self.right) > self.tolerance:
             return None
-        found = self.found.index_select(self.axis, edgeless)
-        if bool(torch.isnan(found).any()):
+        output = self.found.index_select(self.axis, edgeless)
+        if bool(torch.isnan(output).any()):
             return "targets without an edge give NaN, as a softmax over -inf alone does; they must give 0"
         problem = self.scene.problem
         alike = replace(problem, score=None, normalize=None, scale=0.0, bias=None)

@@ -59,7 +59,7 @@ def verify(
 
     A layer's score and normalisation have twins of their own, formulas on all T x S pairs. Scores that are dot products
     are verified on every backend, the others where they run; linear attention by running sums is ``running_sums``. A
-    score of the caller's own is asked about every pair, a normalisation of the caller's own about one target at a time,
+    score of the caller's own is called on every pair, a normalisation of the caller's own about one target at a time,
     so that mixing edges shows; what it makes of them is taken as right. Where a score or normalisation has a tie or a
     kink, or divides by a sum near 0, rounding decides: such targets are not compared, and the report says how many.
 
@@ -101,57 +101,57 @@ def verify(
     for dtype in dtypes:
         if not isinstance(dtype, torch.dtype) or dtype not in EXPLAINED:
             raise OptionError(f"dtypes must be among {', '.join(map(str, EXPLAINED))}, got {shown(dtype)}")
-    found = _subject(subject, graph, seed, options, dtypes)
-    chosen = found.backends if backends is None else tuple(several(backends, "backends", "must be a list of names"))
+    judged = _subject(subject, graph, seed, options, dtypes)
+    chosen = judged.backends if backends is None else tuple(several(backends, "backends", "must be a list of names"))
     for backend in chosen:
-        if not isinstance(backend, str) or backend not in found.backends:
-            raise OptionError(f"backends must be among {', '.join(found.backends)}, got {shown(backend)}")
+        if not isinstance(backend, str) or backend not in judged.backends:
+            raise OptionError(f"backends must be among {', '.join(judged.backends)}, got {shown(backend)}")
     if at_most is not None and at_most < 1:
         raise OptionError(f"at_most must be at least 1, got {at_most}")
-    piece = sample(found.graph, 256 if at_most is None else at_most, seed, BUDGET // found.floats_per_pair)
+    piece = sample(judged.graph, 256 if at_most is None else at_most, seed, BUDGET // judged.floats_per_pair)
     alone = threads(1 if piece.complete else torch.get_num_threads())
     with alone as before, torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         everything = (
             None
             if piece.complete
-            else cover(found.graph, EVERYTHING if at_most else sys.maxsize, found.floats_per_pair)
+            else cover(judged.graph, EVERYTHING if at_most else sys.maxsize, judged.floats_per_pair)
         )
         scope = Scope(
             piece,
             everything,
-            not piece.complete and everything is None and affordable(found.graph, OUTPUTS, found.floats_per_pair),
+            not piece.complete and everything is None and affordable(judged.graph, OUTPUTS, judged.floats_per_pair),
             tuple(dtypes),
             chosen,
-            None if backends is not None else lambda: free_bytes(found.graph.device) // 2,
+            None if backends is not None else lambda: free_bytes(judged.graph.device) // 2,
             progress or _silent,
         )
-        return _report(found, scope, gradients, before, "heads" not in options)
+        return _report(judged, scope, gradients, before, "heads" not in options)
 
 
-def _report(found: Subject, scope: Scope, gradients: bool, before: int, any_heads: bool) -> Report:
+def _report(judged: Subject, scope: Scope, gradients: bool, before: int, any_heads: bool) -> Report:
     """What is measured, checked and diagnosed; ``before`` are the caller's threads."""
     piece, everything = scope.piece, scope.everything
-    rows, refusals, notes = scope.measure(found, gradients)
-    checks = check_invariants(found, piece, rows, gradients, scope.progress, before)
-    diagnosis = diagnose(found, piece, everything, rows)
-    if isinstance(found, CallableSubject) and (not rows or any(row.is_output and not row.ok for row in rows)):
-        diagnosis = with_layout(diagnosis, found, scope, any_heads)
-    total = found.graph.num_targets
+    rows, refusals, notes = scope.measure(judged, gradients)
+    checks = check_invariants(judged, piece, rows, gradients, scope.progress, before)
+    diagnosis = diagnose(judged, piece, everything, rows)
+    if isinstance(judged, CallableSubject) and (not rows or any(row.is_output and not row.ok for row in rows)):
+        diagnosis = with_layout(diagnosis, judged, scope, any_heads)
+    total = judged.graph.num_targets
     return Report(
-        subject=found.name,
-        graph=repr(getattr(found, "per_head", None) or found.graph),
+        subject=judged.name,
+        graph=repr(getattr(judged, "per_head", None) or judged.graph),
         measured=total if everything else piece.targets.numel(),
         total=total,
         rows=tuple(rows),
         checks=tuple(checks),
         refusals=tuple(refusals),
-        notes=(*found.notes, *notes, *["gradients not measured"] * (not gradients)),
+        notes=(*judged.notes, *notes, *["gradients not measured"] * (not gradients)),
         diagnosis=diagnosis,
     )
 
 
 def _silent(step: str) -> None:
-    """Progress that nobody asked for."""
+    """Progress that is not shown."""
 
 
 def assert_exact(subject: Any, graph: AttentionGraph | None = None, **arguments: Any) -> Report:
@@ -187,7 +187,7 @@ def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtype
         )
     if isinstance(subject, nn.MultiheadAttention):
         raise OptionError(
-            "an nn.MultiheadAttention knows no graph; verify the layer with its weights: "
+            "an nn.MultiheadAttention takes no graph; verify the layer with its weights: "
             "graphattn.nn.GraphAttention.from_torch(mha)"
         )
     if isinstance(subject, type):
@@ -227,17 +227,17 @@ def _check_options(subject: Any, options: dict[str, Any]) -> dict[str, Any]:
         known = ()
     for option, value in options.items():
         if option not in known:
-            meant = f"knows {', '.join(known)}" if known else "of a layer has none: its sizes are its own"
+            meant = f"takes {', '.join(known)}" if known else "of a layer has none: its sizes are its own"
             raise OptionError(f"verify {meant}; got {option}={value!r}")
-    found: dict[str, Any] = {name: options[name] for name in ("scale", "softcap") if name in options}
+    checked: dict[str, Any] = {name: options[name] for name in ("scale", "softcap") if name in options}
     for pair, first, second in (("heads", "heads", "kv_heads"), ("widths", "head_dim", "value_dim")):
         value = _pair(options, pair, first, second)
         if value is not None:
-            found[pair] = value
-    heads = found.get("heads")
+            checked[pair] = value
+    heads = checked.get("heads")
     if heads is not None and heads[0] % heads[1]:
         raise OptionError(f"heads must be (H, H_kv) with H a multiple of H_kv, got {heads}")
-    return found
+    return checked
 
 
 def _pair(options: dict[str, Any], pair: str, first: str, second: str) -> tuple[int, int] | None:

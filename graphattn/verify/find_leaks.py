@@ -85,7 +85,7 @@ def find_leaks(
     With ``layers`` the outputs that may change are those that the graphs predict; without, those of the same place in
     the order or later. Floats are moved by random numbers; integers (token ids) become another id of ``x``.
 
-    A torch module is asked in eval mode; modules inside a function keep their mode. Nothing has gradients, torch's
+    A torch module runs in eval mode; modules inside a function keep their mode. Nothing has gradients, torch's
     random state is the same before every call, so that dropout is no leak, and afterwards that state, modes and buffers
     (running statistics) are as they were: those of a module, and of modules that a function refers to by name. Dropout
     may hide a leak, and batch statistics in training mode are one: every output depends on every input through them.
@@ -135,7 +135,7 @@ def find_leaks(
     allowed = _allowed(layers, order, residual, S, changed.shape[1], sources)
     leak, silent = changed & ~allowed, ~changed & allowed
     if layers is None:
-        silent = torch.zeros_like(silent)  # an order allows, and promises nothing
+        silent = torch.zeros_like(silent)  # an order allows, and requires nothing
     return FoundLeaks(
         len(sources), S, changed.shape[1], int(changed.sum()), *_pairs(leak, sources), *_pairs(silent, sources), random
     )
@@ -208,6 +208,6 @@ def _allowed(
     return receptive_field(back, sources).graphs[-1].mask()
 
 
-def _pairs(found: Tensor, sources: Tensor) -> tuple[tuple[tuple[int, int], ...], int]:
-    row, target = torch.nonzero(found, as_tuple=True)
+def _pairs(pairs: Tensor, sources: Tensor) -> tuple[tuple[tuple[int, int], ...], int]:
+    row, target = torch.nonzero(pairs, as_tuple=True)
     return tuple(zip(sources[row[:_NAMED]].tolist(), target[:_NAMED].tolist(), strict=True)), row.numel()

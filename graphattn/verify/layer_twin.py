@@ -49,15 +49,15 @@ class LayerTwin(DenseGraphAttention):
     @property
     def borrowed(self) -> list[str]:
         """The parts that are no formula of the twin's own, in words."""
-        found = []
+        notes = []
         if self.score is not None and not self._knows_score:
-            found.append("the score is a function of your own: asked about every pair of target and source")
+            notes.append("the score is a function of your own: called on every pair of target and source")
         if not self._knows_normalize:
-            found.append("the normalisation is a function of your own: asked about one target at a time")
-            found.append("an edge whose score is -inf is a removed one: your normalisation must give it weight 0")
+            notes.append("the normalisation is a function of your own: called on one target at a time")
+            notes.append("an edge whose score is -inf is a removed one: your normalisation must give it weight 0")
         if self.rotary is not None and not self._turns:
-            found.append("the rotary is not judged: the twin turns by the same")
-        return found
+            notes.append("the rotary is not judged: the twin turns by the same")
+        return notes
 
     @property
     def _knows_score(self) -> bool:
@@ -123,10 +123,10 @@ class LayerTwin(DenseGraphAttention):
         """Whether it is known to have no kink, and no sum near 0 that it divides by."""
         if self.score is not None and not (self._knows_score and self.score.smooth):
             return False
-        found = known(self.normalize)
+        entry = known(self.normalize)
         if self.normalize is normalizers.by_sum:
             return self.score is not None and self.score.positive and without_bias and self.softcap is None
-        return self._is_softmax or (found is not None and found.smooth)
+        return self._is_softmax or (entry is not None and entry.smooth)
 
     def _normed(self, x: Tensor, norm: Any) -> Tensor:
         return x if norm is None else x * (x.square().mean(-1, keepdim=True) + norm.eps).rsqrt() * norm.weight
@@ -148,10 +148,10 @@ class LayerTwin(DenseGraphAttention):
     def _normalize(self, piece: Sample, num_targets: int) -> DenseNormalizer | None:
         if self._is_softmax:
             return None
-        found = known(self.normalize)
-        if found is None:
+        entry = known(self.normalize)
+        if entry is None:
             return of_rows(checked("normalisation", self.normalize), piece.targets, num_targets)
-        return partial(found.dense, self.normalize) if isinstance(found.of, type) else found.dense
+        return partial(entry.dense, self.normalize) if isinstance(entry.of, type) else entry.dense
 
 
 def _everywhere(edge_attr: Tensor, piece: Sample) -> Tensor:

@@ -26,7 +26,7 @@ UNGROUPED = (
 def fitting(
     function: Function, graph: AttentionGraph, dtypes: Sequence[torch.dtype], options: dict[str, Any]
 ) -> CallableSubject:
-    """The function as a subject, with grouped heads if it takes them and nobody asked for others."""
+    """The function as a subject, with grouped heads if it takes them and no others are requested."""
     if "heads" in options:
         return CallableSubject(function, graph, **options)
     grouped = CallableSubject(function, graph, heads=GROUPED, **options)

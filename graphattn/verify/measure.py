@@ -68,13 +68,13 @@ def measure(
             truth, dense = twins(stable, case, dtype, piece, everything, order, 0 if ground is None else NUDGES)
             for backend in backends:
                 refused = too_large(subject, case, dtype, backend, gradients, most_bytes)
-                found = None
+                result = None
                 if not refused:
                     progress(f"{backend}, {_label(dtype)}, {case.name}")
-                    found, refused = _attempt(stable, case, dtype, backend, None if everything else piece, order)
+                    result, refused = _attempt(stable, case, dtype, backend, None if everything else piece, order)
                 refusals |= dict.fromkeys(refused)
-                if found is not None:
-                    rows += _compare(truth, dense, found, backend, case, dtype, count, ground)
+                if result is not None:
+                    rows += _compare(truth, dense, result, backend, case, dtype, count, ground)
     return Measures(rows, list(refusals), _left_out(grounds, count))
 
 
@@ -125,10 +125,10 @@ def measure_outputs(
             if too_large(subject, case, dtype, backend, False, most_bytes):
                 continue
             progress(f"{backend}, all targets, {_label(dtype)}")
-            found, _ = _attempt(stable, case, dtype, backend, None, 0)
-            if found is not None:
+            result, _ = _attempt(stable, case, dtype, backend, None, 0)
+            if result is not None:
                 left.remove(backend)
-                only = Measured({"output": found.values["output"]})
+                only = Measured({"output": result.values["output"]})
                 rows += _compare(truth, dense, only, backend, case, dtype, subject.graph.num_targets, ground)
     return rows
 
@@ -180,13 +180,13 @@ def twins(
 ) -> tuple[Measured, list[Measured]]:
     """The judge in float64, on inputs rounded to the dtype; and plain dense torch in the dtype, if that is narrower.
 
-    In half precision dense torch is asked again with its inputs nudged by a rounding, ``nudges`` times: where there are
+    In half precision dense torch runs again with its inputs nudged by a rounding, ``nudges`` times: where there are
     kinks, on which side it ends is luck.
     """
     leaves = subject.leaves(case, dtype)
 
     def run(leaves: dict[str, Tensor]) -> Found:
-        return _asked(subject.problem(leaves, case, piece).solve(piece), case)
+        return _requested(subject.problem(leaves, case, piece).solve(piece), case)
 
     def answer(leaves: dict[str, Tensor]) -> Measured:
         if pieces:
@@ -220,24 +220,24 @@ def measure_backend(
     """What the code under test gives, on the targets of ``piece`` or on all."""
 
     def run(leaves: dict[str, Tensor]) -> Found:
-        found = _asked(subject.run(leaves, case, backend), case)
-        return found if piece is None else on_sample(subject, found, piece)
+        result = _requested(subject.run(leaves, case, backend), case)
+        return result if piece is None else on_sample(subject, result, piece)
 
     with torch.set_grad_enabled(order > 0):
         return differentiated(run, subject.leaves(case, dtype), order)
 
 
-def on_sample(subject: Subject, found: Found, piece: Sample) -> Found:
+def on_sample(subject: Subject, result: Found, piece: Sample) -> Found:
     """The sampled targets of a result on all of them."""
     return Found(
-        found.output.index_select(subject.output_axis, piece.targets),
-        None if found.lse is None else found.lse.index_select(-2, piece.targets),
-        None if found.weights is None else found.weights.index_select(-2, piece.edge),
+        result.output.index_select(subject.output_axis, piece.targets),
+        None if result.lse is None else result.lse.index_select(-2, piece.targets),
+        None if result.weights is None else result.weights.index_select(-2, piece.edge),
     )
 
 
-def _asked(found: Found, case: Case) -> Found:
-    return found if case.extras else Found(found.output)
+def _requested(result: Found, case: Case) -> Found:
+    return result if case.extras else Found(result.output)
 
 
 def differentiated(
@@ -257,8 +257,8 @@ def differentiated(
     layer = {name: x for name, x in run(leaves)._asdict().items() if x is not None}
     values = {name: x.detach() for name, x in layer.items()}
     for prefix, left in (("grad", order - 1), ("second", order - 2))[:order]:
-        found = _gradients(layer, leaves, left > 0, rounded_to)
-        layer = {f"{prefix} {name}": x for name, x in found.items()}
+        grads = _gradients(layer, leaves, left > 0, rounded_to)
+        layer = {f"{prefix} {name}": x for name, x in grads.items()}
         values |= {name: x.detach() for name, x in layer.items()}
     return Measured(values)
 
@@ -270,19 +270,19 @@ def _gradients(
     if not carrying:
         return {name: torch.zeros_like(x) for name, x in leaves.items()}
     mix = [seeded(f"mix {name}", tuple(x.shape), 1).to(rounded_to or x.dtype).to(x) for name, x in carrying.items()]
-    found = torch.autograd.grad(
+    grads = torch.autograd.grad(
         list(carrying.values()), list(leaves.values()), mix, create_graph=create_graph, allow_unused=True
     )
     return {
         name: torch.zeros_like(leaf) if grad is None else grad
-        for (name, leaf), grad in zip(leaves.items(), found, strict=True)
+        for (name, leaf), grad in zip(leaves.items(), grads, strict=True)
     }
 
 
 def _compare(
     truth: Measured,
     dense: Sequence[Measured],
-    found: Measured,
+    measured: Measured,
     backend: str,
     case: Case,
     dtype: torch.dtype,
@@ -291,10 +291,10 @@ def _compare(
 ) -> Iterator[Row]:
     sizes = {name: size(x) for name, x in truth.values.items()}
     for name, reference in truth.values.items():
-        if name.startswith("second") and name not in found.values:
+        if name.startswith("second") and name not in measured.values:
             continue  # refused, and reported as such
         scale = _magnitude(name, sizes)
-        error = difference(found.values[name], reference) / scale if name in found.values else float("inf")
+        error = difference(measured.values[name], reference) / scale if name in measured.values else float("inf")
         plain = max((difference(each.values[name], reference) / scale for each in dense), default=0.0)
         gradient = name.startswith(("grad", "second"))
         limit = bound(dtype, plain, gradient=gradient, growth=1.0 if ground is None else ground.growth)

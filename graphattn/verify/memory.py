@@ -63,10 +63,10 @@ def free_bytes(device: torch.device) -> int:
 
 def _group_limits() -> list[tuple[int, int]]:
     """Limit and use of this process's control group, where one is set (version 2, then 1)."""
-    found = []
+    limits = []
     for folder, most, held in (("", "memory.max", "memory.current"), ("memory", *_VERSION_1)):
         try:
-            found.append(tuple(int((_GROUPS / folder / name).read_text()) for name in (most, held)))
+            limits.append(tuple(int((_GROUPS / folder / name).read_text()) for name in (most, held)))
         except (OSError, ValueError):  # no such group, or "max"
             continue
-    return found  # type: ignore[return-value]
+    return limits  # type: ignore[return-value]

@@ -63,15 +63,15 @@ def find_nonfinite(
     """
     inputs = check(query, key, value, graph, score_bias, scale, softcap)
     sides = (("query", query, (graph.in_degree > 0).long()), ("key", key, graph.out_degree))
-    found = []
+    result = []
     for what, x, readers in (*sides, ("value", value, graph.out_degree)):
         if not _all_finite(x):
-            found += _named(what, ~torch.isfinite(x), x, -3, readers)
+            result += _named(what, ~torch.isfinite(x), x, -3, readers)
     bias = inputs.score_bias
     if bias is not None:
         wrong = torch.isnan(bias) | (bias == torch.inf)
-        found += _named("score_bias", wrong, bias, -2, None, graph)
-    return found or _overflowing(inputs, graph)
+        result += _named("score_bias", wrong, bias, -2, None, graph)
+    return result or _overflowing(inputs, graph)
 
 
 def _all_finite(x: Tensor) -> bool:
@@ -83,7 +83,7 @@ def _all_finite(x: Tensor) -> bool:
 def _overflowing(inputs: Inputs, graph: AttentionGraph) -> list[Nonfinite]:
     """Edges whose score is not finite although all that it is made of is."""
     wide, group = inputs.request().statistics, inputs.query.shape[-2] // max(1, inputs.key.shape[-2])
-    found = []
+    result = []
     edges = graph._listed()
     for first in range(0, graph.num_edges, _EDGES_AT_ONCE):
         target, source = (x[first : first + _EDGES_AT_ONCE] for x in (edges.target, edges.source))
@@ -94,8 +94,8 @@ def _overflowing(inputs: Inputs, graph: AttentionGraph) -> list[Nonfinite]:
         if inputs.score_bias is not None:
             bias = inputs.score_bias[..., first : first + _EDGES_AT_ONCE, :].to(wide)
             score = (score + bias).masked_fill(bias == -torch.inf, 0.0)
-        found += _named("score", ~torch.isfinite(score), score, -2, None, graph, first)
-    return found
+        result += _named("score", ~torch.isfinite(score), score, -2, None, graph, first)
+    return result
 
 
 def _named(
@@ -109,11 +109,11 @@ def _named(
 ) -> list[Nonfinite]:
     """An entry for each place along ``axis`` with something wrong."""
     wrong, x = (y.movedim(axis, 0).flatten(1) for y in (wrong, x))
-    found = []
+    result = []
     for place in torch.nonzero(wrong.any(1)).flatten().tolist():
         numbers = x[place][wrong[place]]
         number = first + place
         ends = None if graph is None else (int(graph._listed().source[number]), int(graph._listed().target[number]))
         spoils = 1 if readers is None else int(readers[place])
-        found.append(Nonfinite(what, number, ends, float(numbers[0]), numbers.numel(), spoils))
-    return found
+        result.append(Nonfinite(what, number, ends, float(numbers[0]), numbers.numel(), spoils))
+    return result

@@ -134,7 +134,7 @@ class GraphSubject(_Operands):
 
     def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Found:
         options: dict[str, Any] = {"return_weights": True, "return_lse": True} if case.extras else {}
-        found = attention(
+        result = attention(
             leaves["query"],
             leaves["key"],
             leaves["value"],
@@ -145,9 +145,9 @@ class GraphSubject(_Operands):
             backend=backend,
             **options,
         )
-        if isinstance(found, AttentionOutput):
-            return Found(found.output, found.lse, None if found.weights is None else found.weights.alpha)
-        return Found(found)
+        if isinstance(result, AttentionOutput):
+            return Found(result.output, result.lse, None if result.weights is None else result.weights.alpha)
+        return Found(result)
 
 
 class CallableSubject(_Operands):

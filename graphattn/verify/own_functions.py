@@ -14,7 +14,7 @@ DenseScore = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 def of_pairs(function: DenseScore) -> DenseScore:
-    """A caller's own ``function(query, key, edge_attr)`` of edges, asked about every pair as if all were edges.
+    """A caller's own ``function(query, key, edge_attr)`` of edges, called on every pair as if all were edges.
 
     So a score that mixes edges, or that holds numbers of the edges it was made for, does not agree with itself here.
     """
@@ -30,7 +30,7 @@ def of_pairs(function: DenseScore) -> DenseScore:
 
 
 def of_rows(function: Callable[[Tensor, Tensor, int], Tensor], targets: Tensor, num_targets: int) -> DenseNormalizer:
-    """A caller's own ``function(score, target, num_targets)`` of edges, asked about one target after the other.
+    """A caller's own ``function(score, target, num_targets)`` of edges, called on one target after the other.
 
     A call has the edges of that target alone, by source; where heads differ, a head that lacks one has -inf there. So a
     function that mixes the edges of several targets, or whose answer depends on their order, does not agree with itself
@@ -50,8 +50,8 @@ def of_rows(function: Callable[[Tensor, Tensor, int], Tensor], targets: Tensor, 
             own = score[..., row, :].masked_fill(~here, -torch.inf).index_select(-1, column)
             blank = torch.zeros_like(score[..., row, :])
             if column.numel():
-                found = function(own.transpose(-2, -1), torch.full_like(column, target), num_targets)
-                blank = blank.index_copy(-1, column, found.to(score.dtype).transpose(-2, -1))
+                weight = function(own.transpose(-2, -1), torch.full_like(column, target), num_targets)
+                blank = blank.index_copy(-1, column, weight.to(score.dtype).transpose(-2, -1))
             rows.append(blank)
         return torch.stack(rows, -2) if rows else torch.zeros_like(score)
 
@@ -66,18 +66,18 @@ def checked(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
         first = operands[0]
         expected = tuple(first.shape[:-1] if name == "score" else first.shape)
         try:
-            found = function(*operands)
+            result = function(*operands)
         except Exception as error:
             words = (str(error) or "?").splitlines()[0]
             raise OptionError(
                 f"the layer's {name} raised {type(error).__name__}: {words}. The {called}; what belongs to edges "
                 "goes in edge_attr, and what is learned in an nn.Module"
             ) from error
-        if not isinstance(found, Tensor) or tuple(found.shape) != expected:
-            came = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        if not isinstance(result, Tensor) or tuple(result.shape) != expected:
+            came = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
             raise OptionError(
                 f"the layer's {name} must return (..., edges, heads) = {expected}, got {came}; the {called}"
             )
-        return found
+        return result
 
     return answer

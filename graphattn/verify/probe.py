@@ -29,7 +29,7 @@ class Probe:
         case: The options.
         dtype: Of the inputs.
         backend: The one that runs.
-        gradients: Whether it is asked for gradients.
+        gradients: Whether gradients are taken.
         threads: As many as the caller's torch takes.
     """
 
@@ -102,16 +102,16 @@ class Probe:
         if not output.requires_grad:
             return {}
         of_sources = {name: leaves[name] for name, place in self.places.items() if place.of in ("sources", "nodes")}
-        found = {}
+        gradients = {}
         for row in self.probed:
             outputs = self.at(output, [row]).sum()
             grads = torch.autograd.grad(outputs, list(of_sources.values()), retain_graph=True, allow_unused=True)
-            found[row] = {
+            gradients[row] = {
                 name: grad.abs().movedim(self.places[name].axis, 0).flatten(1).amax(1)
                 for name, grad in zip(of_sources, grads, strict=True)
                 if grad is not None and grad.numel()
             }
-        return found
+        return gradients
 
     def groups(self, rows: list[int]) -> list[list[int]]:
         """Rows to probe in one run: one at a time on a small graph, all together on a large one."""

@@ -1,4 +1,4 @@
-"""The targets that a dense twin is asked about, and every source they read: T x S is never built."""
+"""A sample of targets and every source they read, so that a dense twin never builds T x S."""
 
 from dataclasses import dataclass
 
@@ -79,9 +79,9 @@ def sample(graph: AttentionGraph, at_most: int = 256, seed: int = 0, budget: int
     order = torch.cat((torch.unique(telling), shuffled[~torch.isin(shuffled, telling)]))
     count = min(at_most, T)
     while True:
-        found = piece_of(graph, order[:count].sort().values, complete=count == T)
-        if count == 1 or count * found.columns.numel() <= budget:
-            return found
+        piece = piece_of(graph, order[:count].sort().values, complete=count == T)
+        if count == 1 or count * piece.columns.numel() <= budget:
+            return piece
         count //= 2
 
 

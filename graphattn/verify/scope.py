@@ -36,9 +36,9 @@ class Scope:
     def measure(self, subject: Subject, gradients: bool) -> Measures:
         """The errors of a subject, on the graph that the scope was made for."""
         run, limits = (self.dtypes, self.backends), (self.most_bytes, self.progress)
-        found = measure(subject, self.piece, self.everything, *run, gradients, *limits)
+        report = measure(subject, self.piece, self.everything, *run, gradients, *limits)
         if self.outputs:
-            found.rows.extend(
+            report.rows.extend(
                 measure_outputs(subject, lambda: pieces(subject.graph, subject.floats_per_pair), *run, *limits)
             )
-        return found
+        return report

@@ -52,11 +52,11 @@ class SeededModule:
 
     def __call__(self, x: Tensor, draw: int) -> Tensor:
         torch.manual_seed(self.seed + draw)
-        found = self.module(x)
-        if not isinstance(found, Tensor) or found.ndim < 2:
-            kind = f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        output = self.module(x)
+        if not isinstance(output, Tensor) or output.ndim < 2:
+            kind = f"shape {list(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
             raise ShapeError(f"module must give a tensor (..., T, C), got {kind}; wrap it: lambda x: module(x)[0]")
-        return found
+        return output
 
     def check(self, x: Tensor, expected: Tensor) -> None:
         """Raise a GraphAttnError unless the answer to the same ``x`` is the same."""

@@ -3,7 +3,7 @@
 Softmax of products is smooth. A normalisation that picks the largest score jumps where two are equal, sparsemax and a
 score with a ReLU have kinks, and scores of both signs may sum to nearly 0. Near such places two right answers in
 floating point may differ by any amount, so a target there proves nothing and is left out. None of these places is
-known here: the float64 twin is asked at five steps along a line through its queries, keys and scores. A smooth answer
+known here: the float64 twin runs at five steps along a line through its queries, keys and scores. A smooth answer
 has a fourth difference of (step)^4; a jump or a kink between the steps has one that is far larger.
 """
 
@@ -21,7 +21,7 @@ from .subject import Case, Found, Problem, Subject, seeded
 STEP = 4e-6  # relative, in float64 and float32, whose rounding stays below it;
 BEND = 1e-12  # and the fourth difference from which on it is a kink: what matters in float32, above what rounding makes
 HALF_STEP = 4.0  # in eps of float16 and bfloat16,
-HALF_BEND = 0.3  # where jumps alone are told from curves; kinks are many, and dense torch has them as well
+HALF_BEND = 0.3  # where jumps alone are distinguished from curves; kinks are many, and dense torch has them as well
 LINES = 2
 _FOURTH = (1.0, -4.0, 6.0, -4.0, 1.0)
 
@@ -73,15 +73,15 @@ def _along(
     blank = right.new_zeros(right.shape[-2], *problem.mask.shape)  # (H, R, U)
     bias = blank if problem.bias is None else problem.bias
     score = _noise(f"score {line}", blank, max(1.0, scores))
-    found = []
+    outputs = []
     for times in (-2, -1, 0, 1, 2):
         by = times * step
         moved = replace(problem, query=problem.query + by * query, key=problem.key + by * key, bias=bias + by * score)
-        found.append(moved.attend(piece).output if times else right)
+        outputs.append(moved.attend(piece).output if times else right)
     whole = size(right) or 1.0
-    bent = torch.stack([weight * x for weight, x in zip(_FOURTH, found, strict=True)]).sum(0)
+    bent = torch.stack([weight * x for weight, x in zip(_FOURTH, outputs, strict=True)]).sum(0)
     stable = (bent.abs() <= bend * whole).flatten(-2).all(-1)  # a NaN is not
-    moved_by = (found[3] - found[1]).abs().flatten(-2).amax(-1) if right.numel() else stable.double()
+    moved_by = (outputs[3] - outputs[1]).abs().flatten(-2).amax(-1) if right.numel() else stable.double()
     return stable, size(moved_by[stable]) / (2 * step * whole)
 
 
@@ -99,8 +99,8 @@ class StableTargets:
         return getattr(self.subject, name)
 
     def run(self, leaves: dict[str, Tensor], case: Case, backend: str) -> Found:
-        found = self.subject.run(leaves, case, backend)
-        return found._replace(output=torch.where(self.stable, found.output, 0.0))
+        result = self.subject.run(leaves, case, backend)
+        return result._replace(output=torch.where(self.stable, result.output, 0.0))
 
     def problem(self, leaves: dict[str, Tensor], case: Case, piece: Sample) -> Problem:
         problem = self.subject.problem(leaves, case, piece)
@@ -108,9 +108,9 @@ class StableTargets:
         return replace(problem, finish=lambda heads: torch.where(stable, problem.finish(heads), 0.0))
 
 
-def only_stable_targets(subject: Subject, found: Stability | None) -> Subject:
+def only_stable_targets(subject: Subject, ground: Stability | None) -> Subject:
     """The subject where it is stable."""
-    return subject if found is None or found.left_out == 0 else StableTargets(subject, found.stable)  # type: ignore[return-value]
+    return subject if ground is None or ground.left_out == 0 else StableTargets(subject, ground.stable)  # type: ignore[return-value]
 
 
 def only_stable(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable[Sample]) -> Subject:

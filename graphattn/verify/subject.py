@@ -17,7 +17,7 @@ from .twins import DenseResult, dense_attention
 
 
 class Found(NamedTuple):
-    """Output (..., T or R, ...), lse (..., T or R, H) and weights (..., E or e, H); ``None`` where not asked for."""
+    """Output (..., T or R, ...), lse (..., T or R, H) and weights (..., E or e, H); ``None`` where not requested."""
 
     output: Tensor
     lse: Tensor | None = None
@@ -68,9 +68,9 @@ class Problem:
 
     def solve(self, piece: Sample) -> Found:
         """The twin's answer."""
-        found = self.attend(piece)
-        weights = piece.collect(found.weights).transpose(-2, -1)  # (..., e, H)
-        return Found(self.finish(found.output), found.lse, weights)
+        result = self.attend(piece)
+        weights = piece.collect(result.weights).transpose(-2, -1)  # (..., e, H)
+        return Found(self.finish(result.output), result.lse, weights)
 
     def attend(self, piece: Sample, copies: Tensor | None = None) -> DenseResult:
         """The same before what follows it; ``copies`` (R, U) says how often each edge counts, in softmax."""
@@ -90,8 +90,10 @@ class Problem:
         score = _of_edges(self.score, edge_attr)
         normalize = None if self.normalize is None else partial(_of_single_rows, self.normalize)
         options = (bias, self.scale, self.softcap, None, edge, score, normalize)
-        found = dense_attention(query, key, value, mask, *options)
-        return DenseResult(found.output.squeeze(-3), found.weights.squeeze(-2).movedim(-2, -3), found.lse.squeeze(-2))
+        result = dense_attention(query, key, value, mask, *options)
+        return DenseResult(
+            result.output.squeeze(-3), result.weights.squeeze(-2).movedim(-2, -3), result.lse.squeeze(-2)
+        )
 
 
 def _of_edges(score: DenseScore | None, edge_attr: Tensor | None) -> Callable[[Tensor, Tensor], Tensor] | None:
@@ -129,7 +131,7 @@ class Subject(Protocol):
     """What the twin holds of a pair and a head, in numbers: 1 for a product, D where a score is made of D of them."""
 
     def request(self, case: Case, dtype: torch.dtype) -> Request | None:
-        """What a backend will be asked for; ``None`` if no backend of the library is."""
+        """What is requested of a backend; ``None`` if no backend of the library is."""
         ...
 
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:

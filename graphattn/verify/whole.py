@@ -36,8 +36,8 @@ def twin_of_all(
     }
     for piece in pieces:
         with torch.set_grad_enabled(order > 0):
-            found = subject.problem(leaves, case, piece).solve(piece)
-        parts = _placed(subject, found if case.extras else Found(found.output), piece)
+            result = subject.problem(leaves, case, piece).solve(piece)
+        parts = _placed(subject, result if case.extras else Found(result.output), piece)
         for name, (part, axis, place, total) in parts.items():
             if name not in values:
                 shape = list(part.shape)
@@ -59,12 +59,12 @@ def twin_of_all(
     return values
 
 
-def _placed(subject: Subject, found: Found, piece: Sample) -> dict[str, tuple[Tensor, int, Tensor, int]]:
+def _placed(subject: Subject, result: Found, piece: Sample) -> dict[str, tuple[Tensor, int, Tensor, int]]:
     """Each result of a piece with the axis, the places and the size it has among all."""
     T, E = subject.graph.num_targets, subject.graph.num_edges
-    parts = {"output": (found.output, subject.output_axis, piece.targets, T)}
-    if found.lse is not None:
-        parts["lse"] = (found.lse, -2, piece.targets, T)
-    if found.weights is not None:
-        parts["weights"] = (found.weights, -2, piece.edge, E)
+    parts = {"output": (result.output, subject.output_axis, piece.targets, T)}
+    if result.lse is not None:
+        parts["lse"] = (result.lse, -2, piece.targets, T)
+    if result.weights is not None:
+        parts["weights"] = (result.weights, -2, piece.edge, E)
     return parts

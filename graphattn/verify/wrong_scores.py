@@ -45,10 +45,10 @@ def _scores(scene: Scene) -> tuple[Tensor, Tensor] | None:
 
 
 def wrong_axis(scene: Scene) -> Answer | None:
-    found = _scores(scene) if scene.piece.complete else None
-    if found is None:
+    operands = _scores(scene) if scene.piece.complete else None
+    if operands is None:
         return None
-    score, value = found
+    score, value = operands
     score = score.masked_fill(~scene.mask, -torch.inf)
     silent = ~scene.mask.any(0)
     weights = torch.softmax(score.masked_fill(silent, 0.0), -2).masked_fill(silent, 0.0)
@@ -56,19 +56,19 @@ def wrong_axis(scene: Scene) -> Answer | None:
 
 
 def masked_after(scene: Scene) -> Answer | None:
-    found = _scores(scene)
-    if found is None:
+    operands = _scores(scene)
+    if operands is None:
         return None
-    weights = torch.softmax(found[0], -1) * scene.mask
-    return Answer((weights @ found[1]).transpose(-3, -2), scene.mask.any(1))
+    weights = torch.softmax(operands[0], -1) * scene.mask
+    return Answer((weights @ operands[1]).transpose(-3, -2), scene.mask.any(1))
 
 
 def mask_added(scene: Scene) -> Answer | None:
-    found = _scores(scene)
-    if found is None:
+    operands = _scores(scene)
+    if operands is None:
         return None
-    weights = torch.softmax(found[0] + scene.mask.to(found[0]), -1)
-    return Answer((weights @ found[1]).transpose(-3, -2), scene.mask.any(1))
+    weights = torch.softmax(operands[0] + scene.mask.to(operands[0]), -1)
+    return Answer((weights @ operands[1]).transpose(-3, -2), scene.mask.any(1))
 
 
 def bias_sorted(scene: Scene) -> Answer | None:
@@ -125,7 +125,7 @@ WRONG_SCORES: tuple[Mistake, ...] = (
     ("scale 1 / D, not 1 / sqrt(D)", _scaled(lambda scale, width, heads: 1 / width)),
     ("scale applied twice", _scaled(lambda scale, width, heads: scale**2)),
     ("scale of all heads together: (H * D) ** -0.5", _scaled(lambda scale, width, heads: scale * heads**-0.5)),
-    ("default scale D ** -0.5 in place of the one asked for", _scaled(lambda scale, width, heads: width**-0.5)),
+    ("default scale D ** -0.5 in place of the given one", _scaled(lambda scale, width, heads: width**-0.5)),
     ("heads grouped by tiling: head h reads head h % H_kv, not h // (H / H_kv)", tiled_heads),
     ("softmax over the wrong axis: over targets, not over sources", wrong_axis),
     ("masked after the softmax: weights of missing edges dropped without renormalising", masked_after),

@@ -130,7 +130,7 @@ def plot_heads(
 
 
 def _view(view: Any, where: dict[str, Any]) -> str:
-    """The view asked for, or the one that the other arguments are for."""
+    """The view given, or the one that the other arguments are for."""
     if view is None:
         return "place" if where else "matrix"
     if not isinstance(view, str) or view not in VIEWS:
@@ -171,18 +171,18 @@ def _parts(
     return rows, columns
 
 
-def _numbers(asked: Any, count: int) -> list[int]:
-    heads = [asked] if getattr(asked, "ndim", 1) == 0 or isinstance(asked, int) else asked
+def _numbers(heads_given: Any, count: int) -> list[int]:
+    heads = [heads_given] if getattr(heads_given, "ndim", 1) == 0 or isinstance(heads_given, int) else heads_given
     expected = f"must be a number below {count}, or a list of them"
     return [whole(head, "heads") for head in several(heads, "heads", expected)]
 
 
-def _heads(asked: int | Iterable[int] | None, count: int) -> tuple[list[int], int]:
+def _heads(heads_given: int | Iterable[int] | None, count: int) -> tuple[list[int], int]:
     """The heads to draw, and how many more there are."""
     every = list(range(count))
-    chosen = every[:_MOST_HEADS] if asked is None else _numbers(asked, count)
+    chosen = every[:_MOST_HEADS] if heads_given is None else _numbers(heads_given, count)
     for head in chosen:
         checked_head(head, count)
     if not 0 < len(chosen) <= _MOST_HEADS:
         raise OptionError(f"heads must be 1 to {_MOST_HEADS} numbers below {count}, got {len(chosen)}")
-    return chosen, count - len(chosen) if asked is None else 0
+    return chosen, count - len(chosen) if heads_given is None else 0

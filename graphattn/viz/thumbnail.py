@@ -33,12 +33,12 @@ def graph_of(named: Named) -> AttentionGraph:
 
 
 def place_in(named: Named, graph: AttentionGraph) -> Layout:
-    """The geometry that the pattern's code speaks of: its points, the size of its grid; else what the edges suggest."""
+    """The geometry that the pattern's code names: its points, the size of its grid; else what the edges suggest."""
     tree = ast.parse(named.code, mode="eval")
-    found: dict[str, Any] = _surface(tree, graph) or _points(tree, graph, named.family) or _grid(tree, graph)
-    if not found and named.family in ("mesh", "network") and graph.is_square:
-        found = {"layout": "network"}
-    return layout_of(graph, **found)
+    geometry: dict[str, Any] = _surface(tree, graph) or _points(tree, graph, named.family) or _grid(tree, graph)
+    if not geometry and named.family in ("mesh", "network") and graph.is_square:
+        geometry = {"layout": "network"}
+    return layout_of(graph, **geometry)
 
 
 def draw_thumbnail(ax: Any, graph: AttentionGraph, place: Layout) -> None:

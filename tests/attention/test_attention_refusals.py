@@ -179,7 +179,7 @@ def test_message_passing_refuses_to_list_a_huge_rule():
 
 
 def test_explain_knows_its_options_and_prints_itself():
-    with pytest.raises(OptionError, match=r"explain knows the options score_bias, .* got 'bias'"):
+    with pytest.raises(OptionError, match=r"explain takes the options score_bias, .* got 'bias'"):
         ga.explain(GRAPH, bias=True)
     copies = GRAPHS["repeated_edges"]()
     for asked in ({"return_weights": True}, {"dropout_p": 0.3}, {"score_bias": torch.zeros(copies.num_edges)}):

@@ -51,7 +51,7 @@ def reason(request, monkeypatch, _asked_again):
         return "numba is not installed"
     if request.param == "compiles nothing":
         monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
-        return "numba is told to compile nothing: NUMBA_DISABLE_JIT is set"
+        return "numba compiles nothing: NUMBA_DISABLE_JIT is set"
     monkeypatch.setattr(edges, "find_spec", lambda name: "a package")
     monkeypatch.setitem(sys.modules, "numba", None)
     return "numba cannot be imported: import of numba halted; None in sys.modules"

@@ -86,8 +86,8 @@ DEPENDENT = [
     (lambda t, s: s <= t.min() + 0 * t, r"\(t=\d+, s=\d+\)"),
     (lambda t, s: torch.rand(torch.broadcast_shapes(t.shape, s.shape)) < 0.5, "random numbers"),
     (lambda t, s: (t + s).cumsum(0) % 2 == 0, r"\(t=\d+, s=\d+\)"),
-    (lambda t, s: torch.arange(t.numel())[:, None] >= s if t.dim() == 2 else t >= s, r"asked in reverse order"),
-    (whole_table, r"\(t=0, s=0\) is True in a table of pairs and False asked alone"),
+    (lambda t, s: torch.arange(t.numel())[:, None] >= s if t.dim() == 2 else t >= s, r"evaluated in reverse order"),
+    (whole_table, r"\(t=0, s=0\) is True in a table of pairs and False evaluated alone"),
     (counting(), r"\(t=\d+, s=\d+\)"),
 ]
 

@@ -21,8 +21,8 @@ class Own(Peer):
     def reasons_against(self, problem: Problem) -> list[str]:
         request = problem.request()
         if self.backend == "auto":
-            found = candidates(problem.graph, request)
-            return [] if any(c.runs for c in found) else [f"{c.name}: {r}" for c in found for r in c.reasons]
+            rows = candidates(problem.graph, request)
+            return [] if any(c.runs for c in rows) else [f"{c.name}: {r}" for c in rows for r in c.reasons]
         backend = BACKENDS[self.backend]
         reasons = backend.reasons_against(problem.graph, request)
         if reasons:

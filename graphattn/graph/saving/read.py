@@ -86,12 +86,12 @@ class _Reader:
 
     def read(self, node: Any) -> None:
         """One node more."""
-        found = [kind for kind in _KINDS if isinstance(node, dict) and kind in node]
-        if len(found) != 1 or not node.keys() <= _KINDS[found[0]]:
+        kinds = [kind for kind in _KINDS if isinstance(node, dict) and kind in node]
+        if len(kinds) != 1 or not node.keys() <= _KINDS[kinds[0]]:
             raise self.fault(f"a node of one kind ({', '.join(_KINDS)}) and nothing else", node)
         self.joined = []
-        made = getattr(self, f"_{found[0]}")(node)
-        self.calls.append(1 + sum(self.calls[number] for number in self.joined) if found[0] == "call" else 1)
+        made = getattr(self, f"_{kinds[0]}")(node)
+        self.calls.append(1 + sum(self.calls[number] for number in self.joined) if kinds[0] == "call" else 1)
         if self.calls[-1] > MOST_CALLS:
             raise self.fault(f"a graph of up to {MOST_CALLS} calls", f"{self.calls[-1]}")
         self.made.append(self._as_told(made, node) if isinstance(made, AttentionGraph) else made)

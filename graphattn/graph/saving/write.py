@@ -29,7 +29,7 @@ def to_plain(graph: Savable, tensors: list[Tensor] | None = None, keep_device: b
     Args:
         graph: One, a pattern, graphs of heads, relations, or a list of layers.
         tensors: Where tensors are put; the data then holds their places. Within the data by default.
-        keep_device: Whether devices are told, each by an empty tensor on it.
+        keep_device: Whether devices are recorded, each by an empty tensor on it.
 
     Raises:
         GraphError: If it is none, or holds what is no plain data.

@@ -77,7 +77,7 @@ _MADE: dict[str, Callable[[], Any]] = {"sphere_faces": _sphere_faces, "karate": 
 
 
 def __getattr__(name: str) -> Any:
-    """What needs another library is made when it is first asked for."""
+    """What needs another library is made on first use."""
     if name not in _MADE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return globals().setdefault(name, _MADE[name]())

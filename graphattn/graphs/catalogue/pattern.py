@@ -81,10 +81,10 @@ def find(patterns: Sequence[Named], name: str) -> Named:
     Raises:
         GraphNameError: If there is none, or several; the message names the closest.
     """
-    found = names(patterns, str(name))
-    if len(found) == 1:
-        return found[0]
-    close = [each.name for each in found] or close_to(patterns, str(name))
+    matches = names(patterns, str(name))
+    if len(matches) == 1:
+        return matches[0]
+    close = [each.name for each in matches] or close_to(patterns, str(name))
     hint = f"did you mean {' or '.join(close)}?" if close else "print(graphattn.graphs.zoo()) lists them"
     raise GraphNameError(f"no pattern is called {name!r}; {hint}")
 

@@ -1,4 +1,4 @@
-"""Faces of a mesh: checked, told apart from degenerate ones, and taken to pieces."""
+"""Faces of a mesh: checked, without degenerate ones, and taken to pieces."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

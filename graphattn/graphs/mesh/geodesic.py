@@ -88,8 +88,8 @@ def _balls(pos: np.ndarray, ends: np.ndarray, reach: float) -> Iterator[tuple[np
         matrix, own = step[inside][:, inside], np.searchsorted(inside, chunk)
         rows = max(1, _CELLS // len(inside))
         for first in range(0, len(own), rows):
-            found = dijkstra(matrix, indices=own[first : first + rows], limit=reach)
-            target, source = np.nonzero(found <= reach)
+            distances = dijkstra(matrix, indices=own[first : first + rows], limit=reach)
+            target, source = np.nonzero(distances <= reach)
             yield chunk[first : first + rows][target], inside[source]
 
 

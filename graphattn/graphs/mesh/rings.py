@@ -194,11 +194,11 @@ def _duplicates(mesh: Faces) -> int:
     """Faces whose set of vertices an earlier face has."""
     order = torch.argsort(mesh.face * max(1, mesh.num_vertices) + mesh.vertex)
     vertex, sizes = mesh.vertex[order], torch.bincount(mesh.face, minlength=mesh.sound.numel())
-    first, found = torch.cumsum(sizes, 0) - sizes, 0
+    first, count = torch.cumsum(sizes, 0) - sizes, 0
     for size in torch.unique(sizes[sizes > 0]).tolist():
         sets = vertex[first[sizes == size][:, None] + torch.arange(size)]
-        found += sets.shape[0] - torch.unique(sets, dim=0).shape[0]
-    return found
+        count += sets.shape[0] - torch.unique(sets, dim=0).shape[0]
+    return count
 
 
 def _matrix(row: Tensor, column: Tensor, rows: int, columns: int) -> Any:
@@ -211,7 +211,7 @@ def _matrix(row: Tensor, column: Tensor, rows: int, columns: int) -> Any:
 
 
 def _ring(step: Any, hops: int, self_loops: bool, name: str, device: torch.device) -> AttentionGraph:
-    """All pairs joined by at most ``hops`` steps, the self-loops as asked."""
+    """All pairs joined by at most ``hops`` steps, self-loops as given."""
     size = step.shape[0]
     node = torch.arange(size)
     near = step + _matrix(node, node, size, size)

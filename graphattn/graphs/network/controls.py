@@ -93,14 +93,14 @@ def _subsets(sizes: np.ndarray, choices: int, random: np.random.Generator) -> tu
         members.append(order[taken])
     # Numbers are drawn until enough are different: the first different ones of a series of draws.
     few = np.where(many, 0, sizes)
-    found, missing = np.empty(0, dtype=np.int64), few
+    chosen, missing = np.empty(0, dtype=np.int64), few
     while missing.any():
         row = np.repeat(np.arange(len(sizes)), missing)
-        found = np.sort(np.concatenate((found, row * choices + random.integers(0, choices, len(row)))))
-        found = found[np.diff(found, prepend=-1) > 0]
-        missing = few - np.bincount(found // choices, minlength=len(sizes))
-    rows.append(found // max(1, choices))
-    members.append(found % max(1, choices))
+        chosen = np.sort(np.concatenate((chosen, row * choices + random.integers(0, choices, len(row)))))
+        chosen = chosen[np.diff(chosen, prepend=-1) > 0]
+        missing = few - np.bincount(chosen // choices, minlength=len(sizes))
+    rows.append(chosen // max(1, choices))
+    members.append(chosen % max(1, choices))
     return np.concatenate(rows), np.concatenate(members)
 
 

@@ -150,7 +150,7 @@ def between_types(types: Tensor, source: int, target: int) -> AttentionGraph:
     Raises:
         GraphError: If ``types`` is not integer (N,).
     Source:
-        Hu et al. 2020 (Heterogeneous Graph Transformer): edges told apart by the types of their ends and their own.
+        Hu et al. 2020 (Heterogeneous Graph Transformer): edges typed by the types of their ends and their own.
     Example:
         >>> print(between_types(torch.tensor([0, 0, 1, 1, 1]), source=0, target=1))
         AttentionGraph(between_types([0, 0, 1, 1, ...], 0, 1): 5 nodes, 6 edges, density 0.24, rule)

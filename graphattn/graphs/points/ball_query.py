@@ -1,4 +1,4 @@
-"""PointNet++'s ball query: always as many sources as asked for, some of them several times."""
+"""PointNet++'s ball query: always as many sources as requested, some of them several times."""
 
 import numpy as np
 import torch
@@ -57,12 +57,12 @@ def ball_query(
         [[0, 1, 0], [0, 1, 2], [1, 2, 1], [3, 3, 3]]
     """
     reach, most, pad = distance(r), whole(k, "k", 1), flag(pad, "pad")
-    points, targets, asked, size = given(pos, queries, False)
+    points, targets, query_points, size = given(pos, queries, False)
     edges, taken = [], 0
     for cloud in clouds(points, targets, batch, queries_batch):
         if cloud.query == cloud.last_query or cloud.point == cloud.last_point:
             continue
-        near, own = parts(points, asked, cloud)
+        near, own = parts(points, query_points, cloud)
         limit = torch.full((own.shape[0],), reach * reach, dtype=torch.float64, device=own.device)
         for pairs in within(near, own, limit):
             target, source = _first_by_index(pairs, most, pad, taken)
@@ -80,14 +80,14 @@ def _first_by_index(pairs: Pairs, most: int, pad: bool, taken: int) -> tuple[Ten
     order = torch.argsort(pairs.point)
     order = order[torch.argsort(pairs.query[order], stable=True)]
     point = pairs.point[order]
-    found = torch.bincount(pairs.query - pairs.first, minlength=pairs.last - pairs.first)
-    row = torch.nonzero(found).flatten()
-    most = most if pad else min(most, int(found.amax()) if found.numel() else 0)
-    taken += most * row.numel() if pad else int(found.clamp(max=most).sum())
+    counts = torch.bincount(pairs.query - pairs.first, minlength=pairs.last - pairs.first)
+    row = torch.nonzero(counts).flatten()
+    most = most if pad else min(most, int(counts.amax()) if counts.numel() else 0)
+    taken += most * row.numel() if pad else int(counts.clamp(max=most).sum())
     refuse_over(16 * taken, f"the first {taken:,} edges of ball_query", "use a smaller k or fewer queries")
-    start, found = (torch.cumsum(found, 0) - found)[row][:, None], found[row][:, None]
+    start, counts = (torch.cumsum(counts, 0) - counts)[row][:, None], counts[row][:, None]
     place = torch.arange(most, device=row.device)
-    source = point[start + torch.where(place < found, place, 0)]
+    source = point[start + torch.where(place < counts, place, 0)]
     target = (row + pairs.first)[:, None].expand_as(source)
-    keep = torch.ones_like(source, dtype=torch.bool) if pad else place < found
+    keep = torch.ones_like(source, dtype=torch.bool) if pad else place < counts
     return target[keep], source[keep]

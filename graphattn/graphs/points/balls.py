@@ -61,7 +61,7 @@ def within(
 
 def first_of_each(pairs: Pairs, count: int) -> tuple[Tensor, Tensor]:
     """Which of the queries have at least ``count`` points, bool (q,), and their first ones, int64 (True, count)."""
-    found = torch.bincount(pairs.query - pairs.first, minlength=pairs.last - pairs.first)
-    start = torch.cumsum(found, 0) - found
-    enough = found >= count
+    counts = torch.bincount(pairs.query - pairs.first, minlength=pairs.last - pairs.first)
+    start = torch.cumsum(counts, 0) - counts
+    enough = counts >= count
     return enough, pairs.point[start[enough][:, None] + torch.arange(count, device=start.device)]

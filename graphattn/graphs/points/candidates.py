@@ -29,12 +29,12 @@ def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
     todo = [(first, min(first + _TREE_ROWS, len(queries))) for first in range(0, len(queries), _TREE_ROWS)][::-1]
     while todo:
         first, last = todo.pop()
-        asked = cKDTree(queries[first:last].numpy())
-        if last - first > 1 and asked.count_neighbors(tree, reach) > _TREE_PAIRS:
+        query_tree = cKDTree(queries[first:last].numpy())
+        if last - first > 1 and query_tree.count_neighbors(tree, reach) > _TREE_PAIRS:
             middle = (first + last) // 2
             todo += [(middle, last), (first, middle)]
             continue
-        pairs = asked.sparse_distance_matrix(tree, reach, output_type="ndarray")
+        pairs = query_tree.sparse_distance_matrix(tree, reach, output_type="ndarray")
         yield first, last, torch.from_numpy(pairs["i"] + first), torch.from_numpy(pairs["j"].copy())
 
 

@@ -109,10 +109,12 @@ def clouds(
     rows = points.shape[0] if queries is None else queries.shape[0]
     own = {0: (0, points.shape[0])} if batch is None else _bounds(batch, points.shape[0], "batch", "pos")
     if queries is None:
-        asked = own
+        queries_of = own
     else:
-        asked = {0: (0, rows)} if queries_batch is None else _bounds(queries_batch, rows, "queries_batch", "queries")
-    return (Cloud(number, *own.get(number, (0, 0)), *ends) for number, ends in asked.items())
+        queries_of = (
+            {0: (0, rows)} if queries_batch is None else _bounds(queries_batch, rows, "queries_batch", "queries")
+        )
+    return (Cloud(number, *own.get(number, (0, 0)), *ends) for number, ends in queries_of.items())
 
 
 def lengths(points: Tensor, batch: Tensor | None) -> Tensor:

@@ -40,10 +40,10 @@ def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
         · · · █ ·
     """
     numbers = integers(ids, "ids")
-    found = int(numbers.max()) + 1 if numbers.numel() else 0
-    C = max(found, 0) if num_clusters is None else whole(num_clusters, "num_clusters")
-    if found > C:
-        raise GraphError(f"ids must be below num_clusters={C}, got {found - 1}")
+    count = int(numbers.max()) + 1 if numbers.numel() else 0
+    C = max(count, 0) if num_clusters is None else whole(num_clusters, "num_clusters")
+    if count > C:
+        raise GraphError(f"ids must be below num_clusters={C}, got {count - 1}")
     if numbers.numel() and int(numbers.min()) < -1:
         raise GraphError(f"ids must be >= 0, or -1 for a point without a cluster, got {int(numbers.min())}")
     instead = "number them without gaps: torch.unique(ids, return_inverse=True)[1]"

@@ -73,7 +73,7 @@ def order_and_lengths(
 
 
 def _bits(bits: int | None, axes: int) -> int:
-    """Bits per axis: as asked for, or as many as fit."""
+    """Bits per axis: as given, or as many as fit."""
     if axes > KEY_BITS:
         raise GraphError(f"a curve runs through at most {KEY_BITS} axes, got {axes}; take a few of them, as pos[:, :3]")
     most = KEY_BITS // axes

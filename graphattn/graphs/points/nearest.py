@@ -40,7 +40,7 @@ def nearest(
         return _balls(points, place, count)[where]
     propose = _tree(points) if how == "tree" else _products(points)
     rows = _ROWS if how == "tree" else max(1, _PRODUCTS[points.device.type] // points.shape[0])
-    found = torch.empty(place.shape[0], count, dtype=torch.int64, device=points.device)
+    result = torch.empty(place.shape[0], count, dtype=torch.int64, device=points.device)
     reach = torch.empty(place.shape[0], dtype=torch.float64, device=points.device)
     for first in range(0, place.shape[0], rows):
         chunk = place[first : first + rows]
@@ -48,13 +48,13 @@ def nearest(
         candidates = torch.sort(candidates, dim=1).values
         row = torch.arange(chunk.shape[0], device=points.device)[:, None]
         squared, order = torch.sort(squared_distance(points, candidates, chunk, row), dim=1, stable=True)
-        found[first : first + rows] = torch.gather(candidates, 1, order)[:, :count]
+        result[first : first + rows] = torch.gather(candidates, 1, order)[:, :count]
         last = squared[:, count - 1]
         reach[first : first + rows] = torch.where(last < bound, -1.0, last)
     unsettled = torch.nonzero(reach >= 0).flatten()
     if unsettled.numel():
-        found[unsettled] = _reached(points, place[unsettled], reach[unsettled], count)
-    return found[where]
+        result[unsettled] = _reached(points, place[unsettled], reach[unsettled], count)
+    return result[where]
 
 
 def _distinct(queries: Tensor) -> tuple[Tensor, Tensor | slice]:
@@ -104,18 +104,18 @@ def _products(points: Tensor) -> Proposal:
 
 def _reached(points: Tensor, queries: Tensor, reach: Tensor, count: int) -> Tensor:
     """The answer for queries that have at least ``count`` points within the squared distance ``reach``."""
-    found = torch.empty(queries.shape[0], count, dtype=torch.int64, device=points.device)
+    result = torch.empty(queries.shape[0], count, dtype=torch.int64, device=points.device)
     octave = torch.frexp(reach).exponent  # one grid of cells does not fit both a short reach and a long one
     for exponent in torch.unique(octave).tolist():
         rows = torch.nonzero(octave == exponent).flatten()
         for pairs in within(points, queries[rows], reach[rows]):
-            found[rows[pairs.first : pairs.last]] = first_of_each(pairs, count)[1]
-    return found
+            result[rows[pairs.first : pairs.last]] = first_of_each(pairs, count)[1]
+    return result
 
 
 def _balls(points: Tensor, queries: Tensor, count: int) -> Tensor:
     """Balls that grow until they hold enough points: what is not in the ball is farther than what is."""
-    found = torch.empty(queries.shape[0], count, dtype=torch.int64, device=points.device)
+    result = torch.empty(queries.shape[0], count, dtype=torch.int64, device=points.device)
     radius = _first_radius(points, queries, count)
     left = torch.arange(queries.shape[0], device=points.device)
     while left.numel():
@@ -124,13 +124,13 @@ def _balls(points: Tensor, queries: Tensor, count: int) -> Tensor:
         for pairs in within(points, queries[left], limit, "cells"):
             rows = left[pairs.first : pairs.last]
             enough, ids = first_of_each(pairs, count)
-            found[rows[enough]] = ids
+            result[rows[enough]] = ids
             waiting.append(rows[~enough])
         before, left = left.numel(), torch.cat(waiting)
         radius *= 1.5
         if left.numel() == before:  # nobody was near: leap the gap
             radius = max(radius, _first_radius(points, queries[left], count))
-    return found
+    return result
 
 
 def _first_radius(points: Tensor, queries: Tensor, count: int) -> float:

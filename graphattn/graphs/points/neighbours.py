@@ -67,7 +67,7 @@ def knn(
     """
     k, include_self, clamp = whole(k, "k", 1), flag(include_self, "include_self"), flag(clamp, "clamp")
     step = whole(dilation, "dilation", 1)
-    points, targets, asked, size = given(pos, queries, include_self)
+    points, targets, query_points, size = given(pos, queries, include_self)
     alone = queries is None
     edges = []
     for cloud in clouds(points, targets, batch, queries_batch):
@@ -83,12 +83,14 @@ def knn(
             raise GraphError(f"{asks} needs at least {need} points, got {there}{own}; {hint}")
         if there == 0:
             continue
-        found = nearest(*parts(points, asked, cloud), min(need, there))
+        neighbours = nearest(*parts(points, query_points, cloud), min(need, there))
         if alone:
-            found = _self_first(found)[:, self_found:]
-        found = found[:, ::step]
-        target = torch.arange(cloud.query, cloud.last_query, device=found.device).repeat_interleave(found.shape[1])
-        edges.append((target, found.flatten() + cloud.point))
+            neighbours = _self_first(neighbours)[:, self_found:]
+        neighbours = neighbours[:, ::step]
+        target = torch.arange(cloud.query, cloud.last_query, device=neighbours.device).repeat_interleave(
+            neighbours.shape[1]
+        )
+        edges.append((target, neighbours.flatten() + cloud.point))
     keywords = {"dilation": (step, 1), "include_self": (include_self, False), "clamp": (clamp, False)}
     return graph_of(edges, size, device_of(pos), call("knn", k=(k, None), **keywords))
 
@@ -143,12 +145,12 @@ def radius(
     word(overflow, "overflow", "error", "nearest")
     if overflow == "nearest" and most is None:
         raise GraphError('overflow="nearest" without max_neighbours: there is nothing to overflow')
-    points, targets, asked, size = given(pos, queries, include_self)
+    points, targets, query_points, size = given(pos, queries, include_self)
     edges, crowded, taken = [], _Crowded(), 0
     for cloud in clouds(points, targets, batch, queries_batch):
         if cloud.query == cloud.last_query or cloud.point == cloud.last_point:
             continue
-        near, own = parts(points, asked, cloud)
+        near, own = parts(points, query_points, cloud)
         limit = torch.full((own.shape[0],), reach * reach, dtype=torch.float64, device=own.device)
         for pairs in within(near, own, limit):
             kept = pairs if include_self or queries is not None else pairs.keep(pairs.query != pairs.point)
@@ -162,8 +164,8 @@ def radius(
                 edges.append((kept.query + cloud.query, kept.point + cloud.point))
     if overflow == "error" and crowded.targets:
         raise GraphError(
-            f"max_neighbours={most} is too few: {crowded.targets} of {asked.shape[0]} targets have more sources within "
-            f"r={r}, target {crowded.first} has {crowded.sources}, the most is {crowded.most}; raise max_neighbours, "
+            f"max_neighbours={most} is too few: {crowded.targets} of {len(query_points)} targets have more sources "
+            f"within r={r}, target {crowded.first} has {crowded.sources}, the most is {crowded.most}; raise max_neighbours, "
             'lower r, or pass overflow="nearest" to keep the nearest ones'
         )
     name = call(
@@ -194,38 +196,38 @@ def given(
         raise GraphError("include_self means nothing with queries: a query is not one of the points")
     points = coordinates(pos, "pos")
     targets = None if queries is None else coordinates(queries, "queries")
-    asked = points if targets is None else targets
-    return points, targets, asked, (asked.shape[0], points.shape[0])
+    query_points = points if targets is None else targets
+    return points, targets, query_points, (query_points.shape[0], points.shape[0])
 
 
 def device_of(pos: Tensor | np.ndarray) -> torch.device:
     return pos.device if isinstance(pos, Tensor) else torch.device("cpu")
 
 
-def parts(points: Tensor, asked: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor]:
-    return points[cloud.point : cloud.last_point], asked[cloud.query : cloud.last_query]
+def parts(points: Tensor, query_points: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor]:
+    return points[cloud.point : cloud.last_point], query_points[cloud.query : cloud.last_query]
 
 
-def _self_first(found: Tensor) -> Tensor:
+def _self_first(neighbours: Tensor) -> Tensor:
     """The target itself in front, in place of itself further on or of the farthest; int64 (n, K)."""
-    own = torch.arange(found.shape[0], device=found.device)[:, None]
-    others = found != own
+    own = torch.arange(neighbours.shape[0], device=neighbours.device)[:, None]
+    others = neighbours != own
     others[others.all(1), -1] = False  # crowded out by points at the same place
-    return torch.cat((own, found[others].view(found.shape[0], found.shape[1] - 1)), 1)
+    return torch.cat((own, neighbours[others].view(neighbours.shape[0], neighbours.shape[1] - 1)), 1)
 
 
 def _cut(pairs: Pairs, most: int, crowded: _Crowded, shift: int) -> Pairs:
     """The nearest ``most`` of each query; ``crowded`` learns of the queries that had more."""
     row = pairs.query - pairs.first
-    found = torch.bincount(row, minlength=pairs.last - pairs.first)
-    over = torch.nonzero(found > most).flatten()
+    counts = torch.bincount(row, minlength=pairs.last - pairs.first)
+    over = torch.nonzero(counts > most).flatten()
     if over.numel() == 0:
         return pairs
     if crowded.targets == 0:
-        crowded.first, crowded.sources = int(over[0]) + pairs.first + shift, int(found[over[0]])
+        crowded.first, crowded.sources = int(over[0]) + pairs.first + shift, int(counts[over[0]])
     crowded.targets += over.numel()
-    crowded.most = max(crowded.most, int(found.max()))
-    rank = torch.arange(row.numel(), device=row.device) - (torch.cumsum(found, 0) - found)[row]
+    crowded.most = max(crowded.most, int(counts.max()))
+    rank = torch.arange(row.numel(), device=row.device) - (torch.cumsum(counts, 0) - counts)[row]
     return pairs.keep(rank < most)
 
 

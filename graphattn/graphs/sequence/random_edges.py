@@ -59,8 +59,8 @@ def random_sources(
     check_pairs(T, S)
     refuse_over(_DRAWN_BYTES * T * min(k, S), f"random_sources of {T:,} x {min(k, S):,} edges", "draw fewer")
     free = _free(T, S, avoid)
-    rank, found = _draw(_runs.row_lengths(free, T), min(k, S), seed)
-    target, column = torch.nonzero(found, as_tuple=True)
+    rank, sources = _draw(_runs.row_lengths(free, T), min(k, S), seed)
+    target, column = torch.nonzero(sources, as_tuple=True)
     source = _at(free, T, target, rank[target, column])
     sizes = (T, k) if seed == 0 else (T, k, seed)
     shown = "" if avoid is None else f"<{avoid.name}>"

@@ -25,7 +25,7 @@ def layout(blob: Blob, names: list[str]) -> str:
 
 
 def read_npz(path: PathLike, ignore_weights: bool, max_bytes: int) -> tuple[Blob, np.ndarray, np.ndarray, Sizes]:
-    """Sources (E,), targets (E,) and (num_sources, num_targets) where the file knows them."""
+    """Sources (E,), targets (E,) and (num_sources, num_targets) where the file has them."""
     with open_regular(path, max_bytes) as file:
         blob = Blob(file_name(path), b"", 0)
         archive, names = open_archive(blob.path, file, max_bytes)

@@ -1,4 +1,4 @@
-"""Edge lists in text: two integers on each line, and nothing else that was not asked for."""
+"""Edge lists in text: two integers on each line, and nothing else beside what the options allow."""
 
 import re
 

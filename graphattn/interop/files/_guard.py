@@ -63,13 +63,13 @@ def show(text: bytes) -> str:
 def suffix(path: PathLike, known: tuple[str, ...], verb: str) -> str:
     """The lower-case extension of ``path`` if it is one of ``known``; else a LoaderError that says what to do."""
     name = file_name(path)
-    found = os.path.splitext(name)[1].lower()
-    if found in known:
-        return found
+    ending = os.path.splitext(name)[1].lower()
+    if ending in known:
+        return ending
     if os.path.isdir(name):
         raise LoaderError(f"{name}: expected a file, got a directory. Try: the path of a file in it.")
-    fix = _REFUSED.get(found, f"convert or rename it; {verb} reads these only")
-    raise LoaderError(f"{name}: expected one of {', '.join(known)}, got {found or 'no extension'!r}. Try: {fix}.")
+    fix = _REFUSED.get(ending, f"convert or rename it; {verb} reads these only")
+    raise LoaderError(f"{name}: expected one of {', '.join(known)}, got {ending or 'no extension'!r}. Try: {fix}.")
 
 
 def open_regular(path: PathLike, max_bytes: int = MAX_BYTES) -> BinaryIO:

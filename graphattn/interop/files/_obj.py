@@ -24,7 +24,7 @@ _KNOWN = _GEOMETRY | set(
 def read_obj(blob: Blob, allow_nonfinite: bool) -> Polygons:
     """The polygons of an OBJ file."""
     blob = clean(blob, "#")
-    joined = re.sub(rb"\\[ \t]*\n", lambda found: b" " * len(found[0]), blob.data)  # a line goes on after a backslash
+    joined = re.sub(rb"\\[ \t]*\n", lambda mesh: b" " * len(mesh[0]), blob.data)  # a line goes on after a backslash
     byte = np.frombuffer(joined + b" ", np.uint8)
     begin = first_words(byte)
     letter, alone = byte[begin], KIND[byte[begin + 1]] == SPACE
@@ -44,8 +44,8 @@ def read_obj(blob: Blob, allow_nonfinite: bool) -> Polygons:
         at = f"face {face[here]}: vertex {corner[here]} of {len(vertices)}"
         expected = f"1 to {len(vertices)}, or -{before[face[here]]} to -1 counting back from here"
         raise blob.fault(expected, f"{corner[here]}", "count vertices from 1", offset=int(start[here]), at=at)
-    found = Polygons(vertices, face_ptr, index, skipped)
-    return check(blob, found, allow_nonfinite, begin[is_vertex], begin[is_face])
+    mesh = Polygons(vertices, face_ptr, index, skipped)
+    return check(blob, mesh, allow_nonfinite, begin[is_vertex], begin[is_face])
 
 
 def _numbers(byte: np.ndarray, begin: np.ndarray) -> bytes:

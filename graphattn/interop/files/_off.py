@@ -50,10 +50,10 @@ def read_off(blob: Blob, allow_nonfinite: bool) -> Polygons:
         fix, at = "put one face on each line", f"face {row}"
         raise blob.fault("a count and as many corners", got, fix, offset=table.offset(first + row), at=at)
     corners = size.astype(np.int64)
-    found = Polygons(
+    mesh = Polygons(
         vertices=coordinates(blob, table, 1, first),
         ptr=np.append(0, np.cumsum(corners)),
         corner=table.value[spans(table.ptr[first:have] + 1, corners)],
     )
     lines = table.start[table.ptr[1:have]]
-    return check(blob, found, allow_nonfinite, lines[:num_vertices], lines[num_vertices:])
+    return check(blob, mesh, allow_nonfinite, lines[:num_vertices], lines[num_vertices:])

@@ -1,5 +1,5 @@
 """PLY, ascii and binary, read here and not by trimesh, which cannot read triangles mixed with quads in a binary file,
-drops pentagons, and returns one vertex for a header that promises 10**12.
+drops pentagons, and returns one vertex for a header that declares 10**12.
 
 What is kept: x, y, z of each vertex and the list ``vertex_indices`` (or ``vertex_index``) of each face.
 """
@@ -37,8 +37,8 @@ def read_ply(blob: Blob, allow_nonfinite: bool) -> Polygons:
     xyz = np.stack([doubles(np.asarray(columns["vertex"][axis])) for axis in "xyz"], axis=1)
     size, corner = columns["face"][wanted] if wanted else (np.zeros(0, np.int64), np.zeros(0, np.int64))
     skipped = sum(element.num for element in header.elements if element.name not in ("vertex", "face"))
-    found = Polygons(xyz, np.append(0, np.cumsum(size, dtype=np.int64)), corner, skipped)
-    return check(blob, found, allow_nonfinite, lines.get("vertex"), lines.get("face"))
+    mesh = Polygons(xyz, np.append(0, np.cumsum(size, dtype=np.int64)), corner, skipped)
+    return check(blob, mesh, allow_nonfinite, lines.get("vertex"), lines.get("face"))
 
 
 def _refuse(blob: Blob, named: Mapping[str, Element], wanted: str) -> None:

@@ -91,10 +91,10 @@ def read_header(blob: Blob) -> Header:
                 raise blob.fault(expected, show(line[0]), "correct the header", offset=line.start())
     if order is None:
         raise blob.fault("format ascii, binary_little_endian or binary_big_endian 1.0", "none", "add it", offset=0)
-    for element, found in properties.items():
-        names = [item.name for item in found]
+    for element, entries in properties.items():
+        names = [item.name for item in entries]
         if (rows[element] and not names) or len(set(names)) < len(names):
             got, at = f"the properties {names[:9]}", f"element {element[:40]}"
             raise blob.fault("properties, each once", got, "correct the header", at=at)
-    elements = tuple(Element(name, rows[name], tuple(found)) for name, found in properties.items())
+    elements = tuple(Element(name, rows[name], tuple(entries)) for name, entries in properties.items())
     return Header(order == "", elements, end.end())

@@ -29,31 +29,31 @@ def coordinates(blob: Blob, table: Rows, low: int, high: int, skip: int = 0) -> 
 
 
 def check(
-    blob: Blob, found: Polygons, nonfinite: bool, vertex: np.ndarray | None = None, face: np.ndarray | None = None
+    blob: Blob, mesh: Polygons, nonfinite: bool, vertex: np.ndarray | None = None, face: np.ndarray | None = None
 ) -> Polygons:
     """``found`` again, once every coordinate is finite and every face has three corners that are vertices.
 
     Corners may still have the type of the file (unsigned, or float from text); they come back as int64. ``vertex``
     (V,) and ``face`` (P,) are the byte offsets of their lines in a text file; ``nonfinite`` allows NaN.
     """
-    bad = np.zeros(0) if nonfinite else np.flatnonzero(~np.isfinite(found.vertices).all(1))
+    bad = np.zeros(0) if nonfinite else np.flatnonzero(~np.isfinite(mesh.vertices).all(1))
     if len(bad):
         row = int(bad[0])
-        raise not_finite(blob, str(found.vertices[row].tolist()), offset=_line(vertex, row), at=f"vertex {row}")
-    size = np.diff(found.ptr)
+        raise not_finite(blob, str(mesh.vertices[row].tolist()), offset=_line(vertex, row), at=f"vertex {row}")
+    size = np.diff(mesh.ptr)
     bad = np.flatnonzero(size < 3)
     if len(bad):
         row = int(bad[0])
         at, got = f"face {row}", f"{size[row]}"
         raise blob.fault("at least 3 corners", got, "delete the face", offset=_line(face, row), at=at)
-    corner, count = found.corner, len(found.vertices)
+    corner, count = mesh.corner, len(mesh.vertices)
     bad = np.flatnonzero(~((corner >= 0) & (corner < count) & (corner == np.trunc(corner))))
     if len(bad):
-        row = int(np.searchsorted(found.ptr, bad[0], side="right")) - 1
+        row = int(np.searchsorted(mesh.ptr, bad[0], side="right")) - 1
         at = f"face {row}: vertex {corner[bad[0]]:g} of {count}"
         expected, fix = f"vertices 0 to {count - 1}", "check that counting starts at 0"
         raise blob.fault(expected, f"{corner[bad[0]]:g}", fix, offset=_line(face, row), at=at)
-    return found._replace(corner=corner.astype(np.int64, copy=False))
+    return mesh._replace(corner=corner.astype(np.int64, copy=False))
 
 
 def _line(offsets: np.ndarray | None, row: int) -> int | None:

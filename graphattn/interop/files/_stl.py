@@ -27,9 +27,9 @@ def read_stl(blob: Blob, allow_nonfinite: bool) -> Polygons:
     else:
         corner, lines = _binary(blob), None
     one = np.arange(0, len(corner) + 1, 3)
-    found = check(blob, Polygons(corner, one, np.arange(len(corner))), allow_nonfinite, lines)
-    vertices, index = merge(found.vertices)
-    return found._replace(vertices=vertices, corner=index, merged=len(corner) - len(vertices))
+    mesh = check(blob, Polygons(corner, one, np.arange(len(corner))), allow_nonfinite, lines)
+    vertices, index = merge(mesh.vertices)
+    return mesh._replace(vertices=vertices, corner=index, merged=len(corner) - len(vertices))
 
 
 def _binary(blob: Blob) -> np.ndarray:
@@ -73,10 +73,10 @@ def _ascii(blob: Blob, nonfinite: bool) -> tuple[np.ndarray, np.ndarray]:
 
 def _starts(byte: np.ndarray, begin: np.ndarray, name: bytes) -> np.ndarray:
     """Which lines start with the word ``name``, in any case."""
-    found = KIND[byte[begin + len(name)]] == SPACE
+    follows = KIND[byte[begin + len(name)]] == SPACE
     for place, letter in enumerate(name):
-        found &= (byte[begin + place] | 32) == letter
-    return found
+        follows &= (byte[begin + place] | 32) == letter
+    return follows
 
 
 def _numbers(byte: np.ndarray, begin: np.ndarray) -> bytes:

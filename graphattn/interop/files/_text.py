@@ -113,8 +113,8 @@ def keep(byte: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
 
 def word(text: bytes, offset: int) -> bytes:
     """The word at ``offset``, at most 400 bytes of it."""
-    found = re.match(rb"\S+", text[offset : offset + 400])
-    return found[0] if found else b""
+    match = re.match(rb"\S+", text[offset : offset + 400])
+    return match[0] if match else b""
 
 
 def rows(blob: Blob, text: bytes, dtype: Any = np.float64, *, nonfinite: bool = False) -> Rows:
@@ -159,15 +159,15 @@ def _parse(text: bytes, dtype: Any) -> np.ndarray | None:
 def _wrong(blob: Blob, text: bytes, integer: bool, nonfinite: bool) -> LoaderError:
     """The error for the first word of ``text`` that is not a number of the wanted kind."""
     pattern = _INTEGER if integer else _FLOAT
-    for found in re.finditer(rb"\S+", text):
-        if pattern.fullmatch(found[0]) or (nonfinite and _NONFINITE.fullmatch(found[0])):
+    for match in re.finditer(rb"\S+", text):
+        if pattern.fullmatch(match[0]) or (nonfinite and _NONFINITE.fullmatch(match[0])):
             continue
-        if _NONFINITE.fullmatch(found[0]) and not integer:
-            return not_finite(blob, show(found[0]), offset=found.start())
+        if _NONFINITE.fullmatch(match[0]) and not integer:
+            return not_finite(blob, show(match[0]), offset=match.start())
         expected = "an integer" if integer else "a number"
-        fix = "number the names 0, 1, 2, ... first; or " * (integer and found[0][:1].isalpha())
+        fix = "number the names 0, 1, 2, ... first; or " * (integer and match[0][:1].isalpha())
         fix += "correct the line, or write it as a comment"
-        return blob.fault(expected, show(found[0]), fix, offset=found.start())
+        return blob.fault(expected, show(match[0]), fix, offset=match.start())
     return blob.fault("numbers", "something that cannot be read as one", "write plain decimal numbers")
 
 

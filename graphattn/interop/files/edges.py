@@ -97,7 +97,7 @@ def load_edges(
 def _read(
     path: PathLike, kind: str, header: bool, ignore_weights: bool, max_bytes: int
 ) -> tuple[Blob, np.ndarray, np.ndarray, np.ndarray | None, Sizes]:
-    """Sources, targets, the byte offset of each line in a text file, and the sizes that the file knows."""
+    """Sources, targets, the byte offset of each line in a text file, and the sizes that the file has."""
     if kind == ".npz":
         blob, source, target, sizes = read_npz(path, ignore_weights, max_bytes)
         return blob, source, target, None, sizes

@@ -1,4 +1,4 @@
-"""What a file holds, told from its extension and, for arrays, from their headers."""
+"""The kind of a file, from its extension and, for arrays, from their headers."""
 
 from typing import Literal
 
@@ -23,7 +23,7 @@ def sniff(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Literal["mesh", "poi
     """Which of the loaders reads this file; its numbers are not read.
 
     A .npy file is a mask if it is bool (T, S), edges if it is integer (2, E), points if it is float (N, d); a .npz file
-    is edges. Text is told by extension alone: .txt, .csv, .tsv and .edges are edges, .xyz and .pts are points.
+    is edges. Text goes by extension alone: .txt, .csv, .tsv and .edges are edges, .xyz and .pts are points.
 
     Raises:
         LoaderError: If no loader reads it.

@@ -92,15 +92,15 @@ def read(model: Any) -> BERT | Longformer:
 
 def _apart(state: State) -> State:
     """Names of Longformer's parameters: those of global tokens stand beside the blocks."""
-    found = {}
+    result = {}
     for name, tensor in state.items():
         name = "text." + name
         for letter, whole in (("q", "query"), ("k", "key"), ("v", "value")):
             if f".attention.self.{whole}_global." in name:
                 name = name.replace(f".attention.self.{whole}_global.", f".{letter}_proj.")
                 name = name.replace("text.stack.layers.", "of_global.")
-        found[name] = tensor
-    return found
+        result[name] = tensor
+    return result
 
 
 def _drop(made: BERT | Longformer, text: BERT, config: Any, kind: str) -> None:

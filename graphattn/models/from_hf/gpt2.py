@@ -98,13 +98,13 @@ def _deciding(model: Any, options: dict[str, Any]) -> DecisionTransformer:
 
 def _turned(state: State) -> State:
     """Linear maps of GPT-2 are stored the other way round, those of query, key and value as one."""
-    found = {}
+    result = {}
     for name, tensor in state.items():
         if name.endswith(("qkv.weight", "out_proj.weight", "up.weight", "down.weight")):
             tensor = tensor.t().contiguous()
         if ".qkv." not in name:
-            found[name] = tensor
+            result[name] = tensor
             continue
         for part, rows in zip("qkv", tensor.chunk(3), strict=True):
-            found[name.replace(".qkv.", f".{part}_proj.")] = rows.clone()
-    return found
+            result[name.replace(".qkv.", f".{part}_proj.")] = rows.clone()
+    return result

@@ -42,7 +42,7 @@ def widths(config: Any) -> tuple[int, int, int, int]:
 
 
 def options(config: Any) -> dict[str, Any]:
-    """What all models of patches are told by name."""
+    """The options that all models of patches share."""
     return {"channels": config.num_channels, "activation": activation(config)}
 
 

@@ -70,13 +70,13 @@ def _apart(state: State) -> State:
         ".attn.Wqkv.": (".attention.q_proj.", ".attention.k_proj.", ".attention.v_proj."),
         ".mlp.Wi.": (".feed_forward.gate.", ".feed_forward.up."),
     }
-    found: State = {}
+    result: State = {}
     for name, tensor in state.items():
         joint = next((each for each in parts if each in name), "")
         pieces = tensor.chunk(len(parts[joint])) if joint else ()
-        found |= {
+        result |= {
             name.replace(joint, part): rows.clone() for part, rows in zip(parts.get(joint, ()), pieces, strict=True)
         }
         if not joint:
-            found[name] = tensor
-    return found
+            result[name] = tensor
+    return result

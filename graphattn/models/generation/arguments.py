@@ -58,12 +58,12 @@ def check_options(strategy: Any, given: dict[str, Any]) -> dict[str, Any]:
 def token_number(eos: Any) -> int | None:
     """The number of a token, if there is one."""
     try:
-        found = -1 if isinstance(eos, bool) else 0 if eos is None else index(eos)
+        number = -1 if isinstance(eos, bool) else 0 if eos is None else index(eos)
     except TypeError:
-        found = -1
-    if found < 0:
+        number = -1
+    if number < 0:
         raise OptionError(f"eos must be the number of a token, >= 0, got {eos!r}")
-    return None if eos is None else found
+    return None if eos is None else number
 
 
 def prompt_of(model: Any, tokens: Any, number: int) -> Tensor:

@@ -102,11 +102,11 @@ def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int)
     """The graph of each layer of a sequence written one by one after its prompt, or the error that names who peeks."""
     layers = _layers(model.graph, graph, length)
     place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is there at once
-    found = layers and leaks([_cut(layer, length) for layer in layers], place)
-    if found:
+    leak = layers and leaks([_cut(layer, length) for layer in layers], place)
+    if leak:
         raise GraphError(
             f"a token would depend on one that is not written yet (tokens {prompt} to {length - 1} are written one by "
-            f"one; the prompt is there at once):\n{found}\nTake away edges from later sources, as graph & causal(...) "
+            f"one; the prompt is there at once):\n{leak}\nTake away edges from later sources, as graph & causal(...) "
             "does, or make the prompt longer"
         )
     return layers
@@ -160,8 +160,8 @@ def rows(
         return layer.subgraph(targets=targets, sources=range(num_sources)).to(device)
     node = partial(torch.arange, device=layer.device)
     mask = layer.contains(node(targets.start, targets.stop)[:, None], node(num_sources))
-    found = cross(len(targets), num_sources) if bool(mask.all()) else from_mask(mask)
-    return replace(found.to(device), name=f"rows of {layer.name}")
+    result = cross(len(targets), num_sources) if bool(mask.all()) else from_mask(mask)
+    return replace(result.to(device), name=f"rows of {layer.name}")
 
 
 def _each(heads: PerHead, make: Callable[[AttentionGraph], Any]) -> PerHead:

@@ -104,16 +104,16 @@ def generate(
 
     if not isinstance(tokens, list | tuple):
         prompt = prompt_of(model, tokens, number)
-        found = written(prompt, len(prompt), list(range(len(prompt))))
-        return found.reshape(*tokens.shape[:-1], found.shape[-1])
+        logits = written(prompt, len(prompt), list(range(len(prompt))))
+        return logits.reshape(*tokens.shape[:-1], logits.shape[-1])
     prompts = [prompt_of(model, each, number) for each in tokens]
     if any(len(prompt) != 1 for prompt in prompts):
         raise ShapeError("in a list of prompts each is one sequence (P_i,); several of one length are a tensor (B, P)")
     texts: dict[int, Tensor] = {}
     for length in dict.fromkeys(prompt.shape[1] for prompt in prompts):
         rows = [row for row, prompt in enumerate(prompts) if prompt.shape[1] == length]
-        found = written(torch.cat([prompts[row] for row in rows]), len(prompts), rows)
-        texts.update(zip(rows, (_to_its_end(text, length, end) for text in found), strict=True))
+        logits = written(torch.cat([prompts[row] for row in rows]), len(prompts), rows)
+        texts.update(zip(rows, (_to_its_end(text, length, end) for text in logits), strict=True))
     return [texts[row] for row in range(len(prompts))]
 
 

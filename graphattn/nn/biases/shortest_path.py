@@ -102,7 +102,7 @@ def _between(matrix: Any, source: Tensor, target: Tensor) -> Tensor:
     from scipy.sparse.csgraph import connected_components, dijkstra  # slow to import
 
     num_nodes = matrix.shape[0]
-    found = torch.full_like(source, -1)
+    steps = torch.full_like(source, -1)
     part = torch.from_numpy(connected_components(matrix, connection="weak")[1]).to(torch.int64)
     part, order = torch.sort(part, stable=True)
     size = torch.bincount(part)
@@ -122,5 +122,5 @@ def _between(matrix: Any, source: Tensor, target: Tensor) -> Tensor:
         rows = range(first - left, last - left)
         distance = torch.from_numpy(dijkstra(matrix[left:right, left:right], unweighted=True, indices=rows))
         length = distance[source[low:high][inside] - first, far[inside] - left]
-        found[some[inside]] = torch.where(length.isinf(), -1.0, length).to(torch.int64)
-    return found
+        steps[some[inside]] = torch.where(length.isinf(), -1.0, length).to(torch.int64)
+    return steps
