@@ -1,0 +1,98 @@
+"""README and guide: their code runs, their commands exist, and both print what the pages show."""
+
+import doctest
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import fresh_python
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from graphattn.cli.app import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "examples" / "guide").glob("*.md"))]
+BLOCK = re.compile(r"^```(python|text|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+def assert_shown(shown, printed):
+    """``...`` on a page stands for anything."""
+    assert doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS), f"shown:\n{shown}printed:\n{printed}"
+
+
+@each_page
+def test_blocks_print_what_is_shown(page, tmp_path, monkeypatch, capsys):
+    """A text block is what the python block before it prints; a console block has its own lines."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    blocks = BLOCK.findall(page.read_text())
+    assert blocks
+    for kind, block in blocks:
+        if kind == "python":
+            capsys.readouterr()
+            exec(compile(block, page.name, "exec"), {})
+        elif kind == "text":
+            assert_shown(block, capsys.readouterr().out)
+        else:
+            for line, shown in re.findall(r"^\$ graphattn (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
+                assert_shown(shown, CliRunner().invoke(app, shlex.split(line), prog_name="graphattn").output)
+
+
+def commands_of(page):
+    return re.findall(r"^(?:\$ |    )graphattn (\w+)(.*)$", page.read_text(), re.MULTILINE)
+
+
+@each_page
+def test_commands_take_the_options_shown(page):
+    for name, words in commands_of(page):
+        get_command(app).commands[name].make_context(name, shlex.split(words, comments=True))
+
+
+def test_the_command_line_page_shows_every_command():
+    assert {name for name, _ in commands_of(ROOT / "examples/guide/command_line.md")} == set(get_command(app).commands)
+
+
+@each_page
+def test_links_lead_to_files(page):
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", page.read_text()) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_readme_links_every_page_and_is_short():
+    readme = (ROOT / "README.md").read_text()
+    assert [page.name for page in PAGES[1:] if f"(examples/guide/{page.name})" not in readme] == []
+    assert readme.count("\n") <= 200
+
+
+def installed_wheel(folder):
+    """An empty folder into which pip has put a wheel built in ``folder``."""
+    shutil.copytree(ROOT / "graphattn", folder / "graphattn", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    build = "import setuptools.build_meta as b; b.build_wheel('.')"
+    fresh_python.run(build, cwd=folder, expect=0)
+    (wheel,) = folder.glob("*.whl")
+    offline = ("-q", "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check")
+    words = ("install", *offline, "--target", "there", wheel.name)
+    fresh_python.run(None, *words, module="pip", cwd=folder, expect=0)
+    return folder / "there"
+
+
+def test_an_installed_wheel_is_whole_and_runs_the_command_line_and_the_first_block(tmp_path):
+    wheel_folder = installed_wheel(tmp_path)
+    files = [path.relative_to(ROOT) for path in (ROOT / "graphattn").rglob("*") if path.is_file()]
+    files = [name for name in files if "__pycache__" not in name.parts]
+    assert [name for name in files if not (wheel_folder / name).exists()] == []
+    kind, block = BLOCK.findall((ROOT / "README.md").read_text())[0]
+    begin = f"import sys; sys.path.insert(0, {str(wheel_folder)!r}); import graphattn\n"
+    begin += f"assert graphattn.__file__.startswith({str(wheel_folder)!r}), graphattn.__file__\n"
+    assert kind == "python"
+    fresh_python.run(begin + block, cwd=wheel_folder, expect=0)
+    command = f"{begin}import runpy; sys.argv = ['graphattn', 'show', 'causal']\n"
+    command += f"runpy.run_path({str(wheel_folder / 'bin' / 'graphattn')!r}, run_name='__main__')"
+    assert "causal(48)" in fresh_python.run(command, cwd=wheel_folder, expect=0).stdout
