@@ -72,7 +72,9 @@ def program_graphs(source: str) -> ProgramGraphs:
         module = ast.parse(source)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         where = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise ga.errors.GraphError(f"source must be the text of a Python module, got an error{where}: {error}") from None
+        raise ga.errors.GraphError(
+            f"source must be the text of a Python module, got an error{where}: {error}"
+        ) from None
     nodes, parent = _nodes(module)
     up = torch.tensor(parent, dtype=torch.int64)
     sides, tokens = _siblings(parent), _in_a_row(_leaves(nodes))

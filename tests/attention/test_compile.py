@@ -32,7 +32,7 @@ OPTIONS = {
     + [(name, "everything") for name in ("isolated_targets", "unused_sources")],
 )
 @pytest.mark.parametrize("backend", ["dense", "tiles", "parts"])
-def test_b30_dense_products_compile_whole(backend, name, options):
+def test_dense_products_compile_whole(backend, name, options):
     graph, options = GRAPHS[name](), {**OPTIONS[options], "backend": backend}
     inputs = [*tensors(graph, (2,))] + [biases(graph)] * options.pop("bias", False)
     compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
@@ -47,7 +47,7 @@ def test_b30_dense_products_compile_whole(backend, name, options):
         assert_near(mine, theirs)
 
 
-def test_b30_message_passing_is_right_when_compiled():
+def test_message_passing_is_right_when_compiled():
     graph = GRAPHS["listed_bipartite"]()
     inputs = (*tensors(graph, (2,)), biases(graph))
     compiled = torch.compile(
@@ -63,7 +63,7 @@ def test_b30_message_passing_is_right_when_compiled():
     ("options", "dynamic"),
     [({}, None), ({}, True), ({"scale": 0.5, "dropout_p": 0.0}, True), ({"softcap": 2.0, "return_lse": True}, None)],
 )
-def test_b30_one_program_for_every_batch(options, dynamic):
+def test_one_program_for_every_batch(options, dynamic):
     graph, programs = GRAPHS["listed_bipartite"](), []
 
     def counting(module, example):
@@ -82,7 +82,7 @@ def test_b30_one_program_for_every_batch(options, dynamic):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_b30_a_new_graph_is_a_new_program(backend):
+def test_a_new_graph_is_a_new_program(backend):
     """Graphs alike in sizes and counts, some alive at once and some collected: never one's edges for another."""
     made = torch.Generator().manual_seed(3)
 
@@ -98,7 +98,7 @@ def test_b30_a_new_graph_is_a_new_program(backend):
             assert_near(compiled(q, k, v, g), formula(q, k, v, g)[0])
 
 
-def test_b30_a_graph_kept_by_a_module_may_be_exchanged():
+def test_a_graph_kept_by_a_module_may_be_exchanged():
     class Holder(torch.nn.Module):
         def __init__(self, graph):
             super().__init__()
@@ -115,14 +115,14 @@ def test_b30_a_graph_kept_by_a_module_may_be_exchanged():
         assert_near(compiled(*inputs), formula(*inputs, holder.graph)[0])
 
 
-def test_b30_auto_compiles():
+def test_auto_compiles():
     graph = GRAPHS["full"]()
     inputs = tensors(graph, (2,))
     compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
     assert_near(compiled(*inputs, graph), formula(*inputs, graph)[0])
 
 
-def test_b30_errors_are_still_ours():
+def test_errors_are_still_ours():
     graph = GRAPHS["full"]()
     q, k, v = tensors(graph)
     with pytest.raises(Exception, match="query has 10 nodes"):
@@ -147,7 +147,7 @@ def test_export():
 
 
 @pytest.mark.slow
-def test_b30_inductor():
+def test_inductor():
     graph = GRAPHS["longformer"]()
     inputs = tensors(graph, (2,), dtype=torch.float32)
     compiled = torch.compile(call, fullgraph=True)

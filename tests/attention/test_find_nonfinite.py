@@ -19,14 +19,14 @@ def case():
     return graph, tensors(graph, (2,), requires_grad=False), biases(graph, (2,)).detach()
 
 
-def test_b06_finite_is_empty():
+def test_finite_is_empty():
     graph, inputs, bias = case()
     assert find_nonfinite(*inputs, graph, bias) == []
     bias[:, 3] = -INF  # an edge removed
     assert find_nonfinite(*inputs, graph, bias) == []
 
 
-def test_b06_nodes_are_named():
+def test_nodes_are_named():
     graph, (q, k, v), _ = case()
     t, s = int(graph.target[0]), int(graph.source[1])
     q[1, t, 2, 0], k[0, s, 1, 2], v[:, s, 0] = NAN, INF, -INF
@@ -49,7 +49,7 @@ def test_the_number_that_is_named_is_the_first():
     assert (found.value, found.count) == (-INF, 2)
 
 
-def test_b06_a_source_that_nobody_reads_is_named_and_harmless():
+def test_a_source_that_nobody_reads_is_named_and_harmless():
     graph = GRAPHS["unused_sources"]()
     q, k, v = tensors(graph, requires_grad=False)
     k[0] = NAN
@@ -58,7 +58,7 @@ def test_b06_a_source_that_nobody_reads_is_named_and_harmless():
     assert ga.attention(q, k, v, graph).isfinite().all()
 
 
-def test_b06_biases_are_named_by_edge():
+def test_biases_are_named_by_edge():
     graph, inputs, bias = case()
     bias[1, 11, 4] = INF
     bias[0, 17] = NAN
@@ -72,7 +72,7 @@ def test_b06_biases_are_named_by_edge():
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1 << 14])
-def test_b06_a_product_that_overflows_is_named_by_edge(at_once, monkeypatch):
+def test_a_product_that_overflows_is_named_by_edge(at_once, monkeypatch):
     monkeypatch.setattr(sys.modules[find_nonfinite.__module__], "_EDGES_AT_ONCE", at_once)
     graph, inputs, bias = case()
     q, k, v = (x.float() for x in inputs)
@@ -89,14 +89,14 @@ def test_b06_a_product_that_overflows_is_named_by_edge(at_once, monkeypatch):
     assert find_nonfinite(q, k, v, graph, bias) == []
 
 
-def test_b06_a_sum_that_overflows_is_no_fault():
+def test_a_sum_that_overflows_is_no_fault():
     graph, (q, k, v), _ = case()
     half = v.half().fill_(60_000.0)
     assert find_nonfinite(q.half(), k.half(), half, graph) == []
     assert find_nonfinite(q.float(), k.float(), v.float().fill_(3e38), graph) == []
 
 
-def test_b06_arguments_are_checked():
+def test_arguments_are_checked():
     graph, (q, k, v), _ = case()
     with pytest.raises(ShapeError, match="query has 12 nodes"):
         find_nonfinite(q[:, 1:], k, v, graph)

@@ -19,7 +19,7 @@ def build(name):
 @pytest.mark.parametrize("extras", EXTRAS)
 @pytest.mark.parametrize("name", ["window", "listed_bipartite", "isolated_targets", "causal", "rule_or_listed"])
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
-def test_b29_a_graph_first_used_without_gradients_then_trains(mode, name, extras, backend):
+def test_a_graph_first_used_without_gradients_then_trains(mode, name, extras, backend):
     graph = build(name)
     with mode():
         inputs = tensors(graph, (2,), requires_grad=False)
@@ -36,7 +36,7 @@ def test_b29_a_graph_first_used_without_gradients_then_trains(mode, name, extras
         assert_near(mine, theirs)
 
 
-def test_b29_a_graph_made_under_inference_mode(backend):
+def test_a_graph_made_under_inference_mode(backend):
     with torch.inference_mode():
         edge_index = build("listed_bipartite").edge_index.clone()
         graph = ga.from_edge_index(edge_index, 19, 13)
@@ -70,7 +70,7 @@ def mixed(graph, dtypes):
     ],
     ids=lambda dtypes: "-".join(str(dtype).removeprefix("torch.") for dtype in dtypes),
 )
-def test_b29_autocast_casts_what_it_casts_for_sdpa(dtypes, inner, extras, backend):
+def test_autocast_casts_what_it_casts_for_sdpa(dtypes, inner, extras, backend):
     graph = build("listed_bipartite")
     inputs, bias = mixed(graph, dtypes), biases(graph)
     with torch.autocast("cpu", inner):
@@ -90,14 +90,14 @@ def test_b29_autocast_casts_what_it_casts_for_sdpa(dtypes, inner, extras, backen
         assert torch.equal(mine, other)
 
 
-def test_b29_autocast_leaves_float64_as_it_is(backend):
+def test_autocast_leaves_float64_as_it_is(backend):
     graph = build("listed_bipartite")
     for dtypes in ((torch.float64, torch.float32, torch.float32), (torch.float32, torch.bfloat16, torch.float64)):
         with torch.autocast("cpu", torch.bfloat16), pytest.raises(ga.errors.ShapeError, match="leaves float64 as it"):
             ga.attention(*mixed(graph, dtypes), graph, backend=backend)
 
 
-def test_b29_a_context_held_in_float32_is_read_under_autocast(backend):
+def test_a_context_held_in_float32_is_read_under_autocast(backend):
     graph = build("listed_bipartite")
     torch.manual_seed(0)
     layer = ga.nn.GraphAttention(24, 6, num_kv_heads=3, backend=backend)
@@ -111,7 +111,7 @@ def test_b29_a_context_held_in_float32_is_read_under_autocast(backend):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("inner", [torch.bfloat16, torch.float16])
-def test_b29_derivatives_taken_under_autocast(inner, dtype, backend):
+def test_derivatives_taken_under_autocast(inner, dtype, backend):
     """torch advises against it, and narrows the second derivative of any product; the first stays as it is."""
     graph = build("listed_bipartite")
     inputs = tensors(graph, dtype=dtype)
@@ -130,7 +130,7 @@ def test_b29_derivatives_taken_under_autocast(inner, dtype, backend):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_b29_statistics_are_float32(dtype, backend):
+def test_statistics_are_float32(dtype, backend):
     graph = ga.graphs.cross(3, 4099)
     q, k, v = tensors(graph, dtype=dtype, requires_grad=False)
     with torch.autocast("cpu", dtype):
@@ -142,7 +142,7 @@ def test_b29_statistics_are_float32(dtype, backend):
 
 
 @pytest.mark.parametrize("inner", [torch.bfloat16, torch.float16])
-def test_b29_a_layer_under_autocast(inner, backend):
+def test_a_layer_under_autocast(inner, backend):
     graph = build("listed_random")
     torch.manual_seed(0)
     layer = ga.nn.GraphAttention(24, 6, edge_dim=None, num_kv_heads=3, backend=backend)

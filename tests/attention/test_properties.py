@@ -81,7 +81,7 @@ def test_any_call_is_the_formula(backend, call):
 @pytest.mark.parametrize("backend", ["auto", *BACKENDS])
 @quick
 @given(data=st.data())
-def test_b33_relabelling_the_nodes_relabels_the_output(backend, data):
+def test_relabelling_the_nodes_relabels_the_output(backend, data):
     T, S = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 7))
     graph = data.draw(graphs(T, S))
     new_t, new_s = (torch.tensor(data.draw(st.permutations(range(n)))) for n in (T, S))

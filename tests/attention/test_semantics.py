@@ -1,4 +1,4 @@
-"""What attention means (DESIGN.md, section 3), on every graph of the table and on every backend, in float64."""
+"""What attention means, on every graph of the table and on every backend, in float64."""
 
 import pytest
 import torch
@@ -190,7 +190,7 @@ def test_a_removed_edge_is_seen(name, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_b32_edge_order_belongs_to_the_caller(backend):
+def test_edge_order_belongs_to_the_caller(backend):
     graph = GRAPHS["listed_random"]()
     order = torch.randperm(graph.num_edges, generator=torch.Generator().manual_seed(7))
     shuffled = ga.from_edge_index(graph.edge_index[:, order], num_nodes=graph.num_nodes)
@@ -218,7 +218,7 @@ def test_self_loops_are_ordinary_edges(backend):
     assert not torch.allclose(outputs[1], outputs[2])
 
 
-def test_a16_a17_direction_and_loops_are_the_edges_own():
+def test_direction_and_loops_are_the_edges_own():
     graph = ga.from_edge_index(torch.tensor([[0], [2]]), num_nodes=3)  # 0 -> 2: 2 reads 0
     value = torch.arange(1.0, 4.0).reshape(3, 1, 1)
     for backend in BACKENDS:
@@ -237,7 +237,7 @@ def test_heads_share_key_and_value_heads_in_blocks(backend):
         assert_near(alone, whole[:, head : head + 1])
 
 
-def test_c12_a_named_backend_runs_or_refuses_with_its_reasons():
+def test_a_named_backend_runs_or_refuses_with_its_reasons():
     graph = GRAPHS["repeated_edges"]()
     q, k, v = tensors(graph)
     with pytest.raises(BackendError, match="'dense' cannot run") as caught:
@@ -276,7 +276,7 @@ def test_small_graphs_are_not_asked_of_all_and_the_choice_is_the_same(heads, mon
     assert len(asked) < len(known)
 
 
-def test_c08_a_second_graph_of_the_same_shape_is_another_graph():
+def test_a_second_graph_of_the_same_shape_is_another_graph():
     made = torch.Generator().manual_seed(3)
     edges = [torch.randperm(13 * 13, generator=made)[:41] for _ in range(5)]
     graphs = [ga.from_edge_index(torch.stack((e % 13, e // 13)), num_nodes=13) for e in edges]

@@ -1,4 +1,4 @@
-"""A convolution is attention: a head for each offset, each on a graph of degree 1 (rows 37 to 40 of MECHANISMS.md)."""
+"""A convolution is attention: a head for each offset, each on a graph of degree 1."""
 
 from functools import reduce
 from itertools import product
@@ -42,10 +42,10 @@ def as_attention(kernel):
         ((7, 5), (3, 3), 2, False),
     ],
 )
-def test_a_convolution_is_attention_with_a_head_for_each_offset(size, window, dilation, causal):  # rows 37, 39
+def test_a_convolution_is_attention_with_a_head_for_each_offset(size, window, dilation, causal):
     torch.manual_seed(0)
     kernel, x = torch.randn(3, 2, *window).double(), torch.randn(2, *size, dtype=torch.float64)
-    if causal:  # row 37: asymmetric padding
+    if causal:  # asymmetric padding
         offsets = [(i - window[0] + 1,) for i in range(window[0])]
         expected = F.conv1d(F.pad(x, (window[0] - 1, 0)), kernel)
     else:
@@ -62,7 +62,7 @@ def test_a_convolution_is_attention_with_a_head_for_each_offset(size, window, di
     torch.testing.assert_close(found, expected.flatten(1).t(), rtol=1e-12, atol=1e-12)
     other = layer(x.flatten(1).t(), ga.PerHead((heads.graphs[0],) * len(offsets)))
     assert (other - found).abs().max() > 0.1
-    # All offsets together are a window; on a grid, the Kronecker product of those of the axes (row 38).
+    # All offsets together are a window; on a grid, the Kronecker product of those of the axes.
     axes = [
         graphs.sliding_window(n, w, causal=causal, dilation=dilation).mask() for n, w in zip(size, window, strict=True)
     ]
@@ -73,7 +73,7 @@ def test_a_convolution_is_attention_with_a_head_for_each_offset(size, window, di
         assert torch.equal(around.mask(), whole)
 
 
-def test_a_shared_perceptron_is_attention_to_oneself_and_a_convolution_of_one():  # row 40: no context
+def test_a_shared_perceptron_is_attention_to_oneself_and_a_convolution_of_one():  # no context
     torch.manual_seed(0)
     layer, x = GraphAttention(8, 2).double(), torch.randn(5, 8).double()
     alone = layer(x, graphs.self_loops(5))
@@ -85,7 +85,7 @@ def test_a_shared_perceptron_is_attention_to_oneself_and_a_convolution_of_one():
     assert torch.equal(jacobian.abs().sum((1, 3)) > 0, torch.eye(5, dtype=torch.bool))
 
 
-def test_convolution_is_equivariant_to_shifts_as_the_graph_is_and_attention_to_permutations():  # rows 33, 39
+def test_convolution_is_equivariant_to_shifts_as_the_graph_is_and_attention_to_permutations():
     ring = ga.PerHead(tuple(ga.from_rule(lambda t, s, o=o: (t + o) % 9 == s, 9) for o in (-1, 0, 1)))
     layer, x = as_attention(torch.randn(3, 2, 3).double()), torch.randn(9, 2).double()
     torch.testing.assert_close(layer(x.roll(2, 0), ring), layer(x, ring).roll(2, 0))

@@ -1,4 +1,4 @@
-"""Section 7 of MECHANISMS.md: what the sources say wrongly, each as what is right.
+"""What the sources say wrongly, each as what is right.
 
 Tested elsewhere in this folder: M inside the scaling, "correlation = cosine", "the diagonal is largest", the Hopfield
 update (test_scores_and_softmax), heads and mary (test_symmetry_and_parameters), softmax "column-wise" and the missing
@@ -58,7 +58,7 @@ def test_source_b_normalises_over_channels_and_space_layer_norm_is_over_the_feat
     torch.testing.assert_close(norm(x), by_hand)
     moved = x.clone()
     moved[1, 2] *= 5
-    block = TransformerBlock(8, 2).double()  # row 63: a node's norm does not know the other nodes
+    block = TransformerBlock(8, 2).double()  # a node's norm does not know the other nodes
     changed = (block.attention_norm(moved) != block.attention_norm(x)).any(-1)
     assert changed.sum() == 1
     assert changed[1, 2]
@@ -67,7 +67,7 @@ def test_source_b_normalises_over_channels_and_space_layer_norm_is_over_the_feat
 
 
 def test_source_c_takes_keys_and_queries_from_the_encoder_keys_and_values_come_from_it():
-    torch.manual_seed(0)  # row 67: queries come from the decoder
+    torch.manual_seed(0)  # queries come from the decoder
     decoder, x, memory = TransformerBlock(8, 2, cross=True), torch.randn(4, 8), torch.randn(6, 8)
     seen = {}
     for name in ("q_proj", "k_proj", "v_proj"):
@@ -79,7 +79,7 @@ def test_source_c_takes_keys_and_queries_from_the_encoder_keys_and_values_come_f
     assert seen["q_proj"].shape == (4, 8)
 
 
-def test_three_attentions_of_the_transformer_are_one_class_on_three_graphs():  # row 68
+def test_three_attentions_of_the_transformer_are_one_class_on_three_graphs():
     model = EncoderDecoder(Encoder(1, 8, 2), Decoder(1, 8, 2))
     kinds = [m for m in model.modules() if isinstance(m, GraphAttention)]
     assert len(kinds) == 3
@@ -112,7 +112,7 @@ def test_source_e_lost_a_root_the_factor_is_one_over_the_root_of_the_width_of_a_
 
 
 def test_more_beams_may_end_in_a_text_that_is_less_likely():
-    """Row 74 asks that a beam's score be at least greedy's; often it is, and nothing makes it so.
+    """Source C wants that a beam's score be at least greedy's; often it is, and nothing makes it so.
 
     Of 40 prompts of this model with random weights, two beams write something likelier than greedy after 16 and
     something less likely after 2, by up to 0.5 in the logarithm: the greedy way had been dropped for two that looked
@@ -132,7 +132,7 @@ def test_more_beams_may_end_in_a_text_that_is_less_likely():
     assert (gained > 1e-6).sum() > 2 * (gained < -1e-6).sum() > 0
 
 
-def test_a_graph_knows_no_minus_infinity_a_target_without_edges_is_zero_and_not_nan():  # rows 15, 48
+def test_a_graph_knows_no_minus_infinity_a_target_without_edges_is_zero_and_not_nan():
     x = torch.randn(3, 1, 4)
     assert torch.softmax(torch.full((3,), -torch.inf), 0).isnan().all()
     assert not ga.attention(x, x, x, graphs.full(3) - graphs.full(3)).any()

@@ -1,4 +1,4 @@
-"""Row 14: without softmax attention is linear, (Q K^T) V = Q (K^T V), and causally a prefix sum."""
+"""Without softmax attention is linear, (Q K^T) V = Q (K^T V), and causally a prefix sum."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def layer(backend="auto", normalize="sum", feature_map="elu", **options):
     return made.double()
 
 
-def test_the_product_may_be_bracketed_either_way_on_a_full_graph():  # row 14
+def test_the_product_may_be_bracketed_either_way_on_a_full_graph():
     q, k, v = (torch.randn(7, 4, dtype=torch.float64) for _ in range(3))
     left, right = (q @ k.T) @ v, q @ (k.T @ v)
     torch.testing.assert_close(left, right, rtol=0, atol=1e-13)
@@ -40,7 +40,7 @@ def test_the_product_may_be_bracketed_either_way_on_a_full_graph():  # row 14
     torch.testing.assert_close(made(q, graphs.full(7)), q @ (q.T @ q), rtol=0, atol=1e-13)
 
 
-def test_causally_it_is_a_prefix_sum_the_recurrent_network_of_katharopoulos():  # row 14
+def test_causally_it_is_a_prefix_sum_the_recurrent_network_of_katharopoulos():
     made, x = layer(), torch.randn(131, 12, dtype=torch.float64)
     q, k, v = (p(x).unflatten(-1, (3, 4)) for p in (made.q_proj, made.k_proj, made.v_proj))
     q, k = F.elu(q) + 1, F.elu(k) + 1

@@ -1,6 +1,6 @@
 """Text, speech, images, video, proteins, time series, decisions: each model is one attention on graphs of its own.
 
-Rows 27, 28, 31, 67 and 70 of MECHANISMS.md. The models are transformers' own, with random weights; only their call of
+The models are transformers' own, with random weights; only their call of
 attention is replaced, by :func:`graphattn.attention` on the graph that the list names for that layer.
 """
 
@@ -148,7 +148,7 @@ def test_the_attention_of_any_transformer_is_ours_on_its_graphs(name):
 
 
 def test_relative_positions_are_attributes_of_edges_in_beit_and_longt5():
-    """Row 53. T5, Swin, Swin V2, ALiBi and rotary positions are judged in tests/nn/test_positions_transformers.py.
+    """T5, Swin, Swin V2, ALiBi and rotary positions are judged in tests/nn/test_positions_transformers.py.
 
     On a grid that is not square, transformers 5.23 resamples BEiT's table with its axes swapped, even to its own size
     (``forward`` reshapes to width, height); there its index is compared and not its table.

@@ -1,4 +1,4 @@
-"""How many operations attention takes, counted by torch and by edges (rows 59, 69 and 86 of MECHANISMS.md)."""
+"""How many operations attention takes, counted by torch and by edges."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def counted(run, *given, **options):
 
 
 @pytest.mark.parametrize("heads", [1, 2, 6])
-def test_multi_head_attention_is_four_matrix_products(heads):  # row 59
+def test_multi_head_attention_is_four_matrix_products(heads):
     torch.manual_seed(0)
     n, width = 7, 12
     layer, x = GraphAttention(width, heads, backend="dense").double(), torch.randn(n, width).double()
@@ -43,7 +43,7 @@ def test_multi_head_attention_is_four_matrix_products(heads):  # row 59
     torch.testing.assert_close(layer(x, graphs.full(n)), output)
     one_by_one = [
         ga.attention(*(y[h, :, None] for y in (q, k, v)), graphs.full(n)).squeeze(1) for h in range(heads)
-    ]  # row 32: a head does not know the others
+    ]  # a head does not know the others
     torch.testing.assert_close(torch.cat(one_by_one, -1), together)
 
 
@@ -98,7 +98,7 @@ def test_flops_of_a_sparse_graph_are_those_of_its_edges():
             ga.flops(graph, **sizes)
 
 
-def test_experts_that_are_not_chosen_cost_nothing():  # row 69: active parameters
+def test_experts_that_are_not_chosen_cost_nothing():  # active parameters
     experts, x = [FeedForward(8, 16) for _ in range(6)], torch.randn(20, 8)
     router = 2 * 20 * 8 * 6
     for top_k in (1, 2, 6):
@@ -112,7 +112,7 @@ def test_experts_that_are_not_chosen_cost_nothing():  # row 69: active parameter
 
 
 def test_a_separable_convolution_costs_what_attention_and_a_shared_perceptron_cost():
-    """Row 86, Vaswani et al. 2017, section 4: O(k n d + n d^2), which for k = n is self-attention and a perceptron.
+    """Vaswani et al. 2017, section 4: O(k n d + n d^2), which for k = n is self-attention and a perceptron.
 
     So it is in order of growth. Counted, attention takes twice the depth-wise part, for it has scores beside the sum,
     and four more products of n d^2 if it projects, which the source leaves out. "n is usually smaller than d" decides

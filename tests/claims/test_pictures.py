@@ -1,4 +1,4 @@
-"""Pictures that the sources draw, judged by the data in them (rows 42, 88 and 90 of MECHANISMS.md)."""
+"""Pictures that the sources draw, judged by the data in them."""
 
 import io
 import re
@@ -25,7 +25,7 @@ def same_places(dots, wanted):
     np.testing.assert_allclose(sorted(found.tolist()), sorted(wanted.tolist()))
 
 
-def test_balls_around_farthest_points_hold_the_points_within_the_radius():  # row 42: the bunny of source C
+def test_balls_around_farthest_points_hold_the_points_within_the_radius():  # the bunny of source C
     cloud = torch.rand(400, 3, generator=torch.Generator().manual_seed(0))
     centres = cloud[graphs.farthest_points(cloud, 6)]
     balls = graphs.radius(cloud, 0.3, queries=centres)
@@ -41,7 +41,7 @@ def test_balls_around_farthest_points_hold_the_points_within_the_radius():  # ro
 
 
 def test_one_sentence_reads_another_head_by_head_as_lines():
-    """Row 88, the head view of bertviz: head 8 of "time flies like an arrow" beside "fruit flies like a banana".
+    """The head view of bertviz: head 8 of "time flies like an arrow" beside "fruit flies like a banana".
 
     One line for each edge between the sentences, stronger with its weight, none within a sentence; a page offline.
     """
@@ -71,7 +71,7 @@ def test_one_sentence_reads_another_head_by_head_as_lines():
     assert not loaded
 
 
-def test_what_a_node_hears_is_a_breadth_first_search_on_images_points_and_meshes():  # row 90
+def test_what_a_node_depends_on_is_a_breadth_first_search_on_images_points_and_meshes():
     points = torch.rand(60, 3, generator=torch.Generator().manual_seed(1))
     faces = torch.tensor([[i + 7 * j, i + 1 + 7 * j, i + 7 * (j + 1)] for i in range(6) for j in range(5)])
     for graph, given in (

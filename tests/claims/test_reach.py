@@ -1,4 +1,4 @@
-"""What depends on what, and after how many layers (rows 26 to 30, 35, 36, 43, 45 to 48, 79, 87 of MECHANISMS.md)."""
+"""What depends on what, and after how many layers."""
 
 import math
 
@@ -42,7 +42,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_longest_of_the_shortest_paths(name):  # rows 35, 79
+def test_longest_of_the_shortest_paths(name):
     make, layers = PATHS[name]
     for n in (5, 11, 30):
         graph = make(n)
@@ -52,7 +52,7 @@ def test_longest_of_the_shortest_paths(name):  # rows 35, 79
 
 
 @pytest.mark.parametrize(("width", "layers"), [(2, 5), (3, 3), (4, 2)])
-def test_dilated_convolutions_of_width_k_reach_n_in_log_k_n_layers(width, layers):  # row 35
+def test_dilated_convolutions_of_width_k_reach_n_in_log_k_n_layers(width, layers):
     n = width**layers
     stack = [graphs.sliding_window(n, width, dilation=width**i) for i in range(layers)]
     fields = ga.receptive_field(stack, targets=[n - 1])
@@ -74,18 +74,18 @@ def stack_of(num_layers):
     return [GraphAttention(8, 2).double() for _ in range(num_layers)]
 
 
-def test_wavenet_hears_sixteen():  # row 36: dilations 1, 2, 4, 8 of width 2
+def test_wavenet_depends_on_sixteen():  # dilations 1, 2, 4, 8 of width 2
     dilated = [graphs.sliding_window(23, 2, dilation=d) for d in (1, 2, 4, 8)]
     assert dependencies(stack_of(4), dilated, 23, 22) == list(range(22 - 15, 23))
 
 
 @pytest.mark.parametrize(("layers", "width"), [(1, 5), (3, 3), (2, 7)])
-def test_k_layers_of_width_w_hear_k_times_w_less_one_plus_one(layers, width):  # row 36
+def test_k_layers_of_width_w_depend_on_k_times_w_less_one_plus_one(layers, width):
     found = dependencies(stack_of(layers), [conv(31, width)] * layers, 31, 15)
     assert len(found) == layers * (width - 1) + 1
 
 
-def test_stacked_attention_mixes_k_hops_pairs_of_pairs():  # row 45
+def test_stacked_attention_mixes_k_hops_pairs_of_pairs():
     made = torch.Generator().manual_seed(1)
     graph = ga.from_mask(torch.rand(17, 17, generator=made) < 0.1).with_self_loops()
     for k in (1, 2, 3):
@@ -97,7 +97,7 @@ def test_stacked_attention_mixes_k_hops_pairs_of_pairs():  # row 45
             assert dependencies(stack_of(k), [graph] * k, 17, target) == product[target].nonzero().flatten().tolist()
 
 
-def test_a_virtual_node_is_label_to_sequence_and_sequence_to_label():  # row 43
+def test_a_virtual_node_is_label_to_sequence_and_sequence_to_label():
     n, label = 12, 12
     local = graphs.sliding_window(n + 1, 3, causal=False)
     graph = local.without_self_loops() | graphs.global_tokens(n + 1, (label,))
@@ -109,14 +109,14 @@ def test_a_virtual_node_is_label_to_sequence_and_sequence_to_label():  # row 43
     assert len(dependencies(stack_of(2), [local] * 2, n + 1, 0)) == 3
 
 
-def test_distance_in_the_input_is_distance_in_the_features_for_convolutions_and_not_for_attention():  # row 47
+def test_distance_in_the_input_is_distance_in_the_features_for_convolutions_and_not_for_attention():
     n = 14
     for graph, far in ((graphs.full(n), lambda d: 1), (conv(n, 5), lambda d: math.ceil(d / 2))):
         lengths = dict(nx.all_pairs_shortest_path_length(ga.to_networkx(graph)))
         assert all(lengths[s][t] == far(abs(s - t)) for s in range(n) for t in range(n) if s != t)
 
 
-def test_the_graphs_of_encoder_and_decoder():  # rows 27, 28, 29, 56
+def test_the_graphs_of_encoder_and_decoder():
     n, m = 7, 4
     assert graphs.full(n).mask().all()
     assert graphs.cross(n, m).mask().all()
@@ -125,12 +125,12 @@ def test_the_graphs_of_encoder_and_decoder():  # rows 27, 28, 29, 56
     assert int(causal.mask().diagonal().sum()) == n  # the loops that the picture of source A leaves out
     assert nx.is_directed_acyclic_graph(ga.to_networkx(causal.without_self_loops()))
     assert not nx.is_directed_acyclic_graph(ga.to_networkx(causal))
-    assert graphs.prefix(n, 0).equals(causal)  # row 56: between left-to-right and both directions
+    assert graphs.prefix(n, 0).equals(causal)  # between left-to-right and both directions
     assert graphs.prefix(n, n).equals(graphs.full(n))
 
 
 def test_rows_are_queries_and_the_other_layout_is_the_transpose():
-    # Row 30 and section 7: sources C and D write softmax(K Q^T) with columns that sum to 1: keys x queries.
+    # Sources C and D write softmax(K Q^T) with columns that sum to 1: keys x queries.
     q, k, v = torch.randn(3, 6, 1, 4).double()
     graph = graphs.causal(6)
     ours = ga.attention(q, k, v, graph, return_weights=True).weights.dense()[0]
@@ -140,7 +140,7 @@ def test_rows_are_queries_and_the_other_layout_is_the_transpose():
     assert (ours.sum(0) - 1).abs().max() > 0.1
 
 
-def test_a_decoder_does_not_hear_the_future():  # row 48: by edges left out, not by large negative numbers
+def test_a_decoder_does_not_read_the_future():  # by edges left out, not by large negative numbers
     torch.manual_seed(0)
     decoder, x = Encoder(3, 8, 2).double(), torch.randn(9, 8, dtype=torch.float64)
     for t in range(9):
@@ -157,7 +157,7 @@ def spread(x):
     return float((x - x.mean(0)).norm() / x.norm())
 
 
-def test_attention_alone_averages_everything_away_and_residuals_keep_it():  # row 46 and row 87
+def test_attention_alone_averages_everything_away_and_residuals_keep_it():
     torch.manual_seed(0)
     x = torch.randn(16, 32, dtype=torch.float64)
     layers = [GraphAttention(32, 4, bias=False).double() for _ in range(8)]
@@ -175,7 +175,7 @@ def test_attention_alone_averages_everything_away_and_residuals_keep_it():  # ro
 
 
 def test_without_residuals_nothing_is_learned_from_what_nodes_differ_in():
-    """Row 87, "skip connections promote learning": in eight layers without them the first layer's gradient is lost.
+    """ "skip connections promote learning": in eight layers without them the first layer's gradient is lost.
 
     Measured, of the part of the output in which nodes differ: 1e-15 without, 300 with them.
     """
@@ -194,7 +194,7 @@ def test_without_residuals_nothing_is_learned_from_what_nodes_differ_in():
     assert min(learned(1.0)) > 1.0
 
 
-def test_convolution_recurrence_and_attention_are_layers_of_one_model():  # row 80
+def test_convolution_recurrence_and_attention_are_layers_of_one_model():
     n = 9
     layers = [conv(n, 3), chain(n).with_self_loops(), graphs.causal(n)]
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""What a score and a softmax do (rows 4, 5, 7, 8, 10, 12, 13, 15, 49, 52, 81 to 83 of MECHANISMS.md)."""
+"""What a score and a softmax do."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def weights(query, key, graph, **options):
     return ga.attention(query, key, value, graph, return_weights=True, **options).weights.dense()[0]
 
 
-def test_the_parameter_free_layer_is_softmax_of_the_gram_matrix():  # rows 4, 5
+def test_the_parameter_free_layer_is_softmax_of_the_gram_matrix():
     x = heads(7, 5)
     gram = x[:, 0] @ x[:, 0].T
     found = ga.attention(x, x, x, graphs.full(7), scale=1.0)[:, 0]
@@ -44,7 +44,7 @@ def layer_scores(score, q, k, graph=None):
     return layer(q, graph, context=k, return_weights=True)[1].dense()[0]
 
 
-def test_dot_products_respect_magnitude_and_sign_and_cosines_the_angle_alone():  # rows 6, 7
+def test_dot_products_respect_magnitude_and_sign_and_cosines_the_angle_alone():
     user, movies = torch.randn(1, 4).double(), torch.randn(6, 4).double()
     dot, cosine = (lambda q, k, s=s: layer_scores(s, q, k) for s in ("dot", "cosine"))
     torch.testing.assert_close(dot(-user, -movies), dot(user, movies))
@@ -57,7 +57,7 @@ def test_dot_products_respect_magnitude_and_sign_and_cosines_the_angle_alone(): 
 
 
 def test_correlation_is_cosine_and_covariance_the_dot_product_only_of_centred_data():
-    # Row 8 and section 7: "correlation = cosine, covariance = dot" holds after the mean is taken away, not before.
+    # "correlation = cosine, covariance = dot" holds after the mean is taken away, not before.
     data = torch.randn(6, 50, dtype=torch.float64) + 2.0
     correlation, covariance = torch.from_numpy(np.corrcoef(data)), torch.from_numpy(np.cov(data, bias=True))
     centred = data - data.mean(-1, keepdim=True)
@@ -69,7 +69,7 @@ def test_correlation_is_cosine_and_covariance_the_dot_product_only_of_centred_da
     assert (layer_scores("dot", data, data) / 50 - covariance).min() > 1.0
 
 
-def test_two_projections_are_one_bilinear_form():  # row 10: (W_q x)^T W_k y = x^T (W_q^T W_k) y
+def test_two_projections_are_one_bilinear_form():  # (W_q x)^T W_k y = x^T (W_q^T W_k) y
     x, y, w_q, w_k = (torch.randn(5, 4).double() for _ in range(4))
     w_q, w_k = w_q[:4], w_k[:4]
     layer = GraphAttention(4, 1, score="general", normalize="none", bias=False).double()
@@ -81,7 +81,7 @@ def test_two_projections_are_one_bilinear_form():  # row 10: (W_q x)^T W_k y = x
     torch.testing.assert_close(merged, (x @ w_q.T) @ (y @ w_k.T).T)
 
 
-def test_cross_attention_without_projections_is_that_with_identities():  # row 78: Y = A X first, then K, V, Q
+def test_cross_attention_without_projections_is_that_with_identities():  # Y = A X first, then K, V, Q
     state, memory = torch.randn(5, 4).double(), torch.randn(7, 4).double()
     graph, layer = graphs.cross(5, 7), GraphAttention(4, 1, bias=False).double()
     alpha = torch.softmax(state @ memory.T / 2, -1)
@@ -95,7 +95,7 @@ def test_cross_attention_without_projections_is_that_with_identities():  # row 7
 
 
 def test_cold_attention_is_a_dictionary_and_hot_attention_an_average():
-    # Rows 12, 13: temperature to 0 is the value of the key with the largest score; to infinity, the mean of in-edges.
+    # Temperature to 0 is the value of the key with the largest score; to infinity, the mean of in-edges.
     q, k, v = heads(9, 4), heads(9, 4, seed=1), heads(9, 3, seed=2)
     graph = ga.from_mask(torch.rand(9, 9, generator=torch.Generator().manual_seed(3)) < 0.5).with_self_loops()
     scores = (q[:, 0] @ k[:, 0].T).masked_fill(~graph.mask(), -torch.inf)
@@ -106,7 +106,7 @@ def test_cold_attention_is_a_dictionary_and_hot_attention_an_average():
     torch.testing.assert_close(hot, mean, rtol=0, atol=1e-7)
 
 
-def test_entropy_rises_with_temperature():  # row 13
+def test_entropy_rises_with_temperature():
     q, k, graph = heads(9, 4), heads(9, 4, seed=1), graphs.sliding_window(9, 4)
     entropies = []
     for temperature in (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0):
@@ -118,7 +118,7 @@ def test_entropy_rises_with_temperature():  # row 13
     torch.testing.assert_close(entropies[-1], graph.in_degree.double().log(), rtol=0, atol=1e-2)
 
 
-def test_softmax_is_a_distribution_over_in_edges_and_without_it_weights_explode():  # row 15
+def test_softmax_is_a_distribution_over_in_edges_and_without_it_weights_explode():
     mask = torch.rand(9, 9, generator=torch.Generator().manual_seed(3)) < 0.4
     mask[4] = False
     graph, x = ga.from_mask(mask), heads(9, 4)
@@ -141,7 +141,7 @@ def test_softmax_is_a_distribution_over_in_edges_and_without_it_weights_explode(
 
 
 def test_a_mask_belongs_outside_the_scaling_and_only_minus_infinity_does_not_care():
-    # Row 49 and section 7: source B writes softmax((Q K^T + M) / sqrt(d)); here M is added after scaling.
+    # Source B writes softmax((Q K^T + M) / sqrt(d)); here M is added after scaling.
     q, k, v = heads(6, 16), heads(6, 16, seed=1), heads(6, 16, seed=2)
     full, causal = graphs.full(6), graphs.causal(6)
     finite = torch.randn(6, 6, dtype=torch.float64)
@@ -173,7 +173,7 @@ def saturation(width, scale):
     ("width", "std", "largest", "trace"), [(4, 2.06, 0.32, 0.81), (64, 8.05, 0.79, 0.29), (1024, 32.3, 0.96, 0.07)]
 )
 def test_unscaled_scores_saturate_softmax_and_the_root_of_d_prevents_it(width, std, largest, trace):
-    """Rows 81 and 82, with the figures of another draw: here 2.03, 7.92, 31.9 for the spread, 0.26, 0.78, 0.95 for the
+    """With the figures of another draw: here 2.03, 7.92, 31.9 for the spread, 0.26, 0.78, 0.95 for the
     largest weight and 0.86, 0.31, 0.07 for the trace; scaled 0.99 to 1.01, 0.10 to 0.11 and 0.96 at every width."""
     raw, scaled = saturation(width, 1.0), saturation(width, width**-0.5)
     assert raw == (pytest.approx(std, rel=0.06), pytest.approx(largest, abs=0.06), pytest.approx(trace, abs=0.06))
@@ -181,7 +181,7 @@ def test_unscaled_scores_saturate_softmax_and_the_root_of_d_prevents_it(width, s
     assert scaled == (pytest.approx(1, rel=0.05), pytest.approx(0.10, abs=0.03), pytest.approx(0.96, abs=0.02))
 
 
-def test_a_vector_times_a_hundred_is_one_hot():  # row 81
+def test_a_vector_times_a_hundred_is_one_hot():
     score = torch.tensor([0.1, -0.2, 0.3, 0.25, -0.05])
     soft, hot = (
         ga.attention(torch.ones(1, 1, 1), (f * score)[:, None, None], torch.eye(5)[:, None], graphs.cross(1, 5))[0, 0]
@@ -199,7 +199,7 @@ def diagonal_wins(x):
 
 
 def test_the_diagonal_is_largest_for_unit_vectors_and_not_in_general():
-    """Row 83 and section 7: source C says that the diagonal of W is largest. It is not: x.x >= x.y is no law.
+    """Source C says that the diagonal of W is largest. It is not: x.x >= x.y is no law.
 
     Measured, the rows of 200 vectors whose own weight is the largest: 24 % of Gaussian vectors of width 8 that are
     stretched by uniform factors, 50 % of those vectors as they are, all of them at width 64, where norms hardly differ,
@@ -216,14 +216,14 @@ def test_the_diagonal_is_largest_for_unit_vectors_and_not_in_general():
     assert float((reach.amax(-1) < varied.norm(dim=-1)).double().mean()) == pytest.approx(shares[0])
 
 
-def test_sines_of_a_later_position_are_a_turn_of_those_of_an_earlier():  # row 52
+def test_sines_of_a_later_position_are_a_turn_of_those_of_an_earlier():
     table = ga.nn.SinusoidalPosition(8)(torch.zeros(40, 8, dtype=torch.float64))
     turn = torch.linalg.lstsq(table[:30], table[7:37]).solution
     torch.testing.assert_close(table[:33] @ turn, table[7:40], rtol=0, atol=1e-10)
 
 
 def test_modern_hopfield_retrieval_is_a_step_of_cross_attention_and_lowers_the_energy():
-    # Rows 20, 21: x <- softmax(beta x X^T) X; energy of Ramsauer et al. 2021, equation 2, up to a constant.
+    # X <- softmax(beta x X^T) X; energy of Ramsauer et al. 2021, equation 2, up to a constant.
     beta, patterns, state = 2.0, heads(11, 6), heads(3, 6, seed=1)
     graph, stored = graphs.cross(3, 11), patterns[:, 0]
     energies = []
@@ -237,7 +237,7 @@ def test_modern_hopfield_retrieval_is_a_step_of_cross_attention_and_lowers_the_e
 
 
 def test_tokens_that_read_each_other_again_and_again_organise_themselves():
-    """Row 21: tokens as spins on a sphere, all to all, the same weights at every step.
+    """Tokens as spins on a sphere, all to all, the same weights at every step.
 
     The energy -sum exp(beta x_t.x_s) over edges never rises (Geshkovski et al. 2023, "The emergence of clusters in
     self-attention dynamics"): warm tokens become one, cold ones clusters, and parts without an edge between them each
@@ -265,7 +265,7 @@ def test_tokens_that_read_each_other_again_and_again_organise_themselves():
 
 
 def test_classical_hopfield_is_attention_without_softmax_and_without_self_loops():
-    # Rows 14, 20 and section 7 (source A lacks its formula): s_i <- sign(sum_j W_ij s_j), W = X^T X / N, no loops.
+    # S_i <- sign(sum_j W_ij s_j), W = X^T X / N, no loops.
     made = torch.Generator().manual_seed(0)
     n, p = 97, 5
     stored = torch.randn(p, n, generator=made, dtype=torch.float64).sign()

@@ -1,4 +1,4 @@
-"""Small models trained on the CPU: what heads, graphs and contexts buy (rows 84, 85, 91, 92 of MECHANISMS.md)."""
+"""Small models trained on the CPU: what heads, graphs and contexts buy."""
 
 from itertools import product
 
@@ -50,7 +50,7 @@ def recalled(heads, seed, asked_apart=False):
 
 
 def test_one_head_averages_two_relations_that_two_heads_keep_apart():
-    """Row 84, "averaging inhibits": one head has both values and not which is which, 7/12 if it guesses.
+    """ "averaging inhibits": one head has both values and not which is which, 7/12 if it guesses.
 
     Measured over seeds 0 to 4: 0.58 to 0.60 with one head, 1.00 with two and as many parameters. It is one softmax for
     two relations that inhibits and not the one head: asked by two nodes, one head answers 1.00 as well.
@@ -97,7 +97,7 @@ def learned(graph, task, seed, known=None, steps=60):
 
 
 def test_a_bias_to_what_is_near_inhibits_a_far_task_and_is_needed_where_examples_are_few():
-    """Row 85, two sentences of source A: half of the first is true, the second holds with many examples.
+    """Two sentences of source A: half of the first is true, the second holds with many examples.
 
     "Any bias towards short-term dependency is needless and may inhibit learning": it does inhibit. On a window of 2 the
     first bit is 0.5 at the end, a coin, and 1.00 on a causal graph. But it is not needless: from 16 sequences the
@@ -127,7 +127,7 @@ def coded(*texts):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_flies_moves_to_soars_or_to_insects_with_its_context(seed):
-    """Row 91: a masked language model whose output layer is its embedding, on a toy corpus of 36 sentences less two.
+    """A masked language model whose output layer is its embedding, on a toy corpus of 36 sentences less two.
 
     The words nearest to what "flies" has become are soars and glides beside time, insects and moths beside fruit (all
     seeds 0 to 3). Before training they are not; and where no word reads another, "flies" is the same in both.
@@ -164,7 +164,7 @@ def test_flies_moves_to_soars_or_to_insects_with_its_context(seed):
 
 
 def test_bears_has_the_role_of_its_place_by_positions_and_projections():
-    """Row 92: one word, several roles. Positions tell its occurrences apart; projections, what each asks and offers.
+    """One word, several roles. Positions tell its occurrences apart; projections, what each asks and offers.
 
     Without positions all occurrences are one on a full graph, whatever the weights and heads.
     """

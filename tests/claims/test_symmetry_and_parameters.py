@@ -1,5 +1,4 @@
-"""What attention does not know (order, names, numbers of nodes) and what it has to learn with (rows 19, 24, 33, 34,
-57 to 62, 64, 93 of MECHANISMS.md)."""
+"""What attention does not know (order, names, numbers of nodes) and what it has to learn with."""
 
 import pytest
 import torch
@@ -27,7 +26,7 @@ def wild(module, seed=0):
 
 @few
 @given(st.integers(1, 9), st.sampled_from([1, 2, 4]), st.integers(0, 999), st.floats(0, 1))
-def test_relabelling_nodes_and_edges_relabels_the_output(n, heads, seed, density):  # rows 33: p(sa(X)) = sa(p(X))
+def test_relabelling_nodes_and_edges_relabels_the_output(n, heads, seed, density):  # p(sa(X)) = sa(p(X))
     made = torch.Generator().manual_seed(seed)
     x, order = torch.randn(n, 8, generator=made, dtype=torch.float64), torch.randperm(n, generator=made)
     mask = torch.rand(n, n, generator=made) < density
@@ -37,29 +36,29 @@ def test_relabelling_nodes_and_edges_relabels_the_output(n, heads, seed, density
     torch.testing.assert_close(encoder(x[order], relabelled), output[order], rtol=1e-9, atol=1e-9)
 
 
-def test_on_a_full_graph_nodes_may_be_permuted_alone_and_on_a_causal_one_not():  # row 33
+def test_on_a_full_graph_nodes_may_be_permuted_alone_and_on_a_causal_one_not():
     encoder, x, order = wild(Encoder(2, 8, 2)), torch.randn(7, 8).double(), ORDER
     full, causal = graphs.full(7), graphs.causal(7)
     torch.testing.assert_close(encoder(x[order], full), encoder(x, full)[order])
     assert (encoder(x[order], causal) - encoder(x, causal)[order]).abs().max() > 1e-3
 
 
-def test_a_node_is_invariant_to_the_order_of_what_it_reads():  # row 34
+def test_a_node_is_invariant_to_the_order_of_what_it_reads():
     layer, x, memory = wild(GraphAttention(8, 2)), torch.randn(3, 8).double(), torch.randn(7, 8).double()
     graph = graphs.cross(3, 7)
     torch.testing.assert_close(layer(x, graph, context=memory[ORDER]), layer(x, graph, context=memory))
 
 
-def test_transformer_and_average_pool_are_permutation_invariant():  # rows 34, 93
+def test_transformer_and_average_pool_are_permutation_invariant():
     encoder, x, order = wild(Encoder(2, 8, 2)), torch.randn(7, 8).double(), ORDER
     pooled = [encoder(y, graphs.full(7)).mean(0) for y in (x, x[order])]
     torch.testing.assert_close(*pooled, rtol=0, atol=1e-12)
-    for position in (SinusoidalPosition(8), wild(LearnedPosition(7, 8))):  # the control, and row 50
+    for position in (SinusoidalPosition(8), wild(LearnedPosition(7, 8))):  # the control
         pooled = [encoder(position(y), graphs.full(7)).mean(0) for y in (x, x[order])]
         assert (pooled[0] - pooled[1]).abs().max() > 1e-3
 
 
-def test_pointnet_is_a_graph_of_self_loops_and_a_pool_by_the_largest():  # row 71
+def test_pointnet_is_a_graph_of_self_loops_and_a_pool_by_the_largest():
     encoder, cloud, order = wild(Encoder(2, 8, 2)), torch.randn(11, 8).double(), torch.arange(11) * 3 % 11
     alone = graphs.self_loops(...)
     features = encoder(cloud, alone)
@@ -83,13 +82,13 @@ MARY, SUSAN = sentence("mary gave roses to susan"), sentence("susan gave roses t
 
 @pytest.mark.parametrize("heads", [1, 2, 4, 8])
 def test_heads_do_not_tell_mary_from_susan_whatever_their_weights(heads):
-    # Row 57 and section 7: source C implies that several heads can. They cannot: every head is equivariant.
+    # Source C implies that several heads can. They cannot: every head is equivariant.
     for seed in range(3):
         block, graph = wild(TransformerBlock(8, heads), seed), graphs.full(5)
         torch.testing.assert_close(block(MARY, graph)[GAVE], block(SUSAN, graph)[GAVE], rtol=0, atol=1e-12)
 
 
-def test_positions_edge_types_or_another_graph_tell_mary_from_susan():  # row 57
+def test_positions_edge_types_or_another_graph_tell_mary_from_susan():
     block = wild(TransformerBlock(8, 2))
     for position in (SinusoidalPosition(8), wild(LearnedPosition(5, 8))):
         told = block(position(MARY), graphs.full(5))[GAVE] - block(position(SUSAN), graphs.full(5))[GAVE]
@@ -105,7 +104,7 @@ def test_positions_edge_types_or_another_graph_tell_mary_from_susan():  # row 57
 
 
 def test_too_tired_or_too_wide_is_not_a_matter_of_position():
-    # Row 57: "the animal did not cross the street because it was too tired / wide". Weights that know positions only
+    # "the animal did not cross the street because it was too tired / wide". Weights that know positions only
     # are the same in both sentences; by content, with positions or without, one layer moves the weights but not the
     # odds of animal and street. It takes a second layer, in which "it" queries after it has read "tired".
     animal, street, it, n = 1, 5, 7, 11
@@ -127,7 +126,7 @@ def test_too_tired_or_too_wide_is_not_a_matter_of_position():
     assert abs(deeper[0][animal] / deeper[0][street] - deeper[1][animal] / deeper[1][street]) > 1e-3
 
 
-def test_parameters_do_not_grow_with_the_number_of_nodes_and_the_attention_matrix_does():  # row 19
+def test_parameters_do_not_grow_with_the_number_of_nodes_and_the_attention_matrix_does():
     layer = GraphAttention(8, 2)
     genotype = sum(p.numel() for p in layer.parameters())
     for n in (3, 30, 300):
@@ -137,12 +136,12 @@ def test_parameters_do_not_grow_with_the_number_of_nodes_and_the_attention_matri
         assert graphs.sliding_window(n, 3).num_edges == 3 * n - 3
 
 
-def test_any_number_of_heads_has_the_same_parameters():  # row 60
+def test_any_number_of_heads_has_the_same_parameters():
     assert {sum(p.numel() for p in GraphAttention(24, h).parameters()) for h in (1, 2, 3, 8)} == {4 * 24 * 25}
-    assert GraphAttention(512, 8).head_dim == 64  # row 58: h = d_model / d_k = 512 / 64 = 8
+    assert GraphAttention(512, 8).head_dim == 64  # h = d_model / d_k = 512 / 64 = 8
 
 
-def test_attention_is_linear_in_the_values_and_not_in_its_input():  # row 61
+def test_attention_is_linear_in_the_values_and_not_in_its_input():
     layer, graph = wild(GraphAttention(8, 2, bias=False)), graphs.sliding_window(7, 3)
     x, one, other = torch.randn(3, 7, 8).double()
 
@@ -154,7 +153,7 @@ def test_attention_is_linear_in_the_values_and_not_in_its_input():  # row 61
 
 
 def test_attention_has_fast_weights_and_a_linear_layer_slow_ones():
-    """Row 24: on one graph, attention's weights are made of the input; a linear layer's are parameters of the edges.
+    """On one graph, attention's weights are made of the input; a linear layer's are parameters of the edges.
 
     The control is the same layer whose score is constant: what it learns for each edge is all there is to its weights.
     """
@@ -183,12 +182,12 @@ def test_attention_has_fast_weights_and_a_linear_layer_slow_ones():
     assert learned.grad.abs().min() > 0
 
 
-def test_heads_attend_differently_and_their_mean_is_none_of_them():  # row 62
+def test_heads_attend_differently_and_their_mean_is_none_of_them():
     weights = wild(GraphAttention(8, 4))(torch.randn(6, 8).double(), graphs.full(6), return_weights=True)[1].dense()
     assert (weights - weights.mean(0)).abs().amax((1, 2)).min() > 1e-2
 
 
-def test_keys_and_values_are_decoupled():  # row 18: what is found and what is handed over
+def test_keys_and_values_are_decoupled():  # what is found and what is handed over
     q, k, v = torch.randn(3, 6, 1, 4).double()
     order, graph = torch.tensor([3, 0, 5, 4, 1, 2]), graphs.full(6)
     plain, moved = (ga.attention(q, k, values, graph, return_weights=True) for values in (v, v[order]))
@@ -197,7 +196,7 @@ def test_keys_and_values_are_decoupled():  # row 18: what is found and what is h
     torch.testing.assert_close(moved.output[:, 0], alpha @ v[order, 0])
 
 
-def test_without_attention_a_block_is_its_residual():  # row 64
+def test_without_attention_a_block_is_its_residual():
     for norm_first in (True, False):
         block, x = TransformerBlock(8, 2, norm_first=norm_first), torch.randn(5, 8)
         torch.nn.init.zeros_(block.attention.out_proj.weight)
@@ -207,6 +206,6 @@ def test_without_attention_a_block_is_its_residual():  # row 64
         assert torch.equal(block(x, graphs.full(5)), expected)
 
 
-def test_a_row_of_an_embedding_is_a_one_hot_vector_times_its_matrix():  # row 72
+def test_a_row_of_an_embedding_is_a_one_hot_vector_times_its_matrix():
     table, index = torch.randn(5, 3), torch.tensor([4, 0, 4])
     assert torch.equal(torch.nn.functional.one_hot(index, 5).float() @ table, table[index])

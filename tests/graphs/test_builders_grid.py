@@ -78,7 +78,7 @@ def test_cells_are_swins_rolled_and_masked_windows(size, cell, shift, pad):
     assert torch.equal(graphs.cell_partition(size, cell, shift, pad=pad).mask(), wanted)
 
 
-def test_a37_cells_that_do_not_divide_the_grid():
+def test_cells_that_do_not_divide_the_grid():
     with pytest.raises(GraphError, match=r"got size=10 and cell=7 on axis 0; pass pad=True"):
         graphs.cell_partition((10, 14), (7, 7))
     graph = graphs.cell_partition((10, 14), (7, 7), pad=True)
@@ -123,7 +123,7 @@ NEIGHBOURHOODS = [  # size, kernel, dilation, causal
 
 
 def natten_axis(length, kernel, step, causal, t, s):
-    """NATTEN's rule on one axis, as PATTERNS.md writes it (stride 1)."""
+    """NATTEN's rule on one axis, written out (stride 1)."""
     if t % step != s % step:
         return False
     group = -(-(length - t % step) // step)

@@ -119,7 +119,7 @@ def test_many_ways_between_two_vertices_are_one_edge():
     assert bool(graph.contains(0, 1))
 
 
-def test_a38_degenerate_and_duplicate_faces():
+def test_degenerate_and_duplicate_faces():
     faces = [(0, 1, 2), (2, 0, 1), (2, 1, 0), (1, 2, 3), (3, 3, 3), (4, 4, 5), (5, 6, 5), (5, 6, 7, 6), (3, 2, 8, 8)]
     graph = graphs.mesh_vertices(faces)
     wanted = ring(vertex_network([(0, 1, 2), (1, 2, 3), (3, 2, 8)], 9), 1)
@@ -137,7 +137,7 @@ def test_a38_degenerate_and_duplicate_faces():
     assert by_edge.source[by_edge.target == 0].tolist() == [1, 2, 3]
 
 
-def test_a38_edges_of_more_than_two_faces():
+def test_edges_of_more_than_two_faces():
     faces, _ = MESHES["fan of five at one edge"]
     assert graphs.mesh_faces(faces).equals(graphs.full(5).without_self_loops())
     report = graphs.mesh_report(faces)

@@ -80,7 +80,7 @@ def test_knn_is_brute_force(name, k):
 
 @pytest.mark.parametrize("name", CLOUDS)
 @pytest.mark.parametrize("k", [1, 2, 7])
-def test_a34_every_search_finds_the_same_neighbours(name, k):
+def test_every_search_finds_the_same_neighbours(name, k):
     """The searches of the GPU, run on the CPU: the same bits of distance, so the same edges."""
     points = cloud(name)
     queries = torch.cat([points, points[:5] + 0.01, points[:1] * -1e3])
@@ -91,7 +91,7 @@ def test_a34_every_search_finds_the_same_neighbours(name, k):
 
 @pytest.mark.parametrize("name", CLOUDS)
 @pytest.mark.parametrize("quantile", [0.0, 0.02, 0.3, 1.0])
-def test_a34_every_search_finds_the_same_balls(name, quantile, monkeypatch):
+def test_every_search_finds_the_same_balls(name, quantile, monkeypatch):
     points = cloud(name)
     queries = torch.cat([points, points[:5] + 0.01, points[:1] * -1e3])
     squared, order = ordered(points, queries)
@@ -113,7 +113,7 @@ def test_a34_every_search_finds_the_same_balls(name, quantile, monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", CLOUDS)
-def test_a34_cpu_and_cuda_give_the_same_edges(name):
+def test_cpu_and_cuda_give_the_same_edges(name):
     points = cloud(name)
     for k in (1, 5):
         on_gpu = graphs.knn(points.cuda(), k)
@@ -175,7 +175,7 @@ def test_edges_run_from_the_neighbour_to_the_target():
     assert not graph.is_rule
 
 
-def test_a32_too_few_points():
+def test_too_few_points():
     points = torch.rand(10, 3)
     with pytest.raises(GraphError, match=r"k=16 needs at least 17 points, got 10; use a smaller k, or clamp=True"):
         graphs.knn(points, 16)
@@ -195,7 +195,7 @@ def test_a32_too_few_points():
 
 
 @pytest.mark.parametrize("k", [1, 2, 9])
-def test_a33_points_at_the_same_place(k):
+def test_points_at_the_same_place(k):
     points = torch.zeros(17, 3)
     graph = graphs.knn(points, k)
     assert graph.in_degree.tolist() == [k] * 17
@@ -208,7 +208,7 @@ def test_a33_points_at_the_same_place(k):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e200])
-def test_a35_coordinates_that_are_not_numbers(value):
+def test_coordinates_that_are_not_numbers(value):
     points = torch.rand(11, 3, dtype=torch.float64)
     points[7, 1] = value
     points[9, 0] = value
@@ -220,7 +220,7 @@ def test_a35_coordinates_that_are_not_numbers(value):
         graphs.radius(points[:5], 0.1, queries=points)
 
 
-def test_a36_too_many_neighbours():
+def test_too_many_neighbours():
     line = torch.arange(13.0)[:, None]
     with pytest.raises(
         GraphError,
@@ -237,13 +237,13 @@ def test_a36_too_many_neighbours():
         graphs.radius(line, 3.0, overflow="nearest")
 
 
-def test_a36_the_count_runs_over_all_clouds():
+def test_the_count_runs_over_all_clouds():
     points = torch.zeros(12, 2)
     with pytest.raises(GraphError, match=r"10 of 12 .* target 2 has 3, the most is 5"):
         graphs.radius(points, 1.0, max_neighbours=2, batch=torch.tensor([0] * 2 + [1] * 4 + [5] * 6))
 
 
-def test_a27_clouds_of_a_batch():
+def test_clouds_of_a_batch():
     points = cloud("lattice")[:60]
     batch = torch.tensor([0] * 17 + [1] * 13 + [4] * 30)  # clouds 2 and 3 are empty
     parts = [points[batch == i] for i in (0, 1, 4)]
@@ -253,7 +253,7 @@ def test_a27_clouds_of_a_batch():
         assert torch.equal(make(points, batch=batch.int()).edge_index, torch.cat(alone, 1))
 
 
-def test_a27_clouds_of_queries():
+def test_clouds_of_queries():
     points, queries = cloud("cube")[:50], cloud("cube")[50:90]
     batch = torch.tensor([1] * 20 + [2] * 30)
     asked = torch.tensor([0] * 3 + [1] * 17 + [2] * 11 + [7] * 9)
@@ -285,7 +285,7 @@ def test_a27_clouds_of_queries():
         ({"queries": torch.zeros(3)}, r"queries must have shape \(N, d\) with d >= 1, got \(3,\)"),
     ],
 )
-def test_a27_refusals_of_both_builders(own, words):
+def test_refusals_of_both_builders(own, words):
     with pytest.raises(GraphError, match=words):
         graphs.knn(torch.rand(5, 3), 1, **own)
     with pytest.raises(GraphError, match=words):

@@ -28,7 +28,7 @@ STRIDED = [  # size, kernel, dilation, stride, causal
 
 
 def leader_axis(length, kernel, step, stride, causal, t, s):
-    """NATTEN's rule on one axis with its stride, as PATTERNS.md writes it."""
+    """NATTEN's rule on one axis with its stride, written out."""
     if t % step != s % step:
         return False
     group = -(-(length - t % step) // step)

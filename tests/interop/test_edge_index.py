@@ -1,4 +1,4 @@
-"""edge_index and by_target, both ways; A18 and A19. What from_edge_index refuses is in tests/graph/test_cases_a.py."""
+"""edge_index and by_target, both ways; what from_edge_index refuses is in tests/graph/test_listed.py."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def test_by_target_keeps_the_order_given():
         ([0, 2, 1, 2], r"must never fall, got ptr\[1\] = 2 and then ptr\[2\] = 1"),
     ],
 )
-def test_a18_ptr_that_falls(ptr, words):
+def test_ptr_that_falls(ptr, words):
     with pytest.raises(GraphError, match=words):
         from_by_target(ptr, [0, 1, 2, 3, 4], num_sources=5)
 
@@ -86,7 +86,7 @@ def test_a18_ptr_that_falls(ptr, words):
         (None, "ptr must be integers"),
     ],
 )
-def test_a19_ptr_of_wrong_ends_length_or_kind(ptr, words):
+def test_ptr_of_wrong_ends_length_or_kind(ptr, words):
     with pytest.raises(GraphError, match=words):
         from_by_target(ptr, [0, 1, 2, 3, 4], num_sources=5)
 

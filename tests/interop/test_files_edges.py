@@ -79,11 +79,11 @@ def test_networkx_wrote_it(tmp_path):
         ("# nothing\n% at all\n", ("empty",)),
     ],
 )
-def test_d19_bad_rows(text, words, write):
+def test_bad_rows(text, words, write):
     refused(write(text), *words)
 
 
-def test_d19_header_row(write):
+def test_header_row(write):
     path = write("from,to\n0,1\n1,2\n", "e.csv")
     assert load_edges(path, header=True).target.tolist() == [1, 2]
     refused(write("0,1\n1,2\n"), "line 1", "row of names", "header=False", header=True)
@@ -91,7 +91,7 @@ def test_d19_header_row(write):
     refused(write('"target","source"\n0,1\n'), "line 1", "source first", header=True)
 
 
-def test_d19_weights_are_left_out_only_when_asked(write):
+def test_weights_are_left_out_only_when_asked(write):
     path = write("# s t w\n0 1 0.5 note\n0 2 x\n4 0\n2 2 nan\n0 1 1e999\n")
     same(load_edges(path, weights="ignore"))
     refused(write("0 1 2\n3\n"), "line 2", "2 columns or more", weights="ignore")
@@ -109,13 +109,13 @@ def test_d19_weights_are_left_out_only_when_asked(write):
         ("0 1\n0 65568\n", ("edge 1: target 65568", "[0, 65568)", "num_targets")),
     ],
 )
-def test_d20_ids_out_of_bounds(text, words, write):
+def test_ids_out_of_bounds(text, words, write):
     refused(write(text), *words)
     if "relabel" not in words[-1] and "num_" not in words[-1]:
         refused(write(text), *words, relabel=True)
 
 
-def test_d20_relabel(write):
+def test_relabel(write):
     text = "1000000000000 7\n0000000000000000000000000000000000000007 9223372036854775807\n7 7\n"
     edges = load_edges(write(text), relabel=True)
     assert edges.ids.tolist() == [7, 10**12, 2**63 - 1]
@@ -143,7 +143,7 @@ def test_npy(dtype, tmp_path):
     refused(path, "header", header=True)
 
 
-def test_d20_npy_bounds(tmp_path):
+def test_npy_bounds(tmp_path):
     path = tmp_path / "e.npy"
     np.save(path, np.array([[0, 1], [2**63, 1]], np.uint64))
     refused(path, "9223372036854775808")

@@ -30,7 +30,7 @@ def test_every_seed_is_a_good_file(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_d27_only_loader_error_escapes(seed, tmp_path):
+def test_only_loader_error_escapes(seed, tmp_path):
     taken = 0
     for number in range(20 * len(SEEDS)):
         ending, data = mutated(seed, number)
@@ -90,7 +90,7 @@ def test_the_fuzzer_sees_a_fault(what, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ENDINGS)
-def test_d27_bytes_at_random(kind, tmp_path):
+def test_bytes_at_random(kind, tmp_path):
     path = tmp_path / f"fuzz{kind}"
 
     @settings(max_examples=80, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -130,7 +130,7 @@ def test_d27_bytes_at_random(kind, tmp_path):
         ("e.txt", b"0" * 10**6 + b" 1\n"),
     ],
 )
-def test_d27_a_second_for_a_megabyte(name, data, tmp_path):
+def test_a_second_for_a_megabyte(name, data, tmp_path):
     path = tmp_path / name
     path.write_bytes(data)
     start = time.thread_time()  # other programs do not count

@@ -98,7 +98,7 @@ def test_header_row(tmp_path):
 
 
 @pytest.mark.parametrize("number", ["nan", "-inf", "1e999"])
-def test_d11_nonfinite(number, tmp_path):
+def test_nonfinite(number, tmp_path):
     path = tmp_path / "p.xyz"
     path.write_text(f"1 2 3\n4 5 6\n7 {number} 8\n")
     refused(path, "line 3", "finite", "allow_nonfinite=True")

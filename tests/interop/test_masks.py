@@ -165,7 +165,7 @@ READERS = pytest.mark.parametrize("read", [from_mask, from_mha_mask, from_additi
         (torch.eye(3).to_sparse(), r"mask must be a tensor, got a torch.sparse_coo one; pass mask.to_dense\(\)"),
     ],
 )
-def test_a25_wrong_shapes(read, mask, words):
+def test_wrong_shapes(read, mask, words):
     with pytest.raises(GraphError, match=words):
         read(mask)
 
@@ -187,7 +187,7 @@ NAN, INF = float("nan"), float("inf")
         (torch.ones(2, 2, dtype=torch.complex64), "got complex64"),
     ],
 )
-def test_a26_numbers_are_no_mask(read, mask, words):
+def test_numbers_are_no_mask(read, mask, words):
     with pytest.raises(GraphError, match=words):
         read(mask)
 
@@ -202,7 +202,7 @@ def test_a26_numbers_are_no_mask(read, mask, words):
         ([[0, 0]], "must be floating point, 0 or -inf, got int64"),
     ],
 )
-def test_a26_an_additive_mask_is_0_or_minus_infinity(mask, words):
+def test_an_additive_mask_is_0_or_minus_infinity(mask, words):
     with pytest.raises(GraphError, match=words):
         from_additive_mask(mask)
 

@@ -62,7 +62,7 @@ def test_bipartite_nodes_are_marked():
     assert nx.is_bipartite(G)
 
 
-def test_a28_labels_are_numbered_in_the_order_of_the_nodes():
+def test_labels_are_numbered_in_the_order_of_the_nodes():
     G = nx.DiGraph()
     G.add_nodes_from(["zebra", ("tuple", 1), 3.5, "ant", frozenset({1})])
     G.add_edges_from([("ant", "zebra"), (("tuple", 1), "ant"), ("zebra", 3.5)])
@@ -75,21 +75,21 @@ def test_a28_labels_are_numbered_in_the_order_of_the_nodes():
     assert list(again.nodes) == list(G.nodes)
 
 
-def test_a28_integer_labels_are_labels_like_any_other():
+def test_integer_labels_are_labels_like_any_other():
     G = nx.DiGraph([(7, 5), (5, 3)])
     graph, nodes = from_networkx(G, return_nodes=True)
     assert nodes == [7, 5, 3]
     assert graph.edge_index.tolist() == [[0, 1], [1, 2]]
 
 
-def test_a28_the_graph_has_its_name():
+def test_the_graph_has_its_name():
     G = nx.DiGraph([(0, 1)], name="citations")
     assert from_networkx(G).name == "citations"
     assert from_networkx(G, name="mine").name == "mine"
     assert from_networkx(nx.DiGraph([(0, 1)])).name == "networkx"
 
 
-def test_a29_undirected_edges_lead_both_ways():
+def test_undirected_edges_lead_both_ways():
     G = nx.Graph([(0, 1), (2, 1), (3, 3), (0, 4)])
     for arrows in ("flow", "attends"):
         graph = from_networkx(G, arrows=arrows)
@@ -103,13 +103,13 @@ def test_a29_undirected_edges_lead_both_ways():
 
 
 @pytest.mark.parametrize("G", [nx.karate_club_graph(), nx.petersen_graph(), nx.grid_2d_graph(3, 5)], ids=str)
-def test_a29_generators(G):
+def test_generators(G):
     graph = from_networkx(G)
     assert graph.num_edges == 2 * G.number_of_edges()
     assert graph.in_degree.tolist() == [degree for _, degree in G.degree()]
 
 
-def test_a30_a_multidigraph_keeps_its_multiplicity_both_ways():
+def test_a_multidigraph_keeps_its_multiplicity_both_ways():
     G = nx.MultiDiGraph([("a", "b"), ("a", "b"), ("b", "a"), ("c", "c"), ("c", "c"), ("c", "c")])
     graph, nodes = from_networkx(G, duplicates="keep", return_nodes=True)
     assert graph.num_edges == 6
@@ -118,7 +118,7 @@ def test_a30_a_multidigraph_keeps_its_multiplicity_both_ways():
     assert sorted(again.edges()) == sorted(G.edges())
 
 
-def test_a30_by_default_parallel_edges_are_refused():
+def test_by_default_parallel_edges_are_refused():
     G = nx.MultiDiGraph([("a", "b"), ("b", "a"), ("a", "b")])
     with pytest.raises(GraphError, match=r'are both 0 -> 1: repeated edges.*duplicates="merge"'):
         from_networkx(G)
@@ -126,14 +126,14 @@ def test_a30_by_default_parallel_edges_are_refused():
     assert from_networkx(nx.MultiDiGraph([("a", "b"), ("b", "a")])).num_edges == 2
 
 
-def test_a30_an_undirected_multigraph():
+def test_an_undirected_multigraph():
     G = nx.MultiGraph([(0, 1), (0, 1), (1, 2), (2, 2), (2, 2)])
     graph = from_networkx(G, duplicates="keep")
     assert np.array_equal(counts_of(graph), [[0, 2, 0], [2, 0, 1], [0, 1, 2]])
 
 
 @pytest.mark.parametrize("kind", [nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph])
-def test_a31_an_empty_graph(kind):
+def test_an_empty_graph(kind):
     graph, nodes = from_networkx(kind(), return_nodes=True)
     assert (graph.num_nodes, graph.num_edges, nodes) == (0, 0, [])
     assert graph.edge_index.dtype == torch.int64

@@ -90,7 +90,7 @@ UNSORTED = [[2, 0, 1, 0], [1, 2, 0, 1]]
 
 
 @pytest.mark.parametrize("claim", [{"sort_order": "row"}, {"sort_order": "col"}, {"is_undirected": True}], ids=str)
-def test_a20_a_false_claim_does_no_harm(claim):
+def test_a_false_claim_does_no_harm(claim):
     edges = lie(UNSORTED, sparse_size=(3, 3), **claim)
     for graph in (from_pyg(edges), from_pyg(Data(edge_index=edges, num_nodes=3))):
         assert graph.edge_index.tolist() == UNSORTED
@@ -100,14 +100,14 @@ def test_a20_a_false_claim_does_no_harm(claim):
         assert graph.reverse().edge_index.tolist() == UNSORTED[::-1]
 
 
-def test_a20_a_false_size_is_found():
+def test_a_false_size_is_found():
     with pytest.raises(GraphIndexError, match="edge 0: source 2 is outside"):
         from_pyg(EdgeIndex(UNSORTED, sparse_size=(2, 3)))
     with pytest.raises(GraphIndexError, match="edge 1: target 2 is outside"):
         from_pyg(EdgeIndex(UNSORTED, sparse_size=(3, 2)))
 
 
-def test_a20_filled_caches_are_not_used():
+def test_filled_caches_are_not_used():
     edges = EdgeIndex(UNSORTED, sparse_size=(3, 3)).sort_by("col").values
     edges.fill_cache_()
     graph = from_pyg(edges)

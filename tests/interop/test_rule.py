@@ -59,7 +59,7 @@ NOT_BOOLEAN = [
 
 
 @pytest.mark.parametrize(("function", "words"), NOT_BOOLEAN, ids=range(len(NOT_BOOLEAN)))
-def test_c13_a_rule_that_is_not_boolean_is_shown_a_pair(function, words):
+def test_a_rule_that_is_not_boolean_is_shown_a_pair(function, words):
     with pytest.raises(GraphError, match=words):
         from_rule(function, 7, 11)
 
@@ -93,7 +93,7 @@ DEPENDENT = [
 
 
 @pytest.mark.parametrize(("function", "words"), DEPENDENT, ids=range(len(DEPENDENT)))
-def test_c13_a_rule_that_looks_at_other_pairs_is_shown_one(function, words):
+def test_a_rule_that_looks_at_other_pairs_is_shown_one(function, words):
     with pytest.raises(GraphError, match=words):
         from_rule(function, 7, 11)
 

@@ -108,12 +108,12 @@ def entries(data, dtype=None):
         (scipy.sparse.coo_array(np.ones(5)), r"must have shape \(T, S\), targets x sources, got \(5,\)"),
     ],
 )
-def test_a26_what_is_no_count_of_edges(matrix, words):
+def test_what_is_no_count_of_edges(matrix, words):
     with pytest.raises(GraphError, match=words):
         from_scipy(matrix)
 
 
-def test_a26_a_stored_zero_can_be_dropped_as_the_message_says():
+def test_a_stored_zero_can_be_dropped_as_the_message_says():
     matrix = entries([1, 0, 1])
     matrix.eliminate_zeros()
     assert from_scipy(matrix).num_edges == 2

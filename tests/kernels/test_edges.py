@@ -100,7 +100,7 @@ def test_the_bits_do_not_depend_on_the_blocks_of_rows(monkeypatch):
     assert all(torch.equal(x, y) for x, y in zip(found(), wanted, strict=True))
 
 
-def test_b31_the_same_bits_250_times():
+def test_the_same_bits_250_times():
     x = torch.randn(61, 6, 5)
     wanted = ga.attention(x, x, x, GRAPH, backend="edges")
     assert all(torch.equal(ga.attention(x, x, x, GRAPH, backend="edges"), wanted) for _ in range(250))
@@ -122,7 +122,7 @@ def child(queue):
     queue.put((found, seen))
 
 
-def test_g11_a_forked_child_starts_its_own_threads():
+def test_a_forked_child_starts_its_own_threads():
     wanted = [x.abs().sum().item() for x in run(threads=2)]  # the parent's pool is running
     context = multiprocessing.get_context("fork")
     queue = context.Queue()

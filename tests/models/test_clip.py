@@ -77,7 +77,7 @@ def test_towers(images):
     assert from_hf(tower("Text", attention_dropout=0.25).train()).stack.layers[1].attention.dropout == 0.25
 
 
-def test_the_end_token_hears_what_its_graph_reaches(images):
+def test_the_end_token_depends_on_what_its_graph_reaches(images):
     mine = from_hf(clip())
     changed = TOKENS.clone()
     changed[0, 4:], changed[1, 2:] = 12, 13  # after the end

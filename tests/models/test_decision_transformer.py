@@ -49,7 +49,7 @@ def test_predictions_and_gradients(options):
     same_gradients(mine, model, torch.cat(found, -1), torch.cat(expected, -1))
 
 
-def test_an_action_hears_its_return_and_state_and_what_was_before():
+def test_an_action_reads_its_return_and_state_and_what_was_before():
     mine, (states, actions, returns, times) = from_hf(theirs()), given()
     whole = mine(states, actions, returns, times)
 

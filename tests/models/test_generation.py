@@ -273,7 +273,7 @@ LEAKS = {
 
 
 @pytest.mark.parametrize("name", LEAKS)
-def test_a_graph_that_hears_of_the_future_is_refused(name):
+def test_a_graph_that_reads_the_future_is_refused(name):
     graph, way = LEAKS[name]
     with pytest.raises(GraphError, match=f"not written yet.*\n.*{way}"):
         generate(model(), prompt(), graph, max_new_tokens=NEW)

@@ -88,7 +88,7 @@ def test_examples_of_several_lengths_with_global_tokens_of_their_own():
     assert not torch.allclose(mine(tokens, global_tokens=(0, 7))[real], padded)
 
 
-def test_who_hears_of_a_removed_edge_and_of_other_projections():
+def test_what_depends_on_a_removed_edge_and_of_other_projections():
     mine, (tokens, _) = from_hf(theirs()), given()
     last = graphs.sliding_window(N, 9, causal=False) | graphs.global_tokens(N, (2,))
     before = list(longformer_graphs((5, 5), (2,)))

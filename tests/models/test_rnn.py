@@ -125,7 +125,7 @@ def test_padding_is_no_node(kind, tokens):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_graph_says_who_hears_what(kind, tokens, monkeypatch):
+def test_a_graph_says_who_reads_what(kind, tokens, monkeypatch):
     made, (source, target) = model(kind), tokens
     mask = torch.ones(T, S).bool()
     mask[:, 4] = torch.arange(T) == 3  # source 4 is read by target 3 alone
@@ -144,7 +144,7 @@ def test_a_graph_says_who_hears_what(kind, tokens, monkeypatch):
     assert (made(source, target) != logits).any(-1).all()
 
 
-def test_the_bottleneck_hears_the_last_state_alone(tokens, monkeypatch):
+def test_the_bottleneck_reads_the_last_state_alone(tokens, monkeypatch):
     source, target = tokens
     for kind in (None, *KINDS):
         made = model(kind)

@@ -131,7 +131,7 @@ def test_merging_reads_what_its_graph_says():
 
 
 @pytest.mark.parametrize("size", [(24, 60), (22, 58)], ids=["whole", "padded"])
-def test_what_the_last_nodes_hear_is_what_its_graphs_reach(size):
+def test_what_the_last_nodes_depend_on_is_what_its_graphs_reach(size):
     mine = from_hf(hf(size=size, embed_dim=4, num_heads=(1, 1)))
     grids, layers = mine.grids(size), mine.graphs(size)
     reach = ga.reach(layers).mask()

@@ -74,7 +74,7 @@ def test_joint_attention_is_a_vivit():
     assert not torch.allclose(mine(x, divided_space_time(mine.grid)), wanted, atol=1e-3)
 
 
-def test_a_frame_of_any_shape_hears_its_place_then_its_frame():
+def test_a_frame_of_any_shape_reads_its_place_then_its_frame():
     """A wide image, which transformers cannot have; the graphs are written out, and one edge of each is removed."""
     torch.manual_seed(0)
     mine = TimeSformer((T, 4, 6), (2, 2), 1, 8, 2).double()

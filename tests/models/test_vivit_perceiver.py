@@ -108,7 +108,7 @@ def test_videomae_has_no_class_token():
     assert changed.tolist() == [node == 3 for node in range(12)]
 
 
-def test_divided_attention_hears_its_frame_then_its_place():
+def test_divided_attention_reads_its_frame_then_its_place():
     mine, x = from_hf(vivit(transformers.VivitModel)), videos()
     space, time = divided_space_time(GRID)
 

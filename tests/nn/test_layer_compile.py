@@ -28,7 +28,7 @@ def gradients(layer, output):
 
 
 @pytest.mark.parametrize("narrow", [False, True])
-def test_b30_a_layer_compiles_whole(narrow):
+def test_a_layer_compiles_whole(narrow):
     layer, graph, x = case(num_kv_heads=1, root_weight=True, backend="dense")
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
@@ -42,7 +42,7 @@ def test_b30_a_layer_compiles_whole(narrow):
     assert_near(found, wanted, 2e-2 if narrow else 1e-5)
 
 
-def test_b30_a_layer_with_edge_features():
+def test_a_layer_with_edge_features():
     layer, graph, x = case(edge_dim=5)
     edge_attr = torch.randn(graph.num_edges, 5)
     compiled = torch.compile(layer, backend="aot_eager")
@@ -52,7 +52,7 @@ def test_b30_a_layer_with_edge_features():
         assert_near(mine, theirs, 1e-5)
 
 
-def test_b30_another_edge_index_at_every_call():
+def test_another_edge_index_at_every_call():
     layer, graph, x = case()
     compiled = torch.compile(layer, backend="aot_eager")
     for first in range(3):  # alike in number, not in edges

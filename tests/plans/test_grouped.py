@@ -26,7 +26,7 @@ def test_both_groupings_name_every_edge_once(name):
     assert sorted(out_of.place.tolist()) == list(range(graph.num_edges))
 
 
-def test_a23_offsets_are_int64_and_indices_int32_only_where_they_fit():
+def test_offsets_are_int64_and_indices_int32_only_where_they_fit():
     assert by_target(ga.graphs.causal(5)).ptr.dtype == torch.int64
     assert by_source(ga.graphs.causal(5)).ptr.dtype == torch.int64
     assert (_small(2**31 - 1), _small(2**31)) == (torch.int32, torch.int64)

@@ -37,7 +37,7 @@ def test_every_option_is_away_from_its_default_and_every_gradient_measured():
     assert len(report.checks) >= 6
 
 
-def test_b15_all_backends_agree_in_float64_to_1e_12():
+def test_all_backends_agree_in_float64_to_1e_12():
     report = verify(CAUSAL, dtypes=(torch.float64,))
     assert {row.backend for row in report.rows} == set(BACKENDS)
     assert {row.bound for row in report.rows} == {1e-12}
@@ -57,7 +57,7 @@ def test_a_scale_of_the_callers_is_the_only_one():
     assert {row.case for row in verify(CAUSAL, scale=-0.2).rows} == {"plain", "score_bias", "all options"}
 
 
-def test_b14_narrow_errors_are_held_to_dense_torch_in_the_same_dtype():
+def test_narrow_errors_are_held_to_dense_torch_in_the_same_dtype():
     report = verify(CAUSAL, dtypes=(torch.bfloat16,))
     output = [row.bound for row in report.rows if row.quantity == "output"]
     assert all(2**-7 < bound < 0.05 for bound in output)
@@ -66,7 +66,7 @@ def test_b14_narrow_errors_are_held_to_dense_torch_in_the_same_dtype():
     assert not worse.ok
 
 
-def test_b32_b33_order_and_labels_are_checked():
+def test_order_and_labels_are_checked():
     claims = {check.claim for check in verify(GRAPHS["listed_bipartite"]()).checks}
     assert {"the order of the edges does not matter", "the labels of the nodes do not matter"} <= claims
 

@@ -31,7 +31,7 @@ LAYERS = [graphs.sliding_window(13, 3), graphs.sliding_window(13, 3, dilation=4)
 X = torch.randn(2, 13, 8, generator=torch.Generator().manual_seed(1))
 
 
-def test_a_right_module_hears_exactly_its_receptive_field():
+def test_a_right_module_reads_exactly_its_receptive_field():
     module = Stack(LAYERS).train()
     module.dropout.eval()
     found = ga.find_leaks(module, X, LAYERS)

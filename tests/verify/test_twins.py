@@ -130,7 +130,7 @@ def test_equals_a_loop_with_every_option():
 
 
 @pytest.mark.parametrize("how", ["no edges", "bias of -inf"])
-def test_b3_a_silent_row_is_zero_with_zero_gradients(how):
+def test_a_silent_row_is_zero_with_zero_gradients(how):
     query, key, value = (x.requires_grad_() for x in operands())
     mask, bias = some_mask(), torch.zeros(1, T, S, dtype=torch.float64)
     if how == "no edges":
@@ -149,7 +149,7 @@ def test_b3_a_silent_row_is_zero_with_zero_gradients(how):
     assert all(bool(grad.abs().sum() > 0) for grad in grads)
 
 
-def test_b5_an_edge_of_minus_infinity_is_an_edge_removed():
+def test_an_edge_of_minus_infinity_is_an_edge_removed():
     query, key, value = operands()
     mask, bias = some_mask(), randn(H, T, S, seed=4)
     gone = torch.zeros_like(mask)

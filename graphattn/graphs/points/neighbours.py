@@ -165,8 +165,8 @@ def radius(
     if overflow == "error" and crowded.targets:
         raise GraphError(
             f"max_neighbours={most} is too few: {crowded.targets} of {len(query_points)} targets have more sources "
-            f"within r={r}, target {crowded.first} has {crowded.sources}, the most is {crowded.most}; raise max_neighbours, "
-            'lower r, or pass overflow="nearest" to keep the nearest ones'
+            f"within r={r}, target {crowded.first} has {crowded.sources}, the most is {crowded.most}; "
+            'raise max_neighbours, lower r, or pass overflow="nearest" to keep the nearest ones'
         )
     name = call(
         "radius",

@@ -123,7 +123,7 @@ def test_a_mask_is_no_graph_and_is_told_how_to_become_one(ask):
             ask(mask)
 
 
-def test_a39_a_graph_on_another_device():
+def test_a_graph_on_another_device():
     elsewhere = tuple(x.to("meta") for x in (Q, K, V))
     with pytest.raises(GraphError, match=r"the graph is on cpu and query on meta; use graph\.to\(query\.device\)"):
         ga.attention(*elsewhere, GRAPH)
@@ -131,7 +131,7 @@ def test_a39_a_graph_on_another_device():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_a39_a_graph_on_the_cpu_and_features_on_cuda():
+def test_a_graph_on_the_cpu_and_features_on_cuda():
     there = tuple(x.cuda() for x in (Q, K, V))
     with pytest.raises(GraphError, match=r"the graph is on cpu and query on cuda:0"):
         ga.attention(*there, GRAPH)
@@ -152,7 +152,7 @@ def test_dense_refuses_what_does_not_fit_in_memory():
     assert ga.explain(graph, heads=1).chosen == "edges"
 
 
-def test_c03_dense_is_refused_where_torchs_masked_cuda_kernels_fail():
+def test_dense_is_refused_where_torchs_masked_cuda_kernels_fail():
     for graph, options, refused in (
         (ga.graphs.sliding_window(65_536, 3).subgraph(sources=range(7)), {}, True),
         (ga.graphs.sliding_window(65_535, 3).subgraph(sources=range(7)), {}, False),

@@ -110,7 +110,7 @@ def test_many_layers_and_many_nodes_are_thinned_and_it_says_so():
     assert left < 0.696_928 < 0.7 < right < 0.71
 
 
-def test_a_target_that_hears_nothing():
+def test_a_target_that_reads_nothing():
     figure = plot_receptive_field([ga.from_edge_index(torch.tensor([[0], [1]]), 3, 3)], 2, layout="layers")
     assert "depends on 0 of 3 sources" in figure.get_suptitle()
 

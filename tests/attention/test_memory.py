@@ -1,4 +1,4 @@
-"""Cases B23 to B25, B31 and B34: strides, offsets, the same bits every time, memory that nobody initialised."""
+"""Strides, offsets, the same bits every time, memory that nobody initialised."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def packed(x):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("layout", [heads_first, width_first, every_other, offset, packed])
 @pytest.mark.parametrize("name", ["listed_bipartite", "causal", "full"])
-def test_b23_b25_any_strides_and_offset(name, layout, dtype, extras, backend):
+def test_any_strides_and_offset(name, layout, dtype, extras, backend):
     graph = GRAPHS[name]()
     inputs = tensors(graph, (2,), dtype=dtype)
     bias = biases(graph, (2,)).to(dtype)
@@ -52,7 +52,7 @@ def test_b23_b25_any_strides_and_offset(name, layout, dtype, extras, backend):
 
 
 @pytest.mark.parametrize("extras", [{}, {"return_lse": True}])
-def test_b23_expanded_inputs(extras, backend):
+def test_expanded_inputs(extras, backend):
     graph = GRAPHS["listed_bipartite"]()
     base = tensors(graph, (1,))
     outputs = []
@@ -66,7 +66,7 @@ def test_b23_expanded_inputs(extras, backend):
 
 @pytest.mark.parametrize("extras", [{}, {"return_lse": True}])
 @pytest.mark.parametrize("layout", [heads_first, width_first, every_other, offset])
-def test_b24_any_strides_of_the_gradient(layout, extras, backend):
+def test_any_strides_of_the_gradient(layout, extras, backend):
     graph = GRAPHS["listed_bipartite"]()
     inputs = tensors(graph, (2,))
     found = ga.attention(*inputs, graph, backend=backend, **extras)
@@ -83,7 +83,7 @@ def test_b24_any_strides_of_the_gradient(layout, extras, backend):
 
 
 @pytest.mark.parametrize(("threads", "times"), [(1, 250), (2, 25)])  # a race needs two threads, which are slow here
-def test_b31_the_same_bits_every_time(threads, times, backend):
+def test_the_same_bits_every_time(threads, times, backend):
     torch.set_num_threads(threads)
     made = torch.Generator().manual_seed(5)
     edges = torch.stack((torch.randint(59, (997,), generator=made), torch.randint(7, (997,), generator=made) ** 2))
@@ -110,7 +110,7 @@ def deterministic():
 @pytest.mark.parametrize("extras", [{}, {"return_lse": True, "return_weights": True}])
 @pytest.mark.parametrize("name", sorted(GRAPHS))
 @pytest.mark.usefixtures("deterministic")
-def test_b34_uninitialised_memory_is_nowhere_seen(name, extras, backend):
+def test_uninitialised_memory_is_nowhere_seen(name, extras, backend):
     assert torch.empty(3).isnan().all()
     graph = GRAPHS[name]()
     skip_if_refused(graph, backend, return_weights=bool(extras))

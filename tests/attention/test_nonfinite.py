@@ -1,4 +1,4 @@
-"""Cases B5 to B10: whom a NaN or an infinity reaches, and whom not; on both backends."""
+"""Whom a NaN or an infinity reaches, and whom not; on both backends."""
 
 import math
 
@@ -20,9 +20,9 @@ def run(*args, **kwargs):
     return found if isinstance(found, torch.Tensor) else found.output
 
 
-def test_b05_not_even_a_nan_passes_a_removed_edge(backend):
+def test_not_even_a_nan_passes_a_removed_edge(backend):
     if backend in ("dense", "tiles", "parts"):
-        return  # notes say so: test_b09_dense_products_say_so_wherever_it_can_happen
+        return  # notes say so: test_dense_products_say_so_wherever_it_can_happen
     graph = GRAPHS["listed_random"]()
     inputs = tensors(graph)
     s = int(graph.out_degree.argmax())
@@ -40,7 +40,7 @@ def test_b05_not_even_a_nan_passes_a_removed_edge(backend):
 
 @pytest.mark.parametrize("extras", EXTRAS)
 @pytest.mark.parametrize("bad", [INF, NAN])
-def test_b06_a_bad_score_spoils_its_own_row_only(backend, bad, extras):
+def test_a_bad_score_spoils_its_own_row_only(backend, bad, extras):
     graph = GRAPHS["listed_random"]()
     q, k, v = tensors(graph, requires_grad=False)
     bias = biases(graph).detach()
@@ -55,7 +55,7 @@ def test_b06_a_bad_score_spoils_its_own_row_only(backend, bad, extras):
 
 
 @pytest.mark.parametrize("extras", EXTRAS)
-def test_b07_a_nan_query_spoils_its_own_row_only(backend, extras):
+def test_a_nan_query_spoils_its_own_row_only(backend, extras):
     graph = GRAPHS["listed_random"]()
     q, k, v = tensors(graph, requires_grad=False)
     wanted = run(q, k, v, graph, backend=backend, **extras)
@@ -71,7 +71,7 @@ def test_b07_a_nan_query_spoils_its_own_row_only(backend, extras):
 @pytest.mark.parametrize("extras", EXTRAS)
 @pytest.mark.parametrize("bad", [INF, -INF, NAN])
 @pytest.mark.parametrize("name", ["unused_sources", "isolated_targets", "repeated_edges", "causal_start"])
-def test_b08_a_source_that_no_target_reads_changes_nothing(backend, name, bad, extras):
+def test_a_source_that_no_target_reads_changes_nothing(backend, name, bad, extras):
     graph = ga.graphs.causal(5, 11, align="start") if name == "causal_start" else GRAPHS[name]()
     unused = graph.out_degree == 0
     assert unused.any()
@@ -88,7 +88,7 @@ def test_b08_a_source_that_no_target_reads_changes_nothing(backend, name, bad, e
         assert torch.equal(mine, theirs)
 
 
-def test_b09_a_nan_source_spoils_its_readers(backend):
+def test_a_nan_source_spoils_its_readers(backend):
     graph = GRAPHS["listed_random"]()
     inputs = tensors(graph)
     wanted = ga.attention(*inputs, graph, backend=backend)
@@ -111,7 +111,7 @@ def test_b09_a_nan_source_spoils_its_readers(backend):
     assert torch.equal(dq[~readers], grads[0][~readers])
 
 
-def test_b09_dense_products_say_so_wherever_it_can_happen(backend):
+def test_dense_products_say_so_wherever_it_can_happen(backend):
     full, window = ga.graphs.full(7), ga.graphs.sliding_window(7, 2)
     for graph, options, noted in ((full, {}, False), (full, {"score_bias": True}, True), (window, {}, True)):
         asked = ga.explain(graph, dtype=torch.float64, **options)
@@ -121,7 +121,7 @@ def test_b09_dense_products_say_so_wherever_it_can_happen(backend):
 
 @pytest.mark.parametrize("extras", EXTRAS)
 @pytest.mark.parametrize("bad", [INF, NAN])
-def test_b10_nan_in_padding_has_no_effect_on_real_nodes(backend, bad, extras):
+def test_nan_in_padding_has_no_effect_on_real_nodes(backend, bad, extras):
     real = GRAPHS["listed_random"]()
     padding = ga.from_edge_index(torch.empty(2, 0, dtype=torch.int64), num_nodes=5)
     graph = ga.disjoint_union([real, padding])
@@ -141,7 +141,7 @@ def test_b10_nan_in_padding_has_no_effect_on_real_nodes(backend, bad, extras):
 
 @pytest.mark.parametrize("extras", EXTRAS)
 @pytest.mark.parametrize("bad", [INF, NAN])
-def test_b10_a_bad_query_whose_edges_are_all_removed(backend, bad, extras):
+def test_a_bad_query_whose_edges_are_all_removed(backend, bad, extras):
     graph = GRAPHS["listed_random"]()
     inputs = tensors(graph)
     t = int(graph.in_degree.argmax())

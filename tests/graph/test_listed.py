@@ -1,4 +1,4 @@
-"""Cases A1 to A40 of AttentionGraph and from_edge_index; A18 to A20 and A25 to A31 are in tests/interop."""
+"""Edges listed one by one: what AttentionGraph and from_edge_index take, keep and refuse."""
 
 import numpy as np
 import pytest
@@ -27,23 +27,23 @@ def square() -> AttentionGraph:
     return from_edge_index(torch.tensor([[0, 1], [2, 3]]), num_nodes=5)
 
 
-def test_a01_source_out_of_range():
+def test_source_out_of_range():
     with pytest.raises(GraphIndexError, match=r"edge 17: source 9 is outside \[0, 5\) \(5 sources\)"):
         build(edges_with(17, 9, 2))
 
 
-def test_a01_the_first_index_outside_is_refused_and_the_last_inside_is_not():
+def test_the_first_index_outside_is_refused_and_the_last_inside_is_not():
     with pytest.raises(GraphIndexError, match="edge 3: source 5"):
         build(edges_with(3, S, 6))
     assert build(torch.tensor([[S - 1], [T - 1]])).num_edges == 1
 
 
-def test_a02_target_out_of_range():
+def test_target_out_of_range():
     with pytest.raises(GraphIndexError, match=r"edge 4: target 7 is outside \[0, 7\) \(7 targets\)"):
         build(edges_with(4, 1, T))
 
 
-def test_a02_swapped_rows_are_recognised():
+def test_swapped_rows_are_recognised():
     swapped = torch.tensor([[6, 0, 3], [1, 4, 2]])
     with pytest.raises(GraphIndexError, match=r"Rows swapped\? Then use edge_index.flip\(0\)"):
         build(swapped)
@@ -51,12 +51,12 @@ def test_a02_swapped_rows_are_recognised():
 
 
 @pytest.mark.parametrize(("source", "target", "words"), [(-1, 2, "source -1"), (2, -1, "target -1")])
-def test_a03_negative_indices_do_not_wrap(source, target, words):
+def test_negative_indices_do_not_wrap(source, target, words):
     with pytest.raises(GraphIndexError, match=f"edge 11: {words} .* negative ones are not wrapped"):
         build(edges_with(11, source, target))
 
 
-def test_a01_index_errors_are_graph_errors_value_errors_and_index_errors():
+def test_index_errors_are_graph_errors_value_errors_and_index_errors():
     for kind in (GraphError, ValueError, IndexError):
         with pytest.raises(kind):
             build(edges_with(0, 9, 0))
@@ -65,7 +65,7 @@ def test_a01_index_errors_are_graph_errors_value_errors_and_index_errors():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize(("source", "target"), [(9, 0), (0, 9), (-1, 0), (2**31, 0)])
-def test_a04_out_of_range_on_cuda_leaves_the_context_usable(source, target):
+def test_out_of_range_on_cuda_leaves_the_context_usable(source, target):
     with pytest.raises(GraphIndexError, match="edge 17"):
         build(edges_with(17, source, target).cuda())
     x = torch.arange(3.0, device="cuda")
@@ -74,44 +74,44 @@ def test_a04_out_of_range_on_cuda_leaves_the_context_usable(source, target):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_a05_float_edges(dtype):
+def test_float_edges(dtype):
     kind = str(dtype).removeprefix("torch.")
     with pytest.raises(GraphError, match=f"must be integer .*got {kind}"):
         build(torch.zeros(2, 3, dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.complex64])
-def test_a06_bool_uint8_complex_edges(dtype):
+def test_bool_uint8_complex_edges(dtype):
     kind = str(dtype).removeprefix("torch.")
     with pytest.raises(GraphError, match=f"must be integer .*got {kind}"):
         build(torch.zeros(2, 3, dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
-def test_a06_other_integers_become_int64(dtype):
+def test_other_integers_become_int64(dtype):
     graph = build(torch.tensor([[4, 0, 1], [6, 6, 2]], dtype=dtype))
     assert graph.edge_index.dtype == torch.int64
     assert graph.edge_index.tolist() == [[4, 0, 1], [6, 6, 2]]
 
 
-def test_a07_edges_as_rows():
+def test_edges_as_rows():
     with pytest.raises(GraphError, match=r"expected \[2, E\], got \[7, 2\]; pass edge_index.t\(\)"):
         build(torch.zeros(7, 2, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (2,), (2, 3, 1), (1, 7), ()])
-def test_a07_other_shapes(shape):
+def test_other_shapes(shape):
     with pytest.raises(GraphError, match=r"shape \(2, E\)"):
         build(torch.zeros(shape, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("value", [None, "edges", [[0, 1], [1]], {"a": 1}])
-def test_a07_what_is_no_tensor_at_all(value):
+def test_what_is_no_tensor_at_all(value):
     with pytest.raises(GraphError, match="edge_index"):
         build(value)
 
 
-def test_a08_two_by_two_is_sources_then_targets():
+def test_two_by_two_is_sources_then_targets():
     graph = build(torch.tensor([[4, 0], [1, 6]]))
     assert graph.source.tolist() == [4, 0]
     assert graph.target.tolist() == [1, 6]
@@ -131,14 +131,14 @@ def test_a08_two_by_two_is_sources_then_targets():
     ],
     ids=str,
 )
-def test_a09_no_edges_in_any_dtype(empty):
+def test_no_edges_in_any_dtype(empty):
     graph = build(empty)
     assert graph.edge_index.dtype == torch.int64
     assert graph.edge_index.shape == (2, 0)
     assert (graph.num_sources, graph.num_targets, graph.num_edges) == (S, T, 0)
 
 
-def test_a09_no_edges_of_a_wrong_shape_are_still_refused():
+def test_no_edges_of_a_wrong_shape_are_still_refused():
     with pytest.raises(GraphError, match=r"got \[3, 0\]"):
         build(torch.empty(3, 0))
 
@@ -146,12 +146,12 @@ def test_a09_no_edges_of_a_wrong_shape_are_still_refused():
 REPEATED = torch.tensor([[1, 4, 0, 4, 1, 4], [2, 3, 2, 3, 6, 3]])
 
 
-def test_a14_repeated_edges_name_the_first_pair():
+def test_repeated_edges_name_the_first_pair():
     with pytest.raises(GraphError, match=r'edges 1 and 3 are both 4 -> 3: repeated edges.*duplicates="merge".*"keep"'):
         build(REPEATED)
 
 
-def test_a14_keep_counts_copies():
+def test_keep_counts_copies():
     graph = build(REPEATED, duplicates="keep")
     assert graph.has_repeated_edges
     assert graph.num_edges == 6
@@ -161,18 +161,18 @@ def test_a14_keep_counts_copies():
     assert "repeated edges" in repr(graph)
 
 
-def test_a14_merge_drops_copies_and_keeps_the_order():
+def test_merge_drops_copies_and_keeps_the_order():
     graph = build(REPEATED, duplicates="merge")
     assert not graph.has_repeated_edges
     assert graph.edge_index.tolist() == [[1, 4, 0, 1], [2, 3, 2, 6]]
 
 
-def test_a14_any_other_word_is_refused():
+def test_any_other_word_is_refused():
     with pytest.raises(GraphError, match='duplicates must be "error", "keep" or "merge", got \'drop\''):
         build(REPEATED, duplicates="drop")
 
 
-def test_a16_self_loops_are_neither_added_nor_removed():
+def test_self_loops_are_neither_added_nor_removed():
     with_one = torch.tensor([[0, 1, 2], [1, 1, 0]])
     graph = from_edge_index(with_one, num_nodes=3)
     assert torch.equal(graph.edge_index, with_one)
@@ -188,7 +188,7 @@ def test_a16_self_loops_are_neither_added_nor_removed():
     assert there_and_back.k_hop(2).equals(there_and_back)
 
 
-def test_a17_direction_is_respected():
+def test_direction_is_respected():
     graph = from_edge_index([[0, 0, 1], [1, 2, 2]], num_nodes=3)
     assert graph.mask().tolist() == [[False, False, False], [True, False, False], [True, True, False]]
     assert bool(graph.contains(target=2, source=0))
@@ -199,7 +199,7 @@ def test_a17_direction_is_respected():
     assert graph.out_degree.tolist() == [2, 1, 0]
 
 
-def test_a21_int32_indices_where_a_key_leaves_int32():
+def test_int32_indices_where_a_key_leaves_int32():
     nodes = 70_000
     assert (61_356 * nodes + 47_296) % 2**32 == 0  # the key of (0, 0), if it were kept in 32 bits
     edges = torch.tensor([[0, 47_296, 69_999, 69_998], [0, 61_356, 69_999, 69_999]], dtype=torch.int32)
@@ -216,7 +216,7 @@ def test_a21_int32_indices_where_a_key_leaves_int32():
     assert torch.stack(walked).t().tolist() == sorted(edges.flip(0).t().tolist())
 
 
-def test_a22_too_many_pairs_are_refused_and_never_wrap():
+def test_too_many_pairs_are_refused_and_never_wrap():
     side = 2**31 + 2**30
     with pytest.raises(GraphError, match=f"{side * side} pairs.*fewer than 2\\*\\*63"):
         from_edge_index([[0], [0]], num_nodes=side)
@@ -227,7 +227,7 @@ def test_a22_too_many_pairs_are_refused_and_never_wrap():
     assert not bool(graph.contains(0, last))
 
 
-def test_a22_a_rule_has_no_such_limit():
+def test_a_rule_has_no_such_limit():
     side = 10**10
     graph = AttentionGraph(Band(side, side, 0), "causal")
     assert graph.num_edges == side * (side + 1) // 2
@@ -237,7 +237,7 @@ def test_a22_a_rule_has_no_such_limit():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_a39_two_devices_are_named():
+def test_two_devices_are_named():
     here = build(torch.tensor([[0], [1]]))
     there = here.to("cuda")
     with pytest.raises(GraphError, match="cpu and one on cuda:0"):
@@ -264,14 +264,14 @@ def test_a_subgraph_of_a_rule_keeps_its_own_copy_of_the_nodes():
     assert before.equal(graph.mask())
 
 
-def test_a40_the_callers_own_tensor_stays_theirs():
+def test_the_callers_own_tensor_stays_theirs():
     mine = torch.tensor([[0, 1], [2, 3]])
     graph = build(mine)
     mine.fill_(4)
     assert graph.edge_index.tolist() == [[0, 1], [2, 3]]
 
 
-def test_a40_in_inference_mode_too():
+def test_in_inference_mode_too():
     with torch.inference_mode():
         graph = build(torch.tensor([[0, 1], [2, 3]]))
     assert graph.edge_index.tolist() == [[0, 1], [2, 3]]

@@ -1,4 +1,4 @@
-"""Cases B21, B22 and B26 to B28: derivatives of first and second order, and dropout."""
+"""Derivatives of first and second order, and dropout."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def small(name):
 @both
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", SMALL)
-def test_b22_gradcheck_and_gradgradcheck(name, options, backend):
+def test_gradcheck_and_gradgradcheck(name, options, backend):
     graph, options = small(name), dict(OPTIONS[options])
     inputs = list(tensors(graph, heads=2, kv_heads=1, width=2, value_width=3))
     biased = options.pop("bias", False)
@@ -49,7 +49,7 @@ def test_b22_gradcheck_and_gradgradcheck(name, options, backend):
 
 
 @both
-def test_b22_weights_and_lse(backend):
+def test_weights_and_lse(backend):
     graph = small("isolated")
     inputs = (*tensors(graph, heads=2, kv_heads=1, width=2, value_width=3), biases(graph, heads=2))
 
@@ -61,7 +61,7 @@ def test_b22_weights_and_lse(backend):
     assert gradgradcheck(extras, inputs, nondet_tol=0.0)
 
 
-def test_b26_one_gradient_per_copy_of_an_edge():
+def test_one_gradient_per_copy_of_an_edge():
     graph = GRAPHS["repeated_edges"]()
     inputs = (*tensors(graph), biases(graph))
     found, wanted = ga.attention(*inputs[:3], graph, inputs[3]), formula(*inputs[:3], graph, inputs[3])[0]
@@ -75,7 +75,7 @@ def test_b26_one_gradient_per_copy_of_an_edge():
 
 @both
 @pytest.mark.parametrize("needed", range(16))
-def test_b27_any_subset_of_inputs_asks_for_gradients(needed, backend):
+def test_any_subset_of_inputs_asks_for_gradients(needed, backend):
     graph = GRAPHS["listed_bipartite"]()
     inputs = (*tensors(graph), biases(graph))
     output = ga.attention(*inputs[:3], graph, inputs[3], backend=backend)
@@ -94,7 +94,7 @@ def test_b27_any_subset_of_inputs_asks_for_gradients(needed, backend):
 
 @both
 @pytest.mark.parametrize("extras", [{}, {"return_lse": True}])
-def test_b28_query_key_and_value_may_be_one_tensor(extras, backend):
+def test_query_key_and_value_may_be_one_tensor(extras, backend):
     graph = GRAPHS["listed_random"]()
     (x, _, _) = tensors(graph)
     found = ga.attention(x, x, x, graph, backend=backend, **extras)
@@ -121,7 +121,7 @@ def dropped(graph, backend, p=0.3, lead=(), **extras):
 
 @both
 @pytest.mark.parametrize("extras", [{}, {"return_lse": True}])
-def test_b21_each_weight_is_dropped_or_scaled_up(extras, backend):
+def test_each_weight_is_dropped_or_scaled_up(extras, backend):
     graph = GRAPHS["causal"]()
     torch.manual_seed(0)
     after, before = dropped(graph, backend, 0.3, **extras)
@@ -133,7 +133,7 @@ def test_b21_each_weight_is_dropped_or_scaled_up(extras, backend):
 
 
 @both
-def test_b21_the_expectation_is_the_output(backend):
+def test_the_expectation_is_the_output(backend):
     graph = GRAPHS["listed_random"]()
     torch.manual_seed(0)
     after, before = dropped(graph, backend, 0.3, (2000,))
@@ -145,7 +145,7 @@ def test_b21_the_expectation_is_the_output(backend):
 
 @both
 @pytest.mark.parametrize("extras", [{}, {"return_lse": True}])
-def test_b21_the_seed_fixes_the_mask_forward_and_backward(extras, backend):
+def test_the_seed_fixes_the_mask_forward_and_backward(extras, backend):
     graph = GRAPHS["listed_random"]()
     inputs = tensors(graph)
 
@@ -174,7 +174,7 @@ def test_b21_the_seed_fixes_the_mask_forward_and_backward(extras, backend):
 
 
 @both
-def test_b21_returned_weights_and_lse_are_those_before_dropout(backend):
+def test_returned_weights_and_lse_are_those_before_dropout(backend):
     graph = GRAPHS["listed_random"]()
     inputs = tensors(graph)
     runs = [
@@ -186,7 +186,7 @@ def test_b21_returned_weights_and_lse_are_those_before_dropout(backend):
     assert not torch.allclose(runs[0].output, runs[1].output)
 
 
-def test_b21_second_derivatives_through_dropout():
+def test_second_derivatives_through_dropout():
     graph = GRAPHS["listed_random"]()
     inputs = tensors(graph)
     first = ga.attention(*inputs, graph, dropout_p=0.3, backend="dense")

@@ -1,4 +1,4 @@
-"""Cases B12 to B15: float32 statistics, hubs, and the error of plain dense torch in the same dtype as the yardstick."""
+"""Precision: float32 statistics, hubs, and the error of plain dense torch in the same dtype as the yardstick."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def plain(q, k, v, graph, bias=None, softcap=None):
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("options", ["plain", "softcap", "bias"])
 @pytest.mark.parametrize("name", ["full", "causal", "window", "hub", "listed_bipartite", "isolated_targets", "cells"])
-def test_b14_errors_are_at_most_those_of_dense_torch(name, options, dtype, backend):
+def test_errors_are_at_most_those_of_dense_torch(name, options, dtype, backend):
     graph = GRAPHS[name]()
     inputs = list(tensors(graph, (3,), width=17, value_width=19, dtype=dtype))
     given = {"softcap": 2.0} if options == "softcap" else {}
@@ -54,7 +54,7 @@ def test_b14_errors_are_at_most_those_of_dense_torch(name, options, dtype, backe
 
 @pytest.mark.parametrize("dtype", NARROW[1:])
 @pytest.mark.parametrize("listed", [False, True])
-def test_b12_a_hub_of_70_000_equal_edges(listed, dtype, backend):
+def test_a_hub_of_70_000_equal_edges(listed, dtype, backend):
     graph = ga.graphs.cross(2, 70_000)
     if listed:
         edges = torch.stack((torch.randperm(70_000), torch.zeros(70_000, dtype=torch.int64)))
@@ -70,7 +70,7 @@ def test_b12_a_hub_of_70_000_equal_edges(listed, dtype, backend):
     assert_near(dv.double().sum(), torch.tensor((2 - listed) * 3.0), 2**-7)
 
 
-def test_b13_degree_2048_in_bfloat16(backend):
+def test_degree_2048_in_bfloat16(backend):
     graph = ga.graphs.cross(3, 2048)
     q, k, v = tensors(graph, width=8, value_width=11, dtype=torch.bfloat16, requires_grad=False)
     truth = formula(q.double(), k.double(), v.double(), graph)[0]
@@ -80,7 +80,7 @@ def test_b13_degree_2048_in_bfloat16(backend):
 
 
 @pytest.mark.parametrize("name", ["hub", "longformer", "repeated_edges", "no_edges", "relabelled", "union_of_blocks"])
-def test_b15_float64_agrees_between_all_plans(name, backend):
+def test_float64_agrees_between_all_plans(name, backend):
     graph = GRAPHS[name]()
     skip_if_refused(graph, backend)
     inputs = tensors(graph, (2,))
@@ -91,7 +91,7 @@ def test_b15_float64_agrees_between_all_plans(name, backend):
 
 
 @pytest.mark.parametrize("softcap", [None, 2.0])
-def test_a15_copies_of_an_edge_are_a_bias_of_log_multiplicity(softcap, backend):
+def test_copies_of_an_edge_are_a_bias_of_log_multiplicity(softcap, backend):
     graph = GRAPHS["repeated_edges"]()
     skip_if_refused(graph, backend)
     inputs = tensors(graph)
