@@ -1,7 +1,7 @@
 """Graphs in checkpoints: ``torch.load``, which trusts no function by default, may call the one that restores them.
 
 ``import graphattn`` does not import torch, and a script may read its checkpoint before it uses any name of ours: so
-torch is told when it is imported.
+the function is registered when torch is imported.
 """
 
 import sys

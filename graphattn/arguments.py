@@ -1,4 +1,4 @@
-"""Checks of what callers pass: each names the argument, what was expected, what came, and what to try."""
+"""Checks of arguments: each error names the argument, what was expected, what came, and what to try."""
 
 import inspect
 import operator

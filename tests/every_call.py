@@ -458,7 +458,7 @@ CALLS = {
     "models.Decoder.from_torch": lambda: call(
         models.Decoder.from_torch, nn.TransformerDecoder(nn.TransformerDecoderLayer(C, H, 6, batch_first=True), 1)
     ),
-    "models.Decoder.hears_positions": lambda: call(decoder().hears_positions),
+    "models.Decoder.encodes_positions": lambda: call(decoder().encodes_positions),
     "models.Decoder.hold": lambda: call(decoder().hold, features(2, N, C)),
     "models.Encoder": lambda: call(models.Encoder, 1, C, H),
     "models.Encoder.forward": lambda: call(encoder(), features(2, N, C), causal()),
@@ -466,7 +466,7 @@ CALLS = {
         models.Encoder.from_torch,
         nn.TransformerEncoder(nn.TransformerEncoderLayer(C, H, 6, batch_first=True), 1, enable_nested_tensor=False),
     ),
-    "models.Encoder.hears_positions": lambda: call(encoder().hears_positions),
+    "models.Encoder.encodes_positions": lambda: call(encoder().encodes_positions),
     "models.EncoderDecoder": lambda: call(models.EncoderDecoder, encoder(), decoder()),
     "models.EncoderDecoder.forward": lambda: call(
         both(), features(2, N, C), features(2, N, C), graphs.full(...), graphs.causal(...)

@@ -1,4 +1,4 @@
-"""What a backend answers, and the facts about itself that its cost is made of."""
+"""The interface of a backend, and the facts about itself that its cost is made of."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which backend runs a call, and why: the same answer for ``attention`` and for ``explain``."""
+"""The choice of a backend and its reasons: the same for ``attention`` and for ``explain``."""
 
 import math
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Whether a device that a user names is there."""
+"""Availability of devices, so that a missing one is refused before anything runs."""
 
 import torch
 

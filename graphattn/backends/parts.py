@@ -1,4 +1,4 @@
-"""Parts: the edges that fill tiles run as tiles, the others as edges, and the log-sum-exp of each says how they mix."""
+"""Attention in two parts: edges that fill tiles run as tiles, the others as edges; their log-sum-exps mix them."""
 
 from dataclasses import replace
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What a call asks for, in sizes and flags only, so that a backend can say whether it runs before anything runs."""
+"""A call in sizes and flags only, so that a backend can say whether it runs before anything runs."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""SDPA together with its log-sum-exp, which torch's kernel on the CPU computes and its public face withholds."""
+"""SDPA together with its log-sum-exp, which torch's kernel on the CPU computes and its public function discards."""
 
 from typing import Any
 

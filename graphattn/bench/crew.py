@@ -1,4 +1,4 @@
-"""The workers, as their parent sees them: asked one at a time, ended when they take too long."""
+"""The workers, as their parent sees them: called one at a time, ended when they take too long."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ class Crew:
             self.end(name)
 
     def start(self, name: str) -> None:
-        """Start a peer's process, if there is none; it loads its libraries while others are asked."""
+        """Start a peer's process, if there is none; it loads its libraries while others run."""
         if name in self._running:
             return
         near, far = Pipe()

@@ -34,7 +34,7 @@ class Problem:
         return query, key, value, grad
 
     def request(self) -> Request:
-        """The same in sizes only, as backends are asked."""
+        """The same in sizes only, as backends take it."""
         widths = (self.heads, self.heads, self.head_dim, self.head_dim)
         return Request(*widths, self.batch, self.dtype, torch.device(self.device))
 

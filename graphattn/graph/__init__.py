@@ -1,4 +1,4 @@
-"""What may read what: integers only, no floats, no weights."""
+"""Graphs: which target may read which source, as integers only, without floats or weights."""
 
 from .graph import EMPTY as EMPTY
 from .graph import FULL as FULL

@@ -1,4 +1,4 @@
-"""What to call instead, for the many things that people pass as a graph."""
+"""Advice on what is no graph: what to call instead, for the many things that people pass."""
 
 from typing import Any
 

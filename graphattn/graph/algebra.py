@@ -107,7 +107,7 @@ class Complement(EdgeSet):
 
 
 class _Dense(EdgeSet):
-    """Rules whose rows are found by asking about every pair of the row, a chunk at a time."""
+    """Rules whose rows are listed by a test of every pair of the row, a chunk at a time."""
 
     @property
     def runs_per_row(self) -> int:

@@ -1,4 +1,4 @@
-"""What every set of edges can do, whether it is listed or a rule."""
+"""The interface of a set of edges, whether it is listed or a rule."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How a graph was written: calls of builders, methods and signs. What is saved, and what an audit changes."""
+"""Expressions: the calls of builders, methods and signs that made a graph, to be saved and audited."""
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
@@ -151,7 +151,7 @@ def written(edges: EdgeSet, function: str, *args: Any, **options: Any) -> Expres
 
 
 def builder(make: "Callable[P, AttentionGraph]") -> "Callable[P, AttentionGraph]":
-    """A builder whose graphs know the call that made them, and keep copies of its tensors."""
+    """A builder whose graphs keep the call that made them, and copies of its tensors."""
     name = make.__name__
 
     @wraps(make)

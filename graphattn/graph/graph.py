@@ -253,9 +253,11 @@ class AttentionGraph(Immutable):
     def _need_same_nodes(self, other: object, sign: str) -> "AttentionGraph":
         if not isinstance(other, AttentionGraph):
             raise no_graph(other, f"{sign} joins two AttentionGraphs")
-        mine, theirs = (self.num_targets, self.num_sources), (other.num_targets, other.num_sources)
-        if sign != "@" and mine != theirs:
-            raise GraphError(f"{sign} needs the same nodes on both sides, got (targets, sources) {mine} and {theirs}")
+        own_size, other_size = (self.num_targets, self.num_sources), (other.num_targets, other.num_sources)
+        if sign != "@" and own_size != other_size:
+            raise GraphError(
+                f"{sign} needs the same nodes on both sides, got (targets, sources) {own_size} and {other_size}"
+            )
         if not self.is_rule and not other.is_rule and self.device != other.device:
             raise GraphError(f"{sign} of a graph on {self.device} and one on {other.device}; use .to(device)")
         return other

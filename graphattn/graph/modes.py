@@ -1,4 +1,4 @@
-"""Graphs and what is derived from them are made once and kept: outside of the modes that surround whoever asks."""
+"""Construction outside of torch's modes, since graphs and what is derived from them outlive the mode of a caller."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -149,8 +149,8 @@ class Ranked(EdgeSet):
         self._in_order = torch.equal(self._ascending, self.of_source)
 
     def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        mine, theirs = self.of_target.to(target.device)[target], self.of_source.to(source.device)[source]
-        return theirs < mine if self.strict else theirs <= mine
+        of_target, of_source = self.of_target.to(target.device)[target], self.of_source.to(source.device)[source]
+        return of_source < of_target if self.strict else of_source <= of_target
 
     def _degree(self, target: Tensor) -> Tensor:
         return torch.searchsorted(self._ascending, self.of_target[target], right=not self.strict)

@@ -117,7 +117,7 @@ class BERT(nn.Module):
         """
         x = self.embedded(tokens, types, positions)
         given: dict[str, Any] = {"score_bias": score_bias, "lengths": lengths}
-        if self.position is None or self.stack.hears_positions(score_bias):
+        if self.position is None or self.stack.encodes_positions(score_bias):
             given["positions"] = positions
         x = self.stack(x, self.graph if graph is None else graph, **given)
         return x if self.head is None else self.head(x)

@@ -132,7 +132,7 @@ class GPT(nn.Module):
         if self.embed_scale != 1.0:
             x = x * x.new_tensor(self.embed_scale)
         bias = self.score_bias if score_bias is None else score_bias
-        of_layers = positions if self.position is None or self.stack.hears_positions(bias) else None
+        of_layers = positions if self.position is None or self.stack.encodes_positions(bias) else None
         if positions is None and caches is not None:
             past = tokens_held(caches, self.num_layers)
             positions = torch.arange(past, past + tokens.shape[-1], device=tokens.device)

@@ -100,7 +100,7 @@ class _Stack(nn.Module):
                 sized, bias = made[key]
                 of_layer = memory[number] if isinstance(memory, list) else memory
                 attention: Any = layer.attention
-                turns = attention.rotary is not None or not self.hears_positions(biases)
+                turns = attention.rotary is not None or not self.encodes_positions(biases)
                 x = layer(
                     x,
                     sized,
@@ -113,7 +113,7 @@ class _Stack(nn.Module):
                 )
         return x if self.norm is None else self.norm(x)
 
-    def hears_positions(self, score_bias: ScoreBias = None) -> bool:
+    def encodes_positions(self, score_bias: ScoreBias = None) -> bool:
         """Whether a layer turns by positions, or one of the biases is made of them."""
         layers: Iterable[Any] = self.layers
         biases = self._each("score_bias", score_bias)

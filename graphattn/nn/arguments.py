@@ -1,4 +1,4 @@
-"""What callers hand to the layer, in every dialect, or the error that says what to pass instead."""
+"""Input validation for GraphAttention."""
 
 import math
 from collections.abc import Callable, Mapping

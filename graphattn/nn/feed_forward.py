@@ -1,4 +1,4 @@
-"""What a block does to each node by itself: perceptrons, gated ones, mixtures of experts; and dropped paths."""
+"""Feed-forward modules, each node by itself: perceptrons, gated ones, mixtures of experts; and dropped paths."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

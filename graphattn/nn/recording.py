@@ -1,4 +1,4 @@
-"""The weights of all layers of a model, without asking each of them."""
+"""Recording of the weights of all layers of a model, without a change to the model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

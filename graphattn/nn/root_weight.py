@@ -1,4 +1,4 @@
-"""What PyG's ``TransformerConv`` adds after attention: a projection of the target itself."""
+"""The root weight of PyG's ``TransformerConv``: a projection of the target itself, added after attention."""
 
 import torch
 from torch import Tensor, nn

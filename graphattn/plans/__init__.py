@@ -1,1 +1,1 @@
-"""How a graph could run: derived once, cached, and never known to the graph."""
+"""Plans: what the backends derive from a graph, once, and cache; the graph does not depend on them."""

@@ -1,4 +1,4 @@
-"""What is derived from a graph lives as long as the graph, and is made once."""
+"""The cache of what is derived from a graph: made once, it lives as long as the graph."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar

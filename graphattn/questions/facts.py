@@ -1,4 +1,4 @@
-"""Everything that is known in seconds about a graph, about graphs of heads, or about the layers of a model."""
+"""``facts``: what is known in seconds about a graph, about graphs of heads, or about the layers of a model."""
 
 from functools import partial
 from typing import Any, overload

@@ -1,4 +1,4 @@
-"""All facts about one graph that cost seconds at most, and for the others why they were left out."""
+"""Facts about one graph that cost seconds at most; the others are left out, with the reason."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any

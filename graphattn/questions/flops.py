@@ -1,4 +1,4 @@
-"""How many operations a stack of transformer blocks takes on the graphs of its layers."""
+"""Operations that a stack of transformer blocks takes on the graphs of its layers."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""How many layers it takes until every node depends on all that it ever will: the diameter of a directed graph."""
+"""The diameter of a directed graph: how many layers until every node depends on all that it ever will."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

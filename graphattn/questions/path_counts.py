@@ -1,4 +1,4 @@
-"""In how many ways a source reaches a target through the layers."""
+"""Path counts: in how many ways a source reaches a target through the layers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How fast uniform attention on a graph makes all nodes alike."""
+"""The spectral gap: how fast uniform attention on a graph makes all nodes alike."""
 
 import numpy as np
 import torch

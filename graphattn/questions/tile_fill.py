@@ -1,4 +1,4 @@
-"""How full the tiles are that a graph touches, in the order given and in one that puts neighbours together."""
+"""The fill of the tiles that a graph touches, in the order given and in one that puts neighbours together."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""What must hold whatever the numbers are: each function tries to contradict one claim, and says how it did."""
+"""Checks of the invariants: each function tries to contradict one claim, and says how it did."""
 
 import torch
 from torch import Tensor

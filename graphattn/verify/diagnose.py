@@ -1,4 +1,4 @@
-"""From a wrong answer to the mistake that explains it."""
+"""Diagnosis: from a wrong answer to the mistake that explains it."""
 
 from collections.abc import Sequence
 from dataclasses import replace

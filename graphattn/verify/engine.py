@@ -1,4 +1,4 @@
-"""One call that measures, and one that judges."""
+"""``verify``: backends and layers, measured against dense twins and judged."""
 
 import sys
 from collections.abc import Callable, Sequence

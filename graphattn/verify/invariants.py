@@ -1,4 +1,4 @@
-"""What must hold whatever the numbers are: what is read, and that order and names do not matter."""
+"""Invariants, whatever the numbers are: what is read, and that order and names do not matter."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

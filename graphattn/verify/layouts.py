@@ -1,4 +1,4 @@
-"""How a caller's function wants its heads: grouped or not, behind the nodes or before them."""
+"""Layouts of a caller's function: heads grouped or not, behind the nodes or before them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What measuring a backend takes, and what there is."""
+"""Memory that measuring a backend takes, and memory that is free."""
 
 import re
 from collections.abc import Callable

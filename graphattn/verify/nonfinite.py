@@ -1,4 +1,4 @@
-"""Where a NaN or an infinity comes from: the node or the edge that has it, before attention spreads it."""
+"""The origin of a NaN or an infinity: the node or the edge that has it, before attention spreads it."""
 
 from dataclasses import dataclass
 

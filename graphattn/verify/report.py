@@ -1,4 +1,4 @@
-"""What was measured, as a value that prints."""
+"""The report of a verification, as a value that prints."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Where a mistake is made: the operands of a few targets and all sources, to be answered in a wrong way."""
+"""Scenes of mistakes: the operands of a few targets and all sources, to be answered in a wrong way."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

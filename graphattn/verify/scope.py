@@ -1,4 +1,4 @@
-"""What of a subject is compared, in which dtypes and with which backends."""
+"""The scope of a comparison: which targets, in which dtypes and with which backends."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What can be verified: one face for attention itself, a caller's own function, and a layer."""
+"""Subjects of verification, behind one interface: attention itself, a caller's own function, and a layer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

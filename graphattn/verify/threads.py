@@ -1,4 +1,4 @@
-"""How many threads torch takes while something is verified."""
+"""The number of torch's threads while something is verified."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

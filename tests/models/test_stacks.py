@@ -448,6 +448,6 @@ def test_a_learned_bias_for_each_edge_of_each_layer():
         for mine, other in zip(torch.autograd.grad(found.square().sum(), list(bias)), theirs, strict=True):
             torch.testing.assert_close(mine, other, rtol=0, atol=1e-12)
             assert mine.abs().sum() > 0
-    assert not stack.hears_positions(bias)
+    assert not stack.encodes_positions(bias)
     with pytest.raises(OptionError, match="3 layers need as many score_bias, got 2"):
         stack(x, layers, score_bias=bias[:2])

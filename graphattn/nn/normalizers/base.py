@@ -1,4 +1,4 @@
-"""What a normalisation is: a function of the scores of a target's edges, and its dense twin on rows of pairs."""
+"""The interface of a normalisation: a function of the scores of a target's edges, and its dense twin."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar

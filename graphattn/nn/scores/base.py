@@ -1,4 +1,4 @@
-"""What a score is: a formula on edges, the same on all pairs to be judged by, and what a layer may make it with."""
+"""The interface of a score: a formula on edges, its dense twin, and what a layer may make it with."""
 
 from collections.abc import Callable
 from typing import Any
