@@ -79,6 +79,7 @@ def _unknown(what: str) -> str:
     known = callables()
     if what in known:
         return f"{what} is a builder and needs its arguments: '{what}{signature_of(known[what])}'"
-    close = [*close_to(zoo().patterns, what), *difflib.get_close_matches(what.replace("-", "_"), known, 1)]
+    builders = difflib.get_close_matches(what.replace("-", "_"), known, 1)
+    close = dict.fromkeys([*close_to(zoo().patterns, what), *builders])
     hint = f"did you mean {' or '.join(close)}?" if close else "graphattn zoo and graphattn patterns list what there is"
     return f"{what!r} is no name of the zoo, no expression of builders and no file; {hint}"

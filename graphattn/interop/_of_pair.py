@@ -137,6 +137,7 @@ def _depends(letter: str, how: str) -> str:
             f"heads, for a graph of each; or choose one: lambda b, h, q, kv: mask_mod(b, h0, q, kv), {chosen}"
         )
     return (
-        f"mask_mod must not depend on b, since one graph serves a batch, but {how}. Choose one, lambda b, h, q, kv: "
-        f"mask_mod(b0, h, q, kv), {chosen}; or make a graph for each b0, and one of them all with disjoint_union"
+        f"mask_mod must not depend on b, since one graph serves a batch, but {how}. Pass B=1 where there is one. Or "
+        f"choose one, lambda b, h, q, kv: mask_mod(b0, h, q, kv), {chosen}; or make a graph for each b0, and one of "
+        "them all with disjoint_union"
     )

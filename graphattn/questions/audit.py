@@ -69,6 +69,9 @@ class Audit:
         """Whether the mask is the graph."""
         return self.too_many == self.missing == 0
 
+    def __bool__(self) -> bool:
+        return self.ok
+
     def to_dict(self) -> dict[str, Any]:
         """The findings as plain Python values."""
         return {"ok": self.ok, **asdict(self)}

@@ -89,6 +89,9 @@ class Report:
         """
         return bool(self.rows) and not self._failed
 
+    def __bool__(self) -> bool:
+        return self.ok
+
     @property
     def _failed(self) -> int:
         """How many rows, checks and runs failed."""

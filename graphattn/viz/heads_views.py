@@ -110,7 +110,8 @@ def matrix(ax: Any, shown: Shown, head: int, scale: Any, edge: tuple[bool, bool]
     else:
         ax.tick_params(labelleft=False)
     if height == width == 1:
-        return ["White where there is no edge." if shown.own is None else "White where the head has no edge."]
+        whose = "" if shown.own is None else " of the head"
+        return [f"White where no edge{whose} is drawn, or its weight is NaN."]
     return [
         f"A cell is {counted(height, 'target')} by {counted(width, 'source')}, as dark as the largest weight in it; "
         "white without an edge."

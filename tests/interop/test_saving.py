@@ -321,3 +321,11 @@ def test_safetensors_is_optional(tmp_path, monkeypatch):
     with pytest.raises(ga.GraphAttnError, match=r"pip install 'graphattn\[hf\]'"):
         ga.save_graph(WINDOW, tmp_path / "graph.safetensors")
     same(WAYS["json"](WINDOW, tmp_path), WINDOW)
+
+
+def test_what_cannot_be_saved_says_what_can(tmp_path):
+    with pytest.raises(LoaderError, match=r"got '.csv'. Try: give the path one of these endings"):
+        ga.save_graph(WINDOW, tmp_path / "graph.csv")
+    for layers, which in (([], "an empty list"), ([[WINDOW]], "a list of something else")):
+        with pytest.raises(GraphError, match=f"got {which}"):
+            ga.save_graph(layers, tmp_path / "graph.json")

@@ -104,6 +104,7 @@ HOSTILE = {
     "a relation self": data(FULL, {"relations": [["self", 0]]}),
     "a list of lists": data(FULL, {"list": [0]}, {"list": [1]}),
     "a name of a number": data({**FULL, "name": 3}),
+    "a name of escapes": data({**FULL, "name": "\x1b[31mred"}),
     "a name of a million": data({**FULL, "name": "a" * 10**6}),
     "a device": data({**FULL, "device": "cuda:0"}),
     "edges outside": data(edges([0, 3])),

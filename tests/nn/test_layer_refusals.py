@@ -283,3 +283,9 @@ def test_a_probability_is_in_its_interval():
             probability("p", wrong, below_one=below_one)
     with pytest.raises(OptionError, match=r"drop_path must be a number in \[0, 1\), got 1.0"):
         DropPath(1.0)
+
+
+def test_a_list_of_graphs_is_for_heads_or_for_layers():
+    graph = ga.graphs.causal(5)
+    with pytest.raises(GraphError, match=r"got a list; heads .* PerHead\(graphs\), .* models"):
+        ga.nn.GraphAttention(8, 2)(torch.randn(5, 8), [graph, graph])

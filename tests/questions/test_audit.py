@@ -218,3 +218,8 @@ def test_what_is_nearly_full_is_not_listed(monkeypatch):
     assert (report.too_many, report.missing) == (0, 1)
     assert report.groups[0].examples == ((7, 5),)
     assert max(listed) <= 1
+
+
+def test_an_audit_is_true_if_the_mask_is_the_graph():
+    assert ga.audit(ga.graphs.causal(8).mask(), ga.graphs.causal(8))
+    assert not ga.audit(ga.graphs.full(8).mask(), ga.graphs.causal(8))

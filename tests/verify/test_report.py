@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+import graphattn as ga
 from graphattn.nn import FeatureScore, GraphAttention
 from graphattn.verify import bounds
 from graphattn.verify.layer_twin import LayerTwin
@@ -108,3 +109,8 @@ POSITIVE = {"score": lambda: FeatureScore("elu"), "normalize": "sum"}
 def test_smooth_is_what_has_no_kink_and_no_sum_near_0(options, without_bias, smooth):
     made = {k: v() if k == "score" and callable(v) else v for k, v in options.items()}
     assert LayerTwin(GraphAttention(8, 2, **made))._smooth(without_bias) is smooth
+
+
+def test_a_report_is_true_if_everything_measured_held():
+    assert ga.verify(ga.graphs.causal(5), dtypes=(torch.float64,))
+    assert not ga.verify(lambda query, key, value: value, ga.graphs.causal(5), dtypes=(torch.float64,))

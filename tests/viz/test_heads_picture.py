@@ -158,7 +158,7 @@ def test_a_head_is_drawn_on_its_own_edges_alone():
         assert len(found.get_paths()) <= graph.num_edges
         (dots,) = [a for a in layouts.axes[panel].get_children() if a.get_gid() == "sources of 5"]
         assert sorted(np.asarray(dots.get_offsets())[:, 0]) == graph.mask()[5].nonzero().flatten().tolist()
-    assert "White where the head has no edge." in matrices.get_supxlabel()
+    assert "White where no edge of the head is drawn" in matrices.get_supxlabel()
     for head, read in ((1, 3), (2, 2), (None, 4)):
         assert f"reads {read} sources" in plot_weights(weights, 5, head=head).get_suptitle()
 

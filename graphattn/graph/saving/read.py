@@ -153,8 +153,8 @@ class _Reader:
     def _as_told(self, graph: AttentionGraph, node: dict[str, Any]) -> AttentionGraph:
         """The graph with the name and on the device that its node tells."""
         name = node.get("name", graph.name)
-        if not isinstance(name, str) or len(name) > _LONGEST_NAME:
-            raise self.fault(f"a name of up to {_LONGEST_NAME} characters", name)
+        if not isinstance(name, str) or len(name) > _LONGEST_NAME or not name.isprintable():
+            raise self.fault(f"a name of up to {_LONGEST_NAME} printable characters", name)
         if "device" in node and (device := self._tensor(node["device"]).device).type != "meta":
             graph = self._making("device", lambda: graph.to(device))
         return replace(graph, name=name)

@@ -66,7 +66,10 @@ class _Writer:
             return {"relations": [[name, self.add(part)] for name, part in value.parts.items()]}
         if isinstance(value, list | tuple) and value and all(isinstance(layer, Layer) for layer in value):
             return {"list": [self.add(layer) for layer in value]}
-        raise no_graph(value, "graph must be an AttentionGraph, Pattern, PerHead, Relations or list of layers")
+        expected = "graph must be an AttentionGraph, Pattern, PerHead, Relations or list of layers"
+        if isinstance(value, list | tuple):
+            raise GraphError(f"{expected}, got {'an empty list' if not value else 'a list of something else'}")
+        raise no_graph(value, expected)
 
     def _graph(self, graph: AttentionGraph) -> dict[str, Any]:
         known = graph.is_rule and graph.expression is not None and _saved_by_edges(graph.expression) is None

@@ -68,7 +68,10 @@ def suffix(path: PathLike, known: tuple[str, ...], verb: str) -> str:
         return ending
     if os.path.isdir(name):
         raise LoaderError(f"{name}: expected a file, got a directory. Try: the path of a file in it.")
-    fix = _REFUSED.get(ending, f"convert or rename it; {verb} reads these only")
+    fix = _REFUSED.get(
+        ending,
+        "give the path one of these endings" if verb.startswith("save") else f"convert it; {verb} reads these only",
+    )
     raise LoaderError(f"{name}: expected one of {', '.join(known)}, got {ending or 'no extension'!r}. Try: {fix}.")
 
 
