@@ -228,7 +228,7 @@ class _TwiceDifferentiable(torch.autograd.Function):
             query, key, value, bias = views
             output = unfused_attention(query, key, value, mask._replace(bias=bias), ctx.scale).output.to(query.dtype)
             first = torch.autograd.grad(output, [views[i] for i in needed], grads, create_graph=True)
-        found: list[Tensor | None] = [None] * 8
+        results: list[Tensor | None] = [None] * 8
         for i, grad in zip(needed, first, strict=True):
-            found[i] = grad
-        return tuple(found)
+            results[i] = grad
+        return tuple(results)

@@ -66,7 +66,7 @@ class _Fused(torch.autograd.Function):
         width = max(query.shape[-1], value.shape[-1])
         d_output, d_lse = grads
         one = torch.ones_like(d_lse)
-        found = _backward(
+        results = _backward(
             torch.cat((_wider(d_output, width), one), -1),
             *(_wider(x, width + 1) for x in (query, key, value)),
             torch.cat((_wider(output, width), -d_lse), -1),
@@ -75,7 +75,7 @@ class _Fused(torch.autograd.Function):
             scale=ctx.scale,
         )
         sizes = (x.shape[-1] for x in (query, key, value))
-        return *(grad[..., :size] for grad, size in zip(found, sizes, strict=True)), None, None, None
+        return *(grad[..., :size] for grad, size in zip(results, sizes, strict=True)), None, None, None
 
 
 def _wider(x: Tensor, width: int) -> Tensor:

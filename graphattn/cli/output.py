@@ -109,13 +109,13 @@ def table(rows: Iterable[tuple[str, ...]]) -> Any:
     """Columns without lines; the first is a label."""
     from rich.table import Table
 
-    found = Table.grid(padding=(0, 3, 0, 0))
+    grid = Table.grid(padding=(0, 3, 0, 0))
     for i, row in enumerate(rows):
         if i == 0:
             for column in range(len(row)):
-                found.add_column(style="bold" if column == 0 else None, overflow="fold")
-        found.add_row(*row)
-    return found
+                grid.add_column(style="bold" if column == 0 else None, overflow="fold")
+        grid.add_row(*row)
+    return grid
 
 
 def mask_lines(drawing: str, width: int | None = None) -> str:

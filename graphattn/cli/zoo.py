@@ -10,12 +10,14 @@ def zoo(about: str, json: bool) -> None:
     from ..graphs.catalogue.pattern import table
 
     word = about.lower()
-    found = [each for each in named().values() if word in f"{each.name} {each.line} {each.family} {each.paper}".lower()]
-    if not found:
+    matches = [
+        each for each in named().values() if word in f"{each.name} {each.line} {each.family} {each.paper}".lower()
+    ]
+    if not matches:
         raise OptionError(f"no named pattern has {about!r} in its name, line or family; graphattn zoo lists all")
     if json:
         fields = ("name", "family", "line", "code", "paper")
-        document({"command": "zoo", "patterns": [{f: getattr(each, f) for f in fields} for each in found]})
+        document({"command": "zoo", "patterns": [{f: getattr(each, f) for f in fields} for each in matches]})
         return
-    say(f"{table(found)}\n\nLook at one: graphattn show '{found[0].name}', or any expression of builders:")
+    say(f"{table(matches)}\n\nLook at one: graphattn show '{matches[0].name}', or any expression of builders:")
     say("graphattn show 'sliding_window(64, 9) | global_tokens(64, (0,))'")

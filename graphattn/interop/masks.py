@@ -181,8 +181,8 @@ def _advice(values: Tensor) -> str:
             (values < 0, "a negative number", "pass (mask > 0) or (mask != 0), whichever means an edge"),
         ]
     )
-    for found, what, then in [(values.isnan(), "NaN", "decide what it means before it becomes a mask"), *signs]:
-        where = torch.nonzero(found)
+    for suspect, what, then in [(values.isnan(), "NaN", "decide what it means before it becomes a mask"), *signs]:
+        where = torch.nonzero(suspect)
         if where.numel():
             t, s = where[0].tolist()
             return f" with {what} at [{t}, {s}]; {then}"

@@ -107,11 +107,11 @@ def _check_arrows(arrows: str) -> None:
 
 
 def _labels(labels: Iterable[Hashable], side: str) -> list[Hashable]:
-    found = several(labels, side, "must be a list of labels", GraphError)
-    bad = next((label for label in found if not isinstance(label, Hashable)), None)
+    result = several(labels, side, "must be a list of labels", GraphError)
+    bad = next((label for label in result if not isinstance(label, Hashable)), None)
     if bad is not None:
         raise GraphError(f"{side} must be labels that networkx can hold (hashable), got {shown(bad)}")
-    return found
+    return result
 
 
 def _known(labels: Iterable[Hashable], G: "nx.Graph", side: str) -> list[Hashable]:

@@ -53,7 +53,7 @@ def cuthill_mckee(graph: AttentionGraph) -> Tensor:
     to_source = _Steps(into.ptr.numpy(), into.source.numpy(), graph.num_sources)
     to_target = _Steps(out_of.ptr.numpy(), out_of.target.numpy(), graph.num_targets)
     degree = np.diff(into.ptr.numpy())
-    found = []
+    result = []
     starts = np.argsort(degree, kind="stable")
     at = 0
     while True:
@@ -64,10 +64,10 @@ def cuthill_mckee(graph: AttentionGraph) -> Tensor:
         level = starts[at : at + 1]
         to_target.seen[level] = True
         while level.size:
-            found.append(level)
+            result.append(level)
             level = to_target.next(to_source.next(level))
             level = level[np.argsort(degree[level], kind="stable")] if level.size < 64 else level
-    order = np.concatenate(found)[::-1] if found else np.empty(0, dtype=np.int64)
+    order = np.concatenate(result)[::-1] if result else np.empty(0, dtype=np.int64)
     return torch.from_numpy(np.ascontiguousarray(order).astype(np.int64))
 
 

@@ -136,7 +136,7 @@ def _of_intervals(graphs: tuple[AttentionGraph, ...]) -> list[AttentionGraph] | 
     if len({(graph.num_targets, graph.num_sources) for graph in graphs}) > 1 or not all(g.is_rule for g in graphs):
         return None
     known: dict[AttentionGraph, Intervals | None] = {}
-    found: list[AttentionGraph] = []
+    result: list[AttentionGraph] = []
     before: Intervals | None = None
     for number, graph in enumerate(graphs):
         if graph not in known:
@@ -150,8 +150,8 @@ def _of_intervals(graphs: tuple[AttentionGraph, ...]) -> list[AttentionGraph] | 
             rows = Intervals(lo, torch.where(some, before.hi[(rows.hi - 1).clamp(min=0)], lo))
         before = rows
         edges = Rows(rows.lo, rows.hi, graphs[0].num_sources)
-        found.append(AttentionGraph(edges, f"receptive field after layer {number}"))
-    return found
+        result.append(AttentionGraph(edges, f"receptive field after layer {number}"))
+    return result
 
 
 def pulled(reached: Runs, layer: AttentionGraph, budget: int) -> Runs:

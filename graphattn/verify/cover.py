@@ -21,13 +21,13 @@ def cover(graph: AttentionGraph, limit: int, floats_per_pair: int = 1) -> list[S
     """The pieces of all targets; ``None`` if together they have more than ``limit`` pairs of one number each."""
     if (graph.num_edges + graph.num_targets) * floats_per_pair > limit:
         return None
-    found, cost = [], 0
+    result, cost = [], 0
     for piece in pieces(graph, floats_per_pair):
         cost += pairs(piece) * floats_per_pair
         if cost > limit:
             return None
-        found.append(piece)
-    return found
+        result.append(piece)
+    return result
 
 
 def affordable(graph: AttentionGraph, limit: int, floats_per_pair: int = 1) -> bool:

@@ -23,8 +23,8 @@ def of_pairs(function: DenseScore) -> DenseScore:
         T, S = query.shape[-3], key.shape[-3]
         query = query.unsqueeze(-3).expand(*query.shape[:-2], S, *query.shape[-2:]).flatten(-4, -3)
         key = key.unsqueeze(-4).expand(*key.shape[:-3], T, *key.shape[-3:]).flatten(-4, -3)
-        found = function(query, key, None if edge_attr is None else edge_attr.flatten(-3, -2))  # (..., T * S, H)
-        return found.unflatten(-2, (T, S)).movedim(-1, -3)
+        result = function(query, key, None if edge_attr is None else edge_attr.flatten(-3, -2))  # (..., T * S, H)
+        return result.unflatten(-2, (T, S)).movedim(-1, -3)
 
     return score
 
