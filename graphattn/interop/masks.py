@@ -84,11 +84,13 @@ def to_mha_mask(graph: AttentionGraph) -> Tensor:
 def from_additive_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
     """A graph from a mask that is added to the scores: 0 is an edge, -inf is none.
 
+    So is the lowest number of the dtype, which transformers writes for -inf, in a row that has an edge.
+
     Args:
-        mask: Floats (T, S) or (1, 1, T, S), every one of them 0 or -inf.
+        mask: Floats (T, S) or (1, 1, T, S), every one of them 0, -inf or ``torch.finfo(mask.dtype).min``.
         name: What ``repr`` shows.
     Raises:
-        GraphError: If a value is neither, naming the first: a finite bias belongs to ``score_bias``, and a large
+        GraphError: If a value is none of these, naming the first: a finite bias belongs to ``score_bias``, and a large
             negative number such as -1e9 is not -inf (a row full of it has equal weights, not none).
     Example:
         >>> from_additive_mask([[0.0, float("-inf")], [0.0, 0.0]]).num_edges
@@ -98,7 +100,8 @@ def from_additive_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
     if not values.is_floating_point():
         raise GraphError(f"mask must be floating point, 0 or -inf, got {_kind(values)}; a bool mask goes to from_mask")
     edge = values == 0
-    bad = torch.nonzero(~(edge | (values == -torch.inf)))
+    lowest = (values == torch.finfo(values.dtype).min) & edge.any(1, keepdim=True)
+    bad = torch.nonzero(~(edge | lowest | (values == -torch.inf)))
     if bad.numel():
         t, s = bad[0].tolist()
         raise GraphError(

@@ -32,7 +32,8 @@ def from_rule(
     The function gets int64 tensors that broadcast, (T, 1) and (1, S) among others, and answers for each pair on its
     own: write ``& | ~`` and ``torch.where``, not ``and or not if``. A few pairs are tried right away, together and one
     by one, to see that it does. Counting the edges asks about all T x S pairs, a chunk at a time; the closed forms of
-    ``graphattn.graphs`` need not.
+    ``graphattn.graphs`` need not. The function is asked again whenever edges are needed: a tensor that it reads must
+    not change afterwards.
 
     Args:
         function: ``function(target, source)``, bool in their common shape.

@@ -207,6 +207,16 @@ def test_an_additive_mask_is_0_or_minus_infinity(mask, words):
         from_additive_mask(mask)
 
 
+def test_the_mask_of_transformers_has_the_lowest_number_for_minus_infinity():
+    for dtype in (torch.float32, torch.bfloat16):
+        lowest = torch.finfo(dtype).min
+        mask = torch.zeros(1, 1, 5, 5, dtype=dtype).masked_fill(~CAUSAL, lowest)
+        assert from_additive_mask(mask).equals(from_mask(CAUSAL))
+        mask[..., 2, :] = lowest  # a row of it has equal weights there, and none here
+        with pytest.raises(GraphError, match=r"got -[\d.]+e\+38 at \[2, 0\] \(5 such values\)"):
+            from_additive_mask(mask)
+
+
 def test_additive_dtype():
     graph, _ = TABLE["causal"]
     for dtype in (torch.float16, torch.bfloat16, torch.float64):
