@@ -97,11 +97,12 @@ def test_help_says_what_what_may_be(shell, command):
         assert words in page
 
 
-def test_what_help_and_readme_recommend_runs(shell, tmp_path, monkeypatch):
+def test_what_help_and_the_guide_recommend_runs(shell, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     np.save("mask.npy", np.tri(8, dtype=bool))
-    pages = [(ROOT / "README.md").read_text(), *(shell(f"{command} --help").stdout for command in COMMANDS)]
+    guide = (ROOT / "examples" / "guide" / "command_line.md").read_text()
+    pages = [guide, *(shell(f"{command} --help").stdout for command in COMMANDS)]
     told = {line.strip() for page in pages for line in re.findall(r"^ *graphattn (\w+ (?:'.*|[\w./]+))$", page, re.M)}
     looked = [line for line in told if line.split()[0] in ("show", "facts", "audit", "explain", "patterns", "zoo")]
     assert len(looked) >= 8
