@@ -104,6 +104,7 @@ HOSTILE = {
     "a relation self": data(FULL, {"relations": [["self", 0]]}),
     "a list of lists": data(FULL, {"list": [0]}, {"list": [1]}),
     "a name of a number": data({**FULL, "name": 3}),
+    "a node of no use": data(FULL, FULL),
     "a name of escapes": data({**FULL, "name": "\x1b[31mred"}),
     "a name of a million": data({**FULL, "name": "a" * 10**6}),
     "a device": data({**FULL, "device": "cuda:0"}),
@@ -160,7 +161,9 @@ def test_what_takes_too_long_is_refused_unless_it_is_meant():
         ga.graph_from_dict(tokens, max_bytes=1 << 16)
     assert ga.graph_from_dict(tokens).num_nodes == 10**5
     with pytest.raises(LoaderError, match="computes more than"):
-        ga.graph_from_dict(data(*[call("documents", lengths=[10**4])] * 100), max_bytes=1 << 22)
+        ga.graph_from_dict(
+            data(*[call("documents", lengths=[10**4])] * 100, {"list": list(range(100))}), max_bytes=1 << 22
+        )
 
 
 def test_a_later_version_is_named():
@@ -170,7 +173,7 @@ def test_a_later_version_is_named():
 
 def test_the_message_says_where():
     with pytest.raises(LoaderError, match=r"data, node 1, prefix: prefix must be at most num_nodes, got prefix=9 of 3"):
-        ga.graph_from_dict(data(FULL, call("prefix", 3, 9)))
+        ga.graph_from_dict(data(FULL, call("prefix", 3, 9), {"list": [0, 1]}))
 
 
 def safetensors(header: bytes, body: bytes = b"") -> bytes:

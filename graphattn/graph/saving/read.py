@@ -62,10 +62,31 @@ def from_plain(data: Any, tensors: Sequence[Tensor] = (), *, where: str = "data"
     if not isinstance(nodes, list) or not 1 <= len(nodes) <= _MOST_NODES:
         got = f"{len(nodes)} nodes" if isinstance(nodes, list) else nodes
         raise fault(where, f"a list of 1 to {_MOST_NODES} nodes", got)
+    used = _used(nodes)
+    for number in range(len(nodes) - 1):
+        if number not in used:
+            raise fault(f"{where}, node {number}", "every node but the last to be part of a later one", nodes[number])
     reader = _Reader(tensors, where, Budget(max_bytes, fix))
     for node in nodes:
         reader.read(node)
     return reader.made[-1]
+
+
+def _used(nodes: list[Any]) -> set[int]:
+    """The numbers that stand where nodes are named, before anything is made: what nothing names costs nothing."""
+    used: set[int] = set()
+    todo = list(nodes)
+    while todo:
+        part = todo.pop()
+        if isinstance(part, dict):
+            for key in part.keys() & {"node", "per_head", "list", "relations"}:
+                named = part[key] if isinstance(part[key], list) else [part[key]]
+                flat = [number for one in named for number in (one if isinstance(one, list) else [one])]
+                used |= {number for number in flat if isinstance(number, int)}
+            todo += part.values()
+        elif isinstance(part, list):
+            todo += [one for one in part if isinstance(one, dict | list)]
+    return used
 
 
 class _Reader:
