@@ -17,7 +17,7 @@ from graphattn import nn as layers
 RESULTS = {"AttentionOutput", "Report", "graphs.MeshReport", "graphs.ProgramGraphs"}  # records, made by the library
 ERRORS = {"GraphAttnError"}
 #: What PyG's machinery calls inside of the layer, and torch's own ways to print and to start afresh.
-INSIDE = {"message", "aggregate", "attend", "propagate", "extra_repr", "reset_parameters"}
+INSIDE = {"message", "aggregate", "attend", "propagate", "extra_repr", "reset_parameters", "collect"}
 TWINS = {"dense", "dense_delta", "for_layer"}  # of parts of a layer: what verify and the layer call
 
 
