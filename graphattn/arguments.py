@@ -128,6 +128,8 @@ def floats(value: object, argument: str, shape: str, dims: int) -> Tensor:
 def table(value: object, argument: str, expected: str, error: type[GraphAttnError] = OptionError) -> Tensor:
     """Numbers of a list, an array or a tensor as a strided tensor on its device; ``expected`` says which."""
     try:
+        if isinstance(value, np.ndarray) and min(value.strides, default=0) < 0:
+            value = value.copy()  # torch takes no array that runs backwards
         result = value if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError, NotImplementedError) as why:
         raise error(f"{argument} must be {expected}, got {shown(value)}: {str(why).splitlines()[0]}") from why
