@@ -31,6 +31,11 @@ def shown(value: object) -> str:
     return words if len(words) <= _LONGEST else f"a {type(value).__name__}"
 
 
+def clipped(text: str, most: int) -> str:
+    """A text of at most so many characters; dots stand for the rest."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def whole(value: object, argument: str, least: int | None = None, error: type[GraphAttnError] = OptionError) -> int:
     """``value`` as an int that fits int64; numpy's and torch's whole numbers are numbers, True and 2.0 are not."""
     expected = "a whole number" if least is None else f"a whole number >= {least}"

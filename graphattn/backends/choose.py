@@ -1,7 +1,7 @@
 """The choice of a backend and its reasons: the same for ``attention`` and for ``explain``."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..arguments import shown
@@ -85,7 +85,7 @@ class HeadsExplanation:
         groups = []
         for _, part, first, last in graph.groups(request.heads):
             kv_heads = len(heads_read(first, last, request.heads, request.kv_heads))
-            groups.append((first, last, explained(part, replace(request, heads=last - first, kv_heads=kv_heads))))
+            groups.append((first, last, explained(part, request._replace(heads=last - first, kv_heads=kv_heads))))
         return cls(graph, tuple(groups))
 
     def to_dict(self) -> dict[str, Any]:

@@ -43,12 +43,12 @@ class PartsBackend(Backend):
         edges = 40 * graph.num_edges
         if request.device.type != "cpu":
             edges += BACKENDS["message_passing"].bytes_needed(graph, request)
-        return TILES.bytes_needed(graph, replace(request, lse=True)) + outputs + edges
+        return TILES.bytes_needed(graph, request._replace(lse=True)) + outputs + edges
 
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
         if survey(graph).pairs < 2 * graph.num_edges:  # tiles half full: there is no rest worth parting from
-            return 1.5 * TILES.cost_ms(graph, replace(request, lse=True))
-        parts, wanted = split(graph), replace(request, lse=True)
+            return 1.5 * TILES.cost_ms(graph, request._replace(lse=True))
+        parts, wanted = split(graph), request._replace(lse=True)
         if request.device.type == "cpu":
             rest = EDGES.work_ms(request, "edge", effective_edges(parts.rest, graph.num_targets))
         else:  # in plain operations

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import index
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,8 +14,7 @@ from ..graph import AttentionGraph, algebra
 HALF = (torch.float16, torch.bfloat16)
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """The shapes and options of one call of attention; no tensors."""
 
     heads: int = 1
@@ -23,7 +23,7 @@ class Request:
     value_dim: int = 64
     batch: int = 1
     dtype: torch.dtype = torch.float32
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    device: torch.device = torch.device("cpu")
     score_bias: bool = False
     softcap: bool = False
     dropout: bool = False

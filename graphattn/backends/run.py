@@ -1,6 +1,5 @@
 """One call of attention on checked inputs: choose a backend for each graph and run it."""
 
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -9,8 +8,6 @@ from ..graph import AttentionGraph, PerHead
 from .choose import BACKENDS, choose
 from .heads import as_bias, join, split
 from .request import Inputs, Outputs, Request
-
-_FIELDS = tuple(field.name for field in fields(Request))
 
 
 def run(graph: AttentionGraph | PerHead, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
@@ -24,9 +21,8 @@ def run(graph: AttentionGraph | PerHead, inputs: Inputs, backend: str, weights: 
 
 
 def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
-    request = inputs.request(weights, lse)
-    # field by field: torch.compile hands such a function a dataclass without its fields
-    name = _chosen(graph, backend, *(getattr(request, field) for field in _FIELDS))
+    # field by field: torch.compile hands such a function no object of a class of ours
+    name = _chosen(graph, backend, *inputs.request(weights, lse))
     return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attention import attention, check
+from ..attention import attention
 from ..backends import BACKENDS
+from ..backends.check import check
 from ..backends.rates import Rates
 from ..backends.request import Request
 from ..graph import AttentionGraph

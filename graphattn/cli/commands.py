@@ -46,7 +46,9 @@ def show(what: str, out: str | None, save: str | None, json: bool) -> None:
         return
     say(f"{asked.graph!r}\n\n{mask_lines(drawing)}\n")
     if facts is not None:
-        rendered(table([(name.removeprefix("num_").replace("_", " "), _shown(value)) for name, value in facts.items()]))
+        from ..questions.facts_of_one import called, shown
+
+        rendered(table([(called(name), shown(value)) for name, value in facts.items()]))
     say_notes(notes)
     if out is not None:
         say(f"\npicture: {one_line(out)}")
@@ -111,14 +113,6 @@ def _facts(asked: Item) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
     if nodes > _MOST_NODES:
         return None, (*asked.notes, f"no facts: they need the degrees of {nodes:,} nodes (limit {_MOST_NODES:,})")
     return facts(graph).to_dict(), asked.notes
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _draw(asked: Item, out: str) -> None:

@@ -17,6 +17,10 @@ _WAYS = {  # by the module that a type, or one that it inherits from, is defined
 _EITHER = "wrap an edge_index with graphattn.from_edge_index, a mask with graphattn.from_mask"
 
 
+_OF_MANY = (
+    "heads with graphs of their own are a PerHead(graphs), and models of graphattn.models take a list, a graph for "
+    "each layer; else pass one of them, graphs[i], or the edges that some has, functools.reduce(operator.or_, graphs)"
+)
 _OURS = {  # classes of this room that hold graphs and are none
     "Pattern": "give it a size: pattern(num_nodes), or pattern((height, width)) on a grid",
     "PerHead": "pass one of its .graphs, or .union(), the edges that some head has",
@@ -33,6 +37,8 @@ def advice(graph: Any) -> str | None:
     """
     if type(graph).__module__.startswith("graphattn.graph.") and type(graph).__name__ in _OURS:
         return _OURS[type(graph).__name__]
+    if isinstance(graph, list | tuple) and any(type(one).__module__.startswith("graphattn.graph.") for one in graph):
+        return _OF_MANY
     modules = [kind.__module__ for kind in type(graph).__mro__]
     for home, way in _WAYS.items():
         if any(f"{module}.".startswith(f"{home}.") for module in modules):
@@ -64,11 +70,6 @@ def _of_table(is_bool: bool, is_float: bool, shape: tuple[int, ...], cast: str) 
 def no_graph(given: Any, argument: str) -> GraphError:
     """The error for something that is not an :class:`AttentionGraph`, with the way to make one of it."""
     way = advice(given)
-    if isinstance(given, list | tuple) and any(type(one).__module__.startswith("graphattn.graph.") for one in given):
-        way = (
-            "pass one of them, graphs[i], or the edges that some has, functools.reduce(operator.or_, graphs); models "
-            "of graphattn.models take the list, a graph for each layer"
-        )
     shape: tuple[int, ...] = getattr(given, "shape", ())
     if way is None and isinstance(given, Tensor | np.ndarray) and len(shape) == 2:
         way = "a mask of numbers: wrap it with graphattn.from_mask(mask != 0), if 0 says that there is no edge"

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import clipped, pair, several, table
 from ..arguments import device as checked_device
-from ..arguments import pair, several, table
 from ..errors import GraphError, GraphIndexError, ShapeError
 from . import algebra
 from .advice import no_graph
@@ -272,10 +272,8 @@ class AttentionGraph(Immutable):
         device = other.device if other is not None and self.is_rule and not other.is_rule else self.device
         if isinstance(edges, Listed):
             edges = edges.to(device)
-        if len(name) > _LONGEST_NAME:
-            name = name[: _LONGEST_NAME - 3] + "..."
         expression = written(edges, function, self, *args, **options)
-        return AttentionGraph(edges, name, device, expression)
+        return AttentionGraph(edges, clipped(name, _LONGEST_NAME), device, expression)
 
     def _join(self, other: object, sign: str, make: Callable[[EdgeSet, EdgeSet], EdgeSet]) -> "AttentionGraph":
         from .pattern import Pattern  # it imports this file

@@ -30,8 +30,7 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
     if isinstance(layers, Layer):
         return (layers,) * (num_layers or 1)
     expected = "layers must be a graph or a list of graphs, first layer first"
-    several_graphs = isinstance(layers, Iterable) and not isinstance(layers, Tensor)
-    if not (isinstance(layers, list | tuple) or (several_graphs and advice(layers) is None)):  # a list may be compiled
+    if not isinstance(layers, list | tuple) and (isinstance(layers, Tensor) or advice(layers) is not None):
         raise no_graph(layers, expected)
     given = tuple(several(layers, "layers", expected.removeprefix("layers "), GraphError))
     if not given:

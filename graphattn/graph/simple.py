@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..arguments import clipped
 from .algebra import Intersection, Union
 from .edge_set import EdgeSet
 from .expression import SIGNS, Expression
@@ -108,7 +109,7 @@ def _idle(graph: "AttentionGraph", made: Expression, most_runs: int) -> str:
         rest = [edges for other, (_, edges) in enumerate(parts) if other != place]
         if reduce(joined, rest).count() == graph.num_edges:
             text = parts[place][0]
-            return f"{text if len(text) <= _LONGEST else text[: _LONGEST - 3] + '...'} {words}"
+            return f"{clipped(text, _LONGEST)} {words}"
     return ""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ..arguments import clipped
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
@@ -104,7 +105,7 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
+    return clipped(name, _LONGEST_NAME)
 
 
 def _table(rows: object) -> list[list[AttentionGraph | None]]:

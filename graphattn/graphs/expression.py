@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from ..arguments import clipped
 from ..errors import GraphAttnError, GraphError, OptionError
 from ..graph import AttentionGraph, Pattern
 from ..graph.expression import METHODS, SIGNS, builders
@@ -201,4 +202,4 @@ def _settled(value: Any) -> Any:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return clipped(text, _LONGEST)

@@ -73,11 +73,11 @@ def _products_of_rows(wide, x, b, lo, hi, rows, ptr, index, scale, spare, buf, a
     for t in range(lo, hi):
         first = ptr[t]
         n = ptr[t + 1] - first
-        out_at = (b * T + t) * H * D
+        x_at = (b * T + t) * H * D
         for g in range(kv):
             for _ in range(H // kv):
-                products(wide, x, out_at, rows, (b * S * kv + g) * D, kv * D, index, first, n, buf, at, scale, spare)
-                out_at += D
+                products(wide, x, x_at, rows, (b * S * kv + g) * D, kv * D, index, first, n, buf, at, scale, spare)
+                x_at += D
                 at += padded(n)
 
 

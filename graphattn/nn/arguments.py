@@ -222,11 +222,6 @@ def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGra
             "graph is missing: pass layer(x, graph), an AttentionGraph or an edge_index (2, E); of a PyG Data "
             "layer(data.x, data.edge_index)"
         )
-    if isinstance(edge_index, list | tuple) and any(isinstance(one, AttentionGraph | PerHead) for one in edge_index):
-        raise GraphError(
-            "graph must be one graph, got a list; heads with graphs of their own are a PerHead(graphs), and a list of "
-            "a graph for each layer is for the models of graphattn.models"
-        )
     way = advice(edge_index)
     if way is not None:
         raise GraphError(

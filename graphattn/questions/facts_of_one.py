@@ -57,13 +57,14 @@ class Facts(Cheap):
         rows: dict[str, str] = {}
         for name, value in asdict(self).items():
             if name not in left_out:
-                rows[_called(name)] = shown(value)
+                rows[called(name)] = shown(value)
             if name == "hops" and value is not None:
                 rows["each then depends on"] = in_the_end(bool(self.reads_everything), bool(self.reads_past))
         return rows
 
 
-def _called(name: str) -> str:
+def called(name: str) -> str:
+    """The name of a fact in words."""
     return name.removeprefix("num_").replace("_", " ")
 
 
@@ -86,7 +87,7 @@ def _together(columns: list[tuple[str, Facts]]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for title, facts in columns:
         for name, why in facts.left_out.items():
-            reasons.setdefault(why, []).append(_called(name) + f" of {title}" * bool(title))
+            reasons.setdefault(why, []).append(called(name) + f" of {title}" * bool(title))
     return [f"no {', '.join(names)}: {why}" for why, names in reasons.items()]
 
 

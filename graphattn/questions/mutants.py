@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..arguments import clipped
 from ..graph import AttentionGraph
 from ..graph.expression import JOINS, METHODS, SIGNS, Expression, expression_of, function_of
 from ..graph.rules import Rectangle
@@ -147,7 +148,7 @@ def parameters(call: Expression) -> dict[str, Any]:
 def quoted(node: Node) -> str:
     """An expression as text that fits a line."""
     text = str(node) if isinstance(node, Expression) else node.name
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return clipped(text, _LONGEST)
 
 
 def _told(node: Node) -> Node:

@@ -1,7 +1,5 @@
 """Parts: which edges the tiles take up, and that with the others they are the graph."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from graph_table import GRAPHS
@@ -50,7 +48,7 @@ def test_on_a_gpu_the_rest_is_held_by_message_passing():
     held = {}
     for device in ("cpu", "cuda"):
         request = Request(heads=2, head_dim=8, value_dim=8, device=torch.device(device))
-        tiles = BACKENDS["tiles"].bytes_needed(graph, replace(request, lse=True))
+        tiles = BACKENDS["tiles"].bytes_needed(graph, request._replace(lse=True))
         held[device] = BACKENDS["parts"].bytes_needed(graph, request) - tiles
     assert held["cuda"] - held["cpu"] == BACKENDS["message_passing"].bytes_needed(graph, request)
     assert held["cpu"] == 2 * 200 * 2 * (8 + 1) * 4 + 40 * graph.num_edges
