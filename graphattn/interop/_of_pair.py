@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from ..errors import GraphError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, PerHead
 from ..graph.rules import Predicate
 from ._by_pair import by_pair
 from .rule import dressed, from_rule, sample, undressed
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-BATCHES, HEADS = (0, 1, 2, 3, 7), (0, 1, 2, 3, 5, 7, 8, 15, 31, 63)  # tried where their number is not given
+_TRIED = {"b": (1, 2, 3, 7), "h": (1, 2, 3, 5, 7, 8, 15, 31, 63)}  # where their number is not given
 _PROBED = 17
 _COMPARED = 1 << 30  # pairs that several batches or heads are compared on
 
@@ -26,9 +27,14 @@ class OfPair:
     batch: int = 0
     head: int = 0
     alone: bool = False
+    mask: ClassVar[str] = "mask_mod"
 
     def __call__(self, target: Tensor, source: Tensor) -> Tensor:
         return by_pair(self._ask, target, source) if self.alone else self._ask(target, source)
+
+    def at(self, letter: str, value: int) -> "OfPair":
+        """The same of another batch or head."""
+        return replace(self, batch=value) if letter == "b" else replace(self, head=value)
 
     def _ask(self, target: Tensor, source: Tensor) -> Tensor:
         b, h = (torch.full((), value, dtype=torch.int64, device=target.device) for value in (self.batch, self.head))
@@ -79,46 +85,74 @@ def _pairs(graph: AttentionGraph) -> tuple[Tensor, Tensor]:
     return t.repeat_interleave(s.numel()), s.repeat(t.numel())
 
 
-def rule_of(graph: AttentionGraph) -> OfPair:
-    """The rule of a graph of :func:`of_head`."""
-    rule = undressed(graph.edges.function) if isinstance(graph.edges, Predicate) else None
-    assert isinstance(rule, OfPair)
-    return rule
+class _Rule(Protocol):
+    mask: ClassVar[str]
+
+    def __call__(self, target: Tensor, source: Tensor) -> Tensor: ...
+
+    def at(self, letter: str, value: int) -> "_Rule": ...
 
 
-def check_same(graph: AttentionGraph, letter: str, values: Sequence[int]) -> None:
-    """Refuse a ``mask_mod`` that answers some pairs differently for some batch, or some head."""
+def rule_of(graph: AttentionGraph) -> _Rule:
+    """The rule of a graph of :func:`of_heads`."""
+    assert isinstance(graph.edges, Predicate)
+    return undressed(graph.edges.function)  # type: ignore[return-value]
+
+
+def of_heads(
+    graph_of: Callable[[int, str], AttentionGraph], name: str, B: int | None, H: int | None, compared: int
+) -> AttentionGraph | PerHead:
+    """One graph if all heads have the same edges, else one of each; refused if they differ from batch to batch."""
+    heads = [graph_of(h, f"{name}[h={h}]" if H else name) for h in range(H or 1)]
+    if H is None:
+        _check_same(heads[0], "h", None)
+    for graph in heads:
+        _check_same(graph, "b", B)
+        _check_equal_batches(graph, compared)
+    kept = _shared(heads)
+    return PerHead(tuple(kept)) if len(set(kept)) > 1 else replace(kept[0], name=name)
+
+
+def _check_same(graph: AttentionGraph, letter: str, number: int | None) -> None:
+    """Refuse a mask that answers some pairs differently for some batch, or some head.
+
+    Without their number some are tried; those that a table of the mask has no place for are beyond the last.
+    """
     t, s = _pairs(graph)
-    expected = graph.contains(t, s)
-    for value in values:
+    expected, before = graph.contains(t, s), 0
+    values = list(_TRIED[letter] if number is None else range(1, number))
+    while values:
+        value = values.pop(0)
         try:
-            bad = torch.nonzero(_for(graph, letter, value).contains(t, s) != expected).flatten()
+            bad = torch.nonzero(_at(graph, letter, value).contains(t, s) != expected).flatten()
         except GraphError as error:
-            raise GraphError(_depends(letter, f"it fails for {letter} = {value}: {_cause(error)}")) from error
+            if number is None and isinstance(_cause(error), IndexError):
+                values = list(range(before + 1, value))
+                continue
+            raise _depends(graph, letter, f"it fails for {letter} = {value}: {_cause(error)}") from error
         if bad.numel():
             pair = f"(q_idx={int(t[bad[0]])}, kv_idx={int(s[bad[0]])})"
-            raise GraphError(_depends(letter, f"{pair} differs between {letter} = 0 and {letter} = {value}"))
+            raise _depends(graph, letter, f"{pair} differs between {letter} = 0 and {letter} = {value}")
+        before = value
 
 
-def check_equal_batches(graph: AttentionGraph, batches: int) -> None:
-    """Refuse a ``mask_mod`` that answers any pair differently for some batch."""
+def _check_equal_batches(graph: AttentionGraph, batches: int) -> None:
+    """Refuse a mask that answers any pair differently for some batch."""
     pairs = batches * graph.num_targets * graph.num_sources
     if batches > 1 and pairs > _COMPARED:
         raise GraphError(f"B={batches} compares {pairs:,} pairs (limit {_COMPARED:,}); without B some are tried")
     for b in range(1, batches):
-        if not graph.equals(_for(graph, "b", b)):
-            raise GraphError(_depends("b", f"some pair differs between b = 0 and b = {b}"))
+        if not graph.equals(_at(graph, "b", b)):
+            raise _depends(graph, "b", f"some pair differs between b = 0 and b = {b}")
 
 
-def _for(graph: AttentionGraph, letter: str, value: int) -> AttentionGraph:
+def _at(graph: AttentionGraph, letter: str, value: int) -> AttentionGraph:
     """The graph of another batch or head."""
-    rule = rule_of(graph)
-    other = replace(rule, batch=value) if letter == "b" else replace(rule, head=value)
-    edges = Predicate(graph.num_targets, graph.num_sources, dressed(other, graph.device))
+    edges = Predicate(graph.num_targets, graph.num_sources, dressed(rule_of(graph).at(letter, value), graph.device))
     return replace(graph, edges=edges)
 
 
-def shared(heads: Sequence[AttentionGraph]) -> list[AttentionGraph]:
+def _shared(heads: Sequence[AttentionGraph]) -> list[AttentionGraph]:
     """The graphs of heads, those with the same edges as one object; of very many pairs each head keeps its own."""
     kept: list[AttentionGraph] = []
     cheap = len(heads) * heads[0].num_targets * heads[0].num_sources <= _COMPARED
@@ -129,15 +163,15 @@ def shared(heads: Sequence[AttentionGraph]) -> list[AttentionGraph]:
     return kept
 
 
-def _depends(letter: str, how: str) -> str:
-    chosen = "with b0 and h0 as tensors"
+def _depends(graph: AttentionGraph, letter: str, how: str) -> GraphError:
+    mask, chosen = rule_of(graph).mask, "with b0 and h0 as tensors"
     if letter == "h":
-        return (
-            f"mask_mod must not depend on h, since one graph serves all heads, but {how}. Pass H=, the number of "
-            f"heads, for a graph of each; or choose one: lambda b, h, q, kv: mask_mod(b, h0, q, kv), {chosen}"
+        return GraphError(
+            f"{mask} must not depend on h, since one graph serves all heads, but {how}. Pass H=, the number of "
+            f"heads, for a graph of each; or choose one: lambda b, h, q, kv: {mask}(b, h0, q, kv), {chosen}"
         )
-    return (
-        f"mask_mod must not depend on b, since one graph serves a batch, but {how}. Pass B=1 where there is one. Or "
-        f"choose one, lambda b, h, q, kv: mask_mod(b0, h, q, kv), {chosen}; or make a graph for each b0, and one of "
+    return GraphError(
+        f"{mask} must not depend on b, since one graph serves a batch, but {how}. Pass B=1 where there is one. Or "
+        f"choose one, lambda b, h, q, kv: {mask}(b0, h, q, kv), {chosen}; or make a graph for each b0, and one of "
         "them all with disjoint_union"
     )

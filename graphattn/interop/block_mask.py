@@ -1,16 +1,18 @@
 """FlexAttention's block masks: which blocks of a mask are empty, full, or need a test."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ..arguments import kinds_checked, pair
 from ..errors import GraphError
-from ..graph import EMPTY, FULL, PARTIAL, AttentionGraph
+from ..graph import EMPTY, FULL, PARTIAL, AttentionGraph, PerHead
 from ..graph.need import need_graph
-from ._of_pair import BATCHES, HEADS, OfPair, check_same, of_head, rule_of
+from ..graph.per_head import Group
+from ..graphs.arguments import whole
+from ._of_pair import OfPair, of_head, of_heads, rule_of
 from .flex import to_mask_mod
 from .rule import from_rule
 
@@ -18,17 +20,20 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 
-def to_block_mask(graph: AttentionGraph, block_size: int | tuple[int, int] = 128) -> "BlockMask":
+def to_block_mask(
+    graph: AttentionGraph | PerHead, block_size: int | tuple[int, int] = 128, *, H: int | None = None
+) -> "BlockMask":
     """A FlexAttention ``BlockMask``, from exact counts of the edges in every block; T x S is never built.
 
     Blocks without an edge are skipped, full ones need no test, the others call :func:`to_mask_mod`. As with
     ``create_block_mask``, a block that reaches over the border is never full.
 
     Args:
-        graph: Any graph without repeated edges.
+        graph: Any graph without repeated edges, or a :class:`~graphattn.PerHead`.
         block_size: Targets and sources per block, or both as a pair.
+        H: Heads of the query, as of :func:`to_mask_mod`.
     Returns:
-        A block mask for one batch and one head, which broadcasts, on ``graph.device``.
+        A block mask for one batch and one head, which broadcast, or H heads of a ``PerHead``; on ``graph.device``.
     Raises:
         GraphError: As :func:`to_mask_mod`, if there is no pair at all, or a block side is below 1.
     Example:
@@ -36,7 +41,8 @@ def to_block_mask(graph: AttentionGraph, block_size: int | tuple[int, int] = 128
         >>> to_block_mask(causal(512)).shape
         (1, 1, 512, 512)
     """
-    need_graph(graph, "to_block_mask")
+    if not isinstance(graph, PerHead):
+        need_graph(graph, "to_block_mask")
     from torch.nn.attention.flex_attention import BlockMask
 
     both = block_size if isinstance(block_size, tuple | list) else (block_size, block_size)
@@ -44,74 +50,98 @@ def to_block_mask(graph: AttentionGraph, block_size: int | tuple[int, int] = 128
     T, S = graph.num_targets, graph.num_sources
     if T == 0 or S == 0:
         raise GraphError(f"a BlockMask needs at least one target and one source, got {T} and {S}")
-    classes = graph.tile_classes((height, width))
-    over = (torch.arange(classes.shape[0])[:, None] + 1) * height > T
-    over = over | ((torch.arange(classes.shape[1])[None, :] + 1) * width > S)
+    mask_mod = to_mask_mod(graph, H=H)
+    groups = graph.groups(H or len(graph.graphs)) if isinstance(graph, PerHead) else [Group(0, graph, 0, 1)]
+    classes = torch.cat([x.graph.tile_classes((height, width)).expand(x.last - x.first, -1, -1) for x in groups])
+    over = (torch.arange(classes.shape[1])[:, None] + 1) * height > T
+    over = over | ((torch.arange(classes.shape[2])[None, :] + 1) * width > S)
     classes = torch.where(over & (classes == FULL), PARTIAL, classes)
     partial, full = (_ordered(classes == kind, graph.device) for kind in (PARTIAL, FULL))
-    return BlockMask.from_kv_blocks(
-        *partial, *full, BLOCK_SIZE=(height, width), mask_mod=to_mask_mod(graph), seq_lengths=(T, S)
-    )
+    return BlockMask.from_kv_blocks(*partial, *full, BLOCK_SIZE=(height, width), mask_mod=mask_mod, seq_lengths=(T, S))
 
 
 def _ordered(blocks: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """How many blocks a row has, (1, 1, rows), and the columns with those first, (1, 1, rows, columns); int32."""
-    columns = torch.argsort(blocks.to(torch.int8), dim=1, descending=True, stable=True)
-    return tuple(part[None, None].to(device, torch.int32) for part in (blocks.sum(1), columns))  # type: ignore[return-value]
+    """How many blocks a row has, (1, H, rows), and the columns with those first, (1, H, rows, columns); int32."""
+    columns = torch.argsort(blocks.to(torch.int8), dim=-1, descending=True, stable=True)
+    return tuple(part[None].to(device, torch.int32) for part in (blocks.sum(-1), columns))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
 class _OfBlocks:
     """What a block mask lets through: full blocks, and in the partial ones what its ``mask_mod`` does."""
 
-    classes: Tensor
+    classes: Tensor  # (H or 1, rows, columns)
     block_size: tuple[int, int]
     rule: OfPair
+    mask: ClassVar[str] = "block_mask.mask_mod"
 
     def __call__(self, target: Tensor, source: Tensor) -> Tensor:
-        block = self.classes[target // self.block_size[0], source // self.block_size[1]]
+        of_head = self.classes[self.rule.head if len(self.classes) > 1 else 0]
+        block = of_head[target // self.block_size[0], source // self.block_size[1]]
         return (block == FULL) | ((block == PARTIAL) & self.rule(target, source))
+
+    def at(self, letter: str, value: int) -> "_OfBlocks":
+        """The same of another batch or head."""
+        return replace(self, rule=self.rule.at(letter, value))
 
 
 @kinds_checked("name", "device", "return_nodes")
-def from_block_mask(block_mask: "BlockMask", *, name: str | None = None) -> AttentionGraph:
-    """A graph, as a rule, from a FlexAttention ``BlockMask`` that is the same for all batches and heads.
+def from_block_mask(
+    block_mask: "BlockMask", *, B: int | None = None, H: int | None = None, name: str | None = None
+) -> AttentionGraph | PerHead:
+    """A graph, as a rule, from a FlexAttention ``BlockMask`` that is the same for all batches.
 
     An edge is what FlexAttention's compiled kernels let through: every pair of a full block, and the pairs of a partial
-    block that its ``mask_mod`` accepts. (Run eagerly, FlexAttention looks at the ``mask_mod`` alone; the two agree for
-    block masks of ``create_block_mask`` and :func:`to_block_mask`.)
+    one for which ``mask_mod`` says so; an empty block has no edge, whatever ``mask_mod`` says.
 
     Args:
-        block_mask: The block mask; its sizes are the graph's.
+        block_mask: As ``create_block_mask`` makes it.
+        B: Batches whose masks are compared, pair by pair; by default some pairs are tried, for each of the block mask's
+            batches, or if it has one that broadcasts for some b.
+        H: Heads, each with edges of its own where the block mask differs; by default those of the block mask, if it has
+            more than one.
         name: What ``repr`` shows.
+    Returns:
+        One graph if all heads have the same edges, else a :class:`~graphattn.PerHead` of H graphs.
     Raises:
-        GraphError: If blocks or ``mask_mod`` differ between batches or heads.
+        GraphError: If it is no ``BlockMask``, B or H is not the number that it has, it differs from batch to batch,
+            since one graph serves a batch, or from head to head though it has one head and H is not given.
     Example:
         >>> from graphattn.graphs import causal
-        >>> from_block_mask(to_block_mask(causal(5))).equals(causal(5))
+        >>> from_block_mask(to_block_mask(causal(512))).equals(causal(512))
         True
     """
     from torch.nn.attention.flex_attention import BlockMask
 
     if not isinstance(block_mask, BlockMask):
         raise GraphError(f"block_mask must be a BlockMask, got a {type(block_mask).__name__}; see from_mask_mod")
+    compared = 1 if B is None else whole(B, "B", 1)
     T, S = block_mask.seq_lengths
-    height, width = block_mask.BLOCK_SIZE
     classes = _classes(block_mask.kv_num_blocks, block_mask.kv_indices, PARTIAL)
     if block_mask.full_kv_num_blocks is not None and block_mask.full_kv_indices is not None:
         classes = torch.maximum(classes, _classes(block_mask.full_kv_num_blocks, block_mask.full_kv_indices, FULL))
-    first = classes.flatten(0, -3)[0]
-    if (classes != first).any():
+    classes = classes.reshape(*(1,) * (4 - classes.dim()), *classes.shape)
+    B, H = _number(classes.shape[0], B, "B"), _number(classes.shape[1], H, "H")
+    if (classes != classes[:1]).any():
         raise GraphError(
-            f"block_mask has other blocks for some batch or head ({tuple(classes.shape[:-2])} of them), and one graph "
-            "serves all: pass block_mask[b, h] for the one that is meant"
+            "block_mask has other blocks for some batch, and one graph serves a batch: make one of each, from_mask_mod("
+            "lambda b, h, q, kv: block_mask.mask_mod(b0, h, q, kv), ...) with b0 as a tensor"
         )
-    graph = of_head(block_mask.mask_mod, 0, T, S, name or "block_mask", first.device)
-    batches, heads = block_mask.shape[:2]
-    check_same(graph, "b", range(batches) if batches > 1 else BATCHES)
-    check_same(graph, "h", range(heads) if heads > 1 else HEADS)
-    edges = _OfBlocks(first, (height, width), rule_of(graph))
-    return from_rule(edges, T, S, name=graph.name, device=first.device)
+
+    def graph_of(head: int, word: str) -> AttentionGraph:
+        rule: Any = rule_of(of_head(block_mask.mask_mod, head, T, S, word, classes.device))
+        edges = _OfBlocks(classes[0], block_mask.BLOCK_SIZE, rule)
+        return from_rule(edges, T, S, name=word, device=classes.device)
+
+    return of_heads(graph_of, name or "block_mask", B, H, compared)
+
+
+def _number(has: int, given: int | None, word: str) -> int | None:
+    """How many batches or heads there are: those of the block mask, or of one that broadcasts as many as given."""
+    given = given if given is None else whole(given, word, 1)
+    if has > 1 and given not in (None, has):
+        raise GraphError(f"{word} must be {has}, which is what block_mask has, got {given}")
+    return has if has > 1 else given
 
 
 def _classes(num_blocks: Tensor, indices: Tensor, kind: int) -> Tensor:

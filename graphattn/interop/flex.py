@@ -1,6 +1,7 @@
 """FlexAttention: its mask functions. ``q_idx`` is the target, ``kv_idx`` the source."""
 
-from dataclasses import replace
+from functools import reduce
+from operator import or_
 from typing import overload
 
 import torch
@@ -14,7 +15,7 @@ from ..graph.need import need_graph
 from ..graph.rules import Predicate
 from ..graphs.arguments import whole
 from ._mask_mod import pair_test
-from ._of_pair import BATCHES, HEADS, MaskMod, OfPair, check_equal_batches, check_same, of_head, shared
+from ._of_pair import MaskMod, OfPair, of_head, of_heads
 from .masks import _no_copies
 from .rule import undressed
 
@@ -56,13 +57,15 @@ def from_mask_mod(
 
     Whatever ``create_block_mask`` takes is taken. A function of whole index tensors, as in :func:`from_rule`, is called
     with those; one that needs each pair alone (``table[kv_idx][0]``, ``.any()``) runs under ``torch.vmap``, which is
-    slower.
+    slower. A table (1, 1, T, S) that is read at ``[b, h, q_idx, kv_idx]`` has one batch and one head, as
+    ``create_block_mask`` has without B and H.
 
     Args:
         mask_mod: The function.
         num_targets: T, FlexAttention's ``Q_LEN``.
         num_sources: S, its ``KV_LEN``; T by default.
-        B: Batches whose masks are compared, pair by pair; by default some pairs are tried, for some b.
+        B: Batches whose masks are compared, pair by pair; by default some pairs are tried, for some b that the tables
+            of ``mask_mod`` have a place for.
         H: Heads, each with edges of its own where ``mask_mod`` depends on h.
         name: What ``repr`` shows; the function's own name by default.
         device: Where the tensors that ``mask_mod`` reads are.
@@ -84,39 +87,66 @@ def from_mask_mod(
     B, H = (size if size is None else whole(size, word, 1) for size, word in ((B, "B"), (H, "H")))
     given = getattr(mask_mod, "__name__", "mask_mod")
     name = name or ("mask_mod" if given == "<lambda>" else given)
-    heads = [of_head(mask_mod, h, T, S, f"{name}[h={h}]" if H else name, device) for h in range(H or 1)]
-    if H is None:
-        check_same(heads[0], "h", HEADS)
-    for graph in heads:
-        check_same(graph, "b", BATCHES if B is None else range(B))
-        check_equal_batches(graph, B or 1)
-    kept = shared(heads)
-    return PerHead(tuple(kept)) if len(set(kept)) > 1 else replace(kept[0], name=name)
+    return of_heads(lambda h, word: of_head(mask_mod, h, T, S, word, device), name, B, H, B or 1)
 
 
-def to_mask_mod(graph: AttentionGraph) -> MaskMod:
+def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> MaskMod:
     """A ``mask_mod(b, h, q_idx, kv_idx)`` for FlexAttention, of element-wise operations and look-ups only.
 
     Rules give their closed form. Listed edges give a table of tiles and a bitmap for each tile that has some edges and
     lacks some, so neighbours that are near each other save memory. The tensors are on ``graph.device``.
 
+    Args:
+        graph: One for all heads, or a :class:`~graphattn.PerHead`, for which ``mask_mod`` depends on h.
+        H: Heads of the query, that share the graphs of a ``PerHead`` in order; by default as many as it has graphs.
     Raises:
-        GraphError: If edges are repeated, or the look-up tables would take more than 4 GiB.
+        GraphError: If edges are repeated, the look-up tables would take more than 4 GiB, or H is not a multiple of the
+            number of graphs.
     Example:
         >>> from graphattn.interop import from_mask
         >>> mask_mod = to_mask_mod(from_mask([[True, False], [True, True]]))
         >>> mask_mod(0, 0, torch.tensor([0, 1]), torch.tensor([1, 1]))
         tensor([False,  True])
     """
+    H = H if H is None else whole(H, "H", 1)
+    if isinstance(graph, PerHead):
+        return _of_heads(graph, H)
     need_graph(graph, "to_mask_mod")
     _no_copies(graph, "a mask_mod", "add the logarithm of the number of copies in a score_mod")
-    if isinstance(graph.edges, Predicate):
-        function = undressed(graph.edges.function)
-        if isinstance(function, OfPair) and function.head == 0:
-            return function.mask_mod
+    given = _given((graph,))
+    if given is not None:
+        return given
     test = pair_test(graph.edges, graph.device)
 
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
         return test(q_idx, kv_idx)
+
+    return mask_mod
+
+
+def _given(graphs: tuple[AttentionGraph, ...]) -> MaskMod | None:
+    """The ``mask_mod`` that graphs of heads 0, 1, ... were made of; heads with the same edges share the first's."""
+    made = []
+    for graph in graphs:
+        function = undressed(graph.edges.function) if isinstance(graph.edges, Predicate) else None
+        if not isinstance(function, OfPair) or function.head != graphs.index(graph):
+            return None
+        made.append(function.mask_mod)
+    return made[0] if all(mask_mod is made[0] for mask_mod in made) else None
+
+
+def _of_heads(heads: PerHead, H: int | None) -> MaskMod:
+    """One that looks up which graph its head reads along."""
+    groups = heads.groups(len(heads.graphs) if H is None else H)
+    given = _given(heads.graphs) if H in (None, len(heads.graphs)) else None
+    if given is not None:
+        return given
+    each = list(dict.fromkeys(heads.graphs))
+    sizes = torch.tensor([group.last - group.first for group in groups])
+    which = torch.tensor([each.index(group.graph) for group in groups]).repeat_interleave(sizes).to(heads.device)
+    tests = [pair_test(graph.edges, heads.device) for graph in each]
+
+    def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return reduce(or_, [(which[h] == number) & test(q_idx, kv_idx) for number, test in enumerate(tests)])
 
     return mask_mod

@@ -200,7 +200,6 @@ def test_mask_mods_as_people_write_them():
 
 
 LENGTHS = torch.tensor([5, 7, 3])
-SHARED = torch.tensor([7])
 BY_B_OR_H = [
     (
         lambda b, h, q, kv: kv < LENGTHS[b],
@@ -208,7 +207,7 @@ BY_B_OR_H = [
     ),
     (lambda b, h, q, kv: q - kv < 2 + h, r"must not depend on h.*differs between h = 0 and h = 1"),
     (lambda b, h, q, kv: (q >= kv) | (h > 30), r"must not depend on h.*differs between h = 0 and h = 31"),
-    (lambda b, h, q, kv: (q >= kv) & (kv < SHARED[b]), r"must not depend on b.*it fails for b = 1: index 1.*Pass B=1"),
+    (lambda b, h, q, kv: (q >= kv) & (kv < 9 // (1 - b)), r"must not depend on b.*it fails for b = 1: .*Pass B=1"),
 ]
 
 
@@ -260,15 +259,21 @@ def test_a_full_block_does_not_ask_its_mask_mod_and_an_absent_one_neither():
     assert torch.equal(from_block_mask(block_mask).mask(), expected)
 
 
-def test_block_masks_that_differ_are_refused():
-    by_head = flex.create_block_mask(lambda b, h, q, kv: q >= kv + 3 * h, 1, 2, 8, 8, device="cpu", BLOCK_SIZE=2)
-    with pytest.raises(GraphError, match=r"other blocks for some batch or head \(\(1, 2\) of them\)"):
-        from_block_mask(by_head)
-    hidden = flex.create_block_mask(lambda b, h, q, kv: q >= kv + h, 1, 2, 8, 8, device="cpu", BLOCK_SIZE=128)
-    with pytest.raises(GraphError, match="mask_mod must not depend on h"):
-        from_block_mask(hidden)
+def test_block_masks_that_differ_from_batch_to_batch_are_refused():
+    lengths = torch.tensor([8, 5])
+    for side, words in (
+        (2, "block_mask has other blocks for some batch"),
+        (128, r"block_mask.mask_mod must not depend"),
+    ):
+        by_batch = flex.create_block_mask(
+            lambda b, h, q, kv: kv < lengths[b], 2, 1, 8, 8, device="cpu", BLOCK_SIZE=side
+        )
+        with pytest.raises(GraphError, match=words):
+            from_block_mask(by_batch)
     same = flex.create_block_mask(lambda b, h, q, kv: q >= kv, 2, 3, 8, 8, device="cpu", BLOCK_SIZE=2)
     assert from_block_mask(same).equals(graphs.causal(8))
+    with pytest.raises(GraphError, match="B must be 2, which is what block_mask has, got 3"):
+        from_block_mask(same, B=3)
     with pytest.raises(GraphError, match="block_mask must be a BlockMask, got a Tensor; see from_mask_mod"):
         from_block_mask(torch.ones(3, 3))
 

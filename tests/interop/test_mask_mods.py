@@ -7,7 +7,7 @@ from torch.nn.attention import flex_attention as flex
 from graphattn import graphs
 from graphattn.errors import GraphError
 from graphattn.graph import AttentionGraph, PerHead
-from graphattn.interop import from_block_mask, from_mask_mod, from_rule, to_mask_mod
+from graphattn.interop import from_block_mask, from_mask_mod, from_rule, to_block_mask, to_mask_mod
 
 T, S = 23, 19
 DRAW = torch.Generator().manual_seed(0)
@@ -118,8 +118,80 @@ def test_heads_with_edges_of_their_own_are_a_graph_per_head(name):
     for h in range(4):
         assert torch.equal(heads.graphs[h].mask(), expected[h])
     assert len(set(heads.graphs)) == (2 if name == "alternating" else 4)
+    assert to_mask_mod(heads) is BY_HEAD[name]
     with pytest.raises(GraphError, match=r"must not depend on h, .* Pass H="):
         from_mask_mod(BY_HEAD[name], T, S)
+
+
+@pytest.mark.parametrize("name", BY_HEAD)
+def test_block_masks_of_several_heads_are_a_graph_per_head(name):
+    expected = flex.create_mask(BY_HEAD[name], None, 4, T, S, device="cpu")[0]
+    for own, side in ((4, 8), (4, 128), (1, 128)):
+        block_mask = flex.create_block_mask(BY_HEAD[name], None, own, T, S, device="cpu", BLOCK_SIZE=side)
+        heads = from_block_mask(block_mask, H=4 if own == 1 else None)
+        assert all(torch.equal(heads.graphs[h].mask(), expected[h]) for h in range(4))
+        assert [graph.name for graph in heads.graphs][:2] == ["block_mask[h=0]", "block_mask[h=1]"]
+    with pytest.raises(GraphError, match=r"block_mask.mask_mod must not depend on h, .* Pass H="):
+        from_block_mask(block_mask)
+    with pytest.raises(GraphError, match="H must be 4, which is what block_mask has, got 2"):
+        from_block_mask(to_block_mask(heads), H=2)
+
+
+def test_a_mask_mod_of_a_graph_per_head_depends_on_the_head():
+    windows = PerHead((graphs.sliding_window(19, 3), graphs.causal(19), graphs.sliding_window(19, 3)))
+    listed = PerHead(tuple(graph.explicit() for graph in windows.graphs))
+    expected = torch.stack([graph.mask() for graph in windows.graphs]).repeat_interleave(2, 0)
+    for heads in (windows, listed, PerHead((windows.graphs[0],) * 3)):
+        wanted = expected if heads.graphs[1] is not heads.graphs[0] else expected[:1].expand(6, -1, -1)
+        assert torch.equal(flex.create_mask(to_mask_mod(heads, H=6), None, 6, 19, 19, device="cpu")[0], wanted)
+        assert torch.equal(flex.create_mask(to_mask_mod(heads), None, 3, 19, 19, device="cpu")[0], wanted[::2])
+        ours = to_block_mask(heads, 4, H=6)
+        theirs = flex.create_block_mask(to_mask_mod(heads, H=6), None, 6, 19, 19, device="cpu", BLOCK_SIZE=4)
+        assert ours.shape == theirs.shape == (1, 6, 19, 19)
+        assert torch.equal(ours.to_dense(), theirs.to_dense())
+        for convert in (to_mask_mod, to_block_mask):
+            with pytest.raises(GraphError, match="PerHead of 3 graphs needs a multiple of 3 heads, got 4"):
+                convert(heads, H=4)
+    q, k, v = torch.randn(3, 1, 6, 19, 8, generator=DRAW).unbind(0)
+    out = flex.flex_attention(q, k, v, block_mask=to_block_mask(windows, 4, H=6))
+    assert torch.allclose(out, torch.nn.functional.scaled_dot_product_attention(q, k, v, expected), atol=1e-5)
+    for mask_mod in (lambda b, h, q, kv: q >= kv - h, lambda b, h, q, kv: q >= kv - 2 * h):  # of different functions
+        mixed = PerHead((from_mask_mod(causal, 7), *from_mask_mod(mask_mod, 7, H=2).graphs[1:]))
+        inside = flex.create_mask(to_mask_mod(mixed), None, 2, 7, 7, device="cpu")[0]
+        assert torch.equal(inside, torch.stack([graph.mask() for graph in mixed.graphs]))
+
+
+TABLE = BITS[None, None]
+
+
+@pytest.mark.parametrize(
+    "mask_mod",
+    [
+        lambda b, h, q, kv: TABLE[b, h, q, kv],
+        lambda b, h, q, kv: TABLE[b][h][q][kv],
+        lambda b, h, q, kv: TABLE[b].expand(3, -1, -1)[h, q, kv],
+        lambda b, h, q, kv: TABLE[0].expand(9, -1, -1)[b, q, kv] | (NEIGHBOURS[q] == kv + 99).any(),
+    ],
+    ids=range(4),
+)
+def test_a_table_of_one_batch_and_one_head_says_that_there_is_one(mask_mod):
+    """As ``create_block_mask`` without B and H, which asks for b = h = 0 alone."""
+    assert torch.equal(from_mask_mod(mask_mod, T, S).mask(), BITS)
+    block_mask = flex.create_block_mask(mask_mod, None, None, T, S, device="cpu", BLOCK_SIZE=8)
+    assert torch.equal(from_block_mask(block_mask).mask(), BITS)
+    with pytest.raises(GraphError, match=r"fails for b = [19]: index [19] is out of bounds.* Pass B=1"):
+        from_mask_mod(mask_mod, T, S, B=10)
+
+
+def test_every_batch_that_a_table_has_is_tried_before_it_ends():
+    """The last of 5 batches, and of 14 heads, lie between those that are tried."""
+    last, late = torch.full((5,), T), torch.full((14,), T)
+    last[4] = late[13] = 7
+    with pytest.raises(GraphError, match="differs between b = 0 and b = 4"):
+        from_mask_mod(lambda b, h, q, kv: kv < last[b], T)
+    with pytest.raises(GraphError, match="differs between h = 0 and h = 13"):
+        from_mask_mod(lambda b, h, q, kv: kv < late[h], T)
+    assert from_mask_mod(lambda b, h, q, kv: kv < late[:13][h], T).num_edges == T * T
 
 
 def test_heads_with_the_same_edges_are_one_graph():
