@@ -62,7 +62,7 @@ class Intersection(_Pair):
         return self.a.contains(target, source) & self.b.contains(target, source)
 
     def runs(self, target: Tensor) -> Runs:
-        return _runs.intersection(self.a.runs(target), self.b.runs(target), target.numel(), self.num_sources)
+        return _runs.intersection(self.a.runs(target), self.b.runs(target), self.num_sources)
 
     def flip(self) -> EdgeSet:
         return Intersection(self.a.flip(), self.b.flip())

@@ -50,14 +50,15 @@ def row_lengths(runs: Runs, num_rows: int) -> Tensor:
     return total.index_add_(0, runs.row, runs.hi - runs.lo)
 
 
-def union(a: Runs, b: Runs, num_sources: int) -> Runs:
-    """The sources in either; touching runs are joined."""
-    stride = num_sources + 1  # one spare place keeps the rows apart on the line
-    row = torch.cat((a.row, b.row))
-    lo = torch.cat((a.lo, b.lo)) + row * stride
-    hi = torch.cat((a.hi, b.hi)) + row * stride
-    lo, order = torch.sort(lo[(keep := hi > lo)])
-    hi = hi[keep][order]
+def _on_line(runs: Runs, stride: int) -> tuple[Tensor, Tensor]:
+    """Ends of the runs that are not empty, on the line on which the rows lie ``stride`` places apart."""
+    keep = runs.hi > runs.lo
+    start = runs.row[keep] * stride
+    return runs.lo[keep] + start, runs.hi[keep] + start
+
+
+def _joined(lo: Tensor, hi: Tensor, stride: int) -> Runs:
+    """Stretches of the line by ascending ``lo`` as runs, those that touch or overlap as one."""
     if lo.numel() == 0:
         return empty()
     reach = torch.cummax(hi, 0).values
@@ -70,21 +71,37 @@ def union(a: Runs, b: Runs, num_sources: int) -> Runs:
     return Runs(row, first - row * stride, last - row * stride)
 
 
+def in_order(runs: Runs, num_sources: int) -> Runs:
+    """Runs in any order, which may overlap, as others are; touching runs are joined."""
+    stride = num_sources + 1  # one spare place keeps the rows apart on the line
+    lo, hi = _on_line(runs, stride)
+    lo, order = torch.sort(lo)
+    return _joined(lo, hi[order], stride)
+
+
+def union(a: Runs, b: Runs, num_sources: int) -> Runs:
+    """The sources in either; touching runs are joined."""
+    return in_order(Runs(*map(torch.cat, zip(a, b, strict=True))), num_sources)
+
+
 def complement(runs: Runs, num_rows: int, num_sources: int) -> Runs:
-    """The sources that are not in the runs, for rows ``0 .. num_rows - 1``."""
+    """The sources that are not in the runs, for rows ``0 .. num_rows - 1``; a row has one gap more than runs."""
+    row, start, end = (part[runs.hi > runs.lo] for part in runs)
+    before = torch.arange(row.numel()) + row  # the gap before each run
+    lo = torch.zeros(row.numel() + num_rows, dtype=torch.int64)
+    hi = torch.full_like(lo, num_sources)
+    hi[before], lo[before + 1] = start, end
+    return Runs(torch.repeat_interleave(torch.bincount(row, minlength=num_rows) + 1), lo, hi)
+
+
+def intersection(a: Runs, b: Runs, num_sources: int) -> Runs:
+    """The sources in both; touching runs are joined."""
     stride = num_sources + 1
-    row = torch.arange(num_rows)
-    lo = torch.sort(torch.cat((runs.lo + runs.row * stride, row * stride + num_sources))).values
-    hi = torch.sort(torch.cat((runs.hi + runs.row * stride, row * stride))).values
-    # Between the end of one run (or the row's start) and the start of the next (or the row's end) lies a gap.
-    row = hi // stride
-    return Runs(row, hi - row * stride, lo - row * stride)
-
-
-def intersection(a: Runs, b: Runs, num_rows: int, num_sources: int) -> Runs:
-    """The sources in both, by De Morgan."""
-    neither = union(complement(a, num_rows, num_sources), complement(b, num_rows, num_sources), num_sources)
-    return complement(neither, num_rows, num_sources)
+    (a_lo, a_hi), (b_lo, b_hi) = _on_line(a, stride), _on_line(b, stride)
+    first = torch.searchsorted(b_hi, a_lo, right=True)
+    owner, within = spread((torch.searchsorted(b_lo, a_hi) - first).clamp(min=0))
+    other = first[owner] + within
+    return _joined(torch.maximum(a_lo[owner], b_lo[other]), torch.minimum(a_hi[owner], b_hi[other]), stride)
 
 
 def from_dense(mask: Tensor) -> Runs:

@@ -109,7 +109,7 @@ def _columns(edges: EdgeSet, target: Tensor, block: Tensor) -> tuple[Tensor, Ten
     keep = runs.hi > runs.lo
     row, lo, hi = (x[keep] for x in runs)
     owner = block[row]
-    joint = _runs.union(Runs(owner, lo, hi), _runs.empty(), edges.num_sources)
+    joint = _runs.in_order(Runs(owner, lo, hi), edges.num_sources)
     length = joint.hi - joint.lo
     columns = torch.zeros(count, dtype=torch.int64).index_add_(0, joint.row, length)
     stride = edges.num_sources + 1

@@ -167,7 +167,7 @@ def pulled(reached: Runs, layer: AttentionGraph, budget: int) -> Runs:
     if owner.numel() > budget:
         raise _too_many(owner.numel(), budget)
     which = (torch.cumsum(counts, 0) - counts)[place][owner] + within
-    return _runs.union(_runs.empty(), Runs(row[owner], runs.lo[which], runs.hi[which]), layer.num_sources)
+    return _runs.in_order(Runs(row[owner], runs.lo[which], runs.hi[which]), layer.num_sources)
 
 
 def _pairs(reached: Runs, budget: int) -> tuple[Tensor, Tensor]:

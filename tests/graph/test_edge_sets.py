@@ -140,7 +140,7 @@ def test_operations_on_runs(first, second):
     rows = torch.arange(5)
     for runs, mask in (
         (run_lists.union(a.runs(rows), b.runs(rows), 7), x | y),
-        (run_lists.intersection(a.runs(rows), b.runs(rows), 5, 7), x & y),
+        (run_lists.intersection(a.runs(rows), b.runs(rows), 7), x & y),
         (run_lists.complement(a.runs(rows), 5, 7), ~x),
         (run_lists.from_dense(tensor(x)), x),
     ):
