@@ -15,6 +15,7 @@ from .backends.weights import EdgeWeights
 from .errors import GraphError, OptionError
 from .graph import AttentionGraph, Pattern, PerHead
 from .graph.advice import no_graph
+from .graph.foreign_names import names_checked
 from .graph.sizes import sized
 
 _FLAGS = {  # arguments of a call, and what a Request calls them
@@ -37,6 +38,7 @@ class AttentionOutput(NamedTuple):
     lse: Tensor | None
 
 
+@names_checked
 def attention(
     query: Tensor,
     key: Tensor,

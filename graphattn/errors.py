@@ -36,6 +36,10 @@ class OptionError(GraphAttnError, ValueError):
     """A number or a name that an option cannot take."""
 
 
+class ArgumentNameError(OptionError, TypeError):
+    """An argument that a function does not take; the message says what it takes instead."""
+
+
 class LoaderError(GraphAttnError, ValueError):
     """A file that cannot be read as what it claims to be."""
 

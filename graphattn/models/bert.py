@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..arguments import kinds_checked
 from ..errors import OptionError, ShapeError
+from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
 from ..graphs import full
 from ..nn import LearnedPosition
@@ -89,6 +90,7 @@ class BERT(nn.Module):
         self.head = MaskedTokenHead(self.embedding, activation, eps) if masked_head else None
         self.graph = layers_of(full(...) if graph is None else graph, num_layers)
 
+    @names_checked
     def forward(
         self,
         tokens: Tensor,

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ..arguments import kinds_checked, shown, tensor
 from ..errors import ShapeError
 from ..graph import Pattern
+from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers
 from ..graphs import causal
 from ..nn import LearnedPosition
@@ -83,6 +84,7 @@ class CLIPText(nn.Module):
         place = (tokens if self.eos is None else (tokens == self.eos).int()).argmax(-1)
         return features.take_along_dim(place[..., None, None], -2).squeeze(-2)
 
+    @names_checked
     def forward(self, tokens: Tensor, graph: Layers | None = None) -> Tensor:
         """What the head makes of the :meth:`pooled` features, (..., out_dim); without a head the :meth:`features`.
 
@@ -118,6 +120,7 @@ class CLIP(nn.Module):
         self.vision, self.text = vision, text
         self.log_scale = nn.Parameter(torch.tensor(1 / 0.07).log())
 
+    @names_checked
     def forward(
         self, images: Tensor, tokens: Tensor, image_graph: Layers | None = None, text_graph: Layers | None = None
     ) -> Tensor:

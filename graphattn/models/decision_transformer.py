@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..arguments import kinds_checked, tensor
 from ..errors import ShapeError
+from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
 from ..graphs import causal
 from ..nn.arguments import probability, width
@@ -90,6 +91,7 @@ class DecisionTransformer(nn.Module):
         self.to_return, self.tanh = nn.Linear(embed_dim, 1), tanh
         self.graph = layers_of(causal(..., ...) if graph is None else graph, num_layers)
 
+    @names_checked
     def forward(
         self, states: Tensor, actions: Tensor, returns: Tensor, times: Tensor, graph: Layers | None = None
     ) -> Prediction:

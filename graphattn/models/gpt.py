@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..arguments import kinds_checked
 from ..errors import OptionError
+from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
 from ..graphs import causal
 from ..nn import ALiBi, KeyValueCache, LearnedPosition, Rotary
@@ -104,6 +105,7 @@ class GPT(nn.Module):
         """Give the head the tokens' weights; once more after ``to_empty`` or ``load_state_dict(assign=True)``."""
         self.head.weight = self.embedding.weight
 
+    @names_checked
     def forward(
         self,
         tokens: Tensor,
@@ -111,6 +113,7 @@ class GPT(nn.Module):
         *,
         positions: Tensor | None = None,
         score_bias: ScoreBias = None,
+        lengths: Tensor | None = None,
         caches: list[KeyValueCache] | None = None,
     ) -> Tensor:
         """Logits (..., N, V) of the token after each.
@@ -121,10 +124,13 @@ class GPT(nn.Module):
                 many sources as tokens so far.
             positions: Of the tokens, (N,) or (..., N); they count from 0, after those in the caches, by default.
             score_bias: Of the edges of every layer's graph, or what makes them of it; the model's own by default.
+            lengths: Integers (...), of texts that are padded at their end: no token reads what follows. On a graph that
+                does not read the future none does anyway.
             caches: One for each layer, where ``tokens`` continue earlier ones. See :func:`~graphattn.models.generate`.
 
         Raises:
-            ShapeError: If ``tokens`` are not integers, or too many for the graph.
+            ShapeError: If ``tokens`` are not integers, or too many for the graph, or lengths do not fit.
+            OptionError: If there are lengths and caches, which would keep the keys of padding.
             PositionIndexError: If a token is outside the vocabulary, or a position beyond ``max_len``.
         """
         check_tokens("tokens", tokens, self.embedding.num_embeddings)
@@ -144,6 +150,7 @@ class GPT(nn.Module):
             self.graph if graph is None else graph,
             positions=of_layers,
             score_bias=bias,
+            lengths=lengths,
             caches=caches,
         )
         logits = self.head(x)

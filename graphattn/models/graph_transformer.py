@@ -9,6 +9,7 @@ from ..arguments import kinds_checked, several, tensor, whole
 from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern
 from ..graph.advice import no_graph
+from ..graph.foreign_names import names_checked
 from ..graph.layers import Layer, Layers, layers_of
 from ..graph.need import need_graph
 from ..graphs import circulant, full
@@ -99,6 +100,7 @@ class GraphTransformer(nn.Module):
         self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, edge_dim=edge_dim, **options)
         self.head = nn.Identity() if out_dim is None else nn.Linear(embed_dim, width("out_dim", out_dim))
 
+    @names_checked
     def forward(
         self,
         x: Tensor,

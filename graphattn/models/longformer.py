@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ..arguments import kinds_checked, several
 from ..errors import OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
 from ..graph.sizes import of_size
 from ..graphs import global_tokens, sliding_window
@@ -79,6 +80,7 @@ class Longformer(nn.Module):
         self.text = BERT(num_layers=num_layers, graph=self.graph, **options)
         self.of_global = nn.ModuleList(_beside(block) for block in self.text.stack.layers)
 
+    @names_checked
     def forward(
         self,
         tokens: Tensor,

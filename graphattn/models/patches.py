@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..arguments import floats, several, whole
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, disjoint_union
+from ..graph.foreign_names import names_checked
 from ..graph.layers import Layer, Layers
 from ..graph.pattern import cache_key
 from ..graph.sizes import of_size
@@ -151,6 +152,7 @@ class PatchTransformer(nn.Module):
         x = features[..., 0, :] if self.num_tokens else features.mean(-2)
         return x if self.pooler is None else self.pooler(x)
 
+    @names_checked
     def forward(self, pixels: Tensor, graph: Layers | None = None) -> Tensor:
         """What the head makes of the :meth:`pooled` features, (B, num_classes); without a head the :meth:`features`.
 

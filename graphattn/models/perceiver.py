@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..arguments import kinds_checked
 from ..errors import OptionError
+from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers
 from ..nn import FeedForward, GraphAttention
 from ..nn.arguments import check_flags, check_input, check_names, width
@@ -159,6 +160,7 @@ class Perceiver(nn.Module):
             self.write = Reading(wide, embed_dim, **_named("write", write))
         self.head: nn.Module | None = None
 
+    @names_checked
     def forward(
         self,
         inputs: Tensor,

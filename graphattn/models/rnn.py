@@ -12,6 +12,7 @@ from ..backends import EdgeWeights
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead, disjoint_union
 from ..graph.advice import no_graph
+from ..graph.foreign_names import names_checked
 from ..graph.need import need_graph
 from ..graph.sizes import of_size
 from ..nn.arguments import check_flags, width
@@ -91,6 +92,7 @@ class Seq2Seq(nn.Module):
             self.attention = BahdanauAttention(hidden) if attention == "bahdanau" else LuongAttention(hidden, attention)
         self.readout, self.head = nn.Linear(2 * hidden, hidden, bias=False), nn.Linear(hidden, num_target_tokens)
 
+    @names_checked
     def forward(
         self,
         source: Tensor,

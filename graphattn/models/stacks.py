@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..arguments import function, kinds_checked, several
 from ..errors import GraphError, OptionError
+from ..graph.foreign_names import names_checked
 from ..graph.layers import Layer, Layers, layers_of
 from ..graph.sizes import sized
 from ..nn import KeyValueCache, TransformerBlock
@@ -86,6 +87,11 @@ class _Stack(nn.Module):
         first.check(x)
         if lengths is not None:
             check_lengths(lengths, x[..., 0])
+            if caches is not None:
+                raise OptionError(
+                    "lengths do not go with caches, whose later tokens would read the keys of padding; continue "
+                    "examples of one length together, as models.generate does with a list of prompts"
+                )
         past = 0 if caches is None else tokens_held(caches, len(self.layers))
         if isinstance(memory, list):
             tokens_held(memory, len(self.layers))
@@ -203,6 +209,7 @@ class Encoder(_Stack):
         [(15, 2), (21, 2)]
     """
 
+    @names_checked
     def forward(
         self,
         x: Tensor,
@@ -249,6 +256,7 @@ class Decoder(_Stack):
             raise OptionError("the blocks of a Decoder always read a memory: leave out cross")
         super().__init__(num_layers, embed_dim, num_heads, hidden, cross=True, **options)
 
+    @names_checked
     def forward(
         self,
         x: Tensor,
@@ -313,6 +321,7 @@ class EncoderDecoder(nn.Module):
                 )
         self.encoder, self.decoder = encoder, decoder
 
+    @names_checked
     def forward(
         self,
         source: Tensor,

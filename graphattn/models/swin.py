@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from ..arguments import kinds_checked, several
 from ..errors import OptionError
 from ..graph import AttentionGraph
+from ..graph.foreign_names import names_checked
 from ..graph.layers import Layer, Layers
 from ..nn import LearnedPosition
 from ..nn.arguments import positive, width
@@ -160,6 +161,7 @@ class Swin(nn.Module):
         """The nodes of the last stage after the last norm, (B, N, C); arguments as of :meth:`forward`."""
         return self.norm(self.hidden(images, graphs)[-1])
 
+    @names_checked
     def forward(self, images: Tensor, graphs: OfStages = None) -> Tensor:
         """What the head makes of the mean of all nodes, (B, num_classes); without a head the :meth:`features`.
 

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from ..arguments import kinds_checked, shown
 from ..errors import OptionError, ShapeError
+from ..graph.foreign_names import names_checked
 from ..graph.sizes import of_size
 from ..graphs import cell_partition
 from ..nn import DropPath, FeedForward, GraphAttention
@@ -172,6 +173,7 @@ class TimeSformer(nn.Module):
             space = behind_tokens(space, self.grid[1:], times=self.grid[0])
         return time, space
 
+    @names_checked
     def forward(self, videos: Tensor, graphs: TimeAndSpace | list[TimeAndSpace] | None = None) -> Tensor:
         """What the head makes of the class token, (B, num_classes); without a head the :meth:`features`.
 

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from ..arguments import kinds_checked
 from ..errors import ShapeError
+from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers
 from ..graphs import full
 from ..nn import GraphAttention, LearnedPosition
@@ -91,6 +92,7 @@ class Whisper(Writer):
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
         self.tie()
 
+    @names_checked
     def forward(
         self,
         sound: Tensor,

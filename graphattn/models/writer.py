@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers
 from ..graphs import causal
 from ..nn import KeyValueCache
@@ -62,6 +63,7 @@ class Writer(nn.Module):
 class TextToText(Writer):
     """A writer whose source is tokens, too. A subclass also writes ``encode(source, graph, lengths)``."""
 
+    @names_checked
     def forward(
         self,
         source: Tensor,

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ..arguments import function, kinds_checked
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph.foreign_names import names_checked
 from .arguments import check_flags, check_input, check_names, positive, width
 from .cache import KeyValueCache, all_or_none
 from .feed_forward import Activation, DropPath, FeedForward
@@ -118,6 +119,7 @@ class TransformerBlock(nn.Module):
         """Refuse what is no features (..., N, C), or of another dtype or device than the block."""
         check_input("x", x, self.embed_dim, self.attention_norm if self.norm_first else self.attention.q_proj)
 
+    @names_checked
     def forward(
         self,
         x: Tensor,

@@ -15,6 +15,7 @@ from ..backends.request import Inputs, Outputs
 from ..backends.run import run
 from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph.foreign_names import names_checked
 from ..kernels.edge_softmax import gather
 from .arguments import (
     Pair,
@@ -195,6 +196,7 @@ class GraphAttention(EdgeAttention):
 
         return from_pyg(conv)
 
+    @names_checked
     def forward(
         self,
         x: Tensor | Pair,

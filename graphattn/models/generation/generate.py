@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ...errors import OptionError, ShapeError
+from ...graph.foreign_names import names_checked
 from ...graph.layers import Layers
 from ...nn.arguments import width
 from .arguments import check_model, check_options, prompt_of, token_number
@@ -14,6 +15,7 @@ from .choose import Sample, likeliest, one_by_one
 from .continuation import Continuation, graphs_of_layers
 
 
+@names_checked
 @torch.no_grad()
 def generate(
     model: Any,

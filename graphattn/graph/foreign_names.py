@@ -1,0 +1,123 @@
+"""Arguments by the names that other libraries give them, and what is written here instead."""
+
+import inspect
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from ..errors import ArgumentNameError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_UNION = "graphattn.disjoint_union of a graph for each example joins examples without their padding"
+_LAYER = "it is an argument of the layer or model when it is made"
+#: Names -> advice, each after an argument that it needs; the first one whose argument the function takes is given.
+_WAYS: dict[str, dict[str, str]] = {
+    "attn_mask mask src_mask tgt_mask memory_mask source_mask target_mask": {
+        "": "a mask is a graph: graphattn.from_mask(mask) where True is an edge, from_mha_mask where True hides one "
+        "(nn.MultiheadAttention), from_additive_mask where 0 is an edge and -inf none"
+    },
+    "attention_mask key_padding_mask src_key_padding_mask memory_key_padding_mask padding_mask": {
+        "lengths": "padding at the end is lengths=, integers (batch,): attention_mask.sum(-1), or "
+        "(~key_padding_mask).sum(-1) where True hides",
+        "score_bias": "-inf in score_bias (batch, E, 1) takes away the edges from padding, and "
+        "graphattn.disjoint_union of a graph for each example computes less",
+        "tokens": _UNION + ", or pass them one by one",
+        "": _UNION,
+    },
+    "is_causal causal": {"": "causality is the graph, graphattn.graphs.causal(num_nodes), or causal(...) of any size"},
+    "window_size sliding_window local_window_size window": {
+        "": "a window is the graph, graphattn.graphs.sliding_window(num_nodes, window), which counts the token itself: "
+        "FlashAttention's (w, 0) is window=w + 1, its (w, w) is window=2 * w + 1 with causal=False"
+    },
+    "cu_seqlens cu_seqlens_q cu_seqlens_k max_seqlen max_seqlen_q max_seqlen_k": {
+        "": "packed examples are the graph, graphattn.graphs.documents(ids) with the number of each token's example, "
+        "torch.repeat_interleave(torch.arange(B), cu_seqlens.diff()); & graphattn.graphs.causal(N) for a decoder"
+    },
+    "block_mask": {"": "a BlockMask is a graph: graphattn.from_block_mask(block_mask)"},
+    "mask_mod": {"": "a mask_mod is a graph: graphattn.from_mask_mod(mask_mod, num_targets, num_sources)"},
+    "score_mod": {
+        "score_bias": "what is added to the scores is score_bias, of the graph's edges; other functions are "
+        "GraphAttention(score=...)",
+        "": "other scores are " + _LAYER,
+    },
+    "attn_bias attention_bias position_bias bias edge_weight": {
+        "score_bias": "what is added to the scores is score_bias, in the order of the graph's edges: "
+        "attn_bias[..., graph.target, graph.source]",
+        "": "a bias is " + _LAYER,
+    },
+    "alibi_slopes": {
+        "caches": "ALiBi is score_bias=graphattn.nn.ALiBi(num_heads)",
+        "score_bias": "ALiBi is score_bias=graphattn.nn.ALiBi(num_heads)(graph)",
+        "": "ALiBi is " + _LAYER,
+    },
+    "enable_gqa": {"": "it needs no flag: fewer heads of key and value are shared by groups of query heads"},
+    "softmax_scale sm_scale": {"scale": "it is called scale", "": "scale is " + _LAYER},
+    "scale softcap": {"": _LAYER},
+    "logit_cap logits_soft_cap soft_cap": {"softcap": "it is called softcap", "": "softcap is " + _LAYER},
+    "dropout dropout_p attn_dropout attention_dropout": {
+        "dropout_p": "it is called dropout_p",
+        "": f"dropout is {_LAYER}; .train() and .eval() turn it on and off",
+    },
+    "need_weights average_attn_weights output_attentions return_attention_weights return_attn_probs": {
+        "return_weights": "weights of edges come with return_weights=True",
+        "": "within graphattn.nn.record_weights(model) every layer leaves its weights",
+    },
+    "past_key_values past_key_value layer_past kv_cache use_cache": {
+        "caches": "keys of earlier tokens are kept in caches=model.begin(batch, length) of a model, or a "
+        "graphattn.nn.KeyValueCache() for each layer",
+        "cache": "keys of earlier tokens are kept in cache=graphattn.nn.KeyValueCache()",
+        "": "graphattn.models.generate keeps the keys of earlier tokens",
+    },
+    "query q": {"x": "what queries are made of is x"},
+    "key value k v encoder_hidden_states kv": {
+        "context": "what keys and values are made of is context=, or a pair of them, one for keys and one for values",
+        "memory": "what another stack made is memory",
+    },
+    "hidden_states src inputs_embeds": {"x": "it is called x", "source": "it is called source"},
+    "tgt decoder_input_ids": {"target": "it is called target"},
+    "input_ids": {"tokens": "it is called tokens", "source": "it is called source"},
+    "input_features": {"sound": "it is called sound"},
+    "pixel_values": {"pixels": "it is called pixels", "images": "it is called images", "videos": "it is called videos"},
+    "position_ids": {"positions": "it is called positions", "": "nodes count from 0"},
+    "token_type_ids": {"types": "it is called types"},
+    "edge_index adj adj_t": {"graph": "it is graph, graphattn.from_edge_index(edge_index, num_nodes=N)"},
+    "labels": {"": "compute the loss from the result, torch.nn.functional.cross_entropy(logits, labels)"},
+    "eos_token_id": {"eos": "it is called eos"},
+    "do_sample": {"strategy": 'it is strategy="sample"'},
+    "max_length": {"max_new_tokens": "give max_new_tokens, without the prompt"},
+}
+_BY_NAME = {name: ways for names, ways in _WAYS.items() for name in names.split()}
+
+
+def names_checked(made: Callable[P, R]) -> Callable[P, R]:
+    """A function, or a ``forward``, that answers an argument which it does not take by what it takes instead.
+
+    Example:
+        >>> @names_checked
+        ... def attend(query: int, graph: int) -> int:
+        ...     return query
+        >>> attend(1, 2, is_causal=True)
+        Traceback (most recent call last):
+        graphattn.errors.ArgumentNameError: attend takes no argument 'is_causal': causality is the graph, \
+graphattn.graphs.causal(num_nodes), or causal(...) of any size. It takes query, graph
+    """
+    known = tuple(name for name in inspect.signature(made).parameters if name not in ("self", "unnamed"))
+
+    @wraps(made)
+    def checked(*args: P.args, **options: P.kwargs) -> R:
+        for name in options:
+            if name not in known:
+                raise ArgumentNameError(_answer(made.__qualname__.removesuffix(".forward"), name, known))
+        return made(*args, **options)
+
+    return checked
+
+
+def _answer(call: str, name: str, known: tuple[str, ...]) -> str:
+    ways = _BY_NAME.get(name, {}).items()
+    near = "".join(f": did you mean {close!r}?" for close in get_close_matches(name, known, 1))
+    advice = next((f": {way}." for needs, way in ways if not needs or needs in known), near or ".")
+    return f"{call} takes no argument {name!r}{advice} It takes {', '.join(known)}"
