@@ -70,6 +70,16 @@ def size(x: Tensor) -> float:
 
 def difference(x: Tensor, reference: Tensor) -> float:
     """The largest absolute difference, in float64; equal infinities do not differ, and a NaN differs infinitely."""
-    x, reference = x.double(), reference.double()
-    apart = torch.where(x == reference, 0.0, (x - reference).abs()).nan_to_num(nan=float("inf"))
+    apart = _apart(x, reference)
     return float(apart.max()) if apart.numel() else 0.0
+
+
+def differences(x: Tensor, reference: Tensor, axis: int) -> Tensor:
+    """The same for each place along an axis, float64 (n,)."""
+    apart = _apart(x, reference).movedim(axis, 0).flatten(1)
+    return apart.amax(1) if apart.numel() else apart.sum(1)
+
+
+def _apart(x: Tensor, reference: Tensor) -> Tensor:
+    x, reference = x.double(), reference.double()
+    return torch.where(x == reference, 0.0, (x - reference).abs()).nan_to_num(nan=float("inf"))

@@ -8,16 +8,13 @@ from torch import Tensor
 
 from ..questions.mistakes import described, singles
 from ..questions.mutants import Mutant, Mutants
-from .bounds import EXPLAINED, difference, size
-from .cover import pieces
-from .measure import Measured, measure_backend, twins
+from .bounds import EXPLAINED, difference, differences, size
+from .measure import measure_backend, twins
+from .pieces import BUDGET, Piece, piece_of
 from .report import Row
-from .sample import BUDGET, Sample, piece_of
-from .scene import Answer, Scene, with_mask
-from .stability import only_stable
-from .subject import Case, Subject
-from .whole import twin_of_all
-from .wrong_scores import RARE_SCORES, WRONG_SCORES
+from .stability import only_stable, stability
+from .subject import Case, Subject, detached
+from .wrong_scores import RARE_SCORES, WRONG_SCORES, Answer, Scene, with_mask
 
 UNEXPLAINED = "none of the known mistakes explains it"
 _LOOKED_AT = 64  # wrong targets of a large graph, and as many right ones
@@ -27,76 +24,58 @@ _NAMED_TARGETS = 3  # whose edges are looked at,
 _NAMED_EDGES = 4  # and so many of them named
 
 
-def diagnose(subject: Subject, piece: Sample, everything: Sequence[Sample] | None, rows: list[Row]) -> str | None:
-    """What explains the errors, in words; ``None`` if there are none."""
+def diagnose(subject: Subject, pieces: Sequence[Piece], rows: list[Row]) -> str | None:
+    """What explains the errors that were measured on some pieces, in words; ``None`` if there are none."""
     wrong = [row for row in rows if not row.ok]
     if not wrong:
         return None
     first = next((row for row in wrong if row.is_output), wrong[0])
-    case = next(case for case in subject.cases if case.name == first.case)
+    case, dtype = next(case for case in subject.cases if case.name == first.case), getattr(torch, first.dtype)
     where = f"{first.backend}, {first.dtype}, {case.name}"
     if not first.is_output:
-        names = [
-            row.quantity
-            for row in wrong
-            if (row.backend, row.dtype, row.case) == (first.backend, first.dtype, case.name)
-        ]
-        return f"{where}: the output is right; {_of_the_rest(subject, piece, everything, case, first, names)}"
-    dtype = getattr(torch, first.dtype)
-    if not piece.complete and first.targets == subject.graph.num_targets:
-        wrong_there = _wrong_targets(subject, everything, case, dtype, first)
-        telling = _telling(wrong_there, subject)
-        look = _Look(subject, piece_of(subject.graph, telling), case, dtype, first.backend)
-        extent = look.extent(first.bound, wrong_there)
-    else:
-        look = _Look(subject, piece, case, dtype, first.backend)
+        alike = [row for row in wrong if (row.backend, row.dtype, row.case) == (first.backend, first.dtype, case.name)]
+        return f"{where}: the output is right; {_of_the_rest(subject, pieces, case, dtype, alike)}"
+    if len(pieces) == 1 and pieces[0].slots is None:
+        look = _Look(subject, pieces[0], case, dtype, first.backend)
         extent = look.extent(first.bound)
+    else:
+        targets = _wrong_targets(subject, pieces, case, dtype, first)
+        look = _Look(subject, piece_of(subject.graph, _telling(targets, subject)), case, dtype, first.backend)
+        extent = look.extent(first.bound, targets)
     return f"{where}: {extent}; {look.explanation()}"
 
 
-def _wrong_targets(
-    subject: Subject, everything: Sequence[Sample] | None, case: Case, dtype: torch.dtype, row: Row
-) -> Tensor:
-    """All targets whose output is wrong, the worst first."""
-    leaves = {name: leaf.detach() for name, leaf in subject.leaves(case, dtype).items()}
-    wide = {name: leaf.double() for name, leaf in leaves.items()}
-    subject = only_stable(subject, case, dtype, everything or pieces(subject.graph, subject.floats_per_pair))
-    right = twin_of_all(subject, case, wide, everything or pieces(subject.graph, subject.floats_per_pair))["output"]
+def _wrong_targets(subject: Subject, pieces: Sequence[Piece], case: Case, dtype: torch.dtype, row: Row) -> Tensor:
+    """All targets whose output is wrong, the worst first, on the CPU."""
+    subject = only_stable(subject, stability(subject, case, dtype, pieces))
+    wide = detached(subject.leaves(case, dtype), torch.float64)
     with torch.no_grad():
-        output = subject.run(leaves, case, row.backend).output.double()
-    apart = _apart_by_target(output, right, subject.output_axis)
+        output = subject.run(detached(subject.leaves(case, dtype)), case, row.backend).output
+        right = torch.zeros_like(output, dtype=torch.float64)
+        for piece in pieces:
+            part = subject.problem(wide, case, piece).solve(piece).output
+            right.index_copy_(subject.output_axis, piece.targets, part)
+    apart = differences(output, right, subject.output_axis)
     order = torch.argsort(apart, descending=True, stable=True)
-    return order[: int((apart > row.bound * (size(right) or 1.0)).sum())]
+    return order[: int((apart > row.bound * (size(right) or 1.0)).sum())].cpu()
 
 
 def _telling(wrong: Tensor, subject: Subject) -> Tensor:
     """Wrong targets, the worst first, and right ones that a mistake about the whole graph should have changed."""
     graph = subject.graph
     most = max(1, min(_LOOKED_AT, BUDGET // subject.floats_per_pair // max(1, graph.num_sources) // 2))
-    right = torch.randperm(graph.num_targets, generator=torch.Generator().manual_seed(0)).to(wrong.device)
+    right = torch.randperm(graph.num_targets, generator=torch.Generator().manual_seed(0))
     right = right[~torch.isin(right, wrong)]
     return torch.cat((wrong[:most], right[:most])).sort().values
 
 
-def _apart_by_target(measured: Tensor, right: Tensor, axis: int) -> Tensor:
-    """The largest difference at each target; a NaN differs infinitely."""
-    apart = torch.where(measured == right, 0.0, (measured - right).abs()).nan_to_num(nan=torch.inf)
-    return apart.movedim(axis, 0).flatten(1).amax(1)
-
-
-def _of_the_rest(
-    subject: Subject, piece: Sample, everything: Sequence[Sample] | None, case: Case, row: Row, names: list[str]
-) -> str:
+def _of_the_rest(subject: Subject, pieces: Sequence[Piece], case: Case, dtype: torch.dtype, rows: list[Row]) -> str:
     """Which gradients are lost, and which are wrong."""
-    dtype = getattr(torch, row.dtype)
-    subject = only_stable(subject, case, dtype, everything or [piece])
-    measured: Measured = measure_backend(subject, case, dtype, row.backend, None if everything else piece)
-    truth, _ = twins(subject, case, dtype, piece, everything)
-    lost = [
-        name
-        for name in names
-        if name in measured.values and size(measured.values[name]) == 0 < size(truth.values[name])
-    ]
+    subject = only_stable(subject, stability(subject, case, dtype, pieces))
+    measured = measure_backend(subject, case, dtype, rows[0].backend, pieces)
+    truth, _ = twins(subject, case, dtype, pieces)
+    names = [row.quantity for row in rows]
+    lost = [name for name in names if name in measured and size(measured[name]) == 0 < size(truth[name])]
     rest = [name for name in names if name not in lost]
     notes = [f"{', '.join(lost)}: zero, as after detach()"] * bool(lost) + [f"wrong: {', '.join(rest)}"] * bool(rest)
     return "; ".join(notes)
@@ -115,26 +94,26 @@ def _are(edges: list[str]) -> str:
 class _Look:
     """A wrong output beside the right one, and beside what known mistakes would give."""
 
-    def __init__(self, subject: Subject, piece: Sample, case: Case, dtype: torch.dtype, backend: str) -> None:
-        subject = only_stable(subject, case, dtype, [piece])
+    def __init__(self, subject: Subject, piece: Piece, case: Case, dtype: torch.dtype, backend: str) -> None:
+        subject = only_stable(subject, stability(subject, case, dtype, [piece]))
         self.subject, self.case, self.graph = subject, case, subject.graph
         self.targets, self.axis, self.tolerance = piece.targets, subject.output_axis, EXPLAINED[dtype]
         self.piece, self.dtype, self.backend = piece, dtype, backend
         leaves = subject.leaves(case, dtype)
         with torch.no_grad():
             output = subject.run(leaves, case, backend).output.detach().double()
-            self.leaves = {name: leaf.detach().double() for name, leaf in leaves.items()}
+            self.leaves = detached(leaves, torch.float64)
             self.right = subject.problem(self.leaves, case, piece).solve(piece).output
-        self.found = output.index_select(self.axis, piece.targets)
+        self.output = output.index_select(self.axis, piece.targets)
         self.degree = torch.bincount(piece.row, minlength=piece.targets.numel())
         self.scene = self._scene(piece)
 
-    def _scene(self, piece: Sample) -> Scene:
+    def _scene(self, piece: Piece) -> Scene:
         """The first of the sampled targets, with all sources as columns."""
         S = self.graph.num_sources
         rows = max(1, min(piece.targets.numel(), BUDGET // self.subject.floats_per_pair // max(1, S)))
         here = piece.row < rows
-        wide = Sample(
+        wide = Piece(
             piece.targets[:rows],
             torch.arange(S, device=piece.targets.device),
             piece.edge[here],
@@ -147,13 +126,13 @@ class _Look:
         return Scene(self.subject.problem(self.leaves, self.case, wide), self.graph, wide, copies)
 
     def _apart(self, rows: Tensor, other: Tensor) -> float:
-        """Largest difference between what was found and another output on some rows, relative to its size."""
-        output, other = (x.index_select(self.axis, rows) for x in (self.found, other))
+        """Largest difference between the output and another one on some rows, relative to its size."""
+        output, other = (x.index_select(self.axis, rows) for x in (self.output, other))
         return difference(output, other) / (size(other) or 1.0)
 
     def extent(self, bound: float, wrong: Tensor | None = None) -> str:
         """How many targets are wrong by more than the bound, and which most; ``wrong`` if all are known."""
-        apart = _apart_by_target(self.found, self.right, self.axis)
+        apart = differences(self.output, self.right, self.axis)
         worst = int(apart.argmax())
         count, total = int((apart > bound * (size(self.right) or 1.0)).sum()), apart.numel()
         if wrong is not None:
@@ -166,7 +145,7 @@ class _Look:
         )
 
     def explanation(self) -> str:
-        """The mistakes that give what was found."""
+        """The mistakes that give this output."""
         with torch.no_grad():
             empty = self._empty_rows()
             if empty is not None:
@@ -179,7 +158,7 @@ class _Look:
         return "; ".join(notes) if notes else self._rounding() or UNEXPLAINED
 
     def _mistakes(self) -> list[str]:
-        """The known mistakes that give what was found, remote ones only if no other does."""
+        """The known mistakes that give this output, remote ones only if no other does."""
         mutants, graphs = self._mutants()
         near = described(mutants, [mutant for mutant in graphs if not mutant.remote])
         scored = [words for words, make in WRONG_SCORES if self._explains(make(self.scene))]
@@ -187,7 +166,7 @@ class _Look:
         return [*near, *scored] or [*described(mutants, graphs), *remote]
 
     def _mutants(self) -> tuple[Mutants, list[Mutant]]:
-        """The mistakes about who reads whom that give what was found."""
+        """The mistakes about who reads whom that give this output."""
         mutants, matching, known = Mutants(self.graph), list[Mutant](), dict[bytes, bool]()
         every = torch.arange(self.graph.num_sources, device=self.scene.targets.device)[None, :]
         for mutant, made in singles(mutants):
@@ -202,7 +181,7 @@ class _Look:
         """Whether a float64 output has the errors of a narrower dtype: small ones, nearly everywhere."""
         if self.dtype != torch.float64 or self.wrong < 0.9 * self.total:
             return None
-        off = difference(self.found, self.right) / (size(self.right) or 1.0)
+        off = difference(self.output, self.right) / (size(self.right) or 1.0)
         if off > _ROUNDED:
             return None
         return f"off by {off:.0e} of its size nearly everywhere, as by float32 arithmetic inside a float64 call"
@@ -246,18 +225,15 @@ class _Look:
         rows = torch.nonzero(answer.has_edges).flatten()
         if rows.numel() == 0:
             return False
-        output = self._finished(answer.output)
+        output = self.scene.problem.finish(answer.output)
         return self._apart(rows, output) <= self.tolerance < self._apart(rows, self.right)
-
-    def _finished(self, heads: Tensor) -> Tensor:
-        return self.scene.problem.finish(heads)
 
     def _empty_rows(self) -> str | None:
         """What happens at targets without an edge, if all others are right."""
         edgeless, others = (torch.nonzero(x).flatten() for x in (self.degree == 0, self.degree > 0))
         if edgeless.numel() == 0 or self._apart(others, self.right) > self.tolerance:
             return None
-        output = self.found.index_select(self.axis, edgeless)
+        output = self.output.index_select(self.axis, edgeless)
         if bool(torch.isnan(output).any()):
             return "targets without an edge give NaN, as a softmax over -inf alone does; they must give 0"
         problem = self.scene.problem

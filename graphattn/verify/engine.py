@@ -1,4 +1,17 @@
-"""``verify``: backends and layers, measured against dense twins and judged."""
+"""``verify``: backends and layers, measured against dense twins and judged. The way of one call, file by file:
+
+* ``engine`` checks the arguments and makes a *subject* of what is to be verified: ``operator`` (attention on a graph,
+  or a caller's function) or ``layer`` (with ``layer_twin``, its formulas); ``subject`` is their interface. A subject
+  runs the code under test on the whole graph, and states the same as a dense ``Problem`` on a few targets.
+* ``pieces`` decides how much is compared: **everything**, in pieces of targets that a dense twin can hold, if that is
+  at most ``EVERYTHING`` pairs; else **a sample** of the targets, with all the sources that they read.
+* ``measure`` runs every backend in every case and dtype beside the dense twin of ``twins``, backwards too, and gives a
+  row for each error; ``bounds`` says how large it may be, ``stability`` which targets rounding may decide.
+* ``invariants`` tries to contradict what holds whatever the numbers are, on a ``probe``. Of a graph that is sampled it
+  first runs equal logits, where every target is compared without a twin; the wrong ones join the sample.
+* ``diagnose`` looks for the known mistake that gives a wrong output (``wrong_scores``, and the mutants of
+  ``questions``); ``report`` prints. ``find_leaks`` and ``nonfinite`` are measurements of their own.
+"""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -12,20 +25,15 @@ from ..errors import ExactnessError, GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..nn import GraphAttention
 from .bounds import EXPLAINED
-from .cover import EVERYTHING, OUTPUTS, affordable, cover
 from .diagnose import diagnose
-from .heads import side_by_side
-from .invariants import check_invariants
+from .invariants import check_equal_logits, check_invariants
 from .layer import LayerSubject
-from .layouts import fitting, with_layout
-from .measure import Progress
-from .memory import free_bytes
-from .operator import CallableSubject, GraphSubject
-from .report import Report
-from .sample import BUDGET, sample
-from .scope import Scope
+from .measure import Progress, free_bytes, measure
+from .operator import CallableSubject, GraphSubject, function_subject, side_by_side, with_layout
+from .pieces import EVERYTHING, all_pieces, sample
+from .probe import threads
+from .report import Check, Report
 from .subject import Subject
-from .threads import threads
 
 
 @kinds_checked("at_most", "gradients", "seed")
@@ -48,14 +56,13 @@ def verify(
     T x S of a dense one:
 
     * up to 4 million (``causal(2000)``, a window of 17 on 30,000 tokens): everything at every target;
-    * up to 64 million (``causal(8000)``): the output at every target in one case and dtype, so that a single edge too
-      many or too few is seen; the other cases, dtypes and gradients at a sample of the targets. A gradient, or an
-      option, that goes wrong only outside the sample is not seen;
-    * beyond: the sample alone. A mistake at a target outside it is not seen, and the report says so.
+    * beyond: a sample of the targets with all their sources, whatever the size of the graph. Where the weights are a
+      softmax, the others are compared where all logits are equal: that sees a single edge too many or too few, but no
+      other mistake outside the sample, and the report says so.
 
-    Processor time measured, all backends, two dtypes: 5 s for a window of 9 on 200 tokens, 110 s for ``causal(2000)``,
-    300 s for ``causal(6000)``; name ``backends`` to take less (``message_passing`` was half of ``causal(2000)``).
-    Graphs of up to 65,536 pairs are run in one thread, except to see that two runs give the same bits.
+    Processor time measured, all backends, two dtypes: 5 s for a window of 9 on 200 tokens, 110 s for ``causal(2000)``;
+    name ``backends`` to take less (``message_passing`` was half of ``causal(2000)``). Graphs of up to 65,536 pairs are
+    run in one thread, except to see that two runs give the same bits.
 
     A layer's score and normalisation have twins of their own, formulas on all T x S pairs. Scores that are dot products
     are verified on every backend, the others where they run; linear attention by running sums is ``running_sums``. A
@@ -108,40 +115,27 @@ def verify(
             raise OptionError(f"backends must be among {', '.join(judged.backends)}, got {shown(backend)}")
     if at_most is not None and at_most < 1:
         raise OptionError(f"at_most must be at least 1, got {at_most}")
-    piece = sample(judged.graph, 256 if at_most is None else at_most, seed, BUDGET // judged.floats_per_pair)
-    alone = threads(1 if piece.complete else torch.get_num_threads())
+    most_bytes = None if backends is not None else lambda: free_bytes(judged.graph.device) // 2
+    limits, size = (most_bytes, progress or _silent), judged.floats_per_pair
+    part = sample(judged.graph, at_most or 256, seed, size)
+    alone = threads(1 if part.complete else torch.get_num_threads())
     with alone as before, torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
-        everything = (
-            None
-            if piece.complete
-            else cover(judged.graph, EVERYTHING if at_most else sys.maxsize, judged.floats_per_pair)
-        )
-        scope = Scope(
-            piece,
-            everything,
-            not piece.complete and everything is None and affordable(judged.graph, OUTPUTS, judged.floats_per_pair),
-            tuple(dtypes),
-            chosen,
-            None if backends is not None else lambda: free_bytes(judged.graph.device) // 2,
-            progress or _silent,
-        )
-        return _report(judged, scope, gradients, before, "heads" not in options)
-
-
-def _report(judged: Subject, scope: Scope, gradients: bool, before: int, any_heads: bool) -> Report:
-    """What is measured, checked and diagnosed; ``before`` are the caller's threads."""
-    piece, everything = scope.piece, scope.everything
-    rows, refusals, notes = scope.measure(judged, gradients)
-    checks = check_invariants(judged, piece, rows, gradients, scope.progress, before)
-    diagnosis = diagnose(judged, piece, everything, rows)
-    if isinstance(judged, CallableSubject) and (not rows or any(row.is_output and not row.ok for row in rows)):
-        diagnosis = with_layout(diagnosis, judged, scope, any_heads)
-    total = judged.graph.num_targets
+        checks: list[Check] = []
+        pieces = [part] if part.complete else all_pieces(judged.graph, EVERYTHING if at_most else sys.maxsize, size)
+        if pieces is None:
+            checks, wrong = check_equal_logits(judged, dtypes, chosen, *limits)
+            part = sample(judged.graph, at_most or 256, seed, size, wrong)
+            pieces = [part]
+        rows, refusals, notes = measure(judged, pieces, dtypes, chosen, gradients, *limits)
+        checks += check_invariants(judged, part, rows, gradients, progress or _silent, before)
+        diagnosis = diagnose(judged, pieces, rows)
+        if isinstance(judged, CallableSubject) and (not rows or any(row.is_output and not row.ok for row in rows)):
+            diagnosis = with_layout(diagnosis, judged, pieces, dtypes, "heads" not in options)
     return Report(
         subject=judged.name,
         graph=repr(getattr(judged, "per_head", None) or judged.graph),
-        measured=total if everything else piece.targets.numel(),
-        total=total,
+        measured=sum(piece.targets.numel() for piece in pieces),
+        total=judged.graph.num_targets,
         rows=tuple(rows),
         checks=tuple(checks),
         refusals=tuple(refusals),
@@ -203,7 +197,7 @@ def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtype
     if isinstance(subject, AttentionGraph):
         return GraphSubject(graph, seed=seed, **options)
     if callable(subject):
-        return fitting(subject, graph, dtypes, {"seed": seed, **options})
+        return function_subject(subject, graph, dtypes, {"seed": seed, **options})
     raise OptionError(
         "subject must be an AttentionGraph, a GraphAttention or a function f(query, key, value), "
         f"got {type(subject).__name__}"

@@ -1,17 +1,19 @@
 """Leaks of a module, measured: one input is moved at a time, and the outputs that change depend on it."""
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..arguments import function, kinds_checked, table, tensor
-from ..errors import GraphError, OptionError, ShapeError
+from ..errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..questions.receptive_field import Layers, graphs_of, receptive_field
-from .seeded_module import SeededModule, left_as_it_was, same
 
 _DRAWS = 2  # times that each source is moved: what one step hides, such as a ReLU, another shows
 _NAMED = 6
@@ -128,10 +130,10 @@ def find_leaks(
     S = x.shape[axis]
     generator = torch.Generator().manual_seed(seed)
     sources = _chosen(S, at_most, generator)
-    with left_as_it_was(module), torch.no_grad():
+    with _left_as_it_was(module), torch.no_grad():
         if isinstance(module, torch.nn.Module):
             module.eval()
-        changed, random = _changed(SeededModule(module, seed), x, axis, sources, generator)
+        changed, random = _changed(_SeededModule(module, seed), x, axis, sources, generator)
     allowed = _allowed(layers, order, residual, S, changed.shape[1], sources)
     leak, silent = changed & ~allowed, ~changed & allowed
     if layers is None:
@@ -149,7 +151,7 @@ def _chosen(size: int, at_most: int, generator: torch.Generator) -> Tensor:
 
 
 def _changed(
-    model: SeededModule, x: Tensor, axis: int, sources: Tensor, generator: torch.Generator
+    model: "_SeededModule", x: Tensor, axis: int, sources: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, bool]:
     """bool (moved sources, T), whose output changes; and whether the module is random."""
     outputs = [model(x.clone(), draw).clone() for draw in range(_DRAWS)]  # a module may write into what it is given
@@ -162,10 +164,10 @@ def _changed(
             moved = x.clone()
             here = moved.select(axis, source)
             here.copy_(_moved(here, x, generator))
-            unmoved = same(model(moved, draw), output)
+            unmoved = _same(model(moved, draw), output)
             changed[row] |= ~unmoved.movedim(-2, 0).flatten(1).all(1).cpu()
     model.check(x.clone(), outputs[0])
-    return changed, any(not same(output, outputs[0]).all() for output in outputs)
+    return changed, any(not _same(output, outputs[0]).all() for output in outputs)
 
 
 def _moved(here: Tensor, x: Tensor, generator: torch.Generator) -> Tensor:
@@ -211,3 +213,68 @@ def _allowed(
 def _pairs(pairs: Tensor, sources: Tensor) -> tuple[tuple[tuple[int, int], ...], int]:
     row, target = torch.nonzero(pairs, as_tuple=True)
     return tuple(zip(sources[row[:_NAMED]].tolist(), target[:_NAMED].tolist(), strict=True)), row.numel()
+
+
+# --- calls from the same random state each time; what the module holds is put back afterwards
+
+
+@contextmanager
+def _left_as_it_was(module: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Puts back torch's random state, and the modes and buffers of the modules."""
+    parts = [part for known in _modules(module) for part in known.modules()]
+    modes = [part.training for part in parts]
+    buffers = [dict(part._buffers) for part in parts]
+    copies = [(buffer, buffer.clone()) for some in buffers for buffer in some.values() if buffer is not None]
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        for part, mode, before in zip(parts, modes, buffers, strict=True):
+            part.training = mode
+            part._buffers.update(before)
+        for buffer, copy in copies:
+            if not _same(buffer, copy).all():
+                buffer.copy_(copy)
+
+
+def _modules(function: Any) -> list[torch.nn.Module]:
+    """The modules that a function is, is bound to, or refers to by name."""
+    function = inspect.unwrap(function)
+    inside = [function, getattr(function, "__self__", None)]
+    if isinstance(function, partial):
+        return [*_modules(function.func), *(one for part in function.args for one in _modules(part))]
+    if inspect.isfunction(function):
+        seen = inspect.getclosurevars(function)
+        inside += [*seen.nonlocals.values(), *seen.globals.values()]
+    return [one for one in inside if isinstance(one, torch.nn.Module)]
+
+
+class _SeededModule:
+    """Calls a module from the same random state each time."""
+
+    def __init__(self, module: Callable[[Tensor], Tensor], seed: int) -> None:
+        self.module, self.seed = module, seed
+
+    def __call__(self, x: Tensor, draw: int) -> Tensor:
+        torch.manual_seed(self.seed + draw)
+        output = self.module(x)
+        if not isinstance(output, Tensor) or output.ndim < 2:
+            kind = f"shape {list(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+            raise ShapeError(f"module must give a tensor (..., T, C), got {kind}; wrap it: lambda x: module(x)[0]")
+        return output
+
+    def check(self, x: Tensor, expected: Tensor) -> None:
+        """Raise a GraphAttnError unless the answer to the same ``x`` is the same."""
+        again = self(x, 0)
+        if again.shape != expected.shape or not _same(again, expected).all():
+            raise GraphAttnError(
+                "module gives two answers to the same x from the same random state of torch: it is random by other "
+                "means or stateful (a cache, a counter), and what it depends on cannot be measured; call .eval() on "
+                "it, or pass a deterministic function"
+            )
+
+
+def _same(a: Tensor, b: Tensor) -> Tensor:
+    """Where two tensors are equal, or both NaN."""
+    return (a == b) | (a.isnan() & b.isnan())

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -14,12 +15,12 @@ from ..errors import BackendError, GraphError
 from ..graph import AttentionGraph, PerHead
 from ..nn import GraphAttention
 from ..nn.linear_attention import chunks_of
-from ..nn.normalizers import SinkSoftmax, by_sum, none
+from ..nn.normalizers import SinkSoftmax, by_sum, none, softmax
 from ..nn.scores import Score
 from .layer_twin import LayerTwin
 from .operator import MOST_EDGES
-from .sample import EXHAUSTIVE, Sample
-from .subject import Case, Found, Leaf, Problem, seeded
+from .pieces import EXHAUSTIVE, Piece, mean_over_sources
+from .subject import Case, Leaf, Problem, Result, detached, seeded
 
 RUNNING_SUMS = "running_sums"  # the way of linear attention, which "auto" takes and no backend is
 SPREAD = 8.0  # standard deviation of positions
@@ -164,7 +165,7 @@ class LayerSubject:
             module.get_submodule(path)._parameters[last] = leaves[name]  # type: ignore[assignment]
         return module
 
-    def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Found:
+    def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Result:
         layer = self._with_parameters("layer", leaves)
         if backend == RUNNING_SUMS and case.bias:
             raise BackendError("running sums cannot run this call:", ["score_bias: a bias is a number of each edge"])
@@ -176,9 +177,9 @@ class LayerSubject:
             inputs["context"] = context
         if positions is not None:
             inputs["positions"] = positions
-        return Found(layer(leaves["x"], on, **inputs))
+        return Result(layer(leaves["x"], on, **inputs))
 
-    def problem(self, leaves: dict[str, Tensor], case: Case, piece: Sample) -> Problem:
+    def problem(self, leaves: dict[str, Tensor], case: Case, piece: Piece) -> Problem:
         context = self._context(leaves)
         context = leaves["x"] if context is None else context
         if isinstance(context, tuple):
@@ -198,7 +199,26 @@ class LayerSubject:
             positions,
         )
 
-    def _bias(self, leaves: dict[str, Tensor], piece: Sample) -> Tensor | None:
+    def equal_logits(self, leaves: dict[str, Tensor]) -> Callable[[], Tensor] | None:
+        layer = self.layer
+        if any(x is not None for x in (layer.score, layer.edge_dim, self.per_head)) or layer.normalize not in (
+            None,
+            softmax,
+        ):
+            return None
+        for name in leaves.keys() & {"q_proj.weight", "q_proj.bias"}:
+            leaves[name].zero_()
+
+        def expected() -> Tensor:
+            wide = detached(leaves, torch.float64)
+            twin = self._with_parameters("twin", wide)
+            _, _, value, _ = twin.project(wide["x"], self._context(wide))
+            value = value.repeat_interleave(layer.num_heads // layer.num_kv_heads, -2)
+            return twin.finish(mean_over_sources(self.graph, value), wide["x"])
+
+        return expected
+
+    def _bias(self, leaves: dict[str, Tensor], piece: Piece) -> Tensor | None:
         """Biases (H or 1, R, U); -inf where a head does not have the edge."""
         given = leaves.get("score_bias")
         if self.per_head is not None:

@@ -1,23 +1,28 @@
 """Errors of every backend, in outputs and in every gradient. It measures; ``bounds`` judges."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..backends import BACKENDS
 from ..errors import BackendError, ShapeError
 from .bounds import FLOOR, GROWTH, bound, difference, size
-from .cover import EVERYTHING
-from .memory import too_large
+from .pieces import EVERYTHING, Piece, piece_of
 from .report import Refusal, Row
-from .sample import Sample, piece_of
-from .stability import Stability, only_stable_targets, stability
-from .subject import Case, Found, Subject, seeded
-from .whole import twin_of_all
+from .stability import Stability, only_stable, stability
+from .subject import Case, Result, Subject, detached, seeded
 
 Progress = Callable[[str], None]
+Values = dict[str, Tensor]  # by name: "output", "lse", "weights", "grad query", ..., "second query", ...
 NUDGES = 2  # of dense torch in half precision
+PASSES_HELD = 2  # a backward pass beside a forward one, in bytes of the forward one: 1.2 to 1.7 measured
+LISTED = 96  # bytes for each edge of a rule that is listed and grouped by target and by source, at the peak
+_UNKNOWN = 8 << 30  # bytes that are free, where the system does not tell
+_GROUPS = Path("/sys/fs/cgroup")
 
 
 class Measures(NamedTuple):
@@ -28,61 +33,54 @@ class Measures(NamedTuple):
     notes: list[str]
 
 
-class Measured(NamedTuple):
-    """What the passes gave, by name: "output", "lse", "weights", "grad query", ..., "second query", ..."""
-
-    values: dict[str, Tensor]
-
-
 def measure(
     subject: Subject,
-    piece: Sample,
-    everything: Sequence[Sample] | None,
-    dtypes: tuple[torch.dtype, ...],
-    backends: tuple[str, ...],
+    pieces: Sequence[Piece],
+    dtypes: Sequence[torch.dtype],
+    backends: Sequence[str],
     gradients: bool = True,
     most_bytes: Callable[[], int] | None = None,
     progress: Progress = lambda step: None,
 ) -> Measures:
     """Every backend x case x dtype against the twin in float64, beside the twin in the same dtype.
 
-    On all targets where ``piece`` is complete or ``everything`` has their pieces; else on those of ``piece``. A backend
-    that would hold more than ``most_bytes()`` is not run; None lifts the limit.
+    On the targets of the pieces: several are all targets, one is a sample or all of them. A backend that would hold
+    more than ``most_bytes()`` is not run; None lifts the limit.
     """
     rows: list[Row] = []
     refusals: dict[Refusal, None] = {}
     grounds: list[tuple[torch.dtype, Stability]] = []
-    count = subject.graph.num_targets if everything else piece.targets.numel()
     for case in subject.cases:
         for dtype in dtypes:
             order = int(gradients)
-            if gradients and subject.owns_graph and dtype == torch.float64 and piece.complete:
+            if gradients and subject.owns_graph and dtype == torch.float64 and pieces[0].complete:
                 order = 2
             progress(f"the dense twin, {_label(dtype)}, {case.name}")
-            ground = stability(subject, case, dtype, everything or [piece])
-            stable = only_stable_targets(subject, ground)
+            ground = stability(subject, case, dtype, pieces)
+            stable = only_stable(subject, ground)
             grounds += [] if ground is None else [(dtype, ground)]
             if ground is not None and not ground.some:
-                refusals |= {Refusal(backend, case.name, (_nothing_firm(dtype),)): None for backend in backends}
+                reason = f"in {dtype} nothing can be compared: every target is at a tie or kink of the score or "
+                reasons = (f"{reason}normalisation",)
+                refusals |= {Refusal(backend, case.name, reasons): None for backend in backends}
                 continue
-            truth, dense = twins(stable, case, dtype, piece, everything, order, 0 if ground is None else NUDGES)
+            truth, dense = twins(stable, case, dtype, pieces, order, 0 if ground is None else NUDGES)
             for backend in backends:
                 refused = too_large(subject, case, dtype, backend, gradients, most_bytes)
-                result = None
                 if not refused:
                     progress(f"{backend}, {_label(dtype)}, {case.name}")
-                    result, refused = _attempt(stable, case, dtype, backend, None if everything else piece, order)
+                    values, refused = _attempt(stable, case, dtype, backend, pieces, order)
+                    if values is not None:
+                        rows += _compare(truth, dense, values, backend, case, dtype, ground)
                 refusals |= dict.fromkeys(refused)
-                if result is not None:
-                    rows += _compare(truth, dense, result, backend, case, dtype, count, ground)
-    return Measures(rows, list(refusals), _left_out(grounds, count))
+    return Measures(rows, list(refusals), _left_out(grounds, sum(piece.targets.numel() for piece in pieces)))
 
 
 def _left_out(grounds: list[tuple[torch.dtype, Stability]], targets: int) -> list[str]:
     """What the reader should know of answers that were not compared, or to a wider limit."""
     notes = []
     for dtype in dict.fromkeys(dtype for dtype, _ in grounds):
-        here = [ground for its, ground in grounds if its == dtype]
+        here = [ground for of, ground in grounds if of == dtype]
         left, growth = max(ground.left_out for ground in here), max(ground.growth for ground in here)
         total = here[0].stable[..., :1].numel() * targets
         if left:
@@ -94,57 +92,18 @@ def _left_out(grounds: list[tuple[torch.dtype, Stability]], targets: int) -> lis
     return notes
 
 
-def _nothing_firm(dtype: torch.dtype) -> str:
-    return f"in {dtype} nothing can be compared: every target is at a tie or kink of the score or normalisation"
-
-
-def measure_outputs(
-    subject: Subject,
-    pieces: Callable[[], Iterable[Sample]],
-    dtypes: tuple[torch.dtype, ...],
-    backends: tuple[str, ...],
-    most_bytes: Callable[[], int] | None = None,
-    progress: Progress = lambda step: None,
-) -> list[Row]:
-    """The output at every target, in the first case and the widest dtype that a backend takes; no gradients."""
-    case, left = subject.cases[0], list(backends)
-    rows: list[Row] = []
-    for dtype in sorted(dtypes, key=lambda dtype: -torch.finfo(dtype).bits):
-        if not left:
-            break
-        progress(f"the dense twin of all targets, {_label(dtype)}")
-        leaves = {name: leaf.detach() for name, leaf in subject.leaves(case, dtype).items()}
-        wide = {name: leaf.double() for name, leaf in leaves.items()}
-        ground = stability(subject, case, dtype, pieces())
-        stable = only_stable_targets(subject, ground)
-        truth = Measured({"output": twin_of_all(stable, case, wide, pieces())["output"]})
-        dense = []
-        if dtype != torch.float64:
-            dense = [Measured({"output": twin_of_all(stable, case, leaves, pieces())["output"]})]
-        for backend in tuple(left):
-            if too_large(subject, case, dtype, backend, False, most_bytes):
-                continue
-            progress(f"{backend}, all targets, {_label(dtype)}")
-            result, _ = _attempt(stable, case, dtype, backend, None, 0)
-            if result is not None:
-                left.remove(backend)
-                only = Measured({"output": result.values["output"]})
-                rows += _compare(truth, dense, only, backend, case, dtype, subject.graph.num_targets, ground)
-    return rows
-
-
 def _label(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
 def _attempt(
-    subject: Subject, case: Case, dtype: torch.dtype, backend: str, piece: Sample | None, order: int
-) -> tuple[Measured | None, list[Refusal]]:
+    subject: Subject, case: Case, dtype: torch.dtype, backend: str, pieces: Sequence[Piece], order: int
+) -> tuple[Values | None, list[Refusal]]:
     """The backend's values with as many derivatives as it has, and what it refused."""
     refused: list[Refusal] = []
     for derivatives in (2, 1) if order == 2 else (order,):
         try:
-            return measure_backend(subject, case, dtype, backend, piece, derivatives), refused
+            return measure_backend(subject, case, dtype, backend, pieces, derivatives), refused
         except Exception as error:
             reasons, fault = _reasons(subject, error, dtype, case)
         refused.append(Refusal(backend, "second derivatives of " * (derivatives == 2) + case.name, reasons, fault))
@@ -158,26 +117,19 @@ def _reasons(subject: Subject, error: Exception, dtype: torch.dtype, case: Case)
     """
     if isinstance(error, BackendError):
         return error.reasons or (str(error),), False
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "t allocate memory" in str(error):
-        return (f"in {dtype} it ran out of memory: {str(error).splitlines()[0]}",), False
-    raised = f"raised {type(error).__name__}"
     words = (str(error) or "?").splitlines()[0]
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "t allocate memory" in str(error):
+        return (f"in {dtype} it ran out of memory: {words}",), False
     if subject.own_code is None or (not subject.owns_graph and isinstance(error, ShapeError)):
         raise error
     if subject.owns_graph:
-        return (f"{subject.own_code} {raised} in case {case.name}: {words}",), True
-    return (f"in {dtype} it {raised}: {words}",), False
+        return (f"{subject.own_code} raised {type(error).__name__} in case {case.name}: {words}",), True
+    return (f"in {dtype} it raised {type(error).__name__}: {words}",), False
 
 
 def twins(
-    subject: Subject,
-    case: Case,
-    dtype: torch.dtype,
-    piece: Sample,
-    everything: Sequence[Sample] | None = None,
-    order: int = 1,
-    nudges: int = 0,
-) -> tuple[Measured, list[Measured]]:
+    subject: Subject, case: Case, dtype: torch.dtype, pieces: Sequence[Piece], order: int = 1, nudges: int = 0
+) -> tuple[Values, list[Values]]:
     """The judge in float64, on inputs rounded to the dtype; and plain dense torch in the dtype, if that is narrower.
 
     In half precision dense torch runs again with its inputs nudged by a rounding, ``nudges`` times: where there are
@@ -185,24 +137,23 @@ def twins(
     """
     leaves = subject.leaves(case, dtype)
 
-    def run(leaves: dict[str, Tensor]) -> Found:
-        return _requested(subject.problem(leaves, case, piece).solve(piece), case)
+    def values(leaves: dict[str, Tensor], pieces: Sequence[Piece]) -> Values:
+        if several:
+            return _summed(subject, case, leaves, pieces, order, dtype)
+        return _differentiated(
+            lambda x: subject.problem(x, case, pieces[0]).solve(pieces[0]), leaves, case, order, dtype
+        )
 
-    def answer(leaves: dict[str, Tensor]) -> Measured:
-        if pieces:
-            return Measured(twin_of_all(subject, case, leaves, pieces, order, dtype))
-        return differentiated(run, leaves, order, rounded_to=dtype)
-
-    pieces = everything
-    truth = answer({name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()})
+    several = len(pieces) > 1
+    truth = values({name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}, pieces)
     if dtype == torch.float64:
         return truth, []
     T, S = subject.graph.num_targets, subject.graph.num_sources
-    if pieces and T * S * subject.floats_per_pair <= EVERYTHING and any(part.slots is None for part in pieces):
+    if several and T * S * subject.floats_per_pair <= EVERYTHING and any(piece.slots is None for piece in pieces):
         # In one product, as dense torch has it: sums of pieces round less, and would hold backends to more.
         pieces = [piece_of(subject.graph, torch.arange(T))]
     nudged = [_nudged(leaves, turn) for turn in range(nudges if dtype in FLOOR and dtype != torch.float32 else 0)]
-    return truth, [answer(each) for each in (leaves, *nudged)]
+    return truth, [values(inputs, pieces) for inputs in (leaves, *nudged)]
 
 
 def _nudged(leaves: dict[str, Tensor], turn: int) -> dict[str, Tensor]:
@@ -215,52 +166,53 @@ def _nudged(leaves: dict[str, Tensor], turn: int) -> dict[str, Tensor]:
 
 
 def measure_backend(
-    subject: Subject, case: Case, dtype: torch.dtype, backend: str, piece: Sample | None, order: int = 1
-) -> Measured:
-    """What the code under test gives, on the targets of ``piece`` or on all."""
+    subject: Subject, case: Case, dtype: torch.dtype, backend: str, pieces: Sequence[Piece] = (), order: int = 1
+) -> Values:
+    """What the code under test gives, on the targets of the one piece or on all."""
 
-    def run(leaves: dict[str, Tensor]) -> Found:
-        result = _requested(subject.run(leaves, case, backend), case)
-        return result if piece is None else on_sample(subject, result, piece)
+    def run(leaves: dict[str, Tensor]) -> Result:
+        result = subject.run(leaves, case, backend)
+        return result if len(pieces) != 1 else _on_piece(subject, result, pieces[0])
 
     with torch.set_grad_enabled(order > 0):
-        return differentiated(run, subject.leaves(case, dtype), order)
+        return _differentiated(run, subject.leaves(case, dtype), case, order)
 
 
-def on_sample(subject: Subject, result: Found, piece: Sample) -> Found:
-    """The sampled targets of a result on all of them."""
-    return Found(
+def _on_piece(subject: Subject, result: Result, piece: Piece) -> Result:
+    """The piece's targets of a result on all of them."""
+    return Result(
         result.output.index_select(subject.output_axis, piece.targets),
         None if result.lse is None else result.lse.index_select(-2, piece.targets),
         None if result.weights is None else result.weights.index_select(-2, piece.edge),
     )
 
 
-def _requested(result: Found, case: Case) -> Found:
-    return result if case.extras else Found(result.output)
-
-
-def differentiated(
-    run: Callable[[dict[str, Tensor]], Found],
+def _differentiated(
+    run: Callable[[dict[str, Tensor]], Result],
     leaves: dict[str, Tensor],
+    case: Case,
     order: int = 1,
     rounded_to: torch.dtype | None = None,
-) -> Measured:
+) -> Values:
     """Outputs, the gradients of a seeded random combination of them, and the same again of the gradients.
 
     Args:
         run: The forward pass.
         leaves: Its inputs and parameters; every one gets a gradient, zero where autograd finds no path.
+        case: Says whether lse and weights are outputs.
         order: How often to differentiate: 0, 1 or 2 times.
         rounded_to: The dtype whose rounding the random combination has; the outputs' own by default.
     """
-    layer = {name: x for name, x in run(leaves)._asdict().items() if x is not None}
-    values = {name: x.detach() for name, x in layer.items()}
+    result = run(leaves)
+    layer = {"output": result.output}
+    if case.extras:
+        layer |= {name: x for name, x in (("lse", result.lse), ("weights", result.weights)) if x is not None}
+    values = dict(layer)
     for prefix, left in (("grad", order - 1), ("second", order - 2))[:order]:
         grads = _gradients(layer, leaves, left > 0, rounded_to)
         layer = {f"{prefix} {name}": x for name, x in grads.items()}
-        values |= {name: x.detach() for name, x in layer.items()}
-    return Measured(values)
+        values |= layer
+    return detached(values)
 
 
 def _gradients(
@@ -269,7 +221,7 @@ def _gradients(
     carrying = {name: x for name, x in outputs.items() if x.requires_grad}
     if not carrying:
         return {name: torch.zeros_like(x) for name, x in leaves.items()}
-    mix = [seeded(f"mix {name}", tuple(x.shape), 1).to(rounded_to or x.dtype).to(x) for name, x in carrying.items()]
+    mix = [_mix(name, tuple(x.shape), rounded_to or x.dtype, x) for name, x in carrying.items()]
     grads = torch.autograd.grad(
         list(carrying.values()), list(leaves.values()), mix, create_graph=create_graph, allow_unused=True
     )
@@ -279,26 +231,78 @@ def _gradients(
     }
 
 
+def _mix(name: str, shape: tuple[int, ...], rounded_to: torch.dtype, like: Tensor) -> Tensor:
+    """The seeded random combination of an output, as seen after rounding."""
+    return seeded(f"mix {name}", shape, 1).to(rounded_to).to(like)
+
+
+def _summed(
+    subject: Subject,
+    case: Case,
+    leaves: dict[str, Tensor],
+    pieces: Sequence[Piece],
+    order: int,
+    rounded_to: torch.dtype,
+) -> Values:
+    """The twin of all targets, piece by piece: what :func:`_differentiated` gives of a single dense problem.
+
+    Gradients are summed over the pieces in the dtype of the leaves, float32 at least.
+    """
+    values: Values = {}
+    mixes: dict[str, Tensor] = {}
+    # Wider sums than those of dense torch in the same dtype would flatter it.
+    grads = {
+        name: torch.zeros_like(leaf, dtype=torch.promote_types(leaf.dtype, torch.float32))
+        for name, leaf in leaves.items()
+    }
+    T, E = subject.graph.num_targets, subject.graph.num_edges
+    for piece in pieces:
+        with torch.set_grad_enabled(order > 0):
+            result = subject.problem(leaves, case, piece).solve(piece)
+        parts = {"output": (result.output, subject.output_axis, piece.targets, T)}
+        if case.extras:
+            assert result.lse is not None
+            assert result.weights is not None
+            parts |= {"lse": (result.lse, -2, piece.targets, T), "weights": (result.weights, -2, piece.edge, E)}
+        for name, (part, axis, place, total) in parts.items():
+            if name not in values:
+                shape = list(part.shape)
+                shape[axis] = total
+                values[name] = part.new_zeros(shape).detach()
+                if order:
+                    mixes[name] = _mix(name, tuple(shape), rounded_to, part)
+            values[name].index_copy_(axis, place, part.detach())
+        carrying = [name for name, (part, *_) in parts.items() if order and part.requires_grad]
+        if carrying:
+            mix = [mixes[name].index_select(*parts[name][1:3]) for name in carrying]
+            sent = torch.autograd.grad(
+                [parts[name][0] for name in carrying], list(leaves.values()), mix, allow_unused=True
+            )
+            for name, grad in zip(leaves, sent, strict=True):
+                if grad is not None:
+                    grads[name] += grad
+    return values | {f"grad {name}": grad.to(leaves[name].dtype) for name, grad in grads.items() if order}
+
+
 def _compare(
-    truth: Measured,
-    dense: Sequence[Measured],
-    measured: Measured,
+    truth: Values,
+    dense: Sequence[Values],
+    measured: Values,
     backend: str,
     case: Case,
     dtype: torch.dtype,
-    targets: int,
     ground: Stability | None,
 ) -> Iterator[Row]:
-    sizes = {name: size(x) for name, x in truth.values.items()}
-    for name, reference in truth.values.items():
-        if name.startswith("second") and name not in measured.values:
+    sizes = {name: size(x) for name, x in truth.items()}
+    for name, reference in truth.items():
+        if name.startswith("second") and name not in measured:
             continue  # refused, and reported as such
         scale = _magnitude(name, sizes)
-        error = difference(measured.values[name], reference) / scale if name in measured.values else float("inf")
-        plain = max((difference(each.values[name], reference) / scale for each in dense), default=0.0)
+        error = difference(measured[name], reference) / scale if name in measured else float("inf")
+        plain = max((difference(values[name], reference) / scale for values in dense), default=0.0)
         gradient = name.startswith(("grad", "second"))
         limit = bound(dtype, plain, gradient=gradient, growth=1.0 if ground is None else ground.growth)
-        yield Row(backend, _label(dtype), case.name, name, error, limit, targets)
+        yield Row(backend, _label(dtype), case.name, name, error, limit)
 
 
 def _magnitude(name: str, sizes: dict[str, float]) -> float:
@@ -310,3 +314,49 @@ def _magnitude(name: str, sizes: dict[str, float]) -> float:
     kinds = ("grad", "second") if name.startswith("second") else ("grad",)
     alike = [x for n, x in sizes.items() if n.startswith(kinds) and ("." in n) == ("." in name)]
     return max(alike) or 1.0
+
+
+# --- memory
+
+
+def too_large(
+    subject: Subject,
+    case: Case,
+    dtype: torch.dtype,
+    backend: str,
+    gradients: bool = True,
+    most_bytes: Callable[[], int] | None = None,
+) -> list[Refusal]:
+    """The refusal of a backend that would hold more than ``most_bytes()``; none if it fits or nothing limits it."""
+    request, graph = subject.request(case, dtype), subject.graph
+    if request is None or most_bytes is None or backend not in BACKENDS:
+        return []
+    way = BACKENDS[backend]
+    if way.reasons_against(graph, request):
+        return []
+    listing = LISTED * graph.num_edges if graph.is_rule and way.lists_edges else 0
+    needed, allowed = (PASSES_HELD if gradients else 1) * way.bytes_needed(graph, request) + listing, most_bytes()
+    if needed <= allowed:
+        return []
+    reason = f"measuring it takes about {needed:,} bytes, {allowed:,} may be taken; name it in backends= to insist"
+    return [Refusal(backend, case.name, (reason,))]
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that may still be taken on a device, in bytes: of the machine, and of the control group on Linux."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        available = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+        free = 1024 * int(available[1]) if available else _UNKNOWN
+    except OSError:
+        free = _UNKNOWN
+    for most, held in (
+        ("memory.max", "memory.current"),  # control groups, version 2 and 1
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        try:
+            free = min(free, max(0, int((_GROUPS / most).read_text()) - int((_GROUPS / held).read_text())))
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+    return free

@@ -1,7 +1,7 @@
-"""Attention without parameters as a subject: the library's own, and a caller's function."""
+"""Attention without parameters: the library's own, on a graph or on graphs of heads, and a caller's function."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,18 +11,25 @@ from ..attention import AttentionOutput, attention
 from ..backends import BACKENDS
 from ..backends.request import Request
 from ..errors import ShapeError
-from ..graph import AttentionGraph
-from .sample import EXHAUSTIVE, Sample
-from .subject import Case, Found, Leaf, Problem, seeded
+from ..graph import AttentionGraph, PerHead, disjoint_union
+from .measure import measure
+from .pieces import EXHAUSTIVE, Piece, mean_over_sources
+from .subject import Case, Leaf, Problem, Result, seeded
 
 MOST_EDGES = 1 << 24  # edges that may each get a bias
 SCALE, SOFTCAP = 0.61, 2.3  # away from the default, and low enough for the cap to bend the scores
 
 CALLABLE = "callable"  # the one "backend" of a caller's function
-
-
-def _sizes(heads: tuple[int, int], widths: tuple[int, int]) -> str:
-    return f"{heads[0]} heads on {heads[1]}, widths {widths[0]} and {widths[1]}"
+GROUPED, EQUAL = (4, 2), (3, 3)  # heads that it is called with: grouped if it takes them
+HEADS_FIRST = (
+    "it expects heads first, (H, N, D), and is exact so; wrap it: "
+    "lambda q, k, v: f(*(x.transpose(0, 1) for x in (q, k, v))).transpose(0, 1)"
+)
+UNGROUPED = (
+    "with 3 heads on 3 it is exact: head h must read key head h // (H / H_kv), as after "
+    "k.repeat_interleave(H // H_kv, 1); for a function that is not meant for grouped heads say heads=(3, 3)"
+)
+Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class _Operands:
@@ -44,6 +51,7 @@ class _Operands:
         seed: int,
     ) -> None:
         self.graph, self.lead, self.heads, self.widths, self.scale, self.seed = graph, lead, heads, widths, scale, seed
+        self.sizes = f"{heads[0]} heads on {heads[1]}, widths {widths[0]} and {widths[1]}"
         self._made: dict[tuple[str, tuple[int, ...]], Tensor] = {}  # random numbers, in float64
         self.places = {"query": Leaf("targets", -3), "key": Leaf("sources", -3), "value": Leaf("sources", -3)}
 
@@ -68,7 +76,7 @@ class _Operands:
         """The factor of the product in a case."""
         return self.scale if case.scale is None else case.scale
 
-    def problem(self, leaves: dict[str, Tensor], case: Case, piece: Sample) -> Problem:
+    def problem(self, leaves: dict[str, Tensor], case: Case, piece: Piece) -> Problem:
         return Problem(
             leaves["query"].index_select(-3, piece.targets),
             leaves["key"].index_select(-3, piece.columns),
@@ -78,6 +86,11 @@ class _Operands:
             bias=piece.spread(leaves["score_bias"]).movedim(-1, -3) if case.bias else None,
             softcap=case.softcap,
         )
+
+    def equal_logits(self, leaves: dict[str, Tensor]) -> Callable[[], Tensor]:
+        leaves["query"].zero_()
+        value = leaves["value"].double().repeat_interleave(self.heads[0] // self.heads[1], -2)
+        return lambda: mean_over_sources(self.graph, value)
 
 
 class GraphSubject(_Operands):
@@ -101,7 +114,7 @@ class GraphSubject(_Operands):
         widths = (5, 3) if widths is None else widths
         super().__init__(graph, (2,) if small else (), heads, widths, SCALE if scale is None else scale, seed)
         self.places["score_bias"] = Leaf("edges", -2)
-        self.name = f"graphattn.attention, {_sizes(heads, widths)}"
+        self.name = f"graphattn.attention, {self.sizes}"
         self.backends = tuple(BACKENDS)
         softcap = SOFTCAP if softcap is None else softcap
         self.cases: tuple[Case, ...] = (
@@ -132,7 +145,7 @@ class GraphSubject(_Operands):
             lse=case.extras,
         )
 
-    def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Found:
+    def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Result:
         options: dict[str, Any] = {"return_weights": True, "return_lse": True} if case.extras else {}
         result = attention(
             leaves["query"],
@@ -146,8 +159,8 @@ class GraphSubject(_Operands):
             **options,
         )
         if isinstance(result, AttentionOutput):
-            return Found(result.output, result.lse, None if result.weights is None else result.weights.alpha)
-        return Found(result)
+            return Result(result.output, result.lse, None if result.weights is None else result.weights.alpha)
+        return Result(result)
 
 
 class CallableSubject(_Operands):
@@ -159,7 +172,7 @@ class CallableSubject(_Operands):
 
     def __init__(
         self,
-        function: Callable[[Tensor, Tensor, Tensor], Tensor],
+        function: Function,
         graph: AttentionGraph,
         *,
         heads: tuple[int, int] = (3, 3),
@@ -172,26 +185,14 @@ class CallableSubject(_Operands):
         self.function, self.softcap = function, softcap
         self.cases: tuple[Case, ...] = (Case("plain", softcap=softcap),)
         self.called = f"{getattr(function, '__name__', type(function).__name__)}(query, key, value)"
-        self.name = f"{self.called}, {_sizes(heads, widths)}"
+        self.name = f"{self.called}, {self.sizes}"
         ungrouped = heads[0] == heads[1] > 1
         self.notes: tuple[str, ...] = (f"heads {heads[0]} on {heads[1]}: grouping of heads not tested",) * ungrouped
-
-    def like(self, function: Callable[[Tensor, Tensor, Tensor], Tensor], heads: tuple[int, int]) -> "CallableSubject":
-        """Another function on the same graph, with other heads."""
-        return CallableSubject(
-            function,
-            self.graph,
-            heads=heads,
-            widths=self.widths,
-            scale=self.scale,
-            softcap=self.softcap,
-            seed=self.seed,
-        )
 
     def request(self, case: Case, dtype: torch.dtype) -> None:
         return None
 
-    def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Found:
+    def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Result:
         query, key, value = leaves["query"], leaves["key"], leaves["value"]
         output = self.function(query, key, value)
         expected = (*query.shape[:-1], value.shape[-1])
@@ -203,4 +204,69 @@ class CallableSubject(_Operands):
                 "Wrap a function that wants heads first: "
                 "lambda q, k, v: f(*(x.transpose(0, 1) for x in (q, k, v))).transpose(0, 1)"
             )
-        return Found(output)
+        return Result(output)
+
+    def runs(self, dtypes: Sequence[torch.dtype]) -> bool:
+        """Whether it gives an output of the right shape in one of the dtypes."""
+        for dtype in dtypes:
+            try:
+                with torch.no_grad():
+                    self.run(self.leaves(self.cases[0], dtype), self.cases[0], CALLABLE)
+            except Exception:  # whatever it is, measuring meets it again and reports it
+                continue
+            return True
+        return False
+
+
+def function_subject(
+    function: Function, graph: AttentionGraph, dtypes: Sequence[torch.dtype], options: dict[str, Any]
+) -> CallableSubject:
+    """The function as a subject, with grouped heads if it takes them and no others are requested."""
+    if "heads" in options:
+        return CallableSubject(function, graph, **options)
+    grouped = CallableSubject(function, graph, heads=GROUPED, **options)
+    return grouped if grouped.runs(dtypes) else CallableSubject(function, graph, heads=EQUAL, **options)
+
+
+def with_layout(
+    diagnosis: str | None,
+    subject: CallableSubject,
+    pieces: Sequence[Piece],
+    dtypes: Sequence[torch.dtype],
+    any_heads: bool,
+) -> str | None:
+    """A diagnosis, and the layout in which the wrong function is right; in other heads too if ``any_heads``."""
+
+    def heads_first(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return subject.function(*(x.transpose(0, 1) for x in (query, key, value))).transpose(0, 1)
+
+    def is_exact(function: Function, heads: tuple[int, int]) -> bool:
+        """Whether its outputs are right, wherever others are wrong."""
+        options: dict[str, Any] = {name: getattr(subject, name) for name in ("widths", "scale", "softcap", "seed")}
+        other = CallableSubject(function, subject.graph, heads=heads, **options)
+        rows = measure(other, pieces, dtypes, (CALLABLE,), gradients=False).rows if other.runs(dtypes) else []
+        return bool(rows) and all(row.ok for row in rows)
+
+    if any(is_exact(heads_first, heads) for heads in ((GROUPED, EQUAL) if any_heads else (subject.heads,))):
+        return HEADS_FIRST  # what else differs is a consequence
+    if any_heads and subject.heads == GROUPED and is_exact(subject.function, EQUAL):
+        return UNGROUPED if diagnosis is None else f"{diagnosis}; {UNGROUPED}"
+    return diagnosis
+
+
+def side_by_side(graph: PerHead) -> tuple[Function, AttentionGraph]:
+    """Attention on n graphs of heads as a function on their disjoint union, where each has its own nodes.
+
+    Head ``h`` of copy ``i`` is head ``i * H + h`` of the call, so what the function must compute is plain attention.
+    """
+    n = len(graph.graphs)
+
+    def heads_in_groups(x: Tensor) -> Tensor:  # (n * N, H, D) -> (N, n * H, D)
+        return x.unflatten(0, (n, -1)).transpose(0, 1).flatten(1, 2)
+
+    def attention_per_head(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        output = attention(heads_in_groups(query), heads_in_groups(key), heads_in_groups(value), graph)
+        assert isinstance(output, Tensor)
+        return output.unflatten(1, (n, -1)).transpose(0, 1).flatten(0, 1)
+
+    return attention_per_head, disjoint_union(graph.graphs)

@@ -1,5 +1,7 @@
 """One backend on one graph, with inputs, edges and labels that can be moved about."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 
@@ -8,16 +10,30 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.listed import Listed
-from .sample import Sample
+from .pieces import Piece
 from .stability import stability
-from .subject import Case, Subject, seeded
+from .subject import Case, Subject, detached, seeded
 
 MOST_LISTED = 1 << 22  # edges up to which a graph is listed anew, to drop, shuffle or rename
 PROBES = 3  # targets of a large graph that are probed,
-TRIES = 32  # found among so many
+TRIES = 32  # of so many that read something
 ALL = 256  # and of a small one
 SHOVE = 3.0  # how far an input is moved
 LEAST = 16.0  # in eps of the largest weight: what is less may be none
+
+
+@contextmanager
+def threads(count: int) -> Iterator[int]:
+    """So many threads of torch inside; yields how many there were, and brings them back.
+
+    Thousands of runs on tensors of a few kilobytes take a tenth of the processor time with one: a second only waits.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield before
+    finally:
+        torch.set_num_threads(before)
 
 
 class Probe:
@@ -36,7 +52,7 @@ class Probe:
     def __init__(
         self,
         subject: Subject,
-        piece: Sample,
+        piece: Piece,
         case: Case,
         dtype: torch.dtype,
         backend: str,
@@ -46,7 +62,7 @@ class Probe:
         self.subject, self.piece, self.case, self.dtype, self.backend = subject, piece, case, dtype, backend
         self.graph, self.axis, self.gradients = subject.graph, subject.output_axis, gradients
         self.threads = threads
-        self.leaves = {name: leaf.detach() for name, leaf in subject.leaves(case, dtype).items()}
+        self.leaves = detached(subject.leaves(case, dtype))
         self.places = {name: place for name, place in subject.places.items() if name in self.leaves}
         self.shares_nodes = any(place.of == "nodes" for place in self.places.values())
         self.output = self.run(self.leaves)
@@ -67,18 +83,17 @@ class Probe:
         Softmax of products gives every edge some; a normalisation may leave edges out.
         """
         piece = self.piece
-        wide = {name: leaf.double() for name, leaf in self.leaves.items()}
         if self.stable is None or piece.edge.numel() == 0:
             return torch.ones(piece.edge.numel(), device=piece.targets.device)
         with torch.no_grad():
-            weights = self.subject.problem(wide, self.case, piece).solve(piece).weights
+            weights = self.subject.problem(detached(self.leaves, torch.float64), self.case, piece).solve(piece).weights
         assert weights is not None
         weight = weights.abs().amax(-1).masked_fill(~self.stable[..., piece.targets[piece.row]], 0.0)  # (..., e)
         weight = weight.reshape(-1, piece.edge.numel()).amax(0)
         least = LEAST * torch.finfo(self.dtype).eps * float(weight.nan_to_num(0.0).max())
         return torch.where(weight > least, weight, 0.0)
 
-    def steady(self, output: Tensor) -> Tensor:
+    def where_stable(self, output: Tensor) -> Tensor:
         """An output of all targets, 0 where it is not stable."""
         return output if self.stable is None else torch.where(self.stable.unsqueeze(-1), output, 0.0)
 
@@ -122,10 +137,9 @@ class Probe:
         """The outputs of the rows' targets."""
         return output.index_select(self.axis, self.piece.targets[rows])
 
-    def names(self, rows: list[int]) -> str:
-        """The rows' targets in words."""
-        targets = self.piece.targets[rows].tolist()
-        return f"target{'s' * (len(targets) > 1)} {', '.join(map(str, targets))}"
+    def name(self, row: int) -> str:
+        """The row's target in words."""
+        return f"target {int(self.piece.targets[row])}"
 
     def neighbours(self, row: int) -> Tensor:
         """The distinct sources that the row's target reads."""
@@ -135,14 +149,13 @@ class Probe:
         """Those of them whose edge has a weight."""
         return torch.unique(self.piece.columns[self.piece.column[(self.piece.row == row) & (self.edge_weight > 0)]])
 
-    def non_neighbours(self, rows: list[int]) -> Tensor:
-        """bool (S,): sources that none of the rows' targets may read, as a source or as itself."""
-        strange = torch.ones(self.graph.num_sources, dtype=torch.bool, device=self.piece.targets.device)
-        for row in rows:
-            strange[self.neighbours(row)] = False
+    def non_neighbours(self, row: int) -> Tensor:
+        """bool (S,): sources that the row's target may not read, as a source or as itself."""
+        unread = torch.ones(self.graph.num_sources, dtype=torch.bool, device=self.piece.targets.device)
+        unread[self.neighbours(row)] = False
         if self.shares_nodes:
-            strange[self.piece.targets[rows]] = False
-        return strange
+            unread[self.piece.targets[row]] = False
+        return unread
 
     def perturbed(self, sources: Tensor, by: float = SHOVE) -> dict[str, Tensor]:
         """The inputs with those sources moved; bool (S,)."""
@@ -154,19 +167,25 @@ class Probe:
                 moved[name] = torch.where(where, moved[name] + by * step, moved[name])
         return moved
 
-    def with_edges(self, order: Tensor) -> tuple[AttentionGraph, dict[str, Tensor]]:
-        """The graph of the edges in ``order`` (e,) alone, and the inputs that go with them."""
+    def without(self, gone: Tensor) -> tuple[dict[str, Tensor], AttentionGraph]:
+        """The inputs that go with the edges that are left without some, int64, and the graph of these."""
+        keep = torch.ones(self.graph.num_edges, dtype=torch.bool, device=self.piece.targets.device)
+        keep[gone] = False
+        return self._with_edges(torch.nonzero(keep).flatten())
+
+    def _with_edges(self, order: Tensor) -> tuple[dict[str, Tensor], AttentionGraph]:
+        """The inputs that go with the edges in ``order`` (e,), and the graph of these alone."""
         index = self.graph.edge_index[:, order]
         kept = Listed(index[1], index[0], self.graph.num_targets, self.graph.num_sources)
         leaves = dict(self.leaves)
         for name, place in self.places.items():
             if place.of == "edges":
                 leaves[name] = leaves[name].index_select(place.axis, order)
-        return replace(self.graph, edges=kept), leaves
+        return leaves, replace(self.graph, edges=kept)
 
     def relabelled(self) -> Tensor:
         """The output on the same graph with every node renamed, brought back to the old names."""
-        new = {side: self._shuffle(count) for side, count in self._sides()}
+        new = {"targets": self._shuffle(self.graph.num_targets), "sources": self._shuffle(self.graph.num_sources)}
         if self.shares_nodes:
             new["sources"] = new["nodes"] = new["targets"]
         leaves = dict(self.leaves)
@@ -178,11 +197,7 @@ class Probe:
 
     def reordered(self) -> Tensor:
         """The output on the same edges in another order."""
-        graph, leaves = self.with_edges(self._shuffle(self.graph.num_edges))
-        return self.run(leaves, graph)
-
-    def _sides(self) -> tuple[tuple[str, int], ...]:
-        return ("targets", self.graph.num_targets), ("sources", self.graph.num_sources)
+        return self.run(*self._with_edges(self._shuffle(self.graph.num_edges)))
 
     def _shuffle(self, count: int) -> Tensor:
         return torch.randperm(count, generator=torch.Generator().manual_seed(count)).to(self.piece.targets.device)

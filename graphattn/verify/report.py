@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+EQUAL_LOGITS = "equal logits give the mean of the sources read"
+
 
 @dataclass(frozen=True)
 class Row:
@@ -17,7 +19,6 @@ class Row:
     quantity: str
     error: float
     bound: float
-    targets: int | None = None  # compared
 
     @property
     def ok(self) -> bool:
@@ -58,7 +59,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Report:
-    """What :func:`graphattn.verify` found; print it, or ask ``.ok``.
+    """The result of :func:`graphattn.verify`; print it, or ask ``.ok``.
 
     Args:
         subject: What was verified, in words.
@@ -85,7 +86,7 @@ class Report:
     def ok(self) -> bool:
         """Whether something was measured, and everything measured held.
 
-        It says nothing of what was not looked at: see :attr:`covered` and :attr:`measured`, and what each check tried.
+        It says nothing of what was not looked at: see :attr:`measured`, and what each check tried.
         """
         return bool(self.rows) and not self._failed
 
@@ -99,15 +100,6 @@ class Report:
         return wrong + sum(refusal.fault for refusal in self.refusals)
 
     @property
-    def covered(self) -> int:
-        """Targets at which every backend that ran had its output compared, in some dtype and case."""
-        most: dict[str, int] = {}
-        for row in self.rows:
-            if row.is_output:
-                most[row.backend] = max(most.get(row.backend, 0), row.targets or self.measured)
-        return min(most.values(), default=0)
-
-    @property
     def worst(self) -> Row | None:
         """The row nearest to its bound, or furthest beyond it."""
         return max(self.rows, key=lambda row: row.ratio, default=None)
@@ -119,7 +111,6 @@ class Report:
             "subject": self.subject,
             "graph": self.graph,
             "targets_measured": self.measured,
-            "outputs_compared": self.covered,
             "targets": self.total,
             "rows": [
                 {**row.__dict__, "error": _json(row.error), "bound": _json(row.bound), "ok": row.ok}
@@ -132,20 +123,17 @@ class Report:
         }
 
     def __str__(self) -> str:
-        lines = [f"verify {self.subject}", f"  on {self.graph}", f"  {self._extent()}", ""]
+        some = f"{'all ' if self.measured == self.total else f'{self.measured:,} of '}{self.total:,} targets"
+        lines = [
+            f"verify {self.subject}",
+            f"  on {self.graph}",
+            f"  compared with dense attention in float64 at {some}",
+            "",
+        ]
         lines += [*self._table(), *self._check_lines(), *self._refusal_lines(), ""]
         lines += [f"note: {note}" for note in self.notes]
         lines += [] if self.diagnosis is None else ["diagnosis:", *(f"    {x}" for x in self.diagnosis.split("; "))]
         return "\n".join([*lines, self._verdict()])
-
-    def _extent(self) -> str:
-        """How much was compared."""
-        if self.measured == self.total:
-            return f"compared with dense attention in float64 at all {self.total:,} targets"
-        sampled = f"compared with dense attention in float64 at {self.measured:,} of {self.total:,} targets"
-        if self.covered < self.total:
-            return sampled
-        return f"{sampled};\n  at the others one output alone: no gradients, no other options or dtypes"
 
     def _table(self) -> list[str]:
         """A line for each backend and dtype: the output, and the worst of the rest."""
@@ -207,10 +195,9 @@ class Report:
             return f"NOT EXACT: {self._failed} of {total} checks fail"
         if self.measured == self.total:
             return f"EXACT: all {total} checks hold"
-        some = f"{self.measured:,} of {self.total:,} targets"
-        if self.covered == self.total:
-            return f"EXACT in one output at all targets and in gradients at {some}: all {total} checks hold"
-        return f"EXACT on {some}, the others were not looked at: all {total} checks hold"
+        equal = any(check.claim == EQUAL_LOGITS for check in self.checks)
+        others = "the others with equal logits alone" if equal else "the others were not looked at"
+        return f"EXACT on {self.measured:,} of {self.total:,} targets, {others}: all {total} checks hold"
 
 
 def _limits(dtypes: set[str]) -> list[str]:

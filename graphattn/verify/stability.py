@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from .bounds import size
-from .sample import Sample
-from .subject import Case, Found, Problem, Subject, seeded
+from .pieces import Piece
+from .subject import Case, Problem, Result, Subject, detached, seeded
 
 STEP = 4e-6  # relative, in float64 and float32, whose rounding stays below it;
 BEND = 1e-12  # and the fourth difference from which on it is a kink: what matters in float32, above what rounding makes
@@ -40,9 +40,9 @@ class Stability(NamedTuple):
         return int((~self.stable).sum())
 
 
-def stability(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable[Sample]) -> Stability | None:
+def stability(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable[Piece]) -> Stability | None:
     """The stability of the targets of some pieces, the others counted stable; ``None`` if all is smooth."""
-    leaves = {name: leaf.detach().double() for name, leaf in subject.leaves(case, dtype).items()}
+    leaves = detached(subject.leaves(case, dtype), torch.float64)
     T, stable, growth = subject.graph.num_targets, None, 1.0
     reading = steady = False
     half = dtype in (torch.float16, torch.bfloat16)
@@ -66,7 +66,7 @@ def stability(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable
 
 
 def _along(
-    problem: Problem, piece: Sample, line: int, step: float, bend: float, right: Tensor, scores: float
+    problem: Problem, piece: Piece, line: int, step: float, bend: float, right: Tensor, scores: float
 ) -> tuple[Tensor, float]:
     """Which rows (..., R) are stable along a line, and how much a step grew in them."""
     query, key = (_noise(f"{name} {line}", x, size(x)) for name, x in (("query", problem.query), ("key", problem.key)))
@@ -98,21 +98,16 @@ class StableTargets:
     def __getattr__(self, name: str) -> object:
         return getattr(self.subject, name)
 
-    def run(self, leaves: dict[str, Tensor], case: Case, backend: str) -> Found:
+    def run(self, leaves: dict[str, Tensor], case: Case, backend: str) -> Result:
         result = self.subject.run(leaves, case, backend)
         return result._replace(output=torch.where(self.stable, result.output, 0.0))
 
-    def problem(self, leaves: dict[str, Tensor], case: Case, piece: Sample) -> Problem:
+    def problem(self, leaves: dict[str, Tensor], case: Case, piece: Piece) -> Problem:
         problem = self.subject.problem(leaves, case, piece)
         stable = self.stable.index_select(-2, piece.targets)
         return replace(problem, finish=lambda heads: torch.where(stable, problem.finish(heads), 0.0))
 
 
-def only_stable_targets(subject: Subject, ground: Stability | None) -> Subject:
+def only_stable(subject: Subject, ground: Stability | None) -> Subject:
     """The subject where it is stable."""
     return subject if ground is None or ground.left_out == 0 else StableTargets(subject, ground.stable)  # type: ignore[return-value]
-
-
-def only_stable(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable[Sample]) -> Subject:
-    """The subject where its answers to the targets of some pieces are stable."""
-    return only_stable_targets(subject, stability(subject, case, dtype, pieces))

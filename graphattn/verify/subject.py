@@ -1,4 +1,4 @@
-"""Subjects of verification, behind one interface: attention itself, a caller's own function, and a layer."""
+"""The interface of what is verified: attention on a graph, a caller's own function, a layer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,12 +11,14 @@ from torch import Tensor
 from ..backends.request import Request
 from ..graph import AttentionGraph
 from ..nn.normalizers import DenseNormalizer
-from .own_functions import DenseScore
-from .sample import Sample
+from .pieces import Piece
 from .twins import DenseResult, dense_attention
 
+DenseScore = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""Scores (..., H, T, S) of query (..., T, H, D), key (..., S, H, D) and, if any, edge features (..., T, S, F)."""
 
-class Found(NamedTuple):
+
+class Result(NamedTuple):
     """Output (..., T or R, ...), lse (..., T or R, H) and weights (..., E or e, H); ``None`` where not requested."""
 
     output: Tensor
@@ -45,7 +47,7 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The operands of dense attention on a sample, and what follows it."""
+    """The operands of dense attention on a piece, and what follows it."""
 
     query: Tensor  # (..., R, H, D)
     key: Tensor  # (..., U, H_kv, D)
@@ -61,18 +63,13 @@ class Problem:
     smooth: bool = True  # whether rounding is known to stay small: no kink, no jump, no sum of both signs
     finish: Callable[[Tensor], Tensor] = field(default=lambda heads: heads)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is softmax of scaled products."""
-        return self.score is None and self.normalize is None
-
-    def solve(self, piece: Sample) -> Found:
-        """The twin's answer."""
+    def solve(self, piece: Piece) -> Result:
+        """The twin's result."""
         result = self.attend(piece)
         weights = piece.collect(result.weights).transpose(-2, -1)  # (..., e, H)
-        return Found(self.finish(result.output), result.lse, weights)
+        return Result(self.finish(result.output), result.lse, weights)
 
-    def attend(self, piece: Sample, copies: Tensor | None = None) -> DenseResult:
+    def attend(self, piece: Piece, copies: Tensor | None = None) -> DenseResult:
         """The same before what follows it; ``copies`` (R, U) says how often each edge counts, in softmax."""
         if piece.slots is not None:
             return self._row_by_row(piece.slots)
@@ -138,12 +135,19 @@ class Subject(Protocol):
         """Seeded inputs and parameters by name; the same numbers for every call, rounded to the dtype."""
         ...
 
-    def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Found:
+    def run(self, leaves: dict[str, Tensor], case: Case, backend: str, graph: AttentionGraph | None = None) -> Result:
         """All targets, by the code under test; ``graph`` in place of the subject's own."""
         ...
 
-    def problem(self, leaves: dict[str, Tensor], case: Case, piece: Sample) -> Problem:
-        """The same as dense operands on a sample."""
+    def problem(self, leaves: dict[str, Tensor], case: Case, piece: Piece) -> Problem:
+        """The same as dense operands on a piece."""
+        ...
+
+    def equal_logits(self, leaves: dict[str, Tensor]) -> Callable[[], Tensor] | None:
+        """Sets the queries in ``leaves`` to 0; gives the output that all targets must then have, in float64.
+
+        ``None`` where the weights of equal logits are not all the same, or cannot be had so.
+        """
         ...
 
 
@@ -151,3 +155,8 @@ def seeded(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     """Standard normal numbers, float64 on the CPU, that depend on the name and the seed alone."""
     mixed = seed * 1_000_003 + sum((i + 1) * ord(letter) for i, letter in enumerate(name))
     return torch.randn(shape, generator=torch.Generator().manual_seed(mixed), dtype=torch.float64)
+
+
+def detached(leaves: dict[str, Tensor], dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+    """Leaves without gradients, in a dtype of their own if given."""
+    return {name: leaf.detach().to(dtype or leaf.dtype) for name, leaf in leaves.items()}

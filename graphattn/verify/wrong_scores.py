@@ -4,13 +4,76 @@ The table at the end says in words what each function gets wrong.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .scene import Answer, Mistake, Scene, attend, solved
+from ..graph import AttentionGraph
+from .pieces import Piece
+from .subject import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What a mistake is made on: a few targets, and all sources."""
+
+    problem: Problem  # mask (R, S)
+    graph: AttentionGraph
+    piece: Piece
+    copies: Tensor  # int64 (R, S), how often each edge is listed
+
+    @property
+    def mask(self) -> Tensor:
+        """bool (R, S)."""
+        return self.problem.mask
+
+    @property
+    def targets(self) -> Tensor:
+        """int64 (R,)."""
+        return self.piece.targets
+
+    @property
+    def diagonal(self) -> Tensor:
+        """bool (R, S): the self-loops."""
+        return self.targets[:, None] == torch.arange(self.graph.num_sources, device=self.targets.device)[None, :]
+
+
+class Answer(NamedTuple):
+    """Heads' output (..., R, H, D_v), and the rows (R,) for which the mistake says something."""
+
+    output: Tensor
+    has_edges: Tensor
+
+
+Mistake = tuple[str, Callable[[Scene], Answer | None]]
+"""In words, and as the answer it would give; a table has the simpler ones first."""
+
+
+def attend(
+    scene: Scene, mask: Tensor | None = None, copies: Tensor | None = None, scale: float | None = None
+) -> Answer | None:
+    """The twin under another mask (R, S), multiplicity or scale; ``None`` where a score has no such scale."""
+    p = scene.problem
+    if scale is not None and p.score is not None:
+        return None
+    mask = p.mask if mask is None else mask
+    return solved(scene, replace(p, mask=mask, scale=p.scale if scale is None else scale), copies)
+
+
+def solved(scene: Scene, problem: Problem, copies: Tensor | None) -> Answer | None:
+    """Its answer; ``None`` where edges count several times and the weights are not of softmax."""
+    several = copies is not None and bool((copies[problem.mask] > 1).any())
+    if several and problem.normalize is not None:
+        return None
+    output = problem.attend(scene.piece, copies if problem.normalize is None else None).output
+    return Answer(output, problem.mask.any(1))
+
+
+def with_mask(mask: Tensor, scene: Scene) -> Answer | None:
+    counted = bool((scene.copies > 1).any())
+    return None if torch.equal(mask, scene.mask) and not counted else attend(scene, mask)
 
 
 def _scaled(by: Callable[[float, int, int], float]) -> Callable[[Scene], Answer | None]:
@@ -37,7 +100,8 @@ def tiled_heads(scene: Scene) -> Answer | None:
 def _scores(scene: Scene) -> tuple[Tensor, Tensor] | None:
     """Scores (..., H, R, S) and values (..., H, S, D_v), where plain."""
     p = scene.problem
-    if not p.is_plain or p.edge is not None or p.softcap is not None or p.bias is not None or p.key.shape[-2] == 0:
+    parts = (p.score, p.normalize, p.edge, p.softcap, p.bias)
+    if any(part is not None for part in parts) or p.key.shape[-2] == 0:
         return None
     group = p.query.shape[-2] // p.key.shape[-2]
     key, value = (x.repeat_interleave(group, -2).transpose(-3, -2) for x in (p.key, p.value))

@@ -17,7 +17,7 @@ from graphattn.graph import AttentionGraph
 from graphattn.verify.layer import LayerSubject
 from graphattn.verify.measure import measure, measure_backend
 from graphattn.verify.operator import CALLABLE, CallableSubject, GraphSubject
-from graphattn.verify.sample import sample
+from graphattn.verify.pieces import sample
 from graphattn.verify.subject import Subject
 
 WIDE, HALVES = (torch.float32, torch.float64), (torch.bfloat16, torch.float16)
@@ -51,15 +51,15 @@ def judged(subject: Subject, dtype: torch.dtype, backends: Sequence[str]) -> lis
     """Outputs and gradients of some backends against the dense twin, both on the subject's device."""
     piece = sample(subject.graph)
     try:
-        found = measure(subject, piece, None, (dtype,), tuple(backends))
+        measured = measure(subject, [piece], (dtype,), backends)
     except Exception as error:  # one at a time, to see whose it is
         if len(backends) > 1:
             return [result for backend in backends for result in judged(subject, dtype, (backend,))]
         return [{"backend": backends[0], "ok": False, "raised": raised(error)}]
     results = []
     for backend in backends:
-        rows = [row for row in found.rows if row.backend == backend]
-        refusals = [refusal for refusal in found.refusals if refusal.backend == backend]
+        rows = [row for row in measured.rows if row.backend == backend]
+        refusals = [refusal for refusal in measured.refusals if refusal.backend == backend]
         result: dict[str, Any] = {"backend": backend, "measured": len(rows), "targets": piece.targets.numel()}
         if rows:
             worst = max(rows, key=lambda row: row.ratio)
@@ -125,12 +125,12 @@ def _same_bits() -> Iterator[Case]:
         for backend in BACKENDS:
             try:
                 first, second = (
-                    measure_backend(subject, subject.cases[0], torch.float32, backend, None) for _ in range(2)
+                    measure_backend(subject, subject.cases[0], torch.float32, backend) for _ in range(2)
                 )
             except ga.GraphAttnError as error:
                 results.append({"backend": backend, "ok": None, "refused": str(error).splitlines()})
                 continue
-            differ = [name for name, x in first.values.items() if not torch.equal(x, second.values[name])]
+            differ = [name for name, x in first.items() if not torch.equal(x, second[name])]
             results.append({"backend": backend, "ok": not differ, "differ": differ})
         return results
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from graphattn.nn import FeatureScore, PositiveFeatures, normalizers, scores
-from graphattn.verify.own_functions import of_pairs, of_rows
+from graphattn.verify.layer_twin import of_pairs, of_rows
 from graphattn.verify.twins import turned
 
 pytestmark = pytest.mark.usefixtures("one_thread")

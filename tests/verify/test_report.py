@@ -9,7 +9,9 @@ import graphattn as ga
 from graphattn.nn import FeatureScore, GraphAttention
 from graphattn.verify import bounds
 from graphattn.verify.layer_twin import LayerTwin
-from graphattn.verify.report import Report, Row
+from graphattn.verify.report import EQUAL_LOGITS, Check, Report, Row
+
+EQUAL = Check("edges", EQUAL_LOGITS, True)
 
 
 def printed(*errors, quantity="grad key"):
@@ -38,16 +40,18 @@ def test_the_worst_is_the_one_furthest_beyond_its_own_bound():
 
 
 @pytest.mark.parametrize(
-    ("measured", "targets", "words"),
+    ("measured", "checks", "head", "verdict"),
     [
-        (5, None, "at all 5 targets"),
-        (3, None, "at 3 of 5 targets\n\n"),
-        (3, 5, "at 3 of 5 targets;\n  at the others one output alone"),
+        (5, (), "at all 5 targets", "EXACT: all 1 checks hold"),
+        (3, (), "at 3 of 5 targets", "EXACT on 3 of 5 targets, the others were not looked at: all 1 checks hold"),
+        (3, (EQUAL,), "at 3 of 5", "EXACT on 3 of 5 targets, the others with equal logits alone: all 2 checks hold"),
     ],
 )
-def test_it_says_how_much_was_compared(measured, targets, words):
-    row = Row("edges", "float64", "plain", "output", 1e-13, 1e-12, targets)
-    assert words in str(Report("a thing", "a graph", measured, 5, (row,), (), ()))
+def test_it_says_how_much_was_compared(measured, checks, head, verdict):
+    row = Row("edges", "float64", "plain", "output", 1e-13, 1e-12)
+    text = str(Report("a thing", "a graph", measured, 5, (row,), checks, ()))
+    assert head in text
+    assert text.splitlines()[-1] == verdict
 
 
 def test_nan_is_worse_than_any_number_in_print():

@@ -266,7 +266,7 @@ def test_footing_tells_kinks_from_curves(monkeypatch):
         return leaves
 
     monkeypatch.setattr(subject, "leaves", near_kinks)
-    from graphattn.verify.sample import sample
+    from graphattn.verify.pieces import sample
 
     found = stability.stability(subject, subject.cases[0], torch.float64, [sample(graph)])
     distance = 10.0 ** -torch.linspace(0, 10, 64)

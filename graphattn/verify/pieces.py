@@ -1,0 +1,216 @@
+"""Pieces of a graph that a dense twin can hold: all targets in several of them, or one of a sample of the targets."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph
+from ..graph import runs as _runs
+from ..graph.listed import Listed
+
+EXHAUSTIVE = 1 << 16  # pairs T x S up to which one piece has all targets
+EVERYTHING = 1 << 22  # pairs, as the twin computes them, up to which every target is compared
+BUDGET = 1 << 20  # pairs of a sample, per head
+AT_ONCE = 1 << 18  # pairs of one of several pieces
+ROW_BY_ROW = 128  # a target with at most so many edges gets columns of its own,
+GATHERED = 8  # each of which costs as much as so many pairs of a product
+EDGES_AT_ONCE = 1 << 20  # of a sum over edges
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A dense piece of a graph: R targets, and U columns for the sources they read.
+
+    A repeated edge is given a column for each copy, so that copies may differ in bias and features: the twin then needs
+    no notion of a multigraph.
+
+    Args:
+        targets: int64 (R,), ascending.
+        columns: int64 (U,), the source in each column.
+        edge: int64 (e,), positions in the graph's edge order of all edges into the targets.
+        row: int64 (e,), the row of each such edge.
+        column: int64 (e,), its column.
+        complete: Whether this one piece has all targets, in their order.
+        slots: int64 (R, W), where every row has W columns of its own: for each, its place in ``columns``.
+    """
+
+    targets: Tensor
+    columns: Tensor
+    edge: Tensor
+    row: Tensor
+    column: Tensor
+    complete: bool = False
+    slots: Tensor | None = None
+
+    @property
+    def width(self) -> int:
+        """Columns of a row: U, or W where every row has its own."""
+        return self.columns.numel() if self.slots is None else self.slots.shape[1]
+
+    @property
+    def cost(self) -> int:
+        """What the twin computes, in pairs of a product."""
+        return self.targets.numel() * self.width * (1 if self.slots is None else GATHERED)
+
+    @property
+    def mask(self) -> Tensor:
+        """bool (R, U)."""
+        mask = torch.zeros(self.targets.numel(), self.width, dtype=torch.bool, device=self.targets.device)
+        mask[self.row, self.column] = True
+        return mask
+
+    def to(self, device: torch.device) -> "Piece":
+        """The piece on a device."""
+        tensors = {name: x.to(device) for name, x in self.__dict__.items() if isinstance(x, Tensor)}
+        return replace(self, **tensors)  # type: ignore[arg-type]
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Values of all edges (..., E, F) laid out as (..., R, U, F); 0 where there is no edge."""
+        dense = values.new_zeros(*values.shape[:-2], self.targets.numel(), self.width, values.shape[-1])
+        dense[..., self.row, self.column, :] = values.index_select(-2, self.edge)
+        return dense
+
+    def collect(self, dense: Tensor) -> Tensor:
+        """The other way: (..., R, U) to (..., e), in the order of ``edge``."""
+        return dense[..., self.row, self.column]
+
+
+def sample(
+    graph: AttentionGraph, at_most: int = 256, seed: int = 0, floats_per_pair: int = 1, also: Tensor | None = None
+) -> Piece:
+    """All targets of a small graph; else a seeded choice with the first, the last, the busiest and the idlest one.
+
+    Args:
+        graph: The graph.
+        at_most: Targets chosen; fewer if their sources would not fit the budget.
+        seed: Of the choice.
+        floats_per_pair: What the twin holds of a pair; the budget is as many times smaller.
+        also: int64, targets that are taken before all others, up to half of the sample.
+    """
+    T, budget = graph.num_targets, BUDGET // floats_per_pair
+    if T * graph.num_sources <= min(EXHAUSTIVE, budget):
+        return piece_of(graph, torch.arange(T), complete=True)
+    shuffled = torch.randperm(T, generator=torch.Generator().manual_seed(seed))
+    degree = graph.in_degree.cpu()
+    telling = torch.unique(torch.stack((torch.tensor(0), torch.tensor(T - 1), degree.argmax(), degree.argmin())))
+    if also is not None:
+        also = also[: max(1, at_most // 2)]
+        telling = torch.cat((also, telling[~torch.isin(telling, also)]))
+    order = torch.cat((telling, shuffled[~torch.isin(shuffled, telling)]))
+    count = min(at_most, T)
+    while True:
+        piece = piece_of(graph, order[:count].sort().values, complete=count == T)
+        if count == 1 or count * piece.columns.numel() <= budget:
+            return piece
+        count //= 2
+
+
+def all_pieces(graph: AttentionGraph, most_pairs: int = EVERYTHING, floats_per_pair: int = 1) -> list[Piece] | None:
+    """All targets, each once; ``None`` if the twin would compute more than ``most_pairs`` pairs of one number each."""
+    most_pairs //= floats_per_pair
+    if graph.num_edges + graph.num_targets > most_pairs:
+        return None
+    result, cost = [], 0
+    for piece in _one_by_one(graph, AT_ONCE // floats_per_pair):
+        cost += piece.cost
+        if cost > most_pairs:
+            return None
+        result.append(piece)
+    return result
+
+
+def _one_by_one(graph: AttentionGraph, at_once: int) -> Iterator[Piece]:
+    """Targets with few edges, each with its own columns; then those with many, with common ones."""
+    rows = _Rows(graph)
+    ordered, order = torch.sort(rows.degree, stable=True)
+    narrow = int((ordered <= ROW_BY_ROW).sum())
+    first, slots = 0, at_once // GATHERED // 2
+    while first < narrow:
+        count = min(slots // max(1, int(ordered[first])), narrow - first)
+        count = max(1, min(count, slots // max(1, int(ordered[first + count - 1]))))
+        yield rows.gathered(order[first : first + count].sort().values)
+        first += count
+    wide = torch.nonzero(rows.degree > ROW_BY_ROW).flatten()
+    first, count = 0, 256
+    while first < wide.numel():
+        piece = rows.joint(wide[first : first + count])
+        if piece.targets.numel() > 1 and piece.cost > at_once:
+            count = max(1, piece.targets.numel() // 2)
+            continue
+        yield piece
+        first += piece.targets.numel()
+        count = min(256, 2 * count)
+
+
+def piece_of(graph: AttentionGraph, targets: Tensor, *, complete: bool = False) -> Piece:
+    """Those targets (R,) with all sources that any of them reads."""
+    return _Rows(graph).joint(targets, complete)
+
+
+class _Rows:
+    """The edges into any targets, on the CPU; those of a listed graph are sorted once."""
+
+    def __init__(self, graph: AttentionGraph) -> None:
+        self.graph, self.degree = graph, graph.in_degree.cpu()
+        self.first = self.degree.cumsum(0) - self.degree
+        if isinstance(graph.edges, Listed):
+            self.order = torch.argsort(graph.edges.target.cpu(), stable=True)
+            self.source = graph.edges.source.cpu()
+
+    def into(self, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Row, source and place in the graph's edge order, by row."""
+        row, within = _runs.spread(self.degree[targets])
+        edge = self.first[targets][row] + within
+        if isinstance(self.graph.edges, Listed):
+            edge = self.order[edge]
+            return row, self.source[edge], edge
+        row, source = _runs.expand(self.graph.edges.runs(targets))
+        return row, source, edge
+
+    def joint(self, targets: Tensor, complete: bool = False) -> Piece:
+        """All rows with the same columns."""
+        row, source, edge = self.into(targets)
+        sources, place = torch.unique(source, return_inverse=True)
+        copy = _copies(row * max(1, sources.numel()) + place)
+        copies = int(copy.max()) + 1 if copy.numel() else 1
+        column = copy * sources.numel() + place
+        return Piece(targets, sources.repeat(copies), edge, row, column, complete).to(self.graph.device)
+
+    def gathered(self, targets: Tensor) -> Piece:
+        """Every row with its own columns: slot after slot, one for each edge."""
+        row, source, edge = self.into(targets)
+        sources, place = torch.unique(source, return_inverse=True)
+        _, slot = _runs.spread(self.degree[targets])
+        slots = torch.zeros(targets.numel(), int(slot.max()) + 1 if slot.numel() else 0, dtype=torch.int64)
+        slots[row, slot] = place
+        return Piece(targets, sources, edge, row, slot, slots=slots).to(self.graph.device)
+
+
+def _copies(pair: Tensor) -> Tensor:
+    """For every edge, how many equal pairs stand before it."""
+    key, order = torch.sort(pair, stable=True)
+    _, within = _runs.spread(torch.unique_consecutive(key, return_counts=True)[1])
+    copy = torch.empty_like(order)
+    copy[order] = within
+    return copy
+
+
+def mean_over_sources(graph: AttentionGraph, value: Tensor) -> Tensor:
+    """The mean (..., T, H, D) of the values (..., S, H, D) that each target reads; 0 where it reads none.
+
+    No pair T x S is looked at: listed edges are summed one by one, the runs of a rule by differences of running sums.
+    """
+    value = value.movedim(-3, 0)
+    total = value.new_zeros(graph.num_targets, *value.shape[1:])
+    if isinstance(graph.edges, Listed):
+        for target, source in zip(*(x.split(EDGES_AT_ONCE) for x in (graph.target, graph.source)), strict=True):
+            total.index_add_(0, target, value.index_select(0, source))
+    else:
+        sums = torch.cat((torch.zeros_like(value[:1]), value.cumsum(0)))
+        for first, _, runs in graph.edges.walk():
+            row, lo, hi = (x.to(value.device) for x in runs)
+            total.index_add_(0, first + row, sums[hi] - sums[lo])
+    degree = graph.in_degree.clamp(min=1).to(value)
+    return (total / degree.view(-1, *(1,) * (value.dim() - 1))).movedim(0, -3)

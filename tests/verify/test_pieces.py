@@ -1,0 +1,97 @@
+"""The dense pieces of a graph hold exactly the edges into their targets."""
+
+import pytest
+import torch
+from graph_table import GRAPHS
+
+import graphattn as ga
+from graphattn.nn import GraphAttention
+from graphattn.verify import pieces
+from graphattn.verify.layer import LayerSubject
+from graphattn.verify.measure import twins
+from graphattn.verify.operator import GraphSubject
+from graphattn.verify.pieces import all_pieces, mean_over_sources, sample
+
+
+@pytest.mark.parametrize("budget", [1 << 20, 23])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_edge_into_the_sample_has_a_place_of_its_own(monkeypatch, name, budget):
+    monkeypatch.setattr(pieces, "BUDGET", budget)
+    graph = GRAPHS[name]()
+    piece = sample(graph, at_most=5)
+    assert piece.complete == (piece.targets.numel() == graph.num_targets)
+    inside = torch.isin(graph.target, piece.targets)
+    assert torch.equal(piece.edge.sort().values, torch.nonzero(inside).flatten())
+    assert torch.equal(piece.targets[piece.row], graph.target[piece.edge])
+    assert torch.equal(piece.columns[piece.column], graph.source[piece.edge])
+    assert int(piece.mask.sum()) == piece.edge.numel()  # no two edges share a place
+    values = torch.arange(1.0, graph.num_edges + 1)[:, None]
+    assert torch.equal(piece.collect(piece.spread(values)[..., 0]), values[piece.edge, 0])
+    assert float(piece.spread(values)[~piece.mask].abs().sum()) == 0.0
+
+
+def test_a_small_graph_is_taken_whole_and_a_large_one_is_not(monkeypatch):
+    assert sample(GRAPHS["full"](), at_most=3).complete
+    monkeypatch.setattr(pieces, "BUDGET", 300)
+    graph = GRAPHS["union_of_blocks"]()
+    piece = sample(graph, at_most=11)
+    assert not piece.complete
+    assert 1 < piece.targets.numel() <= 11
+    assert piece.mask.numel() <= 300
+    assert {0, graph.num_targets - 1} <= set(piece.targets.tolist())
+    assert int(graph.in_degree.max()) in graph.in_degree[piece.targets].tolist()
+    assert int(graph.in_degree.min()) in graph.in_degree[piece.targets].tolist()
+
+
+def test_the_choice_is_seeded(monkeypatch):
+    monkeypatch.setattr(pieces, "BUDGET", 400)
+    graph = GRAPHS["longformer"]()
+    chosen = [sample(graph, at_most=9, seed=seed).targets.tolist() for seed in (0, 0, 1)]
+    assert chosen[0] == chosen[1] != chosen[2]
+
+
+def test_targets_that_are_named_are_taken_first(monkeypatch):
+    monkeypatch.setattr(pieces, "BUDGET", 400)
+    graph = GRAPHS["longformer"]()
+    also = torch.tensor([3, 5, 11, 13, 17, 19, 23])
+    assert {3, 5, 11, 13} <= set(sample(graph, at_most=9, also=also).targets.tolist())  # at most half
+    assert not {17, 19, 23} <= set(sample(graph, at_most=9, also=also).targets.tolist())
+
+
+@pytest.mark.parametrize("row_by_row", [0, 3, 128])
+@pytest.mark.parametrize("name", [name for name in GRAPHS if "zero" not in name])
+def test_the_twin_in_pieces_is_the_twin(monkeypatch, name, row_by_row):
+    monkeypatch.setattr(pieces, "ROW_BY_ROW", row_by_row)
+    monkeypatch.setattr(pieces, "AT_ONCE", 128)
+    graph = GRAPHS[name]()
+    torch.manual_seed(0)
+    piece, parts = sample(graph), all_pieces(graph)
+    assert sorted(torch.cat([part.targets for part in parts]).tolist()) == list(range(graph.num_targets))
+    for subject in (GraphSubject(graph), LayerSubject(GraphAttention(12, 3, edge_dim=5), graph)):
+        case = subject.cases[-1]
+        whole, _ = twins(subject, case, torch.float64, [piece])
+        summed, _ = twins(subject, case, torch.float64, parts)
+        for quantity in ("output", "lse") if case.extras else ("output",):
+            torch.testing.assert_close(summed[quantity], whole[quantity], rtol=1e-12, atol=1e-12)
+        if not case.extras:  # weights come in another order, and with another mix
+            assert summed.keys() == whole.keys()
+            for quantity, value in whole.items():
+                torch.testing.assert_close(summed[quantity], value, rtol=1e-11, atol=1e-11)
+
+
+def test_a_graph_beyond_the_limit_is_not_taken_apart():
+    window = ga.graphs.sliding_window(1009, 9)
+    assert all_pieces(window, 10_000) is None
+    assert all_pieces(window, 1 << 18) is not None
+    assert all_pieces(window, 1 << 18, floats_per_pair=8) is None
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_mean_over_sources_is_that_of_uniform_weights(name):
+    graph = GRAPHS[name]()
+    value = torch.randn(2, graph.num_sources, 3, 5, dtype=torch.float64)
+    counts = torch.zeros(graph.num_targets, graph.num_sources, dtype=torch.float64)
+    counts.index_put_((graph.target, graph.source), torch.ones(graph.num_edges, dtype=torch.float64), accumulate=True)
+    weights = counts / counts.sum(1, keepdim=True).clamp(min=1)
+    expected = torch.einsum("ts,bshd->bthd", weights, value)
+    torch.testing.assert_close(mean_over_sources(graph, value), expected, rtol=1e-12, atol=1e-12)
