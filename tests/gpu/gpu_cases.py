@@ -124,9 +124,7 @@ def _same_bits() -> Iterator[Case]:
         subject, results = GraphSubject(_on(device, graph)), []
         for backend in BACKENDS:
             try:
-                first, second = (
-                    measure_backend(subject, subject.cases[0], torch.float32, backend) for _ in range(2)
-                )
+                first, second = (measure_backend(subject, subject.cases[0], torch.float32, backend) for _ in range(2))
             except ga.GraphAttnError as error:
                 results.append({"backend": backend, "ok": None, "refused": str(error).splitlines()})
                 continue

@@ -86,17 +86,12 @@ def test_one_wrong_edge_of_a_layer_outside_the_sample(monkeypatch, how_much, sou
     assert "target 777" in report.diagnosis
 
 
-@pytest.mark.parametrize("change", ["lost", "invented"])
-def test_one_wrong_edge_among_half_a_million_is_seen(change):
-    """Far too many targets for the twin; equal logits find the wrong one, and it joins the sample."""
+def test_two_wrong_edges_among_half_a_million_are_seen():
+    """Far too many targets for the twin; equal logits find the two wrong ones, and they join the sample."""
     graph = ga.graphs.sliding_window(70_001, 9)
-    edges = graph.explicit()
-    keep = torch.ones(edges.num_edges, dtype=torch.bool)
-    keep[500_000] = change != "lost"
-    index = edges.edge_index[:, keep]
-    target = int(edges.target[500_000])
-    if change == "invented":
-        index = torch.cat((index, torch.tensor([[5], [target]])), 1)
+    index = graph.edge_index
+    lost, invented = index[:, 500_000], torch.tensor([[5], [60_000]])
+    index = torch.cat((index[:, :500_000], index[:, 500_001:], invented), 1)
     other = ga.from_edge_index(index, num_nodes=70_001)
     report = verify(
         lambda q, k, v: ga.attention(q, k, v, other, backend="message_passing"),
@@ -108,10 +103,10 @@ def test_one_wrong_edge_among_half_a_million_is_seen(change):
         **FLOAT64,
     )
     assert report.measured == 19
-    assert [check.detail for check in report.checks if check.claim == EQUAL_LOGITS] == [
-        f"1 of them differ, most of all target {target}"
-    ]
-    assert f"1 of 19 targets is wrong, most of all target {target} " in report.diagnosis
+    (check,) = (check for check in report.checks if check.claim == EQUAL_LOGITS)
+    assert check.detail.startswith("2 of them differ, most of all target ")
+    assert "2 of 19 targets are wrong" in report.diagnosis
+    assert any(f"target {target} " in report.diagnosis for target in (int(lost[1]), 60_000))
 
 
 def compared_with_equal_logits(report):
