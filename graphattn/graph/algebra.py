@@ -15,6 +15,7 @@ from .rules import Rectangle, intervals
 from .runs import Runs
 
 MAX_BYTES = 4 << 30  # what a property may take without an explicit budget
+_ASKED = 4  # targets and sources of a rule that is asked whether it has all pairs
 _JOINED_BYTES = 48  # of a pair that @ joins: scipy's product, its copies and the list of edges
 
 
@@ -282,12 +283,21 @@ def closed_product(a: EdgeSet, b: EdgeSet) -> EdgeSet | None:
     closed = a.compose(b)
     if closed is not None:
         return closed
-    T, M, S = a.num_targets, a.num_sources, b.num_sources
-    if not isinstance(a, Listed) and a.count() == T * M:  # everything is read: what b's sources reach, all reach
+    T, S = a.num_targets, b.num_sources
+    if _is_full(a):  # everything is read: what b's sources reach, all reach
         return Rectangle(T, S, ((0, T),) if T else (), _members(b.flip().degrees()))
-    if not isinstance(b, Listed) and b.count() == M * S:
+    if _is_full(b):
         return Rectangle(T, S, _members(a.degrees()), ((0, S),) if S else ())
     return None
+
+
+def _is_full(edges: EdgeSet) -> bool:
+    """Whether a rule has all pairs; some of them are asked for before all are counted."""
+    T, S = edges.num_targets, edges.num_sources
+    if isinstance(edges, Listed):
+        return False
+    target, source = (torch.linspace(0, size - 1, _ASKED, dtype=torch.float64).long() for size in (T, S))
+    return T * S == 0 or (bool(edges.contains(target[:, None], source).all()) and edges.count() == T * S)
 
 
 def closed_power(edges: EdgeSet, k: int) -> EdgeSet | None:

@@ -1,6 +1,5 @@
 """``facts``: what is known in seconds about a graph, about graphs of heads, or about the layers of a model."""
 
-from functools import partial
 from typing import Any, overload
 
 from ..arguments import whole
@@ -28,13 +27,13 @@ def facts(graph: Any, *, size: Any = None, budget: int = _SEARCHED) -> Facts | F
     Args:
         graph: A graph; a :class:`PerHead`; or the layers of a model, first layer first, as a list.
         size: Of patterns, whose size is open: a number of nodes, or (height, width).
-        budget: Edges that the searches for hops, and through layers, may look at.
+        budget: Edges that each search may look at: for hops, through layers, and, weighed, for parts and degrees.
     Returns:
         Facts of a graph; a :class:`FactsOfMany` of several graphs, with the facts of each, those of the union of heads,
         and how many sources the last layer depends on.
     Raises:
-        GraphError: If it is no graph, there are more than 2**26 nodes, whose degrees alone would not fit in a GiB, or
-            a rule's rows have more than 2**28 intervals of sources.
+        GraphError: If it is no graph, or its nodes, or the intervals of sources of its rows, are more than
+            ``budget / 4`` in all.
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> found = facts(sliding_window(100_000, window=257))
@@ -42,7 +41,10 @@ def facts(graph: Any, *, size: Any = None, budget: int = _SEARCHED) -> Facts | F
         (True, 1, 391, True)
     """
     budget = whole(budget, "budget", 1, GraphError)
-    of = partial(facts_of_one, budget=budget)
+
+    def of(graph: AttentionGraph, among: int = 1) -> Facts:
+        return facts_of_one(graph, budget, among)
+
     if isinstance(graph, Pattern) and size is not None:
         graph = graph(size)
     if isinstance(graph, PerHead):

@@ -8,7 +8,7 @@ from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
 from ..graph.layers import Layers, unions
 from .facts_of_one import Facts, as_table
-from .receptive_field import receptive_field
+from .receptive_field import graphs_of, last_field, spread
 
 _MOST_COLUMNS = 6
 _ONE = {"graphs of heads": ("graph", "graph of heads"), "layers": ("layer", "layer")}
@@ -88,20 +88,26 @@ def _numbered(one: str, numbers: list[int]) -> str:
     return f"{one}{'s' * (len(numbers) > 1)} {shown}{', ...' * (len(numbers) > 3)}"
 
 
-def facts_of_heads(graph: PerHead, of: Callable[[AttentionGraph], Facts]) -> FactsOfMany:
+def facts_of_heads(graph: PerHead, of: Callable[[AttentionGraph, int], Facts]) -> FactsOfMany:
     """The facts of the graph of each head, and of their union."""
-    known = {each: of(each) for each in dict.fromkeys(graph.graphs)}
-    return FactsOfMany("graphs of heads", tuple(known[each] for each in graph.graphs), of(graph.union()))
+    graphs = (*graph.graphs, graph.union())
+    *known, union = _each(graphs, of)
+    return FactsOfMany("graphs of heads", tuple(known), union)
 
 
-def facts_of_layers(layers: Layers, of: Callable[[AttentionGraph], Facts], budget: int) -> FactsOfMany:
+def _each(graphs: tuple[AttentionGraph, ...], of: Callable[[AttentionGraph, int], Facts]) -> tuple[Facts, ...]:
+    different = dict.fromkeys(graphs)
+    known = {graph: of(graph, len(different)) for graph in different}
+    return tuple(known[graph] for graph in graphs)
+
+
+def facts_of_layers(layers: Layers, of: Callable[[AttentionGraph, int], Facts], budget: int) -> FactsOfMany:
     """The facts of the graph of each layer, and what the last one depends on."""
     graphs = unions(layers)
-    known = {each: of(each) for each in dict.fromkeys(graphs)}
+    each = _each(graphs, of)
     read, left_out = None, ""
     try:
-        row = receptive_field(graphs, residual=True, budget=budget).to_dict()["layers"][-1]
-        read = row["least"], row["mean"], row["most"]
+        read = spread(last_field(graphs_of(graphs, residual=True), budget))
     except GraphError as error:
         left_out = str(error)
-    return FactsOfMany("layers", tuple(known[each] for each in graphs), None, read, graphs[0].num_sources, left_out)
+    return FactsOfMany("layers", each, None, read, graphs[0].num_sources, left_out)

@@ -5,14 +5,16 @@ from typing import Any
 
 from ..errors import GraphError
 from ..graph import AttentionGraph
+from ..graph.edge_set import EdgeSet
 from ..graph.facts import Facts as Cheap
 from ..graph.facts import facts as cheap
 from .connectivity import connectivity, num_components
+from .forms import looped_axes
 from .hops import hops, in_the_end
 from .spectrum import spectral_gap
 
-_MOST_NODES = 1 << 26  # whose degrees fit in a GiB
-_MOST_RUNS = 1 << 28  # intervals of sources that a walk over a rule's rows may meet; some ten seconds
+_WALK, _CONNECT = 4, 16  # edges that a search looks at while degrees walk over an interval; while parts are sought
+_FREE = 1 << 22  # of which there are always so many
 _ANALYSED = 512  # nodes up to which eigenvalues are a matter of course
 
 
@@ -100,34 +102,45 @@ def shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def facts_of_one(graph: AttentionGraph, budget: int) -> Facts:
-    """Everything about one graph that is known in seconds.
+def facts_of_one(graph: AttentionGraph, budget: int, among: int = 1) -> Facts:
+    """Everything about one graph, among so many, that is known in seconds.
 
     Raises:
-        GraphError: If it has too many nodes, or its rows too many intervals.
+        GraphError: If its nodes, or the intervals of its rows, are too many for the budget.
     """
-    nodes = graph.num_targets + (0 if graph.is_square else graph.num_sources)
-    if nodes > _MOST_NODES:
-        raise GraphError(f"facts needs the degrees of {nodes:,} nodes (limit {_MOST_NODES:,}); ask a smaller size")
-    walked = graph.edges.runs_per_row * graph.num_targets if graph.is_rule else 0
-    if walked > _MOST_RUNS:
+    afford, walked = max(budget, _FREE), among * max(graph.num_sources, graph.edges.runs_per_row * graph.num_targets)
+    if _WALK * walked > afford:
+        others = " and others" * (among > 1)
         raise GraphError(
-            f"facts would walk over about {walked:,} intervals of sources of {graph.name} (limit {_MOST_RUNS:,}); "
-            "ask a smaller size, or num_edges and contains() of this one"
+            f"facts would walk over about {walked:,} intervals of sources of {graph.name}{others} (limit "
+            f"{afford // _WALK:,}); ask a smaller size, num_edges and contains() of this one, or "
+            f"facts(..., budget={_WALK * walked})"
         )
     left_out: dict[str, str] = {}
     answers: dict[str, Any] = {}
-    if graph.is_square:
-        _ask(("components", "strong_components", "roots", "acyclic"), lambda: connectivity(graph), answers, left_out)
-        _ask(("hops", "reads_everything", "reads_past"), lambda: hops(graph, budget), answers, left_out)
-        if 2 <= graph.num_targets <= _ANALYSED:
-            answers["spectral_gap"] = spectral_gap(graph)
-        elif graph.num_targets > _ANALYSED:
-            left_out["spectral_gap"] = f"more than {_ANALYSED} nodes; graphattn.spectral_gap(graph) tries"
-    if "components" not in answers:
+    connected, searched = ("components", "strong_components", "roots", "acyclic"), tuple(_IN)
+    names = (*connected, *searched) if graph.is_square else connected[:1]
+    cost = among * _CONNECT * _looked_at(graph.edges)
+    if cost > afford:
+        why = f"searches would look at about {cost:,} edges (limit {afford:,}): try budget={cost}"
+        left_out.update(dict.fromkeys(names, why))
+    elif graph.is_square:
+        _ask(connected, lambda: connectivity(graph), answers, left_out)
+        _ask(searched, lambda: hops(graph, budget), answers, left_out)
+    if "components" not in answers and cost <= afford:
         left_out.pop("components", None)
         _ask(("components",), lambda: num_components(graph), answers, left_out)
+    if graph.is_square and 2 <= graph.num_targets <= _ANALYSED:
+        answers["spectral_gap"] = spectral_gap(graph)
+    elif graph.is_square and graph.num_targets > _ANALYSED:
+        left_out["spectral_gap"] = f"more than {_ANALYSED} nodes; graphattn.spectral_gap(graph) tries"
     return Facts(**cheap(graph).to_dict(), **answers, left_out=left_out, remark=graph.remark)
+
+
+def _looked_at(edges: EdgeSet) -> int:
+    """Intervals that a question about all ways looks at; of a grid those of its axes, where these answer."""
+    axes = looped_axes(edges) or ()
+    return sum(map(_looked_at, axes)) if axes else max(edges.num_sources, edges.runs_per_row * edges.num_targets)
 
 
 _IN = {

@@ -109,6 +109,8 @@ def looped_intervals(edges: EdgeSet) -> Intervals | None:
     if runs is None:
         return None
     node = torch.arange(n)
+    if torch.equal(runs.row, node) and bool(((runs.lo <= node + 1) & (runs.hi >= node)).all()):
+        return intervals(Runs(node, torch.minimum(runs.lo, node), torch.maximum(runs.hi, node + 1)), n)
     return intervals(_runs.union(runs, Runs(node, node, node + 1), n), n)
 
 

@@ -11,7 +11,7 @@ from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.edge_set import EdgeSet
-from ..graph.layers import Layers, unions
+from ..graph.layers import Layers, bounded, pulled, unions
 from ..graph.listed import Listed
 from ..graph.runs import Runs
 from .forms import Intervals, intervals, runs_of
@@ -56,16 +56,7 @@ class ReceptiveField:
 
     def to_dict(self) -> dict[str, Any]:
         """For each layer the least, the mean and the most that a target depends on, and the number of sources."""
-        rows = []
-        for size in self.sizes:
-            some = size.numel() > 0
-            rows.append(
-                {
-                    "least": int(size.min()) if some else 0,
-                    "mean": float(size.double().mean()) if some else 0.0,
-                    "most": int(size.max()) if some else 0,
-                }
-            )
+        rows = [dict(zip(("least", "mean", "most"), spread(size), strict=True)) for size in self.sizes]
         return {"targets": self.graphs[-1].num_targets, "sources": self.graphs[0].num_sources, "layers": rows}
 
     def __str__(self) -> str:
@@ -76,6 +67,11 @@ class ReceptiveField:
             spread = f"{row['least']:,} to {row['most']:,}, mean {row['mean']:,.5g}"
             lines.append(f"  after layer {number}: {row['most'] if row['least'] == row['most'] else spread}")
         return "\n".join(lines)
+
+
+def spread(size: Tensor) -> tuple[int, float, int]:
+    """The least, the mean and the most of some numbers; zeros of none."""
+    return (int(size.min()), float(size.double().mean()), int(size.max())) if size.numel() else (0, 0.0, 0)
 
 
 @kinds_checked("residual", "budget")
@@ -108,6 +104,8 @@ def receptive_field(
         if every is not None:
             return ReceptiveField(None, tuple(every))
     chosen = None if targets is None else graphs[-1]._choice(targets, graphs[-1].num_targets, "targets")
+    if chosen is None:
+        bounded(graphs, budget >> 2, "receptive_field", "ask about fewer targets: targets=[t]")
     fields = [_field(graphs[: number + 1], chosen, budget) for number in range(len(graphs))]
     return ReceptiveField(chosen, tuple(fields))
 
@@ -118,9 +116,19 @@ def _field(graphs: tuple[AttentionGraph, ...], chosen: Tensor | None, budget: in
     chosen = torch.arange(T) if chosen is None else chosen
     there = torch.nonzero(chosen < T).flatten()
     reached = Runs(there, chosen[there], chosen[there] + 1)
+
+    def refuse(pairs: int) -> None:
+        if pairs > budget >> 2:
+            raise GraphError(
+                f"receptive_field looks at {pairs:,} pairs (limit {budget >> 2:,}); "
+                "ask about fewer targets: targets=[t]"
+            )
+
     for layer in reversed(graphs):
-        reached = pulled(reached, layer, budget)
-    row, source = _pairs(reached, budget)
+        refuse(layer.edges.runs_per_row * min(layer.num_targets, int((reached.hi - reached.lo).sum())) >> 2)
+        reached = pulled(reached, layer, refuse)
+    refuse(int((reached.hi - reached.lo).sum()))
+    row, source = _runs.expand(reached)
     edges = Listed(row, source, chosen.numel(), graphs[0].num_sources)
     return AttentionGraph(edges, f"receptive field after layer {len(graphs) - 1}")
 
@@ -154,30 +162,9 @@ def _of_intervals(graphs: tuple[AttentionGraph, ...]) -> list[AttentionGraph] | 
     return result
 
 
-def pulled(reached: Runs, layer: AttentionGraph, budget: int) -> Runs:
-    """What each row reads, from the targets of a layer that it depends on."""
-    row, target = _pairs(reached, budget)
-    distinct, place = torch.unique(target, return_inverse=True)
-    runs_per_row = layer.edges.runs_per_row
-    if runs_per_row * distinct.numel() > budget:
-        raise _too_many(runs_per_row * distinct.numel(), budget)
-    runs = layer.edges.runs(distinct)
-    counts = torch.bincount(runs.row, minlength=distinct.numel())
-    owner, within = _runs.spread(counts[place])
-    if owner.numel() > budget:
-        raise _too_many(owner.numel(), budget)
-    which = (torch.cumsum(counts, 0) - counts)[place][owner] + within
-    return _runs.in_order(Runs(row[owner], runs.lo[which], runs.hi[which]), layer.num_sources)
-
-
-def _pairs(reached: Runs, budget: int) -> tuple[Tensor, Tensor]:
-    pairs = int((reached.hi - reached.lo).sum())
-    if pairs > budget >> 2:
-        raise _too_many(pairs, budget >> 2)
-    return _runs.expand(reached)
-
-
-def _too_many(pairs: int, budget: int) -> GraphError:
-    return GraphError(
-        f"receptive_field looks at {pairs:,} pairs (limit {budget:,}); ask about fewer targets: targets=[t]"
-    )
+def last_field(graphs: tuple[AttentionGraph, ...], budget: int) -> Tensor:
+    """How many sources each target of the last layer depends on, int64 (T,)."""
+    every = _of_intervals(graphs)
+    if every is None:
+        bounded(graphs, budget >> 2, "receptive_field", "ask it about fewer targets: targets=[t]")
+    return (_field(graphs, None, budget) if every is None else every[-1]).in_degree.cpu()

@@ -10,7 +10,7 @@ from ..errors import GraphError
 from ..graph import AttentionGraph
 from .forms import MOST_LISTED, all_runs, csr_by_source, csr_by_target, is_listable
 
-BUDGET = 1 << 28  # edges or runs that a search may look at, by default: seconds
+BUDGET = 1 << 27  # edges or runs that a search may look at, by default: seconds
 
 
 class Walk(Protocol):

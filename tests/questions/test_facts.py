@@ -233,7 +233,7 @@ def test_facts_of_the_layers_of_a_model():
     alike = random_graph(1031, 4000, 0)
     dear = ga.facts([alike, alike], budget=10)
     assert dear.sources is None
-    assert "no sources read through all layers: receptive_field looks at" in str(dear)
+    assert "no sources read through all layers: receptive_field would join" in str(dear)
 
 
 def test_facts_of_patterns_take_their_size():
@@ -267,7 +267,7 @@ def test_left_out_facts_say_why():
 
 
 def test_facts_of_more_nodes_than_memory_holds_are_refused():
-    with pytest.raises(GraphAttnError, match="degrees of 1,000,000,000 nodes"):
+    with pytest.raises(GraphAttnError, match="walk over about 1,000,000,000 intervals"):
         ga.facts(ga.graphs.causal(10**9))
     with pytest.raises(GraphAttnError, match="smaller size"):
         ga.hops(ga.graphs.causal(10**9))

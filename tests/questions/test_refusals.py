@@ -7,6 +7,7 @@ import graphattn as ga
 from graphattn import GraphAttnError, graphs
 from graphattn.errors import GraphError
 from graphattn.graph import PerHead, Relations
+from graphattn.graph.listed import Listed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -121,3 +122,48 @@ def test_facts_of_a_rule_whose_rows_are_too_many_intervals_are_refused_at_once()
     for graph in (graphs.strided(10**6, 1000), graphs.erdos_renyi(10**6, 0.5, listed=False)):
         with pytest.raises(GraphError, match=r"facts would walk over about .* intervals"):
             ga.facts(graph)
+
+
+def test_facts_that_cost_more_than_the_budget_are_left_out_or_refused_by_counts_alone():
+    window, other = graphs.sliding_window(2_000_000, 9), graphs.sliding_window(2_000_000, 7)
+    with pytest.raises(GraphError, match=r"about 2,000,000 intervals .*limit 1,999,999.*facts\(..., budget=8000000\)"):
+        ga.facts(window, budget=7_999_999)
+    with pytest.raises(GraphError, match=r"about 4,000,000 intervals .* and others"):
+        ga.facts([window, other, window], budget=15_999_999)  # two graphs that differ
+    with pytest.raises(GraphError, match="about 6,000,000 intervals"):
+        ga.facts(PerHead((window, other)), budget=16_000_000)  # and their union
+    with pytest.raises(GraphError, match="facts would walk over"):
+        ga.facts(graphs.sliding_window(10**7, 9) | graphs.sinks(10**7, 4))
+    smaller = graphs.sliding_window(300_000, 9)
+    few = ga.facts(smaller, budget=4_700_000)
+    assert (few.max_in_degree, few.components, few.hops) == (9, None, None)
+    assert few.left_out["components"] == few.left_out["hops"]
+    assert few.left_out["hops"] == "searches would look at about 4,800,000 edges (limit 4,700,000): try budget=4800000"
+    assert ga.facts(smaller, budget=4_800_000).hops == 37_500
+    grid = graphs.grid_neighbourhood((1000, 400), (3, 3))
+    assert ga.facts(grid, budget=4 * 3 * grid.num_nodes).hops == ga.hops(grid).layers  # by its axes
+
+
+def test_layers_that_join_too_many_pairs_are_refused_before_any_are_joined(monkeypatch):
+    layers = [graphs.sliding_window(10**6, 9), graphs.sliding_window(10**6, 5, dilation=5)] * 4
+    with monkeypatch.context() as patch:
+        patch.setattr(Listed, "__init__", lambda *args: pytest.fail("listed"))
+        with pytest.raises(
+            GraphError, match=r"reach would join about 306,\d+,\d+ pairs or more .*try budget=800000000"
+        ):
+            ga.reach(layers)
+        with pytest.raises(GraphError, match=r"receptive_field would join about .*fewer targets"):
+            ga.receptive_field(layers)
+    assert ga.reach([graphs.sliding_window(10**9, 9)] * 6).num_edges == graphs.sliding_window(10**9, 49).num_edges
+    small = [graphs.sliding_window(500, 9), graphs.sliding_window(500, 9, dilation=3)] * 2
+    with pytest.raises(GraphError, match="reach would join"):
+        ga.reach(small, budget=30_000)
+    composed = small[3] @ small[2] @ small[1] @ small[0]
+    assert ga.reach(small).equals(composed)
+    assert ga.reach(small, budget=400_000).equals(composed)
+    with pytest.raises(GraphError, match="receptive_field would join"):
+        ga.receptive_field(small, budget=120_000)
+    assert "would join" in ga.facts(small, budget=120_000).left_out
+    assert ga.facts(small).sources == ga.facts(small, budget=1 << 24).sources is not None
+    with pytest.raises(GraphError, match="receptive_field looks at"):
+        ga.receptive_field(small, [499], budget=100)
