@@ -1,9 +1,12 @@
 """An option of a configuration of ``transformers`` is honoured to the last digits, or refused: never ignored."""
 
+import warnings
+
 import pytest
 import torch
 from text_models import in_float64, same, shaken
 
+import graphattn as ga
 from graphattn.errors import OptionError
 from graphattn.models import from_hf
 
@@ -110,6 +113,103 @@ def test_what_was_changed_since_it_was_built_is_refused(name, change, message):
     change(model)
     with pytest.raises(OptionError, match=message):
         from_hf(model)
+
+
+class Packed(torch.nn.Module):
+    """A linear map that holds bytes and a scale, as those of quantised checkpoints."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.scale = torch.nn.Parameter(linear.weight.detach().abs().amax() / 127)
+        self.register_buffer("qweight", (linear.weight.detach() / self.scale).round().to(torch.int8))
+
+
+class OtherAttention(torch.nn.Module):
+    """Somebody's own attention, with the parameters of the one that it replaces."""
+
+    def __init__(self, old):
+        super().__init__()
+        self.__dict__.update(old.__dict__)
+
+
+class Coded(torch.Tensor):
+    """Numbers that are codes, under the dtype of what they stand for."""
+
+
+def in_bytes(linear):
+    linear.weight = torch.nn.Parameter(linear.weight.detach().to(torch.int8), requires_grad=False)
+
+
+def coded(linear):
+    linear.weight = torch.nn.Parameter(linear.weight.detach().as_subclass(Coded))
+
+
+def dynamically(model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.ao is to move to torchao
+        torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, torch.qint8, inplace=True)
+
+
+CONVERTED = {  # model -> a linear map of it, an attention
+    "LlamaForCausalLM": ("model.layers.1.mlp.up_proj", "model.layers.0.self_attn"),
+    "BertForMaskedLM": ("bert.encoder.layer.1.attention.self.key", "bert.encoder.layer.0.attention.self"),
+    "T5ForConditionalGeneration": (
+        "decoder.block.1.layer.2.DenseReluDense.wo",
+        "encoder.block.0.layer.0.SelfAttention",
+    ),
+    "BartForConditionalGeneration": ("model.decoder.layers.0.fc1", "model.encoder.layers.1.self_attn"),
+    "GPT2LMHeadModel": ("transformer.h.1.mlp.c_fc", "transformer.h.0.attn"),
+    "ViTModel": ("layers.0.mlp.fc1", "layers.1.attention"),
+}
+VIT = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 17, "num_hidden_layers": 2, "image_size": 8}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_a_quantised_or_half_converted_model_is_refused(name):
+    config, sizes = {**MODELS, "ViTModel": ("ViTConfig", {**VIT, "patch_size": 4})}[name]
+    linear, attention = CONVERTED[name]
+
+    def fresh(at, change):
+        model = getattr(transformers, name)(getattr(transformers, config)(**sizes))
+        from_hf(model)
+        owner, _, leaf = at.rpartition(".")
+        change(model, model.get_submodule(owner), leaf)
+        return model
+
+    def put(make):
+        return lambda model, owner, leaf: setattr(owner, leaf, make(getattr(owner, leaf)))
+
+    taken = r"where the model's configuration makes \w+: a model that was changed .*quantised.*as transformers loads it"
+    for at, change, words in (
+        (linear, put(Packed), rf"{linear} is Packed {taken}"),
+        (attention, put(OtherAttention), rf"{attention} is OtherAttention {taken}"),
+        (
+            attention,
+            lambda model, owner, leaf: setattr(owner, leaf, ga.nn.GraphAttention(12, 3)),
+            "GraphAttention where",
+        ),
+        (
+            linear,
+            lambda model, owner, leaf: in_bytes(getattr(owner, leaf)),
+            rf"^{linear}.weight is a Parameter of torch.i",
+        ),
+        (
+            linear,
+            lambda model, owner, leaf: coded(getattr(owner, leaf)),
+            rf"^{linear}.weight is a Coded of torch.float32",
+        ),
+        (
+            linear,
+            lambda model, owner, leaf: getattr(owner, leaf).half(),
+            "one dtype and device, .*float32 .*float16 on cpu",
+        ),
+        (linear, lambda model, owner, leaf: getattr(owner, leaf).to("meta"), "one dtype and device, .* on meta; call"),
+    ):
+        with pytest.raises(OptionError, match=words):
+            from_hf(fresh(at, change))
+    if name != "GPT2LMHeadModel":  # whose maps are Conv1D
+        with pytest.raises(OptionError, match=f"is Linear {taken}"):
+            from_hf(fresh(linear, lambda model, owner, leaf: dynamically(model)))
 
 
 def test_a_frozen_model_stays_frozen():

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from ...errors import OptionError
-from .as_built import refuse_changes, refuse_other_attention
+from .as_built import refuse_changes, refuse_mixed, refuse_other_attention
 
 FAMILIES: dict[str, str] = {
     "BartForConditionalGeneration": "bart",
@@ -79,13 +79,14 @@ def from_hf(model: Any) -> Any:
     Raises:
         OptionError: If its class, or an option of its configuration, is not one that can be read, or it attends by a
             function of somebody's own, or a module was changed since it was built (another activation, another scale,
-            a layer less).
+            another attention, a layer less), or its parameters are quantised, or of several dtypes or devices.
     """
     name = type(model).__name__
     if name not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise OptionError(f"from_hf reads {known}; got {name}")
     refuse_other_attention(model)
+    refuse_mixed(model)
     refuse_changes(model)
     made = import_module(f".{FAMILIES[name]}", __name__).read(model)
     return made if any(p.requires_grad for p in model.parameters()) else made.requires_grad_(False)

@@ -10,11 +10,33 @@ from ...errors import OptionError
 
 ATTENTION = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 _OF_RUNS = ("training", "gradient_checkpointing")  # change as a model is used
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def refuse_mixed(model: nn.Module) -> None:
+    """Refuse parameters that are not plain numbers in one dtype, on one device.
+
+    Raises:
+        OptionError: With the name of the first one that is quantised, or spread over devices, or unlike the first.
+    """
+    kinds: dict[tuple[torch.dtype, torch.device], str] = {}
+    for name, p in model.named_parameters():
+        if type(p) not in (torch.Tensor, nn.Parameter) or p.dtype not in _FLOATS:
+            raise OptionError(
+                f"{name} is a {type(p).__name__} of {p.dtype}, and only plain floating-point parameters can be read: "
+                "load the model without quantization_config, or call model.dequantize() first"
+            )
+        kinds.setdefault((p.dtype, p.device), name)
+    if len(kinds) > 1:
+        each = ", ".join(f"{name} is {dtype} on {device}" for (dtype, device), name in kinds.items())
+        raise OptionError(
+            f"the model's parameters must have one dtype and device, and {each}; call model.to(...) first"
+        )
 
 
 def refuse_changes(model: Any) -> None:
-    """Refuse a model in which a number, a number of layers, or the class of a module without parameters is another one
-    than in a new model of its class and configuration.
+    """Refuse a model in which a number, a number of layers, or the class of a module is another one than in a new model
+    of its class and configuration.
 
     Raises:
         OptionError: With the first difference.
@@ -23,8 +45,7 @@ def refuse_changes(model: Any) -> None:
         made = dict(type(model)(model.config).named_modules())
     for name, module in model.named_modules():
         fresh = made.get(name, module)  # heads and poolers may be left out or put in
-        plain = next(module.parameters(), None) is None and next(fresh.parameters(), None) is None
-        if plain and type(module) is not type(fresh):
+        if type(module) is not type(fresh):
             _refuse(name, type(module).__name__, type(fresh).__name__)
         if isinstance(module, nn.ModuleList) and len(module) != len(fresh):
             _refuse(name, f"{len(module)} layers", str(len(fresh)))
@@ -70,5 +91,5 @@ def _numbers(module: nn.Module) -> dict[str, Any]:
 def _refuse(what: str, has: str, makes: str) -> None:
     raise OptionError(
         f"{what} is {has} where the model's configuration makes {makes}: a model that was changed since it was built "
-        "cannot be read"
+        "(converted, adapted, quantised) cannot be read; take it as transformers loads it"
     )
