@@ -1,8 +1,10 @@
 """Checks of arguments: each error names the argument, what was expected, what came, and what to try."""
 
 import inspect
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import cache, wraps
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
@@ -36,7 +38,14 @@ def clipped(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def whole(value: object, argument: str, least: int | None = None, error: type[GraphAttnError] = OptionError) -> int:
+def whole(
+    value: object,
+    argument: str,
+    least: int | None = None,
+    error: type[GraphAttnError] = OptionError,
+    *,
+    below: int = 2**63,
+) -> int:
     """``value`` as an int that fits int64; numpy's and torch's whole numbers are numbers, True and 2.0 are not."""
     expected = "a whole number" if least is None else f"a whole number >= {least}"
     try:
@@ -45,9 +54,58 @@ def whole(value: object, argument: str, least: int | None = None, error: type[Gr
         number = None
     if number is None or (least is not None and number < least):
         raise error(f"{argument} must be {expected}, got {shown(value)}")
-    if not -(2**63) <= number < 2**63:
-        raise error(f"{argument} must be below 2**63, got {shown(number)}")
+    if not -below <= number < below:
+        raise error(f"{argument} must be below 2**{below.bit_length() - 1}, got {shown(number)}")
     return number
+
+
+def width(value: object, argument: str) -> int:
+    """A number of heads or of channels."""
+    return whole(value, argument, 1, below=2**31)
+
+
+def number(
+    value: object,
+    argument: str,
+    expected: str,
+    fits: Callable[[float], bool],
+    error: type[GraphAttnError] = OptionError,
+) -> float:
+    """``value`` as a float that ``fits`` accepts, or the error that it must be what is ``expected``, "a number >= 1".
+
+    Args:
+        value: A number of Python or numpy, or a tensor of one without a gradient; True and text are none.
+        argument: Its name.
+        expected: As in the error.
+        fits: A comparison; called with NaN where ``value`` is no number, or one beyond float64.
+        error: What is raised.
+    """
+    result = math.nan
+    if not _is_bool(value) and not isinstance(value, str | bytes | bytearray):
+        with suppress(TypeError, ValueError, RuntimeError, OverflowError):
+            result = math.nan if getattr(value, "requires_grad", False) else float(value)  # type: ignore[arg-type]
+    if not fits(result):
+        raise error(f"{argument} must be {expected}, got {shown(value)}")
+    return result
+
+
+def real(value: object, argument: str) -> float:
+    """A finite number."""
+    return number(value, argument, "a finite number", math.isfinite)
+
+
+def positive(value: object, argument: str, *, finite: bool = True) -> float:
+    """A number above 0."""
+    most = math.inf if finite else math.nan  # nothing equals NaN
+    return number(value, argument, f"a {'finite ' * finite}number > 0", lambda x: x > 0 and x != most)
+
+
+def probability(
+    value: object, argument: str, *, below_one: bool = False, error: type[GraphAttnError] = OptionError
+) -> float:
+    """A number in [0, 1], or in [0, 1)."""
+    expected = f"a number in [0, 1{')' if below_one else ']'}"
+    return number(value, argument, expected, lambda x: 0 <= x < 1 or (x == 1 and not below_one), error)
 
 
 def flag(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> bool:
@@ -64,12 +122,19 @@ def text(value: object, argument: str, error: type[GraphAttnError] = OptionError
     return value
 
 
-def one_of(value: object, argument: str, words: tuple[str, ...], error: type[GraphAttnError] = OptionError) -> None:
-    """Refuse what is none of the words."""
+def one_of(
+    value: object,
+    argument: str,
+    words: Collection[str],
+    error: type[GraphAttnError] = OptionError,
+    hint: str = "",
+) -> str:
+    """Refuse what is none of the words; ``hint`` follows them in the error."""
     if not isinstance(value, str) or value not in words:
-        *most, last = (f'"{each}"' for each in words)
+        *most, last = (f'"{word}"' for word in words)
         either = f"{', '.join(most)} or {last}" if most else last
-        raise error(f"{argument} must be {either}, got {shown(value)}")
+        raise error(f"{argument} must be {either}{hint}, got {shown(value)}")
+    return value
 
 
 def device(value: object, argument: str = "device", *, numbers: bool = False) -> torch.device:
@@ -112,13 +177,12 @@ def dtype(value: object, argument: str = "dtype", *, floating: bool = False) -> 
 
 def tensor(value: object, argument: str, shape: str = "", error: type[GraphAttnError] = OptionError) -> Tensor:
     """A strided tensor with numbers in it; ``shape`` says which one is expected, such as ``"(B, T)"``."""
-    expected = f"{argument} must be a tensor{f' {shape}' * bool(shape)}"
+    shape = f" {shape}" * bool(shape)
     if not isinstance(value, Tensor):
-        raise error(f"{expected}, got {shown(value)}")
+        raise error(f"{argument} must be a tensor{shape}, got {shown(value)}")
     if value.is_nested or value.layout != torch.strided:
-        raise error(
-            f"{expected}, got a {'nested' if value.is_nested else value.layout} one; pass {argument}.to_dense()"
-        )
+        kind = "a nested one" if value.is_nested else value.layout
+        raise error(f"{argument} must be a strided tensor{shape}, got {kind}; pass {argument}.to_dense()")
     return value
 
 
@@ -138,9 +202,23 @@ def table(value: object, argument: str, expected: str, error: type[GraphAttnErro
         result = value if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError, NotImplementedError) as why:
         raise error(f"{argument} must be {expected}, got {shown(value)}: {str(why).splitlines()[0]}") from why
+    return stored(result, argument, error)
+
+
+def stored(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> Tensor:
+    """A strided tensor that is on a device which holds numbers."""
+    result = tensor(value, argument, error=error)
     if result.device.type == "meta":
-        raise error(f"{argument} must be {expected}; on meta tensors hold no numbers")
-    return tensor(result, argument, error=error)
+        raise error(f"{argument} is on meta, whose tensors hold no numbers; move it to a device that does")
+    return result
+
+
+def integers(value: object, argument: str, shape: str, error: type[GraphAttnError] = OptionError) -> Tensor:
+    """Integers of a list, an array or a tensor as int64 on their device; nothing in it is of any type."""
+    result = table(value, argument, f"integers {shape}", error)
+    if result.numel() and (result.dtype == torch.bool or result.is_floating_point() or result.is_complex()):
+        raise error(f"{argument} must be integers (int64) {shape}, got {str(result.dtype).removeprefix('torch.')}")
+    return result.to(torch.int64)
 
 
 def pair(value: object, argument: str, of: str, error: type[GraphAttnError] = OptionError) -> tuple[int, int]:
@@ -162,20 +240,30 @@ def several(value: object, argument: str, expected: str, error: type[GraphAttnEr
         raise error(f"{argument} {expected}, got {shown(value)}") from None
 
 
-def function(value: object, argument: str, arguments: str, error: type[GraphAttnError] = OptionError) -> None:
+def function(
+    value: Any, argument: str, arguments: str, error: type[GraphAttnError] = OptionError
+) -> Callable[..., Any]:
     """Refuse what cannot be called with so many arguments, ``"query, key"``."""
+    refuse_class(value, argument, error)
     if not callable(value):
         raise error(f"{argument} must be a function {argument}({arguments}), got {shown(value)}")
     if torch.compiler.is_compiling():  # torch.compile does not follow signatures
-        return
+        return value
     try:
         takes = inspect.signature(value.forward if isinstance(value, torch.nn.Module) else value)
     except (TypeError, ValueError):  # one of C, which does not tell
-        return
+        return value
     try:
         takes.bind(*arguments.split(", "))
     except TypeError as why:
         raise error(f"{argument} is called as {argument}({arguments}), but it takes {takes}: {why}") from None
+    return value
+
+
+def refuse_class(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> None:
+    """A class in place of one of its objects."""
+    if isinstance(value, type):
+        raise error(f"{argument} is the class {value.__name__}; make one of it, {argument}={value.__name__}(...)")
 
 
 def _is_bool(value: object) -> bool:

@@ -7,10 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..arguments import whole
 from ..errors import GraphError
 from . import runs as _runs
 from .edge_set import EdgeSet
-from .listed import Listed, check_size
+from .listed import Listed
 from .rules import Rectangle, intervals
 from .runs import Runs
 
@@ -173,8 +174,8 @@ class Blocks(EdgeSet):
 
     def __init__(self, parts: tuple[EdgeSet, ...]) -> None:
         self.parts = parts
-        self.num_targets = check_size(sum(p.num_targets for p in parts), "the number of targets of all parts")
-        self.num_sources = check_size(sum(p.num_sources for p in parts), "the number of sources of all parts")
+        self.num_targets = whole(sum(p.num_targets for p in parts), "the number of targets of all parts", 0, GraphError)
+        self.num_sources = whole(sum(p.num_sources for p in parts), "the number of sources of all parts", 0, GraphError)
         self._target = torch.tensor([0] + [p.num_targets for p in parts]).cumsum(0)
         self._source = torch.tensor([0] + [p.num_sources for p in parts]).cumsum(0)
 

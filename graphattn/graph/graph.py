@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import clipped, pair, several, table
+from ..arguments import clipped, integers, pair, several, table, whole
 from ..arguments import device as checked_device
 from ..errors import GraphError, GraphIndexError, ShapeError
 from . import algebra
@@ -17,7 +17,7 @@ from .draw import draw
 from .edge_set import COUNTED_AT_ONCE, EdgeSet
 from .expression import JOINS, Expression, builder, written
 from .html import mask_page
-from .listed import Listed, check_size
+from .listed import Listed
 from .modes import not_compiled, without_modes
 from .pickles import Immutable
 from .rules import Band
@@ -165,11 +165,7 @@ class AttentionGraph(Immutable):
 
     @staticmethod
     def _index(index: Tensor | int, size: int, side: str) -> Tensor:
-        index = table(index, side, "node numbers", GraphError)
-        if index.dtype == torch.bool or index.is_floating_point() or index.is_complex():
-            raise GraphError(f"{side} must be integer, got {str(index.dtype).removeprefix('torch.')}")
-        one = side.removesuffix("s")
-        index = index.to(torch.int64)
+        index, one = integers(index, side, "of nodes", GraphError), side.removesuffix("s")
         if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
             bad = index[(index < 0) | (index >= size)][0]
             raise GraphIndexError(f"{one} {int(bad)} is outside [0, {size}) ({size} {one.split(': ')[-1]}s)")
@@ -326,8 +322,7 @@ class AttentionGraph(Immutable):
             GraphError: If ``k < 1`` or the graph is not square.
         """
         self._need_square("k_hop")
-        if check_size(k, "k") < 1:
-            raise GraphError(f"k must be at least 1, got {k}")
+        whole(k, "k", 1, GraphError)
         closed = self._closed_hops(k)
         if closed is not None:
             return self._made(closed, f"{k}-hop({self.name})", "k_hop", k)
@@ -382,8 +377,8 @@ class AttentionGraph(Immutable):
         ones come last. :func:`~graphattn.graphs.global_tokens` makes tokens global that are there already.
         """
         self._need_square("with_global_tokens")
-        k, n = check_size(number, "number"), self.num_targets
-        check_size(n + k, "num_nodes + number")
+        k, n = whole(number, "number", 0, GraphError), self.num_targets
+        whole(n + k, "num_nodes + number", 0, GraphError)
         name = f"{wrapped(self, '')}.with_global_tokens({number})"
         if not isinstance(self.edges, Listed):
             return self._made(WithGlobalTokens(self.edges, k), name, "with_global_tokens", k)

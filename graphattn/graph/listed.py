@@ -1,8 +1,6 @@
 """Edges that are listed one by one, in the caller's order; checked once, when they are made."""
 
-import operator
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -119,19 +117,6 @@ class Listed(EdgeSet):
         if device == self.edge_index.device:
             return self
         return Listed(self.target.to(device), self.source.to(device), self.num_targets, self.num_sources)
-
-
-def check_size(count: Any, argument: str) -> int:
-    """A number of nodes as an int, or the error that says what came."""
-    try:
-        size = operator.index(count)
-    except TypeError:
-        size = -1
-    if size >= _TOO_MANY:
-        raise GraphError(f"{argument} must be below 2**63, got a number of {size.bit_length()} bits")
-    if size < 0 or isinstance(count, bool):
-        raise GraphError(f"{argument} must be a whole number >= 0, got {count!r}")
-    return size
 
 
 def check_pairs(num_targets: int, num_sources: int) -> None:

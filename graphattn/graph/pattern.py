@@ -8,10 +8,10 @@ from functools import wraps
 from types import EllipsisType
 from typing import Any, ParamSpec, Protocol, overload
 
+from ..arguments import whole
 from ..errors import GraphError
 from .expression import SIGNS, Expression, NotPlain, built, copied, expression_of, frozen, function_of
 from .graph import AttentionGraph
-from .listed import check_size
 from .modes import not_compiled
 from .pickles import Immutable
 
@@ -117,7 +117,7 @@ class Pattern(Immutable):
         The new nodes are among those that its size counts, ``pattern(65)`` is one before 64; the axes of a grid are of
         the others, ``pattern((8, 8))`` has 65 nodes, too.
         """
-        return _called("with_global_tokens", self, check_size(number, "number"))
+        return _called("with_global_tokens", self, whole(number, "number", 0, GraphError))
 
     def __repr__(self) -> str:
         return f"Pattern({self.name})"
@@ -184,7 +184,7 @@ def _builder_of_size(call: Expression, size: Size, num_sources: int | None) -> A
     if isinstance(size, tuple) and not size:
         raise GraphError(f"{call}: size must name at least one axis, such as (height, width), got ()")
     if not on_grid and isinstance(size, tuple):
-        size = math.prod(check_size(length, "size") for length in size)
+        size = math.prod(whole(length, "size", 0, GraphError) for length in size)
     if blanks == 2:
         return build(size, size if num_sources is None else num_sources, *rest, **options)
     made: AttentionGraph = build(size, *rest, **options)

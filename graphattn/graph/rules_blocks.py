@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..arguments import whole
+from ..errors import GraphError
 from . import runs as _runs
 from .edge_set import EdgeSet
-from .listed import check_size
 from .runs import Runs
 
 
@@ -89,8 +90,8 @@ class Composite(EdgeSet):
         self, rows: Sequence[Sequence[EdgeSet | None]], targets: Sequence[int], sources: Sequence[int]
     ) -> None:
         self.rows, self.targets, self.sources = rows, targets, sources
-        self.num_targets = check_size(sum(targets), "the number of targets of all rows")
-        self.num_sources = check_size(sum(sources), "the number of sources of all columns")
+        self.num_targets = whole(sum(targets), "the number of targets of all rows", 0, GraphError)
+        self.num_sources = whole(sum(sources), "the number of sources of all columns", 0, GraphError)
         starts = [torch.tensor([0, *sizes]).cumsum(0).tolist() for sizes in (targets, sources)]
         self._cells = [
             (cell, starts[0][i], starts[1][j])

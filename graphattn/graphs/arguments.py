@@ -1,103 +1,35 @@
 """What builders share: whole numbers checked by name, and names that read as the call that made the graph."""
 
 import math
-from collections.abc import Callable
+from functools import partial
 
-import numpy as np
-import torch
 from torch import Tensor
 
+from .. import arguments
 from ..errors import GraphError
-from ..graph.listed import check_size
 
 _SHOWN = 4
 
 
 def whole(value: object, argument: str, least: int = 0) -> int:
-    """``value`` as an int that is at least ``least``, or the error that says what came."""
-    number = check_size(value, argument)
-    if number < least:
-        raise GraphError(f"{argument} must be at least {least}, got {number}")
-    return number
+    """``value`` as an int that is at least ``least``."""
+    return arguments.whole(value, argument, least, GraphError)
 
 
-def flag(value: object, argument: str) -> bool:
-    """``value`` as a bool, or the error that says what came; numpy's bools are bools, numbers and tensors are not."""
-    if not isinstance(value, bool | np.bool_):
-        raise GraphError(f"{argument} must be True or False, got {_shown(value)}")
-    return bool(value)
-
-
-def word(value: object, argument: str, first: str, second: str, hint: str = "") -> None:
-    """Refuse what is neither of two words."""
-    if not isinstance(value, str) or value not in (first, second):
-        raise GraphError(f'{argument} must be "{first}" or "{second}"{hint}, got {_shown(value)}')
-
-
-def one_of(value: object, argument: str, words: tuple[str, ...]) -> None:
-    """Refuse what is none of the words."""
-    if not isinstance(value, str) or value not in words:
-        either = " or ".join(f'"{each}"' for each in words)
-        raise GraphError(f"{argument} must be {either}, got {_shown(value)}")
-
-
-def number(value: object, argument: str, what: str, fits: Callable[[float], bool]) -> float:
-    """``value`` as a float that ``fits`` accepts, or the error that it must be ``what``; text and bools never fit.
-
-    Args:
-        value: A number of Python or numpy, or a tensor of one.
-        argument: Its name.
-        what: Such as ``"a number >= 1"``.
-        fits: A comparison; called with NaN where ``value`` is no number.
-    """
-    result = _as_float(value)
-    if not fits(result):
-        raise GraphError(f"{argument} must be {what}, got {_shown(value)}")
-    return result
-
-
-def _as_float(value: object) -> float:
-    of_bools = getattr(value, "dtype", None) in (torch.bool, np.bool_)
-    if of_bools or isinstance(value, bool | str | bytes | bytearray):
-        return math.nan
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        return math.nan
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, int) and value.bit_length() > 64:
-        return f"a number of {value.bit_length()} bits"
-    return f"a {type(value).__name__}" if isinstance(value, Tensor | np.ndarray) else repr(value)
-
-
-def stored(tensor: Tensor, argument: str) -> Tensor:
-    """``tensor`` if it stores its numbers one by one, or the error that says what came."""
-    if tensor.is_nested or tensor.layout != torch.strided:
-        kind = "a nested one" if tensor.is_nested else str(tensor.layout)
-        raise GraphError(f"{argument} must be a strided tensor, got {kind}; pass {argument}.to_dense()")
-    if tensor.device.type == "meta":
-        raise GraphError(f"{argument} is on meta, whose tensors hold no numbers; build it on a device that does")
-    return tensor
+flag = partial(arguments.flag, error=GraphError)
+one_of = partial(arguments.one_of, error=GraphError)
+probability = partial(arguments.probability, error=GraphError)
+number = partial(arguments.number, error=GraphError)
+stored = partial(arguments.stored, error=GraphError)
 
 
 def integers(values: object, argument: str) -> Tensor:
-    """``values`` as int64 (n,), or the error that says what came; the device stays."""
-    try:
-        tensor = values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        kind = type(values).__name__
-        raise GraphError(f"{argument} must be integers of shape (n,), got a {kind}: {error}") from error
-    if stored(tensor, argument).dim() != 1:
+    """``values`` as int64 (n,); the device stays."""
+    tensor = arguments.integers(values, argument, "(n,)", GraphError)
+    if tensor.dim() != 1:
         hint = "; several sequences are one disjoint_union of their graphs" if tensor.dim() == 2 else ""
         raise GraphError(f"{argument} must have shape (n,), got {tuple(tensor.shape)}{hint}")
-    if tensor.numel() == 0:
-        return tensor.to(torch.int64)
-    if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
-        kind = str(tensor.dtype).removeprefix("torch.")
-        raise GraphError(f"{argument} must be integer (int64), got {kind}")
-    return tensor.to(torch.int64)
+    return tensor
 
 
 def call(builder: str, *arguments: object, **keywords: tuple[object, object]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import kinds_checked
+from ..arguments import integers, kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.need import need_graph
@@ -89,15 +89,10 @@ def _permutation(edge: Any, edges: int) -> Tensor:
 
 
 def _integers(values: Any, argument: str, shape: str) -> Tensor:
-    try:
-        values = torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise GraphError(f"{argument} must be integers {shape}, got a {type(values).__name__}: {error}") from error
+    values = integers(values, argument, shape, GraphError)
     if values.dim() != 1:
         raise GraphError(f"{argument} must have shape {shape}, got {tuple(values.shape)}")
-    if values.numel() and values.dtype not in (torch.int8, torch.int16, torch.int32, torch.int64):
-        raise GraphError(f"{argument} must be integer (int64), got {str(values.dtype).removeprefix('torch.')}")
-    return values.to(torch.int64)
+    return values
 
 
 def to_by_target(graph: AttentionGraph) -> tuple[Tensor, Tensor, Tensor]:

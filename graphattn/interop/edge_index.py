@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import kinds_checked
+from ..arguments import kinds_checked, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..graph.listed import check_size, checked
+from ..graph.listed import checked
 from ..graph.need import need_graph
 
 _SIDES = ("num_sources", "num_targets")
@@ -66,13 +66,13 @@ def _device(index: Any) -> torch.device:
 def _sizes(num_sources: int | None, num_targets: int | None, num_nodes: int | None) -> tuple[Any, Any]:
     if num_nodes is None:
         sizes = zip(_SIDES, (num_sources, num_targets), strict=True)
-        return tuple(size if size is None else check_size(size, side) for side, size in sizes)  # type: ignore[return-value]
+        return tuple(size if size is None else whole(size, side, 0, GraphError) for side, size in sizes)  # type: ignore[return-value]
     if num_sources is not None or num_targets is not None:
         raise GraphError(
             f"num_nodes={num_nodes} says that sources and targets are the same nodes; num_sources={num_sources} and "
             f"num_targets={num_targets} must be left out then. Pass num_nodes alone, or the other two"
         )
-    return (check_size(num_nodes, "num_nodes"),) * 2
+    return (whole(num_nodes, "num_nodes", 0, GraphError),) * 2
 
 
 def _joined(given: tuple[Any, Any], carried: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -10,7 +10,6 @@ from torch import Tensor
 from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
-from ..graph.listed import check_size
 from ..graph.need import need_graph
 from ..graph.rules import Predicate
 from ..graphs.arguments import whole
@@ -82,8 +81,8 @@ def from_mask_mod(
     """
     if not callable(mask_mod):
         raise GraphError(f"mask_mod must be callable as mask_mod(b, h, q_idx, kv_idx), got a {type(mask_mod).__name__}")
-    T = check_size(num_targets, "num_targets")
-    S = T if num_sources is None else check_size(num_sources, "num_sources")
+    T = whole(num_targets, "num_targets")
+    S = T if num_sources is None else whole(num_sources, "num_sources")
     B, H = (size if size is None else whole(size, word, 1) for size, word in ((B, "B"), (H, "H")))
     given = getattr(mask_mod, "__name__", "mask_mod")
     name = name or ("mask_mod" if given == "<lambda>" else given)

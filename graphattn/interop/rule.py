@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from ..arguments import device as checked_device
-from ..arguments import kinds_checked
+from ..arguments import kinds_checked, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..graph.listed import check_size
 from ..graph.rules import Predicate
 from ._by_pair import PairRule, by_pair
 
@@ -55,7 +54,7 @@ def from_rule(
         raise GraphError(f"function must be callable as function(target, source), got a {type(function).__name__}")
     sources = num_targets if num_sources is None else num_sources
     device = checked_device(device, numbers=True)
-    T, S = check_size(num_targets, "num_targets"), check_size(sources, "num_sources")
+    T, S = whole(num_targets, "num_targets", 0, GraphError), whole(sources, "num_sources", 0, GraphError)
     edges = Predicate(T, S, dressed(function, device))
     _probe(edges, device)
     given = getattr(function, "__name__", "rule")

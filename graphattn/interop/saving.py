@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
+from ..arguments import whole
 from ..errors import GraphError, LoaderError, need_extra
-from ..graph.listed import check_size
 from ..graph.pickles import parsed
 from ..graph.saving import Savable, from_plain, to_plain
 from .files._guard import MAX_BYTES, PathLike, file_name, read, suffix
@@ -106,7 +106,7 @@ def load_graph(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def _limits(max_bytes: int) -> dict[str, Any]:
-    most = check_size(max_bytes, "max_bytes")
+    most = whole(max_bytes, "max_bytes", 0, GraphError)
     return {"max_bytes": _WORK * most, "fix": "a larger max_bytes=..., if the graph is so large on purpose"}
 
 

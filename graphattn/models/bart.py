@@ -5,11 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked
+from ..arguments import kinds_checked, probability, width
 from ..graph.layers import Layers
 from ..graphs import full
 from ..nn import LearnedPosition
-from ..nn.arguments import probability, width
 from .example import example, tokens
 from .stacks import Decoder, Encoder
 from .tokens import check_tokens
@@ -65,13 +64,13 @@ class BART(TextToText):
         **options: Any,
     ) -> None:
         super().__init__()
-        vocab_size, embed_dim = width("vocab_size", vocab_size), width("embed_dim", embed_dim)
+        vocab_size, embed_dim = width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim")
         self.embedding, self.embed_scale = nn.Embedding(vocab_size, embed_dim), embed_scale
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.source_position, self.source_norm = LearnedPosition(max_len, embed_dim), nn.LayerNorm(embed_dim)
         self.max_len = max_len
         self.target_position, self.target_norm = LearnedPosition(max_len, embed_dim), nn.LayerNorm(embed_dim)
-        self.dropout = nn.Dropout(probability("dropout", dropout))
+        self.dropout = nn.Dropout(probability(dropout, "dropout"))
         sizes: Any = (embed_dim, num_heads, hidden)
         depth = num_layers if num_decoder_layers is None else num_decoder_layers
         self.encoder = Encoder(num_layers, *sizes, norm_first=norm_first, dropout=dropout, **options)

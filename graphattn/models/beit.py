@@ -6,13 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, kinds_checked
-from ..errors import OptionError
+from ..arguments import floats, kinds_checked, one_of, real
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.layers import Layers, layers_of
 from ..graph.sizes import of_size
 from ..nn import EdgeTable
-from ..nn.arguments import check_input, real
+from ..nn.arguments import check_input
 from ..nn.biases.constant import of_edges
 from .example import example, features
 from .patches import PatchTransformer, Size
@@ -116,8 +115,7 @@ class BEiT(PatchTransformer):
         mean: bool = True,
         **options: Any,
     ) -> None:
-        if relative not in ("each", "shared", "none"):
-            raise OptionError(f'relative must be "each", "shared" or "none", got {relative!r}')
+        one_of(relative, "relative", ("each", "shared", "none"))
         options["final_norm"] = not mean
         super().__init__(size, patch, num_layers, embed_dim, num_heads, hidden, num_tokens=1, **options)
         number = {"each": num_layers, "shared": 1, "none": 0}[relative]
@@ -129,7 +127,7 @@ class BEiT(PatchTransformer):
         block: Any
         for block in self.encoder.layers:
             block.attention.k_proj.register_parameter("bias", None)
-            if real("layer_scale", layer_scale):
+            if real(layer_scale, "layer_scale"):
                 names = ("attention", "feed_forward")
                 block.end_norm = nn.ModuleDict({name: LayerScale(embed_dim, layer_scale) for name in names})
 

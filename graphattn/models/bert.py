@@ -5,13 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked
+from ..arguments import check_flags, kinds_checked, probability, width
 from ..errors import OptionError, ShapeError
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
 from ..graphs import full
 from ..nn import LearnedPosition
-from ..nn.arguments import check_flags, check_input, probability, width
+from ..nn.arguments import check_input
 from ..nn.feed_forward import Activation, plain_activation
 from .example import example, tokens
 from .stacks import Encoder, ScoreBias
@@ -76,14 +76,14 @@ class BERT(nn.Module):
     ) -> None:
         super().__init__()
         check_flags(masked_head=masked_head, pooler=pooler)
-        self.embedding = nn.Embedding(width("vocab_size", vocab_size), width("embed_dim", embed_dim))
-        self.type_embedding = nn.Embedding(width("num_types", num_types), embed_dim) if num_types != 0 else None
+        self.embedding = nn.Embedding(width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim"))
+        self.type_embedding = nn.Embedding(width(num_types, "num_types"), embed_dim) if num_types != 0 else None
         for table in (self.embedding, self.type_embedding):
             if table is not None:
                 nn.init.normal_(table.weight, std=0.02)
         self.embedding.padding_idx = padding_idx  # its vector is not trained
         self.position = None if max_len is None else LearnedPosition(max_len, embed_dim, padding_idx=padding_idx)
-        self.norm, self.dropout = nn.LayerNorm(embed_dim, eps), nn.Dropout(probability("dropout", dropout))
+        self.norm, self.dropout = nn.LayerNorm(embed_dim, eps), nn.Dropout(probability(dropout, "dropout"))
         options = {"norm_first": False, "activation": activation, "eps": eps, "dropout": dropout, **options}
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, **options)
         self.pooler = nn.Linear(embed_dim, embed_dim) if pooler else None

@@ -5,14 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, shown, tensor
+from ..arguments import kinds_checked, shown, tensor, width
 from ..errors import ShapeError
 from ..graph import Pattern
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers
 from ..graphs import causal
 from ..nn import LearnedPosition
-from ..nn.arguments import width
 from .example import example, tokens
 from .stacks import Encoder
 from .tokens import check_tokens
@@ -64,12 +63,12 @@ class CLIPText(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(width("vocab_size", vocab_size), width("embed_dim", embed_dim))
+        self.embedding = nn.Embedding(width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim"))
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.position = LearnedPosition(max_len, embed_dim)
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, **{"activation": quick_gelu, **options})
         self.eos = eos
-        self.head = None if out_dim is None else nn.Linear(embed_dim, width("out_dim", out_dim), bias=False)
+        self.head = None if out_dim is None else nn.Linear(embed_dim, width(out_dim, "out_dim"), bias=False)
 
     def features(self, tokens: Tensor, graph: Layers | None = None) -> Tensor:
         """All tokens after the last norm, (..., N, C); arguments as of :meth:`forward`."""

@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, tensor
+from ..arguments import kinds_checked, probability, tensor, width
 from ..errors import ShapeError
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
 from ..graphs import causal
-from ..nn.arguments import probability, width
 from .stacks import Encoder
 from .tokens import check_tokens
 
@@ -79,12 +78,12 @@ class DecisionTransformer(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        state_dim, action_dim = width("state_dim", state_dim), width("action_dim", action_dim)
-        embed_dim = width("embed_dim", embed_dim)
-        self.of_time = nn.Embedding(width("max_len", max_len), embed_dim)
+        state_dim, action_dim = width(state_dim, "state_dim"), width(action_dim, "action_dim")
+        embed_dim = width(embed_dim, "embed_dim")
+        self.of_time = nn.Embedding(width(max_len, "max_len"), embed_dim)
         self.of_return, self.of_state = nn.Linear(1, embed_dim), nn.Linear(state_dim, embed_dim)
         self.of_action = nn.Linear(action_dim, embed_dim)
-        self.norm, self.dropout = nn.LayerNorm(embed_dim), nn.Dropout(probability("dropout", dropout))
+        self.norm, self.dropout = nn.LayerNorm(embed_dim), nn.Dropout(probability(dropout, "dropout"))
         options |= {"activation": activation, "dropout": dropout}
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, **options)
         self.to_action, self.to_state = nn.Linear(embed_dim, action_dim), nn.Linear(embed_dim, state_dim)

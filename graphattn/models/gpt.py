@@ -5,13 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked
+from ..arguments import check_flags, kinds_checked, positive, probability, real, width
 from ..errors import OptionError
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
 from ..graphs import causal
 from ..nn import ALiBi, KeyValueCache, LearnedPosition, Rotary
-from ..nn.arguments import check_flags, positive, probability, real, width
 from ..nn.cache import tokens_held
 from .example import example, tokens
 from .stacks import Encoder, ScoreBias
@@ -70,10 +69,10 @@ class GPT(nn.Module):
     ) -> None:
         super().__init__()
         check_flags(tied=tied)
-        self.embedding = nn.Embedding(width("vocab_size", vocab_size), width("embed_dim", embed_dim))
+        self.embedding = nn.Embedding(width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim"))
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.position = None if max_len is None else LearnedPosition(max_len, embed_dim)
-        self.dropout = nn.Dropout(probability("dropout", dropout))
+        self.dropout = nn.Dropout(probability(dropout, "dropout"))
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
         self.graph = layers_of(causal(..., ...) if graph is None else graph, num_layers)
@@ -81,8 +80,8 @@ class GPT(nn.Module):
             raise OptionError(
                 f"score_bias must make biases of a graph, such as nn.ALiBi(num_heads); got {score_bias!r}"
             )
-        self.score_bias, self.embed_scale = score_bias, real("embed_scale", embed_scale)
-        self.logit_softcap = None if logit_softcap is None else positive("logit_softcap", logit_softcap)
+        self.score_bias, self.embed_scale = score_bias, real(embed_scale, "embed_scale")
+        self.logit_softcap = None if logit_softcap is None else positive(logit_softcap, "logit_softcap")
         self.is_rotary = options.get("rotary") is not None
         if tied:
             self.tie()
@@ -195,7 +194,7 @@ def llama(
 
     Source: Touvron et al. 2023, "LLaMA", section 2.2; grouped heads "Llama 2", section 2.2.
     """
-    head_dim = options.get("head_dim", embed_dim // width("num_heads", num_heads))
+    head_dim = options.get("head_dim", embed_dim // width(num_heads, "num_heads"))
     settings = {"norm": "rms", "activation": "gated_silu", "bias": False, "tied": False}
     settings["rotary"] = Rotary(head_dim, base=base)
     return GPT(vocab_size, embed_dim, num_heads, num_layers, hidden, **{**settings, **options})

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, several, tensor, whole
-from ..errors import GraphError, OptionError, ShapeError
+from ..arguments import kinds_checked, one_of, several, tensor, whole, width
+from ..errors import GraphError, ShapeError
 from ..graph import AttentionGraph, Pattern
 from ..graph.advice import no_graph
 from ..graph.foreign_names import names_checked
@@ -15,7 +15,7 @@ from ..graph.need import need_graph
 from ..graphs import circulant, full
 from ..kernels.edge_softmax import scatter_sum
 from ..nn import ShortestPathBias, laplacian_eigenvector_pe, random_walk_pe
-from ..nn.arguments import check_input, width
+from ..nn.arguments import check_input
 from ..nn.biases.constant import of_edges
 from .example import example, features
 from .stacks import Encoder
@@ -86,19 +86,18 @@ class GraphTransformer(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        if encoding not in (*ENCODINGS, None):
-            raise OptionError(f"encoding must be one of {', '.join(ENCODINGS)}, or None; got {encoding!r}")
-        if readout not in READOUTS:
-            raise OptionError(f"readout must be one of {', '.join(READOUTS)}; got {readout!r}")
-        embed_dim, encoding_dim = width("embed_dim", embed_dim), width("encoding_dim", encoding_dim)
+        if encoding is not None:
+            one_of(encoding, "encoding", ENCODINGS, hint=", or None")
+        one_of(readout, "readout", READOUTS)
+        embed_dim, encoding_dim = width(embed_dim, "embed_dim"), width(encoding_dim, "encoding_dim")
         if not isinstance(features, nn.Module):
-            features = nn.Linear(width("features", features), embed_dim)
+            features = nn.Linear(width(features, "features"), embed_dim)
         self.embedding = features
         self.kind, self.encoding_dim, self.readout = encoding, encoding_dim, readout
         self.encoding = None if encoding is None else nn.Linear(encoding_dim, embed_dim)
         self.paths = None if max_distance is None else ShortestPathBias(num_heads, max_distance)
         self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, edge_dim=edge_dim, **options)
-        self.head = nn.Identity() if out_dim is None else nn.Linear(embed_dim, width("out_dim", out_dim))
+        self.head = nn.Identity() if out_dim is None else nn.Linear(embed_dim, width(out_dim, "out_dim"))
 
     @names_checked
     def forward(

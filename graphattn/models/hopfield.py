@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, several, table
+from ..arguments import kinds_checked, positive, real, several, table
 from ..attention import AttentionOutput, attention
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern
@@ -16,7 +16,6 @@ from ..graphs import full
 from ..graphs.arguments import whole
 from ..interop import to_by_target
 from ..kernels.edge_softmax import scatter_sum
-from ..nn.arguments import positive, real
 from ..nn.blocks import EVERY
 
 
@@ -58,7 +57,7 @@ class Hopfield(nn.Module):
                 "see graph.without_self_loops()"
             )
         if not isinstance(coupling, Tensor):
-            coupling = torch.full((graph.num_edges,), real("coupling", coupling), device=graph.device)
+            coupling = torch.full((graph.num_edges,), real(coupling, "coupling"), device=graph.device)
         if coupling.shape != (graph.num_edges,) or not coupling.is_floating_point():
             raise ShapeError(
                 f"coupling must be float ({graph.num_edges},), one for each edge, got {coupling.dtype} "
@@ -251,7 +250,7 @@ def _shape(given: Any) -> str:
 
 
 def _check_beta(beta: float) -> None:
-    positive("beta", beta)
+    positive(beta, "beta")
 
 
 def _check_vectors(query: Tensor, patterns: Tensor) -> None:

@@ -5,12 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import width
 from ..graph import AttentionGraph, Pattern
 from ..graph.layers import Layers, layers_of
 from ..graph.sizes import of_size
 from ..graphs import composite, cross
 from ..nn import T5Bias
-from ..nn.arguments import width
 from ..plans.cache import cached
 from .stacks import Encoder
 from .tokens import check_lengths
@@ -44,7 +44,7 @@ class SummaryEncoder(nn.Module):
     def __init__(self, num_layers: int, block: int, like: T5Bias, *sizes: Any, **options: Any) -> None:
         super().__init__()
         plain = Encoder(num_layers, *sizes, **options)
-        self.layers, self.norm, self.block = plain.layers, plain.norm, width("summary_block", block)
+        self.layers, self.norm, self.block = plain.layers, plain.norm, width(block, "summary_block")
         self.summary_norms = nn.ModuleList(nn.RMSNorm(sizes[0], options["eps"]) for _ in range(num_layers))
         self.summary_bias = T5Bias(sizes[1], like.num_buckets, like.max_distance)
 

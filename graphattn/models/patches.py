@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, several, whole
+from ..arguments import floats, probability, several, whole, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, disjoint_union
 from ..graph.foreign_names import names_checked
@@ -16,7 +16,7 @@ from ..graph.pattern import cache_key
 from ..graph.sizes import of_size
 from ..graphs import full
 from ..nn import LearnedPosition
-from ..nn.arguments import check_kind, probability, width
+from ..nn.arguments import check_kind
 from .stacks import Encoder, layers_in
 
 Size = tuple[int, ...]
@@ -44,11 +44,11 @@ class PatchEmbedding(nn.Module):
         super().__init__()
         if not isinstance(patch, tuple | list):
             raise OptionError(f"patch must name every axis, such as (height, width); got {patch!r}")
-        self.patch, self.pad = tuple(width("patch", side) for side in patch), pad
+        self.patch, self.pad = tuple(width(side, "patch") for side in patch), pad
         if len(self.patch) not in _CONVOLUTIONS:
             raise OptionError(f"patch must have 1, 2 or 3 axes, got {patch!r}")
         make = _CONVOLUTIONS[len(self.patch)]
-        self.projection = make(width("channels", channels), width("embed_dim", embed_dim), self.patch, self.patch)
+        self.projection = make(width(channels, "channels"), width(embed_dim, "embed_dim"), self.patch, self.patch)
 
     def grid(self, size: Size) -> Size:
         """Patches on every axis of pixels of that size.
@@ -110,12 +110,12 @@ class PatchTransformer(nn.Module):
         self.tokens = nn.Parameter(torch.randn(self.num_tokens, embed_dim) * 0.02)
         self.positions = LearnedPosition(self.num_tokens + math.prod(self.grid), embed_dim)
         self.first_norm: nn.Module | None = None
-        self.dropout = nn.Dropout(probability("dropout", dropout))
+        self.dropout = nn.Dropout(probability(dropout, "dropout"))
         self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
         self.pooler: nn.Module | None = None
         self.head: nn.Module | None = None
         if num_classes is not None:
-            self.head = nn.Linear(embed_dim, width("num_classes", num_classes))
+            self.head = nn.Linear(embed_dim, width(num_classes, "num_classes"))
 
     def nodes(self, pixels: Tensor) -> Tensor:
         """What the first block reads, (B, K + N, C): the class token and its like, then the patches row by row."""
@@ -173,7 +173,7 @@ def sides(name: str, given: Any, axes: Iterable[str]) -> Size:
         given = (given, given)
     if not isinstance(given, tuple | list) or len(given) != len(axes):
         raise OptionError(f"{name} must be ({', '.join(axes)}), got {given!r}")
-    return tuple(width(name, side) for side in given)
+    return tuple(width(side, name) for side in given)
 
 
 def behind_tokens(pattern: Pattern, grid: Size, number: int = 1, times: int = 1) -> AttentionGraph:

@@ -5,12 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked
+from ..arguments import check_flags, kinds_checked, width
 from ..errors import OptionError
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers
 from ..nn import FeedForward, GraphAttention
-from ..nn.arguments import check_flags, check_input, check_names, width
+from ..nn.arguments import check_input, check_names
 from ..nn.blocks import EVERY, Graph
 from .example import example, features
 from .patches import EVERY_NODE
@@ -53,11 +53,11 @@ class Reading(nn.Module):
     ) -> None:
         super().__init__()
         check_flags(residual=residual)
-        source_dim, num_heads = width("source_dim", source_dim), width("num_heads", num_heads)
+        source_dim, num_heads = width(source_dim, "source_dim"), width(num_heads, "num_heads")
         inner = source_dim if inner is None else inner
         value_inner = inner if value_inner is None else value_inner
         for name, wide in (("inner", inner), ("value_inner", value_inner)):
-            if width(name, wide) % num_heads:
+            if width(wide, name) % num_heads:
                 raise OptionError(f"{name} must be a multiple of num_heads, got {wide} and {num_heads}")
         self.residual = residual
         self.norm, self.source_norm = nn.LayerNorm(embed_dim), nn.LayerNorm(source_dim)
@@ -143,9 +143,9 @@ class Perceiver(nn.Module):
             raise OptionError(f"write={write!r} is of the outputs, and the model is built without: give outputs, too")
         if "final_norm" in options:
             raise OptionError("final_norm is no option: the latents have no norm after the last block")
-        self.num_blocks = width("num_blocks", num_blocks)
+        self.num_blocks = width(num_blocks, "num_blocks")
         self.latents = nn.Parameter(
-            torch.randn(width("num_latents", num_latents), width("embed_dim", embed_dim)) * 0.02
+            torch.randn(width(num_latents, "num_latents"), width(embed_dim, "embed_dim")) * 0.02
         )
         self.read = Reading(embed_dim, input_dim, **_named("read", read))
         options = options if "feed_forward" in options else {"hidden": embed_dim, **options}
@@ -155,7 +155,7 @@ class Perceiver(nn.Module):
         if outputs is not None:
             if not isinstance(outputs, tuple | list) or len(outputs) != 2:
                 raise OptionError(f"outputs must be (number, width), got {outputs!r}")
-            number, wide = (width("outputs", each) for each in outputs)
+            number, wide = (width(each, "outputs") for each in outputs)
             self.queries = nn.Parameter(torch.randn(number, wide) * 0.02)
             self.write = Reading(wide, embed_dim, **_named("write", write))
         self.head: nn.Module | None = None

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from ..arguments import flag, kinds_checked, shown
+from ..arguments import check_flags, flag, kinds_checked, one_of, shown, width
 from ..backends import EdgeWeights
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead, disjoint_union
@@ -15,7 +15,6 @@ from ..graph.advice import no_graph
 from ..graph.foreign_names import names_checked
 from ..graph.need import need_graph
 from ..graph.sizes import of_size
-from ..nn.arguments import check_flags, width
 from ..nn.blocks import EVERY
 from ..plans.cache import cached
 from .example import example, tokens
@@ -74,15 +73,15 @@ class Seq2Seq(nn.Module):
         bidirectional: bool = True,
     ) -> None:
         super().__init__()
-        if attention not in ("bahdanau", "dot", "general", None):
-            raise OptionError(f'attention must be "bahdanau", "dot", "general" or None, got {attention!r}')
+        if attention is not None:
+            one_of(attention, "attention", ("bahdanau", "dot", "general"), hint=", or None")
         check_flags(bidirectional=bidirectional)
-        embed_dim, hidden = width("embed_dim", embed_dim), width("hidden", hidden)
+        embed_dim, hidden = width(embed_dim, "embed_dim"), width(hidden, "hidden")
         if bidirectional and hidden % 2:
             raise OptionError(f"hidden must be even if bidirectional, got {hidden}")
         self.kind = attention
-        self.source = nn.Embedding(width("num_source_tokens", num_source_tokens), embed_dim)
-        self.target = nn.Embedding(width("num_target_tokens", num_target_tokens), embed_dim)
+        self.source = nn.Embedding(width(num_source_tokens, "num_source_tokens"), embed_dim)
+        self.target = nn.Embedding(width(num_target_tokens, "num_target_tokens"), embed_dim)
         each_way = hidden // 2 if bidirectional else hidden
         self.encoder = nn.GRU(embed_dim, each_way, batch_first=True, bidirectional=bidirectional)
         self.first = nn.Linear(hidden, hidden)

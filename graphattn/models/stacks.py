@@ -6,13 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import function, kinds_checked, several
+from ..arguments import check_flags, function, kinds_checked, probability, several, width
 from ..errors import GraphError, OptionError
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layer, Layers, layers_of
 from ..graph.sizes import sized
 from ..nn import KeyValueCache, TransformerBlock
-from ..nn.arguments import check_flags, probability, width
 from ..nn.blocks import Graph, copies, make_norm
 from ..nn.cache import all_or_none, tokens_held
 from ..nn.loaders import refuse_other
@@ -43,7 +42,7 @@ class _Stack(nn.Module):
     ) -> None:
         super().__init__()
         check_flags(**({} if final_norm is None else {"final_norm": final_norm}))
-        rates = growing(drop_path, width("num_layers", num_layers))
+        rates = growing(drop_path, width(num_layers, "num_layers"))
         self.layers = nn.ModuleList(
             TransformerBlock(
                 embed_dim,
@@ -165,9 +164,9 @@ def growing(drop_path: float | Sequence[float], number: int) -> list[float]:
     Source: Huang et al. 2016, "Deep Networks with Stochastic Depth", equation 4, as the code of DeiT and Swin has it:
     there the first layer's is 0.
     """
-    number = width("number of layers", number)
+    number = width(number, "number of layers")
     if not isinstance(drop_path, list | tuple):
-        return torch.linspace(0, probability("drop_path", drop_path), number, device="cpu").tolist()
+        return torch.linspace(0, probability(drop_path, "drop_path"), number, device="cpu").tolist()
     if len(drop_path) != number:
         raise OptionError(f"{number} layers need as many rates drop_path, got {len(drop_path)}")
     return list(drop_path)

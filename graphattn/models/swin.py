@@ -4,13 +4,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, several
+from ..arguments import kinds_checked, positive, several, width
 from ..errors import OptionError
 from ..graph import AttentionGraph
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layer, Layers
 from ..nn import LearnedPosition
-from ..nn.arguments import positive, width
 from .example import example, features
 from .merging import Grid, merged_sides
 from .patches import PatchEmbedding
@@ -87,12 +86,12 @@ class Swin(nn.Module):
         super().__init__()
         depths = tuple(several(depths, "depths", "must be numbers of layers, one for each stage"))
         num_heads = tuple(several(num_heads, "num_heads", "must be numbers of heads, one for each stage"))
-        embed_dim, hidden_ratio = width("embed_dim", embed_dim), positive("hidden_ratio", hidden_ratio)
+        embed_dim, hidden_ratio = width(embed_dim, "embed_dim"), positive(hidden_ratio, "hidden_ratio")
         if len(depths) != len(num_heads) or not depths:
             raise OptionError(f"depths and num_heads name every stage, got {depths!r} and {num_heads!r}")
         if version not in (1, 2):
             raise OptionError(f"version must be 1 or 2, got {version!r}")
-        depths = tuple(width("depths", depth) for depth in depths)
+        depths = tuple(width(depth, "depths") for depth in depths)
         patch = tuple(patch) if isinstance(patch, tuple | list) else (patch, patch)
         self.patches = PatchEmbedding(channels, embed_dim, patch, pad=True)
         self.patch_norm = nn.LayerNorm(embed_dim)
@@ -118,7 +117,7 @@ class Swin(nn.Module):
         self.norm = nn.LayerNorm(embed_dim * 2**last)
         self.head: nn.Module | None = None
         if num_classes is not None:
-            self.head = nn.Linear(embed_dim * 2**last, width("num_classes", num_classes))
+            self.head = nn.Linear(embed_dim * 2**last, width(num_classes, "num_classes"))
 
     def grids(self, size: Grid) -> list[Grid]:
         """Nodes of each stage, (height, width), for images of ``size`` pixels; of videos (time, height, width)."""
@@ -178,10 +177,10 @@ class Swin(nn.Module):
 
 def _window(window: Any, num_axes: int) -> Window:
     if not isinstance(window, tuple | list):
-        return width("window", window)
+        return width(window, "window")
     if len(window) != num_axes:
         raise OptionError(f"window must be one number, or one for each of the {num_axes} axes of patch, got {window!r}")
-    return tuple(width("window", side) for side in window)
+    return tuple(width(side, "window") for side in window)
 
 
 def _trained(sides: tuple[int, ...] | None, num_stages: int, num_axes: int, version: int) -> list[Grid | None]:

@@ -4,11 +4,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked
+from ..arguments import check_flags, kinds_checked, probability, width
 from ..graph.layers import Layers, layers_of
 from ..graphs import full
 from ..nn import T5Bias
-from ..nn.arguments import check_flags, probability, width
 from .example import example, tokens
 from .longt5 import SummaryEncoder
 from .stacks import Decoder, Encoder
@@ -79,8 +78,8 @@ class T5(TextToText):
     ) -> None:
         super().__init__()
         check_flags(tied=tied, **({} if scaled is None else {"scaled": scaled}))
-        self.embedding = nn.Embedding(width("vocab_size", vocab_size), width("embed_dim", embed_dim))
-        self.dropout = nn.Dropout(probability("dropout", dropout))
+        self.embedding = nn.Embedding(width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim"))
+        self.dropout = nn.Dropout(probability(dropout, "dropout"))
         options: dict[str, Any] = {"norm": "rms", "bias": False, "scale": 1.0, "eps": eps, "activation": activation}
         options |= {"head_dim": head_dim, "dropout": dropout}
         depth = num_layers if num_decoder_layers is None else num_decoder_layers

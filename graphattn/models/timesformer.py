@@ -3,13 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, shown
+from ..arguments import kinds_checked, shown, width
 from ..errors import OptionError, ShapeError
 from ..graph.foreign_names import names_checked
 from ..graph.sizes import of_size
 from ..graphs import cell_partition
 from ..nn import DropPath, FeedForward, GraphAttention
-from ..nn.arguments import width
 from ..nn.blocks import Graph
 from .example import example, features
 from .patches import PatchEmbedding, behind_tokens, lies_on_grid, sides
@@ -137,7 +136,7 @@ class TimeSformer(nn.Module):
         self.norm = nn.LayerNorm(embed_dim)
         self.head: nn.Module | None = None
         if num_classes is not None:
-            self.head = nn.Linear(embed_dim, width("num_classes", num_classes))
+            self.head = nn.Linear(embed_dim, width(num_classes, "num_classes"))
         places = height * wide
         over_space = cell_partition((time, 1 + places), (1, 1 + places))
         self.graphs: TimeAndSpace = cell_partition(self.grid, (time, 1, 1)), over_space

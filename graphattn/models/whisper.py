@@ -6,13 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..arguments import kinds_checked
+from ..arguments import kinds_checked, probability, width
 from ..errors import ShapeError
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers
 from ..graphs import full
 from ..nn import GraphAttention, LearnedPosition
-from ..nn.arguments import probability, width
 from ..nn.blocks import Graph
 from ..nn.positions import even
 from .example import example, features, tokens
@@ -74,15 +73,15 @@ class Whisper(Writer):
         **options: Any,
     ) -> None:
         super().__init__()
-        vocab_size, embed_dim = width("vocab_size", vocab_size), even("embed_dim", embed_dim)
-        self.first = nn.Conv1d(width("num_mels", num_mels), embed_dim, 3, padding=1)
+        vocab_size, embed_dim = width(vocab_size, "vocab_size"), even("embed_dim", embed_dim)
+        self.first = nn.Conv1d(width(num_mels, "num_mels"), embed_dim, 3, padding=1)
         self.second = nn.Conv1d(embed_dim, embed_dim, 3, stride=2, padding=1)
         self.frame_position = LearnedPosition(max_frames, embed_dim).requires_grad_(False)
         self.frame_position.weight.copy_(sinusoids(max_frames, embed_dim))
         self.max_len = max_len
         self.embedding, self.position = nn.Embedding(vocab_size, embed_dim), LearnedPosition(max_len, embed_dim)
         nn.init.normal_(self.embedding.weight, std=0.02)
-        self.dropout = nn.Dropout(probability("dropout", dropout))
+        self.dropout = nn.Dropout(probability(dropout, "dropout"))
         depth = num_layers if num_decoder_layers is None else num_decoder_layers
         self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
         self.decoder = Decoder(depth, embed_dim, num_heads, hidden, dropout=dropout, **options)

@@ -1,18 +1,14 @@
 """Input validation for GraphAttention."""
 
-import math
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from inspect import Parameter, signature
-from numbers import Real
-from operator import index
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags as check_flags
-from ..arguments import shown
+from ..arguments import check_flags, one_of, probability
 from ..backends.choose import BACKENDS
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph, PerHead
@@ -24,77 +20,10 @@ Pair = tuple[Tensor, Tensor]
 T = TypeVar("T")
 
 
-def width(name: str, value: Any) -> int:
-    """A number of heads or of channels as an int >= 1; numpy's integers are numbers, True and 2.0 are not."""
-    try:
-        number = 0 if getattr(value, "dtype", None) == torch.bool or isinstance(value, bool) else index(value)
-    except (TypeError, RuntimeError, NotImplementedError):
-        number = 0
-    if number < 1:
-        raise OptionError(f"{name} must be a whole number >= 1, got {shown(value)}")
-    if number >= 2**31:
-        raise OptionError(f"{name} must be below 2**31, got {shown(value)}")
-    return number
-
-
-def positive(name: str, value: Any, *, finite: bool = True) -> float:
-    """A number above 0."""
-    number = _float(value)
-    if not number > 0 or (finite and number == math.inf):
-        raise OptionError(f"{name} must be a {'finite ' * finite}number > 0, got {value!r}")
-    return number
-
-
-def real(name: str, value: Any) -> float:
-    """A finite number."""
-    number = _float(value)
-    if not math.isfinite(number):
-        raise OptionError(f"{name} must be a finite number, got {value!r}")
-    return number
-
-
-def _float(value: Any) -> float:
-    """A number as float64, NaN for what is none; numpy's are numbers, True is not, nor what float64 cannot hold."""
-    try:
-        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-    except OverflowError:
-        return math.nan
-
-
-def check_function(name: str, function: Any, arguments: str) -> Callable[..., Any]:
-    """Refuse what cannot be called with so many arguments, ``"query, key, edge_attr"``."""
-    refuse_class(name, function)
-    if not callable(function):
-        raise OptionError(f"{name} must be a function {name}({arguments}), got {function!r}")
-    try:
-        takes = signature(function.forward if isinstance(function, nn.Module) else function)
-    except (TypeError, ValueError):  # one of C, which does not tell
-        return function
-    try:
-        takes.bind(*arguments.split(", "))
-    except TypeError as error:
-        raise OptionError(f"{name} must be a function {name}({arguments}), got {function!r}: {error}") from None
-    return function
-
-
 def made_with(make: Callable[..., T], **sizes: Any) -> T:
     """``make`` with those of the sizes that it takes."""
     takes = signature(make).parameters
     return make(**{name: size for name, size in sizes.items() if name in takes})
-
-
-def refuse_class(name: str, value: Any) -> None:
-    """A class in place of one of its objects."""
-    if isinstance(value, type):
-        raise OptionError(f"{name} is the class {value.__name__}; make one of it, {name}={value.__name__}(...)")
-
-
-def probability(name: str, value: Any, *, below_one: bool = False) -> float:
-    """A number in [0, 1], or in [0, 1)."""
-    number: Any = value if isinstance(value, Real) and not isinstance(value, bool) else -1
-    if not 0.0 <= number <= 1.0 or (below_one and number == 1.0):
-        raise OptionError(f"{name} must be a number in [0, 1{')' if below_one else ']'}, got {value!r}")
-    return float(number)
 
 
 def check_names(given: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
@@ -110,9 +39,8 @@ def check_names(given: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
 def check_options(dropout: Any, backend: Any, **flags: Any) -> None:
     """Refuse a dropout that is no probability, an unknown backend, a flag that is neither True nor False."""
     check_flags(**flags)
-    probability("dropout", dropout)
-    if not isinstance(backend, str) or backend not in ("auto", *BACKENDS):
-        raise OptionError(f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {backend!r}')
+    probability(dropout, "dropout")
+    one_of(backend, "backend", ("auto", *BACKENDS))
 
 
 def refuse_unnamed(unnamed: tuple[Any, ...]) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..arguments import function, kinds_checked
+from ..arguments import check_flags, function, kinds_checked, one_of, positive, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
-from .arguments import check_flags, check_input, check_names, positive, width
+from .arguments import check_input, check_names
 from .cache import KeyValueCache, all_or_none
 from .feed_forward import Activation, DropPath, FeedForward
 from .graph_attention import GraphAttention
@@ -20,9 +20,8 @@ Graph = AttentionGraph | PerHead | Pattern
 
 def make_norm(kind: str, embed_dim: int, eps: float, bias: bool = True) -> nn.Module:
     """A layer norm, or a norm by the root of the mean square, which has no bias."""
-    if not isinstance(kind, str) or kind not in ("layer", "rms"):
-        raise OptionError(f'norm must be "layer" or "rms", got {kind!r}')
-    embed_dim, eps = width("embed_dim", embed_dim), positive("eps", eps)
+    one_of(kind, "norm", ("layer", "rms"))
+    embed_dim, eps = width(embed_dim, "embed_dim"), positive(eps, "eps")
     return nn.LayerNorm(embed_dim, eps, bias=bias) if kind == "layer" else nn.RMSNorm(embed_dim, eps)
 
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..arguments import floats, kinds_checked, several, shown
+from ..arguments import check_flags, floats, kinds_checked, one_of, probability, refuse_class, several, shown, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..interop import from_edge_index
-from .arguments import check_flags, check_input, probability, refuse_class, width
+from .arguments import check_input
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -52,13 +52,13 @@ class FeedForward(nn.Module):
                 f"activation must be one of {', '.join(ACTIVATIONS)}, or gated_ one, or a function of a tensor; got "
                 f"{activation!r}"
             )
-        refuse_class("activation", activation)
+        refuse_class(activation, "activation")
         check_flags(bias=bias)
-        self.embed_dim, self.activation = width("embed_dim", embed_dim), activation
-        self.up = nn.Linear(embed_dim, width("hidden", hidden), bias)
+        self.embed_dim, self.activation = width(embed_dim, "embed_dim"), activation
+        self.up = nn.Linear(embed_dim, width(hidden, "hidden"), bias)
         self.gate = nn.Linear(embed_dim, hidden, bias) if activation != plain else None
         self.down = nn.Linear(hidden, embed_dim, bias)
-        self.dropout = nn.Dropout(probability("dropout", dropout))
+        self.dropout = nn.Dropout(probability(dropout, "dropout"))
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., C) to (..., C)."""
@@ -84,8 +84,8 @@ class ClampedGLU(nn.Module):
     @kinds_checked()
     def __init__(self, embed_dim: int, hidden: int, alpha: float = 1.702, limit: float = 7.0) -> None:
         super().__init__()
-        self.embed_dim, self.alpha, self.limit = width("embed_dim", embed_dim), alpha, limit
-        self.up = nn.Linear(embed_dim, width("hidden", hidden))
+        self.embed_dim, self.alpha, self.limit = width(embed_dim, "embed_dim"), alpha, limit
+        self.up = nn.Linear(embed_dim, width(hidden, "hidden"))
         self.gate, self.down = nn.Linear(embed_dim, hidden), nn.Linear(hidden, embed_dim)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -131,14 +131,13 @@ class MixtureOfExperts(nn.Module):
         softmax_over: str | None = None,
     ) -> None:
         super().__init__()
-        experts, top_k = _modules(experts), width("top_k", top_k)
+        experts, top_k = _modules(experts), width(top_k, "top_k")
         check_flags(bias=bias)
         if top_k > len(experts):
             raise OptionError(f"top_k must be between 1 and the number of experts, {len(experts)}; got {top_k}")
         self.softmax_over = ("all" if top_k == 1 else "chosen") if softmax_over is None else softmax_over
-        if not isinstance(self.softmax_over, str) or self.softmax_over not in ("chosen", "all"):
-            raise OptionError(f'softmax_over must be "chosen" or "all", got {softmax_over!r}')
-        self.experts, self.embed_dim, self.top_k = nn.ModuleList(experts), width("embed_dim", embed_dim), top_k
+        one_of(self.softmax_over, "softmax_over", ("chosen", "all"))
+        self.experts, self.embed_dim, self.top_k = nn.ModuleList(experts), width(embed_dim, "embed_dim"), top_k
         self.router = nn.Linear(embed_dim, len(experts), bias=bias)
 
     def _chosen(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -202,7 +201,7 @@ def load_balancing_loss(scores: Tensor, top_k: int) -> Tensor:
     Source: Fedus et al. 2022, "Switch Transformers", equation 4, with k = 1.
     """
     n = floats(scores, "scores", "(..., n)", 1).shape[-1]
-    if not 1 <= width("top_k", top_k) <= n:
+    if not 1 <= width(top_k, "top_k") <= n:
         raise OptionError(f"top_k must be between 1 and the number of experts, {n}; got {top_k}")
     chosen = F.one_hot(torch.topk(scores, top_k, dim=-1).indices, n).sum(-2).to(scores.dtype)
     share = torch.softmax(scores, -1)
@@ -221,7 +220,7 @@ class DropPath(nn.Module):
     @kinds_checked()
     def __init__(self, p: float = 0.0) -> None:
         super().__init__()
-        self.p = probability("drop_path", p, below_one=True)
+        self.p = probability(p, "drop_path", below_one=True)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

@@ -6,7 +6,7 @@ from typing import Any, Never
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags
+from ..arguments import check_flags, positive, width
 from ..backends import EdgeWeights
 from ..backends.check import check, check_numbers
 from ..backends.heads import as_bias
@@ -17,17 +17,7 @@ from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
 from ..kernels.edge_softmax import gather
-from .arguments import (
-    Pair,
-    check_kind,
-    check_options,
-    features_of,
-    graph_of,
-    positive,
-    refuse_unnamed,
-    sources_of,
-    width,
-)
+from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, sources_of
 from .cache import KeyValueCache, check_cache
 from .linear_attention import linear
 from .normalizers import Normalizer, SinkSoftmax, make_normalizer
@@ -114,14 +104,14 @@ class GraphAttention(EdgeAttention):
         super().__init__()
         check_options(dropout, backend, bias=bias, out_proj=out_proj, root_weight=root_weight)
         check_numbers(scale, softcap, dropout)
-        self.embed_dim, self.num_heads = width("embed_dim", embed_dim), width("num_heads", num_heads)
-        self.num_kv_heads = self.num_heads if num_kv_heads is None else width("num_kv_heads", num_kv_heads)
-        self.qdim = self.embed_dim if qdim is None else width("qdim", qdim)
-        self.kdim = self.embed_dim if kdim is None else width("kdim", kdim)
-        self.vdim = self.embed_dim if vdim is None else width("vdim", vdim)
+        self.embed_dim, self.num_heads = width(embed_dim, "embed_dim"), width(num_heads, "num_heads")
+        self.num_kv_heads = self.num_heads if num_kv_heads is None else width(num_kv_heads, "num_kv_heads")
+        self.qdim = self.embed_dim if qdim is None else width(qdim, "qdim")
+        self.kdim = self.embed_dim if kdim is None else width(kdim, "kdim")
+        self.vdim = self.embed_dim if vdim is None else width(vdim, "vdim")
         self.head_dim = self._head_dim(head_dim)
-        self.value_dim = self.head_dim if value_dim is None else width("value_dim", value_dim)
-        self.edge_dim = None if edge_dim is None else width("edge_dim", edge_dim)
+        self.value_dim = self.head_dim if value_dim is None else width(value_dim, "value_dim")
+        self.edge_dim = None if edge_dim is None else width(edge_dim, "edge_dim")
         self.dropout, self.backend = dropout, backend
         self._check_sizes(out_proj)
         inner, kv_inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
@@ -134,7 +124,7 @@ class GraphAttention(EdgeAttention):
         projects = self.edge_dim is not None and self.delta is None
         self.edge_proj = nn.Linear(self.edge_dim or 0, kv_inner, bias=False) if projects else None
         self.normalize = make_normalizer(normalize, self.num_heads)
-        self.q_norm = None if qk_norm is None else nn.RMSNorm(self.head_dim, positive("qk_norm", qk_norm))
+        self.q_norm = None if qk_norm is None else nn.RMSNorm(self.head_dim, positive(qk_norm, "qk_norm"))
         self.k_norm = None if qk_norm is None else nn.RMSNorm(self.head_dim, qk_norm)
         check_rotary(rotary, self.head_dim)
         self.scale, self.softcap, self.rotary = scale, softcap, rotary
@@ -152,7 +142,7 @@ class GraphAttention(EdgeAttention):
 
     def _head_dim(self, head_dim: int | None) -> int:
         if head_dim is not None:
-            return width("head_dim", head_dim)
+            return width(head_dim, "head_dim")
         if self.embed_dim % self.num_heads:
             sizes = f"{self.embed_dim} and {self.num_heads}"
             raise OptionError(f"embed_dim must be a multiple of num_heads, got {sizes}; or give head_dim")

@@ -8,14 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..arguments import floats, kinds_checked
+from ..arguments import floats, function, kinds_checked, width
 from ..backends.request import Inputs
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.algebra import refuse_over
 from ..plans.cache import cached
 from ..questions.forms import all_runs
-from .arguments import check_function, width
 from .normalizers import by_sum, none
 from .scores import Score
 
@@ -80,7 +79,7 @@ class FeatureScore(Score):
             raise OptionError(
                 f"feature_map must be one of {', '.join(FEATURE_MAPS)} or a function of (..., D), got {feature_map!r}"
             )
-        self.feature_map = check_function("feature_map", feature_map, "x")
+        self.feature_map = function(feature_map, "feature_map", "x")
         self.head_dim = getattr(feature_map, "head_dim", None)  # PositiveFeatures are of one width
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
@@ -129,8 +128,8 @@ class PositiveFeatures(nn.Module):
     @kinds_checked()
     def __init__(self, head_dim: int, num_features: int, seed: int = 0) -> None:
         super().__init__()
-        self.head_dim = head_dim = width("head_dim", head_dim)
-        num_features = width("num_features", num_features)
+        self.head_dim = head_dim = width(head_dim, "head_dim")
+        num_features = width(num_features, "num_features")
         refuse_over(4 * num_features * head_dim, f"{num_features:,} features of width {head_dim:,}", "use fewer")
         made = torch.Generator().manual_seed(seed)
         rows, left = [], num_features

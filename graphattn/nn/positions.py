@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, kinds_checked, one_of
+from ..arguments import floats, kinds_checked, one_of, positive, width
 from ..errors import OptionError, PositionIndexError, ShapeError
 from ..kernels.modes import can_read_values
-from .arguments import check_kind, positive, width
+from .arguments import check_kind
 
 
 class LearnedPosition(nn.Module):
@@ -31,7 +31,7 @@ class LearnedPosition(nn.Module):
     def __init__(self, max_len: int, dim: int, *, padding_idx: int | None = None) -> None:
         super().__init__()
         self.padding_idx = padding_idx
-        self.weight = nn.Parameter(torch.empty(width("max_len", max_len), width("dim", dim)))
+        self.weight = nn.Parameter(torch.empty(width(max_len, "max_len"), width(dim, "dim")))
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
@@ -168,7 +168,7 @@ def _check_features(x: Tensor, dim: int) -> None:
 
 def even(name: str, value: Any) -> int:
     """A width whose channels go in pairs."""
-    number = width(name, value)
+    number = width(value, name)
     if number % 2:
         raise OptionError(f"{name} must be even, since channels go in pairs; got {number}")
     return number
@@ -176,7 +176,7 @@ def even(name: str, value: Any) -> int:
 
 def frequency_base(base: Any) -> float:
     """Theta, a number above 0 whose angles float64 holds at any position."""
-    number = positive("base", base)
+    number = positive(base, "base")
     if not math.isfinite(2.0**63 / number):
         raise OptionError(f"base is so small that angles overflow, got {base!r}; 10000 is usual")
     return number

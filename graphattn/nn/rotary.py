@@ -5,10 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, kinds_checked
+from ..arguments import floats, kinds_checked, refuse_class, width
 from ..errors import OptionError, ShapeError
 from ..graphs.arguments import axes
-from .arguments import refuse_class, width
 from .positions import angles, check_positions, even, frequencies, frequency_base, given, pairing
 from .rotary_scaling import RotaryScaling
 
@@ -56,7 +55,7 @@ class Rotary(nn.Module):
         scaling: RotaryScaling | None = None,
     ) -> None:
         super().__init__()
-        self.head_dim, self.num_axes = width("head_dim", head_dim), width("num_axes", num_axes)
+        self.head_dim, self.num_axes = width(head_dim, "head_dim"), width(num_axes, "num_axes")
         self.rotary_dim = even("rotary_dim", self.head_dim if rotary_dim is None else rotary_dim)
         self.base, self.layout = frequency_base(base), pairing(layout)
         if self.rotary_dim > self.head_dim:
@@ -120,7 +119,7 @@ class Rotary(nn.Module):
 
 def check_rotary(rotary: Any, head_dim: int) -> None:
     """Refuse what does not turn heads of this width."""
-    refuse_class("rotary", rotary)
+    refuse_class(rotary, "rotary")
     if not isinstance(rotary, Rotary | None):
         raise OptionError(f"rotary must be a Rotary such as Rotary(head_dim={head_dim}), or None; got {rotary!r}")
     if rotary is not None and rotary.head_dim != head_dim:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .arguments import positive, real
+from ..arguments import positive, real
 
 
 class RotaryScaling:
@@ -32,7 +32,7 @@ class LinearScaling(RotaryScaling):
     factor: float
 
     def __post_init__(self) -> None:
-        positive("factor", self.factor)
+        positive(self.factor, "factor")
 
     def __call__(self, frequency: Tensor, base: float) -> Tensor:
         return frequency / self.factor
@@ -65,9 +65,9 @@ class Llama3Scaling(RotaryScaling):
     high: float = 4.0
 
     def __post_init__(self) -> None:
-        positive("factor", self.factor)
-        positive("length", self.length)
-        positive("high - low", real("high", self.high) - real("low", self.low))
+        positive(self.factor, "factor")
+        positive(self.length, "length")
+        positive(real(self.high, "high") - real(self.low, "low"), "high - low")
 
     def __call__(self, frequency: Tensor, base: float) -> Tensor:
         turns = self.length * frequency / (2 * math.pi)
@@ -99,10 +99,10 @@ class YarnScaling(RotaryScaling):
     attention_factor: float | None = None
 
     def __post_init__(self) -> None:
-        positive("factor", self.factor)
-        positive("length", self.length)
-        positive("high - low", real("high", self.high) - real("low", self.low))
-        positive("attention_factor", self.amplitude)
+        positive(self.factor, "factor")
+        positive(self.length, "length")
+        positive(real(self.high, "high") - real(self.low, "low"), "high - low")
+        positive(self.amplitude, "attention_factor")
 
     @property
     def amplitude(self) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import kinds_checked, several, whole
+from ..arguments import kinds_checked, one_of, several, whole
 from ..errors import OptionError
 from ..graph.graph import AttentionGraph
 from .choice import checked_targets, spread_targets
@@ -133,8 +133,7 @@ def _view(view: Any, where: dict[str, Any]) -> str:
     """The view given, or the one that the other arguments are for."""
     if view is None:
         return "place" if where else "matrix"
-    if not isinstance(view, str) or view not in VIEWS:
-        raise OptionError(f"view must be one of {', '.join(VIEWS)}, got {view!r}")
+    one_of(view, "view", VIEWS)
     if where and view != "place":
         raise OptionError(f'{", ".join(where)}: for view "place" alone, got view "{view}"')
     return view
@@ -152,8 +151,7 @@ def _parts(
 ) -> tuple[range, range]:
     """The targets and the sources that are shown."""
     every = range(graph.num_targets), range(graph.num_sources)
-    if not isinstance(sentences, str) or sentences not in _SENTENCES:
-        raise OptionError(f"sentences must be one of {', '.join(_SENTENCES)}, got {sentences!r}")
+    one_of(sentences, "sentences", _SENTENCES)
     if b_start is None:
         if sentences != "all":
             raise OptionError(f'sentences="{sentences}" needs sentence_b_start, the first token of the second one')

@@ -109,7 +109,7 @@ def test_a_name_goes_before_a_file_and_a_file_before_an_expression(tmp_path, mon
         ("swin((8, 8), 4)", "no builder is called swin; the zoo's Swin is cell_partition((8, 8), 4)"),
         ("window(8, 3)", "no builder is called window; did you mean sliding_window(num_nodes: int, window: int, *"),
         ("sliding_window(64)", "missing a required argument: 'window'; the call is sliding_window(num_nodes: int, win"),
-        ("sliding_window(64, 0)", "window must be at least 1, got 0"),
+        ("sliding_window(64, 0)", "window must be a whole number >= 1, got 0"),
         ("knn(load(scan.ply), 3)", "scan.ply does not belong in an expression"),
         ("knn(load(scan.ply), 3)", "words and names of files stand in quotes"),
         ("load(3)", 'load needs the name of a file in quotes, such as load("scan.ply"), got 3'),

@@ -76,14 +76,14 @@ def test_out_of_range_on_cuda_leaves_the_context_usable(source, target):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_float_edges(dtype):
     kind = str(dtype).removeprefix("torch.")
-    with pytest.raises(GraphError, match=f"must be integer .*got {kind}"):
+    with pytest.raises(GraphError, match=f"must be integers .*got {kind}"):
         build(torch.zeros(2, 3, dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.complex64])
 def test_bool_uint8_complex_edges(dtype):
     kind = str(dtype).removeprefix("torch.")
-    with pytest.raises(GraphError, match=f"must be integer .*got {kind}"):
+    with pytest.raises(GraphError, match=f"must be integers .*got {kind}"):
         build(torch.zeros(2, 3, dtype=dtype))
 
 

@@ -163,11 +163,19 @@ def test_a_padded_triangle_is_a_triangle():
         (lambda: graphs.mesh_vertices([(0, 1, 2), (1, -1, 2)]), GraphIndexError, "face 1 names vertex -1"),
         (lambda: graphs.mesh_faces(torch.tensor([[0, 1, -3]])), GraphIndexError, "face 0 names vertex -3"),
         (lambda: graphs.mesh_report([(0, 1, 2)], 2), GraphIndexError, "face 0 names vertex 2"),
-        (lambda: graphs.mesh_vertices(torch.tensor(STRIP), hops=0), GraphError, "hops must be at least 1, got 0"),
+        (
+            lambda: graphs.mesh_vertices(torch.tensor(STRIP), hops=0),
+            GraphError,
+            "hops must be a whole number >= 1, got 0",
+        ),
         (lambda: graphs.mesh_vertices(torch.tensor(STRIP), -1), GraphError, "num_vertices must be .* got -1"),
         (lambda: graphs.mesh_faces(torch.tensor(STRIP), share="corner"), GraphError, "share must be .* got 'corner'"),
-        (lambda: graphs.mesh_vertices(torch.tensor(STRIP).float()), GraphError, "faces must be integer .* got float32"),
-        (lambda: graphs.mesh_vertices([(0.0, 1.0, 2.0)]), GraphError, "faces must be integer .* got float32"),
+        (
+            lambda: graphs.mesh_vertices(torch.tensor(STRIP).float()),
+            GraphError,
+            "faces must be integers .* got float32",
+        ),
+        (lambda: graphs.mesh_vertices([(0.0, 1.0, 2.0)]), GraphError, "faces must be integers .* got float32"),
         (lambda: graphs.mesh_vertices(torch.tensor([0, 1, 2])), GraphError, r"shape \(F, 3\).* got \(3,\)"),
         (
             lambda: graphs.mesh_vertices(torch.tensor([[0, 1], [1, 2]])),

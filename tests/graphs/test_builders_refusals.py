@@ -145,7 +145,7 @@ def test_text_and_bools_are_no_numbers(build):
 
 
 FOREIGN = {
-    "curve": (lambda: g.curve_patches(P, 3, np.array([1, 2])), "curve must be one of z"),
+    "curve": (lambda: g.curve_patches(P, 3, np.array([1, 2])), 'curve must be "z"'),
     "source": (lambda: g.between_types(IDS, 2**64, 1), "source must fit int64, .* got a number of 65 bits"),
     "target": (lambda: g.between_types(IDS, 1, 2**64), "target must fit int64"),
     "ellipsis": (lambda: g.knn(..., 5), "pos must be a Tensor or array .* got a ellipsis: it holds no table of num"),

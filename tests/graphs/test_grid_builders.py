@@ -198,7 +198,7 @@ def test_pooling_is_tiles_of_empty_and_full():
             lambda: graphs.grid_neighbourhood((9, 9), 3, stride=4),
             "stride must be at most kernel .* stride=4 and kernel=3",
         ),
-        (lambda: graphs.grid_neighbourhood((9, 9), 3, stride=0), "stride must be at least 1, got 0"),
+        (lambda: graphs.grid_neighbourhood((9, 9), 3, stride=0), "stride must be a whole number >= 1, got 0"),
         (lambda: graphs.grid_neighbourhood((9, 9), 3, stride=(1,)), "stride must be one number or 2"),
         (lambda: graphs.halo((9, 9), 4, 1), "got size=9 and cell=4 on axis 0; pass pad=True"),
         (lambda: graphs.halo((9, 9), 3, -1), "halo must be a whole number >= 0, got -1"),

@@ -105,7 +105,7 @@ def test_vertices_at_one_place_and_vertices_of_no_face():
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda: graphs.mesh_edges([(0, 1, 2)], 0), GraphError, "hops must be at least 1, got 0"),
+        (lambda: graphs.mesh_edges([(0, 1, 2)], 0), GraphError, "hops must be a whole number >= 1, got 0"),
         (lambda: graphs.mesh_edges([(0, 1, -2)]), GraphIndexError, "face 0 names vertex -2"),
         (lambda: graphs.mesh_edge_ends("a.obj"), GraphError, "faces must be a Tensor .* got a str"),
         (

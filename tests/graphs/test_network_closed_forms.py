@@ -130,10 +130,10 @@ def test_rules_of_a_million_nodes_store_nothing():
     [
         (lambda: graphs.butterfly(8, strides=(3,)), "strides must be powers of two such as 1, 2, 4, got 3"),
         (lambda: graphs.butterfly(8, strides=(0,)), "strides must be powers of two .* got 0"),
-        (lambda: graphs.butterfly(8, 0), "block must be at least 1, got 0"),
+        (lambda: graphs.butterfly(8, 0), "block must be a whole number >= 1, got 0"),
         (lambda: graphs.hierarchical(8, 3), "block must be even.* got 3"),
-        (lambda: graphs.hierarchical(8, 0), "block must be at least 2, got 0"),
-        (lambda: graphs.circulant(8, (0.5,)), "offsets must be integer .* got float32"),
+        (lambda: graphs.hierarchical(8, 0), "block must be a whole number >= 2, got 0"),
+        (lambda: graphs.circulant(8, (0.5,)), "offsets must be integers .* got float32"),
         (lambda: graphs.circulant(-1, (1,)), "num_nodes must be a whole number >= 0, got -1"),
     ],
 )

@@ -161,8 +161,8 @@ def test_of_many_edges_few_stay():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: graphs.expander(20, 0), "permutations must be at least 1, got 0"),
-        (lambda: graphs.expander(20, tries=0), "tries must be at least 1, got 0"),
+        (lambda: graphs.expander(20, 0), "permutations must be a whole number >= 1, got 0"),
+        (lambda: graphs.expander(20, tries=0), "tries must be a whole number >= 1, got 0"),
         (lambda: graphs.expander(10**12), "expander .* would take"),
         (lambda: graphs.random_regular(7, 7), "degree must be below num_nodes, got degree=7 of 7"),
         (lambda: graphs.random_regular(7, 3), r"num_nodes \* degree must be even, got 7 \* 3"),

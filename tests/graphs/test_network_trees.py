@@ -118,5 +118,5 @@ def test_refusals(make):
         make(torch.tensor([-1.0, 0.0]))
     with pytest.raises(GraphError, match="self_loops must be True or False, got 1"):
         make(torch.tensor([-1]), self_loops=1)
-    with pytest.raises(GraphError, match='read must be "both" or "parent" or "children", got \'up\''):
+    with pytest.raises(GraphError, match='read must be "both", "parent" or "children", got \'up\''):
         graphs.tree(torch.tensor([-1]), read="up")

@@ -134,9 +134,9 @@ def test_sorted_points_give_the_relabelled_graph():
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        ({"curve": "peano"}, "curve must be one of z, z-trans, hilbert, hilbert-trans, got 'peano'"),
+        ({"curve": "peano"}, 'curve must be "z", "z-trans", "hilbert" or "hilbert-trans", got .peano'),
         ({"bits": 22}, "bits must be at most 21 with 3 axes"),
-        ({"bits": 0}, "bits must be at least 1, got 0"),
+        ({"bits": 0}, "bits must be a whole number >= 1, got 0"),
         ({"cell": 0.0}, "cell must be one length > 0 in the units of pos, got 0.0"),
         ({"cell": "fine"}, "cell must be one length > 0"),
         ({"cell": float("inf")}, "cell must be one length > 0"),

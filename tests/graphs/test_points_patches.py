@@ -172,13 +172,13 @@ def test_a_million_points_in_patches_are_a_rule():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda pos: graphs.curve_patches(pos, 0), "patch must be at least 1, got 0"),
+        (lambda pos: graphs.curve_patches(pos, 0), "patch must be a whole number >= 1, got 0"),
         (lambda pos: graphs.curve_patches(pos, 2.5), "patch must be a whole number"),
-        (lambda pos: graphs.curve_patches(pos, 2, "snake"), "curve must be one of z, .* got 'snake'"),
+        (lambda pos: graphs.curve_patches(pos, 2, "snake"), 'curve must be "z", .* got .snake'),
         (lambda pos: graphs.curve_patches(pos, 2, shrink="all"), 'shrink must be "batch" or "cloud", got \'all\''),
         (lambda pos: graphs.curve_patches(pos, 2, batch=torch.tensor([1, 0, 0])), "batch must be sorted"),
-        (lambda pos: graphs.octree_windows(pos, 0), "window must be at least 1, got 0"),
-        (lambda pos: graphs.octree_windows(pos, 2, dilation=0), "dilation must be at least 1, got 0"),
+        (lambda pos: graphs.octree_windows(pos, 0), "window must be a whole number >= 1, got 0"),
+        (lambda pos: graphs.octree_windows(pos, 2, dilation=0), "dilation must be a whole number >= 1, got 0"),
         (lambda pos: graphs.octree_windows(pos[:, 0], 2), r"pos must have shape \(N, d\)"),
     ],
 )

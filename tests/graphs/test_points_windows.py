@@ -217,7 +217,7 @@ def test_dilated_knn_needs_points_as_far_as_its_last():
     with pytest.raises(GraphError, match="k=4 with dilation=3 needs at least 11 points, got 8"):
         graphs.knn(pos, 4, dilation=3)
     assert graphs.knn(pos, 4, dilation=3, clamp=True).in_degree.tolist() == [3] * 8  # of 7 others: the 1st, 4th, 7th
-    with pytest.raises(GraphError, match="dilation must be at least 1, got 0"):
+    with pytest.raises(GraphError, match="dilation must be a whole number >= 1, got 0"):
         graphs.knn(pos, 2, dilation=0)
     assert graphs.knn(pos, 2, dilation=3).name == "knn(k=2, dilation=3)"
 
@@ -235,7 +235,7 @@ def test_dilated_knn_needs_points_as_far_as_its_last():
         (lambda p: graphs.clusters(torch.tensor([0, -2])), "ids must be >= 0, or -1 .*, got -2"),
         (lambda p: graphs.clusters(torch.tensor([0, 3]), 3), "ids must be below num_clusters=3, got 3"),
         (lambda p: graphs.ball_query(p, -1.0, 3), "r must be a finite distance >= 0, got -1.0"),
-        (lambda p: graphs.ball_query(p, 1.0, 0), "k must be at least 1, got 0"),
+        (lambda p: graphs.ball_query(p, 1.0, 0), "k must be a whole number >= 1, got 0"),
         (lambda p: graphs.ball_query(p, 1.0, 3, pad="first"), "pad must be True or False"),
     ],
 )

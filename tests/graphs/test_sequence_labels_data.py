@@ -162,12 +162,12 @@ def test_top_k_attention_is_attention_on_the_top_k():
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: graphs.bidirectional_segments(torch.tensor([0.5])), "segments must be integer .* got float32"),
+        (lambda: graphs.bidirectional_segments(torch.tensor([0.5])), "segments must be integers .* got float32"),
         (lambda: graphs.ranked(torch.zeros(2, 3, dtype=torch.int64)), r"ranks must have shape \(n,\)"),
         (lambda: graphs.ranked([1, 2], [0.5]), "source_ranks must be integer"),
         (lambda: graphs.ranked([1, 2], strict=1), "strict must be True or False"),
-        (lambda: graphs.cross_documents([1, 2], [True]), "source_ids must be integer .* got bool"),
-        (lambda: graphs.lsh_buckets([1, 2], 0), "chunk must be at least 1, got 0"),
+        (lambda: graphs.cross_documents([1, 2], [True]), "source_ids must be integers .* got bool"),
+        (lambda: graphs.lsh_buckets([1, 2], 0), "chunk must be a whole number >= 1, got 0"),
         (lambda: graphs.lsh_buckets([1, 2], 1, self_loops="never"), 'self_loops must be "alone" or "always"'),
         (lambda: graphs.lsh_buckets([1, 2], 2, wrap=True), "wrap would meet a chunk twice: 2 tokens are 1 chunks"),
         (lambda: graphs.top_k([[1.0]], 1), "scores must be a tensor .* got a list"),

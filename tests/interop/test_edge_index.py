@@ -82,7 +82,7 @@ def test_ptr_that_falls(ptr, words):
         ([0], r"must end at the number of edges, got ptr\[0\] = 0 and index of 5"),
         ([], r"must have shape \(T \+ 1,\)"),
         ([[0, 5]], r"ptr must have shape \(T \+ 1,\), got \(1, 2\)"),
-        ([0.0, 5.0], r"ptr must be integer .*got float32"),
+        ([0.0, 5.0], r"ptr must be integers .*got float32"),
         (None, "ptr must be integers"),
     ],
 )
@@ -96,7 +96,7 @@ def test_by_target_checks_its_sources_too():
         from_by_target([0, 2], [0, 5], num_sources=5)
     with pytest.raises(GraphError, match="edges 0 and 2 are both 1 -> 0"):
         from_by_target([0, 3], [1, 0, 1], num_sources=5)
-    with pytest.raises(GraphError, match=r"index must be integer .*got bool"):
+    with pytest.raises(GraphError, match=r"index must be integers .*got bool"):
         from_by_target([0, 1], [True], num_sources=5)
     assert from_by_target([0], [], num_sources=5).num_targets == 0
     assert from_by_target([0, 0, 0], [], num_sources=5).num_targets == 2

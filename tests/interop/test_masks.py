@@ -162,7 +162,7 @@ READERS = pytest.mark.parametrize("read", [from_mask, from_mha_mask, from_additi
         (torch.tensor(True), r"got \(\)"),
         ([[True, False], [True]], "mask must be a tensor"),
         (None, "mask must be a tensor"),
-        (torch.eye(3).to_sparse(), r"mask must be a tensor, got a torch.sparse_coo one; pass mask.to_dense\(\)"),
+        (torch.eye(3).to_sparse(), r"mask must be a strided tensor, got torch.sparse_coo; pass mask.to_dense\(\)"),
     ],
 )
 def test_wrong_shapes(read, mask, words):

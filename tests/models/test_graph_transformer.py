@@ -198,8 +198,8 @@ BATCH = torch.tensor([0, 0, 0, 1, 1, 1])
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: model(encoding="degree"), OptionError, "encoding must be one of random_walk, laplacian, or None"),
-        (lambda: model(readout="max"), OptionError, "readout must be one of node, mean, sum; got 'max'"),
+        (lambda: model(encoding="degree"), OptionError, 'encoding must be "random_walk" or "laplacian", or None'),
+        (lambda: model(readout="max"), OptionError, 'readout must be "node", "mean" or "sum", got .max'),
         (lambda: model()(X, Data(edge_index=RING.edge_index)), GraphError, r"edges must be .* graphattn.from_pyg"),
         (lambda: model()(X, RING, batch=BATCH.flip(0)), ShapeError, r"batch must be int64 \(6,\), ascending"),
         (lambda: model()(X, RING, [graphs.full(...)] * 2, batch=BATCH), GraphError, "would join the graphs of a batch"),

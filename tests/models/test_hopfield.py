@@ -197,7 +197,7 @@ def test_a_state_without_a_pattern():
         (lambda: Hopfield(RING, 1.0).settle(torch.ones(4), [-1]), GraphError, "node must be .*0, got -1"),
         (lambda: Hopfield(RING, 1.0).settle(torch.ones(4), []), OptionError, "order must name at least one spin"),
         (lambda: Hopfield.from_patterns(spins(2, 4), RING.mask()), GraphError, "from_mask"),
-        (lambda: retrieve(Q, X, 1.0, steps=0), GraphError, "steps must be at least 1, got 0"),
+        (lambda: retrieve(Q, X, 1.0, steps=0), GraphError, "steps must be a whole number >= 1, got 0"),
         (lambda: retrieval_energy(Q[0], X, 1.0), ShapeError, r"query must have shape \(..., T, C\), got"),
         (lambda: retrieval_energy(Q, X, 1.0, ga.PerHead((SOME,))), GraphError, r"pass one of its \.graphs"),
     ],

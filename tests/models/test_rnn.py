@@ -208,7 +208,7 @@ def test_luong_is_cross_attention_of_one_head():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda s, t: model("luong"), OptionError, 'attention must be "bahdanau", "dot", "general" or None'),
+        (lambda s, t: model("luong"), OptionError, 'attention must be "bahdanau", "dot" or "general", or None'),
         (lambda s, t: Seq2Seq(3, 3, embed_dim=2, hidden=7), OptionError, "hidden must be even if bidirectional, got 7"),
         (lambda s, t: model("dot")(s, t, graphs.cross(T, 4)), ShapeError, "the graph has 5 targets and 4 sources"),
         (lambda s, t: model(None)(s, t, graphs.cross(T, S)), OptionError, "built with attention=None"),

@@ -78,9 +78,9 @@ def test_refusals():
                 encode(graph, 1)
     with pytest.raises(GraphError, match="k must be below the number of nodes, got k=5 and 5 nodes; pad with zeros"):
         laplacian_eigenvector_pe(ga.graphs.full(5), 5)
-    with pytest.raises(GraphError, match="k must be at least 1, got 0"):
+    with pytest.raises(GraphError, match="k must be a whole number >= 1, got 0"):
         laplacian_eigenvector_pe(CLUB, 0)
-    with pytest.raises(GraphError, match="walk_length must be at least 1, got 0"):
+    with pytest.raises(GraphError, match="walk_length must be a whole number >= 1, got 0"):
         random_walk_pe(CLUB, 0)
     with pytest.raises(GraphError, match="from_edge_index"):
         random_walk_pe(CLUB.edge_index, 2)

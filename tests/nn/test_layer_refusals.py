@@ -11,9 +11,10 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData
 
 import graphattn as ga
+from graphattn.arguments import probability
 from graphattn.errors import BackendError, GraphError, GraphIndexError, OptionError, ShapeError
 from graphattn.nn import DropPath
-from graphattn.nn.arguments import check_names, probability
+from graphattn.nn.arguments import check_names
 
 G = ga.nn.GraphAttention
 GRAPH = ga.graphs.cross(5, 7)
@@ -85,8 +86,8 @@ def test_sizes_may_be_numpys():
         ({"bias": "no"}, "bias must be True or False, got 'no'"),
         ({"out_proj": 1}, "out_proj must be True or False, got 1"),
         ({"root_weight": None}, "root_weight must be True or False, got None"),
-        ({"backend": ["edges"]}, r'backend must be "auto" or one of dense, .*, got \[\'edges\'\]'),
-        ({"backend": "fast"}, 'backend must be "auto" or one of dense, tiles, edges, parts, message_passing, got'),
+        ({"backend": ["edges"]}, r'backend must be "auto", "dense", .*, got \[\'edges\'\]'),
+        ({"backend": "fast"}, 'backend must be "auto", "dense", "tiles", .* or "message_passing", got'),
     ],
 )
 def test_other_options_are_checked_at_construction(options, words):
@@ -277,10 +278,10 @@ def test_names_are_those_of_arguments_and_not_of_the_rest():
 
 
 def test_a_probability_is_in_its_interval():
-    assert (probability("p", 0), probability("p", 1)) == (0.0, 1.0)
+    assert (probability(0, "p"), probability(1, "p")) == (0.0, 1.0)
     for wrong, below_one in ((1, True), (1.0, True), (-0.1, False), (1.1, False), (True, False)):
         with pytest.raises(OptionError, match=r"p must be a number in \[0, 1"):
-            probability("p", wrong, below_one=below_one)
+            probability(wrong, "p", below_one=below_one)
     with pytest.raises(OptionError, match=r"drop_path must be a number in \[0, 1\), got 1.0"):
         DropPath(1.0)
 

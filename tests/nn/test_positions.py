@@ -187,7 +187,11 @@ REFUSED = {
     "axes": (lambda: Rotary(10, num_axes=2), OptionError, r"multiple of 2 \* num_axes = 4, got 10"),
     "base": (lambda: Rotary(8, base=0), OptionError, "base must be a finite number > 0, got 0"),
     "base inf": (lambda: Rotary(8, base=math.inf), OptionError, "base must be a finite number > 0, got inf"),
-    "base huge": (lambda: Rotary(8, base=10**400), OptionError, "base must be a finite number > 0, got 1000"),
+    "base huge": (
+        lambda: Rotary(8, base=10**400),
+        OptionError,
+        "base must be a finite number > 0, got a number of 1329 bits",
+    ),
     "base tiny": (lambda: SinusoidalPosition(8, base=1e-300), OptionError, "so small that angles overflow, got 1e-300"),
     "layout": (lambda: Rotary(8, layout="neox"), OptionError, 'layout must be "half" or "interleaved", got \'neox\''),
     "max_len": (lambda: LearnedPosition(0, 4), OptionError, "max_len must be a whole number >= 1, got 0"),

@@ -119,7 +119,7 @@ def test_more_heads_than_fit_and_no_edges():
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"view": "rows"}, OptionError, "view must be one of matrix, lines, place, got 'rows'"),
+        ({"view": "rows"}, OptionError, 'view must be "matrix", "lines" or "place", got .rows'),
         ({"view": ["a", "b"]}, OptionError, r"view must be text, got \['a', 'b'\]"),
         ({"view": "lines", "pos": torch.zeros(5, 2)}, OptionError, 'pos: for view "place" alone'),
         ({"weights": torch.zeros(5, 5)}, ShapeError, r"got float32 \(5, 5\); of one head it is weights\[None\]"),
@@ -127,7 +127,7 @@ def test_more_heads_than_fit_and_no_edges():
         ({"weights": torch.zeros(3, 5, 5).long()}, ShapeError, r"must be floats .* got int64 \(3, 5, 5\)"),
         ({"weights": (torch.zeros(3, 5, 5),) * 2}, OptionError, r"draw one of its tensors, \(H, T, S\)"),
         ({"sentences": "ab"}, OptionError, 'sentences="ab" needs sentence_b_start'),
-        ({"sentences": "ac", "sentence_b_start": 2}, OptionError, "sentences must be one of all, aa, ab, ba, bb"),
+        ({"sentences": "ac", "sentence_b_start": 2}, OptionError, 'sentences must be "all", "aa", "ab", "ba" or "bb"'),
         ({"sentence_b_start": 5}, OptionError, r"sentence_b_start must be a token in \[1, 4\], got 5"),
         ({"sentence_b_start": True}, OptionError, "sentence_b_start must be a whole number, got True"),
         ({"sentence_b_start": 2, "view": "place"}, OptionError, 'is for views "matrix" and "lines"'),

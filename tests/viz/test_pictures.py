@@ -273,7 +273,7 @@ def test_shapes_that_do_not_fit(graph, arguments, words):
 @pytest.mark.parametrize(
     ("graph", "arguments", "words"),
     [
-        (causal(5), {"layout": "spiral"}, "layout must be one of sequence, two rows"),
+        (causal(5), {"layout": "spiral"}, 'layout must be "sequence", "two rows"'),
         (causal(5), {"layout": "points"}, "needs pos"),
         (causal(5), {"layout": "sequence", "pos": torch.zeros(5, 2)}, 'pos is for layout "points"'),
         (GRAPHS["cross"], {"layout": "sequence"}, "needs a square graph"),

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import GraphAttnError, LoaderError
+from ...arguments import whole
+from ...errors import GraphAttnError, GraphError, LoaderError
 from .. import algebra
 from ..expression import LISTING, METHODS, MOST_CALLS, SIGNS, function_of
 from ..graph import AttentionGraph
-from ..listed import check_size, checked
+from ..listed import checked
 from ..pattern import Pattern, sizable
 from ..per_head import PerHead
 from ..relations import Relations
@@ -132,7 +133,8 @@ class _Reader:
         if not isinstance(made, AttentionGraph | Pattern):
             raise self.fault("a call that gives a graph", f"{name}, which gives a {type(made).__name__}")
         if isinstance(made, AttentionGraph):
-            self._making(name, lambda: [check_size(made.num_targets, "T"), check_size(made.num_sources, "S")])
+            sizes = {"T": made.num_targets, "S": made.num_sources}
+            self._making(name, lambda: [whole(size, side, 0, GraphError) for side, size in sizes.items()])
             self.budget.spend(0 if made.is_rule else _BYTES_PER_EDGE * made.num_edges)
         return made
 
@@ -148,7 +150,7 @@ class _Reader:
             raise self.fault("rule to be true or false", is_rule)
 
         def make() -> AttentionGraph:
-            T, S = (check_size(node.get(side), side) for side in ("num_targets", "num_sources"))
+            T, S = (whole(node.get(side), side, 0, GraphError) for side in ("num_targets", "num_sources"))
             self.budget.spend(_BYTES_PER_EDGE * index.shape[-1])
             edges = checked(index, T, S, "keep")
             if not is_rule:
@@ -256,7 +258,7 @@ def _called(name: str, function: Callable[..., Any], args: list[Any], options: d
     if name == "@" and len(graphs) == 2 and graphs[0].num_sources == graphs[1].num_targets:
         lists = algebra.closed_product(graphs[0].edges, graphs[1].edges) is None
     elif name == "k_hop" and graphs and graphs[0].is_square:
-        lists = graphs[0]._closed_hops(check_size([*args[1:], *options.values()][0], "k")) is None
+        lists = graphs[0]._closed_hops(whole([*args[1:], *options.values()][0], "k", 0, GraphError)) is None
     if lists:
         raise LoaderError(f"{name} lists edges here; a saved graph holds these themselves")
     return function(*args, **options)

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...arguments import integers, table
 from ...errors import GraphError, GraphIndexError
 from ...graph.algebra import refuse_over
 from ...graph.runs import spread
-from ..arguments import stored
 
 
 class Faces(NamedTuple):
@@ -67,20 +67,15 @@ def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
             raise GraphError(f"faces must be a Tensor (F, n) or a list of tuples of vertex numbers: {error}") from error
         device = flat.device
     else:
-        try:
-            table = torch.as_tensor(faces)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise GraphError(f"faces must be a Tensor (F, n), got a {type(faces).__name__}: {error}") from error
-        if stored(table, "faces").dim() != 2:
-            raise GraphError(f"faces must have shape (F, 3), (F, 4) or (F, n), got {tuple(table.shape)}")
-        flat, device = table.flatten(), table.device
-        sizes = torch.full((table.shape[0],), table.shape[1], dtype=torch.int64)
+        corners = table(faces, "faces", "a Tensor (F, n)", GraphError)
+        if corners.dim() != 2:
+            raise GraphError(f"faces must have shape (F, 3), (F, 4) or (F, n), got {tuple(corners.shape)}")
+        flat, device = corners.flatten(), corners.device
+        sizes = torch.full((corners.shape[0],), corners.shape[1], dtype=torch.int64)
     if sizes.numel() and int(sizes.min()) < 3:
         hint = "; pass faces.t()" if isinstance(faces, Tensor) and faces.shape[0] == 3 else ""
         raise GraphError(f"a face has at least 3 vertices, got {int(sizes.min())} in face {int(sizes.argmin())}{hint}")
-    if flat.numel() and (flat.is_floating_point() or flat.is_complex() or flat.dtype == torch.bool):
-        raise GraphError(f"faces must be integer (int64), got {str(flat.dtype).removeprefix('torch.')}")
-    return flat.to("cpu", torch.int64), sizes, device
+    return integers(flat, "faces", "of vertices", GraphError).cpu(), sizes, device
 
 
 def _check_range(vertex: Tensor, face: Tensor, num_vertices: int | None) -> int:

@@ -8,7 +8,7 @@ from torch import Tensor
 from ...graph import AttentionGraph
 from ...graph.expression import listing_builder
 from ...graph.listed import Listed
-from ..arguments import call, flag, whole, word
+from ..arguments import call, flag, one_of, whole
 from .faces import Faces, checked_faces
 
 
@@ -85,7 +85,7 @@ def mesh_faces(
         · █ █
     """
     hops, self_loops = whole(hops, "hops", 1), flag(self_loops, "self_loops")
-    word(share, "share", "edge", "vertex")
+    one_of(share, "share", ("edge", "vertex"))
     mesh, device = checked_faces(faces, None)
     shared = mesh.edges()[0] if share == "edge" else mesh.vertex
     incidence = _matrix(mesh.face, shared, mesh.sound.numel(), int(shared.max()) + 1 if shared.numel() else 0)

@@ -12,6 +12,7 @@ from ...graph.expression import listing_builder
 from ...graph.listed import Listed
 from ...graph.pattern import sizable
 from ..arguments import call, whole
+from ..arguments import probability as checked_probability
 
 _DENSE = 512  # nodes below which all eigenvalues are found at once
 _TOLERANCE = 1e-3
@@ -121,8 +122,7 @@ def small_world(num_nodes: int, k: int, probability: float, seed: int = 0) -> At
         raise GraphError(f"k must be even, half of it on each side, got {k}")
     if k >= N and (N or k):
         raise GraphError(f"k must be below num_nodes, got k={k} of {N} nodes")
-    if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 <= probability <= 1:
-        raise GraphError(f"probability must be a number in [0, 1], got {probability!r}")
+    probability = checked_probability(probability, "probability")
     refuse_over(1000 * N * k, f"small_world of {N:,} x {k} edges", "join a window with random_sources")
     import networkx
 

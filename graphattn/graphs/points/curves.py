@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ...errors import GraphError
-from ..arguments import stored, whole
+from ..arguments import one_of, stored, whole
 from .clouds import coordinates, length, lengths
 from .curve_keys import CURVES, KEY_BITS, Curve, curve_key
 
@@ -55,8 +55,7 @@ def order_and_lengths(
     pos: object, curve: Curve, cell: float | None, bits: int | None, batch: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """:func:`curve_order`, and the points in each cloud that has some, int64 (C,)."""
-    if not isinstance(curve, str) or curve not in CURVES:
-        raise GraphError(f"curve must be one of {', '.join(CURVES)}, got {curve!r}")
+    one_of(curve, "curve", CURVES)
     place, are_cells = _place(pos)
     bits = _bits(bits, place.shape[1])
     count = lengths(place, batch)

@@ -11,7 +11,7 @@ from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
 from ...graph.expression import listing_builder
 from ...graph.listed import Listed
-from ..arguments import call, flag, number, whole, word
+from ..arguments import call, flag, number, one_of, whole
 from .balls import Pairs, within
 from .clouds import Cloud, clouds, coordinates
 from .nearest import nearest
@@ -142,7 +142,7 @@ def radius(
     reach = distance(r)
     most = None if max_neighbours is None else whole(max_neighbours, "max_neighbours", 1)
     include_self = flag(include_self, "include_self")
-    word(overflow, "overflow", "error", "nearest")
+    one_of(overflow, "overflow", ("error", "nearest"))
     if overflow == "nearest" and most is None:
         raise GraphError('overflow="nearest" without max_neighbours: there is nothing to overflow')
     points, targets, query_points, size = given(pos, queries, include_self)

@@ -10,7 +10,7 @@ from ...graph import AttentionGraph
 from ...graph.expression import builder
 from ...graph.rules import Partition
 from ...graph.rules_points import Intervals
-from ..arguments import call, whole, word
+from ..arguments import call, one_of, whole
 from .curve_keys import Curve
 from .curves import order_and_lengths
 
@@ -67,7 +67,7 @@ def curve_patches(
         · · · · █ █ █
     """
     most = whole(patch, "patch", 1)
-    word(shrink, "shrink", "batch", "cloud")
+    one_of(shrink, "shrink", ("batch", "cloud"))
     order, count = (part.cpu() for part in order_and_lengths(pos, curve, cell, bits, batch))
     size = count.clamp(max=most)
     if shrink == "batch" and count.numel():

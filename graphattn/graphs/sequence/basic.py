@@ -13,7 +13,7 @@ from ...graph.edge_set import EdgeSet
 from ...graph.expression import builder
 from ...graph.pattern import sizable
 from ...graph.rules import Band, Partition, Rectangle
-from ..arguments import call, flag, integers, whole, word
+from ..arguments import call, flag, integers, one_of, whole
 
 
 @sizable
@@ -93,7 +93,7 @@ def causal(
     """
     T = whole(num_targets, "num_targets")
     S = T if num_sources is None else whole(num_sources, "num_sources")
-    word(align, "align", "end", "start", " (lower right, as with a cache, or upper left)")
+    one_of(align, "align", ("end", "start"), hint=" (lower right, as with a cache, or upper left)")
     sizes = (T,) if num_sources is None else (T, S)
     offset = S - T if align == "end" else 0
     return AttentionGraph(Band(T, S, lo=0, offset=offset), call("causal", *sizes, align=(align, "end")))

@@ -5,7 +5,6 @@ from ...graph import AttentionGraph
 from ...graph.algebra import Intersection, Union
 from ...graph.edge_set import EdgeSet
 from ...graph.expression import builder
-from ...graph.listed import check_size
 from ...graph.pattern import sizable
 from ...graph.rules import FAR, Band
 from ...graph.rules_blocks import Composite, Lifted
@@ -139,7 +138,7 @@ def block_diffusion(num_nodes: int, block: int) -> AttentionGraph:
         · · · · █ █ █ █
     """
     N, block = whole(num_nodes, "num_nodes"), whole(block, "block", 1)
-    check_size(2 * N, "2 * num_nodes, the noisy and the clean tokens,")
+    whole(2 * N, "2 * num_nodes, the noisy and the clean tokens,")
     own, before, until = ((0, 0), (1, FAR), (0, FAR))
     noisy = [_lifted(N, block, *own), _lifted(N, block, *before)]
     clean = [None, _lifted(N, block, *until)]

@@ -11,7 +11,7 @@ from ...graph import runs as _runs
 from ...graph.algebra import refuse_over
 from ...graph.expression import listing_builder
 from ...graph.listed import Listed
-from ..arguments import call, flag, integers, stored, whole, word
+from ..arguments import call, flag, integers, one_of, stored, whole
 
 
 @listing_builder
@@ -116,7 +116,7 @@ def lsh_buckets(
     """
     ids, causal, same_bucket = integers(buckets, "buckets"), flag(causal, "causal"), flag(same_bucket, "same_bucket")
     chunk, look_back, wrap = whole(chunk, "chunk", 1), whole(look_back, "look_back"), flag(wrap, "wrap")
-    word(self_loops, "self_loops", "alone", "always")
+    one_of(self_loops, "self_loops", ("alone", "always"))
     labels, N = ids.cpu(), ids.numel()
     if wrap and N and look_back >= -(-N // chunk):
         raise GraphError(

@@ -16,6 +16,7 @@ from ...graph.pattern import sizable
 from ...graph.rules import Band
 from ...graph.rules_random import Bernoulli
 from ..arguments import call, flag, whole
+from ..arguments import probability as checked_probability
 
 _DRAWN_BYTES = 96  # of an edge while it is drawn, placed and listed
 
@@ -137,8 +138,7 @@ def erdos_renyi(
     """
     T, seed, listed = whole(num_targets, "num_targets"), whole(seed, "seed"), flag(listed, "listed")
     S = T if num_sources is None else whole(num_sources, "num_sources")
-    if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 <= probability <= 1:
-        raise GraphError(f"probability must be a number in [0, 1], got {probability!r}")
+    probability = checked_probability(probability, "probability")
     if listed:
         refuse_over(int(48 * T * S * probability), f"erdos_renyi of {T:,} x {S:,} pairs", "use listed=False")
         check_pairs(T, S)

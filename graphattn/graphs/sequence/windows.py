@@ -7,7 +7,7 @@ from ...graph.expression import builder
 from ...graph.pattern import sizable
 from ...graph.rules import Band
 from ...graph.rules_sequence import Distances, Sinks
-from ..arguments import call, whole, word
+from ..arguments import call, one_of, whole
 
 
 @sizable
@@ -48,7 +48,7 @@ def asymmetric_window(
     """
     T, left, right = whole(num_targets, "num_targets"), whole(left, "left"), whole(right, "right")
     S = T if num_sources is None else whole(num_sources, "num_sources")
-    word(align, "align", "end", "start", " (lower right, as with a cache, or upper left)")
+    one_of(align, "align", ("end", "start"), hint=" (lower right, as with a cache, or upper left)")
     band = Band(T, S, lo=-right, hi=left, offset=S - T if align == "end" else 0)
     name = call("asymmetric_window", T, left, right, num_sources=(num_sources, None), align=(align, "end"))
     return AttentionGraph(band, name)

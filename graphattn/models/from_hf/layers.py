@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from ...arguments import one_of
 from ...errors import OptionError
 from ...nn import TransformerBlock
 from ...nn.feed_forward import Activation
@@ -25,9 +26,7 @@ def activation(config: Any) -> Activation:
     """Our name of the activation in the feed-forwards."""
     if config.hidden_act == "quick_gelu":
         return quick_gelu
-    if config.hidden_act not in ACTIVATIONS:
-        raise OptionError(f"hidden_act must be one of {', '.join(ACTIVATIONS)}, quick_gelu; got {config.hidden_act!r}")
-    return ACTIVATIONS[config.hidden_act]
+    return ACTIVATIONS[one_of(config.hidden_act, "hidden_act", (*ACTIVATIONS, "quick_gelu"))]
 
 
 def pair(size: Any) -> tuple[int, int]:

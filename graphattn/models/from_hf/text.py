@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...arguments import one_of
 from ...errors import OptionError
 from .layers import ACTIVATIONS
 
@@ -38,9 +39,7 @@ def fill(made: nn.Module, state: State) -> None:
 
 def activation(name: str) -> str:
     """Our name of an activation."""
-    if name not in ACTIVATIONS:
-        raise OptionError(f"the activation must be one of {', '.join(ACTIVATIONS)}; got {name!r}")
-    return ACTIVATIONS[name]
+    return ACTIVATIONS[one_of(name, "the activation", ACTIVATIONS)]
 
 
 def refuse(config: Any, **plain: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...arguments import one_of
 from ...errors import OptionError
 from ...nn import GraphAttention
 from ..timesformer import TimeSformer
@@ -32,8 +33,7 @@ def read(model: Any) -> TimeSformer | ViViT:
     base = getattr(model, "timesformer", model)
     config, embeddings = base.config, base.embeddings
     kinds = {"divided_space_time": _divided, "joint_space_time": _joint}
-    if config.attention_type not in kinds:
-        raise OptionError(f"attention_type must be one of {', '.join(kinds)}; got {config.attention_type!r}")
+    one_of(config.attention_type, "attention_type", kinds)
     if config.hidden_dropout_prob or config.attention_probs_dropout_prob:
         raise OptionError("hidden_dropout_prob and attention_probs_dropout_prob must be 0")
     made = kinds[config.attention_type](base, config)

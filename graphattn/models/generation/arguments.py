@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...arguments import refuse_class, width
 from ...errors import OptionError, ShapeError
-from ...nn.arguments import refuse_class, width
 
 STRATEGIES = {
     "greedy": (),
@@ -20,7 +20,7 @@ _RANGES = (("length_penalty", -100, 100), ("temperature", 1e-30, 1e30), ("top_p"
 
 def check_model(model: Any) -> None:
     """Refuse what does not write."""
-    refuse_class("model", model)
+    refuse_class(model, "model")
     missing = [name for name in ("graph", "begin") if not hasattr(model, name)]
     if missing:
         way = "it reads a source: pass model.reading(source)" if hasattr(model, "reading") else "a GPT is one"
@@ -43,7 +43,7 @@ def check_options(strategy: Any, given: dict[str, Any]) -> dict[str, Any]:
         raise OptionError('strategy="beam" needs num_beams, the sequences to keep')
     for name in ("num_beams", "top_k"):
         if name in given:
-            given[name] = width(name, given[name])
+            given[name] = width(given[name], name)
     for name, least, most in _RANGES:
         value: Any = given.get(name, most)
         if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) <= most:

@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...arguments import width
 from ...errors import OptionError, ShapeError
 from ...graph.foreign_names import names_checked
 from ...graph.layers import Layers
-from ...nn.arguments import width
 from .arguments import check_model, check_options, prompt_of, token_number
 from .beam import beam_search
 from .choose import Sample, likeliest, one_by_one
@@ -93,7 +93,7 @@ def generate(
     check_model(model)
     drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "generator": generator}
     options = check_options(strategy, {"num_beams": num_beams, "length_penalty": length_penalty, **drawn})
-    number, end = width("max_new_tokens", max_new_tokens), token_number(eos)
+    number, end = width(max_new_tokens, "max_new_tokens"), token_number(eos)
 
     def written(prompt: Tensor, batch: int, rows: list[int]) -> Tensor:
         """The sequences ``rows`` of a batch, whose prompts (B', P) are as long."""
@@ -140,7 +140,7 @@ def log_probability(model: Any, tokens: Tensor, start: int, graph: Layers | None
     """
     check_model(model)
     prompt_of(model, tokens, 0)
-    if not 1 <= width("start", start) <= tokens.shape[-1]:
+    if not 1 <= width(start, "start") <= tokens.shape[-1]:
         raise OptionError(f"start must be between 1 and the number of tokens, {tokens.shape[-1]}; got {start}")
     graphs_of_layers(model, graph, start, tokens.shape[-1])
     logits = model(tokens, model.graph if graph is None else graph)[..., start - 1 : -1, :]

@@ -5,10 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ...arguments import kinds_checked, table
+from ...arguments import kinds_checked, table, width
 from ...errors import OptionError, ShapeError
 from ...graph import AttentionGraph, PerHead
-from ..arguments import width
 from .constant import of_edges, offsets
 from .table import EdgeTable
 
@@ -44,7 +43,7 @@ class ALiBi(nn.Module):
     @kinds_checked()
     def __init__(self, num_heads: int) -> None:
         super().__init__()
-        self.num_heads = width("num_heads", num_heads)
+        self.num_heads = width(num_heads, "num_heads")
         self.register_buffer("like", torch.empty(0), persistent=False)  # moved by .to(); slopes stay exact
 
     @property
@@ -114,9 +113,7 @@ class T5Bias(nn.Module):
         self, num_heads: int, num_buckets: int = 32, max_distance: int = 128, *, bidirectional: bool = True
     ) -> None:
         super().__init__()
-        if not isinstance(bidirectional, bool):
-            raise OptionError(f"bidirectional must be True or False, got {bidirectional!r}")
-        self.num_buckets, self.max_distance = width("num_buckets", num_buckets), width("max_distance", max_distance)
+        self.num_buckets, self.max_distance = width(num_buckets, "num_buckets"), width(max_distance, "max_distance")
         self.bidirectional = bidirectional
         least = 4 if bidirectional else 2
         if self.num_buckets < least or self.num_buckets % (1 + bidirectional):

@@ -5,11 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import kinds_checked
+from ...arguments import kinds_checked, width
 from ...errors import GraphError
 from ...graph import AttentionGraph, PerHead
 from ...questions.forms import csr_by_source
-from ..arguments import width
 from .constant import need_graph, of_edges
 from .table import EdgeTable
 
@@ -51,7 +50,7 @@ class ShortestPathBias(nn.Module):
     @kinds_checked()
     def __init__(self, num_heads: int, max_distance: int = 20) -> None:
         super().__init__()
-        self.max_distance = width("max_distance", max_distance)
+        self.max_distance = width(max_distance, "max_distance")
         self.table = EdgeTable(self.max_distance + 2, num_heads)
 
     def forward(self, graph: AttentionGraph | PerHead, along: AttentionGraph) -> Tensor:

@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from ...arguments import kinds_checked, tensor
+from ...arguments import kinds_checked, tensor, width
 from ...errors import PositionIndexError, ShapeError
 from ...graph import AttentionGraph, PerHead
 from ...kernels.modes import can_read_values
-from ..arguments import width
 from .constant import need_graph
 
 
@@ -36,7 +35,7 @@ class EdgeTable(nn.Module):
     @kinds_checked()
     def __init__(self, num_values: int, num_heads: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(width("num_values", num_values), width("num_heads", num_heads)))
+        self.weight = nn.Parameter(torch.empty(width(num_values, "num_values"), width(num_heads, "num_heads")))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -6,13 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import kinds_checked
+from ...arguments import kinds_checked, width
 from ...errors import GraphError, OptionError
 from ...graph import AttentionGraph, PerHead
 from ...graph.rules import Product
 from ...graphs.arguments import axes
 from ...graphs.grid.relative_position import relative_position_index
-from ..arguments import width
 from .constant import need_graph, of_edges
 from .table import EdgeTable
 
@@ -104,9 +103,9 @@ class SwinV2Bias(nn.Module):
         self.pretrained_window = self.window if pretrained_window is None else _window(pretrained_window)
         if len(self.pretrained_window) != len(self.window):
             raise OptionError(f"pretrained_window must have {len(self.window)} axes, got {pretrained_window!r}")
-        heads = width("num_heads", num_heads)
+        heads = width(num_heads, "num_heads")
         self.mlp = nn.Sequential(
-            nn.Linear(len(self.window), width("hidden", hidden)), nn.ReLU(), nn.Linear(hidden, heads, bias=False)
+            nn.Linear(len(self.window), width(hidden, "hidden")), nn.ReLU(), nn.Linear(hidden, heads, bias=False)
         )
 
     def forward(self, graph: AttentionGraph | PerHead, size: Size | None = None) -> Tensor:
@@ -140,7 +139,7 @@ def _window(window: Any) -> Size:
     sides = tuple(window) if isinstance(window, tuple | list) else (window,)
     if not sides:
         raise OptionError("window must name at least one axis, such as (height, width), got ()")
-    return tuple(width("window", side) for side in sides)
+    return tuple(width(side, "window") for side in sides)
 
 
 def _places(graph: AttentionGraph | PerHead, window: Size, size: Size | None, device: torch.device) -> Tensor:

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
+from ...arguments import function, refuse_class
 from ...errors import OptionError
-from ..arguments import check_function, made_with, refuse_class
+from ..arguments import made_with
 
 Normalizer = Callable[[Tensor, Tensor, int], Tensor]
 """``normalize(score, target, num_targets)`` of scores (..., E, H) and int64 targets (E,) gives weights (..., E, H)."""
@@ -53,7 +54,7 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
     if isinstance(normalize, str) and normalize in NORMALIZERS:
         of = NORMALIZERS[normalize].of
         return made_with(of, num_heads=num_heads) if isinstance(of, type) else of
-    refuse_class("normalize", normalize)
+    refuse_class(normalize, "normalize")
     heads = getattr(normalize, "num_heads", num_heads)
     if isinstance(normalize, nn.Module) and heads != num_heads:
         raise OptionError(f"normalize has num_heads={heads}, and the layer num_heads={num_heads}")
@@ -62,4 +63,4 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
             f"normalize must be one of softmax, {', '.join(NORMALIZERS)} or a function normalize(score, target, "
             f"num_targets), got {normalize!r}"
         )
-    return check_function("normalize", normalize, "score, target, num_targets")
+    return function(normalize, "normalize", "score, target, num_targets")

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from ...arguments import real
 from ...kernels.edge_softmax import gather, scatter_sum
-from ..arguments import real
 from .base import named
 
 
@@ -17,7 +17,7 @@ class Sigmoid(nn.Module):
 
     def __init__(self, bias: float | None = None) -> None:
         super().__init__()
-        self.bias = None if bias is None else real("bias", bias)
+        self.bias = None if bias is None else real(bias, "bias")
 
     def forward(self, score: Tensor, target: Tensor, num_targets: int) -> Tensor:
         if self.bias is not None:

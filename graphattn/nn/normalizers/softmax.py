@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from ...arguments import width
 from ...kernels.edge_softmax import edge_softmax, gather
-from ..arguments import width
 from .base import named
 
 
@@ -25,7 +25,7 @@ class SinkSoftmax(nn.Module):
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
-        self.num_heads = width("num_heads", num_heads)
+        self.num_heads = width(num_heads, "num_heads")
         self.logit = nn.Parameter(torch.zeros(self.num_heads))
 
     def forward(self, score: Tensor, target: Tensor, num_targets: int) -> Tensor:

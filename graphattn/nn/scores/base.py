@@ -5,8 +5,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...arguments import function
 from ...errors import OptionError
-from ..arguments import check_function, made_with
+from ..arguments import made_with
 
 ScoreFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """``score(query, key, edge_attr)`` with query and key (..., E, H, D) and edge_attr (..., E, F) gives (..., E, H)."""
@@ -90,7 +91,7 @@ def make_score(score: Any, num_heads: int, head_dim: int, edge_dim: int | None =
             f"score must be one of scaled_dot, {', '.join(SCORES)} or a function score(query, key, edge_attr), "
             f"got {score!r}"
         )
-    check_function("score", score, "query, key, edge_attr")
+    function(score, "score", "query, key, edge_attr")
     sizes = {"num_heads": num_heads, "head_dim": head_dim, "edge_dim": edge_dim}
     for name, its in sizes.items():
         wanted = getattr(score, name) if isinstance(score, Score) else None

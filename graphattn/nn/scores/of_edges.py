@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...arguments import function, positive, width
 from ...errors import OptionError
-from ..arguments import check_function, positive, width
 from .base import Score
 
 
@@ -22,9 +22,9 @@ class Additive(Score):
 
     def __init__(self, num_heads: int, head_dim: int, activation: Callable[[Tensor], Tensor] = torch.tanh) -> None:
         super().__init__()
-        self.num_heads, self.head_dim = width("num_heads", num_heads), width("head_dim", head_dim)
+        self.num_heads, self.head_dim = width(num_heads, "num_heads"), width(head_dim, "head_dim")
         self.weight = nn.Parameter(torch.empty(self.num_heads, self.head_dim))
-        self.activation = check_function("activation", activation, "x")
+        self.activation = function(activation, "activation", "x")
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
@@ -52,8 +52,8 @@ class MLPScore(Score):
 
     def __init__(self, head_dim: int, hidden: int, edge_dim: int = 0) -> None:
         super().__init__()
-        self.head_dim, hidden = width("head_dim", head_dim), width("hidden", hidden)
-        self.edge_dim = None if edge_dim == 0 else width("edge_dim", edge_dim)
+        self.head_dim, hidden = width(head_dim, "head_dim"), width(hidden, "hidden")
+        self.edge_dim = None if edge_dim == 0 else width(edge_dim, "edge_dim")
         self.hidden, self.out = nn.Linear(2 * self.head_dim + (self.edge_dim or 0), hidden), nn.Linear(hidden, 1)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
@@ -93,8 +93,8 @@ class Gaussian(Score):
 
     def __init__(self, num_heads: int, sigma: float = 1.0, learnable: bool = True) -> None:
         super().__init__()
-        self.num_heads = width("num_heads", num_heads)
-        logarithm = torch.full((self.num_heads,), positive("sigma", sigma)).log()
+        self.num_heads = width(num_heads, "num_heads")
+        logarithm = torch.full((self.num_heads,), positive(sigma, "sigma")).log()
         self.log_sigma = nn.Parameter(logarithm, requires_grad=learnable)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
@@ -140,13 +140,13 @@ class Subtraction(Score):
 
     def __init__(self, num_heads: int, head_dim: int, hidden: int | None = None, edge_dim: int | None = None) -> None:
         super().__init__()
-        self.num_heads, self.head_dim = width("num_heads", num_heads), width("head_dim", head_dim)
+        self.num_heads, self.head_dim = width(num_heads, "num_heads"), width(head_dim, "head_dim")
         wide = self.num_heads * self.head_dim
-        hidden = wide if hidden is None else width("hidden", hidden)
+        hidden = wide if hidden is None else width(hidden, "hidden")
         self.gamma = nn.Sequential(nn.Linear(wide, hidden), nn.ReLU(), nn.Linear(hidden, self.num_heads))
         self.edge_dim = wide
         if edge_dim is not None:
-            self.edge_dim = width("edge_dim", edge_dim)
+            self.edge_dim = width(edge_dim, "edge_dim")
             self.delta = nn.Sequential(nn.Linear(self.edge_dim, wide), nn.ReLU(), nn.Linear(wide, wide))
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ..arguments import positive, real, width
+from ...arguments import positive, real, width
 from .base import Score
 
 
@@ -17,7 +17,7 @@ class Dot(Score):
 
     def __init__(self, scale: float = 1.0) -> None:
         super().__init__()
-        self.scale = real("scale", scale)
+        self.scale = real(scale, "scale")
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         return (query * key).sum(-1) * self.scale
@@ -48,9 +48,9 @@ class Cosine(Score):
 
     def __init__(self, num_heads: int, scale: float = 10.0, learnable: bool = True, most: float = 100.0) -> None:
         super().__init__()
-        self.num_heads, most = width("num_heads", num_heads), positive("most", most, finite=False)
+        self.num_heads, most = width(num_heads, "num_heads"), positive(most, "most", finite=False)
         self.most = most if learnable else math.inf
-        logarithm = torch.full((self.num_heads, 1), positive("scale", scale)).log()
+        logarithm = torch.full((self.num_heads, 1), positive(scale, "scale")).log()
         self.log_scale = nn.Parameter(logarithm, requires_grad=learnable)
 
     def _units(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,7 +88,7 @@ class General(Score):
 
     def __init__(self, num_heads: int, head_dim: int) -> None:
         super().__init__()
-        self.num_heads, self.head_dim = width("num_heads", num_heads), width("head_dim", head_dim)
+        self.num_heads, self.head_dim = width(num_heads, "num_heads"), width(head_dim, "head_dim")
         self.weight = nn.Parameter(torch.empty(self.num_heads, self.head_dim, self.head_dim))
         nn.init.xavier_uniform_(self.weight)
 

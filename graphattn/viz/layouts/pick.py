@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...arguments import several, shown, table
+from ...arguments import one_of, several, shown, table
 from ...errors import GraphError, ShapeError
 from ...graph import algebra, rules, rules_grid
 from ...graph.edge_set import EdgeSet
@@ -43,8 +43,7 @@ def layout_of(
         )
     two_sets = is_pair(graph, tokens)
     layout = layout or suggested(graph, pos, size if image is None else (), tokens)
-    if layout not in LAYOUTS:
-        raise GraphError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+    one_of(layout, "layout", LAYOUTS, GraphError)
     used = {"pos": "points", "queries": "points", "faces": "points", "size": "grid", "image": "grid"}
     given = {"pos": pos, "queries": queries, "faces": faces, "size": size, "image": image}
     for argument, wanted in used.items():
