@@ -10,7 +10,7 @@ from torch import Tensor
 from ..arguments import whole
 from ..errors import GraphError
 from . import runs as _runs
-from .edge_set import EdgeSet
+from .edge_set import EdgeSet, TestedByRow
 from .listed import Listed
 from .rules import Rectangle, intervals
 from .runs import Runs
@@ -108,39 +108,7 @@ class Complement(EdgeSet):
         return Complement(self.base.flip())
 
 
-class _Dense(EdgeSet):
-    """Rules whose rows are listed by a test of every pair of the row, a chunk at a time."""
-
-    @property
-    def runs_per_row(self) -> int:
-        return max(1, self.num_sources)
-
-    def runs(self, target: Tensor) -> Runs:
-        return _runs.from_dense(self.contains(target[:, None], torch.arange(self.num_sources)[None, :]))
-
-
-class Flipped(_Dense):
-    """Sources and targets exchanged, for rules that have no closed form for it."""
-
-    def __init__(self, base: EdgeSet) -> None:
-        self.base = base
-        self.num_targets, self.num_sources = base.num_sources, base.num_targets
-
-    def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        return self.base.contains(source, target)
-
-    @property
-    def count_cost(self) -> int:
-        return self.base.count_cost
-
-    def count(self) -> int:
-        return self.base.count()
-
-    def flip(self) -> EdgeSet:
-        return self.base
-
-
-class Pullback(_Dense):
+class Pullback(TestedByRow):
     """Node ``i`` here is (distinct) node ``targets[i]`` or ``sources[i]`` of another rule: subgraphs, relabelling."""
 
     def __init__(self, base: EdgeSet, targets: Tensor, sources: Tensor) -> None:

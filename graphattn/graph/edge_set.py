@@ -58,8 +58,6 @@ class EdgeSet(ABC):
 
     def flip(self) -> "EdgeSet":
         """The same edges with sources and targets exchanged."""
-        from .algebra import Flipped
-
         return Flipped(self)
 
     def compose(self, other: "EdgeSet") -> "EdgeSet | None":
@@ -107,3 +105,35 @@ class EdgeSet(ABC):
         ]
         columns = -(-self.num_sources // width)
         return torch.cat(parts) if parts else torch.empty(0, columns, dtype=torch.int64)
+
+
+class TestedByRow(EdgeSet):
+    """Rules whose rows are listed by a test of every pair of the row, a chunk at a time."""
+
+    @property
+    def runs_per_row(self) -> int:
+        return max(1, self.num_sources)
+
+    def runs(self, target: Tensor) -> Runs:
+        return _runs.from_dense(self.contains(target[:, None], torch.arange(self.num_sources)[None, :]))
+
+
+class Flipped(TestedByRow):
+    """Sources and targets exchanged, for rules that have no closed form for it."""
+
+    def __init__(self, base: EdgeSet) -> None:
+        self.base = base
+        self.num_targets, self.num_sources = base.num_sources, base.num_targets
+
+    def contains(self, target: Tensor, source: Tensor) -> Tensor:
+        return self.base.contains(source, target)
+
+    @property
+    def count_cost(self) -> int:
+        return self.base.count_cost
+
+    def count(self) -> int:
+        return self.base.count()
+
+    def flip(self) -> EdgeSet:
+        return self.base

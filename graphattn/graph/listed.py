@@ -148,7 +148,9 @@ def _check_layout(edge_index: object) -> Tensor:
         )
     if edge_index.dtype not in _INTEGERS:
         kind = str(edge_index.dtype).removeprefix("torch.")
-        raise GraphError(f"edge_index must be integer (int64), got {kind}; pass edge_index.long() if these are indices")
+        raise GraphError(
+            f"edge_index must be integers (int64), got {kind}; pass edge_index.long() if these are indices"
+        )
     return edge_index
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import GraphError
 from . import runs as _runs
-from .edge_set import EdgeSet
+from .edge_set import EdgeSet, TestedByRow
 from .runs import Runs
 
 FAR = 1 << 62  # a band without a border
@@ -435,7 +435,7 @@ class Masked(EdgeSet):
 
 
 @dataclass(frozen=True, eq=False)
-class Predicate(EdgeSet):
+class Predicate(TestedByRow):
     """An arbitrary function of (target, source), called with int64 tensors that broadcast."""
 
     num_targets: int
@@ -460,13 +460,6 @@ class Predicate(EdgeSet):
             return inside.expand(shape)
         except RuntimeError:
             raise GraphError(f"the rule must return the shape {tuple(shape)}, got {tuple(inside.shape)}") from None
-
-    @property
-    def runs_per_row(self) -> int:
-        return max(1, self.num_sources)
-
-    def runs(self, target: Tensor) -> Runs:
-        return _runs.from_dense(self.contains(target[:, None], torch.arange(self.num_sources)[None, :]))
 
     def flip(self) -> "Predicate":
         function = self.function

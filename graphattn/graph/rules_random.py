@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from . import runs as _runs
-from .edge_set import EdgeSet
-from .runs import Runs
+from .edge_set import TestedByRow
 
 _MASK = (1 << 64) - 1
 
@@ -24,7 +22,7 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Bernoulli(EdgeSet):
+class Bernoulli(TestedByRow):
     """Every pair is an edge with the same probability, drawn by a hash of the pair: the same on every device.
 
     Source: Steele et al. 2014, "Fast splittable pseudorandom number generators" (SplitMix64), for the hash.
@@ -39,10 +37,3 @@ class Bernoulli(EdgeSet):
         golden = _signed(0x9E3779B97F4A7C15)
         key = _mixed(_mixed(torch.tensor(self.seed, device=target.device) + golden) + target * golden)
         return (_mixed(key + source * golden + golden) >> 11) & ((1 << 53) - 1) < int(self.probability * (1 << 53))
-
-    @property
-    def runs_per_row(self) -> int:
-        return max(1, self.num_sources)
-
-    def runs(self, target: Tensor) -> Runs:
-        return _runs.from_dense(self.contains(target[:, None], torch.arange(self.num_sources)[None, :]))

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..graph import FULL, PARTIAL, AttentionGraph
-from ..graph.algebra import MAX_BYTES, Complement, Flipped, Intersection, Pullback, Union, refuse_over
-from ..graph.edge_set import EdgeSet
+from ..graph.algebra import MAX_BYTES, Complement, Intersection, Pullback, Union, refuse_over
+from ..graph.edge_set import EdgeSet, Flipped
 from ..graph.listed import Listed
 from ..graph.rules import Band, Cells, Neighbourhood, Partition, Predicate, Product, Rectangle
 from ..graph.rules_grid import CellWindow

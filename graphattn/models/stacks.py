@@ -15,6 +15,7 @@ from ..nn import KeyValueCache, TransformerBlock
 from ..nn.blocks import Graph, copies, make_norm
 from ..nn.cache import all_or_none, tokens_held
 from ..nn.loaders import refuse_other
+from . import from_torch
 from .padding import memory_up_to, padding_bias
 from .tokens import check_lengths
 
@@ -238,9 +239,7 @@ class Encoder(_Stack):
     @classmethod
     def from_torch(cls, encoder: nn.TransformerEncoder) -> "Encoder":
         """The encoder with the weights of torch's, and its outputs on a full graph."""
-        from .from_torch import encoder_from_torch
-
-        return encoder_from_torch(cls, encoder)
+        return from_torch.stack(cls, encoder, nn.TransformerEncoder)
 
 
 class Decoder(_Stack):
@@ -293,9 +292,7 @@ class Decoder(_Stack):
     @classmethod
     def from_torch(cls, decoder: nn.TransformerDecoder) -> "Decoder":
         """The decoder with the weights of torch's, and its outputs on a causal graph."""
-        from .from_torch import decoder_from_torch
-
-        return decoder_from_torch(cls, decoder)
+        return from_torch.stack(cls, decoder, nn.TransformerDecoder)
 
 
 class EncoderDecoder(nn.Module):

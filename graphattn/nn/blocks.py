@@ -10,6 +10,7 @@ from ..arguments import check_flags, function, kinds_checked, one_of, positive, 
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
+from . import loaders
 from .arguments import check_input, check_names
 from .cache import KeyValueCache, all_or_none
 from .feed_forward import Activation, DropPath, FeedForward
@@ -186,9 +187,7 @@ class TransformerBlock(nn.Module):
     @classmethod
     def from_torch(cls, layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> "TransformerBlock":
         """The block with the weights of a torch layer, and its outputs on a full or a causal graph."""
-        from .loaders import block_from_torch
-
-        return block_from_torch(cls, layer)
+        return loaders.block_from_torch(cls, layer)
 
 
 def _made(sources: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
 from ..kernels.edge_softmax import gather
+from . import loaders
 from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, sources_of
 from .cache import KeyValueCache, check_cache
 from .linear_attention import linear
@@ -175,16 +176,12 @@ class GraphAttention(EdgeAttention):
     @classmethod
     def from_torch(cls, mha: nn.MultiheadAttention) -> "GraphAttention":
         """The layer with the weights of an ``nn.MultiheadAttention``, and its outputs on a full graph."""
-        from .loaders import from_torch
-
-        return from_torch(mha)
+        return loaders.from_torch(cls, mha)
 
     @classmethod
     def from_pyg(cls, conv: nn.Module) -> "GraphAttention":
         """The layer with the weights of a PyG ``TransformerConv``, and its outputs on the same edges."""
-        from .loaders import from_pyg
-
-        return from_pyg(conv)
+        return loaders.from_pyg(cls, conv)
 
     @names_checked
     def forward(

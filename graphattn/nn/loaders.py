@@ -1,17 +1,14 @@
 """Weights of the layers that people already have."""
 
+from collections.abc import Callable
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from ..errors import OptionError
-from .graph_attention import GraphAttention
 from .root_weight import RootWeight
-
-if TYPE_CHECKING:
-    from .blocks import TransformerBlock
 
 
 def _copy(to: nn.Linear | None, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
@@ -31,8 +28,8 @@ def refuse_other(given: Any, *kinds: type[nn.Module]) -> None:
         raise OptionError(f"expected an {wanted}, got {got}{own}")
 
 
-def from_torch(mha: nn.MultiheadAttention) -> GraphAttention:
-    """A :class:`GraphAttention` with the weights of an ``nn.MultiheadAttention``.
+def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
+    """What ``make``, a :class:`GraphAttention`, gives, with the weights of an ``nn.MultiheadAttention``.
 
     Raises:
         OptionError: If the module adds a bias or a zero to the keys: these are sources of their own, which belong in
@@ -43,7 +40,7 @@ def from_torch(mha: nn.MultiheadAttention) -> GraphAttention:
         raise OptionError(
             "add_bias_kv and add_zero_attn add a source that no graph lists; add a node to the graph instead"
         )
-    layer = GraphAttention(
+    layer = make(
         mha.embed_dim,
         mha.num_heads,
         kdim=mha.kdim,
@@ -73,8 +70,8 @@ def _learn(to: nn.Linear | None, weight: torch.Tensor, bias: torch.Tensor | None
         to.bias.requires_grad_(bias.requires_grad)
 
 
-def block_from_torch(made: type["TransformerBlock"], layer: Any) -> "TransformerBlock":
-    """A block with the weights of an ``nn.TransformerEncoderLayer`` or ``nn.TransformerDecoderLayer``.
+def block_from_torch(make: Callable[..., Any], layer: Any) -> Any:
+    """What ``make``, a :class:`TransformerBlock`, gives, with the weights of a torch layer of an encoder or a decoder.
 
     Its norms, linear layers and activation are copied as they are, whatever was put in their places.
 
@@ -86,7 +83,7 @@ def block_from_torch(made: type["TransformerBlock"], layer: Any) -> "Transformer
     if any(type(part) is not nn.Dropout or part.p != layer.dropout1.p for part in drops if part is not layer.dropout):
         raise OptionError("every branch of a block has the same nn.Dropout; the layer's dropout1, dropout2, ... differ")
     cross = isinstance(layer, nn.TransformerDecoderLayer)
-    block = made(
+    block = make(
         layer.self_attn.embed_dim,
         layer.self_attn.num_heads,
         1,  # its feed-forward is replaced
@@ -95,18 +92,18 @@ def block_from_torch(made: type["TransformerBlock"], layer: Any) -> "Transformer
         activation=deepcopy(layer.activation),
         dropout=layer.dropout1.p,
     )
-    block.attention = from_torch(layer.self_attn)
+    block.attention = block.attention.from_torch(layer.self_attn)
     block.attention_norm, block.feed_forward_norm = deepcopy(layer.norm1), deepcopy(layer.norm2)
     if cross:
-        block.cross_attention = from_torch(layer.multihead_attn)
+        block.cross_attention = block.cross_attention.from_torch(layer.multihead_attn)
         block.cross_norm, block.feed_forward_norm = deepcopy(layer.norm2), deepcopy(layer.norm3)
     mlp: Any = block.feed_forward
     mlp.up, mlp.down, mlp.dropout = deepcopy(layer.linear1), deepcopy(layer.linear2), deepcopy(layer.dropout)
     return block.train(layer.training)
 
 
-def from_pyg(conv: Any) -> GraphAttention:
-    """A :class:`GraphAttention` with the weights of a PyG ``TransformerConv``.
+def from_pyg(make: Callable[..., Any], conv: Any) -> Any:
+    """What ``make``, a :class:`GraphAttention`, gives, with the weights of a PyG ``TransformerConv``.
 
     With ``concat=False`` the mean over heads becomes a fixed output projection.
 
@@ -127,7 +124,7 @@ def from_pyg(conv: Any) -> GraphAttention:
         raise OptionError("the TransformerConv does not know its input width yet (-1); run it once first")
     heads, width = conv.heads, conv.out_channels
     source = conv.lin_key.in_channels
-    layer = GraphAttention(
+    layer = make(
         heads * width if conv.concat else width,
         heads,
         qdim=conv.lin_query.in_channels,

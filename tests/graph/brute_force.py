@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from graphattn.graph import algebra, rules, rules_grid
+from graphattn.graph import algebra, edge_set, rules, rules_grid
 from graphattn.graph.edge_set import EdgeSet
 from graphattn.graph.listed import checked
 
@@ -192,7 +192,7 @@ def combined(draw, T, S, depth) -> Case:
 @st.composite
 def flipped(draw, T, S, depth) -> Case:
     edges, mask = draw(edge_sets(S, T, depth))
-    return draw(st.sampled_from([algebra.Flipped(edges), edges.flip()])), mask.T
+    return draw(st.sampled_from([edge_set.Flipped(edges), edges.flip()])), mask.T
 
 
 def edge_sets(T, S, depth=1):

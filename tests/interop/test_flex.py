@@ -13,8 +13,8 @@ from torch.nn.attention import flex_attention as flex
 from graphattn import graphs
 from graphattn.errors import GraphError
 from graphattn.graph import AttentionGraph, disjoint_union
-from graphattn.graph.algebra import Flipped, refuse_over
-from graphattn.graph.edge_set import EdgeSet
+from graphattn.graph.algebra import refuse_over
+from graphattn.graph.edge_set import EdgeSet, Flipped
 from graphattn.graph.rules import Band, Neighbourhood, Partition, Product
 from graphattn.graph.rules_grid import CellWindow
 from graphattn.interop import (
