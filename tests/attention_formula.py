@@ -1,14 +1,13 @@
 """Attention written down target by target, and what the tests of attention share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-import pytest
 import torch
+from graph_table import GRAPHS
 from torch import Tensor
 
 import graphattn as ga
 from graphattn.backends import BACKENDS as registered
-from graphattn.errors import BackendError
 
 BACKENDS = tuple(registered)
 EXACT = 1e-12  # float64, relative to the largest number compared
@@ -94,17 +93,7 @@ def may_refuse(graph: ga.AttentionGraph, backend: str, **options: bool) -> bool:
     return nothing or (backend in ("dense", "tiles", "parts") and graph.has_repeated_edges and told_apart)
 
 
-def skip_if_refused(graph: ga.AttentionGraph, backend: str, **options: bool) -> None:
-    """Skip where a backend may refuse, after seeing that it does, with a reason, and that "auto" still runs."""
-    if may_refuse(graph, backend, **options):
-        found = {c.name: c for c in ga.explain(graph, heads=HEADS, head_dim=WIDTH, **options).candidates}
-        assert found[backend].reasons
-        assert found["message_passing"].runs
-        call = {"score_bias": biases(graph)} if options.get("score_bias") else {}
-        call |= {
-            "dropout_p": 0.5 * options.get("dropout_p", False),
-            "return_weights": options.get("return_weights", False),
-        }
-        with pytest.raises(BackendError):
-            ga.attention(*tensors(graph), graph, **call, backend=backend)
-        pytest.skip(f"{backend} refuses this graph")
+def taken(names: Iterable[str], **options: bool) -> list[tuple[str, str]]:
+    """(name, backend) wherever the backend takes the graph of the table; one graph's backends in a row."""
+    graphs = {name: GRAPHS[name]() for name in names}
+    return [(n, b) for n, graph in graphs.items() for b in BACKENDS if not may_refuse(graph, b, **options)]

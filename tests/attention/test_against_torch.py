@@ -27,9 +27,8 @@ def compare(theirs, ours, inputs, zero=()):
         assert i in zero or mine.abs().sum() > 0
 
 
-@pytest.mark.parametrize("scale", [None, 0.37, -0.37])
 @pytest.mark.parametrize(
-    "name", ["full", "listed_random", "listed_bipartite", "isolated_targets", "longformer", "cells"]
+    ("name", "scale"), [("full", None), ("listed_bipartite", 0.37), ("isolated_targets", -0.37), ("longformer", None)]
 )
 def test_sdpa_with_a_mask(name, scale, backend):
     graph = GRAPHS[name]()
@@ -81,7 +80,7 @@ def test_sdpa_with_grouped_heads(backend):
 # FlexAttention has no backward on the CPU: outputs and lse
 
 
-@pytest.mark.parametrize("name", ["causal", "listed_random", "window", "packed_documents", "cross_causal_end"])
+@pytest.mark.parametrize("name", ["listed_random", "packed_documents", "cross_causal_end"])
 def test_flex_attention_with_softcap_and_mask_mod(name, backend):
     graph = GRAPHS[name]()
     inputs = tensors(graph, (2,), requires_grad=False)

@@ -10,14 +10,15 @@ from graphattn.backends import BACKENDS
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_key_and_value_computed_from_the_query(backend):
     torch.manual_seed(0)
-    graph = ga.graphs.sliding_window(7, 3)
-    x = torch.randn(7, 2, 5, dtype=torch.float64, requires_grad=True)
+    graph = ga.graphs.sliding_window(5, 3)
+    x = torch.randn(5, 2, 3, dtype=torch.float64, requires_grad=True)
 
     def energy(x):
-        return ga.attention(x, torch.sin(x), torch.cos(x), graph, backend=backend)
+        result = ga.attention(x, torch.sin(x), torch.cos(x), graph, backend=backend, return_lse=True)
+        return result.output, result.lse
 
     assert torch.autograd.gradcheck(energy, x)
-    assert torch.autograd.gradgradcheck(energy, x)
+    assert torch.autograd.gradgradcheck(energy, x, fast_mode=True)
 
 
 @pytest.mark.parametrize("backend", ["edges", "message_passing"])
@@ -31,4 +32,4 @@ def test_edge_features_computed_from_the_nodes(backend):
         return layer(x, graph, edge_attr=torch.sin(x[graph.source] - x[graph.target]))
 
     assert torch.autograd.gradcheck(energy, x)
-    assert torch.autograd.gradgradcheck(energy, x)
+    assert torch.autograd.gradgradcheck(energy, x, fast_mode=True)

@@ -1,4 +1,4 @@
-"""Case B29: inference_mode, no_grad and autocast; statistics stay float32."""
+"""inference_mode, no_grad and autocast; statistics stay float32."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def build(name):
 
 
 @pytest.mark.parametrize("extras", EXTRAS)
-@pytest.mark.parametrize("name", ["window", "listed_bipartite", "isolated_targets", "causal", "rule_or_listed"])
+@pytest.mark.parametrize("name", ["window", "isolated_targets", "rule_or_listed"])
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
 def test_a_graph_first_used_without_gradients_then_trains(mode, name, extras, backend):
     graph = build(name)
@@ -62,7 +62,6 @@ def mixed(graph, dtypes):
 @pytest.mark.parametrize(
     "dtypes",
     [
-        (torch.float32, torch.float32, torch.bfloat16),
         (torch.float16, torch.float32, torch.bfloat16),
         (torch.bfloat16, torch.bfloat16, torch.bfloat16),
         (torch.float32, torch.float32, torch.float32),

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attention_formula import BACKENDS, EXACT, assert_near, biases, formula, gradients, skip_if_refused, tensors
+from attention_formula import BACKENDS, assert_near, biases, formula, gradients, tensors
 from graph_table import GRAPHS
 
 import graphattn as ga
@@ -27,8 +27,11 @@ def plain(q, k, v, graph, bias=None, softcap=None):
 
 
 @pytest.mark.parametrize("dtype", NARROW)
-@pytest.mark.parametrize("options", ["plain", "softcap", "bias"])
-@pytest.mark.parametrize("name", ["full", "causal", "window", "hub", "listed_bipartite", "isolated_targets", "cells"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("full", "plain"), ("causal", "plain"), ("cells", "softcap"), ("isolated_targets", "bias")]
+    + [("hub", options) for options in ("plain", "softcap", "bias")],
+)
 def test_errors_are_at_most_those_of_dense_torch(name, options, dtype, backend):
     graph = GRAPHS[name]()
     inputs = list(tensors(graph, (3,), width=17, value_width=19, dtype=dtype))
@@ -77,31 +80,3 @@ def test_degree_2048_in_bfloat16(backend):
     rounding = (truth.bfloat16().double() - truth).abs().max()
     error = (ga.attention(q, k, v, graph, backend=backend).double() - truth).abs().max()
     assert error <= 2 * rounding
-
-
-@pytest.mark.parametrize("name", ["hub", "longformer", "repeated_edges", "no_edges", "relabelled", "union_of_blocks"])
-def test_float64_agrees_between_all_plans(name, backend):
-    graph = GRAPHS[name]()
-    skip_if_refused(graph, backend)
-    inputs = tensors(graph, (2,))
-    one, two = ga.attention(*inputs, graph), ga.attention(*inputs, graph, backend=backend)
-    assert_near(one, two, EXACT)
-    for mine, theirs in zip(gradients(one, inputs), gradients(two, inputs), strict=True):
-        assert_near(mine, theirs, EXACT)
-
-
-@pytest.mark.parametrize("softcap", [None, 2.0])
-def test_copies_of_an_edge_are_a_bias_of_log_multiplicity(softcap, backend):
-    graph = GRAPHS["repeated_edges"]()
-    skip_if_refused(graph, backend)
-    inputs = tensors(graph)
-    found = ga.attention(*inputs, graph, softcap=softcap, backend=backend, return_lse=True)
-    once = graph | graph
-    copies = torch.bincount(graph.target * 7 + graph.source, minlength=35)[once.target * 7 + once.source]
-    wanted = ga.attention(*inputs, once, copies.double().log(), softcap=softcap, backend=backend, return_lse=True)
-    assert_near(found.output, wanted.output)
-    assert_near(found.lse, wanted.lse)
-    for mine, theirs in zip(gradients(found.output, inputs), gradients(wanted.output, inputs), strict=True):
-        assert_near(mine, theirs)
-    merged = ga.attention(*inputs, once, softcap=softcap, backend=backend)
-    assert not torch.allclose(merged, found.output, atol=1e-3)  # what a bool mask would give

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from attention_formula import tensors
+from attention_formula import BACKENDS, HEADS, VALUE_WIDTH, WIDTH, biases, may_refuse, tensors
 from graph_table import GRAPHS
 
 import graphattn as ga
@@ -89,6 +89,35 @@ def test_option_errors(name):
 def test_a_backend_is_a_name(backend):
     with pytest.raises(BackendError, match=f'backend must be "auto" or one of .*, got {re.escape(repr(backend))}'):
         call(backend=backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("option", [None, "score_bias", "dropout_p", "return_weights"])
+def test_dense_products_refuse_empty_sides_and_copies_told_apart(option, backend):
+    """What the other tests leave out, and there "auto" runs."""
+    for name, build in GRAPHS.items():
+        graph, options = build(), {option: True} if option else {}
+        if not may_refuse(graph, backend, **options):
+            continue
+        shown = {c.name: c for c in ga.explain(graph, heads=HEADS, head_dim=WIDTH, **options).candidates}
+        assert shown["message_passing"].runs, name
+        call = {} if option is None else {option: {"score_bias": biases(graph), "dropout_p": 0.5}.get(option, True)}
+        with pytest.raises(BackendError, match=f"'{backend}' cannot run") as caught:
+            ga.attention(*tensors(graph), graph, **call, backend=backend)
+        assert caught.value.reasons == shown[backend].reasons != ()
+        result = ga.attention(*tensors(graph), graph, **call)
+        result = result.output if option == "return_weights" else result
+        assert result.shape == (graph.num_targets, HEADS, VALUE_WIDTH)
+
+
+def test_a_named_backend_refuses_with_its_reasons():
+    graph = GRAPHS["repeated_edges"]()
+    with pytest.raises(BackendError, match="'dense' cannot run") as caught:
+        ga.attention(*tensors(graph), graph, biases(graph), backend="dense")
+    assert len(caught.value.reasons) == 1
+    assert "repeated edges have a bias" in caught.value.reasons[0]
+    with pytest.raises(BackendError, match=r'"auto" or one of dense, tiles, edges, parts, message_passing.*\'cuda\''):
+        call(backend="cuda")
 
 
 @pytest.mark.parametrize("graph", [ga.graphs.cross(13, 19), ga.graphs.cross(13, 19).to("meta")])

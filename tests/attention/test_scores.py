@@ -175,7 +175,7 @@ def test_scale_must_be_finite(backend, bad):
         ga.attention(*tensors(graph), graph, scale=bad, backend=backend)
 
 
-@pytest.mark.parametrize("width", [1, 3, 7, 131])
+@pytest.mark.parametrize("width", [1, 3, 19])
 def test_any_width(backend, width):
     graph = GRAPHS["causal"]()
     q, k, v = tensors(graph, width=width, value_width=max(1, width // 2))

@@ -1,33 +1,35 @@
 """What attention means, on every graph of the table and on every backend, in float64."""
 
+import functools
+
 import pytest
 import torch
 from attention_formula import (
     BACKENDS,
     EXACT,
     HEADS,
-    VALUE_WIDTH,
     WIDTH,
     assert_near,
     biases,
     formula,
     gradients,
-    skip_if_refused,
+    taken,
     tensors,
 )
 from graph_table import GRAPHS
 
 import graphattn as ga
 from graphattn.backends import choose
-from graphattn.errors import BackendError
 
 OPTIONS = {
     "plain": {},
     "scale": {"scale": -0.3},
     "softcap": {"scale": 0.9, "softcap": 1.7},
-    "bias": {"bias": True},
-    "everything": {"scale": 0.8, "softcap": 2.3, "bias": True},
+    "bias": {"score_bias": True},
+    "everything": {"scale": 0.8, "softcap": 2.3, "score_bias": True, "return_weights": True, "return_lse": True},
 }
+#: One of each kind: all pairs, fused triangles, unions and products of rules, lists, rows of 0, of 1 and of all.
+KINDS = ("full", "tall_causal", "longformer", "cells", "listed_bipartite", "isolated_targets", "hub", "repeated_edges")
 NEAR = {torch.float64: EXACT, torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}  # two roundings of it
 
 
@@ -35,40 +37,65 @@ def seeded(shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("name", GRAPHS)
-def test_output_and_gradients_are_the_formulas(name, options, backend):
+def calls():
+    """Plain calls and calls with all options on every graph; each option by itself on graphs of every kind."""
+    for name, options in OPTIONS.items():
+        apart = {option: True for option in ("score_bias", "return_weights") if option in options}
+        yield from ((name, *pair) for pair in taken(GRAPHS if name in ("plain", "everything") else KINDS, **apart))
+
+
+def parts(result):
+    """What is differentiable of a result, all of it; the lse of a target without edges is -inf."""
+    output, weights, lse = result
+    return torch.cat([x.flatten() for x in (output, weights, lse[lse > -torch.inf])])
+
+
+@functools.lru_cache(1)
+def expected(options, name):
+    """The graph, the inputs and options, what the formula gives, and its gradients; once for all backends."""
     graph, options = GRAPHS[name](), dict(OPTIONS[options])
-    skip_if_refused(graph, backend, score_bias="bias" in options)
-    inputs = list(tensors(graph))
-    if options.pop("bias", False):
+    inputs = list(tensors(graph, (2,) if "return_lse" in options else ()))
+    if options.pop("score_bias", False):
         inputs.append(biases(graph))
-        options["score_bias"] = inputs[-1]
-    wanted = formula(*inputs[:3], graph, **options)[0]
-    found = ga.attention(*inputs[:3], graph, **options, backend=backend)
-    assert_near(found, wanted)
-    for mine, theirs in zip(gradients(found, inputs), gradients(wanted, inputs), strict=True):
-        assert_near(mine, theirs)
-    if graph.num_edges:
-        assert all(grad.abs().sum() > 0 for grad in gradients(found, inputs)) or name in ("directed_ring", "one_node")
+    numbers = {key: value for key, value in options.items() if key in ("scale", "softcap")}
+    wanted = formula(*inputs[:3], graph, *inputs[3:], **numbers)
+    return graph, inputs, options, wanted, gradients(parts(wanted) if "return_lse" in options else wanted[0], inputs)
 
 
-@pytest.mark.parametrize("dtype", NEAR)
+@pytest.mark.parametrize(("options", "name", "backend"), list(calls()))
+def test_output_weights_lse_and_gradients_are_the_formulas(options, name, backend):
+    graph, inputs, options, wanted, wanted_gradients = expected(options, name)
+    result = ga.attention(*inputs[:3], graph, *inputs[3:], **options, backend=backend)
+    if "return_lse" in options:
+        result = result.output, result.weights.alpha, result.lse
+        for mine, theirs in zip(result, wanted, strict=True):
+            assert_near(mine, theirs)
+        result = parts(result)
+    else:
+        assert_near(result, wanted[0])
+    mine = gradients(result, inputs)
+    for one, other in zip(mine, wanted_gradients, strict=True):
+        assert_near(one, other)
+    if graph.num_edges and name not in ("directed_ring", "one_node"):
+        assert all(grad.abs().sum() > 0 for grad in mine)
+
+
 @pytest.mark.parametrize("backend", [*BACKENDS, "auto"])
-@pytest.mark.parametrize("name", ["causal", "tall_causal", "full", "window", "longformer", "listed_random", "hub"])
-def test_scales_of_zero_and_below_are_the_formulas(name, backend, dtype):
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("full", torch.float64), ("tall_causal", torch.float64), ("hub", torch.float64), *(("causal", d) for d in NEAR)],
+)
+def test_scales_of_zero_and_below_are_the_formulas(name, dtype, backend):
     graph = GRAPHS[name]()
     q, k, v = tensors(graph, (2,), value_width=WIDTH, dtype=dtype)  # widths alike, which fused kernels ask for
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    for scale in (0.0, -0.0, -1e-3, -0.7, -torch.finfo(dtype).tiny, 5e-324, -5e-324):
-        found = ga.attention(q, k, v, graph, scale=scale, backend=backend)
-        wanted = formula(*wide, graph, scale=scale)[0]
-        assert_near(found, wanted, NEAR[dtype])
-        for mine, theirs in zip(gradients(found, (q, k, v)), gradients(wanted, wide), strict=True):
+    for scale in (0.0, -0.0, -0.7, -torch.finfo(dtype).tiny, 5e-324, -5e-324):
+        output, _, lse = formula(*wide, graph, scale=scale)
+        result = ga.attention(q, k, v, graph, scale=scale, backend=backend)
+        assert_near(result, output, NEAR[dtype])
+        for mine, theirs in zip(gradients(result, (q, k, v)), gradients(output, wide), strict=True):
             assert_near(mine, theirs, NEAR[dtype])
-        lse = ga.attention(q, k, v, graph, scale=scale, backend=backend, return_lse=True).lse
-        assert_near(lse, formula(*wide, graph, scale=scale)[2], NEAR[dtype])
+        assert_near(ga.attention(q, k, v, graph, scale=scale, backend=backend, return_lse=True).lse, lse, NEAR[dtype])
 
 
 @pytest.mark.parametrize("length", [8, 600])  # SDPA's kernels split longer queries
@@ -96,28 +123,6 @@ def test_compiled_code_takes_scales_of_zero_and_below():
     compiled = torch.compile(lambda: [ga.attention(q, k, v, graph, scale=s) for s in scales], backend="eager")
     for scale, found in zip(scales, compiled(), strict=True):
         assert_near(found, formula(q, k, v, graph, scale=scale)[0])
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", GRAPHS)
-def test_weights_and_lse_are_the_formulas(name, backend):
-    graph = GRAPHS[name]()
-    skip_if_refused(graph, backend, return_weights=True)
-    q, k, v = tensors(graph, lead=(2,))
-    options = {"scale": 0.8, "softcap": 2.3, "score_bias": None if graph.has_repeated_edges else biases(graph)}
-    wanted = formula(q, k, v, graph, **options)
-    found = ga.attention(q, k, v, graph, **options, backend=backend, return_weights=True, return_lse=True)
-    for mine, theirs in zip((found.output, found.weights.alpha, found.lse), wanted, strict=True):
-        assert_near(mine, theirs)
-    assert found.lse.shape == (2, graph.num_targets, HEADS)
-    total = torch.zeros(2, graph.num_targets, HEADS, dtype=torch.float64)
-    total.index_add_(1, graph.target, found.weights.alpha.detach())
-    assert_near(total, (graph.in_degree > 0)[:, None].expand(2, -1, HEADS).double())
-    if graph.num_edges:  # all three are differentiable
-        parts = torch.cat([x.flatten() for x in (found.weights.alpha, found.lse[..., graph.in_degree > 0, :])])
-        theirs = torch.cat([x.flatten() for x in (wanted[1], wanted[2][..., graph.in_degree > 0, :])])
-        for one, other in zip(gradients(parts, (q, k)), gradients(theirs, (q, k)), strict=True):
-            assert_near(one, other)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -237,18 +242,6 @@ def test_heads_share_key_and_value_heads_in_blocks(backend):
         assert_near(alone, whole[:, head : head + 1])
 
 
-def test_a_named_backend_runs_or_refuses_with_its_reasons():
-    graph = GRAPHS["repeated_edges"]()
-    q, k, v = tensors(graph)
-    with pytest.raises(BackendError, match="'dense' cannot run") as caught:
-        ga.attention(q, k, v, graph, biases(graph), backend="dense")
-    assert len(caught.value.reasons) == 1
-    assert "repeated edges have a bias" in caught.value.reasons[0]
-    with pytest.raises(BackendError, match=r'"auto" or one of dense, tiles, edges, parts, message_passing.*\'cuda\''):
-        ga.attention(q, k, v, graph, backend="cuda")
-    assert ga.attention(q, k, v, graph, biases(graph)).shape == (5, HEADS, VALUE_WIDTH)
-
-
 @pytest.mark.parametrize("name", ["full", "hub", "repeated_edges", "zero_targets"])
 def test_what_explain_chooses_is_what_runs(name, monkeypatch):
     graph, ran = GRAPHS[name](), []
@@ -288,3 +281,20 @@ def test_a_second_graph_of_the_same_shape_is_another_graph():
                 found = ga.attention(q, k, v, graph, backend=backend)
                 assert found.dtype == dtype
                 assert_near(found, wanted, 1e-12 if dtype == torch.float64 else 1e-5)
+
+
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("backend", [backend for _, backend in taken(["repeated_edges"])])
+def test_copies_of_an_edge_are_a_bias_of_log_multiplicity(backend, softcap):
+    graph = GRAPHS["repeated_edges"]()
+    inputs = tensors(graph)
+    found = ga.attention(*inputs, graph, softcap=softcap, backend=backend, return_lse=True)
+    once = graph | graph
+    copies = torch.bincount(graph.target * 7 + graph.source, minlength=35)[once.target * 7 + once.source]
+    wanted = ga.attention(*inputs, once, copies.double().log(), softcap=softcap, backend=backend, return_lse=True)
+    assert_near(found.output, wanted.output)
+    assert_near(found.lse, wanted.lse)
+    for mine, theirs in zip(gradients(found.output, inputs), gradients(wanted.output, inputs), strict=True):
+        assert_near(mine, theirs)
+    merged = ga.attention(*inputs, once, softcap=softcap, backend=backend)
+    assert not torch.allclose(merged, found.output, atol=1e-3)  # what a bool mask would give
