@@ -44,6 +44,7 @@ from .interop import to_scipy as to_scipy
 from .questions.audit import audit as audit
 from .questions.connectivity import connectivity as connectivity
 from .questions.facts import facts as facts
+from .questions.find_leaks import find_leaks as find_leaks
 from .questions.flops import flops as flops
 from .questions.hops import hops as hops
 from .questions.leaks import leaks as leaks
@@ -56,7 +57,6 @@ from .verify import Report as Report
 from .verify import assert_exact as assert_exact
 from .verify import find_nonfinite as find_nonfinite
 from .verify import verify as verify
-from .verify.find_leaks import find_leaks as find_leaks
 from .viz import plot as plot
 from .viz import plot_heads as plot_heads
 from .viz import plot_receptive_field as plot_receptive_field

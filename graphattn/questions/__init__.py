@@ -7,6 +7,8 @@ from .connectivity import connectivity as connectivity
 from .facts import Facts as Facts
 from .facts import facts as facts
 from .facts_of_many import FactsOfMany as FactsOfMany
+from .find_leaks import FoundLeaks as FoundLeaks
+from .find_leaks import find_leaks as find_leaks
 from .flops import Flops as Flops
 from .flops import flops as flops
 from .hops import Hops as Hops

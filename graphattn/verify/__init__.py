@@ -2,8 +2,6 @@
 
 from .engine import assert_exact as assert_exact
 from .engine import verify as verify
-from .find_leaks import FoundLeaks as FoundLeaks
-from .find_leaks import find_leaks as find_leaks
 from .nonfinite import Nonfinite as Nonfinite
 from .nonfinite import find_nonfinite as find_nonfinite
 from .report import Report as Report

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..arguments import function, kinds_checked, table, tensor
 from ..errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph
-from ..questions.receptive_field import Layers, graphs_of, receptive_field
+from .receptive_field import Layers, graphs_of, receptive_field
 
 _DRAWS = 2  # times that each source is moved: what one step hides, such as a ReLU, another shows
 _NAMED = 6
