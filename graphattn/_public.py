@@ -7,6 +7,7 @@ from .attention import AttentionOutput as AttentionOutput
 from .attention import attention as attention
 from .attention import explain as explain
 from .backends import EdgeWeights as EdgeWeights
+from .backends.nonfinite import find_nonfinite as find_nonfinite
 from .errors import GraphAttnError as GraphAttnError
 from .graph import AttentionGraph as AttentionGraph
 from .graph import Pattern as Pattern
@@ -55,7 +56,6 @@ from .questions.tile_fill import tile_fill as tile_fill
 from .questions.universality import universality as universality
 from .verify import Report as Report
 from .verify import assert_exact as assert_exact
-from .verify import find_nonfinite as find_nonfinite
 from .verify import verify as verify
 from .viz import plot as plot
 from .viz import plot_heads as plot_heads

@@ -11,6 +11,7 @@ from ..questions.mutants import Mutant, Mutants
 from .bounds import EXPLAINED, difference, differences, size
 from .measure import measure_backend, twins
 from .pieces import BUDGET, Piece, piece_of
+from .probe import sent
 from .report import Row
 from .stability import only_stable, stability
 from .subject import Case, Subject, detached
@@ -83,8 +84,8 @@ def _of_the_rest(subject: Subject, pieces: Sequence[Piece], case: Case, dtype: t
 
 def _few(edges: list[str]) -> str:
     more = len(edges) - _NAMED_EDGES
-    named = ", ".join(edges[:_NAMED_EDGES])
-    return f"edge{'s' * (len(edges) > 1)} {named}" + f" and {more} more" * (more > 0)
+    named = ", ".join(edges[:_NAMED_EDGES]) + f" and {more} more" * (more > 0)
+    return f"edge{'s' * (len(edges) > 1)} {named}"
 
 
 def _are(edges: list[str]) -> str:
@@ -189,7 +190,6 @@ class _Look:
     def _edges(self) -> list[str]:
         """Edges that are not read, or read without being there, at the worst targets: by who is sent a gradient."""
         leaves = self.subject.leaves(self.case, self.dtype)
-        of_sources = {n: p.axis for n, p in self.subject.places.items() if n in leaves and p.of in ("sources", "nodes")}
         shared = any(place.of == "nodes" for place in self.subject.places.values())
         output = self.subject.run(leaves, self.case, self.backend).output
         if not output.requires_grad or self.dtype == torch.float16:  # float16 rounds small gradients to 0
@@ -197,12 +197,9 @@ class _Look:
         unread, invented = [], []
         for row in self.worst.tolist():
             target = int(self.targets[row])
-            out = output.select(self.axis, target).sum()
-            grads = torch.autograd.grad(out, [leaves[n] for n in of_sources], retain_graph=True, allow_unused=True)
             read = torch.zeros(self.graph.num_sources, dtype=torch.bool, device=output.device)
-            for axis, grad in zip(of_sources.values(), grads, strict=True):
-                if grad is not None:
-                    read |= (grad != 0).movedim(axis, 0).flatten(1).any(1)
+            for grad in sent(output.select(self.axis, target), leaves, self.subject.places).values():
+                read |= grad != 0
             near = torch.zeros_like(read)
             near[self.piece.columns[self.piece.column[self.piece.row == row]]] = True
             if shared:

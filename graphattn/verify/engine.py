@@ -10,7 +10,7 @@
 * ``invariants`` tries to contradict what holds whatever the numbers are, on a ``probe``. Of a graph that is sampled it
   first runs equal logits, where every target is compared without a twin; the wrong ones join the sample.
 * ``diagnose`` looks for the known mistake that gives a wrong output (``wrong_scores``, and the mutants of
-  ``questions``); ``report`` prints. ``nonfinite`` stands alone.
+  ``questions``); ``report`` prints.
 """
 
 import sys
@@ -237,18 +237,15 @@ def _check_options(subject: Any, options: dict[str, Any]) -> dict[str, Any]:
 def _pair(options: dict[str, Any], pair: str, first: str, second: str) -> tuple[int, int] | None:
     """Two sizes given as a pair or one by one; the second is as the first by default."""
     one, two, both = options.get(first), options.get(second), options.get(pair)
-    if pair == first and not isinstance(one, tuple | list):
-        both = None
-    if both is not None:
-        if two is not None or (pair != first and one is not None):
-            raise OptionError(f"give {pair} as a pair, or {first} and {second}, not both")
-        value = both
-    elif one is not None:
-        value = (one, one if two is None else two)
-    elif two is not None:
-        raise OptionError(f"{second} goes with {first}; got {second}={two!r} alone")
-    else:
+    if pair == first:
+        one, both = (None, one) if isinstance(one, tuple | list) else (one, None)
+    if both is not None and (one is not None or two is not None):
+        raise OptionError(f"give {pair} as a pair, or {first} and {second}, not both")
+    if both is None and one is None:
+        if two is not None:
+            raise OptionError(f"{second} goes with {first}; got {second}={two!r} alone")
         return None
+    value = (one, one if two is None else two) if both is None else both
     if not (isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(n, int) and n >= 1 for n in value)):
         raise OptionError(f"{pair} must be two whole numbers >= 1, or {first} and {second} one each; got {value!r}")
     return value[0], value[1]

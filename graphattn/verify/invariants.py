@@ -33,12 +33,7 @@ class Invariant(NamedTuple):
 
 
 def check_invariants(
-    subject: Subject,
-    piece: Piece,
-    rows: Sequence[Row],
-    gradients: bool,
-    progress: Progress,
-    num_threads: int,
+    subject: Subject, piece: Piece, rows: Sequence[Row], gradients: bool, progress: Progress, num_threads: int
 ) -> list[Check]:
     """Every invariant that has a meaning here, for every backend, in the first dtype that was measured.
 
@@ -151,9 +146,9 @@ def _non_neighbours_unread(probe: Probe) -> Outcome:
 
 def _no_gradient(probe: Probe) -> Outcome:
     """Sends a gradient back from a target alone. A missing one is an error of its own, and stands in the table."""
-    for row in _rows_with_non_neighbours(probe) if probe.sent else []:
+    for row in _rows_with_non_neighbours(probe) if probe.gradients_sent else []:
         unread = probe.non_neighbours(row)
-        for name, grad in probe.sent[row].items():
+        for name, grad in probe.gradients_sent[row].items():
             leak = size(grad[unread])
             if leak > 0.0:
                 return f"{probe.name(row)} sent a gradient of {leak:.3g} to {name} of sources without an edge"
@@ -168,8 +163,8 @@ def _neighbours_read(probe: Probe) -> Outcome:
     without_gradient: dict[int, list[int]] = {}  # source -> rows that send it nothing
     for row in probe.probed:
         near = probe.weighted_sources(row)
-        if probe.gradients and probe.sent:
-            sent = [grad[near] != 0 for grad in probe.sent[row].values()]
+        if probe.gradients and probe.gradients_sent:
+            sent = [grad[near] != 0 for grad in probe.gradients_sent[row].values()]
             left = near[~torch.stack(sent).any(0)] if sent else near
             probe.pairs_read += near.numel() - left.numel()
         else:
@@ -356,11 +351,7 @@ INVARIANTS = (
     ),
     Invariant("the same bits twice", lambda p: True, _same_bits),
     Invariant(
-        "a removed edge is seen",
-        _listable,
-        _removed_edge,
-        True,
-        lambda p: _of_edges(p, sum(map(len, _telling(p)))),
+        "a removed edge is seen", _listable, _removed_edge, True, lambda p: _of_edges(p, sum(map(len, _telling(p))))
     ),
     Invariant(
         "an edge with a bias of -inf is an edge removed",

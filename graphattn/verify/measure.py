@@ -49,39 +49,39 @@ def measure(
     """
     rows: list[Row] = []
     refusals: dict[Refusal, None] = {}
-    grounds: list[tuple[torch.dtype, Stability]] = []
+    kinks: list[tuple[torch.dtype, Stability]] = []
     for case in subject.cases:
         for dtype in dtypes:
             order = int(gradients)
             if gradients and subject.owns_graph and dtype == torch.float64 and pieces[0].complete:
                 order = 2
             progress(f"the dense twin, {_label(dtype)}, {case.name}")
-            ground = stability(subject, case, dtype, pieces)
-            stable = only_stable(subject, ground)
-            grounds += [] if ground is None else [(dtype, ground)]
-            if ground is not None and not ground.some:
+            stable = stability(subject, case, dtype, pieces)
+            compared = only_stable(subject, stable)
+            kinks += [] if stable is None else [(dtype, stable)]
+            if stable is not None and not stable.some:
                 reason = f"in {dtype} nothing can be compared: every target is at a tie or kink of the score or "
                 reasons = (f"{reason}normalisation",)
                 refusals |= {Refusal(backend, case.name, reasons): None for backend in backends}
                 continue
-            truth, dense = twins(stable, case, dtype, pieces, order, 0 if ground is None else NUDGES)
+            truth, dense = twins(compared, case, dtype, pieces, order, 0 if stable is None else NUDGES)
             for backend in backends:
                 refused = too_large(subject, case, dtype, backend, gradients, most_bytes)
                 if not refused:
                     progress(f"{backend}, {_label(dtype)}, {case.name}")
-                    values, refused = _attempt(stable, case, dtype, backend, pieces, order)
+                    values, refused = _attempt(compared, case, dtype, backend, pieces, order)
                     if values is not None:
-                        rows += _compare(truth, dense, values, backend, case, dtype, ground)
+                        rows += _compare(truth, dense, values, backend, case, dtype, stable)
                 refusals |= dict.fromkeys(refused)
-    return Measures(rows, list(refusals), _left_out(grounds, sum(piece.targets.numel() for piece in pieces)))
+    return Measures(rows, list(refusals), _left_out(kinks, sum(piece.targets.numel() for piece in pieces)))
 
 
-def _left_out(grounds: list[tuple[torch.dtype, Stability]], targets: int) -> list[str]:
+def _left_out(kinks: list[tuple[torch.dtype, Stability]], targets: int) -> list[str]:
     """What the reader should know of answers that were not compared, or to a wider limit."""
     notes = []
-    for dtype in dict.fromkeys(dtype for dtype, _ in grounds):
-        here = [ground for of, ground in grounds if of == dtype]
-        left, growth = max(ground.left_out for ground in here), max(ground.growth for ground in here)
+    for dtype in dict.fromkeys(dtype for dtype, _ in kinks):
+        here = [stable for of, stable in kinks if of == dtype]
+        left, growth = max(stable.left_out for stable in here), max(stable.growth for stable in here)
         total = here[0].stable[..., :1].numel() * targets
         if left:
             notes.append(
@@ -291,7 +291,7 @@ def _compare(
     backend: str,
     case: Case,
     dtype: torch.dtype,
-    ground: Stability | None,
+    stable: Stability | None,
 ) -> Iterator[Row]:
     sizes = {name: size(x) for name, x in truth.items()}
     for name, reference in truth.items():
@@ -301,7 +301,7 @@ def _compare(
         error = difference(measured[name], reference) / scale if name in measured else float("inf")
         plain = max((difference(values[name], reference) / scale for values in dense), default=0.0)
         gradient = name.startswith(("grad", "second"))
-        limit = bound(dtype, plain, gradient=gradient, growth=1.0 if ground is None else ground.growth)
+        limit = bound(dtype, plain, gradient=gradient, growth=1.0 if stable is None else stable.growth)
         yield Row(backend, _label(dtype), case.name, name, error, limit)
 
 

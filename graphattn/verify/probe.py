@@ -12,7 +12,7 @@ from ..graph import AttentionGraph
 from ..graph.listed import Listed
 from .pieces import Piece
 from .stability import stability
-from .subject import Case, Subject, detached, seeded
+from .subject import Case, Leaf, Subject, detached, seeded
 
 MOST_LISTED = 1 << 22  # edges up to which a graph is listed anew, to drop, shuffle or rename
 PROBES = 3  # targets of a large graph that are probed,
@@ -34,6 +34,18 @@ def threads(count: int) -> Iterator[int]:
         yield before
     finally:
         torch.set_num_threads(before)
+
+
+def sent(output: Tensor, leaves: dict[str, Tensor], places: dict[str, Leaf]) -> dict[str, Tensor]:
+    """The largest gradient (S,) that the sum of an output sends to each input of the sources, if it sends one."""
+    names = [name for name, place in places.items() if name in leaves and place.of in ("sources", "nodes")]
+    inputs = [leaves[name] for name in names]
+    grads = torch.autograd.grad(output.sum(), inputs, retain_graph=True, allow_unused=True)
+    return {
+        name: grad.abs().movedim(places[name].axis, 0).flatten(1).amax(1)
+        for name, grad in zip(names, grads, strict=True)
+        if grad is not None and grad.numel()
+    }
 
 
 class Probe:
@@ -67,8 +79,8 @@ class Probe:
         self.shares_nodes = any(place.of == "nodes" for place in self.places.values())
         self.output = self.run(self.leaves)
         self.degree = torch.bincount(piece.row, minlength=piece.targets.numel())
-        ground = stability(subject, case, dtype, [piece])
-        self.stable = None if ground is None else ground.stable  # (..., T)
+        where = stability(subject, case, dtype, [piece])
+        self.stable = None if where is None else where.stable  # (..., T)
         self.edge_weight = self._edge_weight()
         shuffle = torch.randperm(piece.targets.numel(), generator=torch.Generator().manual_seed(0)).tolist()
         every = [row for row in shuffle if bool((self.edge_weight > 0)[piece.row == row].any())]
@@ -108,7 +120,7 @@ class Probe:
         return leaves, self.subject.run(leaves, self.case, self.backend).output
 
     @cached_property
-    def sent(self) -> dict[int, dict[str, Tensor]]:
+    def gradients_sent(self) -> dict[int, dict[str, Tensor]]:
         """For each probed row and each input of the sources: the largest gradient (S,) that the row's target sends.
 
         Empty where there is no gradient.
@@ -116,17 +128,7 @@ class Probe:
         leaves, output = self.run_with_gradients()
         if not output.requires_grad:
             return {}
-        of_sources = {name: leaves[name] for name, place in self.places.items() if place.of in ("sources", "nodes")}
-        gradients = {}
-        for row in self.probed:
-            outputs = self.at(output, [row]).sum()
-            grads = torch.autograd.grad(outputs, list(of_sources.values()), retain_graph=True, allow_unused=True)
-            gradients[row] = {
-                name: grad.abs().movedim(self.places[name].axis, 0).flatten(1).amax(1)
-                for name, grad in zip(of_sources, grads, strict=True)
-                if grad is not None and grad.numel()
-            }
-        return gradients
+        return {row: sent(self.at(output, [row]), leaves, self.places) for row in self.probed}
 
     def groups(self, rows: list[int]) -> list[list[int]]:
         """Rows to probe in one run: one at a time on a small graph, all together on a large one."""

@@ -44,7 +44,7 @@ def stability(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable
     """The stability of the targets of some pieces, the others counted stable; ``None`` if all is smooth."""
     leaves = detached(subject.leaves(case, dtype), torch.float64)
     T, stable, growth = subject.graph.num_targets, None, 1.0
-    reading = steady = False
+    reading = any_stable = False
     half = dtype in (torch.float16, torch.bfloat16)
     step, bend = (HALF_STEP * torch.finfo(dtype).eps, HALF_BEND) if half else (STEP, BEND)
     with torch.no_grad():
@@ -61,8 +61,8 @@ def stability(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable
                 growth = max(growth, grown)
             busy = problem.mask.any(-1)
             reading |= bool(busy.any())
-            steady |= bool((stable[..., piece.targets] & busy).any())
-    return None if stable is None else Stability(stable, growth, steady or not reading)
+            any_stable |= bool((stable[..., piece.targets] & busy).any())
+    return None if stable is None else Stability(stable, growth, any_stable or not reading)
 
 
 def _along(
@@ -108,6 +108,6 @@ class StableTargets:
         return replace(problem, finish=lambda heads: torch.where(stable, problem.finish(heads), 0.0))
 
 
-def only_stable(subject: Subject, ground: Stability | None) -> Subject:
+def only_stable(subject: Subject, where: Stability | None) -> Subject:
     """The subject where it is stable."""
-    return subject if ground is None or ground.left_out == 0 else StableTargets(subject, ground.stable)  # type: ignore[return-value]
+    return subject if where is None or where.left_out == 0 else StableTargets(subject, where.stable)  # type: ignore[return-value]

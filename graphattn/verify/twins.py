@@ -160,10 +160,7 @@ class DenseGraphAttention(nn.Module):
         return self.q_proj.out_features // self.num_heads
 
     def project(
-        self,
-        x: Tensor,
-        context: Tensor | tuple[Tensor, Tensor] | None = None,
-        edge_attr: Tensor | None = None,
+        self, x: Tensor, context: Tensor | tuple[Tensor, Tensor] | None = None, edge_attr: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Query (..., T, H, D), key and value (..., S, H_kv, D), and edge (..., T, S, H_kv, D) or None."""
         context = x if context is None else context

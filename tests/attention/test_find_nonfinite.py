@@ -8,8 +8,8 @@ from attention_formula import biases, tensors
 from graph_table import GRAPHS
 
 import graphattn as ga
+from graphattn.backends.nonfinite import find_nonfinite
 from graphattn.errors import ShapeError
-from graphattn.verify import find_nonfinite
 
 INF, NAN = math.inf, math.nan
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..backends.check import check
-from ..backends.request import Inputs
 from ..graph import AttentionGraph
+from .check import check
+from .request import Inputs
 
 _EDGES_AT_ONCE = 1 << 14
 
