@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph, PerHead
-from ..graph.advice import no_graph
+from ..graph.advice import no_graph, of_other_size
 from .request import Inputs
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -102,7 +102,7 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGr
         if x.shape[-3] != size:
             raise ShapeError(
                 f"{name} has {x.shape[-3]} nodes (shape {tuple(x.shape)}), but the graph has {size} {side}; "
-                "tensors are node-first: (..., nodes, heads, width)"
+                f"tensors are node-first: (..., nodes, heads, width){of_other_size(graph, x.shape[-3])}"
             )
         if x.dtype not in FLOATS or x.dtype != query.dtype:
             expected = "float16, bfloat16, float32 or float64" if x.dtype not in FLOATS else f"{query.dtype} like query"

@@ -67,6 +67,15 @@ def _of_table(is_bool: bool, is_float: bool, shape: tuple[int, ...], cast: str) 
     return f"numbers are no graph: {mask}"
 
 
+def of_other_size(graph: Any, size: int) -> str:
+    """What to try where tensors have ``size`` nodes and the graph has another number; mostly nothing."""
+    call = getattr(graph, "expression", None)
+    if call is None or call.function != "documents" or call.options.get("lengths") is not None:
+        return ""
+    ids = torch.as_tensor(call.args[0] if call.args else call.options["ids"])
+    return f"; if its ids are lengths, of {size} nodes in all: documents(lengths=...)" * (int(ids.sum()) == size)
+
+
 def no_graph(given: Any, argument: str) -> GraphError:
     """The error for something that is not an :class:`AttentionGraph`, with the way to make one of it."""
     way = advice(given)

@@ -11,7 +11,7 @@ from ..arguments import clipped, integers, pair, several, table, whole
 from ..arguments import device as checked_device
 from ..errors import GraphError, GraphIndexError, ShapeError
 from . import algebra
-from .advice import no_graph
+from .advice import no_graph, of_other_size
 from .algebra import MAX_BYTES, every_node, refuse_over
 from .draw import draw
 from .edge_set import COUNTED_AT_ONCE, EdgeSet
@@ -253,6 +253,7 @@ class AttentionGraph(Immutable):
         if sign != "@" and own_size != other_size:
             raise GraphError(
                 f"{sign} needs the same nodes on both sides, got (targets, sources) {own_size} and {other_size}"
+                f"{of_other_size(self, other_size[0])}{of_other_size(other, own_size[0])}"
             )
         if not self.is_rule and not other.is_rule and self.device != other.device:
             raise GraphError(f"{sign} of a graph on {self.device} and one on {other.device}; use .to(device)")

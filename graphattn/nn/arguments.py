@@ -12,7 +12,7 @@ from ..arguments import check_flags, one_of, probability
 from ..backends.choose import BACKENDS
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph, PerHead
-from ..graph.advice import advice
+from ..graph.advice import advice, of_other_size
 from ..graph.sizes import sized
 from ..interop import from_edge_index
 
@@ -139,7 +139,8 @@ def graph_of(graph: Any, x: Tensor, key: Tensor, value: Tensor, past: int = 0) -
             name = "x" if given is x else name
             raise ShapeError(
                 f"{name} has {given.shape[-2]} nodes (shape {tuple(given.shape)}), but the graph has {size} {side}; "
-                "features are (..., nodes, width), and x as a pair is (sources, targets)"
+                f"features are (..., nodes, width), and x as a pair is (sources, targets)"
+                f"{of_other_size(graph, given.shape[-2])}"
             )
     return graph
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
+import graphattn as ga
 from graphattn import graphs
-from graphattn.errors import GraphError, GraphIndexError
+from graphattn.errors import GraphAttnError, GraphError, GraphIndexError
 
 SIZES = (0, 1, 2, 7, 13)
 
@@ -83,7 +84,7 @@ def test_sliding_window_counts_the_target():
         graphs.sliding_window(31, 8, causal=False)
 
 
-IDS = ([], [4], [0, 0, 1, 1, 1, 2], [2, 0, 2, -1, 0, 0, 7], [5] * 11)
+IDS = ([], [4], [0, 0, 1, 1, 1, 2], [2, 0, 2, 1, 0, 0, 7], [5] * 11)
 
 
 @pytest.mark.parametrize("ids", IDS, ids=len)
@@ -92,6 +93,34 @@ def test_documents(ids, dtype):
     tensor = torch.tensor(ids, dtype=dtype)
     assert_follows(graphs.documents(tensor), len(ids), len(ids), lambda t, s: ids[t] == ids[s])
     assert_follows(graphs.documents(tensor, causal=True), len(ids), len(ids), lambda t, s: ids[t] == ids[s] and s <= t)
+
+
+def test_tokens_of_no_document_are_refused_with_a_graph_in_which_they_read_nothing():
+    ids = torch.tensor([0, 0, 1, -1, 1, -1])
+    with pytest.raises(GraphError, match=r"ids must be >= 0, got -1 for token 3; .* cross_documents\(ids, torch.where"):
+        graphs.documents(ids)
+    graph = graphs.cross_documents(ids, torch.where(ids < 0, ids.max() + 1, ids))
+    assert_follows(graph, 6, 6, lambda t, s: ids[t] == ids[s] and ids[t] >= 0)
+    with pytest.raises(GraphError, match="target_ids and source_ids both have -1, which would read itself"):
+        graphs.cross_documents(ids, ids)
+
+
+def test_lengths_in_place_of_ids_are_named_where_the_sizes_differ():
+    lengths, x = torch.tensor([3, 4, 2]), torch.zeros(9, 2, 4)
+    words = r"; if its ids are lengths, of 9 nodes in all: documents\(lengths=...\)$"
+    for graph in (graphs.documents(lengths, causal=True), graphs.documents(ids=[3, 4, 2])):
+        for use in (
+            lambda g: g & graphs.causal(9),
+            lambda g: graphs.causal(9) & g,
+            lambda g: ga.attention(x, x, x, g),
+            lambda g: ga.nn.GraphAttention(4, 2)(x[:, 0], g),
+        ):
+            with pytest.raises(GraphAttnError, match=words):
+                use(graph)
+            with pytest.raises(GraphAttnError, match=r"(?<!lengths=...\))$"):
+                use(graphs.documents(torch.tensor([0, 1, 1])))
+            with pytest.raises(GraphAttnError, match=r"(?<!lengths=...\))$"):
+                use(graphs.documents(lengths=(4, 4)))
 
 
 def test_documents_by_lengths():

@@ -198,10 +198,10 @@ def documents(
         lengths: Instead of ``ids``, the tokens of each document, one after the other: lengths 3,4,2 are nine tokens.
         causal: Read within the document backwards only.
     Returns:
-        A rule on the device of ``ids``. An id is only a name; -1 is a document like any other.
+        A rule on the device of ``ids``. An id is only a name.
     Raises:
-        GraphError: If ``ids`` is not integer (N,), a length is negative, not exactly one of the two is given, or
-            the tokens would take more than 4 GiB at 64 bytes each.
+        GraphError: If ``ids`` is not integer (N,), an id or a length is negative, not exactly one of the two is given,
+            or the tokens would take more than 4 GiB at 64 bytes each.
     Source:
         Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination". Graphs of a batch (PyG's ``batch``
         vector) are the same thing.
@@ -221,6 +221,12 @@ def documents(
         )
     if ids is not None:
         labels = integers(ids, "ids")
+        if bool((labels < 0).any()):
+            at = int((labels < 0).nonzero()[0])
+            raise GraphError(
+                f"ids must be >= 0, got {int(labels[at])} for token {at}; tokens of no document, such as padding, read "
+                "nothing in cross_documents(ids, torch.where(ids < 0, ids.max() + 1, ids)), or give them an id"
+            )
         name = call("documents", labels, causal=(causal, False))
     else:
         sizes = integers(lengths, "lengths")

@@ -87,7 +87,8 @@ def cross_documents(target_ids: Tensor, source_ids: Tensor) -> AttentionGraph:
     Returns:
         A rule on the device of ``target_ids``. An id is only a name.
     Raises:
-        GraphError: If ids are not integer (T,) and (S,), or lie on two devices.
+        GraphError: If ids are not integer (T,) and (S,), or lie on two devices, or both have the same negative one,
+            which elsewhere says that there is none.
     Source:
         Alayrac et al. 2022 (Flamingo), section 2.3: text reads the last image before it, so its id is the number of
         images before it; the same as FlashAttention's ``cu_seqlens`` with queries and keys of different lengths.
@@ -102,4 +103,10 @@ def cross_documents(target_ids: Tensor, source_ids: Tensor) -> AttentionGraph:
     T, S = integers(target_ids, "target_ids"), integers(source_ids, "source_ids")
     if T.device != S.device:
         raise GraphError(f"target_ids are on {T.device} and source_ids on {S.device}; move one of them")
+    both = T[(T < 0) & torch.isin(T, S)]
+    if both.numel():
+        raise GraphError(
+            f"target_ids and source_ids both have {int(both[0])}, which would read itself; for tokens of no document "
+            "give one side an id that the other lacks"
+        )
     return AttentionGraph(Partition(T.cpu(), S.cpu()), call("cross_documents", T, S), T.device)
