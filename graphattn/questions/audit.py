@@ -6,16 +6,17 @@ from typing import Any
 
 from torch import Tensor
 
+from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph, Pattern, PerHead, Relations
 from ..graph.advice import no_graph
-from ..graph.rules import Masked, Predicate
+from ..graph.rules import Masked
 from ..interop import from_mask, from_mask_mod, from_rule
 from ..interop.masks import bool_mask
-from .mistakes import mistakes
+from .mistakes import compared, mistakes
 
-_PAIRS = 1 << 32  # that a function may be called on, and mistakes compared on
-_WRONG = 1 << 26  # entries that are looked at one by one
+_BUDGET = 1 << 27  # seconds
+_WRONG = 4  # entries that may be looked at for each wrong one that is listed
 _FULL = 8  # a mask with more than an eighth of its entries is walked over, and not listed
 _NAMED = 6  # entries of a group that are named
 
@@ -54,6 +55,7 @@ class Audit:
         diagnosis: The mistakes that make exactly this mask of the graph, the simplest first.
         groups: The wrong entries by kind.
         remark: Which simpler graph the one that was meant equals, or which of its parts changes nothing, if any.
+        left_out: Which mistakes were not looked for, and why, if any.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Audit:
     diagnosis: tuple[str, ...]
     groups: tuple[Group, ...]
     remark: str = ""
+    left_out: str = ""
 
     @property
     def ok(self) -> bool:
@@ -85,7 +88,8 @@ class Audit:
             f"{self.too_many:,} too many, {self.missing:,} missing"
         ]
         known = f"diagnosis: {' or '.join(self.diagnosis)}"
-        lines += [f"  {known if self.diagnosis else 'no known mistake makes all of them; by kind:'}"]
+        none = "no known mistake makes all of them; by kind:"
+        lines += [f"  {known if self.diagnosis else self.left_out or none}"]
         return "\n".join([*lines, *(f"  {group}" for group in self.groups)]) + self._note
 
     @property
@@ -97,16 +101,18 @@ class Audit:
         )
 
 
-def audit(mask: Any, expect: AttentionGraph) -> Audit:
+def audit(mask: Any, expect: AttentionGraph, *, budget: int = _BUDGET) -> Audit:
     """Compare a mask with the graph that it should be, and say what mistake its wrong entries look like.
 
     Args:
         mask: bool (T, S), True where target ``t`` (row) may read source ``s``; or a FlexAttention ``mask_mod(b, h,
             q_idx, kv_idx)``; or a rule ``function(target, source)``; or a graph.
         expect: The graph that was meant. A builder's own graph of a grid lets the mistakes of grids be named.
+        budget: Entries of masks and functions that may be looked at in all. An interval of sources in a row of a rule
+            weighs as much as 64, a listed edge as 16, and one that each known mistake makes anew as 8.
     Raises:
-        GraphError: If the mask is none of these, its size differs, or there are more pairs, or more wrong entries, than
-            can be looked at.
+        GraphError: If the mask is none of these, its size differs, or it costs more than ``budget``; where only to look
+            for mistakes does, the answer says so.
     Example:
         >>> import torch
         >>> from graphattn.graphs import causal
@@ -119,46 +125,57 @@ def audit(mask: Any, expect: AttentionGraph) -> Audit:
     """
     if not isinstance(expect, AttentionGraph):
         raise no_graph(expect, "expect must be an AttentionGraph, the one that was meant")
-    given = _graph_of(mask, expect)
+    budget = whole(budget, "budget", 1, GraphError)
+    given = _graph_of(mask, expect, budget)
     size, wanted = (given.num_targets, given.num_sources), (expect.num_targets, expect.num_sources)
     if size != wanted:
         raise GraphError(
             f"mask is {size[0]} x {size[1]} (targets, sources), and {expect.name} {wanted[0]} x {wanted[1]}"
         )
     given, expect = given.to("cpu"), expect.to("cpu")
-    if isinstance(given.edges, Predicate) and given.num_edges <= _WRONG:
-        given = given.explicit()  # its function is called once
+    cost = compared(given) + compared(expect)
+    if cost > budget:
+        raise GraphError(
+            f"audit would look at about {cost:,} entries of {given.name} and {expect.name} (limit {budget:,}); audit a "
+            f"smaller size, or try budget={cost}"
+        )
     too_many, missing = given - expect, expect - given
     counts = too_many.num_edges, missing.num_edges
     entries = expect.num_targets * expect.num_sources
     if counts == (0, 0):
         return Audit(expect.name, entries, 0, 0, (), (), expect.remark)
-    if max(counts) > _WRONG:
+    if max(counts) > budget // _WRONG:
         raise GraphError(
-            f"mask and {expect.name} differ in {sum(counts):,} entries (limit {_WRONG:,}); audit a smaller size"
+            f"mask and {expect.name} differ in {sum(counts):,} entries (limit {budget // _WRONG:,}); audit a smaller "
+            f"size, or try budget={_WRONG * max(counts)}"
         )
     groups = [*_groups(too_many, "too many", expect), *_groups(missing, "missing", expect)]
-    names = mistakes(expect, given, (too_many, missing))
-    return Audit(expect.name, entries, *counts, names, tuple(groups), expect.remark)
+    names, left_out = mistakes(expect, given, (too_many, missing), budget)
+    return Audit(expect.name, entries, *counts, names, tuple(groups), expect.remark, left_out)
 
 
-def _graph_of(mask: Any, expect: AttentionGraph) -> AttentionGraph:
+def _graph_of(mask: Any, expect: AttentionGraph, budget: int) -> AttentionGraph:
     if isinstance(mask, AttentionGraph):
         return mask
     several = isinstance(mask, list | tuple) and any(isinstance(one, AttentionGraph | PerHead) for one in mask)
     if several or isinstance(mask, Pattern | PerHead | Relations):
         raise no_graph(mask, "mask must be a bool mask (T, S), a function or an AttentionGraph")
-    if not callable(mask) or isinstance(mask, Tensor):
-        entries = bool_mask(mask, "mask").cpu()
-        dense = _FULL * int(entries.sum()) > entries.numel()
-        return AttentionGraph(Masked(entries), "mask") if dense else from_mask(entries)
+    entries = _called(mask, expect, budget) if callable(mask) and not isinstance(mask, Tensor) else mask
+    entries = bool_mask(entries, "mask").cpu()
+    dense = _FULL * int(entries.sum()) > entries.numel()
+    return AttentionGraph(Masked(entries), "mask") if dense else from_mask(entries)
+
+
+def _called(function: Any, expect: AttentionGraph, budget: int) -> Tensor:
+    """The mask of a function, which is called once."""
     T, S = expect.num_targets, expect.num_sources
-    if T * S > _PAIRS:
+    if budget < T * S:
         raise GraphError(
-            f"a function is called on all {T * S:,} pairs of {expect.name} (limit {_PAIRS:,}); audit a smaller size"
+            f"a function is called on all {T * S:,} pairs of {expect.name} (limit {budget:,}); audit a smaller size, "
+            f"or try budget={T * S}"
         )
-    required = [p for p in inspect.signature(mask).parameters.values() if p.default is p.empty]
-    return (from_mask_mod if len(required) == 4 else from_rule)(mask, T, S)
+    required = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    return (from_mask_mod if len(required) == 4 else from_rule)(function, T, S).mask()
 
 
 def _groups(wrong: AttentionGraph, what: str, expect: AttentionGraph) -> list[Group]:

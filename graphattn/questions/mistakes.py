@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import GraphAttnError
 from ..graph import AttentionGraph
 from ..graph.expression import Expression
+from ..graph.listed import Listed
 from ..graph.rules import Band
 from .mutants import Mutant, Mutants, Node
 
@@ -18,26 +19,40 @@ _NAMED = 4  # mistakes that explain the same
 _WRONG, _RIGHT = 1024, 64  # pairs of either kind on which a mutant must agree before all are compared
 _PAIRS = 4096  # of mistakes that are tried,
 _PAIRED_EDGES = 1 << 23  # fewer where nodes and listed edges are many
+_INTERVAL, _EDGE, _REMADE = 64, 16, 8  # entries of a mask that cost what an interval or a listed edge does
 _SECONDS = 5.0  # of this thread's time for pairs of mistakes
-_COUNTED = 1 << 22  # runs or edges that are walked over to count sources
+_COUNTED = 1 << 20  # runs or edges that are walked over to count sources
 
 
-def mistakes(meant: AttentionGraph, given: AttentionGraph, wrong: tuple[AttentionGraph, ...]) -> tuple[str, ...]:
+def compared(graph: AttentionGraph) -> int:
+    """What it costs to compare a graph with another, in entries of a mask."""
+    if isinstance(graph.edges, Listed):
+        return _EDGE * graph.num_edges
+    return graph.num_targets * min(graph.num_sources, _INTERVAL * graph.edges.runs_per_row)
+
+
+def mistakes(
+    meant: AttentionGraph, given: AttentionGraph, wrong: tuple[AttentionGraph, ...], budget: int
+) -> tuple[tuple[str, ...], str]:
     """The mistakes that make exactly the given graph, the simplest first: single ones, else the first pair of them.
 
-    Pairs are tried for some seconds of work.
+    Pairs are tried for some seconds of work. The second answer says why some mistakes were not looked for, or is "".
 
     Args:
         meant: The graph that it should be.
         given: Another one, of the same sizes.
         wrong: The edges in which they differ, listed: too many, missing.
+        budget: What the mutants may cost, in entries of a mask.
     """
     mutants = Mutants(meant)
-    telling = _Telling(mutants, given, wrong)
+    cost = _REMADE * len(mutants.all) * mutants.num_listed
+    if cost > budget:
+        return (), f"no mistake was looked for: that makes {len(mutants.all)} graphs anew; try budget={cost}. By kind:"
+    telling = _Telling(mutants, given, wrong, budget)
     answers = [telling.answer(mutants.whole(mutant)) for mutant in mutants.all]
     single = [mutant for mutant, made in zip(mutants.all, answers, strict=True) if telling.explains(made)]
     if single:
-        return described(mutants, single)
+        return described(mutants, single), ""
     work = meant.num_targets + (0 if meant.is_rule else meant.num_edges)
     begin = thread_time()
     for first, second in _pairs(mutants, telling, answers)[: min(_PAIRS, _PAIRED_EDGES // max(1, work))]:
@@ -45,8 +60,11 @@ def mistakes(meant: AttentionGraph, given: AttentionGraph, wrong: tuple[Attentio
             break
         both = mutants.both(first, second)
         if both is not None and telling.explains(telling.answer(both)):
-            return (f"{_in_words(mutants, first)}; and {_in_words(mutants, second)}",)
-    return ()
+            return (f"{_in_words(mutants, first)}; and {_in_words(mutants, second)}",), ""
+    left_out = (
+        f"no known mistake makes all of them, and some were not looked for; try budget={telling.needed}. By kind:"
+    )
+    return (), left_out if telling.needed else ""
 
 
 def _pairs(mutants: Mutants, telling: "_Telling", answers: "list[_Answer | None]") -> list[tuple[Mutant, Mutant]]:
@@ -90,8 +108,9 @@ class _Answer(NamedTuple):
 class _Telling:
     """Pairs by which a wrong guess soon fails: where the graph differs from what was meant, and where it does not."""
 
-    def __init__(self, mutants: Mutants, given: AttentionGraph, wrong: tuple[AttentionGraph, ...]) -> None:
-        self.mutants, self.given = mutants, given
+    def __init__(self, mutants: Mutants, given: AttentionGraph, wrong: tuple[AttentionGraph, ...], budget: int) -> None:
+        self.mutants, self.given, self.budget = mutants, given, budget
+        self.needed = 0  # of what was not compared, because it costs more than the budget
         seeded = torch.Generator().manual_seed(0)
         chance = [torch.randint(size, (_RIGHT,), generator=seeded) for size in (given.num_targets, given.num_sources)]
         some = [_some(graph, _WRONG) for graph in wrong]
@@ -105,7 +124,12 @@ class _Telling:
         return _Answer(made, made.contains(self.target, self.source))
 
     def explains(self, made: _Answer | None) -> bool:
-        return made is not None and torch.equal(made.bits, self.bits) and _same(made.graph, self.given)
+        if made is None or not torch.equal(made.bits, self.bits):
+            return False
+        cost = compared(made.graph)
+        if cost > self.budget:
+            self.needed = max(self.needed, cost)
+        return cost <= self.budget and _same(made.graph, self.given)
 
 
 def _grown(mutants: Mutants, node: Node) -> AttentionGraph | None:

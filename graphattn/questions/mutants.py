@@ -64,6 +64,11 @@ class Mutants:
             self.all += of_rule(part, made)
         self.all.sort(key=lambda mutant: mutant.remote)
 
+    @property
+    def num_listed(self) -> int:
+        """Edges that are listed by the parts: what it takes to make a mutant."""
+        return sum(made.num_edges for made in self._known.values() if not made.is_rule)
+
     def grow(self, node: Node) -> AttentionGraph:
         """The graph of an expression; the parts of the root are made once.
 

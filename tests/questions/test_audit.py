@@ -7,6 +7,7 @@ import torch
 import graphattn as ga
 from graphattn import GraphAttnError, graphs
 from graphattn.graph.listed import Listed
+from graphattn.questions.mistakes import mistakes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -223,3 +224,38 @@ def test_what_is_nearly_full_is_not_listed(monkeypatch):
 def test_an_audit_is_true_if_the_mask_is_the_graph():
     assert ga.audit(ga.graphs.causal(8).mask(), ga.graphs.causal(8))
     assert not ga.audit(ga.graphs.full(8).mask(), ga.graphs.causal(8))
+
+
+def test_an_audit_that_costs_more_than_the_budget_is_refused_before_it_begins():
+    million, other = graphs.sliding_window(10**6, 9), graphs.sliding_window(10**6, 8)
+    with pytest.raises(GraphAttnError, match=r"look at about 128,000,000 entries .* or try budget=128000000"):
+        ga.audit(million, other, budget=127_999_999)
+    with pytest.raises(GraphAttnError, match="look at about 1,280,000,000 entries"):
+        ga.audit(graphs.sliding_window(10**7, 9), graphs.sliding_window(10**7, 8))
+    with pytest.raises(GraphAttnError, match=r"called on all 64 pairs .* try budget=64"):
+        ga.audit(lambda t, s: s <= t, graphs.causal(8), budget=63)
+    assert ga.audit(lambda t, s: s < t, graphs.causal(8), budget=64 * 2).missing == 8
+    with pytest.raises(GraphAttnError, match=r"differ in 36 entries .* try budget=144"):
+        ga.audit(graphs.full(8).mask() & False, graphs.causal(8), budget=143)
+    with pytest.raises(GraphAttnError, match="budget must be a whole number"):
+        ga.audit(million, other, budget=0)
+
+
+def test_mistakes_that_cost_more_than_the_budget_are_not_looked_for_and_the_answer_says_so():
+    points = torch.rand(200, 3, generator=torch.Generator().manual_seed(0))
+    expect, given = graphs.knn(points, 5), graphs.knn(points, 4)
+    few = ga.audit(given, expect, budget=10**5)
+    assert (few.missing, few.diagnosis) == (200, ())
+    assert "no mistake was looked for" in str(few)
+    needed = int(few.left_out.split("budget=")[1].split(".")[0])
+    assert needed > 10**5
+    assert ga.audit(given, expect, budget=needed - 1).left_out == few.left_out
+    enough = ga.audit(given, expect, budget=needed)
+    assert "k=4 where 5 was meant" in enough.diagnosis[0]
+    assert enough.left_out == ""
+    window, back = graphs.sliding_window(300, 9), graphs.sliding_window(300, 9).reverse()
+    wrong = back - window, window - back
+    assert mistakes(window, back, wrong, 300 * 64)[0][0].startswith("edge_index rows swapped")
+    names, left_out = mistakes(window, back, wrong, 300 * 64 - 1)
+    assert names == ()
+    assert "some were not looked for; try budget=90000" in left_out
