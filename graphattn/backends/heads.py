@@ -56,11 +56,11 @@ def _place(graph: PerHead, number: int) -> tuple[Tensor]:
 
 def join(graph: PerHead, results: list[Outputs], heads: int) -> Outputs:
     """The outputs of :func:`split`'s calls as one; weights stand in the edge order of ``graph.union()``."""
-    output = torch.cat([each.output for each in results], -2)
-    lse = [each.lse for each in results if each.lse is not None]
+    output = torch.cat([result.output for result in results], -2)
+    lse = [result.lse for result in results if result.lse is not None]
     alpha = None
-    if all(each.alpha is not None for each in results):
-        wide = [each.alpha for each in results if each.alpha is not None]
+    if all(result.alpha is not None for result in results):
+        wide = [result.alpha for result in results if result.alpha is not None]
         numbers = [group.number for group in graph.groups(heads)]
         alpha = torch.cat([_spread(graph, number, x) for number, x in zip(numbers, wide, strict=True)], -1)
     return Outputs(output, alpha, torch.cat(lse, -1) if lse else None)

@@ -97,8 +97,8 @@ def _run(graph: AttentionGraph, inputs: Inputs, weights: bool) -> Outputs:
     alpha = None
     if weights:
         each = [
-            part.alpha * mine.index_select(-2, ends.target[edges])
-            for part, mine, edges in zip(results, share, ends, strict=False)
+            part.alpha * part_share.index_select(-2, ends.target[edges])
+            for part, part_share, edges in zip(results, share, ends, strict=False)
             if part.alpha is not None
         ]
         alpha = torch.cat(each, -2).index_select(-2, torch.argsort(torch.cat(ends[:2])))

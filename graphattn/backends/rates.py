@@ -54,17 +54,17 @@ def measured() -> bool:
 def _kept(threads: int, *folders: str | None) -> Rates:
     try:
         content = json.loads(path().read_text(encoding="utf-8"))
-        values = {name: {k: float(v) for k, v in its.items()} for name, its in content["rates"].items()}
+        values = {name: {k: float(v) for k, v in rate.items()} for name, rate in content["rates"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     positive = all(0 < v < float("inf") for rates in values.values() for v in rates.values())
     return values if positive and content.get("machine") == machine() else {}
 
 
-def keep(found: Rates, date: str) -> Path:
+def keep(rates: Rates, date: str) -> Path:
     """Write the rates of this machine, and use them from now on."""
     where = path()
-    text = json.dumps({"machine": machine(), "date": date, "rates": found}, indent=1)
+    text = json.dumps({"machine": machine(), "date": date, "rates": rates}, indent=1)
     partial = where.with_suffix(f".{os.getpid()}")
     try:
         where.parent.mkdir(parents=True, exist_ok=True)

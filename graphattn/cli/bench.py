@@ -74,14 +74,14 @@ def _tasks(what: str, sizes: list[Any], fields: dict[str, Any]) -> list[Any]:
     from ..bench.session import Task
     from ..graph import Pattern
 
-    asked = item_or_pattern(what) if sizes else item(what)
-    if sizes and not isinstance(asked.graph, Pattern):
+    subject = item_or_pattern(what) if sizes else item(what)
+    if sizes and not isinstance(subject.graph, Pattern):
         raise OptionError(
             f"--sizes goes with a graph that is open in its size, such as 'sliding_window(..., 257)', or with --suite; "
             f"got {what}"
         )
-    say_notes(asked.notes)
-    graphs = {f"{what} at {size}": asked.graph(size) for size in sizes} or {what: asked.graph}
+    say_notes(subject.notes)
+    graphs = {f"{what} at {size}": subject.graph(size) for size in sizes} or {what: subject.graph}
     return [Task(name, partial(Problem, graph, **fields)) for name, graph in graphs.items()]
 
 

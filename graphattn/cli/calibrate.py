@@ -13,15 +13,15 @@ def calibrate(json: bool) -> None:
     from ..bench.calibrate import calibrate as measured
 
     with step("measuring this machine; leave it alone for some seconds") as tell:
-        found = measured(tell)
-    where = keep(found, datetime.now(UTC).isoformat(timespec="seconds"))
+        measurements = measured(tell)
+    where = keep(measurements, datetime.now(UTC).isoformat(timespec="seconds"))
     if json:
-        document({"command": "doctor", "rates": found, "machine": machine(), "path": str(where)})
+        document({"command": "doctor", "rates": measurements, "machine": machine(), "path": str(where)})
         return
     say("rates: ns per number (a pair or an edge, times heads, times D + D_v); ms per call; training over forward")
     rows = [
         (f"  {backend} {name}", f"{value:.3g}", f"built in {BACKENDS[backend].built_in()[name]:.3g}")
-        for backend, rates in found.items()
+        for backend, rates in measurements.items()
         for name, value in rates.items()
     ]
     rendered(table(rows))

@@ -21,22 +21,22 @@ def show(what: str, out: str | None, save: str | None, json: bool) -> None:
         from ..interop import files, saving
 
         check_file("--save", save, (*files.save.KINDS, *saving.KINDS))
-    asked = item(what)
-    if save is not None and os.path.exists(save) and any(os.path.samefile(save, path) for path in asked.paths):
+    subject = item(what)
+    if save is not None and os.path.exists(save) and any(os.path.samefile(save, path) for path in subject.paths):
         raise OptionError(f"--save {save} would replace a file that is read; give it another name")
     with step(f"looking at {what}"):
-        drawing = str(asked.graph).partition("\n")[2]
-        facts, notes = _facts(asked)
+        drawing = str(subject.graph).partition("\n")[2]
+        facts, notes = _facts(subject)
     if out is not None:
         with step(f"drawing {out}"):
-            _draw(asked, out)
+            _draw(subject, out)
     if save is not None:
-        notes += _saved(asked, save)
+        notes += _saved(subject, save)
     if json:
         document(
             {
-                **head("show", asked, notes),
-                "name": asked.graph.name,
+                **head("show", subject, notes),
+                "name": subject.graph.name,
                 "facts": facts,
                 "drawing": drawing.splitlines(),
                 "picture": out,
@@ -44,7 +44,7 @@ def show(what: str, out: str | None, save: str | None, json: bool) -> None:
             }
         )
         return
-    say(f"{asked.graph!r}\n\n{mask_lines(drawing)}\n")
+    say(f"{subject.graph!r}\n\n{mask_lines(drawing)}\n")
     if facts is not None:
         from ..questions.facts_of_one import called, shown
 
@@ -61,18 +61,18 @@ def explain(what: str, sizes: dict[str, Any], options: dict[str, bool], dtype: s
     from ..backends.device import check_device
 
     where = check_device(device, "leave it out for the CPU; graphattn doctor lists devices")
-    asked = item(what)
+    subject = item(what)
     import torch
 
     from ..attention import explain as explained
 
     with step(f"explaining {what}"):
-        explanation = explained(asked.graph, dtype=getattr(torch, dtype), device=where, **sizes, **options)
+        explanation = explained(subject.graph, dtype=getattr(torch, dtype), device=where, **sizes, **options)
     if json:
-        document({**head("explain", asked), **explanation.to_dict()})
+        document({**head("explain", subject), **explanation.to_dict()})
         return
     say(str(explanation))
-    say_notes(asked.notes)
+    say_notes(subject.notes)
 
 
 def verify(what: str, seed: int, heads: int | None, kv_heads: int | None, at_most: int, json: bool) -> bool:
@@ -80,23 +80,23 @@ def verify(what: str, seed: int, heads: int | None, kv_heads: int | None, at_mos
     if heads is None and kv_heads is not None:
         raise OptionError("--kv-heads goes with --heads")
     options: dict[str, Any] = {} if heads is None else {"heads": (heads, heads if kv_heads is None else kv_heads)}
-    asked = item(what)
+    subject = item(what)
     from ..verify import verify as verified
 
-    with step(f"verifying {what}, {asked.graph.num_targets:,} targets") as tell:
-        report = verified(asked.graph, seed=seed, at_most=at_most, progress=tell, **options)
+    with step(f"verifying {what}, {subject.graph.num_targets:,} targets") as tell:
+        report = verified(subject.graph, seed=seed, at_most=at_most, progress=tell, **options)
     if json:
-        document({**head("verify", asked), **report.to_dict(), "notes": [*asked.notes, *report.notes]})
+        document({**head("verify", subject), **report.to_dict(), "notes": [*subject.notes, *report.notes]})
         return report.ok
     say(str(report))
-    say_notes(asked.notes)
+    say_notes(subject.notes)
     return report.ok
 
 
-def head(command: str, asked: Item, notes: tuple[str, ...] | None = None) -> dict[str, Any]:
+def head(command: str, subject: Item, notes: tuple[str, ...] | None = None) -> dict[str, Any]:
     """What every document of a command on a graph begins with."""
-    told = asked.notes if notes is None else notes
-    return {"command": command, "what": asked.what, "graph": repr(asked.graph), "notes": list(told)}
+    notes_of = subject.notes if notes is None else notes
+    return {"command": command, "what": subject.what, "graph": repr(subject.graph), "notes": list(notes_of)}
 
 
 def say_notes(notes: tuple[str, ...]) -> None:
@@ -105,29 +105,29 @@ def say_notes(notes: tuple[str, ...]) -> None:
         say(f"note: {note}")
 
 
-def _facts(asked: Item) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+def _facts(subject: Item) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
     from ..graph.facts import facts
 
-    graph = asked.graph
+    graph = subject.graph
     nodes = graph.num_targets + graph.num_sources
     if nodes > _MOST_NODES:
-        return None, (*asked.notes, f"no facts: they need the degrees of {nodes:,} nodes (limit {_MOST_NODES:,})")
-    return facts(graph).to_dict(), asked.notes
+        return None, (*subject.notes, f"no facts: they need the degrees of {nodes:,} nodes (limit {_MOST_NODES:,})")
+    return facts(graph).to_dict(), subject.notes
 
 
-def _draw(asked: Item, out: str) -> None:
+def _draw(subject: Item, out: str) -> None:
     from ..interop.files._replace import save_picture
     from ..viz import plot
 
-    save_picture(out, plot(asked.graph, **asked.places))
+    save_picture(out, plot(subject.graph, **subject.places))
 
 
-def _saved(asked: Item, path: str) -> tuple[str, ...]:
+def _saved(subject: Item, path: str) -> tuple[str, ...]:
     """Write the graph; how to read it again, where that is not plain."""
     from ..interop import save_graph, saving
     from ..interop.files import save_edges
 
-    graph = asked.graph
+    graph = subject.graph
     is_graph = Path(path).suffix.lower() in saving.KINDS
     with step(f"writing {path}"):
         save_graph(graph, path) if is_graph else save_edges(path, graph)

@@ -23,7 +23,7 @@ def doctor(json: bool) -> None:
     with step("checking every backend"):
         checks = _self_check()
     needed, extras = _packages()
-    found: dict[str, Any] = {
+    state: dict[str, Any] = {
         "command": "doctor",
         "ok": all(check["ok"] for check in checks) and None not in needed.values(),
         "versions": {"graphattn": __version__, "python": platform.python_version(), **needed},
@@ -36,20 +36,20 @@ def doctor(json: bool) -> None:
         "advice": _advice(needed, extras),
     }
     if json:
-        document(found)
+        document(state)
     else:
-        _print(found)
-    raise typer.Exit(0 if found["ok"] else 1)
+        _print(state)
+    raise typer.Exit(0 if state["ok"] else 1)
 
 
 def _rates() -> dict[str, Any]:
     """Whether the choice of backends knows this machine."""
     from ..backends.rates import measured, path
 
-    told = (
+    words = (
         f"measured here, in {path()}" if measured() else "built in; graphattn doctor --calibrate measures this machine"
     )
-    return {"measured": measured(), "path": str(path()), "told": told}
+    return {"measured": measured(), "path": str(path()), "told": words}
 
 
 def _version(package: str) -> str | None:
@@ -86,8 +86,8 @@ def _cache() -> dict[str, Any]:
     except ModuleNotFoundError:
         return {"path": None, "functions": 0, "bytes": 0}
 
-    found = [f for module in (edges_numba, lanes) for f in vars(module).values() if isinstance(f, Dispatcher)]
-    places = {str(f.stats.cache_path) for f in found if f.stats.cache_path is not None}
+    compiled = [f for module in (edges_numba, lanes) for f in vars(module).values() if isinstance(f, Dispatcher)]
+    places = {str(f.stats.cache_path) for f in compiled if f.stats.cache_path is not None}
     files = [path for place in places for path in Path(place).glob("*.nbc") if path.name.startswith(_KERNELS)]
     return {
         "path": min(places, default=None),
@@ -168,20 +168,20 @@ def _verdict(check: dict[str, Any]) -> str:
     return "WRONG" if not check["ok"] else "" if check["detail"].startswith("not run") else "exact"
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(state: dict[str, Any]) -> None:
     say("versions")
-    rendered(table([(f"  {name}", version or "MISSING") for name, version in found["versions"].items()]))
+    rendered(table([(f"  {name}", version or "MISSING") for name, version in state["versions"].items()]))
     say("\noptional")
     rows = [
         (f"  {name}", version or "missing", f"graphattn[{extra}]")
-        for extra, packages in found["extras"].items()
+        for extra, packages in state["extras"].items()
         for name, version in packages.items()
     ]
     rendered(table(rows))
-    here = found["platform"]
+    here = state["platform"]
     say("\nmachine")
     devices = [
-        (f"  {d['name']}", f"{d['model']}, {d['bytes'] / 2**30:.0f} GiB, {d['capability']}") for d in found["devices"]
+        (f"  {d['name']}", f"{d['model']}, {d['bytes'] / 2**30:.0f} GiB, {d['capability']}") for d in state["devices"]
     ]
     rendered(
         table(
@@ -190,13 +190,13 @@ def _print(found: dict[str, Any]) -> None:
                 ("  python", here["executable"]),
                 ("  cores", f"{here['cores']}, torch uses {here['torch_threads']} threads"),
                 *(devices or [("  cuda", "none")]),
-                ("  compiled", _compiled(found["cache"])),
-                ("  rates", found["rates"]["told"]),
+                ("  compiled", _compiled(state["cache"])),
+                ("  rates", state["rates"]["told"]),
             ]
         )
     )
     say("\nevery backend against its dense twin")
-    rendered(table([(f"  {c['backend']}", c["device"], _verdict(c), c["detail"]) for c in found["self_check"]]))
-    for line in found["advice"]:
+    rendered(table([(f"  {c['backend']}", c["device"], _verdict(c), c["detail"]) for c in state["self_check"]]))
+    for line in state["advice"]:
         say(f"\nto get what is missing: {line}")
-    say("\nall is well" if found["ok"] else "\nsomething is wrong: see above")
+    say("\nall is well" if state["ok"] else "\nsomething is wrong: see above")

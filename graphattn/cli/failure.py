@@ -53,8 +53,8 @@ def _described(error: Exception) -> tuple[int, str]:
         return WRONG, str(error)
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         size = re.search(r"tried to allocate (\d+) bytes", str(error))
-        asked = f", it takes {int(size[1]):,} bytes" if size else ""
-        return WRONG, f"not enough memory for this graph{asked}; graphattn explain tells what each backend needs"
+        size_note = f", it takes {int(size[1]):,} bytes" if size else ""
+        return WRONG, f"not enough memory for this graph{size_note}; graphattn explain tells what each backend needs"
     message = f"unexpected {type(error).__name__}: {error}; this is a fault of graphattn, --debug shows where"
     return UNEXPECTED, message
 

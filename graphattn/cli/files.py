@@ -56,11 +56,11 @@ class Files:
 
     def places_of(self, graph: Any, text: str) -> dict[str, np.ndarray]:
         """Where the nodes of the graph of this expression are; nothing where that is not certain."""
-        found = {name: places[0] for name, places in self.places.items() if len(places) == 1}
-        sides = [("pos", graph.num_sources), ("queries" if "queries" in found else "pos", graph.num_targets)]
+        fields = {name: places[0] for name, places in self.places.items() if len(places) == 1}
+        sides = [("pos", graph.num_sources), ("queries" if "queries" in fields else "pos", graph.num_targets)]
         moved = _RENUMBERING.search(text) or ("queries" in self.places and _TURNING.search(text))
-        fits = all(side in found and len(found[side]) == size for side, size in sides)
-        return found if fits and not moved and set(found) == set(self.places) else {}
+        fits = all(side in fields and len(fields[side]) == size for side, size in sides)
+        return fields if fits and not moved and set(fields) == set(self.places) else {}
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,23 +14,23 @@ def facts(what: str, budget: int, json: bool) -> None:
     if ";" in what and not os.path.exists(what):
         _of_layers(what, budget, json)
         return
-    asked = item(what)
-    from ..questions.facts import facts as found
+    subject = item(what)
+    from ..questions.facts import facts as facts_of
     from ..questions.tile_fill import tile_fill
 
     with step(f"looking at {what}"):
-        answer = found(asked.graph, budget=budget)
+        answer = facts_of(subject.graph, budget=budget)
         try:
-            fill, why = tile_fill(asked.graph), ""
+            fill, why = tile_fill(subject.graph), ""
         except GraphError as error:
             fill, why = None, str(error)
     if json:
         tiles: dict[str, Any] | None = None if fill is None else fill.to_dict()
-        document({**head("facts", asked), "name": asked.graph.name, "facts": answer.to_dict(), "tiles": tiles})
+        document({**head("facts", subject), "name": subject.graph.name, "facts": answer.to_dict(), "tiles": tiles})
         return
-    say(f"{asked.graph!r}\n\n{answer}")
+    say(f"{subject.graph!r}\n\n{answer}")
     say(f"no tiles: {why}" if fill is None else str(fill))
-    say_notes(asked.notes)
+    say_notes(subject.notes)
 
 
 def _of_layers(what: str, budget: int, json: bool) -> None:
@@ -40,10 +40,10 @@ def _of_layers(what: str, budget: int, json: bool) -> None:
         raise OptionError(f"no layer stands between the semicolons of {what!r}")
     made = {part: item(part).graph for part in dict.fromkeys(parts)}
     layers = [made[part] for part in parts]
-    from ..questions.facts import facts as found
+    from ..questions.facts import facts as facts_of
 
     with step(f"looking at {what}"):
-        answer = found(layers, budget=budget)
+        answer = facts_of(layers, budget=budget)
     if json:
         document({"command": "facts", "what": what, "graphs": list(map(repr, layers)), "facts": answer.to_dict()})
         return
@@ -53,15 +53,15 @@ def _of_layers(what: str, budget: int, json: bool) -> None:
 
 def audit(what: str, path: str, json: bool) -> bool:
     """A mask beside the graph that it should be; whether all is right."""
-    asked = item(what)
+    subject = item(what)
     from ..interop.files import load_mask
     from ..questions.audit import audit as audited
 
     with step(f"auditing {path}"):
-        report = audited(load_mask(path), asked.graph)
+        report = audited(load_mask(path), subject.graph)
     if json:
-        document({**head("audit", asked), "mask": path, **report.to_dict()})
+        document({**head("audit", subject), "mask": path, **report.to_dict()})
         return report.ok
     say(str(report))
-    say_notes(asked.notes)
+    say_notes(subject.notes)
     return report.ok

@@ -11,13 +11,15 @@ def zoo(about: str, json: bool) -> None:
 
     word = about.lower()
     matches = [
-        each for each in named().values() if word in f"{each.name} {each.line} {each.family} {each.paper}".lower()
+        pattern
+        for pattern in named().values()
+        if word in f"{pattern.name} {pattern.line} {pattern.family} {pattern.paper}".lower()
     ]
     if not matches:
         raise OptionError(f"no named pattern has {about!r} in its name, line or family; graphattn zoo lists all")
     if json:
         fields = ("name", "family", "line", "code", "paper")
-        document({"command": "zoo", "patterns": [{f: getattr(each, f) for f in fields} for each in matches]})
+        document({"command": "zoo", "patterns": [{f: getattr(pattern, f) for f in fields} for pattern in matches]})
         return
     say(f"{table(matches)}\n\nLook at one: graphattn show '{matches[0].name}', or any expression of builders:")
     say("graphattn show 'sliding_window(64, 9) | global_tokens(64, (0,))'")

@@ -176,7 +176,7 @@ def copied(value: Any) -> Any:
         return value.detach().clone()
     if isinstance(value, np.ndarray) and value.dtype != object:
         return np.array(value)
-    if type(value) in (list, tuple) and any(isinstance(each, Tensor | np.ndarray) for each in value):
+    if type(value) in (list, tuple) and any(isinstance(item, Tensor | np.ndarray) for item in value):
         return type(value)(map(copied, value))
     return value
 
@@ -221,8 +221,8 @@ def built(value: Any) -> Any:
 
 def _graphs_in(value: Any) -> "Iterator[Expression | AttentionGraph]":
     if isinstance(value, tuple):
-        for each in value:
-            yield from _graphs_in(each)
+        for item in value:
+            yield from _graphs_in(item)
     elif isinstance(value, Expression) or hasattr(value, "expression"):
         yield value
 

@@ -69,4 +69,4 @@ def per_axis(value: object, num_axes: int, argument: str, least: int = 0) -> tup
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * num_axes
     if len(values) != num_axes:
         raise GraphError(f"{argument} must be one number or {num_axes}, one per axis of size, got {value!r}")
-    return tuple(whole(each, argument, least) for each in values)
+    return tuple(whole(side, argument, least) for side in values)

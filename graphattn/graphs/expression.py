@@ -134,11 +134,11 @@ class _Reader:
         return SIGNS[sign](*sides)
 
     def _called(self, node: ast.Call) -> Any:
-        arguments = [self.value(each) for each in node.args]
-        names = [each.arg for each in node.keywords]
+        arguments = [self.value(argument) for argument in node.args]
+        names = [keyword.arg for keyword in node.keywords]
         if None in names:
             raise OptionError(f"{self._source(node)}: ** does not belong in an expression")
-        options = {str(each.arg): self.value(each.value) for each in node.keywords}
+        options = {str(keyword.arg): self.value(keyword.value) for keyword in node.keywords}
         if len(options) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise OptionError(f"{self._source(node)}: keyword argument repeated: {twice}")
@@ -179,7 +179,7 @@ def _meant(name: str, known: Mapping[str, Callable[..., Any]]) -> str:
     """What somebody meant who wrote ``name``: a pattern that papers call so, or a builder that is spelled like it."""
     if name in zoo():
         return f"the zoo's {zoo()[name].name} is {zoo()[name].code}"
-    close = [each for each in known if name in each] or difflib.get_close_matches(name, known, 1)
+    close = [builder for builder in known if name in builder] or difflib.get_close_matches(name, known, 1)
     return f"did you mean {close[0]}{signature_of(known[close[0]])}?" if close else "graphattn patterns lists them all"
 
 

@@ -147,7 +147,7 @@ def _sum_features(buf, at, attr, ab, edge, first, n, out, b, t):
 
 
 @numba.njit(**_JIT)
-def _cap_and_bias(buf, at, n, H, softcap, bias, bb, edge, first, removed, bent):
+def _cap_and_bias(buf, at, n, H, softcap, bias, bb, edge, first, removed, cap_slope):
     """Scaled products in ``buf`` become scores; ``removed`` marks edges with a bias of -inf, ``bent`` the cap's slope.
 
     Returns whether any edge is removed.
@@ -158,7 +158,7 @@ def _cap_and_bias(buf, at, n, H, softcap, bias, bb, edge, first, removed, bent):
             for j in range(at + h * padded(n), at + h * padded(n) + n):
                 y = one(np.tanh(buf[j] / one(softcap)))
                 buf[j] = one(softcap) * y
-                bent[j] = one(1) - y * y
+                cap_slope[j] = one(1) - y * y
     heads = bias.shape[2]
     if heads > 0:
         for i in range(n):
@@ -205,7 +205,7 @@ def forward(
     ``options`` is (scale, softcap or 0, dropout_p); ``space`` is :func:`workspace`.
     """
     scale, softcap, dropout_p = options
-    buf, bent, _, removed, kept, weight = space
+    buf, cap_slope, _, removed, kept, weight = space
     one, H, F = buf.dtype.type, q.shape[2], attr.shape[2]
     bb, ab = (b if bias.shape[0] > 1 else 0), (b if attr.shape[0] > 1 else 0)
     changed = softcap > 0 or bias.shape[2] > 0
@@ -219,7 +219,7 @@ def forward(
             if F > 0:
                 _add_features(attr_q, b, t, attr, ab, edge, first, n, one(scale), buf, at)
             if changed:
-                any_removed |= _cap_and_bias(buf, at, n, H, softcap, bias, bb, edge, first, removed, bent)
+                any_removed |= _cap_and_bias(buf, at, n, H, softcap, bias, bb, edge, first, removed, cap_slope)
             for h in range(H):
                 lse[b, t, h] = _softmax(buf, at + h * m, m)
             if alpha.shape[0] > 0:
@@ -249,13 +249,13 @@ def backward_targets(
     dropout, from which :func:`backward_sources` needs no product; in the caller's order ``g_bias`` and ``g_attr``.
     """
     scale, softcap, dropout_p = options
-    buf, bent, owed, removed, kept, weight = space
+    buf, cap_slope, grad, removed, kept, weight = space
     one, H, F = buf.dtype.type, q.shape[2], attr.shape[2]
     bb, ab = (b if bias.shape[0] > 1 else 0), (b if attr.shape[0] > 1 else 0)
     changed = softcap > 0 or bias.shape[2] > 0
     while lo < hi:
         top, at = _block(ptr, lo, hi, buf.shape[0] // H), 0
-        _products_of_rows(wide_v, go, b, lo, top, v, ptr, index, one(1), one(0), owed, 0)
+        _products_of_rows(wide_v, go, b, lo, top, v, ptr, index, one(1), one(0), grad, 0)
         while lo < top:  # a few rows at a time, so that their keys are still at hand for the sum
             stop, start, any_removed = _block(ptr, lo, top, NEAR), at, False
             _products_of_rows(wide, q, b, lo, stop, k, ptr, index, one(scale), one(-np.inf), buf, at)
@@ -265,51 +265,51 @@ def backward_targets(
                 m = padded(n)
                 if F > 0:
                     _add_features(attr_q, b, t, attr, ab, edge, first, n, one(scale), buf, at)
-                    _add_features(g_attr_out, b, t, attr, ab, edge, first, n, one(1), owed, at)
-                if changed and _cap_and_bias(buf, at, n, H, softcap, bias, bb, edge, first, removed, bent):
+                    _add_features(g_attr_out, b, t, attr, ab, edge, first, n, one(1), grad, at)
+                if changed and _cap_and_bias(buf, at, n, H, softcap, bias, bb, edge, first, removed, cap_slope):
                     any_removed = True
                 if any_removed:
                     for h in range(H):
                         for j in range(at + h * m, at + h * m + n):
-                            owed[j] = one(0) if removed[j] else owed[j]
+                            grad[j] = one(0) if removed[j] else grad[j]
                 if dropout_p > 0:
-                    _drop(owed, at, n, H, seed, b, first, dropout_p)
+                    _drop(grad, at, n, H, seed, b, first, dropout_p)
                 if ga.shape[0] > 0:
                     for i in range(n):
                         for h in range(H):
-                            owed[at + h * m + i] += ga[b, edge[first + i], h]
+                            grad[at + h * m + i] += ga[b, edge[first + i], h]
                 for h in range(H):
                     _softmax(buf, at + h * m, m)
-                    slopes(buf, owed, at + h * m, m, gl[b, t, h] - one(inner64(buf, owed, at + h * m, m)))
+                    slopes(buf, grad, at + h * m, m, gl[b, t, h] - one(inner64(buf, grad, at + h * m, m)))
                 if g_bias.shape[0] > 0:
                     for i in range(n):
                         for h in range(H):
-                            g_bias[b, edge[first + i], h] = owed[at + h * m + i]
-                scaled(owed, at, H * m, one(scale))
+                            g_bias[b, edge[first + i], h] = grad[at + h * m + i]
+                scaled(grad, at, H * m, one(scale))
                 if softcap > 0:
                     for h in range(H):
                         for j in range(at + h * m, at + h * m + n):
-                            owed[j] *= bent[j]
+                            grad[j] *= cap_slope[j]
                 if dropout_p > 0:
                     _drop(buf, at, n, H, seed, b, first, dropout_p)
                 for i in range(n):
                     for h in range(H):
-                        shares[0, b, first + i, h] = owed[at + h * m + i]
+                        shares[0, b, first + i, h] = grad[at + h * m + i]
                         shares[1, b, first + i, h] = buf[at + h * m + i]
                 if F > 0:
-                    _sum_features(owed, at, attr, ab, edge, first, n, g_attr_q, b, t)
+                    _sum_features(grad, at, attr, ab, edge, first, n, g_attr_q, b, t)
                     for i in range(n):
                         for f in range(F):
                             a = one(0)
                             for h in range(H):
                                 j = at + h * m + i
-                                a += owed[j] * attr_q[b, t, h, f] + buf[j] * g_attr_out[b, t, h, f]
+                                a += grad[j] * attr_q[b, t, h, f] + buf[j] * g_attr_out[b, t, h, f]
                             g_attr[b, edge[first + i], f] = a
                 at += H * m
             if any_removed:
-                _sums_of_kept(wide, k, b, lo, stop, ptr, index, owed, start, gq, removed, kept, weight)
+                _sums_of_kept(wide, k, b, lo, stop, ptr, index, grad, start, gq, removed, kept, weight)
             else:
-                _sums_of_rows(wide, k, b, lo, stop, ptr, index, owed, start, gq)
+                _sums_of_rows(wide, k, b, lo, stop, ptr, index, grad, start, gq)
             lo = stop
 
 

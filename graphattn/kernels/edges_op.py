@@ -265,8 +265,8 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
         rest: tuple[Any, ...] = (ptr, index, edge, scale, softcap, dropout_p, seed)
         again = plain(*inner, *rest)
         given = [(x, g) for x, g in zip(again, grads, strict=True) if g is not None]
-        outputs, owed = zip(*given, strict=True)
-        results = iter(torch.autograd.grad(outputs, wanted, owed, create_graph=True, materialize_grads=True))
+        outputs, grad_outputs = zip(*given, strict=True)
+        results = iter(torch.autograd.grad(outputs, wanted, grad_outputs, create_graph=True, materialize_grads=True))
         return *(next(results) if x is not None and x.requires_grad else None for x in inner), *absent
     grad_output = grads[0] if grads[0] is not None else query.new_zeros(*query.shape[:-1], value.shape[-1])
     gq, gk, gv, gb, ga, gaq = edge_attention_backward(

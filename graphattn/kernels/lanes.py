@@ -123,7 +123,7 @@ def products(typingctx, wide, x, x_at, rows, rows_at, stride, index, first, n, o
         _, _, x_at, _, rows_at, stride, _, first, n, _, out_at, scale, spare = arguments
         x, rows, index, out = (code.pointer(i) for i in (1, 3, 6, 9))
         lanes, pieces = _lanes(width), width // _lanes(width)
-        mine = [code.load(x, builder.add(x_at, _int(c * lanes)), lanes) for c in range(pieces)]
+        chunks = [code.load(x, builder.add(x_at, _int(c * lanes)), lanes) for c in range(pieces)]
         factor = code.splat(scale, ROW)
 
         def eight(i: Any, places: list[Any]) -> Any:
@@ -134,7 +134,7 @@ def products(typingctx, wide, x, x_at, rows, rows_at, stride, index, first, n, o
                 total = None
                 for c in range(pieces):
                     row = code.load(rows, builder.add(at, _int(c * lanes)), lanes)
-                    total = code.mul(mine[c], row) if total is None else code.fma(mine[c], row, total)
+                    total = code.mul(chunks[c], row) if total is None else code.fma(chunks[c], row, total)
                 sums.append(code.fold(total, 8, code.add))
             all_sums = code.pick(code.sum_of_each(sums[:4]), code.sum_of_each(sums[4:]), list(range(8)))
             return code.mul(all_sums, factor)
@@ -289,20 +289,20 @@ def inner64(typingctx, a, b, at, n):
 
 
 @intrinsic
-def slopes(typingctx, weight, owed, at, n, shift):
+def slopes(typingctx, weight, grad, at, n, shift):
     """``owed = weight * (owed + shift)`` over ``at .. at + padded(n) - 1``."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code = Code(context, builder, signature, arguments)
         _, _, at, n, shift = arguments
-        weight, owed, shift = code.pointer(0), code.pointer(1), code.splat(shift, ROW)
+        weight, grad, shift = code.pointer(0), code.pointer(1), code.splat(shift, ROW)
         with cgutils.for_range_slice(builder, _int(0), n, _int(ROW), _I64) as (i, _):
             here = builder.add(at, i)
-            y = code.mul(code.load(weight, here, ROW), code.add(code.load(owed, here, ROW), shift))
-            code.store(y, owed, here)
+            y = code.mul(code.load(weight, here, ROW), code.add(code.load(grad, here, ROW), shift))
+            code.store(y, grad, here)
         return context.get_dummy_value()
 
-    return types.void(weight, owed, types.int64, types.int64, owed.dtype), make
+    return types.void(weight, grad, types.int64, types.int64, grad.dtype), make
 
 
 @intrinsic

@@ -72,10 +72,10 @@ class Longformer(nn.Module):
     ) -> None:
         super().__init__()
         check_names({name: given for name, given in options.items() if name != "backend"}, BERT.__init__)
-        each: list[int] = (
+        widths: list[int] = (
             [windows] * num_layers if isinstance(windows, int) else several(windows, "windows", _A_WINDOW_EACH)
         )
-        self.windows = tuple(each)
+        self.windows = tuple(widths)
         self.tokens, self.graph = _chosen(tokens), longformer_graphs(self.windows, tokens)
         self.text = BERT(num_layers=num_layers, graph=self.graph, **options)
         self.of_global = nn.ModuleList(_beside(block) for block in self.text.stack.layers)
@@ -138,7 +138,7 @@ def _beside(block: Any) -> GraphAttention:
 def _rows(graph: AttentionGraph | PerHead, tokens: tuple[int, ...]) -> AttentionGraph | PerHead:
     """What the chosen targets read; kept with the graph, for its plans."""
     if isinstance(graph, PerHead):
-        return PerHead(tuple(each.subgraph(targets=tokens) for each in graph.graphs))
+        return PerHead(tuple(head.subgraph(targets=tokens) for head in graph.graphs))
     return cached(graph, (Longformer, tokens), lambda: graph.subgraph(targets=tokens))
 
 

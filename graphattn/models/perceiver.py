@@ -155,7 +155,7 @@ class Perceiver(nn.Module):
         if outputs is not None:
             if not isinstance(outputs, tuple | list) or len(outputs) != 2:
                 raise OptionError(f"outputs must be (number, width), got {outputs!r}")
-            number, wide = (width(each, "outputs") for each in outputs)
+            number, wide = (width(size, "outputs") for size in outputs)
             self.queries = nn.Parameter(torch.randn(number, wide) * 0.02)
             self.write = Reading(wide, embed_dim, **_named("write", write))
         self.head: nn.Module | None = None

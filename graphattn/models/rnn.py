@@ -209,7 +209,7 @@ class Seq2Seq(nn.Module):
             return results[-1][0].view_as(state)
 
         states = self._steps(y, state, context_of)
-        context = torch.stack([each.view_as(state) for each, _ in results], 1)
+        context = torch.stack([context.view_as(state) for context, _ in results], 1)
         step = graph.target % num_steps
         edge = torch.argsort(torch.argsort(step, stable=True))  # where each edge stands in step after step
         alpha = torch.cat([weights.alpha for _, weights in results], -2)

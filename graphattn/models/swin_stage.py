@@ -65,7 +65,7 @@ class SwinStage(nn.Module):
 
     def graphs(self, grid: Grid) -> list[AttentionGraph]:
         """The paper's: cells, and in every second layer the cells half a side further on."""
-        pair = [of_size(each, grid) for each in self.windows]
+        pair = [of_size(window, grid) for window in self.windows]
         return [pair[number % 2] for number in range(len(self.layers))]
 
     def forward(self, x: Tensor, grid: Grid, graphs: Layers | None = None) -> Tensor:
@@ -106,10 +106,10 @@ def sized(graphs: Layers, num_layers: int, grid: Grid) -> list[AttentionGraph | 
         OptionError: If there is another number of layers.
         ShapeError: If a graph is of another number of nodes.
     """
-    each = [graphs] * num_layers if isinstance(graphs, Layer) else layers_in(graphs)
-    if len(each) != num_layers:
-        raise OptionError(f"a stage of {num_layers} layers needs as many graphs, got {len(each)}")
-    result = [of_size(graph, grid) if isinstance(graph, Pattern) else graph for graph in each]
+    layers = [graphs] * num_layers if isinstance(graphs, Layer) else layers_in(graphs)
+    if len(layers) != num_layers:
+        raise OptionError(f"a stage of {num_layers} layers needs as many graphs, got {len(layers)}")
+    result = [of_size(graph, grid) if isinstance(graph, Pattern) else graph for graph in layers]
     for graph in result:
         if not isinstance(graph, AttentionGraph | PerHead):
             raise no_graph(graph, "graphs must be AttentionGraphs")

@@ -132,8 +132,8 @@ def pair_of_positions(positions: Any) -> tuple[Any, Any]:
     """Positions of targets and of sources, from a pair, or one tensor or ``None`` for both."""
     if not isinstance(positions, tuple | list):
         return positions, positions
-    if len(positions) != 2 or not all(isinstance(each, Tensor) for each in positions):
-        got = ", ".join(type(each).__name__ for each in positions)
+    if len(positions) != 2 or not all(isinstance(side, Tensor) for side in positions):
+        got = ", ".join(type(side).__name__ for side in positions)
         raise ShapeError(
             f"positions must be a tensor or a pair of tensors (of targets, of sources), got a "
             f"{type(positions).__name__} ({got})"

@@ -81,17 +81,17 @@ def _tiles(graph: AttentionGraph) -> Tiles:
     )
 
 
-def _buckets(found: Blocks) -> Iterator[tuple[Tensor, int, int, bool]]:
+def _buckets(blocks: Blocks) -> Iterator[tuple[Tensor, int, int, bool]]:
     """Blocks of the same shape, its rows and columns, and whether they all have the same mask."""
-    full = found.edges == found.rows * found.columns
-    shapes = found.rows * (1 << 32) + found.columns
+    full = blocks.edges == blocks.rows * blocks.columns
+    shapes = blocks.rows * (1 << 32) + blocks.columns
     if torch.unique(shapes[full]).numel() > SIZES:
         full = torch.zeros_like(full)
-    pattern = torch.where(full, -1, _patterns(found))
+    pattern = torch.where(full, -1, _patterns(blocks))
     _, kind, count = torch.unique(pattern, return_inverse=True, return_counts=True)
     shared = full | (count[kind] >= TWINS)
-    height = torch.where(shared, found.rows, _rounded(found.rows))
-    width = torch.where(shared, found.columns, _rounded(found.columns))
+    height = torch.where(shared, blocks.rows, _rounded(blocks.rows))
+    width = torch.where(shared, blocks.columns, _rounded(blocks.columns))
     # One bucket for each shape, and within it for each mask that is shared.
     key = torch.stack((height, width, torch.where(shared, pattern, -2)), 1)
     kinds, which = torch.unique(key, dim=0, return_inverse=True)
@@ -107,23 +107,23 @@ def _rounded(size: Tensor) -> Tensor:
     return -(-size // step) * step
 
 
-def _patterns(found: Blocks) -> Tensor:
+def _patterns(blocks: Blocks) -> Tensor:
     """For each block the first block with exactly the same runs, rows and columns."""
-    each = torch.arange(found.rows.numel())
-    owner = torch.repeat_interleave(found.runs)
-    row, column, length = found.run
-    total = torch.zeros_like(each).index_add_(0, owner, mixed(mixed(row * (1 << 32) + column) + length))
-    for part in (found.rows, found.columns, found.runs):
+    numbers = torch.arange(blocks.rows.numel())
+    owner = torch.repeat_interleave(blocks.runs)
+    row, column, length = blocks.run
+    total = torch.zeros_like(numbers).index_add_(0, owner, mixed(mixed(row * (1 << 32) + column) + length))
+    for part in (blocks.rows, blocks.columns, blocks.runs):
         total = mixed(total) + part
     _, kind = torch.unique(total, return_inverse=True)
-    first = torch.full_like(each, each.numel()).scatter_reduce(0, kind, each, "amin")[kind]
+    first = torch.full_like(numbers, numbers.numel()).scatter_reduce(0, kind, numbers, "amin")[kind]
     # A hash may deceive: compare every run with the one that it stands for.
-    sizes = torch.stack((found.rows, found.columns, found.runs))
+    sizes = torch.stack((blocks.rows, blocks.columns, blocks.runs))
     same = (sizes == sizes[:, first]).all(0)
-    twin = torch.arange(owner.numel()) + (found.first_run[first] - found.first_run)[owner]
-    differs = (found.run != found.run[:, twin.clamp(0, max(0, owner.numel() - 1))]).any(0)
-    same &= torch.zeros_like(each).index_add_(0, owner, differs.long()) == 0
-    return torch.where(same, first, each)
+    twin = torch.arange(owner.numel()) + (blocks.first_run[first] - blocks.first_run)[owner]
+    differs = (blocks.run != blocks.run[:, twin.clamp(0, max(0, owner.numel() - 1))]).any(0)
+    same &= torch.zeros_like(numbers).index_add_(0, owner, differs.long()) == 0
+    return torch.where(same, first, numbers)
 
 
 def _filled(node: Tensor, first: Tensor, count: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -152,15 +152,15 @@ def _turned(row: Slots, isolated: Tensor) -> Slots:
     return Slots(node, torch.cumsum(ptr, 0), reads[torch.argsort(row.slot)])
 
 
-def _allowed(found: Blocks, members: Tensor, height: int, width: int) -> Tensor:
+def _allowed(blocks: Blocks, members: Tensor, height: int, width: int) -> Tensor:
     """The masks of some blocks, bool (blocks, 1, height, width); a row that fills up is a copy of the last."""
-    owner, within = _runs.spread(found.runs[members])
-    row, column, length = found.run[:, found.first_run[members][owner] + within]
+    owner, within = _runs.spread(blocks.runs[members])
+    row, column, length = blocks.run[:, blocks.first_run[members][owner] + within]
     line, step = _runs.spread(length)
     allowed = torch.zeros(members.numel() * height * width, dtype=torch.bool)
     allowed[((owner * height + row) * width + column)[line] + step] = True
     allowed = allowed.view(-1, height, width)
-    last = torch.minimum(torch.arange(height), found.rows[members][:, None] - 1)
+    last = torch.minimum(torch.arange(height), blocks.rows[members][:, None] - 1)
     return allowed[torch.arange(members.numel())[:, None], last][:, None]
 
 

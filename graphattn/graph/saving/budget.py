@@ -36,7 +36,7 @@ class Budget(TorchFunctionMode):
         self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        for each in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(each, Tensor) and each.layout == torch.strided and not each._is_view():
-                self.spend(_LEAST + each.nbytes)
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, Tensor) and tensor.layout == torch.strided and not tensor._is_view():
+                self.spend(_LEAST + tensor.nbytes)
         return result

@@ -127,7 +127,7 @@ class _Reader:
         given = {key: self._value(value) for key, value in self._pairs(options, "options")}
         of_graphs = args if name in SIGNS else args[:1] if name in METHODS else []
         num_graphs = 1 if name == "~" or name in METHODS else 2 if name in SIGNS else 0
-        if len(of_graphs) != num_graphs or not all(isinstance(each, AttentionGraph | Pattern) for each in of_graphs):
+        if len(of_graphs) != num_graphs or not all(isinstance(item, AttentionGraph | Pattern) for item in of_graphs):
             raise self.fault(f"{name} of {num_graphs} graphs", node)
         made = self._making(name, lambda: _called(name, function, args, given))
         if not isinstance(made, AttentionGraph | Pattern):
@@ -190,7 +190,7 @@ class _Reader:
         if isinstance(plain, float) and math.isfinite(plain):
             return plain
         if isinstance(plain, list):
-            return tuple(self._value(each, depth + 1) for each in plain)
+            return tuple(self._value(item, depth + 1) for item in plain)
         if not isinstance(plain, dict) or len(plain) != 1:
             raise self.fault("an argument: a number, a word, a list, or one of node, tensor, array, float, open", plain)
         ((kind, inside),) = plain.items()

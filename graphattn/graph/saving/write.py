@@ -124,7 +124,7 @@ class _Writer:
         if value is ...:
             return {"open": True}
         if isinstance(value, tuple):
-            return [self._value(each) for each in value]
+            return [self._value(item) for item in value]
         if isinstance(value, Expression | AttentionGraph):
             return {"node": self.numbers[id(value)]}
         if isinstance(value, Tensor):

@@ -18,7 +18,7 @@ class Zoo(Mapping[str, Named]):
     patterns: tuple[Named, ...]
 
     def __iter__(self) -> Iterator[str]:
-        return (each.name for each in self.patterns)
+        return (pattern.name for pattern in self.patterns)
 
     def __len__(self) -> int:
         return len(self.patterns)
@@ -61,5 +61,5 @@ def zoo() -> Zoo:
         574
     """
     patterns = [*(named for family in _FAMILIES for named in family.NAMED), *BESIDE_BUILDERS]
-    families = list(dict.fromkeys(each.family for each in patterns))
-    return Zoo(tuple(sorted(patterns, key=lambda each: families.index(each.family))))
+    families = list(dict.fromkeys(pattern.family for pattern in patterns))
+    return Zoo(tuple(sorted(patterns, key=lambda pattern: families.index(pattern.family))))

@@ -64,13 +64,15 @@ def _plain(name: str) -> str:
 
 def names(patterns: Sequence[Named], name: str) -> list[Named]:
     """The pattern that ``name`` names, whole or by what its name has in brackets; none, one, or several."""
-    whole = [each for each in patterns if _plain(each.name) == _plain(name)]
-    return whole or [each for each in patterns if _plain(name) in map(_plain, re.findall(r"\((.*?)\)", each.name))]
+    whole = [pattern for pattern in patterns if _plain(pattern.name) == _plain(name)]
+    return whole or [
+        pattern for pattern in patterns if _plain(name) in map(_plain, re.findall(r"\((.*?)\)", pattern.name))
+    ]
 
 
 def close_to(patterns: Sequence[Named], name: str) -> list[str]:
     """Up to three names that hold ``name``, or that it may have been meant for."""
-    by_name = {_plain(each.name): each.name for each in patterns}
+    by_name = {_plain(pattern.name): pattern.name for pattern in patterns}
     inside = [full for plain, full in by_name.items() if _plain(name) in plain] if name.strip() else []
     return (inside + [by_name[plain] for plain in difflib.get_close_matches(_plain(name), by_name, 3)])[:3]
 
@@ -84,20 +86,20 @@ def find(patterns: Sequence[Named], name: str) -> Named:
     matches = names(patterns, str(name))
     if len(matches) == 1:
         return matches[0]
-    close = [each.name for each in matches] or close_to(patterns, str(name))
+    close = [pattern.name for pattern in matches] or close_to(patterns, str(name))
     hint = f"did you mean {' or '.join(close)}?" if close else "print(graphattn.graphs.zoo()) lists them"
     raise GraphNameError(f"no pattern is called {name!r}; {hint}")
 
 
 def table(patterns: Sequence[Named]) -> str:
     """A line for each pattern, under the name of its family."""
-    wide = max(len(each.name) for each in patterns)
+    wide = max(len(pattern.name) for pattern in patterns)
     lines: list[str] = []
     family = ""
-    for each in patterns:
-        if each.family != family:
-            family = each.family
+    for pattern in patterns:
+        if pattern.family != family:
+            family = pattern.family
             lines += [*([""] if lines else []), family]
-        paper = f" ({each.paper})" if each.paper else ""
-        lines.append(f"  {each.name:<{wide}}  {each.line}{paper}")
+        paper = f" ({pattern.paper})" if pattern.paper else ""
+        lines.append(f"  {pattern.name:<{wide}}  {pattern.line}{paper}")
     return "\n".join(lines)

@@ -153,7 +153,7 @@ def grid_neighbourhood(
     strides = per_axis(stride, len(size), "stride", 1)
     clamp = flag(clamp, "clamp")
     backwards = tuple(causal) if isinstance(causal, (tuple, list)) else (causal,) * len(size)
-    if len(backwards) != len(size) or not all(isinstance(each, bool) for each in backwards):
+    if len(backwards) != len(size) or not all(isinstance(axis_flag, bool) for axis_flag in backwards):
         raise GraphError(f"causal must be True or False, or {len(size)} of them, one per axis of size, got {causal!r}")
     edges = every_axis([_window(*axis, clamp) for axis in zip(size, kernels, steps, strides, backwards, strict=True)])
     name = call(

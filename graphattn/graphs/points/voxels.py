@@ -149,7 +149,7 @@ def stratified_windows(
 
 
 def _times(value: Lengths, factor: float) -> Lengths:
-    return tuple(each * factor for each in value) if isinstance(value, (tuple, list)) else value * factor
+    return tuple(side * factor for side in value) if isinstance(value, (tuple, list)) else value * factor
 
 
 def _per_axis(value: Lengths, axes: int, argument: str, positive: bool) -> tuple[float, ...]:
@@ -158,6 +158,6 @@ def _per_axis(value: Lengths, axes: int, argument: str, positive: bool) -> tuple
     if len(values) != axes:
         raise GraphError(f"{argument} must be one number or {axes}, one per axis of pos, got {value!r}")
     if positive:
-        return tuple(length(each, argument) for each in values)
+        return tuple(length(side, argument) for side in values)
     what = "finite numbers in the units of pos"
-    return tuple(number(each, argument, what, lambda start: abs(start) < 1e150) for each in values)
+    return tuple(number(side, argument, what, lambda start: abs(start) < 1e150) for side in values)

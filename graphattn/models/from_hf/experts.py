@@ -56,4 +56,4 @@ def _split(state: State, name: str, turned: bool) -> None:
         else:
             gate, up = (tensor[::2], tensor[1::2]) if turned else tensor.chunk(2)
             parts = {"gate": gate, "up": up}
-        state |= {f"{place}.{number}.{part}.{leaf}": each.contiguous() for part, each in parts.items()}
+        state |= {f"{place}.{number}.{part}.{leaf}": tensor.contiguous() for part, tensor in parts.items()}

@@ -74,11 +74,11 @@ OLDER_NAMES = {
 """The same of VideoMAE."""
 
 
-def copy_parts(mine: nn.Module, theirs: nn.Module, names: dict[str, str]) -> None:
+def copy_parts(ours: nn.Module, theirs: nn.Module, names: dict[str, str]) -> None:
     """Put copies of the parts of one module into another, under other names."""
     for to, name in names.items():
         owner, _, leaf = to.rpartition(".")
-        setattr(mine.get_submodule(owner), leaf, deepcopy(theirs.get_submodule(name)))
+        setattr(ours.get_submodule(owner), leaf, deepcopy(theirs.get_submodule(name)))
 
 
 def fill(block: TransformerBlock, layer: Any, config: Any, names: dict[str, str] = NAMES) -> None:

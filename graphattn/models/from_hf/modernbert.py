@@ -72,7 +72,7 @@ def _apart(state: State) -> State:
     }
     result: State = {}
     for name, tensor in state.items():
-        joint = next((each for each in parts if each in name), "")
+        joint = next((part for part in parts if part in name), "")
         pieces = tensor.chunk(len(parts[joint])) if joint else ()
         result |= {
             name.replace(joint, part): rows.clone() for part, rows in zip(parts.get(joint, ()), pieces, strict=True)

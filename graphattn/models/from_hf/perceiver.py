@@ -72,25 +72,25 @@ def _reading(layer: Any, config: Any) -> dict[str, Any]:
     }
 
 
-def _fill_attention(mine: GraphAttention, theirs: Any) -> None:
+def _fill_attention(ours: GraphAttention, theirs: Any) -> None:
     for to, name in (("q_proj", "query"), ("k_proj", "key"), ("v_proj", "value")):
-        setattr(mine, to, deepcopy(getattr(theirs.self, name)))
-    mine.out_proj, mine.dropout = deepcopy(theirs.output.dense), theirs.self.dropout.p
+        setattr(ours, to, deepcopy(getattr(theirs.self, name)))
+    ours.out_proj, ours.dropout = deepcopy(theirs.output.dense), theirs.self.dropout.p
 
 
-def _fill_feed_forward(mine: Any, theirs: Any) -> None:
-    mine.feed_forward_norm = deepcopy(theirs.layernorm)
-    mine.feed_forward.up, mine.feed_forward.down = deepcopy(theirs.mlp.dense1), deepcopy(theirs.mlp.dense2)
+def _fill_feed_forward(ours: Any, theirs: Any) -> None:
+    ours.feed_forward_norm = deepcopy(theirs.layernorm)
+    ours.feed_forward.up, ours.feed_forward.down = deepcopy(theirs.mlp.dense1), deepcopy(theirs.mlp.dense2)
 
 
-def _fill_reading(mine: Any, theirs: Any) -> None:
-    _fill_attention(mine.attention, theirs.attention)
-    mine.norm = deepcopy(theirs.attention.self.layernorm1)
-    mine.source_norm = deepcopy(theirs.attention.self.layernorm2)
-    _fill_feed_forward(mine, theirs)
+def _fill_reading(ours: Any, theirs: Any) -> None:
+    _fill_attention(ours.attention, theirs.attention)
+    ours.norm = deepcopy(theirs.attention.self.layernorm1)
+    ours.source_norm = deepcopy(theirs.attention.self.layernorm2)
+    _fill_feed_forward(ours, theirs)
 
 
-def _fill_block(mine: Any, theirs: Any) -> None:
-    _fill_attention(mine.attention, theirs.attention)
-    mine.attention_norm = deepcopy(theirs.attention.self.layernorm1)
-    _fill_feed_forward(mine, theirs)
+def _fill_block(ours: Any, theirs: Any) -> None:
+    _fill_attention(ours.attention, theirs.attention)
+    ours.attention_norm = deepcopy(theirs.attention.self.layernorm1)
+    _fill_feed_forward(ours, theirs)

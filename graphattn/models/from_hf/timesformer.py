@@ -82,13 +82,13 @@ def _sizes(config: Any) -> tuple[tuple[int, int, int], tuple[int, int]]:
     return (config.num_frames, *pair(config.image_size)), pair(config.patch_size)
 
 
-def _fill_attention(mine: GraphAttention, theirs: Any) -> None:
+def _fill_attention(ours: GraphAttention, theirs: Any) -> None:
     joint = theirs.attention.qkv
     for number, name in enumerate(("q_proj", "k_proj", "v_proj")):
-        linear = nn.Linear(mine.embed_dim, mine.embed_dim, joint.bias is not None).to(joint.weight)
+        linear = nn.Linear(ours.embed_dim, ours.embed_dim, joint.bias is not None).to(joint.weight)
         with torch.no_grad():
             linear.weight.copy_(joint.weight.chunk(3)[number])
             if joint.bias is not None:
                 linear.bias.copy_(joint.bias.chunk(3)[number])
-        setattr(mine, name, linear)
-    mine.out_proj = deepcopy(theirs.output.dense)
+        setattr(ours, name, linear)
+    ours.out_proj = deepcopy(theirs.output.dense)

@@ -108,7 +108,7 @@ def generate(
         prompt = prompt_of(model, tokens, number)
         logits = written(prompt, len(prompt), list(range(len(prompt))))
         return logits.reshape(*tokens.shape[:-1], logits.shape[-1])
-    prompts = [prompt_of(model, each, number) for each in tokens]
+    prompts = [prompt_of(model, prompt, number) for prompt in tokens]
     if any(len(prompt) != 1 for prompt in prompts):
         raise ShapeError("in a list of prompts each is one sequence (P_i,); several of one length are a tensor (B, P)")
     texts: dict[int, Tensor] = {}

@@ -36,7 +36,7 @@ def _constant(
     graph: AttentionGraph | PerHead, make: Callable[..., Tensor], device: torch.device, *arguments: Any
 ) -> tuple[Tensor]:
     edges = graph.union() if isinstance(graph, PerHead) else graph
-    key = tuple(ref(each) if isinstance(each, AttentionGraph) else each for each in arguments)
+    key = tuple(ref(argument) if isinstance(argument, AttentionGraph) else argument for argument in arguments)
     return (cached(edges, (make, key, device), lambda: make(edges, *arguments).to(device)),)
 
 

@@ -44,7 +44,7 @@ def named(name: str, dense: Callable[..., Tensor] | None = None, *, smooth: bool
 
 def known(normalize: Any) -> Named | None:
     """What is known of a normalisation; ``None`` of a caller's own."""
-    return next((each for each in NORMALIZERS.values() if each.of is normalize or each.of is type(normalize)), None)
+    return next((kind for kind in NORMALIZERS.values() if kind.of is normalize or kind.of is type(normalize)), None)
 
 
 def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:

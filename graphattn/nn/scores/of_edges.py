@@ -31,8 +31,8 @@ class Additive(Score):
         return (self.activation(query + key) * self.weight.to(query.dtype)).sum(-1)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
-        bent = self.activation(query.unsqueeze(-3) + key.unsqueeze(-4))  # (..., T, S, H, D)
-        return torch.einsum("...tshd,hd->...hts", bent, self.weight)
+        activated = self.activation(query.unsqueeze(-3) + key.unsqueeze(-4))  # (..., T, S, H, D)
+        return torch.einsum("...tshd,hd->...hts", activated, self.weight)
 
     @property
     def smooth(self) -> bool:  # type: ignore[override]
@@ -71,8 +71,8 @@ class MLPScore(Score):
         before = (query @ weight[:, :D].T).unsqueeze(-3) + (key @ weight[:, D : 2 * D].T).unsqueeze(-4)
         if self.edge_dim is not None and edge_attr is not None:
             before = before + (edge_attr @ weight[:, 2 * D :].T).unsqueeze(-2)  # (..., T, S, H, hidden width)
-        bent = (before + self.hidden.bias).clamp(min=0)
-        return torch.einsum("...tshd,d->...hts", bent, self.out.weight.squeeze(0)) + self.out.bias
+        activated = (before + self.hidden.bias).clamp(min=0)
+        return torch.einsum("...tshd,d->...hts", activated, self.out.weight.squeeze(0)) + self.out.bias
 
     @classmethod
     def for_layer(cls, num_heads: int, head_dim: int, edge_dim: int | None) -> "MLPScore":
