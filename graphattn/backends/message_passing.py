@@ -15,8 +15,8 @@ from .request import Inputs, Outputs, Request, edges_too_many
 
 
 @dataclass
-class Found:
-    """What one call finds beside its output; with the call, since several threads may use a layer."""
+class SideOutputs:
+    """What one call gives beside its output; with the call, since several threads may use a layer."""
 
     alpha: Tensor | None = None  # (..., E, H), before dropout
     lse: Tensor | None = None  # (..., T, H)
@@ -42,7 +42,7 @@ class EdgeAttention(MessagePassing):
     def attend(self, edge_index: Tensor, size: tuple[int, int], inputs: Inputs) -> Outputs:
         """Run on checked inputs; statistics are float32 or wider. Gives output, alpha and lse."""
         request = inputs.request()
-        wide, result = request.statistics, Found()
+        wide, result = request.statistics, SideOutputs()
         with torch.autocast(inputs.query.device.type, enabled=False):
             output = self.propagate(
                 edge_index,
