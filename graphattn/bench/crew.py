@@ -36,21 +36,24 @@ class Crew:
         if name in self._running:
             return
         near, far = Pipe()
+        self._running[name] = self.worker(far), near
+        far.close()
+
+    def worker(self, link: Connection) -> "subprocess.Popen[bytes]":
+        """A process that answers on ``link``."""
         code = (
             f"import sys; sys.path[:] = {sys.path!r}\n"
-            f"from graphattn.bench.worker import serve\nserve({far.fileno()}, {self.threads!r}, {self.device!r})"
+            f"from graphattn.bench.worker import serve\nserve({link.fileno()}, {self.threads!r}, {self.device!r})"
         )
         quiet = None if os.environ.get("GRAPHATTN_DEBUG", "0") not in ("", "0") else subprocess.DEVNULL
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-c", code],
-            pass_fds=(far.fileno(),),
+            pass_fds=(link.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=quiet,
             start_new_session=True,  # with what it starts itself, so that all of it can be ended
         )
-        far.close()
-        self._running[name] = process, near
 
     def runs(self, name: str) -> bool:
         """Whether a peer has a process."""

@@ -3,9 +3,11 @@
 import json
 import shlex
 
+import forked_workers
 import pytest
 from typer.testing import CliRunner
 
+from graphattn.bench.crew import Crew
 from graphattn.cli.app import app
 
 
@@ -54,7 +56,8 @@ def test_errors_are_one_line_before_anything_runs(line, said, monkeypatch):
     assert "Traceback" not in done.output
 
 
-def test_a_sweep_of_a_pattern(tmp_path):
+def test_a_sweep_of_a_pattern(tmp_path, monkeypatch):
+    monkeypatch.setattr(Crew, "worker", forked_workers.start)
     out, numbers = tmp_path / "run.png", tmp_path / "run.json"
     line = "bench 'sliding_window(..., 5)' --sizes 11,31 --heads 2 --head-dim 7 --peers edges --threads 1"
     done = shell(f"{line} --repeats 2 --limit 5 --json {numbers} --out {out}")
