@@ -179,6 +179,7 @@ def _of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
     )
     if whole:
         yield mutant("mask ignored: every target reads every source", Expression("cross", (T, S)))
+        yield mutant("an empty mask: no edge is there, no target reads anything", _none(graph))
     if graph.is_square:
         past = Expression("causal", (T,))
         yield mutant("self-loops missing", Expression("without_self_loops", (part,)))
@@ -186,6 +187,10 @@ def _of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
         yield mutant("nothing ahead of the target is read: causal", Expression("&", (part, past)))
         yield mutant("nothing before the target is read", Expression("&", (part, Expression("reverse", (past,)))), True)
         yield mutant("edges made symmetric: read both ways", Expression("|", (part, back)), True)
+
+
+def _none(graph: AttentionGraph) -> AttentionGraph:
+    return AttentionGraph(Rectangle(graph.num_targets, graph.num_sources, (), ()), "nothing", graph.device)
 
 
 def _of_joined(part: Node, graph: AttentionGraph, grow: Grown) -> Iterator[Mutant]:
@@ -200,8 +205,7 @@ def _of_joined(part: Node, graph: AttentionGraph, grow: Grown) -> Iterator[Mutan
             left_out = " and ".join(map(quoted, others)) or ("~" if sign == "~" else f"{sign}(...)")
             yield Mutant(f"{left_out} left out of {quoted(part)}", part, child)
         if sign not in SIGNS and len(children) > 1:
-            none = AttentionGraph(Rectangle(made.num_targets, made.num_sources, (), ()), "nothing", graph.device)
-            yield Mutant(f"{quoted(child)} left out of {quoted(part)}", part, replaced(part, child, none))
+            yield Mutant(f"{quoted(child)} left out of {quoted(part)}", part, replaced(part, child, _none(made)))
     if sign in _SWITCHED:
         left, right = part.args
         for other in _SWITCHED[sign]:

@@ -1,7 +1,7 @@
 """Mutants of a call: other values of its arguments, by their kind alone."""
 
 from collections.abc import Iterator
-from itertools import combinations, groupby
+from itertools import combinations, groupby, pairwise
 from typing import Any, get_args
 
 import torch
@@ -94,11 +94,13 @@ def _of_tuple(value: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 def _moved(value: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """Lengths of which one lends one to the next: a border one place off."""
+    """Lengths of which one lends one to the next, or to the last: borders one place off; or two that are one."""
     if all(isinstance(number, int) and not isinstance(number, bool) for number in value):
         for i in range(min(len(value) - 1, _MOST_PLACES)):
             for by in (1, -1):
                 yield (*value[:i], value[i] + by, value[i + 1] - by, *value[i + 2 :])
+                yield (*value[:i], value[i] + by, *value[i + 1 : -1], value[-1] - by)
+            yield (*value[:i], value[i] + value[i + 1], *value[i + 2 :])
 
 
 def _of_tensor(name: str, value: Any, default: Any) -> Iterator[Variant]:
@@ -110,6 +112,9 @@ def _of_tensor(name: str, value: Any, default: Any) -> Iterator[Variant]:
     if value.dim() != 1 or value.is_floating_point() or value.numel() < 2:
         return
     yield f"{name} ignored, as if all were equal", torch.zeros_like(value)
+    labels = torch.unique_consecutive(value)[: _MOST_PLACES + 1].tolist()
+    for one, other in pairwise(labels):
+        yield f"{name} {one} and {other} taken for one", torch.where(value == other, one, value)
     yield f"{name} one place late", torch.cat((value[:1], value[:-1]))
     yield f"{name} one place early", torch.cat((value[1:], value[-1:]))
     if torch.equal(value.sort().values, torch.arange(value.numel(), device=value.device)):

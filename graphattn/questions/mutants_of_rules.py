@@ -13,10 +13,12 @@ from ..graph.algebra import Complement, Intersection, Union
 from ..graph.edge_set import EdgeSet
 from ..graph.expression import SIGNS, Expression
 from ..graph.rules import Band, Cells, Neighbourhood, Predicate, Product, Rectangle
-from ..graph.simple import band_of
+from ..graph.rules_sequence import Distances
+from ..graph.simple import band_of, simple_expression
 from .mutants import Mutant, Node, quoted
 
 _MOVED = ((0, 1), (0, -1), (-1, 0), (1, 0), (1, 1), (-1, -1))
+_BLOCKS = 17  # all below, and powers of two
 _SIDES = ("rows", "columns"), ("height", "width")
 
 
@@ -26,6 +28,7 @@ def of_rule(part: Node, graph: AttentionGraph) -> Iterator[Mutant]:
         *_bands(graph),
         *_numbered(part, graph),
         *_clamped(graph.edges),
+        *_flattened(graph.edges),
         *_borders(graph.edges),
         *_halves(graph.edges, part),
     ):
@@ -45,6 +48,10 @@ def _bands(graph: AttentionGraph) -> Iterator[Change]:
     for lo_by, hi_by in _MOVED:
         low, high = (lo if lo <= 1 - S else lo + lo_by), (hi if hi >= T - 1 else hi + hi_by)
         yield f"{_reach(low, high, T, S)} where {_reach(lo, hi, T, S)} was meant", Band(T, S, low, high), True
+    if T == S and lo == 0 and hi >= T - 1:
+        for block in sorted({*range(2, min(T, _BLOCKS)), *(1 << k for k in range(1, T.bit_length()))}):
+            text = f"a target reads all of its block of {block} tokens: block_causal"
+            yield text, Expression("block_causal", (T, block)), True
 
 
 def _reach(lo: int, hi: int, T: int, S: int) -> str:
@@ -77,16 +84,41 @@ def _clamped(grid: EdgeSet) -> Iterator[Change]:
         yield f"neighbourhood clamps {text}: its windows are moved inwards there", Product(tuple(other)), False
 
 
+def _cut(axis: EdgeSet) -> EdgeSet:
+    """An axis whose windows are cut at the borders, not moved inwards."""
+    if not isinstance(axis, Neighbourhood) or axis.causal or axis.stride > 1 or axis.flipped:
+        return axis
+    n, step = axis.num_targets, axis.dilation
+    return Band(n, n, -((axis.kernel - 1) // 2) * step, axis.kernel // 2 * step, step)
+
+
+def _flattened(grid: EdgeSet) -> Iterator[Change]:
+    """Windows of a grid as distances between the numbers of nodes: they go on over the ends of rows."""
+    axes = [_cut(axis) for axis in grid.axes] if isinstance(grid, Product) else []
+    if not all(isinstance(axis, Band) for axis in axes) or len(axes) < 2:
+        return
+    flat, n = [0], grid.num_targets
+    for axis in axes:
+        near = range(axis.lo, axis.hi + 1, axis.step)  # type: ignore[attr-defined]
+        flat = [start * axis.num_targets + by for start in flat for by in near]
+    text = "read at fixed distances of the flattened grid, over the ends of its rows"
+    yield text, Distances(n, n, tuple(sorted(set(flat)))), False
+    for number in dict.fromkeys((len(near), len(flat))):
+        text = f"a window of {number} along the flattened grid, and not one on each of its axes"
+        yield text, Band(n, n, -((number - 1) // 2), number // 2), False
+
+
 def _of_length(axis: Any, length: int) -> Predicate:
     return Predicate(axis.num_targets, axis.num_targets, replace(axis, num_targets=length).contains)
 
 
 def _borders(edges: EdgeSet) -> Iterator[Change]:
     """Windows or cells that go on at the other end; windows moved inwards."""
-    axes = edges.axes if isinstance(edges, Product) else (edges,)
-    if all(isinstance(axis, Cells | Band) and axis.num_targets == axis.num_sources for axis in axes):
-        text = "read across the border, from the other end: a cyclic shift without its mask"
-        yield text, Product(tuple(map(_round, axes))), False
+    axes = tuple(map(_cut, edges.axes if isinstance(edges, Product) else (edges,)))
+    square = all(isinstance(axis, Cells | Band) and axis.num_targets == axis.num_sources for axis in axes)
+    if square and not any(isinstance(axis, Band) and axis.hi - axis.lo >= axis.num_targets - 1 for axis in axes):
+        why = "a cyclic shift without its mask" if isinstance(axes[0], Cells) else "a torus"
+        yield f"read across the border, from the other end: {why}", Product(tuple(map(_round, axes))), False
     if isinstance(edges, Band) and edges.num_targets == edges.num_sources and 0 < edges.hi == -edges.lo:
         kernel = 2 * edges.hi // edges.step + 1
         if kernel * edges.step <= edges.num_targets and not edges.offset:
@@ -118,5 +150,13 @@ def _halves(edges: EdgeSet, part: Node) -> Iterator[Change]:
         yield "global tokens are read by all, but do not read all", Rectangle(n, n, every, tokens), False
         yield "global tokens read all, but are not read by all", Rectangle(n, n, tokens, every), False
     if isinstance(edges, Union | Intersection):
-        for half in (edges.a, edges.b):
-            yield "one of the two rules that it joins left out", half, True
+        for half, other in ((edges.a, edges.b), (edges.b, edges.a)):
+            yield f"{_called(other)} left out", half, True
+
+
+def _called(edges: EdgeSet) -> str:
+    """A rule as the simplest call that makes it, or with what is told of it."""
+    simple = simple_expression(AttentionGraph(edges))
+    told = {name: value for name, value in vars(edges).items() if isinstance(value, int | tuple)}
+    inside = [f"{name}={value}" for name, value in told.items() if name not in ("num_targets", "num_sources")]
+    return quoted(simple) if simple else f"{type(edges).__name__}({', '.join(inside)})"

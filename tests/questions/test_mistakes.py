@@ -1,4 +1,4 @@
-"""Mistakes planted in masks of fifteen expressions are named; wrong masks that no mistake makes are not."""
+"""Mistakes planted in masks of many expressions are named; wrong masks that no mistake makes are not."""
 
 import pytest
 import torch
@@ -49,6 +49,10 @@ ENCODER_DECODER = graphs.composite([[graphs.full(10), None], [graphs.cross(14, 1
 DILATED = graphs.sliding_window(48, 5, dilation=3)
 LOCAL = graphs.block_local(48, 8, look_back=1, causal=True)
 LISTED = ga.from_mask((D48 >= 0) & (D48 < 9))
+CUT = graphs.grid_neighbourhood((7, 11), (3, 5), clamp=False)
+CUBE = graphs.grid_neighbourhood((4, 3, 5), (3, 3, 3))
+CAUSAL, BLOCK_CAUSAL = graphs.causal(48), graphs.block_causal(48, 6)
+DOCUMENTS, IDS = graphs.documents(lengths=(9, 14, 7, 18)), graphs.documents(DOCUMENT)
 
 
 def nearest(k, first=0):
@@ -76,6 +80,40 @@ def numbered_down(mask, height, width):
     node = torch.arange(height * width)
     place = node % height * width + node // height
     return mask[place][:, place]
+
+
+def torus(height, width, dy, dx):
+    """Windows that go on at the other end."""
+
+    def near(a, b, y, x):
+        rows, columns = (a - y).abs(), (b - x).abs()
+        return (torch.minimum(rows, height - rows) <= dy) & (torch.minimum(columns, width - columns) <= dx)
+
+    return on_grid(height, width, near)
+
+
+def flat(height, width, dy, dx, plane=0):
+    """Offsets of a window added to the number of a node; of three axes, ``height`` counts the rows of all planes."""
+    steps = [y * width + x for y in range(-dy, dy + 1) for x in range(-dx, dx + 1)]
+    steps = [step + z * plane * width for step in steps for z in ((-1, 0, 1) if plane else (0,))]
+    return torch.isin(apart(height * width), torch.tensor(steps))
+
+
+def cells_around(height, width, dy, dx):
+    """Shifted cells that go on at the other end of a grid of 6 x 10."""
+    return on_grid(
+        6,
+        10,
+        lambda a, b, y, x: (
+            ((a - dy) % 6 // height == (y - dy) % 6 // height) & ((b - dx) % 10 // width == (x - dx) % 10 // width)
+        ),
+    )
+
+
+def labelled(*lengths):
+    """Packed documents, each of which reads itself."""
+    label = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    return label[:, None] == label
 
 
 HALF_GLOBAL = D48.abs().le(4) | HUB
@@ -120,7 +158,7 @@ PLANTED = [
     (PACKED, "lengths=(10, 13, 7, 18) where", IN_WINDOW & graphs.documents(lengths=(10, 13, 7, 18)).mask()),
     (PACKED, "| where & was meant", IN_WINDOW | (DOCUMENT[:, None] == DOCUMENT)),
     (STRIDED, "stride=8 where 7", (D48 >= 0) & ((D48 < 8) | (D48 % 8 == 0))),
-    (STRIDED, "one of the two rules", (D48 >= 0) & (D48 % 7 == 0)),
+    (STRIDED, "left out, in strided(48, 7)", (D48 >= 0) & (D48 < 7)),
     (BLOCKS, "global_tokens(12, (0,)) left out", blocks(apart(12).abs() <= 1, 4)),
     (
         BLOCKS,
@@ -148,6 +186,26 @@ PLANTED = [
     (LOCAL, "causal=False where True", ((b := torch.arange(48) // 8)[:, None] - b >= 0) & (b[:, None] - b <= 1)),
     (LISTED, "window=10 where 9", (D48 >= 0) & (D48 < 10)),
     (LISTED, "self-loops missing", (D48 > 0) & (D48 < 9)),
+    (NATTEN, "a torus", torus(7, 11, 1, 2)),
+    (CUT, "a torus", torus(7, 11, 1, 2)),
+    (NATTEN, "at fixed distances of the flattened grid", flat(7, 11, 1, 2)),
+    (CUT, "at fixed distances of the flattened grid", flat(7, 11, 1, 2)),
+    (CUT, "a window of 15 along the flattened grid", apart(77).abs() <= 7),
+    (NATTEN, "a window of 5 along the flattened grid", apart(77).abs() <= 2),
+    (CUBE, "at fixed distances of the flattened grid", flat(12, 5, 1, 1, 3)),
+    (SWIN, "a cyclic shift without its mask", cells_around(3, 5, 1, 2)),
+    (CAUSAL, "all of its block of 6 tokens", torch.arange(48) // 6 * 6 <= torch.arange(48)[:, None]),
+    (CAUSAL, "all of its block of 32 tokens", torch.arange(48) // 32 * 32 <= torch.arange(48)[:, None]),
+    (BLOCK_CAUSAL, "nothing ahead of the target is read: causal", D48 >= 0),
+    (BLOCK_CAUSAL, "block=8 where 6", torch.arange(48) // 8 <= torch.arange(48)[:, None] // 8),
+    (DOCUMENTS, "lengths=(23, 7, 18) where", labelled(23, 7, 18)),
+    (DOCUMENTS, "lengths=(9, 15, 7, 17) where", labelled(9, 15, 7, 17)),
+    (DOCUMENTS, "lengths=(9, 13, 7, 19) where", labelled(9, 13, 7, 19)),
+    (PACKED, "lengths=(9, 14, 25) where", IN_WINDOW & labelled(9, 14, 25)),
+    (IDS, "ids 14 and 7 taken for one", labelled(9, 21, 18)),
+    (STRIDED, "sliding_window(48, 7) left out", (D48 >= 0) & (D48 % 7 == 0)),
+    (STREAMING, "an empty mask: no edge is there", D48 > 99),
+    (ENCODER_DECODER, "an empty mask: no edge is there", torch.zeros(24, 24, dtype=torch.bool)),
 ]
 
 
