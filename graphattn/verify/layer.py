@@ -63,7 +63,9 @@ class LayerSubject:
         self.product = _is_product(layer)
         self.backends = (*BACKENDS, *[RUNNING_SUMS] * self._sums())
         self.lead = (2,) if graph.num_targets * graph.num_sources <= EXHAUSTIVE else ()
-        self.places, self.widths = self._inputs(layer)
+        inputs = self._inputs(layer)
+        self.places = {name: Leaf(of, -2) for name, (of, _) in inputs.items()}
+        self.widths = {name: width for name, (_, width) in inputs.items()}
         self.cases: tuple[Case, ...] = (Case("plain"), Case("score_bias", bias=True))
         notes = twin.borrowed
         if layer.dropout > 0.0:
@@ -85,26 +87,21 @@ class LayerSubject:
         plain = self.product and layer.softcap is None and layer.edge_dim is None and self.per_head is None
         return plain and layer.normalize in (by_sum, none) and chunks_of(self.graph) is not None
 
-    def _inputs(self, layer: GraphAttention) -> tuple[dict[str, Leaf], dict[str, int]]:
-        """Where each input stands, and its width."""
-        widths = {"x": layer.qdim}
-        if self.graph.is_square and layer.qdim == layer.kdim == layer.vdim:
-            places = {"x": Leaf("nodes", -2)}
-        elif layer.kdim == layer.vdim:
-            places = {"x": Leaf("targets", -2), "context": Leaf("sources", -2)}
-            widths["context"] = layer.kdim
-        else:
-            places = {"x": Leaf("targets", -2), "key_input": Leaf("sources", -2), "value_input": Leaf("sources", -2)}
-            widths |= {"key_input": layer.kdim, "value_input": layer.vdim}
+    def _inputs(self, layer: GraphAttention) -> dict[str, tuple[str, int]]:
+        """What each input belongs to, as in :class:`Leaf`, and its width."""
+        shared = self.graph.is_square and layer.qdim == layer.kdim == layer.vdim
+        inputs = {"x": ("nodes" if shared else "targets", layer.qdim)}
+        if not shared and layer.kdim == layer.vdim:
+            inputs["context"] = ("sources", layer.kdim)
+        elif not shared:
+            inputs |= {"key_input": ("sources", layer.kdim), "value_input": ("sources", layer.vdim)}
         if layer.edge_dim is not None:
-            places["edge_attr"] = Leaf("edges", -2)
-            widths["edge_attr"] = layer.edge_dim
+            inputs["edge_attr"] = ("edges", layer.edge_dim)
         if layer.rotary is not None and _takes(layer, "positions"):
+            apart = {"target_positions": "targets", "source_positions": "sources"}
             num_axes = getattr(layer.rotary, "num_axes", 1)
-            both = {"positions": "nodes"} if places["x"].of == "nodes" else {}
-            for name, of in (both or {"target_positions": "targets", "source_positions": "sources"}).items():
-                places[name], widths[name] = Leaf(of, -2), num_axes
-        return places | {"score_bias": Leaf("edges", -2)}, widths | {"score_bias": layer.num_heads}
+            inputs |= {name: (of, num_axes) for name, of in ({"positions": "nodes"} if shared else apart).items()}
+        return inputs | {"score_bias": ("edges", layer.num_heads)}
 
     def request(self, case: Case, dtype: torch.dtype) -> Request:
         layer = self.layer
@@ -129,29 +126,26 @@ class LayerSubject:
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:
         T, S, E = self.graph.num_targets, self.graph.num_sources, self.graph.num_edges
         sizes = {"targets": T, "nodes": T, "sources": S, "edges": E}
-        made: dict[str, Tensor] = {}
+        leaves = {name: parameter.detach() for name, parameter in self.layer.named_parameters()}
         for name, place in self.places.items():
-            if name == "score_bias" and not case.bias:
-                continue
-            placed = name.endswith("positions")
-            lead = () if place.of == "edges" or placed else self.lead
-            shape = (*lead, sizes[place.of], self.widths[name])
-            made[name] = seeded(name, shape, self.seed) * (SPREAD if placed else 1.0)
-        parameters = {name: parameter.detach() for name, parameter in self.layer.named_parameters()}
-        return {name: x.to(self.device, dtype).clone().requires_grad_() for name, x in {**made, **parameters}.items()}
+            if name != "score_bias" or case.bias:
+                placed = name.endswith("positions")
+                lead = () if place.of == "edges" or placed else self.lead
+                shape = (*lead, sizes[place.of], self.widths[name])
+                leaves[name] = seeded(name, shape, self.seed) * (SPREAD if placed else 1.0)
+        return {name: x.to(self.device, dtype).clone().requires_grad_() for name, x in leaves.items()}
 
     def _context(self, leaves: dict[str, Tensor]) -> Any:
-        if "key_input" in leaves:
-            return leaves["key_input"], leaves["value_input"]
-        return leaves.get("context")
+        """What the layer takes as context: one tensor, one for keys and one for values, or None."""
+        return (leaves["key_input"], leaves["value_input"]) if "key_input" in leaves else leaves.get("context")
 
     def _positions(self, leaves: dict[str, Tensor]) -> tuple[Tensor, Tensor] | None:
         """Of targets and of sources, (N,) or (N, A) for several axes."""
-        both = leaves.get("positions")
-        pair = (leaves.get("target_positions"), leaves.get("source_positions")) if both is None else (both, both)
-        if pair[0] is None or pair[1] is None:
+        names = ("positions",) * 2 if "positions" in leaves else ("target_positions", "source_positions")
+        if names[0] not in leaves:
             return None
-        return (pair[0].squeeze(-1), pair[1].squeeze(-1)) if pair[0].shape[-1] == 1 else (pair[0], pair[1])
+        targets, sources = (leaves[name] for name in names)
+        return (targets.squeeze(-1), sources.squeeze(-1)) if targets.shape[-1] == 1 else (targets, sources)
 
     def _with_parameters(self, kind: str, leaves: dict[str, Tensor]) -> Any:
         """A private copy of the layer, or its twin, whose parameters are the leaves."""
@@ -181,11 +175,10 @@ class LayerSubject:
 
     def problem(self, leaves: dict[str, Tensor], case: Case, piece: Piece) -> Problem:
         context = self._context(leaves)
-        context = leaves["x"] if context is None else context
         if isinstance(context, tuple):
-            context = (context[0].index_select(-2, piece.columns), context[1].index_select(-2, piece.columns))
+            context = tuple(x.index_select(-2, piece.columns) for x in context)
         else:
-            context = context.index_select(-2, piece.columns)
+            context = (leaves["x"] if context is None else context).index_select(-2, piece.columns)
         positions = self._positions(leaves)
         if positions is not None:
             positions = positions[0].index_select(0, piece.targets), positions[1].index_select(0, piece.columns)

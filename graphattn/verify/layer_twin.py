@@ -31,10 +31,9 @@ class LayerTwin(DenseGraphAttention):
     k_norm: Any
 
     def __init__(self, layer: GraphAttention) -> None:
-        parts = {name: deepcopy(getattr(layer, name, None)) for name in ("score", "normalize", "rotary")}
-        norms = {name: deepcopy(getattr(layer, name, None)) for name in ("q_norm", "k_norm")}
-        apart = (*parts, *norms)
-        own = {name: x for name, x in layer.state_dict().items() if name.split(".")[0] not in apart}
+        names = ("score", "normalize", "rotary", "q_norm", "k_norm")
+        parts = {name: deepcopy(getattr(layer, name, None)) for name in names}
+        own = {name: x for name, x in layer.state_dict().items() if name.split(".")[0] not in names}
         try:
             super().__init__(own, layer.num_heads)
         except (RuntimeError, KeyError) as error:
@@ -42,7 +41,7 @@ class LayerTwin(DenseGraphAttention):
                 f"the parameters of this {type(layer).__name__} are not those of a GraphAttention, whose dense twin "
                 f"verify has; a layer of your own is verified as a function f(query, key, value). {error}"
             ) from error
-        for name, part in {**parts, **norms}.items():
+        for name, part in parts.items():
             setattr(self, name, part)
         self.scale, self.softcap = layer.scale, layer.softcap
 
@@ -97,7 +96,9 @@ class LayerTwin(DenseGraphAttention):
         """The operands of a piece: x of its targets, context of its columns, edge features (..., R, U, F)."""
         query, key, value, edge = self.project(x, context, edge_attr)
         if edge_attr is not None and getattr(self.score, "delta", None) is not None:
-            edge_attr = self._delta(edge_attr)
+            edge_attr = (self.score.dense_delta if self._knows_score else self.score.delta)(
+                edge_attr
+            )  # (..., R, U, H * D)
             edge = edge_attr.unflatten(-1, query.shape[-2:])
         query, key = self._normed(query, self.q_norm), self._normed(key, self.k_norm)
         if self.rotary is not None:
@@ -135,10 +136,6 @@ class LayerTwin(DenseGraphAttention):
         if not self._turns or positions is None:
             return self.rotary(x, positions)
         return turned(x, positions, self.rotary.base, self.rotary.rotary_dim, self.rotary.layout, self.rotary.num_axes)
-
-    def _delta(self, edge_attr: Tensor) -> Tensor:
-        """The score's own encoding of edge features (..., R, U, H * D)."""
-        return self.score.dense_delta(edge_attr) if self._knows_score else self.score.delta(edge_attr)
 
     def _score(self) -> DenseScore | None:
         if self.score is None:

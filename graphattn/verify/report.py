@@ -152,11 +152,12 @@ class Report:
             named = "" if beside is None else f"{_in_words(beside.quantity)} ({beside.case})"
             line = f"{backend:<{width}}  {dtype:<8}  {verdict:<5} {_cell(output)}   {_cell(beside)}  {named}"
             lines.append(line.rstrip())
-        return [
-            *lines,
-            "error: the largest difference from the twin, over the largest value",
-            *_limits({row.dtype for row in self.rows}),
-        ]
+        dtypes = {row.dtype for row in self.rows}  # the rule of graphattn.verify.bounds
+        lines.append("error: the largest difference from the twin, over the largest value")
+        lines += ["limit: 1e-12 in float64"] * ("float64" in dtypes)
+        if dtypes - {"float64"}:
+            lines.append("limit: twice (gradients: 3 times) the error of dense torch in the same dtype, plus a floor")
+        return lines
 
     def _check_lines(self) -> list[str]:
         lines = []
@@ -198,14 +199,6 @@ class Report:
         equal = any(check.claim == EQUAL_LOGITS for check in self.checks)
         others = "the others with equal logits alone" if equal else "the others were not looked at"
         return f"EXACT on {self.measured:,} of {self.total:,} targets, {others}: all {total} checks hold"
-
-
-def _limits(dtypes: set[str]) -> list[str]:
-    """The rule of :mod:`graphattn.verify.bounds`, for those dtypes."""
-    limits = ["limit: 1e-12 in float64"] * ("float64" in dtypes)
-    if dtypes - {"float64"}:
-        limits.append("limit: twice (gradients: 3 times) the error of dense torch in the same dtype, plus a floor")
-    return limits
 
 
 def _worst(rows: Iterable[Row]) -> Row | None:
