@@ -22,7 +22,7 @@ NUDGES = 2  # of dense torch in half precision
 PASSES_HELD = 2  # a backward pass beside a forward one, in bytes of the forward one: 1.2 to 1.7 measured
 LISTED = 96  # bytes for each edge of a rule that is listed and grouped by target and by source, at the peak
 _UNKNOWN = 8 << 30  # bytes that are free, where the system does not tell
-_GROUPS = Path("/sys/fs/cgroup")
+_MEMORY, _GROUPS = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 
 class Measures(NamedTuple):
@@ -347,7 +347,7 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
-        available = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+        available = re.search(r"MemAvailable:\s+(\d+)", _MEMORY.read_text())
         free = 1024 * int(available[1]) if available else _UNKNOWN
     except OSError:
         free = _UNKNOWN

@@ -13,6 +13,7 @@ from graphattn.errors import GraphError, OptionError, ShapeError
 from graphattn.graph import AttentionGraph
 from graphattn.graph.listed import checked
 from graphattn.graph.rules import Band
+from graphattn.graphs import full
 from graphattn.nn import GraphAttention
 from graphattn.verify import Report, engine, verify
 from graphattn.verify.report import Check, Refusal, Row
@@ -203,6 +204,7 @@ def test_free_memory_is_known():
     ("error", "words", "call"),
     [
         (OptionError, "takes one graph", lambda: verify(CAUSAL, CAUSAL)),
+        (GraphError, "has no size yet", lambda: verify(full(...))),
         (GraphError, "got nothing", lambda: verify(torch_sdpa)),
         (GraphError, "got Tensor", lambda: verify(GraphAttention(6, 2), torch.zeros(2, 0))),
         (OptionError, "subject must be", lambda: verify(7, CAUSAL)),

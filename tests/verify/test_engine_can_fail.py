@@ -223,6 +223,39 @@ def test_a_finite_stand_in_for_minus_infinity_is_caught(monkeypatch):
     assert claims == {"an edge with a bias of -inf is an edge removed"}
 
 
+class AtMinusInfinity(torch.autograd.Function):
+    """Biases whose gradient is something else than 0 where they are -inf."""
+
+    @staticmethod
+    def forward(ctx, bias, grad):
+        ctx.save_for_backward(bias)
+        ctx.grad = grad
+        return bias.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (bias,) = ctx.saved_tensors
+        return torch.where(bias == -torch.inf, ctx.grad, grad), None
+
+
+@pytest.mark.parametrize(
+    ("grad", "words"),
+    [(1e-20, "such an edge is sent a gradient"), (torch.nan, "the gradient of score_bias is not finite")],
+)
+def test_a_gradient_of_a_bias_of_minus_infinity_is_caught(monkeypatch, grad, words):
+    right = operator.attention
+
+    def wrong(*args, score_bias=None, **options):
+        bias = None if score_bias is None else AtMinusInfinity.apply(score_bias, grad)
+        return right(*args, score_bias=bias, **options)
+
+    monkeypatch.setattr(operator, "attention", wrong)
+    report = verify(GRAPH, dtypes=(torch.float64,), backends=("message_passing",))
+    assert {(check.claim, check.detail) for check in report.checks if not check.ok} == {
+        ("an edge with a bias of -inf is an edge removed", words)
+    }
+
+
 def test_a_removed_edge_that_stays_is_caught(monkeypatch):
     """A plan kept from the graph as it was: edge 60 comes back whenever an edge is missing."""
     right = operator.attention

@@ -42,3 +42,13 @@ def test_a_group_beyond_its_limit_leaves_nothing(tmp_path, monkeypatch):
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("1500\n")
     assert measure.free_bytes(CPU) == 0
+
+
+def test_eight_gib_are_free_where_the_system_does_not_tell(tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "_GROUPS", tmp_path)
+    monkeypatch.setattr(measure, "_MEMORY", tmp_path / "meminfo")
+    assert measure.free_bytes(CPU) == 8 << 30
+    (tmp_path / "meminfo").write_text("MemTotal: 7 kB\n")
+    assert measure.free_bytes(CPU) == 8 << 30
+    (tmp_path / "meminfo").write_text("MemTotal: 7 kB\nMemAvailable:  5 kB\n")
+    assert measure.free_bytes(CPU) == 5 * 1024

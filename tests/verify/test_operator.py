@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import graphattn as ga
 from graphattn.errors import GraphError, OptionError
 from graphattn.nn import GraphAttention
-from graphattn.verify import operator, verify
+from graphattn.verify import layer, operator, verify
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -162,7 +162,33 @@ def test_small_graphs_take_one_thread_and_give_the_others_back(monkeypatch):
         torch.set_num_threads(before)
 
 
-def test_the_float32_twin_is_one_product_where_that_fits():
-    """Gradients summed over pieces round less than dense torch does, and would hold it to a bound of its own below."""
-    report = verify(ga.graphs.causal(1009), backends=("dense",), dtypes=(torch.float32,))
+@pytest.mark.parametrize("make", [lambda: CAUSAL, lambda: GraphAttention(12, 3)])
+def test_no_biases_are_made_for_too_many_edges(monkeypatch, make):
+    monkeypatch.setattr(operator, "MOST_EDGES", 90)
+    monkeypatch.setattr(layer, "MOST_EDGES", 90)
+    subject = make()
+    report = verify(subject, *[CAUSAL] * (subject is not CAUSAL), backends=("dense",), **FLOAT64)
     assert report.ok, report
+    assert {row.case for row in report.rows} <= {"plain", "softcap"}
+    assert any("91 edges (limit 90)" in note for note in report.notes)
+
+
+def test_graphs_of_heads_are_verified_side_by_side(monkeypatch):
+    graph = ga.PerHead((CAUSAL, ga.graphs.full(13)))
+    report = verify(graph, **FLOAT64)
+    assert report.ok, report
+    assert report.total == 26
+    right = operator.attention
+    monkeypatch.setattr(operator, "attention", lambda q, k, v, graph: right(q, k, v, graph.graphs[0]))
+    assert not verify(graph, **FLOAT64).ok
+
+
+def test_running_out_of_memory_is_no_fault():
+    def hungry(query, key, value):
+        if query.dtype == torch.float64:
+            raise torch.OutOfMemoryError("tried to allocate 7 GiB")
+        return grouped(query, key, value)
+
+    report = verify(hungry, CAUSAL)
+    assert report.ok, report
+    assert "in torch.float64 it ran out of memory: tried to allocate 7 GiB" in str(report)

@@ -6,7 +6,7 @@ from graph_table import GRAPHS
 
 import graphattn as ga
 from graphattn.nn import GraphAttention
-from graphattn.verify import pieces
+from graphattn.verify import measure, pieces
 from graphattn.verify.layer import LayerSubject
 from graphattn.verify.measure import twins
 from graphattn.verify.operator import GraphSubject
@@ -95,3 +95,19 @@ def test_the_mean_over_sources_is_that_of_uniform_weights(name):
     weights = counts / counts.sum(1, keepdim=True).clamp(min=1)
     expected = torch.einsum("ts,bshd->bthd", weights, value)
     torch.testing.assert_close(mean_over_sources(graph, value), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_dense_torch_in_a_narrow_dtype_is_one_product_where_that_fits(monkeypatch):
+    """Gradients summed over pieces round less than dense torch does, and would hold it to a bound below its own."""
+    monkeypatch.setattr(pieces, "ROW_BY_ROW", 0)
+    monkeypatch.setattr(pieces, "AT_ONCE", 128)
+    graph = GRAPHS["longformer"]()
+    subject, parts = GraphSubject(graph), all_pieces(graph)
+    assert len(parts) > 1
+    case = subject.cases[0]
+    _, (one,) = twins(subject, case, torch.float32, [sample(graph)])
+    _, (fits,) = twins(subject, case, torch.float32, parts)
+    assert all(torch.equal(fits[name], value) for name, value in one.items())
+    monkeypatch.setattr(measure, "EVERYTHING", 0)
+    _, (too_large,) = twins(subject, case, torch.float32, parts)
+    assert not all(torch.equal(too_large[name], value) for name, value in one.items())
