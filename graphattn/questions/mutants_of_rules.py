@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -84,6 +84,11 @@ def _clamped(grid: EdgeSet) -> Iterator[Change]:
         yield f"neighbourhood clamps {text}: its windows are moved inwards there", Product(tuple(other)), False
 
 
+def _is_window(axis: EdgeSet) -> TypeGuard[Band]:
+    size = axis.num_targets
+    return isinstance(axis, Band) and size == axis.num_sources and axis.hi - axis.lo < size - 1
+
+
 def _cut(axis: EdgeSet) -> EdgeSet:
     """An axis whose windows are cut at the borders, not moved inwards."""
     if not isinstance(axis, Neighbourhood) or axis.causal or axis.stride > 1 or axis.flipped:
@@ -94,12 +99,12 @@ def _cut(axis: EdgeSet) -> EdgeSet:
 
 def _flattened(grid: EdgeSet) -> Iterator[Change]:
     """Windows of a grid as distances between the numbers of nodes: they go on over the ends of rows."""
-    axes = [_cut(axis) for axis in grid.axes] if isinstance(grid, Product) else []
-    if not all(isinstance(axis, Band) for axis in axes) or len(axes) < 2:
+    axes = [axis for axis in map(_cut, grid.axes) if _is_window(axis)] if isinstance(grid, Product) else []
+    if not isinstance(grid, Product) or not 2 <= len(axes) == len(grid.axes):
         return
     flat, n = [0], grid.num_targets
     for axis in axes:
-        near = range(axis.lo, axis.hi + 1, axis.step)  # type: ignore[attr-defined]
+        near = range(axis.lo, axis.hi + 1, axis.step)
         flat = [start * axis.num_targets + by for start in flat for by in near]
     text = "read at fixed distances of the flattened grid, over the ends of its rows"
     yield text, Distances(n, n, tuple(sorted(set(flat)))), False
@@ -115,18 +120,13 @@ def _of_length(axis: Any, length: int) -> Predicate:
 def _borders(edges: EdgeSet) -> Iterator[Change]:
     """Windows or cells that go on at the other end; windows moved inwards."""
     axes = tuple(map(_cut, edges.axes if isinstance(edges, Product) else (edges,)))
-    square = all(isinstance(axis, Cells | Band) and axis.num_targets == axis.num_sources for axis in axes)
-    if square and not any(isinstance(axis, Band) and axis.hi - axis.lo >= axis.num_targets - 1 for axis in axes):
+    if all(isinstance(axis, Cells) or _is_window(axis) for axis in axes):
         why = "a cyclic shift without its mask" if isinstance(axes[0], Cells) else "a torus"
         yield f"read across the border, from the other end: {why}", Product(tuple(map(_round, axes))), False
-    if isinstance(edges, Band) and edges.num_targets == edges.num_sources and 0 < edges.hi == -edges.lo:
-        kernel = 2 * edges.hi // edges.step + 1
-        if kernel * edges.step <= edges.num_targets and not edges.offset:
-            yield (
-                "windows moved inwards at the ends, not cut",
-                Neighbourhood(edges.num_targets, kernel, edges.step),
-                False,
-            )
+    if _is_window(edges) and 0 < edges.hi == -edges.lo and not edges.offset:
+        n, kernel = edges.num_targets, 2 * edges.hi // edges.step + 1
+        if kernel * edges.step <= n:
+            yield "windows moved inwards at the ends, not cut", Neighbourhood(n, kernel, edges.step), False
 
 
 def _round(axis: EdgeSet) -> Predicate:
