@@ -4,6 +4,7 @@ import copy
 import pickle
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -103,6 +104,12 @@ def test_wrong_arguments_are_found_before_a_pattern_is_used():
         graphs.full(..., bogus=1)
     with pytest.raises(TypeError):
         graphs.causal(...) | 3
+
+
+@pytest.mark.parametrize("tokens", [np.array([0, 3]), torch.tensor([0, 3])])
+def test_an_argument_of_several_numbers_is_no_blank(tokens):
+    assert graphs.global_tokens(..., tokens)(5).equals(graphs.global_tokens(5, (0, 3)))
+    assert graphs.global_tokens(5, tokens=tokens).equals(graphs.global_tokens(5, (0, 3)))
 
 
 def test_a_layer_reaches_what_the_layers_before_it_reach():

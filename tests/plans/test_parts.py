@@ -7,6 +7,8 @@ from graph_table import GRAPHS
 import graphattn as ga
 from graphattn.backends.choose import BACKENDS
 from graphattn.backends.request import Request
+from graphattn.plans import parts as module
+from graphattn.plans.blocks import cuts
 from graphattn.plans.parts import parts, split
 
 
@@ -52,3 +54,14 @@ def test_on_a_gpu_the_rest_is_held_by_message_passing():
         held[device] = BACKENDS["parts"].bytes_needed(graph, request) - tiles
     assert held["cuda"] - held["cpu"] == BACKENDS["message_passing"].bytes_needed(graph, request)
     assert held["cpu"] == 2 * 200 * 2 * (8 + 1) * 4 + 40 * graph.num_edges
+
+
+@pytest.mark.parametrize(
+    ("graph", "more"), [(far_edges(3000, 9000), False), (ga.graphs.sliding_window(2000, 65), True)]
+)
+def test_taller_tiles_are_tried_only_where_short_ones_take_up_edges(graph, more, monkeypatch):
+    tried = []
+    monkeypatch.setattr(module, "cuts", lambda *args: (tried.append(cut) or cut for cut in cuts(*args)))
+    split(graph)
+    assert (len(tried) > 1) is more
+    assert len(list(cuts(graph, torch.full((graph.num_targets,), -1)))) > 1
