@@ -86,7 +86,7 @@ def _clamped(grid: EdgeSet) -> Iterator[Change]:
 
 def _is_window(axis: EdgeSet) -> TypeGuard[Band]:
     size = axis.num_targets
-    return isinstance(axis, Band) and size == axis.num_sources and axis.hi - axis.lo < size - 1
+    return isinstance(axis, Band) and size == axis.num_sources and 1 - size < axis.lo <= axis.hi < size - 1
 
 
 def _cut(axis: EdgeSet) -> EdgeSet:
