@@ -7,7 +7,7 @@ import inspect
 from functools import cache
 
 import torch
-from test_builders_table import SMALL
+from test_catalogue import SMALL
 from torch import nn
 
 import graphattn as ga

@@ -217,3 +217,5 @@ GRAPHS: dict[str, Callable[[], AttentionGraph]] = {
         relabelled,
     )
 }
+#: One of each kind: all pairs, fused triangles, unions and products of rules, lists, rows of 0, of 1 and of all.
+KINDS = ("full", "tall_causal", "longformer", "cells", "listed_bipartite", "isolated_targets", "hub", "repeated_edges")

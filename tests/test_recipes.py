@@ -54,7 +54,7 @@ ga.save_graph(made, "made.json")
 assert ga.load_graph("made.json").equals(made)
 told = CliRunner().invoke(get_command(app), ["show", "lookahead(12, 3)"])
 assert told.exit_code == 0 and "lookahead(12, 3)" in told.output, told.output
-from test_builders_table import SMALL
+from test_catalogue import SMALL
 assert SMALL["lookahead"] == {"num_nodes": 48, "k": 3}
 """,
     "a file format": """

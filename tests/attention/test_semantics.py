@@ -16,7 +16,7 @@ from attention_formula import (
     taken,
     tensors,
 )
-from graph_table import GRAPHS
+from graph_table import GRAPHS, KINDS
 
 import graphattn as ga
 from graphattn.backends import choose
@@ -28,8 +28,6 @@ OPTIONS = {
     "bias": {"score_bias": True},
     "everything": {"scale": 0.8, "softcap": 2.3, "score_bias": True, "return_weights": True, "return_lse": True},
 }
-#: One of each kind: all pairs, fused triangles, unions and products of rules, lists, rows of 0, of 1 and of all.
-KINDS = ("full", "tall_causal", "longformer", "cells", "listed_bipartite", "isolated_targets", "hub", "repeated_edges")
 NEAR = {torch.float64: EXACT, torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}  # two roundings of it
 
 
