@@ -34,7 +34,7 @@ def perceptron(wide, out):
     return nn.Sequential(nn.Linear(wide, 11), nn.ReLU(), nn.Linear(11, out)).double()
 
 
-DENSE = {name: found.dense for name, found in normalizers.NORMALIZERS.items()}
+DENSE = {name: entry.dense for name, entry in normalizers.NORMALIZERS.items()}
 MLP, GAMMA = perceptron(2 * D + 3, 1), perceptron(H * D, H)
 
 
@@ -79,12 +79,12 @@ def twin_of(part, **held):
 )
 def test_scores_equal_torch_pair_by_pair(twin, of_pair):
     edge = LONG if "Subtraction" in twin.__qualname__ else EDGE
-    found = twin(QUERY, KEY, edge)
+    result = twin(QUERY, KEY, edge)
     both = torch.cat((EDGE, LONG), -1)
     pairs = [of_pair(QUERY[t], KEY[s], both[t, s], h) for h in range(H) for t in range(T) for s in range(S)]
-    torch.testing.assert_close(found, torch.stack(pairs).view(H, T, S), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(result, torch.stack(pairs).view(H, T, S), rtol=1e-12, atol=1e-12)
     again = twin(torch.stack((QUERY, KEY[:T])), torch.stack((KEY, KEY)), edge)  # a batch, which shares its edges
-    torch.testing.assert_close(again[0], found, rtol=0, atol=1e-14)
+    torch.testing.assert_close(again[0], result, rtol=0, atol=1e-14)
 
 
 def test_the_encoding_of_edges_equals_torch():
@@ -98,9 +98,9 @@ def test_the_encoding_of_edges_equals_torch():
 
 def test_the_cosine_of_zeros_is_0_and_sends_no_gradient():
     query = torch.zeros(T, H, D, dtype=torch.float64, requires_grad=True)
-    found = twin_of(scores.Cosine(H), log_scale=SIGMA[:, None].log())(query, KEY, None)
-    (sent,) = torch.autograd.grad(found.sum(), query)
-    assert float(found.abs().max()) == float(sent.abs().max()) == 0.0
+    result = twin_of(scores.Cosine(H), log_scale=SIGMA[:, None].log())(query, KEY, None)
+    (sent,) = torch.autograd.grad(result.sum(), query)
+    assert float(result.abs().max()) == float(sent.abs().max()) == 0.0
 
 
 def test_random_features_have_the_mean_of_the_exponential():
@@ -152,16 +152,16 @@ def test_normalisations_equal_a_loop_over_rows(twin, of_row):
     score = (2 * randn(4, H, T, 11, seed=5)).requires_grad_()
     there = randn(4, H, T, 11, seed=6) > -0.3
     there[0, 0, 1] = False
-    found = twin(score.masked_fill(~there, -torch.inf), there)
+    result = twin(score.masked_fill(~there, -torch.inf), there)
     own = hasattr(twin, "__qualname__") and "of_rows" in twin.__qualname__
     factor = torch.tensor([2.0, 3.0, 5.0]).double() if own else torch.ones(T).double()
     rows = [of_row(score[b, h, t], there[b, h, t]) * factor[t] for b in range(4) for h in range(H) for t in range(T)]
     expected = torch.stack(rows).double().view_as(score)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    if not found.requires_grad:
+    torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-12)
+    if not result.requires_grad:
         assert twin is DENSE["hard"]
         return
-    mine, theirs = (torch.autograd.grad((x * randn(4, H, T, 11)).sum(), score)[0] for x in (found, expected))
+    mine, theirs = (torch.autograd.grad((x * randn(4, H, T, 11)).sum(), score)[0] for x in (result, expected))
     torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
     assert bool((mine[~there] == 0).all())
 
@@ -176,7 +176,7 @@ def test_no_columns(twin):
 @pytest.mark.parametrize("num_axes", [1, 2])
 def test_turning_is_a_rotation_of_each_pair(layout, num_axes):
     x, positions = randn(3, H, 10), randn(3, num_axes, seed=7) * 5
-    found = turned(x, positions if num_axes == 2 else positions[:, 0], 100.0, 8, layout, num_axes)
+    result = turned(x, positions if num_axes == 2 else positions[:, 0], 100.0, 8, layout, num_axes)
     per_axis = 4 // num_axes
     for n in range(3):
         for i in range(4):
@@ -185,5 +185,5 @@ def test_turning_is_a_rotation_of_each_pair(layout, num_axes):
                 [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=x.dtype
             )
             pair = [i, i + 4] if layout == "half" else [2 * i, 2 * i + 1]
-            torch.testing.assert_close(found[n][:, pair], x[n][:, pair] @ turn.T, rtol=0, atol=1e-12)
-    assert torch.equal(found[..., 8:], x[..., 8:])
+            torch.testing.assert_close(result[n][:, pair], x[n][:, pair] @ turn.T, rtol=0, atol=1e-12)
+    assert torch.equal(result[..., 8:], x[..., 8:])

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def attend(query, key, value, mask, *, scale=None, copies=None, tile=False, fill=-torch.inf):
-    """Attention as people write it, heads last; wrong in whatever way it is asked to be."""
+    """Attention as people write it, heads last; wrong in whatever way its options say."""
     q, k, v = (x.transpose(0, 1) for x in (query, key, value))
     group = q.shape[0] // k.shape[0]
     k, v = (x.repeat(group, 1, 1) if tile else x.repeat_interleave(group, 0) for x in (k, v))
@@ -84,9 +84,9 @@ HUB = torch.zeros(31, dtype=torch.bool).index_fill(0, torch.tensor([0, 17]), Tru
     ],
 )
 def test_a_wrong_graph_or_scale_is_named(words, function, graph):
-    found = diagnosis(function, graph)
-    assert words in found
-    assert UNEXPLAINED not in found
+    result = diagnosis(function, graph)
+    assert words in result
+    assert UNEXPLAINED not in result
 
 
 def test_the_polarity_of_multihead_attention_is_named():
@@ -160,9 +160,9 @@ def test_an_average_in_rows_without_edges_is_named():
 
 
 def test_what_no_mistake_explains_is_said_to_be_unexplained():
-    found = diagnosis(lambda q, k, v: attend(q, k, v, MASK) * 1.01, RANDOM)
-    assert UNEXPLAINED in found
-    assert "of 17 targets are wrong" in found
+    result = diagnosis(lambda q, k, v: attend(q, k, v, MASK) * 1.01, RANDOM)
+    assert UNEXPLAINED in result
+    assert "of 17 targets are wrong" in result
 
 
 def test_a_single_wrong_target_is_pointed_at():
@@ -244,14 +244,14 @@ def test_a_layer_on_the_wrong_graph_is_diagnosed(monkeypatch):
 
 def test_a_simple_mistake_is_not_joined_by_a_rare_one():
     """A causal graph made symmetric is the full one: no mask is what happened."""
-    found = diagnosis(with_mask(torch.ones(13, 13, dtype=torch.bool)), GRAPHS["causal"]())
-    assert "mask ignored" in found
-    assert "symmetric" not in found
+    result = diagnosis(with_mask(torch.ones(13, 13, dtype=torch.bool)), GRAPHS["causal"]())
+    assert "mask ignored" in result
+    assert "symmetric" not in result
 
 
 def test_one_over_the_width_is_named_beside_what_is_as_good():
-    found = diagnosis(with_mask(MASK, scale=1 / 5), RANDOM)
-    assert "scale 1 / D, not 1 / sqrt(D) or scale applied twice" in found
+    result = diagnosis(with_mask(MASK, scale=1 / 5), RANDOM)
+    assert "scale 1 / D, not 1 / sqrt(D) or scale applied twice" in result
     assert "scale applied twice" not in diagnosis(with_mask(MASK, scale=1 / 5), RANDOM, scale=0.3)
 
 
@@ -268,10 +268,10 @@ def test_one_edge_at_the_end_of_a_window_is_no_window_off_by_one(monkeypatch, li
     graph = AttentionGraph(Band(1009, 1009, 0, 16), "window of 17")
     mask = graph.mask()
     mask[777, 777 - 16] = False
-    found = diagnosis(with_mask(mask), graph, dtypes=(torch.float64,), at_most=19)
-    assert f"1 of {'1,009' if limit else '19'} targets is wrong" in found
-    assert "edge 761 -> 777 of the graph is not read" in found
-    assert "where 17 was meant" not in found
+    result = diagnosis(with_mask(mask), graph, dtypes=(torch.float64,), at_most=19)
+    assert f"1 of {'1,009' if limit else '19'} targets is wrong" in result
+    assert "edge 761 -> 777 of the graph is not read" in result
+    assert "where 17 was meant" not in result
     shorter = AttentionGraph(Band(1009, 1009, 0, 15), "window of 16").mask()
-    found = diagnosis(with_mask(shorter), graph, dtypes=(torch.float64,), at_most=19)
-    assert "one source too few in the past: window=16 where 17 was meant" in found
+    result = diagnosis(with_mask(shorter), graph, dtypes=(torch.float64,), at_most=19)
+    assert "one source too few in the past: window=16 where 17 was meant" in result

@@ -325,12 +325,12 @@ def test_the_report_judges():
 
 def test_the_report_is_json():
     rows = (Row("x", "float64", "plain", "output", math.inf, 1e-12), Row("x", "float64", "plain", "lse", math.nan, 1.0))
-    found = json.loads(json.dumps(some_report(rows=rows).to_dict(), allow_nan=False))
-    assert found["rows"][0]["error"] == "inf"
-    assert found["rows"][1]["ok"] is False
-    assert found["ok"] is False
-    assert found["targets_measured"] == 3
-    assert found["refusals"][0]["reasons"] == ["too large", "too wide"]
+    result = json.loads(json.dumps(some_report(rows=rows).to_dict(), allow_nan=False))
+    assert result["rows"][0]["error"] == "inf"
+    assert result["rows"][1]["ok"] is False
+    assert result["ok"] is False
+    assert result["targets_measured"] == 3
+    assert result["refusals"][0]["reasons"] == ["too large", "too wide"]
 
 
 def test_the_report_is_frozen():

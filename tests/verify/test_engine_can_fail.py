@@ -23,10 +23,10 @@ def broken(monkeypatch, change):
     right = operator.attention
 
     def wrong(query, key, value, graph, **options):
-        found = right(query, key, value, graph, **options)
-        output = found if isinstance(found, torch.Tensor) else found.output
+        result = right(query, key, value, graph, **options)
+        output = result if isinstance(result, torch.Tensor) else result.output
         new = change(output, query, key, value, graph)
-        return new if isinstance(found, torch.Tensor) else found._replace(output=new)
+        return new if isinstance(result, torch.Tensor) else result._replace(output=new)
 
     monkeypatch.setattr(operator, "attention", wrong)
 
@@ -129,12 +129,12 @@ def test_lse_and_weights_are_measured(monkeypatch, name):
     right = operator.attention
 
     def wrong(*args, **options):
-        found = right(*args, **options)
-        if isinstance(found, torch.Tensor):
-            return found
+        result = right(*args, **options)
+        if isinstance(result, torch.Tensor):
+            return result
         if name == "lse":
-            return found._replace(lse=found.lse + 1e-6)
-        return found._replace(weights=type(found.weights)(found.weights.graph, found.weights.alpha * (1 + 1e-6)))
+            return result._replace(lse=result.lse + 1e-6)
+        return result._replace(weights=type(result.weights)(result.weights.graph, result.weights.alpha * (1 + 1e-6)))
 
     monkeypatch.setattr(operator, "attention", wrong)
     rows, _ = failing(verify(GRAPH, dtypes=(torch.float64,)))
@@ -146,8 +146,8 @@ def test_lse_without_a_gradient_is_caught(monkeypatch):
     right = operator.attention
 
     def wrong(*args, **options):
-        found = right(*args, **options)
-        return found if isinstance(found, torch.Tensor) else found._replace(lse=found.lse.detach())
+        result = right(*args, **options)
+        return result if isinstance(result, torch.Tensor) else result._replace(lse=result.lse.detach())
 
     monkeypatch.setattr(operator, "attention", wrong)
     rows, _ = failing(verify(GRAPH, dtypes=(torch.float64,)))
@@ -158,14 +158,14 @@ def test_lse_without_a_gradient_is_caught(monkeypatch):
 # --- wrong by less than any tolerance, and yet wrong
 
 
-def test_a_whisper_from_a_stranger_is_caught(monkeypatch):
+def test_a_trace_of_a_non_neighbour_is_caught(monkeypatch):
     broken(monkeypatch, lambda output, q, k, v, graph: output + 1e-15 * v.detach().sum())
     rows, claims = failing(verify(GRAPH, dtypes=(torch.float64,)))
     assert rows == set()
     assert claims == {"non-neighbours are not read, bit for bit"}
 
 
-def test_a_gradient_to_a_stranger_is_caught(monkeypatch):
+def test_a_gradient_to_a_non_neighbour_is_caught(monkeypatch):
     class Leak(torch.autograd.Function):
         @staticmethod
         def forward(ctx, output, value):

@@ -250,8 +250,8 @@ def test_ties_are_left_out_and_the_report_says_how_many():
     assert "answers in float64 not compared: at a tie, a kink or a sum near 0" in str(report)
 
 
-def test_footing_tells_kinks_from_curves(monkeypatch):
-    """The kink of |x| is at 0: targets whose difference is smaller than a step are found, and no others."""
+def test_stability_tells_kinks_from_curves(monkeypatch):
+    """The kink of |x| is at 0: targets whose difference is smaller than a step are unstable, and no others."""
     graph = ga.graphs.cross(64, 1)
     layer = made(4, 1, score=lambda q, k, e: (q[..., 0] - k[..., 0]).abs(), normalize="none", bias=False, kdim=3)
     subject = inspect.unwrap(verify).__globals__["LayerSubject"](layer, graph)
@@ -268,10 +268,10 @@ def test_footing_tells_kinks_from_curves(monkeypatch):
     monkeypatch.setattr(subject, "leaves", near_kinks)
     from graphattn.verify.pieces import sample
 
-    found = stability.stability(subject, subject.cases[0], torch.float64, [sample(graph)])
+    result = stability.stability(subject, subject.cases[0], torch.float64, [sample(graph)])
     distance = 10.0 ** -torch.linspace(0, 10, 64)
-    assert bool(found.stable[:, distance > 1e-4].all())
-    assert not bool(found.stable[:, distance < 1e-7].any())
+    assert bool(result.stable[:, distance > 1e-4].all())
+    assert not bool(result.stable[:, distance < 1e-7].any())
 
 
 def test_rounding_that_grows_widens_the_limits():

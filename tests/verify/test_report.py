@@ -77,8 +77,8 @@ def test_a_narrow_error_is_held_to_twice_that_of_dense_torch_and_gradients_to_th
 def test_float64_is_held_to_1e_12_whatever_dense_torch_does_until_rounding_grows_64_times():
     for growth, wanted in ((1.0, 1e-12), (64.0, 1e-12), (128.0, 2e-12)):
         for gradient in (False, True):
-            found = bounds.bound(torch.float64, 0.25, gradient=gradient, growth=growth)
-            assert found == pytest.approx(wanted, rel=1e-12)
+            result = bounds.bound(torch.float64, 0.25, gradient=gradient, growth=growth)
+            assert result == pytest.approx(wanted, rel=1e-12)
 
 
 def test_size_and_difference_see_what_is_not_finite():

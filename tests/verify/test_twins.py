@@ -42,15 +42,15 @@ def some_mask(empty=()):
 
 
 def test_it_imports_torch_and_the_standard_library_alone():
-    found = set()
+    result = set()
     for node in ast.walk(ast.parse(Path(twins.__file__).read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            result |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "a relative import"
-            found.add(node.module.split(".")[0])
-    assert found <= {"torch"} | sys.stdlib_module_names
-    assert not {"importlib", "sys"} & found
+            result.add(node.module.split(".")[0])
+    assert result <= {"torch"} | sys.stdlib_module_names
+    assert not {"importlib", "sys"} & result
 
 
 FORMULAS = {
@@ -58,8 +58,10 @@ FORMULAS = {
     "delta": (SCORES["subtraction"].dense_delta, SCORES["subtraction"]),
     "features": (FeatureScore.dense, FeatureScore),
     "positive features": (PositiveFeatures.dense, PositiveFeatures),
-    **{f"{name} features": (found.dense, None) for name, found in FEATURE_MAPS.items()},
-    **{name: (found.dense, found.of if isinstance(found.of, type) else None) for name, found in NORMALIZERS.items()},
+    **{f"{name} features": (entry.dense, None) for name, entry in FEATURE_MAPS.items()},
+    **{
+        name: (result.dense, result.of if isinstance(result.of, type) else None) for name, result in NORMALIZERS.items()
+    },
 }
 
 
@@ -78,11 +80,11 @@ def test_a_formula_beside_its_score_or_normalisation_shares_no_code_with_it(name
     formulas = [formula]
     own = {k for k, value in vars(owner or object).items() if inspect.isfunction(value)}
     while formulas:
-        for kind, used in names_used((found := formulas.pop()).__code__):
+        for kind, used in names_used((result := formulas.pop()).__code__):
             if kind == "LOAD_ATTR":
                 assert used == "dense" or used not in own | {"forward", "as_dot"}, used
             elif used.startswith("_dense_"):
-                formulas.append(found.__globals__[used])
+                formulas.append(result.__globals__[used])
             else:
                 assert used in {"torch", "math", *dir(builtins)}, used
 
@@ -90,11 +92,11 @@ def test_a_formula_beside_its_score_or_normalisation_shares_no_code_with_it(name
 def test_equals_scaled_dot_product_attention():
     query, key, value = operands(heads=6, kv_heads=3)
     mask, bias = some_mask(), randn(6, T, S, seed=4)
-    found = dense_attention(query, key, value, mask, bias, scale=0.3).output
+    result = dense_attention(query, key, value, mask, bias, scale=0.3).output
     heads_first = (x.transpose(0, 1)[None] for x in (query, key, value))
     added = bias.masked_fill(~mask, -torch.inf)[None]
     truth = F.scaled_dot_product_attention(*heads_first, added, scale=0.3, enable_gqa=True)[0].transpose(0, 1)
-    torch.testing.assert_close(found, truth, rtol=0, atol=1e-14)
+    torch.testing.assert_close(result, truth, rtol=0, atol=1e-14)
 
 
 def test_equals_multihead_attention():
@@ -112,7 +114,7 @@ def test_equals_a_loop_with_every_option():
     query, key, value = operands(heads=6, kv_heads=2, value=D)
     mask, bias, edge = some_mask(empty=[2]), randn(6, T, S, seed=4), randn(T, S, 2, D, seed=5)
     copies = torch.randint(1, 4, (T, S), generator=torch.Generator().manual_seed(6)) * mask
-    found = dense_attention(query, key, value, mask, bias, 0.7, 1.9, copies, edge)
+    result = dense_attention(query, key, value, mask, bias, 0.7, 1.9, copies, edge)
     for t in range(T):
         for h in range(6):
             seen, scores = [], []
@@ -123,10 +125,10 @@ def test_equals_a_loop_with_every_option():
                     seen.append(value[s, h // 3] + edge[t, s, h // 3])
             total = sum(math.exp(score) for score in scores)
             expected = sum((math.exp(a) / total * v for a, v in zip(scores, seen, strict=True)), torch.zeros(D))
-            torch.testing.assert_close(found.output[t, h], expected.double(), rtol=0, atol=1e-13)
-            assert float(found.lse[t, h]) == pytest.approx(math.log(total) if scores else -math.inf, abs=1e-13)
-    assert float(found.weights[:, 2].abs().sum()) == 0.0
-    torch.testing.assert_close(found.weights.sum(-1)[:, 3], torch.ones(6).double())
+            torch.testing.assert_close(result.output[t, h], expected.double(), rtol=0, atol=1e-13)
+            assert float(result.lse[t, h]) == pytest.approx(math.log(total) if scores else -math.inf, abs=1e-13)
+    assert float(result.weights[:, 2].abs().sum()) == 0.0
+    torch.testing.assert_close(result.weights.sum(-1)[:, 3], torch.ones(6).double())
 
 
 @pytest.mark.parametrize("how", ["no edges", "bias of -inf"])
@@ -155,8 +157,8 @@ def test_an_edge_of_minus_infinity_is_an_edge_removed():
     gone = torch.zeros_like(mask)
     gone[1, 0] = gone[5, 3] = True
     removed = dense_attention(query, key, value, mask & ~gone, bias)
-    silenced = dense_attention(query, key, value, mask, bias.masked_fill(gone, -torch.inf))
-    for a, b in zip(removed, silenced, strict=True):
+    masked = dense_attention(query, key, value, mask, bias.masked_fill(gone, -torch.inf))
+    for a, b in zip(removed, masked, strict=True):
         assert torch.equal(a, b)
 
 
@@ -179,9 +181,9 @@ def test_it_works_in_the_dtype_of_its_inputs():
 
 def test_no_sources_and_no_targets():
     none = torch.zeros(0, H, D)
-    found = dense_attention(torch.ones(T, H, D), none, none, torch.zeros(T, 0, dtype=torch.bool))
-    assert found.output.shape == (T, H, D)
-    assert float(found.output.abs().sum()) == 0.0
+    result = dense_attention(torch.ones(T, H, D), none, none, torch.zeros(T, 0, dtype=torch.bool))
+    assert result.output.shape == (T, H, D)
+    assert float(result.output.abs().sum()) == 0.0
     assert dense_attention(none, none, none, torch.zeros(0, 0, dtype=torch.bool)).output.shape == (0, H, D)
 
 
@@ -204,8 +206,8 @@ def test_the_layer_twin_takes_a_layers_parameters_and_no_others(options):
     x, context = randn(7, layer.qdim), (randn(13, layer.kdim, seed=1), randn(13, layer.vdim, seed=2))
     edge = randn(91, 7, seed=3) if layer.edge_dim is not None else None  # full: edge order is row by row
     dense_edge = None if edge is None else edge.view(7, 13, 7)
-    found = twin(x, graph.mask(), context, dense_edge)
-    torch.testing.assert_close(found, layer(x, graph, context=context, edge_attr=edge), rtol=0, atol=1e-13)
+    result = twin(x, graph.mask(), context, dense_edge)
+    torch.testing.assert_close(result, layer(x, graph, context=context, edge_attr=edge), rtol=0, atol=1e-13)
     with pytest.raises(RuntimeError, match="Unexpected key"):
         DenseGraphAttention({**layer.state_dict(), "temperature": torch.ones(())}, 3)
 
