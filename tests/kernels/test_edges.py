@@ -237,8 +237,7 @@ def test_a_system_without_more_threads_runs_all_in_those_it_has(monkeypatch, sta
     assert len(asked) == started
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("width", [3, 16])
+@pytest.mark.parametrize(("dtype", "width"), [(torch.float32, 16), (torch.float64, 3)])
 def test_an_edge_of_minus_infinity_in_some_heads_is_removed_from_those_alone(dtype, width):
     graph = ga.graphs.sliding_window(23, 7, causal=False)
     q, k, v = torch.randn(3, 23, 2, width, dtype=dtype)

@@ -191,7 +191,7 @@ def test_refusals(tokens):
     with pytest.raises(ShapeError, match="the graph has 5 targets"):
         model(source, target, None, graphs.causal(5))
     for kind, options, message in (
-        ("T5", {"feed_forward_proj": "tanh"}, "the activation must be one of relu, .* got 'tanh'"),
+        ("T5", {"feed_forward_proj": "tanh"}, "the activation must be \"relu\", .* got 'tanh'"),
         ("T5", {"is_causal": False}, "is_causal = False cannot be read"),
     ):
         with pytest.raises(OptionError, match=message):

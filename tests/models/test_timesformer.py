@@ -125,7 +125,11 @@ def test_graphs_for_each_layer_and_copies():
             r"grid of \(3, 2, 2\) patches; these .* \(4, 2, 2\)",
         ),
         (lambda: from_hf(hf())(videos(), [from_hf(hf()).graphs]), OptionError, "2 layers need as many pairs"),
-        (lambda: from_hf(hf(attention_type="space_only")), OptionError, "attention_type must be one of div"),
+        (
+            lambda: from_hf(hf(attention_type="space_only")),
+            OptionError,
+            'attention_type must be "divided_space_time" or',
+        ),
         (lambda: from_hf(hf(hidden_dropout_prob=0.1)), OptionError, "must be 0"),
     ],
 )
