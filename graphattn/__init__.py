@@ -20,6 +20,8 @@ A graph says what may read what; attention runs on it, exactly::
 * ``plot``, ``plot_weights``, ``plot_heads``, ``plot_receptive_field``, ``rollout``, ``to_html``: look at it.
 """
 
+import pkgutil
+import re
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -35,18 +37,23 @@ if TYPE_CHECKING:
     from .verify import verify as verify
 
 _FUNCTIONS = ("attention", "verify")  # public functions with the name of the room that they live in
+_LINE = re.compile(rb"^from (\.[\w.]*) import (\w+) as \2", re.MULTILINE)
+_ROOMS = {name.decode(): room.decode() for room, name in _LINE.findall(pkgutil.get_data(__name__, "_public.py") or b"")}
 
 
 class _Package(ModuleType):
-    """This package, whose names are loaded when the first is used: ``graphattn --help`` does not wait for torch."""
+    """This package. A name is loaded from its room in ``_public.py`` when it is used: a graph does not wait for PyG."""
+
+    __all__ = tuple(sorted(_ROOMS))
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__all__" or not name.startswith("_"):
-            public = import_module("graphattn._public")
-            if name in ("__all__", *public.__all__):
-                setattr(self, name, getattr(public, name))
-                return getattr(public, name)
-        raise AttributeError(f"module 'graphattn' has no attribute {name!r}", name=name, obj=self)
+        if name not in _ROOMS:
+            raise AttributeError(f"module 'graphattn' has no attribute {name!r}", name=name, obj=self)
+        room = _ROOMS[name]
+        if room == ".":
+            return import_module(f".{name}", __name__)
+        setattr(self, name, getattr(import_module(room, __name__), name))
+        return self.__dict__[name]
 
     def __dir__(self) -> list[str]:
         return sorted({*self.__all__, *(name for name in super().__dir__() if name.startswith("__"))})

@@ -1,4 +1,4 @@
-"""Every public name, each from the room that it lives in; :mod:`graphattn` shows them as its own."""
+"""Every public name, each from the room that it lives in; :mod:`graphattn` shows them as its own, one by one."""
 
 from . import graphs as graphs
 from . import models as models

@@ -21,7 +21,7 @@ def dataclasses_of(name):
 FOUND = sorted({each for name in MODULES for each in dataclasses_of(name)}, key=lambda each: each.__qualname__)
 #: Filled while something is read or run, and never handed out.
 FILLED = {
-    "graphattn.backends.message_passing.SideOutputs",
+    "graphattn.backends.edge_attention.SideOutputs",
     "graphattn.graphs.network.scopes.Scope",
     "graphattn.models.reading.HeldMemory",
     "graphattn.models.rnn_reading.RecurrentState",

@@ -2,9 +2,14 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import fresh_python
+import torch
+
+from graphattn.graph.modes import constant_result
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "graphattn"
@@ -88,6 +93,23 @@ sum(range(10**7)); start = time.process_time()
 import graphattn; graphattn.attention; added = time.process_time() - start
 print(added / max(1, (start - begin) / 0.1))"""
     assert any(float(run_python(code)) < 0.3 for _ in range(3))
+
+
+def test_a_graph_and_attention_need_neither_pyg_nor_torchs_compiler():
+    """They take seconds to import."""
+    code = """import sys; before = set(sys.modules)
+import torch, graphattn as ga
+graph = ga.graphs.sliding_window(..., 3) | ga.graphs.global_tokens(..., (0,))
+x = torch.randn(9, 2, 4)
+ga.attention(x, x, x, graph); ga.facts(graph(9)); repr(graph(9)); ga.explain(graph(9)); ga.to_mask(graph(9))
+print([name for name in ("torch_geometric", "torch._dynamo", "networkx") if name in sys.modules])"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert result.stdout.strip() == "[]", result.stderr
+
+
+def test_marks_for_the_compiler_are_torchs():
+    ours, theirs = constant_result(lambda: 0), torch.compiler.assume_constant_result(lambda: 0)
+    assert vars(ours) == vars(theirs) != {}
 
 
 def test_public_names_are_there_before_and_after_any_is_used():

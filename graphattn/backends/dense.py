@@ -8,6 +8,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
 from ..graph.facts import is_full, is_lower_triangle
+from ..graph.modes import constant_result
 from ..plans.cache import cached
 from .base import Backend
 from .request import Inputs, Outputs, Request, reasons_needing_edges
@@ -29,13 +30,13 @@ def kind(graph: AttentionGraph) -> str:
     return "full" if is_full(graph) else "causal" if is_lower_triangle(graph) else "mask"
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 def constant_layout(graph: AttentionGraph, device: torch.device) -> Layout:
     """The layout; torch.compile keeps it as a constant, guarded by the graph's identity."""
     return cached(graph, ("dense", device), lambda: _layout(graph, device))
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 def constant_edges(graph: AttentionGraph, device: torch.device) -> tuple[Tensor, Tensor]:
     """Target and source of every edge (E,), in the caller's order; a constant likewise."""
     edges = graph._listed()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ..graph import AttentionGraph
+from ..graph.modes import constant_result
 from ..kernels.modes import plain_operations_only
 from ..plans.grouped import BySource, ByTarget, by_source, by_target, effective_edges
 from ..plans.parts import piece
@@ -98,7 +99,7 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
     )
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 def constant_by_target(graph: AttentionGraph, part: str, device: torch.device) -> ByTarget:
     """The layout by target of a graph or a part of it; torch.compile keeps it, guarded by the graph's identity."""
     from ..kernels import edges_op  # noqa: F401 (compiled code finds its operators registered)
@@ -106,7 +107,7 @@ def constant_by_target(graph: AttentionGraph, part: str, device: torch.device) -
     return by_target(piece(graph, part), device)
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 def constant_by_source(graph: AttentionGraph, part: str) -> BySource:
     """The layout by source, likewise."""
     return by_source(piece(graph, part))

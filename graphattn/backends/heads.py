@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph, PerHead
+from ..graph.modes import constant_result
 from .request import Inputs, Outputs
 
 
@@ -48,7 +49,7 @@ def _places(graph: PerHead, number: int) -> Tensor:
     return _place(graph, number)[0]
 
 
-@torch.compiler.assume_constant_result  # in a tuple: torch.compile takes a tensor alone from one call only
+@constant_result  # in a tuple: torch.compile takes a tensor alone from one call only
 def _place(graph: PerHead, number: int) -> tuple[Tensor]:
     graph.place(number)
     return (graph._places[number],)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
+from ..graph.modes import constant_result
 from ..plans.blocks import survey
 from ..plans.cache import moved
 from ..plans.grouped import effective_edges
@@ -74,7 +75,7 @@ class Ends(NamedTuple):
     target: Tensor
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 def constant_ends(graph: AttentionGraph, device: torch.device) -> Ends:
     """Which edge belongs to which part; torch.compile keeps it as a constant, guarded by the graph's identity."""
     return moved(Ends(parts(graph).core_edges, parts(graph).rest_edges, graph._listed().target), device)

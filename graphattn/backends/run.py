@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import torch
-
 from ..graph import AttentionGraph, PerHead
+from ..graph.modes import constant_result
 from .choose import BACKENDS, choose
 from .heads import as_bias, join, split
 from .request import Inputs, Outputs, Request
@@ -26,6 +25,6 @@ def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse
     return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
 
 
-@torch.compiler.assume_constant_result  # Python on the graph's structure: torch.compile keeps the answer
+@constant_result  # Python on the graph's structure: torch.compile keeps the answer
 def _chosen(graph: AttentionGraph, backend: str, *request: Any) -> str:
     return choose(graph, Request(*request), backend)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
+from ..graph.modes import constant_result
 from ..kernels.rows import take
 from ..plans.blocks import survey
 from ..plans.parts import piece
@@ -91,13 +92,13 @@ class TilesBackend(Backend):
             return tiles_run(graph, inputs, weights, lse)
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 def constant_tiles(graph: AttentionGraph, part: str, device: torch.device) -> Tiles:
     """The tiles of a graph or a part of it; torch.compile keeps them as constants, guarded by the graph's identity."""
     return tiles(piece(graph, part), device)
 
 
-@torch.compiler.assume_constant_result
+@constant_result
 def constant_edge_places(graph: AttentionGraph, part: str, device: torch.device) -> Tensor:
     """Where the edges lie in the tiles, likewise."""
     return edge_places(piece(graph, part), device)

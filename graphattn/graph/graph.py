@@ -18,7 +18,7 @@ from .edge_set import COUNTED_AT_ONCE, EdgeSet
 from .expression import JOINS, Expression, builder, written
 from .html import mask_page
 from .listed import Listed
-from .modes import not_compiled, without_modes
+from .modes import constant_result, not_compiled, without_modes
 from .pickles import Immutable
 from .rules import Band
 from .rules_grid import WithGlobalTokens
@@ -487,7 +487,7 @@ class AttentionGraph(Immutable):
         return mask_page(repr(self), self.edges)
 
 
-@torch.compiler.assume_constant_result  # Python that torch.compile does not follow
+@constant_result  # Python that torch.compile does not follow
 def _count(graph: AttentionGraph) -> int:
     return graph._remember("num_edges", graph.edges.count)
 

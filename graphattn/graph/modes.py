@@ -1,23 +1,60 @@
-"""Construction outside of torch's modes, since graphs and what is derived from them outlive the mode of a caller."""
+"""What torch's modes must not touch: Python that torch.compile does not follow, and construction of what outlives them.
+
+``torch.compiler.disable`` and ``torch.compiler.assume_constant_result`` import torch's compiler, which takes seconds;
+the two here do the same, and import it only while something is compiled.
+"""
 
 from collections.abc import Callable
-from typing import TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Class = TypeVar("Class", bound=type)
+
+
+def constant_result(function: Callable[P, T]) -> Callable[P, T]:
+    """A function whose result is a constant of a compiled program: ``torch.compiler.assume_constant_result``."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+class _Disabled:
+    """What ``torch.compiler.disable`` made of functions, as attributes, of which torch.compile sees a new one."""
+
+
+@constant_result
+def _disable(name: str, function: Callable[..., Any], reason: str | None) -> None:
+    if not hasattr(_Disabled, name):
+        setattr(_Disabled, name, torch.compiler.disable(function, reason=reason))
+
+
+def not_followed(function: Callable[P, T], reason: str | None = None) -> Callable[P, T]:
+    """A function for which torch.compile leaves its program, and comes back: ``torch.compiler.disable``."""
+    name = f"{function.__module__}.{function.__qualname__}".replace(".", "_")
+
+    @wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> T:
+        if not torch.compiler.is_compiling():
+            return function(*args, **options)
+        _disable(name, function, reason)
+        result: T = getattr(_Disabled, name)(*args, **options)
+        return result
+
+    return call
 
 
 def not_compiled(made: Class) -> Class:
     """A class whose objects torch.compile does not make itself: it leaves its program for that, and comes back."""
     why = "a graph is a constant of a compiled program: make it outside and hand it in, or compile without fullgraph"
-    made.__init__ = torch.compiler.disable(made.__init__, reason=why)  # type: ignore[misc]
+    made.__init__ = not_followed(made.__init__, why)  # type: ignore[misc]
     return made
 
 
-@torch.compiler.disable
+@not_followed
 def without_modes(make: Callable[[], T]) -> T:
     """``make()`` without torch.compile, inference mode, torch.func, default device, fake tensors: real ones for all."""
     with (

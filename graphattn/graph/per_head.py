@@ -13,7 +13,7 @@ from ..arguments import several, whole
 from ..errors import GraphError
 from .advice import no_graph
 from .graph import AttentionGraph
-from .modes import not_compiled
+from .modes import constant_result, not_compiled
 from .pickles import Immutable
 
 
@@ -156,6 +156,6 @@ class PerHead(Immutable):
         return "\n".join([repr(self), *(str(graph) for graph in dict.fromkeys(self.graphs))])
 
 
-@torch.compiler.assume_constant_result  # Python that torch.compile does not follow
+@constant_result  # Python that torch.compile does not follow
 def _count(graph: PerHead) -> int:
     return graph.union().num_edges

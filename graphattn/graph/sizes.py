@@ -3,11 +3,11 @@
 from operator import index
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..errors import ShapeError
 from .graph import AttentionGraph
+from .modes import constant_result
 from .pattern import Pattern, cache_key
 
 
@@ -32,7 +32,7 @@ def of_size(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | No
     return getattr(pattern.made, cache_key(size, num_sources))
 
 
-@torch.compiler.assume_constant_result  # Python that torch.compile does not follow
+@constant_result  # Python that torch.compile does not follow
 def _make(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None) -> None:
     pattern(size, num_sources)
 

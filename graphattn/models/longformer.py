@@ -11,6 +11,7 @@ from ..errors import OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
+from ..graph.modes import not_followed
 from ..graph.sizes import of_size
 from ..graphs import global_tokens, sliding_window
 from ..graphs.arguments import integers
@@ -134,7 +135,7 @@ def _beside(block: Any) -> GraphAttention:
     return GraphAttention(own.embed_dim, own.num_heads, out_proj=False, dropout=own.dropout, backend=own.backend)
 
 
-@torch.compiler.disable  # graphs are made by Python; a compiled caller breaks here
+@not_followed  # graphs are made by Python; a compiled caller breaks here
 def _rows(graph: AttentionGraph | PerHead, tokens: tuple[int, ...]) -> AttentionGraph | PerHead:
     """What the chosen targets read; kept with the graph, for its plans."""
     if isinstance(graph, PerHead):

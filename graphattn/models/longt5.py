@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ..arguments import width
 from ..graph import AttentionGraph, Pattern
 from ..graph.layers import Layers, layers_of
+from ..graph.modes import not_followed
 from ..graph.sizes import of_size
 from ..graphs import composite, cross
 from ..nn import T5Bias
@@ -108,7 +109,7 @@ class SummaryEncoder(nn.Module):
         return bias.masked_fill(absent.unsqueeze(-1), -torch.inf)
 
 
-@torch.compiler.disable  # graphs are made by Python; a compiled caller breaks here
+@not_followed  # graphs are made by Python; a compiled caller breaks here
 def _beside(graph: AttentionGraph, num_summaries: int, device: torch.device) -> tuple[AttentionGraph, Tensor, Tensor]:
     """The graph of tokens with summaries that all of them read, kept with it, and the ends of its edges."""
     both = graph

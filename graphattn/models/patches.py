@@ -12,6 +12,7 @@ from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, disjoint_union
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layer, Layers
+from ..graph.modes import constant_result
 from ..graph.pattern import cache_key
 from ..graph.sizes import of_size
 from ..graphs import full
@@ -185,7 +186,7 @@ def behind_tokens(pattern: Pattern, grid: Size, number: int = 1, times: int = 1)
     return getattr(pattern.made, _joined(grid, number, times))
 
 
-@torch.compiler.assume_constant_result  # Python that torch.compile does not follow
+@constant_result  # Python that torch.compile does not follow
 def _join(pattern: Pattern, grid: Size, number: int, times: int) -> None:
     if not hasattr(pattern.made, _joined(grid, number, times)):
         graph = of_size(pattern, grid)

@@ -13,6 +13,7 @@ from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead, disjoint_union
 from ..graph.advice import no_graph
 from ..graph.foreign_names import names_checked
+from ..graph.modes import not_followed
 from ..graph.need import need_graph
 from ..graph.sizes import of_size
 from ..nn.blocks import EVERY
@@ -225,7 +226,7 @@ class Seq2Seq(nn.Module):
         return torch.stack(states, 1)
 
 
-@torch.compiler.disable  # as the message passing that follows it
+@not_followed  # as the message passing that follows it
 def _of_targets(graph: AttentionGraph, rows: range) -> AttentionGraph:
     return cached(graph, (Seq2Seq, rows), lambda: graph.subgraph(targets=rows))
 

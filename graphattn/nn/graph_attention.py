@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from ..arguments import check_flags, positive, width
 from ..backends import EdgeWeights
 from ..backends.check import check, check_numbers
+from ..backends.edge_attention import EdgeAttention, of_every_edge
 from ..backends.heads import as_bias
-from ..backends.message_passing import EdgeAttention, of_every_edge
 from ..backends.request import Inputs, Outputs
 from ..backends.run import run
 from ..errors import BackendError, OptionError, ShapeError

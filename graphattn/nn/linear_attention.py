@@ -13,6 +13,7 @@ from ..backends.request import Inputs
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.algebra import refuse_over
+from ..graph.modes import not_followed
 from ..plans.cache import cached
 from ..questions.forms import all_runs
 from .normalizers import by_sum, none
@@ -197,7 +198,7 @@ def linear(graph: object, inputs: Inputs, return_weights: bool = False) -> Tenso
     return _linear(graph, inputs)
 
 
-@torch.compiler.disable  # as message passing, which it stands in for
+@not_followed  # as message passing, which it stands in for
 def _linear(graph: AttentionGraph, inputs: Inputs) -> Tensor | None:
     plan = chunks_of(graph)
     if plan is None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from ...errors import ShapeError
 from ...graph import AttentionGraph, PerHead
 from ...graph.advice import no_graph
+from ...graph.modes import constant_result
 from ...plans.cache import cached
 from ..positions import pair_of_positions
 
@@ -31,7 +32,7 @@ def of_edges(
     return _constant(graph, make, device, *arguments)[0]
 
 
-@torch.compiler.assume_constant_result  # torch.compile keeps the tensor, guarded by the graph's identity
+@constant_result  # torch.compile keeps the tensor, guarded by the graph's identity
 def _constant(
     graph: AttentionGraph | PerHead, make: Callable[..., Tensor], device: torch.device, *arguments: Any
 ) -> tuple[Tensor]:

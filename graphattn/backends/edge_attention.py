@@ -1,0 +1,132 @@
+"""Attention as a PyG ``MessagePassing``, one message an edge: the definition, which layers inherit."""
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+
+from ..errors import ShapeError
+from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
+from .request import Inputs, Outputs
+
+
+@dataclass
+class SideOutputs:
+    """What one call gives beside its output; with the call, since several threads may use a layer."""
+
+    alpha: Tensor | None = None  # (..., E, H), before dropout
+    lse: Tensor | None = None  # (..., T, H)
+
+
+class EdgeAttention(MessagePassing):
+    r"""Softmax attention over the edges that point at each target; no parameters.
+
+    .. math:: o_t = \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s(\mathrm{score}_{ts}) \, v_s
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # PyG replaces `propagate` in a class that is used, and would take a replaced one that is inherited for the
+        # original, which its explainers go back to.
+        super().__init_subclass__(**kwargs)
+        if "propagate" not in cls.__dict__:
+            cls.propagate = MessagePassing.propagate
+
+    def __init__(self) -> None:
+        super().__init__(aggr="sum", node_dim=-3)
+        self._alpha: Tensor | None = None  # for the length of one call: PyG's explainers look for it
+
+    def attend(self, edge_index: Tensor, size: tuple[int, int], inputs: Inputs) -> Outputs:
+        """Run on checked inputs; statistics are float32 or wider. Gives output, alpha and lse."""
+        request = inputs.request()
+        wide, result = request.statistics, SideOutputs()
+        with torch.autocast(inputs.query.device.type, enabled=False):
+            output = self.propagate(
+                edge_index,
+                query=inputs.query.to(wide),
+                key=inputs.key.to(wide),
+                value=inputs.value.to(wide),
+                score_bias=None if inputs.score_bias is None else inputs.score_bias.to(wide),
+                edge_term=_edge_term(inputs, wide),
+                edge_attr=None if inputs.edge_attr is None else inputs.edge_attr.to(wide),
+                inputs=inputs,
+                result=result,
+                size=size,
+            )
+        self._alpha = None
+        return Outputs(output.to(request.dtype), result.alpha, result.lse)
+
+    def message(
+        self,
+        query_i: Tensor,
+        key_j: Tensor,
+        value_j: Tensor,
+        score_bias: Optional[Tensor],
+        edge_term: Optional[Tensor],
+        edge_attr: Optional[Tensor],
+        inputs: Any,
+        result: Any,
+        index: Tensor,
+        size_i: Optional[int],
+    ) -> Tensor:
+        """The weighted value of every edge, (..., E, H, D_v)."""
+        key, value, heads = key_j, value_j, query_i.shape[-2]
+        group = heads // max(1, key.shape[-2])
+        if group != 1:
+            key, value = key.repeat_interleave(group, -2), value.repeat_interleave(group, -2)
+        if edge_term is not None:
+            edge_term = edge_term.repeat_interleave(heads // max(1, edge_term.shape[-2]), -2)
+            key, value = key if inputs.score is not None else key + edge_term, value + edge_term
+        absent = None
+        if score_bias is not None:
+            # An edge whose bias is -inf is an edge removed: not even a NaN in its source passes. A score of its own
+            # may read the keys of other heads, which still have the edge.
+            absent = (score_bias == -torch.inf).expand(*score_bias.shape[:-1], query_i.shape[-2]).unsqueeze(-1)
+            unread = absent if inputs.score is None else absent.all(-2, keepdim=True)
+            key, value = key.masked_fill(unread, 0.0), value.masked_fill(absent, 0.0)
+        if inputs.score is None:
+            score = (query_i * key).sum(-1) * inputs.scale  # (..., E, H)
+        else:
+            score = inputs.score(query_i, key, edge_attr)
+        if inputs.softcap is not None:
+            score = inputs.softcap * torch.tanh(score / inputs.softcap)
+        if score_bias is not None and absent is not None:
+            score = (score + score_bias).masked_fill(absent.squeeze(-1), -torch.inf)
+        size = 0 if size_i is None else size_i
+        if inputs.normalize is None:
+            result.alpha, result.lse = edge_softmax(score, index, size)
+        else:  # a copy of the targets: a function of the caller may write into them
+            result.alpha = of_every_edge("normalize", inputs.normalize(score, index.clone(), size), score)
+        self._alpha = result.alpha
+        alpha = torch.nn.functional.dropout(result.alpha, inputs.dropout_p)
+        return alpha.unsqueeze(-1) * value
+
+    def aggregate(self, inputs: Tensor, index: Tensor, dim_size: Optional[int] = None) -> Tensor:
+        """The sum of the messages at each target, without atomics."""
+        return scatter_sum(inputs, index, 0 if dim_size is None else dim_size, self.node_dim)
+
+    def _index_select(self, src: Tensor, index: Tensor) -> Tensor:
+        return gather(src, index, self.node_dim)
+
+
+def of_every_edge(name: str, values: Any, like: Tensor) -> Tensor:
+    """What a caller's function gave, in the dtype of ``like`` (..., E, H), or the error if it has not its shape."""
+    right = isinstance(values, Tensor) and values.shape == like.shape and values.device == like.device
+    if not right or values.is_complex():
+        came = type(values).__name__
+        if isinstance(values, Tensor):
+            came = f"{tuple(values.shape)} {values.dtype} on {values.device}"
+        raise ShapeError(
+            f"{name} must return real numbers (..., edges, heads) = {tuple(like.shape)} on {like.device}, got {came}"
+        )
+    return values.to(like.dtype)
+
+
+def _edge_term(inputs: Inputs, wide: torch.dtype) -> Tensor | None:
+    """What edge features add to key and value, (..., E, H_kv or H, D)."""
+    if inputs.edge_attr is None:
+        return None
+    if inputs.edge_weight is None:
+        return inputs.edge_attr.to(wide).unflatten(-1, inputs.query.shape[-2:])
+    return torch.einsum("...ef,hdf->...ehd", inputs.edge_attr.to(wide), inputs.edge_weight.to(wide))
