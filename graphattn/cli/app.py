@@ -170,6 +170,7 @@ def facts(
 def audit(
     what: What,
     mask: Annotated[str, typer.Option(metavar="FILE", help="The mask: .npy of bool (T, S), True for an edge.")],
+    budget: Annotated[int, _number("Entries that may be looked at.")] = 1 << 27,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -184,7 +185,7 @@ def audit(
     """
     from .questions import audit as run
 
-    if not run(what, mask, json):
+    if not run(what, mask, budget, json):
         raise typer.Exit(1)
 
 

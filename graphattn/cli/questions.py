@@ -51,14 +51,14 @@ def _of_layers(what: str, budget: int, json: bool) -> None:
     say(f"\n{answer}")
 
 
-def audit(what: str, path: str, json: bool) -> bool:
+def audit(what: str, path: str, budget: int, json: bool) -> bool:
     """A mask beside the graph that it should be; whether all is right."""
     subject = item(what)
     from ..interop.files import load_mask
     from ..questions.audit import audit as audited
 
     with step(f"auditing {path}"):
-        report = audited(load_mask(path), subject.graph)
+        report = audited(load_mask(path), subject.graph, budget=budget)
     if json:
         document({**head("audit", subject), "mask": path, **report.to_dict()})
         return report.ok

@@ -55,3 +55,4 @@ def test_audit_of_a_mask(shell, tmp_path, monkeypatch):
     assert "6 -> 4, 6 -> 5" in wrong.stdout
     assert shell.json("audit 'causal(8)' --mask wrong.npy", status=1)["too_many"] == 2
     assert "mask is 8 x 8" in shell.error("audit 'causal(9)' --mask right.npy")
+    assert "try budget=128" in shell.error("audit 'causal(8)' --mask right.npy --budget 4")
