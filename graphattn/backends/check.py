@@ -44,7 +44,7 @@ def check(
             _check_storage(name, x, query)
     check_numbers(scale, softcap, dropout_p)
     lead = _common_lead(query, key, value, score_bias, edge_attr)
-    query, key, value = (x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
+    query, key, value = (x if x.shape[:-3] == lead else x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
     scale, softcap = (x if x is None else float(x) for x in (scale, softcap))  # torch's whole numbers end at 2**63
     if scale is None:
         scale = query.shape[-1] ** -0.5 if query.shape[-1] else 1.0
@@ -123,6 +123,8 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGr
 
 def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | None) -> torch.Size:
     leads = [x.shape[:-3] for x in (query, key, value)] + [x.shape[:-2] for x in of_edges if x is not None]
+    if all(lead == leads[0] for lead in leads):
+        return leads[0]
     try:
         return torch.broadcast_shapes(*leads)
     except RuntimeError:

@@ -9,6 +9,7 @@ from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
 from ..graph.facts import is_full, is_lower_triangle
 from ..graph.modes import constant_result
+from ..kernels.modes import without_autocast
 from ..plans.cache import cached
 from .base import Backend
 from .request import Inputs, Outputs, Request, reasons_needing_edges
@@ -122,7 +123,7 @@ class DenseBackend(Backend):
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         plan = constant_layout(graph, inputs.query.device)
-        with torch.autocast(inputs.query.device.type, enabled=False):
+        with without_autocast(inputs.query.device.type):
             return _run(graph, plan, inputs, weights, lse)
 
 
@@ -156,13 +157,12 @@ def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse
 def _bias(graph: AttentionGraph, plan: Layout, inputs: Inputs) -> tuple[Tensor | None, Tensor | None]:
     """The additive mask (..., H, T, S), if one is needed, and the rows (..., H, T, 1) to blank afterwards."""
     blank = None if plan.isolated is None else plan.isolated[:, None]
-    wide = inputs.request().statistics
     if plan.log_copies is not None and plan.allowed is not None:
-        return torch.where(plan.allowed, plan.log_copies, -torch.inf).to(wide), blank
+        return torch.where(plan.allowed, plan.log_copies, -torch.inf).to(inputs.request().statistics), blank
     if inputs.score_bias is None:
         return None, blank
     target, source = constant_edges(graph, inputs.query.device)
-    given = inputs.score_bias.to(wide)
+    given = inputs.score_bias.to(inputs.request().statistics)
     T, S = graph.num_targets, graph.num_sources
     nothing = given.new_full((*given.shape[:-2], T * S, given.shape[-1]), -torch.inf)
     bias = nothing.index_copy(-2, target * S + source, given).unflatten(-2, (T, S)).movedim(-1, -3)

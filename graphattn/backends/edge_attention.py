@@ -9,6 +9,7 @@ from torch_geometric.nn import MessagePassing
 
 from ..errors import ShapeError
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
+from ..kernels.modes import without_autocast
 from .request import Inputs, Outputs
 
 
@@ -41,7 +42,7 @@ class EdgeAttention(MessagePassing):
         """Run on checked inputs; statistics are float32 or wider. Gives output, alpha and lse."""
         request = inputs.request()
         wide, result = request.statistics, SideOutputs()
-        with torch.autocast(inputs.query.device.type, enabled=False):
+        with without_autocast(inputs.query.device.type):
             output = self.propagate(
                 edge_index,
                 query=inputs.query.to(wide),

@@ -8,7 +8,7 @@ import torch
 
 from ..graph import AttentionGraph
 from ..graph.modes import constant_result
-from ..kernels.modes import plain_operations_only
+from ..kernels.modes import plain_operations_only, without_autocast
 from ..plans.grouped import BySource, ByTarget, by_source, by_target, effective_edges
 from ..plans.parts import piece
 from .base import Backend
@@ -44,7 +44,7 @@ class EdgesBackend(Backend):
         return [(sliding_window(8192, 65, causal=False).explicit(), {})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
-        with torch.autocast("cpu", enabled=False):
+        with without_autocast("cpu"):
             return edges_run(graph, inputs, weights, lse)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
 from ..graph.modes import constant_result
+from ..kernels.modes import without_autocast
 from ..plans.blocks import survey
 from ..plans.cache import moved
 from ..plans.grouped import effective_edges
@@ -63,7 +64,7 @@ class PartsBackend(Backend):
         return {"call_ms": tiles["call_ms"] + 2 * edges["call_ms"], "training_factor": edges["training_factor"]}
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
-        with torch.autocast(inputs.query.device.type, enabled=False):
+        with without_autocast(inputs.query.device.type):
             return _run(graph, inputs, weights)
 
 

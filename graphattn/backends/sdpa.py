@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from ..errors import BackendError
-from ..kernels.modes import can_read_values, plain_operations_only
+from ..kernels.modes import can_read_values, plain_operations_only, without_autocast
 from .request import HALF, Request
 
+_REGISTER = 16  # float32 numbers of the widest, AVX-512
 _sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
@@ -47,7 +48,7 @@ def unfused_attention(
 ) -> Result:
     """The product in plain operations: what SDPA does not offer, and every derivative. A row of -inf gives 0."""
     wide = torch.float32 if query.dtype in HALF else query.dtype
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query.device.type):
         score = (query.to(wide) @ key.to(wide).transpose(-2, -1)) * scale
         if softcap is not None:
             score = softcap * torch.tanh(score / softcap)
@@ -106,7 +107,7 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
         plain_operations_only()
         or misread(query, mask.bias)
         or bias_dwarfs_lse(mask.bias)
-        or sdpa_drops_nonfinite_rows(query, mask)
+        or sdpa_drops_nonfinite_rows(query, key.shape[-2], mask)
     ):
         return unfused_attention(query, key, value, mask, scale, None, dropout_p).output.to(query.dtype)
     if torch.compiler.is_compiling():  # compiled code has no second derivatives, and raises when they are taken
@@ -127,9 +128,14 @@ def misread(query: Tensor, bias: Tensor | None) -> bool:
     return query.is_cuda and bias is not None and bias.dtype != query.dtype
 
 
-def sdpa_drops_nonfinite_rows(query: Tensor, mask: Mask) -> bool:
-    """Whether a query is NaN or inf where SDPA has no mask: its short kernel on the CPU gives such a row 0."""
+def sdpa_drops_nonfinite_rows(query: Tensor, num_sources: int, mask: Mask) -> bool:
+    """Whether a query is NaN or inf where SDPA has no mask: its short kernels on the CPU give such a row 0.
+
+    These run for fewer sources than a vector register holds numbers, and of halves for some larger numbers, too.
+    """
     if mask.bias is not None or mask.allowed is not None or query.is_cuda or not can_read_values(query):
+        return False
+    if num_sources >= _REGISTER and query.dtype not in HALF:
         return False
     return not bool(query.detach().isfinite().all())
 
@@ -206,7 +212,7 @@ class _TwiceDifferentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        with torch.autocast(grads[0].device.type, enabled=False):
+        with without_autocast(grads[0].device.type):
             return _TwiceDifferentiable._backward(ctx, *grads)
 
     @staticmethod

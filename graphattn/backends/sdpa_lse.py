@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.modes import plain_operations_only
+from ..kernels.modes import plain_operations_only, without_autocast
 from .sdpa import Mask, above_zero, bias_dwarfs_lse, sdpa_drops_nonfinite_rows, unfused_attention
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -25,7 +25,7 @@ def fused_lse(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: floa
         written
         or query.dtype not in (torch.float32, torch.float64)
         or bias_dwarfs_lse(bias)
-        or sdpa_drops_nonfinite_rows(query, mask)
+        or sdpa_drops_nonfinite_rows(query, key.shape[-2], mask)
     )
     if written or (bias is not None and bias.requires_grad):
         output, _, lse = unfused_attention(query, key, value, mask, scale)
@@ -50,7 +50,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        with torch.autocast("cpu", enabled=False):
+        with without_autocast("cpu"):
             return _Fused._backward(ctx, *grads)
 
     @staticmethod

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
 from ..graph.modes import constant_result
+from ..kernels.modes import without_autocast
 from ..kernels.rows import take
 from ..plans.blocks import survey
 from ..plans.parts import piece
@@ -88,7 +89,7 @@ class TilesBackend(Backend):
         return [(window, {}), (shorter, {"softcap": 50.0})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
-        with torch.autocast(inputs.query.device.type, enabled=False):
+        with without_autocast(inputs.query.device.type):
             return tiles_run(graph, inputs, weights, lse)
 
 

@@ -88,7 +88,9 @@ def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:
 
     Parameters on meta are let pass: there they wait for a hook that brings them in (offloading).
     """
-    weight = next(layer.parameters(), None)  # none where a quantised layer took its place
+    weight = getattr(layer, "weight", None)
+    if not isinstance(weight, Tensor):
+        weight = next(layer.parameters(), None)  # none where a quantised layer took its place
     if weight is not None and given.device != weight.device and weight.device.type != "meta":
         raise ShapeError(f"{name} is on {given.device} and the layer's parameters on {weight.device}; move one of them")
     if weight is None or given.dtype == weight.dtype:

@@ -14,6 +14,7 @@ from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.algebra import refuse_over
 from ..graph.modes import not_followed
+from ..kernels.modes import without_autocast
 from ..plans.cache import cached
 from ..questions.forms import all_runs
 from .normalizers import by_sum, none
@@ -204,7 +205,7 @@ def _linear(graph: AttentionGraph, inputs: Inputs) -> Tensor | None:
     if plan is None:
         return None
     wide, heads = inputs.request().statistics, inputs.key.shape[-2]
-    with torch.autocast(inputs.query.device.type, enabled=False):
+    with without_autocast(inputs.query.device.type):
         query, key = (inputs.query.to(wide) * inputs.scale).unflatten(-2, (heads, -1)), inputs.key.to(wide)
         value = inputs.value.to(wide)
         value = torch.cat((value, torch.ones_like(value[..., :1])), -1)  # the last column sums the weights

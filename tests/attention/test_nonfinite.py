@@ -186,3 +186,14 @@ def test_compiled_code_gives_a_nan_for_a_nan_query(name):
     query[2] = NAN
     compiled = torch.compile(lambda q: ga.attention(q, key, value, graph, backend="dense"), backend="eager")
     assert compiled(query)[2].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("num_sources", [1, 7, 8, 9, 15, 16, 17, 32, 64, 257])
+@pytest.mark.parametrize("make", [ga.graphs.full, ga.graphs.causal])
+def test_no_number_of_sources_makes_a_bad_query_a_row_of_zeros(make, num_sources, dtype):
+    """SDPA's short kernels do, for fewer sources than a register holds numbers."""
+    x = torch.randn(num_sources, 1, 8, dtype=dtype)
+    query = x.clone()
+    query[-1, 0, 3] = NAN
+    assert ga.attention(query, x, x, make(num_sources))[-1].isnan().all()
