@@ -1,8 +1,9 @@
 """One graph, all peers: everyone's answer is checked, then they take turns."""
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 import torch
@@ -11,7 +12,9 @@ from ..backends.choose import explained
 from .crew import Crew, LostError
 from .peers import all_peers
 from .problem import FORWARD, MODES, Problem
-from .result import Case, Row
+from .result import Case, Row, threads
+
+Run = tuple[Row, int, Crew]  # a peer's row, on so many threads, by the crew that has them
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 FRESH_CALLS = 3  # plans are built this often, if that is quick
@@ -34,24 +37,33 @@ def measure(
     name: str,
     problem: Problem,
     peers: list[str],
-    crew: Crew,
+    crews: Mapping[int, Crew],
     effort: Effort,
     gb_per_s: float,
     folder: Path,
     say: Callable[[str], None],
 ) -> Case:
-    """Run every peer on a problem."""
-    known = all_peers()
-    rows = [Row(peer, known[peer].about, known[peer].ours) for peer in peers]
+    """Run every peer on a problem: ours on the first crew's number of threads, the others at the best of all crews'.
+
+    Compiled code is often faster on one thread, for on several it adds by atomic operations.
+    """
+    known, most = all_peers(), next(iter(crews))
+    runs: list[Run] = [
+        (Row(peer, known[peer].about, known[peer].ours), number, crew)
+        for peer in peers
+        for number, crew in crews.items()
+        if number == most or not known[peer].ours
+    ]
     reference = folder / "reference.pt"
-    for row in rows:
-        say(f"{name}: {row.name}, first call")
+    for row, number, crew in runs:
+        say(f"{name}: {row.name} on {threads(number)}, first call")
         _first(row, problem, crew, effort, str(reference), TOLERANCE[problem.dtype])
     for mode in MODES:
-        _turns([row for row in rows if row.times_ms.get(mode)], mode, crew, effort, lambda what: say(f"{name}: {what}"))
-    for row in rows:
+        _turns([run for run in runs if run[0].times_ms.get(mode)], mode, effort, lambda what: say(f"{name}: {what}"))
+    for row, _, crew in runs:
         if crew.runs(row.name):
             crew.ask(row.name, "close")
+    rows = [_best([(row, number) for row, number, _ in runs if row.name == peer]) for peer in peers]
     explanation = explained(problem.graph, problem.request())
     return Case(
         name,
@@ -69,6 +81,11 @@ def measure(
         explanation.chosen,
         {c.name: c.cost_ms for c in explanation.candidates if c.runs},
     )
+
+
+def _best(runs: list[tuple[Row, int]]) -> Row:
+    """A peer's row at its best number of threads."""
+    return reduce(lambda a, b: (a[0].faster_of(b[0], a[1], b[1]), a[1]), runs)[0]
 
 
 def _first(row: Row, problem: Problem, crew: Crew, effort: Effort, reference: str, tolerance: float) -> None:
@@ -114,31 +131,29 @@ def _copy(problem: Problem) -> Problem:
     return pickle.loads(pickle.dumps(problem))
 
 
-def _turns(rows: list[Row], mode: str, crew: Crew, effort: Effort, say: Callable[[str], None]) -> None:
+def _turns(runs: list[Run], mode: str, effort: Effort, say: Callable[[str], None]) -> None:
     """Round after round, a turn of each, beginning with another one every time."""
-    spent = {row.name: 0.0 for row in rows}
-    first = {row.name: row.times_ms[mode][0] for row in rows}
-    turns: dict[str, list[float]] = {row.name: [] for row in rows}
+    numbers = range(len(runs))
+    spent = [0.0 for _ in runs]
+    turns: list[list[float]] = [[] for _ in runs]
     for number in range(effort.repeats):
         say(f"{mode}, round {number + 1} of {effort.repeats}")
-        start = number % max(1, len(rows))
-        for row in rows[start:] + rows[:start]:
+        start = number % max(1, len(runs))
+        for i in (*numbers[start:], *numbers[:start]):
+            row, _, crew = runs[i]
             if not crew.runs(row.name):  # ended in another mode
                 continue
-            cost = (turns[row.name] or [first[row.name]])[-1] / 1e3
-            if spent[row.name] + cost > effort.limit * (
-                1 if turns[row.name] else 3
-            ):  # one warm turn, if at all possible
+            cost = (turns[i] or row.times_ms[mode])[-1] / 1e3
+            if spent[i] + cost > effort.limit * (1 if turns[i] else 3):  # one warm turn, if at all possible
                 continue
             try:
-                turns[row.name].append(crew.ask(row.name, "turn", mode, seconds=10 + 3 * effort.limit))
-                spent[row.name] += turns[row.name][-1] / 1e3
+                turns[i].append(crew.ask(row.name, "turn", mode, seconds=10 + 3 * effort.limit))
+                spent[i] += turns[i][-1] / 1e3
             except LostError as error:
                 row.notes.append(f"{mode}: {error}")
-                spent[row.name] = float("inf")
-    for row in rows:
-        got = turns[row.name]
-        row.times_ms[mode] = got or [first[row.name]]
+                spent[i] = float("inf")
+    for (row, _, _), got in zip(runs, turns, strict=True):
+        row.times_ms[mode] = got or row.times_ms[mode]
         if len(got) < effort.repeats:
             many = f"{len(got)} of {effort.repeats} turns" if got else "the first call alone"
             row.notes.append(f"{mode}: {many}, within its {effort.limit:g} s")

@@ -21,6 +21,8 @@ STYLES = {
     "SDPA": (INK, "v"),
     "FlexAttention": (HIGHLIGHTS[3], "P"),
     "Swin by hand": (HIGHLIGHTS[4], "X"),
+    "gather by hand": ("#6a3d9a", "<"),
+    "DGL": ("#7f6000", ">"),
 }
 LABELS = {"auto": "graphattn"}
 APART = 11.0  # points between two labels

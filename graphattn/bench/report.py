@@ -6,8 +6,8 @@ from typing import Any
 
 from ..interop.files._replace import save_page
 from .clock import quartiles
-from .problem import BOTH, FORWARD
-from .result import TARGET, Case, Row
+from .problem import BOTH, FORWARD, MODES
+from .result import TARGET, Case, Row, threads
 
 SCHEMA = 1  # changes when the meaning of a key does
 
@@ -64,7 +64,8 @@ def shown(case: Case) -> str:
     for first, *rest in rows:
         cells = [first.ljust(width[0]), *(cell.rjust(w) for cell, w in zip(rest, width[1:], strict=True))]
         lines.append("  " + "  ".join(cells).rstrip())
-    lines += [f"  choice, {mode}: {_choice(case, mode)}" for mode in (FORWARD, BOTH) if case.choice(mode)]
+    lines += [f"  best of the others, {mode}: {_best(case, mode)}" for mode in MODES if case.best_other(mode)]
+    lines += [f"  choice, {mode}: {_choice(case, mode)}" for mode in MODES if case.choice(mode)]
     estimates = ", ".join(f"{name} {ms:.3g} ms" for name, ms in case.estimated_ms.items())
     lines.append(f"  explain expected, forward: {estimates or 'nothing can run'}")
     for row in case.rows:
@@ -97,6 +98,13 @@ def _time(row: Row, mode: str) -> str:
         return "-"
     low, middle, high = quartiles(row.times_ms[mode])
     return f"{middle:.3g} ±{50 * (high - low) / middle:.0f}%"
+
+
+def _best(case: Case, mode: str) -> str:
+    other = case.best_other(mode)
+    assert other is not None
+    where = f" on {threads(other.threads[mode])}" if mode in other.threads else ""
+    return f"{other.name}{where}, {case.ratio(other, mode) or 0.0:.3g} times the time of auto"
 
 
 def _choice(case: Case, mode: str) -> str:

@@ -9,6 +9,11 @@ from .problem import BOTH, FORWARD, MODES
 TARGET = 1.3  # the choice should cost at most this many times the best backend's time
 
 
+def threads(number: int) -> str:
+    """ "1 thread", "2 threads"."""
+    return f"{number} thread{'s' * (number != 1)}"
+
+
 @dataclass
 class Row:
     """One peer on one graph; times in ms."""
@@ -22,10 +27,30 @@ class Row:
     plan_ms: dict[str, float] = field(default_factory=dict)
     peak_bytes: dict[str, int] = field(default_factory=dict)
     difference: dict[str, float] = field(default_factory=dict)  # from the answer of "auto"
+    threads: dict[str, int] = field(default_factory=dict)  # by mode, where several numbers were tried: the best
 
     def ms(self, mode: str) -> float | None:
         """The median time, if there is one."""
         return quartiles(self.times_ms[mode])[1] if self.times_ms.get(mode) else None
+
+    def faster_of(self, other: "Row", own_threads: int, other_threads: int) -> "Row":
+        """The same peer measured on two numbers of threads: each mode at its best, and a note that says so."""
+        if self.refused or other.refused:
+            return other if self.refused else self
+        best = Row(self.name, self.about, self.ours, notes=list(dict.fromkeys(self.notes + other.notes)))
+        for mode in MODES:
+            sides = [(row.ms(mode), n, row) for row, n in ((self, own_threads), (other, other_threads))]
+            timed = sorted([(ms, n, row) for ms, n, row in sides if ms is not None], key=lambda side: side[0])
+            if not timed:
+                continue
+            _, best.threads[mode], row = timed[0]
+            for kept in ("times_ms", "plan_ms", "peak_bytes", "difference"):
+                if mode in getattr(row, kept):
+                    getattr(best, kept)[mode] = getattr(row, kept)[mode]
+            if len(timed) == 2:
+                (fast, n, _), (slow, m, _) = timed
+                best.notes.append(f"{mode}: on {threads(n)}, {fast:.3g} ms; on {threads(m)} {slow:.3g} ms")
+        return best
 
     @property
     def last(self) -> str | None:
@@ -60,6 +85,11 @@ class Case:
         auto = self.row("auto")
         return None if auto is None else auto.ms(mode)
 
+    def best_other(self, mode: str) -> Row | None:
+        """The fastest of the others: what a user's best alternative takes."""
+        others = [row for row in self.rows if not row.ours and row.ms(mode) is not None]
+        return min(others, key=lambda row: row.ms(mode) or 0.0, default=None)
+
     def choice(self, mode: str) -> dict[str, Any] | None:
         """Whether "auto" chose well: its time over that of the best backend that was measured."""
         own = [row for row in self.rows if row.ours and row.name != "auto" and row.ms(mode) is not None]
@@ -81,6 +111,7 @@ class Case:
             "tolerance": self.tolerance,
             "estimated_ms": self.estimated_ms,
             "choice": {mode: self.choice(mode) for mode in MODES},
+            "best_other": {mode: other.name if (other := self.best_other(mode)) else None for mode in MODES},
             "rows": [self._row(row) for row in self.rows],
         }
 
@@ -96,6 +127,7 @@ class Case:
                 "plan_ms": row.plan_ms.get(mode),
                 "peak_bytes": row.peak_bytes.get(mode),
                 "difference": row.difference.get(mode),
+                "threads": row.threads.get(mode),
                 "edges_per_ms": self.edges / middle,
                 "times_floor": middle / self.floor_ms[mode] if self.floor_ms[mode] else None,
             }

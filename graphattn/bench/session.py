@@ -79,7 +79,8 @@ def run(
         tasks: Problems by name, or what :func:`suite` gives.
         peers: Names of those who take part, all by default; "auto", whom the others are compared with, always does.
         device: "cpu" or a CUDA device; that of every problem.
-        threads: For each peer, torch's own number by default.
+        threads: For each peer, torch's own number by default. On a CPU others also run on one thread, and count at
+            their best of both.
         effort: Turns, and seconds at most.
         say: Told what goes on.
         done: Told after each case; the report holds those that are there.
@@ -95,18 +96,25 @@ def run(
     here = machine(device)
     settings: dict[str, Any] = {"repeats": effort.repeats, "limit_s": effort.limit, "peers": list(taking_part)}
     report = Report(here | {"command": sys.argv}, settings, [])
-    with Crew(device, threads) as crew, tempfile.TemporaryDirectory(prefix="graphattn-bench-") as folder:
+    with (
+        Crew(device, threads) as crew,
+        Crew(device, 1) as single,
+        tempfile.TemporaryDirectory(prefix="graphattn-bench-") as folder,
+    ):
         say("measuring the bandwidth of memory")
         try:
             report.machine |= crew.ask("auto", "about")
         except LostError as error:
             raise OptionError(f"device {device!r} with threads={threads} cannot be used: {error}") from None
         bandwidth = report.machine["stream_gb_per_s"]
+        crews = {report.machine["threads"]: crew}
+        if device == "cpu":
+            crews.setdefault(1, single)
         for task in tasks:
             say(f"{task.name}: making the graph")
             problem = task.make()
             names = [name for name in taking_part if not task.only_ours or all_peers()[name].ours]
-            measured = measure(task.name, problem, names, crew, effort, bandwidth, Path(folder), say)
+            measured = measure(task.name, problem, names, crews, effort, bandwidth, Path(folder), say)
             measured.rows += [_left_out(name) for name in taking_part if name not in names]
             report.cases.append(measured)
             done(report)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from bench_rows import MACHINE, case
+from bench_rows import MACHINE, case, row
 
 from graphattn.bench import Report
 from graphattn.bench.problem import BOTH, FORWARD
@@ -31,6 +31,29 @@ def test_the_choice_is_judged_by_the_best_that_was_measured():
     assert alone.choice(FORWARD) is None
 
 
+def test_a_peer_counts_at_its_best_of_several_numbers_of_threads():
+    two, one = row("PyG", [30.0], [90.0]), row("PyG", [40.0], [70.0, 50.0])
+    best = two.faster_of(one, 2, 1)
+    assert best.times_ms == {FORWARD: [30.0], BOTH: [70.0, 50.0]}
+    assert best.threads == {FORWARD: 2, BOTH: 1}
+    assert best.notes == [
+        "forward: on 2 threads, 30 ms; on 1 thread 40 ms",
+        "forward + backward: on 1 thread, 60 ms; on 2 threads 90 ms",
+    ]
+    lost = row("PyG", refused=["no answer"])
+    assert two.faster_of(lost, 2, 1) is two
+    assert lost.faster_of(one, 2, 1) is one
+
+
+def test_the_best_of_the_others_is_named(report):
+    it = report.cases[0]
+    assert it.best_other(FORWARD).name == "FlexAttention"
+    assert it.to_dict()["best_other"] == {FORWARD: "FlexAttention", BOTH: "PyG"}
+    assert "best of the others, forward + backward: PyG, 15 times the time of auto" in str(report)
+    it.row("PyG").threads = {BOTH: 1}
+    assert "forward + backward: PyG on 1 thread, 15 times" in str(report)
+
+
 def test_json_has_all_numbers(report, tmp_path):
     path = tmp_path / "run.json"
     report.save(str(path))
@@ -51,6 +74,7 @@ def test_json_has_all_numbers(report, tmp_path):
         "plan_ms": 1.5,
         "peak_bytes": 3_000_000,
         "difference": 2e-7,
+        "threads": None,
         "edges_per_ms": 20.0,
         "times_floor": 100.0,
     }

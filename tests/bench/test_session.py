@@ -142,7 +142,7 @@ def test_whoever_fails_says_why():
 def test_turns_end_at_the_limit_and_begin_with_another_each_round():
     rows = [Row(name, "", False, times_ms={FORWARD: [1.0]}, plan_ms={FORWARD: 5.0}) for name in ("a", "b")]
     crew = Script(turn=2_000.0)
-    measuring._turns(rows, FORWARD, crew, SHORT, lambda what: None)
+    measuring._turns([(row, 1, crew) for row in rows], FORWARD, SHORT, lambda what: None)
     assert [name for name, _ in crew.asked] == ["a", "b", "b", "a"]  # a third of 2 s would pass 5 s
     assert rows[0].times_ms == {FORWARD: [2_000.0, 2_000.0]}
     assert rows[0].notes == ["forward: 2 of 3 turns, within its 5 s"]
@@ -151,14 +151,14 @@ def test_turns_end_at_the_limit_and_begin_with_another_each_round():
 
 def test_a_first_call_beyond_the_limit_is_the_only_one():
     row = Row("a", "", False, times_ms={FORWARD: [19_000.0]}, plan_ms={FORWARD: 19_500.0})
-    measuring._turns([row], FORWARD, Script(), SHORT, lambda what: None)
+    measuring._turns([(row, 1, Script())], FORWARD, SHORT, lambda what: None)
     assert row.times_ms == {FORWARD: [19_000.0]}
     assert row.notes == ["forward: the first call alone, within its 5 s"]
     slow = Row("c", "", False, times_ms={FORWARD: [9_000.0]}, plan_ms={FORWARD: 9_500.0})
-    measuring._turns([slow], FORWARD, Script(turn=6_000.0), SHORT, lambda what: None)
+    measuring._turns([(slow, 1, Script(turn=6_000.0))], FORWARD, SHORT, lambda what: None)
     assert slow.times_ms == {FORWARD: [6_000.0]}  # one warm turn
     lost = Row("b", "", False, times_ms={FORWARD: [1.0]}, plan_ms={FORWARD: 5.0})
-    measuring._turns([lost], FORWARD, Script(runs=False), SHORT, lambda what: None)
+    measuring._turns([(lost, 1, Script(runs=False))], FORWARD, SHORT, lambda what: None)
     assert lost.times_ms == {FORWARD: [1.0]}
 
 

@@ -2,12 +2,14 @@
 
 from ...backends.choose import BACKENDS
 from .base import Peer as Peer
+from .by_hand import ByHand
+from .dgl import DGL
 from .own import Own
 from .pyg import CompiledTransformerConv, TransformerConv
 from .sdpa import BareSDPA, Flex, MaskedSDPA
 from .swin import Swin
 
-OTHERS = (TransformerConv, CompiledTransformerConv, MaskedSDPA, BareSDPA, Flex, Swin)
+OTHERS = (TransformerConv, CompiledTransformerConv, ByHand, DGL, MaskedSDPA, BareSDPA, Flex, Swin)
 
 
 def all_peers() -> dict[str, Peer]:
