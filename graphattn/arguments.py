@@ -144,7 +144,7 @@ def device(value: object, argument: str = "device", *, numbers: bool = False) ->
         raise OptionError(f"{expected}, got {shown(value)}")
     try:
         result = torch.empty(0, device=value).device
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError, AttributeError) as error:
         raise OptionError(f"{expected}, got {shown(value)}: {str(error).splitlines()[0]}") from error
     if numbers and result.type == "meta":
         raise OptionError(f"{expected}; on meta tensors hold no numbers")
@@ -196,6 +196,8 @@ def floats(value: object, argument: str, shape: str, dims: int) -> Tensor:
 
 def table(value: object, argument: str, expected: str, error: type[GraphAttnError] = OptionError) -> Tensor:
     """Numbers of a list, an array or a tensor as a strided tensor on its device; ``expected`` says which."""
+    if isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any()):
+        raise error(f"{argument} must be {expected}, got a masked array; say what is under its mask: .filled(number)")
     try:
         if isinstance(value, np.ndarray) and min(value.strides, default=0) < 0:
             value = value.copy()  # torch takes no array that runs backwards
@@ -216,9 +218,13 @@ def stored(value: object, argument: str, error: type[GraphAttnError] = OptionErr
 def integers(value: object, argument: str, shape: str, error: type[GraphAttnError] = OptionError) -> Tensor:
     """Integers of a list, an array or a tensor as int64 on their device; nothing in it is of any type."""
     result = table(value, argument, f"integers {shape}", error)
-    if result.numel() and (result.dtype == torch.bool or result.is_floating_point() or result.is_complex()):
-        raise error(f"{argument} must be integers (int64) {shape}, got {str(result.dtype).removeprefix('torch.')}")
-    return result.to(torch.int64)
+    kind = str(result.dtype).removeprefix("torch.")
+    if result.numel() and (not kind.startswith(("int", "uint")) or result.is_quantized):
+        raise error(f"{argument} must be integers (int64) {shape}, got {kind}")
+    numbers = result.to(torch.int64)
+    if result.dtype == torch.uint64 and bool((numbers < 0).any()):
+        raise error(f"{argument} must be below 2**63, got {int(numbers[numbers < 0][0]) + 2**64}")
+    return numbers
 
 
 def pair(value: object, argument: str, of: str, error: type[GraphAttnError] = OptionError) -> tuple[int, int]:
@@ -241,9 +247,9 @@ def several(value: object, argument: str, expected: str, error: type[GraphAttnEr
 
 
 def function(
-    value: Any, argument: str, arguments: str, error: type[GraphAttnError] = OptionError
+    value: Any, argument: str, arguments: str, error: type[GraphAttnError] = OptionError, hint: str = ""
 ) -> Callable[..., Any]:
-    """Refuse what cannot be called with so many arguments, ``"query, key"``."""
+    """Refuse what cannot be called with so many arguments, ``"query, key"``; ``hint`` ends the error."""
     refuse_class(value, argument, error)
     if not callable(value):
         raise error(f"{argument} must be a function {argument}({arguments}), got {shown(value)}")
@@ -256,7 +262,9 @@ def function(
     try:
         takes.bind(*arguments.split(", "))
     except TypeError as why:
-        raise error(f"{argument} is called as {argument}({arguments}), but it takes {takes}: {why}") from None
+        raise error(
+            f"{argument} is called as {argument}({arguments}), but it takes {clipped(str(takes), 120)}: {why}{hint}"
+        ) from None
     return value
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -79,7 +80,8 @@ def attention(
         score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H), where 1 may stand for
             H. An edge with -inf is an edge removed: with (B, E, 1), for examples of lengths of their own,
             ``torch.zeros(B, E, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)``, though
-            :func:`graphattn.disjoint_union` computes less. A row of the dtype's lowest number gives equal weights.
+            :func:`graphattn.disjoint_union` computes less. A row of the dtype's lowest number gives equal weights (on
+            "parts", which takes off what all scores of a row share, those of the scores alone).
         scale: Factor on the product, ``D ** -0.5`` by default; 0.0 means 0.0.
         softcap: The bound c on the scaled product, > 0; none by default.
         dropout_p: Probability of dropping a weight, per edge and head, after normalising. A seed fixes what is dropped
@@ -154,7 +156,7 @@ def explain(
     for option in options:
         if option not in _FLAGS:
             raise OptionError(f"explain takes the options {', '.join(_FLAGS)}; got {option!r}")
-    flags = {_FLAGS[option]: isinstance(value, Tensor) or bool(value) for option, value in options.items()}
+    flags = {_FLAGS[option]: isinstance(value, Tensor | np.ndarray) or bool(value) for option, value in options.items()}
     checked_dtype(dtype, floating=True)
     for name, size in (("head_dim", head_dim), ("value_dim", value_dim), ("batch", batch)):
         if size is not None and size < 0:

@@ -46,6 +46,10 @@ def check(
     lead = _common_lead(query, key, value, score_bias, edge_attr)
     query, key, value = (x if x.shape[:-3] == lead else x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
     scale, softcap = (x if x is None else float(x) for x in (scale, softcap))  # torch's whole numbers end at 2**63
+    largest = torch.finfo(query.dtype if query.dtype == torch.float64 else torch.float32).max
+    for name, number in (("scale", scale), ("softcap", softcap)):
+        if number is not None and abs(number) > largest:
+            raise OptionError(f"{name} must be within the range of {query.dtype}'s scores, {largest:.3g}, got {number}")
     if scale is None:
         scale = query.shape[-1] ** -0.5 if query.shape[-1] else 1.0
     return Inputs(query, key, value, scale, softcap, score_bias, dropout_p, edge_attr, edge_weight)

@@ -12,7 +12,7 @@ from .edge_set import EdgeSet
 from .runs import Runs
 from .sort import Sorted, countable, counted, from_keys, rows_of
 
-_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 _TOO_MANY = 2**63
 
 
@@ -146,7 +146,7 @@ def _check_layout(edge_index: object) -> Tensor:
             f"edge_index must have shape (2, E), row 0 sources and row 1 targets: "
             f"expected [2, E], got {list(shape)}{hint}"
         )
-    if edge_index.dtype not in _INTEGERS:
+    if edge_index.dtype not in INTEGERS:
         kind = str(edge_index.dtype).removeprefix("torch.")
         raise GraphError(
             f"edge_index must be integers (int64), got {kind}; pass edge_index.long() if these are indices"

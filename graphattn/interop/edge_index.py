@@ -8,7 +8,7 @@ from torch import Tensor
 from ..arguments import kinds_checked, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..graph.listed import checked
+from ..graph.listed import INTEGERS, checked
 from ..graph.need import need_graph
 
 _SIDES = ("num_sources", "num_targets")
@@ -89,7 +89,7 @@ def _no_sizes(edge_index: Any, given: tuple[Any, Any]) -> str:
         "edge). Pass num_nodes=N if sources and targets are the same nodes, else num_sources=S and num_targets=T"
     )
     index = edge_index if isinstance(edge_index, Tensor) else torch.as_tensor(edge_index)
-    if index.dim() != 2 or index.shape[0] != 2 or index.shape[1] == 0 or index.is_floating_point():
+    if index.dim() != 2 or index.shape[0] != 2 or index.shape[1] == 0 or index.dtype not in INTEGERS:
         return message
     most = (index.amax(1) + 1).tolist()
     return f"{message}; the largest indices are those of {most[0]} sources and {most[1]} targets"

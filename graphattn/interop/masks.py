@@ -176,6 +176,7 @@ def bool_mask(mask: Any, argument: str) -> Tensor:
 
 def _advice(values: Tensor) -> str:
     """What numbers in a mask probably meant."""
+    values = values if values.is_floating_point() or values.is_complex() else values.to(torch.int64)
     signs = (
         []
         if values.is_complex()

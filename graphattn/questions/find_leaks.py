@@ -118,6 +118,8 @@ def find_leaks(
         >>> print(find_leaks(wrong, torch.randn(5, 3), causal(5)))
         4 leaks: 1 -> 0, 2 -> 1, 3 -> 2, 4 -> 3 (5 of 5 sources moved, 5 targets compared)
     """
+    if isinstance(module, torch.nn.Module) and "graph" in inspect.signature(module.forward).parameters:
+        raise OptionError("module is called as module(x); bring its graph along: lambda x: module(x, graph)")
     function(module, "module", "x")
     table(tensor(x, "x", "(..., S, C) of floats or (..., S) of integers", ShapeError), "x", "numbers", ShapeError)
     axis = -2 if x.is_floating_point() else -1

@@ -23,6 +23,7 @@ from torch import nn
 from ..arguments import function, kinds_checked, several, shown
 from ..errors import ExactnessError, GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
+from ..kernels.modes import without_autocast
 from ..nn import GraphAttention
 from .bounds import EXPLAINED
 from .diagnose import diagnose
@@ -119,7 +120,13 @@ def verify(
     limits, size = (most_bytes, progress or _silent), judged.floats_per_pair
     part = sample(judged.graph, at_most or 256, seed, size)
     alone = threads(1 if part.complete else torch.get_num_threads())
-    with alone as before, torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
+    # the caller's random numbers stay as they were, and his modes do not decide what is exact
+    with (
+        alone as before,
+        torch.random.fork_rng(devices=[]),
+        torch.enable_grad(),
+        without_autocast(judged.graph.device.type),
+    ):
         checks: list[Check] = []
         pieces = [part] if part.complete else all_pieces(judged.graph, EVERYTHING if at_most else sys.maxsize, size)
         if pieces is None:
@@ -197,6 +204,8 @@ def _subject(subject: Any, graph: Any, seed: int, options: dict[str, Any], dtype
     if isinstance(subject, AttentionGraph):
         return GraphSubject(graph, seed=seed, **options)
     if callable(subject):
+        module = "; of a model verify the layers, verify(layer, graph)" * isinstance(subject, torch.nn.Module)
+        function(subject, "subject", "query, key, value", hint=module)
         return function_subject(subject, graph, dtypes, {"seed": seed, **options})
     raise OptionError(
         "subject must be an AttentionGraph, a GraphAttention or a function f(query, key, value), "
