@@ -1,5 +1,6 @@
 """FlexAttention: its mask functions. ``q_idx`` is the target, ``kv_idx`` the source."""
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 from typing import overload
@@ -112,9 +113,10 @@ def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> Mas
         return _of_heads(graph, H)
     need_graph(graph, "to_mask_mod")
     _no_copies(graph, "a mask_mod", "add the logarithm of the number of copies in a score_mod")
-    given = _given((graph,))
-    if given is not None:
-        return given
+    made = _made_of((graph,))
+    if made is not None:
+        given, (head,) = made
+        return lambda b, h, q_idx, kv_idx: given(b * 0, h * 0 + head, q_idx, kv_idx)
     test = pair_test(graph.edges, graph.device)
 
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
@@ -123,25 +125,24 @@ def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> Mas
     return mask_mod
 
 
-def _given(graphs: tuple[AttentionGraph, ...]) -> MaskMod | None:
-    """The ``mask_mod`` that graphs of heads 0, 1, ... were made of; heads with the same edges share the first's."""
-    made = []
-    for graph in graphs:
-        function = undressed(graph.edges.function) if isinstance(graph.edges, Predicate) else None
-        if not isinstance(function, OfPair) or function.head != graphs.index(graph):
-            return None
-        made.append(function.mask_mod)
-    return made[0] if all(mask_mod is made[0] for mask_mod in made) else None
+def _made_of(graphs: Sequence[AttentionGraph]) -> tuple[MaskMod, list[int]] | None:
+    """The one ``mask_mod`` that all the graphs were made of, for batch 0, and the head of each; if there is one."""
+    rules = [undressed(graph.edges.function) for graph in graphs if isinstance(graph.edges, Predicate)]
+    pairs = [rule for rule in rules if isinstance(rule, OfPair)]
+    alike = len(pairs) == len(graphs) and all(pair.mask_mod is pairs[0].mask_mod for pair in pairs)
+    return (pairs[0].mask_mod, [pair.head for pair in pairs]) if alike else None
 
 
 def _of_heads(heads: PerHead, H: int | None) -> MaskMod:
     """One that looks up which graph its head reads along."""
     groups = heads.groups(len(heads.graphs) if H is None else H)
-    given = _given(heads.graphs) if H in (None, len(heads.graphs)) else None
-    if given is not None:
-        return given
-    each = list(dict.fromkeys(heads.graphs))
     sizes = torch.tensor([group.last - group.first for group in groups])
+    made = _made_of([group.graph for group in groups])
+    if made is not None:
+        given, own = made
+        head_of = torch.tensor(own).repeat_interleave(sizes).to(heads.device)
+        return lambda b, h, q_idx, kv_idx: given(b * 0, head_of[h], q_idx, kv_idx)
+    each = list(dict.fromkeys(heads.graphs))
     which = torch.tensor([each.index(group.graph) for group in groups]).repeat_interleave(sizes).to(heads.device)
     tests = [pair_test(graph.edges, heads.device) for graph in each]
 

@@ -70,7 +70,7 @@ def test_every_rule_that_flex_attention_takes_is_taken(name):
     assert torch.equal(graph.mask(), expected)
     assert graph.num_edges == int(expected.sum())
     assert torch.equal(graph.explicit().mask(), expected)
-    assert to_mask_mod(graph) is MODS[name]
+    assert torch.equal(flex.create_mask(to_mask_mod(graph), 2, 3, T, S, device="cpu"), expected.expand(2, 3, -1, -1))
     under = graph & graphs.cross(T, S)
     assert torch.equal(flex.create_mask(to_mask_mod(under), None, None, T, S, device="cpu")[0, 0], expected)
     block_mask = flex.create_block_mask(MODS[name], None, None, T, S, device="cpu", BLOCK_SIZE=8)
@@ -118,7 +118,11 @@ def test_heads_with_edges_of_their_own_are_a_graph_per_head(name):
     for h in range(4):
         assert torch.equal(heads.graphs[h].mask(), expected[h])
     assert len(set(heads.graphs)) == (2 if name == "alternating" else 4)
-    assert to_mask_mod(heads) is BY_HEAD[name]
+    assert torch.equal(flex.create_mask(to_mask_mod(heads), 2, 4, T, S, device="cpu"), expected.expand(2, -1, -1, -1))
+    with pytest.raises(IndexError):  # a head that no graph was made for
+        to_mask_mod(heads)(torch.tensor(0), torch.tensor(4), torch.tensor(3), torch.tensor(3))
+    shared = to_mask_mod(PerHead(heads.graphs[2:]), H=4)
+    assert torch.equal(flex.create_mask(shared, None, 4, T, S, device="cpu")[0], expected[[2, 2, 3, 3]])
     with pytest.raises(GraphError, match=r"must not depend on h, .* Pass H="):
         from_mask_mod(BY_HEAD[name], T, S)
 
@@ -155,10 +159,11 @@ def test_a_mask_mod_of_a_graph_per_head_depends_on_the_head():
     q, k, v = torch.randn(3, 1, 6, 19, 8, generator=DRAW).unbind(0)
     out = flex.flex_attention(q, k, v, block_mask=to_block_mask(windows, 4, H=6))
     assert torch.allclose(out, torch.nn.functional.scaled_dot_product_attention(q, k, v, expected), atol=1e-5)
-    for mask_mod in (lambda b, h, q, kv: q >= kv - h, lambda b, h, q, kv: q >= kv - 2 * h):  # of different functions
-        mixed = PerHead((from_mask_mod(causal, 7), *from_mask_mod(mask_mod, 7, H=2).graphs[1:]))
-        inside = flex.create_mask(to_mask_mod(mixed), None, 2, 7, 7, device="cpu")[0]
-        assert torch.equal(inside, torch.stack([graph.mask() for graph in mixed.graphs]))
+    for mask_mod in (lambda b, h, q, kv: q >= kv - h, lambda b, h, q, kv: q >= kv - 2 * h):
+        for first in (from_mask_mod(causal, 7), graphs.causal(7), from_rule(torch.ge, 7)):  # of different functions
+            mixed = PerHead((first, *from_mask_mod(mask_mod, 7, H=2).graphs[1:]))
+            inside = flex.create_mask(to_mask_mod(mixed), None, 2, 7, 7, device="cpu")[0]
+            assert torch.equal(inside, torch.stack([graph.mask() for graph in mixed.graphs]))
 
 
 TABLE = BITS[None, None]
@@ -215,6 +220,30 @@ def test_batches_are_compared_pair_by_pair():
     with pytest.raises(GraphError, match=r"B=2 compares 20,000,000,000 pairs .*; without B some are tried"):
         from_mask_mod(causal, 10**5, B=2)
     assert len(set(from_mask_mod(causal, 10**9, H=3).graphs)) == 3  # too many pairs to see that they are equal
+
+
+def by_both(b, h, q, kv):
+    return (q - kv <= h // 2) & (q >= kv) & ((b < 2) | (kv > 3))
+
+
+@pytest.mark.parametrize(
+    ("graph", "head"),
+    [
+        (from_mask_mod(by_both, 8, B=1, H=1), 0),
+        (from_mask_mod(by_both, 8, B=2, H=2), 0),  # whose masks agree
+        (from_mask_mod(by_both, 8, B=1, H=5).graphs[0], 0),
+        (from_mask_mod(by_both, 8, B=2, H=5).graphs[4], 4),
+    ],
+)
+def test_a_graph_of_one_batch_and_head_gives_a_mask_mod_of_those_for_any(graph, head):
+    expected = flex.create_mask(by_both, 1, 5, 8, 8, device="cpu")[0, head]
+    assert torch.equal(graph.mask(), expected)
+    assert torch.equal(flex.create_mask(to_mask_mod(graph), 4, 7, 8, 8, device="cpu"), expected.expand(4, 7, -1, -1))
+    q, k, v = torch.randn(3, 4, 7, 8, 8, generator=DRAW).unbind(0)
+    for block_mask in (to_block_mask(graph, (4, 4)), to_block_mask(from_block_mask(to_block_mask(graph, 4)), 4)):
+        out = flex.flex_attention(q, k, v, block_mask=block_mask)
+        assert torch.allclose(out, torch.nn.functional.scaled_dot_product_attention(q, k, v, expected), atol=1e-5)
+    assert not to_mask_mod(graph)(0, torch.tensor(9), torch.tensor(7), torch.tensor(1))
 
 
 def test_one_pair_of_one_head_is_enough_to_be_another_graph():
