@@ -212,6 +212,44 @@ def test_a_quantised_or_half_converted_model_is_refused(name):
             from_hf(fresh(linear, lambda model, owner, leaf: dynamically(model)))
 
 
+def doubled(module, *given):
+    return given[-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda layer, model: layer.register_forward_hook(doubled),
+            "h.0.mlp has a forward hook, .*options.doubled, and",
+        ),
+        (lambda layer, model: model.register_forward_hook(doubled), "GPT2LMHeadModel has a forward hook"),
+        (
+            lambda layer, model: layer.register_forward_pre_hook(doubled, with_kwargs=True),
+            "h.0.mlp has a forward pre-hook, .*doubled, .* remove it first, .* register_forward_pre_hook gave",
+        ),
+        (
+            lambda layer, model: setattr(layer, "forward", doubled),
+            "h.0.mlp.forward is .*doubled where .* of GPT2MLP: a",
+        ),
+        (lambda layer, model: setattr(model, "forward", model.forward), "^GPT2LMHeadModel.forward is .*GPT2LMHead"),
+        (
+            lambda layer, model: torch.nn.utils.weight_norm(model.lm_head),
+            "lm_head has a forward pre-hook, torch.*WeightNorm",
+        ),
+    ],
+)
+def test_a_model_that_was_hooked_or_patched_is_refused(change, words):
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**MODELS["GPT2LMHeadModel"][1]))
+    model(torch.ones(1, 2, dtype=torch.int64), output_hidden_states=True)
+    model.enable_input_require_grads()
+    assert any(module._forward_hooks for module in model.modules())
+    from_hf(model)
+    change(model.transformer.h[0].mlp, model)
+    with pytest.raises(OptionError, match=words):
+        from_hf(model)
+
+
 def test_a_frozen_model_stays_frozen():
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**MODELS["GPT2LMHeadModel"][1]))
     assert all(p.requires_grad for p in from_hf(model).parameters())

@@ -67,8 +67,8 @@ def from_hf(model: Any) -> Any:
     Args:
         model: A model of ``transformers``, such as a ``ViTForImageClassification``; :data:`FAMILIES` names the classes.
             Its parameters are copied; what it does with them is read from its configuration, whose
-            ``attn_implementation`` must be one of transformers' own. Hooks and methods that were put in by hand are not
-            seen.
+            ``attn_implementation`` must be one of transformers' own. Methods of its classes that were replaced
+            are not seen.
 
     Returns:
         The model of :mod:`graphattn.models` for its class, in the same dtype, on the same device, in the same mode;
@@ -79,7 +79,8 @@ def from_hf(model: Any) -> Any:
     Raises:
         OptionError: If its class, or an option of its configuration, is not one that can be read, or it attends by a
             function of somebody's own, or a module was changed since it was built (another activation, another scale,
-            another attention, a layer less), or its parameters are quantised, or of several dtypes or devices.
+            another attention, a layer less), or has a hook or a ``forward`` put in by hand, or its parameters are
+            quantised, or of several dtypes or devices.
     """
     name = type(model).__name__
     if name not in FAMILIES:

@@ -36,7 +36,7 @@ def refuse_mixed(model: nn.Module) -> None:
 
 def refuse_changes(model: Any) -> None:
     """Refuse a model in which a number, a number of layers, or the class of a module is another one than in a new model
-    of its class and configuration.
+    of its class and configuration, or a module has a ``forward`` of its own or hooks, but for those of transformers.
 
     Raises:
         OptionError: With the first difference.
@@ -49,10 +49,25 @@ def refuse_changes(model: Any) -> None:
             _refuse(name, type(module).__name__, type(fresh).__name__)
         if isinstance(module, nn.ModuleList) and len(module) != len(fresh):
             _refuse(name, f"{len(module)} layers", str(len(fresh)))
+        _refuse_patches(name, module)
         makes = _numbers(fresh)
         for key, number in _numbers(module).items():
             if makes.get(key, number) != number:
                 _refuse(f"{name}.{key}", repr(number), repr(makes[key]))
+
+
+def _refuse_patches(name: str, module: nn.Module) -> None:
+    """Transformers' own hooks record outputs, or make inputs need a gradient."""
+    name = name or type(module).__name__
+    if "forward" in vars(module):
+        _refuse(f"{name}.forward", _full_name(vars(module)["forward"]), f"that of {type(module).__name__}")
+    for kind, hooks in (("hook", module._forward_hooks), ("pre-hook", module._forward_pre_hooks)):
+        for hook in map(_full_name, hooks.values()):
+            if not hook.startswith("transformers."):
+                raise OptionError(
+                    f"{name} has a forward {kind}, {hook}, and what it changes cannot be read; remove it first, with "
+                    f".remove() of what register_forward_{kind.replace('-', '_')} gave"
+                )
 
 
 def refuse_other_attention(model: Any) -> None:
