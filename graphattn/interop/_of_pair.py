@@ -16,7 +16,8 @@ from .rule import dressed, from_rule, sample, undressed
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 _TRIED = {"b": (1, 2, 3, 7), "h": (1, 2, 3, 5, 7, 8, 15, 31, 63)}  # where their number is not given
 _PROBED = 17
-_COMPARED = 1 << 30  # pairs that several batches or heads are compared on
+_COMPARED = 1 << 28  # pairs that several batches or heads are compared on, in some ten seconds
+_HEADS, _MASKS = 256, 4096  # masks to make, and to try some pairs of, in as long
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,15 @@ def rule_of(graph: AttentionGraph) -> _Rule:
 
 
 def of_heads(
-    graph_of: Callable[[int, str], AttentionGraph], name: str, B: int | None, H: int | None, compared: int
+    graph_of: Callable[[int, str], AttentionGraph],
+    size: tuple[int, int],
+    name: str,
+    B: int | None,
+    H: int | None,
+    compared: int,
 ) -> AttentionGraph | PerHead:
     """One graph if all heads have the same edges, else one of each; refused if they differ from batch to batch."""
+    _refuse_many(B or 1, H or 1, compared, size[0] * size[1])
     heads = [graph_of(h, f"{name}[h={h}]" if H else name) for h in range(H or 1)]
     if H is None:
         _check_same(heads[0], "h", None)
@@ -113,6 +120,23 @@ def of_heads(
     return PerHead(tuple(kept)) if len(set(kept)) > 1 else replace(kept[0], name=name)
 
 
+def _refuse_many(B: int, H: int, compared: int, size: int) -> None:
+    """Refuse more batches, heads, and pairs of each than can be asked; ``compared`` batches are on all pairs."""
+    if H > _HEADS:
+        raise GraphError(f"H={H} makes {H:,} graphs (limit {_HEADS:,}); make those of some heads, with H=1 for each")
+    if B * H > _MASKS:
+        raise GraphError(
+            f"B={B} and H={H} are {B * H:,} masks, B x H (limit {_MASKS:,}); pass B=1, which compares none, or without "
+            "B some are tried"
+        )
+    pairs = compared * H * size
+    if compared > 1 and pairs > _COMPARED:
+        of_heads = "" if H == 1 else f" for H={H}"
+        raise GraphError(
+            f"B={B} compares {pairs:,} pairs{of_heads}, B x H x T x S (limit {_COMPARED:,}); without B some are tried"
+        )
+
+
 def _check_same(graph: AttentionGraph, letter: str, number: int | None) -> None:
     """Refuse a mask that answers some pairs differently for some batch, or some head.
 
@@ -120,14 +144,14 @@ def _check_same(graph: AttentionGraph, letter: str, number: int | None) -> None:
     """
     t, s = _pairs(graph)
     expected, before = graph.contains(t, s), 0
-    values = list(_TRIED[letter] if number is None else range(1, number))
+    values: Sequence[int] = _TRIED[letter] if number is None else range(1, number)
     while values:
-        value = values.pop(0)
+        value, values = values[0], values[1:]
         try:
             bad = torch.nonzero(_at(graph, letter, value).contains(t, s) != expected).flatten()
         except GraphError as error:
             if number is None and isinstance(_cause(error), IndexError):
-                values = list(range(before + 1, value))
+                values = range(before + 1, value)
                 continue
             raise _depends(graph, letter, f"it fails for {letter} = {value}: {_cause(error)}") from error
         if bad.numel():
@@ -138,9 +162,6 @@ def _check_same(graph: AttentionGraph, letter: str, number: int | None) -> None:
 
 def _check_equal_batches(graph: AttentionGraph, batches: int) -> None:
     """Refuse a mask that answers any pair differently for some batch."""
-    pairs = batches * graph.num_targets * graph.num_sources
-    if batches > 1 and pairs > _COMPARED:
-        raise GraphError(f"B={batches} compares {pairs:,} pairs (limit {_COMPARED:,}); without B some are tried")
     for b in range(1, batches):
         if not graph.equals(_at(graph, "b", b)):
             raise _depends(graph, "b", f"some pair differs between b = 0 and b = {b}")
@@ -155,11 +176,14 @@ def _at(graph: AttentionGraph, letter: str, value: int) -> AttentionGraph:
 def _shared(heads: Sequence[AttentionGraph]) -> list[AttentionGraph]:
     """The graphs of heads, those with the same edges as one object; of very many pairs each head keeps its own."""
     kept: list[AttentionGraph] = []
-    cheap = len(heads) * heads[0].num_targets * heads[0].num_sources <= _COMPARED
+    left = _COMPARED // max(1, heads[0].num_targets * heads[0].num_sources)  # comparisons
+    left = left if len(heads) <= left else 0
     for graph in heads:
         t, s = _pairs(graph)
-        alike = (g for g in dict.fromkeys(kept) if torch.equal(g.contains(t, s), graph.contains(t, s)))
-        kept.append(next((g for g in alike if cheap and g.equals(graph)), graph))
+        alike = [g for g in dict.fromkeys(kept) if torch.equal(g.contains(t, s), graph.contains(t, s))][:left]
+        same = next((number for number, g in enumerate(alike) if g.equals(graph)), None)
+        left -= len(alike) if same is None else same + 1
+        kept.append(graph if same is None else alike[same])
     return kept
 
 

@@ -104,8 +104,9 @@ def from_block_mask(
     Returns:
         One graph if all heads have the same edges, else a :class:`~graphattn.PerHead` of H graphs.
     Raises:
-        GraphError: If it is no ``BlockMask``, B or H is not the number that it has, it differs from batch to batch,
-            since one graph serves a batch, or from head to head though it has one head and H is not given.
+        GraphError: If it is no ``BlockMask``, or a slice of one, which has no ``mask_mod``; more batches, heads or
+            pairs than :func:`from_mask_mod` takes; B or H is not the number that it has; it differs from batch to
+            batch, since one graph serves a batch, or from head to head though it has one head and H is not given.
     Example:
         >>> from graphattn.graphs import causal
         >>> from_block_mask(to_block_mask(causal(512))).equals(causal(512))
@@ -115,6 +116,11 @@ def from_block_mask(
 
     if not isinstance(block_mask, BlockMask):
         raise GraphError(f"block_mask must be a BlockMask, got a {type(block_mask).__name__}; see from_mask_mod")
+    if getattr(block_mask.mask_mod, "__name__", "") == "_sliced_mask_mod_error":
+        raise GraphError(
+            "block_mask was sliced, block_mask[b, h], and lost its mask_mod, which tells the pairs of a partial block: "
+            "make a graph of the whole one (with PerHead.graphs[h] of one head), or of mask_mod by from_mask_mod"
+        )
     compared = 1 if B is None else whole(B, "B", 1)
     T, S = block_mask.seq_lengths
     classes = _classes(block_mask.kv_num_blocks, block_mask.kv_indices, PARTIAL)
@@ -133,7 +139,7 @@ def from_block_mask(
         edges = _OfBlocks(classes[0], block_mask.BLOCK_SIZE, rule)
         return from_rule(edges, T, S, name=word, device=classes.device)
 
-    return of_heads(graph_of, name or "block_mask", B, H, compared)
+    return of_heads(graph_of, (T, S), name or "block_mask", B, H, compared)
 
 
 def _number(has: int, given: int | None, word: str) -> int | None:

@@ -70,9 +70,11 @@ def from_mask_mod(
         name: What ``repr`` shows; the function's own name by default.
         device: Where the tensors that ``mask_mod`` reads are.
     Returns:
-        One graph if all heads have the same edges, else (with ``H``) a :class:`~graphattn.PerHead` of H graphs.
+        One graph if all heads have the same edges, else (with ``H``, or where H x T x S is over 2^28, which is too much
+        to compare) a :class:`~graphattn.PerHead` of H graphs.
     Raises:
-        GraphError: As :func:`from_rule`; if the mask differs from batch to batch, since one graph serves a batch; and
+        GraphError: As :func:`from_rule`; if H is over 256, B x H over 4096, or, with B > 1, B x H x T x S over 2^28;
+            if the mask differs from batch to batch, since one graph serves a batch; and
             if it differs from head to head without ``H``.
     Example:
         >>> from_mask_mod(lambda b, h, q_idx, kv_idx: q_idx >= kv_idx, 3)
@@ -87,7 +89,7 @@ def from_mask_mod(
     B, H = (size if size is None else whole(size, word, 1) for size, word in ((B, "B"), (H, "H")))
     given = getattr(mask_mod, "__name__", "mask_mod")
     name = name or ("mask_mod" if given == "<lambda>" else given)
-    return of_heads(lambda h, word: of_head(mask_mod, h, T, S, word, device), name, B, H, B or 1)
+    return of_heads(lambda h, word: of_head(mask_mod, h, T, S, word, device), (T, S), name, B, H, B or 1)
 
 
 def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> MaskMod:

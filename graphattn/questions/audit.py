@@ -4,12 +4,13 @@ import inspect
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from ..arguments import whole
 from ..errors import GraphError
-from ..graph import AttentionGraph, Pattern, PerHead, Relations
-from ..graph.advice import no_graph
+from ..graph import AttentionGraph
+from ..graph.advice import advice, no_graph
 from ..graph.rules import Masked
 from ..interop import from_mask, from_mask_mod, from_rule
 from ..interop.masks import bool_mask
@@ -157,8 +158,7 @@ def audit(mask: Any, expect: AttentionGraph, *, budget: int = _BUDGET) -> Audit:
 def _graph_of(mask: Any, expect: AttentionGraph, budget: int) -> AttentionGraph:
     if isinstance(mask, AttentionGraph):
         return mask
-    several = isinstance(mask, list | tuple) and any(isinstance(one, AttentionGraph | PerHead) for one in mask)
-    if several or isinstance(mask, Pattern | PerHead | Relations):
+    if not isinstance(mask, Tensor | np.ndarray) and advice(mask) is not None:
         raise no_graph(mask, "mask must be a bool mask (T, S), a function or an AttentionGraph")
     entries = _called(mask, expect, budget) if callable(mask) and not isinstance(mask, Tensor) else mask
     entries = bool_mask(entries, "mask").cpu()

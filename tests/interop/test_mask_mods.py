@@ -217,9 +217,42 @@ def test_batches_are_compared_pair_by_pair():
         from_mask_mod(one_pair, 200, B=2)
     with pytest.raises(GraphError, match="some pair differs between b = 0 and b = 1"):
         from_mask_mod(lambda b, h, q, kv: one_pair(b * h, h, q, kv), 200, B=2, H=2)
-    with pytest.raises(GraphError, match=r"B=2 compares 20,000,000,000 pairs .*; without B some are tried"):
+    with pytest.raises(GraphError, match=r"B=2 compares 20,000,000,000 pairs, .*; without B some are tried"):
         from_mask_mod(causal, 10**5, B=2)
     assert len(set(from_mask_mod(causal, 10**9, H=3).graphs)) == 3  # too many pairs to see that they are equal
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sizes", "words"),
+    [
+        (4, {"B": 2**40}, "B=1099511627776 and H=1 are 1,099,511,627,776 masks, B x H .limit 4,096.; pass B=1"),
+        (4, {"B": 10**5, "H": 2}, "B=100000 and H=2 are 200,000 masks"),
+        (4, {"B": 4096, "H": 2}, "are 8,192 masks"),
+        (4, {"H": 2**40}, r"H=1099511627776 makes 1,099,511,627,776 graphs \(limit 256\); make those of some heads"),
+        (4, {"H": 257}, "H=257 makes 257 graphs"),
+        (10**4, {"B": 8}, r"B=8 compares 800,000,000 pairs, B x H x T x S \(limit 268,435,456\); without B"),
+        (10**3, {"B": 30, "H": 10}, "B=30 compares 300,000,000 pairs for H=10, B x H x T x S"),
+    ],
+)
+def test_too_many_batches_or_heads_are_refused_before_any_is_asked(nodes, sizes, words):
+    def never(b, h, q, kv):
+        raise AssertionError
+
+    with pytest.raises(GraphError, match=words):
+        from_mask_mod(never, nodes, **sizes)
+
+
+def test_heads_are_compared_until_it_takes_too_long(monkeypatch):
+    """Each of 7 differs from each other in a pair that is not tried."""
+    compared, equals = [], AttentionGraph.equals
+    monkeypatch.setattr("graphattn.interop._of_pair._COMPARED", 7 * 200**2)
+    monkeypatch.setattr(AttentionGraph, "equals", lambda a, b: compared.append(a.name) or equals(a, b))
+    heads = from_mask_mod(lambda b, h, q, kv: (q >= kv) & ((q != 101) | (kv != 57 + h)), 200, H=7)
+    assert len(set(heads.graphs)) == 7
+    assert len(compared) == 7
+    compared.clear()
+    assert len(from_mask_mod(lambda b, h, q, kv: q >= kv + (h == 7), 200, H=8).graphs) == 8
+    assert not compared
 
 
 def by_both(b, h, q, kv):
@@ -257,6 +290,13 @@ def test_batches_and_heads_are_whole_numbers(bad):
     for word in ("B", "H"):
         with pytest.raises(GraphError, match=f"^{word} must be "):
             from_mask_mod(causal, T, **{word: bad})
+
+
+def test_a_slice_of_a_block_mask_has_no_mask_mod():
+    block_mask = flex.create_block_mask(causal, 2, 3, 9, 9, device="cpu")
+    for part in (block_mask[0], block_mask[:, 1], block_mask[0, 1]):
+        with pytest.raises(GraphError, match=r"was sliced, .* lost its mask_mod, .* graph of the whole one"):
+            from_block_mask(part)
 
 
 def test_block_masks_of_several_batches_look_up_no_other_batch():
