@@ -131,12 +131,16 @@ class AttentionGraph(Immutable):
 
     @property
     def in_degree(self) -> Tensor:
-        """int64 (T,): number of sources of every target; a copy."""
+        """int64 (T,): number of sources of every target; a copy.
+
+        Raises:
+            GraphError: If it is a rule whose rows are too many intervals of sources to walk over in minutes.
+        """
         return self._remember("in_degree", lambda: self.edges.degrees().to(self.device)).clone()
 
     @property
     def out_degree(self) -> Tensor:
-        """int64 (S,): number of targets of every source; a copy."""
+        """int64 (S,): number of targets of every source; a copy. Refuses what :attr:`in_degree` does."""
         return self._remember("out_degree", lambda: self._out_degree().to(self.device)).clone()
 
     def _out_degree(self) -> Tensor:
@@ -218,15 +222,22 @@ class AttentionGraph(Immutable):
     def equals(self, other: "AttentionGraph") -> bool:
         """Whether both have the same sizes and the same edges, however stored and ordered; copies count.
 
+        Two bands (full, causal, windows) are compared by their ends, whatever their size.
+
         Raises:
-            GraphError: If ``other`` is no graph; the message says how to make one of it.
+            GraphError: If ``other`` is no graph; the message says how to make one of it. If they are other rules whose
+                rows are too many intervals of sources to walk over in minutes.
         """
         if not isinstance(other, AttentionGraph):
             raise no_graph(other, "equals compares two AttentionGraphs")
         if (self.num_targets, self.num_sources) != (other.num_targets, other.num_sources):
             return False
+        if self.edges is other.edges:
+            return True
         if self.num_edges != other.num_edges:
             return False
+        if isinstance(self.edges, Band) and isinstance(other.edges, Band):
+            return self.num_edges == 0 or self.edges.diagonals == other.edges.diagonals
         if self.has_repeated_edges or other.has_repeated_edges:
             return torch.equal(self._listed().key.cpu(), other._listed().key.cpu())
         return (self - other).num_edges == 0

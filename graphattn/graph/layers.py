@@ -20,6 +20,7 @@ Layer = AttentionGraph | PerHead | Pattern
 Layers = Layer | Iterable[Layer]
 _MOST_LAYERS = 1 << 20
 _PAIRS, _SAMPLED = 10**8, 64  # pairs that layers join in seconds; targets by which they are estimated
+_TRACED = 128  # layers through which these are traced back; of later ones the degrees are multiplied
 
 
 def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...]:
@@ -121,8 +122,12 @@ def bounded(graphs: Sequence[AttentionGraph], most: int, what: str, instead: str
         target = torch.linspace(0, T - 1, min(T, _SAMPLED), dtype=torch.float64).long()
         scale = T / max(1, target.numel())
         reached = pulled(Runs(torch.arange(target.numel()), target, target + 1), graph)
-        joined += scale * before * int((reached.hi - reached.lo).sum())
+        edges = int((reached.hi - reached.lo).sum())
+        joined += scale * before * edges
         refuse(joined)
+        if number >= _TRACED:
+            before = min(graphs[0].num_sources, before * edges / max(1, target.numel()))
+            continue
         for layer in reversed(graphs[:number]):
             reached = pulled(reached, layer, lambda pairs: refuse(scale * pairs))  # noqa: B023
         before = int((reached.hi - reached.lo).sum()) / max(1, target.numel())

@@ -70,6 +70,11 @@ class Band(EdgeSet):
         object.__setattr__(self, "lo", -(-lo // self.step) * self.step)
         object.__setattr__(self, "hi", hi // self.step * self.step)
 
+    @property
+    def diagonals(self) -> range:
+        """``t - s`` of its edges; each of them has some, where there are nodes."""
+        return range(self.lo - self.offset, self.hi - self.offset + 1, self.step)
+
     def contains(self, target: Tensor, source: Tensor) -> Tensor:
         distance = target - source + self.offset
         inside = (distance >= self.lo) & (distance <= self.hi)

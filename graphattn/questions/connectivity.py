@@ -16,6 +16,7 @@ from .forms import (
     disjoint_parts,
     is_listable,
     looped_axes,
+    looped_band,
     looped_intervals,
     need_square,
 )
@@ -54,8 +55,8 @@ class Connectivity:
 def connectivity(graph: AttentionGraph) -> Connectivity:
     """Components, cycles and roots of a square graph; exact.
 
-    Self-loops change none of it. Grids, windows, cells and documents are answered from their form, whatever their
-    size; other rules and listed edges by scipy.
+    Self-loops change none of it. Full graphs, causal ones and windows are answered from their form, whatever their
+    size; cells, documents and grids, whose axes have at most 2**24 nodes, too; other rules and listed edges by scipy.
 
     Raises:
         GraphError: If the graph is not square, or is a rule too large to list whose form does not answer.
@@ -125,6 +126,14 @@ def _closed(edges: EdgeSet) -> tuple[int, int, int] | None:
             return None
         every = np.array(numbers, dtype=object).prod(0)
         return int(every[0]), int(every[1]), int(every[2])
+    band, n = looped_band(edges), edges.num_targets
+    if band is not None:
+        back, ahead = band
+        return (
+            (1 if back or ahead else n),
+            (1 if back and ahead else n),
+            n if back and ahead else int(any(band) or n == 1),
+        )
     rows = looped_intervals(edges)
     return None if rows is None else _of_intervals(rows)
 

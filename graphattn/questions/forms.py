@@ -114,6 +114,14 @@ def looped_intervals(edges: EdgeSet) -> Intervals | None:
     return intervals(_runs.union(runs, Runs(node, node, node + 1), n), n)
 
 
+def looped_band(edges: EdgeSet) -> tuple[int, int] | None:
+    """How far back and how far ahead targets of a square band read, its self-loops added, where that is an interval."""
+    if not isinstance(edges, Band) or edges.step > 1 or edges.num_targets != edges.num_sources or not edges.diagonals:
+        return None
+    back, ahead = edges.diagonals[-1], -edges.diagonals[0]
+    return (max(0, back), max(0, ahead)) if min(back, ahead) >= -1 else None
+
+
 def is_listable(graph: AttentionGraph) -> bool:
     """Whether its edges may be listed to answer a question."""
     if not graph.is_rule:

@@ -6,12 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import kinds_checked
+from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.edge_set import EdgeSet
 from ..graph.facts import _no_source_after_target
-from .forms import Intervals, disjoint_parts, looped_axes, looped_intervals, need_square
+from ..graph.rules import Band
+from .forms import Intervals, disjoint_parts, looped_axes, looped_band, looped_intervals, need_square
 from .walks import BUDGET, Walk, tree_depth, walk
 
 _SQUARED = 1024  # nodes up to which products of dense masks answer
@@ -49,7 +50,6 @@ def in_the_end(everything: bool, past: bool) -> str:
     return "every node" if everything else "every earlier one" if past else "not every node"
 
 
-@kinds_checked("budget")
 def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
     r"""Layers of this graph until every node depends on all that it ever will: the diameter, if that is all nodes.
 
@@ -60,8 +60,9 @@ def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
     edges. Of a causal graph, whose nodes can depend on earlier ones alone, :attr:`Hops.past` says whether they then
     depend on all of these.
 
-    Exact. Windows, documents, cells and grids are answered from their form, whatever their size; other graphs by
-    breadth-first searches, as few as bounds on the eccentricities allow.
+    Exact. Full graphs, causal ones and windows are answered from their form, whatever their size; documents, cells and
+    grids, whose axes have at most 2**24 nodes, too; other graphs by breadth-first searches, as few as bounds on the
+    eccentricities allow.
 
     Args:
         graph: A square graph.
@@ -79,6 +80,7 @@ def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
         after 391 layers every node depends on every earlier one
     """
     need_square(graph, "hops")
+    budget = whole(budget, "budget", 1, GraphError)
     if graph.num_targets <= 1:
         return Hops(0, True, True)
     layers, everything = _found(graph, budget)
@@ -99,6 +101,8 @@ def _reads_past(graph: AttentionGraph) -> bool:
 
     From a node to the next one there is then no way but an edge, and these edges are a way from each to all later ones.
     """
+    if isinstance(graph.edges, Band):
+        return 1 in graph.edges.diagonals and graph.edges.diagonals[0] >= 0
     for first in range(1, graph.num_targets, _CHUNK):
         node = torch.arange(first, min(first + _CHUNK, graph.num_targets), device=graph.device)
         if not bool(graph.contains(node, node - 1).all()):
@@ -118,6 +122,9 @@ def _closed(edges: EdgeSet) -> tuple[int, bool] | None:
         along = [_closed(axis) for axis in axes]
         known = [one for one in along if one is not None]
         return (max(k for k, _ in known), all(e for _, e in known)) if len(known) == len(along) else None
+    band, n = looped_band(edges), edges.num_targets
+    if band is not None:
+        return max((-(-(n - 1) // far) for far in band if far), default=0), n == 1 or all(band)
     rows = looped_intervals(edges)
     return None if rows is None else _of_intervals(rows)
 

@@ -1,21 +1,25 @@
 """The shortest way by which the future reaches the past, layer by layer."""
 
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..arguments import kinds_checked, table
+from ..arguments import kinds_checked, table, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
+from ..graph.algebra import every_node
 from ..graph.layers import Layers
 from ..graph.listed import Listed
+from ..graph.rules import Band
 from .forms import runs_of
 from .receptive_field import graphs_of
-from .walks import too_many
+from .walks import BUDGET, too_many
 
+_STEP = 1 << 12  # nodes that a step through a layer counts for, however few they are
 _NONE = torch.iinfo(torch.int64).min  # a node that depends on nothing with a place in the order
 
 
@@ -62,8 +66,8 @@ class Leaks:
         return "\n".join([*lines, f"  edges into the past: {', '.join(counted)}"] if counted else lines)
 
 
-@kinds_checked("residual", "budget")
-def leaks(layers: Layers, order: Any = None, *, residual: bool = True) -> Leaks:
+@kinds_checked("residual")
+def leaks(layers: Layers, order: Any = None, *, residual: bool = True, budget: int = BUDGET) -> Leaks:
     """Whether some target depends on a source that is later in the order, and the shortest way there.
 
     Targets may depend on sources of their own place in the order or earlier ones. Nodes of layers between, such as
@@ -76,9 +80,11 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True) -> Leaks:
         residual: Whether every target of a square layer also keeps what it has (a residual connection). ``True`` by
             default, as the question is about a model, whose blocks have them, and a node depends on more through them;
             ``receptive_field`` and ``path_counts``, about the graphs, have ``False``.
+        budget: Edges or intervals of sources that may be looked at, for all layers together. Causal graphs and windows,
+            in the order of the numbers, are answered from their form, whatever their size.
     Raises:
-        GraphError: If the first sources and the last targets differ in number, ``order`` is not integer (N,), or a
-            layer is a rule too large to be walked.
+        GraphError: If the first sources and the last targets differ in number, ``order`` is not integer (N,), a layer
+            is a rule too large to be walked, or it costs more than ``budget``.
     Example:
         >>> from graphattn.graphs import causal, sliding_window
         >>> print(leaks([causal(8), sliding_window(8, window=3, causal=False)]))
@@ -86,38 +92,69 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True) -> Leaks:
           layer 1: 1 -> 0
           edges into the past: 7 in layer 1
     """
-    graphs = graphs_of(layers)
+    graphs, budget = graphs_of(layers), whole(budget, "budget", 1, GraphError)
     S, T = graphs[0].num_sources, graphs[-1].num_targets
     if S != T:
         raise GraphError(
             f"leaks compares the first sources with the last targets, which must be the same nodes; "
             f"got {S} sources and {T} targets"
         )
+    if order is None and all(_reads_no_later(graph) for graph in graphs):
+        return Leaks((), 0, (0,) * len(graphs))
+    costs, spent = [_cost(graph) for graph in graphs], 0
+
+    def spend(cost: int) -> None:
+        nonlocal spent
+        spent += cost
+        if spent > budget >> 2:
+            raise GraphError(
+                f"leaks would look at {spent:,} edges or intervals of sources, or more (limit {budget >> 2:,}); ask "
+                f"about fewer layers or a smaller size, or try budget={8 * spent}"
+            )
+
+    spend(sum(costs))
     number = _order(order, S)
     place = torch.unique(number, return_inverse=True)[1]  # ranks: -2**63 is left for no dependency
     steps = {graph: _Latest(graph) for graph in dict.fromkeys(graphs)}
-    counts = tuple(
-        steps[graph].backward_edges(place) if graph.num_sources == graph.num_targets == S else None for graph in graphs
-    )
+    backward = {
+        graph: steps[graph].backward_edges(place) if graph.num_sources == graph.num_targets == S else None
+        for graph in steps
+    }
+    counts = tuple(backward[graph] for graph in graphs)
     kept = [residual and graph.is_square for graph in graphs]
     if not _ahead(steps, graphs, kept, place):
         return Leaks((), 0, counts)
     only_residual = any(kept) and not _ahead(steps, graphs, [False] * len(graphs), place)
-    moves = kept.count(False)  # layers that keep nothing take an edge each
+    columns: list[list[Tensor]] = []
+    taken = list(accumulate(int(not keeps) for keeps in kept))  # layers that keep nothing take an edge each
     while True:
-        table = _table([steps[graph] for graph in graphs], kept, place, moves)
-        late = table[-1][moves]
+        moves = len(columns)
+        walked = [max(1, least) <= moves <= layer for layer, least in enumerate(taken, 1)]
+        spend(sum(cost for cost, here in zip(costs, walked, strict=True) if here))
+        columns.append(_column([steps[graph] for graph in graphs], kept, place, columns, taken))
+        late = columns[-1][-1]
         if bool((late > place).any()):
             target = int((late > place).long().argmax())
-            way = _way(graphs, kept, table, target, moves)
+            way = _way(graphs, kept, columns, target, moves)
             gap = int(number[way[0][1]]) - int(number[target])
             return Leaks(way, gap, counts, only_residual)
-        moves += 1
+
+
+def _reads_no_later(graph: AttentionGraph) -> bool:
+    """Whether the form of a square rule shows that no target reads a later source."""
+    band = graph.edges
+    return isinstance(band, Band) and graph.is_square and (not band.diagonals or band.diagonals[0] >= 0)
+
+
+def _cost(graph: AttentionGraph) -> int:
+    """Nodes and intervals that one step through a layer looks at."""
+    maxima = graph.num_sources * graph.num_sources.bit_length() >> 3  # of stretches as long as each power of two
+    return max(_STEP, maxima + graph.num_targets * graph.edges.runs_per_row)
 
 
 def _order(order: Any, size: int) -> Tensor:
     if order is None:
-        return torch.arange(size)
+        return every_node(size)
     place = table(order, "order", f"integer ({size},), the place of each node", GraphError).cpu()
     if place.shape != (size,) or place.is_floating_point() or place.is_complex():
         raise GraphError(
@@ -130,7 +167,7 @@ class _Latest:
     """For each target the latest place among its sources, by what the sources have: a maximum over every row."""
 
     def __init__(self, graph: AttentionGraph) -> None:
-        self.graph = graph
+        self.graph, self.none = graph, torch.tensor(_NONE).expand(graph.num_targets)
         self.runs = None if isinstance(graph.edges, Listed) else runs_of(graph.edges)
         if self.runs is None and not isinstance(graph.edges, Listed):
             raise too_many(graph, "leaks")
@@ -178,30 +215,35 @@ def _next(read: Tensor, kept: Tensor | None) -> Tensor:
     return read if kept is None else torch.maximum(read, kept)
 
 
-def _table(steps: list[_Latest], kept: list[bool], place: Tensor, moves: int) -> list[list[Tensor]]:
-    """``table[l][k]``: the latest place that each node depends on after ``l`` layers along ``k`` edges at most."""
-    table = [[place] * (moves + 1)]
-    for step, keeps in zip(steps, kept, strict=True):
-        before = table[-1]
-        none = torch.full((step.graph.num_targets,), _NONE)
-        row = [before[0] if keeps else none]
-        row += [_next(step(before[k - 1]), before[k] if keeps else None) for k in range(1, moves + 1)]
-        table.append(row)
-    return table
+def _column(
+    steps: list[_Latest], kept: list[bool], place: Tensor, columns: list[list[Tensor]], taken: list[int]
+) -> list[Tensor]:
+    """``columns[k][l]``: the latest place that each node depends on after ``l`` layers along ``k`` edges at most."""
+    k, column = len(columns), [place]
+    for number, (step, keeps) in enumerate(zip(steps, kept, strict=True)):
+        if k > number + 1:  # one edge for each layer at most
+            column.append(columns[-1][number + 1])
+        elif k < taken[number]:
+            column.append(step.none)
+        elif k == 0:
+            column.append(place)  # every layer keeps what it has
+        else:
+            column.append(_next(step(columns[-1][number]), column[-1] if keeps else None))
+    return column
 
 
 def _way(
-    graphs: tuple[AttentionGraph, ...], kept: list[bool], table: list[list[Tensor]], node: int, k: int
+    graphs: tuple[AttentionGraph, ...], kept: list[bool], columns: list[list[Tensor]], node: int, k: int
 ) -> tuple[tuple[int, int, int], ...]:
     """Back from the target to where its latest place comes from."""
     way = []
     for number in reversed(range(len(graphs))):
-        wanted, before = int(table[number + 1][k][node]), table[number]
-        if kept[number] and int(before[k][node]) == wanted:
+        wanted = int(columns[k][number + 1][node])
+        if kept[number] and int(columns[k][number][node]) == wanted:
             continue
         k -= 1
         source = _sources(graphs[number], node)
-        came = int(source[before[k][source] == wanted][0])
+        came = int(source[columns[k][number][source] == wanted][0])
         way.append((number, came, node))
         node = came
     return tuple(reversed(way))

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arguments import kinds_checked
+from ..arguments import kinds_checked, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.layers import Layers
@@ -18,7 +18,7 @@ from .walks import BUDGET, too_many
 _MOST = 2.0**62
 
 
-@kinds_checked("residual", "budget")
+@kinds_checked("residual")
 def path_counts(layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET) -> Tensor:
     r"""Paths from every source of the first layer to a target of the last one, with one edge for each layer.
 
@@ -41,7 +41,7 @@ def path_counts(layers: Layers, targets: Any = None, *, residual: bool = False, 
         >>> path_counts([sliding_window(5, window=2)] * 3, targets=[4])  # binomial coefficients
         tensor([[0, 1, 3, 3, 1]])
     """
-    graphs = graphs_of(layers)
+    graphs, budget = graphs_of(layers), whole(budget, "budget", 1, GraphError)
     last = graphs[-1]
     chosen = last._choice(targets, last.num_targets, "targets")
     widest = max(max(graph.num_targets, graph.num_sources) for graph in graphs)

@@ -1,12 +1,13 @@
 """Receptive fields: the sources that a target depends on after each layer."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..arguments import kinds_checked
+from ..arguments import kinds_checked, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
@@ -16,6 +17,8 @@ from ..graph.listed import Listed
 from ..graph.runs import Runs
 from .forms import Intervals, intervals, runs_of
 from .walks import BUDGET
+
+_STEP = 1 << 11  # pairs that a step back through a layer counts for, however few they are
 
 
 class Rows(EdgeSet):
@@ -74,7 +77,7 @@ def spread(size: Tensor) -> tuple[int, float, int]:
     return (int(size.min()), float(size.double().mean()), int(size.max())) if size.numel() else (0, 0.0, 0)
 
 
-@kinds_checked("residual", "budget")
+@kinds_checked("residual")
 def receptive_field(
     layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET
 ) -> ReceptiveField:
@@ -85,7 +88,7 @@ def receptive_field(
         targets: Indices (n,) of the targets in question; all by default. One or a few are cheap on any rule.
         residual: Whether every target of a square layer also keeps what it has (a residual connection). ``False`` by
             default, as the question is about the graphs; ``leaks`` and ``find_leaks``, about a model, have ``True``.
-        budget: Pairs that may be looked at.
+        budget: Pairs that may be looked at, for the fields of all layers together.
     Raises:
         GraphError: If the layers do not meet, the last one lacks a target, or it costs more than ``budget``.
     Example:
@@ -98,39 +101,70 @@ def receptive_field(
           after layer 2: 8
           after layer 3: 16
     """
-    graphs = graphs_of(layers, residual)
+    graphs, budget = graphs_of(layers, residual), whole(budget, "budget", 1, GraphError)
     if targets is None:
-        every = _of_intervals(graphs)
-        if every is not None:
-            return ReceptiveField(None, tuple(every))
-    chosen = None if targets is None else graphs[-1]._choice(targets, graphs[-1].num_targets, "targets")
-    if chosen is None:
-        bounded(graphs, budget >> 2, "receptive_field", "ask about fewer targets: targets=[t]")
-    fields = [_field(graphs[: number + 1], chosen, budget) for number in range(len(graphs))]
-    return ReceptiveField(chosen, tuple(fields))
+        return ReceptiveField(None, tuple(_of_all(graphs, budget)))
+    chosen, number = graphs[-1]._choice(targets, graphs[-1].num_targets, "targets"), len(graphs)
+    spent = _Spent(budget, "ask about fewer layers or targets, targets=[t]")
+    spent(_STEP * number * (number + 1) // 2)  # every field is traced back through all layers before
+    return ReceptiveField(chosen, tuple(_field(graphs[: last + 1], chosen, spent) for last in range(number)))
 
 
-def _field(graphs: tuple[AttentionGraph, ...], chosen: Tensor | None, budget: int) -> AttentionGraph:
-    """What the chosen targets of the last of these layers depend on."""
-    T = graphs[-1].num_targets
-    chosen = torch.arange(T) if chosen is None else chosen
-    there = torch.nonzero(chosen < T).flatten()
-    reached = Runs(there, chosen[there], chosen[there] + 1)
+class _Spent:
+    """Refuses to look at more pairs than a budget allows in all."""
 
-    def refuse(pairs: int) -> None:
-        if pairs > budget >> 2:
+    def __init__(self, budget: int, instead: str) -> None:
+        self.pairs, self.budget, self.instead = 0, budget, instead
+
+    def __call__(self, pairs: int) -> None:
+        """So many more, about to be looked at."""
+        self.pairs += pairs
+        if self.pairs > self.budget >> 2:
             raise GraphError(
-                f"receptive_field looks at {pairs:,} pairs (limit {budget >> 2:,}); "
-                "ask about fewer targets: targets=[t]"
+                f"receptive_field looks at {self.pairs:,} pairs or more (limit {self.budget >> 2:,}); "
+                f"{self.instead}, or try budget={8 * self.pairs}"
             )
 
+    def pulled(self, reached: Runs, layer: AttentionGraph) -> Runs:
+        """What each row reads, from the targets of a layer that it depends on."""
+        pairs = int((reached.hi - reached.lo).sum())
+        self(layer.edges.runs_per_row * min(layer.num_targets, pairs) >> 2)
+        reached = pulled(reached, layer, self)
+        self(int((reached.hi - reached.lo).sum()))
+        return reached
+
+
+def _field(graphs: tuple[AttentionGraph, ...], chosen: Tensor, spent: _Spent) -> AttentionGraph:
+    """What the chosen targets of the last of these layers depend on."""
+    there = torch.nonzero(chosen < graphs[-1].num_targets).flatten()
+    reached = Runs(there, chosen[there], chosen[there] + 1)
     for layer in reversed(graphs):
-        refuse(layer.edges.runs_per_row * min(layer.num_targets, int((reached.hi - reached.lo).sum())) >> 2)
-        reached = pulled(reached, layer, refuse)
-    refuse(int((reached.hi - reached.lo).sum()))
-    row, source = _runs.expand(reached)
-    edges = Listed(row, source, chosen.numel(), graphs[0].num_sources)
-    return AttentionGraph(edges, f"receptive field after layer {len(graphs) - 1}")
+        reached = spent.pulled(reached, layer)
+    return _listed(reached, chosen.numel(), graphs[0].num_sources, len(graphs) - 1)
+
+
+def _of_all(graphs: tuple[AttentionGraph, ...], budget: int) -> Iterator[AttentionGraph]:
+    """What all targets of each layer depend on, from that of the layer before."""
+    spent = _Spent(budget, "ask about fewer targets: targets=[t]")
+    spent(sum(graph.num_targets for graph in graphs))
+    every = _of_intervals(graphs)
+    if every is not None:
+        yield from every
+        return
+    bounded(graphs, budget >> 2, "receptive_field", "ask about fewer targets: targets=[t]")
+    before = None
+    for number, graph in enumerate(graphs):
+        node = torch.arange(graph.num_targets)
+        reached = spent.pulled(Runs(node, node, node + 1), graph)
+        if before is not None:
+            reached = spent.pulled(reached, before)
+        before = _listed(reached, graph.num_targets, graphs[0].num_sources, number)
+        yield before
+
+
+def _listed(reached: Runs, num_targets: int, num_sources: int, number: int) -> AttentionGraph:
+    edges = Listed(*_runs.expand(reached), num_targets, num_sources)
+    return AttentionGraph(edges, f"receptive field after layer {number}")
 
 
 def graphs_of(layers: Layers, residual: bool = False) -> tuple[AttentionGraph, ...]:
@@ -164,7 +198,5 @@ def _of_intervals(graphs: tuple[AttentionGraph, ...]) -> list[AttentionGraph] | 
 
 def last_field(graphs: tuple[AttentionGraph, ...], budget: int) -> Tensor:
     """How many sources each target of the last layer depends on, int64 (T,)."""
-    every = _of_intervals(graphs)
-    if every is None:
-        bounded(graphs, budget >> 2, "receptive_field", "ask it about fewer targets: targets=[t]")
-    return (_field(graphs, None, budget) if every is None else every[-1]).in_degree.cpu()
+    *_, last = _of_all(graphs, budget)
+    return last.in_degree.cpu()

@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.layers import Layers
 from .connectivity import connectivity
 from .forms import csr_by_target, is_listable, need_square
 from .receptive_field import graphs_of
+from .walks import BUDGET
 
 _TRIED = 1 << 16  # steps of a search for a Hamiltonian path
+_LOOKS = 32  # at each interval of sources: both degrees, parts, self-loops, a path
 _SMALL = 1 << 12  # nodes up to which one is searched for
 
 
@@ -71,7 +74,7 @@ def _every(*answers: bool | None) -> bool | None:
     return False if False in answers else None if None in answers else True
 
 
-def universality(layers: Layers) -> Universality:
+def universality(layers: Layers, *, budget: int = BUDGET) -> Universality:
     """Which sufficient conditions for universal approximation the graphs of a sparse transformer meet.
 
     The theorems are about layers repeated as often as it takes, wide enough, with positions; they are sufficient, so
@@ -79,8 +82,9 @@ def universality(layers: Layers) -> Universality:
 
     Args:
         layers: A graph, or the graphs of the layers that are repeated.
+        budget: Intervals of sources, in the rows of all graphs, that may be looked at.
     Raises:
-        GraphError: If a graph is not square.
+        GraphError: If a graph is not square, or it costs more than ``budget``.
     Source:
         Yun et al. 2020, "O(n) Connections are Expressive Enough", assumption 1: every pattern holds the self-loops, the
         union of the patterns a Hamiltonian path, and every token depends on all tokens after finitely many layers.
@@ -93,10 +97,16 @@ def universality(layers: Layers) -> Universality:
         >>> found.star, found.hamiltonian_path, found.universal
         (0, True, True)
     """
-    graphs = graphs_of(layers)
+    graphs, budget = graphs_of(layers), whole(budget, "budget", 1, GraphError)
     for graph in graphs:
         need_square(graph, "universality")
     distinct = tuple(dict.fromkeys(graphs))
+    cost = _LOOKS * sum(graph.num_targets * graph.edges.runs_per_row for graph in distinct)
+    if cost > budget:
+        raise GraphError(
+            f"universality would look at about {cost:,} intervals of sources of {graphs[0].num_nodes:,} nodes (limit "
+            f"{budget:,}); ask a smaller size of the same patterns, or try budget={cost}"
+        )
     union = reduce(or_, distinct)
     loops = all(graph._num_loops() == graph.num_targets for graph in distinct)
     left_out: dict[str, str] = {}

@@ -167,3 +167,76 @@ def test_layers_that_join_too_many_pairs_are_refused_before_any_are_joined(monke
     assert ga.facts(small).sources == ga.facts(small, budget=1 << 24).sources is not None
     with pytest.raises(GraphError, match="receptive_field looks at"):
         ga.receptive_field(small, [499], budget=100)
+
+
+def test_leaks_are_answered_from_the_form_or_refused_before_a_node_is_numbered():
+    assert ga.leaks([graphs.causal(10**10), graphs.sliding_window(10**10, 257, dilation=3)]).edges == (0, 0)
+    for graph in (graphs.sliding_window(10**9, 257, causal=False), graphs.causal(10**10) | graphs.full(10**10)):
+        with pytest.raises(GraphError, match=r"leaks would look at .* \(limit 33,554,432\).*try budget="):
+            ga.leaks(graph)
+    with pytest.raises(GraphError, match="the numbers of 10,000,000,000 nodes"):
+        ga.leaks(graphs.sliding_window(10**10, 257, causal=False), budget=10**13)
+    small = [graphs.causal(40)] * 3 + [graphs.full(40)]
+    with pytest.raises(GraphError, match=r"leaks would look at 32,768 .*limit 32,767"):
+        ga.leaks(small, budget=4 * 32_767 + 3)
+    assert ga.leaks(small, budget=4 * 32_768).path == ((3, 39, 0),)
+    assert len(ga.leaks([graphs.full(5)] * 300, residual=False).path) == 300  # one step for each layer
+
+
+def test_fields_of_many_layers_go_on_from_the_layer_before_or_are_refused():
+    mixed = graphs.sliding_window(40, 5) | graphs.global_tokens(40, [0])
+    fields = ga.receptive_field([mixed] * 200).graphs
+    for last in (0, 3, 199):
+        assert fields[last].equals(ga.reach([mixed] * (last + 1)))
+    with pytest.raises(GraphError, match=r"looks at 4,098,048,000 pairs or more .*fewer layers"):
+        ga.receptive_field([mixed] * 2000, [0])
+    with pytest.raises(GraphError, match="looks at 2,000,000,000 pairs"):
+        ga.receptive_field([graphs.sliding_window(10**6, 9)] * 2000)
+    apart = [graphs.self_loops(2003), graphs.sliding_window(2003, 2, dilation=2)]  # no intervals: layers are sampled
+    assert int(ga.receptive_field([apart[0] | apart[0]] * 140 + [apart[1]]).sizes[-1].max()) == 2
+
+
+def test_universality_is_refused_by_counts():
+    with pytest.raises(GraphError, match=r"universality would look at about 3,200,000,000 .*try budget=3200000000"):
+        ga.universality(graphs.causal(10**8))
+    with pytest.raises(GraphError, match="limit 319"):
+        ga.universality(graphs.causal(10), budget=319)
+    assert ga.universality(graphs.causal(10), budget=320).hamiltonian_path
+
+
+@pytest.mark.parametrize("size", [10**8, 10**10])
+def test_bands_of_any_size_have_answers(size):
+    window = graphs.sliding_window(size, 257)
+    assert ga.hops(window).to_dict() == {"layers": -(-(size - 1) // 256), "everything": False, "past": True}
+    assert ga.hops(graphs.causal(size)).layers == 1
+    assert ga.hops(graphs.sliding_window(size, 257, causal=False)).to_dict() == {
+        "layers": -(-(size - 1) // 128),
+        "everything": True,
+        "past": False,
+    }
+    assert ga.connectivity(window).strong_components == size
+    assert window.equals(graphs.sliding_window(size, 257))
+    assert not window.equals(graphs.sliding_window(size, 257).reverse())
+    tokens = window | graphs.global_tokens(size, [0])
+    with pytest.raises(GraphError, match=r"a search .*ask the same of a smaller size$"):
+        ga.hops(tokens)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_bands_are_answered_as_their_lists_are(size):
+    bands = [graphs.causal(size), graphs.full(size), graphs.causal(size).reverse(), graphs.self_loops(size)]
+    bands += [graphs.sliding_window(size, w, causal=c) for w in (1, 3) for c in (False, True)]
+    bands += [graphs.sliding_window(size, 3, dilation=2), graphs.sliding_window(size, 3, dilation=2, causal=False)]
+    for band in bands:
+        assert ga.hops(band) == ga.hops(band.explicit())
+        assert ga.connectivity(band) == ga.connectivity(band.explicit())
+        assert ga.leaks(band) == ga.leaks(band.explicit())
+        for other in bands:
+            assert band.equals(other) == torch.equal(band.mask(), other.mask())
+
+
+@pytest.mark.parametrize("budget", [0, -1])
+def test_budgets_are_positive(budget):
+    for ask in (ga.hops, ga.facts, ga.receptive_field, ga.path_counts, ga.leaks, ga.universality, ga.reach):
+        with pytest.raises(GraphError, match=f"budget must be a whole number >= 1, got {budget}"):
+            ask(CAUSAL, budget=budget)
