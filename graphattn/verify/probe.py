@@ -83,7 +83,8 @@ class Probe:
         self.stable = None if where is None else where.stable  # (..., T)
         self.edge_weight = self._edge_weight()
         shuffle = torch.randperm(piece.targets.numel(), generator=torch.Generator().manual_seed(0)).tolist()
-        every = [row for row in shuffle if bool((self.edge_weight > 0)[piece.row == row].any())]
+        reads = torch.bincount(piece.row[self.edge_weight > 0], minlength=piece.targets.numel()).tolist()
+        every = [row for row in shuffle if reads[row]]
         self.busy = every[:TRIES]
         self.probed = every[:ALL] if piece.complete else every[:PROBES]
         self.pairs_read = 0
