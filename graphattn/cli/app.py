@@ -202,7 +202,7 @@ def verify(
     """Measure whether attention on a graph is exact.
 
     Output and gradients of every backend are compared with plain dense attention in float64: at every target where
-    that takes at most minutes (causal up to about 2,000 nodes, sparse graphs up to ten thousands), beyond at a sample, and
+    that takes at most minutes (causal up to about 2,000 nodes, sparse graphs up to ten thousands), else at a sample;
     the report says which. Exit status 0 if all that was compared is exact, 1 if something is not.
     """
     from .commands import verify as run
