@@ -183,7 +183,7 @@ def _packed(data: bytes, pick: random.Random) -> bytes:
 def _zipped(data: bytes) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("edge_index.npy", data)
+        archive.writestr(zipfile.ZipInfo("edge_index.npy"), data, archive.compression)
     return stream.getvalue()
 
 
