@@ -86,6 +86,8 @@ _WAYS: dict[str, dict[str, str]] = {
     "edge_index adj adj_t": {"graph": "it is graph, graphattn.from_edge_index(edge_index, num_nodes=N)"},
     "labels": {"": "compute the loss from the result, torch.nn.functional.cross_entropy(logits, labels)"},
     "eos_token_id": {"eos": "it is called eos"},
+    "device dtype": {"embed_dim": "make it, then move it: .to(device, dtype); or make it under torch.device(device)"},
+    "batch_first": {"embed_dim": "it needs no flag: tensors are (batch, nodes, width)"},
     "do_sample": {"strategy": 'it is strategy="sample"'},
     "max_length": {"max_new_tokens": "give max_new_tokens, without the prompt"},
 }
@@ -110,7 +112,9 @@ graphattn.graphs.causal(num_nodes), or causal(...) of any size. It takes query, 
     def checked(*args: P.args, **options: P.kwargs) -> R:
         for name in options:
             if name not in known:
-                raise ArgumentNameError(_answer(made.__qualname__.removesuffix(".forward"), name, known))
+                raise ArgumentNameError(
+                    _answer(made.__qualname__.removesuffix(".forward").removesuffix(".__init__"), name, known)
+                )
         return made(*args, **options)
 
     return checked

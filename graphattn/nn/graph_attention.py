@@ -77,6 +77,7 @@ class GraphAttention(EdgeAttention):
         torch.Size([5, 8])
     """
 
+    @names_checked
     def __init__(
         self,
         embed_dim: int,

@@ -118,3 +118,18 @@ def test_a_checked_call_is_the_call():
     assert (f(1), f(a=3, b=4), f.__doc__, f.__name__) == ((1, 2), (3, 4), "About f.", "f")
     with pytest.raises(TypeError, match="missing 1 required"):
         f()
+
+
+@pytest.mark.parametrize(
+    ("foreign", "words"),
+    [
+        ("device", r"make it, then move it: .to\(device, dtype\)"),
+        ("dtype", r"make it, then move it: .to\(device, dtype\)"),
+        ("batch_first", r"it needs no flag: tensors are \(batch, nodes, width\)"),
+    ],
+)
+def test_the_layer_is_made_without_what_other_layers_take(foreign, words):
+    with pytest.raises(
+        ArgumentNameError, match=f"^GraphAttention takes no argument '{foreign}': {words}.* It takes emb"
+    ):
+        GraphAttention(8, num_heads=2, **{foreign: True})
