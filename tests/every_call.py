@@ -4,6 +4,7 @@ The names are those of ``public()``; a test fails if one is missing here.
 """
 
 import inspect
+import tempfile
 from functools import cache
 
 import torch
@@ -18,6 +19,8 @@ RESULTS = {"AttentionOutput", "Report", "graphs.MeshReport", "graphs.ProgramGrap
 ERRORS = {"GraphAttnError"}
 #: What PyG's machinery calls inside of the layer, and torch's own ways to print and to start afresh.
 INSIDE = {"message", "aggregate", "attend", "propagate", "extra_repr", "reset_parameters", "collect"}
+FOLDER = tempfile.TemporaryDirectory()
+FILE = f"{FOLDER.name}/graph.json"
 TWINS = {"dense", "dense_delta", "for_layer"}  # of parts of a layer: what verify and the layer call
 
 
@@ -319,7 +322,7 @@ CALLS = {
     "graph_to_dict": lambda: call(ga.graph_to_dict, causal()),
     "hops": lambda: call(ga.hops, causal()),
     "leaks": lambda: call(ga.leaks, causal()),
-    "load_graph": lambda: call(ga.load_graph, ga.save_graph(causal(), "graph.json") or "graph.json"),
+    "load_graph": lambda: call(ga.load_graph, ga.save_graph(causal(), FILE) or FILE),
     "path_counts": lambda: call(ga.path_counts, causal(), [3]),
     "plot": lambda: call(ga.plot, causal()),
     "plot_heads": lambda: call(ga.plot_heads, weights()),
@@ -327,7 +330,7 @@ CALLS = {
     "plot_weights": lambda: call(ga.plot_weights, weights(), 3),
     "receptive_field": lambda: call(ga.receptive_field, causal(), [3]),
     "rollout": lambda: call(ga.rollout, [weights(), weights()], 0.5),
-    "save_graph": lambda: call(ga.save_graph, causal(), "graph.json"),
+    "save_graph": lambda: call(ga.save_graph, causal(), FILE),
     "spectral_gap": lambda: call(ga.spectral_gap, graphs.full(N)),
     "tile_fill": lambda: call(ga.tile_fill, causal(), (2, 2)),
     "to_additive_mask": lambda: call(ga.to_additive_mask, causal()),
