@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import pytest
 import torch
 
 
@@ -20,3 +21,15 @@ def assert_follows(graph, size, rule):
     assert torch.equal(graph.edge_index, wanted.nonzero().T.flip(0))
     assert graph.num_edges == wanted.sum()
     assert graph.is_rule
+
+
+def natten_reads(size, kernel, dilation, causal, stride=1):
+    """What NATTEN's neighbourhood attention reads; bool (N, N). Skips without it."""
+    natten = pytest.importorskip("natten")
+    attend = (natten.na1d, natten.na2d, natten.na3d)[len(size) - 1]
+    nodes = math.prod(size)
+    width = max(16, 1 << (nodes - 1).bit_length())  # its head dims: powers of two, the same for keys and values
+    query, key = torch.randn(2, 1, *size, 1, width)
+    identity = torch.eye(nodes, width).view(1, *size, 1, width)
+    options = {"kernel_size": kernel, "dilation": dilation, "stride": stride, "is_causal": causal}
+    return attend(query, key, identity, **options).view(nodes, width)[:, :nodes] > 0

@@ -46,10 +46,9 @@ def check(
     lead = _common_lead(query, key, value, score_bias, edge_attr)
     query, key, value = (x if x.shape[:-3] == lead else x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
     scale, softcap = (x if x is None else float(x) for x in (scale, softcap))  # torch's whole numbers end at 2**63
-    largest = torch.finfo(query.dtype if query.dtype == torch.float64 else torch.float32).max
     for name, number in (("scale", scale), ("softcap", softcap)):
-        if number is not None and abs(number) > largest:
-            raise OptionError(f"{name} must be within the range of {query.dtype}'s scores, {largest:.3g}, got {number}")
+        if number is not None:
+            _check_range(name, number, query.dtype)
     if scale is None:
         scale = query.shape[-1] ** -0.5 if query.shape[-1] else 1.0
     return Inputs(query, key, value, scale, softcap, score_bias, dropout_p, edge_attr, edge_weight)
@@ -70,6 +69,13 @@ def check_numbers(scale: float | None, softcap: float | None, dropout_p: float) 
         raise OptionError(f"softcap must be finite and > 0, got {softcap}; None means no cap")
     if not 0.0 <= dropout_p <= 1.0:
         raise OptionError(f"dropout_p must be in [0, 1], got {dropout_p}")
+
+
+def _check_range(name: str, number: float, dtype: torch.dtype) -> None:
+    """Refuse a number that scores cannot hold; they are float32 or wider."""
+    largest = torch.finfo(torch.promote_types(dtype, torch.float32)).max
+    if abs(number) > largest:
+        raise OptionError(f"{name} must be within the range of {dtype}'s scores, {largest:.3g}, got {number}")
 
 
 def _check_storage(name: str, x: Tensor, query: Tensor) -> None:

@@ -3,7 +3,6 @@
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 
 import torch
@@ -63,7 +62,7 @@ def measure(
     for row, _, crew in runs:
         if crew.runs(row.name):
             crew.ask(row.name, "close")
-    rows = [_best([(row, number) for row, number, _ in runs if row.name == peer]) for peer in peers]
+    rows = [_best(*((row, number) for row, number, _ in runs if row.name == peer)) for peer in peers]
     explanation = explained(problem.graph, problem.request())
     return Case(
         name,
@@ -83,9 +82,9 @@ def measure(
     )
 
 
-def _best(runs: list[tuple[Row, int]]) -> Row:
-    """A peer's row at its best number of threads."""
-    return reduce(lambda a, b: (a[0].faster_of(b[0], a[1], b[1]), a[1]), runs)[0]
+def _best(first: tuple[Row, int], other: tuple[Row, int] | None = None) -> Row:
+    """A peer's row, at the better of two numbers of threads if it ran on both."""
+    return first[0] if other is None else first[0].faster_of(other[0], first[1], other[1])
 
 
 def _first(row: Row, problem: Problem, crew: Crew, effort: Effort, reference: str, tolerance: float) -> None:

@@ -7,7 +7,7 @@ from ..viz.style import FAINT, GROUND, HIGHLIGHTS, INK, TEXT, empty_figure
 from .clock import quartiles
 from .problem import BOTH, FORWARD, MODES
 from .report import Report
-from .result import Case
+from .result import Case, threads
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ def draw(report: Report) -> "Figure":
     figure = _sweeps(families) if sweep else _ratios(cases)
     where = report.machine
     sizes = sorted({f"H={c.sizes['heads']} D={c.sizes['head_dim']} {c.sizes['dtype']}" for c in cases})
-    machine = f"{where.get('gpu') or where['processor']}, {where['threads']} thread{'s' * (where['threads'] != 1)}"
+    machine = f"{where.get('gpu') or where['processor']}, {threads(where['threads'])}"
     what = f"{', '.join(sizes)}; medians and quartiles; {machine}, torch {where['versions']['torch']}"
     figure.supxlabel(what, fontsize=TEXT - 1, color=INK)
     return figure

@@ -95,8 +95,8 @@ def verify(what: str, seed: int, heads: int | None, kv_heads: int | None, at_mos
 
 def head(command: str, subject: Item, notes: tuple[str, ...] | None = None) -> dict[str, Any]:
     """What every document of a command on a graph begins with."""
-    notes_of = subject.notes if notes is None else notes
-    return {"command": command, "what": subject.what, "graph": repr(subject.graph), "notes": list(notes_of)}
+    notes = subject.notes if notes is None else notes
+    return {"command": command, "what": subject.what, "graph": repr(subject.graph), "notes": list(notes)}
 
 
 def say_notes(notes: tuple[str, ...]) -> None:

@@ -118,8 +118,9 @@ def function_of(name: str, args: tuple[Any, ...] = ()) -> Callable[..., Any]:
         return SIGNS[name]
     if name in METHODS:
         return lambda graph, *args, **options: getattr(graph, name)(*args, **options)
-    if name not in _BUILDERS:
-        import_module("graphattn._public")  # it came with a file, before anybody used a builder: let all register
+    for room in ("graphattn.graphs", "graphattn._public"):  # it came with a file, before anybody used a builder
+        if name not in _BUILDERS:
+            import_module(room)  # let those of the room register, then all
     return _BUILDERS[name]
 
 

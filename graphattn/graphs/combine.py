@@ -53,7 +53,7 @@ def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = Non
     if layout.has_repeated_edges:
         raise GraphError(f"layout must not repeat edges, got {layout!r}; drop copies with layout | layout")
     cut = "" if num_nodes is None else f", num_nodes={N}"
-    name = _short(f"block_sparse({layout.name}, {block}{cut})")
+    name = clipped(f"block_sparse({layout.name}, {block}{cut})", _LONGEST_NAME)
     return AttentionGraph(Lifted(layout.edges, block, N, N), name, layout.device)
 
 
@@ -101,11 +101,7 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
     if not any(cell.is_rule for cell in parts):
         edges = Listed(*edges.pairs(), edges.num_targets, edges.num_sources).to(device)
     shown = ", ".join(f"[{', '.join('None' if cell is None else cell.name for cell in row)}]" for row in table)
-    return AttentionGraph(edges, _short(f"composite([{shown}])"), device)
-
-
-def _short(name: str) -> str:
-    return clipped(name, _LONGEST_NAME)
+    return AttentionGraph(edges, clipped(f"composite([{shown}])", _LONGEST_NAME), device)
 
 
 def _table(rows: object) -> list[list[AttentionGraph | None]]:

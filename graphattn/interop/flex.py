@@ -144,9 +144,9 @@ def _of_heads(heads: PerHead, H: int | None) -> MaskMod:
         given, own = made
         head_of = torch.tensor(own).repeat_interleave(sizes).to(heads.device)
         return lambda b, h, q_idx, kv_idx: given(b * 0, head_of[h], q_idx, kv_idx)
-    each = list(dict.fromkeys(heads.graphs))
-    which = torch.tensor([each.index(group.graph) for group in groups]).repeat_interleave(sizes).to(heads.device)
-    tests = [pair_test(graph.edges, heads.device) for graph in each]
+    different = list(dict.fromkeys(heads.graphs))
+    which = torch.tensor([different.index(group.graph) for group in groups]).repeat_interleave(sizes).to(heads.device)
+    tests = [pair_test(graph.edges, heads.device) for graph in different]
 
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
         return reduce(or_, [(which[h] == number) & test(q_idx, kv_idx) for number, test in enumerate(tests)])

@@ -148,7 +148,7 @@ def _sum_features(buf, at, attr, ab, edge, first, n, out, b, t):
 
 @numba.njit(**_JIT)
 def _cap_and_bias(buf, at, n, H, softcap, bias, bb, edge, first, removed, cap_slope):
-    """Scaled products in ``buf`` become scores; ``removed`` marks edges with a bias of -inf, ``bent`` the cap's slope.
+    """Scaled products in ``buf`` become scores; ``removed`` marks edges with a bias of -inf, ``cap_slope`` the cap's.
 
     Returns whether any edge is removed.
     """

@@ -88,6 +88,7 @@ class Probe:
         self.busy = every[:TRIES]
         self.probed = every[:ALL] if piece.complete else every[:PROBES]
         self.pairs_read = 0
+        self._unread: dict[int, Tensor] = {}  # several invariants look at the same rows
         self.listable = subject.owns_graph and subject.relists and self.graph.num_edges <= MOST_LISTED
 
     def _edge_weight(self) -> Tensor:
@@ -154,11 +155,13 @@ class Probe:
 
     def non_neighbours(self, row: int) -> Tensor:
         """bool (S,): sources that the row's target may not read, as a source or as itself."""
-        unread = torch.ones(self.graph.num_sources, dtype=torch.bool, device=self.piece.targets.device)
-        unread[self.neighbours(row)] = False
-        if self.shares_nodes:
-            unread[self.piece.targets[row]] = False
-        return unread
+        if row not in self._unread:
+            unread = torch.ones(self.graph.num_sources, dtype=torch.bool, device=self.piece.targets.device)
+            unread[self.neighbours(row)] = False
+            if self.shares_nodes:
+                unread[self.piece.targets[row]] = False
+            self._unread[row] = unread
+        return self._unread[row]
 
     def perturbed(self, sources: Tensor, by: float = SHOVE) -> dict[str, Tensor]:
         """The inputs with those sources moved; bool (S,)."""

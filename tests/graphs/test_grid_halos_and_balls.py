@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from grid_masks import assert_follows, mask_of
+from grid_masks import assert_follows, mask_of, natten_reads
 from scipy.spatial.distance import cdist
 
 from graphattn import graphs
@@ -61,17 +61,11 @@ def test_strided_neighbourhoods(size, kernel, dilation, stride, causal):
 
 @pytest.mark.parametrize(("size", "kernel", "dilation", "stride", "causal"), [STRIDED[3], *STRIDED[8:]])
 def test_strided_neighbourhoods_are_nattens(size, kernel, dilation, stride, causal):
-    natten = pytest.importorskip("natten")
-    attend = (natten.na1d, natten.na2d, natten.na3d)[len(size) - 1]
-    nodes = math.prod(size)
-    width = max(16, 1 << (nodes - 1).bit_length())  # its head dims: powers of two, the same for keys and values
-    query, key = torch.randn(2, 1, *size, 1, width)
-    identity = torch.eye(nodes, width).view(1, *size, 1, width)
-    options = {"dilation": dilation, "stride": stride}
-    weights = attend(query, key, identity, kernel_size=kernel, is_causal=causal, **options).view(nodes, width)
-    assert torch.equal(weights[:, :nodes] > 0, graphs.grid_neighbourhood(size, kernel, causal=causal, **options).mask())
+    reads = natten_reads(size, kernel, dilation, causal, stride)
     plain = graphs.grid_neighbourhood(size, kernel, causal=causal, dilation=dilation)
-    assert not torch.equal(weights[:, :nodes] > 0, plain.mask())
+    strided = graphs.grid_neighbourhood(size, kernel, causal=causal, dilation=dilation, stride=stride)
+    assert torch.equal(reads, strided.mask())
+    assert not torch.equal(reads, plain.mask())
 
 
 HALOS = [  # size, cell, halo
