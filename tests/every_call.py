@@ -383,6 +383,7 @@ CALLS = {
     "nn.GraphAttention.from_torch": lambda: call(layers.GraphAttention.from_torch, nn.MultiheadAttention(C, H)),
     "nn.GraphAttention.hold": lambda: call(attention_layer().hold, features(N, C)),
     "nn.KeyValueCache": lambda: call(layers.KeyValueCache),
+    "nn.KeyValueCache.drop": lambda: call(cache_of(attention_layer()).drop, 2),
     "nn.KeyValueCache.grown": lambda: call(
         cache_of(attention_layer()).grown, features(1, 2, H, 4), features(1, 2, H, 4), attention_layer()
     ),

@@ -90,7 +90,7 @@ class Reading:
         reads = (
             None
             if memory.graph is None
-            else rows(memory.graph, range(first, last), memory.graph.num_sources, tokens.device)
+            else rows(memory.graph, range(first, last), range(memory.graph.num_sources), tokens.device)
         )
         return self._decode(memory.lengths, tokens, memory.layers, graph, reads, own)
 

@@ -13,7 +13,7 @@ from ..graph.layers import Layer, Layers, layers_of
 from ..graph.sizes import sized
 from ..nn import KeyValueCache, TransformerBlock
 from ..nn.blocks import Graph, copies, make_norm
-from ..nn.cache import all_or_none, tokens_held
+from ..nn.cache import AllOrNone, tokens_held
 from ..nn.loaders import refuse_other
 from . import from_torch
 from .padding import memory_up_to, padding_bias
@@ -97,12 +97,13 @@ class _Stack(nn.Module):
             tokens_held(memory, len(self.layers))
         biases, attrs = self._each("score_bias", score_bias), self._each("edge_attr", edge_attr)
         made: dict[tuple[int, int], tuple[Graph, Tensor | None]] = {}  # layers of the same graph share its biases
-        with all_or_none(*(caches or ())):
+        with AllOrNone(*(caches or ())):
             for number, (layer, reads) in enumerate(zip(self.layers, self._of_layers(graph, caches), strict=True)):
                 cache = None if caches is None else caches[number]
                 key = id(reads), id(biases[number])
                 if key not in made:
-                    made[key] = _biased(biases[number], reads, x, past, positions, lengths)
+                    dropped = 0 if cache is None else cache.dropped
+                    made[key] = _biased(biases[number], reads, x, range(dropped, past), positions, lengths)
                 sized, bias = made[key]
                 of_layer = memory[number] if isinstance(memory, list) else memory
                 attention: Any = layer.attention
@@ -135,17 +136,20 @@ class _Stack(nn.Module):
 
 
 def _biased(
-    score_bias: Any, graph: Graph, x: Tensor, past: int, positions: Tensor | None, lengths: Tensor | None
+    score_bias: Any, graph: Graph, x: Tensor, past: range, positions: Tensor | None, lengths: Tensor | None
 ) -> tuple[Graph, Tensor | None]:
-    """The graph and the biases of its edges; of a pattern, in the size of ``x``, if they are made of it."""
+    """The graph and the biases of its edges; of a pattern, in the size of ``x``, if they are made of it.
+
+    ``past``: the earlier tokens that are held.
+    """
     if not callable(score_bias) and lengths is None:
         return graph, score_bias
     if callable(score_bias):
         function(score_bias, "score_bias", "graph")
-    graph = sized(graph, x.unsqueeze(-2), x.unsqueeze(-2), past)
-    if callable(score_bias) and past:
-        nodes = torch.arange(past + x.shape[-2], device=x.device)
-        score_bias = score_bias(graph, (nodes[past:], nodes))
+    graph = sized(graph, x.unsqueeze(-2), x.unsqueeze(-2), len(past))
+    if callable(score_bias) and past.stop:
+        nodes = torch.arange(past.start, past.stop + x.shape[-2], device=x.device)
+        score_bias = score_bias(graph, (nodes[len(past) :], nodes))
     elif callable(score_bias):
         score_bias = score_bias(graph) if positions is None else score_bias(graph, positions)
     if lengths is None:

@@ -12,7 +12,7 @@ from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
 from . import loaders
 from .arguments import check_input, check_names
-from .cache import KeyValueCache, all_or_none
+from .cache import AllOrNone, KeyValueCache
 from .feed_forward import Activation, DropPath, FeedForward
 from .graph_attention import GraphAttention
 
@@ -163,7 +163,7 @@ class TransformerBlock(nn.Module):
             raise OptionError("memory_graph and memory_bias are of a memory, which only a block with cross=True reads")
         if self.cross_attention is not None and not isinstance(memory, KeyValueCache | tuple | list):
             check_input("memory", memory, self.cross_attention.kdim, self.cross_attention.k_proj, "M")
-        with all_or_none(cache):
+        with AllOrNone(cache):
             x = self._added(
                 x,
                 self.attention_norm,

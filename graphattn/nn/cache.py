@@ -1,15 +1,32 @@
 """Keys and values of the tokens so far, so that generating a token computes that token alone."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats
+from ..arguments import floats, whole
 from ..errors import OptionError, PositionIndexError, ShapeError
+from ..kernels.modes import can_read_values
+
+
+class _Room(NamedTuple):
+    """Storage for more tokens than there are, (..., capacity, H_kv, D) each."""
+
+    key: Tensor
+    value: Tensor
+    end: int  # where the tokens end that are in it
+    held: tuple[Tensor, Tensor]  # keys and values of these tokens, views
+
+    def continues(self, key: Tensor, value: Tensor, more: int = 0) -> bool:
+        """Whether so many tokens may be written behind these.
+
+        Not after a call that failed: what it wrote is there, and ``held`` counts it.
+        """
+        if self.held[0] is not key or self.held[1] is not value or self.end + more > self.key.shape[-3]:
+            return False
+        return torch.is_inference_mode_enabled() or not self.key.is_inference()
 
 
 class KeyValueCache:
@@ -17,7 +34,7 @@ class KeyValueCache:
 
     With a cache, a layer's sources are all tokens so far and its targets the new ones: a bipartite graph that grows,
     the last rows of the graph of the whole sequence. It belongs to the first layer that it is passed to; a call that
-    fails leaves it as it was.
+    fails leaves it as it was. Without gradients it grows in place, in storage that doubles.
 
     Example:
         >>> import torch, graphattn as ga
@@ -37,16 +54,43 @@ class KeyValueCache:
     def __init__(self) -> None:
         self.key: Tensor | None = None
         self.value: Tensor | None = None
+        self.dropped = 0
+        self._room: _Room | None = None
         self._layer: ref[nn.Module] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """What is saved and copied: keys and values, which then belong to the next layer that they are passed to."""
-        return {**self.__dict__, "_layer": None}
+        return {**self.__dict__, "_room": None, "_layer": None}
 
     @property
     def length(self) -> int:
-        """How many tokens it holds."""
-        return 0 if self.key is None else self.key.shape[-3]
+        """How many tokens there are so far; the first ``dropped`` of them are no longer held."""
+        return self.dropped + (0 if self.key is None else self.key.shape[-3])
+
+    def drop(self, before: int) -> None:
+        """Let go of the tokens before number ``before``, which none reads any more: sources count from it then.
+
+        Raises:
+            OptionError: If there are not as many tokens.
+
+        Example:
+            >>> import torch, graphattn as ga
+            >>> layer, x = ga.nn.GraphAttention(8, 2), torch.randn(5, 8)
+            >>> cache, window = ga.nn.KeyValueCache(), ga.graphs.sliding_window(5, 3)
+            >>> first = layer(x[:4], window.subgraph(range(4)), cache=cache)
+            >>> cache.drop(2)  # token 4 reads 2, 3 and itself
+            >>> torch.allclose(layer(x[4:], ga.graphs.cross(1, 3), cache=cache), layer(x, window)[4:], atol=1e-6)
+            True
+        """
+        if not 0 <= whole(before, "before", 0) <= self.length:
+            raise OptionError(f"before must be at most {self.length}, the tokens so far, got {before}")
+        if before <= self.dropped or self.key is None or self.value is None:
+            return
+        first, ends = before - self.dropped, self._room is not None and self._room.continues(self.key, self.value)
+        self.key, self.value = self.key[..., first:, :, :], self.value[..., first:, :, :]
+        self.dropped = before
+        if self._room is not None and ends:
+            self._room = self._room._replace(held=(self.key, self.value))
 
     def grown(self, key: Tensor, value: Tensor, layer: nn.Module) -> tuple[Tensor, Tensor]:
         """All keys and values (..., S, H_kv, D) with those of new tokens (..., T, H_kv, D); :meth:`keep` keeps them.
@@ -66,12 +110,27 @@ class KeyValueCache:
                     f"the cache holds a {name} of shape {tuple(old.shape)}, which {tuple(new.shape)} does not "
                     "continue; a cache is for one layer and one batch"
                 )
-            if (old.dtype, old.device) != (new.dtype, new.device):
+            if old.dtype != new.dtype or old.device != new.device:
                 raise ShapeError(
                     f"the cache holds a {name} of {old.dtype} on {old.device}, which {new.dtype} on {new.device} does "
                     "not continue; start a new cache after a layer was converted or moved, or autocast turned on or off"
                 )
-        return torch.cat((self.key, key), -3), torch.cat((self.value, value), -3)
+        if torch.is_grad_enabled() or not can_read_values(key):  # who follows what is held must not see it change
+            return torch.cat((self.key, key), -3), torch.cat((self.value, value), -3)
+        held, more, room = self.key.shape[-3], key.shape[-3], self._room
+        if room is None or not room.continues(self.key, self.value, more):
+            keys, values = (
+                x.new_empty(*x.shape[:-3], 2 * (held + more), *x.shape[-2:]) for x in (self.key, self.value)
+            )
+            keys.narrow(-3, 0, held).copy_(self.key)
+            values.narrow(-3, 0, held).copy_(self.value)
+            room = _Room(keys, values, held, (self.key, self.value))
+        room.key.narrow(-3, room.end, more).copy_(key)
+        room.value.narrow(-3, room.end, more).copy_(value)
+        first, end = room.end - held, room.end + more
+        key, value = room.key.narrow(-3, first, held + more), room.value.narrow(-3, first, held + more)
+        self._room = _Room(room.key, room.value, end, (key, value))
+        return key, value
 
     def of(self, layer: nn.Module) -> tuple[Tensor, Tensor]:
         """The keys and values that the layer made of a context; see :meth:`GraphAttention.hold`.
@@ -118,7 +177,7 @@ class KeyValueCache:
             raise PositionIndexError(
                 f"batch must be in [0, {size}), the examples held; got {int(batch.min())} to {int(batch.max())}"
             )
-        self.key, self.value = self.key.index_select(0, batch), self.value.index_select(0, batch)
+        self.key, self.value, self._room = self.key.index_select(0, batch), self.value.index_select(0, batch), None
 
 
 def check_cache(cache: Any) -> None:
@@ -152,15 +211,18 @@ def tokens_held(caches: Any, num_layers: int) -> int:
     return lengths[0]
 
 
-@contextmanager
-def all_or_none(*caches: KeyValueCache | None) -> Iterator[None]:
+class AllOrNone:
     """Calls of several parts, after which caches have grown if all went well, and are as they were if one failed."""
-    for cache in caches:
-        check_cache(cache)
-    before = [(cache, cache.key, cache.value, cache._layer) for cache in caches if cache is not None]
-    try:
-        yield
-    except BaseException:
-        for cache, key, value, layer in before:
-            cache.key, cache.value, cache._layer = key, value, layer
-        raise
+
+    def __init__(self, *caches: KeyValueCache | None) -> None:
+        for cache in caches:
+            check_cache(cache)
+        self.before = [(cache, cache.key, cache.value, cache._layer) for cache in caches if cache is not None]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, error: type[BaseException] | None, *of: Any) -> None:
+        if error is not None:
+            for cache, key, value, layer in self.before:
+                cache.key, cache.value, cache._layer = key, value, layer

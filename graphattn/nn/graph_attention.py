@@ -236,8 +236,8 @@ class GraphAttention(EdgeAttention):
             raise OptionError(
                 "a cache holds the keys of x's own earlier nodes; it does not go with context, nor with x as a pair"
             )
-        past = 0 if cache is None else cache.length
-        graph = graph_of(graph, x, key_input, value_input, past)
+        past, held_before = (0, 0) if cache is None else (cache.length, cache.length - cache.dropped)
+        graph = graph_of(graph, x, key_input, value_input, held_before)
         check_kind(self.q_proj, "x", x)
         query = self.q_proj(x).unflatten(-1, (self.num_heads, self.head_dim))
         query = query if self.q_norm is None else self.q_norm(query)

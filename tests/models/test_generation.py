@@ -65,8 +65,74 @@ def test_incremental_is_what_the_whole_gives(kind, name):
     expected = made(tokens, whole)
     found = steps(made, graph, tokens, (P, 1, 3, 1, 2))
     same(found, expected)
+    same(steps(made, graph, tokens, (P, *[1] * NEW)), expected)
     if name != "causal":  # another graph would be seen
         assert not torch.allclose(steps(made, CAUSAL, tokens, (P, 7)), expected)
+
+
+HELD = {  # of each layer, what is held once all are written, and how many graphs the last tokens read along
+    "causal": [N, N],
+    "window": [3, 3],
+    "window and sink": [N, N],
+    "prefix": [N, N],
+    "per layer": [3, N],
+    "per head": [N, N],
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+@torch.no_grad()
+def test_a_layer_holds_what_is_still_read(name):
+    write = Continuation(model(), GRAPHS[name], P, N)
+    write(prompt())
+    for number in range(P, N):
+        write(prompt(N)[:, number : number + 1])
+    assert [cache.key.shape[1] for cache in write.caches] == HELD[name]
+    assert [cache.length for cache in write.caches] == [N, N]
+
+
+@torch.no_grad()
+def test_tokens_of_a_window_read_along_one_graph():
+    wide, seen = graphs.sliding_window(..., 3), set()
+    write = Continuation(model(max_len=None, rotary=ga.nn.Rotary(6)), wide, P, 50)
+    write(prompt())
+    for _ in range(P, 50):
+        seen.update(map(id, write.rows(1)))
+        write(prompt(1))
+    assert len(seen) == 1
+    longer = Continuation(model(), graphs.sliding_window(..., 30), P, N)  # than the text
+    longer(prompt())
+    assert [str(graph.num_sources) for graph in longer.rows(1)] == [str(P + 1)] * 2
+
+
+def test_a_model_with_caches_of_its_own_reads_all_tokens_so_far():
+    class Cache:
+        tokens = torch.zeros(B, 0, dtype=torch.int64)
+
+        def reorder(self, batch):
+            self.tokens = self.tokens[batch]
+
+    class Whole(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model()
+            self.graph, self.sizes = self.model.graph, []
+
+        def begin(self, batch, length):
+            return [Cache()]
+
+        def forward(self, tokens, graph, caches):
+            [cache] = caches
+            cache.tokens = torch.cat((cache.tokens, tokens), 1)
+            self.sizes.append(graph[0].num_sources)
+            return self.model(cache.tokens, WINDOW)[:, -tokens.shape[1] :]
+
+    whole = Whole()
+    assert torch.equal(
+        generate(whole, prompt(), WINDOW, max_new_tokens=NEW),
+        generate(whole.model, prompt(), WINDOW, max_new_tokens=NEW),
+    )
+    assert whole.sizes == list(range(P, N))
 
 
 @pytest.mark.parametrize("name", ["window", "strided", "of edges, larger"])
@@ -130,10 +196,14 @@ def test_logits_that_are_no_numbers_and_more_tokens_than_were_asked_for():
             generate(made, torch.zeros(B, P, dtype=torch.int64), max_new_tokens=2, **options)
 
 
-def test_alibi_goes_along():
+@pytest.mark.parametrize("graph", [WINDOW, CAUSAL, [WINDOW, CAUSAL], [HEADS, WINDOW]])
+def test_alibi_goes_along(graph):
     made = shaken(GPT(V, 12, 2, 2, score_bias=ga.nn.ALiBi(2)))
     tokens = prompt(N)
-    same(steps(made, WINDOW, tokens, (P, 1, 3, 1, 2)), made(tokens, WINDOW))
+    for sizes in ((P, 1, 3, 1, 2), (P, *[1] * NEW)):
+        same(steps(made, graph, tokens, sizes), made(tokens, graph))
+        with torch.no_grad():
+            same(steps(made, graph, tokens, sizes), made(tokens, graph))
 
 
 @pytest.mark.parametrize("eos", [None, 0, 1, 2, 3, 4])

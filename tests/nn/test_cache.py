@@ -210,3 +210,96 @@ def test_reorder_keeps_the_examples_named_and_needs_a_batch():
     layer(X[0], CAUSAL, cache=alone)
     with pytest.raises(ShapeError, match="without a batch to reorder"):
         alone.reorder(torch.tensor([0]))
+
+
+def token_by_token(layer, cache, numbers, source=X):
+    return torch.cat([layer(source[:, i : i + 1], CAUSAL, cache=cache) for i in numbers], 1)
+
+
+LONG = torch.randn(2, 40, 8, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_it_grows_in_place(mode):
+    layer, cache, storages = GraphAttention(8, 2, num_kv_heads=1, value_dim=3).double(), KeyValueCache(), []
+    with mode():
+        whole, parts = layer(LONG, graphs.causal(40)), []
+        for first, last in ((0, 3), *((i, i + 1) for i in range(3, 38)), (38, 40)):
+            before = None if cache.key is None else (cache.key, cache.key.clone())
+            parts.append(layer(LONG[:, first:last], CAUSAL, cache=cache))
+            storages.append(cache.key.untyped_storage().data_ptr())
+            assert before is None or torch.equal(*before)  # what was there is not written over
+            assert cache.value.shape == (2, last, 1, 3)
+        torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
+    assert len(set(storages)) == 5  # of 3, 8, 18, 38 and 80 tokens
+
+
+def test_a_cache_of_inference_mode_goes_on_outside_and_back():
+    layer, cache = GraphAttention(8, 2).double(), KeyValueCache()
+    whole, parts = layer(LONG, graphs.causal(40)).detach(), []
+    for number, mode in enumerate([torch.inference_mode, torch.no_grad, torch.enable_grad] * 4):
+        with mode():
+            parts.append(layer(LONG[:, number : number + 1], CAUSAL, cache=cache))
+    torch.testing.assert_close(torch.cat(parts, 1).detach(), whole[:, :12], rtol=0, atol=1e-12)
+
+
+def test_gradients_go_through_what_is_held():
+    layer, cache, inputs = GraphAttention(8, 2).double(), KeyValueCache(), LONG[:, :6].clone().requires_grad_()
+    with torch.no_grad():
+        token_by_token(layer, cache, range(3), LONG)
+    later = token_by_token(layer, cache, range(3, 6), inputs)
+    [found] = torch.autograd.grad(later.square().sum(), inputs)
+    [wanted] = torch.autograd.grad(layer(inputs, graphs.causal(6))[:, 3:].square().sum(), inputs)
+    assert not found[:, :3].any()  # they were written without gradients
+    torch.testing.assert_close(found[:, 5:], wanted[:, 5:], rtol=0, atol=1e-12)
+    assert not torch.allclose(found[:, 3:5], torch.zeros(()).double())
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+@torch.no_grad()
+def test_a_copy_and_its_original_go_separate_ways(copied):
+    layer, cache = GraphAttention(8, 2).double(), KeyValueCache()
+    token_by_token(layer, cache, range(4), LONG)
+    other, text = copied(cache), torch.cat((LONG[:, :4], LONG[:, 20:23]), 1)
+    here, there = [], []
+    for number in range(4, 7):
+        here.append(token_by_token(layer, cache, [number], LONG))
+        there.append(token_by_token(layer, other, [number], text))
+    for parts, tokens in ((here, LONG[:, :7]), (there, text)):
+        torch.testing.assert_close(torch.cat(parts, 1), layer(tokens, CAUSAL)[:, 4:], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_a_call_that_fails_after_it_was_written_leaves_the_cache_as_it_was():
+    wrong = []
+    layer = GraphAttention(8, 2, normalize=lambda s, t, n: s.sum() if wrong else torch.sigmoid(s)).double()
+    cache, whole = KeyValueCache(), layer(LONG[:, :8], CAUSAL)
+    token_by_token(layer, cache, range(5), LONG)
+    wrong.append(True)
+    with pytest.raises(ShapeError, match="normalize must return"):
+        token_by_token(layer, cache, [9], LONG)
+    wrong.clear()
+    torch.testing.assert_close(token_by_token(layer, cache, range(5, 8), LONG), whole[:, 5:], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_what_a_window_no_longer_reads_may_be_dropped():
+    window, layer = graphs.sliding_window(40, 3), GraphAttention(8, 2, rotary=ga.nn.Rotary(4)).double()
+    cache, whole = KeyValueCache(), layer(LONG, window)
+    parts, storages = [layer(LONG[:, :4], window.subgraph(range(4)), cache=cache)], set()
+    for number in range(4, 40):
+        cache.drop(number - 2)
+        parts.append(layer(LONG[:, number : number + 1], graphs.cross(1, 3), cache=cache))
+        assert (cache.length, cache.dropped, cache.key.shape[1]) == (number + 1, number - 2, 3)
+        storages.add(cache.key.untyped_storage().nbytes())
+    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
+    assert max(storages) <= 2 * 3 * 2 * 8 * 8  # twice what is held, however many tokens there were
+    cache.reorder(torch.tensor([1, 0]))
+    cache.drop(0)  # gone before
+    assert (cache.length, cache.dropped) == (40, 37)
+    with pytest.raises(OptionError, match="before must be at most 40, the tokens so far, got 41"):
+        cache.drop(41)
+    with pytest.raises(ShapeError, match="the graph has 4 sources, but the cache holds 3 and x brings 2 more"):
+        layer(LONG[:, :2], graphs.cross(2, 4), cache=cache)
+    cache.drop(40)
+    assert (cache.length, cache.key.shape[1]) == (40, 0)

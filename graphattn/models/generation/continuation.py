@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,9 +12,12 @@ from ...arguments import several
 from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph, Pattern, PerHead
 from ...graph.layers import Layer, Layers, layers_of
+from ...graph.runs import row_lengths
 from ...graphs import cross
 from ...interop import from_mask
+from ...nn import KeyValueCache
 from ...questions import leaks
+from ...questions.forms import all_runs
 from .arguments import check_model
 
 _LISTED = 1 << 20  # pairs of targets and sources that are looked at one by one
@@ -24,13 +27,15 @@ class Continuation:
     """A model on a sequence that grows to a known length, computing each token once.
 
     The graph of the whole sequence is fixed at the start. New tokens are its next targets, which read the keys and
-    values of all so far: a bipartite graph, ``graph.subgraph(targets=new, sources=all_so_far)``, of T new targets and
-    S past and new sources, one row where one token is written.
+    values of those so far: a bipartite graph, ``graph.subgraph(targets=new, sources=held)``, of T new targets and S
+    past and new sources, one row where one token is written. What no later target reads is let go of: a layer that
+    reads along a window holds a window.
 
     Args:
         model: Says which ``graph`` its layers read along (``None``: along none), how to ``begin(batch, length)``, with
-            what to keep beside a sequence, a list of caches that can be reordered; and steps: ``model(tokens, graphs,
-            caches=caches)`` gives the logits (B, n, V) after n further tokens.
+            what to keep beside a sequence, a list of caches that can be reordered (those of the layers first, where
+            they are :class:`~graphattn.nn.KeyValueCache`); and steps: ``model(tokens, graphs, caches=caches)`` gives
+            the logits (B, n, V) after n further tokens.
         graph: Of the whole sequence: one for all layers or a list; the model's own by default. A larger graph is
             cut to its first nodes; a pattern is sized.
         prompt: Tokens that are there at the start; they may read each other in any direction.
@@ -47,10 +52,10 @@ class Continuation:
         >>> tokens, graph = torch.randint(11, (3, 7)), ga.graphs.sliding_window(..., 3)
         >>> write = Continuation(model, graph, prompt=4, length=7)
         >>> prompt = write(tokens[:, :4])
-        >>> print(write.rows(2)[0])  # two new targets; four sources in the cache, and the new ones
-        AttentionGraph(rows of sliding_window(7, 3): 6 sources -> 2 targets, 6 edges, density 0.5, listed)
-        · · █ █ █ ·
-        · · · █ █ █
+        >>> print(write.rows(2)[0])  # two new targets; two sources in the cache, and the new ones
+        AttentionGraph(rows of sliding_window(7, 3): 4 sources -> 2 targets, 6 edges, density 0.75, listed)
+        █ █ █ ·
+        · █ █ █
         >>> logits = torch.cat((prompt, write(tokens[:, 4:6]), write(tokens[:, 6:])), 1)
         >>> torch.allclose(logits, model(tokens, graph), atol=1e-6)
         True
@@ -61,19 +66,33 @@ class Continuation:
         self.model, self.length, self.written = model, length, 0
         self.layers = graphs_of_layers(model, graph, prompt, length)
         self.caches = model.begin(batch, length)
+        own = list(zip(self.layers, self.caches, strict=False))
+        self.own = own if all(isinstance(cache, KeyValueCache) for _, cache in own) else []
+        self.reads = {id(layer): reads_of(layer, length) for layer, _ in self.own}
 
     def rows(self, number: int, device: torch.device | str = "cpu") -> list[Any]:
-        """For each layer, what the next ``number`` tokens read of themselves and all before."""
+        """For each layer, what the next ``number`` tokens read of themselves and of those held."""
         last = self.written + number
         if last > self.length:
             raise ShapeError(f"{self.written} of {self.length} tokens are written; {number} more do not fit")
-        steps = {id(layer): rows(layer, range(self.written, last), last, device) for layer in self.layers}
+        each = {id(layer): layer for layer in self.layers}
+        steps = {name: self._rows(layer, range(self.written, last), device) for name, layer in each.items()}
         return [steps[id(layer)] for layer in self.layers]
+
+    def _rows(self, layer: Any, targets: range, device: torch.device | str) -> AttentionGraph | PerHead:
+        reads = self.reads.get(id(layer))
+        first = 0 if reads is None else reads.first[targets.start]
+        if reads is not None and len(targets) == 1 and reads.all[targets.start]:
+            return every(1, targets.stop - first, torch.device(device))
+        return rows(layer, targets, range(first, targets.stop), device)
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """Logits (B, n, V) of the tokens that follow ``tokens`` (B, n), the next ones of the sequence."""
         number = tokens.shape[-1]
-        logits = self.model(tokens, self.rows(number, tokens.device) or None, caches=self.caches)
+        graphs = self.rows(number, tokens.device)
+        for layer, cache in self.own:
+            cache.drop(self.reads[id(layer)].first[self.written])
+        logits = self.model(tokens, graphs or None, caches=self.caches)
         self.written += number
         return logits
 
@@ -150,18 +169,56 @@ def _cut(layer: Any, length: int) -> Any:
     return layer if layer.num_nodes == length else layer.subgraph(range(length))
 
 
+class Reads(NamedTuple):
+    """What is read from each target of a sequence on."""
+
+    first: list[int]
+    """The first source that it or a later target reads, or itself."""
+    all: list[bool]
+    """Whether it reads all from that source up to itself, each once."""
+
+
+def reads_of(layer: AttentionGraph | PerHead, length: int) -> Reads:
+    """What the first ``length`` targets read, each by itself; of heads, any of them."""
+    heads = dict.fromkeys(layer.graphs) if isinstance(layer, PerHead) else [layer]
+    firsts, alls = zip(*(_reads_of(graph, length) for graph in heads), strict=True)
+    first = torch.stack(firsts).amin(0)
+    every = torch.stack([alike & (own == first) for own, alike in zip(firsts, alls, strict=True)]).all(0)
+    return Reads(first.tolist(), every.tolist())
+
+
+def _reads_of(graph: AttentionGraph, length: int) -> tuple[Tensor, Tensor]:
+    node, runs = torch.arange(length), all_runs(graph)
+    if runs is None:
+        return torch.zeros_like(node), torch.zeros_like(node, dtype=torch.bool)
+    every = torch.arange(graph.num_targets)
+    lowest = every.scatter_reduce(0, runs.row, runs.lo, "amin")[:length]
+    end = (every + 1).scatter_reduce(0, runs.row, runs.hi, "amax")[:length]
+    first = lowest.flip(0).cummin(0).values.flip(0)
+    degree = row_lengths(runs, graph.num_targets)[:length]
+    alike = (degree == node + 1 - first) & (end == node + 1)
+    return first, alike & (not graph.has_repeated_edges)
+
+
+@lru_cache(maxsize=1024)
+def every(num_targets: int, num_sources: int, device: torch.device) -> AttentionGraph:
+    """All sources read by all targets; kept, with its plans, since most steps are of this kind."""
+    return cross(num_targets, num_sources).to(device)
+
+
 def rows(
-    layer: AttentionGraph | PerHead, targets: range, num_sources: int, device: torch.device | str
+    layer: AttentionGraph | PerHead, targets: range, sources: range, device: torch.device | str
 ) -> AttentionGraph | PerHead:
-    """What some targets read of the first sources; a few rows of a rule are listed, which costs less to plan for."""
+    """What some targets read of some sources; a few rows of a rule are listed, which costs less to plan for."""
     if isinstance(layer, PerHead):
-        return _each(layer, lambda graph: rows(graph, targets, num_sources, device))
-    if len(targets) * num_sources > _LISTED or layer.has_repeated_edges:
-        return layer.subgraph(targets=targets, sources=range(num_sources)).to(device)
+        return _each(layer, lambda graph: rows(graph, targets, sources, device))
+    if len(targets) * len(sources) > _LISTED or layer.has_repeated_edges:
+        return layer.subgraph(targets=targets, sources=sources).to(device)
     node = partial(torch.arange, device=layer.device)
-    mask = layer.contains(node(targets.start, targets.stop)[:, None], node(num_sources))
-    result = cross(len(targets), num_sources) if bool(mask.all()) else from_mask(mask)
-    return replace(result.to(device), name=f"rows of {layer.name}")
+    mask = layer.contains(node(targets.start, targets.stop)[:, None], node(sources.start, sources.stop))
+    if bool(mask.all()):
+        return every(len(targets), len(sources), torch.device(device))
+    return replace(from_mask(mask).to(device), name=f"rows of {layer.name}")
 
 
 def _each(heads: PerHead, make: Callable[[AttentionGraph], Any]) -> PerHead:
