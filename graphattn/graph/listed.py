@@ -10,7 +10,7 @@ from ..errors import GraphError, GraphIndexError
 from . import runs as _runs
 from .edge_set import EdgeSet
 from .runs import Runs
-from .sort import Sorted, countable, counted, from_keys, rows_of
+from .sort import Sorted, ascending, countable, counted, from_keys, rows_of
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 _TOO_MANY = 2**63
@@ -24,42 +24,57 @@ class Listed(EdgeSet):
 
     is_rule = False
 
-    def __init__(self, target: Tensor, source: Tensor, num_targets: int, num_sources: int) -> None:
+    def __init__(
+        self,
+        target: Tensor,
+        source: Tensor,
+        num_targets: int,
+        num_sources: int,
+        *,
+        has_repeats: bool | None = None,
+    ) -> None:
+        """``has_repeats`` spares a builder that knows it the sort, until somebody asks what needs one."""
         check_pairs(num_targets, num_sources)
         self.num_targets, self.num_sources = num_targets, num_sources
         with torch.inference_mode(False):  # edges made in inference mode serve training, too
             self.edge_index = torch.stack((source, target))
-            if countable(target, num_targets, num_sources):
-                self.sorted = counted(target, source, num_targets, num_sources)
-                self._order = self.sorted.place
-            else:
-                self.key, self._order = torch.sort(torch.add(source, target, alpha=num_sources), stable=True)
-        self.has_repeats = bool(self._is_copy().any())
+        self.has_repeats = bool(self._is_copy().any()) if has_repeats is None else has_repeats
+
+    @cached_property
+    def _keys(self) -> tuple[Tensor, Tensor] | None:
+        """``key`` and ``order``, or None where counting the edges into place costs less than sorting."""
+        row, column = self.target, self.source
+        if countable(row, self.num_targets, self.num_sources) and bool((row[1:] < row[:-1]).any()):
+            return None
+        with torch.inference_mode(False):
+            return ascending(torch.add(column, row, alpha=self.num_sources))
 
     @cached_property
     def sorted(self) -> Sorted:
-        """The edges by target, then by source; made at once for many edges, or on first use."""
+        """The edges by target, then by source."""
+        sizes = self.num_targets, self.num_sources
         with torch.inference_mode(False):
-            return from_keys(self.key, self._order, self.num_targets, self.num_sources)
+            return counted(self.target, self.source, *sizes) if self._keys is None else from_keys(*self._keys, *sizes)
 
     @cached_property
     def key(self) -> Tensor:
-        """int64 (E,): ``target * S + source`` of every edge, ascending; made at once for few edges."""
+        """int64 (E,): ``target * S + source`` of every edge, ascending."""
+        if self._keys is not None:
+            return self._keys[0]
         with torch.inference_mode(False):
             return torch.add(self.sorted.column.long(), rows_of(self.sorted.ptr), alpha=self.num_sources)
 
     @property
     def order(self) -> Tensor:
         """int64 (E,): the edges by target, then by source."""
-        return self._order.long()
+        return self.sorted.place.long() if self._keys is None else self._keys[1]
 
     def _is_copy(self) -> Tensor:
         """bool (E,), by place: whether the edge before is the same."""
-        counted_only = "key" not in self.__dict__
-        which = self.sorted.column if counted_only else self.key
+        which = self.sorted.column if self._keys is None else self._keys[0]
         same = torch.zeros_like(which, dtype=torch.bool)
         torch.eq(which[1:], which[:-1], out=same[1:])
-        if counted_only:  # the same source, but of another target
+        if self._keys is None:  # the same source, but of another target
             first = self.sorted.ptr[:-1]
             same[first[first < same.numel()]] = False
         return same
