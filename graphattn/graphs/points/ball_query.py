@@ -58,28 +58,25 @@ def ball_query(
     """
     reach, most, pad = distance(r), whole(k, "k", 1), flag(pad, "pad")
     points, targets, query_points, size = given(pos, queries, False)
-    edges, taken = [], 0
+    edges, taken, repeats = [], 0, False
     for cloud in clouds(points, targets, batch, queries_batch):
         if cloud.query == cloud.last_query or cloud.point == cloud.last_point:
             continue
         near, own = parts(points, query_points, cloud)
         limit = torch.full((own.shape[0],), reach * reach, dtype=torch.float64, device=own.device)
-        for pairs in within(near, own, limit):
-            target, source = _first_by_index(pairs, most, pad, taken)
-            taken += target.numel()
+        for pairs in within(near, own, limit, by_index=True):
+            target, source, padded = _first_by_index(pairs, most, pad, taken)
+            taken, repeats = taken + target.numel(), repeats or padded
             edges.append((target + cloud.query, source + cloud.point))
     name = call("ball_query", r=(r, None), k=(most, None), pad=(pad, True))
-    return graph_of(edges, size, device_of(pos), name)
+    return graph_of(edges, size, device_of(pos), name, repeats)
 
 
-def _first_by_index(pairs: Pairs, most: int, pad: bool, taken: int) -> tuple[Tensor, Tensor]:
+def _first_by_index(pairs: Pairs, most: int, pad: bool, taken: int) -> tuple[Tensor, Tensor, bool]:
     """Targets and sources: of each query the ``most`` points of lowest index, the first again in empty places.
 
-    ``taken`` edges are there already; a GraphError where these would be too many.
+    Then whether there were empty places. ``taken`` edges are there already; a GraphError where these would be too many.
     """
-    order = torch.argsort(pairs.point)
-    order = order[torch.argsort(pairs.query[order], stable=True)]
-    point = pairs.point[order]
     counts = torch.bincount(pairs.query - pairs.first, minlength=pairs.last - pairs.first)
     row = torch.nonzero(counts).flatten()
     most = most if pad else min(most, int(counts.amax()) if counts.numel() else 0)
@@ -87,7 +84,9 @@ def _first_by_index(pairs: Pairs, most: int, pad: bool, taken: int) -> tuple[Ten
     refuse_over(16 * taken, f"the first {taken:,} edges of ball_query", "use a smaller k or fewer queries")
     start, counts = (torch.cumsum(counts, 0) - counts)[row][:, None], counts[row][:, None]
     place = torch.arange(most, device=row.device)
-    source = point[start + torch.where(place < counts, place, 0)]
+    there = place < counts
+    source = pairs.point[start + torch.where(there, place, 0)]
     target = (row + pairs.first)[:, None].expand_as(source)
-    keep = torch.ones_like(source, dtype=torch.bool) if pad else place < counts
-    return target[keep], source[keep]
+    if pad:
+        return target.flatten(), source.flatten(), not bool(there.all())
+    return target[there], source[there], False

@@ -7,6 +7,7 @@ compares by it, so all searches, on the CPU and on the GPU, find the same edges 
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +15,7 @@ from .candidates import from_cells, from_tree
 
 
 class Pairs(NamedTuple):
-    """The points (P,) of queries ``first .. last - 1``, by query, then squared distance, then point."""
+    """The points (P,) of queries ``first .. last - 1``, by query, then squared distance (if not left out), then point."""
 
     first: int
     last: int
@@ -36,7 +37,12 @@ def squared_distance(points: Tensor, point: Tensor | slice, queries: Tensor, que
 
 
 def within(
-    points: Tensor, queries: Tensor, limit: Tensor, how: Literal["tree", "cells"] | None = None
+    points: Tensor,
+    queries: Tensor,
+    limit: Tensor,
+    how: Literal["tree", "cells"] | None = None,
+    *,
+    by_index: bool = False,
 ) -> Iterator[Pairs]:
     """The points whose squared distance to a query is at most the query's ``limit``, some queries at a time.
 
@@ -45,6 +51,7 @@ def within(
         queries: (m, d) float64, on the same device.
         limit: (m,) float64, squared distances.
         how: A tree (the CPU's own) or a grid of cells (any device); the answer is the same.
+        by_index: Order those of a query by their index alone.
     """
     if queries.shape[0] == 0:
         return
@@ -52,11 +59,35 @@ def within(
     for first, last, query, point in candidates(points, queries, float(limit.amax().sqrt())):
         squared = squared_distance(points, point, queries, query)
         near = squared <= limit[query]
-        query, point, squared = query[near], point[near], squared[near]
-        order = torch.argsort(point)
-        for by in (squared, query):  # the last sort is the outermost
-            order = order[torch.argsort(by[order], stable=True)]
-        yield Pairs(first, last, query[order], point[order])
+        pairs = Pairs(first, last, query[near], point[near])
+        yield _ordered(pairs, points.shape[0], None if by_index else squared[near], points, queries)
+
+
+def _ordered(pairs: Pairs, size: int, squared: Tensor | None, points: Tensor, queries: Tensor) -> Pairs:
+    """The pairs in order: one sort of whole numbers made of query, distance and point.
+
+    The distance has the bits that are left, so those of a query that it does not tell apart are compared once more.
+    """
+    row_bits, point_bits = (pairs.last - pairs.first).bit_length(), size.bit_length()
+    bits = 0 if squared is None else min(52, 63 - row_bits - point_bits)
+    key = (pairs.query - pairs.first) << bits
+    if squared is not None and squared.numel():
+        key |= (squared / (float(squared.amax()) or 1.0) * (2**bits - 1)).to(torch.int64)
+    key = (key << point_bits) | pairs.point
+    key = torch.sort(key).values if key.is_cuda else torch.from_numpy(np.sort(key.numpy()))
+    point, key = key & ((1 << point_bits) - 1), key >> point_bits
+    query = (key >> bits) + pairs.first
+    if squared is None:
+        return Pairs(pairs.first, pairs.last, query, point)
+    same = key[1:] == key[:-1]
+    if bool(same.any()):
+        place = torch.nonzero(torch.nn.functional.pad(same, (0, 1)) | torch.nn.functional.pad(same, (1, 0))).flatten()
+        alike, exact = key[place], squared_distance(points, point[place], queries, query[place])
+        if bool(((alike[1:] == alike[:-1]) & (exact[1:] < exact[:-1])).any()):
+            order = torch.argsort(exact, stable=True)
+            order = order[torch.argsort(alike[order], stable=True)]
+            point[place] = point[place[order]]
+    return Pairs(pairs.first, pairs.last, query, point)
 
 
 def first_of_each(pairs: Pairs, count: int) -> tuple[Tensor, Tensor]:

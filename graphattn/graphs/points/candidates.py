@@ -6,6 +6,7 @@ and some more, as two int64 tensors (P,).
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,17 +26,31 @@ def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
     """A k-d tree of the points met by a k-d tree of the queries, on the CPU."""
     from scipy.spatial import cKDTree  # slow to import
 
-    tree, reach = cKDTree(points.numpy()), reach * _TREE_SLACK
-    todo = [(first, min(first + _TREE_ROWS, len(queries))) for first in range(0, len(queries), _TREE_ROWS)][::-1]
+    tree, reach, size = cKDTree(points.numpy()), reach * _TREE_SLACK, len(queries)
+    if queries is points and _surely_few(tree, queries, reach):
+        pair, own = torch.from_numpy(tree.query_pairs(reach, output_type="ndarray").T.copy()), torch.arange(size)
+        yield 0, size, torch.cat((own, *pair)), torch.cat((own, *pair.flip(0)))
+        return
+    todo = [(first, min(first + _TREE_ROWS, size)) for first in range(0, size, _TREE_ROWS)][::-1]
     while todo:
         first, last = todo.pop()
-        query_tree = cKDTree(queries[first:last].numpy())
-        if last - first > 1 and query_tree.count_neighbors(tree, reach) > _TREE_PAIRS:
+        own = queries[first:last]
+        query_tree, few = cKDTree(own.numpy()), last - first == 1 or _surely_few(tree, own, reach)
+        if not few and query_tree.count_neighbors(tree, reach) > _TREE_PAIRS:
             middle = (first + last) // 2
             todo += [(middle, last), (first, middle)]
             continue
         pairs = query_tree.sparse_distance_matrix(tree, reach, output_type="ndarray")
         yield first, last, torch.from_numpy(pairs["i"] + first), torch.from_numpy(pairs["j"].copy())
+
+
+def _surely_few(tree: Any, queries: Tensor, reach: float) -> bool:
+    """Whether a sample says that there are far fewer pairs than may be held at a time; counting takes long."""
+    size = queries.shape[0]
+    if size * tree.n <= _TREE_PAIRS:
+        return True
+    some = queries[:: max(1, size // 64)].numpy()
+    return 4 * int(tree.query_ball_point(some, reach, return_length=True).sum()) * size <= _TREE_PAIRS * len(some)
 
 
 def from_cells(points: Tensor, queries: Tensor, reach: float) -> Candidates:

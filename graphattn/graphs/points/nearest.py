@@ -1,20 +1,24 @@
 """The nearest points, exactly: by float64 squared distance, ties by the lowest index, on any device.
 
-A proposal brings a few candidates for each query and a bound that all other points exceed. Where the candidates do not
-settle the answer (ties, mostly), all points within reach of the last candidate are looked at.
+A proposal brings a few candidates for each query and a bound that all other points exceed. A k-d tree's are the answer
+where they are clearly apart; others are compared once more. Where the candidates do not settle the answer (ties,
+mostly), all points within reach of the last candidate are looked at.
 """
 
 from collections.abc import Callable
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .balls import first_of_each, squared_distance, within
 
-Proposal = Callable[[Tensor, int], tuple[Tensor, Tensor]]  # queries, count -> candidates (m, count), squared bound (m,)
+# queries, count -> candidates (m, count), squared bound (m,), and the rows that may not be in order
+Proposal = Callable[[Tensor, int], tuple[Tensor, Tensor, Tensor | slice]]
 
 _ROWS = 1 << 16
+_ROUNDING = 1 + 1e-9  # far above that of any distance
 _SAMPLES = 64
 _PRODUCTS = {"cpu": 1 << 23, "cuda": 1 << 28}  # elements of a table of dot products
 _TREE_AXES, _GRID_AXES = 12, 3  # beyond these a tree, or a grid, prunes little
@@ -40,29 +44,38 @@ def nearest(
         return _balls(points, place, count)[where]
     propose = _tree(points) if how == "tree" else _products(points)
     rows = _ROWS if how == "tree" else max(1, _PRODUCTS[points.device.type] // points.shape[0])
-    result = torch.empty(place.shape[0], count, dtype=torch.int64, device=points.device)
-    reach = torch.empty(place.shape[0], dtype=torch.float64, device=points.device)
-    for first in range(0, place.shape[0], rows):
-        chunk = place[first : first + rows]
-        candidates, bound = propose(chunk, min(count + 1, points.shape[0]))
-        candidates = torch.sort(candidates, dim=1).values
-        row = torch.arange(chunk.shape[0], device=points.device)[:, None]
-        squared, order = torch.sort(squared_distance(points, candidates, chunk, row), dim=1, stable=True)
-        result[first : first + rows] = torch.gather(candidates, 1, order)[:, :count]
-        last = squared[:, count - 1]
-        reach[first : first + rows] = torch.where(last < bound, -1.0, last)
-    unsettled = torch.nonzero(reach >= 0).flatten()
-    if unsettled.numel():
-        result[unsettled] = _reached(points, place[unsettled], reach[unsettled], count)
-    return result[where]
+    parts = []
+    for chunk in place.split(rows):
+        candidates, bound, rest = propose(chunk, min(count + 1, points.shape[0]))
+        result = candidates[:, :count]
+        if isinstance(rest, slice) or rest.numel():
+            result[rest] = _compared(points, chunk[rest], candidates[rest], bound[rest], count)
+        parts.append(result)
+    return (parts[0] if len(parts) == 1 else torch.cat(parts))[where]
+
+
+def _compared(points: Tensor, queries: Tensor, candidates: Tensor, bound: Tensor, count: int) -> Tensor:
+    """The answer among the candidates, or beyond where they do not settle it."""
+    candidates = torch.sort(candidates, dim=1).values
+    row = torch.arange(queries.shape[0], device=points.device)[:, None]
+    squared, order = torch.sort(squared_distance(points, candidates, queries, row), dim=1, stable=True)
+    result, reach = torch.gather(candidates, 1, order)[:, :count], squared[:, count - 1]
+    rest = torch.nonzero(reach >= bound).flatten()
+    if rest.numel():
+        result[rest] = _reached(points, queries[rest], reach[rest], count)
+    return result
 
 
 def _distinct(queries: Tensor) -> tuple[Tensor, Tensor | slice]:
-    """The distinct rows, and which of them each row is: queries at the same place share one answer."""
+    """The distinct rows, and which of them each row is: queries at the same place share one answer, if they are many.
+
+    A tree cannot split them, so the search for each would read them all.
+    """
     mixed = torch.zeros_like(queries[:, 0])
     for axis, column in enumerate(queries.unbind(1)):
         mixed = mixed + column * (axis + 0.618) ** 0.5
-    if torch.unique(mixed).numel() == mixed.numel():  # cheaper than comparing rows, and almost always enough
+    mixed = torch.sort(mixed).values if mixed.is_cuda else torch.from_numpy(np.sort(mixed.numpy()))
+    if int((mixed[1:] == mixed[:-1]).sum()) <= mixed.numel() // 64:
         return queries, slice(None)
     return torch.unique(queries, dim=0, return_inverse=True)
 
@@ -72,13 +85,14 @@ def _tree(points: Tensor) -> Proposal:
 
     tree = cKDTree(points.numpy())
 
-    def propose(queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def propose(queries: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         workers = -1 if queries.shape[0] > 2048 else 1
         distance, index = tree.query(queries.numpy(), range(1, count + 1), workers=workers)
-        bound = torch.from_numpy(distance[:, -1]) ** 2 * (1 - 1e-9)  # the tree rounds in its own way
+        close = (distance[:, 1:] <= distance[:, :-1] * _ROUNDING).any(1)  # the tree rounds in its own way
+        bound = torch.from_numpy(distance[:, -1] ** 2 / _ROUNDING)
         if count == points.shape[0]:
             bound.fill_(torch.inf)
-        return torch.from_numpy(index).to(torch.int64), bound
+        return torch.from_numpy(index), bound, torch.from_numpy(close.nonzero()[0])
 
     return propose
 
@@ -90,14 +104,14 @@ def _products(points: Tensor) -> Proposal:
     # Error of |p|^2 + |q|^2 - 2 p.q against the difference formula, in units of (|p| + |q|)^2; generous.
     error = (4 * points.shape[1] + 64) * 2.0**-53
 
-    def propose(queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def propose(queries: Tensor, count: int) -> tuple[Tensor, Tensor, slice]:
         own = queries - centre
         own_norm = (own**2).sum(1)
         estimate, index = (norm - 2 * (own @ moved.T)).topk(count, dim=1, largest=False)
         bound = estimate[:, -1] + own_norm - error * (norm.amax().sqrt() + own_norm.sqrt()) ** 2
         if count == points.shape[0]:
             bound.fill_(torch.inf)
-        return index, bound
+        return index, bound, slice(None)
 
     return propose
 

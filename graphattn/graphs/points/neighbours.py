@@ -85,7 +85,11 @@ def knn(
             continue
         neighbours = nearest(*parts(points, query_points, cloud), min(need, there))
         if alone:
-            neighbours = _self_first(neighbours)[:, self_found:]
+            own = torch.arange(there, device=neighbours.device)
+            moved = torch.nonzero(neighbours[:, 0] != own).flatten()  # others stand at the same place
+            if moved.numel():
+                neighbours[moved] = _self_first(neighbours[moved], own[moved])
+            neighbours = neighbours[:, self_found:]
         neighbours = neighbours[:, ::step]
         target = torch.arange(cloud.query, cloud.last_query, device=neighbours.device).repeat_interleave(
             neighbours.shape[1]
@@ -205,15 +209,16 @@ def device_of(pos: Tensor | np.ndarray) -> torch.device:
 
 
 def parts(points: Tensor, query_points: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor]:
-    return points[cloud.point : cloud.last_point], query_points[cloud.query : cloud.last_query]
+    """The points and the queries of a cloud; one tensor where they are the same."""
+    near = points[cloud.point : cloud.last_point]
+    return near, near if query_points is points else query_points[cloud.query : cloud.last_query]
 
 
-def _self_first(neighbours: Tensor) -> Tensor:
-    """The target itself in front, in place of itself further on or of the farthest; int64 (n, K)."""
-    own = torch.arange(neighbours.shape[0], device=neighbours.device)[:, None]
-    others = neighbours != own
+def _self_first(neighbours: Tensor, own: Tensor) -> Tensor:
+    """The targets themselves (n,) in front, in place of themselves further on or of the farthest; int64 (n, K)."""
+    others = neighbours != own[:, None]
     others[others.all(1), -1] = False  # crowded out by points at the same place
-    return torch.cat((own, neighbours[others].view(neighbours.shape[0], neighbours.shape[1] - 1)), 1)
+    return torch.cat((own[:, None], neighbours[others].view(neighbours.shape[0], neighbours.shape[1] - 1)), 1)
 
 
 def _cut(pairs: Pairs, most: int, crowded: _Crowded, shift: int) -> Pairs:
@@ -232,9 +237,8 @@ def _cut(pairs: Pairs, most: int, crowded: _Crowded, shift: int) -> Pairs:
 
 
 def graph_of(
-    edges: list[tuple[Tensor, Tensor]], size: tuple[int, int], device: torch.device, name: str
+    edges: list[tuple[Tensor, Tensor]], size: tuple[int, int], device: torch.device, name: str, repeats: bool = False
 ) -> AttentionGraph:
-    none = torch.empty(0, dtype=torch.int64, device=device)
-    target = torch.cat([none, *(target.to(device) for target, _ in edges)])
-    source = torch.cat([none, *(source.to(device) for _, source in edges)])
-    return AttentionGraph(Listed(target, source, *size), name, device)
+    edges = edges or [(torch.empty(0, dtype=torch.int64),) * 2]
+    target, source = (torch.cat(parts).to(device) for parts in zip(*edges, strict=True))
+    return AttentionGraph(Listed(target, source, *size, has_repeats=repeats), name, device)
