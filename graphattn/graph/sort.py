@@ -21,7 +21,7 @@ class Sorted(NamedTuple):
 
 
 def ascending(key: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorted keys and the place of each before, equal ones in their order; on the CPU, quick where rows are in order."""
+    """Sorted keys and the place of each before, equal ones in their order; quick on the CPU if rows are in order."""
     if key.is_cuda:
         return torch.sort(key, stable=True)
     place = torch.from_numpy(np.argsort(key.numpy(), kind="stable"))

@@ -15,7 +15,7 @@ from .candidates import from_cells, from_tree
 
 
 class Pairs(NamedTuple):
-    """The points (P,) of queries ``first .. last - 1``, by query, then squared distance (if not left out), then point."""
+    """The points (P,) of queries ``first .. last - 1``, by query, then squared distance (or not), then point."""
 
     first: int
     last: int

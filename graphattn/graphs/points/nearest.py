@@ -71,11 +71,9 @@ def _distinct(queries: Tensor) -> tuple[Tensor, Tensor | slice]:
 
     A tree cannot split them, so the search for each would read them all.
     """
-    mixed = torch.zeros_like(queries[:, 0])
-    for axis, column in enumerate(queries.unbind(1)):
-        mixed = mixed + column * (axis + 0.618) ** 0.5
+    mixed = (queries * (torch.arange(queries.shape[1], device=queries.device) + 0.618).sqrt()).sum(1)
     mixed = torch.sort(mixed).values if mixed.is_cuda else torch.from_numpy(np.sort(mixed.numpy()))
-    if int((mixed[1:] == mixed[:-1]).sum()) <= mixed.numel() // 64:
+    if int(torch.count_nonzero(mixed[1:] == mixed[:-1])) <= mixed.numel() // 64:
         return queries, slice(None)
     return torch.unique(queries, dim=0, return_inverse=True)
 

@@ -85,11 +85,7 @@ def knn(
             continue
         neighbours = nearest(*parts(points, query_points, cloud), min(need, there))
         if alone:
-            own = torch.arange(there, device=neighbours.device)
-            moved = torch.nonzero(neighbours[:, 0] != own).flatten()  # others stand at the same place
-            if moved.numel():
-                neighbours[moved] = _self_first(neighbours[moved], own[moved])
-            neighbours = neighbours[:, self_found:]
+            neighbours = _self_first(neighbours)[:, self_found:]
         neighbours = neighbours[:, ::step]
         target = torch.arange(cloud.query, cloud.last_query, device=neighbours.device).repeat_interleave(
             neighbours.shape[1]
@@ -214,11 +210,16 @@ def parts(points: Tensor, query_points: Tensor, cloud: Cloud) -> tuple[Tensor, T
     return near, near if query_points is points else query_points[cloud.query : cloud.last_query]
 
 
-def _self_first(neighbours: Tensor, own: Tensor) -> Tensor:
-    """The targets themselves (n,) in front, in place of themselves further on or of the farthest; int64 (n, K)."""
-    others = neighbours != own[:, None]
-    others[others.all(1), -1] = False  # crowded out by points at the same place
-    return torch.cat((own[:, None], neighbours[others].view(neighbours.shape[0], neighbours.shape[1] - 1)), 1)
+def _self_first(neighbours: Tensor) -> Tensor:
+    """The target itself in front, in place of itself further on or of the farthest; int64 (n, K), written in place."""
+    own = torch.arange(neighbours.shape[0], device=neighbours.device)
+    rows = torch.nonzero(neighbours[:, 0] != own).flatten()  # another point stands at the same place
+    if rows.numel():
+        others = neighbours[rows] != own[rows, None]
+        others[others.all(1), -1] = False  # crowded out
+        rest = neighbours[rows][others].view(rows.numel(), neighbours.shape[1] - 1)
+        neighbours[rows] = torch.cat((own[rows, None], rest), 1)
+    return neighbours
 
 
 def _cut(pairs: Pairs, most: int, crowded: _Crowded, shift: int) -> Pairs:
