@@ -1,9 +1,13 @@
 """Seeds for every test and doctest: none depends on luck, nor on which ran before it, nor on which process runs it."""
 
 import contextlib
+import gc
+import os
 import random
 import zlib
 from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors are small: a second thread only waits
 
 import numpy as np
 import pytest
@@ -27,7 +31,9 @@ def _seed(path, whose):
     number = zlib.crc32(f"{Path(path).name} {whose}".encode())
     random.seed(number)
     np.random.seed(number)  # noqa: NPY002 (code under test may use it)
-    torch.manual_seed(number)
+    torch.default_generator.manual_seed(number)  # torch.manual_seed formats its caller's stack for each absent device
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -40,3 +46,9 @@ def pytest_collectstart(collector):
 def pytest_runtest_setup(item):
     """What a test and its fixtures draw; one number for all tests of a file, as they may share a fixture."""
     _seed(item.path, "tests")
+
+
+def pytest_collection_finish(session):
+    """What is imported by now is not collected: ``gc.collect()`` in a test looks only at what tests made."""
+    gc.collect()
+    gc.freeze()

@@ -8,8 +8,6 @@ from layer_table import LAYERS, layer_of
 from graphattn.nn import GraphAttention
 from graphattn.verify import assert_exact
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 

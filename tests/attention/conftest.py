@@ -1,15 +1,6 @@
-"""One thread: the tensors are tiny, and two workers share two cores."""
+"""What every test of attention runs with."""
 
 import pytest
-import torch
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(autouse=True)

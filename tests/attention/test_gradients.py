@@ -76,7 +76,7 @@ def test_one_gradient_per_copy_of_an_edge():
 
 
 @both
-@pytest.mark.parametrize("needed", range(16))
+@pytest.mark.parametrize("needed", [0, 1, 2, 4, 8, 6, 9, 11])
 def test_any_subset_of_inputs_asks_for_gradients(needed, backend):
     graph = GRAPHS["listed_bipartite"]()
     inputs = (*tensors(graph), biases(graph))
@@ -136,7 +136,7 @@ def test_each_weight_is_dropped_or_scaled_up(extras, backend):
 
 @both
 def test_the_expectation_is_the_output(backend):
-    graph = GRAPHS["listed_random"]()
+    graph = GRAPHS["tall_causal"]()
     torch.manual_seed(0)
     after, before = dropped(graph, backend, 0.3, (2000,))
     deviation = before.square().mul(0.3 / 0.7).sum(0).sqrt() / 2000  # of the mean over independent masks

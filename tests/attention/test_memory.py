@@ -1,9 +1,11 @@
 """Strides, offsets, the same bits every time, memory that nobody initialised."""
 
+import functools
+
 import pytest
 import torch
 from attention_formula import BACKENDS, assert_near, biases, gradients, taken, tensors
-from graph_table import GRAPHS
+from graph_table import GRAPHS, KINDS
 
 import graphattn as ga
 
@@ -33,17 +35,16 @@ def packed(x):
 
 
 @each_backend
-@pytest.mark.parametrize("extras", [{}, {"return_lse": True}])
 @pytest.mark.parametrize("layout", [heads_first, width_first, every_other, offset, packed])
 @pytest.mark.parametrize(
     ("name", "dtype"), [("listed_bipartite", torch.float64), ("causal", torch.float32), ("full", torch.bfloat16)]
 )
-def test_any_strides_and_offset(name, layout, dtype, extras, backend):
+def test_any_strides_and_offset(name, layout, dtype, backend):
     graph = GRAPHS[name]()
     inputs = tensors(graph, (2,), dtype=dtype)
     bias = biases(graph, (2,)).to(dtype)
     strange = [layout(x.detach()).requires_grad_() for x in inputs]
-    for score_bias in (None, bias):
+    for score_bias, extras in ((None, {}), (bias, {}), (None, {"return_lse": True})):
         outputs = []
         for given in (inputs, strange):
             found = ga.attention(*given, graph, score_bias, backend=backend, **extras)
@@ -87,8 +88,9 @@ def test_any_strides_of_the_gradient(layout, extras, backend):
 
 
 @each_backend
-@pytest.mark.parametrize(("threads", "times"), [(1, 50), (2, 25)])  # a race needs two threads, which are slow here
-def test_the_same_bits_every_time(threads, times, backend):
+@pytest.mark.parametrize("threads", [1, 2])  # a race needs two
+def test_the_same_bits_every_time(threads, backend, request):
+    request.addfinalizer(functools.partial(torch.set_num_threads, torch.get_num_threads()))
     torch.set_num_threads(threads)
     made = torch.Generator().manual_seed(5)
     edges = torch.stack((torch.randint(59, (997,), generator=made), torch.randint(7, (997,), generator=made) ** 2))
@@ -96,7 +98,7 @@ def test_the_same_bits_every_time(threads, times, backend):
     inputs = tensors(graph, dtype=torch.float32)
     bias = biases(graph).float().detach().requires_grad_()
     first = None
-    for _ in range(times):
+    for _ in range(20):
         output = ga.attention(*inputs, graph, bias, backend=backend)
         found = [output, *torch.autograd.grad(output.square().sum(), (*inputs, bias))]
         first = first or found
@@ -117,7 +119,9 @@ def deterministic():
     [
         (extras, *pair)
         for extras in ({}, {"return_lse": True, "return_weights": True})
-        for pair in taken(GRAPHS, return_weights=bool(extras))
+        for pair in taken(
+            (*KINDS, "no_edges", "zero_targets", "zero_sources", "union_of_blocks"), return_weights=bool(extras)
+        )
     ],
 )
 @pytest.mark.usefixtures("deterministic")

@@ -34,7 +34,7 @@ def plain(q, k, v, graph, bias=None, softcap=None):
 )
 def test_errors_are_at_most_those_of_dense_torch(name, options, dtype, backend):
     graph = GRAPHS[name]()
-    inputs = list(tensors(graph, (3,), width=17, value_width=19, dtype=dtype))
+    inputs = list(tensors(graph, (3,), width=13, value_width=11, dtype=dtype))
     given = {"softcap": 2.0} if options == "softcap" else {}
     if options == "bias":
         inputs.append(biases(graph).to(dtype).detach().requires_grad_())
@@ -55,8 +55,7 @@ def test_errors_are_at_most_those_of_dense_torch(name, options, dtype, backend):
         assert mine <= bound(dtype, theirs, gradient=i > 0), (i, mine, theirs)
 
 
-@pytest.mark.parametrize("dtype", NARROW[1:])
-@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize(("listed", "dtype"), [(False, torch.bfloat16), (True, torch.float16)])
 def test_a_hub_of_70_000_equal_edges(listed, dtype, backend):
     graph = ga.graphs.cross(2, 70_000)
     if listed:
@@ -75,7 +74,7 @@ def test_a_hub_of_70_000_equal_edges(listed, dtype, backend):
 
 def test_degree_2048_in_bfloat16(backend):
     graph = ga.graphs.cross(3, 2048)
-    q, k, v = tensors(graph, width=8, value_width=11, dtype=torch.bfloat16, requires_grad=False)
+    q, k, v = tensors(graph, width=13, value_width=11, dtype=torch.bfloat16, requires_grad=False)
     truth = formula(q.double(), k.double(), v.double(), graph)[0]
     rounding = (truth.bfloat16().double() - truth).abs().max()
     error = (ga.attention(q, k, v, graph, backend=backend).double() - truth).abs().max()

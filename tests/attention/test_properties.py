@@ -10,6 +10,7 @@ import graphattn as ga
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 4e-3}
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(quick, max_examples=25)
 
 
 @st.composite
@@ -78,8 +79,8 @@ def test_any_call_is_the_formula(backend, call):
             assert_near(mine, theirs, 8 * TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("backend", ["auto", *BACKENDS])
-@quick
+@pytest.mark.parametrize("backend", ["dense", "tiles", "edges"])
+@few
 @given(data=st.data())
 def test_relabelling_the_nodes_relabels_the_output(backend, data):
     T, S = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 7))

@@ -60,7 +60,7 @@ def expected(problem):
         if not all_peers()[name].reasons_against(PROBLEMS[problem])
     ],
 )
-def test_every_peer_gives_the_same_answer(name, problem, one_thread):
+def test_every_peer_gives_the_same_answer(name, problem):
     problem = PROBLEMS[problem]
     peer = all_peers()[name]
     torch._dynamo.reset()

@@ -11,8 +11,6 @@ import graphattn as ga
 from graphattn import graphs
 from graphattn.nn import GraphAttention
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def shift(size, offset):
     """Every node of the grid reads the one node at this offset, where there is one."""

@@ -16,8 +16,6 @@ from graphattn.errors import GraphAttnError, ShapeError
 from graphattn.models import GPT, Decoder, Encoder, EncoderDecoder, generate, log_probability
 from graphattn.nn import GraphAttention, TransformerBlock
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_source_d_prints_a_causal_table_in_which_tokens_four_and_five_read_token_six():
     # Its table is keys x queries, counted from 1, with q_4 k_6 and q_5 k_6 unmasked: edges 6 -> 4 and 6 -> 5.

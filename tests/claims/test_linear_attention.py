@@ -10,7 +10,6 @@ from graphattn.errors import OptionError
 from graphattn.nn import FeatureScore, GraphAttention, PositiveFeatures
 from graphattn.nn.linear_attention import chunks_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = [0, 9, 131]
 GRAPHS = {
     "full": graphs.full,

@@ -12,7 +12,7 @@ import graphattn as ga
 from graphattn.graphs import causal, cross, full, sliding_window
 
 tf = pytest.importorskip("transformers", minversion="5.0")
-pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 WIDTHS = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 STACKS = {

@@ -12,8 +12,6 @@ from graphattn.errors import GraphError, OptionError
 from graphattn.models import Encoder
 from graphattn.nn import FeedForward, GraphAttention, MixtureOfExperts
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def counted(run, *given, **options):
     with FlopCounterMode(display=False) as counter:

@@ -5,14 +5,11 @@ import re
 
 import networkx as nx
 import numpy as np
-import pytest
 import torch
 
 import graphattn as ga
 from graphattn import graphs
 from graphattn.viz.style import LINES, shades
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def drawn(figure, name):

@@ -11,8 +11,6 @@ from graphattn import graphs
 from graphattn.models import Encoder
 from graphattn.nn import GraphAttention
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def chain(n):
     """A recurrent network: a state reads the one before."""

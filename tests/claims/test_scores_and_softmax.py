@@ -8,8 +8,6 @@ import graphattn as ga
 from graphattn import graphs
 from graphattn.nn import GraphAttention
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def heads(*shape, seed=0):
     made = torch.Generator().manual_seed(seed)

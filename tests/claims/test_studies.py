@@ -12,8 +12,6 @@ from graphattn import graphs
 from graphattn.models import Encoder
 from graphattn.nn import GraphAttention, LearnedPosition, SinusoidalPosition
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def train(modules, loss, steps, rate):
     optimizer = torch.optim.Adam([p for module in modules for p in module.parameters()], rate, fused=True)

@@ -10,7 +10,6 @@ from graphattn import graphs
 from graphattn.models import Encoder
 from graphattn.nn import GraphAttention, LearnedPosition, SinusoidalPosition, TransformerBlock
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 ORDER = torch.tensor([3, 0, 6, 4, 1, 2, 5])
 few = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 

@@ -12,7 +12,6 @@ from graphattn.models.whisper import sinusoids
 from graphattn.nn import KeyValueCache
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 B, S, T, V = 2, 9, 7, 13
 SMALL = {

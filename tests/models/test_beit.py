@@ -9,7 +9,6 @@ from graphattn.errors import OptionError
 from graphattn.models import BEiT, from_hf
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
-pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
 N = 10  # a class token and 3 x 3 patches
 EACH, SHARED = {"use_relative_position_bias": True}, {"use_shared_relative_position_bias": True}

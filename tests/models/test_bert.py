@@ -15,7 +15,6 @@ BertConfig, BertForMaskedLM, BertModel = (
     transformers.BertForMaskedLM,
     transformers.BertModel,
 )
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 B, N, V, C = 3, 7, 13, 12
 SMALL = {

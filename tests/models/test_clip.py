@@ -9,7 +9,6 @@ from graphattn.errors import OptionError, PositionIndexError, ShapeError
 from graphattn.models import CLIP, CLIPText, ViT, from_hf
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
-pytestmark = pytest.mark.usefixtures("one_thread")
 WIDTHS = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
 TEXT = {**WIDTHS, "vocab_size": 17, "max_position_embeddings": 9, "pad_token_id": 1, "bos_token_id": 0}
 IMAGE = {**WIDTHS, "image_size": 8, "patch_size": 4}

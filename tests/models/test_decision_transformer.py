@@ -10,7 +10,6 @@ from graphattn.errors import PositionIndexError, ShapeError
 from graphattn.models import DecisionTransformer, from_hf
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 B, T, S, A = 2, 5, 4, 3
 SMALL = {"state_dim": S, "act_dim": A, "hidden_size": 12, "max_ep_len": 9, "n_positions": 31, "n_head": 3, "n_layer": 2}

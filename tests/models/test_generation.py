@@ -13,8 +13,6 @@ from graphattn.models import GPT, from_hf, generate, llama, log_probability
 from graphattn.models.generation import Continuation
 from graphattn.models.generation.choose import Sample, truncated
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 B, P, NEW, V = 3, 4, 7, 11
 N = P + NEW
 CAUSAL = graphs.causal(...)

@@ -11,7 +11,6 @@ from graphattn.models import T5, Decoder, Seq2Seq, from_hf, generate, log_probab
 from graphattn.models.generation import Continuation
 from graphattn.nn import KeyValueCache, Rotary
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 B, S, P, NEW, V = 3, 7, 2, 6, 11
 N = P + NEW
 CAUSAL, WINDOW = graphs.causal(...), graphs.sliding_window(..., 2)

@@ -16,8 +16,6 @@ from graphattn.nn import Rotary
 pytest.importorskip("transformers", minversion="5.0")
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 B, N, V = 3, 7, 13
 SMALL = {"vocab_size": V, "n_positions": 11, "n_embd": 12, "n_layer": 2, "n_head": 3}
 

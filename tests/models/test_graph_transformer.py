@@ -13,7 +13,6 @@ from graphattn import graphs
 from graphattn.errors import GraphError, OptionError, ShapeError
 from graphattn.models import GraphTransformer, longformer_graphs
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 F_IN, C, H, OUT = 5, 8, 2, 3
 
 

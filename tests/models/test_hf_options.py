@@ -11,7 +11,6 @@ from graphattn.errors import OptionError
 from graphattn.models import from_hf
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 V = 13
 SIZES = {"vocab_size": V, "num_hidden_layers": 2, "intermediate_size": 17, "attn_implementation": "eager"}

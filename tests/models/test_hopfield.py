@@ -12,8 +12,6 @@ from graphattn import graphs
 from graphattn.errors import GraphError, OptionError, ShapeError
 from graphattn.models import Hopfield, retrieval_energy, retrieve
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def spins(*shape, seed=0):
     return torch.randint(2, shape, generator=torch.Generator().manual_seed(seed)).double() * 2 - 1

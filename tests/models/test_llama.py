@@ -11,7 +11,6 @@ from graphattn.models import from_hf, llama
 from graphattn.nn import LinearScaling, Llama3Scaling, Rotary, YarnScaling
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 B, N, V, D = 3, 9, 13, 6
 SMALL = {

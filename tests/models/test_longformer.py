@@ -10,7 +10,6 @@ from graphattn.errors import GraphIndexError, OptionError
 from graphattn.models import Longformer, from_hf, longformer_graphs
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 B, N, V, PAD = 2, 15, 13, 1
 SMALL = {

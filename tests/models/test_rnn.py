@@ -10,7 +10,6 @@ from graphattn.errors import GraphError, OptionError, PositionIndexError, ShapeE
 from graphattn.models import Seq2Seq
 from graphattn.models.rnn_attention import BahdanauAttention, LuongAttention
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 B, S, T, C = 3, 7, 5, 8
 KINDS = ["bahdanau", "dot", "general"]
 

@@ -12,7 +12,6 @@ from graphattn.models.merging import PatchMerging
 from graphattn.models.swin_stage import window_graphs
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def hf(kind=transformers.SwinModel, size=(24, 36), **options):

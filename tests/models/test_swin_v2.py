@@ -12,7 +12,6 @@ from graphattn.models import Swin, from_hf
 from graphattn.models.swin_stage import window_graphs
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def shaken(model):

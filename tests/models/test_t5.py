@@ -15,7 +15,6 @@ from graphattn.models import from_hf as converted
 from graphattn.nn import ALiBi, KeyValueCache, T5Bias
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
-pytestmark = pytest.mark.usefixtures("one_thread")
 S, T = 11, 7
 SIZES = {"vocab_size": 17, "d_model": 12, "d_kv": 5, "d_ff": 20, "num_layers": 2, "num_heads": 3}
 BUCKETS = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 6}  # S reaches the last bucket

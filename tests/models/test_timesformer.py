@@ -12,7 +12,6 @@ from graphattn.errors import OptionError, ShapeError
 from graphattn.models import TimeSformer, ViViT, divided_space_time, from_hf
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
-pytestmark = pytest.mark.usefixtures("one_thread")
 T, P = 3, 4  # frames, places
 
 

@@ -11,7 +11,6 @@ from graphattn.models.from_hf import FAMILIES
 from graphattn.models.patches import PatchEmbedding
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
-pytestmark = pytest.mark.usefixtures("one_thread")
 SIZES = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
 GRID, N = (2, 3), 7  # patches, and nodes with the class token
 

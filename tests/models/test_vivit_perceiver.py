@@ -11,7 +11,6 @@ from graphattn.models.perceiver import Reading
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
 decoders = pytest.importorskip("transformers.models.perceiver.modeling_perceiver")
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 GRID, SIZE = (2, 2, 3), (4, 8, 15)  # tubelets, and the video
 

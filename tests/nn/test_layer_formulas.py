@@ -12,8 +12,6 @@ from torch import nn
 import graphattn as ga
 from graphattn.nn import GraphAttention
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 H, KV, D, F, C = 4, 2, 3, 5, 11
 GRAPH = ga.from_edge_index(
     torch.tensor([[0, 2, 5, 1, 1, 3, 4, 5, 0, 6, 2, 2, 6], [0, 0, 0, 1, 3, 3, 3, 3, 4, 4, 4, 5, 5]]), num_nodes=7

@@ -9,8 +9,6 @@ from graphattn import GraphAttnError, graphs
 from graphattn.graph.listed import Listed
 from graphattn.questions.mistakes import mistakes
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def natten(height, width, kernel, clamp_rows, clamp_columns):
     """FlexAttention's mask of a neighbourhood; the clamps are the last row and column that a window may hold."""

@@ -16,7 +16,6 @@ from graphattn.graph.listed import checked
 from graphattn.questions.hops import _by_searches, _by_squaring
 from graphattn.questions.walks import OnMatrix, OnRuns, tree_depth, walk
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 SQUARE = [name for name, make in GRAPHS.items() if make().is_square]
 MILLION = 1_000_000
 

@@ -8,8 +8,6 @@ import torch
 import graphattn as ga
 from graphattn import GraphAttnError, graphs
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class Stack(torch.nn.Module):
     """Layers of attention with residual connections, dropout between them."""

@@ -11,7 +11,6 @@ import graphattn as ga
 from graphattn import GraphAttnError, graphs
 from graphattn.graph import PerHead
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 MILLION = 1_000_000
 SCHEDULES = {
     "wavenet": [graphs.sliding_window(23, 2, dilation=d) for d in (1, 2, 4, 8)],

@@ -7,8 +7,6 @@ import graphattn as ga
 from graphattn import graphs
 from graphattn.graphs.catalogue import inputs
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def apart(n):
     """t - s of all pairs."""

@@ -9,8 +9,6 @@ from graphattn.errors import GraphError
 from graphattn.graph import PerHead, Relations
 from graphattn.graph.listed import Listed
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CAUSAL = graphs.causal(5)
 LIKE_GRAPHS = {
     "give it a size": graphs.causal(...),

@@ -13,7 +13,6 @@ import graphattn as ga
 from graphattn import GraphAttnError, graphs
 from graphattn.graph.listed import checked
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 SQUARE = [name for name, make in GRAPHS.items() if make().is_square and make().num_targets > 1]
 
 

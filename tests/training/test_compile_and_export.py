@@ -12,8 +12,6 @@ from graphattn import disjoint_union, graphs
 from graphattn.models import GraphTransformer
 from graphattn.nn import FeatureScore, GraphAttention, TransformerBlock, graph_attention
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(autouse=True)
 def _fresh():

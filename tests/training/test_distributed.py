@@ -7,13 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import fresh_python
-import pytest
 import torch
 from every_model import MODELS, small
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def gradients_of(name, rank):

@@ -132,7 +132,6 @@ def test_threads_may_call_one_graph_and_layer_at_once(name):
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from Linux")
-@pytest.mark.usefixtures("one_thread")
 def test_calls_and_graphs_leave_nothing_behind():
     """``make fuzz`` makes 10^4 calls and 10^3 graphs."""
     growth = Growth()

@@ -15,8 +15,6 @@ from graphattn import graphs, models
 from graphattn.backends import BACKENDS
 from graphattn.nn import GraphAttention, TransformerBlock
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def learned(model):
     return [parameter for parameter in model.parameters() if parameter.requires_grad]

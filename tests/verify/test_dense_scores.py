@@ -11,8 +11,6 @@ from graphattn.nn import FeatureScore, PositiveFeatures, normalizers, scores
 from graphattn.verify.layer_twin import of_pairs, of_rows
 from graphattn.verify.twins import turned
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 T, S, H, D = 3, 5, 2, 7
 
 

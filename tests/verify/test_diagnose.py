@@ -11,8 +11,6 @@ from graphattn.graphs import global_tokens
 from graphattn.verify import engine, verify
 from graphattn.verify.diagnose import UNEXPLAINED
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def attend(query, key, value, mask, *, scale=None, copies=None, tile=False, fill=-torch.inf):
     """Attention as people write it, heads last; wrong in whatever way its options say."""

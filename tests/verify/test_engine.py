@@ -18,8 +18,6 @@ from graphattn.nn import GraphAttention
 from graphattn.verify import Report, engine, verify
 from graphattn.verify.report import Check, Refusal, Row
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CAUSAL = GRAPHS["causal"]()
 RANDOM = GRAPHS["listed_random"]()
 
@@ -344,7 +342,6 @@ def test_a_real_report_fits_a_hundred_columns(name):
     assert max(map(len, lines[2:])) <= 100
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_the_callers_random_numbers_stay_as_they_were():
     before = torch.get_rng_state()
     layer = GraphAttention(8, 2, dropout=0.5)

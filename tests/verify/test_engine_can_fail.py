@@ -13,8 +13,6 @@ from graphattn.graph.rules import Band
 from graphattn.nn import GraphAttention
 from graphattn.verify import assert_exact, operator, verify
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 GRAPH = GRAPHS["listed_random"]()
 
 

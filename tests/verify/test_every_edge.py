@@ -11,8 +11,6 @@ from graphattn.verify import engine, verify
 from graphattn.verify.pieces import sample
 from graphattn.verify.report import EQUAL_LOGITS
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 ROW = 777
 WINDOW = ga.graphs.sliding_window(1009, 9)
 FLOAT64 = {"dtypes": (torch.float64,)}

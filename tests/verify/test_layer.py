@@ -15,8 +15,6 @@ from graphattn.nn import scores as library
 from graphattn.nn.linear_attention import PositiveFeatures
 from graphattn.verify import assert_exact, stability, verify
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 MASK = torch.rand(5, 5, generator=torch.Generator().manual_seed(3)) < 0.7
 MASK[2] = False  # an isolated target
 SMALL = ga.from_mask(MASK)

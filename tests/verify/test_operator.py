@@ -11,8 +11,6 @@ from graphattn.errors import GraphError, OptionError
 from graphattn.nn import GraphAttention
 from graphattn.verify import layer, operator, verify
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CAUSAL = GRAPHS["causal"]()
 WINDOW = ga.graphs.sliding_window(1009, 9)
 FLOAT64 = {"dtypes": (torch.float64,)}

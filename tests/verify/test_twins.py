@@ -21,8 +21,6 @@ from graphattn.nn.normalizers import NORMALIZERS
 from graphattn.nn.scores import SCORES
 from graphattn.verify import DenseGraphAttention, dense_attention, twins
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 T, S, H, D, V = 7, 11, 3, 5, 2
 
 
