@@ -20,6 +20,13 @@ class Sorted(NamedTuple):
     place: Tensor
 
 
+def by_row(row: Tensor, column: Tensor, rows: int, columns: int) -> Sorted:
+    """The edges, int64 (E,) each, by row, then by column; copies of an edge in the order given."""
+    if countable(row, rows, columns):
+        return counted(row, column, rows, columns)
+    return from_keys(*ascending(torch.add(column, row, alpha=columns)), rows, columns)
+
+
 def ascending(key: Tensor) -> tuple[Tensor, Tensor]:
     """Sorted keys and the place of each before, equal ones in their order; quick on the CPU if rows are in order."""
     if key.is_cuda:
@@ -47,7 +54,7 @@ def countable(index: Tensor, rows: int, columns: int) -> bool:
 
 
 def counted(row: Tensor, column: Tensor, rows: int, columns: int) -> Sorted:
-    """The edges, int64 (E,) each, by row, then by column; copies of an edge in the order given.
+    """:func:`by_row` of many edges on the CPU.
 
     They are counted into place twice, by column and then by row, as a sparse matrix is transposed: linear in the edges,
     and fast where neighbours in the graph are neighbours in memory.

@@ -9,7 +9,7 @@ from torch import Tensor
 from ...arguments import integers, table
 from ...errors import GraphError, GraphIndexError
 from ...graph.algebra import refuse_over
-from ...graph.runs import spread
+from ...graph.sort import by_row, rows_of
 
 
 class Faces(NamedTuple):
@@ -28,9 +28,12 @@ class Faces(NamedTuple):
     def edges(self) -> tuple[Tensor, Tensor]:
         """One number for the undirected edge after each corner (C,), and the edges as vertex pairs (E, 2)."""
         low, high = torch.minimum(self.vertex, self.follower), torch.maximum(self.vertex, self.follower)
-        key, edge = torch.unique(low * self.num_vertices + high, return_inverse=True)
-        size = max(1, self.num_vertices)
-        return edge, torch.stack((key // size, key % size), 1)
+        ptr, high, place = by_row(low, high, self.num_vertices, self.num_vertices)
+        low, new = rows_of(ptr), torch.ones_like(high, dtype=torch.bool)
+        new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+        edge = torch.empty_like(low)
+        edge[place.long()] = torch.cumsum(new, 0) - 1
+        return edge, torch.stack((low[new], high[new].long()), 1)
 
 
 def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch.device]:
@@ -40,12 +43,17 @@ def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch
     has fewer than three corners, or names a vertex twice, is degenerate.
     """
     vertex, sizes, device = _corners(faces)
-    face, _ = spread(sizes)
-    num_vertices = _check_range(vertex, face, num_vertices)
+    num_vertices = _check_range(vertex, sizes, num_vertices)
     refuse_over(64 * num_vertices, f"a mesh of {num_vertices:,} vertices", "number the vertices without gaps")
-    face, vertex = _without_repeats(face, vertex, sizes.numel())
-    sizes = torch.bincount(face, minlength=sizes.numel())
-    sound = sizes >= 3
+    face, sound = torch.repeat_interleave(sizes), torch.ones_like(sizes, dtype=torch.bool)
+    table = vertex.view(len(sizes), -1) if len(sizes) and bool((sizes == sizes[0]).all()) else None
+    if table is not None and not any(
+        bool((table == table.roll(by, 1)).any()) for by in range(1, table.shape[1] // 2 + 1)
+    ):
+        return Faces(face, vertex, table.roll(-1, 1).flatten(), sound, num_vertices), device
+    keep = vertex != vertex[_next(face)]
+    face, vertex = face[keep], vertex[keep]
+    sound &= torch.bincount(face, minlength=len(sizes)) >= 3
     order = torch.argsort(face * max(1, num_vertices) + vertex)
     twice = (face[order][1:] == face[order][:-1]) & (vertex[order][1:] == vertex[order][:-1])
     sound[face[order][1:][twice]] = False
@@ -78,16 +86,14 @@ def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
     return integers(flat, "faces", "of vertices", GraphError).cpu(), sizes, device
 
 
-def _check_range(vertex: Tensor, face: Tensor, num_vertices: int | None) -> int:
-    size = num_vertices
-    if size is None:
-        size = int(vertex.max()) + 1 if vertex.numel() else 0
-    bad = torch.nonzero((vertex < 0) | (vertex >= size)).flatten()
-    if bad.numel():
-        corner = int(bad[0])
+def _check_range(vertex: Tensor, sizes: Tensor, num_vertices: int | None) -> int:
+    lowest, highest = (int(end) for end in vertex.aminmax()) if vertex.numel() else (0, -1)
+    size = highest + 1 if num_vertices is None else num_vertices
+    if lowest < 0 or highest >= size:
+        corner = int(torch.nonzero((vertex < 0) | (vertex >= size))[0])
         raise GraphIndexError(
-            f"face {int(face[corner])} names vertex {int(vertex[corner])}, outside [0, {max(0, size)}) ({max(0, size)} "
-            f"vertices); vertices count from 0"
+            f"face {int(torch.repeat_interleave(sizes)[corner])} names vertex {int(vertex[corner])}, outside "
+            f"[0, {max(0, size)}) ({max(0, size)} vertices); vertices count from 0"
         )
     return size
 
@@ -103,8 +109,3 @@ def _next(face: Tensor) -> Tensor:
     last[:-1] = first[1:]
     following[last] = torch.nonzero(first).flatten()
     return following
-
-
-def _without_repeats(face: Tensor, vertex: Tensor, num_faces: int) -> tuple[Tensor, Tensor]:
-    keep = vertex != vertex[_next(face)]
-    return face[keep], vertex[keep]

@@ -2,12 +2,14 @@
 
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...graph import AttentionGraph
 from ...graph.expression import listing_builder
 from ...graph.listed import Listed
+from ...graph.sort import offsets, rows_of
 from ..arguments import call, flag, one_of, whole
 from .faces import Faces, checked_faces
 
@@ -47,10 +49,9 @@ def mesh_vertices(
     if num_vertices is not None:
         num_vertices = whole(num_vertices, "num_vertices")
     mesh, device = checked_faces(faces, num_vertices)
-    low, high = mesh.edges()[1].unbind(1)
-    step = _matrix(torch.cat((low, high)), torch.cat((high, low)), mesh.num_vertices, mesh.num_vertices)
+    step = torch.cat((mesh.vertex, mesh.follower)), torch.cat((mesh.follower, mesh.vertex))
     name = call("mesh_vertices", hops=(hops, None), self_loops=(self_loops, False))
-    return _ring(step, hops, self_loops, name, device)
+    return _ring(step, mesh.num_vertices, hops, self_loops, name, device)
 
 
 @listing_builder
@@ -88,10 +89,10 @@ def mesh_faces(
     one_of(share, "share", ("edge", "vertex"))
     mesh, device = checked_faces(faces, None)
     shared = mesh.edges()[0] if share == "edge" else mesh.vertex
-    incidence = _matrix(mesh.face, shared, mesh.sound.numel(), int(shared.max()) + 1 if shared.numel() else 0)
-    step = incidence @ incidence.T
+    incidence = _matrix(mesh.face, shared, len(mesh.sound), int(shared.max()) + 1 if shared.numel() else 0)
+    step = _pairs(incidence @ incidence.T)
     name = call("mesh_faces", hops=(hops, None), share=(share, "edge"), self_loops=(self_loops, False))
-    return _ring(step, hops, self_loops, name, device)
+    return _ring(step, len(mesh.sound), hops, self_loops, name, device)
 
 
 @listing_builder
@@ -125,9 +126,10 @@ def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> Att
     hops, self_loops = whole(hops, "hops", 1), flag(self_loops, "self_loops")
     mesh, device = checked_faces(faces, None)
     edge, ends = mesh.edges()
-    incidence = _matrix(edge, mesh.face, ends.shape[0], mesh.sound.numel())
+    incidence = _matrix(mesh.face, edge, len(mesh.sound), len(ends))
+    step = _pairs(incidence.T.tocsr() @ incidence)
     name = call("mesh_edges", hops=(hops, None), self_loops=(self_loops, False))
-    return _ring(incidence @ incidence.T, hops, self_loops, name, device)
+    return _ring(step, len(ends), hops, self_loops, name, device)
 
 
 def mesh_edge_ends(faces: Tensor) -> Tensor:
@@ -202,27 +204,38 @@ def _duplicates(mesh: Faces) -> int:
 
 
 def _matrix(row: Tensor, column: Tensor, rows: int, columns: int) -> Any:
-    """The scipy.sparse matrix with a True at every (row, column)."""
+    """The scipy.sparse matrix with a True at every (row, column), given by row."""
     from scipy.sparse import csr_matrix  # slow to import
 
-    return csr_matrix(
-        (torch.ones(row.numel(), dtype=torch.bool).numpy(), (row.numpy(), column.numpy())), (rows, columns)
-    )
+    ptr = offsets(torch.bincount(row, minlength=rows))
+    return csr_matrix((np.ones(row.numel(), dtype=bool), column.numpy(), ptr.numpy()), (rows, columns))
 
 
-def _ring(step: Any, hops: int, self_loops: bool, name: str, device: torch.device) -> AttentionGraph:
-    """All pairs joined by at most ``hops`` steps, self-loops as given."""
-    size = step.shape[0]
-    node = torch.arange(size)
-    near = step + _matrix(node, node, size, size)
-    reach = near
-    for _ in range(hops - 1):
-        wider = reach @ near
-        if wider.nnz == reach.nnz:
-            break
-        reach = wider
-    target, source = (torch.from_numpy(part).to(torch.int64) for part in reach.nonzero())
+def _pairs(matrix: Any) -> tuple[Tensor, Tensor]:
+    """The rows and columns of what a matrix by rows holds, int64 (E,) each."""
+    ptr, column = (torch.from_numpy(x.astype(np.int64)) for x in (matrix.indptr, matrix.indices))
+    return rows_of(ptr), column
+
+
+def _ring(
+    step: tuple[Tensor, Tensor], size: int, hops: int, self_loops: bool, name: str, device: torch.device
+) -> AttentionGraph:
+    """All pairs joined by at most ``hops`` steps, self-loops as given; steps go both ways, some several times."""
+    key = torch.add(step[1], step[0], alpha=size)
+    if self_loops or hops > 1:
+        key = torch.cat((key, torch.arange(size) * (size + 1)))
+    key = torch.unique_consecutive(torch.from_numpy(np.sort(key.numpy())))
+    target = torch.div(key, max(1, size), rounding_mode="floor")
+    source = key - target * size
+    if hops > 1:
+        near = reach = _matrix(target, source, size, size)
+        for _ in range(hops - 1):
+            wider = reach @ near
+            if wider.nnz == reach.nnz:
+                break
+            reach = wider
+        target, source = _pairs(reach.tocsc())  # the same matrix, its rows in order
     if not self_loops:
-        target, source = target[target != source], source[target != source]
-    key = torch.sort(target * size + source).values.to(device)
-    return AttentionGraph(Listed(key // max(1, size), key % max(1, size), size, size), name, device)
+        keep = target != source
+        target, source = target[keep], source[keep]
+    return AttentionGraph(Listed(target.to(device), source.to(device), size, size, has_repeats=False), name, device)
