@@ -186,6 +186,12 @@ def tensor(value: object, argument: str, shape: str = "", error: type[GraphAttnE
     return value
 
 
+def outside(index: Tensor, size: int) -> str:
+    """Of integers that are not all in ``[0, size)`` the least and the largest, "-1 to 7"; empty if all are."""
+    least, most = map(int, index.aminmax()) if index.numel() else (0, -1)
+    return f"{least} to {most}" * (least < 0 or most >= size)
+
+
 def floats(value: object, argument: str, shape: str, dims: int) -> Tensor:
     """Real features of at least so many dimensions; ``shape`` says which, such as ``"(..., nodes, width)"``."""
     result = tensor(value, argument, shape, ShapeError)

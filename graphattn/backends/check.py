@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
@@ -15,6 +16,9 @@ from .request import Inputs
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _LARGEST = sys.float_info.max
+_GRAPHS = (AttentionGraph, PerHead)
+_NUMBERS = frozenset((float, int, type(None)))
+_KNOWN = 256  # kinds of calls that a graph remembers
 
 
 def check(
@@ -28,30 +32,92 @@ def check(
     dropout_p: float = 0.0,
     edge_attr: Tensor | None = None,
     edge_weight: Tensor | None = None,
+    score: Callable[..., Tensor] | None = None,
+    normalize: Callable[..., Tensor] | None = None,
 ) -> Inputs:
     """The arguments of :func:`attention` as inputs for a backend, or the error that says what does not fit.
 
     ``edge_weight`` (H_kv, D, F) times ``edge_attr`` (..., E, F) is added to the key and to the value of each edge.
+    ``score`` and ``normalize`` are the layer's.
     """
-    if not isinstance(graph, AttentionGraph | PerHead):
+    if not isinstance(graph, _GRAPHS):
         raise no_graph(graph, "graph must be an AttentionGraph")
     query, key, value = _under_autocast(query, key, value)
-    _check_tensors(query, key, value, graph)
+    lead, scale, softcap = _checked(query, key, value, graph, scale, softcap, dropout_p)
     if score_bias is not None:
         score_bias = _check_bias(score_bias, query, graph)
     for name, x in (("edge_attr", edge_attr), ("edge_weight", edge_weight)):
         if x is not None:
             _check_storage(name, x, query)
+    if score_bias is not None or edge_attr is not None:
+        lead = _common_lead(query, key, value, score_bias, edge_attr)
+    if lead is not None:
+        query, key, value = (x if x.shape[:-3] == lead else x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
+    return Inputs(query, key, value, scale, softcap, score_bias, dropout_p, edge_attr, edge_weight, score, normalize)
+
+
+def _checked(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    graph: AttentionGraph | PerHead,
+    scale: float | None,
+    softcap: float | None,
+    dropout_p: float,
+) -> tuple[torch.Size | None, float, float | None]:
+    """Leading dimensions to expand to, if the tensors differ in theirs, scale and softcap.
+
+    A graph remembers what it was checked with, so that the next call of this kind is known to be right by one look.
+    """
+    facts = _facts(query, key, value, scale, softcap, dropout_p)
+    if facts is None:
+        return _check_all(query, key, value, graph, scale, softcap, dropout_p)
+    known: dict[Any, Any] = graph._memo.setdefault("checked", {})
+    result = known.get(facts)
+    if result is None:
+        result = _check_all(query, key, value, graph, scale, softcap, dropout_p)
+        if len(known) >= _KNOWN:
+            known.clear()
+        known[facts] = result
+    return result
+
+
+def _facts(query: Tensor, key: Tensor, value: Tensor, *numbers: Any) -> tuple[Any, ...] | None:
+    """All that :func:`_check_all` looks at beside the graph; ``None`` where one of them may be wrong or a symbol."""
+    if torch.compiler.is_compiling() or not type(query) is type(key) is type(value) is Tensor:
+        return None
+    if query.is_nested or key.is_nested or value.is_nested:
+        return None
+    if not _NUMBERS.issuperset(map(type, numbers)):
+        return None
+    return (
+        *(query.shape, query.dtype, query.device, query.layout),
+        *(key.shape, key.dtype, key.device, key.layout),
+        *(value.shape, value.dtype, value.device, value.layout),
+        *numbers,
+    )
+
+
+def _check_all(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    graph: AttentionGraph | PerHead,
+    scale: float | None,
+    softcap: float | None,
+    dropout_p: float,
+) -> tuple[torch.Size | None, float, float | None]:
+    _check_tensors(query, key, value, graph)
     check_numbers(scale, softcap, dropout_p)
-    lead = _common_lead(query, key, value, score_bias, edge_attr)
-    query, key, value = (x if x.shape[:-3] == lead else x.expand(*lead, *x.shape[-3:]) for x in (query, key, value))
+    lead = _common_lead(query, key, value)
     scale, softcap = (x if x is None else float(x) for x in (scale, softcap))  # torch's whole numbers end at 2**63
     for name, number in (("scale", scale), ("softcap", softcap)):
         if number is not None:
             _check_range(name, number, query.dtype)
     if scale is None:
         scale = query.shape[-1] ** -0.5 if query.shape[-1] else 1.0
-    return Inputs(query, key, value, scale, softcap, score_bias, dropout_p, edge_attr, edge_weight)
+    alike = query.shape[:-3] == key.shape[:-3] == value.shape[:-3]
+    return None if alike else lead, scale, softcap
 
 
 def check_numbers(scale: float | None, softcap: float | None, dropout_p: float) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ..arguments import shown
@@ -10,6 +11,7 @@ from ..graph import AttentionGraph, PerHead
 from ..plans.cache import cached
 from .base import BACKENDS, Backend
 from .heads import heads_read
+from .rates import version
 from .request import Request
 
 
@@ -127,14 +129,14 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
     Raises:
         BackendError: If the one named, or every one, has reasons against it.
     """
-    if not isinstance(backend, str) or backend not in ("auto", *BACKENDS):
+    if not isinstance(backend, str) or (backend != "auto" and backend not in BACKENDS):
         raise BackendError(f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {shown(backend)}')
     if backend != "auto":
         reasons = BACKENDS[backend].reasons_against(graph, request)
         if reasons:
             raise BackendError(f"backend {backend!r} cannot run {graph!r}:", reasons)
         return backend
-    chosen = cached(graph, ("auto", request), lambda: _cheapest(graph, request))
+    chosen = cached(graph, (version(), *BACKENDS.values(), request), lambda: _cheapest(graph, request))
     if chosen is None:
         explanation = explained(graph, request)
         reasons = [f"{c.name}: {reason}" for c in explanation.candidates for reason in c.reasons]
@@ -144,13 +146,18 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
 
 def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
     """What :func:`explained` chooses; not the others where dense products cost less than their bare calls."""
-    dense = BACKENDS["dense"]
-    if not dense.reasons_against(graph, request):
-        others = [b.rates() for b in BACKENDS.values() if b is not dense]
-        least = min(rates["call_ms"] ** 2 * rates["training_factor"] for rates in others)
-        if dense.cost_ms(graph, request) ** 2 * dense.rates()["training_factor"] < least:
-            return "dense"
+    dense, least = BACKENDS["dense"], _least_bare_call(version(), *BACKENDS.values())
+    runs = not dense.reasons_against(graph, request)
+    if runs and dense.cost_ms(graph, request) ** 2 * dense.rates()["training_factor"] < least:
+        return "dense"
     return explained(graph, request).chosen
+
+
+@lru_cache(maxsize=8)
+def _least_bare_call(version: tuple[int, int], *backends: Backend) -> float:
+    """The least product of inference's and training's times that another backend than dense takes for a bare call."""
+    rates = [backend.rates() for backend in backends if backend.name != "dense"]
+    return min(rate["call_ms"] ** 2 * rate["training_factor"] for rate in rates)
 
 
 def explained(graph: AttentionGraph, request: Request) -> Explanation:

@@ -128,7 +128,8 @@ class DenseBackend(Backend):
 
 
 def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
-    query, key, value = (x.transpose(-3, -2) for x in (inputs.query, inputs.key, inputs.value))  # heads first
+    query, key = inputs.query.transpose(-3, -2), inputs.key.transpose(-3, -2)  # heads first
+    value = inputs.value.transpose(-3, -2)
     bias, blank = _bias(graph, plan, inputs)
     # What nobody reads, and who reads nobody: not even their NaN may enter a product, forward or backward.
     if plan.unused is not None:

@@ -12,6 +12,8 @@ from ..errors import OptionError
 
 #: Of each backend by name: its ``call_ms``, ``training_factor`` and the kinds of its ``ns``.
 Rates = dict[str, dict[str, float]]
+_written: list[str] = []
+"""When this process wrote the file."""
 
 
 def path() -> Path:
@@ -50,6 +52,11 @@ def measured() -> bool:
     return bool(kept())
 
 
+def version() -> tuple[int, int]:
+    """Another one where rates that were read before may be others now; much cheaper than reading them."""
+    return torch.get_num_threads(), len(_written)
+
+
 @functools.lru_cache(maxsize=8)
 def _kept(threads: int, *folders: str | None) -> Rates:
     try:
@@ -75,4 +82,5 @@ def keep(rates: Rates, date: str) -> Path:
             f"cannot write {where}: {error.strerror or error}; set GRAPHATTN_CACHE to a folder that can be written to"
         ) from error
     _kept.cache_clear()
+    _written.append(date)
     return where

@@ -65,15 +65,15 @@ class Inputs:
 
         Compiled code counts a batch of one, so that one program serves every batch size; heads and widths are fixed.
         """
-        batch = 1 if torch.compiler.is_compiling() else math.prod(self.query.shape[:-3])
+        *lead, _, heads, head_dim = self.query.shape
         return Request(
-            heads=index(self.query.shape[-2]),
-            kv_heads=index(self.key.shape[-2]),
-            head_dim=index(self.query.shape[-1]),
-            value_dim=index(self.value.shape[-1]),
-            batch=batch,
-            dtype=self.query.dtype,
-            device=self.query.device,
+            index(heads),
+            index(self.key.shape[-2]),
+            index(head_dim),
+            index(self.value.shape[-1]),
+            1 if torch.compiler.is_compiling() else math.prod(lead),
+            self.query.dtype,
+            self.query.device,
             score_bias=self.score_bias is not None,
             softcap=self.softcap is not None,
             dropout=not self.dropout_p <= 0.0,  # "not" makes torch.compile fix the answer

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 from ..graph import AttentionGraph, PerHead
 from ..graph.modes import constant_result
 from .choose import BACKENDS, choose
@@ -20,8 +22,9 @@ def run(graph: AttentionGraph | PerHead, inputs: Inputs, backend: str, weights: 
 
 
 def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+    request, following = inputs.request(weights, lse), torch.compiler.is_compiling()
     # field by field: torch.compile hands such a function no object of a class of ours
-    name = _chosen(graph, backend, *inputs.request(weights, lse))
+    name = _chosen(graph, backend, *request) if following else choose(graph, request, backend)
     return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
 
 

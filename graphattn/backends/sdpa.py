@@ -11,7 +11,8 @@ from ..errors import BackendError
 from ..kernels.modes import can_read_values, plain_operations_only, without_autocast
 from .request import HALF, Request
 
-_REGISTER = 16  # float32 numbers of the widest, AVX-512
+_REGISTER = 64  # bytes of the widest, AVX-512
+_LEAST = torch.finfo(torch.float32).tiny
 _sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
@@ -94,10 +95,9 @@ def above_zero(query: Tensor, scale: float) -> tuple[Tensor, float]:
     SDPA's kernels may scale after masking, and -inf times a scale of 0 or below is no longer -inf. They hold it in
     float32 for halves, too.
     """
-    least = torch.finfo(torch.promote_types(query.dtype, torch.float32)).tiny
-    if scale >= least:
+    if scale >= _LEAST:
         return query, scale
-    return (-query, -scale) if -scale >= least else (query * scale, 1.0)
+    return (-query, -scale) if -scale >= _LEAST else (query * scale, 1.0)
 
 
 def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float = 0.0) -> Tensor:
@@ -113,8 +113,7 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
     if torch.compiler.is_compiling():  # compiled code has no second derivatives, and raises when they are taken
         output = _in_four_dimensions(query, key, value, mask, scale, dropout_p)
         return output.masked_fill(query.isnan().any(-1, keepdim=True), torch.nan)
-    tracked = any(x is not None and x.requires_grad for x in (query, key, value, mask.bias))
-    if tracked and torch.is_grad_enabled():
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (query, key, value, mask.bias)):
         return _TwiceDifferentiable.apply(query, key, value, mask.bias, mask.allowed, mask.causal, scale, dropout_p)
     return _in_four_dimensions(query, key, value, mask, scale, dropout_p)
 
@@ -135,9 +134,10 @@ def sdpa_drops_nonfinite_rows(query: Tensor, num_sources: int, mask: Mask) -> bo
     """
     if mask.bias is not None or mask.allowed is not None or query.is_cuda or not can_read_values(query):
         return False
-    if num_sources >= _REGISTER and query.dtype not in HALF:
+    if num_sources * query.element_size() >= _REGISTER and query.dtype not in HALF:
         return False
-    return not bool(query.detach().isfinite().all())
+    wide = torch.promote_types(query.dtype, torch.float32)
+    return not math.isfinite(float(query.detach().sum(dtype=wide)))  # a sum that overflows costs time, and no more
 
 
 def _in_four_dimensions(
@@ -145,16 +145,18 @@ def _in_four_dimensions(
 ) -> Tensor:
     """SDPA on (B, H, T, D): for any other number of dimensions torch leaves its fused kernels, 5 times slower."""
     lead = query.shape[:-3]
-    query, key, value = (_four(x, lead) for x in (query, key, value))
     bias = mask.bias if mask.bias is None or mask.bias.dim() == 2 else _four(mask.bias, lead)
     chosen = mask.allowed if bias is None else bias
+    query, key, value = _four(query, lead), _four(key, lead), _four(value, lead)
     output = _sdpa(query, key, value, chosen, dropout_p, mask.causal, scale=scale)
-    return output.reshape(*lead, *output.shape[-3:])
+    return output if len(lead) == 1 else output.reshape(*lead, *output.shape[-3:]) if lead else output.squeeze(0)
 
 
 def _four(x: Tensor, lead: torch.Size) -> Tensor:
     if x.dim() == 3:
-        return x[None]
+        return x.unsqueeze(0)
+    if len(lead) == 1 and x.shape[:-3] == lead:
+        return x
     return x.expand(*lead, -1, -1, -1).reshape(math.prod(lead), *x.shape[-3:])
 
 

@@ -107,14 +107,15 @@ def names_checked(made: Callable[P, R]) -> Callable[P, R]:
 graphattn.graphs.causal(num_nodes), or causal(...) of any size. It takes query, graph
     """
     known = tuple(name for name in inspect.signature(made).parameters if name not in ("self", "unnamed"))
+    taken = frozenset(known)
 
     @wraps(made)
     def checked(*args: P.args, **options: P.kwargs) -> R:
-        for name in options:
-            if name not in known:
-                raise ArgumentNameError(
-                    _answer(made.__qualname__.removesuffix(".forward").removesuffix(".__init__"), name, known)
-                )
+        if not taken.issuperset(options):
+            name = next(name for name in options if name not in taken)
+            raise ArgumentNameError(
+                _answer(made.__qualname__.removesuffix(".forward").removesuffix(".__init__"), name, known)
+            )
         return made(*args, **options)
 
     return checked

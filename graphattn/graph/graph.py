@@ -1,6 +1,6 @@
 """The AttentionGraph: which target may read which source, and nothing else."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from .rules_grid import WithGlobalTokens
 from .simple import remark
 
 _LONGEST_NAME = 72
+_MISSING = object()
 EMPTY, PARTIAL, FULL = 0, 1, 2
 
 
@@ -47,12 +48,13 @@ class AttentionGraph(Immutable):
     name: str = "graph"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     expression: Expression | None = None
-    _memo: dict[str, Any] = field(default_factory=dict, init=False)
+    _memo: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
-    def _remember(self, key: str, make: Callable[[], Any]) -> Any:
-        if key not in self._memo:
-            self._memo[key] = without_modes(make)
-        return self._memo[key]
+    def _remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        kept = self._memo.get(key, _MISSING)
+        if kept is _MISSING:
+            kept = self._memo[key] = without_modes(make)
+        return kept
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_memo": {}}

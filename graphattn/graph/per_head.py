@@ -53,7 +53,7 @@ class PerHead(Immutable):
     graphs: tuple[AttentionGraph, ...]
     _places: dict[int, Tensor] = field(default_factory=dict, init=False)
     """int64 (E_i,): where the edges of ``graphs[i]`` stand in the edge order of the union, once :meth:`place` ran."""
-    _memo: dict[str, AttentionGraph] = field(default_factory=dict, init=False)
+    _memo: dict[str, Any] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.graphs, AttentionGraph) or not isinstance(self.graphs, Iterable):

@@ -96,6 +96,7 @@ class _Stack(nn.Module):
         if isinstance(memory, list):
             tokens_held(memory, len(self.layers))
         biases, attrs = self._each("score_bias", score_bias), self._each("edge_attr", edge_attr)
+        encodes = self.encodes_positions(biases)
         made: dict[tuple[int, int], tuple[Graph, Tensor | None]] = {}  # layers of the same graph share its biases
         with AllOrNone(*(caches or ())):
             for number, (layer, reads) in enumerate(zip(self.layers, self._of_layers(graph, caches), strict=True)):
@@ -107,7 +108,7 @@ class _Stack(nn.Module):
                 sized, bias = made[key]
                 of_layer = memory[number] if isinstance(memory, list) else memory
                 attention: Any = layer.attention
-                turns = attention.rotary is not None or not self.encodes_positions(biases)
+                turns = attention.rotary is not None or not encodes
                 x = layer(
                     x,
                     sized,

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import outside
 from ..errors import PositionIndexError, ShapeError
 from ..kernels.modes import can_read_values
 
@@ -28,7 +29,6 @@ def check_tokens(name: str, tokens: Any, size: int) -> None:
         raise ShapeError(f"{name} must be an int64 or int32 tensor (..., nodes), got {kind}")
     if tokens.is_meta and can_read_values(tokens):
         raise ShapeError(f"{name} is on meta, whose tensors hold no numbers; move it to a device that does")
-    if can_read_values(tokens) and bool(((tokens < 0) | (tokens >= size)).any()):
-        raise PositionIndexError(
-            f"{name} must be in [0, {size}), the rows of the table; got {int(tokens.min())} to {int(tokens.max())}"
-        )
+    bad = outside(tokens, size) if can_read_values(tokens) else ""
+    if bad:
+        raise PositionIndexError(f"{name} must be in [0, {size}), the rows of the table; got {bad}")

@@ -91,9 +91,11 @@ def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:
     weight = getattr(layer, "weight", None)
     if not isinstance(weight, Tensor):
         weight = next(layer.parameters(), None)  # none where a quantised layer took its place
-    if weight is not None and given.device != weight.device and weight.device.type != "meta":
+    if weight is None or (given.dtype == weight.dtype and given.device == weight.device):
+        return
+    if given.device != weight.device and weight.device.type != "meta":
         raise ShapeError(f"{name} is on {given.device} and the layer's parameters on {weight.device}; move one of them")
-    if weight is None or given.dtype == weight.dtype:
+    if given.dtype == weight.dtype:
         return
     joined = all(dtype.is_floating_point and dtype != torch.float64 for dtype in (given.dtype, weight.dtype))
     if joined and torch.is_autocast_enabled(given.device.type):
@@ -169,16 +171,19 @@ def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGra
 
 
 def _check(name: str, given: Any, nodes: str | None, width: int) -> None:
-    shape, axes = (f"(..., {width})", 1) if nodes is None else (f"(..., {nodes}, {width})", 2)
-    if isinstance(given, Tensor) and (given.is_nested or given.layout != torch.strided):
+    axes = 1 if nodes is None else 2
+    dense = isinstance(given, Tensor) and given.layout == torch.strided and not given.is_nested
+    if dense and given.dim() >= axes and given.shape[-1] == width:
+        return
+    shape = f"(..., {width})" if nodes is None else f"(..., {nodes}, {width})"
+    if isinstance(given, Tensor) and not dense:
         what, way = str(given.layout), f"pass {name}.to_dense()"
         if given.is_nested:
             what, way = "a nested one", "graphs of several sizes are one disjoint_union: concatenate their nodes"
         raise ShapeError(f"{name} must be a strided tensor {shape}, got {what}; {way}")
-    if not isinstance(given, Tensor) or given.dim() < axes or given.shape[-1] != width:
-        got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-        hint = "; pass data.x, and data.edge_index as the graph" * hasattr(given, "edge_index")
-        raise ShapeError(f"{name} must have shape {shape}, got {got}{hint}")
+    got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+    hint = "; pass data.x, and data.edge_index as the graph" * hasattr(given, "edge_index")
+    raise ShapeError(f"{name} must have shape {shape}, got {got}{hint}")
 
 
 def _pair(name: str, given: tuple[Tensor, ...] | list[Tensor], of: str) -> Pair:

@@ -112,7 +112,7 @@ class TransformerBlock(nn.Module):
             raise ShapeError(f"feed_forward must give {tuple(x.shape)}, the shape of x; got {tuple(output.shape)}")
         if self.end_norm is not None:
             output = self.end_norm[name](output)
-        added = x + self.branch(output)
+        added = x + (self.branch(output) if self.training else output)
         return added if self.norm_first else norm(added)
 
     def check(self, x: Any) -> None:

@@ -6,7 +6,7 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, whole
+from ..arguments import floats, outside, whole
 from ..errors import OptionError, PositionIndexError, ShapeError
 from ..kernels.modes import can_read_values
 
@@ -173,10 +173,9 @@ class KeyValueCache:
         if batch.device != self.key.device:
             raise ShapeError(f"batch is on {batch.device} and the cache on {self.key.device}; move one of them")
         size = self.key.shape[0]
-        if not torch.compiler.is_compiling() and bool(((batch < 0) | (batch >= size)).any()):
-            raise PositionIndexError(
-                f"batch must be in [0, {size}), the examples held; got {int(batch.min())} to {int(batch.max())}"
-            )
+        bad = "" if torch.compiler.is_compiling() else outside(batch, size)
+        if bad:
+            raise PositionIndexError(f"batch must be in [0, {size}), the examples held; got {bad}")
         self.key, self.value, self._room = self.key.index_select(0, batch), self.value.index_select(0, batch), None
 
 

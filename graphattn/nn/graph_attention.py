@@ -239,7 +239,7 @@ class GraphAttention(EdgeAttention):
         past, held_before = (0, 0) if cache is None else (cache.length, cache.length - cache.dropped)
         graph = graph_of(graph, x, key_input, value_input, held_before)
         check_kind(self.q_proj, "x", x)
-        query = self.q_proj(x).unflatten(-1, (self.num_heads, self.head_dim))
+        query = torch.unflatten(self.q_proj(x), -1, (self.num_heads, self.head_dim))
         query = query if self.q_norm is None else self.q_norm(query)
         if made is not None and isinstance(positions, tuple | list):
             raise OptionError("the context was turned when it was held: pass positions of the targets alone")
@@ -255,8 +255,10 @@ class GraphAttention(EdgeAttention):
             edge_attr, edge_projection = self._encoded(edge_attr)
         dropout_p = self.dropout if self.training else 0.0
         query, key, scale, score = self._scored(query, key, edge_attr)
-        inputs = check(query, key, value, graph, score_bias, scale, self.softcap, dropout_p, edge_attr, edge_projection)
-        inputs = replace(inputs, score=score, normalize=self.normalize)
+        inputs = check(
+            *(query, key, value, graph, score_bias, scale, self.softcap, dropout_p),
+            *(edge_attr, edge_projection, score, self.normalize),
+        )
         output, weights = self._attend(graph, inputs, return_weights)
         output = output.flatten(-2)
         if self.out_proj is not None:
@@ -303,8 +305,8 @@ class GraphAttention(EdgeAttention):
         """Keys (..., S, H_kv, D) and values (..., S, H_kv, D_v)."""
         for proj, features in ((self.k_proj, key_input), (self.v_proj, value_input)):
             check_kind(proj, name, features)
-        key = self.k_proj(key_input).unflatten(-1, (self.num_kv_heads, self.head_dim))
-        value = self.v_proj(value_input).unflatten(-1, (self.num_kv_heads, self.value_dim))
+        key = torch.unflatten(self.k_proj(key_input), -1, (self.num_kv_heads, self.head_dim))
+        value = torch.unflatten(self.v_proj(value_input), -1, (self.num_kv_heads, self.value_dim))
         key = key if self.k_norm is None else self.k_norm(key)
         return key if self.rotary is None else self.rotary(key, positions), value
 
@@ -351,15 +353,16 @@ class GraphAttention(EdgeAttention):
             softmax = run(graph, replace(inputs, normalize=None), self.backend, return_weights, lse=True)
             outputs = with_sink(self.normalize, softmax, graph)
         else:
-            summed = linear(graph, inputs, return_weights) if self.backend == "auto" else None
+            plain = inputs.normalize is None or self.backend != "auto"
+            summed = None if plain else linear(graph, inputs, return_weights)
             outputs = run(graph, inputs, self.backend, return_weights, False) if summed is None else Outputs(summed)
         alpha = outputs.alpha if return_weights else None
         return outputs.output, None if alpha is None else EdgeWeights.of(graph, alpha)
 
     def _takes(self, edge_attr: Tensor | None, graph: AttentionGraph | PerHead) -> bool:
         """Whether there are edge features, which then fit."""
-        reader = self.delta if self.edge_proj is None else self.edge_proj
-        if self.edge_dim is None or reader is None:
+        reader = None if self.edge_dim is None else self.delta if self.edge_proj is None else self.edge_proj
+        if reader is None:
             if edge_attr is not None:
                 raise OptionError("edge_attr was given, but the layer was built without edge_dim")
             return False
@@ -375,9 +378,12 @@ class GraphAttention(EdgeAttention):
 
     def _is_observed(self) -> bool:
         """Whether a PyG explainer or hook listens to ``propagate``, so that message passing must run here."""
-        stages = ("propagate", "message", "aggregate")
-        hooks = [getattr(self, f"_{stage}_forward{when}_hooks") for stage in stages for when in ("_pre", "")]
-        observed = bool(self.explain) or any(len(hook) > 0 for hook in hooks)
+        observed = bool(
+            self.explain
+            or (self._propagate_forward_pre_hooks or self._propagate_forward_hooks)
+            or (self._message_forward_pre_hooks or self._message_forward_hooks)
+            or (self._aggregate_forward_pre_hooks or self._aggregate_forward_hooks)
+        )
         if observed and self.backend not in ("auto", "message_passing"):
             raise BackendError(
                 f"backend {self.backend!r} cannot run an observed layer:",

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, kinds_checked, one_of, positive, width
+from ..arguments import floats, kinds_checked, one_of, outside, positive, width
 from ..errors import OptionError, PositionIndexError, ShapeError
 from ..kernels.modes import can_read_values
 from .arguments import check_kind
@@ -52,11 +52,9 @@ class LearnedPosition(nn.Module):
         if positions.is_floating_point():
             raise ShapeError(f"positions must be integers, got {positions.dtype}")
         positions = positions.to(torch.int64)
-        if can_read_values(positions) and bool(((positions < 0) | (positions >= last)).any()):
-            raise PositionIndexError(
-                f"positions must be in [0, {last}), since max_len = {last}; got {int(positions.min())} to "
-                f"{int(positions.max())}"
-            )
+        bad = outside(positions, last) if can_read_values(positions) else ""
+        if bad:
+            raise PositionIndexError(f"positions must be in [0, {last}), since max_len = {last}; got {bad}")
         return x + nn.functional.embedding(positions, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:

@@ -2,26 +2,20 @@
 
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import torch
 
 from ..graph import AttentionGraph
-from ..graph.modes import without_modes
 
 T = TypeVar("T")
 
 CPU = torch.device("cpu")
 
-_made: WeakKeyDictionary[AttentionGraph, dict[Hashable, object]] = WeakKeyDictionary()
-
 
 def cached(graph: AttentionGraph, key: Hashable, make: Callable[[], T]) -> T:
     """``make()``, kept for this graph under ``key``."""
-    kept = _made.setdefault(graph, {})
-    if key not in kept:
-        kept[key] = without_modes(make)
-    return kept[key]  # type: ignore[return-value]
+    kept: T = graph._remember(key, make)
+    return kept
 
 
 def moved(plan: Any, device: torch.device) -> Any:

@@ -1,13 +1,14 @@
 """Edges by target and by source against a plain sort, and how long what is derived lives."""
 
 import gc
+import weakref
 
 import pytest
 import torch
 from graph_table import GRAPHS
 
 import graphattn as ga
-from graphattn.plans.cache import _made, cached
+from graphattn.plans.cache import cached
 from graphattn.plans.grouped import _small, by_source, by_target
 
 
@@ -56,7 +57,7 @@ def test_what_is_derived_is_made_once_and_goes_with_its_graph():
     for _ in range(3):
         cached(graph, "test", lambda: calls.append(1))
     assert calls == [1]
-    before = len(_made)
+    plan = weakref.ref(cached(graph, "another", lambda: torch.zeros(1)))
     del graph
     gc.collect()
-    assert len(_made) < before
+    assert plan() is None

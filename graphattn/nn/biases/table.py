@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ...arguments import kinds_checked, tensor, width
+from ...arguments import kinds_checked, outside, tensor, width
 from ...errors import PositionIndexError, ShapeError
 from ...graph import AttentionGraph, PerHead
 from ...kernels.modes import can_read_values
@@ -62,10 +62,9 @@ class EdgeTable(nn.Module):
         if values.device != self.weight.device:
             raise ShapeError(f"values are on {values.device} and the table on {self.weight.device}; move one of them")
         rows = self.weight.shape[0]
-        if can_read_values(values) and bool(((values < 0) | (values >= rows)).any()):
-            raise PositionIndexError(
-                f"values must be in [0, {rows}), the rows of the table; got {int(values.min())} to {int(values.max())}"
-            )
+        bad = outside(values, rows) if can_read_values(values) else ""
+        if bad:
+            raise PositionIndexError(f"values must be in [0, {rows}), the rows of the table; got {bad}")
         return self.rows(values)
 
     def rows(self, values: Tensor) -> Tensor:

@@ -1,0 +1,131 @@
+"""What a graph remembers of earlier calls: a call of another kind is checked, chosen and computed anew."""
+
+import pytest
+import torch
+from attention_formula import assert_near
+
+import graphattn as ga
+from graphattn import graphs
+from graphattn.backends import rates
+from graphattn.backends.check import _KNOWN
+from graphattn.backends.choose import choose
+from graphattn.backends.request import Request
+from graphattn.errors import GraphAttnError, OptionError, ShapeError
+
+T, S, H, D, V = 5, 7, 6, 3, 2
+
+
+def tensors(*lead, dtype=torch.float64, heads=H, kv_heads=2):
+    made = torch.Generator().manual_seed(3)
+    return [
+        torch.randn(*lead, *shape, generator=made, dtype=torch.float64).to(dtype)
+        for shape in ((T, heads, D), (S, kv_heads, D), (S, kv_heads, V))
+    ]
+
+
+WRONG = {
+    "nodes": lambda q, k, v: ((q, k[1:], v[1:]), {}),
+    "width": lambda q, k, v: ((q, k[..., 1:], v), {}),
+    "heads": lambda q, k, v: ((q[:, 1:], k, v), {}),
+    "dtype": lambda q, k, v: ((q, k.float(), v), {}),
+    "device": lambda q, k, v: ((q, k, v.to("meta")), {}),
+    "all on meta": lambda *x: ([y.to("meta") for y in x], {}),
+    "layout": lambda q, k, v: ((q.to_sparse(), k, v), {}),
+    "nested": lambda q, k, v: ((q, torch.nested.nested_tensor([k, k]), v), {}),
+    "no tensor": lambda q, k, v: ((q, k, v.numpy()), {}),
+    "lead": lambda q, k, v: ((q.expand(2, T, H, D), k.expand(3, S, 2, D), v), {}),
+    "scale": lambda *x: (x, {"scale": float("nan")}),
+    "scale of two": lambda *x: (x, {"scale": [0.5]}),
+    "softcap": lambda *x: (x, {"softcap": 0.0}),
+    "dropout": lambda *x: (x, {"dropout_p": 2}),
+    "backend": lambda *x: (x, {"backend": "fast"}),
+    "bias": lambda *x: (x, {"score_bias": torch.zeros(3)}),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_right_call_makes_no_wrong_one_right(name):
+    graph, right = graphs.cross(T, S), tensors()
+    ga.attention(*right, graph)
+    given, options = WRONG[name](*right)
+    for _ in range(2):
+        with pytest.raises(GraphAttnError):
+            ga.attention(*given, graph, **options)
+    ga.attention(*right, graph)
+
+
+@pytest.mark.parametrize("make", [lambda: graphs.cross(T, S), lambda: ga.PerHead((graphs.cross(T, S),) * 2)])
+def test_every_kind_of_call_has_its_own_result_whatever_came_before(make):
+    calls = [
+        (tensors(), {}),
+        (tensors(), {"scale": 0.0}),
+        (tensors(), {"scale": 2}),
+        (tensors(), {"scale": 2.0, "softcap": 1.5}),
+        (tensors(4), {}),
+        (tensors(0), {}),
+        (tensors(heads=2), {}),
+        (tensors(dtype=torch.float32), {}),
+        ([tensors(4)[0], *tensors()[1:]], {"scale": 2.0}),
+        (tensors(), {"score_bias": torch.arange(T * S).double() / 9}),
+        (tensors(4), {"score_bias": torch.arange(T * S).double() / 9}),
+        (tensors(), {"return_weights": True}),
+        ([x.requires_grad_() for x in tensors()], {}),
+    ]
+    fresh = [ga.attention(*given, make(), **options) for given, options in calls]
+    graph = make()
+    for _ in range(2):
+        for (given, options), wanted in zip(calls, fresh, strict=True):
+            result = ga.attention(*given, graph, **options)
+            if isinstance(result, tuple):
+                result, wanted = result.output, wanted.output
+            assert torch.equal(result, wanted)
+            assert (result.dtype, result.requires_grad) == (wanted.dtype, wanted.requires_grad)
+
+
+def test_what_surrounds_a_call_is_no_part_of_what_is_remembered():
+    graph, given = graphs.cross(T, S), tensors(dtype=torch.float32)
+    plain = ga.attention(*given, graph)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ga.attention(*given, graph).dtype == torch.bfloat16
+    assert torch.equal(ga.attention(*given, graph), plain)
+    batch = [x.expand(3, *x.shape) for x in given]
+    assert_near(torch.func.vmap(lambda *x: ga.attention(*x, graph))(*batch), plain.expand(3, T, H, V), 1e-6)
+    torch._dynamo.reset()
+    compiled = torch.compile(ga.attention, backend="eager", fullgraph=True)
+    assert_near(compiled(*given, graph), plain, 1e-6)
+    torch._dynamo.reset()
+    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
+        assert ga.attention(*given, graph).shape == plain.shape
+    assert torch.equal(ga.attention(*given, graph), plain)
+
+
+def test_a_graph_remembers_so_many_kinds_of_calls_and_no_more():
+    graph, (query, key, value) = graphs.cross(T, S), tensors()
+    for number in range(_KNOWN + 3):
+        ga.attention(query, key, value, graph, scale=number / 7)
+    assert len(graph._memo["checked"]) <= _KNOWN
+
+
+def test_a_choice_is_made_anew_for_new_rates(tmp_path, monkeypatch):
+    graph, request = graphs.sliding_window(4096, 257, causal=False), Request()
+    before = choose(graph, request)
+    monkeypatch.setenv("GRAPHATTN_CACHE", str(tmp_path))
+    dear = {"tiles": {"fused": 9.0}, "edges": {"edge": 9.0}, "parts": {"call_ms": 9.0}, "dense": {"call_ms": 1e-3}}
+    try:
+        rates.keep(dear, "today")
+        assert choose(graph, request) == "dense" != before
+    finally:
+        monkeypatch.undo()
+        rates._kept.cache_clear()
+        rates._written.append("undone")
+    assert choose(graph, request) == before
+
+
+def test_unusual_numbers_are_checked_each_time():
+    graph, given = graphs.cross(T, S), tensors()
+    whole = ga.attention(*given, graph, scale=1)
+    assert torch.equal(ga.attention(*given, graph, scale=True), whole)
+    with pytest.raises(OptionError, match="scale must be a number"):
+        ga.attention(*given, graph, scale="1")
+    with pytest.raises(ShapeError, match="query must be a tensor"):
+        ga.attention(1, 2, 3, graph)
