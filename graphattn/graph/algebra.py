@@ -223,7 +223,7 @@ def listed(edges: EdgeSet, limit: int | None = MAX_BYTES) -> Listed:
         return edges
     instead = "keep it a rule, use contains(), tile_counts() or mask(), or ask for explicit(max_bytes=None)"
     refuse_over(16 * edges.count(), f"edge_index of {edges.count():,} edges", instead, limit)
-    return Listed(*edges.pairs(), edges.num_targets, edges.num_sources)
+    return Listed(*edges.pairs(), edges.num_targets, edges.num_sources, has_repeats=edges.has_repeats)
 
 
 def _members(degrees: Tensor) -> tuple[tuple[int, int], ...]:

@@ -10,7 +10,7 @@ from ..errors import GraphError, GraphIndexError
 from . import runs as _runs
 from .edge_set import EdgeSet
 from .runs import Runs
-from .sort import Sorted, ascending, countable, counted, from_keys, rows_of
+from .sort import Sorted, ascending, countable, counted, placed
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 _TOO_MANY = 2**63
@@ -41,8 +41,8 @@ class Listed(EdgeSet):
         self.has_repeats = bool(self._is_copy().any()) if has_repeats is None else has_repeats
 
     @cached_property
-    def _keys(self) -> tuple[Tensor, Tensor] | None:
-        """``key`` and ``order``, or None where counting the edges into place costs less than sorting."""
+    def _place(self) -> Tensor | None:
+        """``order`` by one sort, or None where counting the edges into place costs less."""
         row, column = self.target, self.source
         if countable(row, self.num_targets, self.num_sources) and bool((row[1:] < row[:-1]).any()):
             return None
@@ -52,29 +52,28 @@ class Listed(EdgeSet):
     @cached_property
     def sorted(self) -> Sorted:
         """The edges by target, then by source."""
-        sizes = self.num_targets, self.num_sources
         with torch.inference_mode(False):
-            return counted(self.target, self.source, *sizes) if self._keys is None else from_keys(*self._keys, *sizes)
+            if self._place is None:
+                return counted(self.target, self.source, self.num_targets, self.num_sources)
+            return placed(self._place, self.target, self.source, self.num_targets)
 
     @cached_property
     def key(self) -> Tensor:
         """int64 (E,): ``target * S + source`` of every edge, ascending."""
-        if self._keys is not None:
-            return self._keys[0]
         with torch.inference_mode(False):
-            return torch.add(self.sorted.column.long(), rows_of(self.sorted.ptr), alpha=self.num_sources)
+            return torch.add(self.source, self.target, alpha=self.num_sources)[self.order]
 
     @property
     def order(self) -> Tensor:
         """int64 (E,): the edges by target, then by source."""
-        return self.sorted.place.long() if self._keys is None else self._keys[1]
+        return self.sorted.place.long() if self._place is None else self._place
 
     def _is_copy(self) -> Tensor:
         """bool (E,), by place: whether the edge before is the same."""
-        which = self.sorted.column if self._keys is None else self._keys[0]
+        which = self.sorted.column if self._place is None else self.key
         same = torch.zeros_like(which, dtype=torch.bool)
         torch.eq(which[1:], which[:-1], out=same[1:])
-        if self._keys is None:  # the same source, but of another target
+        if self._place is None:  # the same source, but of another target
             first = self.sorted.ptr[:-1]
             same[first[first < same.numel()]] = False
         return same
@@ -112,11 +111,13 @@ class Listed(EdgeSet):
         return torch.bincount(self.target, minlength=self.num_targets).cpu()
 
     def flip(self) -> "Listed":
-        return Listed(self.source, self.target, self.num_sources, self.num_targets)
+        return Listed(self.source, self.target, self.num_sources, self.num_targets, has_repeats=self.has_repeats)
 
     def keep(self, mask: Tensor) -> "Listed":
         """The edges where ``mask`` (E,) is True, in the same order."""
-        return Listed(self.target[mask], self.source[mask], self.num_targets, self.num_sources)
+        repeats = None if self.has_repeats else False
+        sizes = self.num_targets, self.num_sources
+        return Listed(self.target[mask], self.source[mask], *sizes, has_repeats=repeats)
 
     def distinct(self) -> "Listed":
         """The first copy of every edge, in the same order."""
@@ -131,7 +132,8 @@ class Listed(EdgeSet):
         """The same edges on another device."""
         if device == self.edge_index.device:
             return self
-        return Listed(self.target.to(device), self.source.to(device), self.num_targets, self.num_sources)
+        ends = self.target.to(device), self.source.to(device)
+        return Listed(*ends, self.num_targets, self.num_sources, has_repeats=self.has_repeats)
 
 
 def check_pairs(num_targets: int, num_sources: int) -> None:

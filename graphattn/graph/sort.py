@@ -24,15 +24,17 @@ def by_row(row: Tensor, column: Tensor, rows: int, columns: int) -> Sorted:
     """The edges, int64 (E,) each, by row, then by column; copies of an edge in the order given."""
     if countable(row, rows, columns):
         return counted(row, column, rows, columns)
-    return from_keys(*ascending(torch.add(column, row, alpha=columns)), rows, columns)
+    return placed(ascending(torch.add(column, row, alpha=columns)), row, column, rows)
 
 
-def ascending(key: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorted keys and the place of each before, equal ones in their order; quick on the CPU if rows are in order."""
-    if key.is_cuda:
-        return torch.sort(key, stable=True)
-    place = torch.from_numpy(np.argsort(key.numpy(), kind="stable"))
-    return key[place], place
+def ascending(key: Tensor) -> Tensor:
+    """The order of the keys, equal ones as given; quick on the CPU where they nearly are in order."""
+    return torch.argsort(key, stable=True) if key.is_cuda else torch.from_numpy(np.argsort(key.numpy(), kind="stable"))
+
+
+def placed(place: Tensor, row: Tensor, column: Tensor, rows: int) -> Sorted:
+    """The edges in an order that is by row."""
+    return Sorted(offsets(torch.bincount(row, minlength=rows)), column[place], place)
 
 
 def offsets(degrees: Tensor) -> Tensor:
@@ -67,18 +69,11 @@ def counted(row: Tensor, column: Tensor, rows: int, columns: int) -> Sorted:
     return _sorted(by_column.tocsr().tocsc())
 
 
-def from_keys(key: Tensor, place: Tensor, rows: int, columns: int) -> Sorted:
-    """The same from sorted keys ``row * columns + column``."""
-    row = torch.div(key, max(1, columns), rounding_mode="floor")
-    return Sorted(offsets(torch.bincount(row, minlength=rows)), key - row * columns, place)
-
-
 def transposed(edges: Sorted, columns: int) -> Sorted:
     """The same edges by column, then by row; ``place`` is where each stood in ``edges``."""
     rows = edges.ptr.numel() - 1
     if not countable(edges.column, rows, columns):
-        key = torch.add(rows_of(edges.ptr), edges.column.long(), alpha=rows)
-        return from_keys(*ascending(key), columns, rows)
+        return by_row(edges.column.long(), rows_of(edges.ptr), columns, rows)
     from scipy.sparse import csr_array
 
     every = np.arange(edges.column.numel(), dtype=np.int32)

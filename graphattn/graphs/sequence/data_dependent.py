@@ -54,7 +54,8 @@ def top_k(scores: Tensor, k: int) -> AttentionGraph:
     source = _highest(scores, k)
     target = torch.arange(T, device=scores.device)[:, None].expand_as(source)
     keep = scores.gather(1, source) != -torch.inf
-    return AttentionGraph(Listed(target[keep], source[keep], T, S), call("top_k", scores, k), scores.device)
+    edges = Listed(target[keep], source[keep], T, S, has_repeats=False)
+    return AttentionGraph(edges, call("top_k", scores, k), scores.device)
 
 
 def _highest(scores: Tensor, k: int) -> Tensor:
