@@ -1,5 +1,6 @@
 """A function of (target, source) as a graph that stores no edges."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,7 @@ from ..graph.rules import Predicate
 from ._by_pair import PairRule, by_pair
 
 _PROBED = 13  # targets and, two fewer, sources: a square table would hide a transposed answer
+_ALONE = 24  # of their pairs, at about equal distances, are asked about one by one, too
 
 
 @kinds_checked("name", "device", "return_nodes")
@@ -120,9 +122,15 @@ def _probe(edges: Predicate, device: torch.device) -> None:
         table = edges.contains(t[:, None], s[None, :])
     except GraphError as error:
         raise GraphError(f"{error}. {_example(edges, t[-1:], s[:1])}") from error
-    one_by_one = [[edges.contains(a.reshape(1), b.reshape(1)) for b in s] for a in t]
+    alone = list(table.flatten().split(1))
+    step = max(1, len(alone) // _ALONE)
+    while math.gcd(step, s.numel()) > 1:  # or it would meet some columns alone
+        step += 1
+    for place in range(0, len(alone), step):
+        i, j = divmod(place, s.numel())
+        alone[place] = edges.contains(t[i : i + 1], s[j : j + 1])
     other_ways = {
-        "evaluated alone": torch.cat([torch.cat(row) for row in one_by_one]).view_as(table),
+        "evaluated alone": torch.cat(alone).view_as(table),
         "evaluated in reverse order": edges.contains(t.flip(0)[:, None], s.flip(0)[None, :]).flip(0, 1),
         "evaluated as a flat list": edges.contains(t.repeat_interleave(s.numel()), s.repeat(t.numel())).view_as(table),
     }

@@ -87,7 +87,9 @@ def titled(figure: Any, title: str | None, sentences: list[str]) -> None:
         figure.suptitle(plain(lines), fontsize=size, color=INK)
     if sentences:
         figure.supxlabel(plain(textwrap.fill(" ".join(sentences), columns)), fontsize=TEXT, color=INK)
-    figure.get_figure(root=True).draw_without_rendering()  # the layout settles once equal aspects are known
+    root = figure.get_figure(root=True)
+    if (layout := root.get_layout_engine()) is not None:
+        layout.execute(root)  # it settles the second time, when equal aspects are known
 
 
 def broken(title: str, columns: int) -> str:

@@ -29,17 +29,17 @@ def test_every_seed_is_a_good_file(tmp_path):
         assert not wrong
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_only_loader_error_escapes(seed, tmp_path):
     taken = 0
-    for number in range(20 * len(SEEDS)):
+    for number in range(12 * len(SEEDS)):
         ending, data = mutated(seed, number)
         path = tmp_path / f"fuzz{ending}"
         path.write_bytes(data)
         loaders, wrong = attempt(path)
         assert not wrong, f"fuzz_files.py --seed {seed} --only {number}"
         taken += bool(loaders)
-    assert taken > 50, "mutations that leave a good file reach further"
+    assert taken > 30, "mutations that leave a good file reach further"
 
 
 def test_a_name_of_a_megabyte_does_not_fill_the_message(tmp_path):
@@ -93,7 +93,7 @@ def test_the_fuzzer_sees_a_fault(what, monkeypatch):
 def test_bytes_at_random(kind, tmp_path):
     path = tmp_path / f"fuzz{kind}"
 
-    @settings(max_examples=80, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.binary(max_size=300) | st.text(alphabet="0123456789.eE+-/ \n\t,#nanifvOF", max_size=300).map(str.encode))
     def fuzz(data):
         path.write_bytes(data)

@@ -76,14 +76,12 @@ GRAPHS = {
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_every_graph_draws(name):
-    assert png(plot(GRAPHS[name])).startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("name", [n for n, g in GRAPHS.items() if g.num_targets * g.num_sources and n != "long"])
-def test_mask_image_is_the_mask(name):
-    graph = GRAPHS[name]
-    axes = plot(graph).axes[0]
+def test_every_graph_draws_its_mask(name):
+    graph, figure = GRAPHS[name], plot(GRAPHS[name])
+    assert png(figure).startswith(b"\x89PNG")
+    if graph.num_targets * graph.num_sources == 0 or name == "long":
+        return
+    axes = figure.axes[0]
     assert np.array_equal(np.asarray(axes.images[0].get_array()) > 0, graph.mask().numpy())
     left, right, bottom, top = axes.images[0].get_extent()
     assert (left, right, bottom, top) == (-0.5, graph.num_sources - 0.5, graph.num_targets - 0.5, -0.5)
