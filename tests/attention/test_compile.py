@@ -96,6 +96,28 @@ def test_a_new_graph_is_a_new_program(backend):
         assert_near(compiled(q, k, v, g), formula(q, k, v, g)[0])
 
 
+@pytest.mark.parametrize("backend", ["edges", "dense"])
+def test_new_graphs_are_no_new_programs_where_attention_is_left_out(backend):
+    made, programs = torch.Generator().manual_seed(5), []
+    attend = torch.compiler.disable(call)
+
+    def counting(module, example):
+        programs.append(module)
+        return module
+
+    compiled = torch.compile(lambda q, k, v, g: attend(q + 1, k, v, g, backend=backend) * 2, backend=counting)
+    inputs = [torch.randn(13, 2, 3, generator=made, dtype=torch.float64, requires_grad=True) for _ in "qkv"]
+    q, k, v = inputs
+    for _ in range(5):
+        edges = torch.randperm(13 * 13, generator=made)[:41]
+        graph = ga.from_edge_index(torch.stack((edges % 13, edges // 13)), num_nodes=13)
+        found, wanted = compiled(q, k, v, graph), formula(q + 1, k, v, graph)[0] * 2
+        assert_near(found, wanted)
+        for mine, theirs in zip(gradients(found, inputs), gradients(wanted, inputs), strict=True):
+            assert_near(mine, theirs)
+    assert len(programs) == 2  # before attention, and after it
+
+
 def test_a_graph_kept_by_a_module_may_be_exchanged():
     class Holder(torch.nn.Module):
         def __init__(self, graph):
