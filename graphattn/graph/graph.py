@@ -436,7 +436,8 @@ class AttentionGraph(Immutable):
             number[chosen.to(self.device)] = torch.arange(chosen.numel(), device=self.device)
             new.append(number[old])
         keep = (new[0] >= 0) & (new[1] >= 0)
-        edges = Listed(new[0][keep], new[1][keep], new_targets.numel(), new_sources.numel())
+        sizes, repeats = (new_targets.numel(), new_sources.numel()), None if self.has_repeated_edges else False
+        edges = Listed(new[0][keep], new[1][keep], *sizes, has_repeats=repeats)
         return self._made(edges, name, function, **given)
 
     def _both_sides(self, what: str, nodes: Any, targets: Any, sources: Any) -> tuple[Tensor, Tensor]:
@@ -545,4 +546,6 @@ def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
     shift = zip(index, blocks._source.tolist(), blocks._target.tolist(), strict=False)
     moved = [edges + torch.tensor([[s], [t]], device=device) for edges, s, t in shift]
     source, target = torch.cat([*moved, torch.empty(2, 0, dtype=torch.int64, device=device)], 1).unbind(0)
-    return AttentionGraph(Listed(target, source, blocks.num_targets, blocks.num_sources), name or "empty", device)
+    repeats = any(graph.has_repeated_edges for graph in graphs)
+    edges = Listed(target, source, blocks.num_targets, blocks.num_sources, has_repeats=repeats)
+    return AttentionGraph(edges, name or "empty", device)

@@ -62,10 +62,11 @@ def geodesic_ball(pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loo
         parts.append(target[keep] * len(points) + source[keep])
         taken += 16 * len(parts[-1])
         refuse_over(taken, f"the first {taken // 16:,} edges of geodesic_ball", "use a smaller r")
-    key = torch.sort(torch.from_numpy(np.concatenate([np.empty(0, dtype=np.int64), *parts]))).values.to(device)
+    key = torch.from_numpy(np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))).to(device)
     N = len(points)
+    edges = Listed(key // max(1, N), key % max(1, N), N, N, has_repeats=False)
     name = call("geodesic_ball", r=(reach, None), self_loops=(self_loops, True))
-    return AttentionGraph(Listed(key // max(1, N), key % max(1, N), N, N), name, device)
+    return AttentionGraph(edges, name, device)
 
 
 def _balls(pos: np.ndarray, ends: np.ndarray, reach: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
