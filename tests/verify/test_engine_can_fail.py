@@ -14,6 +14,7 @@ from graphattn.nn import GraphAttention
 from graphattn.verify import assert_exact, operator, verify
 
 GRAPH = GRAPHS["listed_random"]()
+FEW = {"dtypes": (torch.float64,), "backends": ("dense", "message_passing")}  # what breaks, breaks for all
 
 
 def broken(monkeypatch, change):
@@ -59,7 +60,7 @@ def test_nothing_fails_when_nothing_is_broken(monkeypatch):
 def test_an_output_alone_is_caught(monkeypatch, by):
     """Wrong by a constant: no gradient, no invariant sees it."""
     broken(monkeypatch, lambda output, *rest: output + by)
-    rows, claims = failing(verify(GRAPHS["full"](), dtypes=(torch.float64,)))
+    rows, claims = failing(verify(GRAPHS["full"](), **FEW))
     assert rows == {"output"}
     assert claims == set()
 
@@ -86,7 +87,7 @@ def test_a_detached_path_is_caught_in_every_dtype(monkeypatch, which, dtype):
 
 def test_a_gradient_slightly_wrong_is_caught(monkeypatch):
     broken(monkeypatch, lambda output, *rest: Detached.apply(output, 1.0 + 1e-9))
-    rows, claims = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    rows, claims = failing(verify(GRAPH, **FEW))
     assert "output" not in rows
     assert {"grad query", "grad key", "grad value", "grad score_bias"} <= rows
     assert claims == set()
@@ -112,7 +113,7 @@ COPIES = ga.from_edge_index([[0, 0], [1, 1]], num_nodes=3, duplicates="keep")
 @pytest.mark.parametrize("graph", [GRAPH, COPIES], ids=["random", "copies"])
 def test_a_second_derivative_alone_is_caught(monkeypatch, graph):
     broken(monkeypatch, lambda output, query, *rest: Once.apply(output, query))
-    rows, _ = failing(verify(graph, dtypes=(torch.float64,)))
+    rows, _ = failing(verify(graph, **FEW))
     assert rows == {"second query"}
 
 
@@ -135,7 +136,7 @@ def test_lse_and_weights_are_measured(monkeypatch, name):
         return result._replace(weights=type(result.weights)(result.weights.graph, result.weights.alpha * (1 + 1e-6)))
 
     monkeypatch.setattr(operator, "attention", wrong)
-    rows, _ = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    rows, _ = failing(verify(GRAPH, **FEW))
     assert name in rows
     assert "output" not in rows
 
@@ -148,7 +149,7 @@ def test_lse_without_a_gradient_is_caught(monkeypatch):
         return result if isinstance(result, torch.Tensor) else result._replace(lse=result.lse.detach())
 
     monkeypatch.setattr(operator, "attention", wrong)
-    rows, _ = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    rows, _ = failing(verify(GRAPH, **FEW))
     assert {"grad query", "grad key"} <= rows
     assert not rows & {"output", "lse"}
 
@@ -158,7 +159,7 @@ def test_lse_without_a_gradient_is_caught(monkeypatch):
 
 def test_a_trace_of_a_non_neighbour_is_caught(monkeypatch):
     broken(monkeypatch, lambda output, q, k, v, graph: output + 1e-15 * v.detach().sum())
-    rows, claims = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    rows, claims = failing(verify(GRAPH, **FEW))
     assert rows == set()
     assert claims == {"non-neighbours are not read, bit for bit"}
 
@@ -175,14 +176,14 @@ def test_a_gradient_to_a_non_neighbour_is_caught(monkeypatch):
             return grad, grad.new_full(ctx.shape, 1e-20)
 
     broken(monkeypatch, lambda output, q, k, v, graph: Leak.apply(output, v))
-    rows, claims = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    rows, claims = failing(verify(GRAPH, **FEW))
     assert rows == set()
     assert claims == {"the gradient of a non-neighbour is exactly 0"}
 
 
 def test_almost_zero_at_an_isolated_target_is_caught(monkeypatch):
     broken(monkeypatch, lambda output, *rest: output + 1e-30 * (output == 0))
-    rows, claims = failing(verify(GRAPHS["isolated_targets"](), dtypes=(torch.float64,)))
+    rows, claims = failing(verify(GRAPHS["isolated_targets"](), **FEW))
     assert rows == set()
     assert claims == {"a target without an edge gives exactly 0"}
 
@@ -190,7 +191,7 @@ def test_almost_zero_at_an_isolated_target_is_caught(monkeypatch):
 def test_other_bits_at_every_run_are_caught(monkeypatch):
     runs = iter(range(10**6))
     broken(monkeypatch, lambda output, *rest: output * (1 + next(runs) % 7 * 2.0**-52))
-    rows, claims = failing(verify(GRAPHS["full"](), dtypes=(torch.float64,)))
+    rows, claims = failing(verify(GRAPHS["full"](), **FEW))
     assert rows == set()
     assert claims == {"the same bits twice"}
 
@@ -203,7 +204,7 @@ def test_a_backend_that_remembers_the_first_graph_is_caught(monkeypatch):
         "attention",
         lambda q, k, v, graph, **o: right(q, k, v, GRAPH if graph.num_edges == 61 else graph, **o),
     )
-    rows, claims = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    rows, claims = failing(verify(GRAPH, **FEW))
     assert rows == set()
     assert {"the order of the edges does not matter", "the labels of the nodes do not matter"} <= claims
 
@@ -216,7 +217,7 @@ def test_a_finite_stand_in_for_minus_infinity_is_caught(monkeypatch):
         return right(*args, score_bias=None if score_bias is None else score_bias.clamp(min=-1e9), **options)
 
     monkeypatch.setattr(operator, "attention", wrong)
-    rows, claims = failing(verify(GRAPH, dtypes=(torch.float64,)))
+    rows, claims = failing(verify(GRAPH, **FEW))
     assert rows == set()
     assert claims == {"an edge with a bias of -inf is an edge removed"}
 
@@ -275,7 +276,7 @@ def test_a_removed_edge_that_stays_is_caught(monkeypatch):
         )
 
     monkeypatch.setattr(operator, "attention", wrong)
-    rows, claims = failing(verify(GRAPH, backends=("message_passing",), dtypes=(torch.float64,)))
+    rows, claims = failing(verify(GRAPH, **FEW))
     assert rows == set()
     assert claims == {"a removed edge is seen"}
 
@@ -317,7 +318,7 @@ def test_a_detached_parameter_of_a_layer_is_caught(monkeypatch, name):
             owner._parameters[name.rpartition(".")[2]] = kept
 
     monkeypatch.setattr(GraphAttention, "forward", wrong)
-    rows, _ = failing(verify(layer, GRAPH, dtypes=(torch.float32,)))
+    rows, _ = failing(verify(layer, GRAPH, dtypes=(torch.float32,), backends=FEW["backends"]))
     assert rows == {f"grad {name}"}
 
 
@@ -328,7 +329,7 @@ def test_a_layer_that_forgets_its_edge_features_is_caught(monkeypatch):
         return right(self, x, graph, context=context, edge_attr=edge_attr * 0, score_bias=score_bias)
 
     monkeypatch.setattr(GraphAttention, "forward", forgetful)
-    rows, _ = failing(verify(GraphAttention(12, 3, edge_dim=5), GRAPH, dtypes=(torch.float64,)))
+    rows, _ = failing(verify(GraphAttention(12, 3, edge_dim=5), GRAPH, **FEW))
     assert "output" in rows
 
 
