@@ -38,13 +38,14 @@ def test_without_a_gpu_it_says_so_and_is_content(tmp_path):
 
 def test_a_rehearsal_on_a_bare_machine_writes_one_file(tmp_path):
     """Every part of the file, without the packages that a GPU machine may lack."""
-    words = ("--device", "cpu", "--only", "attention, float32", "--every", "11")
+    words = ("--device", "cpu", "--only", "attention, float32", "--every", "23")
     status, said, found = first_run(*words, absent=ABSENT, folder=tmp_path)
     assert status == 0, said
     assert found["complete"]
     assert found["commit"] == "" or len(found["commit"]) == 40
     assert {"date", "device", "driver", "versions", "torch", "seconds", "left_out"} <= set(found)
-    assert [case["name"] for case in found["cases"]][:2] == ["attention, float32, causal", "attention, float32, prefix"]
+    names = [case["name"] for case in found["cases"]]
+    assert names[:2] == ["attention, float32, causal", "attention, float32, no_edges"]
     assert all(case["name"].startswith("attention, float32") for case in found["cases"])
     results = {result["backend"]: result for result in found["cases"][0]["results"]}
     for backend in ("dense", "tiles", "message_passing"):
@@ -120,7 +121,7 @@ torch.set_num_threads(1)
 found = [case for case in cases() if not case.name.startswith(("compiled", "large"))]
 table = [case for case in found if case.name.startswith(("attention", "layer"))]
 seen = set()
-for case in [*table[::18], *(case for case in found if case not in table)]:
+for case in [*table[::41], *(case for case in found if case not in table)]:
     for result in case.run(torch.device("cuda", 0)):
         assert result["ok"] is not False, (case.name, result)
         seen |= {result.get("backend")} if result["ok"] else set()

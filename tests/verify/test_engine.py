@@ -53,7 +53,8 @@ def test_a_backend_that_scales_after_masking_is_seen(monkeypatch, case):
 
 
 def test_a_scale_of_the_callers_is_the_only_one():
-    assert {row.case for row in verify(CAUSAL, scale=-0.2, backends=("dense",)).rows} == {"plain", "score_bias", "all options"}
+    report = verify(CAUSAL, scale=-0.2, backends=("dense",))
+    assert {row.case for row in report.rows} == {"plain", "score_bias", "all options"}
 
 
 def test_narrow_errors_are_held_to_dense_torch_in_the_same_dtype():
