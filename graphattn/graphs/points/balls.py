@@ -30,7 +30,8 @@ class Pairs(NamedTuple):
 def squared_distance(points: Tensor, point: Tensor | slice, queries: Tensor, query: Tensor | int) -> Tensor:
     """Of ``points[point]`` and ``queries[query]``, which broadcast; axis by axis, so that all devices round alike."""
     total = torch.zeros((), dtype=points.dtype, device=points.device)
-    for p, q in zip(points.unbind(1), queries.unbind(1), strict=True):
+    axes = (x.t().contiguous() for x in (points, queries))  # gathers from a short row miss fewer caches
+    for p, q in zip(*axes, strict=True):
         difference = p[point] - q[query]
         total = total + difference * difference
     return total

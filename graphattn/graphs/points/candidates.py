@@ -18,7 +18,7 @@ Candidates = Iterator[tuple[int, int, Tensor, Tensor]]
 _MOST_CELLS = 1 << 20  # on one axis, so that three axes fit an int64 key
 _CELL_SLACK = 1 + 1e-6  # cells are a little wider than the reach: rounding never moves a neighbour two cells away
 _TREE_SLACK = 1 + 1e-9
-_TREE_ROWS, _TREE_PAIRS = 1 << 16, 1 << 23
+_TREE_ROWS, _TREE_PAIRS, _ALL_PAIRS = 1 << 16, 1 << 23, 1 << 27
 _CELL_PAIRS = {"cpu": 1 << 20, "cuda": 1 << 25}
 
 
@@ -27,7 +27,7 @@ def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
     from scipy.spatial import cKDTree  # slow to import
 
     tree, reach, size = cKDTree(points.numpy()), reach * _TREE_SLACK, len(queries)
-    if queries is points and _surely_few(tree, queries, reach):
+    if queries is points and _surely_few(tree, queries, reach, _ALL_PAIRS):
         pair, own = torch.from_numpy(tree.query_pairs(reach, output_type="ndarray").T.copy()), torch.arange(size)
         yield 0, size, torch.cat((own, *pair)), torch.cat((own, *pair.flip(0)))
         return
@@ -35,7 +35,7 @@ def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
     while todo:
         first, last = todo.pop()
         own = queries[first:last]
-        query_tree, few = cKDTree(own.numpy()), last - first == 1 or _surely_few(tree, own, reach)
+        query_tree, few = cKDTree(own.numpy()), last - first == 1 or _surely_few(tree, own, reach, _TREE_PAIRS)
         if not few and query_tree.count_neighbors(tree, reach) > _TREE_PAIRS:
             middle = (first + last) // 2
             todo += [(middle, last), (first, middle)]
@@ -44,13 +44,13 @@ def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
         yield first, last, torch.from_numpy(pairs["i"] + first), torch.from_numpy(pairs["j"].copy())
 
 
-def _surely_few(tree: Any, queries: Tensor, reach: float) -> bool:
-    """Whether a sample says that there are far fewer pairs than may be held at a time; counting takes long."""
+def _surely_few(tree: Any, queries: Tensor, reach: float, most: int) -> bool:
+    """Whether a sample says that there are far fewer pairs than ``most``; counting takes long."""
     size = queries.shape[0]
-    if size * tree.n <= _TREE_PAIRS:
+    if 4 * size * tree.n <= most:
         return True
     some = queries[:: max(1, size // 64)].numpy()
-    return 4 * int(tree.query_ball_point(some, reach, return_length=True).sum()) * size <= _TREE_PAIRS * len(some)
+    return 4 * int(tree.query_ball_point(some, reach, return_length=True).sum()) * size <= most * len(some)
 
 
 def from_cells(points: Tensor, queries: Tensor, reach: float) -> Candidates:
