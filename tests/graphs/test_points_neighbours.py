@@ -8,6 +8,7 @@ from scipy.spatial import cKDTree
 
 from graphattn import graphs
 from graphattn.errors import GraphError
+from graphattn.graphs.points import balls as _balls
 from graphattn.graphs.points import candidates as _candidates
 from graphattn.graphs.points import nearest as _nearest
 from graphattn.graphs.points.balls import within
@@ -100,6 +101,7 @@ def test_every_search_finds_the_same_balls(name, quantile, monkeypatch):
     wanted = torch.nonzero(found)[:, 0], order[found]
     monkeypatch.setattr(_candidates, "_TREE_PAIRS", 7 * len(queries))
     monkeypatch.setattr(_candidates, "_TREE_ROWS", len(queries) // 2)
+    monkeypatch.setattr(_balls, "_TOGETHER", 0)
     monkeypatch.setitem(_candidates._CELL_PAIRS, "cpu", 4 * len(queries))
     for how in ("tree", "cells"):
         pairs = list(within(points, queries, limit, how))

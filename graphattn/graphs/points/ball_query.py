@@ -10,7 +10,7 @@ from ...graph.expression import listing_builder
 from ..arguments import call, flag, whole
 from .balls import Pairs, within
 from .clouds import clouds
-from .neighbours import device_of, distance, given, graph_of, parts
+from .neighbours import device_of, distance, given, graph_of
 
 
 @listing_builder
@@ -59,15 +59,13 @@ def ball_query(
     reach, most, pad = distance(r), whole(k, "k", 1), flag(pad, "pad")
     points, targets, query_points, size = given(pos, queries, False)
     edges, taken, repeats = [], 0, False
-    for cloud in clouds(points, targets, batch, queries_batch):
-        if cloud.query == cloud.last_query or cloud.point == cloud.last_point:
-            continue
-        near, own = parts(points, query_points, cloud)
-        limit = torch.full((own.shape[0],), reach * reach, dtype=torch.float64, device=own.device)
-        for pairs in within(near, own, limit, by_index=True):
-            target, source, padded = _first_by_index(pairs, most, pad, taken)
-            taken, repeats = taken + target.numel(), repeats or padded
-            edges.append((target + cloud.query, source + cloud.point))
+    limit = torch.full((size[0],), reach * reach, dtype=torch.float64, device=points.device)
+    for pairs in within(
+        points, query_points, limit, by_index=True, clouds=clouds(points, targets, batch, queries_batch)
+    ):
+        target, source, padded = _first_by_index(pairs, most, pad, taken)
+        taken, repeats = taken + target.numel(), repeats or padded
+        edges.append((target, source))
     name = call("ball_query", r=(r, None), k=(most, None), pad=(pad, True))
     return graph_of(edges, size, device_of(pos), name, repeats)
 

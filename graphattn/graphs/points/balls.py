@@ -4,14 +4,17 @@ There is one formula for the squared distance, :func:`squared_distance`. Everyth
 compares by it, so all searches, on the CPU and on the GPU, find the same edges bit for bit.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .candidates import from_cells, from_tree
+from .candidates import Candidates, from_cells, from_tree
+from .clouds import Cloud, parts
+
+_TOGETHER = 1 << 16  # pairs of small clouds
 
 
 class Pairs(NamedTuple):
@@ -44,24 +47,55 @@ def within(
     how: Literal["tree", "cells"] | None = None,
     *,
     by_index: bool = False,
+    clouds: Iterable[Cloud] | None = None,
 ) -> Iterator[Pairs]:
     """The points whose squared distance to a query is at most the query's ``limit``, some queries at a time.
 
     Args:
-        points: (n, d) float64, n >= 1.
+        points: (n, d) float64.
         queries: (m, d) float64, on the same device.
         limit: (m,) float64, squared distances.
         how: A tree (the CPU's own) or a grid of cells (any device); the answer is the same.
         by_index: Order those of a query by their index alone.
+        clouds: What is searched apart, in order; all is one cloud by default.
     """
-    if queries.shape[0] == 0:
-        return
+    clouds = [Cloud(0, 0, points.shape[0], 0, queries.shape[0])] if clouds is None else clouds
     candidates = from_tree if how == "tree" or (how is None and points.device.type == "cpu") else from_cells
-    for first, last, query, point in candidates(points, queries, float(limit.amax().sqrt())):
+    reach = float(limit.amax().sqrt()) if limit.numel() else 0.0
+    for first, last, query, point in _together(points, queries, reach, candidates, clouds):
         squared = squared_distance(points, point, queries, query)
         near = squared <= limit[query]
         pairs = Pairs(first, last, query[near], point[near])
         yield _ordered(pairs, points.shape[0], None if by_index else squared[near], points, queries)
+
+
+def _together(
+    points: Tensor,
+    queries: Tensor,
+    reach: float,
+    candidates: Callable[[Tensor, Tensor, float], Candidates],
+    clouds: Iterable[Cloud],
+) -> Candidates:
+    """The candidates of all clouds that have points and queries, those of small ones at a time."""
+    waiting: list[tuple[int, int, Tensor, Tensor]] = []
+    pairs = 0
+
+    def joined() -> tuple[int, int, Tensor, Tensor]:
+        first, last, query, point = zip(*waiting, strict=True)
+        return first[0], last[-1], torch.cat(query), torch.cat(point)
+
+    for cloud in clouds:
+        if cloud.query == cloud.last_query or cloud.point == cloud.last_point:
+            continue
+        for first, last, query, point in candidates(*parts(points, queries, cloud), reach):
+            ends = first + cloud.query, last + cloud.query
+            waiting.append((*ends, query + cloud.query, point + cloud.point))
+            pairs += query.numel()
+            if pairs > _TOGETHER:
+                yield joined()
+                waiting, pairs = [], 0
+    if waiting:
+        yield joined()
 
 
 def _ordered(pairs: Pairs, size: int, squared: Tensor | None, points: Tensor, queries: Tensor) -> Pairs:

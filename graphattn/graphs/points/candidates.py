@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,8 +29,9 @@ def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
 
     tree, reach, size = cKDTree(points.numpy()), reach * _TREE_SLACK, len(queries)
     if queries is points and _surely_few(tree, queries, reach, _ALL_PAIRS):
-        pair, own = torch.from_numpy(tree.query_pairs(reach, output_type="ndarray").T.copy()), torch.arange(size)
-        yield 0, size, torch.cat((own, *pair)), torch.cat((own, *pair.flip(0)))
+        (low, high), same = tree.query_pairs(reach, output_type="ndarray").T, np.arange(size)
+        query, point = np.concatenate((same, low, high)), np.concatenate((same, high, low))
+        yield 0, size, torch.from_numpy(query), torch.from_numpy(point)
         return
     todo = [(first, min(first + _TREE_ROWS, size)) for first in range(0, size, _TREE_ROWS)][::-1]
     while todo:

@@ -117,6 +117,12 @@ def clouds(
     return (Cloud(number, *own.get(number, (0, 0)), *ends) for number, ends in queries_of.items())
 
 
+def parts(points: Tensor, queries: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor]:
+    """The points and the queries of a cloud; one tensor where they are the same."""
+    near = points[cloud.point : cloud.last_point]
+    return near, near if queries is points else queries[cloud.query : cloud.last_query]
+
+
 def lengths(points: Tensor, batch: Tensor | None) -> Tensor:
     """Points in each cloud that has some, in order: int64 (C,), on the device of the points."""
     rows = points.shape[0]

@@ -18,7 +18,7 @@ from .curve_keys import curve_key
 # queries, count -> candidates (m, count), squared bound (m,), and the rows that may not be in order
 Proposal = Callable[[Tensor, int], tuple[Tensor, Tensor, Tensor | slice]]
 
-_ROWS = 1 << 16
+_ROWS, _FEW = 1 << 16, 1 << 8
 _SCATTERED, _CURVE_BITS = 1 << 14, 7  # queries from which an order pays, and how fine it is
 _ROUNDING = 1 + 1e-9  # far above that of any distance
 _SAMPLES = 64
@@ -76,6 +76,8 @@ def _distinct(queries: Tensor) -> tuple[Tensor, Tensor | slice]:
 
     A tree cannot split them, so the search for each would read them all.
     """
+    if queries.shape[0] <= _FEW:
+        return queries, slice(None)
     mixed = (queries * (torch.arange(queries.shape[1], device=queries.device) + 0.618).sqrt()).sum(1)
     mixed = torch.sort(mixed).values if mixed.is_cuda else torch.from_numpy(np.sort(mixed.numpy()))
     if int(torch.count_nonzero(mixed[1:] == mixed[:-1])) <= mixed.numel() // 64:

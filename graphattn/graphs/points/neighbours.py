@@ -13,7 +13,7 @@ from ...graph.expression import listing_builder
 from ...graph.listed import Listed
 from ..arguments import call, flag, number, one_of, whole
 from .balls import Pairs, within
-from .clouds import Cloud, clouds, coordinates
+from .clouds import clouds, coordinates, parts
 from .nearest import nearest
 
 
@@ -147,21 +147,17 @@ def radius(
         raise GraphError('overflow="nearest" without max_neighbours: there is nothing to overflow')
     points, targets, query_points, size = given(pos, queries, include_self)
     edges, crowded, taken = [], _Crowded(), 0
-    for cloud in clouds(points, targets, batch, queries_batch):
-        if cloud.query == cloud.last_query or cloud.point == cloud.last_point:
-            continue
-        near, own = parts(points, query_points, cloud)
-        limit = torch.full((own.shape[0],), reach * reach, dtype=torch.float64, device=own.device)
-        for pairs in within(near, own, limit):
-            kept = pairs if include_self or queries is not None else pairs.keep(pairs.query != pairs.point)
-            if most is not None:
-                kept = _cut(kept, most, crowded, cloud.query)
-            taken += kept.query.numel()
-            refuse_over(
-                16 * taken, f"the first {taken:,} edges of radius", "use a smaller r, or max_neighbours with overflow"
-            )
-            if overflow == "nearest" or crowded.targets == 0:
-                edges.append((kept.query + cloud.query, kept.point + cloud.point))
+    limit = torch.full((size[0],), reach * reach, dtype=torch.float64, device=points.device)
+    for pairs in within(points, query_points, limit, clouds=clouds(points, targets, batch, queries_batch)):
+        kept = pairs if include_self or queries is not None else pairs.keep(pairs.query != pairs.point)
+        if most is not None:
+            kept = _cut(kept, most, crowded)
+        taken += kept.query.numel()
+        refuse_over(
+            16 * taken, f"the first {taken:,} edges of radius", "use a smaller r, or max_neighbours with overflow"
+        )
+        if overflow == "nearest" or crowded.targets == 0:
+            edges.append((kept.query, kept.point))
     if overflow == "error" and crowded.targets:
         raise GraphError(
             f"max_neighbours={most} is too few: {crowded.targets} of {len(query_points)} targets have more sources "
@@ -204,12 +200,6 @@ def device_of(pos: Tensor | np.ndarray) -> torch.device:
     return pos.device if isinstance(pos, Tensor) else torch.device("cpu")
 
 
-def parts(points: Tensor, query_points: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor]:
-    """The points and the queries of a cloud; one tensor where they are the same."""
-    near = points[cloud.point : cloud.last_point]
-    return near, near if query_points is points else query_points[cloud.query : cloud.last_query]
-
-
 def _self_first(neighbours: Tensor) -> Tensor:
     """The target itself in front, in place of itself further on or of the farthest; int64 (n, K), written in place."""
     own = torch.arange(neighbours.shape[0], device=neighbours.device)
@@ -222,7 +212,7 @@ def _self_first(neighbours: Tensor) -> Tensor:
     return neighbours
 
 
-def _cut(pairs: Pairs, most: int, crowded: _Crowded, shift: int) -> Pairs:
+def _cut(pairs: Pairs, most: int, crowded: _Crowded) -> Pairs:
     """The nearest ``most`` of each query; ``crowded`` learns of the queries that had more."""
     row = pairs.query - pairs.first
     counts = torch.bincount(row, minlength=pairs.last - pairs.first)
@@ -230,7 +220,7 @@ def _cut(pairs: Pairs, most: int, crowded: _Crowded, shift: int) -> Pairs:
     if over.numel() == 0:
         return pairs
     if crowded.targets == 0:
-        crowded.first, crowded.sources = int(over[0]) + pairs.first + shift, int(counts[over[0]])
+        crowded.first, crowded.sources = int(over[0]) + pairs.first, int(counts[over[0]])
     crowded.targets += over.numel()
     crowded.most = max(crowded.most, int(counts.max()))
     rank = torch.arange(row.numel(), device=row.device) - (torch.cumsum(counts, 0) - counts)[row]
