@@ -105,8 +105,7 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
     query, scale = above_zero(query, scale)
     if (
         plain_operations_only()
-        or misread(query, mask.bias)
-        or bias_dwarfs_lse(mask.bias)
+        or (mask.bias is not None and (misread(query, mask.bias) or bias_dwarfs_lse(mask.bias)))
         or sdpa_drops_nonfinite_rows(query, key.shape[-2], mask)
     ):
         return unfused_attention(query, key, value, mask, scale, None, dropout_p).output.to(query.dtype)

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from ..arguments import check_flags, one_of, probability
 from ..backends.choose import BACKENDS
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
-from ..graph import AttentionGraph, PerHead
+from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import advice, of_other_size
 from ..graph.sizes import sized
 from ..interop import from_edge_index
 
 Pair = tuple[Tensor, Tensor]
 T = TypeVar("T")
+_GRAPHS = (AttentionGraph, PerHead)
 
 
 def made_with(make: Callable[..., T], **sizes: Any) -> T:
@@ -121,10 +122,13 @@ def graph_of(graph: Any, x: Tensor, key: Tensor, value: Tensor, past: int = 0) -
 
     ``past`` sources are not among the features: a cache holds their keys.
     """
-    graph = sized(graph, x.unsqueeze(-2), key.unsqueeze(-2), past)
-    if not isinstance(graph, AttentionGraph | PerHead):
+    if isinstance(graph, Pattern):
+        graph = sized(graph, x.unsqueeze(-2), key.unsqueeze(-2), past)
+    elif not isinstance(graph, _GRAPHS):
         graph = _listed(graph, x.shape[-2], key.shape[-2] + past)
     T, S = graph.num_targets, graph.num_sources - past
+    if x.shape[-2] == T and key.shape[-2] == S and (value is key or value.shape[-2] == S):
+        return graph
     if past and key.shape[-2] != S:
         raise ShapeError(
             f"the graph has {graph.num_sources} sources, but the cache holds {past} and x brings {key.shape[-2]} more"

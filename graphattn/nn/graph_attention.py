@@ -238,8 +238,9 @@ class GraphAttention(EdgeAttention):
             )
         past, held_before = (0, 0) if cache is None else (cache.length, cache.length - cache.dropped)
         graph = graph_of(graph, x, key_input, value_input, held_before)
-        check_kind(self.q_proj, "x", x)
-        query = torch.unflatten(self.q_proj(x), -1, (self.num_heads, self.head_dim))
+        q_proj, out_proj = self.q_proj, self.out_proj
+        check_kind(q_proj, "x", x)
+        query = torch.unflatten(q_proj(x), -1, (self.num_heads, self.head_dim))
         query = query if self.q_norm is None else self.q_norm(query)
         if made is not None and isinstance(positions, tuple | list):
             raise OptionError("the context was turned when it was held: pass positions of the targets alone")
@@ -261,8 +262,8 @@ class GraphAttention(EdgeAttention):
         )
         output, weights = self._attend(graph, inputs, return_weights)
         output = output.flatten(-2)
-        if self.out_proj is not None:
-            output = self.out_proj(output)
+        if out_proj is not None:
+            output = out_proj(output)
         if self.skip is not None:
             output = self.skip(output, x)
         if cache is not None:
@@ -303,10 +304,11 @@ class GraphAttention(EdgeAttention):
 
     def _keys(self, name: str, key_input: Tensor, value_input: Tensor, positions: Tensor | None) -> Pair:
         """Keys (..., S, H_kv, D) and values (..., S, H_kv, D_v)."""
-        for proj, features in ((self.k_proj, key_input), (self.v_proj, value_input)):
-            check_kind(proj, name, features)
-        key = torch.unflatten(self.k_proj(key_input), -1, (self.num_kv_heads, self.head_dim))
-        value = torch.unflatten(self.v_proj(value_input), -1, (self.num_kv_heads, self.value_dim))
+        k_proj, v_proj = self.k_proj, self.v_proj
+        check_kind(k_proj, name, key_input)
+        check_kind(v_proj, name, value_input)
+        key = torch.unflatten(k_proj(key_input), -1, (self.num_kv_heads, self.head_dim))
+        value = torch.unflatten(v_proj(value_input), -1, (self.num_kv_heads, self.value_dim))
         key = key if self.k_norm is None else self.k_norm(key)
         return key if self.rotary is None else self.rotary(key, positions), value
 

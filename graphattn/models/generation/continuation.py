@@ -91,7 +91,9 @@ class Continuation:
         number = tokens.shape[-1]
         graphs = self.rows(number, tokens.device)
         for layer, cache in self.own:
-            cache.drop(self.reads[id(layer)].first[self.written])
+            first = self.reads[id(layer)].first[self.written]
+            if first > cache.dropped:
+                cache.drop(first)
         logits = self.model(tokens, graphs or None, caches=self.caches)
         self.written += number
         return logits
