@@ -52,3 +52,11 @@ def pytest_collection_finish(session):
     """What is imported by now is not collected: ``gc.collect()`` in a test looks only at what tests made."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Each worker takes neighbours, so that the tests of a file share its fixtures and caches."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
