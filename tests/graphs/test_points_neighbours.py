@@ -6,6 +6,7 @@ import pytest
 import torch
 from scipy.spatial import cKDTree
 
+import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError
 from graphattn.graphs.points import balls as _balls
@@ -396,3 +397,41 @@ def test_names_read_as_calls():
     assert graphs.knn(points, 3).name == "knn(k=3)"
     assert graphs.knn(points, 3, include_self=True).name == "knn(k=3, include_self=True)"
     assert graphs.radius(points, 0.5).name == "radius(r=0.5)"
+
+
+@pytest.mark.parametrize(
+    ("make", "repeats"),
+    [
+        (lambda: graphs.knn(cloud("lattice"), 5), False),
+        (lambda: graphs.radius(cloud("lattice"), 0.15), False),
+        (lambda: graphs.ball_query(cloud("lattice"), 0.1, 9), True),
+        (lambda: graphs.ball_query(cloud("lattice"), 0.1, 9, pad=False), False),
+        (lambda: graphs.ball_query(cloud("lattice"), 9.0, 9), False),
+        (lambda: graphs.mesh_faces(torch.tensor([[0, 1, 2], [2, 1, 3], [3, 1, 2]])), False),
+        (lambda: graphs.mesh_edges(torch.tensor([[0, 1, 2], [2, 1, 3], [3, 1, 2]])), False),
+        (lambda: graphs.top_k(cloud("lattice"), 2), False),
+        (lambda: graphs.knn(cloud("lattice"), 5).reverse().subgraph(torch.arange(7, 91)), False),
+        (lambda: ga.disjoint_union([graphs.ball_query(cloud("lattice"), 0.1, 9), graphs.causal(3)]), True),
+    ],
+)
+def test_repeated_edges_are_known_without_a_sort(make, repeats):
+    graph = make()
+    assert not {"_place", "sorted", "key"} & vars(graph.edges).keys()
+    assert graph.has_repeated_edges == repeats == bool(graph.edges._is_copy().any())
+
+
+def test_many_tiny_clouds_are_compared_together(monkeypatch):
+    points, batch = torch.rand(307, 3), torch.randint(60, (307,)).sort().values
+    apart = [graphs.radius(points[batch == c], 0.5).edge_index + int((batch < c).sum()) for c in range(60)]
+    for pairs in (0, 50, 10**6):
+        monkeypatch.setattr(_balls, "_TOGETHER", pairs)
+        assert torch.equal(graphs.radius(points, 0.5, batch=batch).edge_index, torch.cat(apart, 1))
+
+
+@pytest.mark.parametrize("axes", [1, 3, 4])
+def test_scattered_queries_come_back_in_their_order(axes, monkeypatch):
+    points, queries = torch.rand(211, axes), torch.rand(307, axes)
+    wanted = graphs.knn(points, 5, queries=queries).edge_index
+    monkeypatch.setattr(_nearest, "_SCATTERED", 10)
+    assert torch.equal(graphs.knn(points, 5, queries=queries).edge_index, wanted)
+    assert torch.equal(graphs.knn(points, 5).edge_index, brute_knn(points.double(), 5))
