@@ -70,10 +70,12 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
     """Attention on a graph or a part of it."""
     lead, request = inputs.query.shape[:-3], inputs.request()
     wide = request.statistics
-    query, key, value = (nodes_first(x.to(wide)) for x in (inputs.query, inputs.key, inputs.value))
+    query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
     bias, attr = (edges_first(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
     edge_projection = None if inputs.edge_weight is None else inputs.edge_weight.to(wide)
     edge_query = None
+    if attr is not None:
+        query, key, value = (x.to(wide) for x in (query, key, value))
     if edge_projection is not None:  # <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D
         edge_projection = edge_projection.repeat_interleave(query.shape[2] // max(1, key.shape[2]), 0)  # (H, D, F)
         edge_query = torch.einsum("bthd,hdf->bthf", query, edge_projection)
@@ -88,8 +90,8 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
         output, log_sum, alpha, edge_sum = plain(*operands, *options)
     else:
         tracked = any(x is not None and x.requires_grad for x in (query, key, value, bias, attr, edge_query))
-        out_of = constant_by_source(graph, part) if tracked and torch.is_grad_enabled() else (None, None, None)
-        output, log_sum, alpha, edge_sum = edge_attention(*operands, *out_of, *options, weights)
+        out_of = constant_by_source(graph, part) if tracked and torch.is_grad_enabled() else (None,) * 4
+        output, log_sum, alpha, edge_sum, _ = edge_attention(*operands, *out_of, *options, weights, lse)
     if edge_projection is not None:
         output = output + torch.einsum("bthf,hdf->bthd", edge_sum, edge_projection)
     return Outputs(

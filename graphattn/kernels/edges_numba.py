@@ -1,11 +1,14 @@
 """Fused attention over edges in Numba: rows of edges in, sums out; nothing of shape (E, H, D) is ever held.
 
 Every function works on a range of rows, releases the GIL and is called from several threads at once
-(:mod:`graphattn.kernels.threads`). Arrays are C-contiguous, of one float dtype, with one flattened batch axis:
-q (B, T, H, D), k (B, S, H_kv, D), v (B, S, H_kv, D_v), both widths a multiple of eight; ``wide`` and ``wide_v`` are
-tuples of ``D / 8`` and ``D_v / 8`` zeros (:mod:`graphattn.kernels.lanes` says why). ``ptr`` (T + 1,) and ``index``
-(E,) are the edges grouped by target; ``edge`` (E,) says where each stands in the caller's order, which is the order of
-biases and weights. A row of ``n`` edges takes ``m = padded(n)`` places of a buffer for each head.
+(:mod:`graphattn.kernels.threads`). Nodes q (B, T, H, D), k (B, S, H_kv, D), v (B, S, H_kv, D_v) and their gradients are
+tuples: all numbers of a tensor, and its strides of batch, node and head; a row of D numbers is contiguous. ``wide`` and
+``wide_v`` are tuples of ``D / 8`` and ``D_v / 8`` zeros, so that Numba compiles one kernel for each width; ``sizes`` is
+(H, H / H_kv). Everything else is in the dtype of the sums, float32 or float64.
+
+``ptr`` (T + 1,) and ``index`` (E,) are the edges grouped by target, row ``r`` for target ``order[r]``; ``edge`` (E,)
+says where each stands in the caller's order, which is the order of biases and weights. A row of ``n`` edges takes
+``m = padded(n)`` places of a buffer for each head.
 
 Rows are taken a block at a time: all products, then all weights, then all sums. A loop that reads keys or values alone
 keeps twice as many of them in the caches as one that turns from one to the other at every row: measured, a mesh of
@@ -21,7 +24,19 @@ import numba
 import numpy as np
 from numba.core.caching import FunctionCache
 
-from .lanes import exponentials, inner64, largest, padded, products, scaled, slopes, weighted_sum
+from .lanes import (
+    fetched,
+    from_edges,
+    inner64,
+    padded,
+    products,
+    scaled,
+    slopes,
+    softmax,
+    stored,
+    to_edges,
+    weighted_sum,
+)
 
 _FAST = {"reassoc", "contract", "arcp", "nsz"}  # infinities and NaN keep their meaning
 
@@ -38,6 +53,7 @@ def _has_folder() -> bool:
 _JIT: dict[str, Any] = {"nogil": True, "fastmath": _FAST, "cache": _has_folder(), "error_model": "numpy"}
 PIECE = 512  # edges summed before the sum joins the row's total
 SPACE = 1 << 18  # numbers of a block of rows, of all heads
+SOON = 3  # rows between asking for a node and using it
 NEAR = 1 << 9  # places of rows whose keys a core's own cache holds
 
 
@@ -65,67 +81,96 @@ def _block(ptr, lo, hi, most):
     return t
 
 
+@numba.njit(inline="always", **_JIT)
+def _ask_for_row(x, b, order, r, heads, width):
+    """Ask for the node of a row that comes soon; where heads are not adjacent, for its first head."""
+    data, batch, node, head = x
+    soon = order[min(r + SOON, len(order) - 1)]
+    fetched(data, b * batch + soon * node, heads * width if head == width else width)
+
+
 @numba.njit(**_JIT)
-def _products_of_rows(wide, x, b, lo, hi, rows, ptr, index, scale, spare, buf, at):
+def _products_of_rows(wide, sizes, x, b, lo, hi, order, rows, ptr, index, scale, spare, buf, at):
     """``buf[at + h * m + i] = scale * <x[b, t, h], rows[b, index[first + i], h // group]>``; ``spare`` beyond ``n``."""
-    T, H, D = x.shape[1:]
-    S, kv = rows.shape[1:3]
-    for t in range(lo, hi):
-        first = ptr[t]
-        n = ptr[t + 1] - first
-        x_at = (b * T + t) * H * D
-        for g in range(kv):
-            for _ in range(H // kv):
-                products(wide, x, x_at, rows, (b * S * kv + g) * D, kv * D, index, first, n, buf, at, scale, spare)
-                x_at += D
-                at += padded(n)
+    H, group = sizes
+    (x_data, x_batch, x_node, x_head), (data, batch, node, head) = x, rows
+    for r in range(lo, hi):
+        n = ptr[r + 1] - ptr[r]
+        _ask_for_row(x, b, order, r, H, 8 * len(wide))
+        products(
+            wide, x_data, b * x_batch + order[r] * x_node, x_head, data, b * batch, node, head, H, group,
+            index, ptr[r], n, len(index) - 1, buf, at, scale, spare,
+        )  # fmt: skip
+        at += H * padded(n)
+
+
+@numba.njit(inline="always", **_JIT)
+def _add_row(wide, sizes, rows, b, index, first, n, weight, place, at, edge, head, sums, add):
+    """The sum over the ``n`` edges from ``first`` on, at the start of ``sums``, or added to what is there.
+
+    In pieces, so that a long sum loses no digits.
+    """
+    H, group = sizes
+    data, batch, node, rows_head = rows
+    count = (H if place is None else H // group) * 8 * len(wide)
+    for i in range(0, max(n, 1), PIECE):
+        into = count if add or i > 0 else 0
+        weighted_sum(
+            wide, data, b * batch, node, rows_head, H, group, index, first + i, min(n - i, PIECE), len(index) - 1,
+            weight, place, at if place is not None else at + i * edge, edge, head, sums, into,
+        )  # fmt: skip
+        for j in range(into):
+            sums[j] += sums[into + j]
+
+
+@numba.njit(inline="always", **_JIT)
+def _store_row(wide, heads, sums, out, b, row):
+    data, batch, node, _ = out
+    stored(sums, heads * 8 * len(wide), data, b * batch + row * node)
 
 
 @numba.njit(**_JIT)
-def _sums_of_rows(wide, rows, b, lo, hi, ptr, index, buf, at, out):
-    """``out[b, t, h] = sum_i buf[at + h * m + i] * rows[b, index[first + i], h // group]``, in pieces."""
-    T, H, D = out.shape[1:]
-    S, kv = rows.shape[1:3]
-    for t in range(lo, hi):
-        first = ptr[t]
-        n = ptr[t + 1] - first
-        out_at = (b * T + t) * H * D
-        for g in range(kv):
-            rows_at = (b * S * kv + g) * D
-            for _ in range(H // kv):
-                for i in range(0, max(n, 1), PIECE):
-                    some = min(n - i, PIECE)
-                    weighted_sum(
-                        wide, rows, rows_at, kv * D, index, first + i, some, buf, None, 0, at + i, out, out_at, i > 0
-                    )
-                out_at += D
-                at += padded(n)
+def _sums_of_rows(wide, sizes, rows, b, lo, hi, order, ptr, index, buf, at, out, sums):
+    """``out[b, t, h] = sum_i buf[at + h * m + i] * rows[b, index[first + i], h // group]``."""
+    H = sizes[0]
+    for r in range(lo, hi):
+        n = ptr[r + 1] - ptr[r]
+        _add_row(wide, sizes, rows, b, index, ptr[r], n, buf, None, at, 1, padded(n), sums, False)
+        _ask_for_row(out, b, order, r, H, 8 * len(wide))
+        _store_row(wide, H, sums, out, b, order[r])
+        at += H * padded(n)
 
 
 @numba.njit(**_JIT)
-def _sums_of_kept(wide, rows, b, lo, hi, ptr, index, buf, at, out, removed, kept, weight):
+def _head_of(x, h):
+    """The nodes' head ``h`` alone."""
+    data, batch, node, head = x
+    return data[h * head :], batch, node, head
+
+
+@numba.njit(**_JIT)
+def _sums_of_kept(wide, sizes, rows, b, lo, hi, order, ptr, index, buf, at, out, sums, removed, kept, weight):
     """:func:`_sums_of_rows` that do not touch what a removed edge leads to: ``removed[at + h * m + i]``."""
-    T, H, D = out.shape[1:]
-    S, kv = rows.shape[1:3]
-    for t in range(lo, hi):
-        first = ptr[t]
-        n = ptr[t + 1] - first
+    H, group = sizes
+    for r in range(lo, hi):
+        first = ptr[r]
+        n = ptr[r + 1] - first
         for h in range(H):
-            out_at, rows_at = ((b * T + t) * H + h) * D, (b * S * kv + h // (H // kv)) * D
             count = 0
             for i in range(n):
                 if not removed[at + i]:
                     kept[count], weight[count] = index[first + i], buf[at + i]
                     count += 1
-            for i in range(0, max(count, 1), PIECE):
-                some = min(count - i, PIECE)
-                weighted_sum(wide, rows, rows_at, kv * D, kept, i, some, weight, None, 0, i, out, out_at, i > 0)
+            own = _head_of(rows, h // group)
+            _add_row(wide, (1, 1), own, b, kept, 0, count, weight, None, 0, 1, 0, sums, False)
+            _store_row(wide, 1, sums, _head_of(out, h), b, order[r])
             at += padded(n)
 
 
 @numba.njit(**_JIT)
-def _add_features(x, b, t, attr, ab, edge, first, n, factor, buf, at):
-    """``buf[at + h * m + i] += factor * <x[b, t, h], attr[ab, edge[first + i]]>``."""
+def _add_features(x, b, t, attr, edge, first, n, factor, buf, at):
+    """``buf[at + h * m + i] += factor * <x[b, t, h], attr[b, edge[first + i]]>``."""
+    ab = b if attr.shape[0] > 1 else 0
     for i in range(n):
         e = edge[first + i]
         for h in range(x.shape[2]):
@@ -136,8 +181,9 @@ def _add_features(x, b, t, attr, ab, edge, first, n, factor, buf, at):
 
 
 @numba.njit(**_JIT)
-def _sum_features(buf, at, attr, ab, edge, first, n, out, b, t):
-    """``out[b, t, h] = sum_i buf[at + h * m + i] * attr[ab, edge[first + i]]``."""
+def _sum_features(buf, at, attr, edge, first, n, out, b, t):
+    """``out[b, t, h] = sum_i buf[at + h * m + i] * attr[b, edge[first + i]]``."""
+    ab = b if attr.shape[0] > 1 else 0
     for h in range(out.shape[2]):
         for f in range(out.shape[3]):
             total = 0.0
@@ -147,45 +193,34 @@ def _sum_features(buf, at, attr, ab, edge, first, n, out, b, t):
 
 
 @numba.njit(**_JIT)
-def _cap_and_bias(buf, at, n, H, softcap, bias, bb, edge, first, removed, cap_slope):
-    """Scaled products in ``buf`` become scores; ``removed`` marks edges with a bias of -inf, ``cap_slope`` the cap's.
-
-    Returns whether any edge is removed.
-    """
-    one, any_removed = buf.dtype.type, False
-    if softcap > 0:
-        for h in range(H):
-            for j in range(at + h * padded(n), at + h * padded(n) + n):
-                y = one(np.tanh(buf[j] / one(softcap)))
-                buf[j] = one(softcap) * y
-                cap_slope[j] = one(1) - y * y
-    heads = bias.shape[2]
-    if heads > 0:
-        for i in range(n):
-            e = edge[first + i]
-            for h in range(H):
-                j, x = at + h * padded(n) + i, bias[bb, e, h if heads > 1 else 0]
-                removed[j] = x == -np.inf
-                any_removed |= removed[j]
-                buf[j] = x if removed[j] else buf[j] + x
-    return any_removed
+def _cap(buf, start, stop, softcap, cap_slope):
+    """Scaled products become capped ones; ``cap_slope`` is the cap's slope there."""
+    one = buf.dtype.type
+    for j in range(start, stop):
+        y = one(np.tanh(buf[j] / one(softcap)))
+        buf[j] = one(softcap) * y
+        cap_slope[j] = one(1) - y * y
 
 
 @numba.njit(**_JIT)
-def _softmax(buf, start, m):
-    """Scores ``buf[start:start + m]`` become weights; their log-sum-exp.
+def _find_removed(at, n, H, bias, b, edge, first, removed):
+    """Mark the edges whose bias is -inf, and return whether there are any."""
+    anything, heads, bb = False, bias.shape[2], (b if bias.shape[0] > 1 else 0)
+    for i in range(n):
+        for h in range(H):
+            j = at + h * padded(n) + i
+            removed[j] = bias[bb, edge[first + i], h if heads > 1 else 0] == -np.inf
+            anything |= removed[j]
+    return anything
 
-    The backward calls it again: scores of -1e9 leave no room for the logarithm of their number in a stored lse.
-    """
-    one = buf.dtype.type
-    peak = largest(buf, start, m)
-    if peak == -np.inf:
-        peak = one(0)
-    total = exponentials(buf, start, m, peak)
-    if total == 0:
-        return one(-np.inf)
-    scaled(buf, start, m, one(1.0 / total))
-    return peak + np.log(one(total))
+
+@numba.njit(**_JIT)
+def _add_bias(buf, at, n, H, bias, b, edge, first, removed):
+    heads, bb = bias.shape[2], (b if bias.shape[0] > 1 else 0)
+    for i in range(n):
+        for h in range(H):
+            j, x = at + h * padded(n) + i, bias[bb, edge[first + i], h if heads > 1 else 0]
+            buf[j] = x if removed[j] else buf[j] + x
 
 
 @numba.njit(**_JIT)
@@ -196,78 +231,112 @@ def _drop(buf, at, n, H, seed, b, first, dropout_p):
 
 
 @numba.njit(**_JIT)
-def forward(
-    wide, wide_v, lo, hi, b, q, k, v, attr, attr_q, bias, ptr, index, edge, options, seed,
-    out, lse, alpha, attr_out, space,
+def _scores(
+    wide, sizes, q, k, b, lo, hi, order, attr, attr_q, bias, ptr, index, edge, options, buf, cap_slope, removed, at
 ):  # fmt: skip
-    """Rows ``lo .. hi - 1`` of batch element ``b``: ``out``, ``lse``, and if they are sized ``alpha`` and ``attr_out``.
+    """The scores of rows ``lo .. hi - 1`` into ``buf``, and the cap's slopes; whether any edge is removed."""
+    H, (scale, softcap, _) = sizes[0], options
+    one, any_removed = buf.dtype.type, False
+    _products_of_rows(wide, sizes, q, b, lo, hi, order, k, ptr, index, one(scale), one(-np.inf), buf, at)
+    if attr.shape[2] == 0 and softcap == 0 and bias.shape[2] == 0:
+        return False
+    for r in range(lo, hi):
+        first = ptr[r]
+        n = ptr[r + 1] - first
+        if attr.shape[2] > 0:
+            _add_features(attr_q, b, order[r], attr, edge, first, n, one(scale), buf, at)
+        if softcap > 0:
+            for h in range(H):
+                _cap(buf, at + h * padded(n), at + h * padded(n) + n, softcap, cap_slope)
+        if bias.shape[2] > 0:
+            any_removed |= _find_removed(at, n, H, bias, b, edge, first, removed)
+            _add_bias(buf, at, n, H, bias, b, edge, first, removed)
+        at += H * padded(n)
+    return any_removed
+
+
+@numba.njit(**_JIT)
+def forward(
+    wide, wide_v, sizes, lo, hi, b, order, q, k, v, attr, attr_q, bias, ptr, index, edge, options, seed,
+    out, lse, alpha, kept_weights, attr_out, space,
+):  # fmt: skip
+    """Rows ``lo .. hi - 1`` of batch element ``b``: ``out``, and if they are sized ``lse``, ``alpha``,
+    ``kept_weights`` (B * E * H) by place, and ``attr_out``.
 
     ``options`` is (scale, softcap or 0, dropout_p); ``space`` is :func:`workspace`.
     """
-    scale, softcap, dropout_p = options
-    buf, cap_slope, _, removed, kept, weight = space
-    one, H, F = buf.dtype.type, q.shape[2], attr.shape[2]
-    bb, ab = (b if bias.shape[0] > 1 else 0), (b if attr.shape[0] > 1 else 0)
-    changed = softcap > 0 or bias.shape[2] > 0
+    dropout_p, H, E = options[2], sizes[0], len(index)
+    buf, cap_slope, _, removed, kept, weight, sums = space
     while lo < hi:
-        top, at, any_removed = _block(ptr, lo, hi, buf.shape[0] // H), 0, False
-        _products_of_rows(wide, q, b, lo, top, k, ptr, index, one(scale), one(-np.inf), buf, 0)
-        for t in range(lo, top):
-            first = ptr[t]
-            n = ptr[t + 1] - first
+        top, at = _block(ptr, lo, hi, buf.shape[0] // H), 0
+        any_removed = _scores(
+            wide, sizes, q, k, b, lo, top, order, attr, attr_q, bias, ptr, index, edge, options,
+            buf, cap_slope, removed, 0,
+        )  # fmt: skip
+        for r in range(lo, top):
+            first = ptr[r]
+            n = ptr[r + 1] - first
             m = padded(n)
-            if F > 0:
-                _add_features(attr_q, b, t, attr, ab, edge, first, n, one(scale), buf, at)
-            if changed:
-                any_removed |= _cap_and_bias(buf, at, n, H, softcap, bias, bb, edge, first, removed, cap_slope)
             for h in range(H):
-                lse[b, t, h] = _softmax(buf, at + h * m, m)
+                peak, total = softmax(buf, at + h * m, m)
+                if lse.shape[0] > 0:
+                    lse[b, order[r], h] = peak + buf.dtype.type(np.log(total)) if total != 0 else -np.inf
             if alpha.shape[0] > 0:
                 for i in range(n):
                     for h in range(H):
                         alpha[b, edge[first + i], h] = buf[at + h * m + i]
+            if kept_weights.shape[0] > 0:
+                to_edges(buf, at, n, H, kept_weights, (b * E + first) * H)
             if dropout_p > 0:
                 _drop(buf, at, n, H, seed, b, first, dropout_p)
-            if F > 0:
-                _sum_features(buf, at, attr, ab, edge, first, n, attr_out, b, t)
+            if attr.shape[2] > 0:
+                _sum_features(buf, at, attr, edge, first, n, attr_out, b, order[r])
             at += H * m
         if any_removed:
-            _sums_of_kept(wide_v, v, b, lo, top, ptr, index, buf, 0, out, removed, kept, weight)
+            _sums_of_kept(wide_v, sizes, v, b, lo, top, order, ptr, index, buf, 0, out, sums, removed, kept, weight)
         else:
-            _sums_of_rows(wide_v, v, b, lo, top, ptr, index, buf, 0, out)
+            _sums_of_rows(wide_v, sizes, v, b, lo, top, order, ptr, index, buf, 0, out, sums)
         lo = top
 
 
 @numba.njit(**_JIT)
 def backward_targets(
-    wide, wide_v, lo, hi, b, q, k, v, attr, attr_q, bias, ptr, index, edge, options, seed,
-    lse, go, ga, gl, g_attr_out, gq, g_bias, g_attr, g_attr_q, shares, space,
+    wide, wide_v, sizes, lo, hi, b, order, q, k, v, attr, attr_q, bias, ptr, index, edge, options, seed,
+    kept_weights, go, ga, gl, g_attr_out, gq, g_bias, g_attr, g_attr_q, g_products, weights, space,
 ):  # fmt: skip
-    """What the targets of rows ``lo .. hi - 1`` and their edges are owed, given ``go`` and the like for the outputs.
+    """What the targets of rows ``lo .. hi - 1`` and their edges get, given ``go`` and the like for the outputs.
 
-    Writes ``gq`` and ``g_attr_q``; by place ``shares`` (2, B, E, H), the gradient of each product and the weight after
-    dropout, from which :func:`backward_sources` needs no product; in the caller's order ``g_bias`` and ``g_attr``.
+    ``kept_weights`` (B, E, H) are the forward's, by place; without them they are computed again. Writes ``gq`` and
+    ``g_attr_q``; by place ``g_products`` (B, E, H), the gradient of each product, and if it is sized ``weights``, the
+    weight after dropout, from which :func:`backward_sources` needs no product; in the caller's order ``g_bias`` and
+    ``g_attr``.
     """
-    scale, softcap, dropout_p = options
-    buf, cap_slope, grad, removed, kept, weight = space
-    one, H, F = buf.dtype.type, q.shape[2], attr.shape[2]
-    bb, ab = (b if bias.shape[0] > 1 else 0), (b if attr.shape[0] > 1 else 0)
-    changed = softcap > 0 or bias.shape[2] > 0
+    (scale, softcap, dropout_p), H, E, F = options, sizes[0], len(index), attr.shape[2]
+    buf, cap_slope, grad, removed, kept, weight, sums = space
+    one = buf.dtype.type
     while lo < hi:
         top, at = _block(ptr, lo, hi, buf.shape[0] // H), 0
-        _products_of_rows(wide_v, go, b, lo, top, v, ptr, index, one(1), one(0), grad, 0)
+        _products_of_rows(wide_v, sizes, go, b, lo, top, order, v, ptr, index, one(1), one(0), grad, 0)
         while lo < top:  # a few rows at a time, so that their keys are still at hand for the sum
             stop, start, any_removed = _block(ptr, lo, top, NEAR), at, False
-            _products_of_rows(wide, q, b, lo, stop, k, ptr, index, one(scale), one(-np.inf), buf, at)
-            for t in range(lo, stop):
-                first = ptr[t]
-                n = ptr[t + 1] - first
+            if kept_weights.shape[0] == 0:
+                any_removed = _scores(
+                    wide, sizes, q, k, b, lo, stop, order, attr, attr_q, bias, ptr, index, edge, options,
+                    buf, cap_slope, removed, at,
+                )  # fmt: skip
+            for r in range(lo, stop):
+                first, t = ptr[r], order[r]
+                n = ptr[r + 1] - first
                 m = padded(n)
                 if F > 0:
-                    _add_features(attr_q, b, t, attr, ab, edge, first, n, one(scale), buf, at)
-                    _add_features(g_attr_out, b, t, attr, ab, edge, first, n, one(1), grad, at)
-                if changed and _cap_and_bias(buf, at, n, H, softcap, bias, bb, edge, first, removed, cap_slope):
-                    any_removed = True
+                    _add_features(g_attr_out, b, t, attr, edge, first, n, one(1), grad, at)
+                if kept_weights.shape[0] > 0:
+                    from_edges(kept_weights, (b * E + first) * H, n, H, buf, at)
+                    if bias.shape[2] > 0:
+                        any_removed |= _find_removed(at, n, H, bias, b, edge, first, removed)
+                else:
+                    for h in range(H):
+                        softmax(buf, at + h * m, m)  # again: a stored lse has no digits for it at scores of -1e9
                 if any_removed:
                     for h in range(H):
                         for j in range(at + h * m, at + h * m + n):
@@ -279,7 +348,6 @@ def backward_targets(
                         for h in range(H):
                             grad[at + h * m + i] += ga[b, edge[first + i], h]
                 for h in range(H):
-                    _softmax(buf, at + h * m, m)
                     slopes(buf, grad, at + h * m, m, gl[b, t, h] - one(inner64(buf, grad, at + h * m, m)))
                 if g_bias.shape[0] > 0:
                     for i in range(n):
@@ -292,12 +360,11 @@ def backward_targets(
                             grad[j] *= cap_slope[j]
                 if dropout_p > 0:
                     _drop(buf, at, n, H, seed, b, first, dropout_p)
-                for i in range(n):
-                    for h in range(H):
-                        shares[0, b, first + i, h] = grad[at + h * m + i]
-                        shares[1, b, first + i, h] = buf[at + h * m + i]
+                to_edges(grad, at, n, H, g_products, (b * E + first) * H)
+                if weights.shape[0] > 0:
+                    to_edges(buf, at, n, H, weights, (b * E + first) * H)
                 if F > 0:
-                    _sum_features(grad, at, attr, ab, edge, first, n, g_attr_q, b, t)
+                    _sum_features(grad, at, attr, edge, first, n, g_attr_q, b, t)
                     for i in range(n):
                         for f in range(F):
                             a = one(0)
@@ -307,62 +374,65 @@ def backward_targets(
                             g_attr[b, edge[first + i], f] = a
                 at += H * m
             if any_removed:
-                _sums_of_kept(wide, k, b, lo, stop, ptr, index, grad, start, gq, removed, kept, weight)
+                _sums_of_kept(
+                    wide, sizes, k, b, lo, stop, order, ptr, index, grad, start, gq, sums, removed, kept, weight
+                )
             else:
-                _sums_of_rows(wide, k, b, lo, stop, ptr, index, grad, start, gq)
+                _sums_of_rows(wide, sizes, k, b, lo, stop, order, ptr, index, grad, start, gq, sums)
             lo = stop
 
 
 @numba.njit(**_JIT)
-def _gradients_of_sources(wide, shares, b, rows, ptr, lo, hi, target, place, biased, grad, kept, weight):
-    """``grad[b, s, h // group] = sum shares[b, place, h] * rows[b, target, h]`` over the edges out of ``s``.
+def _gradients_of_sources(wide, sizes, share, b, rows, ptr, lo, hi, order, target, place, biased, grad, space):
+    """``grad[b, s, h // group] = sum share[b, place, h] * rows[b, target, h]`` over the edges out of ``s``.
 
     If ``biased``, an edge of share 0 may be removed, and passes not even a NaN.
     """
-    T, H, D = rows.shape[1:]
-    S, kv = grad.shape[1:3]
-    for s in range(lo, hi):
-        first, stop = ptr[s], ptr[s + 1]
-        for g in range(kv):
-            out_at, group = ((b * S + s) * kv + g) * D, H // kv
-            for j in range(group):
-                h = g * group + j
-                rows_at = (b * T * H + h) * D
-                if biased:
-                    count = 0
-                    for i in range(first, stop):
-                        share = shares[b, place[i], h]
-                        if share != 0:
-                            kept[count], weight[count] = target[i], share
-                            count += 1
-                    for i in range(0, max(count, 1), PIECE):
-                        n, add = min(count - i, PIECE), j > 0 or i > 0
-                        weighted_sum(wide, rows, rows_at, H * D, kept, i, n, weight, None, 0, i, grad, out_at, add)
-                else:
-                    at = b * shares.shape[1] * H + h
-                    for i in range(first, max(stop, first + 1), PIECE):
-                        n, add = min(stop - i, PIECE), j > 0 or i > first
-                        weighted_sum(wide, rows, rows_at, H * D, target, i, n, shares, place, H, at, grad, out_at, add)
+    H, group = sizes
+    kept, weight, sums = space
+    E = len(target)
+    for r in range(lo, hi):
+        first, s = ptr[r], order[r]
+        n = ptr[r + 1] - first
+        if not biased:
+            _add_row(wide, sizes, rows, b, target, first, n, share, place, b * E * H, H, 1, sums, False)
+            _ask_for_row(grad, b, order, r, H // group, 8 * len(wide))
+            _store_row(wide, H // group, sums, grad, b, s)
+            continue
+        for h in range(H):
+            count = 0
+            for i in range(first, first + n):
+                x = share[(b * E + place[i]) * H + h]
+                if x != 0:
+                    kept[count], weight[count] = target[i], x
+                    count += 1
+            own, add = _head_of(rows, h), h % group > 0
+            _add_row(wide, (1, 1), own, b, kept, 0, count, weight, None, 0, 1, 0, sums, add)
+            if h % group == group - 1:
+                _store_row(wide, 1, sums, _head_of(grad, h // group), b, s)
 
 
 @numba.njit(**_JIT)
-def backward_sources(wide, wide_v, lo, hi, b, q, go, ptr, target, place, shares, biased, gk, gv, space):
-    """What the sources of rows ``lo .. hi - 1`` are owed; edges by source, ``place`` is where they stand by target."""
-    kept, weight = space
-    _gradients_of_sources(wide, shares[0], b, q, ptr, lo, hi, target, place, biased, gk, kept, weight)
-    _gradients_of_sources(wide_v, shares[1], b, go, ptr, lo, hi, target, place, biased, gv, kept, weight)
+def backward_sources(
+    wide, wide_v, sizes, lo, hi, b, order, q, go, ptr, target, place, g_products, weights, biased, gk, gv, space
+):
+    """What the sources of rows ``lo .. hi - 1`` get; edges by source, ``place`` is where they stand by target."""
+    _gradients_of_sources(wide, sizes, g_products, b, q, ptr, lo, hi, order, target, place, biased, gk, space)
+    _gradients_of_sources(wide_v, sizes, weights, b, go, ptr, lo, hi, order, target, place, biased, gv, space)
 
 
-def workspace(heads, edges, widest, rows, dtype, indices):
+def workspace(wide, wide_v, sizes, edges, widest, rows, dtype, indices):
     """Scratch arrays of one thread for so many ``edges`` in ``rows`` rows, of at most ``widest`` edges each.
 
-    Three buffers of a block of rows and what is removed of them; edges kept, and their weights.
+    Three buffers of a block of rows and what is removed of them, then :func:`row_space`.
     """
+    heads = sizes[0]
     size = heads * max(widest + 8, min(SPACE // heads, edges + 8 * rows))
     buffers = [np.empty(size, dtype) for _ in range(3)]
-    return *buffers, np.empty(size, np.bool_), *kept_space(widest, dtype, indices)
+    return *buffers, np.empty(size, np.bool_), *row_space(wide, wide_v, sizes, widest, dtype, indices)
 
 
-def kept_space(widest, dtype, indices):
-    """Edges kept, and their weights, of a row of at most ``widest`` edges."""
-    return np.empty(widest, indices), np.empty(widest, dtype)
+def row_space(wide, wide_v, sizes, widest, dtype, indices):
+    """For a row of at most ``widest`` edges: those kept, their weights, and two sums."""
+    sums = np.empty(2 * sizes[0] * 8 * max(len(wide), len(wide_v)), dtype)
+    return np.empty(widest, indices), np.empty(widest, dtype), sums

@@ -7,6 +7,7 @@ backward alone: ``source_ptr`` int64 (S + 1,), ``target`` and ``place`` (E,). In
 that of query and key.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,37 +19,49 @@ from .edge_softmax import edge_softmax, scatter_sum
 from .memory import room
 from .threads import CHUNKS_PER_THREAD, LARGE, share
 
+_HALVES = {torch.bfloat16: torch.int16, torch.float16: torch.uint16}  # as the kernels take them
 _DIMS = (3, 3, 4)  # of bias, attr, attr_query
 
 
-def _array(x: Tensor | None, like: Tensor, dims: int = 3) -> np.ndarray:
-    """A contiguous array in the dtype of ``like``; an absent tensor has no entries."""
+def _wide(x: Tensor) -> torch.dtype:
+    """The dtype that the kernels add in."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _array(x: Tensor | None, dtype: torch.dtype, dims: int = 3) -> np.ndarray:
+    """A contiguous array; an absent tensor has no entries."""
     if x is None:
-        return torch.empty((0,) * dims, dtype=like.dtype).numpy()
-    return x.detach().to(like.dtype).contiguous().numpy()
+        return torch.empty((0,) * dims, dtype=dtype).numpy()
+    return x.detach().to(dtype).contiguous().numpy()
 
 
-def _dtype(x: Tensor) -> np.dtype:
-    return x.detach().numpy().dtype
+def _empty(dtype: torch.dtype, *shape: int) -> Tensor:
+    return room(torch.empty(0, dtype=_HALVES.get(dtype, dtype)).numpy().dtype, *shape).view(dtype)
 
 
-def _width(x: Tensor) -> int:
-    """The kernels' width for rows of ``x``: a multiple of eight."""
-    return max(8, -(-x.shape[-1] // 8) * 8)
+def _nodes(x: Tensor) -> tuple[np.ndarray, int, int, int]:
+    """(B, N, H, D) as the kernels read it: all its numbers, and the strides of batch, node and head.
+
+    A copy is made where a row is not contiguous, or its width no multiple of eight.
+    """
+    x, spare = x.detach(), -x.shape[-1] % 8
+    if spare or x.shape[-1] == 0:
+        x = F.pad(x, (0, spare or 8))
+    if x.stride(-1) != 1:
+        x = x.contiguous()
+    batch, node, head, _ = x.stride()
+    span = 0 if x.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    flat = torch.as_strided(x, (span,), (1,))
+    return flat.view(_HALVES.get(x.dtype, x.dtype)).numpy(), batch, node, head
 
 
-def _nodes(x: Tensor, like: Tensor) -> np.ndarray:
-    """:func:`_array` of (B, N, H, D), with zeros up to the kernels' width."""
-    spare = _width(x) - x.shape[-1]
-    return _array(F.pad(x.detach(), (0, spare)) if spare else x, like, 4)
+def _results(like: Tensor, *shape: int) -> Tensor:
+    """Where the kernels write nodes (B, N, H, D), in the dtype of ``like``, with room for their width."""
+    return _empty(like.dtype, *shape[:-1], max(8, -(-shape[-1] // 8) * 8))
 
 
 def _narrow(x: Tensor, like: Tensor) -> Tensor:
     return x if x.shape[-1] == like.shape[-1] else x[..., : like.shape[-1]].contiguous()
-
-
-def _wide(x: np.ndarray) -> tuple[int, ...]:
-    return (0,) * (x.shape[-1] // 8)
 
 
 def _chunks(ptr: np.ndarray, work: int) -> list[int]:
@@ -79,53 +92,67 @@ def edge_attention(
     ptr: Tensor,
     index: Tensor,
     edge: Tensor,
+    order: Tensor,
     source_ptr: Tensor | None,
     target: Tensor | None,
     place: Tensor | None,
+    source_order: Tensor | None,
     scale: float,
     softcap: float,
     dropout_p: float,
     seed: Tensor | None,
     weights: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Output (B, T, H, D_v), lse (B, T, H), weights (B, E, H) before dropout (no entries unless requested), and the
-    weighted sum of edge features (B, T, H, F).
+    lse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Output (B, T, H, D_v); lse (B, T, H) and weights before dropout (B, E, H), without entries unless requested; the
+    weighted sum of edge features (B, T, H, F); and the weights by place for the backward (no entries if none comes, or
+    if it is to compute them again).
     """
     from . import edges_numba
 
     B, T, H, _ = query.shape
-    output = room(_dtype(query), B, T, H, _width(value))
-    lse = query.new_empty(B, T, H)
-    alpha = query.new_empty((B, edge.numel(), H) if weights else (0, 0, 0))
-    attr_output = (
-        torch.empty_like(attr_query, memory_format=torch.contiguous_format)
-        if attr_query is not None
-        else query.new_empty(0, 0, 0, 0)
-    )
-    q, k, v = (_nodes(x, query) for x in (query, key, value))
-    b, a, aq = (_array(x, query, n) for x, n in zip((bias, attr, attr_query), _DIMS, strict=True))
-    p, i, e = ptr.numpy(), index.numpy(), edge.numpy()
-    results = tuple(x.numpy() for x in (output, lse, alpha, attr_output))
-    wide, given, options, word = (
-        (_wide(q), _wide(v)),
-        (q, k, v, a, aq, b, p, i, e),
-        (scale, softcap, dropout_p),
-        _word(seed),
-    )
+    wide = _wide(query)
+    output, none, every = _results(query, B, T, H, value.shape[-1]), (0, 0, 0), (B, edge.numel(), H)
+    levels = query.new_empty((B, T, H) if lse else none, dtype=wide)
+    alpha = query.new_empty(every if weights else none, dtype=wide)
+    keep = source_ptr is not None and _keeps_weights(query, key, value, edge.numel(), softcap)
+    kept = _empty(wide, *(every if keep else none))
+    attr_output = query.new_empty((0, 0, 0, 0) if attr_query is None else attr_query.shape, dtype=wide)
+    sizes = _sizes(query, key, value)
+    q, k, v, out = (_nodes(x) for x in (query, key, value, output))
+    b, a, aq = (_array(x, wide, n) for x, n in zip((bias, attr, attr_query), _DIMS, strict=True))
+    p, i, e, rows = (x.numpy() for x in (ptr, index, edge, order))
+    results = (out, *(x.numpy() for x in (levels, alpha, kept.flatten(), attr_output)))
+    given, options, word = (rows, q, k, v, a, aq, b, p, i, e), (scale, softcap, dropout_p), _word(seed)
 
     def make() -> Any:
-        space = edges_numba.workspace(H, len(i), _widest(p), len(p) - 1, q.dtype, i.dtype)
+        space = edges_numba.workspace(*sizes, len(i), _widest(p), len(p) - 1, levels.numpy().dtype, i.dtype)
 
         def run(lo: int, hi: int) -> None:
             for batch in range(B):
-                edges_numba.forward(*wide, lo, hi, batch, *given, options, word, *results, space)
+                edges_numba.forward(*sizes, lo, hi, batch, *given, options, word, *results, space)
 
         return run
 
-    if lse.numel():
-        work = B * edge.numel() * H * (q.shape[-1] + v.shape[-1])
+    if B * T * H:
+        work = B * edge.numel() * H * 8 * (len(sizes[0]) + len(sizes[1]))
         share(_chunks(p, work), work, make)
-    return _narrow(output, value), lse, alpha, attr_output
+    return _narrow(output, value), levels, alpha, attr_output, kept
+
+
+def _sizes(query: Tensor, key: Tensor, value: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]]:
+    """The widths of keys and of values, as the kernels have them; heads, and how many share a key."""
+    wide, wide_v = ((0,) * max(1, -(-x.shape[-1] // 8)) for x in (query, value))
+    return wide, wide_v, (query.shape[2], query.shape[2] // max(1, key.shape[2]))
+
+
+def _keeps_weights(query: Tensor, key: Tensor, value: Tensor, edges: int, softcap: float) -> bool:
+    """Whether the forward keeps its weights: they are no larger than what it keeps anyway.
+
+    Otherwise the backward computes them again, as it does where it wants the cap's slope.
+    """
+    kept = _wide(query).itemsize * query.shape[0] * edges * query.shape[2]
+    return softcap == 0 and kept <= sum(x.numel() * x.element_size() for x in (query, key, value, query))
 
 
 @edge_attention.register_fake
@@ -139,20 +166,25 @@ def _(
     ptr,
     index,
     edge,
+    order,
     source_ptr,
     target,
     place,
+    source_order,
     scale,
     softcap,
-    p,
+    dropout_p,
     seed,
     weights,
+    lse,
 ):
     B, T, H, _ = query.shape
-    alpha = (B, edge.shape[0], H) if weights else (0, 0, 0)
+    none, every = (0, 0, 0), (B, edge.shape[0], H)
+    keep = source_ptr is not None and _keeps_weights(query, key, value, edge.shape[0], softcap)
     features = (B, T, H, attr_query.shape[-1]) if attr_query is not None else (0, 0, 0, 0)
-    shapes = ((B, T, H, value.shape[-1]), (B, T, H), alpha, features)
-    return tuple(query.new_empty(shape) for shape in shapes)
+    shapes = ((B, T, H) if lse else none, every if weights else none, features, every if keep else none)
+    output = query.new_empty((B, T, H, value.shape[-1]))
+    return output, *(query.new_empty(shape, dtype=_wide(query)) for shape in shapes)
 
 
 @torch.library.custom_op("graphattn::edge_attention_backward", mutates_args=(), device_types="cpu")
@@ -166,14 +198,16 @@ def edge_attention_backward(
     ptr: Tensor,
     index: Tensor,
     edge: Tensor,
+    order: Tensor,
     source_ptr: Tensor,
     target: Tensor,
     place: Tensor,
+    source_order: Tensor,
     scale: float,
     softcap: float,
     dropout_p: float,
     seed: Tensor | None,
-    lse: Tensor,
+    kept: Tensor,
     grad_output: Tensor,
     grad_lse: Tensor | None,
     grad_alpha: Tensor | None,
@@ -184,49 +218,50 @@ def edge_attention_backward(
     """
     from . import edges_numba
 
-    B, _, H, _ = query.shape
-    grads = [room(_dtype(x), *x.shape[:-1], _width(x)) for x in (query, key, value)]
-    gq, gk, gv = (x.numpy() for x in grads)
-    grad_bias = query.new_empty((B, edge.numel(), H) if bias is not None else (0, 0, 0))
-    q, k, v, go = (_nodes(x, query) for x in (query, key, value, grad_output))
-    b, a, aq = (_array(x, query, n) for x, n in zip((bias, attr, attr_query), _DIMS, strict=True))
-    ga, gao = _array(grad_alpha, query, 3), _array(grad_attr_output, query, 4)
-    gl = _array(torch.zeros_like(lse) if grad_lse is None else grad_lse, query, 3)
-    grad_attr_query = query.new_empty(aq.shape)
-    grad_attr = query.new_empty((B, *a.shape[1:]) if attr is not None else (0, 0, 0))
-    level, p, i, e = (x.numpy() for x in (lse, ptr, index, edge))
-    sp, t, where = (x.numpy() for x in (source_ptr, target, place))
-    scratch = room(q.dtype, 2, B, edge.numel(), H)
-    shares = scratch.numpy()
-    wide, options, word = (_wide(q), _wide(v)), (scale, softcap, dropout_p), _word(seed)
-    given = (q, k, v, a, aq, b, p, i, e, options, word, level, go, ga, gl, gao)
-    results = (gq, *(x.numpy() for x in (grad_bias, grad_attr, grad_attr_query)), shares)
+    B, T, H, _ = query.shape
+    wide, edges = _wide(query), (B, edge.numel(), H)
+    grads = [_results(x, *x.shape) for x in (query, key, value)]
+    gq, gk, gv, q, k, v, go = (_nodes(x) for x in (*grads, query, key, value, grad_output))
+    grad_bias = query.new_empty(edges if bias is not None else (0, 0, 0), dtype=wide)
+    b, a, aq = (_array(x, wide, n) for x, n in zip((bias, attr, attr_query), _DIMS, strict=True))
+    ga, gao = _array(grad_alpha, wide, 3), _array(grad_attr_output, wide, 4)
+    gl = _array(query.new_zeros((B, T, H), dtype=wide) if grad_lse is None else grad_lse, wide, 3)
+    grad_attr_query = query.new_empty(aq.shape, dtype=wide)
+    grad_attr = query.new_empty((B, *a.shape[1:]) if attr is not None else (0, 0, 0), dtype=wide)
+    p, i, e, rows = (x.numpy() for x in (ptr, index, edge, order))
+    sp, t, where, source_rows = (x.numpy() for x in (source_ptr, target, place, source_order))
+    as_kept = kept.numel() > 0 and dropout_p == 0  # then the kept weights are those that the values were summed with
+    products, weights = (_empty(wide, size) for size in (math.prod(edges), 0 if as_kept else math.prod(edges)))
+    sizes, options, word = _sizes(query, key, value), (scale, softcap, dropout_p), _word(seed)
+    given = (rows, q, k, v, a, aq, b, p, i, e, options, word, kept.flatten().numpy(), go, ga, gl, gao)
+    results = (gq, *(x.numpy() for x in (grad_bias, grad_attr, grad_attr_query, products, weights)))
+    shares = products.numpy(), (kept.flatten() if as_kept else weights).numpy()
 
     def by_target() -> Any:
-        own = edges_numba.workspace(H, len(i), _widest(p), len(p) - 1, q.dtype, i.dtype)
+        own = edges_numba.workspace(*sizes, len(i), _widest(p), len(p) - 1, gl.dtype, i.dtype)
 
         def run(lo: int, hi: int) -> None:
             for n in range(B):
-                edges_numba.backward_targets(*wide, lo, hi, n, *given, *results, own)
+                edges_numba.backward_targets(*sizes, lo, hi, n, *given, *results, own)
 
         return run
 
     def by_source() -> Any:
-        own = edges_numba.kept_space(_widest(sp), q.dtype, t.dtype)
+        own = edges_numba.row_space(*sizes, _widest(sp), gl.dtype, t.dtype)
 
         def run(lo: int, hi: int) -> None:
             for n in range(B):
                 edges_numba.backward_sources(
-                    *wide, lo, hi, n, q, go, sp, t, where, shares, bias is not None, gk, gv, own
+                    *sizes, lo, hi, n, source_rows, q, go, sp, t, where, *shares, bias is not None, gk, gv, own
                 )
 
         return run
 
-    if lse.numel() == 0:  # nobody reads
-        gk[...], gv[...] = 0, 0
-        grad_attr.zero_()
+    if gl.size == 0:  # nobody reads
+        for grad in (*grads[1:], grad_attr):
+            grad.zero_()
     else:
-        work = 2 * B * edge.numel() * H * max(q.shape[-1], v.shape[-1])
+        work = 16 * B * edge.numel() * H * max(len(sizes[0]), len(sizes[1]))
         share(_chunks(p, work), work, by_target)
         share(_chunks(sp, work), work, by_source)
     narrow = [_narrow(x, like) for x, like in zip(grads, (query, key, value), strict=True)]
@@ -237,15 +272,18 @@ def edge_attention_backward(
 def _(query, key, value, bias, attr, attr_query, ptr, index, edge, *rest):
     B, _, H, _ = query.shape
     grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key, value)]
-    grad_bias = query.new_empty((B, edge.shape[0], H) if bias is not None else (0, 0, 0))
-    grad_attr = query.new_empty((B, *attr.shape[1:]) if attr is not None else (0, 0, 0))
-    grad_attr_query = query.new_empty(attr_query.shape if attr_query is not None else (0, 0, 0, 0))
-    return *grads, grad_bias, grad_attr, grad_attr_query
+    shapes = (
+        (B, edge.shape[0], H) if bias is not None else (0, 0, 0),
+        (B, *attr.shape[1:]) if attr is not None else (0, 0, 0),
+        attr_query.shape if attr_query is not None else (0, 0, 0, 0),
+    )
+    return *grads, *(query.new_empty(shape, dtype=_wide(query)) for shape in shapes)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*inputs[:12], inputs[15], output[1])
-    ctx.options = inputs[12:15]
+    ctx.save_for_backward(*inputs[:14], inputs[17], output[4])
+    ctx.options = inputs[14:17]
+    ctx.mark_non_differentiable(output[4])
     ctx.set_materialize_grads(False)
 
 
@@ -254,23 +292,23 @@ def _sum_to(grad: Tensor, like: Tensor) -> Tensor:
 
 
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-    *operands, seed, lse = ctx.saved_tensors
-    query, _, value, bias, attr, attr_query, ptr, index, edge = operands[:9]
+    *operands, seed, kept = ctx.saved_tensors
+    query, _, value, bias, attr, attr_query = operands[:6]
     scale, softcap, dropout_p = ctx.options
-    absent = [None] * 11
+    absent = [None] * 14
     if torch.is_grad_enabled():  # a second derivative is wanted: the same in plain operations
         # Through views of their own: one operand may have been computed from another.
         inner: list[Any] = [x if x is None else x.view_as(x) for x in operands[:6]]
         wanted = [x for x in inner if x is not None and x.requires_grad]
-        rest: tuple[Any, ...] = (ptr, index, edge, scale, softcap, dropout_p, seed)
+        rest: tuple[Any, ...] = (*operands[6:10], scale, softcap, dropout_p, seed)
         again = plain(*inner, *rest)
-        given = [(x, g) for x, g in zip(again, grads, strict=True) if g is not None]
+        given = [(x, g) for x, g in zip(again, grads, strict=False) if g is not None]
         outputs, grad_outputs = zip(*given, strict=True)
         results = iter(torch.autograd.grad(outputs, wanted, grad_outputs, create_graph=True, materialize_grads=True))
         return *(next(results) if x is not None and x.requires_grad else None for x in inner), *absent
     grad_output = grads[0] if grads[0] is not None else query.new_zeros(*query.shape[:-1], value.shape[-1])
     gq, gk, gv, gb, ga, gaq = edge_attention_backward(
-        *operands, scale, softcap, dropout_p, seed, lse, grad_output, *grads[1:3], _features(grads[3], attr_query)
+        *operands, scale, softcap, dropout_p, seed, kept, grad_output, *grads[1:3], _features(grads[3], attr_query)
     )
     return (
         *(gq, gk, gv),
@@ -298,6 +336,7 @@ def plain(
     ptr: Tensor,
     index: Tensor,
     edge: Tensor,
+    order: Tensor,
     scale: float,
     softcap: float,
     dropout_p: float,
@@ -305,19 +344,19 @@ def plain(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same in plain operations, edge by edge: slow, differentiable any number of times."""
     T, H = query.shape[1:3]
-    source, order = index.long(), edge.long()
-    target = torch.repeat_interleave(torch.arange(T, device=ptr.device), ptr[1:] - ptr[:-1])
+    source, edge = index.long(), edge.long()
+    target = torch.repeat_interleave(order.long(), ptr[1:] - ptr[:-1])
     group = H // max(1, key.shape[2])
     keys, values = (x[:, source].repeat_interleave(group, 2) for x in (key, value))
     absent = query.new_zeros((), dtype=torch.bool)
     if bias is not None:
-        bias = bias[:, order].expand(query.shape[0], -1, H)
+        bias = bias[:, edge].expand(query.shape[0], -1, H)
         absent = bias == -torch.inf
         keys, values = (x.masked_fill(absent.unsqueeze(-1), 0.0) for x in (keys, values))
     score = (query[:, target] * keys).sum(-1)
     features = None
     if attr is not None and attr_query is not None:
-        features = attr[:, order]
+        features = attr[:, edge]
         score = score + (attr_query[:, target] * features.unsqueeze(2)).sum(-1)
     score = score * scale
     if softcap > 0:
@@ -327,7 +366,7 @@ def plain(
     by_place, lse = edge_softmax(score, target, T)
     weight = by_place * dropout_factors(by_place, dropout_p, seed)
     output = scatter_sum(weight.unsqueeze(-1) * values, target, T, 1)
-    alpha = torch.empty_like(by_place).index_copy(1, order, by_place)
+    alpha = torch.empty_like(by_place).index_copy(1, edge, by_place)
     if features is None:
         return output, lse, alpha, query.new_empty(0, 0, 0, 0)
     return output, lse, alpha, scatter_sum(weight.unsqueeze(-1) * features.unsqueeze(2), target, T, 1)

@@ -12,19 +12,27 @@ from .cache import CPU, cached, moved
 
 
 class ByTarget(NamedTuple):
-    """``ptr`` int64 (T + 1,); the ``source`` of each edge (E,) and its place ``edge`` in the caller's order (E,)."""
+    """``ptr`` int64 (T + 1,); the ``source`` of each edge (E,) and its place ``edge`` in the caller's order (E,).
+
+    Row ``r`` holds the edges of target ``order[r]``.
+    """
 
     ptr: Tensor
     source: Tensor
     edge: Tensor
+    order: Tensor
 
 
 class BySource(NamedTuple):
-    """``ptr`` int64 (S + 1,); the ``target`` of each edge (E,) and its place by target ``place`` (E,)."""
+    """``ptr`` int64 (S + 1,); the ``target`` of each edge (E,) and its place by target ``place`` (E,).
+
+    Row ``r`` holds the edges out of source ``order[r]``.
+    """
 
     ptr: Tensor
     target: Tensor
     place: Tensor
+    order: Tensor
 
 
 def by_target(graph: AttentionGraph, device: torch.device = CPU) -> ByTarget:
@@ -50,13 +58,21 @@ def _by_target(graph: AttentionGraph) -> ByTarget:
     else:
         source = graph.source.cpu()
         ptr, edge = offsets(graph.in_degree.cpu()), torch.arange(source.numel())
-    return ByTarget(ptr, source.to(_small(graph.num_sources)), edge.to(_small(edge.numel())))
+    return ByTarget(
+        ptr, source.to(_small(graph.num_sources)), edge.to(_small(edge.numel())), _as_they_are(graph.num_targets)
+    )
 
 
 def _by_source(graph: AttentionGraph) -> BySource:
-    ptr, source, _ = by_target(graph)
+    ptr, source = by_target(graph)[:2]
     ptr, target, place = transposed(Sorted(ptr, source, source), graph.num_sources)
-    return BySource(ptr, target.to(_small(graph.num_targets)), place.to(_small(place.numel())))
+    return BySource(
+        ptr, target.to(_small(graph.num_targets)), place.to(_small(place.numel())), _as_they_are(graph.num_sources)
+    )
+
+
+def _as_they_are(size: int) -> Tensor:
+    return torch.arange(size, dtype=_small(size))
 
 
 def _small(size: int) -> torch.dtype:

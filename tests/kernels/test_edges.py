@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn.kernels import edges_numba
+from graphattn.kernels import edges_numba, edges_op
 from graphattn.kernels import threads as kernel_threads
 from graphattn.kernels.edges_op import _chunks, dropout_factors, edge_attention, plain
 from graphattn.kernels.threads import LARGE, share
@@ -42,7 +42,8 @@ def operands(dtype=torch.float64, bias=True, features=True, batch=2):
 @pytest.mark.parametrize("bias", [False, True])
 def test_every_output_and_gradient_is_that_of_plain_operations(bias, features, softcap, dropout_p):
     given, seed = operands(bias=bias, features=features), torch.tensor(2**62 + 5)
-    found = edge_attention(*given, *by_target(GRAPH), *by_source(GRAPH), 0.4, softcap, dropout_p, seed, True)
+    options = (0.4, softcap, dropout_p, seed)
+    *found, _ = edge_attention(*given, *by_target(GRAPH), *by_source(GRAPH), *options, True, True)
     wanted = plain(*given, *by_target(GRAPH), 0.4, softcap, dropout_p, seed)
     leaves = [x for x in given if x is not None]
     count = 4 if features else 3
@@ -53,9 +54,71 @@ def test_every_output_and_gradient_is_that_of_plain_operations(bias, features, s
     assert all(x.abs().max() > 0 for x in grads[0])
 
 
+def test_the_backward_computes_weights_again_where_they_were_not_kept(monkeypatch):
+    given = operands()
+
+    def found():
+        output, *_, kept = edge_attention(
+            *given, *by_target(GRAPH), *by_source(GRAPH), 0.4, 0.0, 0.3, torch.tensor(5), False, False
+        )
+        return kept.numel(), torch.autograd.grad(output.sin().sum(), given)
+
+    with torch.no_grad():
+        given[3][0, ::5] = -torch.inf
+    (kept, wanted) = found()
+    monkeypatch.setattr(edges_op, "_keeps_weights", lambda *_: False)
+    (none, again) = found()
+    assert (kept, none) == (2 * GRAPH.num_edges * 6, 0)
+    assert all((x - y).abs().max() < 1e-13 for x, y in zip(again, wanted, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("kv", "width"), [(6, 16), (3, 16), (6, 24), (3, 5)])
+def test_nodes_are_read_where_they_are(dtype, kv, width):
+    """Chunks of one tensor, heads first in memory, and one element repeated give the bits of contiguous copies."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(2, 61, 6 + 2 * kv, width, generator=generator).to(dtype).split([6, kv, kv], 2)
+    heads_first = k.transpose(1, 2).contiguous().transpose(1, 2)
+    strided = (q, heads_first, v[:1].expand_as(v))
+    grad = torch.randn(2, 6, 61, width, generator=generator).to(dtype).transpose(1, 2)
+
+    def found(*nodes):
+        nodes = [x.requires_grad_() for x in nodes]
+        output = ga.attention(*nodes, GRAPH, backend="edges")
+        return [output.detach(), *torch.autograd.grad(output, nodes, grad)]
+
+    wanted = found(*(x.detach().clone(memory_format=torch.contiguous_format) for x in strided))
+    assert all(torch.equal(x, y) for x, y in zip(found(*(x.detach() for x in strided)), wanted, strict=True))
+    assert all(x.dtype == dtype for x in wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves_are_the_float32_results_rounded_once(dtype):
+    generator = torch.Generator().manual_seed(0)
+    nodes = [torch.randn(61, 4, 16, generator=generator).to(dtype).requires_grad_() for _ in range(3)]
+    wide = [x.detach().float().requires_grad_() for x in nodes]
+    grad = torch.randn(61, 4, 16, generator=generator).to(dtype)
+    outputs = [ga.attention(*given, GRAPH, backend="edges") for given in (nodes, wide)]
+    halves, wanted = (
+        [x.detach(), *torch.autograd.grad(x, given, grad.to(x.dtype))]
+        for x, given in zip(outputs, (nodes, wide), strict=True)
+    )
+    assert all(torch.equal(x, y.to(dtype)) for x, y in zip(halves, wanted, strict=True))
+    assert halves[0].isfinite().all()
+    big = (nodes[2].detach().float() * (3e4 if dtype == torch.float16 else 2e38)).to(dtype)  # infinities among them
+    level = nodes[0].detach() * 0
+    x, y = (
+        ga.attention(*given, GRAPH, backend="edges")
+        for given in ((level, level, big), [level.float()] * 2 + [big.float()])
+    )
+    assert not big.isfinite().all()
+    assert torch.equal(x.isnan(), y.isnan())
+    assert torch.equal(x.nan_to_num(1.0), y.to(dtype).nan_to_num(1.0))
+
+
 def test_opcheck():
     for given in (operands(torch.float32), operands(torch.float32, bias=False, features=False)):
-        options = (0.4, 1.7, 0.0, None, True)
+        options = (0.4, 1.7, 0.0, None, True, True)
         torch.library.opcheck(edge_attention, (*given, *by_target(GRAPH), *by_source(GRAPH), *options))
 
 
@@ -87,12 +150,12 @@ def test_the_bits_do_not_depend_on_the_blocks_of_rows(monkeypatch):
     leaves = [x for x in given if x is not None]
 
     def found():
-        rest = (0.4, 1.7, 0.3, torch.tensor(5), True)
+        rest = (0.4, 1.7, 0.3, torch.tensor(5), True, True)
         outputs = edge_attention(*given, *by_target(GRAPH), *by_source(GRAPH), *rest)
         return [*outputs, *torch.autograd.grad([outputs[0].sin().sum(), outputs[1].cos().sum()], leaves)]
 
     def places():
-        return edges_numba.workspace(6, GRAPH.num_edges, 61, 61, "f8", "i4")[0].size // 6
+        return edges_numba.workspace((0,), (0,), (6, 3), GRAPH.num_edges, 61, 61, "f8", "i4")[0].size // 6
 
     wanted, before = found(), places()
     monkeypatch.setattr(edges_numba, "SPACE", 1)
