@@ -5,12 +5,15 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.modes import constant_result
 from ..kernels.modes import plain_operations_only, without_autocast
-from ..plans.grouped import BySource, ByTarget, by_source, by_target, effective_edges
+from ..plans.cache import cached
+from ..plans.grouped import by_source, by_target, effective_edges
 from ..plans.parts import piece
+from ..plans.schedule import rows_by_source, rows_by_target
 from .base import Backend
 from .request import Inputs, Outputs, Request, edges_first, edges_too_many, nodes_first, reasons_needing_edges
 
@@ -79,19 +82,19 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
     if edge_projection is not None:  # <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D
         edge_projection = edge_projection.repeat_interleave(query.shape[2] // max(1, key.shape[2]), 0)  # (H, D, F)
         edge_query = torch.einsum("bthd,hdf->bthf", query, edge_projection)
-    by_target_csr = constant_by_target(graph, part, query.device)
     from ..kernels.edges_op import edge_attention, plain  # registering operators takes long
 
     softcap = 0.0 if inputs.softcap is None else inputs.softcap
     seed = torch.randint(2**63 - 1, ()) if request.dropout else None
-    operands: tuple[Any, ...] = (query, key, value, bias, attr, edge_query, *by_target_csr)
+    operands: tuple[Any, ...] = (query, key, value, bias, attr, edge_query)
     options: tuple[Any, ...] = (inputs.scale, softcap, inputs.dropout_p, seed)
     if query.device.type != "cpu" or (not torch.compiler.is_compiling() and plain_operations_only()):
-        output, log_sum, alpha, edge_sum = plain(*operands, *options)
+        layout = constant_layout(graph, part, query.device, False)
+        output, log_sum, alpha, edge_sum = plain(*operands, *layout[:4], *options)
     else:
-        tracked = any(x is not None and x.requires_grad for x in (query, key, value, bias, attr, edge_query))
-        out_of = constant_by_source(graph, part) if tracked and torch.is_grad_enabled() else (None,) * 4
-        output, log_sum, alpha, edge_sum, _ = edge_attention(*operands, *out_of, *options, weights, lse)
+        tracked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands)
+        layout = constant_layout(graph, part, query.device, tracked)
+        output, log_sum, alpha, edge_sum, _ = edge_attention(*operands, *layout, *options, weights, lse)
     if edge_projection is not None:
         output = output + torch.einsum("bthf,hdf->bthd", edge_sum, edge_projection)
     return Outputs(
@@ -102,14 +105,18 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
 
 
 @constant_result
-def constant_by_target(graph: AttentionGraph, part: str, device: torch.device) -> ByTarget:
-    """The layout by target of a graph or a part of it; torch.compile keeps it, guarded by the graph's identity."""
+def constant_layout(graph: AttentionGraph, part: str, device: torch.device, tracked: bool) -> tuple[Tensor | None, ...]:
+    """The edges of a graph or a part of it, by target, and where gradients are wanted by source.
+
+    torch.compile keeps it, guarded by the graph's identity. An order of the rows is looked for at the second call, so
+    that a graph which serves once does not pay for it.
+    """
     from ..kernels import edges_op  # noqa: F401 (compiled code finds its operators registered)
 
-    return by_target(piece(graph, part), device)
-
-
-@constant_result
-def constant_by_source(graph: AttentionGraph, part: str) -> BySource:
-    """The layout by source, likewise."""
-    return by_source(piece(graph, part))
+    graph = piece(graph, part)
+    if device.type != "cpu":
+        return *by_target(graph, device), *(None,) * 4
+    calls: list[None] = cached(graph, "calls of the edge kernels", list)
+    calls[:] = [None] * min(2, len(calls) + 1)
+    targets, sources = (rows_by_target, rows_by_source) if len(calls) > 1 else (by_target, by_source)
+    return *targets(graph), *(sources(graph) if tracked else (None,) * 4)

@@ -58,9 +58,9 @@ NEAR = 1 << 9  # places of rows whose keys a core's own cache holds
 
 
 @numba.njit(inline="always", **_JIT)
-def _keep(seed, batch, place, head, p):
-    """The factor of one dropped or kept weight: a hash of its place (splitmix64), whatever thread asks."""
-    x = seed + np.uint64(batch) * np.uint64(0xD6E8FEB86659FD93) + np.uint64(place) * np.uint64(0x9E3779B97F4A7C15)
+def _keep(seed, batch, edge, head, p):
+    """The factor of one dropped or kept weight: a hash of its edge (splitmix64), whatever thread asks."""
+    x = seed + np.uint64(batch) * np.uint64(0xD6E8FEB86659FD93) + np.uint64(edge) * np.uint64(0x9E3779B97F4A7C15)
     x += np.uint64(head + 1) * np.uint64(0xC2B2AE3D27D4EB4F)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -224,10 +224,10 @@ def _add_bias(buf, at, n, H, bias, b, edge, first, removed):
 
 
 @numba.njit(**_JIT)
-def _drop(buf, at, n, H, seed, b, first, dropout_p):
+def _drop(buf, at, n, H, seed, b, edge, first, dropout_p):
     for h in range(H):
         for i in range(n):
-            buf[at + h * padded(n) + i] *= buf.dtype.type(_keep(seed, b, first + i, h, dropout_p))
+            buf[at + h * padded(n) + i] *= buf.dtype.type(_keep(seed, b, edge[first + i], h, dropout_p))
 
 
 @numba.njit(**_JIT)
@@ -288,7 +288,7 @@ def forward(
             if kept_weights.shape[0] > 0:
                 to_edges(buf, at, n, H, kept_weights, (b * E + first) * H)
             if dropout_p > 0:
-                _drop(buf, at, n, H, seed, b, first, dropout_p)
+                _drop(buf, at, n, H, seed, b, edge, first, dropout_p)
             if attr.shape[2] > 0:
                 _sum_features(buf, at, attr, edge, first, n, attr_out, b, order[r])
             at += H * m
@@ -342,7 +342,7 @@ def backward_targets(
                         for j in range(at + h * m, at + h * m + n):
                             grad[j] = one(0) if removed[j] else grad[j]
                 if dropout_p > 0:
-                    _drop(grad, at, n, H, seed, b, first, dropout_p)
+                    _drop(grad, at, n, H, seed, b, edge, first, dropout_p)
                 if ga.shape[0] > 0:
                     for i in range(n):
                         for h in range(H):
@@ -359,7 +359,7 @@ def backward_targets(
                         for j in range(at + h * m, at + h * m + n):
                             grad[j] *= cap_slope[j]
                 if dropout_p > 0:
-                    _drop(buf, at, n, H, seed, b, first, dropout_p)
+                    _drop(buf, at, n, H, seed, b, edge, first, dropout_p)
                 to_edges(grad, at, n, H, g_products, (b * E + first) * H)
                 if weights.shape[0] > 0:
                     to_edges(buf, at, n, H, weights, (b * E + first) * H)

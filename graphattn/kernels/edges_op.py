@@ -364,7 +364,7 @@ def plain(
     if bias is not None:
         score = (score + bias).masked_fill(absent, -torch.inf)
     by_place, lse = edge_softmax(score, target, T)
-    weight = by_place * dropout_factors(by_place, dropout_p, seed)
+    weight = by_place * dropout_factors(by_place, edge, dropout_p, seed)
     output = scatter_sum(weight.unsqueeze(-1) * values, target, T, 1)
     alpha = torch.empty_like(by_place).index_copy(1, edge, by_place)
     if features is None:
@@ -372,14 +372,14 @@ def plain(
     return output, lse, alpha, scatter_sum(weight.unsqueeze(-1) * features.unsqueeze(2), target, T, 1)
 
 
-def dropout_factors(like: Tensor, dropout_p: float, seed: Tensor | None) -> Tensor | float:
-    """What the kernels multiply each weight (B, E, H), by place, with: their splitmix64, in torch's integers."""
+def dropout_factors(like: Tensor, edge: Tensor, dropout_p: float, seed: Tensor | None) -> Tensor | float:
+    """What the kernels multiply weights ``like`` (B, E, H) with: their splitmix64 of ``edge``, in torch's integers."""
     if dropout_p <= 0:
         return 1.0
     if seed is not None and torch._C._functorch.is_batchedtensor(seed):  # vmap(randomness="different")
         return F.dropout(torch.ones_like(like), dropout_p)
-    batch, place, head = (torch.arange(size, device=like.device) for size in like.shape)
-    x = batch[:, None, None] * _signed(0xD6E8FEB86659FD93) + place[:, None] * _signed(0x9E3779B97F4A7C15)
+    batch, head = (torch.arange(like.shape[axis], device=like.device) for axis in (0, 2))
+    x = batch[:, None, None] * _signed(0xD6E8FEB86659FD93) + edge[:, None] * _signed(0x9E3779B97F4A7C15)
     x = x + (head + 1) * _signed(0xC2B2AE3D27D4EB4F) + (0 if seed is None else int(seed))
     x = (x ^ _shifted(x, 30)) * _signed(0xBF58476D1CE4E5B9)
     x = (x ^ _shifted(x, 27)) * _signed(0x94D049BB133111EB)

@@ -198,14 +198,14 @@ def test_a_forked_child_starts_its_own_threads():
     assert seen == {(0, 1), (1, 2), (2, 3), (3, 4)}
 
 
-def test_dropout_drops_the_share_it_says_whatever_the_place():
-    factors = dropout_factors(torch.empty(2, 30_011, 3), 0.3, torch.tensor(11))
+def test_dropout_drops_the_share_it_says_whatever_the_edge():
+    factors = dropout_factors(torch.empty(2, 30_011, 3), torch.arange(30_011), 0.3, torch.tensor(11))
     assert factors.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
     shares = [(factors == 0).double().mean(axes) for axes in ((1, 2), (0, 1))]
     assert all((share - 0.3).abs().max() < 0.01 for share in shares)
     pairs = (factors[:, 1:] == 0) & (factors[:, :-1] == 0)
     assert abs(pairs.double().mean() - 0.09) < 0.01
-    other = dropout_factors(torch.empty(2, 30_011, 3), 0.3, torch.tensor(12))
+    other = dropout_factors(torch.empty(2, 30_011, 3), torch.arange(30_011), 0.3, torch.tensor(12))
     assert ((factors == 0) & (other == 0)).double().mean() < 0.1
 
 

@@ -1,0 +1,48 @@
+"""Rows taken in an order in which neighbours stand together."""
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn.backends.edges import constant_layout
+from graphattn.plans import schedule
+
+
+def shuffled_ring(size, seed=0):
+    """A ring of ``size`` nodes numbered at random, each reading two neighbours on either side."""
+    node = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
+    edges = torch.cat([torch.stack([node.roll(step), node]) for step in (-2, -1, 0, 1, 2)], 1)
+    return ga.from_edge_index(edges, num_nodes=size)
+
+
+def test_an_order_is_found_where_neighbours_stand_far_apart_and_can_come_near():
+    size = 2 * schedule.FAR + 5
+    bad = shuffled_ring(4 * size)
+    order = schedule.order(bad)
+    assert torch.equal(order.sort().values, torch.arange(4 * size))
+    assert schedule.distance(bad) > schedule.FAR > 100 * schedule.distance(bad, order.argsort())
+    for graph in (ga.graphs.sliding_window(4 * size, 5).explicit(), shuffled_ring(schedule.FAR)):
+        assert schedule.order(graph) is None  # in order already; small enough for the caches
+    step = torch.randint(4 * size, (2, 16 * size), generator=torch.Generator().manual_seed(0))
+    assert schedule.order(ga.from_edge_index(step.unique(dim=1), num_nodes=4 * size)) is None  # no order helps
+
+
+@pytest.mark.parametrize("options", [{}, {"score_bias": True, "softcap": 2.0}, {"dropout_p": 0.4}])
+def test_the_bits_do_not_depend_on_the_order_of_the_rows(options, monkeypatch):
+    monkeypatch.setattr(schedule, "FAR", 100)
+    graph = shuffled_ring(700)
+    leaves = [torch.randn(700, 4, 16, requires_grad=True) for _ in range(3)]
+    if options.get("score_bias"):
+        bias = torch.randn(graph.num_edges, 4)
+        bias[::7] = -torch.inf
+        options = {**options, "score_bias": bias}
+
+    def run():
+        torch.manual_seed(5)
+        output = ga.attention(*leaves, graph, backend="edges", **options)
+        return [output.detach(), *torch.autograd.grad(output.sin().sum(), leaves)]
+
+    first, second = run(), run()
+    order = constant_layout(graph, "whole", torch.device("cpu"), True)[3]
+    assert not torch.equal(order, torch.arange(700, dtype=order.dtype))
+    assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
