@@ -265,6 +265,7 @@ CALLS = {
     "AttentionGraph.explicit": of_graph("explicit"),
     "AttentionGraph.k_hop": of_graph("k_hop", 2),
     "AttentionGraph.mask": of_graph("mask"),
+    "AttentionGraph.relabelled": of_graph("relabelled"),
     "AttentionGraph.relabel": of_graph("relabel", [4, 3, 2, 1, 0]),
     "AttentionGraph.reverse": of_graph("reverse"),
     "AttentionGraph.subgraph": of_graph("subgraph", [0, 3]),

@@ -1,7 +1,7 @@
 """The choice of a backend and its reasons: the same for ``attention`` and for ``explain``."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -110,7 +110,7 @@ def _told(amount: float, units: tuple[tuple[float, str], ...]) -> str:
 
 
 def candidates(graph: AttentionGraph, request: Request) -> tuple[Candidate, ...]:
-    """Every backend's prospects, in the order of :data:`BACKENDS`."""
+    """Every backend's prospects, in the order of :data:`BACKENDS`; without notes, which may take time to make."""
     return tuple(_candidate(backend, graph, request) for backend in BACKENDS.values())
 
 
@@ -119,8 +119,13 @@ def _candidate(backend: Backend, graph: AttentionGraph, request: Request) -> Can
     if reasons:  # and what it would cost might be costly to find
         return Candidate(backend.name, reasons, (), 0, math.nan, math.nan)
     forward = backend.cost_ms(graph, request)
-    notes, needed = tuple(backend.notes(graph, request)), backend.bytes_needed(graph, request)
-    return Candidate(backend.name, (), notes, needed, forward, forward * backend.rates()["training_factor"])
+    needed = backend.bytes_needed(graph, request)
+    return Candidate(backend.name, (), (), needed, forward, forward * backend.rates()["training_factor"])
+
+
+def _best(rows: tuple[Candidate, ...]) -> str | None:
+    best = min((c for c in rows if c.runs), key=lambda c: c.cost_ms * c.training_ms, default=None)
+    return None if best is None else best.name
 
 
 def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> str:
@@ -150,7 +155,7 @@ def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
     runs = not dense.reasons_against(graph, request)
     if runs and dense.cost_ms(graph, request) ** 2 * dense.rates()["training_factor"] < least:
         return "dense"
-    return explained(graph, request).chosen
+    return _best(candidates(graph, request))
 
 
 @lru_cache(maxsize=8)
@@ -166,5 +171,5 @@ def explained(graph: AttentionGraph, request: Request) -> Explanation:
     One choice for inference and training alike: that of the least geometric mean of the two.
     """
     rows = candidates(graph, request)
-    best = min((c for c in rows if c.runs), key=lambda c: c.cost_ms * c.training_ms, default=None)
-    return Explanation(graph, request, rows, None if best is None else best.name)
+    noted = (replace(c, notes=tuple(BACKENDS[c.name].notes(graph, request) if c.runs else ())) for c in rows)
+    return Explanation(graph, request, tuple(noted), _best(rows))

@@ -10,10 +10,11 @@ from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.edge_set import ROWS_BUDGET, EdgeSet
 from ..graph.listed import Listed
+from ..graph.near import HUB, near_order
 from ..graph.runs import Runs
 from .cache import cached
 from .grouped import effective_edges
-from .order import HUB, cuthill_mckee, grid_cells
+from .order import grid_cells
 
 HEIGHTS = (32, 64, 128, 256)
 TWINS = 8  # so many targets that read the same sources are a block, whatever their number
@@ -155,7 +156,7 @@ def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple
     given = torch.arange(graph.num_targets)
     orders = [given]
     if not graph.is_rule and mean > WORTH_ORDERING:
-        order = cached(graph, "cuthill_mckee", lambda: cuthill_mckee(graph))
+        order = near_order(graph)
         orders.insert(0, torch.empty_like(given).index_copy_(0, order, given))
     ranks = [_rank(place, plain) for place in orders]
     for height in HEIGHTS:

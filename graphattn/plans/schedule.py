@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
+from ..graph.near import near_order
 from .cache import cached
 from .grouped import BySource, ByTarget, by_source, by_target
-from .order import cuthill_mckee
 
 FAR = 1 << 11  # nodes between neighbours, on average, from which an order is looked for: about a megabyte of rows
 GAIN = 4  # how many times nearer neighbours must come: measured, kNN in Morton order loses a tenth by a new order
@@ -46,7 +46,7 @@ def _order(graph: AttentionGraph) -> Tensor | None:
     before = distance(graph)
     if before < FAR:
         return None
-    nodes = cached(graph, "cuthill_mckee", lambda: cuthill_mckee(graph))
+    nodes = near_order(graph)
     return nodes if GAIN * distance(graph, torch.argsort(nodes)) < before else None
 
 

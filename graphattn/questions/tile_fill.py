@@ -11,8 +11,9 @@ from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.edge_set import ROWS_BUDGET
+from ..graph.near import near_order
 from ..graph.need import need_graph
-from ..plans.order import cuthill_mckee, grid_cells
+from ..plans.order import grid_cells
 from .forms import MOST_LISTED, is_listable
 
 _MOST_TILES = 1 << 28
@@ -114,7 +115,7 @@ def _order(graph: AttentionGraph, height: int) -> tuple[str, tuple[Tensor, Tenso
     if cells is not None:
         number = _numbers(torch.argsort(cells, stable=True))
         return "boxes of the grid", (number, number)
-    targets = _numbers(cuthill_mckee(graph))
+    targets = _numbers(near_order(graph))
     if graph.is_square:
         return "reverse Cuthill-McKee", (targets, targets)
     first = torch.full((graph.num_sources,), graph.num_targets)

@@ -5,6 +5,7 @@ import torch
 
 import graphattn as ga
 from graphattn.backends.edges import constant_layout
+from graphattn.errors import GraphError
 from graphattn.plans import schedule
 
 
@@ -25,6 +26,25 @@ def test_an_order_is_found_where_neighbours_stand_far_apart_and_can_come_near():
         assert schedule.order(graph) is None  # in order already; small enough for the caches
     step = torch.randint(4 * size, (2, 16 * size), generator=torch.Generator().manual_seed(0))
     assert schedule.order(ga.from_edge_index(step.unique(dim=1), num_nodes=4 * size)) is None  # no order helps
+
+
+def test_a_relabelled_graph_is_the_same_graph_with_neighbours_near():
+    graph = shuffled_ring(300)
+    near, order = graph.relabelled()
+    assert schedule.distance(near) < 5 < 50 < schedule.distance(graph)
+    assert torch.equal(order[near.edge_index], graph.edge_index)  # edge by edge, so that biases stay as they are
+    bias, x = torch.randn(graph.num_edges, 2), torch.randn(300, 2, 8, dtype=torch.float64)
+    there = ga.attention(*[x[order]] * 3, near, score_bias=bias)
+    assert (there[order.argsort()] - ga.attention(x, x, x, graph, score_bias=bias)).abs().max() < 1e-13
+    with pytest.raises(GraphError, match="relabelled"):
+        ga.graphs.cross(3, 4).relabelled()
+
+
+def test_explain_says_where_relabelling_pays(monkeypatch):
+    monkeypatch.setattr(schedule, "FAR", 100)
+    graph = shuffled_ring(700)
+    assert "after graph.relabelled()" in str(ga.explain(graph))
+    assert "relabelled" not in str(ga.explain(graph.relabelled()[0]))
 
 
 @pytest.mark.parametrize("options", [{}, {"score_bias": True, "softcap": 2.0}, {"dropout_p": 0.4}])
