@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from ..errors import ShapeError
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
 from ..kernels.modes import without_autocast
+from .normalized import of_every_edge
 from .request import Inputs, Outputs
 
 
@@ -109,19 +109,6 @@ class EdgeAttention(MessagePassing):
 
     def _index_select(self, src: Tensor, index: Tensor) -> Tensor:
         return gather(src, index, self.node_dim)
-
-
-def of_every_edge(name: str, values: Any, like: Tensor) -> Tensor:
-    """What a caller's function gave, in the dtype of ``like`` (..., E, H), or the error if it has not its shape."""
-    right = isinstance(values, Tensor) and values.shape == like.shape and values.device == like.device
-    if not right or values.is_complex():
-        came = type(values).__name__
-        if isinstance(values, Tensor):
-            came = f"{tuple(values.shape)} {values.dtype} on {values.device}"
-        raise ShapeError(
-            f"{name} must return real numbers (..., edges, heads) = {tuple(like.shape)} on {like.device}, got {came}"
-        )
-    return values.to(like.dtype)
 
 
 def _edge_term(inputs: Inputs, wide: torch.dtype) -> Tensor | None:

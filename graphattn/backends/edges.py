@@ -15,6 +15,8 @@ from ..plans.grouped import by_source, by_target, effective_edges
 from ..plans.parts import piece
 from ..plans.schedule import distance, order, rows_by_source, rows_by_target
 from .base import Backend
+from .message_passing import attend
+from .normalized import normalized_run
 from .request import Inputs, Outputs, Request, edges_first, edges_too_many, nodes_first, reasons_needing_edges
 
 RELABELLED = 0.6  # measured: a training step on a mesh of 40,962 and on 16,384 shuffled points, over rows in that order
@@ -30,7 +32,9 @@ class EdgesBackend(Backend):
     lists_edges = True
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        reasons = reasons_needing_edges(request) + edges_too_many(graph)
+        reasons = edges_too_many(graph) + reasons_needing_edges(request._replace(normalize=False))
+        if request.normalize and request.edge_features:
+            reasons.append("edge features with a normalisation of its own are run edge by edge")
         if request.device.type != "cpu":
             reasons.append(f"its kernels run on the CPU, and the tensors are on {request.device}")
         return reasons + ([] if reasons else without_compiler())
@@ -46,7 +50,9 @@ class EdgesBackend(Backend):
         ]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
-        return 8 * graph.num_edges + 8 * graph.num_targets
+        wide = torch.finfo(request.statistics).bits // 8
+        pairs = 4 * request.batch * request.heads * graph.num_edges * wide if request.normalize else 0
+        return 8 * graph.num_edges + 8 * graph.num_targets + pairs
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
         """Edges, those of short rows counted as more."""
@@ -60,7 +66,11 @@ class EdgesBackend(Backend):
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         with without_autocast("cpu"):
-            return edges_run(graph, inputs, weights, lse)
+            if inputs.normalize is None:
+                return edges_run(graph, inputs, weights, lse)
+            if plain_operations_only() and not torch.compiler.is_compiling():
+                return attend(graph, inputs)
+            return normalized_run(graph, inputs)
 
 
 def without_compiler() -> list[str]:

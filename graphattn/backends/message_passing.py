@@ -38,11 +38,12 @@ class MessagePassingBackend(Backend):
         return [(sliding_window(1024, 17).explicit(), {})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
-        return _attend(graph, inputs)
+        return attend(graph, inputs)
 
 
 @not_followed  # PyG's propagate and the graph's bookkeeping are Python; a compiled caller breaks here
-def _attend(graph: AttentionGraph, inputs: Inputs) -> Outputs:
+def attend(graph: AttentionGraph, inputs: Inputs) -> Outputs:
+    """The definition on checked inputs."""
     from .edge_attention import EdgeAttention  # PyG, which takes seconds to import
 
     edge_index = graph._listed().edge_index.to(inputs.query.device)

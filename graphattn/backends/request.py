@@ -95,7 +95,7 @@ class Outputs:
 
 
 def reasons_needing_edges(request: Request) -> list[str]:
-    """The reasons why only message passing can run it."""
+    """The reasons why only what has all edges of a target at hand can run it."""
     reasons = ["a score of its own is a function of each edge"] * request.score
     return reasons + ["a normalisation of its own is a function of all edges of a target"] * request.normalize
 

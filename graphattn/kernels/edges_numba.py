@@ -105,19 +105,19 @@ def _products_of_rows(wide, sizes, x, b, lo, hi, order, rows, ptr, index, scale,
 
 
 @numba.njit(inline="always", **_JIT)
-def _add_row(wide, sizes, rows, b, index, first, n, weight, place, at, edge, head, sums, add):
+def _add_row(wide, sizes, rows, b, index, first, n, weight, place, at, edge, head, summed, sums, add):
     """The sum over the ``n`` edges from ``first`` on, at the start of ``sums``, or added to what is there.
 
     In pieces, so that a long sum loses no digits.
     """
     H, group = sizes
     data, batch, node, rows_head = rows
-    count = (H if place is None else H // group) * 8 * len(wide)
+    count = (H if summed is None else H // group) * 8 * len(wide)
     for i in range(0, max(n, 1), PIECE):
         into = count if add or i > 0 else 0
         weighted_sum(
             wide, data, b * batch, node, rows_head, H, group, index, first + i, min(n - i, PIECE), len(index) - 1,
-            weight, place, at if place is not None else at + i * edge, edge, head, sums, into,
+            weight, place, at if place is not None else at + i * edge, edge, head, summed, sums, into,
         )  # fmt: skip
         for j in range(into):
             sums[j] += sums[into + j]
@@ -135,7 +135,7 @@ def _sums_of_rows(wide, sizes, rows, b, lo, hi, order, ptr, index, buf, at, out,
     H = sizes[0]
     for r in range(lo, hi):
         n = ptr[r + 1] - ptr[r]
-        _add_row(wide, sizes, rows, b, index, ptr[r], n, buf, None, at, 1, padded(n), sums, False)
+        _add_row(wide, sizes, rows, b, index, ptr[r], n, buf, None, at, 1, padded(n), None, sums, False)
         _ask_for_row(out, b, order, r, H, 8 * len(wide))
         _store_row(wide, H, sums, out, b, order[r])
         at += H * padded(n)
@@ -162,7 +162,7 @@ def _sums_of_kept(wide, sizes, rows, b, lo, hi, order, ptr, index, buf, at, out,
                     kept[count], weight[count] = index[first + i], buf[at + i]
                     count += 1
             own = _head_of(rows, h // group)
-            _add_row(wide, (1, 1), own, b, kept, 0, count, weight, None, 0, 1, 0, sums, False)
+            _add_row(wide, (1, 1), own, b, kept, 0, count, weight, None, 0, 1, 0, None, sums, False)
             _store_row(wide, 1, sums, _head_of(out, h), b, order[r])
             at += padded(n)
 
@@ -308,7 +308,7 @@ def backward_targets(
 
     ``kept_weights`` (B, E, H) are the forward's, by place; without them they are computed again. Writes ``gq`` and
     ``g_attr_q``; by place ``g_products`` (B, E, H), the gradient of each product, and if it is sized ``weights``, the
-    weight after dropout, from which :func:`backward_sources` needs no product; in the caller's order ``g_bias`` and
+    weight after dropout, from which :func:`edge_sums` gives what the sources get; in the caller's order ``g_bias`` and
     ``g_attr``.
     """
     (scale, softcap, dropout_p), H, E, F = options, sizes[0], len(index), attr.shape[2]
@@ -383,42 +383,50 @@ def backward_targets(
 
 
 @numba.njit(**_JIT)
-def _gradients_of_sources(wide, sizes, share, b, rows, ptr, lo, hi, order, target, place, biased, grad, space):
-    """``grad[b, s, h // group] = sum share[b, place, h] * rows[b, target, h]`` over the edges out of ``s``.
+def edge_sums(wide, sizes, weights, b, rows, ptr, lo, hi, order, index, place, removed, summed, out, space):
+    """``out[b, r, h] = sum weights[b, place, h] * rows[b, index, h // group]`` over the edges of row ``r``.
 
-    If ``biased``, an edge of share 0 may be removed, and passes not even a NaN.
+    If ``summed`` is anything but None over a group as well: ``out[b, r, h // group] = ... * rows[b, index, h]``.
+    Edges that are ``removed`` (1 or B, E, H), by ``place``, pass not even a NaN; it may have no entries.
     """
     H, group = sizes
     kept, weight, sums = space
-    E = len(target)
+    E, batch = len(index), b if removed.shape[0] > 1 else 0
     for r in range(lo, hi):
         first, s = ptr[r], order[r]
         n = ptr[r + 1] - first
-        if not biased:
-            _add_row(wide, sizes, rows, b, target, first, n, share, place, b * E * H, H, 1, sums, False)
-            _ask_for_row(grad, b, order, r, H // group, 8 * len(wide))
-            _store_row(wide, H // group, sums, grad, b, s)
+        heads = H if summed is None else H // group
+        if removed.shape[0] == 0:
+            _add_row(wide, sizes, rows, b, index, first, n, weights, place, b * E * H, H, 1, summed, sums, False)
+            _ask_for_row(out, b, order, r, heads, 8 * len(wide))
+            _store_row(wide, heads, sums, out, b, s)
             continue
         for h in range(H):
             count = 0
             for i in range(first, first + n):
-                x = share[(b * E + place[i]) * H + h]
-                if x != 0:
-                    kept[count], weight[count] = target[i], x
+                if not removed[batch, place[i], h]:
+                    kept[count], weight[count] = index[i], weights[(b * E + place[i]) * H + h]
                     count += 1
-            own, add = _head_of(rows, h), h % group > 0
-            _add_row(wide, (1, 1), own, b, kept, 0, count, weight, None, 0, 1, 0, sums, add)
-            if h % group == group - 1:
-                _store_row(wide, 1, sums, _head_of(grad, h // group), b, s)
+            own = _head_of(rows, h // group if summed is None else h)
+            to = h if summed is None else h // group
+            add = summed is not None and h % group > 0
+            _add_row(wide, (1, 1), own, b, kept, 0, count, weight, None, 0, 1, 0, None, sums, add)
+            if summed is None or h % group == group - 1:
+                _store_row(wide, 1, sums, _head_of(out, to), b, s)
 
 
 @numba.njit(**_JIT)
-def backward_sources(
-    wide, wide_v, sizes, lo, hi, b, order, q, go, ptr, target, place, g_products, weights, biased, gk, gv, space
-):
-    """What the sources of rows ``lo .. hi - 1`` get; edges by source, ``place`` is where they stand by target."""
-    _gradients_of_sources(wide, sizes, g_products, b, q, ptr, lo, hi, order, target, place, biased, gk, space)
-    _gradients_of_sources(wide_v, sizes, weights, b, go, ptr, lo, hi, order, target, place, biased, gv, space)
+def edge_products(wide, sizes, b, x, rows, ptr, lo, hi, order, index, place, out, buf):
+    """``out[b, place, h] = <x[b, r, h], rows[b, index, h // group]>`` over the edges of each row ``r``."""
+    H, E, one = sizes[0], len(index), buf.dtype.type
+    for r in range(lo, hi):
+        n = ptr[r + 1] - ptr[r]
+        m = padded(n)
+        _products_of_rows(wide, sizes, x, b, r, r + 1, order, rows, ptr, index, one(1), one(0), buf, 0)
+        for i in range(n):
+            at = (b * E + place[ptr[r] + i]) * H
+            for h in range(H):
+                out[at + h] = buf[h * m + i]
 
 
 def workspace(wide, wide_v, sizes, edges, widest, rows, dtype, indices):

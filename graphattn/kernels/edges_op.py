@@ -236,6 +236,7 @@ def edge_attention_backward(
     given = (rows, q, k, v, a, aq, b, p, i, e, options, word, kept.flatten().numpy(), go, ga, gl, gao)
     results = (gq, *(x.numpy() for x in (grad_bias, grad_attr, grad_attr_query, products, weights)))
     shares = products.numpy(), (kept.flatten() if as_kept else weights).numpy()
+    removed = np.empty((0, 0, 0), np.bool_)
 
     def by_target() -> Any:
         own = edges_numba.workspace(*sizes, len(i), _widest(p), len(p) - 1, gl.dtype, i.dtype)
@@ -250,10 +251,10 @@ def edge_attention_backward(
         own = edges_numba.row_space(*sizes, _widest(sp), gl.dtype, t.dtype)
 
         def run(lo: int, hi: int) -> None:
+            rows = sp, lo, hi, source_rows, t, where, removed, True
             for n in range(B):
-                edges_numba.backward_sources(
-                    *sizes, lo, hi, n, source_rows, q, go, sp, t, where, *shares, bias is not None, gk, gv, own
-                )
+                edges_numba.edge_sums(sizes[0], sizes[2], shares[0], n, q, *rows, gk, own)
+                edges_numba.edge_sums(sizes[1], sizes[2], shares[1], n, go, *rows, gv, own)
 
         return run
 
@@ -263,6 +264,8 @@ def edge_attention_backward(
     else:
         work = 16 * B * edge.numel() * H * max(len(sizes[0]), len(sizes[1]))
         share(_chunks(p, work), work, by_target)
+        if bias is not None:  # an edge that may be removed passes not even a NaN
+            removed = ((shares[0] == 0) & (shares[1] == 0)).reshape(edges)
         share(_chunks(sp, work), work, by_source)
     narrow = [_narrow(x, like) for x, like in zip(grads, (query, key, value), strict=True)]
     return narrow[0], narrow[1], narrow[2], grad_bias, grad_attr, grad_attr_query

@@ -268,28 +268,29 @@ def products(
 @intrinsic
 def weighted_sum(
     typingctx, wide, rows, rows_at, rows_node, rows_head, heads, group, index, first, n, last,
-    weight, place, weight_at, weight_edge, weight_head, total, total_at,
+    weight, place, weight_at, weight_edge, weight_head, summed, total, total_at,
 ):  # fmt: skip
     """``total[h] = sum_i weight(i, h) * rows[index[first + i], h // group]``, with ``total`` (heads, width).
 
-    With a ``place`` the sum is over a group, too: ``total[h // group] = ... * rows[index[first + i], h]``. A weight
-    stands at ``weight_at + i * weight_edge + h * weight_head``, with ``place[first + i]`` for ``i`` if there is one.
+    If ``summed`` is anything but None the sum is over a group, too: ``total[h // group] = ... * rows[index[first + i],
+    h]``. A weight stands at ``weight_at + i * weight_edge + h * weight_head``, with ``place[first + i]`` for ``i`` if
+    there is one.
     """
-    summed = not isinstance(place, types.NoneType)
+    far, over_groups = (not isinstance(x, types.NoneType) for x in (place, summed))
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code, b = Code(context, builder, signature, arguments), builder
         _, _, rows_at, rows_node, rows_head, heads, group, _, first, n, last = arguments[:11]
-        _, _, weight_at, weight_edge, weight_head, _, total_at = arguments[11:]
-        rows, index, weight, total = (code.pointer(i) for i in (1, 7, 11, 16))
-        where = code.pointer(12) if summed else None
-        kind = code.float_type(16)
+        _, _, weight_at, weight_edge, weight_head, _, _, total_at = arguments[11:]
+        rows, index, weight, total = (code.pointer(i) for i in (1, 7, 11, 17))
+        where = code.pointer(12) if far else None
+        kind = code.float_type(17)
         lanes, pieces, most = _shape(wide, kind)
         width, vector = lanes * pieces, ir.VectorType(kind, lanes)
 
         def block(h: Any, g: Any, count: int) -> None:
-            start = b.add(rows_at, b.mul(h if summed else g, rows_head))
-            to = b.add(total_at, b.mul(g if summed else h, _int(width)))
+            start = b.add(rows_at, b.mul(h if over_groups else g, rows_head))
+            to = b.add(total_at, b.mul(g if over_groups else h, _int(width)))
             weights = b.add(weight_at, b.mul(h, weight_head))
             more = b.icmp_signed("<", b.mul(g, group), h)  # not the first of its group
             at_once = next(c for c in range(min(AT_ONCE, count * pieces), 0, -1) if count * pieces % c == 0)
@@ -303,8 +304,8 @@ def weighted_sum(
                     there = code.least(b.add(here, _int(AHEAD)), last)
                     at, soon = (b.add(start, b.mul(code.number(index, e), rows_node)) for e in (here, there))
                     code.prefetch(rows, b.add(soon, _int(lowest * lanes)), len(slots) * lanes)
-                    own = b.add(weights, b.mul(code.number(where, here) if summed else i, weight_edge))
-                    if summed and lowest == 0:
+                    own = b.add(weights, b.mul(code.number(where, here) if far else i, weight_edge))
+                    if far and lowest == 0:
                         next_weight = b.add(weights, b.mul(code.number(where, there), weight_edge))
                         code.prefetch(weight, next_weight, 1)
                     factors: dict[int, Any] = {}
@@ -319,7 +320,7 @@ def weighted_sum(
                     edge(i, lowest, slots)
                 for c, slot in enumerate(slots, lowest):
                     place, result = b.add(to, _int(c * lanes)), b.load(slot)
-                    if summed:
+                    if over_groups:
                         before = code.load(total, place, lanes)
                         result = b.select(more, code.add(before, result), result)
                     code.store(result, total, place)
@@ -328,7 +329,7 @@ def weighted_sum(
         return context.get_dummy_value()
 
     i = types.int64
-    return types.void(wide, rows, i, i, i, i, i, index, i, i, i, weight, place, i, i, i, total, i), make
+    return types.void(wide, rows, i, i, i, i, i, index, i, i, i, weight, place, i, i, i, summed, total, i), make
 
 
 @intrinsic
