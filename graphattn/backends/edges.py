@@ -15,7 +15,6 @@ from ..plans.grouped import by_source, by_target, effective_edges
 from ..plans.parts import piece
 from ..plans.schedule import distance, order, rows_by_source, rows_by_target
 from .base import Backend
-from .message_passing import attend
 from .normalized import normalized_run
 from .request import Inputs, Outputs, Request, edges_first, edges_too_many, nodes_first, reasons_needing_edges
 
@@ -69,6 +68,8 @@ class EdgesBackend(Backend):
             if inputs.normalize is None:
                 return edges_run(graph, inputs, weights, lse)
             if plain_operations_only() and not torch.compiler.is_compiling():
+                from .message_passing import attend  # at the call: backends stand in the order of their imports
+
                 return attend(graph, inputs)
             return normalized_run(graph, inputs)
 

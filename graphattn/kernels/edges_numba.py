@@ -268,10 +268,11 @@ def forward(
     dropout_p, H, E = options[2], sizes[0], len(index)
     buf, cap_slope, _, removed, kept, weight, sums = space
     while lo < hi:
-        top, at = _block(ptr, lo, hi, buf.shape[0] // H), 0
+        top = _block(ptr, lo, hi, buf.shape[0] // H)
+        start = at = top - top  # for a literal 0 Numba would compile functions of their own
         any_removed = _scores(
             wide, sizes, q, k, b, lo, top, order, attr, attr_q, bias, ptr, index, edge, options,
-            buf, cap_slope, removed, 0,
+            buf, cap_slope, removed, start,
         )  # fmt: skip
         for r in range(lo, top):
             first = ptr[r]
@@ -293,9 +294,9 @@ def forward(
                 _sum_features(buf, at, attr, edge, first, n, attr_out, b, order[r])
             at += H * m
         if any_removed:
-            _sums_of_kept(wide_v, sizes, v, b, lo, top, order, ptr, index, buf, 0, out, sums, removed, kept, weight)
+            _sums_of_kept(wide_v, sizes, v, b, lo, top, order, ptr, index, buf, start, out, sums, removed, kept, weight)
         else:
-            _sums_of_rows(wide_v, sizes, v, b, lo, top, order, ptr, index, buf, 0, out, sums)
+            _sums_of_rows(wide_v, sizes, v, b, lo, top, order, ptr, index, buf, start, out, sums)
         lo = top
 
 
@@ -315,8 +316,9 @@ def backward_targets(
     buf, cap_slope, grad, removed, kept, weight, sums = space
     one = buf.dtype.type
     while lo < hi:
-        top, at = _block(ptr, lo, hi, buf.shape[0] // H), 0
-        _products_of_rows(wide_v, sizes, go, b, lo, top, order, v, ptr, index, one(1), one(0), grad, 0)
+        top = _block(ptr, lo, hi, buf.shape[0] // H)
+        at = top - top  # for a literal 0 Numba would compile functions of their own
+        _products_of_rows(wide_v, sizes, go, b, lo, top, order, v, ptr, index, one(1), one(0), grad, at)
         while lo < top:  # a few rows at a time, so that their keys are still at hand for the sum
             stop, start, any_removed = _block(ptr, lo, top, NEAR), at, False
             if kept_weights.shape[0] == 0:
@@ -422,7 +424,7 @@ def edge_products(wide, sizes, b, x, rows, ptr, lo, hi, order, index, place, out
     for r in range(lo, hi):
         n = ptr[r + 1] - ptr[r]
         m = padded(n)
-        _products_of_rows(wide, sizes, x, b, r, r + 1, order, rows, ptr, index, one(1), one(0), buf, 0)
+        _products_of_rows(wide, sizes, x, b, r, r + 1, order, rows, ptr, index, one(1), one(0), buf, r - r)
         for i in range(n):
             at = (b * E + place[ptr[r] + i]) * H
             for h in range(H):

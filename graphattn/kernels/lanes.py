@@ -194,17 +194,12 @@ def _blocks(code: Code, heads: Any, group: Any, adjacent: Any, most: int, body: 
 
     As many as ``most`` where each has a group of its own, and these are ``adjacent``; otherwise one by one.
     """
-    b = code.builder
-    together = b.and_(b.icmp_signed("==", group, _int(1)), adjacent)
-    rest = b.select(together, heads, _int(0))
-    count = most
-    while count > 1:
-        stop = b.and_(rest, _int(-count))
-        start = b.and_(rest, _int(-2 * count)) if count < most else _int(0)
-        with code.loop(start, stop, count) as h:
-            body(h, h, count)
-        count //= 2
-    start = b.and_(rest, _int(-2)) if most > 1 else _int(0)
+    b, start = code.builder, _int(0)
+    if most > 1:
+        together = b.and_(b.icmp_signed("==", group, _int(1)), adjacent)
+        start = b.select(together, b.and_(heads, _int(-most)), _int(0))
+        with code.loop(_int(0), start, most) as h:
+            body(h, h, most)
     with code.loop(start, heads) as h:
         body(h, b.sdiv(h, group), 1)
 

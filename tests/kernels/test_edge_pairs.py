@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn.backends import edges as edges_backend
+from graphattn.backends import message_passing
 from graphattn.backends.base import BACKENDS
 from graphattn.backends.check import check
 from graphattn.backends.normalized import _layout
@@ -129,8 +129,8 @@ def test_opcheck():
 def test_under_torch_func_the_definition_runs(monkeypatch):
     query, key, value = nodes(6)
     inputs = replace(check(query, key, value, SHUFFLED), normalize=make_normalizer("sigmoid", 6))
-    calls, attend = [], edges_backend.attend
-    monkeypatch.setattr(edges_backend, "attend", lambda *given: (calls.append(1), attend(*given))[1])
+    calls, attend = [], message_passing.attend
+    monkeypatch.setattr(message_passing, "attend", lambda *given: (calls.append(1), attend(*given))[1])
     run = BACKENDS["edges"].run
     tangent = torch.func.jvp(lambda x: run(SHUFFLED, replace(inputs, value=x)).output, (value,), (value,))[1]
     assert calls

@@ -210,9 +210,9 @@ def test_a_rule_that_nobody_can_list_is_audited():
 def test_what_is_nearly_full_is_not_listed(monkeypatch):
     listed, made = [], Listed.__init__
 
-    def counted(self, target, *rest):
+    def counted(self, target, *rest, **known):
         listed.append(target.numel())
-        made(self, target, *rest)
+        made(self, target, *rest, **known)
 
     monkeypatch.setattr(Listed, "__init__", counted)
     mask = torch.ones(512, 512, dtype=torch.bool)
