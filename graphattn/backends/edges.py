@@ -26,7 +26,7 @@ class EdgesBackend(Backend):
 
     name = "edges"
     call_ms = 0.2
-    training_factor = 5.0
+    training_factor = 3.3
     ns = {"edge": 0.027}
     lists_edges = True
 
