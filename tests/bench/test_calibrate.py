@@ -64,5 +64,5 @@ def test_the_choice_weighs_edges_against_tiles():
     request = {"heads": 4, "head_dim": 32}
     assert ga.explain(ga.graphs.full(2048), **request).chosen == "dense"
     assert ga.explain(ga.graphs.causal(2048), **request).chosen == "dense"
-    assert ga.explain(ga.graphs.sliding_window(4096, 257, causal=False), **request).chosen == "tiles"
+    assert ga.explain(ga.graphs.sliding_window(4096, 1025, causal=False), **request).chosen == "tiles"
     assert ga.explain(ga.graphs.sliding_window(4096, 17, causal=False), **request).chosen == "edges"
