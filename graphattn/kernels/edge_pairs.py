@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .edges_op import _chunks, _nodes, _results, _widest
+from .edges_op import _chunks, _narrow, _nodes, _results, _widest, _width
 from .threads import share
 
 
@@ -42,7 +42,7 @@ def edge_products(
 
     B, _, H, _ = x.shape
     out = x.new_empty(B, edge.numel(), H)
-    flat, wide, sizes = out.view(-1).numpy(), _wide(x), (H, H // max(1, y.shape[2]))
+    flat, wide, sizes = out.view(-1).numpy(), _width(x), (H, H // max(1, y.shape[2]))
     rows, others = _nodes(x), _nodes(y)
     p, i, e, o = (a.numpy() for a in (ptr, index, edge, order))
 
@@ -91,7 +91,7 @@ def edge_sum(
     layout = (source_ptr, target, source_edge, source_order) if to_sources else (ptr, index, edge, order)
     p, i, e, o = (a.numpy() for a in layout)
     out = _results(x, B, p.size - 1, groups if to_sources else H, x.shape[-1])
-    wide, sizes = _wide(x), (H, H // max(1, groups))
+    wide, sizes = _width(x), (H, H // max(1, groups))
     flat, rows, results, gone = weight.contiguous().view(-1).numpy(), _nodes(x), _nodes(out), _removed(removed)
     summed = True if to_sources else None
 
@@ -109,17 +109,13 @@ def edge_sum(
     elif out.numel():
         work = weight.numel() * 8 * len(wide)
         share(_chunks(p, work), work, make)
-    return out if out.shape[-1] == x.shape[-1] else out[..., : x.shape[-1]].contiguous()
+    return _narrow(out, x)
 
 
 @edge_sum.register_fake
 def _(weight, x, groups, to_sources, removed, ptr, index, edge, order, source_ptr, *rest):
     nodes, heads = (source_ptr, groups) if to_sources else (ptr, weight.shape[2])
     return x.new_empty(x.shape[0], nodes.shape[0] - 1, heads, x.shape[-1])
-
-
-def _wide(x: Tensor) -> tuple[int, ...]:
-    return (0,) * max(1, -(-x.shape[-1] // 8))
 
 
 def _products_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -1,8 +1,9 @@
 """The edge kernels as torch operators: tensors in, tensors out, with their derivatives.
 
-Shapes, for one flattened batch axis: query (B, T, H, D), key (B, S, H_kv, D), value (B, S, H_kv, D_v), all float32 or
-all float64. Edges by target: ``ptr`` int64 (T + 1,), ``index`` and ``edge`` (E,). Edges by source, wanted by the
-backward alone: ``source_ptr`` int64 (S + 1,), ``target`` and ``place`` (E,). In the caller's order: ``bias``
+Shapes, for one flattened batch axis: query (B, T, H, D), key (B, S, H_kv, D), value (B, S, H_kv, D_v), of one float
+dtype; sums, weights and whatever is not of nodes are float32 for halves. Edges by target: ``ptr`` int64 (T + 1,),
+``index`` and ``edge`` (E,), row ``r`` for target ``order[r]`` (T,). Edges by source, wanted by the backward alone:
+``source_ptr`` int64 (S + 1,), ``target`` and ``place`` (E,), ``source_order`` (S,). In the caller's order: ``bias``
 (1 or B, E, 1 or H), and edge features ``attr`` (1 or B, E, F), whose product with ``attr_query`` (B, T, H, F) joins
 that of query and key.
 """
@@ -23,7 +24,7 @@ _HALVES = {torch.bfloat16: torch.int16, torch.float16: torch.uint16}  # as the k
 _DIMS = (3, 3, 4)  # of bias, attr, attr_query
 
 
-def _wide(x: Tensor) -> torch.dtype:
+def _dtype_of_sums(x: Tensor) -> torch.dtype:
     """The dtype that the kernels add in."""
     return torch.promote_types(x.dtype, torch.float32)
 
@@ -53,6 +54,11 @@ def _nodes(x: Tensor) -> tuple[np.ndarray, int, int, int]:
     span = 0 if x.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
     flat = torch.as_strided(x, (span,), (1,))
     return flat.view(_HALVES.get(x.dtype, x.dtype)).numpy(), batch, node, head
+
+
+def _width(x: Tensor) -> tuple[int, ...]:
+    """The width of rows of nodes, as the kernels have it."""
+    return (0,) * max(1, -(-x.shape[-1] // 8))
 
 
 def _results(like: Tensor, *shape: int) -> Tensor:
@@ -111,7 +117,7 @@ def edge_attention(
     from . import edges_numba
 
     B, T, H, _ = query.shape
-    wide = _wide(query)
+    wide = _dtype_of_sums(query)
     output, none, every = _results(query, B, T, H, value.shape[-1]), (0, 0, 0), (B, edge.numel(), H)
     levels = query.new_empty((B, T, H) if lse else none, dtype=wide)
     alpha = query.new_empty(every if weights else none, dtype=wide)
@@ -142,8 +148,7 @@ def edge_attention(
 
 def _sizes(query: Tensor, key: Tensor, value: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]]:
     """The widths of keys and of values, as the kernels have them; heads, and how many share a key."""
-    wide, wide_v = ((0,) * max(1, -(-x.shape[-1] // 8)) for x in (query, value))
-    return wide, wide_v, (query.shape[2], query.shape[2] // max(1, key.shape[2]))
+    return _width(query), _width(value), (query.shape[2], query.shape[2] // max(1, key.shape[2]))
 
 
 def _keeps_weights(query: Tensor, key: Tensor, value: Tensor, edges: int, softcap: float) -> bool:
@@ -151,7 +156,7 @@ def _keeps_weights(query: Tensor, key: Tensor, value: Tensor, edges: int, softca
 
     Otherwise the backward computes them again, as it does where it wants the cap's slope.
     """
-    kept = _wide(query).itemsize * query.shape[0] * edges * query.shape[2]
+    kept = _dtype_of_sums(query).itemsize * query.shape[0] * edges * query.shape[2]
     return softcap == 0 and kept <= sum(x.numel() * x.element_size() for x in (query, key, value, query))
 
 
@@ -184,7 +189,7 @@ def _(
     features = (B, T, H, attr_query.shape[-1]) if attr_query is not None else (0, 0, 0, 0)
     shapes = ((B, T, H) if lse else none, every if weights else none, features, every if keep else none)
     output = query.new_empty((B, T, H, value.shape[-1]))
-    return output, *(query.new_empty(shape, dtype=_wide(query)) for shape in shapes)
+    return output, *(query.new_empty(shape, dtype=_dtype_of_sums(query)) for shape in shapes)
 
 
 @torch.library.custom_op("graphattn::edge_attention_backward", mutates_args=(), device_types="cpu")
@@ -219,7 +224,7 @@ def edge_attention_backward(
     from . import edges_numba
 
     B, T, H, _ = query.shape
-    wide, edges = _wide(query), (B, edge.numel(), H)
+    wide, edges = _dtype_of_sums(query), (B, edge.numel(), H)
     grads = [_results(x, *x.shape) for x in (query, key, value)]
     gq, gk, gv, q, k, v, go = (_nodes(x) for x in (*grads, query, key, value, grad_output))
     grad_bias = query.new_empty(edges if bias is not None else (0, 0, 0), dtype=wide)
@@ -280,7 +285,7 @@ def _(query, key, value, bias, attr, attr_query, ptr, index, edge, *rest):
         (B, *attr.shape[1:]) if attr is not None else (0, 0, 0),
         attr_query.shape if attr_query is not None else (0, 0, 0, 0),
     )
-    return *grads, *(query.new_empty(shape, dtype=_wide(query)) for shape in shapes)
+    return *grads, *(query.new_empty(shape, dtype=_dtype_of_sums(query)) for shape in shapes)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
