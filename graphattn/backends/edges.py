@@ -31,7 +31,7 @@ class EdgesBackend(Backend):
     lists_edges = True
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        reasons = edges_too_many(graph) + reasons_needing_edges(request._replace(normalize=False))
+        reasons = reasons_needing_edges(request) * request.score + edges_too_many(graph)
         if request.normalize and request.edge_features:
             reasons.append("edge features with a normalisation of its own are run edge by edge")
         if request.device.type != "cpu":
