@@ -57,25 +57,19 @@ def check(
 
 
 def _checked(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    graph: AttentionGraph | PerHead,
-    scale: float | None,
-    softcap: float | None,
-    dropout_p: float,
+    query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph | PerHead, *numbers: Any
 ) -> tuple[torch.Size | None, float, float | None]:
     """Leading dimensions to expand to, if the tensors differ in theirs, scale and softcap.
 
     A graph remembers what it was checked with, so that the next call of this kind is known to be right by one look.
     """
-    facts = _facts(query, key, value, scale, softcap, dropout_p)
+    facts = _facts(query, key, value, *numbers)
     if facts is None:
-        return _check_all(query, key, value, graph, scale, softcap, dropout_p)
+        return _check_all(query, key, value, graph, *numbers)
     known: dict[Any, Any] = graph._memo.setdefault("checked", {})
     result = known.get(facts)
     if result is None:
-        result = _check_all(query, key, value, graph, scale, softcap, dropout_p)
+        result = _check_all(query, key, value, graph, *numbers)
         if len(known) >= _KNOWN:
             known.clear()
         known[facts] = result

@@ -139,7 +139,7 @@ def constant_layout(graph: AttentionGraph, part: str, device: torch.device, trac
     graph = piece(graph, part)
     if device.type != "cpu":
         return *by_target(graph, device), *(None,) * 4
-    calls: list[None] = cached(graph, "calls of the edge kernels", list)
-    calls[:] = [None] * min(2, len(calls) + 1)
-    targets, sources = (rows_by_target, rows_by_source) if len(calls) > 1 else (by_target, by_source)
+    call = object()
+    first = cached(graph, "first call of the edge kernels", lambda: call) is call
+    targets, sources = (by_target, by_source) if first else (rows_by_target, rows_by_source)
     return *targets(graph), *(sources(graph) if tracked else (None,) * 4)

@@ -15,12 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .edges_op import _chunks, _narrow, _nodes, _results, _widest, _width
+from .edges_op import _array, _chunks, _narrow, _nodes, _results, _widest, _width
 from .threads import share
-
-
-def _removed(removed: Tensor | None) -> np.ndarray:
-    return np.empty((0, 0, 0), np.bool_) if removed is None else removed.contiguous().numpy()
 
 
 @torch.library.custom_op("graphattn::edge_products", mutates_args=(), device_types="cpu")
@@ -37,7 +33,7 @@ def edge_products(
     source_edge: Tensor,
     source_order: Tensor,
 ) -> Tensor:
-    """``<x[b, t, h], y[b, s, h // group]>`` of every edge s -> t, (B, E, H)."""
+    """``<x[b, t, h], y[b, s, h // group]>`` of every edge s -> t, (B, E, H); the backward alone wants ``removed``."""
     from . import edges_numba
 
     B, _, H, _ = x.shape
@@ -92,7 +88,12 @@ def edge_sum(
     p, i, e, o = (a.numpy() for a in layout)
     out = _results(x, B, p.size - 1, groups if to_sources else H, x.shape[-1])
     wide, sizes = _width(x), (H, H // max(1, groups))
-    flat, rows, results, gone = weight.contiguous().view(-1).numpy(), _nodes(x), _nodes(out), _removed(removed)
+    flat, rows, results, gone = (
+        weight.contiguous().view(-1).numpy(),
+        _nodes(x),
+        _nodes(out),
+        _array(removed, torch.bool),
+    )
     summed = True if to_sources else None
 
     def make() -> Any:

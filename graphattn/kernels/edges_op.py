@@ -40,14 +40,19 @@ def _empty(dtype: torch.dtype, *shape: int) -> Tensor:
     return room(torch.empty(0, dtype=_HALVES.get(dtype, dtype)).numpy().dtype, *shape).view(dtype)
 
 
+def _eights(width: int) -> int:
+    """How many times eight numbers the kernels read for a row of ``width``."""
+    return max(1, -(-width // 8))
+
+
 def _nodes(x: Tensor) -> tuple[np.ndarray, int, int, int]:
     """(B, N, H, D) as the kernels read it: all its numbers, and the strides of batch, node and head.
 
     A copy is made where a row is not contiguous, or its width no multiple of eight.
     """
-    x, spare = x.detach(), -x.shape[-1] % 8
-    if spare or x.shape[-1] == 0:
-        x = F.pad(x, (0, spare or 8))
+    x, spare = x.detach(), 8 * _eights(x.shape[-1]) - x.shape[-1]
+    if spare:
+        x = F.pad(x, (0, spare))
     if x.stride(-1) != 1:
         x = x.contiguous()
     batch, node, head, _ = x.stride()
@@ -58,12 +63,12 @@ def _nodes(x: Tensor) -> tuple[np.ndarray, int, int, int]:
 
 def _width(x: Tensor) -> tuple[int, ...]:
     """The width of rows of nodes, as the kernels have it."""
-    return (0,) * max(1, -(-x.shape[-1] // 8))
+    return (0,) * _eights(x.shape[-1])
 
 
 def _results(like: Tensor, *shape: int) -> Tensor:
     """Where the kernels write nodes (B, N, H, D), in the dtype of ``like``, with room for their width."""
-    return _empty(like.dtype, *shape[:-1], max(8, -(-shape[-1] // 8) * 8))
+    return _empty(like.dtype, *shape[:-1], 8 * _eights(shape[-1]))
 
 
 def _narrow(x: Tensor, like: Tensor) -> Tensor:
@@ -241,7 +246,7 @@ def edge_attention_backward(
     given = (rows, q, k, v, a, aq, b, p, i, e, options, word, kept.flatten().numpy(), go, ga, gl, gao)
     results = (gq, *(x.numpy() for x in (grad_bias, grad_attr, grad_attr_query, products, weights)))
     shares = products.numpy(), (kept.flatten() if as_kept else weights).numpy()
-    removed = np.empty((0, 0, 0), np.bool_)
+    removed = _array(None, torch.bool)
 
     def by_target() -> Any:
         own = edges_numba.workspace(*sizes, len(i), _widest(p), len(p) - 1, gl.dtype, i.dtype)

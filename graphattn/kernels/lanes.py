@@ -52,17 +52,18 @@ class Code:
     def float_type(self, i: int) -> Any:
         return self.context.get_data_type(self.types[i].dtype)
 
-    def _size(self, pointer: Any) -> int:
+    def size(self, pointer: Any) -> int:
+        """Bytes of one entry."""
         return self.context.get_abi_sizeof(pointer.type.pointee)
 
     def load(self, pointer: Any, at: Any, lanes: int) -> Any:
         place = self.builder.gep(pointer, [at])
         vector = ir.VectorType(place.type.pointee, lanes)
-        return self.builder.load(self.builder.bitcast(place, vector.as_pointer()), align=self._size(pointer))
+        return self.builder.load(self.builder.bitcast(place, vector.as_pointer()), align=self.size(pointer))
 
     def store(self, vector: Any, pointer: Any, at: Any) -> None:
         place = self.builder.gep(pointer, [at])
-        self.builder.store(vector, self.builder.bitcast(place, vector.type.as_pointer()), align=self._size(pointer))
+        self.builder.store(vector, self.builder.bitcast(place, vector.type.as_pointer()), align=self.size(pointer))
 
     def read(self, pointer: Any, at: Any, lanes: int, kind: Any) -> Any:
         """:meth:`load` of nodes, in the float type ``kind``."""
@@ -80,7 +81,7 @@ class Code:
     def prefetch(self, pointer: Any, at: Any, count: int) -> None:
         """Ask for ``count`` numbers from ``at`` on."""
         b, byte = self.builder, ir.IntType(8).as_pointer()
-        size = self._size(pointer)
+        size = self.size(pointer)
         kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
         function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0i8")
         start = b.bitcast(b.gep(pointer, [at]), byte)
@@ -111,6 +112,10 @@ class Code:
     def loop(self, start: Any, stop: Any, step: int = 1) -> Any:
         """``with code.loop(start, stop, step) as i:`` what is built inside is run for every ``i``."""
         return _first(cgutils.for_range_slice(self.builder, start, stop, _int(step), _I64))
+
+    def padded(self, n: Any) -> Any:
+        """:func:`padded`."""
+        return self.builder.and_(self.builder.add(n, _int(ROW - 1)), _int(-ROW))
 
     def least(self, a: Any, b: Any) -> Any:
         return self.builder.select(self.builder.icmp_signed("<", a, b), a, b)
@@ -224,7 +229,7 @@ def products(
         width = lanes * pieces
         factor, spares = code.splat(scale, FOUR), code.splat(spare, FOUR)
         lane = ir.Constant(ir.VectorType(_I64, FOUR), list(range(FOUR)))
-        m, final = b.and_(b.add(n, _int(ROW - 1)), _int(-ROW)), b.add(first, b.sub(n, _int(1)))
+        m, final = code.padded(n), b.add(first, b.sub(n, _int(1)))
 
         def block(h: Any, g: Any, count: int) -> None:
             own = [b.add(x_at, b.mul(b.add(h, _int(k)), x_head)) for k in range(count)]
@@ -335,8 +340,7 @@ def fetched(typingctx, x, at, count):
         code = Code(context, builder, signature, arguments)
         _, at, count = arguments
         x = code.pointer(0)
-        line = 64 // context.get_abi_sizeof(x.type.pointee)
-        with code.loop(_int(0), count, line) as i:
+        with code.loop(_int(0), count, 64 // code.size(x)) as i:
             code.prefetch(x, builder.add(at, i), 1)
         return context.get_dummy_value()
 
@@ -372,7 +376,7 @@ def to_edges(typingctx, row, at, n, heads, out, out_at):
         code, b = Code(context, builder, signature, arguments), builder
         _, at, n, heads, _, out_at = arguments
         row, out = code.pointer(0), code.pointer(4)
-        m = b.and_(b.add(n, _int(ROW - 1)), _int(-ROW))
+        m = code.padded(n)
         whole = b.and_(heads, _int(-FOUR))
         with code.loop(_int(0), n, FOUR) as i:
             start = b.add(out_at, b.mul(i, heads))
@@ -398,7 +402,7 @@ def from_edges(typingctx, x, x_at, n, heads, row, at):
         code, b = Code(context, builder, signature, arguments), builder
         _, x_at, n, heads, _, at = arguments
         x, row = code.pointer(0), code.pointer(4)
-        m, final = b.and_(b.add(n, _int(ROW - 1)), _int(-ROW)), b.sub(n, _int(1))
+        m, final = code.padded(n), b.sub(n, _int(1))
         whole, zero = b.and_(heads, _int(-FOUR)), ir.Constant(code.float_type(0), 0.0)
         zeros = code.constant(0.0, ir.VectorType(code.float_type(0), FOUR))
         with code.loop(_int(0), m, FOUR) as i:

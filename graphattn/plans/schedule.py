@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.near import near_order
+from ..graph.sort import offsets
 from .cache import cached
 from .grouped import BySource, ByTarget, by_source, by_target
 
@@ -66,5 +67,5 @@ def _scheduled(graph: AttentionGraph) -> tuple[ByTarget, BySource]:
 def _rows(ptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Where the rows start when they are taken in another order, and where each of their entries stood."""
     count = ptr.diff()[rows]
-    new = torch.cat([count.new_zeros(1), count.cumsum(0)])
+    new = offsets(count)
     return new, torch.repeat_interleave(ptr[rows] - new[:-1], count) + torch.arange(int(new[-1]))

@@ -9,7 +9,7 @@ from torch import Tensor
 from ...graph import AttentionGraph
 from ...graph.expression import listing_builder
 from ...graph.listed import Listed
-from ...graph.sort import offsets, rows_of
+from ...graph.sort import offsets, rows_of, sorted_keys
 from ..arguments import call, flag, one_of, whole
 from .faces import Faces, checked_faces
 
@@ -224,7 +224,7 @@ def _ring(
     key = torch.add(step[1], step[0], alpha=size)
     if self_loops or hops > 1:
         key = torch.cat((key, torch.arange(size) * (size + 1)))
-    key = torch.unique_consecutive(torch.from_numpy(np.sort(key.numpy())))
+    key = torch.unique_consecutive(sorted_keys(key))
     target = torch.div(key, max(1, size), rounding_mode="floor")
     source = key - target * size
     if hops > 1:

@@ -7,10 +7,10 @@ compares by it, so all searches, on the CPU and on the GPU, find the same edges 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from ...graph.sort import sorted_keys
 from .candidates import Candidates, from_cells, from_tree
 from .clouds import Cloud, parts
 
@@ -109,7 +109,7 @@ def _ordered(pairs: Pairs, size: int, squared: Tensor | None, points: Tensor, qu
     if squared is not None and squared.numel():
         key |= (squared / (float(squared.amax()) or 1.0) * (2**bits - 1)).to(torch.int64)
     key = (key << point_bits) | pairs.point
-    key = torch.sort(key).values if key.is_cuda else torch.from_numpy(np.sort(key.numpy()))
+    key = sorted_keys(key)
     point, key = key & ((1 << point_bits) - 1), key >> point_bits
     query = (key >> bits) + pairs.first
     if squared is None:

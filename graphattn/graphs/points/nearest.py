@@ -8,10 +8,10 @@ mostly), all points within reach of the last candidate are looked at.
 from collections.abc import Callable
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from ...graph.sort import sorted_keys
 from .balls import first_of_each, squared_distance, within
 from .curve_keys import curve_key
 
@@ -79,7 +79,7 @@ def _distinct(queries: Tensor) -> tuple[Tensor, Tensor | slice]:
     if queries.shape[0] <= _FEW:
         return queries, slice(None)
     mixed = (queries * (torch.arange(queries.shape[1], device=queries.device) + 0.618).sqrt()).sum(1)
-    mixed = torch.sort(mixed).values if mixed.is_cuda else torch.from_numpy(np.sort(mixed.numpy()))
+    mixed = sorted_keys(mixed)
     if int(torch.count_nonzero(mixed[1:] == mixed[:-1])) <= mixed.numel() // 64:
         return queries, slice(None)
     return torch.unique(queries, dim=0, return_inverse=True)
