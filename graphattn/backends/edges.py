@@ -105,7 +105,7 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
     if edge_projection is not None:  # <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D
         edge_projection = edge_projection.repeat_interleave(query.shape[2] // max(1, key.shape[2]), 0)  # (H, D, F)
         edge_query = torch.einsum("bthd,hdf->bthf", query, edge_projection)
-    from ..kernels.edges_op import edge_attention, plain  # registering operators takes long
+    from ..kernels.edges_op import attend, plain  # registering operators takes long
 
     softcap = 0.0 if inputs.softcap is None else inputs.softcap
     seed = torch.randint(2**63 - 1, ()) if request.dropout else None
@@ -117,11 +117,11 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
     else:
         tracked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands)
         layout = constant_layout(graph, part, query.device, tracked)
-        output, log_sum, alpha, edge_sum, _ = edge_attention(*operands, *layout, *options, weights, lse)
+        output, log_sum, alpha, edge_sum, _ = attend(*operands, *layout, *options, weights, lse, tracked=tracked)
     if edge_projection is not None:
         output = output + torch.einsum("bthf,hdf->bthd", edge_sum, edge_projection)
     return Outputs(
-        output.reshape(*lead, *output.shape[1:]).to(request.dtype),
+        (output if len(lead) == 1 else output.reshape(*lead, *output.shape[1:])).to(request.dtype),
         alpha.reshape(*lead, *alpha.shape[1:]) if weights else None,
         log_sum.reshape(*lead, *log_sum.shape[1:]) if lse else None,
     )

@@ -109,7 +109,9 @@ def edges_too_many(graph: AttentionGraph) -> list[str]:
 
 def nodes_first(x: Tensor) -> Tensor:
     """(..., N, H, D) as (B, N, H, D): the leading dimensions as one."""
-    return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
+    if x.dim() == 3:
+        return x.unsqueeze(0)
+    return x if x.dim() == 4 else x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
 
 
 def edges_first(x: Tensor | None, lead: torch.Size, wide: torch.dtype) -> Tensor | None:

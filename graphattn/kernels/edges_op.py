@@ -9,6 +9,7 @@ that of query and key.
 """
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from torch import Tensor
 
 from .edge_softmax import edge_softmax, scatter_sum
 from .memory import room
-from .threads import CHUNKS_PER_THREAD, LARGE, share
+from .modes import nothing_watches
+from .threads import CHUNKS_PER_THREAD, LARGE, SMALL, share
 
 _HALVES = {torch.bfloat16: torch.int16, torch.float16: torch.uint16}  # as the kernels take them
 _DIMS = (3, 3, 4)  # of bias, attr, attr_query
@@ -31,13 +33,17 @@ def _dtype_of_sums(x: Tensor) -> torch.dtype:
 
 def _array(x: Tensor | None, dtype: torch.dtype, dims: int = 3) -> np.ndarray:
     """A contiguous array; an absent tensor has no entries."""
-    if x is None:
-        return torch.empty((0,) * dims, dtype=dtype).numpy()
-    return x.detach().to(dtype).contiguous().numpy()
+    return _absent(dtype, dims) if x is None else x.detach().to(dtype).contiguous().numpy()
+
+
+@cache
+def _absent(dtype: torch.dtype, dims: int) -> np.ndarray:
+    return torch.empty((0,) * dims, dtype=dtype).numpy()
 
 
 def _empty(dtype: torch.dtype, *shape: int) -> Tensor:
-    return room(torch.empty(0, dtype=_HALVES.get(dtype, dtype)).numpy().dtype, *shape).view(dtype)
+    held = room(_absent(_HALVES.get(dtype, dtype), 1).dtype, *shape)
+    return held.view(dtype) if dtype in _HALVES else held
 
 
 def _eights(width: int) -> int:
@@ -50,15 +56,18 @@ def _nodes(x: Tensor) -> tuple[np.ndarray, int, int, int]:
 
     A copy is made where a row is not contiguous, or its width no multiple of eight.
     """
-    x, spare = x.detach(), 8 * _eights(x.shape[-1]) - x.shape[-1]
+    x, spare = x.detach(), -x.shape[-1] % 8 if x.shape[-1] else 8
     if spare:
         x = F.pad(x, (0, spare))
     if x.stride(-1) != 1:
         x = x.contiguous()
     batch, node, head, _ = x.stride()
-    span = 0 if x.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
-    flat = torch.as_strided(x, (span,), (1,))
-    return flat.view(_HALVES.get(x.dtype, x.dtype)).numpy(), batch, node, head
+    if x.is_contiguous():
+        flat = x.view(-1)
+    else:
+        span = 0 if x.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+        flat = torch.as_strided(x, (span,), (1,))
+    return (flat.view(_HALVES[x.dtype]) if x.dtype in _HALVES else flat).numpy(), batch, node, head
 
 
 def _width(x: Tensor) -> tuple[int, ...]:
@@ -78,6 +87,8 @@ def _narrow(x: Tensor, like: Tensor) -> Tensor:
 def _chunks(ptr: np.ndarray, work: int) -> list[int]:
     """Bounds of chunks of rows of about equal cost: the edges, and a little for the row itself."""
     rows = len(ptr) - 1
+    if work < SMALL:
+        return [0, rows]
     count = max(1, min(rows, max(torch.get_num_threads() * CHUNKS_PER_THREAD, work // LARGE)))
     cost = ptr + 2 * np.arange(rows + 1)
     inner = np.searchsorted(cost, cost[-1] * np.arange(1, count) / count)
@@ -92,8 +103,7 @@ def _widest(ptr: np.ndarray) -> int:
     return int(np.diff(ptr).max(initial=0))
 
 
-@torch.library.custom_op("graphattn::edge_attention", mutates_args=(), device_types="cpu")
-def edge_attention(
+def _forward(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -151,6 +161,9 @@ def edge_attention(
     return _narrow(output, value), levels, alpha, attr_output, kept
 
 
+edge_attention = torch.library.custom_op("graphattn::edge_attention", _forward, mutates_args=(), device_types="cpu")
+
+
 def _sizes(query: Tensor, key: Tensor, value: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]]:
     """The widths of keys and of values, as the kernels have them; heads, and how many share a key."""
     return _width(query), _width(value), (query.shape[2], query.shape[2] // max(1, key.shape[2]))
@@ -197,8 +210,7 @@ def _(
     return output, *(query.new_empty(shape, dtype=_dtype_of_sums(query)) for shape in shapes)
 
 
-@torch.library.custom_op("graphattn::edge_attention_backward", mutates_args=(), device_types="cpu")
-def edge_attention_backward(
+def _gradients(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -281,6 +293,11 @@ def edge_attention_backward(
     return narrow[0], narrow[1], narrow[2], grad_bias, grad_attr, grad_attr_query
 
 
+edge_attention_backward = torch.library.custom_op(
+    "graphattn::edge_attention_backward", _gradients, mutates_args=(), device_types="cpu"
+)
+
+
 @edge_attention_backward.register_fake
 def _(query, key, value, bias, attr, attr_query, ptr, index, edge, *rest):
     B, _, H, _ = query.shape
@@ -320,7 +337,8 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
         results = iter(torch.autograd.grad(outputs, wanted, grad_outputs, create_graph=True, materialize_grads=True))
         return *(next(results) if x is not None and x.requires_grad else None for x in inner), *absent
     grad_output = grads[0] if grads[0] is not None else query.new_zeros(*query.shape[:-1], value.shape[-1])
-    gq, gk, gv, gb, ga, gaq = edge_attention_backward(
+    run: Any = _gradients if nothing_watches(query, grad_output) else edge_attention_backward
+    gq, gk, gv, gb, ga, gaq = run(
         *operands, scale, softcap, dropout_p, seed, kept, grad_output, *grads[1:3], _features(grads[3], attr_query)
     )
     return (
@@ -337,6 +355,21 @@ def _features(grad: Tensor | None, attr_query: Tensor | None) -> Tensor | None:
 
 
 edge_attention.register_autograd(_backward, setup_context=_save)
+
+
+class EdgeAttention(torch.autograd.Function):
+    """The operator as autograd alone has it."""
+
+    forward = staticmethod(_forward)
+    setup_context = staticmethod(_save)
+    backward = staticmethod(_backward)
+
+
+def attend(*arguments: Any, tracked: bool) -> tuple[Tensor, ...]:
+    """What ``edge_attention`` does, without torch's dispatcher where nothing watches it."""
+    if not nothing_watches(*arguments[:6]):
+        return edge_attention(*arguments)
+    return EdgeAttention.apply(*arguments) if tracked else _forward(*arguments)
 
 
 def plain(

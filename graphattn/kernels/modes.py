@@ -24,3 +24,18 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
 def can_read_values(x: Tensor) -> bool:
     """Whether a check may read the numbers in ``x``: not under torch.compile or torch.func, nor a fake one."""
     return not (torch.compiler.is_compiling() or plain_operations_only() or isinstance(x, FakeTensor))
+
+
+def nothing_watches(*tensors: Tensor | None) -> bool:
+    """Whether an operator may run without torch's dispatcher, whose wrapper takes as long as a small call.
+
+    Not where something records what passes there: torch.compile, export, tracing, a profiler, a mode, tensors of a
+    class of their own.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._get_tracing_state() is None
+        and not torch._C._autograd._profiler_enabled()
+        and all(x is None or type(x) in (Tensor, torch.nn.Parameter) for x in tensors)
+    )

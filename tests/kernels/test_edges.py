@@ -121,6 +121,22 @@ def test_halves_are_the_float32_results_rounded_once(dtype):
     assert torch.equal(x.nan_to_num(1.0), y.to(dtype).nan_to_num(1.0))
 
 
+def test_what_watches_operators_sees_this_one():
+    """A plain call goes round torch's dispatcher; the bits are those of one that goes through it."""
+    query, key, value = (x[..., :5].detach().requires_grad_() for x in operands()[:3])
+
+    def found():
+        output = ga.attention(query, key, value, GRAPH, backend="edges")
+        return output, *torch.autograd.grad(output.square().sum(), (query, key, value))
+
+    plain_call = found()
+    with torch.profiler.profile() as profile:
+        watched = found()
+    assert all(torch.equal(x, y) for x, y in zip(plain_call, watched, strict=True))
+    names = {event.key for event in profile.key_averages()}
+    assert {"graphattn::edge_attention", "graphattn::edge_attention_backward"} <= names
+
+
 def test_opcheck():
     for given in (operands(torch.float32), operands(torch.float32, bias=False, features=False)):
         options = (0.4, 1.7, 0.0, None, True, True)
