@@ -15,7 +15,10 @@ import graphattn as ga
 from graphattn import graphs, interop, models
 from graphattn import nn as layers
 
-RESULTS = {"AttentionOutput", "Report", "graphs.MeshReport", "graphs.ProgramGraphs"}  # records, made by the library
+RESULTS = {
+    *("AttentionOutput", "Report", "graphs.MeshReport", "graphs.ProgramGraphs"),
+    *("graphs.Hierarchy", "graphs.HierarchyRecipe"),
+}  # records, made by the library
 ERRORS = {"GraphAttnError"}
 #: What PyG's machinery calls inside of the layer, and torch's own ways to print and to start afresh.
 INSIDE = {"message", "aggregate", "attend", "propagate", "extra_repr", "reset_parameters", "collect"}
@@ -79,6 +82,10 @@ def features(*shape):
 
 def tokens(*shape):
     return torch.arange(torch.Size(shape).numel()).view(shape) % V
+
+
+def levels():
+    return graphs.hierarchy(pos(), ratio=0.5)
 
 
 def heads():
@@ -288,6 +295,9 @@ CALLS = {
     "Pattern.with_self_loops": of_pattern("with_self_loops"),
     "Pattern.without_self_loops": of_pattern("without_self_loops"),
     "Pattern.__call__": lambda: call(graphs.cross(..., ...), 5, 7),
+    "Pattern.__call__ of points": lambda: call(
+        graphs.knn(..., 2) | graphs.cross(..., ...), pos(), batch=torch.zeros(N).long(), faces=FACES
+    ),
     "reach": lambda: call(ga.reach, [causal(), heads()]),
     "PerHead": lambda: call(ga.PerHead, (causal(), graphs.full(N))),
     "PerHead.groups": lambda: call(heads().groups, 4),
@@ -362,6 +372,13 @@ CALLS = {
     "graphs.relative_position_index": lambda: call(
         graphs.relative_position_index, graphs.cell_partition((4, 4), (2, 2)), (4, 4), (2, 2)
     ),
+    "graphs.CloudCache": lambda: call(graphs.CloudCache, graphs.knn(..., 2), 1000),
+    "graphs.CloudCache.__call__": lambda: call(graphs.CloudCache(graphs.knn(..., 1)), pos(), torch.zeros(N).long()),
+    "graphs.Hierarchy.graphs": lambda: call(levels().graphs),
+    "graphs.Hierarchy.join": lambda: call(graphs.Hierarchy.join, [levels(), levels()]),
+    "graphs.Hierarchy.to": lambda: call(levels().to, "cpu"),
+    "graphs.HierarchyRecipe.__call__": lambda: call(graphs.hierarchy(..., ratio=0.5), pos(), torch.zeros(N).long()),
+    "graphs.hierarchy": lambda: call(graphs.hierarchy, pos(), torch.zeros(N).long(), ratio=(0.5, 0.5), faces=FACES),
     "graphs.voxel_ids": lambda: call(graphs.voxel_ids, pos(), 0.5),
     "graphs.zoo": lambda: call(graphs.zoo),
     "nn.ALiBi": lambda: call(layers.ALiBi, H),

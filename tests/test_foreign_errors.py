@@ -17,7 +17,7 @@ from graphattn.errors import GraphAttnError, GraphError
 EVERY_KIND = bool(os.environ.get("GRAPHATTN_EVERY_KIND"))  # all 60,000 calls, some minutes; else a seeded choice
 KINDS = 4  # of each argument
 SLOW, FEW = {"verify", "find_leaks", "assert_exact", "plot", "plot_heads", "plot_weights", "plot_receptive_field"}, 2
-NOT_PUBLIC = {"Pattern.__call__", "Zoo.__getitem__"}
+NOT_PUBLIC = {name for name in CALLS if "__call__" in name} | {"Zoo.__getitem__"}
 
 
 def test_the_table_has_every_public_function_class_and_method():

@@ -23,7 +23,7 @@ _OF_MANY = (
     "each layer; else pass one of them, graphs[i], or the edges that some has, functools.reduce(operator.or_, graphs)"
 )
 _OURS = {  # classes of this room that hold graphs and are none
-    "Pattern": "give it a size: pattern(num_nodes), or pattern((height, width)) on a grid",
+    "Pattern": "give it a size: pattern(num_nodes), pattern((height, width)) on a grid, pattern(pos, batch) of points",
     "PerHead": "pass one of its .graphs, or .union(), the edges that some head has",
     "Relations": "pass relations.graph, and score_bias=table[relations.relation] for a bias of each relation",
 }

@@ -1,19 +1,23 @@
-"""Patterns: graphs whose size comes later, from the tensors that they are used on."""
+"""Patterns: graphs whose size or whose positions come later."""
 
 import inspect
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
 from types import EllipsisType
 from typing import Any, ParamSpec, Protocol, overload
 
+import numpy as np
+from torch import Tensor
+
 from ..arguments import whole
 from ..errors import GraphError
-from .expression import SIGNS, Expression, NotPlain, built, copied, expression_of, frozen, function_of
+from .expression import SIGNS, Expression, NotPlain, copied, expression_of, frozen
+from .filled import OfPlaces, OfSize, filled, waits_for
 from .graph import AttentionGraph
 from .modes import not_compiled
 from .pickles import Immutable
+from .places import PLACES, Places, no_places
 
 SIZES = ("num_nodes", "num_targets", "num_sources", "size")
 _KEPT = 8  # sized graphs that a pattern remembers, with their plans
@@ -43,6 +47,10 @@ class Pattern(Immutable):
     ``sliding_window(..., 257, causal=False) | global_tokens(..., (0,))``. A pattern remembers the last graphs that it
     made, so that their plans are made once.
 
+    A builder of points or meshes with ``...`` for ``pos`` or ``faces`` gives a recipe, ``knn(..., k=16)``: a pattern
+    that is called with them, ``recipe(pos, batch)``. Any pattern may be; of a batch each cloud is then by itself, so
+    ``full(...)(pos, batch)`` is all pairs of the same cloud.
+
     Args:
         expression: The calls that make the graph, with ``...`` for the sizes.
 
@@ -61,6 +69,14 @@ class Pattern(Immutable):
                 [1, 1, 1, 1, 0],
                 [1, 0, 1, 1, 1],
                 [1, 0, 0, 1, 1]])
+        >>> import torch
+        >>> from graphattn.graphs import knn
+        >>> recipe = knn(..., k=1) | global_tokens(..., (0,))
+        >>> print(recipe(torch.tensor([[0.0], [3.0], [4.0], [6.0]])).mask().long())
+        tensor([[1, 1, 1, 1],
+                [1, 0, 1, 0],
+                [1, 1, 0, 0],
+                [1, 0, 1, 0]])
     """
 
     expression: Expression
@@ -71,35 +87,69 @@ class Pattern(Immutable):
         if not isinstance(self.expression, Expression) or not self.expression.is_open:
             got = f"{self.expression}" if isinstance(self.expression, Expression) else type(self.expression).__name__
             raise GraphError(f"a pattern is made by a builder with ... for its size, such as causal(...), got {got}")
-        object.__setattr__(self, "on_grid", _lies_on_grid(self.expression))
+        object.__setattr__(self, "on_grid", waits_for(self.expression, ("size",)))
 
     @property
     def name(self) -> str:
         """What ``repr`` shows."""
         return str(self.expression)
 
-    def __call__(self, size: Size, num_sources: int | None = None) -> AttentionGraph:
-        """The graph of that size.
+    @property
+    def on_points(self) -> bool:
+        """Whether a builder in it waits for positions or faces: a recipe, which has no graph of a size alone."""
+        return waits_for(self.expression, PLACES)
+
+    def __call__(
+        self,
+        size: Size | Tensor | np.ndarray | None = None,
+        num_sources: int | Tensor | None = None,
+        *,
+        batch: Tensor | None = None,
+        queries: Tensor | np.ndarray | None = None,
+        queries_batch: Tensor | None = None,
+        faces: Tensor | None = None,
+    ) -> AttentionGraph:
+        """The graph of that size, or of these positions: ``pattern(64)``, ``recipe(pos, batch)``.
 
         Args:
-            size: Number of nodes or of targets; for a grid its axes, (height, width).
-            num_sources: Number of sources, where it is another one.
+            size: Number of nodes or of targets; for a grid its axes, (height, width). Or positions (N, d), of which the
+                graph is not remembered.
+            num_sources: Number of sources, where it is another one; with positions, ``batch``.
+            batch: int64 (N,), the cloud of each position, sorted. No edge joins two clouds.
+            queries: Positions (M, d) of the targets, where these are other points.
+            queries_batch: int64 (M,), their clouds.
+            faces: Faces (F, n) of the mesh whose vertices have these positions, or that has none.
 
         Raises:
-            GraphError: If the pattern does not come in this size.
+            GraphError: If the pattern does not come in this size, or waits for positions or faces that are not given.
         """
-        shape = tuple(size) if isinstance(size, list | tuple) else size
-        key = cache_key(shape, num_sources)
+        by_place = {"batch": batch, "queries": queries, "queries_batch": queries_batch, "faces": faces}
+        if (isinstance(size, Tensor | np.ndarray) and size.ndim) or faces is not None:
+            return self._of_places(size, num_sources, by_place)
+        no_places(by_place)
+        if size is None or (isinstance(num_sources, Tensor) and num_sources.ndim):
+            raise GraphError(f"{self} is called with a size, pattern(64), or with positions, pattern(pos, batch)")
+        shape: Any = tuple(size) if isinstance(size, list | tuple) else size
+        sources: Any = num_sources
+        key = cache_key(shape, sources)
         kept = vars(self.made)
         if key in kept:
             graph: AttentionGraph | None = kept.get(key)  # None if another thread dropped it since
             if graph is not None:
                 return graph
-        made: AttentionGraph = _of_size(self.expression, shape, num_sources)
+        made: AttentionGraph = filled(self.expression, OfSize(shape, sources))
         for oldest in list(kept)[: max(0, len(kept) + 1 - _KEPT)]:
             kept.pop(oldest, None)
         kept[key] = made
         return made
+
+    def _of_places(self, pos: Any, batch: Any, by_place: dict[str, Any]) -> AttentionGraph:
+        if batch is not None and by_place["batch"] is not None:
+            raise GraphError("batch was given twice, after pos and by name")
+        batch = by_place.pop("batch") if batch is None else batch
+        places = Places(pos, **{**by_place, "batch": batch})
+        graph: AttentionGraph = filled(self.expression, OfPlaces(places))
+        return graph
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "made": Shelf()}
@@ -146,55 +196,8 @@ def _held(value: Any) -> Any:
         return value
 
 
-def _lies_on_grid(call: Expression) -> bool:
-    if call.args and call.args[0] is ...:
-        return next(iter(inspect.signature(function_of(call.function)).parameters)) == "size"
-    return any(_lies_on_grid(child) for child in call.children() if isinstance(child, Expression))
-
-
-def _of_size(part: Any, size: Size, num_sources: int | None) -> Any:
-    """An argument of a pattern in a size: graphs of the patterns, everything else as it is."""
-    if not isinstance(part, Expression) or not part.is_open:
-        return built(part)
-    if part.args[0] is ...:
-        return _builder_of_size(part, size, num_sources)
-    if part.function == "with_global_tokens" and isinstance(size, int):
-        number = part.args[1]
-        if size < number or num_sources not in (None, size):
-            sides = size if num_sources is None else (size, num_sources)
-            raise GraphError(f"{part} has at least {number} nodes that read all, got size {sides}")
-        size, num_sources = size - number, None
-    args = [_of_size(arg, size, num_sources) for arg in part.args]
-    return function_of(part.function)(*args, **_options(part))
-
-
-def _options(call: Expression) -> dict[str, Any]:
-    return {name: built(value) for name, value in call.options.items()}
-
-
-def _builder_of_size(call: Expression, size: Size, num_sources: int | None) -> AttentionGraph:
-    blanks = sum(arg is ... for arg in call.args)
-    rest, options = map(built, call.args[blanks:]), _options(call)
-    on_grid, build = _lies_on_grid(call), function_of(call.function)
-    if on_grid and isinstance(size, int):
-        raise GraphError(
-            f"{call} lies on a grid, and {size} nodes do not tell its axes; call the pattern with them first: "
-            "pattern((height, width))"
-        )
-    if isinstance(size, tuple) and not size:
-        raise GraphError(f"{call}: size must name at least one axis, such as (height, width), got ()")
-    if not on_grid and isinstance(size, tuple):
-        size = math.prod(whole(length, "size", 0, GraphError) for length in size)
-    if blanks == 2:
-        return build(size, size if num_sources is None else num_sources, *rest, **options)
-    made: AttentionGraph = build(size, *rest, **options)
-    if num_sources not in (None, made.num_sources):
-        raise GraphError(f"{call} of {size} targets has {made.num_sources} sources, but {num_sources} are wanted")
-    return made
-
-
 class Sizable(Protocol[P]):
-    """A builder that may be called with ``...`` for its size."""
+    """A builder that may be called with ``...`` for its size, or for its positions."""
 
     __name__: str
 
@@ -205,22 +208,23 @@ class Sizable(Protocol[P]):
 
 
 def sizable(builder: Callable[P, AttentionGraph]) -> Sizable[P]:
-    """The builder, which gives a :class:`Pattern` where ``...`` stands for its size."""
+    """The builder, which gives a :class:`Pattern` where ``...`` stands for its size, or for its positions."""
     signature = inspect.signature(builder)
-    sizes = [name for name in signature.parameters if name in SIZES]
+    sizes = [name for name in signature.parameters if name in (*SIZES, *PLACES)]
+    kind = "size" if set(sizes).isdisjoint(PLACES) else "place"
 
     @wraps(builder)
     def build(*args: Any, **options: Any) -> AttentionGraph | Pattern:
         blanks = next((i for i, arg in enumerate(args) if arg is not ...), len(args))
         if ... in [x for x in (*args[blanks:], *options.values()) if isinstance(x, EllipsisType)]:
             raise GraphError(
-                f"{builder.__name__}: ... stands for the sizes, which come first ({', '.join(sizes)}); "
+                f"{builder.__name__}: ... stands for the {kind}s, which come first ({', '.join(sizes)}); "
                 "other arguments have values"
             )
         if blanks == 0:
             return builder(*args, **options)
         if blanks > len(sizes):
-            raise GraphError(f"{builder.__name__} has {len(sizes)} size ({', '.join(sizes)}), got {blanks} times ...")
+            raise GraphError(f"{builder.__name__} has {len(sizes)} {kind} ({', '.join(sizes)}), got {blanks} times ...")
         signature.bind(*args, **options)  # a TypeError now, not when it is used
         return _called(builder.__name__, *args, **options)
 

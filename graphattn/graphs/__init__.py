@@ -19,8 +19,12 @@ from .network import *
 from .network.controls import degree_matched_random as degree_matched_random
 from .network.derived import line_graph as line_graph
 from .points import *
+from .points.cloud_cache import CloudCache as CloudCache
 from .points.curves import curve_order as curve_order
 from .points.farthest import farthest_points as farthest_points
+from .points.hierarchy import Hierarchy as Hierarchy
+from .points.hierarchy import HierarchyRecipe as HierarchyRecipe
+from .points.hierarchy import hierarchy as hierarchy
 from .points.interpolation import inverse_distance_bias as inverse_distance_bias
 from .points.voxels import voxel_ids as voxel_ids
 from .sequence import *

@@ -148,7 +148,7 @@ FOREIGN = {
     "curve": (lambda: g.curve_patches(P, 3, np.array([1, 2])), 'curve must be "z"'),
     "source": (lambda: g.between_types(IDS, 2**64, 1), "source must fit int64, .* got a number of 65 bits"),
     "target": (lambda: g.between_types(IDS, 1, 2**64), "target must fit int64"),
-    "ellipsis": (lambda: g.knn(..., 5), "pos must be a Tensor or array .* got a ellipsis: it holds no table of num"),
+    "ellipsis": (lambda: g.farthest_points(..., 5), "pos must be a Tensor or array .* got a ellipsis: it holds no tab"),
     "bias of none": (lambda: g.inverse_distance_bias(None, P), "graph must be an AttentionGraph, got NoneType"),
     "bias of a mask": (lambda: g.inverse_distance_bias(torch.eye(7).bool(), P), "wrap it with graphattn.from_mask"),
     "index of a number": (lambda: g.relative_position_index(5, (2, 2), 2), "graph must be an AttentionGraph, got int"),

@@ -11,6 +11,7 @@ from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
 from ...graph.expression import listing_builder
 from ...graph.listed import Listed
+from ...graph.pattern import sizable
 from ..arguments import call, flag
 from ..points.clouds import coordinates
 from ..points.neighbours import distance
@@ -20,6 +21,7 @@ _LEAF = 64  # vertices whose balls are found together
 _CELLS = 1 << 22
 
 
+@sizable
 @listing_builder
 def geodesic_ball(pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loops: bool = True) -> AttentionGraph:
     r"""Every vertex reads the vertices within a distance along the surface: what is near, and not only across a gap.

@@ -9,11 +9,13 @@ from torch import Tensor
 from ...graph import AttentionGraph
 from ...graph.expression import listing_builder
 from ...graph.listed import Listed
+from ...graph.pattern import sizable
 from ...graph.sort import offsets, rows_of, sorted_keys
 from ..arguments import call, flag, one_of, whole
 from .faces import Faces, checked_faces
 
 
+@sizable
 @listing_builder
 def mesh_vertices(
     faces: Tensor, num_vertices: int | None = None, hops: int = 1, *, self_loops: bool = False
@@ -54,6 +56,7 @@ def mesh_vertices(
     return _ring(step, mesh.num_vertices, hops, self_loops, name, device)
 
 
+@sizable
 @listing_builder
 def mesh_faces(
     faces: Tensor, hops: int = 1, *, share: Literal["edge", "vertex"] = "edge", self_loops: bool = False
@@ -95,6 +98,7 @@ def mesh_faces(
     return _ring(step, len(mesh.sound), hops, self_loops, name, device)
 
 
+@sizable
 @listing_builder
 def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> AttentionGraph:
     r"""Every edge of a mesh reads the other edges of its faces: four between two triangles.

@@ -7,12 +7,14 @@ from torch import Tensor
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
 from ...graph.expression import listing_builder
+from ...graph.pattern import sizable
 from ..arguments import call, flag, whole
 from .balls import Pairs, within
 from .clouds import clouds
 from .neighbours import device_of, distance, given, graph_of
 
 
+@sizable
 @listing_builder
 def ball_query(
     pos: Tensor | np.ndarray,

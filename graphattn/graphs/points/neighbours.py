@@ -11,12 +11,14 @@ from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
 from ...graph.expression import listing_builder
 from ...graph.listed import Listed
+from ...graph.pattern import sizable
 from ..arguments import call, flag, number, one_of, whole
 from .balls import Pairs, within
 from .clouds import clouds, coordinates, parts
 from .nearest import nearest
 
 
+@sizable
 @listing_builder
 def knn(
     pos: Tensor | np.ndarray,
@@ -95,6 +97,7 @@ def knn(
     return graph_of(edges, size, device_of(pos), call("knn", k=(k, None), **keywords))
 
 
+@sizable
 @listing_builder
 def radius(
     pos: Tensor | np.ndarray,

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...graph import AttentionGraph
 from ...graph.expression import builder
+from ...graph.pattern import sizable
 from ...graph.rules import Partition
 from ...graph.rules_points import Intervals
 from ..arguments import call, one_of, whole
@@ -15,6 +16,7 @@ from .curve_keys import Curve
 from .curves import order_and_lengths
 
 
+@sizable
 @builder
 def curve_patches(
     pos: Tensor | np.ndarray,
@@ -82,6 +84,7 @@ def curve_patches(
     return AttentionGraph(Intervals(lo, hi, order), name, _device(pos))
 
 
+@sizable
 @builder
 def octree_windows(
     pos: Tensor | np.ndarray,

@@ -8,9 +8,11 @@ from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
 from ...graph.algebra import Union
 from ...graph.expression import builder
+from ...graph.pattern import sizable
 from ...graph.rules import Partition
 from ..arguments import call, integers, number
 from .clouds import coordinates, length, lengths
+from .farthest import farthest_points
 
 Lengths = float | tuple[float, ...]
 
@@ -44,6 +46,7 @@ def voxel_ids(
     return label.to(pos.device if isinstance(pos, Tensor) else "cpu")
 
 
+@sizable
 @builder
 def voxel_windows(
     pos: Tensor | np.ndarray, window: Lengths, *, shift: Lengths = 0.0, batch: Tensor | None = None
@@ -89,11 +92,12 @@ def voxel_windows(
     return AttentionGraph(Partition(ids.cpu()), name, ids.device)
 
 
+@sizable
 @builder
 def stratified_windows(
     pos: Tensor | np.ndarray,
     window: Lengths,
-    sampled: Tensor,
+    sampled: Tensor | float,
     *,
     wide: float = 2.0,
     shift: Lengths = 0.0,
@@ -108,8 +112,8 @@ def stratified_windows(
     Args:
         pos: (N, d) floating point coordinates, a tensor or a numpy array; any d. Computed in float64.
         window: M, the side of a cube in the units of ``pos``, or one side for each axis.
-        sampled: P, indices (M,) of the points that are read from afar, such as
-            :func:`~graphattn.graphs.farthest_points`.
+        sampled: P, indices (M,) of the points that are read from afar; or the part of each cloud, in (0, 1], that
+            :func:`~graphattn.graphs.farthest_points` takes.
         wide: How many times as wide the wider cubes are.
         shift: Where a cube starts, in the units of ``pos``; the wider cubes start at ``wide * shift``. Shifted layers
             have half the window. Cubes are counted from the origin: pass ``pos - pos.amin(0)`` to start at a cloud's
@@ -137,6 +141,9 @@ def stratified_windows(
     near = voxel_ids(pos, window, shift=shift, batch=batch)
     wide = number(wide, "wide", "a number >= 1", lambda wide: 1 <= wide < float("inf"))
     far = voxel_ids(pos, _times(window, wide), shift=_times(shift, wide), batch=batch)
+    shown: object = sampled
+    if isinstance(sampled, float):
+        sampled = farthest_points(pos, ratio=sampled, batch=batch)
     n, few = near.numel(), integers(sampled, "sampled")
     outside = few[(few < 0) | (few >= n)]
     if outside.numel():
@@ -144,7 +151,9 @@ def stratified_windows(
     read = -1 - torch.arange(n, device=far.device)  # a cube of its own, that no target is in
     read[few.to(far.device)] = far[few.to(far.device)]
     edges = Union(Partition(near.cpu()), Partition(far.cpu(), read.cpu()))
-    name = call("stratified_windows", window=(window, None), sampled=(few, None), wide=(wide, 2.0), shift=(shift, 0.0))
+    keywords = {"wide": (wide, 2.0), "shift": (shift, 0.0)}
+    shown = shown if isinstance(shown, float) else few
+    name = call("stratified_windows", window=(window, None), sampled=(shown, None), **keywords)
     return AttentionGraph(edges, name, near.device)
 
 

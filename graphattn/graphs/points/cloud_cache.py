@@ -1,0 +1,87 @@
+"""Graphs of clouds that come again: made once for each cloud, and joined for each batch."""
+
+from collections import OrderedDict
+from hashlib import blake2b
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import GraphError
+from ...graph import AttentionGraph, Pattern, disjoint_union
+from ...graph.places import counts
+from ..arguments import stored, whole
+from .hierarchy import Hierarchy, HierarchyRecipe
+
+
+class CloudCache:
+    """A recipe that remembers the graph of every cloud by its positions, for training on clouds that do not change.
+
+    A batch's graph is the :func:`graphattn.disjoint_union` of its clouds' own ones, as edges in the same order. Where a
+    builder looks at the whole batch (``curve_patches`` cuts patches as small as the smallest cloud, ``octree_windows``
+    counts ranks on from cloud to cloud), each cloud is by itself here.
+
+    Args:
+        recipe: A pattern, ``knn(..., k=16)``, or the recipe of a hierarchy.
+        max_bytes: Of the edges kept; those of the cloud that was used longest ago go first.
+
+    Attributes:
+        hits, misses: Clouds that were remembered, and that were not.
+
+    Example:
+        >>> from graphattn.graphs import knn
+        >>> cache = CloudCache(knn(..., k=2))
+        >>> pos, batch = torch.arange(12.0)[:, None].sin(), torch.arange(12) // 6
+        >>> cache(pos, batch).equals(knn(pos, 2, batch=batch))
+        True
+        >>> cache(pos[6:]), cache.hits
+        (AttentionGraph(knn(k=2): 6 nodes, 12 edges, density 0.333, listed), 1)
+    """
+
+    def __init__(self, recipe: "Pattern | HierarchyRecipe", max_bytes: int = 1 << 30) -> None:
+        if not isinstance(recipe, Pattern | HierarchyRecipe):
+            raise GraphError(f"recipe must be a Pattern, such as knn(..., k=16), or a hierarchy(...), got {recipe!r}")
+        self.recipe, self.max_bytes = recipe, whole(max_bytes, "max_bytes")
+        self.hits, self.misses, self.num_bytes = 0, 0, 0
+        self._kept: OrderedDict[bytes, tuple[Any, int]] = OrderedDict()
+
+    def __call__(self, pos: Tensor, batch: Tensor | None = None) -> Any:
+        """The graph of positions (N, d), of which ``batch`` int64 (N,) tells the clouds."""
+        if stored(pos, "pos").dim() != 2:
+            raise GraphError(f"pos must have shape (N, d), got {tuple(pos.shape)}")
+        sizes = {0: len(pos)} if batch is None else counts(batch, len(pos))
+        if isinstance(self.recipe, HierarchyRecipe) and list(sizes) != list(range(len(sizes))):
+            raise GraphError(
+                f"batch must number the clouds of hierarchies 0, 1, ... without gaps, got {list(sizes)[:8]}"
+            )
+        clouds = pos.split(list(sizes.values()))
+        made = [self._of(cloud) for cloud in clouds]
+        if isinstance(self.recipe, HierarchyRecipe):
+            return Hierarchy.join(made)
+        return made[0] if len(made) == 1 else disjoint_union(made)
+
+    def _of(self, cloud: Tensor) -> Any:
+        numbers = cloud.detach().cpu().contiguous()
+        key = blake2b(f"{cloud.dtype} {cloud.device} {tuple(cloud.shape)}".encode(), digest_size=16)
+        key.update(numbers.view(torch.uint8).numpy().data)
+        name = key.digest()
+        kept = self._kept.pop(name, None)
+        if kept is None:
+            self.misses += 1
+            made = self.recipe(cloud.detach())
+            kept = made, _bytes(made)
+            self.num_bytes += kept[1]
+        else:
+            self.hits += 1
+        self._kept[name] = kept
+        while self.num_bytes > self.max_bytes:
+            self.num_bytes -= self._kept.popitem(last=False)[1][1]
+        return kept[0]
+
+    def __repr__(self) -> str:
+        return f"CloudCache({self.recipe!r}, {len(self._kept)} clouds, {self.num_bytes:,} bytes)"
+
+
+def _bytes(made: "AttentionGraph | Hierarchy") -> int:
+    graphs = [made] if isinstance(made, AttentionGraph) else list(made.graphs())
+    return sum(16 * graph.num_edges + 16 * graph.num_targets for graph in graphs)

@@ -1,0 +1,280 @@
+"""Hierarchies: levels of a cloud or mesh, with graphs that pool down and unpool up."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import EllipsisType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...arguments import device as checked_device
+from ...arguments import several
+from ...errors import GraphError
+from ...graph import AttentionGraph, Pattern, disjoint_union
+from ...graph.places import counts
+from ..arguments import integers, number, stored
+from .clusters import clusters
+from .farthest import farthest_points
+from .neighbours import knn
+from .voxels import voxel_ids
+
+Graphs = Pattern | AttentionGraph | tuple[Pattern | AttentionGraph, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """The points of a level and what they read.
+
+    Attributes:
+        pos: (N, d); gradients flow from the positions of the finest level.
+        batch: int64 (N,), the cloud of each; ``None`` of one cloud.
+        graphs: What its points read of each other: for the layers of a stage in turn.
+        down: The finer level's points are the sources, its own the targets; ``None`` of the finest.
+        up: Its own points are the sources, the finer level's the targets; ``None`` of the finest.
+        kept: Which of the finer level's points these are, int64 (N,); ``None`` where they are none of them.
+    """
+
+    pos: Tensor
+    batch: Tensor | None
+    graphs: tuple[AttentionGraph, ...]
+    down: AttentionGraph | None = None
+    up: AttentionGraph | None = None
+    kept: Tensor | None = None
+
+    @property
+    def graph(self) -> AttentionGraph:
+        """The first of its graphs."""
+        return self.graphs[0]
+
+    def to(self, device: torch.device) -> "Level":
+        """The level on another device."""
+
+        def moved(part: Any) -> Any:
+            return tuple(map(moved, part)) if isinstance(part, tuple) else None if part is None else part.to(device)
+
+        return Level(*(moved(part) for part in vars(self).values()))
+
+
+@dataclass(frozen=True, eq=False)
+class Hierarchy:
+    """Levels of a shape, the finest first; made by :func:`hierarchy`.
+
+    Attributes:
+        levels: One :class:`Level` for each.
+        num_clouds: B, clouds of the batch.
+    """
+
+    levels: tuple[Level, ...]
+    num_clouds: int = 1
+
+    def graphs(self) -> Iterator[AttentionGraph]:
+        """Every graph: of each level its own, the one down to it and the one up from it."""
+        for level in self.levels:
+            yield from level.graphs
+            yield from (graph for graph in (level.down, level.up) if graph is not None)
+
+    def to(self, device: torch.device | str) -> "Hierarchy":
+        """The hierarchy on another device."""
+        where = checked_device(device)
+        return replace(self, levels=tuple(level.to(where) for level in self.levels))
+
+    @staticmethod
+    def join(parts: "Sequence[Hierarchy]") -> "Hierarchy":
+        """Hierarchies side by side, level by level: a batch of clouds.
+
+        Raises:
+            GraphError: If they differ in levels, or in the graphs of a level.
+        """
+        parts = several(parts, "parts", "must be a list of hierarchies", GraphError)
+        if not parts or not all(isinstance(part, Hierarchy) for part in parts):
+            raise GraphError("join takes a list of hierarchies, at least one")
+        if len({tuple(len(level.graphs) for level in part.levels) for part in parts}) > 1:
+            raise GraphError("hierarchies must have the same levels and graphs to be joined")
+        columns = zip(*(part.levels for part in parts), strict=True)
+        return Hierarchy(tuple(_join(levels, parts) for levels in columns), sum(part.num_clouds for part in parts))
+
+    def __repr__(self) -> str:
+        sizes = " -> ".join(str(len(level.pos)) for level in self.levels)
+        return f"Hierarchy({sizes} points, {self.num_clouds} cloud{'s' * (self.num_clouds != 1)})"
+
+
+def _join(levels: tuple[Level, ...], parts: list[Hierarchy]) -> Level:
+    batch, first = [], 0
+    for level, part in zip(levels, parts, strict=True):
+        own = level.pos.new_zeros(len(level.pos), dtype=torch.int64) if level.batch is None else level.batch
+        batch.append(own + first)
+        first += part.num_clouds
+    graphs = tuple(disjoint_union(list(column)) for column in zip(*(level.graphs for level in levels), strict=True))
+    down = [level.down for level in levels if level.down is not None]
+    up = [level.up for level in levels if level.up is not None]
+    kept, before = [], 0
+    for level in levels:
+        if level.kept is not None and level.down is not None:
+            kept.append(level.kept + before)
+            before += level.down.num_sources
+    return Level(
+        torch.cat([level.pos for level in levels]),
+        torch.cat(batch),
+        graphs,
+        disjoint_union(down) if down else None,
+        disjoint_union(up) if up else None,
+        torch.cat(kept) if len(kept) == len(levels) else None,
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HierarchyRecipe:
+    """A hierarchy that waits for positions: ``hierarchy(..., ratio=(0.25, 0.25))``, called with them."""
+
+    options: dict[str, Any]
+
+    def __call__(self, pos: Tensor, batch: Tensor | None = None, *, faces: Tensor | None = None) -> Hierarchy:
+        """The hierarchy of positions (N, d) of the clouds ``batch``; ``faces`` are for graphs of the finest level."""
+        made: Hierarchy = hierarchy(pos, batch, faces=faces, **self.options)
+        return made
+
+    def __repr__(self) -> str:
+        inside = "".join(f", {name}={_shown(value)}" for name, value in self.options.items())
+        return f"hierarchy(...{inside})"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Pattern | AttentionGraph):
+        return value.name
+    if isinstance(value, list | tuple):
+        inside = ", ".join(map(_shown, value))
+        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
+    return f"<{tuple(value.shape)}>" if isinstance(value, Tensor) else repr(value)
+
+
+NEAREST = knn(..., 16, include_self=True, clamp=True)
+POOLING, UNPOOLING = knn(..., 16, clamp=True), knn(..., 3, clamp=True)
+
+
+def hierarchy(
+    pos: Tensor | EllipsisType,
+    batch: Tensor | None = None,
+    *,
+    ratio: float | Sequence[float] | None = None,
+    cell: float | Sequence[float] | None = None,
+    points: Sequence[Tensor] | None = None,
+    graph: Graphs | list[Graphs] = NEAREST,
+    down: Pattern = POOLING,
+    up: Pattern = UNPOOLING,
+    faces: Tensor | None = None,
+) -> Any:
+    """Levels of a cloud or a mesh: fewer and fewer points, a graph on each level, and graphs between them.
+
+    A level keeps a part of the finer level's points, spread over it (``ratio``), or those that are given (``points``):
+    it then reads the finer one by ``down``, and is read by ``up``. Or it has a point in every cell of a grid, at the
+    mean of the cell's points (``cell``), which reads the points of its cell and is read by them.
+
+    Args:
+        pos: (N, d) positions of the finest level, or ``...``: the hierarchy then waits for them, as a pattern does.
+        batch: (N,) the cloud of every point, sorted; no graph joins two clouds.
+        ratio: Of :func:`farthest_points`, for one coarser level or for each of several.
+        cell: Side of the cells in the units of ``pos``, for one coarser level or for each of several. Cells are counted
+            from the smallest coordinates of each cloud, at every level from those of the finest.
+        points: For each coarser level, which of the finer level's points it keeps, int64 (M,), sorted by cloud.
+        graph: What the points of a level read of each other: a recipe, or a tuple of them, for layers in turn; a list
+            has one of these for each level.
+        down: Recipe called with the finer level's points and the coarser one's as queries.
+        up: Recipe called with the coarser level's points and the finer one's as queries.
+        faces: Of a mesh, for recipes of the finest level.
+    Returns:
+        A :class:`Hierarchy`, the finest level first, or the recipe of one. Without ``ratio``, ``cell`` or ``points`` it
+        is the only one.
+    Raises:
+        GraphError: If two of ``ratio``, ``cell`` and ``points`` are given, or one is out of range.
+    Source:
+        Qi et al. 2017 (PointNet++): farthest points, neighbours down, the 3 nearest up. Wu et al. 2022 (Point
+        Transformer V2): grid pooling; *what differs:* its cells start at the smallest coordinates of every level.
+    Example:
+        >>> recipe = hierarchy(..., ratio=(0.5, 0.5), graph=knn(..., k=2))
+        >>> recipe
+        hierarchy(..., ratio=(0.5, 0.5), graph=knn(..., k=2))
+        >>> shape = recipe(torch.arange(16.0)[:, None].sin())
+        >>> shape
+        Hierarchy(16 -> 8 -> 4 points, 1 cloud)
+        >>> shape.levels[1].down
+        AttentionGraph(knn(k=16, clamp=True): 16 sources -> 8 targets, 128 edges, density 1, listed)
+    """
+    how: dict[str, Any] = {"ratio": ratio, "cell": cell, "points": points}
+    how = {name: value for name, value in how.items() if value is not None}
+    if len(how) > 1:
+        raise GraphError(f"levels come from one of ratio, cell and points, got {' and '.join(how)}")
+    steps = [(name, step) for name, value in how.items() for step in _several(value)]
+    graphs = _graphs(graph, len(steps) + 1)
+    for name, recipe in (("down", down), ("up", up)):
+        if not isinstance(recipe, Pattern):
+            raise GraphError(f"{name} must be a recipe, such as knn(..., k=16), got {recipe!r}")
+    if isinstance(pos, EllipsisType):
+        plain = {"graph": (graph, NEAREST), "down": (down, POOLING), "up": (up, UNPOOLING)}
+        return HierarchyRecipe(how | {name: value for name, (value, usual) in plain.items() if value is not usual})
+    if stored(pos, "pos").dim() != 2:
+        raise GraphError(f"pos must have shape (N, d), got {tuple(pos.shape)}")
+    corner = pos.detach() - _corners(pos.detach(), batch)
+    levels = [Level(pos, batch, _called(graphs[0], pos, batch, faces))]
+    for (name, step), own in zip(steps, graphs[1:], strict=True):
+        if name == "cell":
+            level, corner = _in_cells(levels[-1], corner, step)
+        else:
+            level = _kept(levels[-1], step, name, down, up)
+        levels.append(replace(level, graphs=_called(own, level.pos, level.batch, None)))
+    num_clouds = 1 if batch is None else int(batch[-1]) + 1 if len(batch) else 0
+    return Hierarchy(tuple(levels), num_clouds)
+
+
+def _several(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _graphs(graph: Any, num_levels: int) -> list[tuple[Pattern | AttentionGraph, ...]]:
+    """The recipes of each level."""
+    each = graph if isinstance(graph, list) else [graph] * num_levels
+    if len(each) != num_levels:
+        raise GraphError(f"graph must be a list of one for each of {num_levels} levels, got {len(each)}")
+    result = [own if isinstance(own, tuple) else (own,) for own in each]
+    for own in (recipe for level in result for recipe in level):
+        if not isinstance(own, Pattern | AttentionGraph):
+            raise GraphError(f"graph must be a recipe, such as knn(..., k=16), a tuple or a list of them, got {own!r}")
+    if not all(result):
+        raise GraphError("graph must name at least one recipe for each level, got ()")
+    return result
+
+
+def _called(own: tuple[Any, ...], pos: Tensor, batch: Tensor | None, faces: Tensor | None) -> tuple[Any, ...]:
+    return tuple(graph(pos, batch, faces=faces) if isinstance(graph, Pattern) else graph for graph in own)
+
+
+def _corners(pos: Tensor, batch: Tensor | None) -> Tensor:
+    """The smallest coordinates of each point's cloud, (N, d)."""
+    sizes = [len(pos)] if batch is None else list(counts(batch, len(pos)).values())
+    least = [part.amin(0, keepdim=True).expand_as(part) for part in pos.split(sizes) if len(part)]
+    return torch.cat(least) if least else pos
+
+
+def _kept(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -> Level:
+    if name == "ratio":
+        kept = farthest_points(fine.pos, ratio=step, batch=fine.batch)
+    else:
+        kept = integers(step, "points").to(fine.pos.device)
+        if kept.numel() and not 0 <= int(kept.min()) <= int(kept.max()) < len(fine.pos):
+            raise GraphError(f"points must be in [0, {len(fine.pos)}), the finer level's; got {kept.tolist()[:8]}")
+    pos, batch = fine.pos[kept], None if fine.batch is None else fine.batch[kept]
+    pools = down(fine.pos, fine.batch, queries=pos, queries_batch=batch)
+    unpools = up(pos, batch, queries=fine.pos, queries_batch=fine.batch)
+    return Level(pos, batch, (), pools, unpools, kept)
+
+
+def _in_cells(fine: Level, corner: Tensor, side: Any) -> tuple[Level, Tensor]:
+    """The means of the points in each cell, and their places from the corner of their cloud."""
+    side = number(side, "cell", "a length > 0 in the units of pos", lambda x: 0 < x < float("inf"))
+    ids = voxel_ids(corner, side, batch=fine.batch)
+    order, sizes = torch.argsort(ids, stable=True), torch.bincount(ids)
+    down = clusters(ids)
+    pos, place = (torch.segment_reduce(x[order], "mean", lengths=sizes) for x in (fine.pos, corner))
+    first = torch.cumsum(sizes, 0) - sizes
+    batch = None if fine.batch is None else fine.batch[order][first]
+    return Level(pos, batch, (), down, down.reverse()), place

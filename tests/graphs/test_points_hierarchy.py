@@ -1,0 +1,111 @@
+"""Hierarchies: levels that farthest points, grids or the caller keep, and the graphs between them."""
+
+import pytest
+import torch
+
+from graphattn import graphs
+from graphattn.errors import GraphError
+from graphattn.graphs import CloudCache, Hierarchy, hierarchy
+
+SMALL = {"graph": graphs.knn(..., k=3, clamp=True), "down": graphs.knn(..., 4, clamp=True)}
+
+
+def clouds(sizes=(29, 1, 17), seed=0):
+    random = torch.Generator().manual_seed(seed)
+    return torch.rand(sum(sizes), 3, generator=random), torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+
+
+def same(found, wanted):
+    assert found.num_clouds == wanted.num_clouds
+    for a, b in zip(found.levels, wanted.levels, strict=True):
+        torch.testing.assert_close(a.pos, b.pos, rtol=0, atol=1e-6)
+        assert torch.equal(a.batch, b.batch)
+    for a, b in zip(found.graphs(), wanted.graphs(), strict=True):
+        assert a.equals(b)
+
+
+def test_farthest_points_keep_levels_with_neighbours_down_and_up():
+    pos, batch = clouds()
+    fine, middle, coarse = hierarchy(pos, batch, ratio=(0.5, 0.25), **SMALL).levels
+    kept = graphs.farthest_points(pos, ratio=0.5, batch=batch)
+    assert torch.equal(middle.kept, kept)
+    assert torch.equal(middle.pos, pos[kept])
+    assert torch.equal(middle.batch, batch[kept])
+    given = {"queries": pos[kept], "queries_batch": batch[kept], "batch": batch, "clamp": True}
+    assert torch.equal(middle.down.edge_index, graphs.knn(pos, 4, **given).edge_index)
+    back = {"queries": pos, "queries_batch": batch, "batch": batch[kept], "clamp": True}
+    assert torch.equal(middle.up.edge_index, graphs.knn(pos[kept], 3, **back).edge_index)
+    assert fine.down is None
+    assert (coarse.down.num_sources, coarse.up.num_targets) == (len(kept), len(kept))
+
+
+def test_a_grid_keeps_the_mean_of_each_cell_and_cells_nest():
+    pos, batch = clouds()
+    fine, middle, coarse = hierarchy(pos, batch, cell=(0.25, 0.5), **SMALL).levels
+    assert middle.kept is None
+    for level, finer in ((middle, fine), (coarse, middle)):
+        members = level.down.mask()
+        assert torch.equal(level.up.mask(), members.t())
+        assert bool((members.sum(0) == 1).all())  # every point is in one cell
+        mean = members.float() @ finer.pos / members.sum(1, keepdim=True)
+        torch.testing.assert_close(level.pos, mean)
+        assert torch.equal(members.float() @ finer.batch.float(), level.batch.float() * members.sum(1))
+    corner = torch.stack([pos[batch == cloud].amin(0) for cloud in batch])
+    cells = ((pos - corner) / 0.5).floor()
+    both = (middle.down.reverse() @ coarse.down.reverse() @ coarse.down @ middle.down).mask()  # share a coarse cell
+    together = (cells[:, None] == cells).all(-1) & (batch[:, None] == batch)
+    assert torch.equal(both, together)
+
+
+def test_given_levels_several_graphs_and_faces():
+    pos, faces = torch.rand(5, 3), torch.tensor([[0, 1, 2], [2, 1, 3], [3, 1, 4]])
+    kept = [torch.tensor([0, 3, 4]), torch.tensor([1])]
+    layers = (graphs.knn(..., 1, clamp=True), graphs.full(...))
+    shape = hierarchy(pos, points=kept, graph=[graphs.mesh_vertices(...), layers, layers], faces=faces)
+    assert shape.levels[0].graph.equals(graphs.mesh_vertices(faces))
+    assert shape.levels[1].graphs[1].equals(graphs.full(3))
+    assert torch.equal(shape.levels[2].pos, pos[[3]])
+    assert len(hierarchy(pos, graph=graphs.full(...)).levels) == 1
+
+
+@pytest.mark.parametrize("how", [{"ratio": (0.5, 0.5)}, {"cell": 0.4}])
+def test_clouds_are_by_themselves_and_join(how):
+    pos, batch = clouds()
+    recipe = hierarchy(..., **how, **SMALL)
+    whole = recipe(pos, batch)
+    own = [recipe(pos[batch == cloud]) for cloud in range(3)]
+    same(Hierarchy.join(own), whole)
+    same(Hierarchy.join([Hierarchy.join(own[:2]), own[2]]), whole)
+    cache = CloudCache(recipe)
+    same(cache(pos, batch), whole)
+    same(cache(pos, batch), whole)
+    assert (cache.hits, cache.misses) == (3, 3)
+    same(whole.to("cpu"), whole)
+
+
+def test_gradients_reach_the_positions_of_the_finest_level():
+    pos, batch = clouds()
+    pos.requires_grad_()
+    for how in ({"ratio": 0.5}, {"cell": 0.4}):
+        coarse = hierarchy(pos, batch, **how, **SMALL).levels[1].pos
+        (grad,) = torch.autograd.grad(coarse.sum(), pos)
+        torch.testing.assert_close(grad.sum(), torch.tensor(3.0 * len(coarse)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: hierarchy(..., ratio=0.5, cell=1.0), "one of ratio, cell and points, got ratio and cell"),
+        (lambda: hierarchy(torch.rand(5, 3), ratio=2.0), "ratio must be"),
+        (lambda: hierarchy(torch.rand(5, 3), cell=0.0), "cell must be a length > 0"),
+        (lambda: hierarchy(torch.rand(5, 3), points=[torch.tensor([5])]), r"points must be in \[0, 5\)"),
+        (lambda: hierarchy(torch.rand(5, 3), ratio=0.5, graph=[graphs.full(...)]), "one for each of 2 levels, got 1"),
+        (lambda: hierarchy(..., graph=3), "graph must be a recipe"),
+        (lambda: hierarchy(..., down=graphs.full(3)), "down must be a recipe"),
+        (lambda: hierarchy(torch.rand(5), ratio=0.5), r"pos must have shape \(N, d\)"),
+        (lambda: Hierarchy.join([]), "at least one"),
+    ],
+)
+def test_refusals(make, message):
+    with pytest.raises(GraphError, match=message):
+        make()
