@@ -21,6 +21,7 @@ from ..kernels.edge_softmax import gather
 from . import loaders
 from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, sources_of
 from .cache import KeyValueCache, check_cache
+from .geometry import relative_positions
 from .linear_attention import linear
 from .normalizers import Normalizer, SinkSoftmax, make_normalizer
 from .positions import pair_of_positions
@@ -209,7 +210,9 @@ class GraphAttention(EdgeAttention):
             edge_attr: Edge features (..., E, F) in the graph's edge order; needed exactly if ``edge_dim`` was given.
             score_bias: As in :func:`graphattn.attention`.
             positions: Of a layer with ``rotary``: of the targets, or a pair (of targets, of sources) where there is a
-                context that is not held. By default the nodes count from 0, after those in the cache.
+                context that is not held. By default the nodes count from 0, after those in the cache. Of a layer with
+                ``edge_dim`` and no ``rotary``: coordinates (N, edge_dim), whose :func:`relative_positions` are then the
+                edge features, in place of ``edge_attr``.
             cache: Keys and values of earlier tokens. The graph's sources are these and then the nodes of ``x``, which
                 are added to the cache when all went well; there is no context then. A cache is for one layer.
             return_weights: Also return the :class:`EdgeWeights`.
@@ -239,6 +242,9 @@ class GraphAttention(EdgeAttention):
             )
         past, held_before = (0, 0) if cache is None else (cache.length, cache.length - cache.dropped)
         graph = graph_of(graph, x, key_input, value_input, held_before)
+        offsets = None
+        if self.rotary is None and self.edge_dim is not None and edge_attr is None and positions is not None:
+            offsets, positions = pair_of_positions(positions), None
         q_proj, out_proj = self.q_proj, self.out_proj
         check_kind(q_proj, "x", x)
         query = torch.unflatten(q_proj(x), -1, (self.num_heads, self.head_dim))
@@ -253,6 +259,8 @@ class GraphAttention(EdgeAttention):
             key, value = cache.grown(key, value, self)
         held = key, value
         edge_projection = None
+        if edge_attr is None and offsets is not None:
+            edge_attr = relative_positions(graph, offsets[1], offsets[0])
         if self._takes(edge_attr, graph):
             edge_attr, edge_projection = self._encoded(edge_attr)
         dropout_p = self.dropout if self.training else 0.0

@@ -1,5 +1,8 @@
 """Biases: modules that give a graph's edges a number for each head, ``layer(x, graph, score_bias=bias(graph))``."""
 
+from .places import FourierFeatures as FourierFeatures
+from .places import OffsetBias as OffsetBias
+from .places import OffsetTable as OffsetTable
 from .sequence import ALiBi as ALiBi
 from .sequence import T5Bias as T5Bias
 from .shortest_path import ShortestPathBias as ShortestPathBias

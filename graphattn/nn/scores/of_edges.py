@@ -132,7 +132,7 @@ class Subtraction(Score):
         >>> pos, x = torch.rand(100, 3), torch.rand(100, 32)
         >>> graph = ga.graphs.knn(pos, k=16)
         >>> layer = ga.nn.GraphAttention(32, num_heads=4, edge_dim=3, score="subtraction")
-        >>> layer(x, graph, edge_attr=pos[graph.target] - pos[graph.source]).shape
+        >>> layer(x, graph, positions=pos).shape  # edge_attr=ga.nn.relative_positions(graph, pos)
         torch.Size([100, 32])
     """
 

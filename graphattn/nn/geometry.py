@@ -1,0 +1,220 @@
+"""Geometry of edges between points: where a target stands from its source, and how their surfaces lie."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ..arguments import floats, one_of, several
+from ..errors import OptionError, ShapeError
+from ..graph import AttentionGraph, PerHead
+from ..kernels.edge_softmax import gather, scatter_sum
+from .biases.constant import need_graph, of_edges
+
+Graph = AttentionGraph | PerHead
+
+
+def relative_positions(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> Tensor:
+    r"""Of each edge the position of its target from its source, :math:`p_t - p_s`.
+
+    The sign is that of the Point Transformer's equations, of PTv3's code and of PyG's ``PointPairFeatures``.
+
+    Args:
+        graph: Which source each target reads.
+        pos: (..., S, d) positions of the sources; of the targets, too, unless ``queries`` are given.
+        queries: (..., T, d) positions of the targets, where these are other points.
+    Returns:
+        (..., E, d) in the graph's edge order; differentiable any number of times.
+    Raises:
+        ShapeError: If there is not a row for each source and each target, or they differ in axes or device.
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pos = torch.tensor([[0.0, 0.0], [1.0, 0.0], [3.0, 1.0]])
+        >>> relative_positions(ga.graphs.knn(pos, 1), pos).tolist()
+        [[-1.0, 0.0], [1.0, 0.0], [2.0, 1.0]]
+    """
+    of_sources, of_targets = _ends(graph, pos, queries, "pos", "queries")
+    return of_targets - of_sources
+
+
+#: What :func:`edge_geometry` may tell of an edge, and how many numbers that is of positions on 3 axes.
+FEATURES = {"offset": 3, "distance": 1, "direction": 3, "pair": 4, "alignment": 3, "frame": 3}
+_OF_NORMALS = ("pair", "alignment", "frame")
+
+
+def edge_geometry(
+    graph: Graph,
+    pos: Tensor,
+    queries: Tensor | None = None,
+    *,
+    features: Sequence[str] = ("offset", "distance"),
+    normals: Tensor | None = None,
+    queries_normals: Tensor | None = None,
+) -> Tensor:
+    r"""Features of edges between points, side by side, with :math:`d = p_t - p_s`.
+
+    ==============  =======  ===========================================================================================
+    ``"offset"``    axes     :math:`d`
+    ``"distance"``  1        :math:`|d|`
+    ``"direction"``  axes    :math:`d / |d|`, and 0 of points at one place
+    ``"pair"``      4        :math:`|d|, \angle(n_s, d), \angle(n_t, d), \angle(n_s, n_t)`: PyG's ``PointPairFeatures``
+    ``"alignment"``  3       :math:`|\cos|` of these angles: the same for normals without a sign, which PCA gives
+    ``"frame"``     3        :math:`-d` in the target's frame of :func:`local_frames`
+    ==============  =======  ===========================================================================================
+
+    Distances, pairs, alignments and frames stay the same when all points are turned.
+
+    Args:
+        graph: Which source each target reads; square or bipartite.
+        pos: (..., S, d) positions of the sources, as in :func:`relative_positions`, as are ``queries`` (..., T, d).
+        features: Words of the table, in the order wanted.
+        normals: (..., S, 3) unit normals of the sources, for the features of them.
+        queries_normals: (..., T, 3) of the targets, where these are other points.
+    Returns:
+        (..., E, F) in the graph's edge order.
+    Raises:
+        OptionError: If a word is none of these, or normals are missing.
+        ShapeError: If a tensor does not fit the graph.
+    Source:
+        Drost et al. 2010 for pairs.
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pos = torch.rand(50, 3)
+        >>> graph = ga.graphs.knn(pos, k=8, queries=pos[:7])
+        >>> edge_geometry(graph, pos, pos[:7]).shape
+        torch.Size([56, 4])
+    """
+    for word in several(features, "features", f"must name some of {', '.join(FEATURES)}"):
+        one_of(word, "features", tuple(FEATURES))
+    if not len(features):
+        raise OptionError(f"features must name at least one of {', '.join(FEATURES)}, got none")
+    d = relative_positions(graph, pos, queries)
+    ends = None
+    if any(word in _OF_NORMALS for word in features):
+        if normals is None or (queries is None) != (queries_normals is None):
+            raise OptionError(f"features={tuple(features)} need normals, and queries_normals exactly with queries")
+        ends = _ends(graph, normals, queries_normals, "normals", "queries_normals")
+        for name, x in (("pos", pos), ("normals", normals)):
+            if x.shape[-1] != 3:
+                raise ShapeError(f"{name} must have 3 axes for features of normals, got {tuple(x.shape)}")
+    distance = _length(d)
+    made: dict[str, Callable[[], Tensor]] = {
+        "offset": lambda: d,
+        "distance": lambda: distance,
+        "direction": lambda: d / distance.masked_fill(distance == 0, 1.0),
+        "pair": lambda: torch.cat([distance, *_angles(d, *(ends or ()))], -1),
+        "alignment": lambda: torch.cat([angle.cos().abs() for angle in _angles(d, *(ends or ()))], -1),
+        "frame": lambda: _in_frames(graph, pos, queries, normals if queries is None else queries_normals, d),
+    }
+    return torch.cat([made[word]() for word in features], -1)
+
+
+def local_frames(graph: Graph, pos: Tensor, normals: Tensor, queries: Tensor | None = None) -> Tensor:
+    """An orthonormal frame at each target, which turns with the points: the normal, a tangent and their product.
+
+    The tangent points to where the target's sources lie on average, by the cube of their distance. Where that is
+    nowhere (no sources, or as many on every side), the tangent is one that does not turn with them.
+
+    Args:
+        graph: Which sources each target has.
+        pos: (S, 3) positions of the sources.
+        normals: (T, 3) unit normals of the targets.
+        queries: (T, 3) positions of the targets, where these are other points.
+    Returns:
+        (T, 3, 3): the tangent, the second tangent, the normal, as rows: ``frames @ vector`` is the vector in the frame.
+    """
+    d = -relative_positions(graph, pos, queries)
+    floats(normals, "normals", "(T, 3)", 2)
+    if d.shape[-1] != 3 or normals.shape != (graph.num_targets, 3):
+        raise ShapeError(
+            f"normals must have shape ({graph.num_targets}, 3), and pos 3 axes; got {tuple(normals.shape)}"
+        )
+    pull = scatter_sum(d * _length(d) ** 2, _target(graph, d), graph.num_targets, 0)
+    least = torch.finfo(d.dtype).eps ** 0.5 * scatter_sum(_length(d) ** 3, _target(graph, d), graph.num_targets, 0)
+    along = pull - (pull * normals).sum(-1, keepdim=True) * normals
+    axis = torch.nn.functional.one_hot(normals.detach().abs().argmin(-1), 3).to(d.dtype)
+    other = axis - (axis * normals).sum(-1, keepdim=True) * normals
+    tangent = torch.nn.functional.normalize(torch.where(_length(along) > least, along, other), dim=-1)
+    return torch.stack((tangent, torch.linalg.cross(normals, tangent), normals), -2)
+
+
+def local_pca(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Normals of the targets from their sources, without a sign, and how far these spread.
+
+    Args:
+        graph: The sources that each target's normal is made of, itself among them: ``knn(pos, 16, include_self=True)``.
+        pos: (S, d) positions of the sources; ``queries`` is for :func:`relative_positions` only, as there.
+    Returns:
+        Unit vectors (T, d) along which the sources spread least, and the standard deviations (T, d) along the principal
+        axes, ascending, with sum of squares 1. Computed in float64; of a target with fewer than two sources the first
+        axis and zeros.
+    Source:
+        Hoppe et al. 1992, section 3.1.
+    """
+    d = -relative_positions(graph, pos, queries).double()
+    target, size = _target(graph, d), graph.num_targets
+    count = torch.bincount(target, minlength=size).clamp(min=1)[:, None]
+    spread = d - gather(scatter_sum(d, target, size, 0) / count, target, 0)
+    covariance = scatter_sum(spread[:, :, None] * spread[:, None, :], target, size, 0) / count[:, None]
+    values, vectors = torch.linalg.eigh(covariance)
+    values = values.clamp(min=0)
+    total = values.sum(-1, keepdim=True)
+    relative = (values / total.masked_fill(total == 0, 1.0)).sqrt()
+    return vectors[..., 0].to(pos.dtype), relative.to(pos.dtype)
+
+
+def _ends(graph: Graph, of_sources: Tensor, of_targets: Tensor | None, source: str, target: str) -> tuple[Tensor, ...]:
+    """What the two ends of each edge have, (..., E, d)."""
+    need_graph(graph)
+    both = of_sources, of_sources if of_targets is None else of_targets
+    names = source, source if of_targets is None else target
+    for name, x, size in zip(names, both, (graph.num_sources, graph.num_targets), strict=True):
+        floats(x, name, "(..., points, axes)", 2)
+        if x.shape[-2] != size:
+            hint = "; queries are the targets' own" if of_targets is None and graph.num_sources != size else ""
+            raise ShapeError(f"{name} must have {size} rows, as the graph has nodes there, got {tuple(x.shape)}{hint}")
+    if both[0].shape[-1] != both[1].shape[-1] or both[0].device != both[1].device:
+        got = ", ".join(f"{tuple(x.shape)} on {x.device}" for x in both)
+        raise ShapeError(f"{names[0]} and {names[1]} must have the same axes on one device, got {got}")
+    device = both[0].device
+    index = of_edges(graph, _sources, device=device), of_edges(graph, _targets, device=device)
+    return tuple(_rows(x, i) for x, i in zip(both, index, strict=True))
+
+
+def _rows(x: Tensor, index: Tensor) -> Tensor:
+    """Rows by index; where gradients flow and nothing compiles, with a backward that is the same on every run."""
+    return gather(x, index, -2) if x.requires_grad and not torch.compiler.is_compiling() else x.index_select(-2, index)
+
+
+def _sources(graph: AttentionGraph) -> Tensor:
+    return graph.source
+
+
+def _targets(graph: AttentionGraph) -> Tensor:
+    return graph.target
+
+
+def _target(graph: Graph, like: Tensor) -> Tensor:
+    return of_edges(graph, _targets, device=like.device)
+
+
+def _length(x: Tensor) -> Tensor:
+    """(..., 1), whose gradient at 0 is 0."""
+    squared = x.square().sum(-1, keepdim=True)
+    return squared.masked_fill(squared == 0, 1.0).sqrt() * (squared != 0)
+
+
+def _angle(a: Tensor, b: Tensor) -> Tensor:
+    """Between vectors (..., 3), in [0, pi]; 0 where one is 0."""
+    across, along = _length(torch.linalg.cross(a, b)), (a * b).sum(-1, keepdim=True)
+    return torch.atan2(across, along.masked_fill((across == 0) & (along == 0), 1.0))
+
+
+def _angles(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return _angle(of_sources, d), _angle(of_targets, d), _angle(of_sources, of_targets)
+
+
+def _in_frames(graph: Graph, pos: Tensor, queries: Tensor | None, normals: Tensor | None, d: Tensor) -> Tensor:
+    assert normals is not None
+    frames = local_frames(graph, pos, normals, queries)
+    return (_rows(frames.flatten(-2), _target(graph, d)).unflatten(-1, (3, 3)) @ -d.unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,169 @@
+"""Geometry of triangle meshes: normals, edges with their angles, and distance along the surface."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..arguments import floats, positive, shown, stored
+from ..arguments import integers as checked_integers
+from ..errors import GraphError, ShapeError
+from ..graph import AttentionGraph
+from ..graph.need import need_graph
+from ..graphs.mesh.faces import Faces, checked_faces
+from ..kernels.edge_softmax import gather, scatter_sum
+from .geometry import _angle, _length
+
+
+def mesh_normals(pos: Tensor, faces: Tensor) -> Tensor:
+    """Unit normals (N, 3) of vertices: the faces' own, weighed by area; 0 of a vertex without a face.
+
+    Args:
+        pos: (N, 3) positions of the vertices.
+        faces: (F, 3) triangles, counter-clockwise from outside.
+    """
+    mesh, corner = _triangles(pos, faces)
+    across = torch.linalg.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
+    total = scatter_sum(across.repeat_interleave(3, 0), mesh.vertex.to(pos.device), len(pos), 0)
+    return torch.nn.functional.normalize(total, dim=-1)
+
+
+def mesh_edge_geometry(pos: Tensor, faces: Tensor, graph: AttentionGraph | None = None) -> Tensor:
+    r"""Length, dihedral angle and cotangent weight of every edge of a triangle mesh.
+
+    The dihedral angle is that between the normals of its two faces: 0 where they are flat, above it on a ridge, below
+    in a valley, and 0 of an edge that has not two faces. The cotangent weight is :math:`(\cot\alpha + \cot\beta) / 2`,
+    with the angles opposite to the edge.
+
+    Args:
+        pos: (N, 3) positions of the vertices.
+        faces: (F, 3) triangles; all counter-clockwise from outside, or ridges and valleys are exchanged.
+        graph: A graph of the vertices whose edges are mesh edges, such as ``mesh_vertices(faces)``; self-loops may be
+            among them.
+    Returns:
+        (M, 3), differentiable, in the order of :func:`graphattn.graphs.mesh_edge_ends`, which is that of the nodes of
+        :func:`graphattn.graphs.mesh_edges`; with a graph (E, 3) in its edge order, zeros for self-loops.
+    Raises:
+        ShapeError: If ``pos`` is not (N, 3).
+        GraphError: If a face is no triangle, or an edge of ``graph`` is none of the mesh.
+    Source:
+        Pinkall and Polthier 1993 for cotangents.
+    """
+    mesh, corner = _triangles(pos, faces)
+    edge, ends = (x.to(pos.device) for x in mesh.edges())
+    if not len(ends):
+        made = pos.new_zeros(0, 3)
+    else:
+        here, there = gather(pos, ends[:, 0], 0), gather(pos, ends[:, 1], 0)
+        cotangent = scatter_sum(_cotangents(corner).flatten(), edge, len(ends), 0) / 2
+        made = torch.cat((_length(there - here), _dihedral(mesh, corner, edge, ends), cotangent[:, None]), 1)
+    return made if graph is None else _along(graph, made, ends, len(pos))
+
+
+def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.0) -> Tensor:
+    """Distance of every vertex from some along the surface, by the heat method.
+
+    Args:
+        pos: (N, 3) positions of the vertices; no gradient flows.
+        faces: (F, 3) triangles.
+        start: int64 (K,), the vertices at distance 0.
+        time: Of the flow of heat, in squares of the mean length of edges. More is smoother.
+    Returns:
+        (N,) in the dtype of ``pos``, computed in float64 on the CPU; infinite where no path leads.
+    Source:
+        Crane et al. 2013, "Geodesics in Heat". Errors are a few per cent on regular meshes. Paths over edges alone,
+        which are too long, are ``scipy.sparse.csgraph.dijkstra``'s.
+    """
+    from scipy.sparse import coo_array, diags_array  # slow to import
+    from scipy.sparse.csgraph import connected_components
+    from scipy.sparse.linalg import splu
+
+    exact = stored(floats(pos, "pos", "(N, 3)", 2), "pos", ShapeError).detach().double().cpu()
+    mesh, corner = _triangles(exact, faces)
+    time = positive(time, "time")
+    ids = checked_integers(start, "start", "(K,)", GraphError).cpu()
+    if ids.dim() != 1 or not ids.numel() or not 0 <= int(ids.min()) <= int(ids.max()) < len(pos):
+        raise GraphError(f"start must name at least one of {len(pos)} vertices, got {shown(start)}")
+    vertex, cotangent = mesh.vertex.view(-1, 3), _cotangents(corner)  # of the angle opposite to the edge j -> j + 1
+    edge = corner.roll(-1, 1) - corner
+    across = torch.linalg.cross(edge[:, 0], edge[:, 1])
+    area = across.norm(dim=1) / 2
+    N = len(pos)
+    head, tail = vertex.flatten().numpy(), vertex.roll(-1, 1).flatten().numpy()
+    weight = (cotangent / 2).flatten().numpy()
+    adjacent = coo_array((np.r_[weight, weight], (np.r_[head, tail], np.r_[tail, head])), (N, N)).tocsr()
+    laplacian = diags_array(adjacent.sum(1)) - adjacent
+    mass = np.bincount(head, np.repeat(area.numpy() / 3, 3), N)
+    mass[mass == 0] = 1.0  # vertices without a face
+    step = time * float(edge.norm(dim=2).mean()) ** 2 if len(edge) else 1.0
+    heat = torch.from_numpy(splu((diags_array(mass) + step * laplacian).tocsc()).solve(_ones(ids, N)))
+    opposite = edge.roll(-1, 1)  # the edge opposite to corner j
+    gradient = (heat[vertex][..., None] * torch.linalg.cross(across[:, None].expand_as(opposite), opposite)).sum(1)
+    flow = -torch.nn.functional.normalize(gradient, dim=1)
+    along = (edge * flow[:, None]).sum(2) * cotangent / 2  # of the edge j -> j + 1, out of its head
+    source = np.bincount(head, along.flatten().numpy(), N) - np.bincount(tail, along.flatten().numpy(), N)
+    distance = splu((laplacian + 1e-10 * diags_array(mass / mass.mean())).tocsc()).solve(-source)
+    piece = connected_components(adjacent != 0)[1]
+    result = np.full(N, np.inf)
+    for number in np.unique(piece[ids.numpy()]):
+        own = piece == number
+        result[own] = distance[own] - distance[ids.numpy()[piece[ids.numpy()] == number]].mean()
+    result[ids.numpy()] = 0.0
+    return torch.from_numpy(np.maximum(result, 0.0)).to(pos)
+
+
+def _ones(ids: Tensor, size: int) -> Any:
+    result = np.zeros(size)
+    result[ids.numpy()] = 1.0
+    return result
+
+
+def _triangles(pos: Tensor, faces: Tensor) -> tuple[Faces, Tensor]:
+    """The sound faces, and the positions (F, 3, 3) of their corners."""
+    floats(pos, "pos", "(N, 3)", 2)
+    if pos.dim() != 2 or pos.shape[1] != 3:
+        raise ShapeError(f"pos must have shape (N, 3), got {tuple(pos.shape)}")
+    mesh = checked_faces(faces, len(pos))[0]
+    if bool((torch.bincount(mesh.face, minlength=len(mesh.sound))[mesh.sound] != 3).any()):
+        raise GraphError("faces must be triangles for angles; split larger ones, as trimesh does")
+    return mesh, gather(pos, mesh.vertex.to(pos.device), 0).view(-1, 3, 3)
+
+
+def _cotangents(corner: Tensor) -> Tensor:
+    """(F, 3): of the angle opposite to the edge from corner j to the next."""
+    apex = corner.roll(1, 1)
+    a, b = corner - apex, corner.roll(-1, 1) - apex
+    across = _length(torch.linalg.cross(a, b)).squeeze(-1)
+    return (a * b).sum(-1) / across.masked_fill(across == 0, torch.inf)
+
+
+def _dihedral(mesh: Faces, corner: Tensor, edge: Tensor, ends: Tensor) -> Tensor:
+    """(M, 1)."""
+    normal = torch.linalg.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
+    count = torch.bincount(edge, minlength=len(ends))
+    order, first = torch.argsort(edge, stable=True), torch.cumsum(count, 0) - count
+    two = torch.nonzero(count == 2).flatten()
+    one, other = order[first[two]], order[first[two] + 1]  # corners, three to a face
+    tail = mesh.vertex.to(edge.device)
+    turned = torch.where(tail[one] == tail[other], -1.0, 1.0).to(corner)[:, None]  # faces that go round another way
+    n, m = normal[one // 3], normal[other // 3] * turned
+    apex = corner[other // 3, (other + 2) % 3]
+    rises = ((apex - corner[one // 3, one % 3]) * n).sum(-1, keepdim=True)
+    angle = _angle(n, m) * torch.where(rises > 0, -1.0, 1.0).to(corner)
+    return corner.new_zeros(len(ends), 1).index_copy(0, two, angle)
+
+
+def _along(graph: AttentionGraph, values: Tensor, ends: Tensor, size: int) -> Tensor:
+    """The row of each graph edge's mesh edge."""
+    need_graph(graph, "mesh_edge_geometry")
+    source, target = graph.edge_index.to(values.device)
+    key, wanted = ends[:, 0] * size + ends[:, 1], torch.minimum(source, target) * size + torch.maximum(source, target)
+    row = torch.searchsorted(key, wanted).clamp(max=max(0, len(key) - 1))
+    loop = source == target
+    known = (key[row] == wanted) if len(key) else loop & False
+    wrong = torch.nonzero(~known & ~loop).flatten()
+    if wrong.numel():
+        s, t = int(source[wrong[0]]), int(target[wrong[0]])
+        raise GraphError(f"{graph.name} has an edge {s} -> {t} that the mesh has not; pass mesh_vertices(faces)")
+    return gather(torch.cat((values, values.new_zeros(1, 3))), torch.where(loop, len(values), row), 0)

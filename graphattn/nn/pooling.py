@@ -1,0 +1,62 @@
+"""Pooling along a graph: what a target's sources carry, as one vector."""
+
+from typing import Any
+
+from torch import Tensor
+
+from ..arguments import floats, one_of
+from ..attention import attention
+from ..errors import ShapeError
+from ..graph import AttentionGraph
+from ..graph.need import need_graph
+from .biases.constant import of_edges
+from .geometry import _targets
+
+POOLS = ("mean", "max", "sum")
+
+
+def pool(x: Tensor, graph: AttentionGraph, how: str = "mean") -> Tensor:
+    """The mean, the largest or the sum of what the sources of each target carry, channel by channel.
+
+    The mean is attention whose scores are all 0. Pooling by attention is :class:`GraphAttention` on the same graph, and
+    interpolation is :func:`graphattn.attention` with the bias of :func:`graphattn.graphs.inverse_distance_bias`.
+
+    Args:
+        x: (..., S, C).
+        graph: T targets and S sources, such as a level's ``down`` or ``up``.
+        how: "mean", "max" or "sum".
+    Returns:
+        (..., T, C); 0 for a target without sources.
+    Raises:
+        ShapeError: If ``x`` has not a row for each source.
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pool(torch.tensor([[1.0], [3.0], [5.0]]), ga.graphs.clusters(torch.tensor([0, 1, 1])), "max").tolist()
+        [[1.0], [5.0]]
+    """
+    one_of(how, "how", POOLS)
+    need_graph(graph, "pool")
+    if floats(x, "x", "(..., S, C)", 2).shape[-2] != graph.num_sources:
+        raise ShapeError(f"x must have a row for each of {graph.num_sources} sources, got {tuple(x.shape)}")
+    if how == "max":
+        return _largest(x, graph)
+    blank = x.new_zeros(*x.shape[:-2], graph.num_targets, 1, 1)
+    mean: Any = attention(blank, x.new_zeros(*x.shape[:-1], 1, 1), x.unsqueeze(-2), graph)
+    mean = mean.squeeze(-2)
+    return mean if how == "mean" else mean * of_edges(graph, _degrees, device=x.device).to(x.dtype)
+
+
+def _degrees(graph: AttentionGraph) -> Tensor:
+    return graph.in_degree.unsqueeze(-1)
+
+
+def _sources(graph: AttentionGraph) -> Tensor:
+    return graph.source
+
+
+def _largest(x: Tensor, graph: AttentionGraph) -> Tensor:
+    source, target = of_edges(graph, _sources, device=x.device), of_edges(graph, _targets, device=x.device)
+    values = x.index_select(-2, source)
+    slots = target.unsqueeze(-1).expand_as(values)
+    empty = x.new_zeros(*x.shape[:-2], graph.num_targets, x.shape[-1])
+    return empty.scatter_reduce(-2, slots, values, "amax", include_self=False)
