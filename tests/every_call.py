@@ -388,6 +388,7 @@ CALLS = {
     "nn.mesh_normals": lambda: call(layers.mesh_normals, pos(), FACES),
     "nn.mesh_edge_geometry": lambda: call(layers.mesh_edge_geometry, pos(), FACES, graphs.mesh_vertices(FACES)),
     "nn.heat_distance": lambda: call(layers.heat_distance, pos(), FACES, torch.tensor([0])),
+    "nn.interpolate": lambda: call(layers.interpolate, features(N, C), causal(), pos(), pos() + 1),
     "nn.pool": lambda: call(layers.pool, features(N, C), causal(), "max"),
     "nn.OffsetBias": lambda: call(layers.OffsetBias, 2, 3),
     "nn.OffsetBias.forward": lambda: call(layers.OffsetBias(2).forward, causal(), pos(), pos()),
@@ -531,6 +532,10 @@ CALLS = {
     ),
     "models.Longformer.forward": lambda: call(longformer(), tokens(2, 4)),
     "models.Longformer.pooled": lambda: call(longformer().pooled, features(2, 4, C)),
+    "models.PointTransformer": lambda: call(models.PointTransformer, 3, 2, (8, 8), 1, share=4),
+    "models.PointTransformer.forward": lambda: call(
+        models.PointTransformer(3, 2, (8, 8), 1, share=4).forward, pos(), levels()
+    ),
     "models.Perceiver": lambda: call(models.Perceiver, 4, C, 6, 1, H),
     "models.Perceiver.forward": lambda: call(perceiver(), features(2, 9, 6)),
     "models.Seq2Seq": lambda: call(models.Seq2Seq, V, V, embed_dim=6, hidden=C),

@@ -21,6 +21,7 @@ from .hopfield import retrieve as retrieve
 from .longformer import Longformer as Longformer
 from .longformer import longformer_graphs as longformer_graphs
 from .perceiver import Perceiver as Perceiver
+from .point_transformer import PointTransformer as PointTransformer
 from .rnn import Seq2Seq as Seq2Seq
 from .stacks import Decoder as Decoder
 from .stacks import Encoder as Encoder

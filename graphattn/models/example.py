@@ -45,3 +45,11 @@ def example(
         return model
 
     return register
+
+
+def small_cloud(num_points: int = 13, **how: Any) -> Any:
+    """A hierarchy of a cloud that is the same on every machine."""
+    from ..graphs import hierarchy, knn
+
+    pos = torch.linspace(0, 40, 3 * num_points).sin().view(num_points, 3)
+    return hierarchy(pos, graph=knn(..., 3, include_self=True), down=knn(..., 3), up=knn(..., 2), **how)

@@ -22,6 +22,7 @@ from .linear_attention import PositiveFeatures as PositiveFeatures
 from .mesh_geometry import heat_distance as heat_distance
 from .mesh_geometry import mesh_edge_geometry as mesh_edge_geometry
 from .mesh_geometry import mesh_normals as mesh_normals
+from .pooling import interpolate as interpolate
 from .pooling import pool as pool
 from .positions import LearnedPosition as LearnedPosition
 from .positions import SinusoidalPosition as SinusoidalPosition

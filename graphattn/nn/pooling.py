@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..arguments import floats, one_of
@@ -10,7 +11,7 @@ from ..errors import ShapeError
 from ..graph import AttentionGraph
 from ..graph.need import need_graph
 from .biases.constant import of_edges
-from .geometry import _targets
+from .geometry import _targets, relative_positions
 
 POOLS = ("mean", "max", "sum")
 
@@ -44,6 +45,40 @@ def pool(x: Tensor, graph: AttentionGraph, how: str = "mean") -> Tensor:
     mean: Any = attention(blank, x.new_zeros(*x.shape[:-1], 1, 1), x.unsqueeze(-2), graph)
     mean = mean.squeeze(-2)
     return mean if how == "mean" else mean * of_edges(graph, _degrees, device=x.device).to(x.dtype)
+
+
+def interpolate(x: Tensor, graph: AttentionGraph, pos: Tensor, queries: Tensor | None = None) -> Tensor:
+    """What a target's sources carry, weighed by the inverse squares of their distances.
+
+    Attention with the bias of :func:`graphattn.graphs.inverse_distance_bias`, for positions that are known to be
+    finite: a part of models, which torch.compile follows.
+
+    Args:
+        x: (..., S, C).
+        graph: T targets and S sources, such as a level's ``up``.
+        pos: (S, d) positions of the sources, as in :func:`graphattn.nn.relative_positions`; ``queries`` (T, d) those of
+            the targets.
+    Returns:
+        (..., T, C); a target at the place of sources has their mean.
+    Source:
+        Qi et al. 2017 (PointNet++), equation 2.
+    Example:
+        >>> import torch, graphattn as ga
+        >>> coarse, fine = torch.tensor([[0.0], [3.0]]), torch.tensor([[1.0], [3.0]])
+        >>> interpolate(torch.tensor([[0.0], [5.0]]), ga.graphs.knn(coarse, 2, queries=fine), coarse, fine).tolist()
+        [[1.0], [5.0]]
+    """
+    if floats(x, "x", "(..., S, C)", 2).shape[-2] != graph.num_sources:
+        raise ShapeError(f"x must have a row for each of {graph.num_sources} sources, got {tuple(x.shape)}")
+    squared = relative_positions(graph, pos, queries).double().square().sum(-1)
+    there, target = squared == 0, of_edges(graph, _targets, device=pos.device)
+    taken = there.new_zeros(graph.num_targets, dtype=torch.int64).index_add(0, target, there.long()) > 0
+    bias = -squared.masked_fill(there, 1.0).log()
+    bias = bias.masked_fill(taken[target] & ~there, -torch.inf).to(x.dtype)
+    blank = x.new_zeros(*x.shape[:-2], graph.num_targets, 1, 1)
+    made: Any = attention(blank, x.new_zeros(*x.shape[:-1], 1, 1), x.unsqueeze(-2), graph, score_bias=bias)
+    made = made.squeeze(-2)
+    return made
 
 
 def _degrees(graph: AttentionGraph) -> Tensor:

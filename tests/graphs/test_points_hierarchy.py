@@ -27,7 +27,7 @@ def same(found, wanted):
 def test_farthest_points_keep_levels_with_neighbours_down_and_up():
     pos, batch = clouds()
     fine, middle, coarse = hierarchy(pos, batch, ratio=(0.5, 0.25), **SMALL).levels
-    kept = graphs.farthest_points(pos, ratio=0.5, batch=batch)
+    kept = graphs.farthest_points(pos, ratio=0.5, start="outermost", batch=batch)
     assert torch.equal(middle.kept, kept)
     assert torch.equal(middle.pos, pos[kept])
     assert torch.equal(middle.batch, batch[kept])
@@ -37,6 +37,14 @@ def test_farthest_points_keep_levels_with_neighbours_down_and_up():
     assert torch.equal(middle.up.edge_index, graphs.knn(pos[kept], 3, **back).edge_index)
     assert fine.down is None
     assert (coarse.down.num_sources, coarse.up.num_targets) == (len(kept), len(kept))
+
+
+def test_what_a_level_keeps_does_not_depend_on_the_order_of_the_points():
+    pos, _ = clouds((23,))
+    turn = torch.randperm(23, generator=torch.Generator().manual_seed(1))
+    kept, again = (hierarchy(p, ratio=0.5, **SMALL).levels[1].pos for p in (pos, pos[turn]))
+    assert torch.equal(kept, again)
+    assert torch.equal(kept[0], pos[(pos - pos.mean(0)).norm(dim=1).argmax()])
 
 
 def test_a_grid_keeps_the_mean_of_each_cell_and_cells_nest():

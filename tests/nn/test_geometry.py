@@ -145,6 +145,16 @@ def test_pooling_is_by_columns_of_the_mask(how):
         torch.testing.assert_close(found[:, t], wanted)
 
 
+def test_interpolation_has_the_weights_of_the_bias():
+    pos, queries, x = cloud(), torch.cat((cloud(5, 2), cloud()[:2])), torch.randn(2, 23, 5, dtype=torch.float64)
+    graph = graphs.knn(pos, 3, queries=queries)
+    bias = graphs.inverse_distance_bias(graph, pos, queries)
+    weights = torch.zeros(7, 23).double().index_put((graph.target, graph.source), bias.exp())
+    found = ga.nn.interpolate(x, graph, pos, queries)
+    torch.testing.assert_close(found, weights / weights.sum(1, keepdim=True) @ x)
+    torch.testing.assert_close(found[:, 5:], x[:, :2])
+
+
 def test_one_line_takes_positions_as_the_point_transformer_does():
     pos, queries, x, y = cloud().float(), cloud(7, 2).float(), torch.randn(23, 8), torch.randn(7, 8)
     layer = ga.nn.GraphAttention(8, 8, edge_dim=3, score="subtraction")

@@ -33,7 +33,8 @@ AS_OTHERS = (
     *("gpt2", "gpt", "cliptext", "bart", "bert", "whisper", "steps"),
     *("encoder_decoder", "vit", "beit", "vivit", "retrieve"),
 )
-ONE_PROGRAM = [name for name in MODELS if name not in (*RECURRENT, *AS_OTHERS, "longformer")]
+BY_MESSAGES = ("pointtransformer",)  # scores that no fused operator computes: torch.compile leaves its program there
+ONE_PROGRAM = [name for name in MODELS if name not in (*RECURRENT, *AS_OTHERS, *BY_MESSAGES, "longformer")]
 
 
 @pytest.mark.parametrize("name", ONE_PROGRAM)

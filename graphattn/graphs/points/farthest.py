@@ -1,13 +1,14 @@
 """Farthest point sampling: a few points spread over a cloud, exactly, on any device."""
 
 import math
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...errors import GraphError
-from ..arguments import number, whole
+from ..arguments import number, one_of, whole
 from .balls import squared_distance
 from .clouds import clouds, coordinates
 from .curves import curve_order
@@ -20,7 +21,7 @@ def farthest_points(
     count: int | None = None,
     *,
     ratio: float | None = None,
-    start: int = 0,
+    start: int | Literal["outermost"] = 0,
     batch: Tensor | None = None,
 ) -> Tensor:
     r"""Points chosen one by one, each the farthest from all chosen before it: farthest point sampling.
@@ -34,7 +35,8 @@ def farthest_points(
         pos: (N, d) floating point coordinates, a tensor or a numpy array; any d.
         count: Points to choose from every cloud; this or ``ratio``.
         ratio: The part to choose, in (0, 1]: ``ceil(ratio * n)`` of a cloud of n points.
-        start: The first point of every cloud, counted within the cloud.
+        start: The first point of every cloud, counted within the cloud; or "outermost", the one farthest from the
+            cloud's mean, so that the choice does not depend on the order of the points.
         batch: (N,) cloud of every point, sorted; every cloud is sampled by itself.
     Returns:
         int64 (M,) indices into ``pos`` on its device, in the order of their choice, cloud after cloud. A layer that
@@ -52,7 +54,8 @@ def farthest_points(
     """
     if (count is None) == (ratio is None):
         raise GraphError("farthest_points needs count (points of each cloud) or ratio (part of each), one of them")
-    first = whole(start, "start")
+    outermost = isinstance(start, str) and one_of(start, "start", ("outermost",)) == "outermost"
+    first = 0 if outermost else whole(start, "start")
     points, wanted = coordinates(pos, "pos"), None if count is None else whole(count, "count")
     chosen = [torch.empty(0, dtype=torch.int64, device=points.device)]
     for cloud in clouds(points, None, batch, None):
@@ -61,6 +64,8 @@ def farthest_points(
         number = _part(ratio, n) if wanted is None else wanted
         if number > n:
             raise GraphError(f"count={number} needs as many points, got {n}{own}; use ratio for a part of each cloud")
+        if outermost and n:
+            first = int(squared_distance(here, slice(None), here.mean(0)[None], 0).argmax())
         if number and first >= n:
             raise GraphError(f"start must be below the number of points, got {first} of {n}{own}")
         if number:

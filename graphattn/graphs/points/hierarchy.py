@@ -1,7 +1,7 @@
 """Hierarchies: levels of a cloud or mesh, with graphs that pool down and unpool up."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import EllipsisType
 from typing import Any
 
@@ -63,13 +63,20 @@ class Hierarchy:
     Attributes:
         levels: One :class:`Level` for each.
         num_clouds: B, clouds of the batch.
+        clouds: The coarsest level's points are the sources, their clouds the targets: for an answer for each cloud.
     """
 
     levels: tuple[Level, ...]
     num_clouds: int = 1
+    clouds: AttentionGraph = field(init=False)
+
+    def __post_init__(self) -> None:
+        coarse = self.levels[-1]
+        ids = coarse.pos.new_zeros(len(coarse.pos), dtype=torch.int64) if coarse.batch is None else coarse.batch
+        object.__setattr__(self, "clouds", clusters(ids, self.num_clouds))
 
     def graphs(self) -> Iterator[AttentionGraph]:
-        """Every graph: of each level its own, the one down to it and the one up from it."""
+        """Every graph of the levels: of each its own, the one down to it and the one up from it."""
         for level in self.levels:
             yield from level.graphs
             yield from (graph for graph in (level.down, level.up) if graph is not None)
@@ -173,7 +180,7 @@ def hierarchy(
     Args:
         pos: (N, d) positions of the finest level, or ``...``: the hierarchy then waits for them, as a pattern does.
         batch: (N,) the cloud of every point, sorted; no graph joins two clouds.
-        ratio: Of :func:`farthest_points`, for one coarser level or for each of several.
+        ratio: Of :func:`farthest_points` from the outermost one, for one coarser level or for each of several.
         cell: Side of the cells in the units of ``pos``, for one coarser level or for each of several. Cells are counted
             from the smallest coordinates of each cloud, at every level from those of the finest.
         points: For each coarser level, which of the finer level's points it keeps, int64 (M,), sorted by cloud.
@@ -257,7 +264,7 @@ def _corners(pos: Tensor, batch: Tensor | None) -> Tensor:
 
 def _kept(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -> Level:
     if name == "ratio":
-        kept = farthest_points(fine.pos, ratio=step, batch=fine.batch)
+        kept = farthest_points(fine.pos, ratio=step, start="outermost", batch=fine.batch)
     else:
         kept = integers(step, "points").to(fine.pos.device)
         if kept.numel() and not 0 <= int(kept.min()) <= int(kept.max()) < len(fine.pos):

@@ -1,0 +1,111 @@
+"""What models of points share: stages of blocks on the levels of a hierarchy, down and up again, and an answer."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..arguments import one_of, several, whole, width
+from ..errors import OptionError, ShapeError
+from ..graph.advice import no_graph
+from ..graphs import Hierarchy
+from ..graphs.points.hierarchy import Level
+from ..nn import pool
+from ..nn.arguments import check_input
+
+READOUTS = ("node", "shape")
+#: A block of a stage: ``block(x, level, number)``; what goes down: ``down(x, fine, coarse)``; what goes up:
+#: ``up(x, skip, fine, coarse)``.
+Part = Callable[..., nn.Module]
+
+
+class Levels(nn.Module):
+    """A stage of blocks on each level, and between them what pools and unpools.
+
+    Args:
+        widths: C of each level, the finest first.
+        depths: Blocks of each level on the way down.
+        back: Blocks of each level but the coarsest on the way up.
+        block: ``block(width)`` makes a block, ``block(x, level, number)``.
+        down: ``down(fine width, coarse width)`` makes what pools, ``down(x, fine, coarse)``.
+        up: ``up(coarse width, fine width)`` makes what unpools, ``up(x, skip, fine, coarse)``.
+        readout: "node", an answer for each of the finest points, or "shape", one for each cloud, from the coarsest.
+    """
+
+    def __init__(
+        self, widths: list[int], depths: list[int], back: list[int], *, block: Part, down: Part, up: Part, readout: str
+    ) -> None:
+        super().__init__()
+        self.widths, self.readout = widths, one_of(readout, "readout", READOUTS)
+        self.stages = nn.ModuleList(_stage(block, C, depth) for C, depth in zip(widths, depths, strict=True))
+        self.downs = nn.ModuleList(down(fine, coarse) for fine, coarse in pairwise(widths))
+        steps = list(zip(widths, widths[1:], back, strict=False)) if readout == "node" else []
+        self.ups = nn.ModuleList(up(coarse, fine) for fine, coarse, _ in steps)
+        self.back = nn.ModuleList(_stage(block, fine, depth) for fine, _, depth in steps)
+
+    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Features (..., N, C) of the finest points; of the coarsest where the answer is for each cloud."""
+        skips = []
+        for number, (level, stage) in enumerate(zip(shape.levels, self.stages, strict=True)):
+            if number:
+                x = self.downs[number - 1](x, shape.levels[number - 1], level)
+            x = stage(x, level)
+            skips.append(x)
+        for number in reversed(range(len(self.ups))):
+            fine, coarse = shape.levels[number], shape.levels[number + 1]
+            x = self.back[number](self.ups[number](x, skips[number], fine, coarse), fine)
+        return x
+
+    def check(self, x: Any, shape: Any, features: int, reader: nn.Module) -> None:
+        """Refuse what is no hierarchy of these levels, and features that are not the finest points'."""
+        if not isinstance(shape, Hierarchy):
+            raise no_graph(shape, "shape must be a Hierarchy, such as ga.graphs.hierarchy(pos, batch, ratio=0.25)")
+        if len(shape.levels) != len(self.widths):
+            raise ShapeError(f"the model has {len(self.widths)} levels, but the hierarchy {len(shape.levels)}")
+        check_input("x", x, features, reader)
+        if x.shape[-2] != len(shape.levels[0].pos):
+            raise ShapeError(f"x must have a row for each of {len(shape.levels[0].pos)} points, got {tuple(x.shape)}")
+
+
+class _Stage(nn.ModuleList):
+    """Blocks of a level, each on the level's next graph."""
+
+    def forward(self, x: Tensor, level: Level) -> Tensor:
+        for number, block in enumerate(self):
+            x = block(x, level, number)
+        return x
+
+
+def _stage(block: Part, embed_dim: int, depth: int) -> _Stage:
+    return _Stage(block(embed_dim) for _ in range(depth))
+
+
+def sizes(values: object, name: str, count: int | None = None, least: int = 1) -> list[int]:
+    """Whole numbers, one for each level; a single one is for all of them."""
+    if count is not None and isinstance(values, int):
+        values = [values] * count
+    result = [whole(value, name, least) for value in several(values, name, "must be whole numbers, one for each level")]
+    if not result or (count is not None and len(result) != count):
+        raise OptionError(f"{name} must have {count or 'at least one'}, one for each level, got {result}")
+    return [width(value, name) for value in result] if least else result
+
+
+def heads_of(widths: Sequence[int], channels: int, name: str) -> None:
+    """Refuse widths that are not made of groups of so many channels."""
+    for C in widths:
+        if C % channels:
+            raise OptionError(f"widths must be multiples of {name}={channels}, got {C}")
+
+
+def of_clouds(x: Tensor, shape: Hierarchy, how: str) -> Tensor:
+    """The "mean" or "max" over the coarsest points of each cloud, (..., B, C)."""
+    return pool(x, shape.clouds, how)
+
+
+def carried(x: Tensor, coarse: Level) -> Tensor:
+    """What the coarser level's own points carry: the finer ones that it keeps, or the means of its cells."""
+    if coarse.kept is not None:
+        return x.index_select(-2, coarse.kept)
+    assert coarse.down is not None
+    return pool(x, coarse.down, "mean")

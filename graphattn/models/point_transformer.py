@@ -1,0 +1,150 @@
+"""Point Transformer: vector attention on neighbours, farthest points down, interpolation up."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import kinds_checked, width
+from ..graph.foreign_names import names_checked
+from ..graphs import Hierarchy, hierarchy, knn
+from ..graphs.points.hierarchy import Level
+from ..nn import GraphAttention, interpolate, pool
+from ..nn.blocks import make_norm
+from ..nn.scores import Subtraction
+from .example import example, features, small_cloud
+from .levels import Levels, heads_of, of_clouds, sizes
+
+RECIPE = hierarchy(..., ratio=(0.25,) * 4, graph=knn(..., 16, include_self=True, clamp=True))
+
+
+@example(
+    lambda new, p: new(3, 2, (8, 8), (1, 1), share=4, dropout=p),
+    features(13, 3),
+    lambda: (small_cloud(ratio=0.5),),
+)
+class PointTransformer(nn.Module):
+    """A stage of vector attention on each level of a hierarchy, and an answer for each point or each cloud.
+
+    Args:
+        features: Width of the points' features: 3 for their positions alone.
+        out_dim: Width of the answer, from a perceptron.
+        widths: C of each level, the finest first.
+        depths: Blocks of each level on the way down; one follows on each level on the way up.
+        share: Channels that share a weight; 1 as in the paper, 8 in the authors' code.
+        axes: Of the positions.
+        readout: "node", or "shape".
+        dropout: In the perceptron of the answer.
+
+    Source: Zhao et al. 2021. *What differs:* layer norms in place of batch norms, so that an answer does not depend on
+    the other clouds of its batch; channels that share a weight are neighbours. The hierarchy is the caller's: the
+    paper's is ``ga.graphs.hierarchy(..., ratio=(0.25,) * 4, graph=knn(..., 16, include_self=True))``, which is
+    ``PointTransformer.recipe`` but for clouds smaller than 16.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pos, batch = torch.rand(60, 3), torch.arange(60) // 30
+        >>> model = PointTransformer(3, 5, widths=(16, 32), depths=(1, 1))
+        >>> model(pos, ga.graphs.hierarchy(pos, batch, ratio=0.25)).shape
+        torch.Size([60, 5])
+    """
+
+    recipe = RECIPE
+
+    @kinds_checked()
+    def __init__(
+        self,
+        features: int,
+        out_dim: int,
+        widths: Sequence[int] = (32, 64, 128, 256, 512),
+        depths: Sequence[int] | int = (1, 2, 2, 5, 2),
+        *,
+        share: int = 8,
+        axes: int = 3,
+        readout: str = "node",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        wide = sizes(widths, "widths")
+        heads_of(wide, width(share, "share"), "share")
+        self.embedding = Dense(width(features, "features"), wide[0])
+        self.levels = Levels(
+            wide,
+            sizes(depths, "depths", len(wide), 0),
+            [1] * (len(wide) - 1),
+            block=partial(VectorBlock, share=share, axes=axes),
+            down=Down,
+            up=Up,
+            readout=readout,
+        )
+        last = wide[0] if readout == "node" else wide[-1]
+        self.head = nn.Sequential(Dense(last, last), nn.Dropout(dropout), nn.Linear(last, width(out_dim, "out_dim")))
+
+    @names_checked
+    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Answers for points (..., N, out), or for B clouds (..., B, out).
+
+        Args:
+            x: (..., N, features) of the finest points.
+            shape: The levels, with positions and graphs: ``ga.graphs.hierarchy(pos, batch, ratio=...)``.
+
+        Raises:
+            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
+        """
+        self.levels.check(x, shape, self.embedding.linear.in_features, self.embedding.linear)
+        x = self.levels(self.embedding(x), shape)
+        return self.head(x if self.levels.readout == "node" else of_clouds(x, shape, "mean"))
+
+
+class Dense(nn.Module):
+    """``relu(norm(W x))``."""
+
+    def __init__(self, before: int, after: int) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(before, after), make_norm("layer", after, 1e-5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.norm(self.linear(x)))
+
+
+class VectorBlock(nn.Module):
+    """Linear, vector attention, linear, and the residual."""
+
+    def __init__(self, embed_dim: int, share: int, axes: int) -> None:
+        super().__init__()
+        heads = embed_dim // share
+        self.first, self.last = Dense(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
+        score = Subtraction(heads, share, edge_dim=axes)
+        self.attention = GraphAttention(embed_dim, heads, edge_dim=axes, score=score, out_proj=False)
+        self.norm, self.last_norm = make_norm("layer", embed_dim, 1e-5), make_norm("layer", embed_dim, 1e-5)
+
+    def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
+        """The block's output (..., N, C), on the level's graph of that number."""
+        graph = level.graphs[number % len(level.graphs)]
+        read = self.attention(self.first(x), graph, positions=level.pos.to(x.dtype))
+        return torch.relu(x + self.last_norm(self.last(torch.relu(self.norm(read)))))
+
+
+class Down(nn.Module):
+    """The largest of what a coarser point's neighbours carry."""
+
+    def __init__(self, fine: int, coarse: int) -> None:
+        super().__init__()
+        self.dense = Dense(fine, coarse)
+
+    def forward(self, x: Tensor, fine: Level, coarse: Level) -> Tensor:
+        assert coarse.down is not None
+        return pool(self.dense(x), coarse.down, "max")
+
+
+class Up(nn.Module):
+    """What the coarser points carry, interpolated, and the finer ones' own."""
+
+    def __init__(self, coarse: int, fine: int) -> None:
+        super().__init__()
+        self.dense, self.own = Dense(coarse, fine), Dense(fine, fine)
+
+    def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
+        assert coarse.up is not None
+        return self.own(skip) + interpolate(self.dense(x), coarse.up, coarse.pos, fine.pos)

@@ -1,0 +1,72 @@
+"""Every model of points: the order of the points, other clouds of the batch, an answer for each cloud, refusals."""
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn import models
+from graphattn.errors import GraphAttnError
+from graphattn.graphs import hierarchy, knn
+
+NEAR = {"graph": knn(..., 4, include_self=True, clamp=True), "down": knn(..., 4, clamp=True)}
+MODELS = {
+    "PointTransformer": (
+        lambda **o: models.PointTransformer(3, 5, (8, 16), (1, 1), share=4, **o),
+        hierarchy(..., ratio=0.4, **NEAR),
+    ),
+}
+
+
+def made(name, **options):
+    torch.manual_seed(0)
+    make, recipe = MODELS[name]
+    return make(**options).double().eval(), recipe
+
+
+def cloud(n, seed):
+    return torch.rand(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("readout", ["node", "shape"])
+def test_the_order_of_the_points_and_other_clouds_change_nothing(name, readout):
+    model, recipe = made(name, readout=readout)
+    pos, other = cloud(37, 1), cloud(23, 2)
+    with torch.no_grad():
+        alone = model(pos, recipe(pos))
+        turn = torch.randperm(37, generator=torch.Generator().manual_seed(3))
+        turned = model(pos[turn], recipe(pos[turn]))
+        both, batch = torch.cat((other, pos)), torch.arange(2).repeat_interleave(torch.tensor([23, 37]))
+        batched = model(both, recipe(both, batch))
+    assert alone.shape == ((37, 5) if readout == "node" else (1, 5))
+    assert float(alone.std(0 if readout == "node" else 1).min()) > 1e-3
+    order = turn if readout == "node" else slice(None)
+    torch.testing.assert_close(turned, alone[order], rtol=0, atol=1e-5)
+    own = slice(23, None) if readout == "node" else slice(1, None)
+    torch.testing.assert_close(batched[own], alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_parameter_and_the_positions_learn(name):
+    model, recipe = made(name)
+    pos = cloud(37, 1).requires_grad_()
+    model(torch.ones(37, 3).double() * cloud(37, 5), recipe(pos)).square().sum().backward()
+    assert float(pos.grad.abs().max()) > 0
+    assert all(p.grad is not None and float(p.grad.abs().max()) > 0 for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_refusals(name):
+    model, recipe = made(name)
+    pos = cloud(37, 1)
+    for x, shape, message in (
+        (pos[:, :2], recipe(pos), "x must have shape"),
+        (pos[:9], recipe(pos), "x must have a row for each of 37 points"),
+        (pos, hierarchy(pos), "has . levels, but the hierarchy 1"),
+        (pos, ga.graphs.full(37), "shape must be a Hierarchy"),
+        (pos.float(), recipe(pos), "pass x.to"),
+    ):
+        with pytest.raises(GraphAttnError, match=message):
+            model(x, shape)
+    with pytest.raises(GraphAttnError, match='readout must be "node" or "shape"'):
+        made(name, readout="cloud")
