@@ -67,6 +67,12 @@ class Crew:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
+    def kill(self) -> None:
+        """End all processes at once; whoever waits for one is told that it is lost."""
+        for process, _ in list(self._running.values()):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
     def ask(self, name: str, command: str, *arguments: Any, seconds: float = START) -> Any:
         """The answer of a peer.
 

@@ -1,13 +1,16 @@
 """What was measured, for people and for machines."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..interop.files._replace import save_page
 from .clock import quartiles
+from .figures import judged, table
+from .pairs import Measured
 from .problem import BOTH, FORWARD, MODES
 from .result import TARGET, Case, Row, threads
+from .sample import Choice
 
 SCHEMA = 1  # changes when the meaning of a key does
 
@@ -19,22 +22,46 @@ class Report:
     machine: dict[str, Any]
     settings: dict[str, Any]
     cases: list[Case]
+    pairs: list[Measured] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+    interrupted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values: machine, settings, cases; times in ms, memory in bytes."""
-        cases = [case.to_dict() for case in self.cases]
-        return {"schema": SCHEMA, "machine": self.machine, "settings": self.settings, "cases": cases}
+        return {
+            "schema": SCHEMA,
+            "machine": self.machine,
+            "settings": self.settings,
+            "interrupted": self.interrupted,
+            "cases": [case.to_dict() for case in self.cases],
+            "pairs": [pair.to_dict() for pair in self.pairs],
+            "choices": [{**choice._asdict(), "over_best": choice.over_best} for choice in self.choices],
+            "figures": [figure._asdict() for figure in judged(self)],
+        }
 
     def save(self, path: str) -> None:
         """Write :meth:`to_dict` as JSON."""
         save_page(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def __str__(self) -> str:
-        return "\n\n".join([self.heading(), *map(shown, self.cases)])
+        return "\n\n".join([self.heading(), *map(shown, self.cases), *self.rest()])
+
+    def rest(self) -> list[str]:
+        """Pairs, choices and figures, as far as they were measured."""
+        worst = sorted(self.choices, key=lambda choice: -choice.over_best)[:5]
+        parts = ["\n".join(map(str, self.pairs))] * bool(self.pairs)
+        if worst:
+            parts.append("\n".join([f"choice on {len(self.choices)} graphs, the worst:", *map(_shown_choice, worst)]))
+        return parts + [table(self)] * bool(judged(self))
 
     def heading(self) -> str:
         """Where, with what and how."""
         return _heading(self.machine, self.settings)
+
+
+def _shown_choice(choice: Choice) -> str:
+    times = ", ".join(f"{name} {forward:.3g} / {both:.3g} ms" for name, (forward, both) in choice.ms.items())
+    return f"  {choice.graph}: {choice.chosen} takes {choice.over_best:.3g} of the best ({times})"
 
 
 def _heading(machine: dict[str, Any], settings: dict[str, Any]) -> str:

@@ -28,6 +28,7 @@ class Row:
     peak_bytes: dict[str, int] = field(default_factory=dict)
     difference: dict[str, float] = field(default_factory=dict)  # from the answer of "auto"
     threads: dict[str, int] = field(default_factory=dict)  # by mode, where several numbers were tried: the best
+    at_ms: dict[int, dict[str, float]] = field(default_factory=dict)  # by number of threads and mode, what was measured
 
     def ms(self, mode: str) -> float | None:
         """The median time, if there is one."""
@@ -37,7 +38,8 @@ class Row:
         """The same peer measured on two numbers of threads: each mode at its best, and a note that says so."""
         if self.refused or other.refused:
             return other if self.refused else self
-        best = Row(self.name, self.about, self.ours, notes=list(dict.fromkeys(self.notes + other.notes)))
+        notes = list(dict.fromkeys(self.notes + other.notes))
+        best = Row(self.name, self.about, self.ours, notes=notes, at_ms=self.at_ms | other.at_ms)
         for mode in MODES:
             sides = [(row.ms(mode), n, row) for row, n in ((self, own_threads), (other, other_threads))]
             timed = sorted([(ms, n, row) for ms, n, row in sides if ms is not None], key=lambda side: side[0])
@@ -71,6 +73,8 @@ class Case:
     rows: list[Row]
     chosen: str | None
     estimated_ms: dict[str, float]  # by backend, what explain says
+    made_s: float = 0.0  # what building the graph took
+    interrupted: bool = False
 
     def row(self, name: str) -> Row | None:
         """The row of a peer, if it took part."""
@@ -107,6 +111,8 @@ class Case:
             "graph": self.graph,
             **self.sizes,
             "edges": self.edges,
+            "made_s": self.made_s,
+            "interrupted": self.interrupted,
             "floor_ms": self.floor_ms,
             "tolerance": self.tolerance,
             "estimated_ms": self.estimated_ms,
@@ -132,4 +138,4 @@ class Case:
                 "times_floor": middle / self.floor_ms[mode] if self.floor_ms[mode] else None,
             }
         head = {"peer": row.name, "about": row.about, "ours": row.ours, "refused": row.refused, "notes": row.notes}
-        return {**head, "modes": modes}
+        return {**head, "at_ms": row.at_ms, "modes": modes}

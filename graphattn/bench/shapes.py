@@ -21,10 +21,20 @@ class Shape:
     head_dim: int = 32
     batch: int = 1
     only_ours: bool = False  # where no peer can hold its intermediate results
+    rivals: tuple[str, ...] = ()  # whom the figures compare it with
+
+    @property
+    def weight(self) -> int:
+        """About how much of a budget it wants."""
+        return 25 if self.only_ours else 5 + 5 * len(self.rivals)
 
 
 def _window(num_nodes: int) -> AttentionGraph:
     return sliding_window(num_nodes, 257, causal=False)
+
+
+def _longformer(num_nodes: int) -> AttentionGraph:
+    return _window(num_nodes) | global_tokens(num_nodes, tuple(range(min(num_nodes, 16))))
 
 
 def _swin(num_nodes: int) -> AttentionGraph:
@@ -32,18 +42,21 @@ def _swin(num_nodes: int) -> AttentionGraph:
     return cell_partition((side, side), (7, 7), (3, 3))
 
 
+_PYG = ("PyG", "PyG compiled", "DGL")
+_HAND = (*_PYG, "gather by hand")
 _TABLE = (
-    Shape("knn16", lambda n: near_points(n, 16), 16_384, 2_048),
+    Shape("knn16", lambda n: near_points(n, 16), 16_384, 2_048, rivals=_HAND),
     Shape("knn16_shuffled", lambda n: near_points(n, 16, shuffled=True), 16_384, 2_048),
-    Shape("knn64", lambda n: near_points(n, 64), 16_384, 2_048),
-    Shape("mesh", sphere_rings, 40_962, 2_562),
-    Shape("window", _window, 8_192, 1_024),
-    Shape("longformer", lambda n: _window(n) | global_tokens(n, tuple(range(min(n, 16)))), 8_192, 1_024),
+    Shape("knn64", lambda n: near_points(n, 64), 16_384, 2_048, rivals=_HAND),
+    Shape("mesh", sphere_rings, 40_962, 2_562, rivals=_PYG),
+    Shape("mesh_relabelled", lambda n: sphere_rings(n).relabelled()[0], 40_962, 2_562, rivals=_PYG),
+    Shape("window", _window, 8_192, 1_024, rivals=("SDPA + mask",)),
+    Shape("longformer", _longformer, 8_192, 1_024, rivals=("SDPA + mask",)),
     Shape("bigbird", big_bird, 8_192, 1_024),
-    Shape("swin", _swin, 56 * 56, 14 * 14, heads=3, batch=8),
-    Shape("full", full, 2_048, 512),
-    Shape("causal", causal, 2_048, 512),
-    Shape("power_law", power_law, 100_000, 5_000),
+    Shape("swin", _swin, 56 * 56, 14 * 14, heads=3, batch=8, rivals=("Swin by hand",)),
+    Shape("full", full, 2_048, 512, rivals=("SDPA",)),
+    Shape("causal", causal, 2_048, 512, rivals=("SDPA",)),
+    Shape("power_law", power_law, 100_000, 5_000, rivals=_PYG),
     Shape("knn16_million", lambda n: near_points(n, 16), 1_000_000, 20_000, only_ours=True),
 )
 #: Shapes by name, in the order in which they are run.
@@ -52,6 +65,7 @@ SHAPES: dict[str, Shape] = {shape.name: shape for shape in _TABLE}
 SUITES: dict[str, tuple[str, ...]] = {
     "cpu": tuple(SHAPES),
     "points": ("knn16", "knn16_shuffled", "knn64", "knn16_million"),
+    "figures": tuple(shape.name for shape in _TABLE if shape.rivals or shape.only_ours),
     "sequence": ("window", "longformer", "bigbird", "full", "causal"),
 }
 

@@ -19,8 +19,10 @@ from torch import Tensor
 
 from ..errors import GraphAttnError
 from .clock import MemoryWatch, limit_memory, stream_gb_per_s, timed
+from .pairs import PAIRS, taken_in_turn
 from .peers import Peer, all_peers
 from .problem import BOTH, FORWARD, Problem
+from .sample import Choice, choice_on
 
 WARM_UNDER, BLOCK = 0.25, 0.02  # seconds: a quick call is warmed up in its turn, and repeated until it fills a block
 
@@ -119,6 +121,14 @@ class Worker:
         count = min(100, max(1, math.ceil(BLOCK / max(last, 1e-7))))
         self.last[mode] = timed(call, count, self.device)
         return self.last[mode] * 1e3
+
+    def pair(self, name: str, repeats: int, seconds: float) -> tuple[list[float], list[float]]:
+        """Milliseconds of a pair's two calls, each in turn."""
+        return taken_in_turn(PAIRS[name].make(), repeats, seconds)
+
+    def choice(self, number: int, seconds: float) -> Choice:
+        """What is chosen on a graph of the sample, and what every backend takes."""
+        return choice_on(number, seconds)
 
 
 def _difference(got: Tensor, expected: Tensor) -> float:

@@ -217,7 +217,8 @@ def bench(
         Optional[str], typer.Argument(metavar="WHAT", help="A graph; without it, the project's own table.")
     ] = None,
     suite: Annotated[
-        Optional[str], typer.Option(metavar="NAMES", help="Shapes of our own table, or all of it: cpu (default).")
+        Optional[str],
+        typer.Option(metavar="NAMES", help="Shapes of our own table, all of it (cpu, default) or our goals (figures)."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The table in small sizes.")] = False,
     sizes: Annotated[
@@ -236,8 +237,11 @@ def bench(
     ] = None,
     repeats: Annotated[int, _number("Turns of each; the median is told.")] = 7,
     limit: Annotated[float, _number("Seconds for a peer's turns, forward and with backward.", 0.1)] = 20,
+    budget: Annotated[Optional[float], _number("Seconds for everything: fewer turns, but three.", 1)] = None,
     threads: Annotated[Optional[int], _number("Threads of each; torch's own number.")] = None,
-    json: Annotated[Optional[str], typer.Option(metavar="FILE", help="Write all numbers as JSON.")] = None,
+    json: Annotated[
+        Optional[str], typer.Option(metavar="FILE", help="Write all numbers as JSON, again after each graph.")
+    ] = None,
     out: Picture = None,
     debug: Debug = False,
 ) -> None:
@@ -261,6 +265,7 @@ def bench(
         peers=peers,
         repeats=repeats,
         limit=limit,
+        budget=budget,
         threads=threads,
         json=json,
         out=out,

@@ -6,8 +6,10 @@ from typing import Any
 
 from ..errors import OptionError
 from .commands import say_notes
-from .output import check_file, check_picture, encodable, is_terminal, one_line, say
+from .output import check_file, check_picture, one_line, say
 from .what import item, item_or_pattern
+
+INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
 
 
 def bench(
@@ -22,6 +24,7 @@ def bench(
     peers: str | None,
     repeats: int,
     limit: float,
+    budget: float | None,
     threads: int | None,
     json: str | None,
     out: str | None,
@@ -31,6 +34,8 @@ def bench(
         check_picture(out)
     if json is not None:
         check_file("--json", json)
+    import time
+
     import torch
 
     from .. import bench as benchmark
@@ -48,23 +53,36 @@ def bench(
     else:
         tasks = _tasks(what, _sizes(sizes), fields)
 
+    start, said = time.monotonic(), 0
+
+    def tell(what: str) -> None:
+        """A line on stderr, wherever that goes: who waits wants to know for what."""
+        say(f"[{time.monotonic() - start:4.0f} s] {one_line(what)}", sys.stderr)
+
     def done(report: Any) -> None:
-        _clear()
-        if len(report.cases) == 1:
-            say(report.heading())
-        say(f"\n{shown(report.cases[-1])}")
+        nonlocal said
+        if len(report.cases) > said:
+            if said == 0:
+                say(report.heading())
+            said = len(report.cases)
+            say(f"\n{shown(report.cases[-1])}")
         if json is not None:  # after each, so that an interrupted run leaves what it has
             report.save(json)
 
-    effort = benchmark.Effort(repeats, limit)
+    effort = benchmark.Effort(repeats, limit, budget)
     names = tuple(peers.split(",")) if peers else ()
-    report = benchmark.run(tasks, peers=names, device=device, threads=threads, effort=effort, say=_tell, done=done)
+    report = benchmark.run(tasks, peers=names, device=device, threads=threads, effort=effort, say=tell, done=done)
+    for part in report.rest():
+        say(f"\n{part}")
     if out is not None:
         from ..bench.picture import draw
         from ..interop.files._replace import save_picture
 
         save_picture(out, draw(report), dpi=200)
         say(f"\npicture: {one_line(out)}")
+    if report.interrupted:
+        say("\ninterrupted: this is what there was")
+        raise SystemExit(INTERRUPTED)
 
 
 def _tasks(what: str, sizes: list[Any], fields: dict[str, Any]) -> list[Any]:
@@ -92,16 +110,3 @@ def _sizes(text: str | None) -> list[Any]:
     except ValueError:
         raise OptionError(f"--sizes must be whole numbers such as 1024,4096, or 8x8,16x16, got {text!r}") from None
     return [size if len(size) > 1 else size[0] for size in sizes]
-
-
-def _tell(what: str) -> None:
-    """One line on a terminal, rewritten; elsewhere nothing, since results come case by case."""
-    if is_terminal():
-        sys.stderr.write(f"\r\x1b[K{encodable(one_line(what), sys.stderr.encoding or 'utf-8')[:79]}")
-        sys.stderr.flush()
-
-
-def _clear() -> None:
-    if is_terminal():
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()

@@ -63,6 +63,7 @@ def test_a_sweep_of_a_pattern(tmp_path, monkeypatch):
     done = shell(f"{line} --repeats 2 --limit 5 --json {numbers} --out {out}")
     assert done.exit_code == 0, done.output
     assert done.stdout.count("choice, forward + backward: ") == 2
+    assert "sliding_window(..., 5) at 11: edges on 1 thread: agrees" in done.stderr  # no terminal is needed
     assert "sliding_window(..., 5) at 31: AttentionGraph(sliding_window(31, 5)" in done.stdout
     assert done.stdout.endswith(f"picture: {out}\n")
     found = json.loads(numbers.read_text())
@@ -76,7 +77,12 @@ def test_a_sweep_of_grids(monkeypatch):
     from graphattn import bench
 
     made = []
-    monkeypatch.setattr(bench, "run", lambda tasks, **_: made.extend(task.make().graph for task in tasks))
+
+    def run(tasks, **_):
+        made.extend(task.make().graph for task in tasks)
+        return bench.Report({}, {}, [])
+
+    monkeypatch.setattr(bench, "run", run)
     assert shell("bench 'cell_partition(..., 4)' --sizes 8x8,8x12").exit_code == 0
     assert [graph.num_nodes for graph in made] == [64, 96]
 

@@ -68,7 +68,7 @@ def test_every_shape_can_be_made_in_any_size(shape):
 
 
 def test_the_table_has_the_sizes_that_are_published():
-    assert len(shapes("cpu")) == len(SHAPES) == 12
+    assert len(shapes("cpu")) == len(SHAPES) == 13
     assert {shape.name: shape.num_nodes for shape in shapes("cpu")}["knn16"] == 16_384
     assert [shape.name for shape in shapes("mesh,knn16-shuffled,mesh")] == ["mesh", "knn16_shuffled"]
     assert shapes("sequence,full") == shapes("sequence")

@@ -59,7 +59,7 @@ def test_json_has_all_numbers(report, tmp_path):
     report.save(str(path))
     found = json.loads(path.read_text())
     assert found == report.to_dict()
-    assert set(found) == {"schema", "machine", "settings", "cases"}
+    assert set(found) == {"schema", "machine", "settings", "interrupted", "cases", "pairs", "choices", "figures"}
     (it,) = found["cases"]
     assert it["choice"][FORWARD]["best"] == "edges"
     rows = {row["peer"]: row for row in it["rows"]}
