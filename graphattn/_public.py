@@ -15,6 +15,10 @@ from .graph import PerHead as PerHead
 from .graph import Relations as Relations
 from .graph import disjoint_union as disjoint_union
 from .graph import reach as reach
+from .hf import from_pretrained as from_pretrained
+from .hf import patch as patch
+from .hf import patched as patched
+from .hf import unpatch as unpatch
 from .interop import from_additive_mask as from_additive_mask
 from .interop import from_block_mask as from_block_mask
 from .interop import from_by_target as from_by_target

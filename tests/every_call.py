@@ -113,6 +113,20 @@ def pyg_data():
     return interop.to_pyg(causal())
 
 
+@cache
+def hf_model():
+    import transformers
+
+    sizes = {"vocab_size": V, "n_embd": C, "n_head": H, "n_layer": 1, "n_positions": 9}
+    return transformers.GPT2Model(transformers.GPT2Config(**sizes))
+
+
+def saved_hf_model():
+    ga.patch(hf_model(), graphs.causal(...))
+    hf_model().save_pretrained(f"{FOLDER.name}/hf")
+    return f"{FOLDER.name}/hf"
+
+
 def cache_of(layer):
     kept = layers.KeyValueCache()
     layer(features(1, N, C), causal(), cache=kept)
@@ -326,6 +340,7 @@ CALLS = {
     "from_mask_mod": lambda: call(ga.from_mask_mod, lambda b, h, q, kv: q >= kv, 5, 5),
     "from_mha_mask": lambda: call(ga.from_mha_mask, causal().mask()),
     "from_networkx": lambda: call(ga.from_networkx, interop.to_networkx(causal())),
+    "from_pretrained": lambda: call(ga.from_pretrained, saved_hf_model()),
     "from_pyg": lambda: call(ga.from_pyg, pyg_data()),
     "from_rule": lambda: call(ga.from_rule, lambda t, s: t >= s, 5, 5),
     "from_scipy": lambda: call(ga.from_scipy, interop.to_scipy(causal())),
@@ -334,6 +349,8 @@ CALLS = {
     "hops": lambda: call(ga.hops, causal()),
     "leaks": lambda: call(ga.leaks, causal()),
     "load_graph": lambda: call(ga.load_graph, ga.save_graph(causal(), FILE) or FILE),
+    "patch": lambda: call(ga.patch, hf_model(), graphs.causal(...)),
+    "patched": lambda: call(ga.patched, hf_model(), graphs.causal(...)),
     "path_counts": lambda: call(ga.path_counts, causal(), [3]),
     "plot": lambda: call(ga.plot, causal()),
     "plot_heads": lambda: call(ga.plot_heads, weights()),
@@ -358,6 +375,7 @@ CALLS = {
     "to_pyg_hetero": lambda: call(ga.to_pyg_hetero, causal()),
     "to_scipy": lambda: call(ga.to_scipy, causal()),
     "universality": lambda: call(ga.universality, causal()),
+    "unpatch": lambda: call(ga.unpatch, hf_model()),
     "verify": lambda: call(ga.verify, causal(), at_most=8, gradients=False, dtypes=(torch.float64,)),
     **{f"graphs.{name}": (lambda name=name: (getattr(graphs, name), (), SMALL[name])) for name in SMALL},
     "graphs.block_sparse": lambda: call(graphs.block_sparse, causal(), 2),

@@ -31,6 +31,7 @@ ROOMS = [
     "verify",
     "viz",
     "bench",
+    "hf",
     "_public",
     "cli",
     "__main__",

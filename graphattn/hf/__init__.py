@@ -1,0 +1,7 @@
+"""Any Hugging Face model on any graph, in place: its Trainer, ``generate``, ``save_pretrained`` and adapters stay."""
+
+from .patch import from_pretrained as from_pretrained
+from .patch import patch as patch
+from .patch import patched as patched
+from .patch import unpatch as unpatch
+from .state import Patch as Patch

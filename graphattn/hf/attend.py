@@ -1,0 +1,190 @@
+"""Attention of a patched module: transformers' tensors in and out, the graph's edges between."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..attention import AttentionOutput, attention
+from ..backends.weights import EdgeWeights
+from ..errors import OptionError
+from ..graph import AttentionGraph, PerHead
+from ..interop import from_edge_index
+from .masks import ticket_of
+from .rows import Index, Job
+
+if TYPE_CHECKING:
+    from .state import Patch, Slot
+
+#: Arguments that change what is read or how it is weighed, which no graph stands for.
+_REFUSED = ("indices", "block_indices", "sinks", "head_mask", "cache")
+
+
+@torch.compiler.disable
+def attend(
+    patch: "Patch",
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    position_bias: Tensor | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **options: Any,
+) -> tuple[Tensor, EdgeWeights | None]:
+    """What transformers' attention interface asks for: query (B, H, T, D), key and value (B, H_kv, S, D)."""
+    slot: Slot | None = getattr(module, "_graphattn", None)
+    ticket = ticket_of(patch, attention_mask)
+    if slot is None or slot.given is None:
+        if slot is not None:
+            patch.frame(slot, ticket, query.shape[2], key.shape[2])
+        extra = {"position_bias": position_bias, "softcap": softcap, "s_aux": s_aux}
+        options |= {name: x for name, x in extra.items() if x is not None}
+        implementation = patch.implementation(getattr(module, "config", None))
+        mask = attention_mask if ticket is None else ticket.mask(implementation)
+        run = own_function(implementation, module)
+        return run(module, query, key, value, mask, dropout=dropout, scaling=scaling, **options)
+    refused = [name for name in _REFUSED if options.get(name) is not None]
+    if refused or query.dim() != 4:
+        what = f"passes {', '.join(refused)}" if refused else f"has a query of {query.dim()} dimensions"
+        raise OptionError(f"{slot.place.name} {what}, which no graph stands for; patch the model's other attention")
+    is_causal = options.get("is_causal")
+    is_causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    dense = None if ticket is not None else attention_mask
+    job = patch.job(slot, ticket, dense, query, key, is_causal=is_causal)
+    bias = _dense_bias(dense, position_bias, query)
+    if key.shape[1] < value.shape[1]:
+        key = key.repeat_interleave(value.shape[1] // key.shape[1], 1)
+    wanted = patch.wants_weights(options)
+    result = _run(job, query, key, value, bias, scaling, softcap, dropout, wanted, s_aux)
+    weights = None
+    if result.weights is not None and wanted:
+        weights = _in_places(job, result.weights, query.shape[0], query.shape[2], key.shape[2])
+    return _in_rows(job, result.output, query), weights
+
+
+def own_function(implementation: str | None, module: nn.Module) -> Any:
+    """What the model would have called for a module."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    code = sys.modules[type(module).__module__]
+    eager = getattr(code, "eager_attention_forward", None)
+    return ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager)  # type: ignore[arg-type]
+
+
+def _run(
+    job: Job,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    scale: float | None,
+    softcap: float | None,
+    dropout: float,
+    wanted: bool,
+    s_aux: Tensor | None,
+) -> AttentionOutput:
+    score_bias = None if bias is None else _at_edges(job, bias, key.shape[2])
+    if job.missing is not None:
+        away = torch.zeros_like(job.missing, dtype=query.dtype).masked_fill(job.missing, -torch.inf).unsqueeze(-1)
+        score_bias = away if score_bias is None else score_bias + away
+    q, k, v = _picked(query, job.targets), _picked(key, job.sources), _picked(value, job.sources)
+    scale = scale if scale is None else float(scale)
+    result = attention(
+        *(q, k, v, job.graph, score_bias, scale, softcap),
+        dropout_p=dropout,
+        return_weights=wanted,
+        return_lse=s_aux is not None,
+    )
+    if isinstance(result, Tensor):
+        return AttentionOutput(result, None, None)
+    if s_aux is None:
+        return result
+    assert result.lse is not None
+    share = torch.sigmoid(result.lse - s_aux.to(result.lse.dtype))
+    output = result.output * share.unsqueeze(-1).to(result.output.dtype)
+    if result.weights is None:
+        return AttentionOutput(output, None, None)
+    alpha = result.weights.alpha * share.index_select(-2, result.weights.graph.target)
+    return AttentionOutput(output, EdgeWeights(result.weights.graph, alpha, result.weights.heads), None)
+
+
+def _picked(x: Tensor, which: range | Tensor | Index) -> Tensor:
+    """Of (B, H, N, D) the tokens that are picked, node-first: (B, n, H, D), or (M, H, D) of all rows."""
+    if isinstance(which, Index):
+        return x[which.row, :, which.place]
+    if isinstance(which, Tensor):
+        return x.index_select(2, which).transpose(1, 2)
+    x = x.transpose(1, 2)
+    return x if len(which) == x.shape[1] else x[:, which.start : which.stop]
+
+
+def _in_rows(job: Job, output: Tensor, query: Tensor) -> Tensor:
+    """(B, T, H, D_v), with 0 for tokens that were not picked."""
+    B, _, T, _ = query.shape
+    which = job.targets
+    if isinstance(which, Index):
+        return output.new_zeros(B, T, *output.shape[-2:]).index_put((which.row, which.place), output)
+    if len(which) < T:
+        output = F.pad(output, (0, 0, 0, 0, which.start, T - which.stop))
+    return output.contiguous()
+
+
+def _dense_bias(mask: Tensor | None, position_bias: Tensor | None, query: Tensor) -> Tensor | None:
+    """What is added to scores (1 or B, 1 or H, 1 or T, S), -inf for pairs that a mask removes."""
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        mask = mask.masked_fill(mask <= torch.finfo(mask.dtype).min / 2, -torch.inf)
+    added = [x for x in (mask, position_bias) if x is not None]
+    total = sum(added[1:], added[0]) if added else None
+    return total if total is None else total[(None,) * (4 - total.dim())]
+
+
+def _edges(job: Job) -> tuple[Tensor | None, Tensor, Tensor]:
+    """The row (``None``: every row), the target's place and the source's place of each edge."""
+    graph = job.graph.union() if isinstance(job.graph, PerHead) else job.graph
+    targets, sources = job.targets, job.sources
+    if isinstance(targets, Index) and isinstance(sources, Index):
+        return targets.row[graph.target], targets.place[graph.target], sources.place[graph.source]
+    if isinstance(sources, Index):  # a step: (B, k)
+        return sources.row, torch.zeros_like(sources.place), sources.place
+    source = sources[graph.source] if isinstance(sources, Tensor) else graph.source + sources.start
+    return None, graph.target + targets.start, source  # type: ignore[union-attr]
+
+
+def _at_edges(job: Job, bias: Tensor, S: int) -> Tensor:
+    """A bias of pairs as one of edges: (1 or B, E, 1 or H), or (E, 1 or H) of a union."""
+    row, target, source = _edges(job)
+    rows, _, T, width = bias.shape
+    place = source if T == 1 else target * width + source
+    flat = bias.flatten(-2)
+    if row is None:
+        return flat.index_select(-1, place).transpose(-1, -2)
+    if rows == 1:
+        row = torch.zeros_like(row)
+    return flat[row, :, place]
+
+
+def _in_places(job: Job, weights: EdgeWeights, B: int, T: int, S: int) -> EdgeWeights:
+    """The weights of a call as (B, E, H) on a graph between the places of a row, 0 where a row has no such edge."""
+    if (job.graph.num_targets, job.graph.num_sources) == (T, S) and isinstance(job.sources, range):
+        return weights
+    row, target, source = _edges(job)
+    pairs, place = torch.unique(target * S + source, return_inverse=True)
+    shape = (B, pairs.numel(), weights.alpha.shape[-1])
+    if row is None:
+        alpha = weights.alpha.new_zeros(shape).index_copy(1, place, weights.alpha)
+    else:
+        alpha = weights.alpha.new_zeros(shape).index_put((row, place), weights.alpha, accumulate=True)
+    index = torch.stack((pairs % S, pairs // S))
+    return EdgeWeights(from_edge_index(index, num_sources=S, num_targets=T, name=_name(job.graph)), alpha)
+
+
+def _name(graph: AttentionGraph | PerHead) -> str:
+    return graph.name if isinstance(graph, AttentionGraph) else repr(graph)

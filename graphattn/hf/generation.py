@@ -1,0 +1,100 @@
+"""``generate`` of a patched model: its graph is of the whole sequence, and reads nothing that is not written."""
+
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import GraphError
+from ..graph import AttentionGraph, PerHead
+from ..graphs import causal
+from ..questions import leaks
+from .given import sized
+from .rows import each
+
+_HOOKED = ("generate", "_prepare_generated_length", "_prepare_cache_for_generation")
+
+
+def hook(model: nn.Module, patch: Any) -> None:
+    """Let ``generate`` of the model, and of models in it, tell the patch how long a sequence becomes."""
+    for part in model.modules():
+        if all(hasattr(type(part), name) for name in _HOOKED):
+            part._graphattn_patch = patch
+            for name, method in zip(_HOOKED, (_generate, _prepared_length, _prepared_cache), strict=True):
+                setattr(part, name, MethodType(method, part))
+
+
+def unhook(model: nn.Module) -> None:
+    for part in model.modules():
+        for name in (*_HOOKED, "_graphattn_patch"):
+            part.__dict__.pop(name, None)
+
+
+def _generate(self: Any, *args: Any, **options: Any) -> Any:
+    try:
+        return type(self).generate(self, *args, **options)
+    finally:
+        self._graphattn_patch.length = None
+
+
+def _prepared_length(self: Any, *args: Any, **options: Any) -> Any:
+    config = type(self)._prepare_generated_length(self, *args, **options)
+    prompt, length = options["input_ids_length"], config.max_length
+    if options["model_input_name"] == "inputs_embeds" and not self.config.is_encoder_decoder:
+        before = options["inputs_tensor"].shape[1] - prompt
+        prompt, length = prompt + before, length + before
+    check_leaks(self._graphattn_patch, prompt, length)
+    self._graphattn_patch.length = length
+    return config
+
+
+def _prepared_cache(
+    self: Any, config: Any, inputs: dict[str, Any], mode: Any, batch_size: int, max_cache_length: int
+) -> Any:
+    """A cache that holds all tokens: what a graph reads is no business of the model's own window."""
+    from transformers import cache_utils as caches
+
+    given = inputs.get("past_key_values")
+    result = type(self)._prepare_cache_for_generation(self, config, inputs, mode, batch_size, max_cache_length)
+    cache: Any = inputs.get("past_key_values")
+    if given is None and hasattr(cache, "layers"):
+        for i, layer in enumerate(cache.layers):
+            if type(layer) is caches.DynamicSlidingWindowLayer:
+                cache.layers[i] = caches.DynamicLayer()
+            elif type(layer) is caches.StaticSlidingWindowLayer:
+                cache.layers[i] = caches.StaticLayer(max_cache_len=max_cache_length)
+    return result
+
+
+def check_leaks(patch: Any, prompt: int, length: int) -> None:
+    """Refuse graphs by which a token depends on one that is not written when it is computed."""
+    writers = [slot for slot in patch.slots.values() if slot.place.role in ("", "decoder") and slot.writes]
+    if all(slot.given is None or isinstance(slot.given, str) for slot in writers):
+        return
+    layers = [_first(_graph(slot, length), length) for slot in writers]
+    place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is there at once
+    leak = leaks(layers, place)
+    if leak:
+        raise GraphError(
+            f"generate would need tokens that are not written yet (tokens {prompt} to {length - 1} are written one by "
+            f"one; the prompt is there at once):\n{leak}\nTake away edges from later sources, as "
+            "graph & ga.graphs.causal(...) does, or make the prompt longer"
+        )
+
+
+def _graph(slot: Any, length: int) -> AttentionGraph | PerHead:
+    if slot.given is None or isinstance(slot.given, str):
+        return causal(length)
+    if slot.inputs:
+        raise GraphError(
+            "generate needs the graph of the whole sequence at its start, and a function of the batch sees what is "
+            "written so far; give a function of the length"
+        )
+    return sized(slot.given, length)
+
+
+def _first(graph: AttentionGraph | PerHead, length: int) -> AttentionGraph | PerHead:
+    if isinstance(graph, PerHead):
+        return each(graph, lambda one: one.subgraph(range(length)))
+    return graph if graph.num_nodes == length else graph.subgraph(range(length))

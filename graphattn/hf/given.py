@@ -1,0 +1,106 @@
+"""The graphs that a caller gives for a model, module by module, and their sizes."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..arguments import several
+from ..errors import GraphError, OptionError
+from ..graph import AttentionGraph, Pattern, PerHead
+from ..graph.advice import no_graph
+from .modules import Place, stacks
+from .rows import Graph, each
+
+OWN = "model"
+"""In place of a graph: the model's own connectivity, read off its masks."""
+
+Given = AttentionGraph | Pattern | PerHead | Callable[..., Any] | str
+
+
+def by_module(given: Any, places: list[Place]) -> dict[Place, Given]:
+    """What each module reads along; those that nothing was given for are left out.
+
+    Raises:
+        OptionError: If a name means no module, or one graph is given for several stacks.
+        GraphError: If something else than a graph is given, or not as many as layers.
+    """
+    if isinstance(given, Mapping):
+        return _by_name(given, places)
+    if isinstance(given, str) and given == OWN:
+        return dict.fromkeys(places, OWN)
+    if len(stacks(places)) > 1:
+        names = ", ".join(f"{name!r} ({number} layers)" for name, number in stacks(places).items())
+        roles = sorted({place.role for place in places} - {""})
+        hint = f"by role ({', '.join(map(repr, roles))}) or name" if roles else "by name"
+        raise OptionError(
+            f"graph must say which stack it is for, {hint}, as {{{(roles or list(stacks(places)))[0]!r}: graph}}; this "
+            f"model has {names}"
+        )
+    if _is_one(given):
+        return dict.fromkeys(places, given)
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise no_graph(given, 'graph must be an AttentionGraph, Pattern, PerHead, list, dict, function or "model"')
+    layers = several(given, "graph", "must be a graph, or one for each layer")
+    if len(layers) != len(places):
+        raise GraphError(f"graph has {len(layers)} graphs, but the model has {len(places)} layers of attention")
+    return {place: checked(layer) for place, layer in zip(places, layers, strict=True)}
+
+
+def _by_name(given: Mapping[Any, Any], places: list[Place]) -> dict[Place, Given]:
+    chosen: dict[Place, Given] = {}
+    for key, value in given.items():
+        if isinstance(key, int) and not isinstance(key, bool):
+            meant = [place for place in places if place.layer == key]
+        else:
+            meant = [place for place in places if isinstance(key, str) and place.answers(key)]
+        if not meant:
+            names = sorted({place.role for place in places} - {""}) + list(stacks(places))
+            raise OptionError(f"graph[{key!r}] means no attention of this model; it has {', '.join(names)}, or layers")
+        for part in dict.fromkeys(place.stack for place in meant):
+            chosen |= by_module(value, [place for place in meant if place.stack == part])
+    return chosen
+
+
+def _is_one(given: Any) -> bool:
+    return isinstance(given, AttentionGraph | Pattern | PerHead) or (callable(given) and not isinstance(given, type))
+
+
+def checked(given: Any) -> Given:
+    """A graph of a list, or the error that says what it is instead."""
+    if _is_one(given) or given == OWN:
+        return given
+    raise no_graph(given, "each layer's graph must be an AttentionGraph, Pattern, PerHead or function")
+
+
+def reads_batch(given: Given, inputs: Iterable[str]) -> list[str]:
+    """The inputs of the model that a function of the batch asks for; none for a function of the length."""
+    if isinstance(given, AttentionGraph | Pattern | PerHead | str):
+        return []
+    return [name for name in inspect.signature(given).parameters if name in set(inputs)]
+
+
+def sized(given: Any, length: int, targets: int | None = None) -> Graph:
+    """The graph between ``length`` tokens, or between ``targets`` and so many; a larger one is left as it is."""
+    if isinstance(given, Pattern):
+        return given(length) if targets is None else given(targets, length)
+    if not isinstance(given, AttentionGraph | PerHead):
+        given = given(length) if targets is None else given(targets, length)
+        if isinstance(given, Pattern):
+            return sized(given, length, targets)
+        if not isinstance(given, AttentionGraph | PerHead):
+            raise no_graph(given, "the function given to ga.patch must return a graph")
+    least = (length if targets is None else targets, length)
+    if given.num_targets < least[0] or given.num_sources < least[1]:
+        raise GraphError(
+            f"the sequence has {least[1]} tokens" + f" and {least[0]} that read them" * (targets is not None) + f"; "
+            f"{given!r} must have as many nodes or more. A pattern, made with ... for its size, fits any length"
+        )
+    if targets is not None and given.num_sources > length:
+        return _first_sources(given, length)
+    return given
+
+
+def _first_sources(graph: Graph, length: int) -> Graph:
+    if isinstance(graph, PerHead):
+        return each(graph, lambda one: one.subgraph(targets=range(one.num_targets), sources=range(length)))
+    return graph.subgraph(targets=range(graph.num_targets), sources=range(length))

@@ -1,0 +1,96 @@
+"""What a patched model gets for a mask: which tokens are there, and a ticket for what the mask was asked for."""
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+from .frame import Frame, asked_for, packed
+
+if TYPE_CHECKING:
+    from .state import Patch
+
+KEPT = 8  # tickets by which a mask that was copied to another device is known again
+_WHOLE = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+
+
+@dataclass(frozen=True, eq=False)
+class Ticket:
+    """What transformers asked a mask for, and what the layers that were handed it derive from that."""
+
+    asked: dict[str, Any]
+    view: Tensor | None = None
+    frames: dict[bool, Frame] = field(default_factory=dict)
+    masks: dict[str, Tensor | None] = field(default_factory=dict)
+
+    def frame(self, *, crosses: bool) -> Frame:
+        """The sequences of the call."""
+        if crosses not in self.frames:
+            self.frames[crosses] = asked_for(self.asked, crosses=crosses)
+        return self.frames[crosses]
+
+    def mask(self, implementation: str) -> Tensor | None:
+        """The mask that the model would have had."""
+        if implementation not in self.masks:
+            from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+            self.masks[implementation] = ALL_MASK_ATTENTION_FUNCTIONS[implementation](**self.asked)
+        return self.masks[implementation]
+
+    def dense(self) -> Tensor:
+        """The mask, bool (B, 1, T, S), whatever it says."""
+        from transformers.masking_utils import sdpa_mask
+
+        mask: Any = sdpa_mask(**{**self.asked, **_WHOLE})
+        return cast(Tensor, mask)
+
+    def says_nothing(self, *, own: bool) -> bool:
+        """Whether all tokens are there at once, as without a mask; ``own``: and its layers read as they did."""
+        asked, window = self.asked, self.asked.get("local_size")
+        present = asked.get("attention_mask")
+        if asked["q_offset"] or asked["kv_offset"] or asked["q_length"] != asked["kv_length"]:
+            return False
+        skips = asked.get("allow_is_causal_skip", True) or asked.get("allow_is_bidirectional_skip", False)
+        if own and not (skips and (window is None or asked["kv_length"] < window)):
+            return False
+        return (present is None or bool(present.all())) and packed(asked.get("mask_function")) is None
+
+
+@torch.compiler.disable
+def mask_of(patch: "Patch", **asked: Any) -> Tensor | None:
+    """What a patched model calls for a mask: bool (B, 1, T, S), the tokens that are there, and what it was asked for.
+
+    Models that compute with their mask, as convolutions do that skip padding, find the padding in it.
+    """
+    offsets = {name: int(asked.get(name, 0)) for name in ("q_offset", "kv_offset")}  # a static cache counts in place
+    ticket = Ticket(asked | offsets)
+    own = patch.has_own_layers
+    if ticket.says_nothing(own=own) and not patch.is_eager(asked.get("config")):
+        return None
+    view = ticket.dense() if own else _present(ticket.asked)
+    view._graphattn_ticket = replace(ticket, view=view)  # type: ignore[attr-defined]
+    patch.tickets = [view._graphattn_ticket, *patch.tickets[: KEPT - 1]]  # type: ignore[attr-defined]
+    return view
+
+
+def _present(asked: dict[str, Any]) -> Tensor:
+    rows, T, S, dropped = (asked[name] for name in ("batch_size", "q_length", "kv_length", "kv_offset"))
+    present = asked.get("attention_mask")
+    if present is None:
+        return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=asked.get("device")).expand(rows, 1, T, S)
+    held = present[:, dropped : dropped + S]
+    held = torch.nn.functional.pad(held, (0, S - held.shape[1]))
+    return held[:, None, None].expand(rows, 1, T, S)
+
+
+def ticket_of(patch: "Patch", mask: Any) -> Ticket | None:
+    """The ticket of a mask that :func:`mask_of` made."""
+    ticket: Ticket | None = getattr(mask, "_graphattn_ticket", None)
+    if ticket is not None or not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        return ticket
+    for known in patch.tickets:
+        view = known.view
+        if view is not None and view.shape == mask.shape and torch.equal(view.to(mask.device), mask):
+            return known
+    return None

@@ -1,0 +1,47 @@
+"""A model's own connectivity: the graphs that its masks mean."""
+
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph
+from ..graphs import causal, full, sliding_window
+from ..graphs import cross as all_pairs
+from ..interop import from_mask
+from .masks import Ticket
+
+
+def own_graphs(mask: Tensor | None, ticket: Ticket | None, T: int, S: int, *, is_causal: bool) -> list[AttentionGraph]:
+    """What each row of the batch reads without the library; one graph if all rows read alike."""
+    if ticket is not None:
+        graphs: list[AttentionGraph] = ticket.frame(crosses=False).remember("own", lambda: _of_asked(ticket))
+        return graphs
+    if mask is None:
+        return [causal(T) if is_causal and T == S and T > 1 else _all(T, S)]
+    return _of_masks((mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2).detach(), T, S)
+
+
+def _of_asked(ticket: Ticket) -> list[AttentionGraph]:
+    asked = ticket.asked
+    windows = [asked.get("local_size")]
+    windows += [getattr(asked.get("config"), name, None) for name in ("sliding_window", "attention_chunk_size")]
+    return _of_masks(ticket.dense(), asked["q_length"], asked["kv_length"], [w for w in windows if isinstance(w, int)])
+
+
+def _of_masks(mask: Tensor, T: int, S: int, windows: list[int] | None = None) -> list[AttentionGraph]:
+    mask = mask.expand(*mask.shape[:2], T, S).any(1)  # (B, T, S)
+    if bool((mask == mask[:1]).all()):
+        mask = mask[:1]
+    return [_named(row, windows or []) for row in mask]
+
+
+def _named(mask: Tensor, windows: list[int]) -> AttentionGraph:
+    """The closed form of a mask where it has one, so that it has a name and costs nothing."""
+    T, S = mask.shape
+    for form in [_all(T, S), *([causal(T), *(sliding_window(T, w) for w in windows if w > 0)] if T == S else [])]:
+        if form.num_edges == int(mask.sum()) and bool((form.mask().to(mask.device) == mask).all()):
+            return form
+    return from_mask(mask)
+
+
+def _all(T: int, S: int) -> AttentionGraph:
+    return full(T) if T == S else all_pairs(T, S)

@@ -1,0 +1,170 @@
+"""From graphs and the sequences of a call to one run of attention."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from ..graph import AttentionGraph, PerHead, disjoint_union
+from ..graph import runs as _runs
+from ..models.generation.continuation import every, rows
+from .frame import Frame, Piece, Span
+
+Graph = AttentionGraph | PerHead
+
+
+class Index(NamedTuple):
+    """Places of tokens in a batch: the row and the place of each, int64 (M,), or (B, k) in a step."""
+
+    row: Tensor
+    place: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A run of attention.
+
+    Args:
+        graph: Between the tokens that are picked.
+        targets: Which tokens those are: places that all rows share (a range, or int64 (k,)), or one by one.
+        sources: Likewise.
+        missing: bool (B, k): sources that only fill up the row of a step.
+    """
+
+    graph: Graph
+    targets: range | Index
+    sources: range | Tensor | Index
+    missing: Tensor | None = None
+
+
+def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) -> Job:
+    """The run of graphs, one for each piece of the frame, in which piece i has the nodes that its graph has first."""
+    steps = frame.targets == 1 and all(piece.targets.size == 1 for piece in frame.pieces)
+    steps = steps and (frame.alike or len(frame.pieces) == batch)
+    if steps and not any(isinstance(graph, PerHead) for graph in graphs):
+        return _step(graphs, frame, device)  # type: ignore[arg-type]
+    parts = [_part(graph, piece, device) for graph, piece in zip(graphs, frame.pieces, strict=True)]
+    if frame.alike:
+        places = (frame.pieces[0].targets.places, frame.pieces[0].sources.places)
+        return Job(parts[0], *places)  # type: ignore[arg-type]
+    return Job(_union(parts), *_indices(frame.pieces, device))
+
+
+def _part(graph: Graph, piece: Piece, device: torch.device) -> Graph:
+    """What a piece's targets read of its sources."""
+    if isinstance(graph, PerHead):
+        return each(graph, lambda one: _part_of_one(one, piece, device))
+    return _part_of_one(graph, piece, device)
+
+
+def _part_of_one(graph: AttentionGraph, piece: Piece, device: torch.device) -> AttentionGraph:
+    targets, sources = piece.targets.nodes, piece.sources.nodes
+    if (len(targets), len(sources)) != (graph.num_targets, graph.num_sources):
+        if targets and sources and targets.start > 0 and len(sources) < graph.num_sources:
+            _check_present(graph, targets, sources)
+        graph = rows(graph, targets, sources, device)  # type: ignore[assignment]
+    return graph.to(device)
+
+
+def check_written(graph: AttentionGraph | PerHead, piece: Piece) -> None:
+    """Refuse new targets that the token before them reads, which was computed without them."""
+    before = torch.tensor([piece.targets.node - 1])
+    for one in dict.fromkeys(graph.graphs) if isinstance(graph, PerHead) else [graph]:
+        last = int(one.edges.runs(before).hi.amax()) if one.edges.runs(before).hi.numel() else 0
+        if last > piece.targets.node:
+            raise GraphError(
+                f"token {int(before)} reads token {last - 1}, which was not written when token {int(before)} was "
+                "computed; take away edges from later sources, as graph & ga.graphs.causal(...) does"
+            )
+
+
+def _check_present(graph: AttentionGraph, targets: range, sources: range) -> None:
+    """Refuse new targets that read what a cache has dropped, or what is not there yet."""
+    reads = graph.edges.runs(torch.arange(targets.start, targets.stop))
+    some = reads.hi > reads.lo
+    if not bool(some.any()):
+        return
+    first, last = int(reads.lo[some].min()), int(reads.hi[some].max()) - 1
+    if first < sources.start:
+        raise GraphError(
+            f"token {targets.start} reads token {first}, which the cache has dropped: it holds tokens from "
+            f"{sources.start} on. Pass past_key_values=transformers.DynamicCache(), which holds all"
+        )
+    if last >= sources.stop:
+        raise GraphError(
+            f"a token from {targets.start} on reads token {last}, which is not written yet; take away edges from later "
+            "sources, as graph & ga.graphs.causal(...) does"
+        )
+
+
+def each(heads: PerHead, make: Callable[[AttentionGraph], AttentionGraph]) -> PerHead:
+    """Graphs of heads, each made another; heads that shared one still do."""
+    made = {graph: make(graph) for graph in dict.fromkeys(heads.graphs)}
+    return PerHead(tuple(made[graph] for graph in heads.graphs))
+
+
+def _union(parts: list[Graph]) -> Graph:
+    number = max((len(part.graphs) for part in parts if isinstance(part, PerHead)), default=0)
+    if not number:
+        return disjoint_union(parts)  # type: ignore[arg-type]
+    heads = [part.graphs if isinstance(part, PerHead) else (part,) * number for part in parts]
+    made = {alike: disjoint_union(list(alike)) for alike in dict.fromkeys(zip(*heads, strict=True))}
+    return PerHead(tuple(made[alike] for alike in zip(*heads, strict=True)))
+
+
+def _indices(pieces: tuple[Piece, ...], device: torch.device) -> tuple[Index, Index]:
+    def index(spans: list[Span]) -> Index:
+        rows = torch.tensor([piece.row for piece in pieces]).repeat_interleave(torch.tensor([s.size for s in spans]))
+        places = [torch.as_tensor(span.places, dtype=torch.int64) for span in spans]
+        return Index(rows.to(device), torch.cat([torch.empty(0, dtype=torch.int64), *places]).to(device))
+
+    return index([piece.targets for piece in pieces]), index([piece.sources for piece in pieces])
+
+
+def _step(graphs: list[AttentionGraph], frame: Frame, device: torch.device) -> Job:
+    """One new token in each row: it reads all of the sources that are picked for it."""
+    picked = [_read(graph, piece) for graph, piece in zip(graphs, frame.pieces, strict=True)]
+    one = range(1)
+    read = picked[0]
+    if isinstance(read, range) and all(isinstance(other, range) and other == read for other in picked):
+        return Job(every(1, len(read), device), one, read)
+    if len(picked) == 1 and isinstance(read, Tensor):
+        return Job(every(1, len(read), device), one, read.to(device))
+    most = max(map(len, picked))
+    place = torch.zeros(len(picked), most, dtype=torch.int64)
+    missing = torch.ones(len(picked), most, dtype=torch.bool)
+    for row, other in enumerate(picked):
+        place[row, : len(other)] = torch.as_tensor(other)
+        missing[row, : len(other)] = False
+    row_of = torch.arange(len(picked))[:, None].expand_as(place)
+    sources = Index(row_of.to(device), place.to(device))
+    return Job(every(1, most, device), one, sources, missing.to(device) if bool(missing.any()) else None)
+
+
+def _read(graph: AttentionGraph, piece: Piece) -> range | Tensor:
+    """The places of the sources that the one target reads."""
+    target, sources = piece.targets.node, piece.sources
+    if target >= graph.num_targets:
+        raise GraphError(f"the sequence has {target + 1} tokens; {graph!r} must have as many nodes or more")
+    reads = graph.edges.runs(torch.tensor([target]))
+    lo, hi = reads.lo.tolist(), reads.hi.tolist()
+    spans = [(first, last) for first, last in zip(lo, hi, strict=True) if last > first]
+    if not spans:
+        return range(0)
+    if spans[0][0] < sources.node or spans[-1][1] > sources.node + sources.size:
+        _check_present(graph, range(target, target + 1), sources.nodes)
+    if len(spans) == 1 and isinstance(sources.places, range):
+        return sources.places[spans[0][0] - sources.node : spans[0][1] - sources.node]
+    return torch.as_tensor(sources.places)[_runs.expand(reads)[1] - sources.node]
+
+
+def full_rows(frame: Frame, batch: int, graphs: list[AttentionGraph], device: torch.device) -> Job:
+    """The run of graphs between all places of a row, one for all rows or one for each."""
+    T, S = frame.targets, frame.sources
+    if len(graphs) == 1:
+        return Job(graphs[0].to(device), range(T), range(S))
+    pieces = tuple(Piece(row, Span(range(T), 0), Span(range(S), 0), S) for row in range(batch))
+    return Job(_union([graph.to(device) for graph in graphs]), *_indices(pieces, device))

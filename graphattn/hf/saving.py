@@ -1,0 +1,72 @@
+"""Graphs in the configuration of a model: they are saved with it, and plain transformers passes them by."""
+
+from os import PathLike
+from typing import Any
+
+from torch import nn
+
+from ..errors import LoaderError, need_extra
+from ..graph import AttentionGraph, Pattern, PerHead
+from ..interop import graph_from_dict, graph_to_dict
+from .given import OWN
+
+KEY = "graphattn"  # of the configuration
+
+
+def to_data(given: Any) -> Any:
+    """What was given to ``patch`` as data that JSON can hold; a function leaves its name."""
+    if isinstance(given, AttentionGraph | Pattern | PerHead):
+        return {"graph": graph_to_dict(given)}
+    if isinstance(given, dict):
+        return {"by": [[key, to_data(value)] for key, value in given.items()]}
+    if isinstance(given, list | tuple):
+        return {"layers": [to_data(value) for value in given]}
+    return given if given == OWN else {"function": getattr(given, "__name__", type(given).__name__)}
+
+
+def from_data(data: Any) -> Any:
+    """What :func:`to_data` made data of.
+
+    Raises:
+        LoaderError: If it is something else, or a function, which is not saved.
+    """
+    kind, value = next(iter(data.items()), ("", None)) if isinstance(data, dict) else ("", None)
+    if data == OWN:
+        return OWN
+    if kind == "graph":
+        return graph_from_dict(value)
+    if kind == "layers" and isinstance(value, list):
+        return [from_data(item) for item in value]
+    if kind == "by" and isinstance(value, list) and all(isinstance(item, list) and len(item) == 2 for item in value):
+        return {key: from_data(item) for key, item in value}
+    if kind == "function":
+        raise LoaderError(f"the model was saved on the function {value}, which is not data: pass graph={value}")
+    raise LoaderError(f"config.{KEY} must be what ga.patch keeps there, got {str(data)[:80]}")
+
+
+def saved_in(model: nn.Module) -> Any:
+    """The graphs in a model's configuration."""
+    data = getattr(model.config, KEY, None)
+    if data is None:
+        raise LoaderError(f"{type(model).__name__} was not saved with a graph; pass one: ga.patch(model, graph)")
+    return from_data(data)
+
+
+def load_model(path: Any, options: dict[str, Any]) -> nn.Module:
+    """The plain model in a folder, of the class that was saved."""
+    try:
+        import transformers
+    except ImportError:
+        raise need_extra("transformers", "hf") from None
+    if not isinstance(path, str | PathLike):
+        raise LoaderError(f"path must be a folder that save_pretrained wrote, got {type(path).__name__}")
+    try:
+        config = transformers.AutoConfig.from_pretrained(path)
+    except (OSError, ValueError, TypeError) as error:
+        raise LoaderError(f"{path}: expected a folder that save_pretrained wrote: {str(error)[:200]}") from None
+    names = config.architectures or [None]
+    kind = getattr(transformers, names[0] or "AutoModel", None)
+    if kind is None:
+        raise LoaderError(f"{path}: transformers has no {names[0]}; load it yourself, then ga.patch(model, 'saved')")
+    model: nn.Module = kind.from_pretrained(path, **options)
+    return model

@@ -1,0 +1,212 @@
+"""The state of a patched model: what each of its modules of attention reads, and what runs on the tokens of a call."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import whole
+from ..errors import GraphError, OptionError
+from ..graph import AttentionGraph, Pattern, PerHead
+from .frame import Frame, Piece, of_cross
+from .frame import whole as all_tokens
+from .given import OWN, Given, sized
+from .masks import Ticket
+from .modules import Place, stacks
+from .own import own_graphs
+from .rows import Graph, Job, check_written, full_rows, job_of
+
+_KEPT = 32  # jobs that a patch remembers, with their plans
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """What a patched module reads along; ``given`` is ``None`` where it stays as it was."""
+
+    place: Place
+    given: Given | None
+    patch: "Patch"
+    inputs: tuple[str, ...] = ()
+    """The inputs of the model that a function of the batch asks for."""
+    writes: bool = True
+    """Whether its tokens may be written one by one."""
+
+    def __deepcopy__(self, memo: Any) -> "Slot":
+        return self
+
+
+class Patch:
+    """A model on graphs; made by :func:`patch`, it sees the model's calls.
+
+    Args:
+        model: The model; ``inputs``, the arguments of its forward.
+    """
+
+    def __init__(self, model: nn.Module, inputs: tuple[str, ...] = ()) -> None:
+        self.model, self.inputs = model, inputs
+        self.slots: dict[Place, Slot] = {}
+        self.originals: dict[int, tuple[Any, str | None]] = {}  # configurations, and what they named before
+        self.hooks: list[Any] = []
+        self.length: int | None = None  # tokens at the end, while generate runs
+        self.batch: dict[str, Any] = {}  # of the model's last call: inputs that graphs are functions of, and more
+        self.last: dict[Place, list[Graph]] = {}  # what its layers ran on
+        self.tickets: list[Ticket] = []
+        self._decoder: Frame | None = None
+        self._jobs: OrderedDict[Any, tuple[Job, list[Graph]]] = OrderedDict()
+
+    def layers(self, length: int | None = None, stack: str | None = None) -> list[Graph]:
+        """The graph of each layer, to be asked: ``ga.leaks(patch.layers(64))``.
+
+        Args:
+            length: Tokens of a text that the model is run on for this; by default the graphs of its last call, of the
+                first example of the batch.
+            stack: The role or name of a stack, where the model has several.
+
+        Raises:
+            OptionError: If the model was not called yet, or has several stacks.
+        """
+        if length is not None:
+            tokens = torch.zeros(
+                1, whole(length, "length", 1), dtype=torch.int64, device=next(self.model.parameters()).device
+            )
+            both = {"decoder_input_ids": tokens} if getattr(self.model.config, "is_encoder_decoder", False) else {}
+            with torch.no_grad():
+                self.model(input_ids=tokens, **both)
+        chosen = [place for place in self.slots if place in self.last and (stack is None or place.answers(stack))]
+        if not chosen:
+            raise OptionError(
+                f"no layer{'' if stack is None else f' of {stack}'} has run yet: call the model, or pass length=..."
+            )
+        if len(stacks(chosen)) > 1:
+            raise OptionError(f"stack must be one of {', '.join(stacks(self.last))}: these are different nodes")
+        return [self.last[place][0] for place in chosen]
+
+    # --- what attention asks
+
+    @property
+    def has_own_layers(self) -> bool:
+        """Whether some layer reads as its model does, so that masks must say so."""
+        return any(slot.given is None or slot.given == OWN for slot in self.slots.values())
+
+    def implementation(self, config: Any) -> str:
+        """What a configuration named before."""
+        return self.originals.get(id(config), (None, None))[1] or "sdpa"
+
+    def is_eager(self, config: Any) -> bool:
+        """Whether layers that stay as they are must have a mask."""
+        return self.has_own_layers and self.implementation(config) == "eager"
+
+    def wants_weights(self, options: dict[str, Any]) -> bool:
+        """Whether the call asks for weights."""
+        return bool(options.get("output_attentions") or self.batch.get("weights"))
+
+    def frame(self, slot: Slot, ticket: Ticket | None, T: int, S: int) -> Frame:
+        """The sequences of a call; a decoder's are kept for its cross-attention, which is not told its targets."""
+        crosses = slot.place.role == "cross"
+        frame = all_tokens(T, S, crosses=crosses) if ticket is None else ticket.frame(crosses=crosses)
+        if slot.place.role == "decoder":
+            self._decoder = frame
+        return of_cross(self._decoder, frame) if crosses else frame
+
+    def job(
+        self, slot: Slot, ticket: Ticket | None, mask: Tensor | None, query: Tensor, key: Tensor, *, is_causal: bool
+    ) -> Job:
+        """What a module runs on the tokens of this call."""
+        B, T, S, device = query.shape[0], query.shape[2], key.shape[2], query.device
+        frame = self.frame(slot, ticket, T, S)
+        if slot.given == OWN:
+            graphs: list[Any] = own_graphs(mask, ticket, T, S, is_causal=is_causal)
+            self.last[slot.place] = graphs
+            return full_rows(frame, B, graphs, device)
+        length = self.length if is_causal and slot.place.role != "encoder" else None
+        remember = frame.remember if slot.inputs else self._remember
+        key_of = (id(slot.given), frame.key, B, length, device)
+        job, self.last[slot.place] = remember(key_of, lambda: self._job(slot, frame, length, B, device))
+        return job
+
+    def _job(
+        self, slot: Slot, frame: Frame, length: int | None, batch: int, device: torch.device
+    ) -> tuple[Job, list[Graph]]:
+        if slot.inputs:
+            frame, graphs = self._of_batch(slot, frame, batch)
+            return job_of(graphs, frame, batch, device), graphs
+        sizes: list[tuple[int, int | None]] = [(length or piece.length, None) for piece in frame.pieces]
+        if slot.place.role == "cross":
+            sizes = [(piece.length, max(piece.targets.end, self.length or 0)) for piece in frame.pieces]
+        made = {size: sized(slot.given, *size) for size in dict.fromkeys(sizes)}
+        graphs = [made[size] for size in sizes]
+        for graph, piece in zip(graphs, frame.pieces, strict=True):
+            if length is None and slot.place.role != "cross" and piece.targets.node:
+                check_written(graph, piece)
+        return job_of(graphs, frame, batch, device), graphs
+
+    def _of_batch(self, slot: Slot, frame: Frame, batch: int) -> tuple[Frame, list[Graph]]:
+        """The graphs that a function of the batch gives; their nodes are places of a row, padding included."""
+        missing = [name for name in slot.inputs if name not in self.batch.get("inputs", {})]
+        if missing:
+            raise OptionError(f"the graph is a function of {', '.join(slot.inputs)}; pass {', '.join(missing)} by name")
+        if any(piece.targets.node > 0 for piece in frame.pieces) and slot.place.role != "cross":
+            raise GraphError("a function of the batch sees new tokens alone when a cache is used; pass use_cache=False")
+        made = self.batch["made"]
+        function: Any = slot.given
+        if id(function) not in made:
+            made[id(function)] = function(**{name: self.batch["inputs"][name] for name in slot.inputs})
+        graphs = made[id(function)]
+        each = [graphs] * batch if isinstance(graphs, AttentionGraph | PerHead | Pattern) else list(graphs)
+        if len(each) != batch:
+            raise GraphError(f"the function must return a graph, or one for each of {batch} examples; got {len(each)}")
+        pieces = frame.pieces if not frame.alike else [frame.pieces[0]._replace(row=row) for row in range(batch)]
+        if frame.alike and all(graph is each[0] for graph in each):
+            pieces = pieces[:1]
+        size = (frame.sources, frame.targets if slot.place.role == "cross" else None)
+        moved = [_by_place(piece, frame.sources) for piece in pieces]
+        alike = frame.alike and len(moved) == 1
+        return replace(frame, pieces=tuple(moved), alike=alike), [sized(each[piece.row], *size) for piece in moved]
+
+    def _remember(self, key: Any, make: Callable[[], Any]) -> Any:
+        if key in self._jobs:
+            self._jobs.move_to_end(key)
+            return self._jobs[key]
+        while len(self._jobs) >= _KEPT:
+            self._jobs.popitem(last=False)
+        self._jobs[key] = make()
+        return self._jobs[key]
+
+    def see(self, model: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Before a call of the model: keep the inputs that a graph is a function of, and whether it wants weights."""
+        wanted = {name for slot in self.slots.values() for name in slot.inputs}
+        given = dict(zip(self.inputs, args, strict=False)) | options
+        wants = options.get("output_attentions", getattr(model.config, "output_attentions", False))
+        self.batch = {
+            "inputs": {name: given.get(name) for name in wanted if name in given},
+            "made": {},
+            "weights": wants,
+        }
+
+    def __deepcopy__(self, memo: Any) -> "Patch":
+        return self
+
+    def __repr__(self) -> str:
+        lines: dict[str, list[str]] = {}
+        for place, slot in self.slots.items():
+            lines.setdefault(place.stack, []).append("as it was" if slot.given is None else _shown(slot.given))
+        parts = [f"{stack} x {len(names)} on {', '.join(dict.fromkeys(names))}" for stack, names in lines.items()]
+        return f"Patch({type(self.model).__name__}: {'; '.join(parts)})"
+
+
+def _by_place(piece: Piece, length: int) -> Piece:
+    """The piece with its places for nodes, as far as its tokens stand side by side."""
+    if not piece.is_solid:
+        raise GraphError("a function of the batch needs tokens side by side, but some between others are masked")
+    targets, sources = piece.targets, piece.sources
+    first, source = targets.places.start, sources.places.start  # type: ignore[union-attr]
+    return piece._replace(targets=targets._replace(node=first), sources=sources._replace(node=source), length=length)
+
+
+def _shown(given: Given) -> str:
+    if given == OWN:
+        return "its own masks"
+    return given.name if isinstance(given, AttentionGraph | Pattern) else getattr(given, "__name__", repr(given))
