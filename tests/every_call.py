@@ -88,6 +88,20 @@ def levels():
     return graphs.hierarchy(pos(), ratio=0.5)
 
 
+def cell_levels():
+    return graphs.serialized_hierarchy(pos(), cell=1e-3, levels=2, patch=4, curves=("z",))
+
+
+def point_transformer_v3():
+    return models.PointTransformerV3(3, 2, (8, 8), 1, (8,), 1, head_dim=4)
+
+
+def pointcept_state():
+    from models.test_point_transformer_v3 import state_of
+
+    return {name: x.float() for name, x in state_of(True).items()}
+
+
 def heads():
     return ga.PerHead((causal(), graphs.full(N)))
 
@@ -397,6 +411,11 @@ CALLS = {
     "graphs.Hierarchy.to": lambda: call(levels().to, "cpu"),
     "graphs.HierarchyRecipe.__call__": lambda: call(graphs.hierarchy(..., ratio=0.5), pos(), torch.zeros(N).long()),
     "graphs.hierarchy": lambda: call(graphs.hierarchy, pos(), torch.zeros(N).long(), ratio=(0.5, 0.5), faces=FACES),
+    "graphs.serialized_hierarchy": lambda: call(
+        graphs.serialized_hierarchy, pos(), torch.zeros(N).long(), cell=1e-3, levels=2
+    ),
+    "nn.CellConv": lambda: call(layers.CellConv, 3, 4),
+    "nn.CellConv.forward": lambda: call(layers.CellConv(3, 4).forward, pos(), cell_levels().levels[0].near[0]),
     "nn.relative_positions": lambda: call(layers.relative_positions, causal(), pos(), pos()),
     "nn.edge_geometry": lambda: call(
         layers.edge_geometry, causal(), pos(), pos(), features=["pair"], normals=pos(), queries_normals=pos()
@@ -553,6 +572,13 @@ CALLS = {
     "models.PointTransformer": lambda: call(models.PointTransformer, 3, 2, (8, 8), 1, share=4),
     "models.PointTransformer.forward": lambda: call(
         models.PointTransformer(3, 2, (8, 8), 1, share=4).forward, pos(), levels()
+    ),
+    "models.PointTransformerV3": lambda: call(models.PointTransformerV3, 3, 2, (8, 8), 1, (8,), 1, head_dim=4),
+    "models.PointTransformerV3.forward": lambda: call(point_transformer_v3().forward, pos(), cell_levels()),
+    "models.PointTransformerV3.encoded": lambda: call(point_transformer_v3().encoded, pos(), cell_levels()),
+    "models.PointTransformerV3.embedded": lambda: call(point_transformer_v3().embedded, pos(), cell_levels()),
+    "models.PointTransformerV3.from_pointcept": lambda: call(
+        models.PointTransformerV3.from_pointcept, pointcept_state(), head_dim=4
     ),
     "models.Perceiver": lambda: call(models.Perceiver, 4, C, 6, 1, H),
     "models.Perceiver.forward": lambda: call(perceiver(), features(2, 9, 6)),

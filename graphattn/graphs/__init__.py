@@ -26,6 +26,7 @@ from .points.hierarchy import Hierarchy as Hierarchy
 from .points.hierarchy import HierarchyRecipe as HierarchyRecipe
 from .points.hierarchy import hierarchy as hierarchy
 from .points.interpolation import inverse_distance_bias as inverse_distance_bias
+from .points.serialized import serialized_hierarchy as serialized_hierarchy
 from .points.voxels import voxel_ids as voxel_ids
 from .sequence import *
 

@@ -22,6 +22,7 @@ from .longformer import Longformer as Longformer
 from .longformer import longformer_graphs as longformer_graphs
 from .perceiver import Perceiver as Perceiver
 from .point_transformer import PointTransformer as PointTransformer
+from .point_transformer_v3 import PointTransformerV3 as PointTransformerV3
 from .rnn import Seq2Seq as Seq2Seq
 from .stacks import Decoder as Decoder
 from .stacks import Encoder as Encoder

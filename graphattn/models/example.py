@@ -53,3 +53,12 @@ def small_cloud(num_points: int = 13, **how: Any) -> Any:
 
     pos = torch.linspace(0, 40, 3 * num_points).sin().view(num_points, 3)
     return hierarchy(pos, graph=knn(..., 3, include_self=True), down=knn(..., 3), up=knn(..., 2), **how)
+
+
+def small_grid() -> Any:
+    """Levels of 13 cells, the same on every machine."""
+    from ..graphs import serialized_hierarchy
+
+    number = torch.arange(13) * 5 % 27
+    grid = torch.stack((number // 9, number // 3 % 3, number % 3), 1)
+    return serialized_hierarchy(grid.float(), cells=grid, levels=2, patch=4, curves=("z", "hilbert"))

@@ -29,33 +29,51 @@ class Levels(nn.Module):
         back: Blocks of each level but the coarsest on the way up.
         block: ``block(width)`` makes a block, ``block(x, level, number)``.
         down: ``down(fine width, coarse width)`` makes what pools, ``down(x, fine, coarse)``.
-        up: ``up(coarse width, fine width)`` makes what unpools, ``up(x, skip, fine, coarse)``.
+        up: ``up(coarse width, fine width, width)`` makes what unpools, ``up(x, skip, fine, coarse)``.
+        back_widths: C of each level but the coarsest on the way up; ``widths`` by default.
         readout: "node", an answer for each of the finest points, or "shape", one for each cloud, from the coarsest.
     """
 
     def __init__(
-        self, widths: list[int], depths: list[int], back: list[int], *, block: Part, down: Part, up: Part, readout: str
+        self,
+        widths: list[int],
+        depths: list[int],
+        back: list[int],
+        *,
+        block: Part,
+        down: Part,
+        up: Part,
+        readout: str,
+        back_widths: list[int] | None = None,
     ) -> None:
         super().__init__()
         self.widths, self.readout = widths, one_of(readout, "readout", READOUTS)
         self.stages = nn.ModuleList(_stage(block, C, depth) for C, depth in zip(widths, depths, strict=True))
         self.downs = nn.ModuleList(down(fine, coarse) for fine, coarse in pairwise(widths))
-        steps = list(zip(widths, widths[1:], back, strict=False)) if readout == "node" else []
-        self.ups = nn.ModuleList(up(coarse, fine) for fine, coarse, _ in steps)
-        self.back = nn.ModuleList(_stage(block, fine, depth) for fine, _, depth in steps)
+        after = [*(widths[:-1] if back_widths is None else back_widths), widths[-1]]
+        steps = list(zip(after, widths, after[1:], back, strict=False)) if readout == "node" else []
+        self.ups = nn.ModuleList(up(coarse, fine, C) for C, fine, coarse, _ in steps)
+        self.back = nn.ModuleList(_stage(block, C, depth) for C, _, _, depth in steps)
+        self.out_dim = after[0] if readout == "node" else widths[-1]
 
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
         """Features (..., N, C) of the finest points; of the coarsest where the answer is for each cloud."""
+        skips = self.encoded(x, shape)
+        x = skips[-1]
+        for number in reversed(range(len(self.ups))):
+            fine, coarse = shape.levels[number], shape.levels[number + 1]
+            x = self.back[number](self.ups[number](x, skips[number], fine, coarse), fine)
+        return x
+
+    def encoded(self, x: Tensor, shape: Hierarchy) -> list[Tensor]:
+        """Features of each level's points on the way down, the finest first."""
         skips = []
         for number, (level, stage) in enumerate(zip(shape.levels, self.stages, strict=True)):
             if number:
                 x = self.downs[number - 1](x, shape.levels[number - 1], level)
             x = stage(x, level)
             skips.append(x)
-        for number in reversed(range(len(self.ups))):
-            fine, coarse = shape.levels[number], shape.levels[number + 1]
-            x = self.back[number](self.ups[number](x, skips[number], fine, coarse), fine)
-        return x
+        return skips
 
     def check(self, x: Any, shape: Any, features: int, reader: nn.Module) -> None:
         """Refuse what is no hierarchy of these levels, and features that are not the finest points'."""

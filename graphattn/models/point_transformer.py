@@ -6,17 +6,15 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, width
+from ..arguments import kinds_checked, probability, width
 from ..graph.foreign_names import names_checked
-from ..graphs import Hierarchy, hierarchy, knn
+from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
 from ..nn import GraphAttention, interpolate, pool
 from ..nn.blocks import make_norm
 from ..nn.scores import Subtraction
 from .example import example, features, small_cloud
 from .levels import Levels, heads_of, of_clouds, sizes
-
-RECIPE = hierarchy(..., ratio=(0.25,) * 4, graph=knn(..., 16, include_self=True, clamp=True))
 
 
 @example(
@@ -39,8 +37,7 @@ class PointTransformer(nn.Module):
 
     Source: Zhao et al. 2021. *What differs:* layer norms in place of batch norms, so that an answer does not depend on
     the other clouds of its batch; channels that share a weight are neighbours. The hierarchy is the caller's: the
-    paper's is ``ga.graphs.hierarchy(..., ratio=(0.25,) * 4, graph=knn(..., 16, include_self=True))``, which is
-    ``PointTransformer.recipe`` but for clouds smaller than 16.
+    paper's is ``ga.graphs.hierarchy(..., ratio=(0.25,) * 4)``.
 
     Example:
         >>> import torch, graphattn as ga
@@ -49,8 +46,6 @@ class PointTransformer(nn.Module):
         >>> model(pos, ga.graphs.hierarchy(pos, batch, ratio=0.25)).shape
         torch.Size([60, 5])
     """
-
-    recipe = RECIPE
 
     @kinds_checked()
     def __init__(
@@ -78,8 +73,10 @@ class PointTransformer(nn.Module):
             up=Up,
             readout=readout,
         )
-        last = wide[0] if readout == "node" else wide[-1]
-        self.head = nn.Sequential(Dense(last, last), nn.Dropout(dropout), nn.Linear(last, width(out_dim, "out_dim")))
+        last = self.levels.out_dim
+        self.head = nn.Sequential(
+            Dense(last, last), nn.Dropout(probability(dropout, "dropout")), nn.Linear(last, width(out_dim, "out_dim"))
+        )
 
     @names_checked
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
@@ -141,9 +138,9 @@ class Down(nn.Module):
 class Up(nn.Module):
     """What the coarser points carry, interpolated, and the finer ones' own."""
 
-    def __init__(self, coarse: int, fine: int) -> None:
+    def __init__(self, coarse: int, fine: int, after: int) -> None:
         super().__init__()
-        self.dense, self.own = Dense(coarse, fine), Dense(fine, fine)
+        self.dense, self.own = Dense(coarse, after), Dense(fine, after)
 
     def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
         assert coarse.up is not None

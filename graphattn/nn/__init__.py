@@ -5,6 +5,7 @@ from types import ModuleType as _Module
 from .biases import *
 from .blocks import TransformerBlock as TransformerBlock
 from .cache import KeyValueCache as KeyValueCache
+from .cell_conv import CellConv as CellConv
 from .feed_forward import ClampedGLU as ClampedGLU
 from .feed_forward import DropPath as DropPath
 from .feed_forward import FeedForward as FeedForward

@@ -68,6 +68,7 @@ def interpolate(x: Tensor, graph: AttentionGraph, pos: Tensor, queries: Tensor |
         >>> interpolate(torch.tensor([[0.0], [5.0]]), ga.graphs.knn(coarse, 2, queries=fine), coarse, fine).tolist()
         [[1.0], [5.0]]
     """
+    need_graph(graph, "interpolate")
     if floats(x, "x", "(..., S, C)", 2).shape[-2] != graph.num_sources:
         raise ShapeError(f"x must have a row for each of {graph.num_sources} sources, got {tuple(x.shape)}")
     squared = relative_positions(graph, pos, queries).double().square().sum(-1)

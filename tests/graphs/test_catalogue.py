@@ -81,6 +81,6 @@ def test_the_catalogue_shows_builders_alone():
     helpers |= {"relative_position_index", "block_sparse", "composite"}
     helpers |= {"degree_matched_random"}
     helpers |= {"mesh_edge_ends"}
-    helpers |= {"line_graph", "hierarchy"}
+    helpers |= {"line_graph", "hierarchy", "serialized_hierarchy"}
     classes = {"CloudCache", "Hierarchy", "HierarchyRecipe", "MeshReport"}
     assert shown == {*SMALL, *helpers, *classes, "BUILDERS", "zoo"} == set(graphs.__all__)

@@ -23,6 +23,37 @@ Graphs = Pattern | AttentionGraph | tuple[Pattern | AttentionGraph, ...]
 
 
 @dataclass(frozen=True, eq=False)
+class CellNeighbours:
+    """The cells around each of a grid's cells, for a convolution: a kernel has a matrix for each offset.
+
+    Attributes:
+        graph: Which cells each reads, itself among them; at most one at each offset.
+        offset: int64 (E,), the number of each edge's offset, in the graph's edge order.
+        num_offsets: How many there are.
+        source, target: The ends of the edges, by offset.
+        counts: Edges of each offset.
+    """
+
+    graph: AttentionGraph
+    offset: Tensor
+    num_offsets: int
+    source: Tensor = field(init=False)
+    target: Tensor = field(init=False)
+    counts: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        order = torch.argsort(self.offset, stable=True)
+        object.__setattr__(self, "source", self.graph.source[order])
+        object.__setattr__(self, "target", self.graph.target[order])
+        numbers = torch.bincount(self.offset, minlength=self.num_offsets)
+        object.__setattr__(self, "counts", tuple(numbers.tolist()))
+
+    def to(self, device: torch.device) -> "CellNeighbours":
+        """The same on another device."""
+        return CellNeighbours(self.graph.to(device), self.offset.to(device), self.num_offsets)
+
+
+@dataclass(frozen=True, eq=False)
 class Level:
     """The points of a level and what they read.
 
@@ -33,6 +64,7 @@ class Level:
         down: The finer level's points are the sources, its own the targets; ``None`` of the finest.
         up: Its own points are the sources, the finer level's the targets; ``None`` of the finest.
         kept: Which of the finer level's points these are, int64 (N,); ``None`` where they are none of them.
+        near: The cells around each, of :func:`serialized_hierarchy`.
     """
 
     pos: Tensor
@@ -41,6 +73,7 @@ class Level:
     down: AttentionGraph | None = None
     up: AttentionGraph | None = None
     kept: Tensor | None = None
+    near: tuple[CellNeighbours, ...] = ()
 
     @property
     def graph(self) -> AttentionGraph:
@@ -120,6 +153,10 @@ def _join(levels: tuple[Level, ...], parts: list[Hierarchy]) -> Level:
         if level.kept is not None and level.down is not None:
             kept.append(level.kept + before)
             before += level.down.num_sources
+    near = [
+        CellNeighbours(disjoint_union([n.graph for n in own]), torch.cat([n.offset for n in own]), own[0].num_offsets)
+        for own in zip(*(level.near for level in levels), strict=True)
+    ]
     return Level(
         torch.cat([level.pos for level in levels]),
         torch.cat(batch),
@@ -127,6 +164,7 @@ def _join(levels: tuple[Level, ...], parts: list[Hierarchy]) -> Level:
         disjoint_union(down) if down else None,
         disjoint_union(up) if up else None,
         torch.cat(kept) if len(kept) == len(levels) else None,
+        tuple(near),
     )
 
 

@@ -1,0 +1,179 @@
+"""Hierarchies of the cells of a grid: patches along curves, and the cells around each for convolutions."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...arguments import several
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph.listed import Listed
+from ...graph.places import counts
+from ..arguments import flag, integers, stored, whole
+from .clouds import coordinates, length
+from .clusters import clusters
+from .curve_keys import Curve
+from .hierarchy import CellNeighbours, Hierarchy, Level
+from .patches import curve_patches
+
+_MOST = 1 << 62
+
+
+def serialized_hierarchy(
+    pos: Tensor,
+    batch: Tensor | None = None,
+    *,
+    cell: float | None = None,
+    cells: Tensor | None = None,
+    levels: int = 5,
+    stride: int = 2,
+    patch: int = 1024,
+    curves: Sequence[Curve] = ("z", "z-trans", "hilbert", "hilbert-trans"),
+    bits: int = 16,
+    shuffle: bool = False,
+) -> Hierarchy:
+    """Levels of Point Transformer V3: cells of a grid that double in size, each level along several curves.
+
+    A level's graphs are :func:`curve_patches` of its cells, one for each curve; a coarser level has a point in every
+    cell that holds one of the finer level's, at their mean. A level's ``near`` are the cells around each, 3 along each
+    axis, and those of the finest level 5 as well.
+
+    Args:
+        pos: (N, 3) positions, one in each cell: sample the cloud on the grid first.
+        batch: (N,) the cloud of every point, sorted.
+        cell: Side of the finest level's cells in the units of ``pos``, counted from the smallest coordinates of each
+            cloud.
+        cells: Instead, the cells themselves: int64 (N, 3), at least 0, Pointcept's ``grid_coord``.
+        levels: How many, the finest among them.
+        stride: How many times as wide the next level's cells are: a power of 2.
+        patch: Points of a patch.
+        curves: Along which the patches lie, for layers in turn.
+        bits: Bits of the finest level's cells, which Hilbert's curves depend on. The published code takes as many as
+            the batch needs, ``int(cells.max()).bit_length()``; a fixed number keeps clouds independent.
+        shuffle: Draw the order of the curves anew at every level, as in training.
+    Returns:
+        A :class:`Hierarchy`, the finest level first.
+    Raises:
+        GraphError: If two points share a cell, a cell does not fit ``bits``, or neither or both of ``cell`` and
+            ``cells`` are given.
+    Source:
+        Wu et al. 2024 (Point Transformer V3); patches as in its path with FlashAttention, each cloud by itself.
+    Example:
+        >>> pos = torch.cartesian_prod(*[torch.arange(4.0)] * 3)
+        >>> shape = serialized_hierarchy(pos, cell=1.0, levels=2, patch=16, curves=("z", "hilbert"))
+        >>> shape, shape.levels[1].graphs[0]
+        (Hierarchy(64 -> 8 points, 1 cloud), AttentionGraph(curve_patches(patch=16, bits=15, shrink='cloud'): 8 nodes, \
+64 edges, density 1, rule))
+    """
+    step = whole(stride, "stride", 2)
+    levels, bits, shuffle = whole(levels, "levels", 1), whole(bits, "bits", 1), flag(shuffle, "shuffle")
+    if step & (step - 1):
+        raise GraphError(f"stride must be a power of 2, got {step}")
+    names = several(curves, "curves", "must be words for curves", GraphError)
+    grid = _grid(pos, batch, cell, cells)
+    number = _clouds(grid, batch)
+    keys = _keys(grid, number)
+    if torch.unique(keys).numel() < len(grid):
+        raise GraphError("two points share a cell; keep one in each first (grid sampling), or pass a smaller cell")
+    made = [Level(pos, batch, (), near=(neighbours(grid, number, 3), neighbours(grid, number, 5)))]
+    grids = [grid]
+    for _ in range(levels - 1):
+        level, grid = _pooled(made[-1], grids[-1], step)
+        made.append(level)
+        grids.append(grid)
+    result = []
+    for depth, (level, grid) in enumerate(zip(made, grids, strict=True)):
+        order = torch.randperm(len(names)).tolist() if shuffle else range(len(names))
+        fine = max(1, bits - depth * (step.bit_length() - 1))
+        graphs = [
+            curve_patches(grid, patch, names[i], bits=fine, batch=level.batch, shrink="cloud").to(grid.device)
+            for i in order
+        ]
+        near = level.near or (neighbours(grid, _clouds(grid, level.batch), 3),)
+        result.append(Level(level.pos, level.batch, tuple(graphs), level.down, level.up, None, near))
+    return Hierarchy(tuple(result), 1 if batch is None else int(batch[-1]) + 1 if len(batch) else 0)
+
+
+def neighbours(grid: Tensor, number: Tensor, kernel: int) -> CellNeighbours:
+    """Which cells lie around each, and where: offsets are numbered along the first axis, then the second, ...
+
+    Args:
+        grid: int64 (N, d), distinct cells.
+        number: int64 (N,), the cloud of each.
+        kernel: Cells along an axis, odd.
+    """
+    reach, size = kernel // 2, len(grid)
+    keys = _keys(grid, number, reach)
+    order = torch.argsort(keys)
+    sorted_keys, target = keys[order], torch.arange(size, device=grid.device)
+    sources, targets, offsets = [], [], []
+    for place, offset in enumerate(product(range(-reach, reach + 1), repeat=grid.shape[1])):
+        wanted = _keys(grid, number, reach, torch.tensor(offset, device=grid.device))
+        at = torch.searchsorted(sorted_keys, wanted).clamp(max=max(0, size - 1))
+        there = sorted_keys[at] == wanted if size else wanted.bool()
+        sources.append(order[at[there]])
+        targets.append(target[there])
+        offsets.append(torch.full_like(targets[-1], place))
+    edges = Listed(torch.cat(targets), torch.cat(sources), size, size, has_repeats=False)
+    graph = AttentionGraph(edges, f"cells around each, {kernel} along an axis", grid.device)
+    return CellNeighbours(graph, torch.cat(offsets), kernel ** grid.shape[1])
+
+
+def _grid(pos: Any, batch: Tensor | None, cell: Any, cells: Any) -> Tensor:
+    place = coordinates(stored(pos, "pos"), "pos")
+    if (cell is None) == (cells is None):
+        raise GraphError("cells of a grid come from cell, their side, or are given as cells; pass one of them")
+    if cells is None:
+        side = length(cell, "cell")
+        sizes = [len(place)] if batch is None else list(counts(batch, len(place)).values())
+        grid = torch.cat([((x - x.amin(0)) / side).floor() for x in place.split(sizes) if len(x)] or [place])
+        if grid.numel() and float(grid.max()) >= 2**31:
+            raise GraphError(f"cell={side:g} cuts the cloud too finely: {float(grid.max()):g} cells along an axis")
+        return grid.long()
+    grid = integers_of(cells)
+    if grid.shape != place.shape or (grid.numel() and int(grid.min()) < 0):
+        raise GraphError(f"cells must be int64 {tuple(place.shape)} and at least 0, got {tuple(grid.shape)}")
+    return grid
+
+
+def integers_of(cells: Any) -> Tensor:
+    """A table (N, d) of integers."""
+    table = stored(cells, "cells")
+    return integers(table.flatten(), "cells").view(table.shape)
+
+
+def _clouds(grid: Tensor, batch: Tensor | None) -> Tensor:
+    if batch is None:
+        return grid.new_zeros(len(grid))
+    counts(batch, len(grid))
+    return batch.to(grid)
+
+
+def _keys(grid: Tensor, number: Tensor, margin: int = 0, offset: Tensor | int = 0) -> Tensor:
+    """One number for each cell of each cloud, (N,); cells up to ``margin`` away have their own, too."""
+    if not len(grid):
+        return number
+    span = (grid.amax(0) + 1 + 2 * margin).tolist()
+    total = int(number.max()) + 1
+    for side in span:
+        total *= side
+    if total >= _MOST:
+        raise GraphError(f"the grid has {total:.3g} cells, more than can be numbered; pass a larger cell")
+    key = number
+    for axis, side in enumerate((grid + margin + offset).unbind(1)):
+        key = key * span[axis] + side
+    return key
+
+
+def _pooled(fine: Level, grid: Tensor, step: int) -> tuple[Level, Tensor]:
+    wide = torch.div(grid, step, rounding_mode="floor")
+    _, ids = torch.unique(_keys(wide, _clouds(grid, fine.batch)), return_inverse=True)
+    order, sizes = torch.argsort(ids, stable=True), torch.bincount(ids)
+    first = order[torch.cumsum(sizes, 0) - sizes]
+    down = clusters(ids)
+    pos = torch.segment_reduce(fine.pos[order], "mean", lengths=sizes)
+    batch = None if fine.batch is None else fine.batch[first]
+    return Level(pos, batch, (), down, down.reverse()), wide[first]

@@ -1,0 +1,197 @@
+"""Point Transformer V3: patches along space-filling curves, and convolutions of cells as positions."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import kinds_checked, one_of, probability, width
+from ..graph.foreign_names import names_checked
+from ..graphs import Hierarchy
+from ..graphs.points.hierarchy import Level
+from ..nn import DropPath, TransformerBlock, pool
+from ..nn.cell_conv import CellConv
+from .example import example, features, small_grid
+from .levels import Levels, heads_of, of_clouds, sizes
+
+
+@example(
+    lambda new, p: new(3, 2, (8, 8), (1, 1), (8,), 1, head_dim=4, norm="layer", drop_path=p),
+    features(13, 3),
+    lambda: (small_grid(),),
+)
+class PointTransformerV3(nn.Module):
+    """A stage on each level of cells: a convolution around every cell, then attention along a curve.
+
+    Args:
+        features: Width of the points' features.
+        out_dim: Width of the answer, from a linear head; none, and the last width, by default.
+        widths: C of each level, the finest first.
+        depths: Blocks of each level on the way down.
+        back_widths: C of each level but the coarsest on the way up.
+        back_depths: Blocks of these.
+        head_dim: Channels of a head.
+        stem: What reads the features: "conv", of 5 cells along each axis, or "linear" (Sonata).
+        norm: Of the stem, pooling and unpooling: "batch", or "layer" (Sonata), with which an answer does not depend on
+            the other clouds of its batch in training either.
+        readout: "node", or "shape", the mean over the coarsest points without a way up.
+        drop_path: The largest probability of dropping a branch; it grows with depth.
+
+    Source: Wu et al. 2024 and its code; Wu et al. 2025 (Sonata), whose encoder is this one. The hierarchy is
+    :func:`graphattn.graphs.serialized_hierarchy`; with ``shuffle=True`` the curves of each level come in random order,
+    as theirs. *What differs:* a head's number of channels is the same everywhere; no relative positions in the scores;
+    a branch that is dropped is dropped for all points at once.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pos = torch.cartesian_prod(*[torch.arange(4.0)] * 3)
+        >>> shape = ga.graphs.serialized_hierarchy(pos, cell=1.0, levels=2, patch=16)
+        >>> model = PointTransformerV3(3, 5, (16, 32), (1, 1), (16,), 1)
+        >>> model(pos, shape).shape
+        torch.Size([64, 5])
+    """
+
+    @kinds_checked()
+    def __init__(
+        self,
+        features: int,
+        out_dim: int | None = None,
+        widths: Sequence[int] = (32, 64, 128, 256, 512),
+        depths: Sequence[int] | int = (2, 2, 2, 6, 2),
+        back_widths: Sequence[int] = (64, 64, 128, 256),
+        back_depths: Sequence[int] | int = 2,
+        *,
+        head_dim: int = 16,
+        stem: str = "conv",
+        norm: str = "batch",
+        readout: str = "node",
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        wide = sizes(widths, "widths")
+        up = wide[:-1] if readout == "shape" else sizes(back_widths, "back_widths", len(wide) - 1) if wide[1:] else []
+        heads_of([*wide, *up], width(head_dim, "head_dim"), "head_dim")
+        one_of(stem, "stem", ("conv", "linear"))
+        made = partial(CellNorm, kind=one_of(norm, "norm", ("batch", "layer")))
+        self.features = width(features, "features")
+        conv = stem == "conv"
+        self.stem = CellConv(features, wide[0], 5, bias=False) if conv else nn.Linear(features, wide[0])
+        self.stem_norm = made(wide[0])
+        self.levels = Levels(
+            wide,
+            sizes(depths, "depths", len(wide), 0),
+            sizes(back_depths, "back_depths", len(wide) - 1, 0) if wide[1:] and readout == "node" else [],
+            block=partial(CellBlock, head_dim=head_dim),
+            down=partial(CellPooling, norm=made),
+            up=partial(CellUnpooling, norm=made),
+            readout=readout,
+            back_widths=up,
+        )
+        self.head = nn.Identity() if out_dim is None else nn.Linear(self.levels.out_dim, width(out_dim, "out_dim"))
+        self._drop(probability(drop_path, "drop_path", below_one=True))
+
+    def _drop(self, most: float) -> None:
+        """Probabilities that grow along the way down, and fall on the way up."""
+        down: list[Any] = [block for stage in self.levels.stages for block in stage.children()]
+        up: list[Any] = [block for stage in self.levels.back for block in [*stage.children()][::-1]]
+        for blocks in (down, up):
+            for block, p in zip(blocks, torch.linspace(0, most, len(blocks)).tolist(), strict=True):
+                block.block.branch[1] = DropPath(p)
+
+    @names_checked
+    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Answers for points (..., N, out), or for B clouds (..., B, out).
+
+        Args:
+            x: (..., N, features) of the finest points.
+            shape: Of :func:`graphattn.graphs.serialized_hierarchy`, with as many levels as the model.
+
+        Raises:
+            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
+            GraphError: If the hierarchy has no cells around each.
+        """
+        x = self.levels(self.embedded(x, shape), shape)
+        return self.head(x if self.levels.readout == "node" else of_clouds(x, shape, "mean"))
+
+    def encoded(self, x: Tensor, shape: Hierarchy) -> list[Tensor]:
+        """Features of each level's points on the way down, the finest first: what Sonata is used for."""
+        return self.levels.encoded(self.embedded(x, shape), shape)
+
+    def embedded(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """What the stem makes of the features."""
+        self.levels.check(x, shape, self.features, self.stem)
+        near = shape.levels[0].near
+        x = self.stem(x, near[-1] if near else None) if isinstance(self.stem, CellConv) else self.stem(x)
+        return nn.functional.gelu(self.stem_norm(x))
+
+    @classmethod
+    def from_pointcept(cls, state: Mapping[str, Tensor], *, head_dim: int = 16) -> "PointTransformerV3":
+        """The model with the weights of Pointcept's ``PointTransformerV3``, or of Sonata's, read key by key.
+
+        Args:
+            state: Its state dict; keys may begin with ``module.`` and ``backbone.``, and ``seg_head`` is the head.
+            head_dim: Channels of a head, which the state does not tell; 16 in the published models.
+
+        Raises:
+            LoaderError: If a key is missing, has another shape, or is one that the model has no place for.
+        """
+        from .from_pointcept import read
+
+        return read(cls, state, head_dim)
+
+
+class CellNorm(nn.Module):
+    """A batch norm over all points, with the published constants, or a layer norm."""
+
+    def __init__(self, embed_dim: int, kind: str) -> None:
+        super().__init__()
+        batch = kind == "batch"
+        self.norm: nn.Module = nn.BatchNorm1d(embed_dim, eps=1e-3, momentum=0.01) if batch else nn.LayerNorm(embed_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if isinstance(self.norm, nn.LayerNorm):
+            return self.norm(x)
+        return self.norm(x.reshape(-1, x.shape[-1])).view(x.shape)
+
+
+class CellBlock(nn.Module):
+    """A convolution as the position of a cell (xCPE), then a pre-norm block on the level's graph."""
+
+    def __init__(self, embed_dim: int, head_dim: int) -> None:
+        super().__init__()
+        self.conv, self.linear = CellConv(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
+        self.norm = nn.LayerNorm(embed_dim)
+        self.block = TransformerBlock(embed_dim, embed_dim // head_dim)
+
+    def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
+        near: Any = level.near[0] if level.near else None
+        x = x + self.norm(self.linear(self.conv(x, near)))
+        return self.block(x, level.graphs[number % len(level.graphs)])
+
+
+class CellPooling(nn.Module):
+    """The largest of what the points of a cell carry, channel by channel."""
+
+    def __init__(self, fine: int, coarse: int, norm: Any) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(fine, coarse), norm(coarse)
+
+    def forward(self, x: Tensor, fine: Level, coarse: Level) -> Tensor:
+        assert coarse.down is not None
+        return nn.functional.gelu(self.norm(pool(self.linear(x), coarse.down, "max")))
+
+
+class CellUnpooling(nn.Module):
+    """What a point's cell carries, and its own."""
+
+    def __init__(self, coarse: int, fine: int, after: int, norm: Any) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(coarse, after), norm(after)
+        self.own, self.own_norm = nn.Linear(fine, after), norm(after)
+
+    def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
+        assert coarse.up is not None
+        own = nn.functional.gelu(self.own_norm(self.own(skip)))
+        return own + pool(nn.functional.gelu(self.norm(self.linear(x))), coarse.up, "mean")

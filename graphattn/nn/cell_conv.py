@@ -1,0 +1,70 @@
+"""Submanifold convolution: a matrix for each relative position of a cell and one near it."""
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import flag, kinds_checked, width
+from ..errors import GraphError
+from ..graphs.points.hierarchy import CellNeighbours
+from .arguments import check_input
+
+
+class CellConv(nn.Module):
+    r"""Every cell sums what the cells around it carry, each by the matrix of its offset.
+
+    .. math:: y_t = b + \sum_{s \in \mathcal{N}(t)} W_{c_s - c_t} \, x_s
+
+    It is attention with fixed weights: a head for each offset, on a graph of at most one source for each target.
+
+    Args:
+        in_dim: Width of what it reads.
+        out_dim: Width of what it gives.
+        kernel: Cells along an axis, odd.
+        axes: Of the grid.
+        bias: Whether b is there.
+
+    Attributes:
+        weight: (kernel ** axes, out_dim, in_dim), offsets in the order of :class:`CellNeighbours`.
+
+    Source: Graham et al. 2018, submanifold sparse convolution; spconv's ``SubMConv3d``, whose weight
+    (out, k, k, k, in) is ``weight.unflatten(0, (k, k, k)).movedim(3, 0)``.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pos = torch.cartesian_prod(*[torch.arange(3.0)] * 3)
+        >>> shape = ga.graphs.serialized_hierarchy(pos, cell=1.0, levels=1)
+        >>> CellConv(4, 8)(torch.rand(27, 4), shape.levels[0].near[0]).shape
+        torch.Size([27, 8])
+    """
+
+    @kinds_checked()
+    def __init__(self, in_dim: int, out_dim: int, kernel: int = 3, *, axes: int = 3, bias: bool = True) -> None:
+        super().__init__()
+        size = width(kernel, "kernel") ** width(axes, "axes"), width(out_dim, "out_dim"), width(in_dim, "in_dim")
+        self.weight = nn.Parameter(torch.empty(size))
+        self.bias = nn.Parameter(torch.zeros(size[1])) if flag(bias, "bias") else None
+        nn.init.normal_(self.weight, std=(size[0] * size[2]) ** -0.5)
+
+    def forward(self, x: Tensor, near: CellNeighbours) -> Tensor:
+        """(..., N, out_dim) of (..., N, in_dim); ``near`` is of a level of a serialized hierarchy.
+
+        Raises:
+            GraphError: If ``near`` has another number of offsets than the kernel, or of cells than ``x``.
+        """
+        offsets, out_dim, in_dim = self.weight.shape
+        if not isinstance(near, CellNeighbours) or near.num_offsets != offsets:
+            got = f"{near.num_offsets}" if isinstance(near, CellNeighbours) else type(near).__name__
+            raise GraphError(f"near must be CellNeighbours of {offsets} offsets, as the kernel has, got {got}")
+        check_input("x", x, in_dim, self)
+        if x.shape[-2] != near.graph.num_sources:
+            raise GraphError(f"x must have a row for each of {near.graph.num_sources} cells, got {tuple(x.shape)}")
+        parts = zip(near.source.split(near.counts), near.target.split(near.counts), self.weight, strict=True)
+        y = x.new_zeros(*x.shape[:-1], out_dim)
+        for source, target, weight in parts:
+            if source.numel():
+                y = y.index_add(-2, target, x.index_select(-2, source) @ weight.t())  # no target comes twice
+        return y if self.bias is None else y + self.bias
+
+    def extra_repr(self) -> str:
+        offsets, out_dim, in_dim = self.weight.shape
+        return f"{in_dim}, {out_dim}, {offsets} offsets, bias={self.bias is not None}"
