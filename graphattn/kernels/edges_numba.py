@@ -25,6 +25,7 @@ import numpy as np
 from numba.core.caching import FunctionCache
 
 from .lanes import (
+    UNWRAPPED,
     fetched,
     from_edges,
     inner64,
@@ -50,14 +51,15 @@ def _has_folder() -> bool:
     return True
 
 
-_JIT: dict[str, Any] = {"nogil": True, "fastmath": _FAST, "cache": _has_folder(), "error_model": "numpy"}
+_INNER: dict[str, Any] = {"nogil": True, "fastmath": _FAST, "error_model": "numpy", **UNWRAPPED}
+_JIT = _INNER | {"cache": _has_folder(), "no_cpython_wrapper": False}
 PIECE = 512  # edges summed before the sum joins the row's total
 SPACE = 1 << 18  # numbers of a block of rows, of all heads
 SOON = 3  # rows between asking for a node and using it
 NEAR = 1 << 9  # places of rows whose keys a core's own cache holds
 
 
-@numba.njit(inline="always", **_JIT)
+@numba.njit(inline="always", **_INNER)
 def _keep(seed, batch, edge, head, p):
     """The factor of one dropped or kept weight: a hash of its edge (splitmix64), whatever thread asks."""
     x = seed + np.uint64(batch) * np.uint64(0xD6E8FEB86659FD93) + np.uint64(edge) * np.uint64(0x9E3779B97F4A7C15)
@@ -69,7 +71,7 @@ def _keep(seed, batch, edge, head, p):
     return 0.0 if uniform < p else 1.0 / (1.0 - p)
 
 
-@numba.njit(**_JIT)
+@numba.njit(**_INNER)
 def _block(ptr, lo, hi, most):
     """The end of a block of rows from ``lo`` on: one row, or as many as have ``most`` places."""
     t, places = lo, 0
@@ -81,7 +83,7 @@ def _block(ptr, lo, hi, most):
     return t
 
 
-@numba.njit(inline="always", **_JIT)
+@numba.njit(inline="always", **_INNER)
 def _ask_for_row(x, b, order, r, heads, width):
     """Ask for the node of a row that comes soon; where heads are not adjacent, for its first head."""
     data, batch, node, head = x
@@ -89,7 +91,7 @@ def _ask_for_row(x, b, order, r, heads, width):
     fetched(data, b * batch + soon * node, heads * width if head == width else width)
 
 
-@numba.njit(**_JIT)
+@numba.njit(**_INNER)
 def _products_of_rows(wide, sizes, x, b, lo, hi, order, rows, ptr, index, scale, spare, buf, at):
     """``buf[at + h * m + i] = scale * <x[b, t, h], rows[b, index[first + i], h // group]>``; ``spare`` beyond ``n``."""
     H, group = sizes
@@ -104,7 +106,7 @@ def _products_of_rows(wide, sizes, x, b, lo, hi, order, rows, ptr, index, scale,
         at += H * padded(n)
 
 
-@numba.njit(inline="always", **_JIT)
+@numba.njit(inline="always", **_INNER)
 def _add_row(wide, sizes, rows, b, index, first, n, weight, place, at, edge, head, summed, sums, add):
     """The sum over the ``n`` edges from ``first`` on, at the start of ``sums``, or added to what is there.
 
@@ -123,13 +125,13 @@ def _add_row(wide, sizes, rows, b, index, first, n, weight, place, at, edge, hea
             sums[j] += sums[into + j]
 
 
-@numba.njit(inline="always", **_JIT)
+@numba.njit(inline="always", **_INNER)
 def _store_row(wide, heads, sums, out, b, row):
     data, batch, node, _ = out
     stored(sums, heads * 8 * len(wide), data, b * batch + row * node)
 
 
-@numba.njit(**_JIT)
+@numba.njit(**_INNER)
 def _sums_of_rows(wide, sizes, rows, b, lo, hi, order, ptr, index, buf, at, out, sums):
     """``out[b, t, h] = sum_i buf[at + h * m + i] * rows[b, index[first + i], h // group]``."""
     H = sizes[0]
@@ -141,14 +143,14 @@ def _sums_of_rows(wide, sizes, rows, b, lo, hi, order, ptr, index, buf, at, out,
         at += H * padded(n)
 
 
-@numba.njit(**_JIT)
+@numba.njit(**_INNER)
 def _head_of(x, h):
     """The nodes' head ``h`` alone."""
     data, batch, node, head = x
     return data[h * head :], batch, node, head
 
 
-@numba.njit(**_JIT)
+@numba.njit(**_INNER)
 def _sums_of_kept(wide, sizes, rows, b, lo, hi, order, ptr, index, buf, at, out, sums, removed, kept, weight):
     """:func:`_sums_of_rows` that do not touch what a removed edge leads to: ``removed[at + h * m + i]``."""
     H, group = sizes
@@ -167,7 +169,7 @@ def _sums_of_kept(wide, sizes, rows, b, lo, hi, order, ptr, index, buf, at, out,
             at += padded(n)
 
 
-@numba.njit(**_JIT)
+@numba.njit(**_INNER)
 def _add_features(x, b, t, attr, edge, first, n, factor, buf, at):
     """``buf[at + h * m + i] += factor * <x[b, t, h], attr[b, edge[first + i]]>``."""
     ab = b if attr.shape[0] > 1 else 0
@@ -180,7 +182,7 @@ def _add_features(x, b, t, attr, edge, first, n, factor, buf, at):
             buf[at + h * padded(n) + i] += factor * a
 
 
-@numba.njit(**_JIT)
+@numba.njit(**_INNER)
 def _sum_features(buf, at, attr, edge, first, n, out, b, t):
     """``out[b, t, h] = sum_i buf[at + h * m + i] * attr[b, edge[first + i]]``."""
     ab = b if attr.shape[0] > 1 else 0
@@ -192,7 +194,7 @@ def _sum_features(buf, at, attr, edge, first, n, out, b, t):
             out[b, t, h, f] = total
 
 
-@numba.njit(**_JIT)
+@numba.njit(**_INNER)
 def _cap(buf, start, stop, softcap, cap_slope):
     """Scaled products become capped ones; ``cap_slope`` is the cap's slope there."""
     one = buf.dtype.type
@@ -202,7 +204,7 @@ def _cap(buf, start, stop, softcap, cap_slope):
         cap_slope[j] = one(1) - y * y
 
 
-@numba.njit(**_JIT)
+@numba.njit(**_INNER)
 def _find_removed(at, n, H, bias, b, edge, first, removed):
     """Mark the edges whose bias is -inf, and return whether there are any."""
     anything, heads, bb = False, bias.shape[2], (b if bias.shape[0] > 1 else 0)
@@ -214,7 +216,7 @@ def _find_removed(at, n, H, bias, b, edge, first, removed):
     return anything
 
 
-@numba.njit(**_JIT)
+@numba.njit(**_INNER)
 def _add_bias(buf, at, n, H, bias, b, edge, first, removed):
     heads, bb = bias.shape[2], (b if bias.shape[0] > 1 else 0)
     for i in range(n):
@@ -223,14 +225,14 @@ def _add_bias(buf, at, n, H, bias, b, edge, first, removed):
             buf[j] = x if removed[j] else buf[j] + x
 
 
-@numba.njit(**_JIT)
+@numba.njit(**_INNER)
 def _drop(buf, at, n, H, seed, b, edge, first, dropout_p):
     for h in range(H):
         for i in range(n):
             buf[at + h * padded(n) + i] *= buf.dtype.type(_keep(seed, b, edge[first + i], h, dropout_p))
 
 
-@numba.njit(**_JIT)
+@numba.njit(**_INNER)
 def _scores(
     wide, sizes, q, k, b, lo, hi, order, attr, attr_q, bias, ptr, index, edge, options, buf, cap_slope, removed, at
 ):  # fmt: skip

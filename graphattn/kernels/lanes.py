@@ -26,11 +26,12 @@ FOUR = 4  # edges whose products are taken at once
 BYTES = 64  # of a vector, where the width allows it
 AT_ONCE = 8  # vectors of a row of nodes that are held in registers
 AHEAD = 24  # edges between asking for a row of nodes and reading it
+UNWRAPPED: dict[str, Any] = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}  # what Python never calls
 intrinsic: Any = _intrinsic  # called without its first argument, which a type checker would miss
 _I64, _I32 = ir.IntType(64), ir.IntType(32)
 
 
-@njit(inline="always")
+@njit(**UNWRAPPED)  # in place by LLVM: Numba, told to inline it, takes a second
 def padded(n):
     return (n + 7) // 8 * 8
 
