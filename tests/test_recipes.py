@@ -2,10 +2,9 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import fresh_python
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -70,7 +69,9 @@ model, inputs = small("tagger", dropout=0.1)
 assert model(*inputs).shape == (2, 7, 3)
 """,
 }
-BEGIN = """import sys, torch, graphattn as ga
+BEGIN = """import sys
+sys.path.insert(0, sys.argv[1])
+import torch, graphattn as ga
 assert ga.__file__.startswith(sys.argv[1]), ga.__file__
 graph, x = ga.graphs.sliding_window(7, 3), torch.randn(7, 2, 4)
 """
@@ -98,13 +99,7 @@ def told(tmp_path_factory):
         f"except BaseException:\n    import traceback; print({what!r}, traceback.format_exc()[-1500:])\n"
         for what, code in TAKEN_UP.items()
     )
-    places = [str(root), *(str(ROOT / "tests" / room) for room in ("", "graphs"))]
-    environment = {"PYTHONPATH": ":".join(places), "GRAPHATTN_CACHE": str(root), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN + run, str(root)], capture_output=True, text=True, cwd=root, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return fresh_python.run(BEGIN + run, str(root), cwd=root, env={"GRAPHATTN_CACHE": str(root)}, expect=0).stdout
 
 
 def test_each_recipe_is_a_new_file_and_a_line_of_an_init():

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from attention_formula import BACKENDS, HEADS, VALUE_WIDTH, assert_near, biases, formula, gradients, tensors
+from attention_formula import BACKENDS, EXACT, HEADS, VALUE_WIDTH, assert_near, biases, formula, gradients, tensors
 from graph_table import GRAPHS
 
 import graphattn as ga
@@ -109,9 +109,9 @@ def test_a_bias_of_minus_inf_is_an_edge_removed(backend, extras):
 @pytest.mark.parametrize("extras", EXTRAS)
 def test_a_product_beyond_float16(backend, extras):
     graph = GRAPHS["causal"]()
-    q, k, v = tensors(graph, width=16, value_width=11, dtype=torch.float16, requires_grad=False)
-    q, k = (x.sign() * 64 for x in (q, k))
-    assert (q[0, 0] * q[0, 0]).sum() == INF  # 65,536 in float16
+    q, k, v = tensors(graph, dtype=torch.float16, requires_grad=False)
+    q, k = (x.sign() * 128 for x in (q, k))
+    assert (q[0, 0] * q[0, 0]).sum() == INF  # 81,920 in float16
     found = run(q, k, v, graph, backend=backend, **extras)
     assert_near(found, formula(q.double(), k.double(), v.double(), graph)[0], 2e-3)
 
@@ -175,14 +175,17 @@ def test_scale_must_be_finite(backend, bad):
         ga.attention(*tensors(graph), graph, scale=bad, backend=backend)
 
 
-@pytest.mark.parametrize(("width", "value_width"), [(1, 1), (3, 1), (19, 5)])
-def test_any_width(backend, width, value_width):
+@pytest.mark.parametrize(
+    ("width", "value_width", "dtype", "tolerance"),
+    [(1, 1, torch.float64, EXACT), (3, 1, torch.float64, EXACT), (13, 19, torch.float32, 1e-6)],
+)
+def test_any_width(backend, width, value_width, dtype, tolerance):
     graph = GRAPHS["causal"]()
-    q, k, v = tensors(graph, width=width, value_width=value_width)
-    found, wanted = ga.attention(q, k, v, graph, backend=backend), formula(q, k, v, graph)[0]
-    assert_near(found, wanted)
+    q, k, v = tensors(graph, width=width, value_width=value_width, dtype=dtype)
+    found, wanted = ga.attention(q, k, v, graph, backend=backend), formula(*(x.double() for x in (q, k, v)), graph)[0]
+    assert_near(found, wanted, tolerance)
     for mine, theirs in zip(gradients(found, (q, k, v)), gradients(wanted, (q, k, v)), strict=True):
-        assert_near(mine, theirs)
+        assert_near(mine, theirs, tolerance)
 
 
 @pytest.mark.parametrize("sizes", [{"width": 0}, {"value_width": 0}, {"heads": 0, "kv_heads": 0}, {"heads": 0}])

@@ -73,19 +73,21 @@ def test_the_backward_computes_weights_again_where_they_were_not_kept(monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kv", "width"),  # few widths: each is compiled
+    ("dtype", "kv", "width", "value_width"),  # few widths: each pair is compiled
     [
-        *((dtype, 6, 16) for dtype in (torch.float32, torch.bfloat16, torch.float16)),
-        *((torch.float64, kv, 5) for kv in (6, 3)),
+        (torch.float32, 6, 16, 24),
+        *((dtype, 6, 8, 8) for dtype in (torch.bfloat16, torch.float16)),
+        *((torch.float64, kv, 5, 5) for kv in (6, 3)),
     ],
 )
-def test_nodes_are_read_where_they_are(dtype, kv, width):
+def test_nodes_are_read_where_they_are(dtype, kv, width, value_width):
     """Chunks of one tensor, heads first in memory, and one element repeated give the bits of contiguous copies."""
     generator = torch.Generator().manual_seed(0)
-    q, k, v = torch.randn(2, 61, 6 + 2 * kv, width, generator=generator).to(dtype).split([6, kv, kv], 2)
+    q, k = torch.randn(2, 61, 6 + kv, width, generator=generator).to(dtype).split([6, kv], 2)
+    v = torch.randn(1, 61, 2 + kv, value_width, generator=generator).to(dtype)[:, :, 2:]
     heads_first = k.transpose(1, 2).contiguous().transpose(1, 2)
-    strided = (q, heads_first, v[:1].expand_as(v))
-    grad = torch.randn(2, 6, 61, width, generator=generator).to(dtype).transpose(1, 2)
+    strided = (q, heads_first, v.expand(2, -1, -1, -1))
+    grad = torch.randn(2, 6, 61, value_width, generator=generator).to(dtype).transpose(1, 2)
 
     def found(*nodes):
         nodes = [x.requires_grad_() for x in nodes]
@@ -100,9 +102,9 @@ def test_nodes_are_read_where_they_are(dtype, kv, width):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_halves_are_the_float32_results_rounded_once(dtype):
     generator = torch.Generator().manual_seed(0)
-    nodes = [torch.randn(61, 4, 16, generator=generator).to(dtype).requires_grad_() for _ in range(3)]
+    nodes = [torch.randn(61, 4, 8, generator=generator).to(dtype).requires_grad_() for _ in range(3)]
     wide = [x.detach().float().requires_grad_() for x in nodes]
-    grad = torch.randn(61, 4, 16, generator=generator).to(dtype)
+    grad = torch.randn(61, 4, 8, generator=generator).to(dtype)
     outputs = [ga.attention(*given, GRAPH, backend="edges") for given in (nodes, wide)]
     halves, wanted = (
         [x.detach(), *torch.autograd.grad(x, given, grad.to(x.dtype))]
@@ -267,7 +269,7 @@ def test_without_a_folder_for_compiled_code_the_kernels_are_compiled_anew(monkey
     monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [])
     without = fresh()
     assert not without._JIT["cache"]
-    assert without._keep.stats.cache_path is None
+    assert without.forward.stats.cache_path is None
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
@@ -321,7 +323,7 @@ def test_a_system_without_more_threads_runs_all_in_those_it_has(monkeypatch, sta
     assert len(asked) == started
 
 
-@pytest.mark.parametrize(("dtype", "width"), [(torch.float32, 16), (torch.float64, 3)])
+@pytest.mark.parametrize(("dtype", "width"), [(torch.float32, 8), (torch.float64, 3)])
 def test_an_edge_of_minus_infinity_in_some_heads_is_removed_from_those_alone(dtype, width):
     graph = ga.graphs.sliding_window(23, 7, causal=False)
     q, k, v = torch.randn(3, 23, 2, width, dtype=dtype)

@@ -153,7 +153,7 @@ def test_from_pyg(options, backend, bipartite):
     options = PYG[options]
     graph = GRAPHS["listed_bipartite"]() if bipartite else GRAPHS["listed_random"]()
     widths = (C, 5) if bipartite else C
-    conv = shaken(TransformerConv(widths, 11, heads=H, **options))
+    conv = shaken(TransformerConv(widths, 3, heads=H, **options))
     layer = ga.nn.GraphAttention.from_pyg(conv)
     layer.backend = backend
     inputs = [features(graph.num_sources, C)]

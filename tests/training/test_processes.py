@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fuzz_memory import MOST_BYTES, MOST_OBJECTS, Growth
+from fuzz_memory import MOST_BYTES, Growth
 from torch.utils.data import DataLoader, Dataset
 
 import graphattn as ga
@@ -136,9 +136,9 @@ def test_threads_may_call_one_graph_and_layer_at_once(name):
 def test_calls_and_graphs_leave_nothing_behind():
     """``make fuzz`` makes 10^4 calls and 10^3 graphs."""
     growth = Growth()
-    growth.rounds(600, 120)
+    growth.rounds(150, 30)
     objects, size = growth.since()
-    assert objects < MOST_OBJECTS
+    assert objects < 100  # fewer than calls
     assert size < MOST_BYTES
 
 
@@ -152,7 +152,7 @@ def _child(queue):
 
 def test_a_fork_after_the_kernels_ran_computes_the_same():
     """Threads of the parent's pool are gone in the child, and a fork while they work must not leave it waiting."""
-    x = torch.randn(4096, 2, 16, requires_grad=True)
+    x = torch.randn(4096, 2, 8, requires_grad=True)
     large = ga.graphs.random_sources(4096, 40)
     ga.attention(x, x, x, large, backend="edges").sum().backward()
     stop = threading.Event()
