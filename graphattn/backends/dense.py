@@ -13,6 +13,7 @@ from ..kernels.modes import without_autocast
 from ..plans.cache import cached
 from .base import Backend
 from .request import Inputs, Outputs, Request, reasons_needing_edges
+from .rows import WORK, of_rows
 from .sdpa import Mask, fused, unfused_attention, written
 
 
@@ -110,7 +111,7 @@ class DenseBackend(Backend):
         """All pairs of nodes."""
         pairs, shape = graph.num_targets * graph.num_sources, kind(graph)
         if written(request) or request.lse:
-            return "unfused", pairs
+            return "unfused", pairs * (WORK if request.of_rows else 1)
         if shape == "mask" or request.score_bias:
             return "masked", pairs
         return "full", pairs * (0.6 if shape == "causal" else 1.0)  # measured: SDPA skips most of what is above
@@ -140,10 +141,13 @@ def _run(graph: AttentionGraph, plan: Layout, inputs: Inputs, weights: bool, lse
     if group != 1:
         key, value = key.repeat_interleave(group, -3), value.repeat_interleave(group, -3)
     mask = Mask(plan.allowed, bias, plan.kind == "causal" and bias is None)
-    if not (weights or lse or inputs.softcap is not None):
+    weigh = of_rows(inputs.normalize)
+    if not (weights or lse or inputs.softcap is not None or weigh is not None):
         output = fused(query, key, value, mask, inputs.scale, inputs.dropout_p)
         return Outputs((output if blank is None else output.masked_fill(blank, 0.0)).transpose(-3, -2))
-    output, alpha, log_sum = unfused_attention(query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p)
+    output, alpha, log_sum = unfused_attention(
+        query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p, weigh
+    )
     if blank is not None:
         output, alpha = output.masked_fill(blank, 0.0), alpha.masked_fill(blank, 0.0)
         log_sum = log_sum.masked_fill(blank, -torch.inf)

@@ -32,6 +32,8 @@ class PartsBackend(Backend):
         on_cpu = request.device.type == "cpu"  # elsewhere the edges run in plain operations
         edges = EDGES.reasons_against(graph, request) if on_cpu else edges_too_many(graph)
         reasons = list(dict.fromkeys(TILES.cannot(graph, request) + edges))
+        if request.of_rows and not reasons:
+            reasons.append("parts are mixed by their log-sum-exp, which only softmax has")
         if not reasons and self.bytes_needed(graph, request) > MAX_BYTES:
             reasons.append(f"it would hold {self.bytes_needed(graph, request):,} bytes")
         return reasons

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph, algebra
+from .rows import of_rows
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -32,6 +33,8 @@ class Request(NamedTuple):
     edge_features: bool = False
     score: bool = False
     normalize: bool = False
+    of_rows: bool = False
+    """Whether the normalisation is one that a dense product can make of its rows."""
 
     @property
     def floats_per_pair(self) -> int:
@@ -82,6 +85,7 @@ class Inputs:
             edge_features=self.edge_attr is not None,
             score=self.score is not None,
             normalize=self.normalize is not None,
+            of_rows=of_rows(self.normalize) is not None,
         )
 
 
@@ -97,7 +101,8 @@ class Outputs:
 def reasons_needing_edges(request: Request) -> list[str]:
     """The reasons why only what has all edges of a target at hand can run it."""
     reasons = ["a score of its own is a function of each edge"] * request.score
-    return reasons + ["a normalisation of its own is a function of all edges of a target"] * request.normalize
+    own = request.normalize and not request.of_rows
+    return reasons + ["a normalisation of its own is a function of all edges of a target"] * own
 
 
 def edges_too_many(graph: AttentionGraph) -> list[str]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import BackendError
 from ..kernels.modes import can_read_values, plain_operations_only, without_autocast
 from .request import HALF, Request
+from .rows import Weigh
 
 _REGISTER = 64  # bytes of the widest, AVX-512
 _LEAST = torch.finfo(torch.float32).tiny
@@ -27,11 +28,14 @@ class Mask(NamedTuple):
 def written(request: Request) -> bool:
     """Whether the scores are written out: SDPA does not offer what is requested, or has no fused kernel for it."""
     plain = (request.head_dim == request.value_dim or request.lse) and not (request.score_bias or request.dropout)
-    return not plain or request.softcap or request.weights
+    return not plain or request.softcap or request.weights or request.normalize
 
 
 class Result(NamedTuple):
-    """Output (..., H, T, D_v), weights (..., H, T, S) and lse (..., H, T, 1), all float32 or wider."""
+    """Output (..., H, T, D_v), weights (..., H, T, S) and lse (..., H, T, 1), all float32 or wider.
+
+    Weights that are no softmax have no lse: it is 0.
+    """
 
     output: Tensor
     alpha: Tensor
@@ -46,14 +50,21 @@ def unfused_attention(
     scale: float,
     softcap: float | None = None,
     dropout_p: float = 0.0,
+    weigh: Weigh | None = None,
 ) -> Result:
-    """The product in plain operations: what SDPA does not offer, and every derivative. A row of -inf gives 0."""
+    """The product in plain operations: what SDPA does not offer, and every derivative. A row of -inf gives 0.
+
+    ``weigh`` makes the weights; softmax without.
+    """
     wide = torch.float32 if query.dtype in HALF else query.dtype
     with without_autocast(query.device.type):
         score = (query.to(wide) @ key.to(wide).transpose(-2, -1)) * scale
         if softcap is not None:
             score = softcap * torch.tanh(score / softcap)
-        alpha, lse = softmax_lse(_masked(score, mask), -1)
+        if weigh is None:
+            alpha, lse = softmax_lse(_masked(score, mask), -1)
+        else:
+            alpha, lse = weigh(*_edges(score, mask)), score.new_zeros(*score.shape[:-1], 1)
         output = torch.nn.functional.dropout(alpha, dropout_p) @ value.to(wide)
         return Result(output, alpha, lse)
 
@@ -83,10 +94,24 @@ def bias_dwarfs_lse(bias: Tensor | None) -> bool:
 def _masked(score: Tensor, mask: Mask) -> Tensor:
     if mask.bias is not None:
         return score + mask.bias
-    allowed = mask.allowed
-    if mask.causal:
-        allowed = torch.ones(score.shape[-2:], dtype=torch.bool, device=score.device).tril()
+    allowed = _allowed(score, mask)
     return score if allowed is None else score.masked_fill(~allowed, -torch.inf)
+
+
+def _allowed(score: Tensor, mask: Mask) -> Tensor | None:
+    """Where there is an edge, by a mask without a bias; ``None`` where every pair is one."""
+    if not mask.causal:
+        return mask.allowed
+    return torch.ones(score.shape[-2:], dtype=torch.bool, device=score.device).tril()
+
+
+def _edges(score: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
+    """The scores with their bias, and which of them are edges."""
+    if mask.bias is not None:
+        there = mask.bias != -torch.inf
+        return score + mask.bias.masked_fill(~there, 0.0), there
+    allowed = _allowed(score, mask)
+    return score, score.new_ones(score.shape[-2:], dtype=torch.bool) if allowed is None else allowed
 
 
 def above_zero(query: Tensor, scale: float) -> tuple[Tensor, float]:

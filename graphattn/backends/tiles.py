@@ -17,6 +17,7 @@ from ..plans.parts import piece
 from ..plans.tiles import Bucket, Tiles, edge_places, tiles
 from .base import Backend
 from .request import Inputs, Outputs, Request, edges_first, nodes_first, reasons_needing_edges
+from .rows import WORK, of_rows
 from .sdpa import Mask, fused, unfused_attention, written
 from .sdpa_lse import fused_lse
 
@@ -75,7 +76,7 @@ class TilesBackend(Backend):
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
         """Pairs in tiles, those of small ones counted as more."""
-        return self.kind(request), survey(graph).work
+        return self.kind(request), survey(graph).work * (WORK if request.of_rows else 1)
 
     def kind(self, request: Request) -> str:
         """Whether SDPA runs the tiles, or its plain operations."""
@@ -182,9 +183,10 @@ def _bucket(
         bias, query = bias.masked_fill(blank, 0.0), query.masked_fill(blank, 0.0)
     mask = Mask(allowed, bias)
     log_sum = alpha = None
-    if weights or inputs.softcap is not None or (lse and inputs.dropout_p > 0.0):
+    weigh = of_rows(inputs.normalize)
+    if weights or inputs.softcap is not None or weigh is not None or (lse and inputs.dropout_p > 0.0):
         output, alpha, log_sum = unfused_attention(
-            query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p
+            query, key, value, mask, inputs.scale, inputs.softcap, inputs.dropout_p, weigh
         )
         alpha = alpha if blank is None else alpha.masked_fill(blank, 0.0)
         alpha = alpha.movedim(1, -1).reshape(batch, bucket.blocks * rows * columns, heads)

@@ -59,8 +59,9 @@ class GraphAttention(EdgeAttention):
             on every backend, the others edge by edge.
         normalize: What makes weights of scores: "softmax"; "sink", beside a learned sink; "sigmoid", "hard",
             "sparsemax", "sum", "none"; or any function ``normalize(score, target, num_targets)`` of edges. Softmax and
-            sink run on every backend, the others with dot products on ``edges`` (CPU) or edge by edge; sum and none of
-            a dot product in O(N) where targets read all sources, or all up to a last one (see :class:`FeatureScore`).
+            sink run on every backend, the others with dot products on ``edges`` (CPU) or edge by edge; sigmoid, sum and
+            none on ``dense`` and ``tiles``, too. Sum and none of a dot product take O(N) where targets read all
+            sources, or all up to a last one (see :class:`FeatureScore`).
         scale: Factor on the dot product, ``D ** -0.5`` by default.
         softcap: Bound on the scores, > 0; none by default.
         qk_norm: Epsilon of a norm by the root of the mean square, of every head's query and of its key, before they

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..backends import BACKENDS
 from ..backends.request import Request
+from ..backends.rows import of_rows
 from ..errors import BackendError, GraphError
 from ..graph import AttentionGraph, PerHead
 from ..nn import GraphAttention
@@ -121,6 +122,7 @@ class LayerSubject:
             edge_features=layer.edge_dim is not None,
             score=not product,
             normalize=layer.normalize is not None and not has_sink,
+            of_rows=of_rows(layer.normalize) is not None,
         )
 
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -55,7 +55,7 @@ def test_the_weights_are_those_of_the_output(score, normalize):
 
 @pytest.mark.parametrize("normalize", NORMALIZERS)
 def test_a_layer_without_a_fast_form_refuses_fast_backends_with_the_reason(normalize):
-    score = "additive" if normalize in ("softmax", "sink") else "dot"
+    score = "dot" if normalize in ("hard", "sparsemax") else "additive"
     layer = made(score=score, normalize=normalize)
     layer.backend = "edges" if score == "additive" else "tiles"
     with pytest.raises(BackendError, match="of its own is a function of"):

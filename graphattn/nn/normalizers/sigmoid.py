@@ -4,10 +4,12 @@ import torch
 from torch import Tensor, nn
 
 from ...arguments import real
+from ...backends.rows import on_rows
 from ...kernels.edge_softmax import gather, scatter_sum
 from .base import named
 
 
+@on_rows("sigmoid")
 @named("sigmoid", smooth=True)
 class Sigmoid(nn.Module):
     """``sigmoid(score + bias)`` edge by edge, no competition; by default the bias is ``-log`` of the target's degree.

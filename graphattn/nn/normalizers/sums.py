@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ...backends.rows import on_rows
 from ...kernels.edge_softmax import gather, scatter_sum
 from .base import named
 
@@ -12,6 +13,7 @@ def _dense_none(score: Tensor, there: Tensor) -> Tensor:
     return score.masked_fill(~there, 0.0)
 
 
+@on_rows("none")
 @named("none", _dense_none, smooth=True)
 def none(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
     """The scores themselves; an edge whose score is -inf has weight 0."""
@@ -25,6 +27,7 @@ def _dense_by_sum(score: Tensor, there: Tensor) -> Tensor:
     return score / total.masked_fill(total == 0, 1.0)
 
 
+@on_rows("sum")
 @named("sum", _dense_by_sum)
 def by_sum(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
     """The scores divided by their sum over the edges of each target: of linear attention, whose scores are >= 0.

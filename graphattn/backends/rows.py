@@ -1,0 +1,63 @@
+"""Normalisations that dense products make of their rows: all pairs of a target at once, edge or not."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Weigh = Callable[[Tensor, Tensor], Tensor]
+"""Scores (..., T, S), and which of them are edges, as weights: 0 where there is none, whatever the score."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _sigmoid(module: Any, score: Tensor, there: Tensor) -> Tensor:
+    level = there.sum(-1, keepdim=True).to(score.dtype).clamp(1.0).log() if module.bias is None else -module.bias
+    return torch.sigmoid(score - level).masked_fill(~there, 0.0)
+
+
+def _none(score: Tensor, there: Tensor) -> Tensor:
+    return score.masked_fill(~there, 0.0)
+
+
+def _sum(score: Tensor, there: Tensor) -> Tensor:
+    weight = _none(score, there)
+    total = weight.sum(-1, keepdim=True)
+    return weight / torch.where(total == 0, 1.0, total)
+
+
+#: What normalisations make of rows, by the names that the layer knows them by; a module is handed over first.
+ROWS: dict[str, Callable[..., Tensor]] = {"sigmoid": _sigmoid, "none": _none, "sum": _sum}
+WORK = 0.55  # measured: of the work of a product whose softmax is written out
+_known: list[tuple[Any, Callable[..., Tensor]]] = []
+
+
+def on_rows(name: str) -> Callable[[F], F]:
+    """Say that a function, or a class of modules, does to edges what :data:`ROWS` has under a name."""
+
+    def register(normalize: F) -> F:
+        _known.append((normalize, ROWS[name]))
+        return normalize
+
+    return register
+
+
+def of_rows(normalize: Any) -> Weigh | None:
+    """What a normalisation makes of rows; ``None`` if that is not known.
+
+    A subclass, or a module with hooks, may do something else to edges, and does it there.
+    """
+    if normalize is None:
+        return None
+    for known, weigh in _known:
+        if known is normalize:
+            return weigh
+        if known is type(normalize) and not _changed(normalize):
+            return partial(weigh, normalize)
+    return None
+
+
+def _changed(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in module.__dict__
