@@ -3,6 +3,7 @@
 from . import graphs as graphs
 from . import models as models
 from . import nn as nn
+from . import shapes as shapes
 from .attention import AttentionOutput as AttentionOutput
 from .attention import attention as attention
 from .attention import explain as explain
@@ -58,6 +59,8 @@ from .questions.receptive_field import receptive_field as receptive_field
 from .questions.spectrum import spectral_gap as spectral_gap
 from .questions.tile_fill import tile_fill as tile_fill
 from .questions.universality import universality as universality
+from .shapes.files import load as load
+from .shapes.files import save as save
 from .verify import Report as Report
 from .verify import assert_exact as assert_exact
 from .verify import verify as verify

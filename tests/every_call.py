@@ -10,6 +10,7 @@ from functools import cache
 import torch
 from test_catalogue import SMALL
 from torch import nn
+from torch_geometric.data import Data
 
 import graphattn as ga
 from graphattn import graphs, interop, models
@@ -24,6 +25,8 @@ ERRORS = {"GraphAttnError"}
 INSIDE = {"message", "aggregate", "attend", "propagate", "extra_repr", "reset_parameters", "collect"}
 FOLDER = tempfile.TemporaryDirectory()
 FILE = f"{FOLDER.name}/graph.json"
+SHAPE = f"{FOLDER.name}/shape.ply"
+ga.save(Data(pos=torch.eye(3)), SHAPE)
 TWINS = {"dense", "dense_delta", "for_layer"}  # of parts of a layer: what verify and the layer call
 
 
@@ -362,6 +365,8 @@ CALLS = {
     "graph_to_dict": lambda: call(ga.graph_to_dict, causal()),
     "hops": lambda: call(ga.hops, causal()),
     "leaks": lambda: call(ga.leaks, causal()),
+    "load": lambda: call(ga.load, SHAPE),
+    "save": lambda: call(ga.save, Data(pos=torch.eye(3)), f"{FOLDER.name}/square.ply"),
     "load_graph": lambda: call(ga.load_graph, ga.save_graph(causal(), FILE) or FILE),
     "patch": lambda: call(ga.patch, hf_model(), graphs.causal(...)),
     "patched": lambda: call(ga.patched, hf_model(), graphs.causal(...)),

@@ -58,9 +58,8 @@ assert SMALL["lookahead"] == {"num_nodes": 48, "k": 3}
 """,
     "a file format": """
 import numpy as np
-from graphattn.interop.files import load_points, sniff
 np.arange(6, dtype="<f4").tofile("two.raw")
-assert sniff("two.raw") == "points" and load_points("two.raw").tolist() == [[0, 1, 2], [3, 4, 5]]
+assert ga.load("two.raw").pos.tolist() == [[0, 1, 2], [3, 4, 5]]
 """,
     "a model": """
 from every_model import MODELS, small

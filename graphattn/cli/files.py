@@ -15,19 +15,15 @@ from ..errors import GraphAttnError, GraphError, LoaderError, OptionError
 from ..graphs import mesh_edge_ends, mesh_vertices
 from ..graphs.expression import Deferred
 from ..interop import from_edge_index, from_mask, load_graph
-from ..interop.files import load_edges, load_mask, load_mesh, load_points, sniff
+from ..interop.files import load_edges, load_mask, sniff
 from ..interop.files._guard import MAX_BYTES, read, suffix
 from ..interop.files._npy import read_array
+from ..interop.files.edges import ENDINGS as OF_EDGES
 from ..interop.saving import KINDS as SAVED_GRAPHS
+from ..shapes.files.polygons import fan
+from ..shapes.files.reading import read_raw
 from .output import one_line
 
-_ODD = {
-    "degenerate": "triangles with a repeated corner",
-    "duplicate": "triangles that repeat an earlier one",
-    "unused": "vertices that belong to no face",
-    "merged": "corners joined with a vertex at the same place",
-    "skipped": "elements of the file that are neither vertex nor face, left out",
-}
 _RENUMBERING = re.compile(r"\b(subgraph|relabel|line_graph)\s*\(")
 _TURNING = re.compile(r"\breverse\s*\(")
 
@@ -74,7 +70,7 @@ class File(Deferred):
     def arguments(self, name: str, function: Callable[..., Any]) -> dict[str, Any]:
         """Positions for ``pos`` and ``queries``, a mesh for ``faces``, else the array of a .npy file."""
         if name in ("pos", "queries"):
-            points = self._read(load_points)
+            points = self._read(read_raw).points["pos"].astype(np.float64)
             self.files.put(**{name: points})
             return {name: torch.from_numpy(points)}
         if name == "faces":
@@ -85,11 +81,13 @@ class File(Deferred):
         """The graph of a file of edges, a mask, a mesh or a saved graph."""
         if Path(self.path).suffix.lower() in SAVED_GRAPHS:
             return self._read(load_graph)
-        kind = self._read(sniff, {key: value for key, value in self.options.items() if key == "max_bytes"})
+        known = {key: value for key, value in self.options.items() if key == "max_bytes"}
+        of_edges = Path(self.path).suffix.lower() in OF_EDGES
+        kind = self._read(sniff, known) if of_edges else "mesh" if len(self._read(read_raw).corner) else "points"
         if kind == "points":
             raise OptionError(
-                f"{self.path} holds points, which are no graph by themselves; 'knn({self}, k=8)' and "
-                f"'radius({self}, r=0.1)' are{self._maybe_a_mask()}"
+                f"{self.path} holds points, which are no graph by themselves; "
+                f"{self._graphs_of_points().replace(' or ', ' and ')} are{self._maybe_a_mask()}"
             )
         if kind == "mask":
             return from_mask(self._read(load_mask), name=self.name)
@@ -122,22 +120,27 @@ class File(Deferred):
 
     def _mesh(self, function: Callable[..., Any]) -> dict[str, Any]:
         """Polygons as the file has them, so that no edge crosses a quad, and all vertices."""
-        mesh = self._read(load_mesh)
-        for what, text in _ODD.items():
-            if getattr(mesh.notes, what):
-                self._note(f"{text}: {getattr(mesh.notes, what):,}")
-        ptr, corner = mesh.polygons.ptr, mesh.polygons.corner
-        faces: Any = torch.from_numpy(mesh.faces)
-        if mesh.notes.cut:
+        mesh = self._read(read_raw)
+        pos, ptr, corner = mesh.points["pos"].astype(np.float64), mesh.ptr, mesh.corner
+        if not len(corner):
+            raise LoaderError(f"{self.path}: expected faces, got points alone. Try: {self._graphs_of_points()}.")
+        triangles = fan(ptr, corner)
+        for text in (*mesh.notes, *_odd(triangles, len(pos))):
+            self._note(text)
+        faces: Any = torch.from_numpy(triangles)
+        if len(triangles) > len(ptr) - 1:
             faces = [part.tolist() for part in np.split(corner, ptr[1:-1])]
         if function.__name__ == "mesh_faces":
-            self.files.put(pos=np.add.reduceat(mesh.vertices[corner], ptr[:-1]) / np.diff(ptr)[:, None])
+            self.files.put(pos=np.add.reduceat(pos[corner], ptr[:-1]) / np.diff(ptr)[:, None])
         elif function.__name__ == "mesh_edges":
-            self.files.put(pos=mesh.vertices[mesh_edge_ends(faces).numpy()].mean(1))
+            self.files.put(pos=pos[mesh_edge_ends(faces).numpy()].mean(1))
         else:
-            self.files.put(pos=mesh.vertices, faces=mesh.faces)
+            self.files.put(pos=pos, faces=triangles)
         sized = "num_vertices" in inspect.signature(function).parameters
-        return {"faces": faces} | ({"num_vertices": len(mesh.vertices)} if sized else {})
+        return {"faces": faces} | ({"num_vertices": len(pos)} if sized else {})
+
+    def _graphs_of_points(self) -> str:
+        return f"'knn({self}, k=8)' or 'radius({self}, r=0.1)'"
 
     def _edges(self) -> Any:
         """Sizes that nobody gave are told from the largest id, with a note."""
@@ -178,7 +181,7 @@ class File(Deferred):
     def _maybe_a_mask(self) -> str:
         """A hint for an array of floats that looks like a mask."""
         try:
-            table = load_points(self.path)
+            table = _load_array(self.path)
         except LoaderError:
             return ""
         square, flags = table.shape[0] == table.shape[1] > 3, bool(np.isin(table, (0, 1)).all())
@@ -190,3 +193,15 @@ def _load_array(path: str, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
     suffix(path, (".npy",), "load")
     array = read_array(read(path, max_bytes))
     return array.astype(array.dtype.newbyteorder("="))
+
+
+def _odd(faces: np.ndarray, num_vertices: int) -> list[str]:
+    """What is odd about triangles, none of which has been changed."""
+    faces = np.sort(faces, axis=1)
+    order = faces[np.lexsort(faces.T)]
+    counts = {
+        "triangles with a repeated corner": (faces[:, 1:] == faces[:, :-1]).any(1).sum(),
+        "triangles that repeat an earlier one": (order[1:] == order[:-1]).all(1).sum(),
+        "vertices that belong to no face": (np.bincount(faces.ravel(), minlength=num_vertices) == 0).sum(),
+    }
+    return [f"{text}: {count:,}" for text, count in counts.items() if count]

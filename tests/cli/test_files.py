@@ -88,7 +88,7 @@ CASES = {
     'radius(load("cloud.ply"), 0.4)': graphs.radius(VERTICES, 0.4),
     'knn(load("p.xyz"), 5)': graphs.knn(POS, 5),
     'knn(load("p.txt"), 5)': graphs.knn(POS, 5),
-    'knn(load("p.csv", header=True), 5)': graphs.knn(POS, 5),
+    'knn(load("p.csv"), 5)': graphs.knn(POS, 5),
     'radius(load("p.npy"), 0.3, queries=load("q.npy"))': graphs.radius(POS, 0.3, queries=torch.from_numpy(QUERIES)),
     'load("e.csv", header=True)': LISTED,
     "e.txt": LISTED,
@@ -121,7 +121,7 @@ def test_the_corners_of_an_stl_file_are_joined():
     asked = item("m.stl")  # its vertices are numbered as they come
     assert asked.graph.equals(asked.graph.reverse())
     assert (asked.graph.num_nodes, asked.graph.num_edges) == (7, graphs.mesh_vertices(FACES, 7).num_edges)
-    assert asked.notes == ("m.stl: corners joined with a vertex at the same place: 8",)
+    assert asked.notes == ("m.stl: 8 corners joined with a vertex at the same place",)
 
 
 @pytest.mark.parametrize("what", ["m.off", 'knn(load("p.xyz"), 5)', 'load("e.csv", header=True)', "mask.npy", "g.json"])
@@ -175,12 +175,15 @@ def test_notes_tell_what_was_assumed(shell):
         ("p.xyz", "p.xyz holds points, which are no graph by themselves; 'knn(load(\"p.xyz\"), k=8)' and"),
         ("q.npy", "'radius(load(\"q.npy\"), r=0.1)' are"),
         ('knn(load("p.xyz"), k=23)', "k=23 needs at least 24 points, got 23"),
-        ("cloud.ply", "Try: knn or radius on its points (load_points), if it is a point cloud"),
-        ('load("m.off", hops=5)', 'load("m.off") has no option hops here; it takes allow_nonfinite, max_bytes'),
+        ("cloud.ply", "cloud.ply holds points, which are no graph by themselves"),
+        ('mesh_edges(load("cloud.ply"))', "cloud.ply: expected faces, got points alone. Try: 'knn(load"),
+        (
+            'load("m.off", hops=5)',
+            'load("m.off") has no option hops here; it takes columns, allow_nonfinite, max_bytes',
+        ),
         ('load("m.off", max_bytes="1")', 'load("m.off"): '),
         ("e.csv", "Try: header=True, if this line is a row of names. Options stand in 'load(\"e.csv\", ...)'."),
         ('load("friends.csv", header=True)', "got 'anna'. Try: number the names 0, 1, 2, ... first"),
-        ('knn(load("p.csv"), 5)', "Try: header=True, if this line is a row of names"),
         ("w.txt", "weights='ignore' leaves the others out"),
         ("far.txt", "relabel=True, or num_sources=..."),
         ("twice.txt", 'duplicates="merge"'),
@@ -188,7 +191,7 @@ def test_notes_tell_what_was_assumed(shell):
         ('load("e.txt", num_nodes=3)', "expected ids in [0, 3)"),
         ("missing.off", "missing.off: expected a file that can be read, got: No such file"),
         (".", "got a directory"),
-        ('mesh_vertices(load("e.txt"))', "load_mesh reads these only"),
+        ('mesh_vertices(load("e.txt"))', "e.txt: expected faces, got points alone"),
         ('clusters(load("e.txt"))', "expected one of .npy, got '.txt'"),
         ('clusters(load("words.npy"))', "can't convert np.ndarray of type numpy.str_"),
         ('load("e.txt", max_bytes=3)', "expected 1 to 3 bytes"),

@@ -2,11 +2,18 @@
 
 import io
 import struct
+import tempfile
+from base64 import b64encode
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
+import torch
+from torch_geometric.data import Data
+
+from graphattn.shapes import save
 
 SQUARE = b"0 0 0\n1 0 0\n1 1 0\n0 1 0.5\n"
 PLY = (
@@ -80,4 +87,34 @@ SEEDS: list[tuple[str, bytes]] = [
     (".npz", saved(scipy.sparse.save_npz, scipy.sparse.random(4, 6, 0.5, format="csc", random_state=0) != 0)),
     (".npz", saved(scipy.sparse.save_npz, scipy.sparse.eye(3, 4, format="coo", dtype=bool), compressed=False)),
 ]
+
+
+def _written(ending: str, **tensors: Any) -> tuple[str, bytes]:
+    """What ``save`` writes of a square with these properties."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"square{ending}"
+        pos = torch.tensor([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0.5]])
+        save(Data(pos=pos, **tensors), path)
+        return ending, path.read_bytes()
+
+
+_FACE = torch.tensor([[0, 0], [1, 2], [2, 3]])
+_COLOR, _WIDE = torch.tensor([[1.0, 0, 0.2]] * 4), torch.arange(20.0).reshape(4, 5)
+_PCD = "VERSION .7\nFIELDS x y z rgb\nSIZE 4 4 4 4\nTYPE F F F F\nWIDTH 2\nHEIGHT 1\nPOINTS 2\nDATA "
+SEEDS += [
+    _written(".ply", face=_FACE, color=_COLOR, y=torch.arange(4), wide=_WIDE, edge_a=torch.arange(7)),
+    _written(".obj", face=_FACE, uv=_COLOR[:, :2], normal=_COLOR),
+    _written(".glb", face=_FACE, color=_COLOR, uv=_COLOR[:, :2], y=torch.arange(4)),
+    _written(".glb", color=_COLOR),
+    _written(".pcd", color=_COLOR, wide=_WIDE),
+    _written(".las", y=torch.arange(4)),
+    _written(".laz", y=torch.arange(4)),
+    _written(".npz", face=_FACE, y=torch.tensor([1])),
+    (".pcd", f"{_PCD}ascii\n0 0 0 1e-40\n1 2 3 0\n".encode()),
+    (".pcd", f"{_PCD}binary_compressed\n".encode() + struct.pack("<2I", 14, 32) + b"\0\0\xe0\x0e\0\7" + bytes(8)),
+    (".gltf", b'{"asset":{"version":"2.0"},"buffers":[{"byteLength":36,"uri":"data:application/octet-stream;base64,'
+     + b64encode(np.eye(3, dtype="<f4").tobytes()) + b'"}],"bufferViews":[{"buffer":0,"byteLength":36}],"accessors":['
+     b'{"bufferView":0,"componentType":5126,"count":3,"type":"VEC3"}],"meshes":[{"primitives":[{"attributes":{"POSITION":0}}'
+     b']}],"nodes":[{"mesh":0}],"scenes":[{"nodes":[0]}],"scene":0}'),
+]  # fmt: skip
 ENDINGS = sorted({ending for ending, _ in SEEDS})

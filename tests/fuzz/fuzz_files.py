@@ -23,28 +23,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from file_mutations import mutated
+from torch_geometric.data import Batch
 
 from graphattn.errors import LoaderError
-from graphattn.interop.files import load_edges, load_mask, load_mesh, load_points, sniff
+from graphattn.interop.files import load_edges, load_mask, sniff
+from graphattn.shapes import load
 
 SECONDS = 10  # of processor time for a file, all loaders together
 MEMORY = 512 << 20  # bytes that reading a file may add to the address space
 BLOCK = 2000  # files that a child reads
 
 
-def valid_mesh(mesh: Any, nonfinite: bool = False) -> bool:
-    """Coordinates are finite, corners are vertices, and what is derived can be."""
-    faces, size = mesh.faces, len(mesh.vertices)
-    shaped = mesh.vertices.shape == (size, 3) and mesh.vertices.dtype == np.float64 and faces.shape[1:] == (3,)
-    ranged = faces.dtype == np.int64 and bool(((faces >= 0) & (faces < size)).all()) and len(faces) > 0
-    finite = nonfinite or bool(np.isfinite(mesh.vertices).all())
-    return shaped and ranged and finite and int(mesh.edges.max(initial=0)) < size and min(mesh.notes) >= 0
-
-
-def valid_points(points: Any, nonfinite: bool = False) -> bool:
-    """Finite numbers (N, d)."""
-    return points.ndim == 2 and points.dtype == np.float64 and (nonfinite or bool(np.isfinite(points).all()))
+def valid_shape(shape: Any, nonfinite: bool = False) -> bool:
+    """Coordinates are finite, corners are points, properties have rows; it goes into a batch and into a file."""
+    pos, face, size = shape.pos, shape.get("face", torch.zeros(3, 0, dtype=torch.int64)), len(shape.pos)
+    shaped = pos.ndim == 2 and size > 0 and face.dtype == torch.int64 and face.shape[:1] == (3,)
+    ranged = bool(((face >= 0) & (face < size)).all())
+    finite = nonfinite or bool(np.isfinite(pos.numpy()).all())
+    return shaped and ranged and finite and len(Batch.from_data_list([shape, shape]).pos) == 2 * size
 
 
 def valid_edges(edges: Any) -> bool:
@@ -62,28 +60,25 @@ def valid_mask(mask: Any) -> bool:
 
 Call = tuple[str, Callable[[Any], Any], Callable[[Any], bool]]
 CALLS: tuple[Call, ...] = (
-    ("load_mesh", load_mesh, valid_mesh),
-    ("load_mesh, NaN", lambda path: load_mesh(path, allow_nonfinite=True), lambda mesh: valid_mesh(mesh, True)),
-    ("load_points", load_points, valid_points),
-    ("load_points, NaN", lambda path: load_points(path, allow_nonfinite=True), lambda x: valid_points(x, True)),
-    ("load_points, names", lambda path: load_points(path, header=True), valid_points),
+    ("load", load, valid_shape),
+    ("load, NaN", lambda path: load(path, allow_nonfinite=True), lambda shape: valid_shape(shape, True)),
     ("load_edges", load_edges, valid_edges),
     ("load_edges, any ids", lambda path: load_edges(path, relabel=True, weights="ignore"), valid_edges),
     ("load_edges, names", lambda path: load_edges(path, header=True, weights="ignore"), valid_edges),
     ("load_edges, sizes", lambda path: load_edges(path, num_sources=5, num_targets=5), valid_edges),
     ("load_mask", load_mask, valid_mask),
-    ("sniff", sniff, lambda kind: kind in ("mesh", "points", "edges", "mask")),
+    ("sniff", sniff, lambda kind: kind in ("points", "edges", "mask")),
 )
 
 
 def attempt(path: Path, calls: Sequence[Call] = CALLS) -> tuple[list[str], list[str]]:
     """Which loaders took a file, and what is wrong: a foreign error, or a result that is not valid."""
     taken, wrong = [], []
-    for name, load, valid in calls:
+    for name, call, valid in calls:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # a reader has nothing to say but errors
-                found = load(path)
+                found = call(path)
             taken.append(name)
             if not valid(found):
                 wrong.append(f"{name} gave {str(found)[:200]}")

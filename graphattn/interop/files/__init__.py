@@ -1,18 +1,13 @@
-"""Files in, arrays out: meshes, points, edges and masks, with a clear error for everything that is none of them.
+"""Files in, arrays out: edges and masks, with a clear error for everything that is none of them.
 
 Every loader reads one regular file of at most ``MAX_BYTES`` (1 GiB; ``max_bytes=`` raises it), runs nothing that the
 file contains, opens nothing that it names, and raises only :class:`~graphattn.errors.LoaderError`. Text takes about ten
 times the size of the file in memory while it is read, at most 35 times when every number has one digit.
 """
 
-from . import _obj, _off, _ply, _stl  # noqa: F401 (they register what they read)
 from ._guard import MAX_BYTES as MAX_BYTES
 from .edges import Edges as Edges
 from .edges import load_edges as load_edges
 from .mask import load_mask as load_mask
-from .mesh import Mesh as Mesh
-from .mesh import MeshNotes as MeshNotes
-from .mesh import load_mesh as load_mesh
-from .points import load_points as load_points
 from .save import save_edges as save_edges
 from .sniff import sniff as sniff

@@ -5,8 +5,7 @@ import re
 import numpy as np
 
 from ._guard import Blob, show
-from ._text import clean, keep, rows, tokens, word
-from .points import without_commas
+from ._text import clean, keep, rows, tokens, without_commas, word
 
 _NUMBER = re.compile(rb"[+-]?[\d.].*")
 _SOURCE = {b"source", b"src", b"from", b"sender"}

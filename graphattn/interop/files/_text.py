@@ -174,3 +174,13 @@ def _wrong(blob: Blob, text: bytes, integer: bool, nonfinite: bool) -> LoaderErr
 def not_finite(blob: Blob, got: str, *, offset: int | None = None, at: str = "") -> LoaderError:
     """The error for a NaN or infinite coordinate."""
     return blob.fault("finite coordinates", got, "repair it, or pass allow_nonfinite=True", offset=offset, at=at)
+
+
+def without_commas(blob: Blob) -> bytes:
+    """The text with commas blank, refused where nothing stands before or after one."""
+    if b"," not in blob.data:
+        return blob.data
+    gap = re.search(rb"(?:^|[\n,])[ \t]*,|,[ \t]*(?=\n|$)", blob.data)
+    if gap:
+        raise blob.fault("a number on both sides of a comma", "an empty cell", "fill it", offset=gap.end() - 1)
+    return blob.data.replace(b",", b" ")

@@ -7,11 +7,11 @@ import numpy as np
 from ...errors import LoaderError
 from ._edges_npz import Sizes, read_npz
 from ._edges_text import read_text
-from ._formats import READERS, reads
 from ._guard import MAX_BYTES, Blob, PathLike, read, suffix
 from ._npy import integers, read_array
 
 TEXT = (".csv", ".txt", ".tsv", ".edges")
+ENDINGS = (*TEXT, ".npz", ".npy")
 
 
 class Edges(NamedTuple):
@@ -22,11 +22,6 @@ class Edges(NamedTuple):
     num_sources: int | None  # None: neither the file nor the caller says
     num_targets: int | None
     ids: np.ndarray | None = None  # (N,) int64 ids of the file, when relabel=True
-
-
-def endings() -> tuple[str, ...]:
-    """Of the files that :func:`load_edges` reads."""
-    return (*TEXT, ".npz", *READERS["edges"])
 
 
 def load_edges(
@@ -75,7 +70,7 @@ def load_edges(
         >>> edges.source.tolist(), edges.target.tolist(), edges.ids.tolist()
         ([0, 1], [1, 2], [10, 20, 30])
     """
-    kind = suffix(path, endings(), "load_edges")
+    kind = suffix(path, ENDINGS, "load_edges")
     if weights not in ("refuse", "ignore"):
         raise LoaderError(f"weights: expected 'refuse' or 'ignore', got {weights!r}. Try: weights='ignore'.")
     if header and kind not in TEXT:
@@ -104,12 +99,11 @@ def _read(
     blob = read(path, max_bytes)
     if kind in TEXT:
         return *read_text(blob, header, ignore_weights), (None, None)
-    source, target = READERS["edges"][kind](blob, ignore_weights)
+    source, target = _array(blob)
     return blob, source, target, None, (None, None)
 
 
-@reads("edges", ".npy")
-def _array(blob: Blob, ignore_weights: bool) -> tuple[np.ndarray, np.ndarray]:
+def _array(blob: Blob) -> tuple[np.ndarray, np.ndarray]:
     array = read_array(blob)
     if array.ndim != 2 or len(array) != 2:
         fix = "array.T" if array.ndim == 2 and array.shape[1] == 2 else "one row of sources, one of targets"

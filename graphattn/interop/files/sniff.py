@@ -1,29 +1,18 @@
-"""The kind of a file, from its extension and, for arrays, from their headers."""
+"""The kind of a file of edges, or of a file of an array, from its ending and its header."""
 
 from typing import Literal
 
-from . import edges, points
 from ._edges_npz import layout
-from ._formats import READERS
 from ._guard import MAX_BYTES, Blob, PathLike, file_name, open_regular, read, suffix
 from ._npy import HEAD_BYTES, open_archive, read_header
+from .edges import ENDINGS
 
 
-def _kinds() -> dict[str, Literal["mesh", "points", "edges"]]:
-    """What a file holds, by its ending; what may hold edges or points holds edges."""
-    of_points = [ending for ending in (*points.TEXT, *READERS["points"]) if ending not in edges.endings()]
-    return {
-        **dict.fromkeys(READERS["mesh"], "mesh"),
-        **dict.fromkeys(of_points, "points"),
-        **dict.fromkeys(edges.endings(), "edges"),
-    }
-
-
-def sniff(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Literal["mesh", "points", "edges", "mask"]:
+def sniff(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Literal["points", "edges", "mask"]:
     """Which of the loaders reads this file; its numbers are not read.
 
     A .npy file is a mask if it is bool (T, S), edges if it is integer (2, E), points if it is float (N, d); a .npz file
-    is edges. Text goes by extension alone: .txt, .csv, .tsv and .edges are edges, .xyz and .pts are points.
+    is edges, and so is text.
 
     Raises:
         LoaderError: If no loader reads it.
@@ -36,15 +25,14 @@ def sniff(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Literal["mesh", "poi
         >>> sniff(path)
         'mask'
     """
-    kinds = _kinds()
-    kind = suffix(path, tuple(kinds), "sniff")
+    kind = suffix(path, ENDINGS, "sniff")
     if kind == ".npz":
         with open_regular(path, max_bytes) as file:
             layout(Blob(file_name(path), b"", 0), open_archive(file_name(path), file, max_bytes)[1])
         return "edges"
     blob = read(path, max_bytes, head=HEAD_BYTES)
     if kind != ".npy":
-        return kinds[kind]
+        return "edges"
     shape, _, dtype, _ = read_header(blob)
     match dtype.kind, shape:
         case "b", (_, _):

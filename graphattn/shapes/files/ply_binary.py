@@ -6,16 +6,17 @@ from array import array
 import numpy as np
 
 from ...errors import LoaderError
-from ._guard import Blob
-from ._ply_header import Column, Element, Property
+from ...interop.files._guard import Blob
+from .ply_header import Column, Element, Property
 
 _ROW_BYTES = 1 << 30  # a numpy type must stay below 2**31 bytes
 _CODE = {"i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q"}
 
 
-def read_binary(blob: Blob, elements: tuple[Element, ...], start: int) -> dict[str, dict[str, Column]]:
-    """The columns of every element; the bytes must be as many as the header says."""
+def read_binary(blob: Blob, elements: tuple[Element, ...]) -> dict[str, dict[str, Column]]:
+    """The columns of every element in the bytes of ``blob``, which must be as many as the header says."""
     out: dict[str, dict[str, Column]] = {}
+    start = 0
     for element in elements:
         least = element.num * sum(item.least for item in element.properties)
         if least > len(blob.data) - start:
@@ -24,7 +25,8 @@ def read_binary(blob: Blob, elements: tuple[Element, ...], start: int) -> dict[s
         out[element.name], start = uniform or _ragged(blob, element, start)
     if start != len(blob.data):
         got = f"{len(blob.data) - start} more"
-        raise blob.fault(f"the end of the file after {start} bytes", got, "check the counts in the header")
+        expected = f"the end of the file {start} bytes after its header"
+        raise blob.fault(expected, got, "check the counts in the header")
     return out
 
 
@@ -62,14 +64,15 @@ def _ragged(blob: Blob, element: Element, position: int) -> tuple[dict[str, Colu
     """The lists of each row, one row after the other: where a list ends is only known from its own length."""
     data, total = blob.data, len(blob.data)
     sizes = {item.name: array("q") for item in element.properties if item.length}
-    joined = {name: bytearray() for name in sizes}
+    joined = {item.name: bytearray() for item in element.properties}
     steps = []
     for item in element.properties:
         unpack = struct.Struct(item.length[0] + _CODE[item.length[1:]]).unpack_from if item.length else None
-        steps.append((item, unpack, item.least, item.width, sizes.get(item.name), joined.get(item.name)))
+        steps.append((item, unpack, item.least, item.width, sizes.get(item.name), joined[item.name]))
     for row in range(element.num):
         for item, unpack, least, width, lengths, items in steps:
-            if unpack is None or lengths is None or items is None:
+            if unpack is None or lengths is None:
+                items += data[position : position + width]
                 position += width
                 continue
             size = unpack(data, position)[0] if position + least <= total else -1
@@ -83,8 +86,8 @@ def _ragged(blob: Blob, element: Element, position: int) -> tuple[dict[str, Colu
             raise _short(blob, element, position - total, 0, row)
     columns: dict[str, Column] = {}
     for item in element.properties:
-        if item.length:
-            columns[item.name] = np.frombuffer(sizes[item.name], np.int64), np.frombuffer(joined[item.name], item.type)
+        values = np.frombuffer(joined[item.name], item.type)
+        columns[item.name] = (np.frombuffer(sizes[item.name], np.int64), values) if item.length else values
     return columns, position
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._guard import Blob, show
+from ...interop.files._guard import Blob, show
 
 Column = np.ndarray | tuple[np.ndarray, np.ndarray]  # (n,) numbers, or the lengths (n,) and the items of lists
 HEADER_BYTES = 1 << 16  # 64 KiB
@@ -22,6 +22,8 @@ _TYPES = {
     **dict.fromkeys(("float", "float32"), "f4"),
     **dict.fromkeys(("double", "float64"), "f8"),
 }
+#: The words of the format, by numpy's type.
+TYPES = {np.dtype(kind): name for name, kind in _TYPES.items() if name.isalpha()}
 _COUNTS = [name for name, kind in _TYPES.items() if kind[0] != "f"]
 _ORDER = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
 _END = re.compile(rb"[\r\n][ \t]*end_header[ \t]*(\r\n|\n|\r)")

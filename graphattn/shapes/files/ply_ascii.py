@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ._guard import Blob
-from ._ply_header import Column, Element
-from ._polygons import spans
-from ._text import Rows, rows
+from ...interop.files._guard import Blob
+from ...interop.files._text import Rows, rows
+from .ply_header import Column, Element
+from .polygons import spans, typed
 
 
 def read_ascii(
@@ -35,12 +35,13 @@ def _columns(blob: Blob, table: Rows, element: Element, low: int) -> dict[str, C
         number = table.value[position]
         position = position + 1
         if not item.length:
-            out[item.name] = number
+            out[item.name] = typed(blob, item.name, number, np.dtype(item.type), table.start[position - 1])
             continue
         wrong = ~((number >= 0) & (number <= end - position) & (number == np.trunc(number)))
         _stop(blob, table, element, low, wrong, f"the length of {item.name}, then as many numbers")
         size = number.astype(np.int64)
-        out[item.name] = size, table.value[spans(position, size)]
+        at = spans(position, size)
+        out[item.name] = size, typed(blob, item.name, table.value[at], np.dtype(item.type), table.start[at])
         position = position + size
     _stop(blob, table, element, low, position != end, "the end of the line")
     return out

@@ -1,0 +1,66 @@
+"""NPZ with the tensors of a shape under their names, and NPY with positions."""
+
+from typing import BinaryIO
+
+import numpy as np
+
+from ...interop.files._guard import Blob, PathLike, file_name, open_regular, read
+from ...interop.files._npy import open_archive, read_array, read_entries
+from .parts import Parts
+from .raw import Raw, reads, writes
+from .words import worded
+
+_POSITIONS = ("pos", "points", "xyz", "coord", "coords", "vertices", "positions")
+_FACES = ("face", "faces", "triangles")
+
+
+@reads(".npz")
+def read_npz(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
+    """Positions under one of their usual names, faces (3, F) or ``faces`` (F, 3), all else as it is called."""
+    with open_regular(path, max_bytes) as file:
+        blob = Blob(file_name(path), b"", 0)
+        archive, names = open_archive(blob.path, file, max_bytes)
+        arrays = worded(read_entries(blob.path, archive, names))
+    where = next((name for name in _POSITIONS if name in arrays), "")
+    pos = arrays.pop(where, np.zeros(0))
+    if pos.ndim != 2 or pos.dtype.kind not in "fiu" or not pos.size:
+        got = f"shape {pos.shape} of {pos.dtype}" if where else f"the arrays {names[:8]}"[:200]
+        raise blob.fault("an array pos of shape (N, 3)", got, "numpy.savez(path, pos=..., face=..., y=...)")
+    named = next((name for name in _FACES if name in arrays), "")
+    faces = arrays.pop(named).T if named == "face" else arrays.pop(named, np.zeros((0, 3), np.int64))
+    if faces.ndim != 2 or faces.shape[1] != 3 or faces.dtype.kind not in "iu":
+        expected = f"{named} of integers, of shape {'(3, F)' if named == 'face' else '(F, 3)'}"
+        raise blob.fault(expected, f"shape {faces.shape} of {faces.dtype}", "save face as (3, F), faces as (F, 3)")
+    words = [name for name, array in arrays.items() if array.dtype.kind not in "biuf"]
+    if words:
+        raise blob.fault("arrays of numbers", f"{words[0]} of {arrays[words[0]].dtype}", "leave it out")
+    points = {name: array for name, array in arrays.items() if array.shape[:1] == (len(pos),) and name != "edge_index"}
+    if len(pos) == 1 and "y" in points:
+        del points["y"]  # of the shape
+    rest = {name: array for name, array in arrays.items() if name not in points}
+    return Raw(blob, {"pos": pos, **points}, np.arange(0, faces.size + 1, 3), faces.reshape(-1), others=rest)
+
+
+@reads(".npy")
+def read_npy(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
+    """Positions (N, d); of more than three columns the others are ``x``."""
+    blob = read(path, max_bytes)
+    array = read_array(blob)
+    if array.dtype.kind != "f" or array.ndim != 2 or not array.size:
+        got = f"shape {array.shape} of {array.dtype}{'' if array.size else ', which is empty'}"
+        raise blob.fault("floats of shape (N, d)", got, "array.astype(numpy.float64), one row for each point")
+    return Raw(blob, {"pos": array[:, :3]} | ({"x": array[:, 3:]} if array.shape[1] > 3 else {}))
+
+
+@writes(".npz")
+def write_npz(file: BinaryIO, parts: Parts) -> None:
+    """Every tensor as it is."""
+    face = {} if parts.face is None else {"face": parts.face}
+    np.savez(file, **parts.points, **face, **parts.faces, **parts.others, **parts.whole)  # type: ignore[arg-type]
+
+
+@writes(".npy")
+def write_npy(file: BinaryIO, parts: Parts) -> None:
+    """Positions, then ``x``."""
+    parts.holds("x")
+    np.save(file, np.concatenate([parts.pos, *([parts.points["x"]] if "x" in parts.points else [])], axis=1))

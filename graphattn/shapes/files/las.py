@@ -1,0 +1,88 @@
+"""LAS and LAZ, by laspy: every dimension under its name, coordinates in float64."""
+
+import io
+from typing import BinaryIO
+
+import numpy as np
+
+from ...errors import need_extra
+from ...interop.files._guard import Blob, PathLike, read
+from .parts import Parts
+from .raw import Raw, reads, writes
+
+_COORDINATES = ("X", "Y", "Z")
+_TYPES = ("i4", "u4", "u1", "i1", "u2", "i2", "i8", "u8", "f4", "f8")
+
+
+@reads(".las", ".laz")
+def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
+    """Coordinates scaled as the header says; red, green, blue of 16 bits."""
+    try:
+        import laspy
+    except ImportError:
+        raise need_extra("laspy", "las") from None
+    blob = read(path, max_bytes)
+    _records(blob)
+    try:
+        with laspy.open(io.BytesIO(blob.data), closefd=False) as reader:
+            need = reader.header.point_count * reader.header.point_format.size
+            _plausible(blob, need, bool(reader.header.are_points_compressed))
+            if need > max_bytes:
+                raise blob.fault(f"points of at most {max_bytes} bytes", f"{need}", "max_bytes=..., if it is meant")
+            count, las = reader.header.point_count, reader.read()
+    except BaseException as error:  # a panic of the decompressor is no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit) or type(error).__name__ == "LoaderError":
+            raise
+        raise blob.fault("a LAS file", f"{type(error).__name__}: {str(error)[:200]}", "get the whole file") from None
+    if len(las.points) != count:
+        raise blob.fault(f"{count} points, as its header says", f"{len(las.points)}", "get the whole file")
+    names = [name for name in las.point_format.dimension_names if name not in _COORDINATES]
+    return Raw(blob, {"pos": np.asarray(las.xyz), **{name: np.array(las[name]) for name in names}})
+
+
+def _records(blob: Blob) -> None:
+    """Raise for more records before or behind the points than there are bytes, which laspy would all read."""
+    head = blob.data[:375]
+    before, behind = (int.from_bytes(head[at : at + 4], "little") for at in (100, 243))
+    if head[:4] != b"LASF" or 54 * before > len(blob.data) or (head[25:26] > b"\3" and 60 * behind > len(blob.data)):
+        got = f"{before} and {behind}" if head[:4] == b"LASF" else "none"
+        raise blob.fault("LASF, and records that fit into the file", got, "get the whole file")
+
+
+def _plausible(blob: Blob, need: int, packed: bool) -> None:
+    """Raise for a header of more points than its bytes can hold."""
+    most = 256 * len(blob.data) if packed else len(blob.data)
+    if need > most:
+        raise blob.fault(f"points of at most {most} bytes", f"{need}, as its header says", "get the whole file")
+
+
+@writes(".las", ".laz")
+def write_las(file: BinaryIO, parts: Parts) -> None:
+    """Coordinates as integers of a scale: 1 / 2**31 of the extent, rounded up to a power of ten."""
+    try:
+        import laspy
+    except ImportError:
+        raise need_extra("laspy", "las") from None
+    parts.holds("...")
+    columns = parts.columns(parts.narrow(3))
+    pos = np.stack([columns.pop(axis).astype(np.float64) for axis in "xyz"], axis=1)
+    header = laspy.LasHeader(point_format=7 if "red" in columns else 6, version="1.4")
+    header.offsets = np.floor(pos.min(0))
+    extent = max(float((pos - header.offsets).max()), 1e-9)
+    header.scales = np.full(3, 10.0 ** np.ceil(np.log10(extent / 2**31)))
+    las = laspy.LasData(header)
+    las.xyz = pos
+    known = set(las.point_format.dimension_names)
+    for name in ("red", "green", "blue"):
+        if name in columns and columns[name].dtype == np.uint8:
+            columns[name] = columns[name].astype(np.uint16) * 257  # k / 255 = 257 k / 65535
+    for name, values in columns.items():
+        if name not in known:
+            kind = parts.fit(name, values, _TYPES).dtype.str[1:]
+            las.add_extra_dim(laspy.ExtraBytesParams(name, f"{values[0].size}{kind}" if values.ndim > 1 else kind))
+        las[name] = values
+        if not np.array_equal(np.asarray(las[name]), values, equal_nan=values.dtype.kind == "f"):
+            parts.refuse(f"{name} in the type of LAS", "numbers that it does not hold")
+    buffer = io.BytesIO()
+    las.write(buffer, do_compress=parts.path.lower().endswith(".laz"))
+    file.write(buffer.getvalue())

@@ -1,0 +1,164 @@
+"""PCD of the Point Cloud Library: ascii, binary and compressed, with every field. None of the field's libraries that
+install by pip without a compiler reads all three.
+"""
+
+import re
+from typing import BinaryIO
+
+import numpy as np
+
+from ...interop.files._guard import Blob, PathLike, read, show
+from ...interop.files._text import clean, rows
+from .parts import Parts
+from .polygons import typed
+from .raw import Raw, reads, writes
+
+_HEADER = re.compile(rb"^DATA[ \t]+(\w+)[ \t]*\r?\n", re.MULTILINE)
+_WORDS = ("FIELDS", "SIZE", "TYPE", "COUNT", "WIDTH", "HEIGHT", "POINTS")
+_KINDS = {"F": "f", "U": "u", "I": "i"}
+_TYPES = ("i4", "u4", "u1", "i1", "u2", "i2", "i8", "u8", "f4", "f8")
+_NAMES = {"nx": "normal_x", "ny": "normal_y", "nz": "normal_z"}
+
+
+@reads(".pcd")
+def read_pcd(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
+    """The fields of a PCD file by their names; ``rgb`` is unpacked."""
+    blob = read(path, max_bytes)
+    end = _HEADER.search(blob.data, 0, 1 << 16)
+    if end is None:
+        got = "none in its first 64 KiB"
+        raise blob.fault("a header that ends in DATA ascii, binary or binary_compressed", got, "export it again")
+    dtype, count = _dtype(blob, blob.data[: end.start()])
+    body, kind = blob.data[end.end() :], end[1].decode().lower()
+    points: dict[str, np.ndarray]
+    lines = None
+    if kind == "ascii":
+        blob = clean(blob)
+        points, lines = _ascii(blob, blob.data.find(b"\n", end.start()) + 1, dtype, count, allow_nonfinite)
+    elif kind == "binary":
+        table = np.frombuffer(_exactly(blob, body, dtype.itemsize * count), dtype, count)
+        points = {name: table[name] for name in dtype.names or ()}
+    elif kind == "binary_compressed":
+        points = _by_field(dtype, count, _unpacked(blob, body, dtype.itemsize * count))
+    else:
+        raise blob.fault("DATA ascii, binary or binary_compressed", show(end[1]), "export it again")
+    points = {name: column for name, column in points.items() if name != "_"}  # padding
+    return Raw(blob, _colors(points), point_lines=lines)
+
+
+def _dtype(blob: Blob, head: bytes) -> tuple[np.dtype, int]:
+    """The type of a point and their number, from the header."""
+    lines = (line.split() for line in head.decode("latin-1").splitlines() if line.strip() and line.strip()[0] != "#")
+    said = {line[0]: line[1:] for line in lines}
+    try:
+        fields, sizes, kinds = (said[word] for word in _WORDS[:3])
+        counts = [int(number) for number in said.get("COUNT", ["1"] * len(fields))]
+        types = [f"<{_KINDS[kind]}{int(size)}" for kind, size in zip(kinds, sizes, strict=True)]
+        width, height = int(said["WIDTH"][0]), int(said["HEIGHT"][0])
+        num = int(said["POINTS"][0])
+        if width * height != num or num < 0 or min(counts) < 1 or max(counts) > 1 << 16:
+            raise ValueError(f"WIDTH {width}, HEIGHT {height}, POINTS {num}, COUNT {counts[:9]}")
+        named = [name if name != "_" else f"_{place}" for place, name in enumerate(fields)]
+        spec = [(name, kind, (k,) if k > 1 else ()) for name, kind, k in zip(named, types, counts, strict=True)]
+        return np.dtype(spec), num
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        got = f"{type(error).__name__}: {str(error)[:200]}"
+        raise blob.fault(f"the lines {', '.join(_WORDS)} that fit", got, "export it again") from None
+
+
+def _exactly(blob: Blob, body: bytes, need: int) -> bytes:
+    if len(body) != need:
+        raise blob.fault(f"{need} bytes of points, as its header says", f"{len(body)}", "get the whole file")
+    return body
+
+
+def _ascii(
+    blob: Blob, start: int, dtype: np.dtype, count: int, nonfinite: bool
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    table = rows(blob, b" " * start + blob.data[start:], nonfinite=True)
+    if len(table.ptr) - 1 != count:
+        raise blob.fault(f"{count} lines of points, as its header says", f"{len(table.ptr) - 1}", "get the whole file")
+    shapes = [dtype[name].shape for name in dtype.names or ()]
+    want = sum(int(np.prod(shape)) for shape in shapes)
+    bad = np.flatnonzero(table.width != want)
+    if len(bad):
+        offset = table.offset(int(bad[0]))
+        raise blob.fault(f"{want} numbers, as its FIELDS", f"{table.width[bad[0]]}", "complete it", offset=offset)
+    values, column, out = table.value.reshape(count, want), 0, {}
+    for name, shape in zip(dtype.names or (), shapes, strict=True):
+        size = int(np.prod(shape))
+        part = values[:, column : column + size].reshape(count, *shape)
+        out[name] = typed(blob, name, part, dtype[name].base, table.start[table.ptr[:-1]])
+        column += size
+    return out, table.start[table.ptr[:-1]]
+
+
+def _by_field(dtype: np.dtype, count: int, data: bytes) -> dict[str, np.ndarray]:
+    """Columns that stand one behind the other."""
+    out, start = {}, 0
+    for name in dtype.names or ():
+        kind = dtype[name]
+        out[name] = np.frombuffer(data, kind.base, count * int(np.prod(kind.shape)), start).reshape(count, *kind.shape)
+        start += kind.itemsize * count
+    return out
+
+
+def _unpacked(blob: Blob, body: bytes, need: int) -> bytes:
+    """LZF: a byte below 32 says how many bytes follow as they are, others what to repeat from before."""
+    packed, size = (int.from_bytes(body[at : at + 4], "little") for at in (0, 4))
+    if len(body) < 8 or packed > len(body) - 8 or size != need or need > 256 * packed:
+        got = f"{len(body) - 8} bytes, which say {packed} for {size}"
+        raise blob.fault(f"8 bytes of sizes, then points of {need} bytes", got, "get the whole file")
+    data, out, at = body[8 : 8 + packed], bytearray(), 0
+    try:
+        while at < packed and len(out) <= need:
+            head = data[at]
+            at += 1
+            if head < 32:
+                out += data[at : at + head + 1]
+                at += head + 1
+                continue
+            length = head >> 5
+            if length == 7:
+                length += data[at]
+                at += 1
+            back = len(out) - ((head & 31) << 8) - data[at] - 1
+            at += 1
+            if back < 0:
+                break
+            piece = out[back : back + length + 2]
+            out += (piece * ((length + 2) // len(piece) + 1))[: length + 2]
+    except IndexError:
+        pass
+    return _exactly(blob, bytes(out), need)
+
+
+def _colors(points: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Red, green and blue of the numbers that hold all three."""
+    for name in ("rgb", "rgba"):
+        if name in points and points[name].ndim == 1 and points[name].itemsize == 4:
+            packed = np.ascontiguousarray(points.pop(name)).view("<u4")
+            for place, color in enumerate(("blue", "green", "red", "alpha")[: len(name)]):
+                points[color] = (packed >> np.uint32(8 * place)).astype(np.uint8)
+    return points
+
+
+@writes(".pcd")
+def write_pcd(file: BinaryIO, parts: Parts) -> None:
+    """Binary, one field for each column; colours of bytes as ``rgb``."""
+    parts.holds("...", faces=())
+    columns = {name: parts.fit(name, column, _TYPES) for name, column in parts.columns(parts.points).items()}
+    channels = [columns.get(name) for name in ("red", "green", "blue")]
+    if all(channel is not None and channel.dtype == np.uint8 for channel in channels):
+        red, green, blue = (columns.pop(name).astype("<u4") for name in ("red", "green", "blue"))
+        columns["rgb"] = (red << 16 | green << 8 | blue).view("<f4")
+    named = {_NAMES.get(name, name): column for name, column in columns.items()}
+    table = np.empty(len(parts.pos), [(n, c.dtype.newbyteorder("<"), c.shape[1:]) for n, c in named.items()])
+    for name, column in named.items():
+        table[name] = column
+    kinds = [(column.dtype.itemsize, column.dtype.kind.upper(), column[0].size) for column in named.values()]
+    size, kind, count = (" ".join(map(str, column)) for column in zip(*kinds, strict=True))
+    num = len(table)
+    head = f"# .PCD v0.7\nVERSION 0.7\nFIELDS {' '.join(named)}\nSIZE {size}\nTYPE {kind}\nCOUNT {count}\n"
+    head += f"WIDTH {num}\nHEIGHT 1\nVIEWPOINT 0 0 0 1 0 0 0\nPOINTS {num}\nDATA binary\n"
+    file.write(head.encode() + table.tobytes())

@@ -1,0 +1,105 @@
+"""Checks that all formats share, and triangles of polygons."""
+
+import numpy as np
+
+from ...errors import LoaderError
+from ...interop.files._guard import Blob
+from ...interop.files._text import Rows, not_finite
+from .raw import Raw
+
+
+def coordinates(blob: Blob, table: Rows, width: int = 3, *, skip: int = 0) -> np.ndarray:
+    """``width`` numbers of each row, behind the first ``skip``: (R, width)."""
+    narrow = np.flatnonzero(table.width < skip + width)
+    if len(narrow):
+        row = int(narrow[0])
+        expected, got = ("x y z" if width == 3 else f"{width} numbers"), f"{table.width[row] - skip} numbers"
+        raise blob.fault(expected, got, "put one vertex on each line", offset=table.offset(row))
+    return table.value[table.ptr[:-1, None] + skip + np.arange(width)]
+
+
+def check(raw: Raw, pos: np.ndarray, nonfinite: bool) -> np.ndarray:
+    """The corners as int64, once every position is finite and every face has three corners that are points."""
+    if not len(pos):
+        raise raw.blob.fault("points", "an empty file: it has none", "check how it was exported")
+    _finite(raw, pos, nonfinite)
+    size = np.diff(raw.ptr)
+    bad = np.flatnonzero(size < 3)
+    if len(bad):
+        raise _of_face(raw, int(bad[0]), "at least 3 corners", f"{size[bad[0]]}", "delete the face")
+    corner, count = raw.corner, len(pos)
+    if len(corner) and corner.dtype.kind in "iu" and corner.min() >= 0 and corner.max() < count:
+        return corner.astype(np.int64, copy=False)
+    bad = np.flatnonzero(~((corner >= 0) & (corner < count) & (corner == np.trunc(corner))))
+    if len(bad):
+        row = int(np.searchsorted(raw.ptr, bad[0], side="right")) - 1
+        got = f"{corner[bad[0]]:g}"
+        at = f": vertex {got} of {count}"
+        raise _of_face(raw, row, f"vertices 0 to {count - 1}", got, "check that counting starts at 0", at)
+    return corner.astype(np.int64)
+
+
+def _finite(raw: Raw, pos: np.ndarray, nonfinite: bool) -> None:
+    flat = pos.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if nonfinite or np.isfinite(flat.dot(flat)):  # twice as fast as np.isfinite(pos)
+            return
+    bad = np.flatnonzero(~np.isfinite(pos).all(1))
+    if len(bad):
+        row = int(bad[0])
+        line = None if raw.point_lines is None else int(raw.point_lines[row])
+        raise not_finite(raw.blob, str(pos[row].tolist()), offset=line, at=f"vertex {row}")
+
+
+def _of_face(raw: Raw, row: int, expected: str, got: str, fix: str, at: str = "") -> LoaderError:
+    line = None if raw.face_lines is None else int(raw.face_lines[row])
+    return raw.blob.fault(expected, got, fix, offset=line, at=f"face {row}{at}")
+
+
+def typed(blob: Blob, name: str, values: np.ndarray, kind: np.dtype, lines: np.ndarray) -> np.ndarray:
+    """Numbers of a text in the type that its header says; integers must be integers of that size."""
+    with np.errstate(all="ignore"):
+        out = values.astype(kind)
+        wrong = (out != values).reshape(len(values), -1).any(1) if values.size and kind.kind in "iu" else np.zeros(0)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise blob.fault(f"{name} as {kind}", f"{values[row]}", "correct it, or its type", offset=int(lines[row]))
+    return out
+
+
+def spans(start: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """The positions ``start[i], ..., start[i] + size[i] - 1`` of all ``i`` in one array."""
+    ends = np.cumsum(size)
+    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(start - (ends - size), size)
+
+
+def fan(ptr: np.ndarray, corner: np.ndarray) -> np.ndarray:
+    """Triangles (F, 3) that share each polygon's first corner.
+
+    Example:
+        >>> fan(np.array([0, 3, 7]), np.array([0, 1, 2, 0, 2, 3, 4])).tolist()
+        [[0, 1, 2], [0, 2, 3], [0, 3, 4]]
+    """
+    size = np.diff(ptr)
+    if (size == 3).all():
+        return corner.reshape(-1, 3)
+    first = np.repeat(ptr[:-1], size - 2)
+    step = spans(np.ones_like(size), size - 2)
+    return np.stack((corner[first], corner[first + step], corner[first + step + 1]), axis=1)
+
+
+def merge(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different rows of (N, 3) in order of first appearance, and the number (N,) of each row among them.
+
+    Example:
+        >>> merge(np.array([[5.0, 0, 0], [1, 0, 0], [5, 0, 0]]))[1].tolist()
+        [0, 1, 0]
+    """
+    points = points + 0.0  # -0.0 and 0.0 are one place
+    order = np.lexsort(points.T)
+    new = np.append(True, (points[order[1:]] != points[order[:-1]]).any(1))[: len(points)]
+    first = np.minimum.reduceat(order, np.flatnonzero(new)) if len(points) else order
+    group = np.empty(len(points), np.int64)
+    group[order] = np.cumsum(new) - 1
+    rank = np.argsort(np.argsort(first))
+    return points[np.sort(first)], rank[group]

@@ -1,0 +1,51 @@
+"""What every reader hands over, and which reader and writer stand for an ending."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...interop.files._guard import Blob
+
+R = TypeVar("R", bound=Callable[..., Any])
+
+#: By ending: ``(path, allow_nonfinite, max_bytes)`` gives a :class:`Raw`.
+READERS: dict[str, Callable[..., "Raw"]] = {}
+#: By ending: ``(file, parts)`` writes.
+WRITERS: dict[str, Callable[..., None]] = {}
+NO_FACES = np.zeros(1, np.int64), np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """The contents of a file under the file's own names; face ``i`` has the corners ``corner[ptr[i]:ptr[i + 1]]``."""
+
+    blob: Blob
+    points: dict[str, np.ndarray]  # (N,) or (N, k)
+    ptr: np.ndarray = field(default_factory=lambda: NO_FACES[0])  # (P + 1,)
+    corner: np.ndarray = field(default_factory=lambda: NO_FACES[1])  # (K,)
+    faces: dict[str, np.ndarray] = field(default_factory=dict)  # (P,) or (P, k)
+    others: dict[str, np.ndarray] = field(default_factory=dict)  # of neither
+    notes: tuple[str, ...] = ()
+    point_lines: np.ndarray | None = None  # (N,) byte offsets in a text file
+    face_lines: np.ndarray | None = None  # (P,)
+    text: bool = False  # the file has no types of numbers
+
+
+def _registers(table: dict[str, Callable[..., Any]], endings: tuple[str, ...]) -> Callable[[R], R]:
+    def register(function: R) -> R:
+        table.update(dict.fromkeys(endings, function))
+        return function
+
+    return register
+
+
+def reads(*endings: str) -> Callable[[R], R]:
+    """Decorates the reader of files with these endings."""
+    return _registers(READERS, endings)
+
+
+def writes(*endings: str) -> Callable[[R], R]:
+    """Decorates the writer of files with these endings."""
+    return _registers(WRITERS, endings)

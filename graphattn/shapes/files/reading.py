@@ -1,0 +1,103 @@
+"""A shape from a file."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...errors import LoaderError
+from ...interop.files._guard import MAX_BYTES, PathLike, suffix
+from ..shape import Shape
+from .polygons import check, fan
+from .raw import READERS, Raw
+from .text import ENDINGS as TEXT
+from .words import narrow, worded
+
+_TAKEN = ("batch", "ptr", "num_nodes", "face", "edge_index")  # by PyG, for other things than properties of points
+
+
+def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Shape:
+    r"""Read a point cloud or a mesh as a ``torch_geometric.data.Data``.
+
+    Args:
+        path: One of
+
+            * .ply (ascii, binary of both orders): every property of every element;
+            * .obj: with ``uv`` and ``normal``, a vertex for each different corner where they have seams;
+            * .off (also COFF, NOFF, STOFF), .stl (ascii, binary; corners at one place are merged);
+            * .glb, .gltf (``pip install 'graphattn[mesh]'``): all meshes of the scene joined;
+            * .pcd (ascii, binary, compressed), .las, .laz (``pip install 'graphattn[las]'``);
+            * .xyz, .pts, .txt, .csv: a point on each line, names of columns on the first;
+            * .npz with ``pos``, ``face``, ... under their names, .npy of shape (N, d).
+        columns: Names of the columns of a text file that has none: ``"x y z nx ny nz label"``.
+        allow_nonfinite: Accept NaN and infinite coordinates.
+        max_bytes: Refuse larger files.
+
+    Returns:
+        A :class:`~graphattn.shapes.Shape`, which is a ``Data``: ``pos`` (N, 3) in the units of the file, ``face``
+        (3, F) int64, polygons cut into fans of triangles; where the file has them ``normal`` (N, 3), ``color`` (N, 3)
+        from 0 to 1, ``uv`` (N, 2) from the lower left, ``y`` (N,) of a property ``label``; every other property under
+        its own name, those of faces as ``face_...``; columns without names are ``x``. Numbers keep the type of the
+        file; those of a text are float32 (float64 where they lie further from 0 than 16 times their extent) and, if
+        all of a column are, int64. ``shape.notes`` says what was merged or cut.
+
+    Raises:
+        LoaderError: If the file is not whole and right: the file, the line or the vertex or face, what was expected.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "square.off"
+        >>> _ = path.write_text("COFF\n4 1 0\n0 0 0 255 0 0\n1 0 0 0 255 0\n1 1 0 0 0 255\n0 1 0 0 0 0\n4 0 1 2 3\n")
+        >>> square = load(path)
+        >>> square
+        Shape(pos=[4, 3], face=[3, 2], color=[4, 3])
+        >>> square.notes
+        ('1 polygons cut into 2 triangles',)
+    """
+    raw = read_raw(path, columns=columns, allow_nonfinite=allow_nonfinite, max_bytes=max_bytes)
+    points, size = dict(raw.points), np.diff(raw.ptr)
+    if raw.text:
+        points = {name: _narrow(name, values) for name, values in points.items()}
+    tensors = {"pos": tensor(points.pop("pos"))}
+    faces, notes = fan(raw.ptr, raw.corner), raw.notes
+    if len(raw.corner):
+        tensors["face"] = torch.from_numpy(np.ascontiguousarray(faces.T))
+    if (size > 3).any():
+        repeat = np.repeat(np.arange(len(size)), size - 2)
+        raw = replace(raw, faces={name: values[repeat] for name, values in raw.faces.items()})
+        notes = (*notes, f"{(size > 3).sum():,} polygons cut into {(size[size > 3] - 2).sum():,} triangles")
+    if raw.text:
+        raw = replace(raw, faces={name: _narrow(name, values) for name, values in raw.faces.items()})
+    named = {name: tensor(values) for name, values in {**points, **raw.faces, **raw.others}.items()}
+    return Shape(notes=notes, columns=tuple(named), **tensors, **named)
+
+
+def read_raw(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Raw:
+    """The contents of a file under the words of a shape, checked; numbers and polygons as they are."""
+    kind = suffix(path, tuple(READERS), "load")
+    named: dict[str, Any] = {"columns": columns} if columns and kind in TEXT else {}
+    if columns and kind not in TEXT:
+        raise LoaderError(f"columns: expected a text file, got {kind}. Try: columns='', the file names its own.")
+    raw = READERS[kind](path, allow_nonfinite, max_bytes, **named)
+    raw = replace(raw, points=worded(raw.points), faces=_worded_faces(raw.faces))
+    taken = [name for name in (*raw.points, *raw.faces) if name in _TAKEN]
+    if taken:
+        raise raw.blob.fault("properties under other names than PyG's own", taken[0], "rename it in the file")
+    pos = raw.points.get("pos", np.zeros((0, 3)))
+    return replace(raw, corner=check(raw, pos, allow_nonfinite))
+
+
+def _worded_faces(faces: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"face_{name}": values for name, values in worded({n[5:]: v for n, v in faces.items()}).items()}
+
+
+def _narrow(name: str, values: np.ndarray) -> np.ndarray:
+    floats = name in ("pos", "normal", "color", "uv", "alpha", "face_color", "face_alpha", "x")
+    return values if values.dtype.kind != "f" else narrow(values, whole=not floats)
+
+
+def tensor(values: np.ndarray) -> torch.Tensor:
+    """The same numbers in the order of bytes of this machine, in memory that may be written."""
+    native = np.require(values, values.dtype.newbyteorder("="), ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+    return torch.from_numpy(native)

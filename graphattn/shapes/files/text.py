@@ -1,0 +1,95 @@
+"""XYZ, PTS, TXT and CSV: a point on each line, columns by the names of the first one.
+
+Read here and not by numpy.loadtxt, which takes blanks or commas but not both and counts lines without comments.
+"""
+
+import re
+from typing import BinaryIO
+
+import numpy as np
+
+from ...interop.files._guard import Blob, PathLike, read, show
+from ...interop.files._text import clean, rows, without_commas
+from .parts import Parts
+from .raw import Raw, reads, writes
+from .words import worded
+
+_NUMBER = re.compile(rb"[+-]?(\d.*|\.\d.*|nan|inf|infinity)", re.IGNORECASE)
+ENDINGS = (".xyz", ".pts", ".txt", ".csv")
+
+
+@reads(*ENDINGS)
+def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: str = "") -> Raw:
+    """Columns under their names; of a file without names x, y, z, then ``x`` (N, k) for all others."""
+    raw_blob = read(path, max_bytes)
+    blob = clean(raw_blob, "#")
+    text, names = _names(blob, without_commas(blob), raw_blob.data)
+    names = columns.split() or names
+    text = _without_count(text)
+    table = rows(blob, text, nonfinite=allow_nonfinite)
+    if not len(table.value):
+        raise blob.fault("points", "an empty list: only a row of names", "check how it was written")
+    width = table.width
+    want = len(names) or int(width[0])
+    bad = np.flatnonzero((width != want) | (width < 2))
+    if len(bad):
+        row = int(bad[0])
+        expected = f"{want} numbers, {'one for each name' if names else 'as on the first line'}"
+        fix = "put one point on each line" if want > 1 else "two numbers or more on each line"
+        raise blob.fault(expected, f"{width[row]}", fix, offset=table.offset(row))
+    values = table.value.reshape(-1, want)
+    lines = table.start[table.ptr[:-1]]
+    if not names:
+        points = {"pos": values[:, :3]} | ({"x": values[:, 3:]} if want > 3 else {})
+    else:
+        points = worded({name: values[:, column] for column, name in enumerate(names)}, any_case=True)
+        if "pos" not in points or len(set(names)) < want:
+            fix = "name each column once, three of them x, y, z"
+            raise blob.fault("columns x, y, z", " ".join(names)[:200], fix, offset=int(lines[0]))
+    return Raw(blob, points, point_lines=lines, text=True)
+
+
+def _names(blob: Blob, text: bytes, whole: bytes) -> tuple[bytes, list[str]]:
+    """The text with a first line of names blank, and these; or those of a comment right above it."""
+    first = re.search(rb"\S[^\n]*", text)
+    assert first is not None  # clean() has seen to it
+    words = first[0].split()
+    if not any(map(_NUMBER.fullmatch, words)):
+        if any(re.search(rb"\d", word) and not re.match(rb"[\"'A-Za-z_]", word) for word in words):
+            raise blob.fault("numbers, or names of columns", show(first[0]), "correct it", offset=first.start())
+        return b" " * first.end() + text[first.end() :], [
+            word.strip(b"\"'").decode("utf-8", "replace") for word in words
+        ]
+    above = re.findall(rb"#+([^\n]*)", whole[: first.start()])
+    said = [word.decode("latin-1") for word in above[-1].replace(b",", b" ").split()] if above else []
+    named = {"x", "y", "z"} <= {word.lower() for word in said} and len(said) == len(words)
+    return text, said if named else []
+
+
+def _without_count(text: bytes) -> bytes:
+    """The text with a first line blank that says how many lines follow, as in a PTS file."""
+    count = re.match(rb"\s*(\d+)[ \t]*\n", text)
+    if count and len(count[1]) < 18 and len(re.findall(rb"\n[ \t]*\S", text[count.end() - 1 :])) == int(count[1]):
+        return b" " * (count.end() - 1) + text[count.end() - 1 :]
+    return text
+
+
+@writes(*ENDINGS)
+def write_text(file: BinaryIO, parts: Parts) -> None:
+    """Every column under its name; commas in a CSV, blanks in others."""
+    parts.holds("...")
+    columns: dict[str, np.ndarray] = {}
+    for name, values in parts.points.items():
+        parts.text(name, values)
+    for name, values in parts.columns(parts.points).items():
+        if values.ndim > 1:
+            parts.refuse("columns of one number", f"{name} of {values[0].size}")
+            columns |= {f"{name}_{i}": column for i, column in enumerate(values.reshape(len(values), -1).T)}
+        else:
+            columns[name] = values
+    between = "," if parts.path.endswith(".csv") else " "
+    table = np.empty(len(parts.pos), [(f"{i}", values.dtype) for i, values in enumerate(columns.values())])
+    for place, values in enumerate(columns.values()):
+        table[f"{place}"] = values
+    file.write(f"{between.join(columns)}\n".encode())
+    np.savetxt(file, table, between.join(map(parts.digits, columns.values())))

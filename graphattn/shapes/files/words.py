@@ -1,0 +1,87 @@
+"""The words of a shape for the columns of a file: ``pos`` for x, y, z, ``color`` from 0 to 1 for red, green, blue."""
+
+import numpy as np
+
+_GROUPS = (
+    ("pos", "x y z"),
+    ("pos", "x y"),
+    ("normal", "nx ny nz"),
+    ("normal", "normal_x normal_y normal_z"),
+    ("color", "red green blue"),
+    ("color", "r g b"),
+    ("uv", "s t"),
+    ("uv", "u v"),
+    ("uv", "texture_u texture_v"),
+)
+
+
+def worded(columns: dict[str, np.ndarray], *, any_case: bool = False) -> dict[str, np.ndarray]:
+    """Columns under the words of a shape; what has no word keeps its name and its type."""
+    out = dict(columns)
+    known = {name.lower() if any_case else name: name for name in columns}
+    for word, names in _GROUPS:
+        parts = [known.get(name, "") for name in names.split()]
+        if word not in out and all(parts) and all(part in out for part in parts):
+            out[word] = side_by_side([out.pop(part) for part in parts])
+    if "label" in out and "y" not in out:
+        out["y"] = out.pop("label")
+    for word in {"color", "alpha"} & set(out):
+        out[word] = unit(out[word])
+    return out
+
+
+def side_by_side(columns: list[np.ndarray]) -> np.ndarray:
+    """(N, k) of k columns (N,); in one pass where they lie side by side in one table."""
+    first, size = columns[0], columns[0].itemsize
+    where = [column.__array_interface__["data"][0] for column in columns]
+    steps = {(column.dtype, column.strides) for column in columns}
+    if len(steps) > 1 or [at - where[0] for at in where] != [size * i for i in range(len(columns))] or not len(first):
+        return np.stack(columns, axis=1)
+    if first.strides[0] == size * len(columns):  # the table is nothing but these columns
+        return np.ndarray((len(first), len(columns)), first.dtype, first.base, _offset(first))
+    row = np.ndarray((len(first),), f"V{size * len(columns)}", first.base, _offset(first), first.strides)
+    return row.copy().view(first.dtype).reshape(len(first), len(columns))
+
+
+def _offset(column: np.ndarray) -> int:
+    base = column.base
+    assert isinstance(base, np.ndarray)
+    return column.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+
+
+def unit(values: np.ndarray) -> np.ndarray:
+    """Colours from 0 to 1: unsigned integers over their largest, other numbers above 1 over 255 or 65535."""
+    if values.dtype.kind == "f" and not (values > 1).any():
+        return values
+    if values.dtype.kind == "u":
+        most = np.iinfo(values.dtype).max
+    else:
+        largest = values.max(initial=0)
+        most = 1 if largest <= 1 else 255 if largest <= 255 else 65535
+    return np.divide(values, np.float32(most), dtype=np.float32 if values.itemsize < 8 else np.float64)
+
+
+def levels(values: np.ndarray) -> np.ndarray:
+    """Colours as the bytes, or the numbers to 65535, that they exactly are; else as they are."""
+    for dtype in (np.uint8, np.uint16):
+        whole = np.rint(values * np.iinfo(dtype).max)
+        if ((whole >= 0) & (whole <= np.iinfo(dtype).max)).all():
+            small = whole.astype(dtype)
+            if np.array_equal(unit(small).astype(values.dtype), values):
+                return small
+    return values
+
+
+def narrow(values: np.ndarray, *, whole: bool) -> np.ndarray:
+    """Numbers of a text: int64 where ``whole`` allows it and all are, else float32; float64 where float32 is coarse.
+
+    It is where the numbers lie further from 0 than 16 times their extent: coordinates of a map.
+    """
+    if whole and len(values) and np.array_equal(values, np.rint(values)) and np.abs(values).max() < 2**53:
+        return values.astype(np.int64)
+    finite = values[np.isfinite(values).all(-1)] if values.ndim > 1 else values[np.isfinite(values)]
+    extent = np.ptp(finite, axis=0).max() if len(finite) else 0
+    largest = np.abs(finite).max(initial=0)
+    coarse = extent > 0 and (largest > 16 * extent or largest > np.finfo(np.float32).max)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values if coarse else values.astype(np.float32)

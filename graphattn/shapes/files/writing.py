@@ -1,0 +1,38 @@
+"""A shape into a file."""
+
+from typing import Any
+
+from ...errors import LoaderError
+from ...interop.files._guard import PathLike, file_name, suffix
+from ...interop.files._replace import replace_file
+from .parts import parts_of
+from .raw import WRITERS
+
+
+def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
+    r"""Write a point cloud or a mesh; a file of that name is replaced once the new one is whole.
+
+    Args:
+        data: A PyG ``Data`` with ``pos`` (N, 3), and whatever else :func:`load` returns.
+        path: A name that ends in .ply (binary), .obj, .off, .stl (binary), .glb, .pcd (binary), .las, .laz, .xyz,
+            .pts, .txt, .csv, .npz or .npy. What :func:`load` reads from it are the same numbers; .npz keeps every
+            tensor, .ply all that have a row for each point or face.
+        lossy: Leave out tensors that the format has no place for, and round numbers that it cannot hold.
+
+    Raises:
+        LoaderError: If the format cannot hold a tensor, ``data`` has no ``pos``, or the file cannot be written.
+
+    Example:
+        >>> import pathlib, tempfile, torch
+        >>> from torch_geometric.data import Data
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "cloud.ply"
+        >>> save(Data(pos=torch.rand(5, 3), color=torch.tensor([[1.0, 0, 0]] * 5), curvature=torch.rand(5)), path)
+        >>> from graphattn import load
+        >>> load(path)
+        Shape(pos=[5, 3], curvature=[5], color=[5, 3])
+    """
+    kind = suffix(path, tuple(WRITERS), "save")
+    if not hasattr(data, "to_dict"):
+        raise LoaderError(f"data: expected a torch_geometric.data.Data, got {type(data).__name__}. Try: Data(pos=...).")
+    parts = parts_of(data, file_name(path), lossy)
+    replace_file(path, lambda file: WRITERS[kind](file, parts))
