@@ -415,7 +415,9 @@ CALLS = {
     "graphs.Hierarchy.join": lambda: call(graphs.Hierarchy.join, [levels(), levels()]),
     "graphs.Hierarchy.to": lambda: call(levels().to, "cpu"),
     "graphs.HierarchyRecipe.__call__": lambda: call(graphs.hierarchy(..., ratio=0.5), pos(), torch.zeros(N).long()),
-    "graphs.hierarchy": lambda: call(graphs.hierarchy, pos(), torch.zeros(N).long(), ratio=(0.5, 0.5), faces=FACES),
+    "graphs.hierarchy": lambda: call(
+        graphs.hierarchy, pos(), torch.zeros(N).long(), ratio=(0.5, 0.5), faces=FACES, normals=pos()
+    ),
     "graphs.serialized_hierarchy": lambda: call(
         graphs.serialized_hierarchy, pos(), torch.zeros(N).long(), cell=1e-3, levels=2
     ),
@@ -585,6 +587,12 @@ CALLS = {
     "models.PointTransformerV3.from_pointcept": lambda: call(
         models.PointTransformerV3.from_pointcept, pointcept_state(), head_dim=4
     ),
+    "models.PointTransformerV2": lambda: call(models.PointTransformerV2, 3, 2, (8, 8), 1, channels=4),
+    "models.PointTransformerV2.forward": lambda: call(
+        models.PointTransformerV2(3, 2, (8, 8), 1, channels=4).forward, pos(), levels()
+    ),
+    "models.UNet": lambda: call(models.UNet, 3, 2, (8, 8), 2, edges=("distance",)),
+    "models.UNet.forward": lambda: call(models.UNet(3, 2, (8, 8), 2).forward, pos(), levels()),
     "models.Perceiver": lambda: call(models.Perceiver, 4, C, 6, 1, H),
     "models.Perceiver.forward": lambda: call(perceiver(), features(2, 9, 6)),
     "models.Seq2Seq": lambda: call(models.Seq2Seq, V, V, embed_dim=6, hidden=C),

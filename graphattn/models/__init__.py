@@ -22,6 +22,7 @@ from .longformer import Longformer as Longformer
 from .longformer import longformer_graphs as longformer_graphs
 from .perceiver import Perceiver as Perceiver
 from .point_transformer import PointTransformer as PointTransformer
+from .point_transformer_v2 import PointTransformerV2 as PointTransformerV2
 from .point_transformer_v3 import PointTransformerV3 as PointTransformerV3
 from .rnn import Seq2Seq as Seq2Seq
 from .stacks import Decoder as Decoder
@@ -30,6 +31,7 @@ from .stacks import EncoderDecoder as EncoderDecoder
 from .swin import Swin as Swin
 from .t5 import T5 as T5
 from .timesformer import TimeSformer as TimeSformer
+from .unet import UNet as UNet
 from .vit import ViT as ViT
 from .vivit import ViViT as ViViT
 from .vivit import divided_space_time as divided_space_time

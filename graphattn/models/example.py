@@ -52,7 +52,8 @@ def small_cloud(num_points: int = 13, **how: Any) -> Any:
     from ..graphs import hierarchy, knn
 
     pos = torch.linspace(0, 40, 3 * num_points).sin().view(num_points, 3)
-    return hierarchy(pos, graph=knn(..., 3, include_self=True), down=knn(..., 3), up=knn(..., 2), **how)
+    near: dict[str, Any] = {"graph": knn(..., 3, include_self=True, clamp=True), "down": knn(..., 3), "up": knn(..., 2)}
+    return hierarchy(pos, **near, **how)
 
 
 def small_grid() -> Any:

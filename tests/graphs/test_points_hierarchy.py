@@ -65,6 +65,17 @@ def test_a_grid_keeps_the_mean_of_each_cell_and_cells_nest():
     assert torch.equal(both, together)
 
 
+def test_normals_come_along():
+    pos, batch = clouds()
+    normals = torch.nn.functional.normalize(pos - 0.5, dim=1)
+    shape = hierarchy(pos, batch, ratio=0.5, normals=normals, **SMALL)
+    assert torch.equal(shape.levels[1].normals, normals[shape.levels[1].kept])
+    coarse = hierarchy(pos, batch, cell=0.4, normals=normals, **SMALL).levels[1]
+    mean = torch.nn.functional.normalize(coarse.down.mask().float() @ normals, dim=1)
+    torch.testing.assert_close(coarse.normals, mean)
+    assert Hierarchy.join([shape, shape]).levels[1].normals.shape == (2 * len(shape.levels[1].pos), 3)
+
+
 def test_given_levels_several_graphs_and_faces():
     pos, faces = torch.rand(5, 3), torch.tensor([[0, 1, 2], [2, 1, 3], [3, 1, 4]])
     kept = [torch.tensor([0, 3, 4]), torch.tensor([1])]
@@ -111,6 +122,7 @@ def test_gradients_reach_the_positions_of_the_finest_level():
         (lambda: hierarchy(..., graph=3), "graph must be a recipe"),
         (lambda: hierarchy(..., down=graphs.full(3)), "down must be a recipe"),
         (lambda: hierarchy(torch.rand(5), ratio=0.5), r"pos must have shape \(N, d\)"),
+        (lambda: hierarchy(torch.rand(5, 3), normals=torch.rand(4, 3)), r"normals must be a tensor \(5, 3\)"),
         (lambda: Hierarchy.join([]), "at least one"),
     ],
 )

@@ -16,6 +16,15 @@ MODELS = {
         lambda **o: models.PointTransformer(3, 5, (8, 16), (1, 1), share=4, **o),
         hierarchy(..., ratio=0.4, **NEAR),
     ),
+    "PointTransformerV2": (
+        lambda **o: models.PointTransformerV2(3, 5, (8, 16), (1, 1), channels=4, **o),
+        hierarchy(..., cell=0.4, graph=NEAR["graph"]),
+    ),
+    "UNet": (lambda **o: models.UNet(3, 5, (8, 12), 2, **o), hierarchy(..., ratio=0.4, **NEAR)),
+    "UNet, mean": (
+        lambda **o: models.UNet(3, 5, (8, 12), 2, (1, 2), 0, pooling="mean", **o),
+        hierarchy(..., cell=0.4, graph=NEAR["graph"]),
+    ),
     "PointTransformerV3": (
         lambda **o: models.PointTransformerV3(3, 5, (8, 16), (2, 1), (8,), 1, head_dim=4, **o),
         partial(serialized_hierarchy, cell=1e-3, levels=2, stride=256, patch=8),

@@ -33,7 +33,7 @@ AS_OTHERS = (
     *("gpt2", "gpt", "cliptext", "bart", "bert", "whisper", "steps"),
     *("encoder_decoder", "vit", "beit", "vivit", "retrieve"),
 )
-BY_MESSAGES = ("pointtransformer",)  # scores that no fused operator computes: torch.compile leaves its program there
+BY_MESSAGES = ("pointtransformer", "pointtransformerv2")  # no operator computes their score: the program is left there
 ONE_PROGRAM = [name for name in MODELS if name not in (*RECURRENT, *AS_OTHERS, *BY_MESSAGES, "longformer")]
 
 

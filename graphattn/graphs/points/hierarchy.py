@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...arguments import device as checked_device
-from ...arguments import several
+from ...arguments import several, shown
 from ...errors import GraphError
 from ...graph import AttentionGraph, Pattern, disjoint_union
 from ...graph.places import counts
@@ -65,6 +65,7 @@ class Level:
         up: Its own points are the sources, the finer level's the targets; ``None`` of the finest.
         kept: Which of the finer level's points these are, int64 (N,); ``None`` where they are none of them.
         near: The cells around each, of :func:`serialized_hierarchy`.
+        normals: (N, d) unit vectors, where the finest level's were given.
     """
 
     pos: Tensor
@@ -74,6 +75,7 @@ class Level:
     up: AttentionGraph | None = None
     kept: Tensor | None = None
     near: tuple[CellNeighbours, ...] = ()
+    normals: Tensor | None = None
 
     @property
     def graph(self) -> AttentionGraph:
@@ -153,6 +155,7 @@ def _join(levels: tuple[Level, ...], parts: list[Hierarchy]) -> Level:
         if level.kept is not None and level.down is not None:
             kept.append(level.kept + before)
             before += level.down.num_sources
+    normals = [level.normals for level in levels if level.normals is not None]
     near = [
         CellNeighbours(disjoint_union([n.graph for n in own]), torch.cat([n.offset for n in own]), own[0].num_offsets)
         for own in zip(*(level.near for level in levels), strict=True)
@@ -165,6 +168,7 @@ def _join(levels: tuple[Level, ...], parts: list[Hierarchy]) -> Level:
         disjoint_union(up) if up else None,
         torch.cat(kept) if len(kept) == len(levels) else None,
         tuple(near),
+        torch.cat(normals) if len(normals) == len(levels) else None,
     )
 
 
@@ -174,9 +178,16 @@ class HierarchyRecipe:
 
     options: dict[str, Any]
 
-    def __call__(self, pos: Tensor, batch: Tensor | None = None, *, faces: Tensor | None = None) -> Hierarchy:
+    def __call__(
+        self,
+        pos: Tensor,
+        batch: Tensor | None = None,
+        *,
+        faces: Tensor | None = None,
+        normals: Tensor | None = None,
+    ) -> Hierarchy:
         """The hierarchy of positions (N, d) of the clouds ``batch``; ``faces`` are for graphs of the finest level."""
-        made: Hierarchy = hierarchy(pos, batch, faces=faces, **self.options)
+        made: Hierarchy = hierarchy(pos, batch, faces=faces, normals=normals, **self.options)
         return made
 
     def __repr__(self) -> str:
@@ -208,6 +219,7 @@ def hierarchy(
     down: Pattern = POOLING,
     up: Pattern = UNPOOLING,
     faces: Tensor | None = None,
+    normals: Tensor | None = None,
 ) -> Any:
     """Levels of a cloud or a mesh: fewer and fewer points, a graph on each level, and graphs between them.
 
@@ -227,6 +239,7 @@ def hierarchy(
         down: Recipe called with the finer level's points and the coarser one's as queries.
         up: Recipe called with the coarser level's points and the finer one's as queries.
         faces: Of a mesh, for recipes of the finest level.
+        normals: (N, d) unit vectors of the finest level; in a cell they are averaged.
     Returns:
         A :class:`Hierarchy`, the finest level first, or the recipe of one. Without ``ratio``, ``cell`` or ``points`` it
         is the only one.
@@ -260,7 +273,9 @@ def hierarchy(
     if stored(pos, "pos").dim() != 2:
         raise GraphError(f"pos must have shape (N, d), got {tuple(pos.shape)}")
     corner = pos.detach() - _corners(pos.detach(), batch)
-    levels = [Level(pos, batch, _called(graphs[0], pos, batch, faces))]
+    if normals is not None and (not isinstance(normals, Tensor) or normals.shape != pos.shape):
+        raise GraphError(f"normals must be a tensor {tuple(pos.shape)}, one for each point, got {shown(normals)}")
+    levels = [Level(pos, batch, _called(graphs[0], pos, batch, faces), normals=normals)]
     for (name, step), own in zip(steps, graphs[1:], strict=True):
         if name == "cell":
             level, corner = _in_cells(levels[-1], corner, step)
@@ -310,7 +325,8 @@ def _kept(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -> Leve
     pos, batch = fine.pos[kept], None if fine.batch is None else fine.batch[kept]
     pools = down(fine.pos, fine.batch, queries=pos, queries_batch=batch)
     unpools = up(pos, batch, queries=fine.pos, queries_batch=fine.batch)
-    return Level(pos, batch, (), pools, unpools, kept)
+    normals = None if fine.normals is None else fine.normals[kept]
+    return Level(pos, batch, (), pools, unpools, kept, normals=normals)
 
 
 def _in_cells(fine: Level, corner: Tensor, side: Any) -> tuple[Level, Tensor]:
@@ -322,4 +338,7 @@ def _in_cells(fine: Level, corner: Tensor, side: Any) -> tuple[Level, Tensor]:
     pos, place = (torch.segment_reduce(x[order], "mean", lengths=sizes) for x in (fine.pos, corner))
     first = torch.cumsum(sizes, 0) - sizes
     batch = None if fine.batch is None else fine.batch[order][first]
-    return Level(pos, batch, (), down, down.reverse()), place
+    normals = fine.normals
+    if normals is not None:
+        normals = torch.nn.functional.normalize(torch.segment_reduce(normals[order], "mean", lengths=sizes), dim=-1)
+    return Level(pos, batch, (), down, down.reverse(), normals=normals), place

@@ -1,0 +1,126 @@
+"""Point Transformer V2: grouped vector attention, and grids in place of farthest points."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import kinds_checked, probability, width
+from ..graph.foreign_names import names_checked
+from ..graphs import Hierarchy
+from ..graphs.points.hierarchy import Level
+from ..nn import DropPath, GraphAttention
+from ..nn.blocks import make_norm
+from ..nn.scores import Subtraction
+from .example import example, features, small_cloud
+from .levels import Levels, heads_of, of_clouds, sizes
+from .point_transformer import Dense, Down, Up
+
+
+@example(
+    lambda new, p: new(3, 2, (8, 8), (1, 1), channels=4, drop_path=p),
+    features(13, 3),
+    lambda: (small_cloud(cell=0.6),),
+)
+class PointTransformerV2(nn.Module):
+    """A stage of grouped vector attention on each level of a grid, and an answer for each point or each cloud.
+
+    Args:
+        features: Width of the points' features.
+        out_dim: Width of the answer, from a perceptron.
+        widths: C of each level, the finest first.
+        depths: Blocks of each level on the way down; one follows on each level on the way up.
+        channels: Of a group, which share a weight: 8 in the published models.
+        axes: Of the positions.
+        readout: "node", or "shape", from the mean over the coarsest points.
+        drop_path: Probability of dropping a block's branch.
+
+    Source: Wu et al. 2022. *What differs:* layer norms in place of batch norms, so that an answer does not depend on
+    the other clouds of its batch; a position adds to the relation and to the value (``pe_bias``) and multiplies
+    nothing, as in the released settings; no norm inside the two perceptrons of the score. The hierarchy is the
+    caller's, such as ``ga.graphs.hierarchy(..., cell=(0.06, 0.12, 0.24, 0.48))``.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pos, batch = torch.rand(60, 3), torch.arange(60) // 30
+        >>> model = PointTransformerV2(3, 5, widths=(16, 32), depths=(1, 1))
+        >>> model(pos, ga.graphs.hierarchy(pos, batch, cell=0.3)).shape
+        torch.Size([60, 5])
+    """
+
+    @kinds_checked()
+    def __init__(
+        self,
+        features: int,
+        out_dim: int,
+        widths: Sequence[int] = (48, 96, 192, 384, 512),
+        depths: Sequence[int] | int = (1, 2, 2, 6, 2),
+        *,
+        channels: int = 8,
+        axes: int = 3,
+        readout: str = "node",
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        wide = sizes(widths, "widths")
+        heads_of(wide, width(channels, "channels"), "channels")
+        drop_path = probability(drop_path, "drop_path", below_one=True)
+        self.embedding = Dense(width(features, "features"), wide[0])
+        self.levels = Levels(
+            wide,
+            sizes(depths, "depths", len(wide), 0),
+            [1] * (len(wide) - 1),
+            block=partial(GroupedBlock, channels=channels, axes=width(axes, "axes"), drop_path=drop_path),
+            down=Down,
+            up=Up,
+            readout=readout,
+        )
+        last = self.levels.out_dim
+        self.head = nn.Sequential(Dense(last, last), nn.Linear(last, width(out_dim, "out_dim")))
+
+    @names_checked
+    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Answers for points (..., N, out), or for B clouds (..., B, out).
+
+        Args:
+            x: (..., N, features) of the finest points.
+            shape: The levels, with positions and graphs.
+
+        Raises:
+            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
+        """
+        self.levels.check(x, shape, self.embedding.linear.in_features, self.embedding.linear)
+        x = self.levels(self.embedding(x), shape)
+        return self.head(x if self.levels.readout == "node" else of_clouds(x, shape, "mean"))
+
+
+class ActivatedLinear(nn.Linear):
+    """``relu(norm(W x + b))``: how queries and keys are made."""
+
+    def __init__(self, embed_dim: int) -> None:
+        super().__init__(embed_dim, embed_dim)
+        self.norm = make_norm("layer", embed_dim, 1e-5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.norm(super().forward(x)))
+
+
+class GroupedBlock(nn.Module):
+    """Linear, grouped vector attention, linear, and the residual."""
+
+    def __init__(self, embed_dim: int, channels: int, axes: int, drop_path: float) -> None:
+        super().__init__()
+        groups = embed_dim // channels
+        score = Subtraction(groups, channels, hidden=groups, edge_dim=axes)
+        self.attention = GraphAttention(embed_dim, groups, edge_dim=axes, score=score, out_proj=False)
+        self.attention.q_proj, self.attention.k_proj = ActivatedLinear(embed_dim), ActivatedLinear(embed_dim)
+        self.first, self.last = Dense(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
+        self.norm, self.last_norm = make_norm("layer", embed_dim, 1e-5), make_norm("layer", embed_dim, 1e-5)
+        self.drop = DropPath(drop_path)
+
+    def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
+        """The block's output (..., N, C), on the level's graph of that number."""
+        graph = level.graphs[number % len(level.graphs)]
+        read = self.attention(self.first(x), graph, positions=level.pos.to(x.dtype))
+        return torch.relu(x + self.drop(self.last_norm(self.last(torch.relu(self.norm(read))))))

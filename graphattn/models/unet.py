@@ -1,0 +1,219 @@
+"""A U-Net over any hierarchy: attention on each level, with the geometry of its edges, and attention between levels."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import kinds_checked, one_of, probability, several, width
+from ..errors import ShapeError
+from ..graph import AttentionGraph
+from ..graph.foreign_names import names_checked
+from ..graphs import Hierarchy
+from ..graphs.points.hierarchy import Level
+from ..nn import GraphAttention, TransformerBlock, edge_geometry, interpolate, pool
+from ..nn.blocks import make_norm
+from ..nn.geometry import FEATURES
+from .example import example, features, small_cloud
+from .levels import Levels, Part, carried, heads_of, of_clouds, sizes
+
+POOLING = ("attention", "max", "mean")
+
+
+@example(
+    lambda new, p: new(5, 2, (8, 12), 2, dropout=p),
+    features(13, 5),
+    lambda: (small_cloud(ratio=0.5),),
+)
+class UNet(nn.Module):
+    """Blocks on each level of a hierarchy on the way down and up, and an answer for each point or each cloud.
+
+    A block reads its level's graph, with features of its edges in keys and values. A coarser point reads the finer ones
+    of ``down``, and on the way up a finer point reads the coarser ones of ``up``.
+
+    Args:
+        features: Width of the points' features; constants will do where their places say enough.
+        out_dim: Width of the answer, from a perceptron.
+        widths: C of each level, the finest first.
+        num_heads: H.
+        depths: Blocks of each level on the way down.
+        back_depths: Blocks of each level but the coarsest on the way up.
+        edges: Features of edges, words of :func:`graphattn.nn.edge_geometry`. Without "offset", "direction" and
+            anything of ``x`` that turns, an answer does not change when all points are turned.
+        axes: Of the positions.
+        pooling: "attention", or the "max" or "mean" of what ``down`` reads, and then inverse distances on the way up.
+        readout: "node", or "shape", from the mean and the maximum over the coarsest points of each cloud.
+        dropout: In blocks and in the perceptron of the answer.
+
+    Source: Ronneberger et al. 2015 on the levels of Qi et al. 2017 (PointNet++), with transformer blocks.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pos, batch = torch.rand(60, 3), torch.arange(60) // 30
+        >>> model = UNet(3, 5, widths=(16, 32), num_heads=2)
+        >>> model(pos, ga.graphs.hierarchy(pos, batch, ratio=0.25)).shape
+        torch.Size([60, 5])
+    """
+
+    @kinds_checked()
+    def __init__(
+        self,
+        features: int,
+        out_dim: int,
+        widths: Sequence[int] = (32, 32, 32),
+        num_heads: int = 4,
+        depths: Sequence[int] | int = 1,
+        back_depths: Sequence[int] | int = 1,
+        *,
+        edges: Sequence[str] = ("offset", "distance"),
+        axes: int = 3,
+        pooling: str = "attention",
+        readout: str = "node",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        wide = sizes(widths, "widths")
+        heads_of(wide, width(num_heads, "num_heads"), "num_heads")
+        self.embedding = Perceptron(width(features, "features"), wide[0], wide[0])
+        geometry = partial(EdgeEncoder, edges, width(axes, "axes"))
+        block = partial(EdgeBlock, num_heads=num_heads, geometry=geometry, dropout=probability(dropout, "dropout"))
+        down: Part = partial(Pooling, how=one_of(pooling, "pooling", POOLING))
+        up: Part = Unpooling
+        if pooling == "attention":
+            down, up = (partial(part, num_heads=num_heads, geometry=geometry) for part in (Descent, Ascent))
+        self.levels = Levels(
+            wide,
+            sizes(depths, "depths", len(wide), 0),
+            sizes(back_depths, "back_depths", len(wide) - 1, 0) if wide[1:] else [],
+            block=block,
+            down=down,
+            up=up,
+            readout=readout,
+        )
+        last = self.levels.out_dim
+        self.norm, self.dropout = make_norm("layer", last, 1e-5), nn.Dropout(dropout)
+        self.head = Perceptron(last if readout == "node" else 2 * last, last, width(out_dim, "out_dim"))
+
+    @names_checked
+    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Answers for points (..., N, out), or for B clouds (..., B, out).
+
+        Args:
+            x: (..., N, features) of the finest points.
+            shape: The levels: ``ga.graphs.hierarchy(pos, batch, ratio=...)``, with ``normals`` where ``edges`` ask for
+                some.
+
+        Raises:
+            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
+        """
+        self.levels.check(x, shape, self.embedding.first.in_features, self.embedding.first)
+        x = self.norm(self.levels(self.embedding(x), shape))
+        if self.levels.readout == "shape":
+            x = torch.cat((of_clouds(x, shape, "mean"), of_clouds(x, shape, "max")), -1)
+        return self.head(self.dropout(x))
+
+
+class Perceptron(nn.Module):
+    """``W_2 gelu(W_1 x)``."""
+
+    def __init__(self, before: int, hidden: int, after: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(before, hidden), nn.Linear(hidden, after)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(nn.functional.gelu(self.first(x)))
+
+
+class EdgeEncoder(nn.Module):
+    """A perceptron of what :func:`graphattn.nn.edge_geometry` tells of edges."""
+
+    def __init__(self, words: Sequence[str], axes: int, embed_dim: int) -> None:
+        super().__init__()
+        self.words = tuple(several(words, "edges", f"must name some of {', '.join(FEATURES)}"))
+        for word in self.words:
+            one_of(word, "edges", tuple(FEATURES))
+        size = sum(axes if word in ("offset", "direction") else FEATURES[word] for word in self.words)
+        self.perceptron = Perceptron(width(size, "edges"), embed_dim, embed_dim)
+
+    def forward(self, graph: AttentionGraph, sources: Level, targets: Level | None = None) -> Tensor:
+        """(E, C) of a graph on a level, or from one to another."""
+        other = {} if targets is None else {"queries": targets.pos, "queries_normals": targets.normals}
+        weight = self.perceptron.first.weight
+        made = edge_geometry(graph, sources.pos, features=self.words, normals=sources.normals, **other)
+        return self.perceptron(made.to(weight.dtype))
+
+
+class EdgeBlock(nn.Module):
+    """A transformer block on a level's graph of that number, with the geometry of its edges."""
+
+    def __init__(self, embed_dim: int, num_heads: int, geometry: Part, dropout: float) -> None:
+        super().__init__()
+        self.edges = geometry(embed_dim)
+        self.block = TransformerBlock(embed_dim, num_heads, 2 * embed_dim, edge_dim=embed_dim, dropout=dropout)
+
+    def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
+        graph = level.graphs[number % len(level.graphs)]
+        return self.block(x, graph, edge_attr=self.edges(graph, level))
+
+
+class Between(nn.Module):
+    """Attention from one level to another: ``y + attention(norm(y), norm(x))`` with ``y`` the targets' own features."""
+
+    def __init__(self, sources: int, targets: int, num_heads: int, geometry: Part) -> None:
+        super().__init__()
+        self.edges = geometry(targets)
+        self.attention = GraphAttention(targets, num_heads, kdim=sources, vdim=sources, edge_dim=targets)
+        self.norm, self.source_norm = make_norm("layer", targets, 1e-5), make_norm("layer", sources, 1e-5)
+
+    def forward(self, y: Tensor, x: Tensor, graph: AttentionGraph | None, targets: Level, sources: Level) -> Tensor:
+        if graph is None:
+            raise ShapeError("the levels have no graph between them")
+        edges = self.edges(graph, sources, targets)
+        return y + self.attention(self.norm(y), graph, context=self.source_norm(x), edge_attr=edges)
+
+
+class Descent(nn.Module):
+    """A coarser point reads finer ones, and begins with what the one in its place carries, or the mean of its cell."""
+
+    def __init__(self, fine: int, coarse: int, num_heads: int, geometry: Part) -> None:
+        super().__init__()
+        self.own, self.read = nn.Linear(fine, coarse), Between(fine, coarse, num_heads, geometry)
+
+    def forward(self, x: Tensor, fine: Level, coarse: Level) -> Tensor:
+        return self.read(self.own(carried(x, coarse)), x, coarse.down, coarse, fine)
+
+
+class Ascent(nn.Module):
+    """A finer point reads coarser ones, and begins with what it carried on the way down."""
+
+    def __init__(self, coarse: int, fine: int, after: int, num_heads: int, geometry: Part) -> None:
+        super().__init__()
+        self.own, self.read = nn.Linear(fine, after), Between(coarse, after, num_heads, geometry)
+
+    def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
+        return self.read(self.own(skip), x, coarse.up, fine, coarse)
+
+
+class Pooling(nn.Module):
+    """A linear map of the mean or the maximum of what a coarser point reads."""
+
+    def __init__(self, fine: int, coarse: int, how: str) -> None:
+        super().__init__()
+        self.linear, self.how = nn.Linear(fine, coarse), how
+
+    def forward(self, x: Tensor, fine: Level, coarse: Level) -> Tensor:
+        assert coarse.down is not None
+        return self.linear(pool(x, coarse.down, self.how))
+
+
+class Unpooling(nn.Module):
+    """Linear maps of what coarser points carry, interpolated, and of the finer point's own."""
+
+    def __init__(self, coarse: int, fine: int, after: int) -> None:
+        super().__init__()
+        self.linear, self.own = nn.Linear(coarse, after), nn.Linear(fine, after)
+
+    def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
+        assert coarse.up is not None
+        return self.own(skip) + interpolate(self.linear(x), coarse.up, coarse.pos, fine.pos)
