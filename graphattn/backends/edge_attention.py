@@ -9,8 +9,8 @@ from torch_geometric.nn import MessagePassing
 
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
 from ..kernels.modes import without_autocast
-from .normalized import of_every_edge
 from .request import Inputs, Outputs
+from .scored import of_every_edge
 
 
 @dataclass

@@ -15,9 +15,10 @@ from ..plans.grouped import by_source, by_target, effective_edges
 from ..plans.parts import piece
 from ..plans.schedule import distance, order, rows_by_source, rows_by_target
 from .base import Backend
-from .normalized import normalized_run
-from .request import Inputs, Outputs, Request, edges_first, edges_too_many, nodes_first, reasons_needing_edges
+from .request import Inputs, Outputs, Request, edges_first, edges_too_many, nodes_first
+from .scored import BLOCK, PER_NODE, scored_run
 
+SCORED = 6  # measured: an additive score over a product; one that is any function takes more
 RELABELLED = 0.6  # measured: a training step on a mesh of 40,962 and on 16,384 shuffled points, over rows in that order
 NORMALIZED = 3.4  # measured: what an edge takes beside one of softmax, forward and backward, windows of 65 to 1,024
 
@@ -32,9 +33,7 @@ class EdgesBackend(Backend):
     lists_edges = True
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        reasons = reasons_needing_edges(request) * request.score + edges_too_many(graph)
-        if request.normalize and request.edge_features:
-            reasons.append("edge features with a normalisation of its own are run edge by edge")
+        reasons = edges_too_many(graph)
         if request.device.type != "cpu":
             reasons.append(f"its kernels run on the CPU, and the tensors are on {request.device}")
         return reasons + ([] if reasons else without_compiler())
@@ -51,12 +50,16 @@ class EdgesBackend(Backend):
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         wide = torch.finfo(request.statistics).bits // 8
-        pairs = 4 * request.batch * request.heads * graph.num_edges * wide if request.normalize else 0
-        return 8 * graph.num_edges + 8 * graph.num_targets + pairs
+        numbers = 4 * request.heads * graph.num_edges if request.normalize or request.score else 0
+        if request.score:
+            block = min(graph.num_edges, max(BLOCK, PER_NODE * max(graph.num_targets, graph.num_sources)))
+            numbers += 4 * request.heads * request.head_dim * block
+        return 8 * graph.num_edges + 8 * graph.num_targets + request.batch * numbers * wide
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
-        """Edges, those of short rows counted as more, and those whose weights are made in plain operations."""
-        return "edge", effective_edges(graph.num_edges, graph.num_targets) * (NORMALIZED if request.normalize else 1)
+        """Edges, those of short rows counted as more, and those with a score or a normalisation of their own."""
+        more = SCORED if request.score else NORMALIZED if request.normalize else 1
+        return "edge", effective_edges(graph.num_edges, graph.num_targets) * more
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
         """A window, its edges listed."""
@@ -66,13 +69,13 @@ class EdgesBackend(Backend):
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         with without_autocast("cpu"):
-            if inputs.normalize is None:
+            if inputs.normalize is None and inputs.score is None:
                 return edges_run(graph, inputs, weights, lse)
             if plain_operations_only() and not torch.compiler.is_compiling():
                 from .message_passing import attend  # at the call: backends stand in the order of their imports
 
                 return attend(graph, inputs)
-            return normalized_run(graph, inputs)
+            return scored_run(graph, inputs)
 
 
 def without_compiler() -> list[str]:

@@ -1,7 +1,8 @@
-"""Two operators from which any attention with a product of query and key is made, each the other's derivative.
+"""Operators from which any attention with a product of query and key is made, in memory of (E, H).
 
 ``edge_products`` takes nodes to edges, a product for every edge and head; ``edge_sum`` takes edges to nodes, a weighted
-sum for every node. Between them anything may stand, in memory of (E, H). Derivatives of any order are made of the two.
+sum for every node. Each is the other's derivative, of any order. Between them anything may stand; ``edge_weights``,
+the softmax over the edges of each target, is what mostly does.
 
 Shapes: ``x`` (B, T, H, D), ``y`` (B, S, H_kv, D), edges (B, E, H) in the caller's order, float32 or float64 alike. By
 target, the edges are ``ptr`` (T + 1,), ``index`` and ``edge`` (E,), ``order`` (T,); by source the same of the other
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .edge_softmax import edge_softmax
 from .edges_op import _array, _chunks, _narrow, _nodes, _results, _widest, _width
 from .threads import share
 
@@ -119,6 +121,85 @@ def _(weight, x, groups, to_sources, removed, ptr, index, edge, order, source_pt
     return x.new_empty(x.shape[0], nodes.shape[0] - 1, heads, x.shape[-1])
 
 
+@torch.library.custom_op("graphattn::edge_weights", mutates_args=(), device_types="cpu")
+def edge_weights(score: Tensor, ptr: Tensor, index: Tensor, edge: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax of ``score`` (B, E, H) over the edges into each target, and its logarithmic denominator (B, T, H)."""
+    from . import edges_numba
+
+    B, _, H = score.shape
+    alpha, lse = torch.empty_like(score, memory_format=torch.contiguous_format), score.new_empty(B, order.numel(), H)
+    given, out, levels = (x.contiguous().numpy() for x in (score.detach().view(-1), alpha.view(-1), lse))
+    p, rows, e = ptr.numpy(), order.numpy(), edge.numpy()
+
+    def make() -> Any:
+        buf = np.empty(H * (_widest(p) + 8), given.dtype)
+
+        def run(lo: int, hi: int) -> None:
+            for b in range(B):
+                edges_numba.edge_softmax(H, b, p, lo, hi, rows, e, given, out, levels, buf)
+
+        return run
+
+    if lse.numel():
+        share(_chunks(p, 8 * score.numel()), 8 * score.numel(), make)
+    return alpha, lse
+
+
+@edge_weights.register_fake
+def _(score, ptr, index, edge, order):
+    alpha = torch.empty_like(score, memory_format=torch.contiguous_format)
+    return alpha, score.new_empty(score.shape[0], order.shape[0], score.shape[2])
+
+
+@torch.library.custom_op("graphattn::edge_weights_backward", mutates_args=(), device_types="cpu")
+def edge_weights_backward(
+    alpha: Tensor, grad: Tensor, grad_lse: Tensor, ptr: Tensor, index: Tensor, edge: Tensor, order: Tensor
+) -> Tensor:
+    """The gradient of the scores."""
+    from . import edges_numba
+
+    B, _, H = alpha.shape
+    result = torch.empty_like(alpha)
+    a, g, out = (x.contiguous().view(-1).numpy() for x in (alpha, grad, result))
+    levels, p, rows, e = (x.contiguous().numpy() for x in (grad_lse, ptr, order, edge))
+
+    def make() -> Any:
+        total = np.empty(H, np.float64)
+
+        def run(lo: int, hi: int) -> None:
+            for b in range(B):
+                edges_numba.edge_softmax_backward(H, b, p, lo, hi, rows, e, a, g, levels, out, total)
+
+        return run
+
+    if levels.size:
+        share(_chunks(p, 8 * a.size), 8 * a.size, make)
+    return result
+
+
+@edge_weights_backward.register_fake
+def _(alpha, grad, grad_lse, *rest):
+    return torch.empty_like(alpha)
+
+
+def _weights_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(output[0], *inputs)
+
+
+def _weights_backward(ctx: Any, grad: Tensor, grad_lse: Tensor) -> tuple[Tensor | None, ...]:
+    alpha, score, *layout = ctx.saved_tensors
+    if torch.is_grad_enabled():  # a second derivative is wanted: the same in plain operations
+        ptr, _, edge, order = layout
+        target = torch.repeat_interleave(order.long(), ptr.diff())[edge.long().argsort()]
+        again = edge_softmax(score, target, order.numel())
+        (result,) = torch.autograd.grad(again, (score,), (grad, grad_lse), create_graph=True)
+        return result, None, None, None, None
+    return edge_weights_backward(alpha, grad, grad_lse, *layout), None, None, None, None
+
+
+edge_weights.register_autograd(_weights_backward, setup_context=_weights_context)
+
+
 def _products_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
@@ -140,6 +221,8 @@ def _sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     weight, x, *rest = ctx.saved_tensors
     at_targets, at_sources = (x, grad) if ctx.to_sources else (grad, x)
     gw = edge_products(at_targets, at_sources, *rest) if ctx.needs_input_grad[0] else None
+    if gw is not None and rest[0] is not None:
+        gw = gw.masked_fill(rest[0], 0.0)
     gx = edge_sum(weight, grad, ctx.groups, not ctx.to_sources, *rest) if ctx.needs_input_grad[1] else None
     return gw, gx, *(None,) * 11
 

@@ -433,6 +433,45 @@ def edge_products(wide, sizes, b, x, rows, ptr, lo, hi, order, index, place, out
                 out[at + h] = buf[h * m + i]
 
 
+@numba.njit(**_JIT)
+def edge_softmax(H, b, ptr, lo, hi, order, place, score, alpha, lse, buf):
+    """``alpha[b, place, h]``, the softmax of ``score`` over the edges of each row, and ``lse[b, r, h]``."""
+    E = len(place)
+    for r in range(lo, hi):
+        n = ptr[r + 1] - ptr[r]
+        m = padded(n)
+        buf[: H * m] = -np.inf
+        for i in range(n):
+            at = (b * E + place[ptr[r] + i]) * H
+            for h in range(H):
+                buf[h * m + i] = score[at + h]
+        for h in range(H):
+            peak, total = softmax(buf, h * m, m)
+            lse[b, order[r], h] = peak + buf.dtype.type(np.log(total)) if total != 0 else -np.inf
+        for i in range(n):
+            at = (b * E + place[ptr[r] + i]) * H
+            for h in range(H):
+                alpha[at + h] = buf[h * m + i]
+
+
+@numba.njit(**_JIT)
+def edge_softmax_backward(H, b, ptr, lo, hi, order, place, alpha, grad, grad_lse, out, total):
+    """``out = alpha (grad + grad_lse - sum alpha grad)``, the sum over the edges of each row, in float64."""
+    E = len(place)
+    for r in range(lo, hi):
+        for h in range(H):
+            total[h] = 0
+        for j in range(ptr[r], ptr[r + 1]):
+            at = (b * E + place[j]) * H
+            for h in range(H):
+                total[h] += alpha[at + h] * grad[at + h]
+        for j in range(ptr[r], ptr[r + 1]):
+            at = (b * E + place[j]) * H
+            for h in range(H):
+                shift = grad_lse[b, order[r], h] - out.dtype.type(total[h])
+                out[at + h] = alpha[at + h] * (grad[at + h] + shift)
+
+
 def workspace(wide, wide_v, sizes, edges, widest, rows, dtype, indices):
     """Scratch arrays of one thread for so many ``edges`` in ``rows`` rows, of at most ``widest`` edges each.
 

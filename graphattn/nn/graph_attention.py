@@ -11,7 +11,6 @@ from ..backends import EdgeWeights
 from ..backends.check import check, check_numbers
 from ..backends.edge_attention import EdgeAttention
 from ..backends.heads import as_bias
-from ..backends.normalized import of_every_edge
 from ..backends.request import Inputs, Outputs
 from ..backends.run import run
 from ..errors import BackendError, OptionError, ShapeError
@@ -28,6 +27,7 @@ from .positions import pair_of_positions
 from .root_weight import RootWeight
 from .rotary import Rotary, check_rotary
 from .scores import Score, ScoreFunction, make_score
+from .scores.base import InParametersDtype
 
 
 class GraphAttention(EdgeAttention):
@@ -344,15 +344,7 @@ class GraphAttention(EdgeAttention):
             dot = self.score.as_dot(query, key)
             if dot is not None:
                 return *dot, 1.0, None
-        return query, key, self.scale, None if self.score is None else self._in_its_dtype
-
-    def _in_its_dtype(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
-        """The score in the dtype of its parameters: message passing computes half precision in float32."""
-        assert self.score is not None
-        parameter = next(self.score.parameters(), None) if isinstance(self.score, nn.Module) else None
-        dtype = query.dtype if parameter is None else parameter.dtype
-        score = self.score(query.to(dtype), key.to(dtype), None if edge_attr is None else edge_attr.to(dtype))
-        return of_every_edge("score", score, query[..., 0])
+        return query, key, self.scale, None if self.score is None else InParametersDtype(self.score)
 
     def _attend(
         self, graph: AttentionGraph | PerHead, inputs: Inputs, return_weights: bool

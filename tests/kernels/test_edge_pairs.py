@@ -9,7 +9,7 @@ import graphattn as ga
 from graphattn.backends import message_passing
 from graphattn.backends.base import BACKENDS
 from graphattn.backends.check import check
-from graphattn.backends.normalized import _layout
+from graphattn.backends.scored import _layout
 from graphattn.kernels.edge_pairs import edge_products, edge_sum
 from graphattn.nn.normalizers import NORMALIZERS, make_normalizer
 
@@ -119,7 +119,7 @@ def test_nobody_reads(batch):
 
 def test_opcheck():
     query, key, _ = nodes(3, torch.float32)
-    layout = _layout(SHUFFLED)[1:]
+    layout = _layout(SHUFFLED)[2:]
     weight = torch.randn(2, SHUFFLED.num_edges, 6, requires_grad=True)
     torch.library.opcheck(edge_products, (query, key, None, *layout))
     torch.library.opcheck(edge_sum, (weight, key, 3, False, None, *layout))

@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...arguments import function
+from ...backends.scored import AdditiveForm, of_every_edge
 from ...errors import OptionError
 from ..arguments import made_with
 
@@ -19,7 +20,8 @@ SCORES: dict[str, type["Score"]] = {}
 class Score(nn.Module):
     """A score on edges. A subclass writes ``forward``; a plain function with the same arguments does as well.
 
-    A score that is a dot product of *something* also writes :meth:`as_dot`, and runs on every backend. One with a class
+    A score that is a dot product of *something* also writes :meth:`as_dot`, and runs on every backend; one that is
+    additive writes :meth:`as_additive`, and has a fused kernel. One with a class
     attribute ``alias`` is made by that name, ``GraphAttention(..., score=alias)``. One that writes :meth:`dense`, its
     formula on all pairs, is judged by it in :func:`graphattn.verify`; any other is called there for every pair.
 
@@ -45,6 +47,9 @@ class Score(nn.Module):
         super().__init_subclass__()
         if "alias" in vars(cls):
             SCORES[cls.alias] = cls
+        if "forward" in vars(cls):  # another formula than that of the class above
+            for form in {"as_dot", "as_additive"} - vars(cls).keys():
+                setattr(cls, form, getattr(Score, form))
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,6 +61,12 @@ class Score(nn.Module):
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
         """Query (..., T, H, D') and key (..., S, H_kv, D') whose plain product is the score; ``None`` if none is."""
+        return None
+
+    def as_additive(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> AdditiveForm | None:
+        """The score as a weighted sum of activations, of query (..., T, H, D), key (..., S, H_kv, D) and features (...,
+        E, F); ``None`` if it is none.
+        """
         return None
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
@@ -98,3 +109,24 @@ def make_score(score: Any, num_heads: int, head_dim: int, edge_dim: int | None =
         if None not in (wanted, its) and wanted != its:
             raise OptionError(f"the score {type(score).__name__} has {name}={wanted}, and the layer {name}={its}")
     return score
+
+
+class InParametersDtype:
+    """A layer's score in the dtype of its parameters: half precision is computed in float32 otherwise."""
+
+    def __init__(self, score: ScoreFunction) -> None:
+        self.score = score
+        parameter = next(score.parameters(), None) if isinstance(score, nn.Module) else None
+        self.dtype = None if parameter is None else parameter.dtype
+
+    def __call__(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
+        return of_every_edge("score", self.score(*self._operands(query, key, edge_attr)), query[..., 0])
+
+    def as_additive(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> AdditiveForm | None:
+        """:meth:`Score.as_additive`."""
+        operands = self._operands(query, key, edge_attr)
+        return self.score.as_additive(*operands) if isinstance(self.score, Score) else None
+
+    def _operands(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Any:
+        dtype = query.dtype if self.dtype is None else self.dtype
+        return query.to(dtype), key.to(dtype), None if edge_attr is None else edge_attr.to(dtype)

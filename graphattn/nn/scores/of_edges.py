@@ -1,14 +1,34 @@
-"""Scores that are a function of each edge, and so run on message passing alone."""
+"""Scores that are a function of each edge, and so run on edges or message passing alone."""
 
+import math
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...arguments import function, positive, width
+from ...backends.scored import AdditiveForm
 from ...errors import OptionError
 from .base import Score
+
+
+def slope_of(activation: Callable[[Tensor], Tensor]) -> float | None:
+    """The slope below 0 of a leaky ReLU, NaN of tanh; ``None`` of any other activation."""
+    if activation in (torch.tanh, F.tanh) or type(activation) is nn.Tanh:
+        return math.nan
+    if activation in (torch.relu, F.relu) or type(activation) is nn.ReLU:
+        return 0.0
+    slope: float | None = None
+    if activation is F.leaky_relu:
+        slope = 0.01
+    elif type(activation) is nn.LeakyReLU:
+        slope = activation.negative_slope
+    elif isinstance(activation, partial) and activation.func is F.leaky_relu and not activation.args:
+        slope = activation.keywords.get("negative_slope") if activation.keywords.keys() <= {"negative_slope"} else None
+    return slope if slope is not None and slope >= 0 else None
 
 
 class Additive(Score):
@@ -29,6 +49,10 @@ class Additive(Score):
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         return (self.activation(query + key) * self.weight.to(query.dtype)).sum(-1)
+
+    def as_additive(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> AdditiveForm | None:
+        slope = slope_of(self.activation)
+        return None if slope is None else AdditiveForm(query, key, None, self.weight.unsqueeze(1), slope)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
         activated = self.activation(query.unsqueeze(-3) + key.unsqueeze(-4))  # (..., T, S, H, D)
@@ -59,12 +83,26 @@ class MLPScore(Score):
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         parts = [query, key]
         if self.edge_dim:
-            if edge_attr is None:
-                size = f"edge_dim={self.edge_dim}"
-                raise OptionError(f"the score was built with {size}: build the layer with it, too, and pass edge_attr")
+            edge_attr = self._present(edge_attr)
             wide = edge_attr.unsqueeze(-2).expand(*edge_attr.shape[:-1], query.shape[-2], -1)
             parts.append(wide.expand(*query.shape[:-1], -1).to(query.dtype))
         return self.out(torch.relu(self.hidden(torch.cat(parts, -1)))).squeeze(-1)
+
+    def _present(self, edge_attr: Tensor | None) -> Tensor:
+        if edge_attr is None:
+            size = f"edge_dim={self.edge_dim}"
+            raise OptionError(f"the score was built with {size}: build the layer with it, too, and pass edge_attr")
+        return edge_attr
+
+    def as_additive(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> AdditiveForm:
+        of_query, of_key, of_edge = self.hidden.weight.split([self.head_dim, self.head_dim, self.edge_dim or 0], 1)
+        x, z = F.linear(query, of_query, self.hidden.bias), None
+        heads = x.shape[-2]
+        if self.edge_dim:
+            z = F.linear(self._present(edge_attr), of_edge).unsqueeze(-2)
+            z = z.expand(*z.shape[:-2], heads, -1)
+        weight, constant = self.out.weight.expand(heads, 1, -1), self.out.bias.expand(heads)
+        return AdditiveForm(x, F.linear(key, of_key), z, weight, 0.0, constant)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
         D, weight = query.shape[-1], self.hidden.weight  # [W_q W_k W_e]
@@ -152,6 +190,17 @@ class Subtraction(Score):
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         difference = (query - key).flatten(-2)
         return self.gamma(difference if edge_attr is None else difference + edge_attr.to(difference.dtype))
+
+    def as_additive(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> AdditiveForm | None:
+        if not self.has_twin:
+            return None
+        first, _, second = cast(
+            list[nn.Linear], list(self.gamma)
+        )  # what is linear is applied to nodes, of which there are fewer than edges
+        key = key.repeat_interleave(query.shape[-2] // max(1, key.shape[-2]), -2)
+        x, y = first(query.flatten(-2)).unsqueeze(-2), F.linear(-key.flatten(-2), first.weight).unsqueeze(-2)
+        z = None if edge_attr is None else F.linear(edge_attr.to(x.dtype), first.weight).unsqueeze(-2)
+        return AdditiveForm(x, y, z, second.weight.unsqueeze(0), 0.0, second.bias)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
         apart = query.flatten(-2).unsqueeze(-2) - key.flatten(-2).unsqueeze(-3)  # (..., T, S, H * D)

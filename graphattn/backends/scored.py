@@ -1,0 +1,171 @@
+"""Attention in two steps, a score for every edge and weighted sums of values: any score, any normalisation, in (E, H).
+
+The two operators of :mod:`graphattn.kernels.edge_pairs` make scores that are products and all sums; additive scores
+have one of their own (:mod:`graphattn.kernels.edge_additive`). A score that is any function of an edge is called for
+blocks of edges, and again in the backward, so that nothing of shape (E, H, D) is held.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from ..errors import ShapeError
+from ..graph import AttentionGraph
+from ..graph.modes import constant_result
+from ..kernels.edge_softmax import gather
+from ..plans.cache import cached
+from ..plans.grouped import by_source, by_target
+from .request import Inputs, Outputs, edges_first, nodes_first
+
+BLOCK = 1 << 17  # edges of a block at least, for scores that are any function
+PER_NODE = 8  # and for each node: the backward of a block writes gradients of all nodes
+
+
+class AdditiveForm(NamedTuple):
+    """A score ``sum_d weight[g, k, d] f(x_t[g, d] + y_s[g, d] + z_e[g, d]) + constant`` of the head ``g * K + k``.
+
+    Several groups may share one of ``y``: ``g`` then reads number ``g // (G / G_kv)``.
+    """
+
+    x: Tensor  # (..., T, G, D)
+    y: Tensor  # (..., S, G_kv, D)
+    z: Tensor | None  # (..., E, G, D)
+    weight: Tensor  # (G, K, D)
+    slope: float  # >= 0, of the leaky ReLU f; or NaN where f is tanh
+    constant: Tensor | None = None  # (G * K,)
+
+
+def scored_run(graph: AttentionGraph, inputs: Inputs) -> Outputs:
+    """Output, weights and, where they are softmax's, lse."""
+    lead, request, heads = inputs.query.shape[:-3], inputs.request(), inputs.query.shape[-2]
+    wide, (target, source, *nodes) = request.statistics, _layout(graph)
+    edges = () if inputs.edge_attr is None else _edges_layout(graph)
+    query, key, value = (nodes_first(x.to(wide)) for x in (inputs.query, inputs.key, inputs.value))
+    bias, attr = (edges_first(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
+    features = _features(attr, inputs, query)
+    from ..kernels.edge_pairs import edge_products, edge_sum, edge_weights  # registering operators takes long
+
+    removed = None if bias is None else (bias == -torch.inf).expand(-1, -1, heads)
+    if inputs.score is None:
+        score = edge_products(query, key, removed, *nodes)
+        if features is not None:
+            score = score + edge_products(features.query, features.rows, removed, *edges)
+        score = score * inputs.scale
+    else:
+        form: AdditiveForm | None = getattr(inputs.score, "as_additive", lambda *_: None)(query, key, attr)
+        score = _in_blocks(inputs, removed, target, source) if form is None else _additive(form, query, nodes)
+    if inputs.softcap is not None:
+        score = inputs.softcap * torch.tanh(score / inputs.softcap)
+    if bias is not None:
+        score = (score + bias).masked_fill(removed, -torch.inf)
+    lse = None
+    if inputs.normalize is None:
+        alpha, lse = edge_weights(score, *nodes[:4])
+        alpha, lse = (x.reshape(*lead, *x.shape[1:]) for x in (alpha, lse))
+    else:
+        score = score.reshape(*lead, *score.shape[1:])
+        # A copy of the targets: a function of the caller may write into them.
+        normalized = inputs.normalize(score, target.clone(), graph.num_targets)
+        alpha = of_every_edge("normalize", normalized, score)
+    weight = torch.nn.functional.dropout(alpha, inputs.dropout_p).reshape(query.shape[0], *alpha.shape[-2:])
+    output = edge_sum(weight, value, value.shape[2], False, removed, *nodes)
+    if features is not None:
+        summed = edge_sum(weight, features.rows, features.rows.shape[2], False, removed, *edges)
+        output = output + features.projected(summed)
+    return Outputs(output.reshape(*lead, *output.shape[1:]).to(request.dtype), alpha, lse)
+
+
+class _Features(NamedTuple):
+    """Edge features as rows of nodes that are read: what a query has with them is what it has with their projection."""
+
+    rows: Tensor  # (B, E, 1, F), or (B, E, H, D) where they join key and value as they are
+    query: Tensor
+    projected: Callable[[Tensor], Tensor]
+
+
+def _features(attr: Tensor | None, inputs: Inputs, query: Tensor) -> _Features | None:
+    if attr is None:
+        return None
+    B, heads = query.shape[0], query.shape[2]
+    attr = attr.expand(B, *attr.shape[1:])
+    if inputs.edge_weight is None:
+        return _Features(attr.unflatten(-1, (heads, -1)), query, lambda x: x)
+    weight = inputs.edge_weight.to(attr.dtype)
+    weight = weight.repeat_interleave(heads // max(1, weight.shape[0]), 0)  # (H, D, F)
+    turned = torch.einsum("bthd,hdf->bthf", query, weight) if inputs.score is None else query
+    return _Features(attr.unsqueeze(2), turned, lambda x: torch.einsum("bthf,hdf->bthd", x, weight))
+
+
+def _additive(form: AdditiveForm, query: Tensor, nodes: list[Tensor]) -> Tensor:
+    """Scores (B, E, H)."""
+    from ..kernels.edge_additive import edge_additive
+
+    x, y, weight = (a.to(query.dtype) for a in (form.x, form.y, form.weight))
+    z = None if form.z is None else form.z.to(query.dtype).expand(query.shape[0], *form.z.shape[1:])
+    total = edge_additive(x, y, z, weight, form.slope, *nodes)
+    return total if form.constant is None else total + form.constant.to(query.dtype)
+
+
+def _in_blocks(inputs: Inputs, removed: Tensor | None, target: Tensor, source: Tensor) -> Tensor:
+    """Scores (B, E, H) of any function; computed again in the backward where they come in several blocks of edges."""
+    wide, lead = inputs.request().statistics, inputs.query.shape[:-3]
+    query, key = inputs.query.to(wide), inputs.key.to(wide)
+    attr = None if inputs.edge_attr is None else inputs.edge_attr.to(wide)
+    # A score may read the keys of other heads: only an edge that all have lost leads to nothing.
+    lost = None if removed is None else removed.all(-1)[..., None, None]
+    if lost is not None:
+        lost = lost[0] if lost.shape[0] == 1 else lost.reshape(*lead, *lost.shape[1:])
+    size = max(BLOCK, PER_NODE * max(query.shape[-3], key.shape[-3]))
+
+    def block(query: Tensor, key: Tensor, attr: Tensor | None, start: int) -> Tensor:
+        own = slice(start, start + size)
+        of_target, of_source = gather(query, target[own], -3), gather(key, source[own], -3)
+        of_source = of_source.repeat_interleave(query.shape[-2] // max(1, key.shape[-2]), -2)
+        if lost is not None:
+            of_source = of_source.masked_fill(lost[..., own, :, :], 0.0)
+        assert inputs.score is not None
+        return inputs.score(of_target, of_source, None if attr is None else attr[..., own, :])
+
+    starts = range(0, max(1, target.numel()), size)
+    again = partial(checkpoint, use_reentrant=False) if len(starts) > 1 else lambda run, *args: run(*args)
+    scores = torch.cat([again(block, query, key, attr, start) for start in starts], -2)
+    return scores.reshape(lead.numel(), *scores.shape[-2:])
+
+
+@constant_result
+def _layout(graph: AttentionGraph) -> tuple[Tensor, ...]:
+    """Target and source of each edge, int64 (E,), and the edges by target and by source as the operators want them."""
+    from ..kernels import edge_additive, edge_pairs  # noqa: F401 (compiled code finds its operators registered)
+
+    targets, sources = by_target(graph), by_source(graph)
+    edge = cached(graph, "source edges", lambda: targets.edge[sources.place.long()])
+    return graph.target.cpu(), graph.source.cpu(), *targets, *sources._replace(place=edge)
+
+
+@constant_result
+def _edges_layout(graph: AttentionGraph) -> tuple[Tensor, ...]:
+    """The same where every edge is a source of its own, which holds its features."""
+
+    def make() -> tuple[Tensor, ...]:
+        ptr, _, edge, order = by_target(graph)
+        edges = torch.arange(graph.num_edges + 1)
+        return ptr, edge, edge, order, edges, graph.target.cpu(), edges[:-1], edges[:-1]
+
+    return cached(graph, "edges as sources", make)
+
+
+def of_every_edge(name: str, values: Any, like: Tensor) -> Tensor:
+    """What a caller's function gave, in the dtype of ``like`` (..., E, H), or the error if it has not its shape."""
+    right = isinstance(values, Tensor) and values.shape == like.shape and values.device == like.device
+    if not right or values.is_complex():
+        came = type(values).__name__
+        if isinstance(values, Tensor):
+            came = f"{tuple(values.shape)} {values.dtype} on {values.device}"
+        raise ShapeError(
+            f"{name} must return real numbers (..., edges, heads) = {tuple(like.shape)} on {like.device}, got {came}"
+        )
+    return values.to(like.dtype)

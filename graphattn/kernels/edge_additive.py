@@ -1,0 +1,198 @@
+"""Additive scores as a torch operator, with its derivatives: attention of Bahdanau, GATv2 and Point Transformer.
+
+    score[b, e, g * K + k] = sum_d weight[g, k, d] f(x[b, t, g, d] + y[b, s, g // group, d] + z[b, e, g, d])
+
+of every edge s -> t, in memory of (E, G K), and of z where it is given. Shapes: ``x`` (B, T, G, D), ``y`` (B, S, G_kv,
+D), ``z`` (B, E, G, D) or None, ``weight`` (G, K, D), float32 or float64 alike; f is a leaky ReLU of ``slope`` >= 0 or,
+where that is NaN, tanh. The edges are those of :mod:`graphattn.kernels.edge_pairs`.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .edge_softmax import gather
+from .edges_op import _chunks, _eights, _narrow, _nodes, _results
+from .threads import share
+
+
+def _sizes(x: Tensor, y: Tensor, weight: Tensor) -> tuple[int, int, int, int]:
+    """G, K, how many groups share a row of ``y``, and the width as the kernels have it."""
+    G, K, D = weight.shape
+    return G, K, G // max(1, y.shape[2]), 8 * _eights(D)
+
+
+def _operands(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor) -> tuple[Any, ...]:
+    """x, y, z and weight as the kernels take them."""
+    width = 8 * _eights(weight.shape[-1])
+    of_edges = (np.zeros(width, x.new_empty(0).numpy().dtype), 0, 0, 0) if z is None else _nodes(z)
+    spare = width - weight.shape[-1]
+    return _nodes(x), _nodes(y), of_edges, F.pad(weight.detach(), (0, spare)).contiguous().view(-1).numpy()
+
+
+def _layout(*tensors: Tensor) -> tuple[np.ndarray, ...]:
+    """``order``, ``ptr``, the nodes at the other end, and the edges in the caller's order."""
+    ptr, other, edge, order = (x.numpy() for x in tensors)
+    return order, ptr, other, edge
+
+
+@torch.library.custom_op("graphattn::edge_additive", mutates_args=(), device_types="cpu")
+def edge_additive(
+    x: Tensor,
+    y: Tensor,
+    z: Tensor | None,
+    weight: Tensor,
+    slope: float,
+    ptr: Tensor,
+    index: Tensor,
+    edge: Tensor,
+    order: Tensor,
+    source_ptr: Tensor,
+    target: Tensor,
+    source_edge: Tensor,
+    source_order: Tensor,
+) -> Tensor:
+    """Scores (B, E, G * K), in the caller's order."""
+    from . import additive_numba
+
+    B, sizes = x.shape[0], _sizes(x, y, weight)
+    out = x.new_empty(B, edge.numel(), sizes[0] * sizes[1])
+    operands, layout, flat = _operands(x, y, z, weight), _layout(ptr, index, edge, order), out.view(-1).numpy()
+    f = flat.dtype.type(slope)
+
+    def make() -> Any:
+        def run(lo: int, hi: int) -> None:
+            for b in range(B):
+                additive_numba.scores(sizes, b, *operands, f, *layout, lo, hi, flat)
+
+        return run
+
+    if out.numel():
+        work = out.numel() * sizes[-1]
+        share(_chunks(layout[1], work), work, make)
+    return out
+
+
+@edge_additive.register_fake
+def _(x, y, z, weight, slope, ptr, index, edge, *rest):
+    return x.new_empty(x.shape[0], edge.shape[0], weight.shape[0] * weight.shape[1])
+
+
+@torch.library.custom_op("graphattn::edge_additive_backward", mutates_args=(), device_types="cpu")
+def edge_additive_backward(
+    x: Tensor,
+    y: Tensor,
+    z: Tensor | None,
+    weight: Tensor,
+    slope: float,
+    ptr: Tensor,
+    index: Tensor,
+    edge: Tensor,
+    order: Tensor,
+    source_ptr: Tensor,
+    target: Tensor,
+    source_edge: Tensor,
+    source_order: Tensor,
+    grad: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x, y, z (no entries without one) and weight."""
+    from . import additive_numba
+
+    B, sizes = x.shape[0], _sizes(x, y, weight)
+    G, K, _, width = sizes
+    operands, flat = _operands(x, y, z, weight), grad.contiguous().view(-1).numpy()
+    by_target, by_source = _layout(ptr, index, edge, order), _layout(source_ptr, target, source_edge, source_order)
+    grad_x, grad_y = _results(x, *x.shape), _results(y, *y.shape)
+    to_x, to_y, f = _nodes(grad_x), _nodes(grad_y), flat.dtype.type(slope)
+    grad_z = x.new_empty((B, edge.numel(), G, width) if z is not None else (0, 0, 0, 0))
+    of_edges, work = None if z is None else grad_z.view(-1).numpy(), 4 * flat.size * width
+    bounds = _chunks(by_target[1], work)
+    of_weight = np.zeros((len(bounds), G * K * width), np.float64)  # a sum for each chunk: the same bits every time
+
+    def targets() -> Any:
+        own = np.empty(G * width, flat.dtype), np.empty(G * width), np.empty(G * K * width, flat.dtype)
+
+        def run(lo: int, hi: int) -> None:
+            rows = *by_target, lo, hi
+            results = to_x, of_edges, of_weight[bounds.index(lo)], *own
+            for b in range(B):
+                additive_numba.to_targets(sizes, b, *operands, f, *rows, flat, *results)
+
+        return run
+
+    def sources() -> Any:
+        own = np.empty(G * width, flat.dtype), np.empty(G * width)
+
+        def run(lo: int, hi: int) -> None:
+            for b in range(B):
+                additive_numba.to_sources(sizes, b, *operands, f, *by_source, lo, hi, flat, to_y, *own)
+
+        return run
+
+    if math.prod((B, G, K)):
+        share(bounds, work, targets)
+        share(_chunks(by_source[1], work), work, sources)
+    else:
+        grad_x.zero_()
+        grad_y.zero_()
+    grad_weight = torch.from_numpy(of_weight.sum(0)).view(G, K, width).to(weight.dtype)
+    return (
+        _narrow(grad_x, x),
+        _narrow(grad_y, y),
+        grad_z if z is None else _narrow(grad_z, z),
+        _narrow(grad_weight, weight),
+    )
+
+
+@edge_additive_backward.register_fake
+def _(x, y, z, weight, slope, *rest):
+    of_edges = torch.empty_like(z, memory_format=torch.contiguous_format) if z is not None else x.new_empty(0, 0, 0, 0)
+    grads = [torch.empty_like(a, memory_format=torch.contiguous_format) for a in (x, y)]
+    return *grads, of_edges, torch.empty_like(weight, memory_format=torch.contiguous_format)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.slope = inputs[4]
+    ctx.save_for_backward(*inputs[:4], *inputs[5:])
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    *operands, ptr, index, edge, order = ctx.saved_tensors[:8]
+    layout, absent = ctx.saved_tensors[4:], (None,) * 9
+    if torch.is_grad_enabled():  # a second derivative is wanted: the same in plain operations
+        inner: list[Any] = [a if a is None else a.view_as(a) for a in operands]
+        wanted = [a for a in inner if a is not None and a.requires_grad]
+        rest: tuple[Any, ...] = ctx.slope, ptr, index, edge, order
+        again = plain(*inner, *rest)
+        results = iter(torch.autograd.grad(again, wanted, grad, create_graph=True, materialize_grads=True))
+        return *(next(results) if a is not None and a.requires_grad else None for a in inner), *absent
+    gx, gy, gz, gw = edge_additive_backward(*operands, ctx.slope, *layout, grad)
+    return gx, gy, None if operands[2] is None else gz, gw, *absent
+
+
+edge_additive.register_autograd(_backward, setup_context=_save)
+
+
+def plain(
+    x: Tensor,
+    y: Tensor,
+    z: Tensor | None,
+    weight: Tensor,
+    slope: float,
+    ptr: Tensor,
+    index: Tensor,
+    edge: Tensor,
+    order: Tensor,
+) -> Tensor:
+    """The same in plain operations, in memory of (E, G, D): differentiable any number of times."""
+    place = edge.long().argsort()
+    target, source = torch.repeat_interleave(order.long(), ptr.diff())[place], index.long()[place]
+    G = weight.shape[0]
+    total = gather(x, target, 1) + gather(y, source, 1).repeat_interleave(G // max(1, y.shape[2]), 2)
+    total = total if z is None else total + z
+    active = torch.tanh(total) if math.isnan(slope) else F.leaky_relu(total, slope)
+    return torch.einsum("begd,gkd->begk", active, weight).flatten(-2)
