@@ -56,10 +56,10 @@ class GraphAttention(EdgeAttention):
             ``score(query, key, edge_attr)`` of edges, (..., E, H, D) twice and (..., E, F), that gives (..., E, H).
             Given a score, edge features are its business, and are added to the value alone: by a projection, or as
             the score encodes them (:class:`graphattn.nn.Subtraction`: offsets of points). Dot, cosine and general run
-            on every backend, the others edge by edge.
+            on every backend, the others on ``edges`` (CPU) or edge by edge.
         normalize: What makes weights of scores: "softmax"; "sink", beside a learned sink; "sigmoid", "hard",
             "sparsemax", "sum", "none"; or any function ``normalize(score, target, num_targets)`` of edges. Softmax and
-            sink run on every backend, the others with dot products on ``edges`` (CPU) or edge by edge; sigmoid, sum and
+            sink run on every backend, the others on ``edges`` (CPU) or edge by edge; of dot products sigmoid, sum and
             none on ``dense`` and ``tiles``, too. Sum and none of a dot product take O(N) where targets read all
             sources, or all up to a last one (see :class:`FeatureScore`).
         scale: Factor on the dot product, ``D ** -0.5`` by default.
