@@ -61,6 +61,8 @@ def attend(
     if key.shape[1] < value.shape[1]:
         key = key.repeat_interleave(value.shape[1] // key.shape[1], 1)
     wanted = patch.wants_weights(options)
+    if job.reads_all and not wanted and bias is None and softcap is None and s_aux is None:
+        return _full(query, _held(key, job.sources), _held(value, job.sources), scaling, dropout), None
     result = _run(job, query, key, value, bias, scaling, softcap, dropout, wanted, s_aux)
     weights = None
     if result.weights is not None and wanted:
@@ -114,14 +116,26 @@ def _run(
     return AttentionOutput(output, EdgeWeights(result.weights.graph, alpha, result.weights.heads), None)
 
 
+def _full(query: Tensor, key: Tensor, value: Tensor, scale: float | None, dropout: float) -> Tensor:
+    """All pairs, heads first, as decoding without a graph would have it: (B, T, H, D_v)."""
+    grouped = key.shape[1] != query.shape[1]
+    output = F.scaled_dot_product_attention(query, key, value, None, dropout, scale=scale, enable_gqa=grouped)
+    return output.transpose(1, 2).contiguous()
+
+
+def _held(x: Tensor, which: range | Tensor | Index) -> Tensor:
+    """Of (B, H, N, D) the tokens that all rows pick, heads first."""
+    if isinstance(which, Tensor):
+        return x.index_select(2, which)
+    assert isinstance(which, range)
+    return x if len(which) == x.shape[2] else x[:, :, which.start : which.stop]
+
+
 def _picked(x: Tensor, which: range | Tensor | Index) -> Tensor:
     """Of (B, H, N, D) the tokens that are picked, node-first: (B, n, H, D), or (M, H, D) of all rows."""
     if isinstance(which, Index):
         return x[which.row, :, which.place]
-    if isinstance(which, Tensor):
-        return x.index_select(2, which).transpose(1, 2)
-    x = x.transpose(1, 2)
-    return x if len(which) == x.shape[1] else x[:, which.start : which.stop]
+    return _held(x, which).transpose(1, 2)
 
 
 def _in_rows(job: Job, output: Tensor, query: Tensor) -> Tensor:

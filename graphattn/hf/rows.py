@@ -9,11 +9,11 @@ from torch import Tensor
 
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead, disjoint_union
-from ..graph import runs as _runs
 from ..models.generation.continuation import every, rows
 from .frame import Frame, Piece, Span
 
 Graph = AttentionGraph | PerHead
+_AT_ONCE = 64  # targets whose sources are looked up together
 
 
 class Index(NamedTuple):
@@ -32,12 +32,14 @@ class Job:
         targets: Which tokens those are: places that all rows share (a range, or int64 (k,)), or one by one.
         sources: Likewise.
         missing: bool (B, k): sources that only fill up the row of a step.
+        reads_all: Whether every target reads all of the sources that are picked.
     """
 
     graph: Graph
     targets: range | Index
     sources: range | Tensor | Index
     missing: Tensor | None = None
+    reads_all: bool = False
 
 
 def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) -> Job:
@@ -130,9 +132,9 @@ def _step(graphs: list[AttentionGraph], frame: Frame, device: torch.device) -> J
     one = range(1)
     read = picked[0]
     if isinstance(read, range) and all(isinstance(other, range) and other == read for other in picked):
-        return Job(every(1, len(read), device), one, read)
+        return Job(every(1, len(read), device), one, read, reads_all=len(read) > 0)
     if len(picked) == 1 and isinstance(read, Tensor):
-        return Job(every(1, len(read), device), one, read.to(device))
+        return Job(every(1, len(read), device), one, read.to(device), reads_all=True)
     most = max(map(len, picked))
     place = torch.zeros(len(picked), most, dtype=torch.int64)
     missing = torch.ones(len(picked), most, dtype=torch.bool)
@@ -149,16 +151,31 @@ def _read(graph: AttentionGraph, piece: Piece) -> range | Tensor:
     target, sources = piece.targets.node, piece.sources
     if target >= graph.num_targets:
         raise GraphError(f"the sequence has {target + 1} tokens; {graph!r} must have as many nodes or more")
-    reads = graph.edges.runs(torch.tensor([target]))
-    lo, hi = reads.lo.tolist(), reads.hi.tolist()
-    spans = [(first, last) for first, last in zip(lo, hi, strict=True) if last > first]
+    spans = _spans(graph, target)
     if not spans:
         return range(0)
     if spans[0][0] < sources.node or spans[-1][1] > sources.node + sources.size:
         _check_present(graph, range(target, target + 1), sources.nodes)
     if len(spans) == 1 and isinstance(sources.places, range):
         return sources.places[spans[0][0] - sources.node : spans[0][1] - sources.node]
-    return torch.as_tensor(sources.places)[_runs.expand(reads)[1] - sources.node]
+    read = torch.cat([torch.arange(first, last) for first, last in spans]) - sources.node
+    return torch.as_tensor(sources.places)[read]
+
+
+def _spans(graph: AttentionGraph, target: int) -> list[tuple[int, int]]:
+    """What a target reads, as intervals; made for many targets at once, since the next steps ask for them."""
+    block = target // _AT_ONCE
+
+    def make() -> list[list[tuple[int, int]]]:
+        first, last = block * _AT_ONCE, min((block + 1) * _AT_ONCE, graph.num_targets)
+        spans: list[list[tuple[int, int]]] = [[] for _ in range(first, last)]
+        for row, lo, hi in zip(*(x.tolist() for x in graph.edges.runs(torch.arange(first, last))), strict=True):
+            if hi > lo:
+                spans[row].append((lo, hi))
+        return spans
+
+    made: list[list[tuple[int, int]]] = graph._remember(("spans", block), make)
+    return made[target % _AT_ONCE]
 
 
 def full_rows(frame: Frame, batch: int, graphs: list[AttentionGraph], device: torch.device) -> Job:
