@@ -171,28 +171,13 @@ def bert():
 
 
 @cache
-def bart():
-    return models.BART(V, C, H, 1, max_len=9)
-
-
-@cache
 def t5():
     return models.T5(V, C, H, 1, num_buckets=8, max_distance=6)
 
 
 @cache
-def whisper():
-    return models.Whisper(V, C, H, 1, num_mels=5, max_frames=8, max_len=9)
-
-
-@cache
 def vit():
     return models.ViT((8, 12), (4, 4), 1, C, H, num_classes=5)
-
-
-@cache
-def beit():
-    return models.BEiT((8, 12), (4, 4), 1, C, H, num_classes=5)
 
 
 @cache
@@ -222,11 +207,6 @@ def clip_vision():
 @cache
 def clip():
     return models.CLIP(clip_vision(), clip_text())
-
-
-@cache
-def steps():
-    return models.DecisionTransformer(5, 2, C, H, 1, max_len=9)
 
 
 @cache
@@ -510,32 +490,16 @@ CALLS = {
     "nn.load_balancing_loss": lambda: call(layers.load_balancing_loss, features(N, 3), 2),
     "nn.random_walk_pe": lambda: call(layers.random_walk_pe, graphs.circulant(7, (1, 6)), 2),
     "nn.record_weights": lambda: call(entered(layers.record_weights), attention_layer()),
-    "models.BART": lambda: call(models.BART, V, C, H, 1, max_len=9),
-    "models.BART.decode": lambda: call(bart().decode, tokens(2, 4), features(2, N, C)),
-    "models.BART.encode": lambda: call(bart().encode, tokens(2, 4)),
-    "models.BART.forward": lambda: call(bart(), tokens(2, 4), tokens(2, 3)),
-    "models.BART.reading": lambda: call(bart().reading, tokens(2, 4)),
-    "models.BART.tie": lambda: call(bart().tie),
     "models.BERT": lambda: call(models.BERT, V, C, H, 1, max_len=9),
     "models.BERT.embedded": lambda: call(bert().embedded, tokens(2, 4)),
     "models.BERT.forward": lambda: call(bert(), tokens(2, 4)),
     "models.BERT.pooled": lambda: call(models.BERT(V, C, H, 1, max_len=9).pooled, features(2, 4, C)),
-    "models.BEiT": lambda: call(models.BEiT, (8, 12), (4, 4), 1, C, H),
-    "models.BEiT.features": lambda: call(beit().features, features(1, 3, 8, 12)),
-    "models.BEiT.forward": lambda: call(beit(), features(1, 3, 8, 12)),
-    "models.BEiT.graphs": lambda: call(beit().graphs),
-    "models.BEiT.nodes": lambda: call(beit().nodes, features(1, 3, 8, 12)),
-    "models.BEiT.pooled": lambda: call(beit().pooled, features(1, 7, C)),
     "models.CLIP": lambda: call(models.CLIP, clip_vision(), clip_text()),
     "models.CLIP.forward": lambda: call(clip(), features(2, 3, 8, 12), tokens(2, 4)),
     "models.CLIPText": lambda: call(models.CLIPText, V, C, H, 1, max_len=9),
     "models.CLIPText.features": lambda: call(clip_text().features, tokens(2, 4)),
     "models.CLIPText.forward": lambda: call(clip_text(), tokens(2, 4)),
     "models.CLIPText.pooled": lambda: call(clip_text().pooled, features(2, 4, C), tokens(2, 4)),
-    "models.DecisionTransformer": lambda: call(models.DecisionTransformer, 5, 2, C, H, 1, max_len=9),
-    "models.DecisionTransformer.forward": lambda: call(
-        steps(), features(2, 4, 5), features(2, 4, 2), features(2, 4, 1), tokens(2, 4) % 9
-    ),
     "models.Decoder": lambda: call(models.Decoder, 1, C, H),
     "models.Decoder.forward": lambda: call(decoder(), features(2, N, C), causal(), features(2, 3, C)),
     "models.Decoder.from_torch": lambda: call(
@@ -629,12 +593,6 @@ CALLS = {
     "models.ViViT.graphs": lambda: call(vivit().graphs),
     "models.ViViT.nodes": lambda: call(vivit().nodes, features(1, 3, 4, 4, 6)),
     "models.ViViT.pooled": lambda: call(vivit().pooled, features(1, 13, C)),
-    "models.Whisper": lambda: call(models.Whisper, V, C, H, 1, num_mels=5, max_frames=8, max_len=9),
-    "models.Whisper.decode": lambda: call(whisper().decode, tokens(2, 4), features(2, N, C)),
-    "models.Whisper.encode": lambda: call(whisper().encode, features(2, 5, 16)),
-    "models.Whisper.forward": lambda: call(whisper(), features(2, 5, 16), tokens(2, 4)),
-    "models.Whisper.reading": lambda: call(whisper().reading, features(2, 5, 16)),
-    "models.Whisper.tie": lambda: call(whisper().tie),
     "models.divided_space_time": lambda: call(models.divided_space_time, (2, 2, 3)),
     "models.from_hf": lambda: call(models.from_hf, tiny_hf()),
     "models.generate": lambda: call(models.generate, gpt(), tokens(1, 4), max_new_tokens=2),

@@ -34,17 +34,6 @@ class Memory(nn.Module):
         return models.retrieve(x, self.patterns, 2.0, steps=2)
 
 
-class Steps(nn.Module):
-    """All that a decision transformer expects."""
-
-    def __init__(self, p):
-        super().__init__()
-        self.model = models.DecisionTransformer(5, 2, C, H, 1, max_len=9, dropout=p)
-
-    def forward(self, *inputs):
-        return torch.cat(self.model(*inputs), -1)
-
-
 def made(example, p):
     """The small model of a class of ``ga.models``, along its graphs if it has any."""
     return Along(example.make(p), *example.graphs()) if example.graphs() else example.make(p)
@@ -67,10 +56,6 @@ MODELS = {
     **{name: (partial(made, each), each.inputs) for name, each in EXAMPLES.items()},
     "gpt2": (lambda p: models.gpt2(V, C, H, 1, max_len=9, dropout=p), lambda b: (tokens(7, b),)),
     "llama": (lambda p: models.llama(V, 16, 4, 1, 12, num_kv_heads=2, dropout=p), lambda b: (tokens(7, b),)),
-    "steps": (
-        Steps,
-        lambda b: (*(torch.randn(b, 6, width) for width in (5, 2, 1)), torch.arange(6).expand(b, 6)),
-    ),
     "encoder_decoder": (
         lambda p: Along(
             models.EncoderDecoder(models.Encoder(1, C, H, dropout=p), models.Decoder(1, C, H, dropout=p)),
@@ -89,7 +74,7 @@ MODELS = {
     "luong": (lambda p: models.Seq2Seq(V, V, embed_dim=6, hidden=C, attention="general"), source_and_target),
 }
 RECURRENT = ("bottleneck", "luong", "seq2seq")
-TIED = dict.fromkeys(("gpt2", "gpt", "t5", "bart", "whisper"), "head.weight") | {"bert": "head.out.weight"}
+TIED = dict.fromkeys(("gpt2", "gpt", "t5"), "head.weight") | {"bert": "head.out.weight"}
 
 
 def small(name, dropout=0.0, batch=2):

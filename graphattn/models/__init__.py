@@ -2,12 +2,9 @@
 
 from types import ModuleType as _Module
 
-from .bart import BART as BART
-from .beit import BEiT as BEiT
 from .bert import BERT as BERT
 from .clip import CLIP as CLIP
 from .clip import CLIPText as CLIPText
-from .decision_transformer import DecisionTransformer as DecisionTransformer
 from .from_hf import from_hf as from_hf
 from .generation import generate as generate
 from .generation import log_probability as log_probability
@@ -35,7 +32,6 @@ from .unet import UNet as UNet
 from .vit import ViT as ViT
 from .vivit import ViViT as ViViT
 from .vivit import divided_space_time as divided_space_time
-from .whisper import Whisper as Whisper
 
 #: What ``help`` and ``dir`` show: not the files of this room.
 __all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]

@@ -1,4 +1,4 @@
-"""What models share that read a source and write tokens: T5, BART, Whisper."""
+"""What models share that read a source and write tokens: T5."""
 
 from typing import Any
 

@@ -18,8 +18,6 @@ SIZES |= {"pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0}
 LLAMA = {**SIZES, "hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6}
 BERT = {**SIZES, "hidden_size": 12, "num_attention_heads": 3, "max_position_embeddings": 16, "pad_token_id": 0}
 T5 = {"vocab_size": V, "d_model": 12, "d_kv": 5, "d_ff": 20, "num_layers": 2, "num_heads": 3}
-BART = {"encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 17, "decoder_ffn_dim": 17}
-BART |= {"vocab_size": V, "d_model": 12, "encoder_layers": 2, "decoder_layers": 2, "attn_implementation": "eager"}
 GPT2 = {"vocab_size": V, "n_embd": 12, "n_head": 3, "n_layer": 2, "n_positions": 16, "attn_implementation": "eager"}
 MODELS = {
     "GPT2LMHeadModel": ("GPT2Config", {**GPT2, "bos_token_id": 0, "eos_token_id": 0}),
@@ -29,7 +27,6 @@ MODELS = {
     "BertForMaskedLM": ("BertConfig", BERT),
     "T5ForConditionalGeneration": ("T5Config", T5),
     "MT5ForConditionalGeneration": ("MT5Config", T5),
-    "BartForConditionalGeneration": ("BartConfig", {**BART, "pad_token_id": 1, "forced_eos_token_id": None}),
 }
 OPTIONS = [
     {"is_causal": False},
@@ -156,7 +153,6 @@ CONVERTED = {  # model -> a linear map of it, an attention
         "decoder.block.1.layer.2.DenseReluDense.wo",
         "encoder.block.0.layer.0.SelfAttention",
     ),
-    "BartForConditionalGeneration": ("model.decoder.layers.0.fc1", "model.encoder.layers.1.self_attn"),
     "GPT2LMHeadModel": ("transformer.h.1.mlp.c_fc", "transformer.h.0.attn"),
     "ViTModel": ("layers.0.mlp.fc1", "layers.1.attention"),
 }
@@ -273,7 +269,7 @@ WHOLE = {  # models of several configurations
         name: lambda name=name: getattr(transformers, name)(
             getattr(transformers, MODELS[name][0])(**{k: x for k, x in MODELS[name][1].items() if "attn_" not in k})
         )
-        for name in ("GPT2LMHeadModel", "LlamaForCausalLM", "BertForMaskedLM", "BartForConditionalGeneration")
+        for name in ("GPT2LMHeadModel", "LlamaForCausalLM", "BertForMaskedLM")
     },
 }
 

@@ -7,9 +7,6 @@ from ...errors import OptionError
 from .as_built import refuse_changes, refuse_mixed, refuse_other_attention
 
 FAMILIES: dict[str, str] = {
-    "BartForConditionalGeneration": "bart",
-    "BeitForImageClassification": "beit",
-    "BeitModel": "beit",
     "BertForMaskedLM": "bert",
     "BertModel": "bert",
     "CLIPModel": "clip",
@@ -17,7 +14,6 @@ FAMILIES: dict[str, str] = {
     "CLIPTextModelWithProjection": "clip",
     "CLIPVisionModel": "clip",
     "CLIPVisionModelWithProjection": "clip",
-    "DecisionTransformerModel": "gpt2",
     "DeiTForImageClassification": "vit",
     "DeiTModel": "vit",
     "DistilBertForMaskedLM": "bert",
@@ -30,7 +26,6 @@ FAMILIES: dict[str, str] = {
     "LongformerForMaskedLM": "bert",
     "LongformerModel": "bert",
     "LongT5ForConditionalGeneration": "t5",
-    "MBartForConditionalGeneration": "bart",
     "MistralForCausalLM": "llama",
     "MixtralForCausalLM": "experts",
     "ModernBertForMaskedLM": "modernbert",
@@ -54,7 +49,6 @@ FAMILIES: dict[str, str] = {
     "ViTModel": "vit",
     "VivitForVideoClassification": "vivit",
     "VivitModel": "vivit",
-    "WhisperForConditionalGeneration": "bart",
     "XLMRobertaForMaskedLM": "bert",
     "XLMRobertaModel": "bert",
 }

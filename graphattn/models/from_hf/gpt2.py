@@ -1,44 +1,29 @@
-"""GPT-2 of ``transformers``, and the Decision Transformer, which has its blocks."""
+"""GPT-2 of ``transformers``."""
 
 from typing import Any
 
 import torch
 
-from ..decision_transformer import DecisionTransformer
 from ..gpt import GPT, gpt2
 from .text import State, activation, fill, refuse, renamed, set_dropouts
 
-BLOCKS = {
+NAMES = {
     ".ln_1.": ".attention_norm.",
     ".ln_2.": ".feed_forward_norm.",
     ".attn.c_proj.": ".attention.out_proj.",
     ".attn.c_attn.": ".attention.qkv.",
     ".mlp.c_fc.": ".feed_forward.up.",
     ".mlp.c_proj.": ".feed_forward.down.",
-}
-NAMES = BLOCKS | {
     "transformer.wte.": "embedding.",
     "transformer.wpe.": "position.",
     "transformer.h.": "stack.layers.",
     "transformer.ln_f.": "stack.norm.",
     "lm_head.": "head.",
 }
-DECIDING = BLOCKS | {
-    "encoder.h.": "stack.layers.",
-    "encoder.ln_f.": "stack.norm.",
-    "embed_timestep.": "of_time.",
-    "embed_return.": "of_return.",
-    "embed_state.": "of_state.",
-    "embed_action.": "of_action.",
-    "embed_ln.": "norm.",
-    "predict_action.0.": "to_action.",
-    "predict_state.": "to_state.",
-    "predict_return.": "to_return.",
-}
 
 
-def read(model: Any) -> GPT | DecisionTransformer:
-    """A ``GPT2LMHeadModel`` or a ``DecisionTransformerModel``."""
+def read(model: Any) -> GPT:
+    """A ``GPT2LMHeadModel``."""
     config = model.config
     refuse(config, add_cross_attention=False, is_causal=True)
     options = {
@@ -46,7 +31,7 @@ def read(model: Any) -> GPT | DecisionTransformer:
         "activation": activation(config.activation_function),
         "eps": config.layer_norm_epsilon,
     }
-    made = _deciding(model, options) if hasattr(config, "state_dim") else _writing(model, options)
+    made = _writing(model, options)
     for number, block in enumerate(made.stack.layers):
         attention: Any = block.attention
         if not config.scale_attn_weights:
@@ -73,26 +58,6 @@ def _writing(model: Any, options: dict[str, Any]) -> GPT:
     fill(made, _turned(renamed(model, NAMES)))
     if model.lm_head.weight is model.transformer.wte.weight:
         made.tie()
-    return made
-
-
-def _deciding(model: Any, options: dict[str, Any]) -> DecisionTransformer:
-    config = model.config
-    with torch.device("meta"):
-        made = DecisionTransformer(
-            config.state_dim,
-            config.act_dim,
-            config.hidden_size,
-            config.n_head,
-            config.n_layer,
-            max_len=config.max_ep_len,
-            tanh=config.action_tanh,
-            **options,
-        )
-    state = _turned(renamed(model, DECIDING))
-    state["norm.bias"] += state.pop("encoder.wpe.weight")[0]  # every node is at position 0
-    del state["encoder.wte.weight"]  # of no word
-    fill(made, state)
     return made
 
 
