@@ -181,7 +181,7 @@ def test_notes_tell_what_was_assumed(shell):
             'load("m.off", hops=5)',
             'load("m.off") has no option hops here; it takes columns, allow_nonfinite, max_bytes',
         ),
-        ('load("m.off", max_bytes="1")', 'load("m.off"): '),
+        ('load("m.off", max_bytes="1")', "max_bytes"),
         ("e.csv", "Try: header=True, if this line is a row of names. Options stand in 'load(\"e.csv\", ...)'."),
         ('load("friends.csv", header=True)', "got 'anna'. Try: number the names 0, 1, 2, ... first"),
         ("w.txt", "weights='ignore' leaves the others out"),

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...arguments import flag, text, whole
 from ...errors import LoaderError
 from ...interop.files._guard import MAX_BYTES, PathLike, suffix
 from ..shape import Shape
@@ -75,6 +76,9 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
 
 def read_raw(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Raw:
     """The contents of a file under the words of a shape, checked; numbers and polygons as they are."""
+    text(columns, "columns", LoaderError)
+    flag(allow_nonfinite, "allow_nonfinite", LoaderError)
+    whole(max_bytes, "max_bytes", error=LoaderError)
     kind = suffix(path, tuple(READERS), "load")
     named: dict[str, Any] = {"columns": columns} if columns and kind in TEXT else {}
     if columns and kind not in TEXT:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ...arguments import flag
 from ...errors import LoaderError
 from ...interop.files._guard import PathLike, file_name, suffix
 from ...interop.files._replace import replace_file
@@ -31,6 +32,7 @@ def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
         >>> load(path)
         Shape(pos=[5, 3], curvature=[5], color=[5, 3])
     """
+    flag(lossy, "lossy", LoaderError)
     kind = suffix(path, tuple(WRITERS), "save")
     if not hasattr(data, "to_dict"):
         raise LoaderError(f"data: expected a torch_geometric.data.Data, got {type(data).__name__}. Try: Data(pos=...).")

@@ -1,0 +1,213 @@
+"""A folder of shapes as a data set: labels, classes, checks, splits."""
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from ..arguments import function, whole
+from ..errors import LoaderError
+from .files.words import narrow
+from .layouts import Item, items_of
+from .seeded import seeded
+from .shape import Shape
+from .splits import Splits, drawn
+
+_KEPT = 1 << 30  # bytes of shapes that stay in memory
+
+
+class _Seen(NamedTuple):
+    """What a file was when it was first read."""
+
+    stamp: tuple[int, ...]  # sizes and times of change
+    points: int
+    properties: dict[str, tuple[int, ...]]  # shape of a row, by name
+
+
+class ShapeFolder(Dataset):
+    r"""The shapes of a folder, each a ``Data`` with ``y``.
+
+    Args:
+        root: A folder in one of these layouts, which ``layout`` says:
+
+            * ``labels.csv`` beside the files: a file and its class, or a number, on each line;
+            * those of ShapeNetPart (with normals), S3DIS, ScanNet and FAUST;
+            * a folder for each class, with or without ``train`` and ``test`` in it (ModelNet) or above it;
+            * files with a property ``label`` of each point (``y`` in a .npz, of each point or of the shape).
+        transform: Called with each shape; PyG's are as good as :mod:`~graphattn.shapes.augment`'s.
+        num_classes: Labels must be below it; by default there are as many as the largest label says.
+
+    Every file is read once at the beginning, and checked. ``task`` is "classify" (a class for each shape, ``y`` (1,)),
+    "segment" (one for each point, ``y`` (N,), where -1 is no label) or "regress" (numbers); ``classes`` are the names,
+    ``sizes`` (len,) the numbers of points. Numbers are float32; ``pos`` stays float64 where float32 is coarse.
+
+    Raises:
+        LoaderError: With the file: it cannot be read, has other properties than the first, has no label or one out of
+            range, is the only one of its class, or has changed since.
+
+    Example:
+        >>> import tempfile, torch, graphattn as ga
+        >>> root = Path(tempfile.mkdtemp())
+        >>> for name in ("flat", "tall"):
+        ...     for number in range(5):
+        ...         (root / name).mkdir(exist_ok=True)
+        ...         ga.save(ga.shapes.Shape(pos=torch.rand(20 + number, 3)), root / name / f"{number}.ply")
+        >>> folder = ShapeFolder(root)
+        >>> folder
+        ShapeFolder(10 shapes to classify, 20 to 24 points; a folder for each class: flat, tall)
+        >>> folder[7]
+        Shape(pos=[22, 3], y=[1])
+        >>> print(folder.split(seed=3))
+        6 train, 2 val, 2 test (drawn by seed 3, each class in these parts)
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        num_classes: int | None = None,
+    ) -> None:
+        self.root, self.transform = Path(root), None if transform is None else function(transform, "transform", "shape")
+        self.layout, self.items = items_of(root)
+        named = [item.label for item in self.items if isinstance(item.label, str)]
+        self.classes: tuple[str, ...] = tuple(sorted(set(named), key=_natural))
+        self._kept: dict[int, Shape] = {}
+        self._room, self._coarse = _KEPT, False
+        self._seen: list[_Seen] = []
+        self.labels: list[torch.Tensor] = []
+        for number, item in enumerate(self.items):
+            self._read_first(number, item)
+        self.sizes = torch.tensor([seen.points for seen in self._seen])
+        self.task = self._task(num_classes if num_classes is None else whole(num_classes, "num_classes", 1))
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        number = range(len(self))[index]
+        shape = self._kept.get(number) or self._again(number)
+        if self.transform is None:
+            return shape.clone()
+        with seeded(getattr(index, "seed", None)):
+            return self.transform(shape.clone())
+
+    def name(self, index: int) -> str:
+        """The file of a shape, from ``root``."""
+        return self.items[index].path.relative_to(self.root).as_posix()
+
+    def split(self, *, val: float = 0.1, test: float = 0.2, seed: int = 0) -> Splits:
+        """Parts for training, validation and testing: those that the folder says, else drawn, class by class."""
+        return drawn(self, val, test, seed)
+
+    def __repr__(self) -> str:
+        named = f": {', '.join(self.classes[:9])}{', ...' * (len(self.classes) > 9)}" if self.classes else ""
+        few, many = int(self.sizes.min()), int(self.sizes.max())
+        return f"ShapeFolder({len(self):,} shapes to {self.task}, {few:,} to {many:,} points; {self.layout}{named})"
+
+    def _read_first(self, number: int, item: Item) -> None:
+        stamp, shape = _stamp(item), self._load(item)
+        self._coarse |= shape.pos.dtype == torch.float64 and narrow(shape.pos.numpy(), whole=False).dtype == np.float64
+        properties = {name: tuple(value.shape[1:]) for name, value in shape.items() if name != "face"}
+        if "face" in shape:
+            properties["face"] = ()
+        self._seen.append(_Seen(stamp, len(shape.pos), properties))
+        first = self._seen[0].properties
+        if properties != first:
+            odd = sorted(name for name in {*first, *properties} if first.get(name) != properties.get(name))
+            has = {True: "has", False: "has no"}
+            got = f"{has[odd[0] in properties]} {odd[0]}, which {self.name(0)} {has[odd[0] in first]}"
+            raise LoaderError(
+                f"{item.path}: expected the properties of {self.name(0)}, got others: it {got}. Try: leave it out."
+            )
+        self.labels.append(shape.y)
+        size = sum(value.numel() * value.element_size() for value in shape.values())
+        if size <= self._room:
+            self._kept[number] = shape
+            self._room -= size
+
+    def _load(self, item: Item) -> Shape:
+        shape = item.load()
+        if item.label is not None:
+            shape.y = torch.tensor([self.classes.index(item.label) if isinstance(item.label, str) else item.label])
+        for name, value in item.also.items():
+            shape[name] = torch.tensor([value])
+        if "y" not in shape:
+            fix = "a property label, labels.csv, or a folder for each class"
+            raise LoaderError(f"{item.path}: expected labels, got none. Try: {fix}.")
+        whole_ = not shape.y.dtype.is_floating_point
+        shape.y = shape.y.long() if whole_ else shape.y.float()
+        if not torch.isfinite(shape.y).all() or (whole_ and int(shape.y.min()) < -1):
+            raise LoaderError(
+                f"{item.path}: expected labels from -1 that are finite, got {shape.y.min()}. Try: repair it."
+            )
+        return shape
+
+    def _again(self, number: int) -> Shape:
+        item = self.items[number]
+        if _stamp(item) != self._seen[number].stamp:
+            fix = "ShapeFolder(...) again, which reads it anew"
+            raise LoaderError(
+                f"{item.path}: expected the file that was there, got one that has changed since. Try: {fix}."
+            )
+        return self._typed(self._load(item))
+
+    def _typed(self, shape: Shape) -> Shape:
+        for name, value in shape.items():
+            if value.dtype.is_floating_point and not (name == "pos" and self._coarse):
+                shape[name] = value.float()
+            elif name != "y" and value.dtype in (torch.uint16, torch.uint32, torch.uint64):
+                shape[name] = value.long()  # torch computes little with these
+        if self._coarse:
+            shape.pos = shape.pos.double()
+        return shape
+
+    def _task(self, num_classes: int | None) -> str:
+        """What the labels are for, once they are in range and every class has two shapes."""
+        self._kept = {number: self._typed(shape) for number, shape in self._kept.items()}
+        if any(label.dtype.is_floating_point for label in self.labels):
+            self._kept = {number: shape.update({"y": shape.y.float()}) for number, shape in self._kept.items()}
+            return "regress"
+        most = num_classes or len(self.classes) or 1 << 16
+        for number, label in enumerate(self.labels):
+            if int(label.max()) >= most:
+                got = f"{int(label.max())}"
+                raise LoaderError(
+                    f"{self.items[number].path}: expected labels 0 to {most - 1}, got {got}. Try: num_classes."
+                )
+        if not all(len(label) == 1 for label in self.labels):
+            largest = max(int(label.max()) for label in self.labels)
+            self.classes = self.classes or tuple(map(str, range(num_classes or largest + 1)))
+            return "segment"
+        count = Counter(int(label) for label in self.labels)
+        self.classes = self.classes or tuple(map(str, range(num_classes or max(count) + 1)))
+        for number, label in enumerate(self.labels):
+            if count[int(label)] < 2:
+                got = f"only this one of {self.classes[int(label)]!r}"
+                fix = "add another, or leave the class out"
+                raise LoaderError(
+                    f"{self.items[number].path}: expected two shapes or more of each class, got {got}. Try: {fix}."
+                )
+        return "classify"
+
+
+def _natural(name: str) -> tuple[Any, ...]:
+    """2 before 10."""
+    return (0, int(name), name) if name.isdecimal() else (1, 0, name)
+
+
+def _stamp(item: Item) -> tuple[int, ...]:
+    paths = (
+        [item.path] if item.path.is_file() else sorted(item.path.rglob("*.txt")) if item.path.is_dir() else [item.path]
+    )
+    try:
+        return tuple(number for path in paths for number in (path.stat().st_size, path.stat().st_mtime_ns))
+    except OSError as error:
+        raise LoaderError(
+            f"{item.path}: expected a file, got: {error.strerror}. Try: check the list that names it."
+        ) from None

@@ -1,0 +1,217 @@
+"""Where the shapes of a folder are, and what their labels are, in the layouts that the field uses."""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import LoaderError
+from .files import load
+from .files.raw import READERS
+from .shape import Shape
+
+_SPLITS = {"train": "train", "training": "train", "val": "val", "validation": "val", "test": "test", "testing": "test"}
+_PARTS = "x y z nx ny nz label"
+
+
+@dataclass(frozen=True)
+class Item:
+    """A shape of a folder."""
+
+    path: Path
+    label: str | float | None = None  # of the whole shape; None: the file has labels
+    split: str = ""  # that the folder says
+    columns: str = ""  # of a text file
+    also: dict[str, int] = field(default_factory=dict)  # more numbers of the whole shape
+    read: Callable[["Item"], Shape] | None = None
+
+    def load(self) -> Shape:
+        """The shape as its file, or files, have it."""
+        return self.read(self) if self.read else load(self.path, columns=self.columns)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in READERS and path.is_file())
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def table(root: Path) -> list[Item] | None:
+    """``labels.csv``: a name of a file and a label, a class or a number, on each line."""
+    path = root / "labels.csv"
+    if not path.is_file():
+        return None
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        rows = [(number, row) for number, row in enumerate(csv.reader(file), 1) if row]
+    items, seen = [], set[Path]()
+    named = bool(rows) and not (root / rows[0][1][0].strip()).exists()  # names of columns
+    for number, row in rows[named:]:
+        cells = [cell.strip() for cell in row]
+        if len(cells) != 2 or not cells[1]:
+            raise LoaderError(
+                f"{path}, line {number}: expected a file and its label, got {','.join(row)[:80]!r}. Try: fill it."
+            )
+        own = root / cells[0]
+        if not own.is_file() or own in seen:
+            got = "none of this name" if own not in seen else "a second label for it"
+            raise LoaderError(
+                f"{path}, line {number}: expected a file {cells[0][:80]}, got {got}. Try: correct the line."
+            )
+        seen.add(own)
+        items.append(Item(own, cells[1]))
+    missing = sorted({each for each in _below(root) if each != path} - seen)
+    if missing:
+        raise LoaderError(f"{path}: expected a label for each file, got none for {missing[0]}. Try: add a line for it.")
+    numbers = [_number(str(item.label)) for item in items]
+    if all(number is not None for number in numbers) and any(
+        number != int(number) for number in numbers if number is not None
+    ):
+        return [Item(item.path, number) for item, number in zip(items, numbers, strict=True)]
+    return items
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _below(root: Path) -> Iterator[Path]:
+    yield from (path for path in root.rglob("*") if path.suffix.lower() in READERS and path.is_file())
+
+
+def shapenet_part(root: Path) -> list[Item] | None:
+    """ShapeNetPart with normals: a folder for each category, a text file for each shape, lists of splits in JSON."""
+    names, lists = root / "synsetoffset2category.txt", root / "train_test_split"
+    if not (names.is_file() and lists.is_dir()):
+        return None
+    categories = [line.split() for line in names.read_text().splitlines() if line.strip()]
+    numbers = {synset: number for number, (_, synset) in enumerate(categories)}
+    items = []
+    for split in ("train", "val", "test"):
+        path = lists / f"shuffled_{split}_file_list.json"
+        try:
+            entries = json.loads(path.read_text()) if path.is_file() else []
+            parts = [Path(entry).parts[-2:] for entry in entries]
+            also = [{"category": numbers[synset]} for synset, _ in parts]
+        except (ValueError, KeyError, TypeError) as error:
+            raise LoaderError(f"{path}: expected names synset/shape, got {error!r}. Try: get it again.") from None
+        for (synset, name), more in zip(parts, also, strict=True):
+            items.append(Item(root / synset / f"{name}.txt", None, split, _PARTS, more))
+    return items
+
+
+def s3dis(root: Path) -> list[Item] | None:
+    """S3DIS: rooms in areas, a text file for each object in ``Annotations``; Area_5 is for testing."""
+    rooms = sorted(path.parent for path in root.glob("Area_*/*/Annotations") if path.is_dir())
+    names = sorted({path.name.rpartition("_")[0] for room in rooms for path in (room / "Annotations").glob("*_*.txt")})
+
+    def read(item: Item) -> Shape:
+        objects = sorted((item.path / "Annotations").glob("*_*.txt"))
+        parts = [load(path, columns="x y z r g b") for path in objects]
+        if not parts:
+            raise LoaderError(f"{item.path / 'Annotations'}: expected files of objects, got none. Try: get it again.")
+        label = [
+            torch.full((len(p.pos),), names.index(o.name.rpartition("_")[0]))
+            for p, o in zip(parts, objects, strict=True)
+        ]
+        pos, color = (torch.cat([part[name] for part in parts]) for name in ("pos", "color"))
+        return Shape(pos=pos, color=color, y=torch.cat(label))
+
+    return [Item(room, None, "test" if room.parent.name == "Area_5" else "train", read=read) for room in rooms] or None
+
+
+def scannet(root: Path) -> list[Item] | None:
+    """ScanNet: a mesh for each scene, and one with its labels; lists of scenes for training and validation."""
+    meshes = sorted(root.glob("**/scene*_vh_clean_2.ply"))
+    split = {
+        name: kind
+        for kind in ("train", "val", "test")
+        for path in root.glob(f"**/scannetv2_{kind}.txt")
+        for name in path.read_text().split()
+    }
+
+    def read(item: Item) -> Shape:
+        labels = item.path.with_name(item.path.name.replace("_2.ply", "_2.labels.ply"))
+        shape, other = load(item.path), load(labels)
+        if "y" not in other or len(other.y) != len(shape.pos):
+            got = f"{len(other.y)}" if "y" in other else "none"
+            raise LoaderError(f"{labels}: expected {len(shape.pos)} labels, as vertices, got {got}. Try: get it again.")
+        shape.y = other.y
+        return shape
+
+    scenes = [(path, path.name.split("_vh")[0]) for path in meshes]
+    return [Item(path, None, split.get(scene, ""), read=read) for path, scene in scenes] or None
+
+
+def faust(root: Path) -> list[Item] | None:
+    """FAUST: ``tr_reg_000.ply`` to 099, ten poses of ten people; the label is the pose, 80 are for training."""
+    files = sorted(path for path in root.glob("**/tr_reg_*.ply"))
+    found = [(path, re.fullmatch(r"tr_reg_(\d{3})", path.stem)) for path in files]
+    return [
+        Item(
+            path,
+            f"pose_{int(number[1]) % 10}",
+            "train" if int(number[1]) < 80 else "test",
+            "",
+            {"subject": int(number[1]) // 10},
+        )
+        for path, number in found
+        if number
+    ] or None
+
+
+def classes(root: Path) -> list[Item] | None:
+    """A folder for each class, with files, or with ``train`` and ``test`` in it (ModelNet) or above it."""
+    items = []
+    for first in _folders(root):
+        split = _SPLITS.get(first.name.lower(), "")
+        for own in _folders(first) if split else [first]:
+            items += [Item(path, own.name, split) for path in _files(own)]
+            for inner in [] if split else _folders(own):
+                if inner.name.lower() in _SPLITS:
+                    items += [Item(path, own.name, _SPLITS[inner.name.lower()]) for path in _files(inner)]
+    return items or None
+
+
+def flat(root: Path) -> list[Item] | None:
+    """Files that have their labels themselves; in folders ``train`` and ``test``, or all in one."""
+    items = [Item(path) for path in _files(root)]
+    for inner in _folders(root):
+        if inner.name.lower() in _SPLITS:
+            items += [Item(path, None, _SPLITS[inner.name.lower()]) for path in _files(inner)]
+    return items or None
+
+
+LAYOUTS: dict[str, Callable[[Path], list[Item] | None]] = {
+    "labels.csv": table,
+    "ShapeNetPart": shapenet_part,
+    "S3DIS": s3dis,
+    "ScanNet": scannet,
+    "FAUST": faust,
+    "a folder for each class": classes,
+    "files with labels": flat,
+}
+
+
+def items_of(root: Any) -> tuple[str, list[Item]]:
+    """The name of the first layout that a folder has, and its shapes."""
+    path = Path(root)
+    if not path.is_dir():
+        raise LoaderError(
+            f"{root}: expected a folder of shapes, got {'a file' if path.exists() else 'nothing'}. Try: ga.load."
+        )
+    for name, layout in LAYOUTS.items():
+        items = layout(path)
+        if items:
+            return name, items
+    expected = f"files {', '.join(sorted(READERS))}, in a folder for each class or with labels"
+    raise LoaderError(f"{root}: expected {expected}, got none. Try: load one of its files by itself.")
