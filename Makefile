@@ -34,7 +34,7 @@ types: env
 	$(RUN)mypy
 
 tests: env           ## tests and doctests
-	$(RUN)pytest -n 2
+	PYTHONDONTWRITEBYTECODE= $(RUN)pytest -n 2  # what pytest makes of a file's asserts is kept for the next run
 
 examples: env        ## every numbered example, two at a time; each ends in an assert
 	ls examples/[0-9]*.py | xargs -P 2 -I FILE sh -c \

@@ -189,10 +189,9 @@ def taught_to_reverse(kind, length):
 def test_the_bottleneck_forgets_long_sequences_and_attention_does_not():
     assert taught_to_reverse(None, 3)[0] > 0.93
     assert taught_to_reverse(None, 10)[0] < 0.75
-    for length in (3, 10):
-        right, in_place = taught_to_reverse("dot", length)
-        assert right > 0.9
-        assert in_place > 0.75  # the alignment is the other diagonal
+    right, in_place = taught_to_reverse("dot", 10)
+    assert right > 0.9
+    assert in_place > 0.75  # the alignment is the other diagonal
 
 
 def test_luong_is_cross_attention_of_one_head():

@@ -89,6 +89,10 @@ def formula(layer, score, normalize, x, graphs, edge_attr, bias, softcap):
     heads = [graphs] * H if union is graphs else [graph for graph in graphs.graphs for _ in range(H // 2)]
     edges = [(int(s), int(t)) for s, t in union.edge_index.T]
     there = [{(int(s), int(t)) for s, t in graph.edge_index.T} for graph in heads]
+    keys, of_values = (  # head i reads group i // 2
+        [torch.stack([whole[i // 2 * D : i // 2 * D + D] for i in range(H)]) for whole in map(proj, x)]
+        for proj in (layer.k_proj, layer.v_proj)
+    )
     weights, rows = torch.zeros(len(edges), H).double(), []
     for t in range(7):
         q, row = layer.q_proj(x[t]).view(H, D), []
@@ -97,8 +101,7 @@ def formula(layer, score, normalize, x, graphs, edge_attr, bias, softcap):
             z, values = [], []
             for e in mine:
                 s, a = edges[e][0], None if edge_attr is None else edge_attr[e]
-                k = torch.stack([layer.k_proj(x[s])[i // 2 * D : i // 2 * D + D] for i in range(H)])
-                v = torch.stack([layer.v_proj(x[s])[i // 2 * D : i // 2 * D + D] for i in range(H)])
+                k, v = keys[s], of_values[s]
                 added = torch.zeros(H, D).double()
                 if a is not None and score == "subtraction":
                     added = perceptron(layer.score.delta, a).view(H, D)

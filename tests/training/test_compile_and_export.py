@@ -71,9 +71,10 @@ def test_recurrent_models_are_right_in_pieces_and_whole_where_torch_follows_them
     for name, whole in (("luong", True), ("seq2seq", False)):
         torch._dynamo.reset()
         (model, (source, target)), programs = small(name), []
+        source, target = source[:, :3], target[:, :2]
         with torch._dynamo.config.patch(allow_rnn=whole):
-            found = counted(model, programs, fullgraph=whole)(source, target[:, :2])
-        same(found, model(source, target[:, :2]))
+            found = counted(model, programs, fullgraph=whole)(source, target)
+        same(found, model(source, target))
         assert (len(programs) == 1) is whole
 
 
@@ -110,7 +111,7 @@ def test_a_model_is_exported_for_any_batch(name):
 
 def test_the_first_call_may_have_fake_tensors_or_another_default_device():
     """Its plans are of real tensors on the graph's own device, and serve the calls that follow."""
-    for name in MODELS:
+    for name in [name for name in MODELS if name not in AS_OTHERS]:
         model, inputs = small(name)
         with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:
             shape = model(*(mode.from_tensor(x, static_shapes=True) for x in inputs)).shape
