@@ -52,6 +52,9 @@ def pytest_collection_finish(session):
     """What is imported by now is not collected: ``gc.collect()`` in a test looks only at what tests made."""
     gc.collect()
     gc.freeze()
+    unlike = [item.nodeid for item in session.items if " at 0x" in item.nodeid]
+    if unlike:  # workers must name a test alike
+        raise pytest.UsageError(f"the name of a test has an address in it, which no two processes share: {unlike}")
     if hasattr(session.config, "workerinput"):
         _compile_in_turn(session.config.workerinput["workerid"])
 

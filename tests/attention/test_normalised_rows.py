@@ -31,7 +31,9 @@ def results(name, graph, normalize, bias):
 
 
 @pytest.mark.parametrize(
-    ("normalize", "bias"), [(Sigmoid(), True), (Sigmoid(-0.5), False), (none, True), (by_sum, False)], ids=str
+    ("normalize", "bias"),
+    [(Sigmoid(), True), (Sigmoid(-0.5), False), (none, True), (by_sum, False)],
+    ids=lambda x: getattr(x, "__name__", str(x)),
 )
 def test_products_are_the_definition_on_every_graph(normalize, bias):
     ran = set()
