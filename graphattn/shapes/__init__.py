@@ -1,5 +1,10 @@
-"""Points and meshes as data: files in and out, folders of them."""
+"""Points and meshes as data: files in and out, folders of them, augmentations, batches."""
 
+from .augment import RandomDrop as RandomDrop
+from .augment import RandomMirror as RandomMirror
+from .augment import RandomRotation as RandomRotation
+from .augment import RandomStretch as RandomStretch
+from .batches import PointBatches as PointBatches
 from .files import load as load
 from .files import save as save
 from .folder import ShapeFolder as ShapeFolder

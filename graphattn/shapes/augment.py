@@ -1,0 +1,140 @@
+"""Random changes of shapes that carry normals and faces along, as transforms of PyG.
+
+PyG's own ``RandomJitter`` and ``RandomScale`` move no normal and are right as they are. Its ``RandomRotate`` and
+``RandomFlip`` leave normals where they were, its ``FixedPoints`` leaves faces that name points which are gone; it has
+none that stretches each axis. All draw from torch's random numbers.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.transforms import BaseTransform
+
+from ..arguments import positive, probability, real, whole
+from ..errors import OptionError, ShapeError
+
+
+class _Linear(BaseTransform):
+    """Positions times a matrix; normals times its inverse transpose, of length 1 again; faces turned by a mirror."""
+
+    def matrix(self) -> Tensor:
+        """(3, 3) float64, drawn anew at each call."""
+        raise NotImplementedError
+
+    def forward(self, data: Any) -> Any:
+        """The shape, changed."""
+        matrix, pos = self.matrix(), data.pos
+        if pos.ndim != 2 or pos.shape[1] != 3:
+            raise ShapeError(f"{self!r}: pos must be (N, 3), got {tuple(pos.shape)}")
+        data.pos = pos @ matrix.to(pos).T
+        normal = data.get("normal") if "normal" in data else None
+        if normal is not None:
+            turned = normal @ torch.linalg.inv(matrix).to(normal)
+            long = normal.norm(dim=1, keepdim=True) / turned.norm(dim=1, keepdim=True).clamp(min=1e-30)
+            data.normal = turned * long  # the length that they had
+        if "face" in data and torch.linalg.det(matrix) < 0:
+            data.face = data.face[[0, 2, 1]]
+        return data
+
+
+class RandomRotation(_Linear):
+    r"""A rotation about any axis, or about one of them.
+
+    Args:
+        axis: 0, 1 or 2 for x, y, z; ``None`` draws from all rotations alike.
+        degrees: Of the largest angle about ``axis``, either way.
+
+    Example:
+        >>> from torch_geometric.data import Data
+        >>> cube = Data(pos=torch.eye(3), normal=torch.eye(3))
+        >>> turned = RandomRotation()(cube)
+        >>> torch.allclose(turned.pos, turned.normal)
+        True
+    """
+
+    def __init__(self, axis: int | None = None, degrees: float = 180.0) -> None:
+        self.axis = None if axis is None else _axis(axis)
+        self.degrees = real(degrees, "degrees")
+
+    def matrix(self) -> Tensor:
+        """Of a unit quaternion, or of an angle."""
+        if self.axis is None:
+            w, *xyz = torch.nn.functional.normalize(torch.randn(4, dtype=torch.float64), dim=0)
+            turn = _cross(torch.stack(xyz))
+            return torch.eye(3, dtype=torch.float64) + 2 * w * turn + 2 * turn @ turn
+        angle = math.radians(self.degrees) * (2 * torch.rand((), dtype=torch.float64) - 1)
+        turn = _cross(torch.eye(3, dtype=torch.float64)[self.axis])
+        return torch.eye(3, dtype=torch.float64) + angle.sin() * turn + (1 - angle.cos()) * turn @ turn
+
+
+class RandomStretch(_Linear):
+    """Each axis times a number of its own, drawn evenly by its logarithm from ``low`` to ``high``."""
+
+    def __init__(self, low: float = 0.8, high: float = 1.25) -> None:
+        self.low, self.high = positive(low, "low"), positive(high, "high")
+        if self.low > self.high:
+            raise OptionError(f"low must not be above high, got {low} and {high}")
+
+    def matrix(self) -> Tensor:
+        """Diagonal."""
+        low, high = math.log(self.low), math.log(self.high)
+        return torch.diag(torch.exp(low + (high - low) * torch.rand(3, dtype=torch.float64)))
+
+
+class RandomMirror(_Linear):
+    """One axis turned round, with probability ``p``: normals and the order of corners of faces with it."""
+
+    def __init__(self, axis: int = 0, p: float = 0.5) -> None:
+        self.axis, self.p = _axis(axis), probability(p, "p")
+
+    def matrix(self) -> Tensor:
+        """Diagonal."""
+        sign = torch.ones(3, dtype=torch.float64)
+        sign[self.axis] = -1.0 if torch.rand(()) < self.p else 1.0
+        return torch.diag(sign)
+
+
+class RandomDrop(BaseTransform):
+    r"""Points left out, each with a probability that is itself drawn from 0 to ``most``; at least one stays.
+
+    Every tensor with a row for each point loses the same rows; faces that lose a corner go, the others are renumbered.
+    """
+
+    def __init__(self, most: float = 0.5) -> None:
+        self.most = probability(most, "most")
+
+    def forward(self, data: Any) -> Any:
+        """The shape with fewer points."""
+        size = len(data.pos)
+        if "edge_index" in data:
+            raise ShapeError("RandomDrop: a shape with edge_index; drop points before its edges are made")
+        keep = torch.rand(size) >= self.most * torch.rand(())
+        keep[torch.randint(size, ())] = True
+        faces = data.face.shape[1] if "face" in data else -1
+        if faces >= 0:
+            whole_faces = keep[data.face].all(0)
+            data.face = (keep.cumsum(0) - 1)[data.face[:, whole_faces]]
+        for name, value in list(data.items()):
+            if name == "face" or not isinstance(value, Tensor) or not value.ndim:
+                continue
+            if name.startswith("face_") and len(value) == faces:
+                data[name] = value[whole_faces]
+            elif len(value) == size and (size > 1 or name == "pos"):
+                data[name] = value[keep]
+        return data
+
+
+def _axis(axis: object) -> int:
+    found = whole(axis, "axis", 0)
+    if found > 2:
+        raise OptionError(f"axis must be 0, 1 or 2, got {found}")
+    return found
+
+
+def _cross(axis: Tensor) -> Tensor:
+    """The matrix of the cross product with ``axis``."""
+    x, y, z = axis
+    zero = torch.zeros((), dtype=axis.dtype)
+    return torch.stack((zero, -z, y, z, zero, -x, -y, x, zero)).reshape(3, 3)

@@ -1,0 +1,119 @@
+"""Packed batches: as many shapes as a budget of points allows, in an order that a seed says and that can be resumed."""
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Subset
+from torch_geometric.loader import DataLoader
+
+from ..arguments import flag, integers, whole
+from ..errors import OptionError
+
+
+class Draw(int):
+    """The number of a shape, and the seed of what its transform draws."""
+
+    seed: int
+
+
+class PointBatches:
+    r"""Batches of at most ``points`` points, without padding: ``pos``, ``batch`` and ``ptr`` of PyG's ``Batch``.
+
+    Args:
+        dataset: A :class:`ShapeFolder`, a part of its split, or any ``Dataset`` of ``Data``.
+        points: The most of all shapes of a batch together.
+        shuffle: A new order in each epoch.
+        seed: Of the orders, and of what the transforms of a :class:`ShapeFolder` draw, which depends on nothing else
+            but the epoch and the shape: not on the number of workers, nor on where training was resumed.
+        num_workers: Processes that load; 0 is this one.
+        sizes: (len(dataset),) numbers of points, if the dataset is none of the first two.
+
+    Iterating is one epoch. After ``load_state_dict(state_dict())`` the next one begins behind the last batch.
+
+    Example:
+        >>> from torch_geometric.data import Data
+        >>> shapes = [Data(pos=torch.rand(size, 3)) for size in (5, 7, 4, 6)]
+        >>> batches = PointBatches(shapes, 12, sizes=[5, 7, 4, 6], shuffle=False)
+        >>> [batch.ptr.tolist() for batch in batches]
+        [[0, 5, 12], [0, 4, 10]]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        points: int,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        num_workers: int = 0,
+        sizes: Tensor | list[int] | None = None,
+    ) -> None:
+        self.points, self.seed = whole(points, "points", 1), whole(seed, "seed", 0)
+        self.shuffle, self.num_workers = flag(shuffle, "shuffle"), whole(num_workers, "num_workers", 0)
+        self.dataset, self._numbers = dataset, torch.arange(len(dataset))
+        while isinstance(self.dataset, Subset):
+            self._numbers, self.dataset = torch.as_tensor(self.dataset.indices)[self._numbers], self.dataset.dataset
+        known = getattr(self.dataset, "sizes", None)
+        if sizes is None and known is None:
+            raise OptionError("sizes must be the numbers of points of this dataset's shapes, got None")
+        given = sizes if sizes is not None else torch.as_tensor(known)[self._numbers]
+        self._sizes = integers(given, "sizes", "(len(dataset),)")
+        if len(self._sizes) != len(self._numbers) or not len(self._sizes):
+            raise OptionError(f"sizes must be {len(self._numbers)} numbers, at least one, got {len(self._sizes)}")
+        big = int(self._sizes.argmax())
+        if int(self._sizes[big]) > self.points:
+            name = self.dataset.name(int(self._numbers[big])) if hasattr(self.dataset, "name") else f"shape {big}"
+            raise OptionError(f"points must be at least {int(self._sizes[big])}, those of {name}, got {self.points}")
+        self.epoch = self.position = 0
+
+    def __len__(self) -> int:
+        return len(self.plan())
+
+    def plan(self) -> list[list[Draw]]:
+        """The shapes of each batch of this epoch."""
+        draw = torch.Generator().manual_seed(_mixed(self.seed, self.epoch))
+        order = torch.randperm(len(self._sizes), generator=draw) if self.shuffle else torch.arange(len(self._sizes))
+        batches: list[list[Draw]] = []
+        room = 0
+        for size, number in zip(self._sizes[order].tolist(), self._numbers[order].tolist(), strict=True):
+            if size > room:
+                batches.append([])
+                room = self.points
+            one = Draw(number)
+            one.seed = _mixed(self.seed, self.epoch, number)
+            batches[-1].append(one)
+            room -= size
+        return batches
+
+    def __iter__(self) -> Iterator[Any]:
+        loader = DataLoader(
+            self.dataset,
+            batch_sampler=self.plan()[self.position :],
+            num_workers=self.num_workers,
+        )
+        for batch in loader:
+            self.position += 1
+            yield batch
+        self.epoch, self.position = self.epoch + 1, 0
+
+    def state_dict(self) -> dict[str, int]:
+        """The position: of the batch that was yielded last, the next one."""
+        return {"epoch": self.epoch, "position": self.position, "of": self._of()}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from there, if the shapes, the budget and the seed are the same."""
+        if state["of"] != self._of():
+            raise OptionError("state must be of the same shapes, points, shuffle and seed, got that of others")
+        self.epoch, self.position = state["epoch"], state["position"]
+
+    def _of(self) -> int:
+        told = torch.cat((self._sizes, self._numbers, torch.tensor([self.points, self.shuffle, self.seed])))
+        return zlib.crc32(told.numpy().tobytes())
+
+
+def _mixed(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -1,0 +1,136 @@
+"""Batches by a budget of points, and augmentations that carry normals and faces along."""
+
+import pytest
+import torch
+from torch_geometric import transforms
+from torch_geometric.data import Batch, Data
+from torch_geometric.utils import scatter
+
+import graphattn as ga
+from graphattn.errors import GraphAttnError
+from graphattn.shapes import PointBatches, RandomDrop, RandomMirror, RandomRotation, RandomStretch, ShapeFolder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number in range(23):
+        (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
+        pos = torch.rand(11 + 7 * (number % 5), 3)
+        ga.save(Data(pos=pos, normal=pos), tmp_path / "ab"[number % 2] / f"{number}.ply")
+    return ShapeFolder(
+        tmp_path, transform=transforms.Compose([RandomRotation(), transforms.RandomJitter(0.1), RandomDrop(0.3)])
+    )
+
+
+def told(batch):
+    return batch.pos.double().sum().item(), batch.ptr.tolist(), batch.y.tolist()
+
+
+def test_every_shape_comes_once_and_no_batch_is_over_the_budget(folder):
+    batches = PointBatches(folder.split()["train"], 97, seed=5)
+    plan = batches.plan()
+    assert sorted(int(number) for batch in plan for number in batch) == folder.split()["train"].indices
+    assert all(int(folder.sizes[batch].sum()) <= 97 for batch in plan)
+    assert len(plan) < len(folder) / 2
+    first = list(batches)
+    assert all(isinstance(batch, Batch) for batch in first)
+    assert len(first) == len(plan)
+    assert [told(batch) for batch in first] != [told(batch) for batch in batches], "another epoch, another order"
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_training_goes_on_with_the_same_numbers(folder, num_workers):
+    """What is drawn depends on the seed, the epoch and the shape alone."""
+    batches = PointBatches(folder, 97, seed=5)
+    whole = [told(batch) for _ in range(2) for batch in batches]
+    again, seen = PointBatches(folder, 97, seed=5), []
+    torch.manual_seed(1)
+    for batch in again:
+        seen.append(told(batch))
+        if len(seen) == 2:
+            state = again.state_dict()
+            break
+    rest = PointBatches(folder, 97, seed=5, num_workers=num_workers)
+    rest.load_state_dict(state)
+    seen += [told(batch) for _ in range(2 - num_workers) for batch in rest]
+    assert seen == whole[: len(seen)]
+    assert len(seen) > 5
+    with pytest.raises(GraphAttnError, match="same shapes, points"):
+        PointBatches(folder, 98, seed=5).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"points": 38}, r"points must be at least 39, those of a/\d+\.ply"),
+        ({"points": 0}, "points must be"),
+        ({"points": 99, "sizes": [1, 2]}, "sizes must be 23 numbers"),
+        ({"points": 99, "shuffle": 1}, "shuffle"),
+    ],
+)
+def test_a_budget_that_cannot_be(folder, options, said):
+    with pytest.raises(GraphAttnError, match=said):
+        PointBatches(folder, **options)
+
+
+def ball():
+    """A sphere, whose normals are its positions."""
+    import trimesh
+
+    mesh = trimesh.creation.icosphere(1)
+    pos = torch.tensor(mesh.vertices, dtype=torch.float32)
+    return Data(
+        pos=pos, normal=pos.clone(), face=torch.tensor(mesh.faces.T), y=torch.arange(42), face_id=torch.arange(80)
+    )
+
+
+def outward(data):
+    """The mean of the cosines of normals and of the areas of the faces around each point."""
+    a, b, c = data.pos[data.face]
+    area = torch.linalg.cross(b - a, c - a).repeat(3, 1)
+    around = scatter(area, data.face.reshape(-1), dim_size=len(data.pos))
+    return torch.cosine_similarity(around, data.normal).min()
+
+
+@pytest.mark.parametrize(
+    "change", [RandomRotation(), RandomRotation(axis=2), RandomStretch(0.5, 2), RandomMirror(1, p=1)]
+)
+def test_normals_go_along(change):
+    torch.manual_seed(2)
+    data = change(ball())
+    assert outward(data) > 0.98
+    assert not torch.allclose(data.pos, ball().pos)
+    torch.testing.assert_close(data.normal.norm(dim=1), torch.ones(42))
+    if not isinstance(change, RandomStretch):
+        torch.testing.assert_close(
+            torch.cdist(data.pos, data.pos), torch.cdist(ball().pos, ball().pos), atol=1e-3, rtol=0
+        )
+
+
+def test_pyg_leaves_normals_and_faces_behind():
+    torch.manual_seed(0)
+    assert outward(transforms.RandomRotate((90, 90), axis=2)(ball())) < 0.5
+    assert outward(transforms.RandomFlip(1, p=1)(ball())) < 0.5
+    assert int(transforms.FixedPoints(20, replace=False)(ball()).face.max()) >= 20
+
+
+def test_rotations_are_drawn_from_all_alike():
+    """The mean of many is 0, and so is that of their angles' cosines: trace = 1 + 2 cos."""
+    torch.manual_seed(0)
+    many = torch.stack([RandomRotation().matrix() for _ in range(4000)])
+    assert many.mean(0).abs().max() < 0.04
+    assert (torch.linalg.det(many) - 1).abs().max() < 1e-12
+    about_z = torch.stack([RandomRotation(axis=2).matrix() for _ in range(50)])
+    assert torch.equal(about_z[:, 2], torch.tensor([[0.0, 0, 1]], dtype=torch.float64).expand(50, 3))
+
+
+def test_points_are_dropped_with_their_faces():
+    torch.manual_seed(1)
+    data = RandomDrop(0.5)(ball())
+    assert 5 < len(data.pos) < 42
+    assert torch.equal(data.pos, ball().pos[data.y])
+    assert torch.equal(data.pos[data.face], ball().pos[ball().face[:, data.face_id]])
+    assert 0 < len(data.face_id) < 80
+    assert len(RandomDrop(1.0)(Data(pos=torch.rand(1, 3))).pos) == 1
+    with pytest.raises(GraphAttnError, match="before its edges"):
+        RandomDrop()(Data(pos=torch.rand(2, 3), edge_index=torch.zeros(2, 1, dtype=torch.long)))
