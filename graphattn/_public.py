@@ -47,6 +47,7 @@ from .interop import to_pyg as to_pyg
 from .interop import to_pyg_edge_index as to_pyg_edge_index
 from .interop import to_pyg_hetero as to_pyg_hetero
 from .interop import to_scipy as to_scipy
+from .plans.edge_tensors import EdgeTensors as EdgeTensors
 from .questions.audit import audit as audit
 from .questions.connectivity import connectivity as connectivity
 from .questions.facts import facts as facts

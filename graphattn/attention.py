@@ -19,6 +19,7 @@ from .graph import AttentionGraph, Pattern, PerHead
 from .graph.advice import no_graph
 from .graph.foreign_names import names_checked
 from .graph.sizes import sized
+from .plans.edge_tensors import EdgeTensors
 
 _FLAGS = {  # arguments of a call, and what a Request calls them
     "score_bias": "score_bias",
@@ -45,7 +46,7 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    graph: AttentionGraph | PerHead | Pattern,
+    graph: AttentionGraph | PerHead | EdgeTensors | Pattern,
     score_bias: Tensor | None = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -77,7 +78,8 @@ def attention(
         key: (..., S, H_kv, D); head ``h`` of the query reads head ``h // (H / H_kv)``.
         value: (..., S, H_kv, D_v).
         graph: T targets and S sources. Or a :class:`PerHead`, a graph for each head or group of heads, whose edge order
-            is that of its union; or a :class:`Pattern`, which becomes a graph of T targets and S sources.
+            is that of its union; or a :class:`Pattern`, which becomes a graph of T targets and S sources; or
+            :class:`EdgeTensors`, which a compiled program takes as inputs.
         score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H), where 1 may stand for
             H. An edge with -inf is an edge removed: with (B, E, 1), for examples of lengths of their own,
             ``torch.zeros(B, E, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)``, though

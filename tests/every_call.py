@@ -310,6 +310,7 @@ CALLS = {
         graphs.knn(..., 2) | graphs.cross(..., ...), pos(), batch=torch.zeros(N).long(), faces=FACES
     ),
     "reach": lambda: call(ga.reach, [causal(), heads()]),
+    "EdgeTensors": lambda: call(ga.EdgeTensors, causal()),
     "PerHead": lambda: call(ga.PerHead, (causal(), graphs.full(N))),
     "PerHead.groups": lambda: call(heads().groups, 4),
     "PerHead.place": lambda: call(heads().place, 1),

@@ -12,11 +12,12 @@ from torch import Tensor
 from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph, PerHead
 from ..graph.advice import no_graph, of_other_size
+from ..plans.edge_tensors import EdgeTensors
 from .request import Inputs
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _LARGEST = sys.float_info.max
-_GRAPHS = (AttentionGraph, PerHead)
+_GRAPHS = (AttentionGraph, PerHead, EdgeTensors)
 _NUMBERS = frozenset((float, int, type(None)))
 _KNOWN = 256  # kinds of calls that a graph remembers
 
@@ -25,7 +26,7 @@ def check(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    graph: AttentionGraph | PerHead,
+    graph: AttentionGraph | PerHead | EdgeTensors,
     score_bias: Tensor | None = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -57,7 +58,7 @@ def check(
 
 
 def _checked(
-    query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph | PerHead, *numbers: Any
+    query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph | PerHead | EdgeTensors, *numbers: Any
 ) -> tuple[torch.Size | None, float, float | None]:
     """Leading dimensions to expand to, if the tensors differ in theirs, scale and softcap.
 
@@ -96,7 +97,7 @@ def _check_all(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    graph: AttentionGraph | PerHead,
+    graph: AttentionGraph | PerHead | EdgeTensors,
     scale: float | None,
     softcap: float | None,
     dropout_p: float,
@@ -161,7 +162,7 @@ def _under_autocast(*given: Any) -> tuple[Any, ...]:
     return tuple(x.to(dtype) if join else x for x, join in zip(given, joined, strict=True))
 
 
-def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph | PerHead) -> None:
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: AttentionGraph | PerHead | EdgeTensors) -> None:
     sides = (("query", query, graph.num_targets, "targets"), ("key", key, graph.num_sources, "sources"))
     for name, x, size, side in (*sides, ("value", value, graph.num_sources, "sources")):
         if not isinstance(x, Tensor):
@@ -204,7 +205,7 @@ def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | 
         ) from None
 
 
-def _check_bias(score_bias: Tensor, query: Tensor, graph: AttentionGraph | PerHead) -> Tensor:
+def _check_bias(score_bias: Tensor, query: Tensor, graph: AttentionGraph | PerHead | EdgeTensors) -> Tensor:
     E, heads = graph.num_edges, query.shape[-2]
     if not isinstance(score_bias, Tensor):
         raise ShapeError(f"score_bias must be a tensor, got {type(score_bias).__name__}")

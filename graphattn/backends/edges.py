@@ -11,6 +11,7 @@ from ..graph import AttentionGraph
 from ..graph.modes import constant_result
 from ..kernels.modes import plain_operations_only, without_autocast
 from ..plans.cache import cached
+from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import by_source, by_target, effective_edges
 from ..plans.parts import piece
 from ..plans.schedule import distance, order, rows_by_source, rows_by_target
@@ -33,7 +34,11 @@ class EdgesBackend(Backend):
     lists_edges = True
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        reasons = edges_too_many(graph)
+        return self.reasons_for(request, edges_too_many(graph))
+
+    def reasons_for(self, request: Request, too_many: list[str]) -> list[str]:
+        """Why it cannot run a call, whatever the graph, beside those given."""
+        reasons = list(too_many)
         if request.device.type != "cpu":
             reasons.append(f"its kernels run on the CPU, and the tensors are on {request.device}")
         return reasons + ([] if reasons else without_compiler())
@@ -96,7 +101,9 @@ def _numba_refuses() -> tuple[str, ...]:
     return ()
 
 
-def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, part: str = "whole") -> Outputs:
+def edges_run(
+    graph: AttentionGraph | EdgeTensors, inputs: Inputs, weights: bool, lse: bool, part: str = "whole"
+) -> Outputs:
     """Attention on a graph or a part of it."""
     lead, request = inputs.query.shape[:-3], inputs.request()
     wide = request.statistics
@@ -116,11 +123,11 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
     operands: tuple[Any, ...] = (query, key, value, bias, attr, edge_query)
     options: tuple[Any, ...] = (inputs.scale, softcap, inputs.dropout_p, seed)
     if query.device.type != "cpu" or (not torch.compiler.is_compiling() and plain_operations_only()):
-        layout = constant_layout(graph, part, query.device, False)
+        layout = _layout(graph, part, query.device, False)
         output, log_sum, alpha, edge_sum = plain(*operands, *layout[:4], *options)
     else:
         tracked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands)
-        layout = constant_layout(graph, part, query.device, tracked)
+        layout = _layout(graph, part, query.device, tracked)
         output, log_sum, alpha, edge_sum, _ = attend(*operands, *layout, *options, weights, lse, tracked=tracked)
     if edge_projection is not None:
         output = output + torch.einsum("bthf,hdf->bthd", edge_sum, edge_projection)
@@ -129,6 +136,14 @@ def edges_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, p
         alpha.reshape(*lead, *alpha.shape[1:]) if weights else None,
         log_sum.reshape(*lead, *log_sum.shape[1:]) if lse else None,
     )
+
+
+def _layout(
+    graph: AttentionGraph | EdgeTensors, part: str, device: torch.device, tracked: bool
+) -> tuple[Tensor | None, ...]:
+    if isinstance(graph, EdgeTensors):
+        return *graph._by_target, *(graph._by_source if tracked else (None,) * 4)
+    return constant_layout(graph, part, device, tracked)
 
 
 @constant_result

@@ -4,15 +4,23 @@ from typing import Any
 
 import torch
 
+from ..errors import BackendError
 from ..graph import AttentionGraph, PerHead
 from ..graph.modes import constant_result
+from ..plans.edge_tensors import EdgeTensors
 from .choose import BACKENDS, choose
+from .edges import EdgesBackend
 from .heads import as_bias, join, split
 from .request import Inputs, Outputs, Request
 
 
-def run(graph: AttentionGraph | PerHead, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+def run(
+    graph: AttentionGraph | PerHead | EdgeTensors, inputs: Inputs, backend: str, weights: bool, lse: bool
+) -> Outputs:
     """The outputs of all heads; ``weights`` in the edge order of the graph, or of the union of the heads' graphs."""
+    if isinstance(graph, EdgeTensors):
+        name = _on_tensors(backend, *inputs.request(weights, lse))
+        return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)  # type: ignore[arg-type]
     if not isinstance(graph, PerHead):
         return _run(graph, inputs, backend, weights, lse)
     if inputs.score is not None or inputs.normalize is not None:  # these take all heads at once
@@ -31,3 +39,16 @@ def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse
 @constant_result  # Python on the graph's structure: torch.compile keeps the answer
 def _chosen(graph: AttentionGraph, backend: str, *request: Any) -> str:
     return choose(graph, Request(*request), backend)
+
+
+@constant_result
+def _on_tensors(backend: str, *request: Any) -> str:
+    """What runs on :class:`EdgeTensors`: the fused kernels, or the definition where these do not know the call."""
+    reasons = EdgesBackend().reasons_for(Request(*request), [])
+    if backend == "auto":
+        return "message_passing" if reasons else "edges"
+    if backend not in ("edges", "message_passing"):
+        reasons = ["edges that come as tensors run on edges or message_passing"]
+    if reasons and backend != "message_passing":
+        raise BackendError(f"backend {backend!r} cannot run EdgeTensors:", reasons)
+    return backend

@@ -18,6 +18,7 @@ from ..graph import AttentionGraph
 from ..graph.modes import constant_result
 from ..kernels.edge_softmax import gather
 from ..plans.cache import cached
+from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import by_source, by_target
 from .request import Inputs, Outputs, edges_first, nodes_first
 
@@ -39,11 +40,11 @@ class AdditiveForm(NamedTuple):
     constant: Tensor | None = None  # (G * K,)
 
 
-def scored_run(graph: AttentionGraph, inputs: Inputs) -> Outputs:
+def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     """Output, weights and, where they are softmax's, lse."""
     lead, request, heads = inputs.query.shape[:-3], inputs.request(), inputs.query.shape[-2]
-    wide, (target, source, *nodes) = request.statistics, _layout(graph)
-    edges = () if inputs.edge_attr is None else _edges_layout(graph)
+    wide, (target, source, *nodes) = request.statistics, _of_nodes(graph)
+    edges = () if inputs.edge_attr is None else _of_edges(graph)
     query, key, value = (nodes_first(x.to(wide)) for x in (inputs.query, inputs.key, inputs.value))
     bias, attr = (edges_first(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
     features = _features(attr, inputs, query)
@@ -136,9 +137,25 @@ def _in_blocks(inputs: Inputs, removed: Tensor | None, target: Tensor, source: T
     return scores.reshape(lead.numel(), *scores.shape[-2:])
 
 
+def _of_nodes(edges: AttentionGraph | EdgeTensors) -> tuple[Tensor, ...]:
+    """Target and source of each edge, int64 (E,), and the edges by target and by source as the operators want them."""
+    if isinstance(edges, AttentionGraph):
+        return _layout(edges)
+    ptr, target, place, order = edges._by_source
+    return edges.target, edges.source, *edges._by_target, ptr, target, edges._by_target[2][place.long()], order
+
+
+def _of_edges(edges: AttentionGraph | EdgeTensors) -> tuple[Tensor, ...]:
+    """The same where every edge is a source of its own, which holds its features."""
+    if isinstance(edges, AttentionGraph):
+        return _edges_layout(edges)
+    ptr, _, edge, order = edges._by_target
+    every = torch.arange(edges.num_edges + 1)
+    return ptr, edge, edge, order, every, edges.target, every[:-1], every[:-1]
+
+
 @constant_result
 def _layout(graph: AttentionGraph) -> tuple[Tensor, ...]:
-    """Target and source of each edge, int64 (E,), and the edges by target and by source as the operators want them."""
     from ..kernels import edge_additive, edge_pairs  # noqa: F401 (compiled code finds its operators registered)
 
     targets, sources = by_target(graph), by_source(graph)
@@ -148,8 +165,6 @@ def _layout(graph: AttentionGraph) -> tuple[Tensor, ...]:
 
 @constant_result
 def _edges_layout(graph: AttentionGraph) -> tuple[Tensor, ...]:
-    """The same where every edge is a source of its own, which holds its features."""
-
     def make() -> tuple[Tensor, ...]:
         ptr, _, edge, order = by_target(graph)
         edges = torch.arange(graph.num_edges + 1)

@@ -13,6 +13,7 @@ from ..graph import AttentionGraph, PerHead
 from ..graph.algebra import refuse_over
 from ..graph.html import MOST_CELLS, page
 from ..kernels.edge_softmax import scatter_sum
+from ..plans.edge_tensors import EdgeTensors
 
 
 class Top(NamedTuple):
@@ -35,12 +36,12 @@ class EdgeWeights:
             its head does not have.
     """
 
-    graph: AttentionGraph
+    graph: AttentionGraph | EdgeTensors
     alpha: Tensor
     heads: PerHead | None = None
 
     @classmethod
-    def of(cls, graph: AttentionGraph | PerHead, alpha: Tensor) -> "EdgeWeights":
+    def of(cls, graph: AttentionGraph | PerHead | EdgeTensors, alpha: Tensor) -> "EdgeWeights":
         """The weights of a call on a graph, or on graphs of heads."""
         return cls(graph.union(), alpha, graph) if isinstance(graph, PerHead) else cls(graph, alpha)
 

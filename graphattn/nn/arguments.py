@@ -15,10 +15,11 @@ from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import advice, of_other_size
 from ..graph.sizes import sized
 from ..interop import from_edge_index
+from ..plans.edge_tensors import EdgeTensors
 
 Pair = tuple[Tensor, Tensor]
 T = TypeVar("T")
-_GRAPHS = (AttentionGraph, PerHead)
+_GRAPHS = (AttentionGraph, PerHead, EdgeTensors)
 
 
 def made_with(make: Callable[..., T], **sizes: Any) -> T:
@@ -117,7 +118,9 @@ def check_input(name: str, given: Any, width: int, reader: nn.Module, nodes: str
         check_kind(reader, name, given)
 
 
-def graph_of(graph: Any, x: Tensor, key: Tensor, value: Tensor, past: int = 0) -> AttentionGraph | PerHead:
+def graph_of(
+    graph: Any, x: Tensor, key: Tensor, value: Tensor, past: int = 0
+) -> AttentionGraph | PerHead | EdgeTensors:
     """The graph; of a pattern or an ``edge_index``, the one between as many nodes as there are features.
 
     ``past`` sources are not among the features: a cache holds their keys.

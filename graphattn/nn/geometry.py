@@ -9,12 +9,13 @@ from ..arguments import floats, one_of, several
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, PerHead
 from ..kernels.edge_softmax import gather, scatter_sum
+from ..plans.edge_tensors import EdgeTensors
 from .biases.constant import need_graph, of_edges
 
 Graph = AttentionGraph | PerHead
 
 
-def relative_positions(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> Tensor:
+def relative_positions(graph: Graph | EdgeTensors, pos: Tensor, queries: Tensor | None = None) -> Tensor:
     r"""Of each edge the position of its target from its source, :math:`p_t - p_s`.
 
     The sign is that of the Point Transformer's equations, of PTv3's code and of PyG's ``PointPairFeatures``.
@@ -163,9 +164,12 @@ def local_pca(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> tuple
     return vectors[..., 0].to(pos.dtype), relative.to(pos.dtype)
 
 
-def _ends(graph: Graph, of_sources: Tensor, of_targets: Tensor | None, source: str, target: str) -> tuple[Tensor, ...]:
+def _ends(
+    graph: Graph | EdgeTensors, of_sources: Tensor, of_targets: Tensor | None, source: str, target: str
+) -> tuple[Tensor, ...]:
     """What the two ends of each edge have, (..., E, d)."""
-    need_graph(graph)
+    if not isinstance(graph, EdgeTensors):
+        need_graph(graph)
     both = of_sources, of_sources if of_targets is None else of_targets
     names = source, source if of_targets is None else target
     for name, x, size in zip(names, both, (graph.num_sources, graph.num_targets), strict=True):
@@ -177,7 +181,10 @@ def _ends(graph: Graph, of_sources: Tensor, of_targets: Tensor | None, source: s
         got = ", ".join(f"{tuple(x.shape)} on {x.device}" for x in both)
         raise ShapeError(f"{names[0]} and {names[1]} must have the same axes on one device, got {got}")
     device = both[0].device
-    index = of_edges(graph, _sources, device=device), of_edges(graph, _targets, device=device)
+    if isinstance(graph, EdgeTensors):
+        index = graph.source, graph.target
+    else:
+        index = of_edges(graph, _sources, device=device), of_edges(graph, _targets, device=device)
     return tuple(_rows(x, i) for x, i in zip(both, index, strict=True))
 
 

@@ -17,6 +17,7 @@ from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
 from ..kernels.edge_softmax import gather
+from ..plans.edge_tensors import EdgeTensors
 from . import loaders
 from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, sources_of
 from .cache import KeyValueCache, check_cache
@@ -191,7 +192,7 @@ class GraphAttention(EdgeAttention):
     def forward(
         self,
         x: Tensor | Pair,
-        graph: AttentionGraph | PerHead | Pattern | Tensor | None = None,
+        graph: AttentionGraph | PerHead | EdgeTensors | Pattern | Tensor | None = None,
         *unnamed: Never,
         context: Tensor | Pair | KeyValueCache | None = None,
         edge_attr: Tensor | None = None,
@@ -204,8 +205,8 @@ class GraphAttention(EdgeAttention):
 
         Args:
             x: The targets' features (..., T, qdim); or PyG's pair (sources, targets), and then no context.
-            graph: T targets and S sources; :class:`graphattn.PerHead`, or a :class:`graphattn.Pattern`; or an
-                ``edge_index`` (2, E), checked at every call. It is always needed.
+            graph: T targets and S sources; :class:`graphattn.PerHead`, a :class:`graphattn.Pattern`, or
+                :class:`graphattn.EdgeTensors`; or an ``edge_index`` (2, E), checked at every call. It is always needed.
             context: The sources' features (..., S, kdim), the targets' own by default; or a pair of them, one for
                 keys (..., S, kdim) and one for values (..., S, vdim); or what :meth:`hold` made of them.
             edge_attr: Edge features (..., E, F) in the graph's edge order; needed exactly if ``edge_dim`` was given.
@@ -347,7 +348,7 @@ class GraphAttention(EdgeAttention):
         return query, key, self.scale, None if self.score is None else InParametersDtype(self.score)
 
     def _attend(
-        self, graph: AttentionGraph | PerHead, inputs: Inputs, return_weights: bool
+        self, graph: AttentionGraph | PerHead | EdgeTensors, inputs: Inputs, return_weights: bool
     ) -> tuple[Tensor, EdgeWeights | None]:
         if self._is_observed():
             inputs, edges = (as_bias(graph, inputs), graph.union()) if isinstance(graph, PerHead) else (inputs, graph)
@@ -363,7 +364,7 @@ class GraphAttention(EdgeAttention):
         alpha = outputs.alpha if return_weights else None
         return outputs.output, None if alpha is None else EdgeWeights.of(graph, alpha)
 
-    def _takes(self, edge_attr: Tensor | None, graph: AttentionGraph | PerHead) -> bool:
+    def _takes(self, edge_attr: Tensor | None, graph: AttentionGraph | PerHead | EdgeTensors) -> bool:
         """Whether there are edge features, which then fit."""
         reader = None if self.edge_dim is None else self.delta if self.edge_proj is None else self.edge_proj
         if reader is None:
@@ -420,7 +421,7 @@ class GraphAttention(EdgeAttention):
         return f"GraphAttention(embed_dim={self.embed_dim}, num_heads={self.num_heads}{extra})"
 
 
-def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: AttentionGraph | PerHead) -> Outputs:
+def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: AttentionGraph | PerHead | EdgeTensors) -> Outputs:
     """The outputs of plain softmax, with the share that a sink leaves them."""
     assert softmax.lse is not None
     share, alpha = sink.share(softmax.lse), softmax.alpha

@@ -118,6 +118,28 @@ def test_new_graphs_are_no_new_programs_where_attention_is_left_out(backend):
     assert len(programs) == 2  # before attention, and after it
 
 
+def test_new_edges_of_one_shape_are_inputs_of_one_program():
+    made, programs = torch.Generator().manual_seed(5), []
+
+    def counting(module, example):
+        programs.append(module)
+        return module
+
+    compiled = torch.compile(call, backend=counting, fullgraph=True)
+    for _ in range(4):
+        edges = torch.randperm(13 * 13, generator=made)[:41]
+        graph = ga.from_edge_index(torch.stack((edges % 13, edges // 13)), num_nodes=13)
+        inputs = *tensors(graph, (2,)), biases(graph)
+        found, wanted = (
+            compiled(*inputs[:3], ga.EdgeTensors(graph), inputs[3]),
+            formula(*inputs[:3], graph, inputs[3]),
+        )
+        assert_near(found, wanted[0])
+        for mine, theirs in zip(gradients(found, inputs), gradients(wanted[0], inputs), strict=True):
+            assert_near(mine, theirs)
+    assert len(programs) == 1
+
+
 def test_a_graph_kept_by_a_module_may_be_exchanged():
     class Holder(torch.nn.Module):
         def __init__(self, graph):

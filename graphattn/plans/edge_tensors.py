@@ -1,0 +1,86 @@
+"""Edges as tensors that a program takes, where a graph would be a constant of it."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph
+from ..graph.advice import no_graph
+from .grouped import by_source, by_target
+
+
+class EdgeTensors:
+    """A graph's edges as tensors, in the place of the graph: under ``torch.compile`` they are inputs of a program.
+
+    A graph is a constant of the program that is compiled for it; another graph is another program. Graphs with as many
+    targets, sources and edges, such as the nearest neighbours of points that move, share one program if they come as
+    ``EdgeTensors(graph)``, made outside it. They run on the backend ``edges`` (CPU), or on ``message_passing``.
+
+    Args:
+        graph: The graph whose edges they are.
+
+    Raises:
+        GraphError: If ``graph`` is something else.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pos, x = torch.rand(50, 3), torch.rand(50, 2, 4)
+        >>> edges = EdgeTensors(ga.graphs.knn(pos, k=4))
+        >>> torch.equal(ga.attention(x, x, x, edges), ga.attention(x, x, x, ga.graphs.knn(pos, k=4), backend="edges"))
+        True
+    """
+
+    is_rule = False
+    name = "EdgeTensors"
+
+    def __init__(self, graph: AttentionGraph) -> None:
+        """The edges of a graph, by target and by source."""
+        if not isinstance(graph, AttentionGraph):
+            raise no_graph(graph, "graph must be an AttentionGraph")
+        self._by_target, self._by_source = tuple(by_target(graph)), tuple(by_source(graph))
+        self._memo: dict[Any, Any] = {}
+
+    @property
+    def num_targets(self) -> int:
+        """T."""
+        return self._by_target[0].shape[0] - 1
+
+    @property
+    def num_sources(self) -> int:
+        """S."""
+        return self._by_source[0].shape[0] - 1
+
+    @property
+    def num_edges(self) -> int:
+        """E; copies of a repeated edge count."""
+        return self._by_target[2].shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self._by_target[0].device
+
+    @property
+    def target(self) -> Tensor:
+        """int64 (E,): the target of every edge, in the graph's edge order."""
+        ptr, _, edge, order = self._by_target
+        rows = torch.repeat_interleave(order.long(), ptr.diff(), output_size=self.num_edges)
+        return torch.empty_like(rows).index_copy(0, edge.long(), rows)
+
+    @property
+    def source(self) -> Tensor:
+        """int64 (E,): the source of every edge, in the same order."""
+        _, source, edge, _ = self._by_target
+        return torch.empty_like(edge, dtype=torch.int64).index_copy(0, edge.long(), source.long())
+
+    @property
+    def edge_index(self) -> Tensor:
+        """int64 (2, E): row 0 sources, row 1 targets."""
+        return torch.stack((self.source, self.target))
+
+    def _listed(self) -> "EdgeTensors":
+        return self
+
+    def __repr__(self) -> str:
+        return f"EdgeTensors({self.num_sources} sources -> {self.num_targets} targets, {self.num_edges} edges)"
