@@ -5,6 +5,7 @@ from types import ModuleType as _Module
 from .bert import BERT as BERT
 from .clip import CLIP as CLIP
 from .clip import CLIPText as CLIPText
+from .encode_process_decode import EncodeProcessDecode as EncodeProcessDecode
 from .from_hf import from_hf as from_hf
 from .generation import generate as generate
 from .generation import log_probability as log_probability
@@ -17,6 +18,7 @@ from .hopfield import retrieval_energy as retrieval_energy
 from .hopfield import retrieve as retrieve
 from .longformer import Longformer as Longformer
 from .longformer import longformer_graphs as longformer_graphs
+from .mesh_transformer import MeshTransformer as MeshTransformer
 from .perceiver import Perceiver as Perceiver
 from .point_transformer import PointTransformer as PointTransformer
 from .point_transformer_v2 import PointTransformerV2 as PointTransformerV2

@@ -77,13 +77,18 @@ class Levels(nn.Module):
 
     def check(self, x: Any, shape: Any, features: int, reader: nn.Module) -> None:
         """Refuse what is no hierarchy of these levels, and features that are not the finest points'."""
-        if not isinstance(shape, Hierarchy):
-            raise no_graph(shape, "shape must be a Hierarchy, such as ga.graphs.hierarchy(pos, batch, ratio=0.25)")
-        if len(shape.levels) != len(self.widths):
-            raise ShapeError(f"the model has {len(self.widths)} levels, but the hierarchy {len(shape.levels)}")
-        check_input("x", x, features, reader)
-        if x.shape[-2] != len(shape.levels[0].pos):
-            raise ShapeError(f"x must have a row for each of {len(shape.levels[0].pos)} points, got {tuple(x.shape)}")
+        levels_checked(x, shape, len(self.widths), features, reader)
+
+
+def levels_checked(x: Any, shape: Any, num_levels: int, features: int, reader: nn.Module) -> None:
+    """Refuse what is no hierarchy of so many levels, and features that are not the finest points'."""
+    if not isinstance(shape, Hierarchy):
+        raise no_graph(shape, "shape must be a Hierarchy, such as ga.graphs.hierarchy(pos, batch, ratio=0.25)")
+    if len(shape.levels) != num_levels:
+        raise ShapeError(f"the model has {num_levels} levels, but the hierarchy {len(shape.levels)}")
+    check_input("x", x, features, reader)
+    if x.shape[-2] != len(shape.levels[0].pos):
+        raise ShapeError(f"x must have a row for each of {len(shape.levels[0].pos)} points, got {tuple(x.shape)}")
 
 
 class _Stage(nn.ModuleList):

@@ -20,6 +20,7 @@ from .graph_encodings import laplacian_eigenvector_pe as laplacian_eigenvector_p
 from .graph_encodings import random_walk_pe as random_walk_pe
 from .linear_attention import FeatureScore as FeatureScore
 from .linear_attention import PositiveFeatures as PositiveFeatures
+from .mesh_elements import mesh_elements as mesh_elements
 from .mesh_geometry import heat_distance as heat_distance
 from .mesh_geometry import mesh_edge_geometry as mesh_edge_geometry
 from .mesh_geometry import mesh_normals as mesh_normals

@@ -1,0 +1,128 @@
+"""A transformer on the vertices, faces or edges of meshes, with the spectrum of the mesh as positions."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import kinds_checked, one_of, probability, width
+from ..graph import AttentionGraph
+from ..graph.foreign_names import names_checked
+from ..graphs import Hierarchy
+from ..nn import laplacian_eigenvector_pe
+from ..nn.biases.constant import of_edges
+from ..nn.blocks import make_norm
+from .example import example, features, small_cloud
+from .levels import READOUTS, heads_of, levels_checked, of_clouds
+from .unet import EdgeBlock, EdgeEncoder, Perceptron
+
+
+@example(
+    lambda new, p: new(5, 2, 8, 2, 1, spectrum=0, edges=("distance",), dropout=p),
+    features(13, 5),
+    lambda: (small_cloud(),),
+)
+class MeshTransformer(nn.Module):
+    """Tokens of a mesh that read their neighbours, and an answer for each token or each mesh.
+
+    What is a token is the caller's to say: :func:`graphattn.nn.mesh_elements` makes vertices, faces or edges, with
+    features and graph; ``mesh_vertices(...)`` of two hops, ``geodesic_ball`` or any other graph will do.
+
+    Args:
+        features: Width of the tokens' features.
+        out_dim: Width of the answer, from a perceptron.
+        embed_dim: C.
+        num_heads: H.
+        num_layers: Blocks.
+        spectrum: Eigenvectors of the Laplacian of the level's first graph that are added to the features by a
+            projection, in training with random signs; 0 for none.
+        edges: Features of edges, words of :func:`graphattn.nn.edge_geometry`. By default those that do not turn.
+        axes: Of the positions.
+        readout: "node", or "shape", from the mean and the maximum over the tokens of each mesh.
+        dropout: In blocks and in the perceptron of the answer.
+
+    Source: Dwivedi and Bresson 2020 for the spectrum as positions; the transformer of a graph on that of a mesh.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pos = torch.tensor([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
+        >>> faces = torch.tensor([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]])
+        >>> x, shape = ga.nn.mesh_elements(pos, faces, "edges")
+        >>> MeshTransformer(5, 3, 16, 2, 2, spectrum=2, readout="shape")(x, shape).shape
+        torch.Size([1, 3])
+    """
+
+    @kinds_checked()
+    def __init__(
+        self,
+        features: int,
+        out_dim: int,
+        embed_dim: int = 64,
+        num_heads: int = 4,
+        num_layers: int = 4,
+        *,
+        spectrum: int = 8,
+        edges: Sequence[str] = ("distance", "pair"),
+        axes: int = 3,
+        readout: str = "node",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        heads_of([width(embed_dim, "embed_dim")], width(num_heads, "num_heads"), "num_heads")
+        geometry: Any = partial(EdgeEncoder, edges, width(axes, "axes"))
+        self.readout, self.num_eigenvectors = one_of(readout, "readout", READOUTS), spectrum
+        self.embedding = Perceptron(width(features, "features"), embed_dim, embed_dim)
+        self.spectrum = nn.Linear(width(spectrum, "spectrum"), embed_dim, bias=False) if spectrum else None
+        rate = probability(dropout, "dropout")
+        blocks = (EdgeBlock(embed_dim, num_heads, geometry, rate) for _ in range(width(num_layers, "num_layers")))
+        self.blocks = nn.ModuleList(blocks)
+        self.norm, self.dropout = make_norm("layer", embed_dim, 1e-5), nn.Dropout(dropout)
+        last = embed_dim if readout == "node" else 2 * embed_dim
+        self.head = Perceptron(last, embed_dim, width(out_dim, "out_dim"))
+
+    @names_checked
+    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Answers for tokens (..., N, out), or for B meshes (..., B, out).
+
+        Args:
+            x: (..., N, features) of the tokens.
+            shape: One level: that of :func:`graphattn.nn.mesh_elements`, or ``ga.graphs.hierarchy(pos, batch,
+                graph=mesh_vertices(...), faces=faces, normals=...)``. Its graphs are those of the blocks, in turn.
+
+        Raises:
+            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has more levels than one.
+        """
+        levels_checked(x, shape, 1, self.embedding.first.in_features, self.embedding.first)
+        level = shape.levels[0]
+        x = self.embedding(x)
+        if self.spectrum is not None:
+            x = x + self.spectrum(self._eigenvectors(shape).to(x))
+        for number, block in enumerate(self.blocks):
+            x = block(x, level, number)
+        x = self.norm(x)
+        if self.readout == "shape":
+            x = torch.cat((of_clouds(x, shape, "mean"), of_clouds(x, shape, "max")), -1)
+        return self.head(self.dropout(x))
+
+    def _eigenvectors(self, shape: Hierarchy) -> Tensor:
+        """(N, k) of each mesh by itself."""
+        graph, level = shape.levels[0].graph, shape.levels[0]
+        vectors = of_edges(graph, _spectrum, self.num_eigenvectors, shape.clouds, device=level.pos.device)
+        if not self.training:
+            return vectors
+        sign = torch.randint(2, (shape.num_clouds, self.num_eigenvectors), device=vectors.device) * 2.0 - 1
+        return vectors * (sign[0] if level.batch is None else sign[level.batch])
+
+
+def _spectrum(graph: AttentionGraph, k: int, clouds: AttentionGraph) -> Tensor:
+    """The first eigenvectors of each cloud's own graph; fewer, and zeros, of a small one."""
+    result, first = torch.zeros(graph.num_nodes, k, device=graph.device), 0
+    for size in clouds.in_degree.tolist():
+        few = min(k, size - 1)
+        if few > 0:
+            piece = graph if size == graph.num_nodes else graph.subgraph(range(first, first + size))
+            result[first : first + size, :few] = laplacian_eigenvector_pe(piece, few)
+        first += size
+    return result

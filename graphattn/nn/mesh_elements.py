@@ -1,0 +1,108 @@
+"""Vertices, faces or edges of a triangle mesh as tokens: their features, places and neighbours."""
+
+import torch
+from torch import Tensor
+
+from ..arguments import one_of
+from ..errors import GraphError
+from ..graph.places import counts
+from ..graphs import Hierarchy, mesh_edge_ends, mesh_edges, mesh_faces, mesh_vertices
+from ..graphs.points.hierarchy import Level
+from ..kernels.edge_softmax import gather, scatter_sum
+from .geometry import _angle, _length
+from .mesh_geometry import _triangles, mesh_edge_geometry, mesh_normals
+
+ELEMENTS = ("vertices", "faces", "edges")
+
+
+def mesh_elements(
+    pos: Tensor, faces: Tensor, elements: str = "vertices", *, hops: int = 1, batch: Tensor | None = None
+) -> tuple[Tensor, Hierarchy]:
+    """Tokens of a mesh for :class:`graphattn.models.MeshTransformer`: features that do not turn, and neighbours.
+
+    ==============  ===================================================================================================
+    ``"vertices"``  the area around it, its angle defect, and the mean and the largest length of its edges
+    ``"faces"``     its area, and its three angles, ascending
+    ``"edges"``     the dihedral angle, the two opposite angles and the two ratios of its length to the heights of its
+                    faces, each pair ascending: MeshCNN's features; 0 in place of a face that is not there
+    ==============  ===================================================================================================
+
+    Args:
+        pos: (N, 3) positions of the vertices.
+        faces: (F, 3) triangles without degenerate ones, counter-clockwise from outside.
+        elements: "vertices", "faces" or "edges".
+        hops: Of the neighbourhood: 1 for what shares an edge (of edges, a face).
+        batch: (N,) the mesh of every vertex, sorted, where there are several.
+    Returns:
+        Features (tokens, F), differentiable, and a :class:`graphattn.graphs.Hierarchy` of one level with the tokens'
+        places, normals and graph; a token reads itself, too.
+    Raises:
+        GraphError: If a face is no triangle or joins two meshes of the batch.
+    Source:
+        Hanocka et al. 2019 (MeshCNN), section 3, for edges.
+    Example:
+        >>> import torch
+        >>> pos = torch.tensor([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
+        >>> faces = torch.tensor([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]])
+        >>> features, shape = mesh_elements(pos, faces, "edges")
+        >>> features.shape, shape.levels[0].graph.num_edges
+        (torch.Size([6, 5]), 30)
+    """
+    one_of(elements, "elements", ELEMENTS)
+    mesh, corner = _triangles(pos, faces)
+    if not bool(mesh.sound.all()):
+        raise GraphError(f"faces must not be degenerate, got one in row {int((~mesh.sound).nonzero()[0])}; drop it")
+    vertex = mesh.vertex.view(-1, 3).to(pos.device)
+    if batch is not None and counts(batch, len(pos)) and bool((batch[vertex] != batch[vertex[:, :1]]).any()):
+        raise GraphError("batch must name the mesh of each vertex, and no face joins two")
+    across = torch.linalg.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
+    sides = [(corner.roll(-1, 1)[:, i] - corner[:, i], corner.roll(1, 1)[:, i] - corner[:, i]) for i in range(3)]
+    angle = torch.cat([_angle(one, other) for one, other in sides], 1)
+    area = _length(across) / 2
+    if elements == "vertices":
+        made, place = _of_vertices(pos, faces, vertex, angle, area), pos
+        normals, first = mesh_normals(pos, faces), torch.arange(len(pos), device=pos.device)
+        graph = mesh_vertices(faces, len(pos), hops, self_loops=True)
+    elif elements == "faces":
+        made, place = torch.cat((area, angle.sort(1).values), 1), corner.mean(1)
+        normals, first = torch.nn.functional.normalize(across, dim=-1), vertex[:, 0]
+        graph = mesh_faces(faces, hops, self_loops=True)
+    else:
+        ends = mesh_edge_ends(faces).to(pos.device)
+        edge, place = mesh.edges()[0].to(pos.device), pos[ends].mean(1)
+        made = _of_edges(pos, faces, edge, angle, area, corner, len(ends))
+        normals = torch.nn.functional.normalize(mesh_normals(pos, faces)[ends].sum(1), dim=-1)
+        first, graph = ends[:, 0], mesh_edges(faces, hops, self_loops=True)
+    number = None if batch is None else batch[first]
+    if number is not None and bool((number.diff() < 0).any()):
+        raise GraphError("faces must come mesh after mesh, as the vertices do")
+    count = 1 if batch is None else int(batch[-1]) + 1 if len(batch) else 0
+    return made, Hierarchy((Level(place, number, (graph,), normals=normals),), count)
+
+
+def _of_vertices(pos: Tensor, faces: Tensor, vertex: Tensor, angle: Tensor, area: Tensor) -> Tensor:
+    own = vertex.flatten()
+    around = scatter_sum((area / 3).expand(-1, 3).reshape(-1, 1), own, len(pos), 0)
+    defect = 2 * torch.pi - scatter_sum(angle.reshape(-1, 1), own, len(pos), 0)
+    graph = mesh_vertices(faces, len(pos)).edge_index.to(pos.device)
+    length = _length(gather(pos, graph[0], 0) - gather(pos, graph[1], 0))
+    degree = torch.bincount(graph[1], minlength=len(pos)).clamp(min=1)[:, None]
+    mean = scatter_sum(length, graph[1], len(pos), 0) / degree
+    most = pos.new_zeros(len(pos), 1).scatter_reduce(0, graph[1:].t(), length, "amax")
+    return torch.cat((around, defect, mean, most), 1)
+
+
+def _of_edges(
+    pos: Tensor, faces: Tensor, edge: Tensor, angle: Tensor, area: Tensor, corner: Tensor, size: int
+) -> Tensor:
+    """The dihedral angle, and of the first two faces of each edge the angle and the ratio across it."""
+    count = torch.bincount(edge, minlength=size)
+    order, first = torch.argsort(edge, stable=True), torch.cumsum(count, 0) - count
+    length = _length(corner.roll(-1, 1) - corner).squeeze(-1)
+    opposite = angle.roll(1, 1).flatten()  # of the edge from a corner to the next
+    ratio = (length.square() / (2 * area).clamp(min=torch.finfo(pos.dtype).tiny)).flatten()  # length / height
+    pairs = []
+    for values in (opposite, ratio):
+        sides = [values[order[(first + i).clamp(max=len(order) - 1)]] * (count > i) for i in (0, 1)]
+        pairs.append(torch.stack(sides, 1).sort(1).values)
+    return torch.cat((mesh_edge_geometry(pos, faces)[:, 1:2], *pairs), 1)
