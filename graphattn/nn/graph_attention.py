@@ -28,7 +28,7 @@ from .positions import pair_of_positions
 from .root_weight import RootWeight
 from .rotary import Rotary, check_rotary
 from .scores import Score, ScoreFunction, make_score
-from .scores.base import InParametersDtype
+from .scores.base import LayerScore
 
 
 class GraphAttention(EdgeAttention):
@@ -260,13 +260,13 @@ class GraphAttention(EdgeAttention):
         if cache is not None:
             key, value = cache.grown(key, value, self)
         held = key, value
-        edge_projection = None
+        edge_projection, last = None, None
         if edge_attr is None and offsets is not None:
             edge_attr = relative_positions(graph, offsets[1], offsets[0])
         if self._takes(edge_attr, graph):
-            edge_attr, edge_projection = self._encoded(edge_attr)
+            edge_attr, edge_projection, value, last = self._encoded(edge_attr, value)
         dropout_p = self.dropout if self.training else 0.0
-        query, key, scale, score = self._scored(query, key, edge_attr)
+        query, key, scale, score = self._scored(query, key, edge_attr, last)
         inputs = check(
             *(query, key, value, graph, score_bias, scale, self.softcap, dropout_p),
             *(edge_attr, edge_projection, score, self.normalize),
@@ -281,17 +281,26 @@ class GraphAttention(EdgeAttention):
             cache.keep(*held, self)
         return (output, weights) if return_weights and weights is not None else output
 
-    def _encoded(self, edge_attr: Any) -> tuple[Tensor, Tensor | None]:
-        """Edge features, and the weight that makes of them what joins the value; none where they join as they are."""
+    def _encoded(self, edge_attr: Any, value: Tensor) -> tuple[Tensor, Tensor | None, Tensor, nn.Linear | None]:
+        """Edge features, the weight that makes of them what joins the value (none where they join as they are), the
+        value, and what the score has to apply to them: the last part of its encoder, which then is that weight.
+        """
         if self.edge_proj is not None:
-            return edge_attr, self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim))
+            return edge_attr, self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim)), value, None
         assert self.delta is not None
+        heads, parts = (self.num_heads, self.head_dim), None
+        if self.num_kv_heads == self.num_heads and isinstance(self.score, Score):
+            parts = self.score.delta_in_parts()
+        if parts is not None:
+            function, last = parts
+            value = value + last.bias.unflatten(0, heads)  # what every edge adds, a source may add
+            return function(edge_attr), last.weight.unflatten(0, heads), value, last
         encoded = self.delta(edge_attr)
         shape = (*edge_attr.shape[:-1], self.num_heads * self.head_dim)
         if not isinstance(encoded, Tensor) or encoded.shape != shape:
             came = tuple(encoded.shape) if isinstance(encoded, Tensor) else type(encoded).__name__
             raise ShapeError(f"the score's delta must return (..., edges, heads * head_dim) = {shape}, got {came}")
-        return encoded, None
+        return encoded, None, value, None
 
     def hold(self, context: Tensor | Pair, positions: Tensor | None = None) -> KeyValueCache:
         """Keys and values of a context, made once: for calls that read the same sources, ``context=layer.hold(...)``.
@@ -338,14 +347,14 @@ class GraphAttention(EdgeAttention):
         return pair_of_positions(positions)
 
     def _scored(
-        self, query: Tensor, key: Tensor, edge_attr: Tensor | None
+        self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None
     ) -> tuple[Tensor, Tensor, float | None, ScoreFunction | None]:
         """Query, key and factor of the dot product; and the score, where it is no dot product."""
         if isinstance(self.score, Score) and edge_attr is None:
             dot = self.score.as_dot(query, key)
             if dot is not None:
                 return *dot, 1.0, None
-        return query, key, self.scale, None if self.score is None else InParametersDtype(self.score)
+        return query, key, self.scale, None if self.score is None else LayerScore(self.score, last)
 
     def _attend(
         self, graph: AttentionGraph | PerHead | EdgeTensors, inputs: Inputs, return_weights: bool

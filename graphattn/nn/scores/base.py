@@ -63,10 +63,16 @@ class Score(nn.Module):
         """Query (..., T, H, D') and key (..., S, H_kv, D') whose plain product is the score; ``None`` if none is."""
         return None
 
-    def as_additive(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> AdditiveForm | None:
+    def as_additive(
+        self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None = None
+    ) -> AdditiveForm | None:
         """The score as a weighted sum of activations, of query (..., T, H, D), key (..., S, H_kv, D) and features (...,
-        E, F); ``None`` if it is none.
+        E, F), to which ``last`` is still to be applied; ``None`` if it is none.
         """
+        return None
+
+    def delta_in_parts(self) -> tuple[Callable[[Tensor], Tensor], nn.Linear] | None:
+        """:attr:`delta` as a function and a linear layer after it, if it is that; edges cost the function alone."""
         return None
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
@@ -111,21 +117,30 @@ def make_score(score: Any, num_heads: int, head_dim: int, edge_dim: int | None =
     return score
 
 
-class InParametersDtype:
-    """A layer's score in the dtype of its parameters: half precision is computed in float32 otherwise."""
+class LayerScore:
+    """A layer's score, in the dtype of its parameters: half precision is computed in float32 otherwise.
 
-    def __init__(self, score: ScoreFunction) -> None:
-        self.score = score
+    Args:
+        last: What is still to be applied to edge features, the linear layer of :meth:`Score.delta_in_parts`.
+    """
+
+    def __init__(self, score: ScoreFunction, last: nn.Linear | None = None) -> None:
+        self.score, self.last = score, last
         parameter = next(score.parameters(), None) if isinstance(score, nn.Module) else None
         self.dtype = None if parameter is None else parameter.dtype
 
     def __call__(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
-        return of_every_edge("score", self.score(*self._operands(query, key, edge_attr)), query[..., 0])
+        query_, key_, edge_attr = self._operands(query, key, edge_attr)
+        if self.last is not None:
+            edge_attr = self.last(edge_attr)
+        return of_every_edge("score", self.score(query_, key_, edge_attr), query[..., 0])
 
     def as_additive(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> AdditiveForm | None:
         """:meth:`Score.as_additive`."""
-        operands = self._operands(query, key, edge_attr)
-        return self.score.as_additive(*operands) if isinstance(self.score, Score) else None
+        if not isinstance(self.score, Score):
+            return None
+        query, key, edge_attr = self._operands(query, key, edge_attr)
+        return self.score.as_additive(query, key, edge_attr, self.last)
 
     def _operands(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Any:
         dtype = query.dtype if self.dtype is None else self.dtype

@@ -50,7 +50,9 @@ class Additive(Score):
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         return (self.activation(query + key) * self.weight.to(query.dtype)).sum(-1)
 
-    def as_additive(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> AdditiveForm | None:
+    def as_additive(
+        self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None = None
+    ) -> AdditiveForm | None:
         slope = slope_of(self.activation)
         return None if slope is None else AdditiveForm(query, key, None, self.weight.unsqueeze(1), slope)
 
@@ -94,7 +96,9 @@ class MLPScore(Score):
             raise OptionError(f"the score was built with {size}: build the layer with it, too, and pass edge_attr")
         return edge_attr
 
-    def as_additive(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> AdditiveForm:
+    def as_additive(
+        self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None = None
+    ) -> AdditiveForm:
         of_query, of_key, of_edge = self.hidden.weight.split([self.head_dim, self.head_dim, self.edge_dim or 0], 1)
         x, z = F.linear(query, of_query, self.hidden.bias), None
         heads = x.shape[-2]
@@ -191,7 +195,9 @@ class Subtraction(Score):
         difference = (query - key).flatten(-2)
         return self.gamma(difference if edge_attr is None else difference + edge_attr.to(difference.dtype))
 
-    def as_additive(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> AdditiveForm | None:
+    def as_additive(
+        self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None = None
+    ) -> AdditiveForm | None:
         if not self.has_twin:
             return None
         first, _, second = cast(
@@ -199,8 +205,17 @@ class Subtraction(Score):
         )  # what is linear is applied to nodes, of which there are fewer than edges
         key = key.repeat_interleave(query.shape[-2] // max(1, key.shape[-2]), -2)
         x, y = first(query.flatten(-2)).unsqueeze(-2), F.linear(-key.flatten(-2), first.weight).unsqueeze(-2)
-        z = None if edge_attr is None else F.linear(edge_attr.to(x.dtype), first.weight).unsqueeze(-2)
+        of_edges = first.weight
+        if last is not None:  # W_1 (W b + c), with W_1 W and W_1 c made once for all edges
+            of_edges, x = first.weight @ last.weight, x + F.linear(last.bias, first.weight)
+        z = None if edge_attr is None else F.linear(edge_attr.to(x.dtype), of_edges).unsqueeze(-2)
         return AdditiveForm(x, y, z, second.weight.unsqueeze(0), 0.0, second.bias)
+
+    def delta_in_parts(self) -> tuple[Callable[[Tensor], Tensor], nn.Linear] | None:
+        if self.delta is None or not self.has_twin:
+            return None
+        *others, last = cast(list[nn.Linear], list(self.delta.children()))
+        return nn.Sequential(*others), last
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
         apart = query.flatten(-2).unsqueeze(-2) - key.flatten(-2).unsqueeze(-3)  # (..., T, S, H * D)
