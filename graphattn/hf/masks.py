@@ -61,14 +61,17 @@ class Ticket:
 def mask_of(patch: "Patch", **asked: Any) -> Tensor | None:
     """What a patched model calls for a mask: bool (B, 1, T, S), the tokens that are there, and what it was asked for.
 
-    Models that compute with their mask, as convolutions do that skip padding, find the padding in it.
+    Models that compute with their mask, as convolutions do that skip padding, find the padding in it; attention that is
+    a model's own code, where it is eager, finds the floats that it adds.
     """
     offsets = {name: int(asked.get(name, 0)) for name in ("q_offset", "kv_offset")}  # a static cache counts in place
     ticket = Ticket(asked | offsets)
-    own = patch.has_own_layers
-    if ticket.says_nothing(own=own) and not patch.is_eager(asked.get("config")):
+    own, eager = patch.has_own_layers, patch.implementation(asked.get("config")) == "eager"
+    if ticket.says_nothing(own=own) and not eager:
         return None
-    view = ticket.dense() if own else _present(ticket.asked)
+    view = ticket.mask("eager") if eager else ticket.dense() if own else _present(ticket.asked)
+    if view is None:
+        return None
     view._graphattn_ticket = replace(ticket, view=view)  # type: ignore[attr-defined]
     patch.tickets = [view._graphattn_ticket, *patch.tickets[: KEPT - 1]]  # type: ignore[attr-defined]
     return view
@@ -87,10 +90,12 @@ def _present(asked: dict[str, Any]) -> Tensor:
 def ticket_of(patch: "Patch", mask: Any) -> Ticket | None:
     """The ticket of a mask that :func:`mask_of` made."""
     ticket: Ticket | None = getattr(mask, "_graphattn_ticket", None)
-    if ticket is not None or not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+    if ticket is not None or not isinstance(mask, Tensor):
         return ticket
     for known in patch.tickets:
         view = known.view
-        if view is not None and view.shape == mask.shape and torch.equal(view.to(mask.device), mask):
+        if view is None or (view.shape, view.dtype) != (mask.shape, mask.dtype):
+            continue
+        if torch.equal(view.to(mask.device), mask):
             return known
     return None

@@ -14,18 +14,19 @@ _INTERFACE = "ALL_ATTENTION_FUNCTIONS"  # in the source of what calls it
 _CROSS = re.compile(r"cross|encoder_attn|enc_?dec|xattn", re.IGNORECASE)
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")
 #: What can be done about models whose attention is their own code, by the name of their module in transformers.
+_READ = "ga.models.from_hf(model) reads it with its weights"
+_ALIBI = "add ga.nn.ALiBi to a ga.models.GPT"
 _INSTEAD = {
-    "longformer": "graphattn.models.Longformer.from_hf(model) runs it, on its graph or any other",
-    "led": "a patched BART reads along any window",
-    "big_bird": "patch a BERT with ga.graphs.bigbird(...)",
-    "bigbird_pegasus": "patch a PEGASUS with ga.graphs.bigbird(...)",
-    "swinv2": "graphattn.models.Swin.from_hf(model) runs it",
-    "perceiver": "graphattn.models.Perceiver.from_hf(model) runs it",
-    "timesformer": "patch a ViViT, whose tokens may read along ga.graphs.divided_space_time(...)",
-    "dinat": "patch a DINOv2 with ga.graphs.grid_window(...)",
-    "bloom": "patch a Falcon or an MPT-like GPT, or add graphattn.nn.ALiBi to a graphattn.models.GPT",
-    "mpt": "add graphattn.nn.ALiBi to a graphattn.models.GPT",
-    "gpt_neo": "patch a GPT-NeoX or a GPT-2, with windows in the layers that have them",
+    "longformer": _READ,
+    "swinv2": _READ,
+    "perceiver": _READ,
+    "timesformer": _READ,
+    "big_bird": "patch a BERT with a window, global_tokens and random_sources, its graph",
+    "dinat": "patch a ViT or DINOv2 with ga.graphs.grid_neighbourhood(...)",
+    "bloom": _ALIBI,
+    "mpt": _ALIBI,
+    "gpt_neo": "patch a GPT-2 or GPT-NeoX, with windows in the layers that have them",
+    "falcon": "patch a Llama or GPT-NeoX of the same size",
 }
 
 
@@ -90,14 +91,27 @@ def _role(name: str) -> str:
     return "encoder" if "encoder" in name and "decoder" not in name else "decoder"
 
 
-@lru_cache(maxsize=4096)
+def own_code(model: nn.Module) -> list[str]:
+    """The classes of attention in a model that compute their softmax themselves, which nothing can be given for."""
+    kinds: dict[Any, None] = dict.fromkeys(type(part) for part in model.modules())
+    return [
+        kind.__name__
+        for kind in kinds
+        if "Attention" in kind.__name__ and not _attends(kind) and _written(kind, "softmax(")
+    ]
+
+
 def _attends(kind: Any) -> bool:
     """Whether the class calls transformers' attention interface itself."""
-    if hasattr(kind, "_can_set_attn_implementation"):
-        return False
+    return not hasattr(kind, "_can_set_attn_implementation") and _written(kind, _INTERFACE)
+
+
+@lru_cache(maxsize=4096)
+def _written(kind: Any, words: str) -> bool:
+    """Whether the source of a class, or of a class that it comes from, has these words."""
     for base in kind.__mro__[: kind.__mro__.index(nn.Module)]:
         try:
-            if _INTERFACE in inspect.getsource(base):
+            if words in inspect.getsource(base):
                 return True
         except (OSError, TypeError):
             continue

@@ -157,7 +157,8 @@ def _read(graph: AttentionGraph, piece: Piece) -> range | Tensor:
     if spans[0][0] < sources.node or spans[-1][1] > sources.node + sources.size:
         _check_present(graph, range(target, target + 1), sources.nodes)
     if len(spans) == 1 and isinstance(sources.places, range):
-        return sources.places[spans[0][0] - sources.node : spans[0][1] - sources.node]
+        first, last = spans[0]
+        return sources.places[first - sources.node : last - sources.node]
     read = torch.cat([torch.arange(first, last) for first, last in spans]) - sources.node
     return torch.as_tensor(sources.places)[read]
 

@@ -15,7 +15,7 @@ from .frame import Frame, Piece, of_cross
 from .frame import whole as all_tokens
 from .given import OWN, Given, sized
 from .masks import Ticket
-from .modules import Place, stacks
+from .modules import Place, own_code, stacks
 from .own import own_graphs
 from .rows import Graph, Job, check_written, full_rows, job_of
 
@@ -94,10 +94,6 @@ class Patch:
     def implementation(self, config: Any) -> str:
         """What a configuration named before."""
         return self.originals.get(id(config), (None, None))[1] or "sdpa"
-
-    def is_eager(self, config: Any) -> bool:
-        """Whether layers that stay as they are must have a mask."""
-        return self.has_own_layers and self.implementation(config) == "eager"
 
     def wants_weights(self, options: dict[str, Any]) -> bool:
         """Whether the call asks for weights."""
@@ -194,6 +190,7 @@ class Patch:
         for place, slot in self.slots.items():
             lines.setdefault(place.stack, []).append("as it was" if slot.given is None else _shown(slot.given))
         parts = [f"{stack} x {len(names)} on {', '.join(dict.fromkeys(names))}" for stack, names in lines.items()]
+        parts += [f"{name} as it was, in its own code" for name in own_code(self.model)]
         return f"Patch({type(self.model).__name__}: {'; '.join(parts)})"
 
 

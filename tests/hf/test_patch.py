@@ -198,8 +198,8 @@ def test_autocast_and_compiled_layers(llama):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("big_bird", "patch a BERT with ga.graphs.bigbird"),
-        ("longformer", "graphattn.models.Longformer"),
+        ("big_bird", "patch a BERT with a window"),
+        ("longformer", r"ga.models.from_hf\(model\) reads it"),
         ("bloom", "ALiBi"),
     ],
 )
@@ -223,6 +223,12 @@ def test_wrong_arguments():
     ga.patch(model, {"encoder": ga.graphs.full(5)})
     with pytest.raises(GraphError, match=r"11 tokens.* must have as many nodes or more"):
         model(**inputs_of(model))
+
+
+def test_attention_that_stays_in_its_own_code_is_named():
+    shown = repr(ga.patch(tiny_model("longt5"), {"decoder": WINDOW}))
+    assert "decoder.block.layer.SelfAttention x 2 on sliding_window(..., 4)" in shown
+    assert "LongT5LocalAttention as it was, in its own code" in shown
 
 
 def test_another_model_of_the_same_configuration_stays(llama):
