@@ -27,6 +27,8 @@ def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         with laspy.open(io.BytesIO(blob.data), closefd=False) as reader:
             need = reader.header.point_count * reader.header.point_format.size
             _plausible(blob, need, bool(reader.header.are_points_compressed))
+            if reader.header.are_points_compressed:
+                _chunks(blob, reader.header.offset_to_point_data, reader.header.point_count)
             if need > max_bytes:
                 raise blob.fault(f"points of at most {max_bytes} bytes", f"{need}", "max_bytes=..., if it is meant")
             count, las = reader.header.point_count, reader.read()
@@ -47,6 +49,16 @@ def _records(blob: Blob) -> None:
     if head[:4] != b"LASF" or 54 * before > len(blob.data) or (head[25:26] > b"\3" and 60 * behind > len(blob.data)):
         got = f"{before} and {behind}" if head[:4] == b"LASF" else "none"
         raise blob.fault("LASF, and records that fit into the file", got, "get the whole file")
+
+
+def _chunks(blob: Blob, start: int, points: int) -> None:
+    """Raise for more chunks than points: the decompressor ends the process where it has no memory for their table."""
+    data = blob.data
+    at = int.from_bytes(data[start : start + 8], "little", signed=True)
+    at = int.from_bytes(data[-8:], "little", signed=True) if at == -1 else at
+    chunks = int.from_bytes(data[at + 4 : at + 8], "little") if 0 <= at <= len(data) - 8 else 1 << 32
+    if chunks > points + 1:
+        raise blob.fault(f"a table of at most {points} chunks", f"{chunks}", "get the whole file")
 
 
 def _plausible(blob: Blob, need: int, packed: bool) -> None:

@@ -95,7 +95,8 @@ def merge(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         >>> merge(np.array([[5.0, 0, 0], [1, 0, 0], [5, 0, 0]]))[1].tolist()
         [0, 1, 0]
     """
-    points = points + 0.0  # -0.0 and 0.0 are one place
+    with np.errstate(invalid="ignore"):  # of a signalling NaN
+        points = points + 0.0  # -0.0 and 0.0 are one place
     order = np.lexsort(points.T)
     new = np.append(True, (points[order[1:]] != points[order[:-1]]).any(1))[: len(points)]
     first = np.minimum.reduceat(order, np.flatnonzero(new)) if len(points) else order

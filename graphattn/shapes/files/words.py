@@ -82,6 +82,6 @@ def narrow(values: np.ndarray, *, whole: bool) -> np.ndarray:
     finite = values[np.isfinite(values).all(-1)] if values.ndim > 1 else values[np.isfinite(values)]
     extent = np.ptp(finite, axis=0).max() if len(finite) else 0
     largest = np.abs(finite).max(initial=0)
-    coarse = extent > 0 and (largest > 16 * extent or largest > np.finfo(np.float32).max)
+    coarse = largest > (16 * extent or np.inf) or largest > np.finfo(np.float32).max
     with np.errstate(over="ignore", invalid="ignore"):
         return values if coarse else values.astype(np.float32)
