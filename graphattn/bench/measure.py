@@ -41,7 +41,7 @@ def measure(
         (Row(peer, known[peer].about, known[peer].ours), number, crew)
         for peer in peers
         for number, crew in crews.items()
-        if number == most or not known[peer].ours or peer == "auto"
+        if number == most or not known[peer].ours or (peer == "auto" and len(peers) > 1)
         if (peer, number) not in slower
     ]
     interrupted = False

@@ -57,7 +57,7 @@ _TABLE = (
     Shape("full", full, 2_048, 512, rivals=("SDPA",)),
     Shape("causal", causal, 2_048, 512, rivals=("SDPA",)),
     Shape("power_law", power_law, 100_000, 5_000, rivals=_PYG),
-    Shape("knn16_million", lambda n: near_points(n, 16), 1_000_000, 20_000, only_ours=True),
+    Shape("knn16_million", lambda n: near_points(n, 16), 1_000_000, 20_000, head_dim=16, only_ours=True),
 )
 #: Shapes by name, in the order in which they are run.
 SHAPES: dict[str, Shape] = {shape.name: shape for shape in _TABLE}

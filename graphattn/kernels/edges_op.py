@@ -20,7 +20,7 @@ from torch import Tensor
 from .edge_softmax import edge_softmax, scatter_sum
 from .memory import room
 from .modes import nothing_watches
-from .threads import CHUNKS_PER_THREAD, LARGE, SMALL, share
+from .threads import CHUNKS_PER_THREAD, LARGE, SMALL, share, threads_for
 
 _HALVES = {torch.bfloat16: torch.int16, torch.float16: torch.uint16}  # as the kernels take them
 _DIMS = (3, 3, 4)  # of bias, attr, attr_query
@@ -89,7 +89,7 @@ def _chunks(ptr: np.ndarray, work: int) -> list[int]:
     rows = len(ptr) - 1
     if work < SMALL:
         return [0, rows]
-    count = max(1, min(rows, max(torch.get_num_threads() * CHUNKS_PER_THREAD, work // LARGE)))
+    count = max(1, min(rows, max(threads_for(work) * CHUNKS_PER_THREAD, work // LARGE)))
     cost = ptr + 2 * np.arange(rows + 1)
     inner = np.searchsorted(cost, cost[-1] * np.arange(1, count) / count)
     return sorted({0, rows, *inner.tolist()})

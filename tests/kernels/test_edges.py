@@ -13,7 +13,7 @@ import graphattn as ga
 from graphattn.kernels import edges_numba, edges_op
 from graphattn.kernels import threads as kernel_threads
 from graphattn.kernels.edges_op import _chunks, dropout_factors, edge_attention, plain
-from graphattn.kernels.threads import LARGE, share
+from graphattn.kernels.threads import LARGE, SMALL, share
 from graphattn.plans.grouped import by_source, by_target
 
 GRAPH = ga.graphs.sliding_window(61, 7, causal=False) | ga.graphs.global_tokens(61, [3])
@@ -303,6 +303,12 @@ def test_long_work_is_cut_so_that_it_can_be_interrupted():
         assert bounds[0] == 0
         assert bounds[-1] == 100_000
         assert np.diff(bounds).max() <= 1.1 * 100_000 / (len(bounds) - 1) + 1
+
+
+def test_threads_are_as_many_as_pay(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    work = (SMALL - 1, SMALL, 1 << 23, 1 << 26, 1 << 40)
+    assert [kernel_threads.threads_for(amount) for amount in work] == [1, 2, 4, 11, 64]
 
 
 @pytest.mark.parametrize("started", [0, 1])
