@@ -572,6 +572,10 @@ CALLS = {
         pos(),
         graphs.hierarchy(pos(), graph=graphs.mesh_vertices(...), faces=FACES),
     ),
+    "models.PCT": lambda: call(models.PCT, 3, 2, (8, 8), 1),
+    "models.PCT.forward": lambda: call(
+        models.PCT(3, 2, (8, 8), 1).forward, pos(), graphs.hierarchy(pos(), ratio=0.5, graph=graphs.full(...))
+    ),
     "models.Perceiver": lambda: call(models.Perceiver, 4, C, 6, 1, H),
     "models.Perceiver.forward": lambda: call(perceiver(), features(2, 9, 6)),
     "models.Seq2Seq": lambda: call(models.Seq2Seq, V, V, embed_dim=6, hidden=C),

@@ -19,6 +19,7 @@ from .hopfield import retrieve as retrieve
 from .longformer import Longformer as Longformer
 from .longformer import longformer_graphs as longformer_graphs
 from .mesh_transformer import MeshTransformer as MeshTransformer
+from .pct import PCT as PCT
 from .perceiver import Perceiver as Perceiver
 from .point_transformer import PointTransformer as PointTransformer
 from .point_transformer_v2 import PointTransformerV2 as PointTransformerV2

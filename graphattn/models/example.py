@@ -53,7 +53,7 @@ def small_cloud(num_points: int = 13, **how: Any) -> Any:
 
     pos = torch.linspace(0, 40, 3 * num_points).sin().view(num_points, 3)
     near: dict[str, Any] = {"graph": knn(..., 3, include_self=True, clamp=True), "down": knn(..., 3), "up": knn(..., 2)}
-    return hierarchy(pos, **near, **how)
+    return hierarchy(pos, **{**near, **how})
 
 
 def small_grid() -> Any:

@@ -25,6 +25,10 @@ MODELS = {
         lambda **o: models.UNet(3, 5, (8, 12), 2, (1, 2), 0, pooling="mean", **o),
         hierarchy(..., cell=0.4, graph=NEAR["graph"]),
     ),
+    "PCT": (
+        lambda readout="node", **o: models.PCT(3, 5, (8, 16), 2, readout=readout, **o),
+        hierarchy(..., ratio=0.4, graph=ga.graphs.full(...), down=NEAR["down"]),
+    ),
     "EncodeProcessDecode": (
         lambda readout="node", **o: models.EncodeProcessDecode(3, 5, 8, 2, 2, **o),
         hierarchy(..., ratio=0.4, **NEAR),

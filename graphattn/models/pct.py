@@ -1,0 +1,152 @@
+"""PCT: offset-attention of all points of a cloud, on embeddings of their neighbourhoods."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import kinds_checked, one_of, probability, width
+from ..attention import attention
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..graph.foreign_names import names_checked
+from ..graph.modes import without_modes
+from ..graphs import Hierarchy
+from ..graphs.points.hierarchy import Level
+from ..nn import interpolate
+from ..nn.biases.constant import of_edges
+from ..nn.geometry import _rows, _sources, _targets
+from ..plans.cache import cached
+from .example import example, features, small_cloud
+from .levels import READOUTS, carried, levels_checked, of_clouds, sizes
+from .point_transformer import Dense
+
+
+def _small() -> Any:
+    from ..graphs import full
+
+    return small_cloud(ratio=0.5, graph=full(...))
+
+
+@example(lambda new, p: new(3, 2, (8, 8), 2, dropout=p), features(13, 3), lambda: (_small(),))
+class PCT(nn.Module):
+    """Neighbourhoods grouped from level to level, and offset-attention on the coarsest one.
+
+    Args:
+        features: Width of the points' features.
+        out_dim: Width of the answer, from a perceptron.
+        widths: C of each level, the finest first; one level is the paper's simple embedding.
+        num_layers: Of offset-attention.
+        readout: "shape", from the mean and the maximum over the coarsest points, or "node", from these and what a
+            point's nearest coarse points carry.
+        dropout: In the perceptron of the answer.
+
+    Source: Guo et al. 2021. A weight is normalised over the targets of its source, and then over the sources of its
+    target: a softmax with a bias of each source, so that any backend runs it. *What differs:* layer norms in place of
+    batch norms. The paper's hierarchy is ``ga.graphs.hierarchy(..., ratio=(0.5, 0.5), graph=ga.graphs.full(...),
+    down=ga.graphs.knn(..., 32))``; the coarsest graph has to be symmetric, as ``full(...)`` and ``radius(...)`` are.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pos, batch = torch.rand(60, 3), torch.arange(60) // 30
+        >>> shape = ga.graphs.hierarchy(pos, batch, ratio=0.5, graph=ga.graphs.full(...))
+        >>> PCT(3, 5, widths=(16, 32))(pos, shape).shape
+        torch.Size([2, 5])
+    """
+
+    @kinds_checked()
+    def __init__(
+        self,
+        features: int,
+        out_dim: int,
+        widths: Sequence[int] = (64, 128, 256),
+        num_layers: int = 4,
+        *,
+        readout: str = "shape",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        wide = sizes(widths, "widths")
+        self.widths, self.readout = wide, one_of(readout, "readout", READOUTS)
+        self.embedding = nn.Sequential(Dense(width(features, "features"), wide[0]), Dense(wide[0], wide[0]))
+        self.groupings = nn.ModuleList(Grouping(fine, coarse) for fine, coarse in pairwise(wide))
+        last, layers = wide[-1], width(num_layers, "num_layers")
+        self.layers = nn.ModuleList(OffsetAttention(last) for _ in range(layers))
+        self.fuse = Dense((layers + 1) * last, 4 * last)
+        many = 2 * 4 * last if readout == "shape" else 3 * 4 * last
+        drop = nn.Dropout(probability(dropout, "dropout"))
+        self.head = nn.Sequential(Dense(many, last), drop, nn.Linear(last, width(out_dim, "out_dim")))
+
+    @names_checked
+    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Answers for B clouds (..., B, out), or for points (..., N, out).
+
+        Args:
+            x: (..., N, features) of the finest points.
+            shape: The levels.
+
+        Raises:
+            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
+            GraphError: If the coarsest level's graph is not symmetric.
+        """
+        first: Any = self.embedding[0].linear
+        levels_checked(x, shape, len(self.widths), first.in_features, first)
+        x = self.embedding(x)
+        for grouping, coarse in zip(self.groupings, shape.levels[1:], strict=True):
+            x = grouping(x, coarse)
+        parts = [x]
+        for number, layer in enumerate(self.layers):
+            level = shape.levels[-1]
+            parts.append(layer(parts[-1], level.graphs[number % len(level.graphs)]))
+        x = self.fuse(torch.cat(parts, -1))
+        whole = torch.cat((of_clouds(x, shape, "mean"), of_clouds(x, shape, "max")), -1)
+        if self.readout == "shape":
+            return self.head(whole)
+        for fine, coarse in reversed(list(pairwise(shape.levels))):
+            assert coarse.up is not None
+            x = interpolate(x, coarse.up, coarse.pos, fine.pos)
+        batch = shape.levels[0].batch
+        own = whole.expand(*x.shape[:-1], -1) if batch is None else whole.index_select(-2, batch)
+        return self.head(torch.cat((x, own), -1))
+
+
+class Grouping(nn.Module):
+    """The largest of perceptrons of a coarser point's features and of what its neighbours' are beside them."""
+
+    def __init__(self, fine: int, coarse: int) -> None:
+        super().__init__()
+        self.dense = nn.Sequential(Dense(2 * fine, coarse), Dense(coarse, coarse))
+
+    def forward(self, x: Tensor, coarse: Level) -> Tensor:
+        graph = coarse.down
+        assert graph is not None
+        source, target = (of_edges(graph, make, device=x.device) for make in (_sources, _targets))
+        centre = _rows(carried(x, coarse), target)
+        made = self.dense(torch.cat((centre, _rows(x, source) - centre), -1))
+        empty = made.new_zeros(*x.shape[:-2], graph.num_targets, made.shape[-1])
+        return empty.scatter_reduce(-2, target.unsqueeze(-1).expand_as(made), made, "amax", include_self=False)
+
+
+class OffsetAttention(nn.Module):
+    """``x + relu(norm(W (x - attention)))``, with one projection for queries and keys."""
+
+    def __init__(self, embed_dim: int) -> None:
+        super().__init__()
+        self.key = nn.Linear(embed_dim, max(1, embed_dim // 4), bias=False)
+        self.value, self.dense = nn.Linear(embed_dim, embed_dim), Dense(embed_dim, embed_dim)
+
+    def forward(self, x: Tensor, graph: AttentionGraph) -> Tensor:
+        if not torch.compiler.is_compiling() and not _is_symmetric(graph):
+            raise GraphError(f"offset-attention needs a symmetric graph, such as full(...), got {graph!r}")
+        key = self.key(x).unsqueeze(-2)  # (..., N, 1, C / 4)
+        # exp(s_ts) / sum_t' exp(s_t's), normalised over s: a softmax over s of s_ts less a source's own lse
+        told: Any = attention(key, key, torch.zeros_like(key), graph, scale=1.0, return_lse=True)
+        query, key = torch.cat((key, torch.ones_like(key[..., :1])), -1), torch.cat((key, -told.lse.unsqueeze(-1)), -1)
+        read: Any = attention(query, key, self.value(x).unsqueeze(-2), graph, scale=1.0)
+        return x + self.dense(x - read.squeeze(-2))
+
+
+def _is_symmetric(graph: AttentionGraph) -> bool:
+    return cached(graph, "symmetric", lambda: without_modes(lambda: graph.equals(graph.reverse())))
