@@ -37,7 +37,7 @@ tests: env           ## tests and doctests
 	PYTHONDONTWRITEBYTECODE= $(RUN)pytest -n 2  # what pytest makes of a file's asserts is kept for the next run
 
 examples: env        ## every numbered example, two at a time; each ends in an assert
-	ls examples/[0-9]*.py | xargs -P 2 -I FILE sh -c \
+	ls examples/[0-9]*.py | OMP_NUM_THREADS=1 xargs -P 2 -I FILE sh -c \
 		'said=$$($(RUN)python FILE 2>&1); code=$$?; echo "== FILE"; echo "$$said"; exit $$code'
 
 fuzz: env            ## hostile input at random, SECONDS for each script of tests/fuzz; SEED says which; not in CI

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from .edges_numba import _JIT
+from .edges_numba import _INNER, _JIT
 from .lanes import AHEAD, FOUR, ROW, Code, _int, fetched, intrinsic
 
 PIECE = 64  # edges summed before the sum joins the row's total, in float64
@@ -168,7 +168,7 @@ def _passed_back(
     return types.void(x, i, y, i, z, i, a, i, i, i, slope, grad, i, total, i, grad_a, grad_z, i), make
 
 
-@numba.njit(inline="always", **_JIT)
+@numba.njit(inline="always", **_INNER)
 def _at(b, node, group, strides):
     """Where a row of nodes, or of edges, stands."""
     return b * strides[0] + node * strides[1] + group * strides[2]
@@ -193,7 +193,7 @@ def scores(sizes, b, x, y, z, a, slope, order, ptr, index, edge, lo, hi, out):
                     )
 
 
-@numba.njit(inline="always", **_JIT)
+@numba.njit(inline="always", **_INNER)
 def _any(grad, at, count):
     """Whether an edge gets anything; one that does not passes nothing, not even a NaN."""
     anything = False
@@ -243,7 +243,7 @@ def to_targets(
     _move(grad_a, part_a)
 
 
-@numba.njit(**_JIT)
+@numba.njit(**_INNER)
 def _move(totals, part):
     """Add what a piece came to, and begin the next."""
     for i in range(len(part)):
@@ -251,7 +251,7 @@ def _move(totals, part):
         part[i] = 0
 
 
-@numba.njit(**_JIT)
+@numba.njit(**_INNER)
 def _write(data, at, head, heads, width, total):
     for h in range(heads):
         for i in range(width):
