@@ -18,7 +18,7 @@ import graphattn as ga
 from graphattn import bench
 
 ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-ask.add_argument("--seeds", type=int, default=3)
+ask.add_argument("--seeds", type=int, default=2)
 ask.add_argument("--epochs", type=int, default=5)
 ask.add_argument("--all", action="store_true", help="every graph, with and without positions")
 options = ask.parse_args()

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import graphattn as ga
 
-SEEDS, LETTERS, SHORT, LONG = 3, 8, 3, 9
+SEEDS, LETTERS, SHORT, LONG = 2, 8, 3, 9
 START = LETTERS
 torch.set_num_threads(1)  # small tensors: a second thread only waits
 

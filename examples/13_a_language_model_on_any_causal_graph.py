@@ -20,7 +20,7 @@ import graphattn as ga
 from graphattn import bench
 
 ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-ask.add_argument("--seeds", type=int, default=3)
+ask.add_argument("--seeds", type=int, default=2)
 ask.add_argument("--steps", type=int, default=150)
 ask.add_argument("--length", type=int, default=64, help="characters of an example")
 ask.add_argument("--batch", type=int, default=8)
