@@ -38,12 +38,13 @@ arguments. An expression is written as in Python, in quotes for the shell:
                               a graph where a graph belongs
 
 \b
-Files: a mesh (.off .obj .ply .stl: its vertices), edges (.csv .txt .tsv
-.edges .npz, .npy of integers (2, E)), a mask (.npy of bool (T, S)), a saved
-graph (.json .safetensors). Points (.xyz .pts .txt .csv .npy, or a mesh) are a
-graph once knn or radius has made one. Options of a file stand in load:
-header, weights, relabel, num_nodes, num_sources, num_targets, duplicates,
-allow_nonfinite, max_bytes.
+Files: a mesh (.off .obj .ply .stl .glb .gltf: its vertices), edges (.csv
+.txt .tsv .edges .npz, .npy of integers (2, E)), a mask (.npy of bool (T, S)),
+a saved graph (.json .safetensors). Points (.xyz .pts .txt .csv .npy .pcd .las
+.laz, or a mesh) are a graph once knn or radius has made one. Options of a
+file stand in load: header, weights, relabel, num_nodes, num_sources,
+num_targets, duplicates of edges; columns, allow_nonfinite of points;
+max_bytes.
 
 \b
 Examples:

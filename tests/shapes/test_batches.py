@@ -117,8 +117,8 @@ def test_pyg_leaves_normals_and_faces_behind():
 def test_rotations_are_drawn_from_all_alike():
     """The mean of many is 0, and so is that of their angles' cosines: trace = 1 + 2 cos."""
     torch.manual_seed(0)
-    many = torch.stack([RandomRotation().matrix() for _ in range(4000)])
-    assert many.mean(0).abs().max() < 0.04
+    many = torch.stack([RandomRotation().matrix() for _ in range(1500)])
+    assert many.mean(0).abs().max() < 0.07
     assert (torch.linalg.det(many) - 1).abs().max() < 1e-12
     about_z = torch.stack([RandomRotation(axis=2).matrix() for _ in range(50)])
     assert torch.equal(about_z[:, 2], torch.tensor([[0.0, 0, 1]], dtype=torch.float64).expand(50, 3))
