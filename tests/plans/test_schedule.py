@@ -51,7 +51,7 @@ def test_explain_says_where_relabelling_pays(monkeypatch):
 def test_the_bits_do_not_depend_on_the_order_of_the_rows(options, monkeypatch):
     monkeypatch.setattr(schedule, "FAR", 100)
     graph = shuffled_ring(700)
-    leaves = [torch.randn(700, 4, 16, requires_grad=True) for _ in range(3)]
+    leaves = [torch.randn(700, 4, 8, requires_grad=True) for _ in range(3)]
     if options.get("score_bias"):
         bias = torch.randn(graph.num_edges, 4)
         bias[::7] = -torch.inf
