@@ -434,6 +434,10 @@ CALLS = {
     "nn.EdgeTable.forward": lambda: call(layers.EdgeTable(3, H), causal(), torch.arange(15) % 3),
     "nn.EdgeTable.rows": lambda: call(layers.EdgeTable(3, H).rows, torch.arange(15) % 3),
     "nn.FeatureScore": lambda: call(layers.FeatureScore, "elu"),
+    "nn.FeatureScore.as_additive": lambda: call(
+        layers.FeatureScore().as_additive, features(N, H, 4), features(N, H, 4), None
+    ),
+    "nn.FeatureScore.delta_in_parts": lambda: call(layers.FeatureScore().delta_in_parts),
     "nn.FeatureScore.as_dot": lambda: call(layers.FeatureScore().as_dot, features(N, H, 4), features(N, H, 4)),
     "nn.FeatureScore.forward": lambda: call(layers.FeatureScore(), features(N, H, 4), features(N, H, 4)),
     "nn.FeedForward": lambda: call(layers.FeedForward, C, 6),

@@ -62,7 +62,8 @@ class CellConv(nn.Module):
         y = x.new_zeros(*x.shape[:-1], out_dim)
         for source, target, weight in parts:
             if source.numel():
-                y = y.index_add(-2, target, x.index_select(-2, source) @ weight.t())  # no target comes twice
+                product = x.index_select(-2, source) @ weight.t()  # in autocast's dtype, under autocast
+                y = y.index_add(-2, target, product.to(y.dtype))  # no target comes twice
         return y if self.bias is None else y + self.bias
 
     def extra_repr(self) -> str:
