@@ -51,15 +51,17 @@ def small_cloud(num_points: int = 13, **how: Any) -> Any:
     """A hierarchy of a cloud that is the same on every machine."""
     from ..graphs import hierarchy, knn
 
-    pos = torch.linspace(0, 40, 3 * num_points).sin().view(num_points, 3)
     near: dict[str, Any] = {"graph": knn(..., 3, include_self=True, clamp=True), "down": knn(..., 3), "up": knn(..., 2)}
-    return hierarchy(pos, **{**near, **how})
+    with torch.device("cpu"):  # a model may be made on another device
+        pos = torch.linspace(0, 40, 3 * num_points).sin().view(num_points, 3)
+        return hierarchy(pos, **{**near, **how})
 
 
 def small_grid() -> Any:
     """Levels of 13 cells, the same on every machine."""
     from ..graphs import serialized_hierarchy
 
-    number = torch.arange(13) * 5 % 27
-    grid = torch.stack((number // 9, number // 3 % 3, number % 3), 1)
-    return serialized_hierarchy(grid.float(), cells=grid, levels=2, patch=4, curves=("z", "hilbert"))
+    with torch.device("cpu"):
+        number = torch.arange(13) * 5 % 27
+        grid = torch.stack((number // 9, number // 3 % 3, number % 3), 1)
+        return serialized_hierarchy(grid.float(), cells=grid, levels=2, patch=4, curves=("z", "hilbert"))

@@ -143,9 +143,10 @@ class OffsetAttention(nn.Module):
         key = self.key(x).unsqueeze(-2)  # (..., N, 1, C / 4)
         # exp(s_ts) / sum_t' exp(s_t's), normalised over s: a softmax over s of s_ts less a source's own lse
         told: Any = attention(key, key, torch.zeros_like(key), graph, scale=1.0, return_lse=True)
-        query, key = torch.cat((key, torch.ones_like(key[..., :1])), -1), torch.cat((key, -told.lse.unsqueeze(-1)), -1)
-        read: Any = attention(query, key, self.value(x).unsqueeze(-2), graph, scale=1.0)
-        return x + self.dense(x - read.squeeze(-2))
+        wide = key.to(told.lse.dtype)
+        query, wide = torch.cat((wide, torch.ones_like(wide[..., :1])), -1), torch.cat((wide, -told.lse[..., None]), -1)
+        read: Any = attention(query, wide, self.value(x).unsqueeze(-2).to(wide.dtype), graph, scale=1.0)
+        return x + self.dense(x - read.squeeze(-2).to(x.dtype))
 
 
 def _is_symmetric(graph: AttentionGraph) -> bool:
