@@ -15,6 +15,7 @@ from ..graph.foreign_names import names_checked
 from ..graph.modes import without_modes
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
+from ..kernels.modes import without_autocast
 from ..nn import interpolate
 from ..nn.biases.constant import of_edges
 from ..nn.geometry import _rows, _sources, _targets
@@ -145,7 +146,9 @@ class OffsetAttention(nn.Module):
         told: Any = attention(key, key, torch.zeros_like(key), graph, scale=1.0, return_lse=True)
         wide = key.to(told.lse.dtype)
         query, wide = torch.cat((wide, torch.ones_like(wide[..., :1])), -1), torch.cat((wide, -told.lse[..., None]), -1)
-        read: Any = attention(query, wide, self.value(x).unsqueeze(-2).to(wide.dtype), graph, scale=1.0)
+        value = self.value(x).unsqueeze(-2).to(wide.dtype)
+        with without_autocast(x.device.type):  # an lse needs its digits
+            read: Any = attention(query, wide, value, graph, scale=1.0)
         return x + self.dense(x - read.squeeze(-2).to(x.dtype))
 
 

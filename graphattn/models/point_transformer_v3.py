@@ -97,7 +97,7 @@ class PointTransformerV3(nn.Module):
         down: list[Any] = [block for stage in self.levels.stages for block in stage.children()]
         up: list[Any] = [block for stage in self.levels.back for block in [*stage.children()][::-1]]
         for blocks in (down, up):
-            for block, p in zip(blocks, torch.linspace(0, most, len(blocks)).tolist(), strict=True):
+            for block, p in zip(blocks, torch.linspace(0, most, len(blocks), device="cpu").tolist(), strict=True):
                 block.block.branch[1] = DropPath(p)
 
     @names_checked
