@@ -79,8 +79,9 @@ def test_autocast_and_half_precision(dtype):
             assert parameter.grad.isfinite().all(), name
         narrow = model.to(dtype)(*(x.to(dtype) if x.is_floating_point() else x for x in inputs))
         assert narrow.dtype == dtype, name
+        rough = 4 if name == "pct" else 1  # it norms small differences, which magnifies their rounding
         for each in (found, narrow):
-            same(each.float(), wanted, 0.05 if dtype == torch.bfloat16 else 0.01)
+            same(each.float(), wanted, rough * (0.05 if dtype == torch.bfloat16 else 0.01))
 
 
 def test_loss_scaling_clipping_and_groups_of_parameters():
