@@ -54,10 +54,11 @@ def of_rows(normalize: Any) -> Weigh | None:
     for known, weigh in _known:
         if known is normalize:
             return weigh
-        if known is type(normalize) and not _changed(normalize):
+        if known is type(normalize) and not is_changed(normalize):
             return partial(weigh, normalize)
     return None
 
 
-def _changed(module: nn.Module) -> bool:
+def is_changed(module: nn.Module) -> bool:
+    """Whether something stands between a call of the module and the forward of its class."""
     return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in module.__dict__

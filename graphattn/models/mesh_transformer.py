@@ -109,17 +109,18 @@ class MeshTransformer(nn.Module):
     def _eigenvectors(self, shape: Hierarchy) -> Tensor:
         """(N, k) of each mesh by itself."""
         graph, level = shape.levels[0].graph, shape.levels[0]
-        vectors = of_edges(graph, _spectrum, self.num_eigenvectors, shape.clouds, device=level.pos.device)
+        sizes = tuple(shape.clouds.in_degree.tolist())  # a key by value: a hierarchy makes graphs of its own
+        vectors = of_edges(graph, _spectrum, self.num_eigenvectors, sizes, device=level.pos.device)
         if not self.training:
             return vectors
         sign = torch.randint(2, (shape.num_clouds, self.num_eigenvectors), device=vectors.device) * 2.0 - 1
         return vectors * (sign[0] if level.batch is None else sign[level.batch])
 
 
-def _spectrum(graph: AttentionGraph, k: int, clouds: AttentionGraph) -> Tensor:
+def _spectrum(graph: AttentionGraph, k: int, sizes: tuple[int, ...]) -> Tensor:
     """The first eigenvectors of each cloud's own graph; fewer, and zeros, of a small one."""
     result, first = torch.zeros(graph.num_nodes, k, device=graph.device), 0
-    for size in clouds.in_degree.tolist():
+    for size in sizes:
         few = min(k, size - 1)
         if few > 0:
             piece = graph if size == graph.num_nodes else graph.subgraph(range(first, first + size))

@@ -85,7 +85,8 @@ def edge_geometry(
         >>> edge_geometry(graph, pos, pos[:7]).shape
         torch.Size([56, 4])
     """
-    for word in several(features, "features", f"must name some of {', '.join(FEATURES)}"):
+    features = several(features, "features", f"must name some of {', '.join(FEATURES)}")
+    for word in features:
         one_of(word, "features", tuple(FEATURES))
     if not len(features):
         raise OptionError(f"features must name at least one of {', '.join(FEATURES)}, got none")

@@ -141,6 +141,16 @@ def test_not_even_a_nan_passes_a_removed_edge():
         assert all(a.isfinite().all() for a in (output, *grads))
 
 
+class Adapted(torch.nn.Module):
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.weight, self.bias = base, base.weight, base.bias
+        self.more = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.base(x) + self.more * x.sum(-1, keepdim=True)
+
+
 def test_a_score_with_a_formula_of_its_own_is_not_taken_for_the_one_it_inherits_from():
     class Squared(Additive):
         def forward(self, query, key, edge_attr=None):
@@ -150,9 +160,22 @@ def test_a_score_with_a_formula_of_its_own_is_not_taken_for_the_one_it_inherits_
     x = torch.randn(41, 8, dtype=torch.float64, requires_grad=True)
     ours, wanted = (outputs(of, x, SHUFFLED, backend) for backend in ("edges", "message_passing"))
     assert all(torch.allclose(a, b, rtol=0, atol=1e-11) for a, b in zip(ours, wanted, strict=True))
+    adapted = layer("mlp")  # a wrapper that shows the weight it adapts, as PEFT's do
+    adapted.score.hidden = Adapted(adapted.score.hidden)
+    hooked = layer("mlp")
+    hooked.score.out.register_forward_hook(lambda module, given, out: 2 * out)
+    for of in (adapted, hooked):
+        ours, wanted = (outputs(of, x, SHUFFLED, backend) for backend in ("edges", "message_passing"))
+        assert all(torch.allclose(a, b, rtol=0, atol=1e-11) for a, b in zip(ours, wanted, strict=True))
     changed = Subtraction(2, 4)
     changed.gamma = torch.nn.Sequential(changed.gamma[0], torch.nn.GELU(), changed.gamma[2])
     assert changed.as_additive(torch.zeros(3, 2, 4), torch.zeros(3, 2, 4), None) is None
+    without = Subtraction(2, 4, edge_dim=3)
+    without.delta[2] = torch.nn.Linear(8, 8, bias=False)
+    of = layer(without, 3)
+    given = {"edge_attr": torch.randn(SHUFFLED.num_edges, 3, dtype=torch.float64)}
+    ours, wanted = (outputs(of, x, SHUFFLED, backend, **given) for backend in ("edges", "message_passing"))
+    assert all(torch.allclose(a, b, rtol=0, atol=1e-11) for a, b in zip(ours, wanted, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -106,3 +106,13 @@ def mesh_ends(edges):
     middle = (POS[:, None] + POS) / 2
     away = (middle[None] - edges[1].levels[0].pos[:, None, None]).square().sum(-1)
     return [tuple(sorted(divmod(int(place), len(POS)))) for place in away.flatten(1).argmin(1)]
+
+
+def test_eigenvectors_are_made_once_for_a_graph():
+    model = drawn(models.MeshTransformer(4, 3, 8, 2, 1, spectrum=3))
+    graph = mesh_vertices(FACES, self_loops=False)
+    kept = []
+    for _ in range(3):
+        model(torch.randn(len(POS), 4).double(), hierarchy(POS, graph=graph))
+        kept.append(len(graph._memo))
+    assert kept[1] == kept[2]

@@ -23,7 +23,7 @@ class CloudCache:
 
     Args:
         recipe: A pattern, ``knn(..., k=16)``, or the recipe of a hierarchy.
-        max_bytes: Of the edges kept; those of the cloud that was used longest ago go first.
+        max_bytes: Of the edges and positions kept; those of the cloud that was used longest ago go first.
 
     Attributes:
         hits, misses: Clouds that were remembered, and that were not.
@@ -68,7 +68,7 @@ class CloudCache:
         kept = self._kept.pop(name, None)
         if kept is None:
             self.misses += 1
-            made = self.recipe(cloud.detach())
+            made = self.recipe(cloud.detach().clone())  # the caller may write into its own
             kept = made, _bytes(made)
             self.num_bytes += kept[1]
         else:
@@ -83,5 +83,11 @@ class CloudCache:
 
 
 def _bytes(made: "AttentionGraph | Hierarchy") -> int:
-    graphs = [made] if isinstance(made, AttentionGraph) else list(made.graphs())
-    return sum(16 * graph.num_edges + 16 * graph.num_targets for graph in graphs)
+    graphs, held = [made] if isinstance(made, AttentionGraph) else list(made.graphs()), 0
+    if isinstance(made, Hierarchy):
+        for level in made.levels:
+            tensors = [x for x in (level.pos, level.batch, level.kept, level.normals) if x is not None]
+            graphs += [near.graph for near in level.near]
+            tensors += [x for near in level.near for x in (near.offset, near.source, near.target)]
+            held += sum(x.numel() * x.element_size() for x in tensors)
+    return held + sum(16 * graph.num_edges + 16 * graph.num_targets for graph in graphs)

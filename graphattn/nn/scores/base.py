@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...arguments import function
+from ...backends.rows import is_changed
 from ...backends.scored import AdditiveForm, of_every_edge
 from ...errors import OptionError
 from ..arguments import made_with
@@ -137,7 +138,7 @@ class LayerScore:
 
     def as_additive(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> AdditiveForm | None:
         """:meth:`Score.as_additive`."""
-        if not isinstance(self.score, Score):
+        if not isinstance(self.score, Score) or any(map(is_changed, self.score.modules())):
             return None
         query, key, edge_attr = self._operands(query, key, edge_attr)
         return self.score.as_additive(query, key, edge_attr, self.last)

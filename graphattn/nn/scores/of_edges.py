@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...arguments import function, positive, width
+from ...backends.rows import is_changed
 from ...backends.scored import AdditiveForm
 from ...errors import OptionError
 from .base import Score
@@ -98,7 +99,9 @@ class MLPScore(Score):
 
     def as_additive(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None = None
-    ) -> AdditiveForm:
+    ) -> AdditiveForm | None:
+        if not type(self.hidden) is type(self.out) is nn.Linear:
+            return None
         of_query, of_key, of_edge = self.hidden.weight.split([self.head_dim, self.head_dim, self.edge_dim or 0], 1)
         x, z = F.linear(query, of_query, self.hidden.bias), None
         heads = x.shape[-2]
@@ -212,10 +215,10 @@ class Subtraction(Score):
         return AdditiveForm(x, y, z, second.weight.unsqueeze(0), 0.0, second.bias)
 
     def delta_in_parts(self) -> tuple[Callable[[Tensor], Tensor], nn.Linear] | None:
-        if self.delta is None or not self.has_twin:
+        if self.delta is None or not self.has_twin or any(map(is_changed, self.delta.modules())):
             return None
         *others, last = cast(list[nn.Linear], list(self.delta.children()))
-        return nn.Sequential(*others), last
+        return None if last.bias is None else (nn.Sequential(*others), last)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
         apart = query.flatten(-2).unsqueeze(-2) - key.flatten(-2).unsqueeze(-3)  # (..., T, S, H * D)
