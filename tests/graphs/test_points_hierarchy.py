@@ -100,10 +100,10 @@ def test_clouds_are_by_themselves_and_join(how):
     same(cache(pos, batch), whole)
     assert (cache.hits, cache.misses) == (3, 3)
     assert cache.num_bytes > pos.nbytes
+    same(whole.to("cpu"), whole)
     before = pos.clone()
     pos.mul_(100)  # the caller's own tensor
-    same(cache(before, batch), whole)
-    same(whole.to("cpu"), whole)
+    same(cache(before, batch), recipe(before, batch))
 
 
 def test_gradients_reach_the_positions_of_the_finest_level():

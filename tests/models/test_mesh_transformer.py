@@ -109,7 +109,7 @@ def mesh_ends(edges):
 
 
 def test_eigenvectors_are_made_once_for_a_graph():
-    model = drawn(models.MeshTransformer(4, 3, 8, 2, 1, spectrum=3))
+    model = drawn(models.MeshTransformer(4, 3, 8, 2, 1, spectrum=3, edges=("offset", "distance")))
     graph = mesh_vertices(FACES, self_loops=False)
     kept = []
     for _ in range(3):
