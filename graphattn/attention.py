@@ -11,7 +11,7 @@ from .arguments import dtype as checked_dtype
 from .backends.check import check
 from .backends.choose import Explanation, HeadsExplanation, explained
 from .backends.request import Request
-from .backends.rows import ROWS, of_rows
+from .backends.rows import ROWS, is_product, is_softmax, of_rows
 from .backends.run import run
 from .backends.weights import EdgeWeights
 from .errors import GraphError, OptionError
@@ -147,7 +147,7 @@ def explain(
         device: Where they are.
         options: What else the call would pass, spelled as there: ``score_bias``, ``softcap``, ``dropout_p``,
             ``return_weights``, ``return_lse``; and ``edge_attr``, ``score``, ``normalize`` of a layer. ``True`` stands
-            for any tensor, number or function; ``normalize`` may be the layer's own, or its name.
+            for any tensor, number or function; ``score`` and ``normalize`` may be the layer's own, or their names.
 
     Returns:
         An :class:`Explanation`, or one for each group of heads; print it.
@@ -168,7 +168,9 @@ def explain(
     kv_heads = heads if kv_heads is None else kv_heads
     if min(heads, kv_heads) < 0 or (heads % kv_heads if kv_heads else heads) != 0:
         raise OptionError(f"heads must be a multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}")
-    normalize = options.get("normalize")
+    score, normalize = options.get("score"), options.get("normalize")
+    flags["score"] = flags.get("score", False) and not is_product(score)
+    flags["normalize"] = flags.get("normalize", False) and not is_softmax(normalize)
     flags["of_rows"] = of_rows(normalize) is not None or (isinstance(normalize, str) and normalize in ROWS)
     request = Request(heads, kv_heads, head_dim, value_dim, batch, dtype, device_named(device), **flags)
     if isinstance(graph, PerHead):

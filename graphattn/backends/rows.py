@@ -34,6 +34,28 @@ WORK = 0.55  # measured: of the work of a product whose softmax is written out
 _known: list[tuple[Any, Callable[..., Tensor]]] = []
 
 
+#: Scores that are products of something, by the names that the layer knows them by.
+PRODUCTS = ("scaled_dot", "dot", "cosine", "general")
+_softmaxes: list[type] = []
+S = TypeVar("S", bound=type)
+
+
+def softmax_and_share(module: S) -> S:
+    """Say that a class of modules multiplies the outputs of softmax by a share of each target."""
+    _softmaxes.append(module)
+    return module
+
+
+def is_softmax(normalize: Any) -> bool:
+    """Whether a normalisation, or its name, runs as softmax does."""
+    return normalize is None or normalize in ("softmax", "sink") or type(normalize) in _softmaxes
+
+
+def is_product(score: Any) -> bool:
+    """Whether a score, or its name, runs as a product of something."""
+    return score is None or (score if isinstance(score, str) else vars(type(score)).get("alias")) in PRODUCTS
+
+
 def on_rows(name: str) -> Callable[[F], F]:
     """Say that a function, or a class of modules, does to edges what :data:`ROWS` has under a name."""
 

@@ -12,6 +12,7 @@ from ..errors import OptionError
 
 _INTERFACE = "ALL_ATTENTION_FUNCTIONS"  # in the source of what calls it
 _CROSS = re.compile(r"cross|encoder_attn|enc_?dec|xattn", re.IGNORECASE)
+ROLES = ("encoder", "decoder", "cross")
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")
 #: What can be done about models whose attention is their own code, by the name of their module in transformers.
 _READ = "ga.models.from_hf(model) reads it with its weights"
@@ -47,7 +48,9 @@ class Place:
     role: str
 
     def answers(self, key: str) -> bool:
-        """Whether a caller's key means this module: its role, its stack, or a part of its name."""
+        """Whether a caller's key means this module: its role, or its stack, or a part of its name."""
+        if self.role and key in ROLES:
+            return key == self.role
         return key in (self.role, self.stack) or f".{key}." in f".{self.name}."
 
 

@@ -49,6 +49,8 @@ def mesh_elements(
         (torch.Size([6, 5]), 30)
     """
     one_of(elements, "elements", ELEMENTS)
+    if isinstance(pos, Tensor) and not bool(pos.isfinite().all()):
+        raise GraphError(f"pos must be finite, got {int((~pos.isfinite()).sum())} numbers that are not")
     mesh, corner = _triangles(pos, faces)
     if not bool(mesh.sound.all()):
         raise GraphError(f"faces must not be degenerate, got one in row {int((~mesh.sound).nonzero()[0])}; drop it")

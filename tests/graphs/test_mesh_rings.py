@@ -6,6 +6,7 @@ import torch
 
 from graphattn import graphs
 from graphattn.errors import GraphError, GraphIndexError
+from graphattn.nn import mesh_elements
 
 STRIP = [(0, 1, 2), (2, 1, 3), (2, 3, 4), (4, 3, 5)]
 BOX = [(0, 1, 2, 3), (4, 7, 6, 5), (0, 4, 5, 1), (1, 5, 6, 2), (2, 6, 7, 3), (3, 7, 4, 0)]
@@ -196,3 +197,19 @@ def test_refusals(make, error, words):
 def test_names_read_as_calls():
     assert graphs.mesh_vertices(STRIP, hops=2).name == "mesh_vertices(hops=2)"
     assert graphs.mesh_faces(STRIP, share="vertex").name == "mesh_faces(hops=1, share='vertex')"
+
+
+@pytest.mark.parametrize("number", [1, 4, 5, 9])
+def test_faces_as_pyg_holds_them_are_refused_with_what_to_pass(number):
+    strip = torch.stack([torch.arange(number), torch.arange(number) + 1, torch.arange(number) + 2], 1)
+    assert graphs.mesh_vertices(strip).num_edges > 0
+    if number > 3:
+        with pytest.raises(GraphError, match=r"pass faces.t\(\)"):
+            graphs.mesh_vertices(strip[torch.randperm(number)].t().contiguous() % 4)
+    with pytest.raises(GraphError, match=r"pass faces.t\(\)"):
+        graphs.mesh_vertices(torch.tensor([[0, 0, 2], [1, 2, 1], [2, 2, 1]]))
+
+
+def test_elements_of_a_mesh_without_finite_positions_are_refused():
+    with pytest.raises(GraphError, match="pos must be finite, got 3 numbers that are not"):
+        mesh_elements(torch.tensor([[0.0, 0, 0], [1, 0, 0], [torch.nan] * 3]), torch.tensor([[0, 1, 2]]))

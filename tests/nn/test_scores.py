@@ -14,6 +14,7 @@ from torch_geometric.nn import GATv2Conv, PointTransformerConv
 
 import graphattn as ga
 from graphattn import graphs
+from graphattn.backends.rows import PRODUCTS
 from graphattn.errors import BackendError, OptionError, ShapeError
 from graphattn.kernels.edge_softmax import edge_softmax
 from graphattn.nn import FeatureScore, GraphAttention, PositiveFeatures, normalizers, scores
@@ -63,6 +64,20 @@ def test_a_layer_without_a_fast_form_refuses_fast_backends_with_the_reason(norma
     shown = str(ga.explain(GRAPH, score=True))
     assert "a score of its own is a function of each edge" in shown
     assert "backend: edges" in shown
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "dot", "cosine", "general"])
+def test_explain_knows_which_scores_and_normalisations_run_as_products(score):
+    assert set(PRODUCTS) == {"scaled_dot"} | {n for n, of in scores.SCORES.items() if of.as_dot is not Score.as_dot}
+    plain = str(ga.explain(GRAPH))
+    for of, normalize in (
+        (score, "softmax"),
+        (made(score=score).score, "sink"),
+        (None, made(normalize="sink").normalize),
+    ):
+        assert str(ga.explain(GRAPH, score=of, normalize=normalize)) == plain
+    assert "a score of its own" in str(ga.explain(GRAPH, score="additive"))
+    assert "a normalisation of its own" in str(ga.explain(GRAPH, normalize="sparsemax"))
 
 
 def test_a_score_may_be_any_function_and_kappa_const_over_degree_is_mean_aggregation():

@@ -57,6 +57,11 @@ def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch
     order = torch.argsort(face * max(1, num_vertices) + vertex)
     twice = (face[order][1:] == face[order][:-1]) & (vertex[order][1:] == vertex[order][:-1])
     sound[face[order][1:][twice]] = False
+    if table is not None and len(sizes) == 3 and not (sound.all() if table.shape[1] > 4 else sound.any()):
+        raise GraphError(
+            f"faces must have a row for each face, (F, 3), got {tuple(table.shape)} whose rows name vertices twice; "
+            "pass faces.t() of PyG's data.face (3, F), or a list of tuples if these are polygons"
+        )
     keep = sound[face]
     face, vertex = face[keep], vertex[keep]
     return Faces(face, vertex, vertex[_next(face)], sound, num_vertices), device

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ...arguments import width
+from ...backends.rows import softmax_and_share
 from ...kernels.edge_softmax import edge_softmax, gather
 from .base import named
 
@@ -14,6 +15,7 @@ def softmax(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
 
 
 @named("sink", smooth=True)
+@softmax_and_share
 class SinkSoftmax(nn.Module):
     """Softmax beside a source with a learned score and a value of 0, a *sink*: the weights sum to less than 1.
 
