@@ -56,8 +56,8 @@ class GraphAttention(EdgeAttention):
             "additive", "mlp", "gaussian", "subtraction"; a module of :mod:`graphattn.nn.scores`; or any function
             ``score(query, key, edge_attr)`` of edges, (..., E, H, D) twice and (..., E, F), that gives (..., E, H).
             Given a score, edge features are its business, and are added to the value alone: by a projection, or as
-            the score encodes them (:class:`graphattn.nn.scores.Subtraction`: offsets of points). Dot, cosine and general run
-            on every backend, the others on ``edges`` (CPU) or edge by edge.
+            the score encodes them (:class:`graphattn.nn.scores.Subtraction`: offsets of points). Dot, cosine and
+            general run on every backend, the others on ``edges`` (CPU) or edge by edge.
         normalize: What makes weights of scores: "softmax"; "sink", beside a learned sink; "sigmoid", "hard",
             "sparsemax", "sum", "none"; or any function ``normalize(score, target, num_targets)`` of edges. Softmax and
             sink run on every backend, the others on ``edges`` (CPU) or edge by edge; of dot products sigmoid, sum and

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from tiny_models import inputs_of, padding, tiny_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 import graphattn as ga
 from graphattn.errors import GraphError, LoaderError, OptionError
@@ -280,3 +280,17 @@ def test_models_spread_over_devices(llama):
     expected = llama(tokens(), attention_mask=mask).logits
     spread = dispatch_model(llama, {"model": "cpu", "lm_head": "cpu"}, force_hooks=True)
     assert close(spread(tokens(), attention_mask=mask).logits, expected)
+
+
+@pytest.mark.parametrize("family", ["t5", "bart"])
+def test_a_role_means_its_own_modules_in_whatever_order_it_is_named(family):
+    model = tiny_model(family, auto=AutoModelForSeq2SeqLM)
+    given = {"input_ids": tokens(), "decoder_input_ids": tokens()}
+    with torch.no_grad():
+        expected = model(**given).logits
+        graphs = {"decoder": ga.graphs.causal(...), "cross": ga.graphs.cross(..., ...)}
+        for some in ({"decoder": graphs["decoder"]}, graphs, dict(reversed(graphs.items()))):
+            with ga.patched(model, some):
+                assert close(model(**given).logits, expected)
+        with ga.patched(model, {"cross": WINDOW}):
+            assert not close(model(**given).logits, expected)
