@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ...errors import need_extra
+from ...errors import LoaderError, need_extra
 from ...interop.files._guard import Blob, PathLike, read
 from .parts import Parts
 from .raw import Raw, reads, writes
@@ -33,9 +33,9 @@ def read_gltf(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         text = io.BytesIO(json.dumps(tree).encode())
         scene = load_gltf(text, resolver=buffers, skip_materials=True)
         return _joined(blob, scene, modes)
+    except LoaderError:
+        raise
     except Exception as error:
-        if type(error).__name__ == "LoaderError":
-            raise
         got = f"{type(error).__name__}: {str(error)[:200]}"
         raise blob.fault("a glTF 2.0 scene", got, "export it again") from None
 
@@ -160,6 +160,9 @@ def _moved(mesh: dict[str, Any], matrix: np.ndarray) -> dict[str, np.ndarray]:
 def write_glb(file: BinaryIO, parts: Parts) -> None:
     """One mesh, or one set of points; other tensors as attributes ``_name``."""
     parts.holds("...", face=True)
+    if {"y", "label"} <= set(parts.points):
+        parts.refuse("y or label, which is y in .glb", "both")
+        parts.points.pop("label")
     arrays = {_attribute(name): parts.fit(name, values, _TYPES) for name, values in parts.narrow(4).items()}
     if "TEXCOORD_0" in arrays:
         arrays["TEXCOORD_0"] = arrays["TEXCOORD_0"] * np.array([1, -1], "f4") + np.array([0, 1], "f4")

@@ -5,7 +5,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...errors import need_extra
+from ...errors import LoaderError, need_extra
 from ...interop.files._guard import Blob, PathLike, read
 from .parts import Parts
 from .raw import Raw, reads, writes
@@ -33,7 +33,7 @@ def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
                 raise blob.fault(f"points of at most {max_bytes} bytes", f"{need}", "max_bytes=..., if it is meant")
             count, las = reader.header.point_count, reader.read()
     except BaseException as error:  # a panic of the decompressor is no Exception
-        if isinstance(error, KeyboardInterrupt | SystemExit) or type(error).__name__ == "LoaderError":
+        if isinstance(error, KeyboardInterrupt | SystemExit | LoaderError):
             raise
         raise blob.fault("a LAS file", f"{type(error).__name__}: {str(error)[:200]}", "get the whole file") from None
     if len(las.points) != count:
@@ -76,7 +76,7 @@ def write_las(file: BinaryIO, parts: Parts) -> None:
     except ImportError:
         raise need_extra("laspy", "las") from None
     parts.holds("...")
-    columns = parts.columns(parts.narrow(3))
+    columns = parts.columns(parts.narrow(3), "", _COORDINATES)
     pos = np.stack([columns.pop(axis).astype(np.float64) for axis in "xyz"], axis=1)
     header = laspy.LasHeader(point_format=7 if "red" in columns else 6, version="1.4")
     header.offsets = np.floor(pos.min(0))

@@ -82,11 +82,16 @@ class Parts:
         one = {"f": f"%.{17 if table.itemsize == 8 else 9}g"}.get(table.dtype.kind, "%d")
         return " ".join([one] * table.shape[1]) if table.ndim > 1 else one
 
-    def columns(self, group: dict[str, np.ndarray], prefix: str = "") -> dict[str, np.ndarray]:
-        """Under the names that files use: x, y, z, nx, ..., red, ..., label; colours as bytes where they are."""
+    def columns(
+        self, group: dict[str, np.ndarray], prefix: str = "", taken: Collection[str] = ()
+    ) -> dict[str, np.ndarray]:
+        """Under the names that files use: x, y, z, nx, ..., red, ..., label; colours as bytes where they are.
+
+        A tensor is refused if a column of it has a name that is ``taken``, by the format or by ``pos``, ``y``, ...
+        """
         out: dict[str, np.ndarray] = {}
-        for name, values in group.items():
-            own = name.removeprefix(prefix)
+        for name in sorted(group, key=lambda name: name.removeprefix(prefix) not in _COLUMNS):
+            own, values = name.removeprefix(prefix), group[name]
             if any(letter.isspace() or letter in ",#" for letter in own):
                 raise LoaderError(
                     f"{self.path}: expected names without blanks and commas, got {own!r}. Try: rename it."
@@ -95,9 +100,14 @@ class Parts:
             names = _COLUMNS.get(own, (own,)) if prefix in ("", "face_") else (own,)
             names = names[: values.shape[1]] if own == "pos" else names
             if len(names) > 1 and values.shape[1:] == (len(names),):
-                out |= {each: values[:, column] for column, each in enumerate(names)}
+                new = {each: values[:, column] for column, each in enumerate(names)}
             else:
-                out[names[0] if own == "y" else own] = values
+                new = {names[0] if own == "y" else own: values}
+            twice = [each for each in new if each in out or each in taken]
+            if twice:
+                self.refuse(f"a name for {name} that no other column has", twice[0], f"rename {name}, or {_ALL}")
+                continue
+            out |= new
         return out
 
 

@@ -17,6 +17,7 @@ _HEADER = re.compile(rb"^DATA[ \t]+(\w+)[ \t]*\r?\n", re.MULTILINE)
 _WORDS = ("FIELDS", "SIZE", "TYPE", "COUNT", "WIDTH", "HEIGHT", "POINTS")
 _KINDS = {"F": "f", "U": "u", "I": "i"}
 _TYPES = ("i4", "u4", "u1", "i1", "u2", "i2", "i8", "u8", "f4", "f8")
+_PACKED = ("rgb", "rgba")
 _NAMES = {"nx": "normal_x", "ny": "normal_y", "nz": "normal_z"}
 
 
@@ -135,7 +136,7 @@ def _unpacked(blob: Blob, body: bytes, need: int) -> bytes:
 
 def _colors(points: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Red, green and blue of the numbers that hold all three."""
-    for name in ("rgb", "rgba"):
+    for name in _PACKED:
         if name in points and points[name].ndim == 1 and points[name].itemsize == 4:
             packed = np.ascontiguousarray(points.pop(name)).view("<u4")
             for place, color in enumerate(("blue", "green", "red", "alpha")[: len(name)]):
@@ -147,7 +148,9 @@ def _colors(points: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def write_pcd(file: BinaryIO, parts: Parts) -> None:
     """Binary, one field for each column; colours of bytes as ``rgb``."""
     parts.holds("...", faces=())
-    columns = {name: parts.fit(name, column, _TYPES) for name, column in parts.columns(parts.points).items()}
+    columns = {
+        name: parts.fit(name, column, _TYPES) for name, column in parts.columns(parts.points, "", _PACKED).items()
+    }
     channels = [columns.get(name) for name in ("red", "green", "blue")]
     if all(channel is not None and channel.dtype == np.uint8 for channel in channels):
         red, green, blue = (columns.pop(name).astype("<u4") for name in ("red", "green", "blue"))

@@ -88,7 +88,7 @@ def write_ply(file: BinaryIO, parts: Parts) -> None:
     """Binary, little endian: all numbers as they are."""
     if parts.whole:
         parts.refuse("a row for each point or face", f"{next(iter(parts.whole))} of the shape itself")
-    points, faces = parts.columns(parts.points), parts.columns(parts.faces, "face_")
+    points, faces = parts.columns(parts.points), parts.columns(parts.faces, "face_", _LISTS)
     elements = {"vertex": [(name, parts.fit(name, column, _ORDER)) for name, column in points.items()]}
     if parts.face is not None:
         corners = ("vertex_indices", parts.fit("face", parts.face.T, ("i4", "u4")))

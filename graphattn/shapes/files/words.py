@@ -18,7 +18,7 @@ _GROUPS = (
 def worded(columns: dict[str, np.ndarray], *, any_case: bool = False) -> dict[str, np.ndarray]:
     """Columns under the words of a shape; what has no word keeps its name and its type."""
     out = dict(columns)
-    known = {name.lower() if any_case else name: name for name in columns}
+    known = {name.lower(): name for name in columns if any_case} | {name: name for name in columns}
     for word, names in _GROUPS:
         parts = [known.get(name, "") for name in names.split()]
         if word not in out and all(parts) and all(part in out for part in parts):
