@@ -28,8 +28,11 @@ class _Linear(BaseTransform):
         matrix, pos = self.matrix(), data.pos
         if pos.ndim != 2 or pos.shape[1] != 3:
             raise ShapeError(f"{self!r}: pos must be (N, 3), got {tuple(pos.shape)}")
-        data.pos = pos @ matrix.to(pos).T
         normal = data.get("normal") if "normal" in data else None
+        for name, value in (("pos", pos), ("normal", normal)):
+            if value is not None and not value.is_floating_point():
+                raise ShapeError(f"{self!r}: {name} must be floats, got {value.dtype}; data.{name}.float() first")
+        data.pos = pos @ matrix.to(pos).T
         if normal is not None:
             turned = normal @ torch.linalg.inv(matrix).to(normal)
             long = normal.norm(dim=1, keepdim=True) / turned.norm(dim=1, keepdim=True).clamp(min=1e-30)

@@ -32,7 +32,8 @@ class PointBatches:
         num_workers: Processes that load; 0 is this one.
         sizes: (len(dataset),) numbers of points, if the dataset is none of the first two.
 
-    Iterating is one epoch. After ``load_state_dict(state_dict())`` the next one begins behind the last batch.
+    Iterating is one epoch, from its first batch; one that was left early is not gone on with. Only after
+    ``load_state_dict(state_dict())`` the next one begins behind the last batch.
 
     Example:
         >>> from torch_geometric.data import Data
@@ -69,6 +70,7 @@ class PointBatches:
             name = self.dataset.name(int(self._numbers[big])) if hasattr(self.dataset, "name") else f"shape {big}"
             raise OptionError(f"points must be at least {int(self._sizes[big])}, those of {name}, got {self.points}")
         self.epoch = self.position = 0
+        self._resumed = False
 
     def __len__(self) -> int:
         return len(self.plan())
@@ -90,15 +92,15 @@ class PointBatches:
         return batches
 
     def __iter__(self) -> Iterator[Any]:
-        loader = DataLoader(
-            self.dataset,
-            batch_sampler=self.plan()[self.position :],
-            num_workers=self.num_workers,
-        )
-        for batch in loader:
-            self.position += 1
+        if self.position and not self._resumed:  # the last epoch was left early
+            self.epoch, self.position = self.epoch + 1, 0
+        self._resumed = False
+        epoch, start = self.epoch, self.position
+        loader = DataLoader(self.dataset, batch_sampler=self.plan()[start:], num_workers=self.num_workers)
+        for position, batch in enumerate(loader, start + 1):
+            self.epoch, self.position = epoch, position
             yield batch
-        self.epoch, self.position = self.epoch + 1, 0
+        self.epoch, self.position = epoch + 1, 0
 
     def state_dict(self) -> dict[str, int]:
         """The position: of the batch that was yielded last, the next one."""
@@ -108,7 +110,9 @@ class PointBatches:
         """Go on from there, if the shapes, the budget and the seed are the same."""
         if state["of"] != self._of():
             raise OptionError("state must be of the same shapes, points, shuffle and seed, got that of others")
-        self.epoch, self.position = state["epoch"], state["position"]
+        self.epoch, self.position, self._resumed = state["epoch"], state["position"], True
+        if self.position >= len(self):
+            self.epoch, self.position = self.epoch + 1, 0
 
     def _of(self) -> int:
         told = torch.cat((self._sizes, self._numbers, torch.tensor([self.points, self.shuffle, self.seed])))

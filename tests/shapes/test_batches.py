@@ -59,6 +59,17 @@ def test_training_goes_on_with_the_same_numbers(folder, num_workers):
         PointBatches(folder, 98, seed=5).load_state_dict(state)
 
 
+def test_every_iterator_begins_at_the_first_batch(folder):
+    batches = PointBatches(folder, 97, seed=5)
+    numbers = len(folder)
+    next(iter(batches))
+    assert sum(len(batch) for batch in batches) == numbers
+    state = [batches.state_dict() for _ in batches][-1]
+    rest = PointBatches(folder, 97, seed=5)
+    rest.load_state_dict(state)
+    assert sum(len(batch) for batch in rest) == numbers, "no empty epoch after the last batch of one"
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -105,6 +116,12 @@ def test_normals_go_along(change):
         torch.testing.assert_close(
             torch.cdist(data.pos, data.pos), torch.cdist(ball().pos, ball().pos), atol=1e-3, rtol=0
         )
+
+
+def test_integers_are_not_turned():
+    """A matrix in their type would be truncated."""
+    with pytest.raises(GraphAttnError, match=r"pos must be floats, got torch.int64; data.pos.float\(\) first"):
+        RandomRotation()(Data(pos=torch.eye(3).long()))
 
 
 def test_pyg_leaves_normals_and_faces_behind():
