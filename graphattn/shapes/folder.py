@@ -35,7 +35,8 @@ class ShapeFolder(Dataset):
     Args:
         root: A folder in one of these layouts, which ``layout`` says:
 
-            * ``labels.csv`` beside the files: a file and its class, or a number, on each line;
+            * ``labels.csv`` beside the files: a file and its class on each line; numbers of which one is no
+              whole number are what to regress, whole numbers alone are classes;
             * those of ShapeNetPart (with normals), S3DIS, ScanNet and FAUST;
             * a folder for each class, with or without ``train`` and ``test`` in it (ModelNet) or above it;
             * files with a property ``label`` of each point (``y`` in a .npz, of each point or of the shape).
@@ -44,7 +45,8 @@ class ShapeFolder(Dataset):
 
     Every file is read once at the beginning, and checked. ``task`` is "classify" (a class for each shape, ``y`` (1,)),
     "segment" (one for each point, ``y`` (N,), where -1 is no label) or "regress" (numbers); ``classes`` are the names,
-    ``sizes`` (len,) the numbers of points. Numbers are float32; ``pos`` stays float64 where float32 is coarse.
+    ``sizes`` (len,) the numbers of points. Numbers are float32, integers stay integers but for
+    ``pos`` and ``normal``; ``pos`` is float64 where float32 is coarse.
 
     Raises:
         LoaderError: With the file: it cannot be read, has other properties than the first, has no label or one out of
@@ -112,7 +114,8 @@ class ShapeFolder(Dataset):
 
     def _read_first(self, number: int, item: Item) -> None:
         stamp, shape = _stamp(item), self._load(item)
-        self._coarse |= shape.pos.dtype == torch.float64 and narrow(shape.pos.numpy(), whole=False).dtype == np.float64
+        if shape.pos.dtype not in (torch.float16, torch.float32):
+            self._coarse |= narrow(shape.pos.double().numpy(), whole=False).dtype == np.float64
         properties = {name: tuple(value.shape[1:]) for name, value in shape.items() if name != "face"}
         if "face" in shape:
             properties["face"] = ()
@@ -161,6 +164,8 @@ class ShapeFolder(Dataset):
         for name, value in shape.items():
             if value.dtype.is_floating_point and not (name == "pos" and self._coarse):
                 shape[name] = value.float()
+            elif name in ("pos", "normal") or (name == "y" and self._floats):
+                shape[name] = value.double() if name == "pos" and self._coarse else value.float()
             elif name != "y" and value.dtype in (torch.uint16, torch.uint32, torch.uint64):
                 shape[name] = value.long()  # torch computes little with these
         if self._coarse:
@@ -169,9 +174,9 @@ class ShapeFolder(Dataset):
 
     def _task(self, num_classes: int | None) -> str:
         """What the labels are for, once they are in range and every class has two shapes."""
+        self._floats = any(label.dtype.is_floating_point for label in self.labels)
         self._kept = {number: self._typed(shape) for number, shape in self._kept.items()}
-        if any(label.dtype.is_floating_point for label in self.labels):
-            self._kept = {number: shape.update({"y": shape.y.float()}) for number, shape in self._kept.items()}
+        if self._floats:
             return "regress"
         most = num_classes or len(self.classes) or 1 << 16
         for number, label in enumerate(self.labels):

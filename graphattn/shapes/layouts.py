@@ -13,6 +13,7 @@ import torch
 from ..errors import LoaderError
 from .files import load
 from .files.raw import READERS
+from .files.text import ENDINGS as TEXT
 from .shape import Shape
 
 _SPLITS = {"train": "train", "training": "train", "val": "val", "validation": "val", "test": "test", "testing": "test"}
@@ -51,7 +52,7 @@ def table(root: Path) -> list[Item] | None:
     with open(path, newline="", encoding="utf-8-sig") as file:
         rows = [(number, row) for number, row in enumerate(csv.reader(file), 1) if row]
     items, seen = [], set[Path]()
-    named = bool(rows) and not (root / rows[0][1][0].strip()).exists()  # names of columns
+    named = bool(rows) and Path(rows[0][1][0].strip()).suffix.lower() not in READERS  # names of columns
     for number, row in rows[named:]:
         cells = [cell.strip() for cell in row]
         if len(cells) != 2 or not cells[1]:
@@ -85,7 +86,20 @@ def _number(text: str) -> float | None:
 
 
 def _below(root: Path) -> Iterator[Path]:
-    yield from (path for path in root.rglob("*") if path.suffix.lower() in READERS and path.is_file())
+    for path in root.rglob("*"):
+        hidden = any(name.startswith(".") for name in path.relative_to(root).parts[:-1])
+        if path.suffix.lower() in READERS and path.is_file() and not hidden:
+            yield path
+
+
+def _whole(root: Path, items: list[Item]) -> list[Item] | None:
+    """The items, once there is no shape beside them; a text of another ending than theirs may be a list, or words."""
+    endings = {item.path.suffix.lower() for item in items} | (READERS.keys() - TEXT)
+    left = sorted({path for path in _below(root) if path.suffix.lower() in endings} - {item.path for item in items})
+    if items and left:
+        expected = "all files in a folder for each class, all in folders train and test, or all in one"
+        raise LoaderError(f"{left[0]}: expected {expected}, got this one elsewhere. Try: move it.")
+    return items or None
 
 
 def shapenet_part(root: Path) -> list[Item] | None:
@@ -179,7 +193,7 @@ def classes(root: Path) -> list[Item] | None:
             for inner in [] if split else _folders(own):
                 if inner.name.lower() in _SPLITS:
                     items += [Item(path, own.name, _SPLITS[inner.name.lower()]) for path in _files(inner)]
-    return items or None
+    return _whole(root, items)
 
 
 def flat(root: Path) -> list[Item] | None:
@@ -188,7 +202,7 @@ def flat(root: Path) -> list[Item] | None:
     for inner in _folders(root):
         if inner.name.lower() in _SPLITS:
             items += [Item(path, None, _SPLITS[inner.name.lower()]) for path in _files(inner)]
-    return items or None
+    return _whole(root, items)
 
 
 LAYOUTS: dict[str, Callable[[Path], list[Item] | None]] = {

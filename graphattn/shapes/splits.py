@@ -52,7 +52,11 @@ def drawn(folder: Any, val: float, test: float, seed: int) -> Splits:
             at += many
         parts["train"] += order[at:]
     how = f"{' and '.join(asked)} drawn by seed {seed}" if said else f"drawn by seed {seed}"
-    how += ", each class in these parts" if folder.task == "classify" else ""
+    if folder.task == "classify":
+        every = {int(label) for label in folder.labels}
+        lack = {part: every - {int(folder.labels[number]) for number in parts[part]} for part in (*asked, "train")}
+        less = [f"{part} without {len(lack[part])} of {len(every)} classes" for part in lack if lack[part]]
+        how += ", " + (", ".join(less) or "each class in these parts")
     text = "; ".join(part for part in (said, how if asked else "") if part)
     return Splits(folder, {name: sorted(numbers) for name, numbers in parts.items()}, text or "all to train on")
 

@@ -130,6 +130,33 @@ def test_a_split_is_drawn_by_its_seed_said_and_written(tmp_path):
         folder.split(val=0.5, test=0.5)
 
 
+def test_a_split_says_what_it_lacks(tmp_path):
+    for number in range(4):
+        put(tmp_path / "ab"[number % 2] / f"{number}.ply")
+    assert str(ShapeFolder(tmp_path).split()) == "2 train, 0 val, 2 test (drawn by seed 0, val without 2 of 2 classes)"
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 20])
+def test_numbers_are_of_one_type_whether_kept_or_read_again(kept, tmp_path, monkeypatch):
+    monkeypatch.setattr("graphattn.shapes.folder._KEPT", kept)
+    for number in range(4):
+        y = torch.tensor([number]) if number else torch.rand(1)
+        put(tmp_path / f"{number}.npz", Data(pos=torch.randint(0, 9, (7, 3)), y=y))
+    folder = ShapeFolder(tmp_path)
+    assert {(shape.pos.dtype, shape.y.dtype) for shape in folder} == {(torch.float32, torch.float32)}
+
+
+@pytest.mark.parametrize("where", ["0.ply", "a/more/0.ply", "a/train/more/0.npz"])
+def test_no_file_is_left_out(where, tmp_path):
+    for name in ("a/1.ply", "a/2.ply", "b/1.ply", "b/2.ply", ".old/1.ply"):
+        put(tmp_path / name)
+    put(tmp_path / "README.txt", "Two classes.")
+    assert len(ShapeFolder(tmp_path)) == 4
+    put(tmp_path / where)
+    with pytest.raises(LoaderError, match=f"{where}: expected all files in a folder for each class"):
+        ShapeFolder(tmp_path)
+
+
 def test_transforms_of_pyg_are_taken_as_they_are(tmp_path):
     for number in range(4):
         put(
@@ -176,6 +203,7 @@ def test_what_is_wrong_names_the_file(what, tmp_path):
     ("lines", "said"),
     [
         ("0.ply,a\n1.ply,\n", r"labels.csv, line 2: expected a file and its label"),
+        ("7.ply,a\n0.ply,b\n1.ply,b\n", r"line 1: expected a file 7.ply, got none"),
         ("0.ply,a\n7.ply,b\n", r"line 2: expected a file 7.ply, got none"),
         ("0.ply,a\n0.ply,b\n1.ply,b\n", r"a second label"),
         ("0.ply,a\n", r"expected a label for each file, got none for .*1.ply"),
