@@ -78,7 +78,7 @@ class Frame:
         return self.kept[key]
 
 
-def whole(T: int, S: int, *, crosses: bool) -> Frame:
+def all_tokens(T: int, S: int, *, crosses: bool) -> Frame:
     """All tokens of all rows; the targets of self-attention are the last of the sources."""
     first = 0 if crosses else max(S - T, 0)
     piece = Piece(0, Span(range(T), first), Span(range(S), 0), S)

@@ -25,13 +25,13 @@ def hook(model: nn.Module, patch: Any) -> None:
                 setattr(part, name, MethodType(method, part))
 
 
-def unhook(model: nn.Module) -> None:
-    for part in model.modules():
-        for name in (*_HOOKED, "_graphattn_patch"):
-            part.__dict__.pop(name, None)
+def unhook(part: nn.Module) -> None:
+    for name in (*_HOOKED, "_graphattn_patch"):
+        part.__dict__.pop(name, None)
 
 
 def _generate(self: Any, *args: Any, **options: Any) -> Any:
+    self._graphattn_patch.forget()  # of a call that was interrupted
     try:
         return type(self).generate(self, *args, **options)
     finally:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
+from ..errors import OptionError
 from .frame import Frame, asked_for, packed
 
 if TYPE_CHECKING:
-    from .state import Patch
+    from .state import Call, Patch
 
 KEPT = 8  # tickets by which a mask that was copied to another device is known again
 _WHOLE = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
@@ -21,6 +22,8 @@ class Ticket:
 
     asked: dict[str, Any]
     view: Tensor | None = None
+    call: "Call | None" = None
+    """The call that it was asked for in, where graphs are functions of its inputs."""
     frames: dict[bool, Frame] = field(default_factory=dict)
     masks: dict[str, Tensor | None] = field(default_factory=dict)
 
@@ -65,9 +68,9 @@ def mask_of(patch: "Patch", **asked: Any) -> Tensor | None:
     a model's own code, where it is eager, finds the floats that it adds.
     """
     offsets = {name: int(asked.get(name, 0)) for name in ("q_offset", "kv_offset")}  # a static cache counts in place
-    ticket = Ticket(asked | offsets)
+    ticket = Ticket(asked | offsets, call=patch.call if patch.reads_batch else None)
     own, eager = patch.has_own_layers, patch.implementation(asked.get("config")) == "eager"
-    if ticket.says_nothing(own=own) and not eager:
+    if ticket.says_nothing(own=own) and not eager and ticket.call is None:
         return None
     view = ticket.mask("eager") if eager else ticket.dense() if own else _present(ticket.asked)
     if view is None:
@@ -96,6 +99,19 @@ def ticket_of(patch: "Patch", mask: Any) -> Ticket | None:
         view = known.view
         if view is None or (view.shape, view.dtype) != (mask.shape, mask.dtype):
             continue
-        if torch.equal(view.to(mask.device), mask):
+        if not torch.equal(view.to(mask.device), mask):
+            continue
+        if known.call is not None and patch.call is None:
+            raise outside_call()
+        if known.call in (None, patch.call):
             return known
     return None
+
+
+def outside_call() -> OptionError:
+    """The refusal of a layer that runs on a function of the batch, but in no call of the model."""
+    return OptionError(
+        "the graph is a function of the model's inputs, and a layer of attention runs outside of a call of the model, "
+        "so that these are not known: as where gradient checkpointing runs it again, in a model that hands its layers "
+        "no mask. Give a graph or a function of the length, or turn checkpointing off"
+    )

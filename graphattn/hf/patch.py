@@ -4,6 +4,7 @@ import inspect
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -58,8 +59,7 @@ def patch(model: nn.Module, graph: Any) -> Patch:
         >>> ga.unpatch(model)
     """
     try:
-        from transformers.masking_utils import AttentionMaskInterface
-        from transformers.modeling_utils import AttentionInterface
+        import transformers.modeling_utils  # noqa: F401
     except ImportError:
         raise need_extra("transformers", "hf") from None
     refuse_class(model, "model")
@@ -67,26 +67,20 @@ def patch(model: nn.Module, graph: Any) -> Patch:
         raise OptionError(f"model must be a model of transformers, got {type(model).__name__}")
     modules = attention_modules(model)
     given = saving.saved_in(model) if isinstance(graph, str) and graph == "saved" else graph
-    chosen = by_module(given, list(modules))
-    unpatch(model)
+    chosen, data = by_module(given, list(modules)), saving.to_data(given)
     made = Patch(model, _inputs(model))
     for place, module in modules.items():
         reads = chosen.get(place)
         inputs = () if reads is None else tuple(reads_batch(reads, made.inputs))
         made.slots[place] = Slot(place, reads, made, inputs, bool(getattr(module, "is_causal", True)))
+    unpatch(model)
+    for place, module in modules.items():
         module._graphattn = made.slots[place]  # type: ignore[assignment]
-    name = f"graphattn_{next(_NUMBERS)}"
-    itself = weakref.ref(made)
-    AttentionInterface.register(name, lambda *args, **options: attend(itself(), *args, **options))
-    AttentionMaskInterface.register(name, lambda **asked: mask_of(itself(), **asked))
-    for registry in (AttentionInterface, AttentionMaskInterface):
-        weakref.finalize(made, registry._global_mapping.pop, name, None)
     for config in _configs(model, [modules[place] for place in chosen]):
-        made.originals[id(config)] = (config, config._attn_implementation)
-        config._attn_implementation_internal = name
-    made.hooks.append(model.register_forward_pre_hook(made.see, with_kwargs=True))
+        config._attn_implementation_internal = _name_for(made, config._attn_implementation)
+    _watch(model, made)
     generation.hook(model, made)
-    setattr(model.config, saving.KEY, saving.to_data(given))
+    setattr(model.config, saving.KEY, data)
     return made
 
 
@@ -94,19 +88,15 @@ def unpatch(model: nn.Module) -> None:
     """Take the graphs away again: the model reads as it did before :func:`patch`.
 
     Args:
-        model: The model; one that is not patched stays as it is.
+        model: The model, or a model in it; one that is not patched stays as it is. A copy of it is another model.
     """
     refuse_class(model, "model")
     if not isinstance(model, nn.Module):
         raise OptionError(f"model must be a model of transformers, got {type(model).__name__}")
-    patches = {part.__dict__.pop("_graphattn").patch for part in model.modules() if "_graphattn" in part.__dict__}
-    for made in patches:
-        for config, implementation in made.originals.values():
-            config._attn_implementation_internal = implementation
-        for hook in made.hooks:
-            hook.remove()
-        made.model.config.__dict__.pop(saving.KEY, None)
-        generation.unhook(made.model)
+    for made in _patches(model):
+        around = any(part is model for part in made.model.modules())  # not so of a copy, which shares its patch
+        for whole in (made.model, model) if around else (model,):
+            _restore(whole, made)
 
 
 @contextmanager
@@ -118,7 +108,7 @@ def patched(model: nn.Module, graph: Any) -> Iterator[Patch]:
         graph: As :func:`patch` takes it.
     """
     before = getattr(getattr(model, "config", None), saving.KEY, None)
-    earlier = {slot.patch for slot in (getattr(part, "_graphattn", None) for part in model.modules()) if slot}
+    earlier = _patches(model)
     made = patch(model, graph)
     try:
         yield made
@@ -147,6 +137,56 @@ def from_pretrained(path: Any, graph: Any = "saved", **options: Any) -> nn.Modul
 
 def _inputs(model: nn.Module) -> tuple[str, ...]:
     return tuple(inspect.signature(model.forward).parameters)
+
+
+def _patches(model: nn.Module) -> set[Patch]:
+    return {part.__dict__["_graphattn"].patch for part in model.modules() if "_graphattn" in part.__dict__}
+
+
+def _name_for(made: Patch, original: str | None) -> str:
+    """The name by which configurations that named ``original`` find the patch, and copies of them too."""
+    from transformers.masking_utils import AttentionMaskInterface
+    from transformers.modeling_utils import AttentionInterface
+
+    for name, other in made.originals.items():
+        if other == original:
+            return name
+    name, itself = f"graphattn_{next(_NUMBERS)}", weakref.ref(made)
+    AttentionInterface.register(name, lambda *args, **options: attend(itself(), *args, **options))
+    AttentionMaskInterface.register(name, lambda **asked: mask_of(itself(), **asked))
+    for registry in (AttentionInterface, AttentionMaskInterface):
+        weakref.finalize(made, registry._global_mapping.pop, name, None)
+    made.originals[name] = original
+    return name
+
+
+def _watch(model: nn.Module, made: Patch) -> None:
+    """Let the patch see the calls of the model and of the models in it; a decoder's inputs have their longer names."""
+    roles = {id(part): slot.place.role for part in model.modules() if (slot := part.__dict__.get("_graphattn"))}
+    for part in model.modules():
+        held = {roles[id(inner)] for inner in part.modules() if id(inner) in roles}
+        if part is not model and not (held and hasattr(part, "_can_set_attn_implementation")):
+            continue
+        decodes = part is not model and "decoder_input_ids" in made.inputs and held <= {"decoder", "cross"}
+        begin = partial(made.begin, names=_inputs(part), prefix="decoder_" * decodes)
+        part._graphattn_hooks = [  # type: ignore[assignment]
+            part.register_forward_pre_hook(begin, with_kwargs=True),
+            part.register_forward_hook(made.end, always_call=True),
+        ]
+
+
+def _restore(model: nn.Module, made: Patch) -> None:
+    """Take away what a patch left in the parts of a model."""
+    for part in model.modules():
+        config = getattr(part, "config", None)
+        name = getattr(config, "_attn_implementation_internal", None)
+        if name in made.originals:
+            config._attn_implementation_internal = made.originals[name]  # type: ignore[union-attr]
+        for hook in part.__dict__.pop("_graphattn_hooks", ()):
+            hook.remove()
+            getattr(config, "__dict__", {}).pop(saving.KEY, None)
+        part.__dict__.pop("_graphattn", None)
+        generation.unhook(part)
 
 
 def _configs(model: nn.Module, modules: list[nn.Module]) -> list[Any]:

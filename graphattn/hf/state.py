@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from ..arguments import whole
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
-from .frame import Frame, Piece, of_cross
-from .frame import whole as all_tokens
+from .frame import Frame, Piece, all_tokens, of_cross
 from .given import OWN, Given, sized
-from .masks import Ticket
+from .masks import Ticket, outside_call
 from .modules import Place, own_code, stacks
 from .own import own_graphs
 from .rows import Graph, Job, check_written, full_rows, job_of
@@ -38,6 +37,16 @@ class Slot:
         return self
 
 
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call of the model, or of a model in it that nothing around it called: ``generate`` calls encoders so."""
+
+    inputs: dict[str, Any]
+    """Those that graphs are functions of."""
+    graphs: dict[int, Any] = field(default_factory=dict)
+    """What the functions returned."""
+
+
 class Patch:
     """A model on graphs; made by :func:`patch`, it sees the model's calls.
 
@@ -48,12 +57,13 @@ class Patch:
     def __init__(self, model: nn.Module, inputs: tuple[str, ...] = ()) -> None:
         self.model, self.inputs = model, inputs
         self.slots: dict[Place, Slot] = {}
-        self.originals: dict[int, tuple[Any, str | None]] = {}  # configurations, and what they named before
-        self.hooks: list[Any] = []
+        self.originals: dict[str, str | None] = {}  # what configurations name now, and what they named before
         self.length: int | None = None  # tokens at the end, while generate runs
-        self.batch: dict[str, Any] = {}  # of the model's last call: inputs that graphs are functions of, and more
+        self.call: Call | None = None  # while one runs
+        self.weights = False  # whether the last one wanted them
         self.last: dict[Place, list[Graph]] = {}  # what its layers ran on
         self.tickets: list[Ticket] = []
+        self._called: nn.Module | None = None
         self._decoder: Frame | None = None
         self._jobs: OrderedDict[Any, tuple[Job, list[Graph]]] = OrderedDict()
 
@@ -87,17 +97,22 @@ class Patch:
     # --- what attention asks
 
     @property
+    def reads_batch(self) -> bool:
+        """Whether some graph is a function of the batch, so that each mask must say which call it is of."""
+        return any(slot.inputs for slot in self.slots.values())
+
+    @property
     def has_own_layers(self) -> bool:
         """Whether some layer reads as its model does, so that masks must say so."""
         return any(slot.given is None or slot.given == OWN for slot in self.slots.values())
 
     def implementation(self, config: Any) -> str:
         """What a configuration named before."""
-        return self.originals.get(id(config), (None, None))[1] or "sdpa"
+        return self.originals.get(getattr(config, "_attn_implementation", "")) or "sdpa"
 
     def wants_weights(self, options: dict[str, Any]) -> bool:
         """Whether the call asks for weights."""
-        return bool(options.get("output_attentions") or self.batch.get("weights"))
+        return bool(options.get("output_attentions") or self.weights)
 
     def frame(self, slot: Slot, ticket: Ticket | None, T: int, S: int) -> Frame:
         """The sequences of a call; a decoder's are kept for its cross-attention, which is not told its targets."""
@@ -118,16 +133,17 @@ class Patch:
             self.last[slot.place] = graphs
             return full_rows(frame, B, graphs, device)
         length = self.length if is_causal and slot.place.role != "encoder" else None
+        call = ((ticket and ticket.call) or self.call) if slot.inputs else None
         remember = frame.remember if slot.inputs else self._remember
-        key_of = (id(slot.given), frame.key, B, length, device)
-        job, self.last[slot.place] = remember(key_of, lambda: self._job(slot, frame, length, B, device))
+        key_of = (id(slot.given), frame.key, B, length, device, call)
+        job, self.last[slot.place] = remember(key_of, lambda: self._job(slot, frame, call, length, B, device))
         return job
 
     def _job(
-        self, slot: Slot, frame: Frame, length: int | None, batch: int, device: torch.device
+        self, slot: Slot, frame: Frame, call: Call | None, length: int | None, batch: int, device: torch.device
     ) -> tuple[Job, list[Graph]]:
         if slot.inputs:
-            frame, graphs = self._of_batch(slot, frame, batch)
+            frame, graphs = self._of_batch(slot, frame, call, batch)
             return job_of(graphs, frame, batch, device), graphs
         sizes: list[tuple[int, int | None]] = [(length or piece.length, None) for piece in frame.pieces]
         if slot.place.role == "cross":
@@ -139,18 +155,19 @@ class Patch:
                 check_written(graph, piece)
         return job_of(graphs, frame, batch, device), graphs
 
-    def _of_batch(self, slot: Slot, frame: Frame, batch: int) -> tuple[Frame, list[Graph]]:
+    def _of_batch(self, slot: Slot, frame: Frame, call: Call | None, batch: int) -> tuple[Frame, list[Graph]]:
         """The graphs that a function of the batch gives; their nodes are places of a row, padding included."""
-        missing = [name for name in slot.inputs if name not in self.batch.get("inputs", {})]
+        if call is None:
+            raise outside_call()
+        missing = [name for name in slot.inputs if name not in call.inputs]
         if missing:
             raise OptionError(f"the graph is a function of {', '.join(slot.inputs)}; pass {', '.join(missing)} by name")
         if any(piece.targets.node > 0 for piece in frame.pieces) and slot.place.role != "cross":
             raise GraphError("a function of the batch sees new tokens alone when a cache is used; pass use_cache=False")
-        made = self.batch["made"]
         function: Any = slot.given
-        if id(function) not in made:
-            made[id(function)] = function(**{name: self.batch["inputs"][name] for name in slot.inputs})
-        graphs = made[id(function)]
+        if id(function) not in call.graphs:
+            call.graphs[id(function)] = function(**{name: call.inputs[name] for name in slot.inputs})
+        graphs = call.graphs[id(function)]
         each = [graphs] * batch if isinstance(graphs, AttentionGraph | PerHead | Pattern) else list(graphs)
         if len(each) != batch:
             raise GraphError(f"the function must return a graph, or one for each of {batch} examples; got {len(each)}")
@@ -171,16 +188,27 @@ class Patch:
         self._jobs[key] = make()
         return self._jobs[key]
 
-    def see(self, model: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Before a call of the model: keep the inputs that a graph is a function of, and whether it wants weights."""
+    def begin(
+        self, part: nn.Module, args: tuple[Any, ...], options: dict[str, Any], *, names: tuple[str, ...], prefix: str
+    ) -> None:
+        """Before a call of the model, or of one in it: keep the inputs that a graph is a function of."""
+        if self._called is not None and part is not self._called and part is not self.model:
+            return
+        given = {prefix + name: value for name, value in (dict(zip(names, args, strict=False)) | options).items()}
         wanted = {name for slot in self.slots.values() for name in slot.inputs}
-        given = dict(zip(self.inputs, args, strict=False)) | options
-        wants = options.get("output_attentions", getattr(model.config, "output_attentions", False))
-        self.batch = {
-            "inputs": {name: given.get(name) for name in wanted if name in given},
-            "made": {},
-            "weights": wants,
-        }
+        wants = given.get(f"{prefix}output_attentions")
+        config = getattr(part, "config", None)
+        self.weights = bool(getattr(config, "output_attentions", False) if wants is None else wants)
+        self._called, self.call = part, Call({name: given[name] for name in wanted if name in given})
+
+    def end(self, part: nn.Module, *_: Any) -> None:
+        """After it, also after an error: nothing may run on its inputs any more."""
+        if part is self._called:
+            self.forget()
+
+    def forget(self) -> None:
+        """No call runs."""
+        self._called = self.call = None
 
     def __deepcopy__(self, memo: Any) -> "Patch":
         return self

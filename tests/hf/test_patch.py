@@ -169,6 +169,31 @@ def test_a_copy_keeps_its_graph(llama):
     assert not close(expected, own)
 
 
+def test_a_copy_of_an_eager_model_is_a_model_of_its_own():
+    model = tiny_model("llama", auto=AutoModelForCausalLM, _attn_implementation="eager")
+    own = model(tokens()).logits
+    ga.patch(model, WINDOW)
+    other, expected = copy.deepcopy(model), model(tokens()).logits
+    ga.unpatch(other)
+    assert (other.config._attn_implementation, getattr(other.config, "graphattn", None)) == ("eager", None)
+    assert close(other(tokens()).logits, own)
+    assert not any(part._forward_pre_hooks or part._forward_hooks for part in other.modules())
+    assert close(model(tokens()).logits, expected)
+    third = copy.deepcopy(model)
+    ga.unpatch(model.model)  # a model in it stands for all of it
+    assert model.config._attn_implementation == "eager"
+    assert close(model(tokens()).logits, own)
+    assert close(third(tokens()).logits, expected)
+
+
+def test_a_graph_that_cannot_be_saved_leaves_the_model_as_it_was(llama):
+    ga.patch(llama, WINDOW)
+    expected = llama(tokens()).logits
+    with pytest.raises(GraphError, match="4,194,304"):
+        ga.patch(llama, ga.from_rule(lambda t, s: t >= s, 3000))
+    assert close(llama(tokens()).logits, expected)
+
+
 def gradients(model, **options):
     model.zero_grad()
     model(tokens(), labels=tokens(), **options).loss.backward()

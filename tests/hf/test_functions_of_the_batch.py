@@ -1,0 +1,78 @@
+"""A function of the batch sees the inputs of the call that its layers run in, whoever called them."""
+
+import pytest
+import torch
+from tiny_models import inputs_of, tiny_model
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+import graphattn as ga
+from graphattn.errors import OptionError
+
+
+def tokens(seed):
+    return torch.randint(3, 30, (2, 11), generator=torch.Generator().manual_seed(seed))
+
+
+def next_of_kind(input_ids):
+    """Earlier tokens of a token's kind, and itself."""
+    return [ga.from_mask((x[:, None] % 3 == x % 3).tril()) for x in input_ids]
+
+
+@pytest.fixture
+def writer():
+    model = tiny_model("t5", auto=AutoModelForSeq2SeqLM)
+    model.generation_config.decoder_start_token_id = 1
+    return model
+
+
+def test_generate_runs_the_encoder_on_its_own_inputs(writer):
+    """After another call of the same sizes; a decoder that runs by itself has its inputs too."""
+    ga.patch(writer, {"encoder": next_of_kind, "decoder": lambda decoder_input_ids: next_of_kind(decoder_input_ids)})
+    call = {"decoder_input_ids": tokens(3), "output_hidden_states": True}
+    expected, other = (writer(input_ids=tokens(seed), **call) for seed in (1, 2))
+    states = writer.decoder(tokens(3), encoder_hidden_states=expected.encoder_last_hidden_state).last_hidden_state
+    assert torch.allclose(states, expected.decoder_hidden_states[-1], rtol=0, atol=1e-12)
+    ga.patch(writer, {"encoder": next_of_kind})
+    writer(input_ids=tokens(2), **call)
+    options = {"max_new_tokens": 2, "return_dict_in_generate": True, "output_hidden_states": True}
+    states = writer.generate(tokens(1), **options).encoder_hidden_states[-1]
+    assert torch.allclose(states, expected.encoder_last_hidden_state, rtol=0, atol=1e-12)
+    assert not torch.allclose(states, other.encoder_last_hidden_state, atol=0.1)
+
+
+def gradients(model, *batches):
+    """Of one backward after as many forwards."""
+    model.zero_grad()
+    sum(model(**batch)[0].square().sum() for batch in batches).backward()
+    return [x.grad.clone() for x in model.parameters() if x.grad is not None]
+
+
+def bands(pixel_values):
+    return [ga.graphs.sliding_window(17, 1 + int(abs(x.sum())) % 5) for x in pixel_values]
+
+
+@pytest.mark.parametrize(("name", "graph"), [("llama", next_of_kind), ("vit", bands)])
+def test_checkpointing_runs_each_batch_on_its_own_graphs(name, graph):
+    model = tiny_model(name, auto=AutoModelForCausalLM) if name == "llama" else tiny_model(name)
+    batches = [{"input_ids": tokens(seed)} for seed in (1, 2)]
+    if name == "vit":
+        images = inputs_of(model)["pixel_values"]
+        batches = [{"pixel_values": x} for x in (images, 3 * images + 1)]
+    ga.patch(model, graph)
+    model.train()
+    expected = gradients(model, *batches)
+    model.gradient_checkpointing_enable()
+    assert all(
+        torch.allclose(*pair, rtol=0, atol=1e-10) for pair in zip(gradients(model, *batches), expected, strict=True)
+    )
+
+
+def test_a_layer_outside_of_a_call_is_refused(writer):
+    ga.patch(writer, {"encoder": next_of_kind})
+    writer(input_ids=tokens(1), decoder_input_ids=tokens(2))
+    with pytest.raises(OptionError, match="runs outside of a call of the model"):
+        writer.encoder.block[0](torch.randn(2, 11, 32, dtype=torch.float64))
+    with pytest.raises(OptionError, match="pass input_ids by name"):
+        writer(inputs_embeds=torch.randn(2, 11, 32, dtype=torch.float64), decoder_input_ids=tokens(2))
+    with pytest.raises(OptionError, match="runs outside"):  # also after a call that ended in an error
+        writer.encoder.block[0](torch.randn(2, 11, 32, dtype=torch.float64))
