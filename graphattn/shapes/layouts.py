@@ -44,13 +44,24 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
+def _text(path: Path) -> str:
+    """A table or a list of names."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LoaderError(f"{path}: expected a text in UTF-8, got {error}. Try: save it as UTF-8.") from None
+
+
 def table(root: Path) -> list[Item] | None:
     """``labels.csv``: a name of a file and a label, a class or a number, on each line."""
     path = root / "labels.csv"
     if not path.is_file():
         return None
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = [(number, row) for number, row in enumerate(csv.reader(file), 1) if row]
+    try:
+        lines = _text(path).splitlines()
+        rows = [(number, row) for number, row in enumerate(csv.reader(lines), 1) if row]
+    except csv.Error as error:
+        raise LoaderError(f"{path}: expected a table of commas, got {error}. Try: save it as CSV again.") from None
     items, seen = [], set[Path]()
     named = bool(rows) and Path(rows[0][1][0].strip()).suffix.lower() not in READERS  # names of columns
     for number, row in rows[named:]:
@@ -60,8 +71,8 @@ def table(root: Path) -> list[Item] | None:
                 f"{path}, line {number}: expected a file and its label, got {','.join(row)[:80]!r}. Try: fill it."
             )
         own = root / cells[0]
-        if not own.is_file() or own in seen:
-            got = "none of this name" if own not in seen else "a second label for it"
+        if ".." in Path(cells[0]).parts or Path(cells[0]).is_absolute() or not own.is_file() or own in seen:
+            got = "none of this name in the folder" if own not in seen else "a second label for it"
             raise LoaderError(
                 f"{path}, line {number}: expected a file {cells[0][:80]}, got {got}. Try: correct the line."
             )
@@ -107,13 +118,15 @@ def shapenet_part(root: Path) -> list[Item] | None:
     names, lists = root / "synsetoffset2category.txt", root / "train_test_split"
     if not (names.is_file() and lists.is_dir()):
         return None
-    categories = [line.split() for line in names.read_text().splitlines() if line.strip()]
+    categories = [line.split() for line in _text(names).splitlines() if line.strip()]
+    if any(len(words) != 2 for words in categories):
+        raise LoaderError(f"{names}: expected lines of a name and a synset, got others. Try: get it again.")
     numbers = {synset: number for number, (_, synset) in enumerate(categories)}
     items = []
     for split in ("train", "val", "test"):
         path = lists / f"shuffled_{split}_file_list.json"
         try:
-            entries = json.loads(path.read_text()) if path.is_file() else []
+            entries = json.loads(_text(path)) if path.is_file() else []
             parts = [Path(entry).parts[-2:] for entry in entries]
             also = [{"category": numbers[synset]} for synset, _ in parts]
         except (ValueError, KeyError, TypeError) as error:
@@ -150,7 +163,7 @@ def scannet(root: Path) -> list[Item] | None:
         name: kind
         for kind in ("train", "val", "test")
         for path in root.glob(f"**/scannetv2_{kind}.txt")
-        for name in path.read_text().split()
+        for name in _text(path).split()
     }
 
     def read(item: Item) -> Shape:

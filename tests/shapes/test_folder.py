@@ -204,6 +204,7 @@ def test_what_is_wrong_names_the_file(what, tmp_path):
     [
         ("0.ply,a\n1.ply,\n", r"labels.csv, line 2: expected a file and its label"),
         ("7.ply,a\n0.ply,b\n1.ply,b\n", r"line 1: expected a file 7.ply, got none"),
+        ("0.ply,a\n../1.ply,b\n1.ply,b\n", r"line 2: expected a file \.\./1.ply, got none of this name in the folder"),
         ("0.ply,a\n7.ply,b\n", r"line 2: expected a file 7.ply, got none"),
         ("0.ply,a\n0.ply,b\n1.ply,b\n", r"a second label"),
         ("0.ply,a\n", r"expected a label for each file, got none for .*1.ply"),
@@ -214,6 +215,18 @@ def test_labels_that_are_missing(lines, said, tmp_path):
     put(tmp_path / "1.ply")
     put(tmp_path / "labels.csv", lines)
     with pytest.raises(LoaderError, match=said):
+        ShapeFolder(tmp_path)
+
+
+def test_lists_that_are_no_lists(tmp_path):
+    put(tmp_path / "0.ply")
+    (tmp_path / "labels.csv").write_bytes(b"0.ply,caf\xe9\n")
+    with pytest.raises(LoaderError, match=r"labels.csv: expected a text in UTF-8"):
+        ShapeFolder(tmp_path)
+    (tmp_path / "labels.csv").unlink()
+    shapenet_part(tmp_path)
+    put(tmp_path / "synsetoffset2category.txt", "Airplane\n")
+    with pytest.raises(LoaderError, match="expected lines of a name and a synset"):
         ShapeFolder(tmp_path)
 
 
