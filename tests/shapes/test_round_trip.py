@@ -190,6 +190,33 @@ def test_two_tensors_of_one_name_in_the_file(ending, tmp_path):
     assert ga.load(path).y.tolist() == list(range(7))
 
 
+@pytest.mark.parametrize("ending", WORDS)
+@pytest.mark.parametrize("width", [2, 4])
+def test_positions_of_another_width_come_back_or_are_refused(ending, width, tmp_path):
+    data, path = Data(pos=shape().pos[:, [0, 1, 2, 0][:width]]), tmp_path / f"a{ending}"
+    if ending == ".npz" or (width == 2 and ending in (".npy", ".pcd", ".csv", ".xyz")):
+        ga.save(data, path)
+        assert torch.equal(ga.load(path).pos, data.pos)
+    else:
+        with pytest.raises(LoaderError, match=rf"expected pos of shape \(N, 3\), N > 0, got \(7, {width}\)"):
+            ga.save(data, path)
+
+
+def test_bfloat16_is_written_in_float32(tmp_path):
+    ga.save(Data(pos=shape().pos.bfloat16()), tmp_path / "a.ply")
+    assert torch.equal(ga.load(tmp_path / "a.ply").pos, shape().pos.bfloat16().float())
+
+
+def test_integers_that_a_text_rounds_are_refused(tmp_path):
+    head = "ply\nformat ascii 1.0\nelement vertex 1\n" + "".join(f"property float {axis}\n" for axis in "xyz")
+    text = f"{head}property int64 id\nend_header\n0 0 0 "
+    (tmp_path / "a.ply").write_text(f"{text}{2**53 - 1}\n")
+    assert ga.load(tmp_path / "a.ply").id.tolist() == [2**53 - 1]
+    (tmp_path / "a.ply").write_text(f"{text}{2**53 + 1}\n")
+    with pytest.raises(LoaderError, match=r"line 9: expected id as int64, below 2\*\*53"):
+        ga.load(tmp_path / "a.ply")
+
+
 def test_capitals_are_names_of_their_own(tmp_path):
     ga.save(Data(X=torch.arange(7), pos=shape().pos), tmp_path / "a.csv")
     back = ga.load(tmp_path / "a.csv")

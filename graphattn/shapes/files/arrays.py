@@ -52,15 +52,19 @@ def read_npy(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     return Raw(blob, {"pos": array[:, :3]} | ({"x": array[:, 3:]} if array.shape[1] > 3 else {}))
 
 
-@writes(".npz")
+@writes(".npz", widths=range(1, 1 << 30))
 def write_npz(file: BinaryIO, parts: Parts) -> None:
     """Every tensor as it is."""
     face = {} if parts.face is None else {"face": parts.face}
     np.savez(file, **parts.points, **face, **parts.faces, **parts.others, **parts.whole)  # type: ignore[arg-type]
 
 
-@writes(".npy")
+@writes(".npy", widths=range(1, 4))
 def write_npy(file: BinaryIO, parts: Parts) -> None:
     """Positions, then ``x``."""
     parts.holds("x")
-    np.save(file, np.concatenate([parts.pos, *([parts.points["x"]] if "x" in parts.points else [])], axis=1))
+    x = parts.points.get("x", np.zeros((len(parts.pos), 0), "f2"))
+    if "x" in parts.points and (x.ndim != 2 or parts.pos.shape[1] < 3):
+        parts.refuse("x of shape (N, k) behind pos of shape (N, 3)", f"x of {x.shape} and pos of {parts.pos.shape}")
+        x = np.zeros((len(parts.pos), 0), "f2")
+    np.save(file, np.concatenate([parts.pos, x], axis=1))

@@ -111,17 +111,19 @@ class Parts:
         return out
 
 
-def parts_of(data: Any, path: str, lossy: bool) -> Parts:
-    """Sort the tensors of a shape; what is no tensor is refused."""
+def parts_of(data: Any, path: str, widths: range, lossy: bool) -> Parts:
+    """Sort the tensors of a shape; what is no tensor is refused, and ``pos`` (N, k) with k not in ``widths``."""
     if getattr(data, "ptr", None) is not None and getattr(data, "batch", None) is not None:
         raise LoaderError(f"{path}: expected one shape, got a batch. Try: batch.to_data_list(), one file for each.")
     items = {name: value for name, value in data.to_dict().items() if value is not None}
-    odd = [name for name, value in items.items() if not isinstance(value, torch.Tensor)]
+    odd = [
+        name for name, value in items.items() if not isinstance(value, torch.Tensor) or value.layout != torch.strided
+    ]
     pos = items.get("pos")
-    if not isinstance(pos, torch.Tensor) or pos.ndim != 2 or not len(pos):
+    if not isinstance(pos, torch.Tensor) or pos.ndim != 2 or not len(pos) or pos.shape[1] not in widths:
         got = "none" if pos is None else f"{tuple(pos.shape)}" if isinstance(pos, torch.Tensor) else type(pos).__name__
         raise LoaderError(f"{path}: expected pos of shape (N, 3), N > 0, got {got}. Try: Data(pos=...).")
-    arrays = {name: items[name].detach().cpu().contiguous().numpy() for name in items if name not in odd}
+    arrays = {name: _array(items[name]) for name in items if name not in odd}
     face = arrays.pop("face", None)
     if face is not None and not (face.ndim == 2 and len(face) == 3 and face.dtype.kind in "iu"):
         raise LoaderError(
@@ -135,8 +137,14 @@ def parts_of(data: Any, path: str, lossy: bool) -> Parts:
         groups[_rows(name, values, len(pos), None if face is None else face.shape[1])][name] = values
     parts = Parts(path, groups[0], face, groups[1], groups[2], groups[3], lossy)
     if odd:
-        parts.refuse("tensors", f"{odd[0]}, a {type(items[odd[0]]).__name__}", "lossy=True leaves it out")
+        parts.refuse("dense tensors", f"{odd[0]}, a {type(items[odd[0]]).__name__}", "lossy=True leaves it out")
     return parts
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    """The same numbers; NumPy has no bfloat16."""
+    small = tensor.dtype.is_floating_point and tensor.dtype not in (torch.float16, torch.float64)
+    return (tensor.float() if small else tensor).detach().cpu().contiguous().numpy()
 
 
 def _rows(name: str, values: np.ndarray, points: int, faces: int | None) -> int:

@@ -144,7 +144,7 @@ def _colors(points: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return points
 
 
-@writes(".pcd")
+@writes(".pcd", widths=range(2, 4))
 def write_pcd(file: BinaryIO, parts: Parts) -> None:
     """Binary, one field for each column; colours of bytes as ``rgb``."""
     parts.holds("...", faces=())

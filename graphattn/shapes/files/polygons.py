@@ -57,13 +57,15 @@ def _of_face(raw: Raw, row: int, expected: str, got: str, fix: str, at: str = ""
 
 
 def typed(blob: Blob, name: str, values: np.ndarray, kind: np.dtype, lines: np.ndarray) -> np.ndarray:
-    """Numbers of a text in the type that its header says; integers must be integers of that size."""
+    """Numbers of a text in the type that its header says; integers must be of that size, and below 2**53."""
     with np.errstate(all="ignore"):
         out = values.astype(kind)
-        wrong = (out != values).reshape(len(values), -1).any(1) if values.size and kind.kind in "iu" else np.zeros(0)
+        odd = (out != values) | (np.abs(values) >= 2**53)
+        wrong = odd.reshape(len(values), -1).any(1) if values.size and kind.kind in "iu" else np.zeros(0)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
-        raise blob.fault(f"{name} as {kind}", f"{values[row]}", "correct it, or its type", offset=int(lines[row]))
+        fix = "correct it, or its type, or have the file in binary"
+        raise blob.fault(f"{name} as {kind}, below 2**53", f"{values[row]}", fix, offset=int(lines[row]))
     return out
 
 

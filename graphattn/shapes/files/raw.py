@@ -14,6 +14,8 @@ R = TypeVar("R", bound=Callable[..., Any])
 READERS: dict[str, Callable[..., "Raw"]] = {}
 #: By ending: ``(file, parts)`` writes.
 WRITERS: dict[str, Callable[..., None]] = {}
+#: By ending: how many numbers a row of ``pos`` may have there.
+WIDTHS: dict[str, range] = {}
 NO_FACES = np.zeros(1, np.int64), np.zeros(0, np.int64)
 
 
@@ -46,6 +48,7 @@ def reads(*endings: str) -> Callable[[R], R]:
     return _registers(READERS, endings)
 
 
-def writes(*endings: str) -> Callable[[R], R]:
-    """Decorates the writer of files with these endings."""
+def writes(*endings: str, widths: range = range(3, 4)) -> Callable[[R], R]:
+    """Decorates the writer of files with these endings, which takes ``pos`` (N, k) for k in ``widths``."""
+    WIDTHS.update(dict.fromkeys(endings, widths))
     return _registers(WRITERS, endings)

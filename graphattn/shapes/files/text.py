@@ -74,7 +74,7 @@ def _without_count(text: bytes) -> bytes:
     return text
 
 
-@writes(*ENDINGS)
+@writes(*ENDINGS, widths=range(2, 4))
 def write_text(file: BinaryIO, parts: Parts) -> None:
     """Every column under its name; commas in a CSV, blanks in others."""
     parts.holds("...")

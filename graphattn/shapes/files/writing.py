@@ -7,17 +7,19 @@ from ...errors import LoaderError
 from ...interop.files._guard import PathLike, file_name, suffix
 from ...interop.files._replace import replace_file
 from .parts import parts_of
-from .raw import WRITERS
+from .raw import WIDTHS, WRITERS
 
 
 def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
     r"""Write a point cloud or a mesh; a file of that name is replaced once the new one is whole.
 
     Args:
-        data: A PyG ``Data`` with ``pos`` (N, 3), and whatever else :func:`load` returns.
+        data: A PyG ``Data`` with ``pos`` (N, 3), and whatever else :func:`load` returns. Texts, .pcd and .npy take
+            (N, 2) as well, .npz any (N, d).
         path: A name that ends in .ply (binary), .obj, .off, .stl (binary), .glb, .pcd (binary), .las, .laz, .xyz,
-            .pts, .txt, .csv, .npz or .npy. What :func:`load` reads from it are the same numbers; .npz keeps every
-            tensor, .ply all that have a row for each point or face.
+            .pts, .txt, .csv, .npz or .npy. What :func:`load` reads from it are the same numbers, in a type that
+            holds them; but .las and .laz have coordinates as 32-bit integers of a scale, and round them. .npz keeps
+            every tensor, .ply all that have a row for each point or face.
         lossy: Leave out tensors that the format has no place for, and round numbers that it cannot hold.
 
     Raises:
@@ -36,5 +38,5 @@ def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
     kind = suffix(path, tuple(WRITERS), "save")
     if not hasattr(data, "to_dict"):
         raise LoaderError(f"data: expected a torch_geometric.data.Data, got {type(data).__name__}. Try: Data(pos=...).")
-    parts = parts_of(data, file_name(path), lossy)
+    parts = parts_of(data, file_name(path), WIDTHS[kind], lossy)
     replace_file(path, lambda file: WRITERS[kind](file, parts))
