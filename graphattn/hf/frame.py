@@ -57,14 +57,14 @@ class Frame:
         pieces: Of every row; of the first row alone where all rows are alike.
         alike: Whether all rows have one sequence of the same places.
         targets: T, the places of a row in the query; ``sources``, S, those in the key.
-        asked: What transformers asked a mask for; empty where it did not.
+        request: What transformers asked a mask for; empty where it did not.
     """
 
     pieces: tuple[Piece, ...]
     alike: bool
     targets: int
     sources: int
-    asked: dict[str, Any] = field(default_factory=dict)
+    request: dict[str, Any] = field(default_factory=dict)
     kept: dict[Any, Any] = field(default_factory=dict)
 
     @property
@@ -85,24 +85,24 @@ def all_tokens(T: int, S: int, *, crosses: bool) -> Frame:
     return Frame((piece,), True, T, S)
 
 
-def asked_for(asked: dict[str, Any], *, crosses: bool) -> Frame:
+def frame_of(request: dict[str, Any], *, crosses: bool) -> Frame:
     """The frame of a mask that transformers asked for.
 
     Of ``q_length`` new tokens, ``q_offset`` came before; of ``kv_length`` places in a cache, ``kv_offset`` were dropped
     before; ``attention_mask`` is bool (B, n) over all tokens. Tokens are numbered without those that are masked.
     """
-    T, S, past, dropped = (int(asked[name]) for name in ("q_length", "kv_length", "q_offset", "kv_offset"))
-    present, sequences = asked.get("attention_mask"), packed(asked.get("mask_function"))
+    T, S, past, dropped = (int(request[name]) for name in ("q_length", "kv_length", "q_offset", "kv_offset"))
+    present, sequences = request.get("attention_mask"), packed(request.get("mask_function"))
     end = dropped + S if crosses else min(past + T, dropped + S)  # a static cache has places that are not written yet
     if sequences is not None:
         pieces = [piece for row, ids in enumerate(sequences.tolist()) for piece in _runs_of(row, ids)]
-        return Frame(tuple(pieces), False, T, S, asked)
+        return Frame(tuple(pieces), False, T, S, request)
     if present is None or bool(present.all()):
-        return Frame((_piece(0, range(end), past, T, dropped),), True, T, S, asked)
+        return Frame((_piece(0, range(end), past, T, dropped),), True, T, S, request)
     there = _present(present[:, :end])
     if isinstance(there[0], range) and all(places == there[0] for places in there):
-        return Frame((_piece(0, there[0], past, T, dropped),), True, T, S, asked)
-    return Frame(tuple(_piece(row, x, past, T, dropped) for row, x in enumerate(there)), False, T, S, asked)
+        return Frame((_piece(0, there[0], past, T, dropped),), True, T, S, request)
+    return Frame(tuple(_piece(row, x, past, T, dropped) for row, x in enumerate(there)), False, T, S, request)
 
 
 def of_cross(decoder: Frame | None, mask: Frame) -> Frame:
@@ -117,7 +117,7 @@ def of_cross(decoder: Frame | None, mask: Frame) -> Frame:
         Piece(row, own.targets, other.sources, other.length)
         for row, (own, other) in enumerate(zip(ours, theirs, strict=True))
     )
-    return Frame(pieces, decoder.alike and mask.alike, mask.targets, mask.sources, mask.asked)
+    return Frame(pieces, decoder.alike and mask.alike, mask.targets, mask.sources, mask.request)
 
 
 def _piece(row: int, there: range | tuple[int, ...], past: int, T: int, dropped: int) -> Piece:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..errors import OptionError
-from .frame import Frame, asked_for, packed
+from .frame import Frame, frame_of, packed
 
 if TYPE_CHECKING:
     from .state import Call, Patch
@@ -20,7 +20,7 @@ _WHOLE = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
 class Ticket:
     """What transformers asked a mask for, and what the layers that were handed it derive from that."""
 
-    asked: dict[str, Any]
+    request: dict[str, Any]
     view: Tensor | None = None
     call: "Call | None" = None
     """The call that it was asked for in, where graphs are functions of its inputs."""
@@ -30,7 +30,7 @@ class Ticket:
     def frame(self, *, crosses: bool) -> Frame:
         """The sequences of the call."""
         if crosses not in self.frames:
-            self.frames[crosses] = asked_for(self.asked, crosses=crosses)
+            self.frames[crosses] = frame_of(self.request, crosses=crosses)
         return self.frames[crosses]
 
     def mask(self, implementation: str) -> Tensor | None:
@@ -38,41 +38,41 @@ class Ticket:
         if implementation not in self.masks:
             from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-            self.masks[implementation] = ALL_MASK_ATTENTION_FUNCTIONS[implementation](**self.asked)
+            self.masks[implementation] = ALL_MASK_ATTENTION_FUNCTIONS[implementation](**self.request)
         return self.masks[implementation]
 
     def dense(self) -> Tensor:
         """The mask, bool (B, 1, T, S), whatever it says."""
         from transformers.masking_utils import sdpa_mask
 
-        mask: Any = sdpa_mask(**{**self.asked, **_WHOLE})
+        mask: Any = sdpa_mask(**{**self.request, **_WHOLE})
         return cast(Tensor, mask)
 
     def says_nothing(self, *, own: bool) -> bool:
         """Whether all tokens are there at once, as without a mask; ``own``: and its layers read as they did."""
-        asked, window = self.asked, self.asked.get("local_size")
-        present = asked.get("attention_mask")
-        if asked["q_offset"] or asked["kv_offset"] or asked["q_length"] != asked["kv_length"]:
+        request, window = self.request, self.request.get("local_size")
+        present = request.get("attention_mask")
+        if request["q_offset"] or request["kv_offset"] or request["q_length"] != request["kv_length"]:
             return False
-        skips = asked.get("allow_is_causal_skip", True) or asked.get("allow_is_bidirectional_skip", False)
-        if own and not (skips and (window is None or asked["kv_length"] < window)):
+        skips = request.get("allow_is_causal_skip", True) or request.get("allow_is_bidirectional_skip", False)
+        if own and not (skips and (window is None or request["kv_length"] < window)):
             return False
-        return (present is None or bool(present.all())) and packed(asked.get("mask_function")) is None
+        return (present is None or bool(present.all())) and packed(request.get("mask_function")) is None
 
 
 @torch.compiler.disable
-def mask_of(patch: "Patch", **asked: Any) -> Tensor | None:
+def mask_of(patch: "Patch", **request: Any) -> Tensor | None:
     """What a patched model calls for a mask: bool (B, 1, T, S), the tokens that are there, and what it was asked for.
 
     Models that compute with their mask, as convolutions do that skip padding, find the padding in it; attention that is
     a model's own code, where it is eager, finds the floats that it adds.
     """
-    offsets = {name: int(asked.get(name, 0)) for name in ("q_offset", "kv_offset")}  # a static cache counts in place
-    ticket = Ticket(asked | offsets, call=patch.call if patch.reads_batch else None)
-    own, eager = patch.has_own_layers, patch.implementation(asked.get("config")) == "eager"
+    offsets = {name: int(request.get(name, 0)) for name in ("q_offset", "kv_offset")}  # a static cache counts in place
+    ticket = Ticket(request | offsets, call=patch.call if patch.reads_batch else None)
+    own, eager = patch.has_own_layers, patch.implementation(request.get("config")) == "eager"
     if ticket.says_nothing(own=own) and not eager and ticket.call is None:
         return None
-    view = ticket.mask("eager") if eager else ticket.dense() if own else _present(ticket.asked)
+    view = ticket.mask("eager") if eager else ticket.dense() if own else _present(ticket.request)
     if view is None:
         return None
     view._graphattn_ticket = replace(ticket, view=view)  # type: ignore[attr-defined]
@@ -80,11 +80,11 @@ def mask_of(patch: "Patch", **asked: Any) -> Tensor | None:
     return view
 
 
-def _present(asked: dict[str, Any]) -> Tensor:
-    rows, T, S, dropped = (asked[name] for name in ("batch_size", "q_length", "kv_length", "kv_offset"))
-    present = asked.get("attention_mask")
+def _present(request: dict[str, Any]) -> Tensor:
+    rows, T, S, dropped = (request[name] for name in ("batch_size", "q_length", "kv_length", "kv_offset"))
+    present = request.get("attention_mask")
     if present is None:
-        return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=asked.get("device")).expand(rows, 1, T, S)
+        return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=request.get("device")).expand(rows, 1, T, S)
     held = present[:, dropped : dropped + S]
     held = torch.nn.functional.pad(held, (0, S - held.shape[1]))
     return held[:, None, None].expand(rows, 1, T, S)

@@ -13,18 +13,20 @@ from .masks import Ticket
 def own_graphs(mask: Tensor | None, ticket: Ticket | None, T: int, S: int, *, is_causal: bool) -> list[AttentionGraph]:
     """What each row of the batch reads without the library; one graph if all rows read alike."""
     if ticket is not None:
-        graphs: list[AttentionGraph] = ticket.frame(crosses=False).remember("own", lambda: _of_asked(ticket))
+        graphs: list[AttentionGraph] = ticket.frame(crosses=False).remember("own", lambda: _of_request(ticket))
         return graphs
     if mask is None:
         return [causal(T) if is_causal and T == S and T > 1 else _all(T, S)]
     return _of_masks((mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2).detach(), T, S)
 
 
-def _of_asked(ticket: Ticket) -> list[AttentionGraph]:
-    asked = ticket.asked
-    windows = [asked.get("local_size")]
-    windows += [getattr(asked.get("config"), name, None) for name in ("sliding_window", "attention_chunk_size")]
-    return _of_masks(ticket.dense(), asked["q_length"], asked["kv_length"], [w for w in windows if isinstance(w, int)])
+def _of_request(ticket: Ticket) -> list[AttentionGraph]:
+    request = ticket.request
+    windows = [request.get("local_size")]
+    windows += [getattr(request.get("config"), name, None) for name in ("sliding_window", "attention_chunk_size")]
+    return _of_masks(
+        ticket.dense(), request["q_length"], request["kv_length"], [w for w in windows if isinstance(w, int)]
+    )
 
 
 def _of_masks(mask: Tensor, T: int, S: int, windows: list[int] | None = None) -> list[AttentionGraph]:

@@ -153,7 +153,7 @@ def _name_for(made: Patch, original: str | None) -> str:
             return name
     name, itself = f"graphattn_{next(_NUMBERS)}", weakref.ref(made)
     AttentionInterface.register(name, lambda *args, **options: attend(itself(), *args, **options))
-    AttentionMaskInterface.register(name, lambda **asked: mask_of(itself(), **asked))
+    AttentionMaskInterface.register(name, lambda **request: mask_of(itself(), **request))
     for registry in (AttentionInterface, AttentionMaskInterface):
         weakref.finalize(made, registry._global_mapping.pop, name, None)
     made.originals[name] = original
