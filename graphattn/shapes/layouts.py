@@ -104,9 +104,10 @@ def _below(root: Path) -> Iterator[Path]:
 
 
 def _whole(root: Path, items: list[Item]) -> list[Item] | None:
-    """The items, once there is no shape beside them; a text of another ending than theirs may be a list, or words."""
+    """The items, once there is no shape beside them; a text above them or of another ending may be a list, or words."""
     endings = {item.path.suffix.lower() for item in items} | (READERS.keys() - TEXT)
     left = sorted({path for path in _below(root) if path.suffix.lower() in endings} - {item.path for item in items})
+    left = [path for path in left if path.parent != root or path.suffix.lower() not in TEXT]
     if items and left:
         expected = "all files in a folder for each class, all in folders train and test, or all in one"
         raise LoaderError(f"{left[0]}: expected {expected}, got this one elsewhere. Try: move it.")

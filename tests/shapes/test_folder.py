@@ -263,3 +263,13 @@ def test_what_is_no_folder_of_shapes(what, tmp_path):
     put(tmp_path / "x.ply")
     with pytest.raises(LoaderError, match=r"expected (labels|a folder of shapes|files \.coff)"):
         ShapeFolder(tmp_path / what)
+
+
+def test_lists_above_folders_of_texts_are_no_shapes(tmp_path):
+    """ModelNet40 as points: a folder of .txt for each class, and lists of the splits in the root."""
+    for kind in ("chair", "desk"):
+        (tmp_path / kind).mkdir()
+        for number in range(3):
+            np.savetxt(tmp_path / kind / f"{kind}_{number}.txt", torch.rand(5, 6).numpy(), delimiter=",")
+    (tmp_path / "modelnet40_train.txt").write_text("chair_0\ndesk_0\n")
+    assert len(ShapeFolder(tmp_path)) == 6
