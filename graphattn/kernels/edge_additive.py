@@ -15,23 +15,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .arrays import eights, narrow, nodes, results
 from .edge_softmax import gather
-from .edges_op import _chunks, _eights, _narrow, _nodes, _results
-from .threads import share
+from .threads import chunks, share
 
 
 def _sizes(x: Tensor, y: Tensor, weight: Tensor) -> tuple[int, int, int, int]:
     """G, K, how many groups share a row of ``y``, and the width as the kernels have it."""
     G, K, D = weight.shape
-    return G, K, G // max(1, y.shape[2]), 8 * _eights(D)
+    return G, K, G // max(1, y.shape[2]), 8 * eights(D)
 
 
 def _operands(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor) -> tuple[Any, ...]:
     """x, y, z and weight as the kernels take them."""
-    width = 8 * _eights(weight.shape[-1])
-    of_edges = (np.zeros(width, x.new_empty(0).numpy().dtype), 0, 0, 0) if z is None else _nodes(z)
+    width = 8 * eights(weight.shape[-1])
+    of_edges = (np.zeros(width, x.new_empty(0).numpy().dtype), 0, 0, 0) if z is None else nodes(z)
     spare = width - weight.shape[-1]
-    return _nodes(x), _nodes(y), of_edges, F.pad(weight.detach(), (0, spare)).contiguous().view(-1).numpy()
+    return nodes(x), nodes(y), of_edges, F.pad(weight.detach(), (0, spare)).contiguous().view(-1).numpy()
 
 
 def _layout(*tensors: Tensor) -> tuple[np.ndarray, ...]:
@@ -73,7 +73,7 @@ def edge_additive(
 
     if out.numel():
         work = out.numel() * sizes[-1]
-        share(_chunks(layout[1], work), work, make)
+        share(chunks(layout[1], work), work, make)
     return out
 
 
@@ -106,11 +106,11 @@ def edge_additive_backward(
     G, K, _, width = sizes
     operands, flat = _operands(x, y, z, weight), grad.contiguous().view(-1).numpy()
     by_target, by_source = _layout(ptr, index, edge, order), _layout(source_ptr, target, source_edge, source_order)
-    grad_x, grad_y = _results(x, *x.shape), _results(y, *y.shape)
-    to_x, to_y, f = _nodes(grad_x), _nodes(grad_y), flat.dtype.type(slope)
+    grad_x, grad_y = results(x, *x.shape), results(y, *y.shape)
+    to_x, to_y, f = nodes(grad_x), nodes(grad_y), flat.dtype.type(slope)
     grad_z = x.new_empty((B, edge.numel(), G, width) if z is not None else (0, 0, 0, 0))
     of_edges, work = None if z is None else grad_z.view(-1).numpy(), 4 * flat.size * width
-    bounds = _chunks(by_target[1], work)
+    bounds = chunks(by_target[1], work)
     of_weight = np.zeros((len(bounds), G * K * width), np.float64)  # a sum for each chunk: the same bits every time
 
     def targets() -> Any:
@@ -118,9 +118,9 @@ def edge_additive_backward(
 
         def run(lo: int, hi: int) -> None:
             rows = *by_target, lo, hi
-            results = to_x, of_edges, of_weight[bounds.index(lo)], *own
+            written = to_x, of_edges, of_weight[bounds.index(lo)], *own
             for b in range(B):
-                additive_numba.to_targets(sizes, b, *operands, f, *rows, flat, *results)
+                additive_numba.to_targets(sizes, b, *operands, f, *rows, flat, *written)
 
         return run
 
@@ -135,16 +135,16 @@ def edge_additive_backward(
 
     if math.prod((B, G, K)):
         share(bounds, work, targets)
-        share(_chunks(by_source[1], work), work, sources)
+        share(chunks(by_source[1], work), work, sources)
     else:
         grad_x.zero_()
         grad_y.zero_()
     grad_weight = torch.from_numpy(of_weight.sum(0)).view(G, K, width).to(weight.dtype)
     return (
-        _narrow(grad_x, x),
-        _narrow(grad_y, y),
-        grad_z if z is None else _narrow(grad_z, z),
-        _narrow(grad_weight, weight),
+        narrow(grad_x, x),
+        narrow(grad_y, y),
+        grad_z if z is None else narrow(grad_z, z),
+        narrow(grad_weight, weight),
     )
 
 

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .arrays import array, narrow, nodes, results, widest, width
 from .edge_softmax import edge_softmax
-from .edges_op import _array, _chunks, _narrow, _nodes, _results, _widest, _width
-from .threads import share
+from .threads import chunks, share
 
 
 @torch.library.custom_op("graphattn::edge_products", mutates_args=(), device_types="cpu")
@@ -40,12 +40,12 @@ def edge_products(
 
     B, _, H, _ = x.shape
     out = x.new_empty(B, edge.numel(), H)
-    flat, wide, sizes = out.view(-1).numpy(), _width(x), (H, H // max(1, y.shape[2]))
-    rows, others = _nodes(x), _nodes(y)
+    flat, wide, sizes = out.view(-1).numpy(), width(x), (H, H // max(1, y.shape[2]))
+    rows, others = nodes(x), nodes(y)
     p, i, e, o = (a.numpy() for a in (ptr, index, edge, order))
 
     def make() -> Any:
-        buf = np.empty(H * (_widest(p) + 8), flat.dtype)
+        buf = np.empty(H * (widest(p) + 8), flat.dtype)
 
         def run(lo: int, hi: int) -> None:
             for b in range(B):
@@ -55,7 +55,7 @@ def edge_products(
 
     if out.numel():
         work = out.numel() * 8 * len(wide)
-        share(_chunks(p, work), work, make)
+        share(chunks(p, work), work, make)
     return out
 
 
@@ -88,22 +88,22 @@ def edge_sum(
     B, _, H = weight.shape
     layout = (source_ptr, target, source_edge, source_order) if to_sources else (ptr, index, edge, order)
     p, i, e, o = (a.numpy() for a in layout)
-    out = _results(x, B, p.size - 1, groups if to_sources else H, x.shape[-1])
-    wide, sizes = _width(x), (H, H // max(1, groups))
-    flat, rows, results, gone = (
+    out = results(x, B, p.size - 1, groups if to_sources else H, x.shape[-1])
+    wide, sizes = width(x), (H, H // max(1, groups))
+    flat, rows, written, gone = (
         weight.contiguous().view(-1).numpy(),
-        _nodes(x),
-        _nodes(out),
-        _array(removed, torch.bool),
+        nodes(x),
+        nodes(out),
+        array(removed, torch.bool),
     )
     summed = True if to_sources else None
 
     def make() -> Any:
-        own = edges_numba.row_space(wide, wide, sizes, _widest(p), flat.dtype, i.dtype)
+        own = edges_numba.row_space(wide, wide, sizes, widest(p), flat.dtype, i.dtype)
 
         def run(lo: int, hi: int) -> None:
             for b in range(B):
-                edges_numba.edge_sums(wide, sizes, flat, b, rows, p, lo, hi, o, i, e, gone, summed, results, own)
+                edges_numba.edge_sums(wide, sizes, flat, b, rows, p, lo, hi, o, i, e, gone, summed, written, own)
 
         return run
 
@@ -111,8 +111,8 @@ def edge_sum(
         out.zero_()
     elif out.numel():
         work = weight.numel() * 8 * len(wide)
-        share(_chunks(p, work), work, make)
-    return _narrow(out, x)
+        share(chunks(p, work), work, make)
+    return narrow(out, x)
 
 
 @edge_sum.register_fake
@@ -132,7 +132,7 @@ def edge_weights(score: Tensor, ptr: Tensor, index: Tensor, edge: Tensor, order:
     p, rows, e = ptr.numpy(), order.numpy(), edge.numpy()
 
     def make() -> Any:
-        buf = np.empty(H * (_widest(p) + 8), given.dtype)
+        buf = np.empty(H * (widest(p) + 8), given.dtype)
 
         def run(lo: int, hi: int) -> None:
             for b in range(B):
@@ -141,7 +141,7 @@ def edge_weights(score: Tensor, ptr: Tensor, index: Tensor, edge: Tensor, order:
         return run
 
     if lse.numel():
-        share(_chunks(p, 8 * score.numel()), 8 * score.numel(), make)
+        share(chunks(p, 8 * score.numel()), 8 * score.numel(), make)
     return alpha, lse
 
 
@@ -173,7 +173,7 @@ def edge_weights_backward(
         return run
 
     if levels.size:
-        share(_chunks(p, 8 * a.size), 8 * a.size, make)
+        share(chunks(p, 8 * a.size), 8 * a.size, make)
     return result
 
 

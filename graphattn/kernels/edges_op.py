@@ -9,7 +9,6 @@ that of query and key.
 """
 
 import math
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,90 +16,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .arrays import array, dtype_of_sums, empty, narrow, nodes, results, widest, width
 from .edge_softmax import edge_softmax, scatter_sum
-from .memory import room
 from .modes import nothing_watches
-from .threads import CHUNKS_PER_THREAD, LARGE, SMALL, share, threads_for
+from .threads import chunks, share
 
-_HALVES = {torch.bfloat16: torch.int16, torch.float16: torch.uint16}  # as the kernels take them
 _DIMS = (3, 3, 4)  # of bias, attr, attr_query
-
-
-def _dtype_of_sums(x: Tensor) -> torch.dtype:
-    """The dtype that the kernels add in."""
-    return torch.promote_types(x.dtype, torch.float32)
-
-
-def _array(x: Tensor | None, dtype: torch.dtype, dims: int = 3) -> np.ndarray:
-    """A contiguous array; an absent tensor has no entries."""
-    return _absent(dtype, dims) if x is None else x.detach().to(dtype).contiguous().numpy()
-
-
-@cache
-def _absent(dtype: torch.dtype, dims: int) -> np.ndarray:
-    return torch.empty((0,) * dims, dtype=dtype).numpy()
-
-
-def _empty(dtype: torch.dtype, *shape: int) -> Tensor:
-    held = room(_absent(_HALVES.get(dtype, dtype), 1).dtype, *shape)
-    return held.view(dtype) if dtype in _HALVES else held
-
-
-def _eights(width: int) -> int:
-    """How many times eight numbers the kernels read for a row of ``width``."""
-    return max(1, -(-width // 8))
-
-
-def _nodes(x: Tensor) -> tuple[np.ndarray, int, int, int]:
-    """(B, N, H, D) as the kernels read it: all its numbers, and the strides of batch, node and head.
-
-    A copy is made where a row is not contiguous, or its width no multiple of eight.
-    """
-    x, spare = x.detach(), -x.shape[-1] % 8 if x.shape[-1] else 8
-    if spare:
-        x = F.pad(x, (0, spare))
-    if x.stride(-1) != 1:
-        x = x.contiguous()
-    batch, node, head, _ = x.stride()
-    if x.is_contiguous():
-        flat = x.view(-1)
-    else:
-        span = 0 if x.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
-        flat = torch.as_strided(x, (span,), (1,))
-    return (flat.view(_HALVES[x.dtype]) if x.dtype in _HALVES else flat).numpy(), batch, node, head
-
-
-def _width(x: Tensor) -> tuple[int, ...]:
-    """The width of rows of nodes, as the kernels have it."""
-    return (0,) * _eights(x.shape[-1])
-
-
-def _results(like: Tensor, *shape: int) -> Tensor:
-    """Where the kernels write nodes (B, N, H, D), in the dtype of ``like``, with room for their width."""
-    return _empty(like.dtype, *shape[:-1], 8 * _eights(shape[-1]))
-
-
-def _narrow(x: Tensor, like: Tensor) -> Tensor:
-    return x if x.shape[-1] == like.shape[-1] else x[..., : like.shape[-1]].contiguous()
-
-
-def _chunks(ptr: np.ndarray, work: int) -> list[int]:
-    """Bounds of chunks of rows of about equal cost: the edges, and a little for the row itself."""
-    rows = len(ptr) - 1
-    if work < SMALL:
-        return [0, rows]
-    count = max(1, min(rows, max(threads_for(work) * CHUNKS_PER_THREAD, work // LARGE)))
-    cost = ptr + 2 * np.arange(rows + 1)
-    inner = np.searchsorted(cost, cost[-1] * np.arange(1, count) / count)
-    return sorted({0, rows, *inner.tolist()})
 
 
 def _word(seed: Tensor | None) -> np.uint64:
     return np.uint64(0 if seed is None else int(seed))
-
-
-def _widest(ptr: np.ndarray) -> int:
-    return int(np.diff(ptr).max(initial=0))
 
 
 def _forward(
@@ -132,33 +57,33 @@ def _forward(
     from . import edges_numba
 
     B, T, H, _ = query.shape
-    wide = _dtype_of_sums(query)
-    output, none, every = _results(query, B, T, H, value.shape[-1]), (0, 0, 0), (B, edge.numel(), H)
+    wide = dtype_of_sums(query)
+    output, none, every = results(query, B, T, H, value.shape[-1]), (0, 0, 0), (B, edge.numel(), H)
     levels = query.new_empty((B, T, H) if lse else none, dtype=wide)
     alpha = query.new_empty(every if weights else none, dtype=wide)
     keep = source_ptr is not None and _keeps_weights(query, key, value, edge.numel(), softcap)
-    kept = _empty(wide, *(every if keep else none))
+    kept = empty(wide, *(every if keep else none))
     attr_output = query.new_empty((0, 0, 0, 0) if attr_query is None else attr_query.shape, dtype=wide)
     sizes = _sizes(query, key, value)
-    q, k, v, out = (_nodes(x) for x in (query, key, value, output))
-    b, a, aq = (_array(x, wide, n) for x, n in zip((bias, attr, attr_query), _DIMS, strict=True))
+    q, k, v, out = (nodes(x) for x in (query, key, value, output))
+    b, a, aq = (array(x, wide, n) for x, n in zip((bias, attr, attr_query), _DIMS, strict=True))
     p, i, e, rows = (x.numpy() for x in (ptr, index, edge, order))
-    results = (out, *(x.numpy() for x in (levels, alpha, kept.flatten(), attr_output)))
+    written = (out, *(x.numpy() for x in (levels, alpha, kept.flatten(), attr_output)))
     given, options, word = (rows, q, k, v, a, aq, b, p, i, e), (scale, softcap, dropout_p), _word(seed)
 
     def make() -> Any:
-        space = edges_numba.workspace(*sizes, len(i), _widest(p), len(p) - 1, levels.numpy().dtype, i.dtype)
+        space = edges_numba.workspace(*sizes, len(i), widest(p), len(p) - 1, levels.numpy().dtype, i.dtype)
 
         def run(lo: int, hi: int) -> None:
             for batch in range(B):
-                edges_numba.forward(*sizes, lo, hi, batch, *given, options, word, *results, space)
+                edges_numba.forward(*sizes, lo, hi, batch, *given, options, word, *written, space)
 
         return run
 
     if B * T * H:
         work = B * edge.numel() * H * 8 * (len(sizes[0]) + len(sizes[1]))
-        share(_chunks(p, work), work, make)
-    return _narrow(output, value), levels, alpha, attr_output, kept
+        share(chunks(p, work), work, make)
+    return narrow(output, value), levels, alpha, attr_output, kept
 
 
 edge_attention = torch.library.custom_op("graphattn::edge_attention", _forward, mutates_args=(), device_types="cpu")
@@ -166,7 +91,7 @@ edge_attention = torch.library.custom_op("graphattn::edge_attention", _forward, 
 
 def _sizes(query: Tensor, key: Tensor, value: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]]:
     """The widths of keys and of values, as the kernels have them; heads, and how many share a key."""
-    return _width(query), _width(value), (query.shape[2], query.shape[2] // max(1, key.shape[2]))
+    return width(query), width(value), (query.shape[2], query.shape[2] // max(1, key.shape[2]))
 
 
 def _keeps_weights(query: Tensor, key: Tensor, value: Tensor, edges: int, softcap: float) -> bool:
@@ -174,7 +99,7 @@ def _keeps_weights(query: Tensor, key: Tensor, value: Tensor, edges: int, softca
 
     Otherwise the backward computes them again, as it does where it wants the cap's slope.
     """
-    kept = _dtype_of_sums(query).itemsize * query.shape[0] * edges * query.shape[2]
+    kept = dtype_of_sums(query).itemsize * query.shape[0] * edges * query.shape[2]
     return softcap == 0 and kept <= sum(x.numel() * x.element_size() for x in (query, key, value, query))
 
 
@@ -207,7 +132,7 @@ def _(
     features = (B, T, H, attr_query.shape[-1]) if attr_query is not None else (0, 0, 0, 0)
     shapes = ((B, T, H) if lse else none, every if weights else none, features, every if keep else none)
     output = query.new_empty((B, T, H, value.shape[-1]))
-    return output, *(query.new_empty(shape, dtype=_dtype_of_sums(query)) for shape in shapes)
+    return output, *(query.new_empty(shape, dtype=dtype_of_sums(query)) for shape in shapes)
 
 
 def _gradients(
@@ -241,36 +166,36 @@ def _gradients(
     from . import edges_numba
 
     B, T, H, _ = query.shape
-    wide, edges = _dtype_of_sums(query), (B, edge.numel(), H)
-    grads = [_results(x, *x.shape) for x in (query, key, value)]
-    gq, gk, gv, q, k, v, go = (_nodes(x) for x in (*grads, query, key, value, grad_output))
+    wide, edges = dtype_of_sums(query), (B, edge.numel(), H)
+    grads = [results(x, *x.shape) for x in (query, key, value)]
+    gq, gk, gv, q, k, v, go = (nodes(x) for x in (*grads, query, key, value, grad_output))
     grad_bias = query.new_empty(edges if bias is not None else (0, 0, 0), dtype=wide)
-    b, a, aq = (_array(x, wide, n) for x, n in zip((bias, attr, attr_query), _DIMS, strict=True))
-    ga, gao = _array(grad_alpha, wide, 3), _array(grad_attr_output, wide, 4)
-    gl = _array(query.new_zeros((B, T, H), dtype=wide) if grad_lse is None else grad_lse, wide, 3)
+    b, a, aq = (array(x, wide, n) for x, n in zip((bias, attr, attr_query), _DIMS, strict=True))
+    ga, gao = array(grad_alpha, wide, 3), array(grad_attr_output, wide, 4)
+    gl = array(query.new_zeros((B, T, H), dtype=wide) if grad_lse is None else grad_lse, wide, 3)
     grad_attr_query = query.new_empty(aq.shape, dtype=wide)
     grad_attr = query.new_empty((B, *a.shape[1:]) if attr is not None else (0, 0, 0), dtype=wide)
     p, i, e, rows = (x.numpy() for x in (ptr, index, edge, order))
     sp, t, where, source_rows = (x.numpy() for x in (source_ptr, target, place, source_order))
     as_kept = kept.numel() > 0 and dropout_p == 0  # then the kept weights are those that the values were summed with
-    products, weights = (_empty(wide, size) for size in (math.prod(edges), 0 if as_kept else math.prod(edges)))
+    products, weights = (empty(wide, size) for size in (math.prod(edges), 0 if as_kept else math.prod(edges)))
     sizes, options, word = _sizes(query, key, value), (scale, softcap, dropout_p), _word(seed)
     given = (rows, q, k, v, a, aq, b, p, i, e, options, word, kept.flatten().numpy(), go, ga, gl, gao)
-    results = (gq, *(x.numpy() for x in (grad_bias, grad_attr, grad_attr_query, products, weights)))
+    written = (gq, *(x.numpy() for x in (grad_bias, grad_attr, grad_attr_query, products, weights)))
     shares = products.numpy(), (kept.flatten() if as_kept else weights).numpy()
-    removed = _array(None, torch.bool)
+    removed = array(None, torch.bool)
 
     def by_target() -> Any:
-        own = edges_numba.workspace(*sizes, len(i), _widest(p), len(p) - 1, gl.dtype, i.dtype)
+        own = edges_numba.workspace(*sizes, len(i), widest(p), len(p) - 1, gl.dtype, i.dtype)
 
         def run(lo: int, hi: int) -> None:
             for n in range(B):
-                edges_numba.backward_targets(*sizes, lo, hi, n, *given, *results, own)
+                edges_numba.backward_targets(*sizes, lo, hi, n, *given, *written, own)
 
         return run
 
     def by_source() -> Any:
-        own = edges_numba.row_space(*sizes, _widest(sp), gl.dtype, t.dtype)
+        own = edges_numba.row_space(*sizes, widest(sp), gl.dtype, t.dtype)
 
         def run(lo: int, hi: int) -> None:
             rows = sp, lo, hi, source_rows, t, where, removed, True
@@ -285,12 +210,12 @@ def _gradients(
             grad.zero_()
     else:
         work = 16 * B * edge.numel() * H * max(len(sizes[0]), len(sizes[1]))
-        share(_chunks(p, work), work, by_target)
+        share(chunks(p, work), work, by_target)
         if bias is not None:  # an edge that may be removed passes not even a NaN
             removed = ((shares[0] == 0) & (shares[1] == 0)).reshape(edges)
-        share(_chunks(sp, work), work, by_source)
-    narrow = [_narrow(x, like) for x, like in zip(grads, (query, key, value), strict=True)]
-    return narrow[0], narrow[1], narrow[2], grad_bias, grad_attr, grad_attr_query
+        share(chunks(sp, work), work, by_source)
+    grad_q, grad_k, grad_v = (narrow(x, like) for x, like in zip(grads, (query, key, value), strict=True))
+    return grad_q, grad_k, grad_v, grad_bias, grad_attr, grad_attr_query
 
 
 edge_attention_backward = torch.library.custom_op(
@@ -307,7 +232,7 @@ def _(query, key, value, bias, attr, attr_query, ptr, index, edge, *rest):
         (B, *attr.shape[1:]) if attr is not None else (0, 0, 0),
         attr_query.shape if attr_query is not None else (0, 0, 0, 0),
     )
-    return *grads, *(query.new_empty(shape, dtype=_dtype_of_sums(query)) for shape in shapes)
+    return *grads, *(query.new_empty(shape, dtype=dtype_of_sums(query)) for shape in shapes)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
+import numpy as np
 import torch
 
 CHUNKS_PER_THREAD = 4  # so that a thread that is held up leaves its share to the others
@@ -72,3 +73,14 @@ def share(bounds: list[int], work: int, make: Callable[[], Callable[[int, int], 
             pass
         for other in others:
             other.result()
+
+
+def chunks(ptr: np.ndarray, work: int) -> list[int]:
+    """Bounds of chunks of rows of about equal cost: the edges, and a little for the row itself."""
+    rows = len(ptr) - 1
+    if work < SMALL:
+        return [0, rows]
+    count = max(1, min(rows, max(threads_for(work) * CHUNKS_PER_THREAD, work // LARGE)))
+    cost = ptr + 2 * np.arange(rows + 1)
+    inner = np.searchsorted(cost, cost[-1] * np.arange(1, count) / count)
+    return sorted({0, rows, *inner.tolist()})

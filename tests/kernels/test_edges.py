@@ -12,8 +12,8 @@ import torch
 import graphattn as ga
 from graphattn.kernels import edges_numba, edges_op
 from graphattn.kernels import threads as kernel_threads
-from graphattn.kernels.edges_op import _chunks, dropout_factors, edge_attention, plain
-from graphattn.kernels.threads import LARGE, SMALL, share
+from graphattn.kernels.edges_op import dropout_factors, edge_attention, plain
+from graphattn.kernels.threads import LARGE, SMALL, chunks, share
 from graphattn.plans.grouped import by_source, by_target
 
 GRAPH = ga.graphs.sliding_window(61, 7, causal=False) | ga.graphs.global_tokens(61, [3])
@@ -296,7 +296,7 @@ def test_an_interrupted_kernel_stops_in_every_thread(monkeypatch, error):
 
 def test_long_work_is_cut_so_that_it_can_be_interrupted():
     ptr = np.arange(0, 1_000_001, 10)
-    few, many = _chunks(ptr, 1 << 20), _chunks(ptr, 1000 * LARGE)
+    few, many = chunks(ptr, 1 << 20), chunks(ptr, 1000 * LARGE)
     assert len(few) <= 4 * torch.get_num_threads() + 1
     assert len(many) == 1001
     for bounds in (few, many):
