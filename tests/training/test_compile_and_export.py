@@ -33,8 +33,7 @@ AS_OTHERS = (
     *("gpt2", "gpt", "cliptext", "bert"),
     *("encoder_decoder", "vit", "vivit", "retrieve"),
 )
-BY_MESSAGES = ("pointtransformer", "pointtransformerv2")  # no operator computes their score: the program is left there
-ONE_PROGRAM = [name for name in MODELS if name not in (*RECURRENT, *AS_OTHERS, *BY_MESSAGES, "longformer")]
+ONE_PROGRAM = [name for name in MODELS if name not in (*RECURRENT, *AS_OTHERS, "longformer")]
 
 
 @pytest.mark.parametrize("name", ONE_PROGRAM)
