@@ -1,6 +1,6 @@
 """Attention on a graph, and the explanation of what runs it."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from .arguments import dtype as checked_dtype
 from .backends.check import check
 from .backends.choose import Explanation, HeadsExplanation, explained
 from .backends.request import Request
-from .backends.rows import ROWS, is_product, is_softmax, of_rows
+from .backends.rows import NAMES, ROWS, is_product, is_softmax, of_rows
 from .backends.run import run
 from .backends.weights import EdgeWeights
 from .errors import GraphError, OptionError
@@ -126,7 +126,7 @@ def attention(
 @kinds_checked("heads", "head_dim", "kv_heads", "value_dim", "batch")
 def explain(
     graph: AttentionGraph | PerHead,
-    *,
+    *unnamed: Never,
     heads: int = 8,
     head_dim: int = 64,
     kv_heads: int | None = None,
@@ -152,6 +152,11 @@ def explain(
     Returns:
         An :class:`Explanation`, or one for each group of heads; print it.
     """
+    if unnamed:
+        raise OptionError(
+            f"explain takes one graph, got {len(unnamed) + 1} arguments without a name; what a layer would run is "
+            "explain(graph, heads=layer.num_heads, head_dim=layer.head_dim, score=layer.score)"
+        )
     if isinstance(graph, Pattern):
         raise GraphError(f"{graph!r} has no size yet; explain the graph of one, pattern(num_nodes)")
     if not isinstance(graph, AttentionGraph | PerHead):
@@ -159,6 +164,9 @@ def explain(
     for option in options:
         if option not in _FLAGS:
             raise OptionError(f"explain takes the options {', '.join(_FLAGS)}; got {option!r}")
+        if isinstance(options[option], str) and options[option] not in NAMES.get(option, ()):
+            known = f"; one of {', '.join(NAMES[option])}" if option in NAMES else ""
+            raise OptionError(f"{option} must be True, or what the call would pass{known}; got {options[option]!r}")
     flags = {_FLAGS[option]: isinstance(value, Tensor | np.ndarray) or bool(value) for option, value in options.items()}
     checked_dtype(dtype, floating=True)
     for name, size in (("head_dim", head_dim), ("value_dim", value_dim), ("batch", batch)):

@@ -36,6 +36,11 @@ _known: list[tuple[Any, Callable[..., Tensor]]] = []
 
 #: Scores that are products of something, by the names that the layer knows them by.
 PRODUCTS = ("scaled_dot", "dot", "cosine", "general")
+#: All names by argument; those of a caller's own classes join them. The layers that make them are a room further down.
+NAMES = {
+    "score": [*PRODUCTS, "additive", "mlp", "gaussian", "subtraction"],
+    "normalize": ["softmax", "sink", *ROWS, "hard", "sparsemax"],
+}
 _softmaxes: list[type] = []
 S = TypeVar("S", bound=type)
 

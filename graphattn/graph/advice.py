@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..arguments import shown
 from ..errors import GraphError
 
 _WAYS = {  # by the module that a type, or one that it inherits from, is defined in
@@ -75,6 +76,12 @@ def of_other_size(graph: Any, size: int) -> str:
         return ""
     ids = torch.as_tensor(call.args[0] if call.args else call.options["ids"])
     return f"; if its ids are lengths, of {size} nodes in all: documents(lengths=...)" * (int(ids.sum()) == size)
+
+
+def no_positions(given: Any, argument: str) -> str:
+    """What was expected as positions and what came; of a shape, such as PyG's ``Data``, pass its own."""
+    hint = f"; of a shape pass {argument}=shape.pos, and batch=shape.batch" * hasattr(given, "pos")
+    return f"{argument} must be a Tensor or array (N, d) of coordinates, got {shown(given)}{hint}"
 
 
 def no_graph(given: Any, argument: str) -> GraphError:

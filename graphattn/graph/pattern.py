@@ -129,6 +129,8 @@ class Pattern(Immutable):
         no_places(by_place)
         if size is None or (isinstance(num_sources, Tensor) and num_sources.ndim):
             raise GraphError(f"{self} is called with a size, pattern(64), or with positions, pattern(pos, batch)")
+        if hasattr(size, "pos"):
+            raise GraphError(f"{self} is called with positions, not with a shape: pattern(shape.pos, shape.batch)")
         shape: Any = tuple(size) if isinstance(size, list | tuple) else size
         sources: Any = num_sources
         key = cache_key(shape, sources)

@@ -66,7 +66,8 @@ class PerHead(Immutable):
             raise GraphError("PerHead needs at least one graph, got none")
         for graph in graphs:
             if not isinstance(graph, AttentionGraph):
-                raise no_graph(graph, "PerHead holds AttentionGraphs (call a Pattern with its size)")
+                by_size = " (of patterns, ga.patch takes lambda n: PerHead((first(n), second(n))))"
+                raise no_graph(graph, f"PerHead holds AttentionGraphs{by_size * (type(graph).__name__ == 'Pattern')}")
             mine, first = (graph.num_targets, graph.num_sources), (graphs[0].num_targets, graphs[0].num_sources)
             if mine != first:
                 raise GraphError(

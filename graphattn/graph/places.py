@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arguments import integers, shown
+from ..arguments import integers
 from ..errors import GraphError
+from .advice import no_positions
 
 if TYPE_CHECKING:
     from .graph import AttentionGraph
@@ -32,7 +33,7 @@ class Places:
     def __init__(self, pos: Any, batch: Any, queries: Any, queries_batch: Any, faces: Any) -> None:
         for name, x in (("pos", pos), ("queries", queries)):
             if x is not None and (not isinstance(x, Tensor | np.ndarray) or x.ndim != 2):
-                raise GraphError(f"{name} must be a Tensor or array (N, d) of coordinates, got {shown(x)}")
+                raise GraphError(no_positions(x, name))
         self.pos, self.batch, self.queries, self.queries_batch, self.faces = pos, batch, queries, queries_batch, faces
 
     def build(

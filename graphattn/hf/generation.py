@@ -76,10 +76,12 @@ def check_leaks(patch: Any, prompt: int, length: int) -> None:
     place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is there at once
     leak = leaks(layers, place)
     if leak:
+        first, last = leak.path[0][1], leak.path[-1][2]
+        path = "".join(f"\n  layer {layer}: {source} -> {target}" for layer, source, target in leak.path)
         raise GraphError(
-            f"generate would need tokens that are not written yet (tokens {prompt} to {length - 1} are written one by "
-            f"one; the prompt is there at once):\n{leak}\nTake away edges from later sources, as "
-            "graph & ga.graphs.causal(...) does, or make the prompt longer"
+            f"generate would need tokens that are not written yet: token {last} depends on token {first}, and tokens "
+            f"{prompt} to {length - 1} are written one by one after the prompt.{path}\nTake away edges from later "
+            "sources, as graph & ga.graphs.causal(...) does, or make the prompt longer"
         )
 
 

@@ -38,7 +38,7 @@ def by_module(given: Any, places: list[Place]) -> dict[Place, Given]:
         )
     if _is_one(given):
         return dict.fromkeys(places, given)
-    if not isinstance(given, Iterable) or isinstance(given, str):
+    if not isinstance(given, Iterable) or isinstance(given, str) or hasattr(given, "shape"):
         raise no_graph(given, 'graph must be an AttentionGraph, Pattern, PerHead, list, dict, function or "model"')
     layers = several(given, "graph", "must be a graph, or one for each layer")
     if len(layers) != len(places):

@@ -4,6 +4,7 @@ import inspect
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import partial
 from itertools import count
 from typing import Any
@@ -20,6 +21,8 @@ from .modules import attention_modules
 from .state import Patch, Slot
 
 _NUMBERS = count(1)
+_LIVE: weakref.WeakValueDictionary[str, Patch] = weakref.WeakValueDictionary()  # by what configurations name
+_NAME = "_attn_implementation_internal"  # of a configuration
 
 
 def patch(model: nn.Module, graph: Any) -> Patch:
@@ -74,10 +77,11 @@ def patch(model: nn.Module, graph: Any) -> Patch:
         inputs = () if reads is None else tuple(reads_batch(reads, made.inputs))
         made.slots[place] = Slot(place, reads, made, inputs, bool(getattr(module, "is_causal", True)))
     unpatch(model)
+    _own_configs(model)
     for place, module in modules.items():
         module._graphattn = made.slots[place]  # type: ignore[assignment]
     for config in _configs(model, [modules[place] for place in chosen]):
-        config._attn_implementation_internal = _name_for(made, config._attn_implementation)
+        setattr(config, _NAME, _name_for(made, config._attn_implementation))
     _watch(model, made)
     generation.hook(model, made)
     setattr(model.config, saving.KEY, data)
@@ -156,8 +160,22 @@ def _name_for(made: Patch, original: str | None) -> str:
     AttentionMaskInterface.register(name, lambda **request: mask_of(itself(), **request))
     for registry in (AttentionInterface, AttentionMaskInterface):
         weakref.finalize(made, registry._global_mapping.pop, name, None)
-    made.originals[name] = original
+    made.originals[name], _LIVE[name] = original, made
     return name
+
+
+def _own_configs(model: nn.Module) -> None:
+    """Copies of the configurations that another patched model shares with this one, which name that one's patch."""
+    parts = [part for part in model.modules() if hasattr(getattr(part, "config", None), _NAME)]
+    if not any(getattr(part.config, _NAME) in _LIVE for part in parts):
+        return
+    copies: dict[int, Any] = {}
+    for part in parts:
+        part.config = config = deepcopy(part.config, copies)
+        other = _LIVE.get(getattr(config, _NAME))
+        if other is not None:
+            setattr(config, _NAME, other.originals[getattr(config, _NAME)])
+        config.__dict__.pop(saving.KEY, None)
 
 
 def _watch(model: nn.Module, made: Patch) -> None:
@@ -179,9 +197,9 @@ def _restore(model: nn.Module, made: Patch) -> None:
     """Take away what a patch left in the parts of a model."""
     for part in model.modules():
         config = getattr(part, "config", None)
-        name = getattr(config, "_attn_implementation_internal", None)
+        name = getattr(config, _NAME, None)
         if name in made.originals:
-            config._attn_implementation_internal = made.originals[name]  # type: ignore[union-attr]
+            setattr(config, _NAME, made.originals[name])
         for hook in part.__dict__.pop("_graphattn_hooks", ()):
             hook.remove()
             getattr(config, "__dict__", {}).pop(saving.KEY, None)
@@ -196,6 +214,6 @@ def _configs(model: nn.Module, modules: list[nn.Module]) -> list[Any]:
     for part in model.modules():
         config = getattr(part, "config", None)
         around = hasattr(part, "_can_set_attn_implementation") and any(id(x) in wanted for x in part.modules())
-        if hasattr(config, "_attn_implementation_internal") and (id(part) in wanted or around):
+        if hasattr(config, _NAME) and (id(part) in wanted or around):
             found[id(config)] = config
     return list(found.values())

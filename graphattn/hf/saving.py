@@ -1,5 +1,6 @@
 """Graphs in the configuration of a model: they are saved with it, and plain transformers passes them by."""
 
+import os
 from os import PathLike
 from typing import Any
 
@@ -60,6 +61,8 @@ def load_model(path: Any, options: dict[str, Any]) -> nn.Module:
         raise need_extra("transformers", "hf") from None
     if not isinstance(path, str | PathLike):
         raise LoaderError(f"path must be a folder that save_pretrained wrote, got {type(path).__name__}")
+    if not os.path.isdir(path) and (os.path.isabs(path) or str(path).startswith(".")):
+        raise LoaderError(f"there is no folder {path}; expected one that model.save_pretrained wrote")
     try:
         config = transformers.AutoConfig.from_pretrained(path)
     except (OSError, ValueError, TypeError) as error:

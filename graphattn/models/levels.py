@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..arguments import one_of, several, whole, width
-from ..errors import OptionError, ShapeError
+from ..errors import GraphError, OptionError, ShapeError
+from ..graph import Pattern
 from ..graph.advice import no_graph
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
@@ -83,7 +84,10 @@ class Levels(nn.Module):
 def levels_checked(x: Any, shape: Any, num_levels: int, features: int, reader: nn.Module) -> None:
     """Refuse what is no hierarchy of so many levels, and features that are not the finest points'."""
     if not isinstance(shape, Hierarchy):
-        raise no_graph(shape, "shape must be a Hierarchy, such as ga.graphs.hierarchy(pos, batch, ratio=0.25)")
+        message = "shape must be a Hierarchy, such as ga.graphs.hierarchy(pos, batch, ratio=0.25)"
+        if isinstance(shape, Pattern):
+            raise GraphError(f"{message}, got {shape!r}, a recipe of one graph; levels have graphs of their own")
+        raise no_graph(shape, message)
     if len(shape.levels) != num_levels:
         raise ShapeError(f"the model has {num_levels} levels, but the hierarchy {len(shape.levels)}")
     check_input("x", x, features, reader)

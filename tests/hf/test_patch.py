@@ -220,6 +220,16 @@ def test_autocast_and_compiled_layers(llama):
         assert torch.allclose(llama(tokens()).logits.double(), expected, rtol=0.1, atol=0.2)
 
 
+@pytest.mark.slow
+@torch.no_grad()
+def test_inductor(llama):
+    """The default backend of torch.compile, for what stands before and after attention."""
+    ga.patch(llama, WINDOW)
+    expected = llama(tokens()).logits
+    llama.model.layers[1].self_attn.compile()
+    assert torch.allclose(llama(tokens()).logits, expected, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -245,6 +255,10 @@ def test_wrong_arguments():
         ga.patch(model, {"encoder": 5})
     with pytest.raises(OptionError, match="must be a model of transformers, got Linear"):
         ga.patch(torch.nn.Linear(1, 1), WINDOW)
+    with pytest.raises(GraphError, match=r"wrap it with graphattn.from_mask\(mask\)"):
+        ga.patch(tiny_model("bert"), WINDOW(5).mask())
+    with pytest.raises(LoaderError, match="there is no folder /nowhere"):
+        ga.from_pretrained("/nowhere")
     ga.patch(model, {"encoder": ga.graphs.full(5)})
     with pytest.raises(GraphError, match=r"11 tokens.* must have as many nodes or more"):
         model(**inputs_of(model))
@@ -262,6 +276,23 @@ def test_another_model_of_the_same_configuration_stays(llama):
     expected = other(tokens()).logits
     with ga.patched(llama, WINDOW):
         assert close(other(tokens()).logits, expected)
+
+
+def test_two_patched_models_of_one_configuration_do_not_meet(llama):
+    other, own = type(llama)(llama.config).double().eval(), llama(tokens()).logits
+    other.load_state_dict(llama.state_dict())
+    ga.patch(llama, WINDOW)
+    expected = llama(tokens()).logits
+    ga.patch(other, BAND)
+    banded = other(tokens()).logits
+    assert close(llama(tokens()).logits, expected)
+    ga.unpatch(llama)
+    assert close(other(tokens()).logits, banded)
+    ga.unpatch(other)
+    assert close(other(tokens()).logits, own)
+    assert close(llama(tokens()).logits, own)
+    assert not close(banded, own)
+    assert {llama.config._attn_implementation, other.config._attn_implementation} == {"sdpa"}
 
 
 def test_training_is_that_of_the_mask(llama, tmp_path):

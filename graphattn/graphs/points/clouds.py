@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...errors import GraphError
+from ...graph.advice import no_positions
 from ..arguments import integers, number, stored
 
 _LARGEST = 1e150  # squares of larger coordinates overflow float64
@@ -35,6 +36,8 @@ def coordinates(pos: object, argument: str) -> Tensor:
         try:
             pos = _of_array(np.array(pos, order="C"))
         except (TypeError, ValueError) as error:
+            if hasattr(pos, "pos"):
+                raise GraphError(no_positions(pos, argument)) from error
             kind = type(pos).__name__
             raise GraphError(
                 f"{argument} must be a Tensor or array (N, d) of coordinates, got a {kind}: {error}"

@@ -82,6 +82,8 @@ def refuse_other_attention(model: Any) -> None:
         function = registered.get(name) if name is not None else None
         theirs = function is None or _full_name(function).startswith("transformers.")
         if name is not None and (name not in ATTENTION or not theirs):
+            if hasattr(module, "_graphattn") or str(name).startswith("graphattn_"):
+                raise OptionError("the model reads along a graph, which from_hf does not take over: ga.unpatch(model)")
             which = "" if function is None else f", which is {_full_name(function)}"
             raise OptionError(
                 f"the model attends by attn_implementation={name!r}{which}, and what that computes cannot be read; "

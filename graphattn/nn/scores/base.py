@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...arguments import function
-from ...backends.rows import is_changed
+from ...backends.rows import NAMES, is_changed
 from ...backends.scored import AdditiveForm, of_every_edge
 from ...errors import OptionError
 from ..arguments import made_with
@@ -48,6 +48,7 @@ class Score(nn.Module):
         super().__init_subclass__()
         if "alias" in vars(cls):
             SCORES[cls.alias] = cls
+            NAMES["score"] += [cls.alias] * (cls.alias not in NAMES["score"])
         if "forward" in vars(cls):  # another formula than that of the class above
             for form in {"as_dot", "as_additive"} - vars(cls).keys():
                 setattr(cls, form, getattr(Score, form))

@@ -1,0 +1,40 @@
+"""What is passed by mistake is answered by what to pass."""
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import graphattn as ga
+from graphattn.backends.rows import NAMES
+from graphattn.errors import GraphAttnError
+from graphattn.nn.normalizers import NORMALIZERS
+from graphattn.nn.scores import SCORES
+
+GRAPH, SHAPE = ga.graphs.causal(5), Data(pos=torch.rand(9, 3))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ga.explain(GRAPH, score="adddditive"), "additive, mlp.*; got 'adddditive'"),
+        (lambda: ga.explain(GRAPH, normalize="sofmax"), "one of softmax, sink.*; got 'sofmax'"),
+        (lambda: ga.explain(ga.nn.GraphAttention(8, 2), GRAPH), r"explain\(graph, heads=layer.num_heads"),
+        (lambda: ga.graphs.knn(SHAPE, k=3), "of a shape pass pos=shape.pos"),
+        (lambda: ga.graphs.knn(..., k=3)(SHAPE), r"pattern\(shape.pos, shape.batch\)"),
+        (lambda: ga.PerHead((ga.graphs.causal(...),)), r"lambda n: PerHead\(\(first\(n\)"),
+        (
+            lambda: ga.models.PointTransformer(3, 2, [8], [1])(SHAPE.pos, ga.graphs.knn(..., k=3)),
+            "a recipe of one graph; levels have graphs of their own",
+        ),
+    ],
+    ids=["score", "normalize", "a layer", "positions", "a recipe", "heads", "levels"],
+)
+def test_a_mistake_is_answered(call, words):
+    with pytest.raises(GraphAttnError, match=words):
+        call()
+
+
+def test_every_name_of_a_layer_may_be_explained():
+    assert {"scaled_dot", *SCORES} <= set(NAMES["score"])
+    assert {"softmax", *NORMALIZERS} == set(NAMES["normalize"])
+    assert all(ga.explain(GRAPH, score=name) for name in NAMES["score"])
