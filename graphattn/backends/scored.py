@@ -149,9 +149,7 @@ def _of_edges(edges: AttentionGraph | EdgeTensors) -> tuple[Tensor, ...]:
     """The same where every edge is a source of its own, which holds its features."""
     if isinstance(edges, AttentionGraph):
         return _edges_layout(edges)
-    ptr, _, edge, order = edges._by_target
-    every = torch.arange(edges.num_edges + 1)
-    return ptr, edge, edge, order, every, edges.target, every[:-1], every[:-1]
+    return _as_sources(edges._by_target, edges.target)
 
 
 @constant_result
@@ -165,12 +163,13 @@ def _layout(graph: AttentionGraph) -> tuple[Tensor, ...]:
 
 @constant_result
 def _edges_layout(graph: AttentionGraph) -> tuple[Tensor, ...]:
-    def make() -> tuple[Tensor, ...]:
-        ptr, _, edge, order = by_target(graph)
-        edges = torch.arange(graph.num_edges + 1)
-        return ptr, edge, edge, order, edges, graph.target.cpu(), edges[:-1], edges[:-1]
+    return cached(graph, "edges as sources", lambda: _as_sources(by_target(graph), graph.target.cpu()))
 
-    return cached(graph, "edges as sources", make)
+
+def _as_sources(targets: tuple[Tensor, ...], target: Tensor) -> tuple[Tensor, ...]:
+    ptr, _, edge, order = targets
+    every = torch.arange(edge.numel() + 1)
+    return ptr, edge, edge, order, every, target, every[:-1], every[:-1]
 
 
 def of_every_edge(name: str, values: Any, like: Tensor) -> Tensor:

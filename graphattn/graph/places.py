@@ -83,6 +83,11 @@ def counts(batch: object, rows: int) -> dict[int, int]:
     return dict(zip(cloud.tolist(), count.tolist(), strict=True))
 
 
+def count_of_clouds(batch: Tensor | None) -> int:
+    """B of a sorted batch, empty clouds before the last point's among them; one cloud without a batch."""
+    return 1 if batch is None else int(batch[-1]) + 1 if len(batch) else 0
+
+
 def no_places(given: dict[str, Any]) -> None:
     """Refuse clouds, queries and faces where there are no positions."""
     for name, value in given.items():

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .again import ends_in_order, gradients_of_definition
 from .arrays import eights, narrow, nodes, results
 from .edge_softmax import gather
 from .threads import chunks, share
@@ -164,12 +165,8 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     *operands, ptr, index, edge, order = ctx.saved_tensors[:8]
     layout, absent = ctx.saved_tensors[4:], (None,) * 9
     if torch.is_grad_enabled():  # a second derivative is wanted: the same in plain operations
-        inner: list[Any] = [a if a is None else a.view_as(a) for a in operands]
-        wanted = [a for a in inner if a is not None and a.requires_grad]
-        rest: tuple[Any, ...] = ctx.slope, ptr, index, edge, order
-        again = plain(*inner, *rest)
-        results = iter(torch.autograd.grad(again, wanted, grad, create_graph=True, materialize_grads=True))
-        return *(next(results) if a is not None and a.requires_grad else None for a in inner), *absent
+        rest = ctx.slope, ptr, index, edge, order
+        return *gradients_of_definition(lambda *given: (plain(*given),), operands, rest, (grad,)), *absent
     gx, gy, gz, gw = edge_additive_backward(*operands, ctx.slope, *layout, grad)
     return gx, gy, None if operands[2] is None else gz, gw, *absent
 
@@ -189,8 +186,7 @@ def plain(
     order: Tensor,
 ) -> Tensor:
     """The same in plain operations, in memory of (E, G, D): differentiable any number of times."""
-    place = edge.long().argsort()
-    target, source = torch.repeat_interleave(order.long(), ptr.diff())[place], index.long()[place]
+    target, source = ends_in_order(ptr, index, edge, order)
     G = weight.shape[0]
     total = gather(x, target, 1) + gather(y, source, 1).repeat_interleave(G // max(1, y.shape[2]), 2)
     total = total if z is None else total + z

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .again import ends_in_order, gradients_of_definition
 from .arrays import array, narrow, nodes, results, widest, width
 from .edge_softmax import edge_softmax
 from .threads import chunks, share
@@ -189,12 +190,12 @@ def _weights_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Te
 def _weights_backward(ctx: Any, grad: Tensor, grad_lse: Tensor) -> tuple[Tensor | None, ...]:
     alpha, score, *layout = ctx.saved_tensors
     if torch.is_grad_enabled():  # a second derivative is wanted: the same in plain operations
-        ptr, _, edge, order = layout
-        target = torch.repeat_interleave(order.long(), ptr.diff())[edge.long().argsort()]
-        again = edge_softmax(score, target, order.numel())
-        (result,) = torch.autograd.grad(again, (score,), (grad, grad_lse), create_graph=True)
-        return result, None, None, None, None
+        return *gradients_of_definition(_plain_weights, (score,), layout, (grad, grad_lse)), None, None, None, None
     return edge_weights_backward(alpha, grad, grad_lse, *layout), None, None, None, None
+
+
+def _plain_weights(score: Tensor, *layout: Tensor) -> tuple[Tensor, Tensor]:
+    return edge_softmax(score, ends_in_order(*layout)[0], layout[-1].numel())
 
 
 edge_weights.register_autograd(_weights_backward, setup_context=_weights_context)

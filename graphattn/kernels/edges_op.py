@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .again import gradients_of_definition
 from .arrays import array, dtype_of_sums, empty, narrow, nodes, results, widest, width
 from .edge_softmax import edge_softmax, scatter_sum
 from .modes import nothing_watches
@@ -252,15 +253,8 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     scale, softcap, dropout_p = ctx.options
     absent = [None] * 14
     if torch.is_grad_enabled():  # a second derivative is wanted: the same in plain operations
-        # Through views of their own: one operand may have been computed from another.
-        inner: list[Any] = [x if x is None else x.view_as(x) for x in operands[:6]]
-        wanted = [x for x in inner if x is not None and x.requires_grad]
-        rest: tuple[Any, ...] = (*operands[6:10], scale, softcap, dropout_p, seed)
-        again = plain(*inner, *rest)
-        given = [(x, g) for x, g in zip(again, grads, strict=False) if g is not None]
-        outputs, grad_outputs = zip(*given, strict=True)
-        results = iter(torch.autograd.grad(outputs, wanted, grad_outputs, create_graph=True, materialize_grads=True))
-        return *(next(results) if x is not None and x.requires_grad else None for x in inner), *absent
+        rest = *operands[6:10], scale, softcap, dropout_p, seed
+        return *gradients_of_definition(plain, operands[:6], rest, grads), *absent
     grad_output = grads[0] if grads[0] is not None else query.new_zeros(*query.shape[:-1], value.shape[-1])
     run: Any = _gradients if nothing_watches(query, grad_output) else edge_attention_backward
     gq, gk, gv, gb, ga, gaq = run(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..arguments import one_of, several, whole, width
@@ -125,9 +126,9 @@ def heads_of(widths: Sequence[int], channels: int, name: str) -> None:
             raise OptionError(f"widths must be multiples of {name}={channels}, got {C}")
 
 
-def of_clouds(x: Tensor, shape: Hierarchy, how: str) -> Tensor:
-    """The "mean" or "max" over the coarsest points of each cloud, (..., B, C)."""
-    return pool(x, shape.clouds, how)
+def of_clouds(x: Tensor, shape: Hierarchy, *how: str) -> Tensor:
+    """The "mean" or "max" over the coarsest points of each cloud, or both side by side, (..., B, C)."""
+    return torch.cat([pool(x, shape.clouds, word) for word in how], -1)
 
 
 def carried(x: Tensor, coarse: Level) -> Tensor:

@@ -103,7 +103,7 @@ class MeshTransformer(nn.Module):
             x = block(x, level, number)
         x = self.norm(x)
         if self.readout == "shape":
-            x = torch.cat((of_clouds(x, shape, "mean"), of_clouds(x, shape, "max")), -1)
+            x = of_clouds(x, shape, "mean", "max")
         return self.head(self.dropout(x))
 
     def _eigenvectors(self, shape: Hierarchy) -> Tensor:

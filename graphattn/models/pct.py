@@ -17,8 +17,9 @@ from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
 from ..kernels.modes import without_autocast
 from ..nn import interpolate
-from ..nn.biases.constant import of_edges
-from ..nn.geometry import _rows, _sources, _targets
+from ..nn.biases.constant import sources, targets
+from ..nn.geometry import rows_of
+from ..nn.pooling import largest
 from ..plans.cache import cached
 from .example import example, features, small_cloud
 from .levels import READOUTS, carried, levels_checked, of_clouds, sizes
@@ -102,7 +103,7 @@ class PCT(nn.Module):
             level = shape.levels[-1]
             parts.append(layer(parts[-1], level.graphs[number % len(level.graphs)]))
         x = self.fuse(torch.cat(parts, -1))
-        whole = torch.cat((of_clouds(x, shape, "mean"), of_clouds(x, shape, "max")), -1)
+        whole = of_clouds(x, shape, "mean", "max")
         if self.readout == "shape":
             return self.head(whole)
         for fine, coarse in reversed(list(pairwise(shape.levels))):
@@ -123,11 +124,9 @@ class Grouping(nn.Module):
     def forward(self, x: Tensor, coarse: Level) -> Tensor:
         graph = coarse.down
         assert graph is not None
-        source, target = (of_edges(graph, make, device=x.device) for make in (_sources, _targets))
-        centre = _rows(carried(x, coarse), target)
-        made = self.dense(torch.cat((centre, _rows(x, source) - centre), -1))
-        empty = made.new_zeros(*x.shape[:-2], graph.num_targets, made.shape[-1])
-        return empty.scatter_reduce(-2, target.unsqueeze(-1).expand_as(made), made, "amax", include_self=False)
+        centre = rows_of(carried(x, coarse), targets(graph, x.device))
+        offset = rows_of(x, sources(graph, x.device)) - centre
+        return largest(self.dense(torch.cat((centre, offset), -1)), graph)
 
 
 class OffsetAttention(nn.Module):

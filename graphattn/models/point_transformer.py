@@ -10,7 +10,7 @@ from ..arguments import kinds_checked, probability, width
 from ..graph.foreign_names import names_checked
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
-from ..nn import GraphAttention, interpolate, pool
+from ..nn import DropPath, GraphAttention, interpolate, pool
 from ..nn.blocks import make_norm
 from ..nn.scores import Subtraction
 from .example import example, features, small_cloud
@@ -106,21 +106,32 @@ class Dense(nn.Module):
 
 
 class VectorBlock(nn.Module):
-    """Linear, vector attention, linear, and the residual."""
+    """Linear, vector attention, linear, and the residual.
 
-    def __init__(self, embed_dim: int, share: int, axes: int) -> None:
+    Args:
+        embed_dim: C.
+        share: Channels that share a weight.
+        axes: Of the positions.
+        hidden: Width of the score's perceptron, as :class:`graphattn.nn.scores.Subtraction` has it.
+        drop_path: Probability of dropping the branch.
+    """
+
+    def __init__(
+        self, embed_dim: int, share: int, axes: int, hidden: int | None = None, drop_path: float = 0.0
+    ) -> None:
         super().__init__()
         heads = embed_dim // share
         self.first, self.last = Dense(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
-        score = Subtraction(heads, share, edge_dim=axes)
+        score = Subtraction(heads, share, hidden=hidden, edge_dim=axes)
         self.attention = GraphAttention(embed_dim, heads, edge_dim=axes, score=score, out_proj=False)
         self.norm, self.last_norm = make_norm("layer", embed_dim, 1e-5), make_norm("layer", embed_dim, 1e-5)
+        self.drop = DropPath(drop_path)
 
     def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
         """The block's output (..., N, C), on the level's graph of that number."""
         graph = level.graphs[number % len(level.graphs)]
         read = self.attention(self.first(x), graph, positions=level.pos.to(x.dtype))
-        return torch.relu(x + self.last_norm(self.last(torch.relu(self.norm(read)))))
+        return torch.relu(x + self.drop(self.last_norm(self.last(torch.relu(self.norm(read))))))
 
 
 class Down(nn.Module):

@@ -9,13 +9,10 @@ from torch import Tensor, nn
 from ..arguments import kinds_checked, probability, width
 from ..graph.foreign_names import names_checked
 from ..graphs import Hierarchy
-from ..graphs.points.hierarchy import Level
-from ..nn import DropPath, GraphAttention
 from ..nn.blocks import make_norm
-from ..nn.scores import Subtraction
 from .example import example, features, small_cloud
 from .levels import Levels, heads_of, of_clouds, sizes
-from .point_transformer import Dense, Down, Up
+from .point_transformer import Dense, Down, Up, VectorBlock
 
 
 @example(
@@ -106,21 +103,9 @@ class ActivatedLinear(nn.Linear):
         return torch.relu(self.norm(super().forward(x)))
 
 
-class GroupedBlock(nn.Module):
-    """Linear, grouped vector attention, linear, and the residual."""
+class GroupedBlock(VectorBlock):
+    """Its groups share weights, and queries and keys are normed and rectified."""
 
     def __init__(self, embed_dim: int, channels: int, axes: int, drop_path: float) -> None:
-        super().__init__()
-        groups = embed_dim // channels
-        score = Subtraction(groups, channels, hidden=groups, edge_dim=axes)
-        self.attention = GraphAttention(embed_dim, groups, edge_dim=axes, score=score, out_proj=False)
+        super().__init__(embed_dim, channels, axes, embed_dim // channels, drop_path)
         self.attention.q_proj, self.attention.k_proj = ActivatedLinear(embed_dim), ActivatedLinear(embed_dim)
-        self.first, self.last = Dense(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
-        self.norm, self.last_norm = make_norm("layer", embed_dim, 1e-5), make_norm("layer", embed_dim, 1e-5)
-        self.drop = DropPath(drop_path)
-
-    def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
-        """The block's output (..., N, C), on the level's graph of that number."""
-        graph = level.graphs[number % len(level.graphs)]
-        read = self.attention(self.first(x), graph, positions=level.pos.to(x.dtype))
-        return torch.relu(x + self.drop(self.last_norm(self.last(torch.relu(self.norm(read))))))

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 
 from ..arguments import kinds_checked, one_of, probability, several, width
@@ -110,7 +109,7 @@ class UNet(nn.Module):
         self.levels.check(x, shape, self.embedding.first.in_features, self.embedding.first)
         x = self.norm(self.levels(self.embedding(x), shape))
         if self.levels.readout == "shape":
-            x = torch.cat((of_clouds(x, shape, "mean"), of_clouds(x, shape, "max")), -1)
+            x = of_clouds(x, shape, "mean", "max")
         return self.head(self.dropout(x))
 
 

@@ -10,7 +10,7 @@ from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, PerHead
 from ..kernels.edge_softmax import gather, scatter_sum
 from ..plans.edge_tensors import EdgeTensors
-from .biases.constant import need_graph, of_edges
+from .biases.constant import need_graph, sources, targets
 
 Graph = AttentionGraph | PerHead
 
@@ -99,7 +99,7 @@ def edge_geometry(
         for name, x in (("pos", pos), ("normals", normals)):
             if x.shape[-1] != 3:
                 raise ShapeError(f"{name} must have 3 axes for features of normals, got {tuple(x.shape)}")
-    distance = _length(d)
+    distance = length_of(d)
     made: dict[str, Callable[[], Tensor]] = {
         "offset": lambda: d,
         "distance": lambda: distance,
@@ -131,12 +131,14 @@ def local_frames(graph: Graph, pos: Tensor, normals: Tensor, queries: Tensor | N
         raise ShapeError(
             f"normals must have shape ({graph.num_targets}, 3), and pos 3 axes; got {tuple(normals.shape)}"
         )
-    pull = scatter_sum(d * _length(d) ** 2, _target(graph, d), graph.num_targets, 0)
-    least = torch.finfo(d.dtype).eps ** 0.5 * scatter_sum(_length(d) ** 3, _target(graph, d), graph.num_targets, 0)
+    pull = scatter_sum(d * length_of(d) ** 2, targets(graph, d.device), graph.num_targets, 0)
+    least = torch.finfo(d.dtype).eps ** 0.5 * scatter_sum(
+        length_of(d) ** 3, targets(graph, d.device), graph.num_targets, 0
+    )
     along = pull - (pull * normals).sum(-1, keepdim=True) * normals
     axis = torch.nn.functional.one_hot(normals.detach().abs().argmin(-1), 3).to(d.dtype)
     other = axis - (axis * normals).sum(-1, keepdim=True) * normals
-    tangent = torch.nn.functional.normalize(torch.where(_length(along) > least, along, other), dim=-1)
+    tangent = torch.nn.functional.normalize(torch.where(length_of(along) > least, along, other), dim=-1)
     return torch.stack((tangent, torch.linalg.cross(normals, tangent), normals), -2)
 
 
@@ -154,7 +156,7 @@ def local_pca(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> tuple
         Hoppe et al. 1992, section 3.1.
     """
     d = -relative_positions(graph, pos, queries).double()
-    target, size = _target(graph, d), graph.num_targets
+    target, size = targets(graph, d.device), graph.num_targets
     count = torch.bincount(target, minlength=size).clamp(min=1)[:, None]
     spread = d - gather(scatter_sum(d, target, size, 0) / count, target, 0)
     covariance = scatter_sum(spread[:, :, None] * spread[:, None, :], target, size, 0) / count[:, None]
@@ -185,44 +187,32 @@ def _ends(
     if isinstance(graph, EdgeTensors):
         index = graph.source, graph.target
     else:
-        index = of_edges(graph, _sources, device=device), of_edges(graph, _targets, device=device)
-    return tuple(_rows(x, i) for x, i in zip(both, index, strict=True))
+        index = sources(graph, device), targets(graph, device)
+    return tuple(rows_of(x, i) for x, i in zip(both, index, strict=True))
 
 
-def _rows(x: Tensor, index: Tensor) -> Tensor:
+def rows_of(x: Tensor, index: Tensor) -> Tensor:
     """Rows by index; where gradients flow and nothing compiles, with a backward that is the same on every run."""
     return gather(x, index, -2) if x.requires_grad and not torch.compiler.is_compiling() else x.index_select(-2, index)
 
 
-def _sources(graph: AttentionGraph) -> Tensor:
-    return graph.source
-
-
-def _targets(graph: AttentionGraph) -> Tensor:
-    return graph.target
-
-
-def _target(graph: Graph, like: Tensor) -> Tensor:
-    return of_edges(graph, _targets, device=like.device)
-
-
-def _length(x: Tensor) -> Tensor:
+def length_of(x: Tensor) -> Tensor:
     """(..., 1), whose gradient at 0 is 0."""
     squared = x.square().sum(-1, keepdim=True)
     return squared.masked_fill(squared == 0, 1.0).sqrt() * (squared != 0)
 
 
-def _angle(a: Tensor, b: Tensor) -> Tensor:
+def angle_between(a: Tensor, b: Tensor) -> Tensor:
     """Between vectors (..., 3), in [0, pi]; 0 where one is 0."""
-    across, along = _length(torch.linalg.cross(a, b)), (a * b).sum(-1, keepdim=True)
+    across, along = length_of(torch.linalg.cross(a, b)), (a * b).sum(-1, keepdim=True)
     return torch.atan2(across, along.masked_fill((across == 0) & (along == 0), 1.0))
 
 
 def _angles(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return _angle(of_sources, d), _angle(of_targets, d), _angle(of_sources, of_targets)
+    return angle_between(of_sources, d), angle_between(of_targets, d), angle_between(of_sources, of_targets)
 
 
 def _in_frames(graph: Graph, pos: Tensor, queries: Tensor | None, normals: Tensor | None, d: Tensor) -> Tensor:
     assert normals is not None
     frames = local_frames(graph, pos, normals, queries)
-    return (_rows(frames.flatten(-2), _target(graph, d)).unflatten(-1, (3, 3)) @ -d.unsqueeze(-1)).squeeze(-1)
+    return (rows_of(frames.flatten(-2), targets(graph, d.device)).unflatten(-1, (3, 3)) @ -d.unsqueeze(-1)).squeeze(-1)

@@ -5,12 +5,12 @@ from torch import Tensor
 
 from ..arguments import one_of
 from ..errors import GraphError
-from ..graph.places import counts
+from ..graph.places import count_of_clouds, counts
 from ..graphs import Hierarchy, mesh_edge_ends, mesh_edges, mesh_faces, mesh_vertices
 from ..graphs.points.hierarchy import Level
 from ..kernels.edge_softmax import gather, scatter_sum
-from .geometry import _angle, _length
-from .mesh_geometry import _triangles, mesh_edge_geometry, mesh_normals
+from .geometry import angle_between, length_of
+from .mesh_geometry import area_vectors, checked_triangles, mesh_edge_geometry, mesh_normals
 
 ELEMENTS = ("vertices", "faces", "edges")
 
@@ -51,16 +51,16 @@ def mesh_elements(
     one_of(elements, "elements", ELEMENTS)
     if isinstance(pos, Tensor) and not bool(pos.isfinite().all()):
         raise GraphError(f"pos must be finite, got {int((~pos.isfinite()).sum())} numbers that are not")
-    mesh, corner = _triangles(pos, faces)
+    mesh, corner = checked_triangles(pos, faces)
     if not bool(mesh.sound.all()):
         raise GraphError(f"faces must not be degenerate, got one in row {int((~mesh.sound).nonzero()[0])}; drop it")
     vertex = mesh.vertex.view(-1, 3).to(pos.device)
     if batch is not None and counts(batch, len(pos)) and bool((batch[vertex] != batch[vertex[:, :1]]).any()):
         raise GraphError("batch must name the mesh of each vertex, and no face joins two")
-    across = torch.linalg.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
+    across = area_vectors(corner)
     sides = [(corner.roll(-1, 1)[:, i] - corner[:, i], corner.roll(1, 1)[:, i] - corner[:, i]) for i in range(3)]
-    angle = torch.cat([_angle(one, other) for one, other in sides], 1)
-    area = _length(across) / 2
+    angle = torch.cat([angle_between(one, other) for one, other in sides], 1)
+    area = length_of(across) / 2
     if elements == "vertices":
         made, place = _of_vertices(pos, faces, vertex, angle, area), pos
         normals, first = mesh_normals(pos, faces), torch.arange(len(pos), device=pos.device)
@@ -78,7 +78,7 @@ def mesh_elements(
     number = None if batch is None else batch[first]
     if number is not None and bool((number.diff() < 0).any()):
         raise GraphError("faces must come mesh after mesh, as the vertices do")
-    count = 1 if batch is None else int(batch[-1]) + 1 if len(batch) else 0
+    count = count_of_clouds(batch)
     return made, Hierarchy((Level(place, number, (graph,), normals=normals),), count)
 
 
@@ -87,7 +87,7 @@ def _of_vertices(pos: Tensor, faces: Tensor, vertex: Tensor, angle: Tensor, area
     around = scatter_sum((area / 3).expand(-1, 3).reshape(-1, 1), own, len(pos), 0)
     defect = 2 * torch.pi - scatter_sum(angle.reshape(-1, 1), own, len(pos), 0)
     graph = mesh_vertices(faces, len(pos)).edge_index.to(pos.device)
-    length = _length(gather(pos, graph[0], 0) - gather(pos, graph[1], 0))
+    length = length_of(gather(pos, graph[0], 0) - gather(pos, graph[1], 0))
     degree = torch.bincount(graph[1], minlength=len(pos)).clamp(min=1)[:, None]
     mean = scatter_sum(length, graph[1], len(pos), 0) / degree
     most = pos.new_zeros(len(pos), 1).scatter_reduce(0, graph[1:].t(), length, "amax")
@@ -100,7 +100,7 @@ def _of_edges(
     """The dihedral angle, and of the first two faces of each edge the angle and the ratio across it."""
     count = torch.bincount(edge, minlength=size)
     order, first = torch.argsort(edge, stable=True), torch.cumsum(count, 0) - count
-    length = _length(corner.roll(-1, 1) - corner).squeeze(-1)
+    length = length_of(corner.roll(-1, 1) - corner).squeeze(-1)
     opposite = angle.roll(1, 1).flatten()  # of the edge from a corner to the next
     ratio = (length.square() / (2 * area).clamp(min=torch.finfo(pos.dtype).tiny)).flatten()  # length / height
     pairs = []

@@ -13,7 +13,7 @@ from ..graph import AttentionGraph
 from ..graph.need import need_graph
 from ..graphs.mesh.faces import Faces, checked_faces
 from ..kernels.edge_softmax import gather, scatter_sum
-from .geometry import _angle, _length
+from .geometry import angle_between, length_of
 
 
 def mesh_normals(pos: Tensor, faces: Tensor) -> Tensor:
@@ -23,9 +23,8 @@ def mesh_normals(pos: Tensor, faces: Tensor) -> Tensor:
         pos: (N, 3) positions of the vertices.
         faces: (F, 3) triangles, counter-clockwise from outside.
     """
-    mesh, corner = _triangles(pos, faces)
-    across = torch.linalg.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
-    total = scatter_sum(across.repeat_interleave(3, 0), mesh.vertex.to(pos.device), len(pos), 0)
+    mesh, corner = checked_triangles(pos, faces)
+    total = scatter_sum(area_vectors(corner).repeat_interleave(3, 0), mesh.vertex.to(pos.device), len(pos), 0)
     return torch.nn.functional.normalize(total, dim=-1)
 
 
@@ -50,14 +49,14 @@ def mesh_edge_geometry(pos: Tensor, faces: Tensor, graph: AttentionGraph | None 
     Source:
         Pinkall and Polthier 1993 for cotangents.
     """
-    mesh, corner = _triangles(pos, faces)
+    mesh, corner = checked_triangles(pos, faces)
     edge, ends = (x.to(pos.device) for x in mesh.edges())
     if not len(ends):
         made = pos.new_zeros(0, 3)
     else:
         here, there = gather(pos, ends[:, 0], 0), gather(pos, ends[:, 1], 0)
         cotangent = scatter_sum(_cotangents(corner).flatten(), edge, len(ends), 0) / 2
-        made = torch.cat((_length(there - here), _dihedral(mesh, corner, edge, ends), cotangent[:, None]), 1)
+        made = torch.cat((length_of(there - here), _dihedral(mesh, corner, edge, ends), cotangent[:, None]), 1)
     return made if graph is None else _along(graph, made, ends, len(pos))
 
 
@@ -80,14 +79,14 @@ def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.
     from scipy.sparse.linalg import splu
 
     exact = stored(floats(pos, "pos", "(N, 3)", 2), "pos", ShapeError).detach().double().cpu()
-    mesh, corner = _triangles(exact, faces)
+    mesh, corner = checked_triangles(exact, faces)
     time = positive(time, "time")
     ids = checked_integers(start, "start", "(K,)", GraphError).cpu()
     if ids.dim() != 1 or not ids.numel() or not 0 <= int(ids.min()) <= int(ids.max()) < len(pos):
         raise GraphError(f"start must name at least one of {len(pos)} vertices, got {shown(start)}")
     vertex, cotangent = mesh.vertex.view(-1, 3), _cotangents(corner)  # of the angle opposite to the edge j -> j + 1
     edge = corner.roll(-1, 1) - corner
-    across = torch.linalg.cross(edge[:, 0], edge[:, 1])
+    across = area_vectors(corner)
     area = across.norm(dim=1) / 2
     N = len(pos)
     head, tail = vertex.flatten().numpy(), vertex.roll(-1, 1).flatten().numpy()
@@ -119,7 +118,7 @@ def _ones(ids: Tensor, size: int) -> Any:
     return result
 
 
-def _triangles(pos: Tensor, faces: Tensor) -> tuple[Faces, Tensor]:
+def checked_triangles(pos: Tensor, faces: Tensor) -> tuple[Faces, Tensor]:
     """The sound faces, and the positions (F, 3, 3) of their corners."""
     floats(pos, "pos", "(N, 3)", 2)
     if pos.dim() != 2 or pos.shape[1] != 3:
@@ -130,17 +129,22 @@ def _triangles(pos: Tensor, faces: Tensor) -> tuple[Faces, Tensor]:
     return mesh, gather(pos, mesh.vertex.to(pos.device), 0).view(-1, 3, 3)
 
 
+def area_vectors(corner: Tensor) -> Tensor:
+    """(F, 3): along each face's normal, twice its area long."""
+    return torch.linalg.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
+
+
 def _cotangents(corner: Tensor) -> Tensor:
     """(F, 3): of the angle opposite to the edge from corner j to the next."""
     apex = corner.roll(1, 1)
     a, b = corner - apex, corner.roll(-1, 1) - apex
-    across = _length(torch.linalg.cross(a, b)).squeeze(-1)
+    across = length_of(torch.linalg.cross(a, b)).squeeze(-1)
     return (a * b).sum(-1) / across.masked_fill(across == 0, torch.inf)
 
 
 def _dihedral(mesh: Faces, corner: Tensor, edge: Tensor, ends: Tensor) -> Tensor:
     """(M, 1)."""
-    normal = torch.linalg.cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
+    normal = area_vectors(corner)
     count = torch.bincount(edge, minlength=len(ends))
     order, first = torch.argsort(edge, stable=True), torch.cumsum(count, 0) - count
     two = torch.nonzero(count == 2).flatten()
@@ -150,7 +154,7 @@ def _dihedral(mesh: Faces, corner: Tensor, edge: Tensor, ends: Tensor) -> Tensor
     n, m = normal[one // 3], normal[other // 3] * turned
     apex = corner[other // 3, (other + 2) % 3]
     rises = ((apex - corner[one // 3, one % 3]) * n).sum(-1, keepdim=True)
-    angle = _angle(n, m) * torch.where(rises > 0, -1.0, 1.0).to(corner)
+    angle = angle_between(n, m) * torch.where(rises > 0, -1.0, 1.0).to(corner)
     return corner.new_zeros(len(ends), 1).index_copy(0, two, angle)
 
 

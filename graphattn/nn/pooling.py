@@ -10,8 +10,8 @@ from ..attention import attention
 from ..errors import ShapeError
 from ..graph import AttentionGraph
 from ..graph.need import need_graph
-from .biases.constant import of_edges
-from .geometry import _targets, relative_positions
+from .biases.constant import of_edges, sources, targets
+from .geometry import relative_positions
 
 POOLS = ("mean", "max", "sum")
 
@@ -40,7 +40,7 @@ def pool(x: Tensor, graph: AttentionGraph, how: str = "mean") -> Tensor:
     if floats(x, "x", "(..., S, C)", 2).shape[-2] != graph.num_sources:
         raise ShapeError(f"x must have a row for each of {graph.num_sources} sources, got {tuple(x.shape)}")
     if how == "max":
-        return _largest(x, graph)
+        return largest(x.index_select(-2, sources(graph, x.device)), graph)
     blank = x.new_zeros(*x.shape[:-2], graph.num_targets, 1, 1)
     mean: Any = attention(blank, x.new_zeros(*x.shape[:-1], 1, 1), x.unsqueeze(-2), graph)
     mean = mean.squeeze(-2)
@@ -72,7 +72,7 @@ def interpolate(x: Tensor, graph: AttentionGraph, pos: Tensor, queries: Tensor |
     if floats(x, "x", "(..., S, C)", 2).shape[-2] != graph.num_sources:
         raise ShapeError(f"x must have a row for each of {graph.num_sources} sources, got {tuple(x.shape)}")
     squared = relative_positions(graph, pos, queries).double().square().sum(-1)
-    there, target = squared == 0, of_edges(graph, _targets, device=pos.device)
+    there, target = squared == 0, targets(graph, pos.device)
     taken = there.new_zeros(graph.num_targets, dtype=torch.int64).index_add(0, target, there.long()) > 0
     bias = -squared.masked_fill(there, 1.0).log()
     bias = bias.masked_fill(taken[target] & ~there, -torch.inf).to(x.dtype)
@@ -86,13 +86,8 @@ def _degrees(graph: AttentionGraph) -> Tensor:
     return graph.in_degree.unsqueeze(-1)
 
 
-def _sources(graph: AttentionGraph) -> Tensor:
-    return graph.source
-
-
-def _largest(x: Tensor, graph: AttentionGraph) -> Tensor:
-    source, target = of_edges(graph, _sources, device=x.device), of_edges(graph, _targets, device=x.device)
-    values = x.index_select(-2, source)
-    slots = target.unsqueeze(-1).expand_as(values)
-    empty = x.new_zeros(*x.shape[:-2], graph.num_targets, x.shape[-1])
+def largest(values: Tensor, graph: AttentionGraph) -> Tensor:
+    """(..., T, C): the largest of ``values`` (..., E, C) over the edges into each target, or 0 without any."""
+    slots = targets(graph, values.device).unsqueeze(-1).expand_as(values)
+    empty = values.new_zeros(*values.shape[:-2], graph.num_targets, values.shape[-1])
     return empty.scatter_reduce(-2, slots, values, "amax", include_self=False)

@@ -12,7 +12,7 @@ from ...arguments import device as checked_device
 from ...arguments import several, shown
 from ...errors import GraphError
 from ...graph import AttentionGraph, Pattern, disjoint_union
-from ...graph.places import counts
+from ...graph.places import count_of_clouds, counts
 from ..arguments import integers, number, stored
 from .clusters import clusters
 from .farthest import farthest_points
@@ -282,7 +282,7 @@ def hierarchy(
         else:
             level = _kept(levels[-1], step, name, down, up)
         levels.append(replace(level, graphs=_called(own, level.pos, level.batch, None)))
-    num_clouds = 1 if batch is None else int(batch[-1]) + 1 if len(batch) else 0
+    num_clouds = count_of_clouds(batch)
     return Hierarchy(tuple(levels), num_clouds)
 
 

@@ -11,7 +11,7 @@ from ...arguments import several
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.listed import Listed
-from ...graph.places import counts
+from ...graph.places import count_of_clouds, counts
 from ..arguments import flag, integers, stored, whole
 from .clouds import coordinates, length
 from .clusters import clusters
@@ -94,7 +94,7 @@ def serialized_hierarchy(
         ]
         near = level.near or (neighbours(grid, _clouds(grid, level.batch), 3),)
         result.append(Level(level.pos, level.batch, tuple(graphs), level.down, level.up, None, near))
-    return Hierarchy(tuple(result), 1 if batch is None else int(batch[-1]) + 1 if len(batch) else 0)
+    return Hierarchy(tuple(result), count_of_clouds(batch))
 
 
 def neighbours(grid: Tensor, number: Tensor, kernel: int) -> CellNeighbours:

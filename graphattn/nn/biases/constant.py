@@ -41,6 +41,16 @@ def _constant(
     return (cached(edges, (make, key, device), lambda: make(edges, *arguments).to(device)),)
 
 
+def targets(graph: AttentionGraph | PerHead, device: torch.device) -> Tensor:
+    """The target of each edge, int64 (E,), kept for this graph on this device."""
+    return of_edges(graph, _target, device=device)
+
+
+def sources(graph: AttentionGraph | PerHead, device: torch.device) -> Tensor:
+    """The source of each edge, likewise."""
+    return of_edges(graph, _source, device=device)
+
+
 def offsets(
     graph: AttentionGraph | PerHead, positions: Tensor | tuple[Tensor, Tensor] | None, device: torch.device
 ) -> Tensor:
@@ -67,8 +77,7 @@ def offsets(
             )
         if given.is_meta and device.type != "meta":
             raise ShapeError(f"positions of {side} are on meta, without numbers; they are needed on {device}")
-    target, source = (of_edges(graph, make, device=device) for make in (_target, _source))
-    return of_sources.to(device)[..., source] - of_targets.to(device)[..., target]
+    return of_sources.to(device)[..., sources(graph, device)] - of_targets.to(device)[..., targets(graph, device)]
 
 
 def _source_minus_target(graph: AttentionGraph) -> Tensor:

@@ -7,11 +7,10 @@ import numpy as np
 
 from ...errors import LoaderError, need_extra
 from ...interop.files._guard import Blob, PathLike, read
-from .parts import Parts
+from .parts import NUMBERS, Parts
 from .raw import Raw, reads, writes
 
 _COORDINATES = ("X", "Y", "Z")
-_TYPES = ("i4", "u4", "u1", "i1", "u2", "i2", "i8", "u8", "f4", "f8")
 
 
 @reads(".las", ".laz")
@@ -90,7 +89,7 @@ def write_las(file: BinaryIO, parts: Parts) -> None:
             columns[name] = columns[name].astype(np.uint16) * 257  # k / 255 = 257 k / 65535
     for name, values in columns.items():
         if name not in known:
-            kind = parts.fit(name, values, _TYPES).dtype.str[1:]
+            kind = parts.fit(name, values, NUMBERS).dtype.str[1:]
             las.add_extra_dim(laspy.ExtraBytesParams(name, f"{values[0].size}{kind}" if values.ndim > 1 else kind))
         las[name] = values
         if not np.array_equal(np.asarray(las[name]), values, equal_nan=values.dtype.kind == "f"):

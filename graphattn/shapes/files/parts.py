@@ -10,6 +10,7 @@ import torch
 from ...errors import LoaderError
 from .words import levels, narrow
 
+NUMBERS = ("i4", "u4", "u1", "i1", "u2", "i2", "i8", "u8", "f4", "f8")  # that formats of typed columns hold
 _COLUMNS = {
     "pos": ("x", "y", "z"),
     "normal": ("nx", "ny", "nz"),

@@ -9,14 +9,13 @@ import numpy as np
 
 from ...interop.files._guard import Blob, PathLike, read, show
 from ...interop.files._text import clean, rows
-from .parts import Parts
+from .parts import NUMBERS, Parts
 from .polygons import typed
 from .raw import Raw, reads, writes
 
 _HEADER = re.compile(rb"^DATA[ \t]+(\w+)[ \t]*\r?\n", re.MULTILINE)
 _WORDS = ("FIELDS", "SIZE", "TYPE", "COUNT", "WIDTH", "HEIGHT", "POINTS")
 _KINDS = {"F": "f", "U": "u", "I": "i"}
-_TYPES = ("i4", "u4", "u1", "i1", "u2", "i2", "i8", "u8", "f4", "f8")
 _PACKED = ("rgb", "rgba")
 _NAMES = {"nx": "normal_x", "ny": "normal_y", "nz": "normal_z"}
 
@@ -149,7 +148,7 @@ def write_pcd(file: BinaryIO, parts: Parts) -> None:
     """Binary, one field for each column; colours of bytes as ``rgb``."""
     parts.holds("...", faces=())
     columns = {
-        name: parts.fit(name, column, _TYPES) for name, column in parts.columns(parts.points, "", _PACKED).items()
+        name: parts.fit(name, column, NUMBERS) for name, column in parts.columns(parts.points, "", _PACKED).items()
     }
     channels = [columns.get(name) for name in ("red", "green", "blue")]
     if all(channel is not None and channel.dtype == np.uint8 for channel in channels):
