@@ -30,6 +30,7 @@ _FLAGS = {  # arguments of a call, and what a Request calls them
     "edge_attr": "edge_features",
     "score": "score",
     "normalize": "normalize",
+    "cap_bias": "cap_bias",
 }
 
 

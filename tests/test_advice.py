@@ -16,7 +16,7 @@ GRAPH, SHAPE = ga.graphs.causal(5), Data(pos=torch.rand(9, 3))
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: ga.explain(GRAPH, score="adddditive"), "additive, mlp.*; got 'adddditive'"),
+        (lambda: ga.explain(GRAPH, score="adddditive"), "additive, gat, mlp.*; got 'adddditive'"),
         (lambda: ga.explain(GRAPH, normalize="sofmax"), "one of softmax, sink.*; got 'sofmax'"),
         (lambda: ga.explain(ga.nn.GraphAttention(8, 2), GRAPH), r"explain\(graph, heads=layer.num_heads"),
         (lambda: ga.graphs.knn(SHAPE, k=3), "of a shape pass pos=shape.pos"),

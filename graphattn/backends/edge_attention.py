@@ -69,6 +69,7 @@ class EdgeAttention(MessagePassing):
         inputs: Any,
         result: Any,
         index: Tensor,
+        edge_index_j: Tensor,
         size_i: Optional[int],
     ) -> Tensor:
         """The weighted value of every edge, (..., E, H, D_v)."""
@@ -78,7 +79,8 @@ class EdgeAttention(MessagePassing):
             key, value = key.repeat_interleave(group, -2), value.repeat_interleave(group, -2)
         if edge_term is not None:
             edge_term = edge_term.repeat_interleave(heads // max(1, edge_term.shape[-2]), -2)
-            key, value = key if inputs.score is not None else key + edge_term, value + edge_term
+            key = key if inputs.score is not None or inputs.edge_to == "value" else key + edge_term
+            value = value if inputs.edge_to == "score" else value + edge_term
         absent = None
         if score_bias is not None:
             # An edge whose bias is -inf is an edge removed: not even a NaN in its source passes. A score of its own
@@ -89,16 +91,14 @@ class EdgeAttention(MessagePassing):
         if inputs.score is None:
             score = (query_i * key).sum(-1) * inputs.scale  # (..., E, H)
         else:
-            score = inputs.score(query_i, key, edge_attr)
-        if inputs.softcap is not None:
-            score = inputs.softcap * torch.tanh(score / inputs.softcap)
-        if score_bias is not None and absent is not None:
-            score = (score + score_bias).masked_fill(absent.squeeze(-1), -torch.inf)
+            score = inputs.score(query_i, key, None if inputs.edge_to == "value" else edge_attr)
+        score = inputs.bounded(score, score_bias, None if absent is None else absent.squeeze(-1))
         size = 0 if size_i is None else size_i
         if inputs.normalize is None:
             result.alpha, result.lse = edge_softmax(score, index, size)
-        else:  # a copy of the targets: a function of the caller may write into them
-            result.alpha = of_every_edge("normalize", inputs.normalize(score, index.clone(), size), score)
+        else:
+            weights = inputs.normalized(score, index, edge_index_j.clone(), inputs.edge_attr, size)
+            result.alpha = of_every_edge("normalize", weights, score)
         self._alpha = result.alpha
         alpha = torch.nn.functional.dropout(result.alpha, inputs.dropout_p)
         return alpha.unsqueeze(-1) * value
@@ -113,7 +113,7 @@ class EdgeAttention(MessagePassing):
 
 def _edge_term(inputs: Inputs, wide: torch.dtype) -> Tensor | None:
     """What edge features add to key and value, (..., E, H_kv or H, D)."""
-    if inputs.edge_attr is None:
+    if inputs.edge_attr is None or (inputs.score is not None and inputs.edge_to == "score"):
         return None
     if inputs.edge_weight is None:
         return inputs.edge_attr.to(wide).unflatten(-1, inputs.query.shape[-2:])

@@ -74,7 +74,7 @@ class EdgesBackend(Backend):
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         with without_autocast("cpu"):
-            if inputs.normalize is None and inputs.score is None:
+            if inputs.normalize is None and inputs.score is None and not inputs.request().cap_bias:
                 return edges_run(graph, inputs, weights, lse)
             if plain_operations_only() and not torch.compiler.is_compiling():
                 from .message_passing import attend  # at the call: backends stand in the order of their imports
@@ -116,6 +116,7 @@ def edges_run(
     if edge_projection is not None:  # <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D
         edge_projection = edge_projection.repeat_interleave(query.shape[2] // max(1, key.shape[2]), 0)  # (H, D, F)
         edge_query = torch.einsum("bthd,hdf->bthf", query, edge_projection)
+        edge_query = torch.zeros_like(edge_query) if inputs.edge_to == "value" else edge_query
     from ..kernels.edges_op import attend, plain  # registering operators takes long
 
     softcap = 0.0 if inputs.softcap is None else inputs.softcap
@@ -129,7 +130,7 @@ def edges_run(
         tracked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands)
         layout = _layout(graph, part, query.device, tracked)
         output, log_sum, alpha, edge_sum, _ = attend(*operands, *layout, *options, weights, lse, tracked=tracked)
-    if edge_projection is not None:
+    if edge_projection is not None and inputs.edge_to != "score":
         output = output + torch.einsum("bthf,hdf->bthd", edge_sum, edge_projection)
     return Outputs(
         (output if len(lead) == 1 else output.reshape(*lead, *output.shape[1:])).to(request.dtype),

@@ -35,6 +35,8 @@ class Request(NamedTuple):
     normalize: bool = False
     of_rows: bool = False
     """Whether the normalisation is one that a dense product can make of its rows."""
+    cap_bias: bool = False
+    """Whether the bound is on scores with their bias."""
 
     @property
     def floats_per_pair(self) -> int:
@@ -62,6 +64,9 @@ class Inputs:
     edge_weight: Tensor | None = None  # (H_kv, D, F); without one, F = H * D, and the features themselves are added
     score: Callable[..., Tensor] | None = None  # (query, key, edge_attr) of edges -> (..., E, H); the product if None
     normalize: Callable[..., Tensor] | None = None  # (score, target, T) -> (..., E, H); softmax if None
+    edge_to: str = "both"  # what edge features join: "score" (by key), "value" or "both"
+    cap_bias: bool = False  # whether softcap bounds the score with its bias
+    asks: tuple[str, ...] = ()  # what normalize takes by name: "source" (E,), "edge_attr" (..., E, F)
 
     def request(self, weights: bool = False, lse: bool = False) -> Request:
         """The sizes and flags of these inputs.
@@ -86,7 +91,23 @@ class Inputs:
             score=self.score is not None,
             normalize=self.normalize is not None,
             of_rows=of_rows(self.normalize) is not None,
+            cap_bias=self.cap_bias and self.score_bias is not None and self.softcap is not None,
         )
+
+    def bounded(self, score: Tensor, bias: Tensor | None, removed: Tensor | None) -> Tensor:
+        """Scores (..., E, H) with their bound and bias, -inf where an edge is removed."""
+        if bias is not None and removed is not None and self.cap_bias:
+            score, bias = score + bias.masked_fill(removed, 0.0), None
+        if self.softcap is not None:
+            score = self.softcap * torch.tanh(score / self.softcap)
+        score = score if bias is None else score + bias
+        return score if removed is None else score.masked_fill(removed, -torch.inf)
+
+    def normalized(self, score: Tensor, target: Tensor, source: Tensor, attr: Tensor | None, targets: int) -> Tensor:
+        """What ``normalize`` makes of scores; a function of the caller may write into the indices, which are copies."""
+        known = {"source": source, "edge_attr": attr}
+        assert self.normalize is not None
+        return self.normalize(score, target.clone(), targets, **{name: known[name] for name in self.asks})
 
 
 @dataclass(frozen=True)
@@ -101,6 +122,7 @@ class Outputs:
 def reasons_needing_edges(request: Request) -> list[str]:
     """The reasons why only what has all edges of a target at hand can run it."""
     reasons = ["a score of its own is a function of each edge"] * request.score
+    reasons += ["a bound on scores with their bias is taken edge by edge"] * request.cap_bias
     own = request.normalize and not request.of_rows
     return reasons + ["a normalisation of its own is a function of all edges of a target"] * own
 

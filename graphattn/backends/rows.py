@@ -38,7 +38,7 @@ _known: list[tuple[Any, Callable[..., Tensor]]] = []
 PRODUCTS = ("scaled_dot", "dot", "cosine", "general")
 #: All names by argument; those of a caller's own classes join them. The layers that make them are a room further down.
 NAMES = {
-    "score": [*PRODUCTS, "additive", "mlp", "gaussian", "subtraction"],
+    "score": [*PRODUCTS, "additive", "gat", "mlp", "gaussian", "subtraction"],
     "normalize": ["softmax", "sink", *ROWS, "hard", "sparsemax"],
 }
 _softmaxes: list[type] = []

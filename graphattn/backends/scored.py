@@ -47,34 +47,30 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     edges = () if inputs.edge_attr is None else _of_edges(graph)
     query, key, value = (nodes_first(x.to(wide)) for x in (inputs.query, inputs.key, inputs.value))
     bias, attr = (edges_first(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
-    features = _features(attr, inputs, query)
+    features = _features(attr, inputs, query) if inputs.score is None or inputs.edge_to != "score" else None
     from ..kernels.edge_pairs import edge_products, edge_sum, edge_weights  # registering operators takes long
 
     removed = None if bias is None else (bias == -torch.inf).expand(-1, -1, heads)
     if inputs.score is None:
         score = edge_products(query, key, removed, *nodes)
-        if features is not None:
+        if features is not None and inputs.edge_to != "value":
             score = score + edge_products(features.query, features.rows, removed, *edges)
         score = score * inputs.scale
     else:
-        form: AdditiveForm | None = getattr(inputs.score, "as_additive", lambda *_: None)(query, key, attr)
+        read = None if inputs.edge_to == "value" else attr
+        form: AdditiveForm | None = getattr(inputs.score, "as_additive", lambda *_: None)(query, key, read)
         score = _in_blocks(inputs, removed, target, source) if form is None else _additive(form, query, nodes)
-    if inputs.softcap is not None:
-        score = inputs.softcap * torch.tanh(score / inputs.softcap)
-    if bias is not None:
-        score = (score + bias).masked_fill(removed, -torch.inf)
-    lse = None
+    score, lse = inputs.bounded(score, bias, removed), None
     if inputs.normalize is None:
         alpha, lse = edge_weights(score, *nodes[:4])
         alpha, lse = (x.reshape(*lead, *x.shape[1:]) for x in (alpha, lse))
     else:
         score = score.reshape(*lead, *score.shape[1:])
-        # A copy of the targets: a function of the caller may write into them.
-        normalized = inputs.normalize(score, target.clone(), graph.num_targets)
+        normalized = inputs.normalized(score, target, source.clone(), inputs.edge_attr, graph.num_targets)
         alpha = of_every_edge("normalize", normalized, score)
     weight = torch.nn.functional.dropout(alpha, inputs.dropout_p).reshape(query.shape[0], *alpha.shape[-2:])
     output = edge_sum(weight, value, value.shape[2], False, removed, *nodes)
-    if features is not None:
+    if features is not None and inputs.edge_to != "score":
         summed = edge_sum(weight, features.rows, features.rows.shape[2], False, removed, *edges)
         output = output + features.projected(summed)
     return Outputs(output.reshape(*lead, *output.shape[1:]).to(request.dtype), alpha, lse)
@@ -115,7 +111,7 @@ def _in_blocks(inputs: Inputs, removed: Tensor | None, target: Tensor, source: T
     """Scores (B, E, H) of any function; computed again in the backward where they come in several blocks of edges."""
     wide, lead = inputs.request().statistics, inputs.query.shape[:-3]
     query, key = inputs.query.to(wide), inputs.key.to(wide)
-    attr = None if inputs.edge_attr is None else inputs.edge_attr.to(wide)
+    attr = None if inputs.edge_attr is None or inputs.edge_to == "value" else inputs.edge_attr.to(wide)
     # A score may read the keys of other heads: only an edge that all have lost leads to nothing.
     lost = None if removed is None else removed.all(-1)[..., None, None]
     if lost is not None:

@@ -6,7 +6,7 @@ from typing import Any, Never
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags, positive, width
+from ..arguments import check_flags, one_of, positive, width
 from ..backends import EdgeWeights
 from ..backends.check import check, check_numbers
 from ..backends.edge_attention import EdgeAttention
@@ -18,12 +18,12 @@ from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
 from ..kernels.edge_softmax import gather
 from ..plans.edge_tensors import EdgeTensors
-from . import loaders
+from . import loaders, pyg_loaders
 from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, sources_of
 from .cache import KeyValueCache, check_cache
 from .geometry import relative_positions
 from .linear_attention import linear
-from .normalizers import Normalizer, SinkSoftmax, make_normalizer
+from .normalizers import Normalizer, SinkSoftmax, asked_by, make_normalizer
 from .positions import pair_of_positions
 from .root_weight import RootWeight
 from .rotary import Rotary, check_rotary
@@ -49,6 +49,7 @@ class GraphAttention(EdgeAttention):
         value_dim: Width of a head of the value, D by default; another one does not go with edge features.
         num_kv_heads: H_kv, heads of key and value; a divisor of H, and H by default.
         edge_dim: F, width of edge features, which are projected and added to key and value; none by default.
+        edge_to: What they join: "both", "score" (the key, or what a score makes of them) or "value".
         bias: Whether the projections have a bias (that of edge features never has).
         out_proj: Whether the heads' outputs are projected; needs ``embed_dim = H * value_dim`` if not.
         root_weight: Whether a projection of ``x`` is added to the output, as PyG's ``TransformerConv`` does.
@@ -59,12 +60,15 @@ class GraphAttention(EdgeAttention):
             the score encodes them (:class:`graphattn.nn.scores.Subtraction`: offsets of points). Dot, cosine and
             general run on every backend, the others on ``edges`` (CPU) or edge by edge.
         normalize: What makes weights of scores: "softmax"; "sink", beside a learned sink; "sigmoid", "hard",
-            "sparsemax", "sum", "none"; or any function ``normalize(score, target, num_targets)`` of edges. Softmax and
+            "sparsemax", "sum", "none"; or any function ``normalize(score, target, num_targets)`` of edges, which may
+            also take ``source`` (E,) and ``edge_attr`` (..., E, F) by these names. Softmax and
             sink run on every backend, the others on ``edges`` (CPU) or edge by edge; of dot products sigmoid, sum and
             none on ``dense`` and ``tiles``, too. Sum and none of a dot product take O(N) where targets read all
             sources, or all up to a last one (see :class:`FeatureScore`).
         scale: Factor on the dot product, ``D ** -0.5`` by default.
         softcap: Bound on the scores, > 0; none by default.
+        cap_bias: Whether it bounds scores with their bias, as x-transformers does, and not the products before it, as
+            Gemma 2 does. Runs on ``edges`` (CPU) or edge by edge.
         qk_norm: Epsilon of a norm by the root of the mean square, of every head's query and of its key, before they
             are turned and edge features added; none by default.
         rotary: Turns queries and keys by their positions; see :class:`Rotary`.
@@ -94,6 +98,7 @@ class GraphAttention(EdgeAttention):
         value_dim: int | None = None,
         num_kv_heads: int | None = None,
         edge_dim: int | None = None,
+        edge_to: str = "both",
         bias: bool = True,
         out_proj: bool = True,
         root_weight: bool = False,
@@ -101,6 +106,7 @@ class GraphAttention(EdgeAttention):
         normalize: str | Normalizer = "softmax",
         scale: float | None = None,
         softcap: float | None = None,
+        cap_bias: bool = False,
         qk_norm: float | None = None,
         rotary: Rotary | None = None,
         dropout: float = 0.0,
@@ -108,7 +114,7 @@ class GraphAttention(EdgeAttention):
     ) -> None:
         """A layer with fresh parameters; :class:`GraphAttention` says what each argument is."""
         super().__init__()
-        check_options(dropout, backend, bias=bias, out_proj=out_proj, root_weight=root_weight)
+        check_options(dropout, backend, bias=bias, out_proj=out_proj, root_weight=root_weight, cap_bias=cap_bias)
         check_numbers(scale, softcap, dropout)
         self.embed_dim, self.num_heads = width(embed_dim, "embed_dim"), width(num_heads, "num_heads")
         self.num_kv_heads = self.num_heads if num_kv_heads is None else width(num_kv_heads, "num_kv_heads")
@@ -118,7 +124,8 @@ class GraphAttention(EdgeAttention):
         self.head_dim = self._head_dim(head_dim)
         self.value_dim = self.head_dim if value_dim is None else width(value_dim, "value_dim")
         self.edge_dim = None if edge_dim is None else width(edge_dim, "edge_dim")
-        self.dropout, self.backend = dropout, backend
+        self.edge_to = one_of(edge_to, "edge_to", ("both", "score", "value"))
+        self.dropout, self.backend, self.cap_bias = dropout, backend, cap_bias
         self._check_sizes(out_proj)
         inner, kv_inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self.q_proj = nn.Linear(self.qdim, inner, bias=bias)
@@ -126,10 +133,22 @@ class GraphAttention(EdgeAttention):
         self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.value_dim, bias=bias)
         self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias=bias) if out_proj else None
         self.skip = RootWeight(self.qdim, self.embed_dim, bias=bias) if root_weight else None
-        self.score = make_score(score, self.num_heads, self.head_dim, self.edge_dim)
+        read = None if self.edge_to == "value" else self.edge_dim
+        self.score = make_score(score, self.num_heads, self.head_dim, read)
         projects = self.edge_dim is not None and self.delta is None
+        projects &= self.score is None or self.edge_to != "score"
         self.edge_proj = nn.Linear(self.edge_dim or 0, kv_inner, bias=False) if projects else None
+        reads = not isinstance(self.score, Score) or self.score.edge_dim is not None
+        if self.edge_dim is not None and self.edge_to == "score" and not reads:
+            raise OptionError(f'edge_to="score", but {type(self.score).__name__} reads no edge features; try "value"')
+        if self.edge_dim is None and self.edge_to != "both":
+            raise OptionError(f"edge_to={edge_to!r} says where edge features go: give their width, edge_dim")
         self.normalize = make_normalizer(normalize, self.num_heads)
+        self._asks = asked_by(self.normalize)
+        if "edge_attr" in self._asks and self.delta is not None:
+            raise OptionError(
+                "normalize asks for edge_attr, which the score encodes by a delta of its own; take source"
+            )
         self.q_norm = None if qk_norm is None else nn.RMSNorm(self.head_dim, positive(qk_norm, "qk_norm"))
         self.k_norm = None if qk_norm is None else nn.RMSNorm(self.head_dim, qk_norm)
         check_rotary(rotary, self.head_dim)
@@ -157,7 +176,7 @@ class GraphAttention(EdgeAttention):
     def _check_sizes(self, out_proj: bool) -> None:
         if self.num_heads % self.num_kv_heads:
             raise OptionError(f"num_kv_heads must divide num_heads = {self.num_heads}, got {self.num_kv_heads}")
-        if self.edge_dim is not None and self.value_dim != self.head_dim:
+        if self.edge_dim is not None and self.value_dim != self.head_dim and self.edge_to != "score":
             raise OptionError(
                 f"edge features are added to key and value, which have one width then, got head_dim={self.head_dim} "
                 f"and value_dim={self.value_dim}"
@@ -185,8 +204,10 @@ class GraphAttention(EdgeAttention):
 
     @classmethod
     def from_pyg(cls, conv: nn.Module) -> "GraphAttention":
-        """The layer with the weights of a PyG ``TransformerConv``, and its outputs on the same edges."""
-        return loaders.from_pyg(cls, conv)
+        """The layer with the weights of a PyG ``TransformerConv``, ``GATConv``, ``GATv2Conv`` or
+        ``PointTransformerConv``, and its outputs on the same edges; self-loops are the graph's.
+        """
+        return pyg_loaders.from_pyg(cls, conv)
 
     @names_checked
     def forward(
@@ -271,6 +292,8 @@ class GraphAttention(EdgeAttention):
             *(query, key, value, graph, score_bias, scale, self.softcap, dropout_p),
             *(edge_attr, edge_projection, score, self.normalize),
         )
+        if self.edge_to != "both" or self.cap_bias or self._asks:
+            inputs = replace(inputs, edge_to=self.edge_to, cap_bias=self.cap_bias, asks=self._asks)
         output, weights = self._attend(graph, inputs, return_weights)
         output = output.flatten(-2)
         if out_proj is not None:
@@ -285,6 +308,8 @@ class GraphAttention(EdgeAttention):
         """Edge features, the weight that makes of them what joins the value (none where they join as they are), the
         value, and what the score has to apply to them: the last part of its encoder, which then is that weight.
         """
+        if self.edge_proj is None and self.delta is None:  # the score's alone
+            return edge_attr, None, value, None
         if self.edge_proj is not None:
             return edge_attr, self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim)), value, None
         assert self.delta is not None
@@ -293,7 +318,8 @@ class GraphAttention(EdgeAttention):
             parts = self.score.delta_in_parts()
         if parts is not None:
             function, last = parts
-            value = value + last.bias.unflatten(0, heads)  # what every edge adds, a source may add
+            if self.edge_to != "score":
+                value = value + last.bias.unflatten(0, heads)  # what every edge adds, a source may add
             return function(edge_attr), last.weight.unflatten(0, heads), value, last
         encoded = self.delta(edge_attr)
         shape = (*edge_attr.shape[:-1], self.num_heads * self.head_dim)
@@ -328,6 +354,8 @@ class GraphAttention(EdgeAttention):
         check_kind(k_proj, name, key_input)
         check_kind(v_proj, name, value_input)
         key = torch.unflatten(k_proj(key_input), -1, (self.num_kv_heads, self.head_dim))
+        if v_proj is k_proj and value_input is key_input and self.k_norm is None:
+            return key if self.rotary is None else self.rotary(key, positions), key
         value = torch.unflatten(v_proj(value_input), -1, (self.num_kv_heads, self.value_dim))
         key = key if self.k_norm is None else self.k_norm(key)
         return key if self.rotary is None else self.rotary(key, positions), value
@@ -350,7 +378,7 @@ class GraphAttention(EdgeAttention):
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None
     ) -> tuple[Tensor, Tensor, float | None, ScoreFunction | None]:
         """Query, key and factor of the dot product; and the score, where it is no dot product."""
-        if isinstance(self.score, Score) and edge_attr is None:
+        if isinstance(self.score, Score) and (edge_attr is None or self.edge_to == "value"):
             dot = self.score.as_dot(query, key)
             if dot is not None:
                 return *dot, 1.0, None
@@ -375,8 +403,8 @@ class GraphAttention(EdgeAttention):
 
     def _takes(self, edge_attr: Tensor | None, graph: AttentionGraph | PerHead | EdgeTensors) -> bool:
         """Whether there are edge features, which then fit."""
-        reader = None if self.edge_dim is None else self.delta if self.edge_proj is None else self.edge_proj
-        if reader is None:
+        reader: nn.Module = self.delta or self.edge_proj or self.q_proj
+        if self.edge_dim is None:
             if edge_attr is not None:
                 raise OptionError("edge_attr was given, but the layer was built without edge_dim")
             return False
@@ -414,6 +442,7 @@ class GraphAttention(EdgeAttention):
             "value_dim": (self.value_dim, self.head_dim),
             "num_kv_heads": (self.num_kv_heads, self.num_heads),
             "edge_dim": (self.edge_dim, None),
+            "edge_to": (self.edge_to, "both"),
             "bias": (self.q_proj.bias is not None, True),
             "out_proj": (self.out_proj is not None, True),
             "root_weight": (self.skip is not None, False),
@@ -421,6 +450,7 @@ class GraphAttention(EdgeAttention):
             "normalize": (_name(self.normalize), _name(None)),
             "scale": (self.scale, None),
             "softcap": (self.softcap, None),
+            "cap_bias": (self.cap_bias, False),
             "qk_norm": (None if self.q_norm is None else self.q_norm.eps, None),
             "rotary": (self.rotary, None),
             "dropout": (self.dropout, 0.0),

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from ..errors import OptionError
-from .root_weight import RootWeight
 
 
 def _copy(to: nn.Linear | None, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
@@ -100,62 +99,3 @@ def block_from_torch(make: Callable[..., Any], layer: Any) -> Any:
     mlp: Any = block.feed_forward
     mlp.up, mlp.down, mlp.dropout = deepcopy(layer.linear1), deepcopy(layer.linear2), deepcopy(layer.dropout)
     return block.train(layer.training)
-
-
-def from_pyg(make: Callable[..., Any], conv: Any) -> Any:
-    """What ``make``, a :class:`GraphAttention`, gives, with the weights of a PyG ``TransformerConv``.
-
-    With ``concat=False`` the mean over heads becomes a fixed output projection.
-
-    Raises:
-        OptionError: If its sizes are not known yet, or it sends or sums messages in another way.
-    """
-    from torch_geometric.nn import TransformerConv
-
-    if type(conv) is not TransformerConv:
-        own = ", which may compute something else" * isinstance(conv, TransformerConv)
-        raise OptionError(f"expected a TransformerConv, got {type(conv).__name__}{own}")
-    if conv.flow != "source_to_target" or conv.aggr not in ("add", "sum"):
-        raise OptionError(
-            f'expected flow="source_to_target" and aggr="add", got {conv.flow!r} and {conv.aggr!r}; for the other '
-            "direction use graph.reverse()"
-        )
-    if conv.lin_key.in_channels < 0 or conv.lin_query.in_channels < 0:
-        raise OptionError("the TransformerConv does not know its input width yet (-1); run it once first")
-    heads, width = conv.heads, conv.out_channels
-    source = conv.lin_key.in_channels
-    layer = make(
-        heads * width if conv.concat else width,
-        heads,
-        qdim=conv.lin_query.in_channels,
-        kdim=source,
-        vdim=source,
-        head_dim=width,
-        edge_dim=conv.edge_dim,
-        bias=conv.lin_query.bias is not None,
-        out_proj=not conv.concat,
-        dropout=conv.dropout,
-    )
-    if conv.root_weight:
-        layer.skip = RootWeight(layer.qdim, layer.embed_dim, conv.lin_skip.bias is not None, bool(conv.beta))
-    if layer.out_proj is not None:
-        layer.out_proj = nn.Linear(heads * width, width, bias=False).requires_grad_(False)
-    layer.to(conv.lin_query.weight)
-    for to, old in (
-        (layer.q_proj, conv.lin_query),
-        (layer.k_proj, conv.lin_key),
-        (layer.v_proj, conv.lin_value),
-        (layer.edge_proj, conv.lin_edge),
-    ):
-        if to is not None:
-            _copy(to, old.weight, old.bias)
-            _learn(to, old.weight, old.bias)
-    if layer.out_proj is not None:
-        _copy(layer.out_proj, torch.eye(width, dtype=torch.float64).repeat(1, heads) / heads, None)
-    if layer.skip is not None:
-        _copy(layer.skip.root, conv.lin_skip.weight, conv.lin_skip.bias)
-        _learn(layer.skip.root, conv.lin_skip.weight, conv.lin_skip.bias)
-        if layer.skip.gate is not None:
-            _copy(layer.skip.gate, conv.lin_beta.weight, None)
-            _learn(layer.skip.gate, conv.lin_beta.weight, None)
-    return layer.train(conv.training)

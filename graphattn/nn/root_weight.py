@@ -1,4 +1,4 @@
-"""The root weight of PyG's ``TransformerConv``: a projection of the target itself, added after attention."""
+"""What PyG's convolutions add after attention: a projection of the target itself, or a bias."""
 
 import torch
 from torch import Tensor, nn
@@ -31,3 +31,19 @@ class RootWeight(nn.Module):
             return output + own
         beta = torch.sigmoid(self.gate(torch.cat((output, own, output - own), -1)))
         return beta * own + (1 - beta) * output
+
+
+class OutputBias(nn.Module):
+    """A bias (C,) that is added to what the heads gathered, where nothing projects it.
+
+    Args:
+        dim: C.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, output: Tensor, x: Tensor) -> Tensor:
+        """``output`` (..., T, C) with the bias; ``x`` is not read."""
+        return output + self.bias

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import OptionError
 from ..nn import GraphAttention, Rotary, normalizers
-from ..nn.normalizers import DenseNormalizer, known
+from ..nn.normalizers import DenseNormalizer, asked_by, known
 from ..nn.scores import Score
 from .pieces import Piece
 from .subject import DenseScore, Problem
@@ -43,7 +43,15 @@ class LayerTwin(DenseGraphAttention):
             ) from error
         for name, part in parts.items():
             setattr(self, name, part)
-        self.scale, self.softcap = layer.scale, layer.softcap
+        for name in ("q_proj", "v_proj"):
+            if getattr(layer, name) is layer.k_proj:  # one projection, whose gradient is of all that it makes
+                setattr(self, name, self.k_proj)
+        self.scale, self.softcap, self.cap_bias, self.edge_to = (
+            layer.scale,
+            layer.softcap,
+            layer.cap_bias,
+            layer.edge_to,
+        )
 
     @property
     def borrowed(self) -> list[str]:
@@ -100,6 +108,10 @@ class LayerTwin(DenseGraphAttention):
                 edge_attr
             )  # (..., R, U, H * D)
             edge = edge_attr.unflatten(-1, query.shape[-2:])
+        if edge_attr is not None and self.score is not None:  # the score's business, and the value's
+            edge, read = None if self.edge_to == "score" else edge, None if self.edge_to == "value" else edge_attr
+        else:
+            read = None
         query, key = self._normed(query, self.q_norm), self._normed(key, self.k_norm)
         if self.rotary is not None:
             of_targets, of_sources = (None, None) if positions is None else positions
@@ -113,9 +125,11 @@ class LayerTwin(DenseGraphAttention):
             bias=bias,
             softcap=self.softcap,
             edge=edge,
-            edge_attr=None if self.score is None or edge_attr is None else _everywhere(edge_attr, piece),
+            edge_attr=None if read is None else _everywhere(read, piece),
             score=self._score(),
-            normalize=self._normalize(piece, num_targets),
+            normalize=self._normalize(piece, num_targets, edge_attr),
+            edge_to=self.edge_to,
+            cap_bias=self.cap_bias,
             smooth=self._smooth(bias is None),
             finish=lambda heads: self.finish(heads, x),
         )
@@ -142,12 +156,23 @@ class LayerTwin(DenseGraphAttention):
             return None
         return self.score.dense if self._knows_score else of_pairs(checked("score", self.score))
 
-    def _normalize(self, piece: Piece, num_targets: int) -> DenseNormalizer | None:
+    def _normalize(self, piece: Piece, num_targets: int, edge_attr: Tensor | None) -> DenseNormalizer | None:
         if self._is_softmax:
             return None
         entry = known(self.normalize)
         if entry is None:
-            return of_rows(checked("normalisation", self.normalize), piece.targets, num_targets)
+            asks, columns = (
+                asked_by(self.normalize),
+                piece.columns if piece.slots is None else piece.columns[piece.slots],
+            )
+
+            def asked(row: int, column: Tensor) -> dict[str, Tensor | None]:
+                own = columns if columns.dim() == 1 else columns[row]
+                features = None if edge_attr is None else edge_attr[..., row, column, :]
+                known = {"source": own[column], "edge_attr": features}
+                return {name: known[name] for name in asks}
+
+            return of_rows(checked("normalisation", self.normalize), piece.targets, num_targets, asked)
         return partial(entry.dense, self.normalize) if isinstance(entry.of, type) else entry.dense
 
 
@@ -178,7 +203,12 @@ def of_pairs(function: DenseScore) -> DenseScore:
     return score
 
 
-def of_rows(function: Callable[[Tensor, Tensor, int], Tensor], targets: Tensor, num_targets: int) -> DenseNormalizer:
+def of_rows(
+    function: Callable[..., Tensor],
+    targets: Tensor,
+    num_targets: int,
+    asked: Callable[[int, Tensor], dict[str, Tensor | None]] = lambda row, column: {},
+) -> DenseNormalizer:
     """A caller's own ``function(score, target, num_targets)`` of edges, called on one target after the other.
 
     A call has the edges of that target alone, by source; where heads differ, a head that lacks one has -inf there. So a
@@ -189,6 +219,7 @@ def of_rows(function: Callable[[Tensor, Tensor, int], Tensor], targets: Tensor, 
         function: Gives weights (..., e, H) of scores (..., e, H) and int64 targets (e,).
         targets: int64 (R,), the number of each row.
         num_targets: T of the graph.
+        asked: What else the function takes by name, of the edges from some columns (e,) in a row.
     """
 
     def weights(score: Tensor, there: Tensor) -> Tensor:
@@ -199,7 +230,9 @@ def of_rows(function: Callable[[Tensor, Tensor, int], Tensor], targets: Tensor, 
             own = score[..., row, :].masked_fill(~here, -torch.inf).index_select(-1, column)
             blank = torch.zeros_like(score[..., row, :])
             if column.numel():
-                weight = function(own.transpose(-2, -1), torch.full_like(column, target), num_targets)
+                weight = function(
+                    own.transpose(-2, -1), torch.full_like(column, target), num_targets, **asked(row, column)
+                )
                 blank = blank.index_copy(-1, column, weight.to(score.dtype).transpose(-2, -1))
             rows.append(blank)
         return torch.stack(rows, -2) if rows else torch.zeros_like(score)
@@ -211,11 +244,11 @@ def checked(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
     """A caller's own function; what it raises, or gives in another shape than it should, is reported as its own."""
     called = "dense twin called it with edges of its own choice: any number of them, float64"
 
-    def answer(*operands: Any) -> Tensor:
+    def answer(*operands: Any, **named: Any) -> Tensor:
         first = operands[0]
         expected = tuple(first.shape[:-1] if name == "score" else first.shape)
         try:
-            result = function(*operands)
+            result = function(*operands, **named)
         except Exception as error:
             words = (str(error) or "?").splitlines()[0]
             raise OptionError(

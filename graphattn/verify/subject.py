@@ -60,6 +60,8 @@ class Problem:
     edge_attr: Tensor | None = None  # (..., R, U, F), for the score
     score: DenseScore | None = None
     normalize: DenseNormalizer | None = None
+    edge_to: str = "both"
+    cap_bias: bool = False
     smooth: bool = True  # whether rounding is known to stay small: no kink, no jump, no sum of both signs
     finish: Callable[[Tensor], Tensor] = field(default=lambda heads: heads)
 
@@ -74,7 +76,17 @@ class Problem:
         if piece.slots is not None:
             return self._row_by_row(piece.slots)
         score = _of_edges(self.score, self.edge_attr)
-        options = (self.bias, self.scale, self.softcap, copies, self.edge, score, self.normalize)
+        options = (
+            self.bias,
+            self.scale,
+            self.softcap,
+            copies,
+            self.edge,
+            score,
+            self.normalize,
+            self.edge_to,
+            self.cap_bias,
+        )
         return dense_attention(self.query, self.key, self.value, self.mask, *options)
 
     def _row_by_row(self, slots: Tensor) -> DenseResult:
@@ -86,7 +98,7 @@ class Problem:
         edge_attr = None if self.edge_attr is None else self.edge_attr.unsqueeze(-3)  # (..., R, 1, W, F)
         score = _of_edges(self.score, edge_attr)
         normalize = None if self.normalize is None else partial(_of_single_rows, self.normalize)
-        options = (bias, self.scale, self.softcap, None, edge, score, normalize)
+        options = (bias, self.scale, self.softcap, None, edge, score, normalize, self.edge_to, self.cap_bias)
         result = dense_attention(query, key, value, mask, *options)
         return DenseResult(
             result.output.squeeze(-3), result.weights.squeeze(-2).movedim(-2, -3), result.lse.squeeze(-2)

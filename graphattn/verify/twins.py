@@ -32,6 +32,8 @@ def dense_attention(
     edge: Tensor | None = None,
     score: Callable[[Tensor, Tensor], Tensor] | None = None,
     normalize: Callable[[Tensor, Tensor], Tensor] | None = None,
+    edge_to: str = "both",
+    cap_bias: bool = False,
 ) -> DenseResult:
     r"""Masked attention over all T x S pairs: softmax of the scaled product, or another score and normalisation.
 
@@ -53,6 +55,8 @@ def dense_attention(
             score.
         score: In place of the scaled product: scores (..., H, T, S) of query (..., T, H, D) and key (..., S, H, D).
         normalize: In place of softmax: weights (..., H, T, S) of scores and of the pairs that are there, bool.
+        edge_to: "score" or "value" where edge features are added to key or value alone.
+        cap_bias: Whether c bounds the sum of score and bias.
 
     Returns:
         The output, the weights and the log-sum-exp of the scores.
@@ -66,22 +70,27 @@ def dense_attention(
     key, value = (x.repeat_interleave(group, -2) for x in (key, value))
     edge = None if edge is None else edge.repeat_interleave(query.shape[-2] // max(1, edge.shape[-2]), -2)
     if score is None:
-        z = _product(query, key, edge, query.shape[-1] ** -0.5 if scale is None else scale)
+        z = _product(
+            query, key, None if edge_to == "value" else edge, query.shape[-1] ** -0.5 if scale is None else scale
+        )
     else:
         z = score(query, key)
+    there = mask if score_bias is None else mask & (score_bias != -torch.inf)
+    if score_bias is not None and cap_bias:
+        z, score_bias = z + score_bias.masked_fill(~there, 0.0), None
     if softcap is not None:
         z = softcap * torch.tanh(z / softcap)
     if score_bias is not None:
         z = z + score_bias
     if multiplicity is not None:
         z = z + multiplicity.to(z.dtype).log()
-    z = z.masked_fill(~mask, -torch.inf)
+    z = z.masked_fill(~there, -torch.inf)
     silent = (z == -torch.inf).all(-1, keepdim=True)
     plain = z.masked_fill(silent, 0.0)  # so that neither softmax nor its gradient meets a row of -inf
     lse = torch.logsumexp(plain, -1).masked_fill(silent.squeeze(-1), -torch.inf)
     weights = normalize(z, z != -torch.inf) if normalize else torch.softmax(plain, -1).masked_fill(silent, 0.0)
     output = weights @ value.transpose(-3, -2)
-    if edge is not None:
+    if edge is not None and edge_to != "score":
         output = output + torch.einsum("...hts,...tshd->...htd", weights, edge)
     return DenseResult(output.transpose(-3, -2), weights, lse.transpose(-2, -1))
 
@@ -127,6 +136,18 @@ class DenseRootWeight(nn.Module):
         return share * own + (1 - share) * out
 
 
+class DenseOutputBias(nn.Module):
+    """The twin of a bias (C,) that a layer adds to what its heads gathered."""
+
+    def __init__(self, bias: Tensor) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty_like(bias))
+
+    def forward(self, out: Tensor, x: Tensor) -> Tensor:
+        """(..., T, C) from the attention's output (..., T, C)."""
+        return out + self.bias
+
+
 class DenseGraphAttention(nn.Module):
     """The dense twin of ``graphattn.nn.GraphAttention``: the same parameters, a mask in place of the graph.
 
@@ -148,7 +169,9 @@ class DenseGraphAttention(nn.Module):
         self.q_proj, self.k_proj, self.v_proj = (_linear(state, f"{name}_proj") for name in "qkv")
         self.edge_proj = _linear(state, "edge_proj") if "edge_proj.weight" in state else None
         self.out_proj = _linear(state, "out_proj") if "out_proj.weight" in state else None
-        self.skip: DenseRootWeight | None = None
+        self.skip: DenseRootWeight | DenseOutputBias | None = None
+        if "skip.bias" in state:
+            self.skip = DenseOutputBias(state["skip.bias"])
         if "skip.root.weight" in state:
             gate = _linear(state, "skip.gate") if "skip.gate.weight" in state else None
             self.skip = DenseRootWeight(_linear(state, "skip.root"), gate)

@@ -4,6 +4,7 @@
 from .base import NORMALIZERS as NORMALIZERS
 from .base import DenseNormalizer as DenseNormalizer
 from .base import Normalizer as Normalizer
+from .base import asked_by as asked_by
 from .base import known as known
 from .base import make_normalizer as make_normalizer
 from .softmax import SinkSoftmax as SinkSoftmax

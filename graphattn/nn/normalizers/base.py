@@ -1,6 +1,8 @@
 """The interface of a normalisation: a function of the scores of a target's edges, and its dense twin."""
 
+import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor, nn
@@ -14,6 +16,9 @@ Normalizer = Callable[[Tensor, Tensor, int], Tensor]
 
 DenseNormalizer = Callable[[Tensor, Tensor], Tensor]
 """``dense(score, there)`` of scores (..., H, T, S) gives weights (..., H, T, S), 0 where ``there`` (bool) is False."""
+
+#: What a normalisation may ask for beside scores and targets: sources, int64 (E,), and edge features (..., E, F).
+ASKED = ("source", "edge_attr")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -63,4 +68,15 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
             f"normalize must be one of softmax, {', '.join(NORMALIZERS)} or a function normalize(score, target, "
             f"num_targets), got {normalize!r}"
         )
-    return function(normalize, "normalize", "score, target, num_targets")
+    run = normalize.forward if isinstance(normalize, nn.Module) else normalize
+    function(partial(run, **dict.fromkeys(asked_by(normalize))), "normalize", "score, target, num_targets")
+    return normalize
+
+
+def asked_by(normalize: Any) -> tuple[str, ...]:
+    """What else of the edges a normalisation takes by name."""
+    try:
+        takes = inspect.signature(normalize.forward if isinstance(normalize, nn.Module) else normalize).parameters
+    except (TypeError, ValueError):  # softmax, or a function of C
+        return ()
+    return tuple(name for name in ASKED if name in takes)

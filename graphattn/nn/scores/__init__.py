@@ -9,6 +9,7 @@ from .products import Cosine as Cosine
 from .products import Dot as Dot
 from .products import General as General
 from .of_edges import Additive as Additive
+from .of_edges import GATScore as GATScore
 from .of_edges import MLPScore as MLPScore
 from .of_edges import Gaussian as Gaussian
 from .of_edges import Subtraction as Subtraction

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...arguments import function, positive, width
+from ...arguments import function, number, positive, width
 from ...backends.rows import is_changed
 from ...backends.scored import AdditiveForm
 from ...errors import OptionError
@@ -32,8 +32,37 @@ def slope_of(activation: Callable[[Tensor], Tensor]) -> float | None:
     return slope if slope is not None and slope >= 0 else None
 
 
+def _edge_linear(edge_dim: int | None, wide: int) -> tuple[int | None, nn.Linear | None]:
+    """The width of edge features and their projection; ``None`` twice of a score that reads none."""
+    size = None if edge_dim is None else width(edge_dim, "edge_dim")
+    return size, None if size is None else nn.Linear(size, wide, bias=False)
+
+
+def _vectors(heads: int, head_dim: int) -> nn.Parameter:
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, head_dim)))
+
+
+def _present(edge_attr: Tensor | None, edge_dim: int | None) -> Tensor:
+    if edge_attr is None:
+        raise OptionError(
+            f"the score was built with edge_dim={edge_dim}: build the layer with it, too, and pass edge_attr"
+        )
+    return edge_attr
+
+
+def _inner(x: Tensor, weight: Tensor) -> Tensor:
+    """Products (..., N, H) of (..., N, H, D) with a vector (H, D) of each head."""
+    return (x * weight.to(x.dtype)).sum(-1)
+
+
 class Additive(Score):
-    """``v_h . tanh(q + k)``, the additive score; the layer's projections are its W_q and W_k.
+    """``v_h . tanh(q + k + W_e a)``, the additive score; the layer's projections are its W_q and W_k.
+
+    Args:
+        num_heads: H.
+        head_dim: D.
+        activation: In place of tanh.
+        edge_dim: F, width of the edge features a, that of the layer; none by default.
 
     Source: Bahdanau et al. 2015, appendix A.1.2. With a leaky ReLU of slope 0.2 it is that of GATv2 (Brody et al.
     2022, equation 7).
@@ -41,29 +70,103 @@ class Additive(Score):
 
     alias = "additive"
 
-    def __init__(self, num_heads: int, head_dim: int, activation: Callable[[Tensor], Tensor] = torch.tanh) -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        activation: Callable[[Tensor], Tensor] = torch.tanh,
+        edge_dim: int | None = None,
+    ) -> None:
         super().__init__()
         self.num_heads, self.head_dim = width(num_heads, "num_heads"), width(head_dim, "head_dim")
         self.weight = nn.Parameter(torch.empty(self.num_heads, self.head_dim))
+        self.edge_dim, self.edge = _edge_linear(edge_dim, self.num_heads * self.head_dim)
         self.activation = function(activation, "activation", "x")
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
-        return (self.activation(query + key) * self.weight.to(query.dtype)).sum(-1)
+        total = query + key
+        if self.edge is not None:
+            total = total + self.edge(_present(edge_attr, self.edge_dim)).unflatten(-1, self.weight.shape)
+        return (self.activation(total) * self.weight.to(query.dtype)).sum(-1)
 
     def as_additive(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None = None
     ) -> AdditiveForm | None:
         slope = slope_of(self.activation)
-        return None if slope is None else AdditiveForm(query, key, None, self.weight.unsqueeze(1), slope)
+        if slope is None:
+            return None
+        z = (
+            None
+            if self.edge is None
+            else self.edge(_present(edge_attr, self.edge_dim)).unflatten(-1, self.weight.shape)
+        )
+        return AdditiveForm(query, key, z, self.weight.unsqueeze(1), slope)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
-        activated = self.activation(query.unsqueeze(-3) + key.unsqueeze(-4))  # (..., T, S, H, D)
-        return torch.einsum("...tshd,hd->...hts", activated, self.weight)
+        total = query.unsqueeze(-3) + key.unsqueeze(-4)  # (..., T, S, H, D)
+        if self.edge is not None and edge_attr is not None:
+            total = total + (edge_attr @ self.edge.weight.T).unflatten(-1, self.weight.shape)
+        return torch.einsum("...tshd,hd->...hts", self.activation(total), self.weight)
 
     @property
     def smooth(self) -> bool:  # type: ignore[override]
         return self.activation is torch.tanh
+
+
+class GATScore(Score):
+    r"""A leaky ReLU of a sum of what target, source and edge give each by itself, as in graph attention networks.
+
+    .. math:: \mathrm{score}_{ts} = \mathrm{LeakyReLU}\big(a_h \cdot q_t + b_h \cdot k_s + c_h \cdot W_e a_{ts}\big)
+
+    Which sources a target prefers does not depend on the target, up to the kink; :class:`Additive` with a leaky ReLU
+    is the score that Brody et al. 2022 (GATv2) propose for that reason.
+
+    Args:
+        num_heads: H.
+        head_dim: D.
+        slope: Of the leaky ReLU below 0, >= 0.
+        edge_dim: F, width of the edge features, that of the layer; none by default.
+
+    Source: Velickovic et al. 2018, equation 3: there q and k are the same projection; edge features as in PyG's
+    ``GATConv``.
+    """
+
+    alias = "gat"
+
+    def __init__(self, num_heads: int, head_dim: int, slope: float = 0.2, edge_dim: int | None = None) -> None:
+        super().__init__()
+        self.num_heads, self.head_dim = width(num_heads, "num_heads"), width(head_dim, "head_dim")
+        self.slope = number(slope, "slope", "a finite number >= 0", lambda x: 0 <= x < math.inf)
+        self.edge_dim, self.edge = _edge_linear(edge_dim, self.num_heads * self.head_dim)
+        self.of_target, self.of_source = (_vectors(self.num_heads, self.head_dim) for _ in range(2))
+        self.of_edge = _vectors(0 if self.edge is None else self.num_heads, self.head_dim)
+
+    def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        total = _inner(query, self.of_target) + _inner(key, self.of_source)
+        if self.edge is not None:
+            total = total + self._edges(edge_attr)
+        return F.leaky_relu(total, self.slope)
+
+    def _edges(self, edge_attr: Tensor | None) -> Tensor:
+        assert self.edge is not None
+        return _inner(self.edge(_present(edge_attr, self.edge_dim)).unflatten(-1, self.of_edge.shape), self.of_edge)
+
+    def as_additive(
+        self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None = None
+    ) -> AdditiveForm | None:
+        key = key.repeat_interleave(query.shape[-2] // max(1, key.shape[-2]), -2)
+        x, y = _inner(query, self.of_target).unsqueeze(-1), _inner(key, self.of_source).unsqueeze(-1)
+        z = None if self.edge is None else self._edges(edge_attr).unsqueeze(-1)
+        return AdditiveForm(x, y, z, torch.ones_like(self.of_target[:, :1, None]), self.slope)
+
+    def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
+        of_target, of_source = (query * self.of_target).sum(-1), (key * self.of_source).sum(-1)
+        total = of_target.unsqueeze(-2) + of_source.unsqueeze(-3)  # (..., T, S, H)
+        if self.edge is not None and edge_attr is not None:
+            edges = (edge_attr @ self.edge.weight.T).unflatten(-1, self.of_edge.shape)
+            total = total + (edges * self.of_edge).sum(-1)
+        return torch.where(total < 0, self.slope * total, total).movedim(-1, -3)
 
 
 class MLPScore(Score):
@@ -86,16 +189,10 @@ class MLPScore(Score):
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         parts = [query, key]
         if self.edge_dim:
-            edge_attr = self._present(edge_attr)
+            edge_attr = _present(edge_attr, self.edge_dim)
             wide = edge_attr.unsqueeze(-2).expand(*edge_attr.shape[:-1], query.shape[-2], -1)
             parts.append(wide.expand(*query.shape[:-1], -1).to(query.dtype))
         return self.out(torch.relu(self.hidden(torch.cat(parts, -1)))).squeeze(-1)
-
-    def _present(self, edge_attr: Tensor | None) -> Tensor:
-        if edge_attr is None:
-            size = f"edge_dim={self.edge_dim}"
-            raise OptionError(f"the score was built with {size}: build the layer with it, too, and pass edge_attr")
-        return edge_attr
 
     def as_additive(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None = None
@@ -106,7 +203,7 @@ class MLPScore(Score):
         x, z = F.linear(query, of_query, self.hidden.bias), None
         heads = x.shape[-2]
         if self.edge_dim:
-            z = F.linear(self._present(edge_attr), of_edge).unsqueeze(-2)
+            z = F.linear(_present(edge_attr, self.edge_dim), of_edge).unsqueeze(-2)
             z = z.expand(*z.shape[:-2], heads, -1)
         weight, constant = self.out.weight.expand(heads, 1, -1), self.out.bias.expand(heads)
         return AdditiveForm(x, F.linear(key, of_key), z, weight, 0.0, constant)
