@@ -191,7 +191,7 @@ def test_from_pyg_takes_mode_dtype_and_dropout_along():
 
 
 def test_from_pyg_refusals():
-    with pytest.raises(OptionError, match="expected a TransformerConv, GATConv, .* got GCNConv"):
+    with pytest.raises(OptionError, match=r"expected a TransformerConv, GATConv, .* got GCNConv"):
         ga.nn.GraphAttention.from_pyg(GCNConv(3, 3))
     with pytest.raises(OptionError, match=r"does not know its input width yet \(-1\); run it once first"):
         ga.nn.GraphAttention.from_pyg(TransformerConv(-1, 3))
