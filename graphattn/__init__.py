@@ -17,6 +17,7 @@ A graph says what may read what; attention runs on it, exactly::
 * ``facts``, ``hops``, ``receptive_field``, ``leaks``, ``audit`` and others: ask the graph, or the layers' graphs;
 * ``save_graph``, ``load_graph``, ``graph_to_dict``: graphs in files and in configurations;
 * ``verify``, ``assert_exact``, ``find_nonfinite``, ``find_leaks``: measure that it is right;
+* ``study``: settle by experiment what a connectivity buys;
 * ``plot``, ``plot_weights``, ``plot_heads``, ``plot_receptive_field``, ``rollout``, ``to_html``: look at it.
 """
 

@@ -56,6 +56,10 @@ class ExactnessError(GraphAttnError, AssertionError):
     """A measured difference above its bound; the report is the message."""
 
 
+class ControlError(GraphAttnError, AssertionError):
+    """A control of a study that is not what it claims to be."""
+
+
 class MissingExtraError(GraphAttnError, ImportError):
     """A dependency that is not installed; the message says what to install."""
 

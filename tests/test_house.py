@@ -32,6 +32,7 @@ ROOMS = [
     "shapes",
     "viz",
     "bench",
+    "study",
     "hf",
     "_public",
     "cli",
@@ -131,7 +132,7 @@ def test_importing_a_room_does_not_hide_the_function_of_its_name():
     rooms = [room for room in ROOMS if (PACKAGE / room).is_dir() or (PACKAGE / f"{room}.py").exists()]
     code = f"import graphattn.{', graphattn.'.join(rooms[:-1])}, graphattn as ga, types;"
     code += "print([name for name in ga.__all__ if isinstance(getattr(ga, name), types.ModuleType)])"
-    assert run_python(code) == "['graphs', 'models', 'nn', 'shapes']"
+    assert run_python(code) == "['graphs', 'models', 'nn', 'shapes', 'study']"
 
 
 def test_help_shows_the_public_face():
@@ -150,7 +151,7 @@ def test_every_example_ends_in_an_assert():
 
 def test_every_file_is_written_beside_and_renamed():
     """Rates are, by themselves; ``raw`` is a buffer; ``clear_refs`` is no file; a worker's file is its own."""
-    own = {"interop/files/_replace.py", "backends/rates.py", "bench/clock.py", "bench/worker.py"}
+    own = {"interop/files/_replace.py", "backends/rates.py", "bench/clock.py", "bench/worker.py", "study/pool.py"}
     writes = re.compile(r"\.write_text\(|\.write_bytes\(|\.savefig\((?!raw)|torch\.save\(|open\([^)]*[\"'][wxa]b?[\"']")
     for path in FILES:
         if str(path.relative_to(PACKAGE)) not in own:

@@ -274,6 +274,34 @@ def bench(
 
 
 @app.command()
+def study(
+    name: Annotated[Optional[str], typer.Argument(metavar="NAME", help="A suite of --list; or report.")] = None,
+    folder: Annotated[Optional[str], typer.Argument(metavar="DIR", help="Of report: a study's folder.")] = None,
+    out: Annotated[Optional[str], typer.Option(metavar="DIR", help="Folder of the results.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller one.")] = False,
+    seeds: Annotated[Optional[int], _number("Seeds; the suite's own number by default.")] = None,
+    arms: Annotated[Optional[str], typer.Option(metavar="NAME,..", help="Only these, with their controls.")] = None,
+    processes: Annotated[Optional[int], _number("Trials at once; as many as there are cores by default.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the suites.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Settle by experiment what a connectivity buys.
+
+    Predictions are written first, then every arm and its controls is trained, then the report: report.md, report.json,
+    figure.pdf, figure.svg. Interrupted by anything, the same command goes on.
+
+    \b
+      graphattn study --list
+      graphattn study digits --quick --out digits
+      graphattn study report digits
+    """
+    from .study import study as run
+
+    run(name, folder, out, quick, seeds, arms, processes, list_, json)
+
+
+@app.command()
 def patterns(
     about: Annotated[
         str, typer.Argument(metavar="WORD", help="One builder in full, or those whose name or line has it.")

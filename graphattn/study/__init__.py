@@ -1,0 +1,26 @@
+"""What a connectivity buys, settled by experiment: arms that differ in the graph alone, and controls by themselves."""
+
+from types import ModuleType as _Module
+
+from .arms import Arm as Arm
+from .claims import Claim as Claim
+from .comparison import Budget as Budget
+from .comparison import Comparison as Comparison
+from .comparison import Training as Training
+from .data import Data as Data
+from .data import Sample as Sample
+from .network import Model as Model
+from .report import Report as Report
+from .report import report as report
+from .running import Study as Study
+from .running import execute as execute
+from .running import run as run
+from .suites import SUITES as SUITES
+from .suites import suites as suites
+
+#: What ``help`` and ``dir`` show: not the files of this room.
+__all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]
+
+
+def __dir__() -> list[str]:
+    return sorted(name for name in globals() if name in __all__ or name.startswith("__"))

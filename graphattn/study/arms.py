@@ -1,0 +1,112 @@
+"""Arms: what a study compares, made into graphs before anything is trained."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..arguments import shown
+from ..errors import GraphError, OptionError
+from ..graph import AttentionGraph, Pattern
+from .data import Data, Sample, samples
+from .network import Model
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A graph with a model of its own, for comparisons on purpose unequal; they are refused if parameters differ.
+
+    Args:
+        graph: A graph, a pattern or recipe, a function of a :class:`Sample`, or a list with one graph for each layer.
+        model: Its model; that of the study by default.
+    """
+
+    graph: Any
+    model: Model | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Graphs:
+    """The graphs of an arm.
+
+    Args:
+        layers: One for each layer, the same for all samples; empty if every sample has its own.
+        each: Of every sample, the same in all layers; empty if they share ``layers``.
+    """
+
+    layers: tuple[AttentionGraph, ...] = ()
+    each: tuple[AttentionGraph, ...] = ()
+
+    def map(self, function: Callable[[AttentionGraph], AttentionGraph]) -> "Graphs":
+        """The arm with every graph changed; layers of one graph stay layers of one graph."""
+        made: dict[AttentionGraph, AttentionGraph] = {}
+        for graph in (*self.layers, *self.each):
+            if graph not in made:
+                made[graph] = function(graph)
+        return replace(self, layers=tuple(map(made.get, self.layers)), each=tuple(map(made.get, self.each)))  # type: ignore[arg-type]
+
+    @property
+    def first(self) -> AttentionGraph:
+        """One of them, to look at."""
+        return (self.layers or self.each)[0]
+
+    def some(self, most: int = 8) -> list[tuple[AttentionGraph, ...]]:
+        """The layers of a few samples, evenly chosen: (one graph for each layer) of each."""
+        if self.layers:
+            return [self.layers]
+        return [(graph,) for graph in self.each[:: max(1, len(self.each) // most)][:most]]
+
+    def digest(self) -> str:
+        """A hash of all edges, in their order."""
+        result, known = hashlib.sha256(), {}
+        for graph in (*self.layers, *self.each):
+            if graph not in known:
+                edges = graph.edge_index.cpu().contiguous().numpy().tobytes()
+                known[graph] = hashlib.sha256(f"{graph.num_targets} {graph.num_sources} ".encode() + edges).digest()
+            result.update(known[graph])
+        return result.hexdigest()[:16]
+
+
+def graphs_of(name: str, arm: Any, data: Data, num_layers: int) -> Graphs:
+    """What an arm reads in every layer, of every sample.
+
+    Raises:
+        OptionError: If it is nothing that gives a graph.
+        GraphError: If a graph does not fit the data.
+    """
+    if isinstance(arm, list | tuple):
+        if len(arm) != num_layers:
+            raise GraphError(f"arm {name!r} has {len(arm)} graphs, and the model {num_layers} layers: one for each")
+        of_layers = [graphs_of(name, one, data, 1) for one in arm]
+        if any(graphs.each for graphs in of_layers):
+            raise GraphError(f"arm {name!r}: a list is for graphs that all samples share; give a function of a sample")
+        return Graphs(layers=tuple(graphs.first for graphs in of_layers))
+    if isinstance(arm, Pattern) and not arm.on_points and data.sizes is None:
+        arm = arm(data.num_nodes)
+    if isinstance(arm, AttentionGraph):
+        _check_fit(name, arm, data.num_nodes)
+        if data.sizes is not None:
+            raise GraphError(f"arm {name!r} is one graph, and samples differ in size; give a pattern, or a function")
+        return Graphs(layers=(arm,) * num_layers)
+    if not callable(arm) or isinstance(arm, type):
+        raise OptionError(f"arm {name!r} must be a graph, a recipe or a function of a sample, got {shown(arm)}")
+    return Graphs(each=tuple(_of_sample(name, arm, sample) for sample in samples(data)))
+
+
+def _of_sample(name: str, arm: Any, sample: Sample) -> AttentionGraph:
+    if not isinstance(arm, Pattern):
+        graph = arm(sample)
+    elif arm.on_points and sample.pos is None:
+        raise OptionError(f"arm {name!r} is a recipe of places, {arm.name}, and the data has none; give pos")
+    else:
+        graph = arm(sample.pos if arm.on_points else sample.num_nodes)
+    if not isinstance(graph, AttentionGraph):
+        raise OptionError(f"arm {name!r} must give a graph of sample {sample.index}, got {shown(graph)}")
+    _check_fit(f"{name} of sample {sample.index}", graph, sample.num_nodes)
+    return graph
+
+
+def _check_fit(name: str, graph: AttentionGraph, nodes: int) -> None:
+    if (graph.num_targets, graph.num_sources) != (nodes, nodes):
+        sizes = f"{graph.num_targets:,} targets and {graph.num_sources:,} sources"
+        raise GraphError(f"arm {name!r} has {sizes}, the data {nodes:,} nodes; a pattern, causal(...), takes any size")

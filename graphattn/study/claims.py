@@ -1,0 +1,111 @@
+"""Claims: the order of arms that is predicted before training, and what became of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..errors import OptionError
+from .statistics import JUDGED, TESTED, Interval, holm, interval, sign_flip
+
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Claim:
+    """``better`` scores higher than ``worse`` by more than ``margin``; or, with ``equal``, no more than that apart.
+
+    Args:
+        better: An arm or a control, by name.
+        worse: Another.
+        positions: Of both; the first of the comparison by default.
+        examples: Of both, None for all; the last budget by default.
+        comparison: Its name, where a study has several.
+        margin: In the units of the score.
+        equal: Whether the claim is that the interval of the difference lies within the margin.
+        because: The reason.
+    """
+
+    better: str
+    worse: str
+    positions: str | None = None
+    examples: int | None = None
+    comparison: str | None = None
+    margin: float = 0.0
+    equal: bool = False
+    because: str = ""
+
+    def __str__(self) -> str:
+        sign = "=" if self.equal else ">"
+        within = f" within {self.margin:g}" if self.equal else f" by more than {self.margin:g}" * (self.margin != 0)
+        where = [self.comparison] if self.comparison else []
+        where += [f"positions {self.positions}"] if self.positions else []
+        where += [f"{self.examples:,} examples"] if self.examples else []
+        told = f" ({'; '.join(where)})" if where else ""
+        return f"{self.better} {sign} {self.worse}{within}{told}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a claim.
+
+    Args:
+        claim: In words.
+        difference: Of better and worse, paired by seed; None without pairs.
+        p: Of the sign-flip test after Holm's correction, with at least 10 seeds.
+        verdict: "kept", "refuted", "open", "only shown" (fewer than 8 seeds) or "not measured".
+    """
+
+    claim: str
+    difference: Interval | None
+    p: float | None
+    verdict: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def check_claims(
+    claims: Sequence[Claim], names: Callable[[str | None], set[str]], seeds: int, significance: bool
+) -> None:
+    """Refuse claims about arms that are not there, and significance that so few seeds cannot have.
+
+    Raises:
+        OptionError: If an arm has another name, or there are fewer than 10 seeds for a claim of significance.
+    """
+    if significance and seeds < TESTED:
+        raise OptionError(
+            f"significance needs at least {TESTED} seeds, got {seeds}: the least p of a sign-flip test of {seeds} is "
+            f"{2 / 2**seeds:.3g}, before any correction; pass seeds={TESTED}, or significance=False"
+        )
+    for claim in claims:
+        for name in (claim.better, claim.worse):
+            if name not in names(claim.comparison):
+                known = ", ".join(sorted(names(claim.comparison)))
+                raise OptionError(f"claims: no arm {name!r} in {claim.comparison or 'the study'}; there are {known}")
+
+
+def judged(claims: Sequence[Claim], pairs: Sequence[list[float]]) -> list[Verdict]:
+    """Verdicts from the paired differences of each claim, one for each seed."""
+    tested = [i for i, found in enumerate(pairs) if len(found) >= TESTED and not claims[i].equal]
+    adjusted = dict(zip(tested, holm([sign_flip(_over(claims[i], pairs[i])) for i in tested]), strict=True))
+    return [_judged(claim, found, adjusted.get(i)) for i, (claim, found) in enumerate(zip(claims, pairs, strict=True))]
+
+
+def _over(claim: Claim, differences: list[float]) -> list[float]:
+    return [x - claim.margin for x in differences]
+
+
+def _judged(claim: Claim, differences: list[float], p: float | None) -> Verdict:
+    if not differences:
+        return Verdict(str(claim), None, None, "not measured")
+    found = interval(differences)
+    if len(differences) < JUDGED:
+        return Verdict(str(claim), found, None, "only shown")
+    if claim.equal:
+        inside = -claim.margin <= found.low and found.high <= claim.margin
+        apart = found.low > claim.margin or found.high < -claim.margin
+        return Verdict(str(claim), found, None, "kept" if inside else "refuted" if apart else "open")
+    sure = p is None or p < LEVEL
+    kept, refuted = found.low > claim.margin, found.high < claim.margin
+    return Verdict(str(claim), found, p, "kept" if kept and sure else "refuted" if refuted and sure else "open")

@@ -1,0 +1,227 @@
+"""A comparison: arms on the same data, the same model, the same training."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..arguments import one_of, positive, several, shown, whole
+from ..errors import ControlError, OptionError
+from .arms import Arm, Graphs, graphs_of
+from .controls import CONTROLS, alone, everything, is_structured, permuted, rewired
+from .data import Data
+from .network import POSITIONS, READOUTS, Model, Network
+
+METRICS = {"accuracy": "accuracy", "bits": "bits per answer"}
+_CODE = ("data.py", "network.py", "trial.py")  # what a result depends on beside versions
+_PACKAGES = ("graphattn", "torch", "numba")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How every arm is trained: AdamW, the same batches for all arms of a seed.
+
+    Args:
+        rate: Learning rate.
+        table_rate: Of tables of relative positions; ``rate`` by default.
+        schedule: "one-cycle", or "constant" after ``warmup`` steps.
+        warmup: Steps.
+        batch: Samples.
+        weight_decay: Of AdamW; 0 is Adam.
+        clip: Norm of the gradient above which it is scaled down.
+        stop: Loss (a running mean) at which training ends before its steps are over; never by default.
+    """
+
+    rate: float = 1e-2
+    table_rate: float | None = None
+    schedule: str = "one-cycle"
+    warmup: int = 20
+    batch: int = 32
+    weight_decay: float = 1e-2
+    clip: float = 1.0
+    stop: float | None = None
+
+    def __post_init__(self) -> None:
+        one_of(self.schedule, "schedule", ("one-cycle", "constant"))
+        positive(self.rate, "rate")
+        whole(self.batch, "batch", 1)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every arm may spend.
+
+    Args:
+        examples: Samples that it is trained on; all by default.
+        steps: Batches.
+    """
+
+    examples: int | None = None
+    steps: int = 400
+
+    def __post_init__(self) -> None:
+        whole(self.steps, "steps", 1)
+        if self.examples is not None:
+            whole(self.examples, "examples", 1)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One model trained once; ``of`` is the arm that a control is made of, ``draw`` which of its rewirings."""
+
+    comparison: str
+    arm: str
+    kind: str
+    of: str
+    positions: str
+    examples: int | None
+    steps: int
+    seed: int
+    draw: int
+    key: str
+
+
+@dataclass(eq=False)
+class Comparison:
+    """Arms that differ in the graph alone, with their controls. Arguments as in :func:`run`."""
+
+    name: str
+    arms: dict[str, Any]
+    data: Data
+    readout: str = "mean"
+    model: Model = field(default_factory=Model)
+    training: Training = field(default_factory=Training)
+    budgets: Sequence[Budget] = (Budget(),)
+    positions: Sequence[str] = ("none",)
+    controls: Sequence[str] = CONTROLS
+    draws: int = 3
+    token: int = 0
+    metric: str = "accuracy"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, Data):
+            raise OptionError(f"data must be study.Data(inputs, targets, test=...), got {shown(self.data)}")
+        if not isinstance(self.arms, dict) or not self.arms:
+            raise OptionError(f"arms must be a dict of graphs, recipes or functions of a sample, got {self.arms!r}")
+        one_of(self.readout, "readout", READOUTS)
+        if self.data.of_nodes != (self.readout == "node"):
+            asked = "each node" if self.data.of_nodes else "each sample"
+            raise OptionError(f"readout {self.readout!r} does not fit targets of {asked}: {self.data.targets.shape}")
+        self.positions = tuple(one_of(p, "positions", POSITIONS) for p in several(self.positions, "positions", "list"))
+        self.controls = tuple(one_of(c, "controls", CONTROLS) for c in several(self.controls, "controls", "list"))
+        self.budgets = tuple(self.budgets)
+        whole(self.token, "token", 0, below=self.data.num_nodes)
+        if "rewired" in self.controls and whole(self.draws, "draws") < 3:
+            raise OptionError(f"draws must be at least 3, as it matters which rewiring is drawn; got {self.draws}")
+        if "distance" in self.positions and self.data.pos is None:
+            raise OptionError("positions 'distance' are of places: give data.pos")
+        one_of(self.metric, "metric", tuple(METRICS))
+        given = {name: arm if isinstance(arm, Arm) else Arm(arm) for name, arm in self.arms.items()}
+        self._check_models(given)
+        self.graphs = {name: graphs_of(name, arm.graph, self.data, self.model.layers) for name, arm in given.items()}
+        self.kinds = {name: ("arm", name) for name in self.graphs}
+        self._add_controls()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a trial needs: graphs travel with it, and arms may be functions that no file can hold."""
+        return {name: value for name, value in vars(self).items() if name not in ("arms", "graphs", "kinds")}
+
+    def _check_models(self, given: dict[str, Arm]) -> None:
+        counts = {
+            name: Network(arm.model or self.model, self.data, self.readout, self.positions[0]).parameters_apart()[0]
+            for name, arm in given.items()
+        }
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+            raise OptionError(f"arms must have the same number of parameters, got {told}; let the graph alone differ")
+        if any(arm.model not in (None, self.model) for arm in given.values()):
+            raise OptionError("arms must share one model; compare models in studies of their own")
+
+    def _add_controls(self) -> None:
+        """What every comparison has by itself; ``permuted`` would let a causal arm read later nodes."""
+        some, causal = next(iter(self.graphs.values())), self.data.causal
+        own = {name: is_structured(graphs, causal) for name, graphs in self.graphs.items()}
+        if "self" in self.controls:
+            self._add("self", "self", alone(some))
+        if "full" in self.controls:
+            self._add("full", "full", everything(some, causal))
+        for name in [name for name, structured in own.items() if structured]:
+            if "permuted" in self.controls and not causal:
+                self._add(f"permuted {name}", "permuted", permuted(self.graphs[name]), name)
+            if "rewired" in self.controls:
+                self.kinds[f"rewired {name}"] = ("rewired", name)
+        if "shuffled" in self.controls:
+            name = next((name for name, structured in own.items() if structured), next(iter(self.graphs)))
+            self.kinds[f"shuffled labels, {name}"] = ("shuffled", name)
+
+    def _add(self, name: str, kind: str, graphs: Graphs, of: str = "") -> None:
+        if all(graphs.digest() != other.digest() for other in self.graphs.values()):  # an arm may be that already
+            self.graphs[name], self.kinds[name] = graphs, (kind, of or name)
+
+    def graphs_for(self, trial: Trial) -> Graphs:
+        """What a trial reads."""
+        if trial.kind == "rewired":
+            return self.rewiring(trial.of, trial.seed, trial.draw)
+        return self.graphs[trial.of if trial.kind == "shuffled" else trial.arm]
+
+    def rewiring(self, name: str, seed: int, draw: int) -> Graphs:
+        """A rewiring of an arm, the same for the same seed and draw."""
+        return rewired(self.graphs[name], self.draws * seed + draw, self.data.causal)
+
+    def identity(self) -> str:
+        """A hash of all that must be the same when a study goes on."""
+        given = [self.name, _digest(self.data), self.readout, self.token, asdict(self.model), asdict(self.training)]
+        return _hash([*given, self.metric])
+
+    def trials(self, seeds: int) -> Iterator[Trial]:
+        """Every trial, seed by seed, so that an interrupted study has pairs."""
+        base, known = [self.identity(), _versions()], {name: graphs.digest() for name, graphs in self.graphs.items()}
+        for seed in range(seeds):
+            for name, (kind, of) in self.kinds.items():
+                budgets = self.budgets if kind != "shuffled" else self.budgets[-1:]
+                for draw in range(self.draws if kind == "rewired" else 1):
+                    drawn = kind == "rewired"
+                    read = of if kind == "shuffled" else name
+                    edges = self.rewiring(of, seed, draw).digest() if drawn else known[read]
+                    for positions in self.positions:
+                        for budget in budgets:
+                            what = [*base, edges, positions, asdict(budget), seed, kind == "shuffled"]
+                            given = (positions, budget.examples, budget.steps, seed, draw)
+                            yield Trial(self.name, name, kind, of, *given, _hash(what))
+
+
+def check_same_start(records: Sequence[dict[str, Any]]) -> None:
+    """Refuse results of arms that did not start alike.
+
+    Raises:
+        ControlError: If two arms differ in the initial state or in the number of parameters.
+    """
+    starts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for one in records:
+        if one["state"] != "failed":
+            group = (one["comparison"], one["positions"], one["seed"])
+            start = (one["initial"], one["parameters"], one["position_parameters"])
+            if starts.setdefault(group, start) != start:
+                raise ControlError(f"{one['arm']} of {group} started as {start}, another arm as {starts[group]}")
+
+
+def _digest(data: Data) -> str:
+    tensors = (data.inputs, data.targets, data.test, data.pos, data.sizes)
+    parts = [x.contiguous().numpy().tobytes() if isinstance(x, torch.Tensor) else repr(x).encode() for x in tensors]
+    shapes = repr([tuple(x.shape) for x in tensors if isinstance(x, torch.Tensor)])
+    return hashlib.sha256(b"|".join([shapes.encode(), repr(data.causal).encode(), *parts])).hexdigest()
+
+
+def _versions() -> list[str]:
+    """Of the packages that compute, and of the code that trains."""
+    code = b"".join((Path(__file__).parent / name).read_bytes() for name in _CODE)
+    return [*(metadata.version(name) for name in _PACKAGES), hashlib.sha256(code).hexdigest()]
+
+
+def _hash(what: Any) -> str:
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:20]

@@ -1,0 +1,78 @@
+"""Controls: the arms that keep a study honest, made by themselves."""
+
+import numpy as np
+import torch
+
+from ..errors import ControlError, GraphError
+from ..graph import AttentionGraph
+from ..graphs import causal, degree_matched_random, full, self_loops
+from ..interop import from_edge_index
+from .arms import Graphs
+
+CONTROLS = ("self", "full", "rewired", "permuted", "shuffled")
+
+
+def alone(graphs: Graphs) -> Graphs:
+    """Every node reads itself: no mixing."""
+    return graphs.map(lambda graph: self_loops(graph.num_targets))
+
+
+def everything(graphs: Graphs, is_causal: bool) -> Graphs:
+    """Every node reads every node; where later ones may not be read, every earlier one."""
+    return graphs.map(lambda graph: (causal if is_causal else full)(graph.num_targets))
+
+
+def is_structured(graphs: Graphs, is_causal: bool) -> bool:
+    """Whether an arm is neither all pairs nor nodes by themselves, so that a rewiring is another graph."""
+    graph = graphs.first
+    n, loops = graph.num_targets, graph._num_loops()
+    most = n * (n + 1) // 2 if is_causal else n * n
+    return loops < graph.num_edges < most
+
+
+def rewired(graphs: Graphs, seed: int, is_causal: bool) -> Graphs:
+    """The degree-matched control: every target reads as many sources as before, drawn at random; self-loops stay.
+
+    Raises:
+        ControlError: If a degree or a self-loop is another one than in the graph.
+    """
+    made = graphs.map(lambda graph: (rewired_causal if is_causal else degree_matched_random)(graph, seed))
+    for before, after in zip(graphs.layers + graphs.each, made.layers + made.each, strict=True):
+        assert_matched(before, after)
+    return made
+
+
+def rewired_causal(graph: AttentionGraph, seed: int) -> AttentionGraph:
+    """As :func:`graphattn.graphs.degree_matched_random`, drawn from earlier nodes alone.
+
+    Raises:
+        GraphError: If the graph reads a later node, or repeats an edge.
+    """
+    if bool((graph.source > graph.target).any()) or graph.has_repeated_edges:
+        raise GraphError(f"a causal rewiring needs a graph that reads no later node and repeats no edge, got {graph!r}")
+    random, node = np.random.default_rng(seed), torch.arange(graph.num_targets)
+    loop = graph.contains(node, node)
+    degrees = (graph.in_degree.cpu() - loop.long()).tolist()
+    drawn = [torch.from_numpy(random.choice(t, k, replace=False)) if k else node[:0] for t, k in enumerate(degrees)]
+    sources = [torch.cat((s.sort().values, node[t : t + 1][loop[t : t + 1]])) for t, s in enumerate(drawn)]
+    target = torch.repeat_interleave(node, torch.tensor([len(s) for s in sources]))
+    return from_edge_index(torch.stack((torch.cat(sources), target)), num_nodes=graph.num_targets)
+
+
+def assert_matched(before: AttentionGraph, after: AttentionGraph) -> None:
+    """Refuse a rewiring whose targets read more or fewer, or that gained or lost a self-loop."""
+    if not torch.equal(before.in_degree, after.in_degree):
+        raise ControlError(f"a rewiring of {before.name} changed in-degrees")
+    node = torch.arange(before.num_targets)
+    if not torch.equal(before.contains(node, node), after.contains(node, node)):
+        raise ControlError(f"a rewiring of {before.name} changed self-loops")
+
+
+def permuted(graphs: Graphs, seed: int = 0) -> Graphs:
+    """The same graph on nodes in another order, while the data stays: the shape without the places."""
+
+    def relabelled(graph: AttentionGraph) -> AttentionGraph:
+        order = torch.randperm(graph.num_targets, generator=torch.Generator().manual_seed(seed))
+        return graph.relabel(order)
+
+    return graphs.map(relabelled)

@@ -1,0 +1,160 @@
+"""A study as a page: predictions first, what was measured beside them, then what the graphs differ in."""
+
+import math
+from typing import Any
+
+from .report import Report, Row
+from .statistics import JUDGED, TESTED, interval
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table of Markdown."""
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def page(report: Report) -> str:
+    """The whole page."""
+    from .suites import summary_of
+
+    counts = report.counts
+    told = ", ".join(f"{count} {state}" for state, count in counts.items())
+    parts = [f"# Study: {report.plan['study']}", f"Trials: {told}; {report.plan['seeds']} seeds, paired."]
+    parts += summary_of(report)
+    parts += ["## Predicted before training", _registered(report), _predictions(report)]
+    parts += ["## Measured", _measured(report)]
+    if report.claims:
+        parts += ["## Claims", _claims(report)]
+    parts += ["## Controls", _controls(report), "## What the graphs differ in", _covariates(report)]
+    return "\n\n".join([*parts, "## Made by", _made_by(report)])
+
+
+def _registered(report: Report) -> str:
+    lines = []
+    for number, one in enumerate(report.plan["registered"]):
+        when = f"{one['at']}, with {one['trials_on_disk']} trials on disk"
+        lines.append(f"{'Registered' if number == 0 else 'Changed'} {when}: {len(one['claims'])} claims.")
+    warnings = [text for about in report.plan["comparisons"].values() for text in about["warnings"]]
+    shown = warnings[:6] + [f"and {len(warnings) - 6} more like these"] * (len(warnings) > 6)
+    return "\n".join([*lines, *(f"* {text}" for text in shown)])
+
+
+def _named(report: Report, comparison: str, arm: str) -> str:
+    return arm if len(report.plan["comparisons"]) == 1 else f"{comparison}: {arm}"
+
+
+def _every(report: Report) -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (comparison, arm, told)
+        for comparison, about in report.plan["comparisons"].items()
+        for arm, told in about["arms"].items()
+    ]
+
+
+def _predictions(report: Report) -> str:
+    rows = []
+    for comparison, arm, told in _every(report):
+        field = f"{told['depends_on_least']:g} to {told['depends_on_most']:g} of {told['nodes']:g}"
+        needed = "-" if told["layers_needed"] is None else f"{told['layers_needed']:g}"
+        ceiling = "a bag of nodes" if told["bag"] else "-"
+        ceiling = ceiling if told["ceiling"] is None else f"{told['ceiling']:.3f}"
+        rows.append([_named(report, comparison, arm), field, f"{told['reached']:.1%}", needed, ceiling])
+    head = ["arm", "a node depends on", "readout reaches", "layers until nothing is new", "ceiling"]
+    note = (
+        "*Readout reaches*: the share of what the answer may need. *A bag of nodes*: without positions no order can be "
+        "told, whatever is trained."
+    )
+    return f"{table(head, rows)}\n\n{note}"
+
+
+def _measured(report: Report) -> str:
+    rows = []
+    for row in report.rows:
+        metric = report.plan["comparisons"][row.comparison]["metric"]
+        found = row.interval
+        state = "" if row.holds is None else "holds" if row.holds else "**above its ceiling**"
+        ceiling = "-" if row.prediction["ceiling"] is None else f"{row.prediction['ceiling']:.3f}"
+        examples = "all" if row.examples is None else f"{row.examples:,}"
+        what = [_named(report, row.comparison, row.arm), row.positions, examples, ceiling]
+        rows.append([*what, "-" if found is None else str(found), _against(report, row), state, metric])
+    head = ["arm", "positions", "examples", "ceiling", "measured [95 %]", "minus full, paired", "law", "score"]
+    used = [column for column in range(len(head)) if column != 6 or any(row[6] for row in rows)]
+    baselines = [
+        f"* {name} on the same data{f' ({comparison})' * (len(report.plan['comparisons']) > 1)}: {score:.3f}"
+        for comparison, about in report.plan["comparisons"].items()
+        for name, score in about["baselines"].items()
+    ]
+    body = table([head[i] for i in used], [[row[i] for i in used] for row in rows])
+    return "\n\n".join([body, "\n".join(baselines)] if baselines else [body])
+
+
+def _against(report: Report, row: Row) -> str:
+    """Against all pairs at the same budget, positive where the arm is better."""
+    same = (row.comparison, row.positions, row.examples)
+    for other in report.rows:
+        if other.prediction["kind"] == "full" and (other.comparison, other.positions, other.examples) == same:
+            pairs = report.differences(row, other)
+            return "-" if other is row or not pairs else str(interval(pairs))
+    return "-"
+
+
+def _claims(report: Report) -> str:
+    rows = []
+    for claim, verdict in zip(report.claims, report.verdicts, strict=True):
+        p = "-" if verdict.p is None else f"{verdict.p:.3g}"
+        difference = "-" if verdict.difference is None else str(verdict.difference)
+        rows.append([str(claim), claim.because or "-", difference, p, verdict.verdict])
+    seeds = report.plan["seeds"]
+    if seeds < JUDGED:
+        note = f"{seeds} seeds: differences are shown, no claim is made ({JUDGED} for a verdict, {TESTED} for tests)."
+    elif seeds < TESTED:
+        note = f"{seeds} seeds: verdicts by the 95 % interval alone, none is a claim of significance."
+    else:
+        note = "p: exact sign-flip test, after Holm's correction for all claims; level .05."
+    head = ["claim", "because", "difference [95 %]", "p", "verdict"]
+    return f"{table(head, rows)}\n\n{note}"
+
+
+def _controls(report: Report) -> str:
+    lines = []
+    for name, about in report.plan["comparisons"].items():
+        where = f" ({name})" * (len(report.plan["comparisons"]) > 1)
+        checks = about["checks"].items()
+        lines += [f"* {what}{where}: {'yes' if value is True else f'{value:.1e}'}" for what, value in checks]
+    if len(lines) > 8:
+        lines = [*lines[:6], f"* and {len(lines) - 6} more like these"]
+    for row in report.rows:
+        if row.prediction["kind"] == "shuffled" and row.scores:
+            sd = math.sqrt(row.prediction["ceiling"] * (1 - row.prediction["ceiling"]) / row.answers)
+            said = "at chance" if row.holds else "**above chance**"
+            lines.append(
+                f"* {_named(report, row.comparison, row.arm)}, positions {row.positions}: {said}, {row.interval} "
+                f"(chance {row.prediction['ceiling']:.3f}, sd of a seed {sd:.3f})"
+            )
+    lines.append("* all arms of a seed started from the same state (hash) with as many parameters: yes")
+    lines += [f"* failed: {text}" for text in report.failures]
+    return "\n".join(lines)
+
+
+def _covariates(report: Report) -> str:
+    rows = []
+    for comparison, arm, told in _every(report):
+        if told["kind"] == "shuffled":
+            continue
+        gap = "-" if told["spectral_gap"] is None else f"{told['spectral_gap']:.3f}"
+        homophily = "-" if told["homophily"] is None else f"{told['homophily']:.2f}"
+        universal = {True: "yes", False: "no", None: "open"}[told["universal"]]
+        degrees = f"{told['degree_least']:g} to {told['degree_most']:g}"
+        row = [_named(report, comparison, arm), f"{told['edges']:,g}", degrees, gap, f"{told['roots']:g}"]
+        rows.append([*row, f"{told['strong_components']:g}", universal, homophily, f"{told['operations']:,.0f}"])
+    head = ["arm", "edges", "in-degrees", "spectral gap", "roots", "strong components", "universal", "homophily"]
+    return table([*head, "operations"], rows)
+
+
+def _made_by(report: Report) -> str:
+    machine, records = report.plan["machine"], report.records.of_key.values()
+    cpu = sum(one.get("cpu_s", 0.0) for one in records)
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
+    command = f"`{report.plan['command']}`\n\n" * bool(report.plan["command"])
+    where = f"{machine['processor']}, {machine['cores']} cores, {machine['date']}"
+    return f"{command}{where}; {cpu / 3600:.2f} CPU hours; {versions}."

@@ -1,0 +1,147 @@
+"""The model of a study: the same module for every arm, which differ in the graph that it reads."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import one_of, positive, width
+from ..graph import AttentionGraph, disjoint_union
+from ..models.stacks import Encoder
+from ..nn import EdgeTable, LearnedPosition, Rotary
+from .data import Data
+
+POSITIONS = ("none", "learned", "relative", "rotary", "distance")
+READOUTS = ("mean", "token", "node")
+_BUCKETS = 16  # of distances, in quarters of a sample's root mean square radius
+
+
+@dataclass(frozen=True)
+class Model:
+    """Sizes of a pre-norm encoder and of what it stands between.
+
+    Args:
+        layers: L.
+        width: C.
+        heads: H.
+        hidden: Width of the feed-forwards.
+        table_std: Deviation of the tables of relative positions and distances at the start.
+        batch_norm: Whether a batch norm stands before the last linear layer; for pooled readouts.
+    """
+
+    layers: int = 2
+    width: int = 24
+    heads: int = 1
+    hidden: int = 32
+    table_std: float = 0.02
+    batch_norm: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "width", "heads", "hidden"):
+            width(getattr(self, name), name)
+        positive(self.table_std, "table_std")
+
+
+class Network(nn.Module):
+    """Logits of samples: embedding, positions, encoder, readout, head.
+
+    Positions are built last, so that all else starts alike with and without them.
+    """
+
+    def __init__(self, model: Model, data: Data, readout: str, positions: str, token: int = 0) -> None:
+        super().__init__()
+        self.readout, self.token = one_of(readout, "readout", READOUTS), token
+        self.positions, self.causal, nodes = one_of(positions, "positions", POSITIONS), data.causal, data.num_nodes
+        C, H = model.width, model.heads
+        tokens = not data.inputs.is_floating_point()
+        self.embedding = nn.Embedding(int(data.inputs.max()) + 1, C) if tokens else nn.Linear(data.inputs.shape[2], C)
+        turned: dict[str, Any] = {"rotary": Rotary(C // H)} if positions == "rotary" else {}
+        self.encoder = Encoder(model.layers, C, H, model.hidden, **turned)
+        self.norm = nn.BatchNorm1d(C) if model.batch_norm and readout != "node" else nn.Identity()
+        self.head = nn.Linear(C, data.classes)
+        self.learned = LearnedPosition(nodes, C) if positions == "learned" else None
+        rows = {"relative": nodes if data.causal else 2 * nodes - 1, "distance": _BUCKETS}.get(positions, 0)
+        self._last: tuple[Any, ...] = (None, None, None)  # the latest graph and places, and their values
+        self.rows, tables = rows, [EdgeTable(rows, H) for _ in range(model.layers if rows else 0)]
+        self.tables = nn.ModuleList(tables)
+        for table in tables:
+            nn.init.normal_(table.weight, std=model.table_std)
+
+    def forward(
+        self,
+        inputs: Tensor,
+        layers: tuple[AttentionGraph, ...],
+        places: Tensor,
+        pos: Tensor | None = None,
+        kept: Tensor | None = None,
+    ) -> Tensor:
+        """Logits (B, classes), or (B, N, classes) of the readout "node".
+
+        Args:
+            inputs: (B, N) or (B, N, F).
+            layers: Graphs of N nodes; with ``kept`` one of all kept nodes of the batch, for all layers.
+            places: int64 (N,), where each node stands.
+            pos: (B, N, d), for distances.
+            kept: bool (B, N), which nodes are there, where every sample has its own graph.
+        """
+        x = self.embedding(inputs)
+        if self.learned is not None:
+            x = self.learned(x, places)
+        at = places
+        if kept is not None:
+            x, at = x[kept], places.expand(kept.shape)[kept]
+            pos = None if pos is None else pos[kept]
+        graphs = layers * len(self.encoder.layers) if len(layers) == 1 else layers
+        turned = {"positions": at} if self.positions == "rotary" else {}
+        x = self.encoder(x, list(graphs), score_bias=self._biases(graphs, at, pos), **turned)
+        if kept is not None:
+            x = torch.zeros(*kept.shape, x.shape[-1], dtype=x.dtype).masked_scatter(kept.unsqueeze(-1), x)
+        return self.head(self.norm(self._read(x, kept)))
+
+    def _biases(self, graphs: tuple[AttentionGraph, ...], places: Tensor, pos: Tensor | None) -> Any:
+        if not len(self.tables):
+            return None
+        values = {graph: self._values(graph, places, pos) for graph in dict.fromkeys(graphs)}
+        tables: Iterable[Any] = self.tables
+        return [table.rows(values[graph]) for table, graph in zip(tables, graphs, strict=True)]
+
+    def _values(self, graph: AttentionGraph, places: Tensor, pos: Tensor | None) -> Tensor:
+        """Rows of the tables: how far back the source stands, or which bucket the distance is in."""
+        if self.positions == "relative":
+            if self._last[0] is graph and self._last[1] is places:
+                return self._last[2]
+            back = places[graph.target] - places[graph.source]
+            values = back if self.causal else back + (self.rows - 1) // 2
+            self._last = (graph, places, values)
+            return values
+        assert pos is not None
+        distance = (pos[graph.target] - pos[graph.source]).norm(dim=-1)
+        return (4 * distance).long().clamp(max=_BUCKETS - 1)
+
+    def _read(self, x: Tensor, kept: Tensor | None) -> Tensor:
+        if self.readout == "token":
+            return x[:, self.token]
+        if self.readout == "node":
+            return x
+        return x.mean(-2) if kept is None else x.sum(-2) / kept.sum(-1, keepdim=True)
+
+    def parameters_apart(self) -> tuple[int, int]:
+        """Numbers of parameters: of all but positions, and of positions."""
+        own = [*self.tables.parameters(), *([] if self.learned is None else self.learned.parameters())]
+        positions = sum(p.numel() for p in own)
+        return sum(p.numel() for p in self.parameters()) - positions, positions
+
+    def digest(self) -> str:
+        """A hash of the state."""
+        result = hashlib.sha256()
+        for name, value in self.state_dict().items():
+            result.update(name.encode() + value.detach().contiguous().numpy().tobytes())
+        return result.hexdigest()[:16]
+
+
+def union(graphs: list[AttentionGraph]) -> AttentionGraph:
+    """The graphs of a batch side by side."""
+    return graphs[0] if len(graphs) == 1 else disjoint_union(graphs)

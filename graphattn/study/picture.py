@@ -1,0 +1,135 @@
+"""A study as a figure: scores over training examples, or by arm, with every seed and the 95 % interval."""
+
+from typing import TYPE_CHECKING, Any
+
+from ..viz.style import EDGE, FAINT, GROUND, HIGHLIGHTS, INK, MARKERS, TEXT, empty_figure
+from .report import Report, Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_NAMES = {"accuracy": "accuracy", "bits": "bits per answer (lower is better)"}
+_WIDE, _ROW = 6.9, 0.26  # inches: two columns of a paper, a row of an arm
+
+
+def draw(report: Report) -> "Figure":
+    """The figure of a suite where it has its own; else curves where there are several budgets, else a row for each arm.
+
+    Raises:
+        MissingExtraError: If matplotlib is not installed.
+    """
+    from .suites import figure_of
+
+    own = figure_of(report)
+    if own is not None:
+        return own
+    panels: dict[tuple[str, str], list[Row]] = {}
+    for row in report.rows:
+        if row.scores:
+            panels.setdefault((row.comparison, row.positions), []).append(row)
+    curves = len({row.examples for row in report.rows}) > 1
+    return _curves(report, panels) if curves else _rows(report, panels)
+
+
+def axes(figure: Any, place: Any, title: str, **shared: Any) -> Any:
+    """Quiet axes with a title to the left."""
+    ax = figure.add_subplot(*place, **shared)
+    ax.set_title(title, fontsize=TEXT, color=INK, loc="left")
+    ax.tick_params(labelsize=TEXT - 1, colors=INK)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    ax.set_axisbelow(True)
+    return ax
+
+
+def _title(report: Report, comparison: str, positions: str) -> str:
+    words = {"none": "no positions", "learned": "learned positions", "relative": "relative positions"}
+    told = words.get(positions, f"positions: {positions}")
+    return told if len(report.plan["comparisons"]) == 1 else f"{comparison}, {told}"
+
+
+def style_of(rows: list[Row]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each arm; of controls that nothing is claimed of, grey."""
+    styles, names = {}, dict.fromkeys(row.arm for row in rows if row.prediction["kind"] != "shuffled")
+    for number, name in enumerate(names):
+        styles[name] = (HIGHLIGHTS[number % len(HIGHLIGHTS)], MARKERS[number % len(MARKERS)])
+    return styles | {row.arm: (GROUND, "x") for row in rows if row.prediction["kind"] == "shuffled"}
+
+
+def _curves(report: Report, panels: dict[tuple[str, str], list[Row]]) -> "Figure":
+    """Score over training examples, a panel for each comparison and positions."""
+    figure = empty_figure(None, _WIDE, 3.0 * -(-len(panels) // 2) + 0.5)
+    styles, first = style_of(report.rows), None
+    for number, ((comparison, positions), rows) in enumerate(panels.items(), 1):
+        shared: dict[str, Any] = {} if first is None else {"sharey": first}
+        place = (-(-len(panels) // 2), min(2, len(panels)), number)
+        ax = axes(figure, place, _title(report, comparison, positions), **shared)
+        first, about = first or ax, report.plan["comparisons"][comparison]
+        most = max((row.examples or 0 for row in rows), default=0)
+        for name, (colour, marker) in styles.items():
+            mine = [row for row in rows if row.arm == name]
+            if not mine or mine[0].prediction["kind"] == "shuffled":
+                continue
+            x = [row.examples or _all_examples(report, row, most) for row in mine]
+            found = [row.interval for row in mine]
+            y = [i.mean for i in found if i is not None]
+            bars = [[i.mean - i.low for i in found if i], [i.high - i.mean for i in found if i]]
+            line = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.3}
+            line |= {"capsize": 2, "elinewidth": 0.8}
+            ax.errorbar(x, y, yerr=bars, label=name, **line)
+        for label, score in about["baselines"].items():
+            ax.axhline(score, color=EDGE, linewidth=0.9, linestyle=(0, (4, 2)), label=label)
+        ax.axhline(about["chance"], color=GROUND, linewidth=0.9, linestyle=":", label="chance")
+        ax.set_xscale("log")
+        ticks = sorted({row.examples or _all_examples(report, row, most) for row in rows})
+        ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        ax.minorticks_off()
+        ax.grid(True, color=FAINT, linewidth=0.6)
+        ax.set_xlabel("training examples", fontsize=TEXT)
+        if number % 2 == 1:
+            ax.set_ylabel(_NAMES[about["metric"]], fontsize=TEXT)
+    _legend(figure, first)
+    return figure
+
+
+def _all_examples(report: Report, row: Row, most: int) -> int:
+    """What "all" is, where a budget names none."""
+    return int(max(most, report.plan["comparisons"][row.comparison]["samples"] - row.answers))
+
+
+def _legend(figure: Any, ax: Any) -> None:
+    handles, labels = ax.get_legend_handles_labels()
+    columns = min(4, len(labels))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=TEXT - 1)
+
+
+def _rows(report: Report, panels: dict[tuple[str, str], list[Row]]) -> "Figure":
+    """A row for each arm: seeds, mean, interval, and the ceiling that was predicted."""
+    most = max(map(len, panels.values()))
+    down, across = -(-len(panels) // 2), min(2, len(panels))
+    figure = empty_figure(None, _WIDE, (_ROW * most + 0.7) * down + 0.35)
+    for number, ((comparison, positions), rows) in enumerate(panels.items(), 1):
+        ax = axes(figure, (down, across, number), _title(report, comparison, positions))
+        about, styles = report.plan["comparisons"][comparison], style_of(rows)
+        for y, row in enumerate(rows):
+            colour, found, scores = styles[row.arm][0], row.interval, list(row.scores.values())
+            assert found is not None
+            ax.plot(scores, [y] * len(scores), "o", color=colour, alpha=0.35, markersize=3, markeredgewidth=0)
+            if found.seeds > 1:
+                ax.plot([found.low, found.high], [y, y], color=colour, linewidth=1.4)
+            ax.plot([found.mean], [y], "D", color=colour, markersize=4.5)
+            ceiling = row.prediction["ceiling"]
+            if ceiling is not None:
+                ax.plot([ceiling], [y], "|", color=INK, markersize=11, markeredgewidth=1.3, label="ceiling (predicted)")
+        for label, score in about["baselines"].items():
+            ax.axvline(score, color=EDGE, linewidth=0.9, linestyle=(0, (4, 2)), label=label)
+        ax.axvline(about["chance"], color=GROUND, linewidth=0.9, linestyle=":", label="chance")
+        ax.set_yticks(range(len(rows)), [row.arm for row in rows])
+        ax.set_ylim(len(rows) - 0.4, -0.6)
+        ax.grid(True, axis="x", color=FAINT, linewidth=0.6)
+        ax.set_xlabel(_NAMES[about["metric"]], fontsize=TEXT)
+        handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+        if number == 1:
+            kept = list(handles.values()), list(handles)
+    figure.legend(*kept, loc="outside lower center", ncols=4, frameon=False, fontsize=TEXT - 1)
+    return figure

@@ -1,0 +1,121 @@
+"""Predictions: what the graphs of an arm say before anything is trained."""
+
+from typing import Any
+
+from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..questions import facts, flops, receptive_field, universality
+from ..questions.walks import walk
+from .arms import Graphs
+from .comparison import Comparison
+from .data import NOT_ASKED
+
+Layers = tuple[AttentionGraph, ...]
+
+
+def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
+    """Reach, ceiling and covariates of an arm; of rewirings those of seed 0; of samples' own graphs means of a few."""
+    kind, of = comparison.kinds[name]
+    graphs = comparison.graphs.get(of if kind == "shuffled" else name) or comparison.rewiring(of, 0, 0)
+    found = [_of_layers(comparison, layers) for layers in graphs.some()]
+    mean = {key: _mean([one[key] for one in found]) for key in found[0]}
+    share, law = _reached(comparison, graphs)
+    chance = comparison.data.chance
+    if kind == "shuffled":
+        ceiling: float | None = chance
+        law = "labels of the training set are shuffled: chance"
+    else:
+        ceiling = share + (1 - share) * chance if law and comparison.metric == "accuracy" else None
+    bag = _is_bag(comparison, graphs)
+    return {"kind": kind, "of": of, **mean, "reached": share, "ceiling": ceiling, "law": law, "bag": bag}
+
+
+def _mean(values: list[Any]) -> Any:
+    if any(value is None for value in values):
+        return None
+    if isinstance(values[0], bool):
+        return all(values)
+    return round(sum(values) / len(values), 6)
+
+
+def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
+    """Numbers that are means over samples."""
+    graph, model = layers[0], comparison.model
+    stack = layers if len(layers) == model.layers else layers * model.layers
+    field = receptive_field(list(stack), residual=True).sizes[-1].double()
+    known = facts(graph)
+    return {
+        "nodes": graph.num_targets,
+        "edges": sum(layer.num_edges for layer in stack) / len(stack),
+        "degree_least": int(graph.in_degree.min()),
+        "degree_most": int(graph.in_degree.max()),
+        "depends_on_least": int(field.min()),
+        "depends_on_mean": float(field.mean()),
+        "depends_on_most": int(field.max()),
+        "layers_needed": _layers_needed(comparison, graph),
+        "spectral_gap": known.spectral_gap,
+        "roots": known.roots,
+        "strong_components": known.strong_components,
+        "universal": universality(list(dict.fromkeys(stack))).universal,
+        "homophily": _homophily(comparison, graph),
+        "operations": flops(list(stack), model.width, model.heads, hidden=model.hidden).total,
+    }
+
+
+def _layers_needed(comparison: Comparison, graph: AttentionGraph) -> int | None:
+    """Layers until the readout depends on all that it ever will, if they are all of this graph."""
+    if comparison.readout == "token":
+        return int(walk(graph).backward(comparison.token).max())
+    try:
+        return facts(graph).hops
+    except GraphError:
+        return None
+
+
+def _homophily(comparison: Comparison, graph: AttentionGraph) -> float | None:
+    """The share of edges between other nodes whose ends have the same target, where every node has one."""
+    targets = comparison.data.targets
+    if not comparison.data.of_nodes or graph.num_targets != comparison.data.num_nodes:
+        return None
+    source, target = graph.edge_index.cpu()
+    a, b = targets[:64, source], targets[:64, target]
+    asked = (a != NOT_ASKED) & (b != NOT_ASKED) & (source != target)
+    return float((a == b)[asked].double().mean()) if bool(asked.any()) else None
+
+
+def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
+    """The share of what answers need that the readout depends on, and the law that makes it a ceiling."""
+    data, L = comparison.data, comparison.model.layers
+    shares, law = [], ""
+    for layers in graphs.some():
+        stack = list(layers if len(layers) == L else layers * L)
+        field = receptive_field(stack, residual=True).graphs[-1]
+        if comparison.readout == "node" and data.needs is not None:
+            needs, law = data.needs, "a zero Jacobian: an answer beyond the receptive field is a guess"
+            asked = (data.targets != NOT_ASKED).any(0)[needs.target]
+            shares.append(float(field.contains(needs.target, needs.source)[asked].double().mean()))
+        elif comparison.readout == "token":
+            shares.append(int(field.in_degree[comparison.token]) / field.num_sources)
+        else:
+            shares.append(1.0)
+    return sum(shares) / len(shares), law
+
+
+def _is_bag(comparison: Comparison, graphs: Graphs) -> bool:
+    """Whether, without positions, no order of the nodes can be told: every node reads all, or only itself, and the
+    readout is their mean."""
+    if comparison.readout != "mean" or not graphs.layers:
+        return False
+    n = comparison.data.num_nodes
+    return all(g.num_edges == n * n or (g.num_edges == n and g._num_loops() == n) for g in graphs.layers)
+
+
+def warnings_of(comparison: Comparison, plan: dict[str, dict[str, Any]]) -> list[str]:
+    """Readouts that cannot depend on all that they are asked about, with the theorem; it may be the point."""
+    L = comparison.model.layers
+    return [
+        f"{comparison.name}, {name}: after {L} layer{'s' * (L > 1)} its readout depends on {arm['reached']:.1%} of "
+        "what it may need; of the rest the Jacobian is zero, whatever is trained"
+        for name, arm in plan.items()
+        if arm["kind"] == "arm" and arm["reached"] < 1
+    ]

@@ -1,0 +1,261 @@
+"""A study as it runs: the plan is written, then what of its trials is not on disk yet is trained."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..arguments import flag, shown, whole
+from ..bench.machine import machine
+from ..errors import OptionError
+from .checks import check
+from .claims import Claim, check_claims
+from .comparison import Comparison, Training, Trial, check_same_start
+from .data import Data
+from .network import Model
+from .pool import cores, run_all
+from .predictions import predicted, warnings_of
+from .records import Records, held, read_plan, write_plan
+from .report import Report, report
+
+Say = Callable[[str], None]
+_SAID_EVERY = 30.0  # seconds between two lines, where there is no terminal
+
+
+@dataclass(eq=False)
+class Study:
+    """Comparisons with what is claimed of them.
+
+    Args:
+        name: Of the study; of one of ours the name of the suite.
+        comparisons: Each with a name of its own.
+        claims: Predicted before training.
+        baselines: Of plain methods on the same data, by comparison and name: their scores.
+        command: What runs it again.
+    """
+
+    name: str
+    comparisons: Sequence[Comparison]
+    claims: Sequence[Claim] = ()
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
+    command: str = ""
+
+    def named(self) -> dict[str, Comparison]:
+        """Comparisons by name."""
+        result = {comparison.name: comparison for comparison in self.comparisons}
+        if len(result) != len(self.comparisons):
+            raise OptionError(f"comparisons must have names of their own, got {[c.name for c in self.comparisons]}")
+        return result
+
+    def arms_of(self, comparison: str | None) -> set[str]:
+        """The names of arms and controls of a comparison, or of the only one."""
+        named = self.named()
+        if comparison is None and len(named) > 1:
+            raise OptionError(f"claims must name a comparison, of {', '.join(named)}")
+        if comparison is not None and comparison not in named:
+            raise OptionError(f"claims: no comparison {comparison!r}; there are {', '.join(named)}")
+        return set((named[comparison] if comparison else next(iter(named.values()))).kinds)
+
+
+def run(
+    arms: dict[str, Any],
+    data: Data,
+    *,
+    readout: str = "mean",
+    budgets: Any = (),
+    seeds: int = 5,
+    out: Any,
+    model: Model | None = None,
+    training: Training | None = None,
+    claims: Sequence[Claim] = (),
+    **options: Any,
+) -> Report:
+    """Compare graphs on data: predictions first, then every arm and its controls trained, then the report.
+
+    Interrupted by anything, the same call goes on where it was. Each trial is a process with one thread.
+
+    Args:
+        arms: By name, a graph, a pattern or recipe, a function of a :class:`Sample` that gives its graph, or a list
+            with one graph for each layer.
+        data: Samples and what is asked about them.
+        readout: "mean" of the nodes, "token" (the first one, or ``token=``), or "node": every node answers.
+        budgets: :class:`Budget`, or several: training examples and steps.
+        seeds: How often everything is done, paired: 10 or more for tests, 8 or more for verdicts.
+        out: Folder of the results; that of another study is refused.
+        model: Sizes of the encoder, the same for all arms.
+        training: How all arms are trained.
+        claims: What is predicted of the arms; judged in the report.
+        options: ``positions`` ("none", "learned", "relative", "rotary", "distance": one or several), ``controls``,
+            ``draws`` of a rewiring, ``token``, ``metric``; ``name``, ``processes`` (0: in this one), ``significance``.
+    Raises:
+        OptionError: If arms differ in parameters, the readout does not fit, significance is claimed from few seeds, or
+            ``out`` holds another study.
+        GraphError: If a graph does not fit the data.
+        ControlError: If a control is not what it claims to be.
+    """
+    of_run = {name: options.pop(name) for name in ("processes", "significance") if name in options}
+    name = options.pop("name", "study")
+    unknown = set(options) - {"positions", "controls", "draws", "token", "metric"}
+    if unknown:
+        raise OptionError(
+            f"run takes no {', '.join(sorted(unknown))}; options are positions, controls, draws, token, metric"
+        )
+    given: dict[str, Any] = {"budgets": listed(budgets)} if budgets != () else {}
+    given |= {"model": model} if model else {}
+    given |= {"training": training} if training else {}
+    if "positions" in options:
+        options["positions"] = listed(options["positions"])
+    comparison = Comparison(name, arms, data, readout=readout, **given, **options)
+    return execute(Study(name, [comparison], claims), seeds=seeds, out=out, **of_run)
+
+
+def listed(value: Any) -> tuple[Any, ...]:
+    """One or several as several."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None, significance: bool = False) -> Report:
+    """Plan a study, run what is missing, and report. Arguments as in :func:`run`."""
+    seeds, folder = whole(seeds, "seeds", 1), _folder(out)
+    check_claims(study.claims, study.arms_of, seeds, flag(significance, "significance"))
+    folder.mkdir(parents=True, exist_ok=True)
+    with held(folder):
+        records, named = Records(folder), study.named()
+        identity = {name: comparison.identity() for name, comparison in named.items()}
+        before = read_plan(folder)
+        _check_same(folder, study, identity, before)
+        trials = [trial for seed_trials in _by_seed(named, seeds) for trial in seed_trials]
+        write_plan(folder, _plan(study, named, identity, trials, seeds, records, before))
+        _train(named, trials, records, cores() if processes is None else whole(processes, "processes", 0))
+        check_same_start([records.of_key[trial.key] for trial in trials if trial.key in records.of_key])
+    return report(folder)
+
+
+def _folder(out: Any) -> Path:
+    if not isinstance(out, str | Path):
+        raise OptionError(f"out must be a folder for the results, got {shown(out)}")
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(f"out must be a folder, {folder} is a file")
+    if folder.exists() and any(folder.iterdir()) and read_plan(folder) is None:
+        raise OptionError(f"out: {folder} holds other things than a study; give a new or an empty folder")
+    return folder
+
+
+def _check_same(folder: Path, study: Study, identity: dict[str, str], before: dict[str, Any] | None) -> None:
+    if before is None:
+        return
+    if before["study"] != study.name:
+        raise OptionError(f"out: {folder} holds the study {before['study']!r}, not {study.name!r}; give another folder")
+    other = [name for name, one in identity.items() if before["identity"].get(name, one) != one]
+    if other or not set(before["identity"]) <= set(identity):
+        raise OptionError(
+            f"out: {folder} holds a study {study.name!r} of other data, another readout, model or training "
+            f"({', '.join(other) or 'other comparisons'}); give another folder"
+        )
+
+
+def _by_seed(named: dict[str, Comparison], seeds: int) -> Iterator[list[Trial]]:
+    """Trials of the first seed of all comparisons, then of the next: what is there is always paired."""
+    every = {name: list(comparison.trials(seeds)) for name, comparison in named.items()}
+    for seed in range(seeds):
+        yield [trial for trials in every.values() for trial in trials if trial.seed == seed]
+
+
+def _plan(
+    study: Study,
+    named: dict[str, Comparison],
+    identity: dict[str, str],
+    trials: list[Trial],
+    seeds: int,
+    records: Records,
+    before: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """All that is said before training, and when it was said: what is claimed later stays visible as such."""
+    known = before["comparisons"] if before else {}
+    comparisons = {}
+    for name, comparison in named.items():
+        arms = known.get(name, {}).get("arms", {})
+        arms = {arm: arms.get(arm) or predicted(comparison, arm) for arm in comparison.kinds}
+        checks = known.get(name, {}).get("checks") or check(comparison)
+        comparisons[name] = {
+            "arms": arms,
+            "checks": checks,
+            "warnings": warnings_of(comparison, arms),
+            "readout": comparison.readout,
+            "metric": comparison.metric,
+            "chance": comparison.data.chance,
+            "samples": len(comparison.data),
+            "nodes": comparison.data.num_nodes,
+            "positions": comparison.positions,
+            "budgets": [asdict(budget) for budget in comparison.budgets],
+            "model": asdict(comparison.model),
+            "training": asdict(comparison.training),
+            "draws": comparison.draws,
+            "baselines": study.baselines.get(name, {}),
+        }
+    registered = before["registered"] if before else []
+    claims = [asdict(claim) for claim in study.claims]
+    if not registered or registered[-1]["claims"] != claims:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        registered = [*registered, {"at": now, "trials_on_disk": len(records.of_key), "claims": claims}]
+    return {
+        "study": study.name,
+        "command": study.command,
+        "identity": identity,
+        "seeds": seeds,
+        "registered": registered,
+        "comparisons": comparisons,
+        "machine": machine("cpu"),
+        "trials": [asdict(trial) for trial in trials],
+    }
+
+
+def _train(named: dict[str, Comparison], trials: list[Trial], records: Records, processes: int) -> None:
+    """Run each trial that has no number yet; arms with the same edges share one."""
+    missing = {trial.key: trial for trial in trials if not records.done(trial.key)}
+    start = time.monotonic()
+    with progress(len(trials), len(trials) - sum(t.key in missing for t in trials)) as advance:
+
+        def done(trial: Trial, answer: dict[str, Any]) -> None:
+            at = datetime.now(UTC).isoformat(timespec="seconds")
+            records.append({**asdict(trial), **answer, "at": at, "elapsed_s": round(time.monotonic() - start, 1)})
+            advance(sum(t.key == trial.key for t in trials), records.failures)
+
+        if missing:
+            run_all(named, list(missing.values()), done, processes)
+
+
+@contextmanager
+def progress(total: int, before: int) -> Iterator[Callable[[int, int], None]]:
+    """A bar with the time left on a terminal, elsewhere a line every half minute."""
+    start, last, number = time.monotonic(), time.monotonic(), before
+    if sys.stderr is not None and sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+            task = bar.add_task("trials", total=total, completed=before)
+
+            def on_terminal(count: int, failed: int) -> None:
+                bar.update(task, advance=count, description=f"trials, {failed} failed" if failed else "trials")
+
+            yield on_terminal
+        return
+
+    def in_lines(count: int, failed: int) -> None:
+        nonlocal last, number
+        number += count
+        now = time.monotonic()
+        if sys.stderr is not None and now - last > _SAID_EVERY and number < total:
+            left = (now - start) / (number - before) * (total - number)
+            told = f", {failed} failed" * bool(failed)
+            print(f"{number} of {total} trials{told}, about {left / 60:.0f} min left", file=sys.stderr, flush=True)
+            last = now
+
+    yield in_lines

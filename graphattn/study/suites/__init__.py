@@ -1,0 +1,84 @@
+"""Studies that come with the library: one file each, which reads like the methods section of a paper."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...arguments import flag, one_of
+from ...errors import OptionError
+
+if TYPE_CHECKING:
+    from ..report import Report
+    from .untrained import Findings
+
+#: By name, in reading order; a suite is the file of its name.
+SUITES = ("recall", "digits")
+
+
+def suite(name: str) -> Any:
+    """The file of a suite."""
+    return import_module(f".{one_of(name, 'suite', SUITES)}", __name__)
+
+
+def suites() -> dict[str, str]:
+    """Names of all suites with their first lines."""
+    return {name: (suite(name).__doc__ or "").strip().splitlines()[0] for name in SUITES}
+
+
+def run_suite(
+    name: str,
+    out: str | Path,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    arms: list[str] | None = None,
+    processes: int | None = None,
+    command: str = "",
+) -> "Report | Findings":
+    """Run a suite into a folder, or go on with it.
+
+    Args:
+        name: Of the suite.
+        out: Folder of the results.
+        quick: Smaller: fewer cells, budgets or seeds, as the suite's page says.
+        seeds: Seeds; the suite's own number by default.
+        arms: Only these arms, beside their controls; all by default.
+        processes: As many as there are cores by default.
+        command: As the report quotes it.
+    Raises:
+        OptionError: If there is no such suite or arm, or the folder holds another study.
+    """
+    module = suite(name)
+    if hasattr(module, "measure"):
+        if seeds is not None or arms is not None:
+            raise OptionError(f"{name} trains nothing: it has no seeds and no arms")
+        return module.measure().save(out, name, command)
+    from ..running import execute
+
+    study = module.study(flag(quick, "quick"), arms)
+    study.command = command
+    return execute(study, seeds=seeds or (module.QUICK_SEEDS if quick else module.SEEDS), out=out, processes=processes)
+
+
+def chosen(arms: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
+    """Some of a suite's arms.
+
+    Raises:
+        OptionError: If there is none of a name.
+    """
+    unknown = [name for name in names or () if name not in arms]
+    if unknown:
+        raise OptionError(f"arms: no {', '.join(unknown)}; there are {', '.join(arms)}")
+    return {name: arm for name, arm in arms.items() if names is None or name in names}
+
+
+def summary_of(report: "Report") -> list[str]:
+    """What a suite says at the top of its report."""
+    name = report.plan["study"]
+    return suite(name).summary(report) if name in SUITES and hasattr(suite(name), "summary") else []
+
+
+def figure_of(report: "Report") -> Any:
+    """The suite's own figure, or None."""
+    name = report.plan["study"]
+    return suite(name).figure(report) if name in SUITES and hasattr(suite(name), "figure") else None

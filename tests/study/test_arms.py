@@ -1,0 +1,180 @@
+"""Arms are graphs before anything is trained, and controls are what they claim to be."""
+
+import pytest
+import torch
+from tiny_study import HELD, SAMPLES, N, tiny_data, tiny_options, tiny_run
+
+import graphattn as ga
+from graphattn import study
+from graphattn.errors import ControlError, GraphAttnError
+from graphattn.study import checks, controls
+from graphattn.study.arms import graphs_of
+from graphattn.study.comparison import Comparison
+from graphattn.study.predictions import predicted, warnings_of
+from graphattn.study.trial import Network, Reading, train
+
+WINDOW = ga.graphs.sliding_window(N, 3, causal=False)
+
+
+def compared(arms, data=None, **changes):
+    given = {name: value for name, value in tiny_options().items() if name not in ("processes", "seeds")}
+    return Comparison("c", arms, tiny_data() if data is None else data, **{**given, **changes})
+
+
+def test_controls_come_by_themselves():
+    kinds = compared({"window": WINDOW, "all": ga.graphs.full(N)}).kinds
+    assert list(kinds) == ["window", "all", "self", "permuted window", "rewired window", "shuffled labels, window"]
+
+
+def test_rewirings_have_the_degrees_and_self_loops_they_claim():
+    about = compared({"window": WINDOW})
+    drawn = [about.rewiring("window", seed, draw).first for seed in range(2) for draw in range(3)]
+    assert len({tuple(graph.edge_index.flatten().tolist()) for graph in drawn}) == 6
+    node = torch.arange(N)
+    for graph in drawn:
+        assert torch.equal(graph.in_degree, WINDOW.in_degree)
+        assert bool(graph.contains(node, node).all())
+    with pytest.raises(ControlError, match="in-degrees"):
+        controls.assert_matched(WINDOW, ga.graphs.full(N))
+    loops = ga.graphs.self_loops(N)
+    with pytest.raises(ControlError, match="self-loops"):
+        controls.assert_matched(loops, loops.relabel(sources=torch.arange(N).roll(1)))
+
+
+def test_controls_of_a_causal_study_read_no_later_node():
+    about = compared({"window": ga.graphs.sliding_window(N, 3)}, tiny_data(causal=True))
+    assert "permuted window" not in about.kinds
+    rewired = about.rewiring("window", 0, 0).first
+    assert bool((rewired.source <= rewired.target).all())
+    assert torch.equal(rewired.in_degree, ga.graphs.sliding_window(N, 3).in_degree)
+    assert about.graphs["full"].first.num_edges == N * (N + 1) // 2
+
+
+def test_a_function_of_a_sample_reads_as_the_graph_does():
+    """The same graph for all, or given sample by sample: the same logits; padding is read by nobody."""
+    open_size = ga.graphs.sliding_window(..., 3, causal=False)
+    about = compared({"window": WINDOW, "each": lambda sample: open_size(sample.num_nodes)})
+    torch.manual_seed(0)
+    for positions in ("none", "learned", "relative", "rotary"):
+        network = Network(about.model, about.data, "mean", positions).eval()
+        both = (Reading(about, about.graphs[name]) for name in ("window", "each"))
+        torch.testing.assert_close(*(read(network, torch.tensor([4, 2, 9])) for read in both))
+    sizes = torch.full((SAMPLES,), 5)
+    padded = tiny_data(sizes=sizes)
+    other = tiny_data(sizes=sizes, inputs=padded.inputs * (torch.arange(N) < 5))
+    arms = {"window": ga.graphs.sliding_window(..., 3, causal=False)}
+    short, same = (compared(arms, data) for data in (padded, other))
+    a, b = (Reading(x, x.graphs["window"])(network, torch.arange(3)) for x in (short, same))
+    assert torch.equal(a, b)
+    assert a.shape == (3, 3)
+
+
+def test_distances_turn_with_nothing():
+    """A recipe of places, with a bias by distance: a rotated cloud has the same logits."""
+    pos = torch.randn(SAMPLES, N, 3, generator=torch.Generator().manual_seed(1))
+    turn = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(2)))[0]
+    arms = {"near": ga.graphs.knn(..., k=3, include_self=True)}
+    greys, logits = torch.linspace(-1, 1, SAMPLES * N).sin().view(SAMPLES, N, 1), []
+    torch.manual_seed(0)
+    network = Network(study.Model(heads=2), tiny_data(inputs=greys, pos=pos), "mean", "distance").eval()
+    for table in network.tables:
+        torch.nn.init.normal_(table.weight)
+    for places in (pos, pos @ turn, pos * torch.tensor([1.0, 1.0, 3.0])):
+        about = compared(arms, tiny_data(inputs=greys, pos=places), positions=("distance",))
+        full = Reading(about, about.graphs["full"])(network, torch.arange(5))
+        logits.append((Reading(about, about.graphs["near"])(network, torch.arange(5)), full))
+    torch.testing.assert_close(logits[0], logits[1])
+    assert not torch.allclose(logits[0][1], logits[2][1])
+
+
+@pytest.mark.parametrize("positions", ["none", "learned", "relative", "rotary"])
+@pytest.mark.parametrize("readout", ["mean", "token", "node"])
+def test_relabelling_nodes_and_places_alike_changes_nothing(positions, readout, monkeypatch):
+    data = tiny_data(targets=tiny_data().inputs) if readout == "node" else tiny_data()
+    about = compared({"window": WINDOW}, data, readout=readout, positions=(positions,), token=2)
+    worst = checks.check(about)
+    assert worst["relabelled full: bit for bit"] is True
+    assert 0 <= worst[f"window, positions {positions}, permuted with its nodes"] <= 1e-9
+    monkeypatch.setattr(ga.AttentionGraph, "relabel", lambda graph, order: graph)
+    with pytest.raises(ControlError, match="permuting nodes"):
+        checks.check(about)
+
+
+def test_predictions_are_the_graphs_own():
+    about = compared({"window": WINDOW}, readout="token", token=0)
+    told = {name: predicted(about, name) for name in about.kinds}
+    assert (told["window"]["reached"], told["window"]["layers_needed"]) == (3 / N, N - 1)
+    assert (told["full"]["reached"], told["self"]["reached"]) == (1.0, 1 / N)
+    assert [told[name]["bag"] for name in ("window", "full", "self")] == [False] * 3
+    assert warnings_of(about, told) == [
+        "c, window: after 2 layers its readout depends on 42.9% of what it may need; of the rest the Jacobian is zero, "
+        "whatever is trained"
+    ]
+    mean = compared({"window": WINDOW})
+    assert [predicted(mean, name)["bag"] for name in ("window", "full", "self")] == [False, True, True]
+
+
+def test_a_law_gives_the_ceiling():
+    """Tokens of 4 steps ago, window 3 and 2 layers: 4 = 2 (3 - 1) is reached; of 5 steps ago nothing is."""
+    tokens = tiny_data().inputs
+    for back, share in ((4, 1.0), (5, 0.0)):
+        targets = tokens.roll(back, 1)
+        targets[:, :back] = -100
+        needs = ga.from_rule(lambda t, s, back=back: t - s == back, N)
+        data = tiny_data(targets=targets, needs=needs, causal=True)
+        about = compared({"window": ga.graphs.sliding_window(N, 3)}, data, readout="node")
+        told = predicted(about, "window")
+        assert told["reached"] == share
+        assert told["ceiling"] == pytest.approx(share + (1 - share) * data.chance)
+    assert predicted(about, "shuffled labels, window")["ceiling"] == data.chance
+
+
+def test_the_same_arm_is_the_same_number_whatever_else_is_trained():
+    about = compared({"window": WINDOW})
+    one = next(about.trials(1))
+    a = train(about, about.graphs_for(one), one)
+    torch.rand(5)
+    b = train(about, about.graphs_for(one), one)
+    assert {k: v for k, v in a.items() if k != "cpu_s"} == {k: v for k, v in b.items() if k != "cpu_s"}
+
+
+DEEP, MORE_HEADS = (study.Arm(WINDOW, study.Model(layers, 8, heads, 5)) for layers, heads in ((3, 2), (2, 4)))
+TOO_MANY = {"budgets": study.Budget(SAMPLES - HELD + 1, 2), "controls": ()}
+WRONG = {
+    "9 targets and 9 sources, the data 7": ({"a": ga.graphs.full(9)}, {}, {}),
+    "must be a graph, a recipe or a function": ({"a": 3}, {}, {}),
+    "must give a graph of sample 0": ({"a": lambda sample: None}, {}, {}),
+    "2 layers: one for each": ({"a": [WINDOW] * 3}, {}, {}),
+    "the data has none; give pos": ({"a": ga.graphs.knn(..., k=2)}, {}, {}),
+    "arms must be a dict": ([WINDOW], {}, {}),
+    "same number of parameters, got a 909, b 1,322": ({"a": WINDOW, "b": DEEP}, {}, {}),
+    "must share one model": ({"a": WINDOW, "b": MORE_HEADS}, {}, {}),
+    "readout 'node' does not fit": ({"a": WINDOW}, {}, {"readout": "node"}),
+    'readout must be "mean", "token" or "node"': ({"a": WINDOW}, {}, {"readout": "max"}),
+    "draws must be at least 3": ({"a": WINDOW}, {}, {"draws": 1}),
+    "give data.pos": ({"a": WINDOW}, {}, {"positions": "distance"}),
+    "token must be": ({"a": WINDOW}, {}, {"token": N}),
+    "samples differ in size": ({"a": WINDOW}, {"sizes": torch.full((SAMPLES,), 5)}, {}),
+    "test must hold out": ({"a": WINDOW}, {"test": SAMPLES}, {}),
+    "inputs must be tokens": ({"a": WINDOW}, {"inputs": torch.ones(SAMPLES)}, {}),
+    "targets must be": ({"a": WINDOW}, {"targets": torch.zeros(5, dtype=torch.int64)}, {}),
+    "classes 0, 1": ({"a": WINDOW}, {"targets": torch.full((SAMPLES,), -1)}, {}),
+    "needs must be a graph of 7 nodes": ({"a": WINDOW}, {"needs": ga.graphs.full(3)}, {}),
+    f"examples must be at most {SAMPLES - HELD}": ({"a": WINDOW}, {}, TOO_MANY),
+    "run takes no lr": ({"a": WINDOW}, {}, {"lr": 0.1}),
+    "seeds must be": ({"a": WINDOW}, {}, {"seeds": 0}),
+    "out must be a folder": ({"a": WINDOW}, {}, {"out": 3}),
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_wrong_use_is_refused(words, tmp_path):
+    arms, of_data, options = WRONG[words]
+    with pytest.raises(GraphAttnError) as error:
+        tiny_run(options.pop("out", tmp_path / "out"), arms, tiny_data(**of_data), **options)
+    assert words in str(error.value)
+
+
+def test_layers_may_differ():
+    graphs = graphs_of("a", [WINDOW, ga.graphs.full(...)], tiny_data(), 2)
+    assert [graph.num_edges for graph in graphs.layers] == [WINDOW.num_edges, N * N]

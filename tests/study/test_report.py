@@ -1,0 +1,68 @@
+"""The report: predictions beside measurements, and laws that would be broken said aloud."""
+
+import json
+import shutil
+
+import pytest
+from tiny_study import tiny_run
+from typer.testing import CliRunner
+
+from graphattn.cli.app import app
+from graphattn.study import records, report
+
+
+def test_rows_are_means_of_the_draws_paired_by_seed(tiny):
+    rewired, window = tiny.row("rewired window", examples=11), tiny.row("window", examples=11)
+    draws = [
+        [one["accuracy"] for one in tiny.records.of_key.values() if (one["arm"], one["examples"], one["seed"]) == key]
+        for key in (("rewired window", 11, 0), ("rewired window", 11, 1))
+    ]
+    assert [len(each) for each in draws] == [3, 3]
+    assert rewired.scores == pytest.approx({seed: sum(each) / 3 for seed, each in enumerate(draws)})
+    assert tiny.differences(window, rewired) == pytest.approx([window.scores[s] - rewired.scores[s] for s in (0, 1)])
+
+
+def test_a_page_says_predictions_first_and_all_files_are_there(tiny):
+    text = str(tiny)
+    headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
+    assert headings[:3] == ["Predicted before training", "Measured", "Claims"]
+    assert "| window > full | - |" in text
+    assert "only shown" in text
+    assert {"report.md", "report.json", "figure.pdf", "figure.svg"} <= {path.name for path in tiny.folder.iterdir()}
+    numbers = json.loads((tiny.folder / "report.json").read_text())
+    assert numbers["counts"] == {"planned": 30, "done": 30, "capped": 0, "failed": 0}
+    assert len(numbers["rows"]) == 11
+
+
+def test_a_score_above_its_ceiling_is_said_aloud(tiny, tmp_path):
+    folder = tmp_path / "broken"
+    shutil.copytree(tiny.folder, folder)
+    path = folder / records.TRIALS
+    shuffled = [json.loads(line) for line in path.read_text().splitlines() if '"shuffled"' in line]
+    with path.open("a") as file:
+        file.writelines(json.dumps({**one, "accuracy": 1.0}) + "\n" for one in shuffled)
+    found = report(folder)
+    assert [row.arm for row in found.broken] == ["shuffled labels, window"]
+    assert "**above its ceiling**" in str(found)
+    assert "**above chance**" in str(found)
+    assert not tiny.broken
+
+
+def test_bits_are_better_when_fewer(tmp_path):
+    found = tiny_run(tmp_path, metric="bits", controls=("full",), seeds=1)
+    one, full = found.row("window"), found.row("full")
+    assert found.differences(one, full) == [full.scores[0] - one.scores[0]]
+
+
+def test_the_command_line_reads_studies_lists_suites_and_refuses(tiny):
+    def said(*words, status=0):
+        result = CliRunner().invoke(app, ["study", *words])
+        assert result.exit_code == status, result.output
+        return result.output
+
+    assert "# Study: study" in said("report", str(tiny.folder))
+    assert json.loads(said("report", str(tiny.folder), "--json"))["study"] == "study"
+    assert "digits" in said("--list")
+    assert "--out must be a folder" in said("digits", status=2)
+    assert 'suite must be "' in said("digit", "--out", "x", status=2)
+    assert "needs the folder" in said("report", status=2)

@@ -1,0 +1,166 @@
+"""Studies go on where they were, keep what failed, and say first what they expect."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from tiny_study import N, tiny_data, tiny_run
+
+import graphattn as ga
+from graphattn.errors import ControlError, GraphAttnError, OptionError
+from graphattn.study import comparison, pool, records, report, trial
+
+
+def lines_of(folder):
+    return (folder / records.TRIALS).read_bytes().splitlines(keepends=True)
+
+
+def scores(folder):
+    return {r.comparison + r.arm + str(r.examples): r.scores for r in report(folder).rows}
+
+
+def test_a_killed_study_goes_on_and_gives_the_same_numbers(tiny, tmp_path):
+    folder = tmp_path / "killed"
+    shutil.copytree(tiny.folder, folder)
+    kept, cut = lines_of(folder)[:5], lines_of(folder)[5]
+    (folder / records.TRIALS).write_bytes(b"".join(kept) + cut[: len(cut) // 2])
+    tiny_run(folder, claims=tiny.claims)
+    assert lines_of(folder)[:5] == kept
+    assert len(lines_of(folder)) == len(lines_of(tiny.folder))
+    assert scores(folder) == scores(tiny.folder)
+
+
+def test_a_finished_study_trains_nothing_and_more_seeds_train_only_these(tiny, tmp_path, monkeypatch):
+    folder = tmp_path / "more"
+    shutil.copytree(tiny.folder, folder)
+    seen = []
+    monkeypatch.setattr(trial, "train", lambda *given: seen.append(given[2].seed) or {"state": "failed", "error": "x"})
+    tiny_run(folder, claims=tiny.claims)
+    assert seen == []
+    tiny_run(folder, claims=tiny.claims, seeds=3)
+    assert set(seen) == {2}
+
+
+def test_one_trial_in_a_process_of_its_own_gives_the_same_number(tiny, tmp_path):
+    folder = tmp_path / "process"
+    shutil.copytree(tiny.folder, folder)
+    (folder / records.TRIALS).write_bytes(b"".join(lines_of(folder)[:-1]))
+    tiny_run(folder, claims=tiny.claims, processes=1)
+    ours, theirs = (json.loads(lines_of(each)[-1]) for each in (tiny.folder, folder))
+    assert (ours["key"], ours["bits"], ours["initial"]) == (theirs["key"], theirs["bits"], theirs["initial"])
+
+
+def test_a_process_that_dies_is_a_failed_trial():
+    class Dies(pool.Worker):
+        def _start(self):
+            return pool.subprocess.Popen(["false"], stdin=pool.subprocess.PIPE, stdout=pool.subprocess.PIPE, text=True)
+
+    assert Dies().ask({}) == {"state": "failed", "error": "its process ended with status 1"}
+
+
+def test_a_trial_that_fails_is_kept_shown_and_tried_again(tmp_path, monkeypatch):
+    real, broken = trial.train, [True]
+
+    def fails_once(comparison, graphs, one):
+        if one.arm == "full" and broken:
+            raise ValueError("no luck")
+        return real(comparison, graphs, one)
+
+    monkeypatch.setattr(trial, "train", fails_once)
+    given = {"controls": ("full",), "seeds": 1, "budgets": comparison.Budget(None, 2)}
+    first = tiny_run(tmp_path, **given)
+    assert first.counts == {"planned": 2, "done": 1, "capped": 0, "failed": 1}
+    assert "failed: study, full, seed 0: ValueError: no luck" in str(first)
+    broken.clear()
+    again = tiny_run(tmp_path, **given)
+    assert again.counts["done"] == 2
+    assert [json.loads(line)["state"] for line in lines_of(tmp_path)] == ["done", "failed", "done"]
+
+
+def test_predictions_are_on_disk_before_the_first_trial(tmp_path, monkeypatch):
+    def interrupted(*given):
+        plan = records.read_plan(tmp_path)
+        assert plan["comparisons"]["study"]["arms"]["window"]["depends_on_most"] == 5
+        assert plan["registered"][0]["trials_on_disk"] == 0
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trial, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tiny_run(tmp_path)
+    assert not (tmp_path / records.TRIALS).exists()
+
+
+def test_claims_made_after_trials_are_told_from_those_before(tiny, tmp_path):
+    folder = tmp_path / "late"
+    shutil.copytree(tiny.folder, folder)
+    tiny_run(folder, claims=[ga.study.Claim("full", "window")])
+    assert [one["trials_on_disk"] > 0 for one in records.read_plan(folder)["registered"]] == [False, True]
+
+
+def test_arms_with_the_same_edges_share_a_result(tmp_path):
+    arms = {"all": ga.graphs.full(N), "every": ga.graphs.full(...)}
+    tiny_run(tmp_path, arms, controls=(), seeds=1)
+    assert len(lines_of(tmp_path)) == 2
+    assert len(records.read_plan(tmp_path)["trials"]) == 4
+
+
+def test_arms_that_did_not_start_alike_are_refused(tiny):
+    found = [dict(one) for one in tiny.records.of_key.values()]
+    comparison.check_same_start(found)
+    found[0]["initial"] = "another"
+    with pytest.raises(ControlError, match="started as"):
+        comparison.check_same_start(found)
+
+
+def test_folders_of_other_things_are_refused(tiny, tmp_path):
+    def refused(words, out=tiny.folder, **changes):
+        with pytest.raises(GraphAttnError, match=words):
+            tiny_run(out, **changes)
+
+    refused("holds the study 'study', not 'other'", name="other")
+    refused("of other data", data=tiny_data(test=11))
+    refused("of other data", training=ga.study.Training(batch=5))
+    (tmp_path / "notes.txt").write_text("mine")
+    refused("holds other things", tmp_path)
+    refused("is a file", tmp_path / "notes.txt")
+    with pytest.raises(OptionError, match="holds no study"):
+        report(tmp_path)
+    with records.held(tmp_path):
+        refused("holds other things", tmp_path)
+        with pytest.raises(OptionError, match="another process"), records.held(tmp_path):
+            pass
+
+
+def test_labels_are_shuffled_where_it_says_so(tiny):
+    about = comparison.Comparison("c", {"full": ga.graphs.full(N)}, tiny_data(), budgets=[comparison.Budget(None, 3)])
+    one, shuffled = (t for t in about.trials(1) if t.arm in ("full", "shuffled labels, full"))
+    assert one.key != shuffled.key
+    results = [trial.train(about, about.graphs_for(t), t) for t in (one, shuffled)]
+    assert results[0]["initial"] == results[1]["initial"]
+    assert results[0]["loss"] != results[1]["loss"]
+
+
+def test_training_stops_at_its_loss_and_says_when_it_did_not(tmp_path):
+    given = {"controls": (), "seeds": 1, "budgets": comparison.Budget(None, 3)}
+    easy = tiny_run(tmp_path / "easy", training=ga.study.Training(stop=9.0), **given)
+    hard = tiny_run(tmp_path / "hard", training=ga.study.Training(stop=1e-9, schedule="constant"), **given)
+    taken = [next(iter(each.records.of_key.values()))["steps_taken"] for each in (easy, hard)]
+    assert taken == [1, 3]
+    assert [each.counts["capped"] for each in (easy, hard)] == [0, 1]
+
+
+def test_every_question_counts_once(tmp_path):
+    """Accuracy of a network that is right by chance alone is that of a count by hand."""
+    targets = tiny_data().inputs.clone()
+    targets[:, ::2] = -100
+    data = tiny_data(targets=targets)
+    about = comparison.Comparison("c", {"full": ga.graphs.full(N)}, data, "node", controls=())
+    torch.manual_seed(0)
+    network = trial.Network(about.model, data, "node", "none").eval()
+    read, held = trial.Reading(about, about.graphs["full"]), torch.arange(17)
+    logits = network(data.inputs[:17], (ga.graphs.full(N),), torch.arange(N))
+    asked = data.targets[:17] != -100
+    found = trial.test(network, read, data.targets, held)
+    assert found["answers"] == int(asked.sum()) == 17 * 3
+    assert found["accuracy"] == float((logits.argmax(-1) == data.targets[:17])[asked].double().mean())

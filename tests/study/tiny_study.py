@@ -1,0 +1,25 @@
+"""A tiny study: 3 steps of a narrow model on 7 tokens, in this process."""
+
+import torch
+
+import graphattn as ga
+from graphattn import study
+
+N, SAMPLES, HELD = 7, 83, 41
+
+
+def tiny_data(**changes):
+    random = torch.Generator().manual_seed(0)
+    tokens = torch.randint(5, (SAMPLES, N), generator=random)
+    return study.Data(**{"inputs": tokens, "targets": tokens[:, 3] % 3, "test": HELD, **changes})
+
+
+def tiny_options(**changes):
+    model, training = study.Model(layers=2, width=8, heads=2, hidden=5), study.Training(batch=3)
+    budgets = [study.Budget(11, 3), study.Budget(None, 3)]
+    return {"budgets": budgets, "model": model, "training": training, "processes": 0, "seeds": 2, **changes}
+
+
+def tiny_run(out, arms=None, data=None, **changes):
+    arms = {"window": ga.graphs.sliding_window(N, 3, causal=False)} if arms is None else arms
+    return study.run(arms, tiny_data() if data is None else data, out=out, **tiny_options(**changes))
