@@ -34,7 +34,7 @@ def plain(q, k, v, graph, bias=None, softcap=None):
 )
 def test_errors_are_at_most_those_of_dense_torch(name, options, dtype, backend):
     graph = GRAPHS[name]()
-    inputs = list(tensors(graph, (3,), width=13, value_width=11, dtype=dtype))
+    inputs = list(tensors(graph, (3,), width=5, value_width=3, dtype=dtype))
     given = {"softcap": 2.0} if options == "softcap" else {}
     if options == "bias":
         inputs.append(biases(graph).to(dtype).detach().requires_grad_())
@@ -74,7 +74,7 @@ def test_a_hub_of_70_000_equal_edges(listed, dtype, backend):
 
 def test_degree_2048_in_bfloat16(backend):
     graph = ga.graphs.cross(3, 2048)
-    q, k, v = tensors(graph, width=13, value_width=11, dtype=torch.bfloat16, requires_grad=False)
+    q, k, v = tensors(graph, width=5, value_width=3, dtype=torch.bfloat16, requires_grad=False)
     truth = formula(q.double(), k.double(), v.double(), graph)[0]
     rounding = (truth.bfloat16().double() - truth).abs().max()
     error = (ga.attention(q, k, v, graph, backend=backend).double() - truth).abs().max()

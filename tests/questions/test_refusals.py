@@ -181,7 +181,7 @@ def test_leaks_are_answered_from_the_form_or_refused_before_a_node_is_numbered()
     assert len(ga.leaks([graphs.full(5)] * 300, residual=False).path) == 300  # one step for each layer
 
 
-def test_fields_of_many_layers_go_on_from_the_layer_before_or_are_refused():
+def test_fields_of_many_layers_go_on_from_the_layer_before_or_are_refused(monkeypatch):
     mixed = graphs.sliding_window(40, 5) | graphs.global_tokens(40, [0])
     fields = ga.receptive_field([mixed] * 100).graphs
     for last in (0, 3, 99):
@@ -191,6 +191,7 @@ def test_fields_of_many_layers_go_on_from_the_layer_before_or_are_refused():
     with pytest.raises(GraphError, match="looks at 2,000,000,000 pairs"):
         ga.receptive_field([graphs.sliding_window(10**6, 9)] * 2000)
     apart = [graphs.self_loops(2003), graphs.sliding_window(2003, 2, dilation=2)]  # no intervals: layers are sampled
+    monkeypatch.setattr("graphattn.graph.layers._TRACED", 12)
     assert int(ga.receptive_field([apart[0] | apart[0]] * 140 + [apart[1]]).sizes[-1].max()) == 2
 
 
