@@ -5,6 +5,7 @@ from . import models as models
 from . import nn as nn
 from . import shapes as shapes
 from . import study as study
+from . import training as training
 from .attention import AttentionOutput as AttentionOutput
 from .attention import attention as attention
 from .attention import explain as explain

@@ -4,7 +4,7 @@ Nothing here imports torch: ``graphattn --help`` should not wait for it.
 """
 
 from enum import StrEnum
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -341,6 +341,108 @@ def gallery(
     from .gallery import gallery as run
 
     run(out)
+
+
+@app.command()
+def train(
+    folder: Annotated[
+        Optional[str], typer.Argument(metavar="FOLDER", help="Of shapes; with --resume where they are now.")
+    ] = None,
+    out: Annotated[Optional[str], typer.Option(metavar="RUN", help="A new folder for everything that is made.")] = None,
+    resume: Annotated[
+        Optional[str], typer.Option(metavar="RUN", help="Go on with a run, to the same bits on one thread.")
+    ] = None,
+    task: Annotated[
+        Optional[str], typer.Option(help="classify, segment or regress; by default what the labels are for.")
+    ] = None,
+    model: Annotated[
+        Optional[str], typer.Option(help="unet, point-transformer, pct, mesh or perceptron; by default unet or mesh.")
+    ] = None,
+    graph: Annotated[
+        Optional[str], typer.Option(metavar="RECIPE", help="'knn(..., 16)'; one for each level with ; between.")
+    ] = None,
+    features: Annotated[
+        Optional[str], typer.Option(metavar="WORD,..", help="Of points: distance,outward,spread,position,color,...")
+    ] = None,
+    augment: Annotated[
+        Optional[str], typer.Option(metavar="WORD,..", help="rotation,mirror,stretch,drop,jitter in training.")
+    ] = None,
+    model_options: Annotated[
+        Optional[str], typer.Option(metavar="JSON", help="Arguments of the model: '{\"widths\": [64, 64]}'.")
+    ] = None,
+    epochs: Annotated[Optional[int], _number("At most so many; by default by the number of points.")] = None,
+    seed: Annotated[int, _number("Of the split and of all that is drawn.", 0)] = 0,
+    sample: Annotated[
+        Optional[int], _number("Points drawn of each shape that has more; 0 takes all; 512 to classify.", 0)
+    ] = None,
+    points: Annotated[Optional[int], _number("Points of a batch; by default those of up to 16 shapes.")] = None,
+    val: Annotated[Optional[float], typer.Option(help="Share of shapes that decide which epoch was best.")] = None,
+    test: Annotated[Optional[float], typer.Option(help="Share of shapes that are held out.")] = None,
+    lr: Annotated[Optional[float], typer.Option(help="Largest rate of AdamW.")] = None,
+    patience: Annotated[Optional[int], _number("Epochs without a better one before the end; 0 waits.", 0)] = None,
+    workers: Annotated[Optional[int], _number("Processes that load changed shapes.", 0)] = None,
+    control: Annotated[
+        Optional[bool], typer.Option("--control/--no-control", help="Train a perceptron without edges, too.")
+    ] = None,
+    device: Annotated[Optional[str], typer.Option(help="Where the model is: cpu, cuda.")] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train a model on a folder of shapes.
+
+    FOLDER has a folder for each class, or labels.csv, or files with a property label (y in a .npz) of each point. A
+    part is held out by --seed; its scores are printed, beside those of a perceptron without edges. RUN gets the model
+    (safetensors and JSON), a log and report.html. After any end --resume goes on.
+
+    \b
+      graphattn train shapes --out run
+      graphattn train --resume run
+    """
+    from .train import train as run
+
+    fields: dict[str, Any] = {"task": task, "model": model, "graph": graph, "features": features, "augment": augment}
+    fields |= {"model_options": model_options, "epochs": epochs, "seed": seed or None, "sample": sample}
+    numbers = {"points": points, "val": val, "test": test, "lr": lr, "patience": patience, "workers": workers}
+    run(folder, out, resume, {**fields, **numbers, "control": control, "device": device}, json)
+
+
+RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The folder that train wrote.")]
+
+
+@app.command()
+def evaluate(
+    run: RunFolder,
+    folder: Annotated[
+        Optional[str], typer.Argument(metavar="FOLDER", help="Of shapes with labels; the run's own by default.")
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure a trained model on a folder of shapes.
+
+    On the held-out part, if it is the folder of the run; else on all of it.
+    """
+    from .train import evaluate as measure
+
+    measure(run, folder, json)
+
+
+@app.command()
+def predict(
+    run: RunFolder,
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Point clouds or meshes.")],
+    out: Annotated[str, typer.Option(metavar="DIR", help="A folder for what is written.")],
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Predict classes or numbers of files.
+
+    DIR gets a coloured .ply of each with the property prediction, and predictions.csv with the probability of each
+    class; where points have classes, a .csv of them beside each .ply.
+    """
+    from .train import predict as made
+
+    made(run, files, out, json)
 
 
 @app.command()

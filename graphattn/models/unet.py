@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -40,6 +41,8 @@ class UNet(nn.Module):
         back_depths: Blocks of each level but the coarsest on the way up.
         edges: Features of edges, words of :func:`graphattn.nn.edge_geometry`. Without "offset", "direction" and
             anything of ``x`` that turns, an answer does not change when all points are turned.
+        edge_dim: Width of a perceptron of them, which costs as much as H times as many channels; that of the points by
+            default.
         axes: Of the positions.
         pooling: "attention", or the "max" or "mean" of what ``down`` reads, and then inverse distances on the way up.
         readout: "node", or "shape", from the mean and the maximum over the coarsest points of each cloud.
@@ -66,6 +69,7 @@ class UNet(nn.Module):
         back_depths: Sequence[int] | int = 1,
         *,
         edges: Sequence[str] = ("offset", "distance"),
+        edge_dim: int | None = None,
         axes: int = 3,
         pooling: str = "attention",
         readout: str = "node",
@@ -75,7 +79,8 @@ class UNet(nn.Module):
         wide = sizes(widths, "widths")
         heads_of(wide, width(num_heads, "num_heads"), "num_heads")
         self.embedding = Perceptron(width(features, "features"), wide[0], wide[0])
-        geometry = partial(EdgeEncoder, edges, width(axes, "axes"))
+        own = None if edge_dim is None else width(edge_dim, "edge_dim")
+        geometry = partial(EdgeEncoder, edges, width(axes, "axes"), edge_dim=own)
         block = partial(EdgeBlock, num_heads=num_heads, geometry=geometry, dropout=probability(dropout, "dropout"))
         down: Part = partial(Pooling, how=one_of(pooling, "pooling", POOLING))
         up: Part = Unpooling
@@ -127,16 +132,17 @@ class Perceptron(nn.Module):
 class EdgeEncoder(nn.Module):
     """A perceptron of what :func:`graphattn.nn.edge_geometry` tells of edges."""
 
-    def __init__(self, words: Sequence[str], axes: int, embed_dim: int) -> None:
+    def __init__(self, words: Sequence[str], axes: int, embed_dim: int, edge_dim: int | None = None) -> None:
         super().__init__()
+        self.width = embed_dim if edge_dim is None else edge_dim
         self.words = tuple(several(words, "edges", f"must name some of {', '.join(FEATURES)}"))
         for word in self.words:
             one_of(word, "edges", tuple(FEATURES))
         size = sum(axes if word in ("offset", "direction") else FEATURES[word] for word in self.words)
-        self.perceptron = Perceptron(width(size, "edges"), embed_dim, embed_dim)
+        self.perceptron = Perceptron(width(size, "edges"), self.width, self.width)
 
     def forward(self, graph: AttentionGraph, sources: Level, targets: Level | None = None) -> Tensor:
-        """(E, C) of a graph on a level, or from one to another."""
+        """(E, width) of a graph on a level, or from one to another."""
         other = {} if targets is None else {"queries": targets.pos, "queries_normals": targets.normals}
         weight = self.perceptron.first.weight
         made = edge_geometry(graph, sources.pos, features=self.words, normals=sources.normals, **other)
@@ -148,8 +154,8 @@ class EdgeBlock(nn.Module):
 
     def __init__(self, embed_dim: int, num_heads: int, geometry: Part, dropout: float) -> None:
         super().__init__()
-        self.edges = geometry(embed_dim)
-        self.block = TransformerBlock(embed_dim, num_heads, 2 * embed_dim, edge_dim=embed_dim, dropout=dropout)
+        self.edges: Any = geometry(embed_dim)
+        self.block = TransformerBlock(embed_dim, num_heads, 2 * embed_dim, edge_dim=self.edges.width, dropout=dropout)
 
     def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
         graph = level.graphs[number % len(level.graphs)]
@@ -161,8 +167,9 @@ class Between(nn.Module):
 
     def __init__(self, sources: int, targets: int, num_heads: int, geometry: Part) -> None:
         super().__init__()
-        self.edges = geometry(targets)
-        self.attention = GraphAttention(targets, num_heads, kdim=sources, vdim=sources, edge_dim=targets)
+        edges: Any = geometry(targets)
+        self.edges = edges
+        self.attention = GraphAttention(targets, num_heads, kdim=sources, vdim=sources, edge_dim=edges.width)
         self.norm, self.source_norm = make_norm("layer", targets, 1e-5), make_norm("layer", sources, 1e-5)
 
     def forward(self, y: Tensor, x: Tensor, graph: AttentionGraph | None, targets: Level, sources: Level) -> Tensor:

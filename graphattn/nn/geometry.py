@@ -39,8 +39,8 @@ def relative_positions(graph: Graph | EdgeTensors, pos: Tensor, queries: Tensor 
 
 
 #: What :func:`edge_geometry` may tell of an edge, and how many numbers that is of positions on 3 axes.
-FEATURES = {"offset": 3, "distance": 1, "direction": 3, "pair": 4, "alignment": 3, "frame": 3}
-_OF_NORMALS = ("pair", "alignment", "frame")
+FEATURES = {"offset": 3, "distance": 1, "direction": 3, "pair": 4, "alignment": 3, "frame": 3, "bend": 2}
+_OF_NORMALS = ("pair", "alignment", "frame", "bend")
 
 
 def edge_geometry(
@@ -61,9 +61,11 @@ def edge_geometry(
     ``"pair"``      4        :math:`|d|, \angle(n_s, d), \angle(n_t, d), \angle(n_s, n_t)`: PyG's ``PointPairFeatures``
     ``"alignment"``  3       :math:`|\cos|` of these angles: the same for normals without a sign, which PCA gives
     ``"frame"``     3        :math:`-d` in the target's frame of :func:`local_frames`
+    ``"bend"``      2        :math:`-2 n_s \cdot d / |d|^2`, :math:`2 n_t \cdot d / |d|^2`: curvature along the edge at
+                             its ends, 1 / R on a sphere of radius R with normals outwards, and 0 of points at one place
     ==============  =======  ===========================================================================================
 
-    Distances, pairs, alignments and frames stay the same when all points are turned.
+    Distances, pairs, alignments, frames and bends stay the same when all points are turned.
 
     Args:
         graph: Which source each target reads; square or bipartite.
@@ -77,7 +79,7 @@ def edge_geometry(
         OptionError: If a word is none of these, or normals are missing.
         ShapeError: If a tensor does not fit the graph.
     Source:
-        Drost et al. 2010 for pairs.
+        Drost et al. 2010 for pairs; Taubin 1995, equation 5, for bends.
     Example:
         >>> import torch, graphattn as ga
         >>> pos = torch.rand(50, 3)
@@ -106,6 +108,7 @@ def edge_geometry(
         "direction": lambda: d / distance.masked_fill(distance == 0, 1.0),
         "pair": lambda: torch.cat([distance, *_angles(d, *(ends or ()))], -1),
         "alignment": lambda: torch.cat([angle.cos().abs() for angle in _angles(d, *(ends or ()))], -1),
+        "bend": lambda: _bends(d, *(ends or ())),
         "frame": lambda: _in_frames(graph, pos, queries, normals if queries is None else queries_normals, d),
     }
     return torch.cat([made[word]() for word in features], -1)
@@ -210,6 +213,12 @@ def angle_between(a: Tensor, b: Tensor) -> Tensor:
 
 def _angles(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return angle_between(of_sources, d), angle_between(of_targets, d), angle_between(of_sources, of_targets)
+
+
+def _bends(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> Tensor:
+    squared = d.square().sum(-1, keepdim=True)
+    along = 2 * d / squared.masked_fill(squared == 0, 1.0)
+    return torch.stack((-(of_sources * along).sum(-1), (of_targets * along).sum(-1)), -1)
 
 
 def _in_frames(graph: Graph, pos: Tensor, queries: Tensor | None, normals: Tensor | None, d: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from ..arguments import function, whole
+from ..arguments import function, one_of, whole
 from ..errors import LoaderError
 from .files.words import narrow
 from .layouts import Item, items_of
@@ -42,6 +43,7 @@ class ShapeFolder(Dataset):
             * files with a property ``label`` of each point (``y`` in a .npz, of each point or of the shape).
         transform: Called with each shape; PyG's are as good as :mod:`~graphattn.shapes.augment`'s.
         num_classes: Labels must be below it; by default there are as many as the largest label says.
+        task: What the labels must be for: numbers that could be classes are what to regress, if it says so.
 
     Every file is read once at the beginning, and checked. ``task`` is "classify" (a class for each shape, ``y`` (1,)),
     "segment" (one for each point, ``y`` (N,), where -1 is no label) or "regress" (numbers); ``classes`` are the names,
@@ -74,9 +76,13 @@ class ShapeFolder(Dataset):
         *,
         transform: Callable[[Any], Any] | None = None,
         num_classes: int | None = None,
+        task: str | None = None,
     ) -> None:
+        self._wanted = None if task is None else one_of(task, "task", ("classify", "segment", "regress"))
         self.root, self.transform = Path(root), None if transform is None else function(transform, "transform", "shape")
         self.layout, self.items = items_of(root)
+        if self._wanted == "regress":
+            self.items = [replace(item, label=_number(item)) for item in self.items]
         named = [item.label for item in self.items if isinstance(item.label, str)]
         self.classes: tuple[str, ...] = tuple(sorted(set(named), key=_natural))
         self._kept: dict[int, Shape] = {}
@@ -174,10 +180,11 @@ class ShapeFolder(Dataset):
 
     def _task(self, num_classes: int | None) -> str:
         """What the labels are for, once they are in range and every class has two shapes."""
-        self._floats = any(label.dtype.is_floating_point for label in self.labels)
+        self._floats = self._wanted == "regress" or any(label.dtype.is_floating_point for label in self.labels)
         self._kept = {number: self._typed(shape) for number, shape in self._kept.items()}
         if self._floats:
-            return "regress"
+            self.labels = [label.float() for label in self.labels]
+            return self._as_wanted("regress")
         most = num_classes or len(self.classes) or 1 << 16
         for number, label in enumerate(self.labels):
             if int(label.max()) >= most:
@@ -188,7 +195,7 @@ class ShapeFolder(Dataset):
         if not all(len(label) == 1 for label in self.labels):
             largest = max(int(label.max()) for label in self.labels)
             self.classes = self.classes or tuple(map(str, range(num_classes or largest + 1)))
-            return "segment"
+            return self._as_wanted("segment")
         count = Counter(int(label) for label in self.labels)
         self.classes = self.classes or tuple(map(str, range(num_classes or max(count) + 1)))
         for number, label in enumerate(self.labels):
@@ -198,7 +205,23 @@ class ShapeFolder(Dataset):
                 raise LoaderError(
                     f"{self.items[number].path}: expected two shapes or more of each class, got {got}. Try: {fix}."
                 )
-        return "classify"
+        return self._as_wanted("classify")
+
+    def _as_wanted(self, task: str) -> str:
+        if self._wanted not in (None, task):
+            got = {"classify": "a class of each shape", "segment": "a class of each point", "regress": "numbers"}[task]
+            raise LoaderError(
+                f"{self.items[0].path}: expected labels to {self._wanted}, got {got}. Try: task={task!r}."
+            )
+        return task
+
+
+def _number(item: Item) -> float | None:
+    try:
+        return None if item.label is None else float(item.label)
+    except ValueError:
+        fix = 'task="classify"'
+        raise LoaderError(f"{item.path}: expected a number to regress, got {item.label!r}. Try: {fix}.") from None
 
 
 def _natural(name: str) -> tuple[Any, ...]:

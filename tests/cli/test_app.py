@@ -78,7 +78,10 @@ def test_what_nobody_asked_for(shell, monkeypatch, raised, status, said):
     assert said.removeprefix("error: ").strip() in shell.json("show 'builder(3)'", status)["error"]["message"]
 
 
-COMMANDS = ("show", "explain", "facts", "audit", "verify", "bench", "study", "patterns", "zoo", "gallery", "doctor")
+COMMANDS = (
+    *("show", "explain", "facts", "audit", "verify", "bench", "study", "patterns", "zoo", "gallery", "doctor"),
+    *("train", "evaluate", "predict"),
+)
 
 
 def test_help_of_the_program(shell):

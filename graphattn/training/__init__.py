@@ -1,0 +1,20 @@
+"""Training on folders of shapes: from files to a trained model, its scores, a page and coloured files."""
+
+from types import ModuleType as _Module
+
+from .evaluate import Evaluation as Evaluation
+from .evaluate import evaluate as evaluate
+from .inputs import Inputs as Inputs
+from .loop import Progress as Progress
+from .loop import Schedule as Schedule
+from .predict import predict as predict
+from .run import Run as Run
+from .train import resume as resume
+from .train import train as train
+
+#: What ``help`` and ``dir`` show: not the files of this room.
+__all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]
+
+
+def __dir__() -> list[str]:
+    return sorted(name for name in globals() if name in __all__ or name.startswith("__"))

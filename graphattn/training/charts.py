@@ -1,0 +1,97 @@
+"""Charts of a run: its curves, and what its answers are beside the labels."""
+
+from typing import Any
+
+import torch
+
+from ..viz.style import FAINT, INK, empty_figure, plain, shades
+from .tasks import Task
+
+_TRAINED, _VALID = "#0072B2", "#D55E00"
+
+
+def curves(history: list[dict[str, Any]], task: Task) -> Any:
+    """Loss and score by epoch."""
+    figure = empty_figure(None, 9.4, 2.8)
+    losses, scores = figure.subplots(1, 2)
+    epochs = [line["epoch"] for line in history]
+    losses.plot(epochs, [line["loss"] for line in history], color=_TRAINED, label="training")
+    if history and "val_loss" in history[0]:
+        losses.plot(epochs, [line["val_loss"] for line in history], color=_VALID, label="validation")
+        scores.plot(epochs, [line[f"val_{task.metric}"] for line in history], color=_VALID)
+        best = max(n for n, line in enumerate(history) if line["best"])
+        scores.plot(epochs[best], history[best][f"val_{task.metric}"], "o", color=_VALID)
+        taken = epochs[best], history[best][f"val_{task.metric}"]
+        scores.annotate("taken", taken, (0, -14), textcoords="offset points", ha="center", fontsize=8, color=INK)
+    for axes, name in ((losses, "loss"), (scores, f"{task.metric} on the validation part")):
+        _plain(axes)
+        axes.set_xlabel("epoch")
+        axes.set_title(name, loc="left", fontsize=9)
+    losses.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def summary(result: Any) -> Any:
+    """The confusion matrix, the IoU of each class, or predictions against truth."""
+    return {"classify": _confusion, "segment": _iou, "regress": _against}[result.task.name](result)
+
+
+def _confusion(result: Any) -> Any:
+    table = torch.tensor(result.scores["confusion"])
+    K = len(table)
+    side = min(9.4, 2.2 + 0.45 * K)
+    figure = empty_figure(None, side, side * 0.9)
+    axes = figure.subplots()
+    share = table / table.sum(1, keepdim=True).clamp(min=1)
+    axes.imshow(share.numpy(), cmap=shades("#ffffff", "#9dbbe2", "#3c6aa8"), vmin=0, vmax=1)
+    names = [plain(name) for name in result.task.classes]
+    axes.set_xticks(range(K), names, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(K), names)
+    axes.set_xlabel("prediction")
+    axes.set_ylabel("label")
+    if K <= 20:
+        for row, column in torch.nonzero(table).tolist():
+            dark = float(share[row, column]) > 0.6
+            ink = "white" if dark else INK
+            axes.text(column, row, str(int(table[row, column])), ha="center", va="center", fontsize=8, color=ink)
+    axes.tick_params(length=0, labelsize=8)
+    for spine in axes.spines.values():
+        spine.set_color(FAINT)
+    return figure
+
+
+def _iou(result: Any) -> Any:
+    iou = {name: value for name, value in result.scores["iou"].items() if value is not None}
+    figure = empty_figure(None, 6.4, 0.8 + 0.3 * len(iou))
+    axes = figure.subplots()
+    names = [plain(name) for name in iou]
+    axes.barh(names, list(iou.values()), color="#7aa5d8", height=0.6)
+    for row, value in enumerate(iou.values()):
+        axes.text(value + 0.01, row, f"{value:.3f}", va="center", fontsize=8, color=INK)
+    axes.set_xlim(0, 1.08)
+    axes.invert_yaxis()
+    axes.set_xlabel("intersection over union")
+    _plain(axes)
+    return figure
+
+
+def _against(result: Any) -> Any:
+    prediction, true = torch.cat(result.answers), torch.cat(result.labels)
+    few = torch.linspace(0, len(true) - 1, min(len(true), 5000)).long()
+    figure = empty_figure(None, 4.6, 4.4)
+    axes = figure.subplots()
+    low, high = float(true.min()), float(true.max())
+    axes.plot([low, high], [low, high], color=INK, linewidth=0.8)
+    axes.scatter(true[few].numpy(), prediction[few].numpy(), s=4, color=_TRAINED, alpha=0.35, linewidths=0)
+    axes.set_xlabel("true")
+    axes.set_ylabel("predicted")
+    _plain(axes)
+    return figure
+
+
+def _plain(axes: Any) -> None:
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, labelsize=8)
+    for side in axes.spines.values():
+        side.set_visible(False)

@@ -1,0 +1,138 @@
+"""Shapes of a folder as a model reads them: made once, kept, turned in training, and packed."""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+from torch_geometric.data import Data
+from torch_geometric.transforms import Compose, RandomJitter
+
+from ..errors import LoaderError
+from ..graphs import Hierarchy
+from ..graphs.points.cloud_cache import _bytes
+from ..shapes import PointBatches, RandomDrop, RandomMirror, RandomRotation, RandomStretch
+from ..shapes.seeded import seeded
+from .inputs import Inputs
+
+#: Changes of a shape in training. Those that are rigid leave its graphs as they are.
+RIGID: dict[str, Callable[[], Any]] = {"rotation": RandomRotation, "mirror": RandomMirror}
+OTHERS: dict[str, Callable[[], Any]] = {
+    "stretch": RandomStretch,
+    "drop": lambda: RandomDrop(0.3),
+    "jitter": lambda: RandomJitter(0.005),
+}
+_KEPT = 2 << 30  # bytes of shapes that stay in memory
+
+
+class Prepared(Dataset):
+    """The shapes of a folder, or some of them, as a model reads them.
+
+    Args:
+        folder: A :class:`~graphattn.shapes.ShapeFolder`, or a list of shapes.
+        numbers: Which of them.
+        inputs: What is read.
+        augment: Words of :data:`RIGID` and :data:`OTHERS`; none where nothing is learned.
+        like: Another one of the same inputs, whose shapes are shared.
+    """
+
+    def __init__(
+        self,
+        folder: Any,
+        numbers: list[int],
+        inputs: Inputs,
+        augment: tuple[str, ...] = (),
+        like: "Prepared | None" = None,
+    ) -> None:
+        self.folder, self.numbers, self.inputs = folder, numbers, inputs
+        self.rigid = [RIGID[word]() for word in augment if word in RIGID]
+        self.others = Compose([OTHERS[word]() for word in augment if word in OTHERS])
+        self._kept: dict[int, Data] = {} if like is None else like._kept
+        self._room: list[int] = [_KEPT] if like is None else like._room
+        own = torch.as_tensor(folder.sizes)[torch.tensor(numbers, dtype=torch.int64)]
+        limit = inputs.sample
+        self.sizes = own.clamp(max=limit) if limit else own
+        if limit and numbers and "face" in folder[numbers[0]]:
+            self.sizes = torch.full_like(own, limit)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> Data:
+        number = self.numbers[index]
+        with seeded(getattr(index, "seed", None)):
+            if self.others.transforms:
+                data = self.inputs(self._changed(self.folder[number]), self.name(index))
+            else:
+                data = self.static(index)
+            for turn in self.rigid:
+                data = self.inputs.turned(data, turn.matrix())
+        return data
+
+    def _changed(self, shape: Any) -> Any:
+        """Jitter and the like are in units of the shape's radius."""
+        radius = (shape.pos - shape.pos.mean(0)).norm(dim=1).max().clamp(min=1e-30)
+        shape.pos = shape.pos / radius
+        shape = self.others(shape)
+        shape.pos = shape.pos * radius
+        return shape
+
+    def static(self, index: int) -> Data:
+        """The shape as it is, made once where there is room."""
+        number = self.numbers[index]
+        data = self._kept.get(number)
+        if data is None:
+            data = self.inputs(self.folder[number], self.name(index))
+            size = _bytes(data.levels) + data.x.numel() * data.x.element_size()
+            if size <= self._room[0]:
+                self._kept[number] = data
+                self._room[0] -= size
+        return data
+
+    def name(self, index: int) -> str:
+        """The file of a shape."""
+        return str(self.folder.name(self.numbers[index]))
+
+    def labels(self) -> list[Tensor]:
+        """``y`` of each shape."""
+        return [self.folder.labels[number] for number in self.numbers]
+
+    def batches(self, points: int, *, shuffle: bool = False, seed: int = 0, workers: int = 0) -> PointBatches:
+        """Packed batches of at most ``points`` points, or of one shape that is larger."""
+        most = max(points, int(self.sizes.max()))
+        return PointBatches(self, most, shuffle=shuffle, seed=seed, num_workers=workers)
+
+
+def joined(batch: Any, device: torch.device | str) -> tuple[Tensor, Hierarchy, Tensor | None]:
+    """Features, levels and labels of a packed batch."""
+    levels = Hierarchy.join(batch.levels).to(device)
+    return batch.x.to(device), levels, None if batch.y is None else batch.y.to(device)
+
+
+def digests(folder: Any) -> dict[str, str]:
+    """What every file of a folder holds, in 16 letters each."""
+    told = {}
+    for number in range(len(folder)):
+        shape, one = folder[number], hashlib.blake2b(digest_size=8)
+        for name in sorted(shape.keys()):
+            value = shape[name]
+            if isinstance(value, Tensor):
+                one.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+                one.update(np.ascontiguousarray(value.numpy()).tobytes())
+        told[folder.name(number)] = one.hexdigest()
+    return told
+
+
+def same_files(folder: Any, told: dict[str, str]) -> None:
+    """Refuse a folder whose files are not those that training began with."""
+    now = digests(folder)
+    for name in sorted({*now, *told}):
+        if now.get(name) != told.get(name):
+            got = "none" if name not in now else "a new one" if name not in told else "one that has changed since"
+            fix = "bring it back, or train anew in another folder"
+            raise LoaderError(
+                f"{folder.root / name}: expected the file that training began with, got {got}. Try: {fix}."
+            )

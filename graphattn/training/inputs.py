@@ -1,0 +1,194 @@
+"""What a model reads of a shape: features of its points, and levels with graphs, of positions centred and scaled."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from torch_geometric.data import Data
+from torch_geometric.transforms import SamplePoints
+
+from ..errors import LoaderError, OptionError
+from ..graph import AttentionGraph
+from ..graphs import Hierarchy, HierarchyRecipe, hierarchy, knn
+from ..graphs.expression import from_expression
+from ..graphs.points.hierarchy import Level
+from ..nn import local_pca, mesh_normals
+from ..shapes.seeded import seeded
+
+_FINE, _COARSE = 10, 20  # neighbours that normals and spreads are made of
+NORMALS = ("none", "pca", "faces", "normal")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    r"""What a model reads of a shape.
+
+    ==============  ====  =============================================================================================
+    ``"constant"``  1     1
+    ``"position"``  3     from the mean of the points
+    ``"distance"``  1     of the point from that mean
+    ``"outward"``   1     :math:`|\cos|` of the angle between that direction and the normal
+    ``"spread"``    6     standard deviations of the 20 and of the 10 nearest points along their principal axes
+    ``"normals"``   3     unit normals
+    a property      any   of the files, by its name: ``"color"``
+    ==============  ====  =============================================================================================
+
+    All but positions, normals and properties stay the same when a shape is turned.
+
+    Args:
+        features: Words of the table.
+        normals: "pca" (of 20 neighbours, without a sign), "faces", "normal" (the file's), or "none".
+        scale: What positions are divided by, in their own units; 0 is each shape's own radius.
+        sample: Points that are drawn of each shape, on its faces if it has some; 0 takes the points as they are.
+        ratio: Of the levels, as in :func:`graphattn.graphs.hierarchy`.
+        graph: Recipes as expressions, one for each level; none for a model without edges.
+        down: Of a coarser level's points from the finer ones.
+        up: Of a finer level's points from the coarser ones.
+    """
+
+    features: tuple[str, ...]
+    normals: str = "none"
+    scale: float = 0.0
+    sample: int = 0
+    ratio: tuple[float, ...] = ()
+    graph: tuple[str, ...] = ()
+    down: str = "knn(..., 16, clamp=True)"
+    up: str = "knn(..., 4, clamp=True)"
+
+    def __call__(self, shape: Any, name: str) -> Data:
+        """The shape as the model reads it: ``x`` (N, F), ``levels``, ``y``; ``name`` is the file of errors."""
+        if self.graph:
+            _ = self._recipe  # an expression that is wrong is no fault of the file
+        try:
+            return self._made(shape, name)
+        except LoaderError:
+            raise
+        except ValueError as error:  # of builders, and of what is missing
+            raise LoaderError(f"{name}: {error}") from error
+
+    def _made(self, shape: Any, name: str) -> Data:
+        if self.sample:
+            shape = sampled(shape, self.sample)
+        pos = placed(shape.pos, self.scale, name)
+        local = [_pca(pos, k) for k in (_COARSE, _FINE) if self._is_local]
+        normals = self._normals(shape, pos, local)
+        x = torch.cat([self._feature(word, shape, pos, normals, local, name) for word in self.features], 1)
+        faces = shape.face.T if "face" in shape else None
+        if not self.graph:
+            levels = Hierarchy((Level(pos, None, (), normals=normals),))
+        else:
+            levels = self._recipe(pos, faces=faces, normals=normals)
+        return Data(x=x, y=shape.get("y"), levels=levels, num_nodes=len(x))
+
+    @cached_property
+    def _recipe(self) -> HierarchyRecipe:
+        graphs = [from_expression(text) for text in self.graph]
+        for text, graph in zip(self.graph, graphs, strict=True):
+            if isinstance(graph, AttentionGraph):
+                raise OptionError(f"graph must wait for positions, such as 'knn(..., 16)', got {text!r}")
+        down, up = from_expression(self.down), from_expression(self.up)
+        made: HierarchyRecipe = hierarchy(..., ratio=self.ratio or None, graph=graphs, down=down, up=up)  # type: ignore[arg-type]
+        return made
+
+    @property
+    def _is_local(self) -> bool:
+        return self.normals == "pca" or "spread" in self.features
+
+    def _normals(self, shape: Any, pos: Tensor, local: list[tuple[Tensor, Tensor]]) -> Tensor | None:
+        if self.normals == "none":
+            return None
+        if self.normals == "pca":
+            return local[0][0]
+        if self.normals == "faces":
+            return mesh_normals(pos, shape.face.T)
+        return normalize(shape.normal.float(), dim=1)
+
+    def _feature(
+        self,
+        word: str,
+        shape: Any,
+        pos: Tensor,
+        normals: Tensor | None,
+        local: list[tuple[Tensor, Tensor]],
+        name: str,
+    ) -> Tensor:
+        if word == "constant":
+            return torch.ones(len(pos), 1)
+        if word == "position":
+            return pos
+        if word == "distance":
+            return pos.norm(dim=1, keepdim=True)
+        if word == "spread":
+            return torch.cat([spread for _, spread in local], 1)
+        if word in ("outward", "normals"):
+            if normals is None:
+                raise OptionError(f"features={word!r} needs normals, got none; say normals='pca'")
+            along = (normalize(pos, dim=1) * normals).sum(1, keepdim=True).abs()
+            return normals if word == "normals" else along
+        values = shape.get(word)
+        if values is None or len(values) != len(pos):
+            raise LoaderError(f"{name}: expected the property {word} of each point, got none. Try: other features.")
+        return values.float().reshape(len(pos), -1)
+
+    def turned(self, data: Data, matrix: Tensor) -> Data:
+        """The same shape turned or mirrored by a matrix (3, 3): its graphs stay, its points move."""
+        matrix = matrix.float()
+
+        def moved(x: Tensor | None) -> Any:
+            return None if x is None else x @ matrix.T
+
+        levels = [Level(**{**vars(n), "pos": moved(n.pos), "normals": moved(n.normals)}) for n in data.levels.levels]
+        x, first = data.x.clone(), 0
+        for word, width in zip(self.features, self.widths(data), strict=True):
+            if word in ("position", "normals"):
+                x[:, first : first + width] = moved(x[:, first : first + width])
+            first += width
+        return Data(x=x, y=data.y, levels=Hierarchy(tuple(levels)), num_nodes=len(x))
+
+    def widths(self, data: Data) -> list[int]:
+        """Of each feature; at most one of them is a property wider than 1."""
+        known = {"constant": 1, "position": 3, "distance": 1, "outward": 1, "spread": 6, "normals": 3, "color": 3}
+        own = [known.get(word, 0) for word in self.features]
+        rest = [word for word, width in zip(self.features, own, strict=True) if not width]
+        left = data.x.shape[1] - sum(own)
+        if len(rest) > 1 and left != len(rest):
+            raise OptionError(f"features must be at most one property wider than a number, got {rest}")
+        return [width or left // max(1, len(rest)) for width in own]
+
+
+def placed(pos: Tensor, scale: float, name: str) -> Tensor:
+    """Positions from their mean in units of ``scale``, or of the largest distance from it."""
+    if not len(pos):
+        raise LoaderError(f"{name}: expected points, got none. Try: leave the file out.")
+    if pos.shape[1:] != (3,):
+        raise LoaderError(f"{name}: expected positions (N, 3), got {tuple(pos.shape)}. Try: a third coordinate of 0.")
+    if not torch.isfinite(pos).all():
+        raise LoaderError(f"{name}: expected finite positions, got NaN or infinity. Try: repair it.")
+    pos = pos.double() - pos.double().mean(0)
+    radius = float(pos.norm(dim=1).max())
+    if not radius > 1e-12:
+        got = "one point" if len(pos) == 1 else f"{len(pos)} points at one place"
+        raise LoaderError(f"{name}: expected points at different places, got {got}. Try: leave the file out.")
+    return (pos / (scale or radius)).float()
+
+
+def sampled(shape: Any, size: int) -> Any:
+    """So many points on the faces, or at most so many of a cloud: the same ones each time."""
+    with seeded(0):
+        if "face" in shape and shape.face.numel():
+            one = Data(pos=shape.pos.float(), face=shape.face)
+            one = SamplePoints(size)(one)
+            return Data(pos=one.pos, y=shape.get("y"))
+        many = len(shape.pos)
+        if many <= size:
+            return shape
+        keep = torch.randperm(many)[:size].sort().values
+    rows = {name: value[keep] for name, value in shape.items() if torch.is_tensor(value) and len(value) == many}
+    return Data(**{**dict(shape.items()), **rows})
+
+
+def _pca(pos: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    return local_pca(knn(pos, k, include_self=True, clamp=True), pos)

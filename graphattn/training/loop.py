@@ -1,0 +1,215 @@
+"""The loop: epochs of packed batches, a state on the disk that training goes on from to the same bits, an early stop.
+
+Nothing is drawn from a generator that runs on: what a step draws is seeded by the run's seed, the epoch and the batch.
+A state is then the parameters, the moments of the optimizer and a position.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import OptionError
+from ..interop.files._replace import save_page
+from ..shapes.batches import _mixed
+from ..shapes.seeded import seeded
+from .checkpoint import load_state, part, prefixed, save_state
+from .data import Prepared, joined
+from .tasks import Task
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a model is trained: AdamW whose rate rises to ``lr`` for 15 % of the steps and falls to 0 along a cosine.
+
+    Args:
+        epochs: At most so many.
+        points: Of a batch.
+        seed: Of the parameters, orders, changes and dropout.
+        lr: Largest rate.
+        weight_decay: Of AdamW.
+        patience: Epochs without a smaller loss on the validation part, after which training stops; 0 for none.
+        workers: Processes that load changed shapes.
+        seconds: Between two states on the disk inside an epoch; there is one at its end, too.
+        device: Where the model is.
+    """
+
+    epochs: int
+    points: int
+    seed: int = 0
+    lr: float = 3e-3
+    weight_decay: float = 0.02
+    patience: int = 0
+    workers: int = 0
+    seconds: float = 30.0
+    device: str = "cpu"
+
+    def rate(self, done: float) -> float:
+        """Of the part of all steps that are done."""
+        if done < 0.15:
+            return self.lr * (0.04 + 0.96 * (1 - math.cos(math.pi * done / 0.15)) / 2)
+        return self.lr * (1 + math.cos(math.pi * min(1.0, (done - 0.15) / 0.85))) / 2
+
+
+class Progress(NamedTuple):
+    """Where a run is: ``done`` of 1, what it last said, and the line of an epoch that ends here."""
+
+    phase: str
+    done: float
+    words: str = ""
+    epoch: dict[str, Any] | None = None
+
+
+Tell = Callable[[Progress], None]
+
+
+@dataclass
+class Training:
+    """A model in training: everything that a state on the disk holds."""
+
+    model: nn.Module
+    task: Task
+    schedule: Schedule
+    train: Prepared
+    val: Prepared
+    phase: str = "training"
+    history: list[dict[str, Any]] = field(default_factory=list)
+    sums: list[float] = field(default_factory=lambda: [0.0, 0.0])  # of losses and shapes of this epoch
+    best: dict[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        how = self.schedule
+        self.model.to(how.device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), how.lr, weight_decay=how.weight_decay)
+        self.batches = self.train.batches(how.points, shuffle=True, seed=how.seed, workers=how.workers)
+
+    # --- states on the disk
+
+    def save(self, path: Path) -> None:
+        """Everything that the next step depends on."""
+        moments: dict[str, Tensor] = {}
+        for name, parameter in self.model.named_parameters():
+            own = self.optimizer.state.get(parameter, {})
+            moments |= {f"{key}.{name}": value for key, value in own.items()}
+        parts = prefixed(model=self.model.state_dict(), best=self.best, optimizer=moments)
+        told = {"history": self.history, "sums": self.sums, "batches": self.batches.state_dict()}
+        save_state(path, parts, told)
+
+    def load(self, path: Path) -> None:
+        """Go on from there."""
+        tensors, told = load_state(path)
+        self.model.load_state_dict(part(tensors, "model"))
+        self.best, moments = part(tensors, "best"), part(tensors, "optimizer")
+        for name, parameter in self.model.named_parameters():
+            own = {
+                key: moments[f"{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{name}" in moments
+            }
+            if own:
+                device = parameter.device
+                self.optimizer.state[parameter] = {k: v if k == "step" else v.to(device) for k, v in own.items()}
+        self.history, self.sums = told["history"], told["sums"]
+        self.batches.load_state_dict(told["batches"])
+
+    # --- the loop
+
+    def run(self, folder: Path | None, tell: Tell) -> None:
+        """Train to the end; the model has the best parameters then. ``folder`` is where states and log are written."""
+        saved = time.monotonic()
+        _write_log(folder, self.history)  # an end may have come between a state and its line
+        while not self._done():
+            epoch = self.batches.epoch
+            many = len(self.batches)
+            for batch in self.batches:
+                position = self.batches.position
+                done = (epoch + position / many) / self.schedule.epochs
+                loss = self._step(batch, epoch, position, done)
+                self.sums = [self.sums[0] + loss * batch.num_graphs, self.sums[1] + batch.num_graphs]
+                tell(Progress(self.phase, done))
+                if folder is not None and position < many and time.monotonic() - saved > self.schedule.seconds:
+                    self.save(folder / "checkpoint.safetensors")
+                    saved = time.monotonic()
+            line = self._end_of_epoch(epoch)
+            if folder is not None:
+                self.save(folder / "checkpoint.safetensors")
+                saved = time.monotonic()
+                _write_log(folder, self.history)
+            tell(Progress(self.phase, (epoch + 1) / self.schedule.epochs, said(line, self.task), line))
+        self.model.load_state_dict(self.best)
+
+    def _done(self) -> bool:
+        epochs, patience = len(self.history), self.schedule.patience
+        best = max((n for n, line in enumerate(self.history, 1) if line["best"]), default=0)
+        return epochs >= self.schedule.epochs or (0 < patience <= epochs - best)
+
+    def _step(self, batch: Any, epoch: int, position: int, done: float) -> float:
+        how = self.schedule
+        x, levels, y = joined(batch, how.device)
+        self.model.train()
+        for group in self.optimizer.param_groups:
+            group["lr"] = how.rate(done)
+        with seeded(_mixed(how.seed, epoch, position, 1)):
+            if x.is_cuda:
+                torch.cuda.manual_seed(_mixed(how.seed, epoch, position, 1))
+            loss = self.task.loss(self.model(x, levels), y)  # type: ignore[arg-type]
+            self.optimizer.zero_grad()
+            loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise OptionError(
+                f"lr must be so small that the loss stays finite, got {how.lr} and {value} in epoch {epoch + 1}"
+            )
+        return value
+
+    def _end_of_epoch(self, epoch: int) -> dict[str, Any]:
+        line: dict[str, Any] = {"epoch": epoch + 1, "loss": self.sums[0] / max(1.0, self.sums[1])}
+        self.sums = [0.0, 0.0]
+        if len(self.val):
+            answers, loss = answers_of(self.model, self.task, self.val, self.schedule, loss=True)
+            scores = self.task.scores(self.task.predictions(torch.cat(answers)), torch.cat(self.val.labels()))
+            line |= {"val_loss": loss, f"val_{self.task.metric}": scores[self.task.metric]}
+        least = min((old["val_loss"] for old in self.history if "val_loss" in old), default=math.inf)
+        line["best"] = line.get("val_loss", -math.inf) < least
+        if line["best"]:
+            self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        self.history.append(line)
+        return line
+
+
+@torch.no_grad()
+def answers_of(
+    model: nn.Module, task: Task, data: Prepared, how: Schedule, *, loss: bool = False
+) -> tuple[list[Tensor], float]:
+    """Answers of each shape on the CPU, (1, K) or (1,) of a shape, (N, K) or (N,) of its points; and the mean loss."""
+    model.eval()
+    answers: list[Tensor] = []
+    total = 0.0
+    for batch in data.batches(how.points):
+        x, levels, y = joined(batch, how.device)
+        output = model(x, levels)
+        if loss and y is not None:
+            total += float(task.loss(output, y)) * batch.num_graphs
+        made = task.answers(output).cpu()
+        sizes = batch.ptr.diff().tolist() if task.readout == "node" else [1] * batch.num_graphs
+        answers += made.split(sizes)
+    return answers, total / len(data)
+
+
+def said(line: dict[str, Any], task: Task) -> str:
+    """A line of the log in words."""
+    words = f"epoch {line['epoch']}: loss {line['loss']:.3f}"
+    if "val_loss" in line:
+        words += f", validation {line['val_loss']:.3f}, {task.metric} {line[f'val_{task.metric}']:.3f}"
+    return words
+
+
+def _write_log(folder: Path | None, history: list[dict[str, Any]]) -> None:
+    if folder is not None:
+        save_page(folder / "log.jsonl", "".join(f"{json.dumps(line)}\n" for line in history))

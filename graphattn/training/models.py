@@ -1,0 +1,102 @@
+"""Models by name, with what each reads of a shape where nobody says."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import one_of
+from ..errors import OptionError
+from ..graphs import Hierarchy
+from ..models import PCT, MeshTransformer, PointTransformer, UNet
+from ..models.levels import of_clouds
+from .inputs import Inputs
+
+_NEAR = "knn(..., 16, include_self=True, clamp=True)"
+_FEW = "knn(..., 12, include_self=True, clamp=True)"
+_INVARIANT = ("distance", "outward", "spread")
+
+
+class Pointwise(nn.Module):
+    """A perceptron of each point by itself, and of the mean and maximum of a shape's points: no edges."""
+
+    def __init__(self, features: int, out_dim: int, width: int = 64, *, readout: str = "node") -> None:
+        super().__init__()
+        self.readout = readout
+        self.body = nn.Sequential(
+            nn.Linear(features, width), nn.GELU(), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+        )
+        self.norm = nn.LayerNorm(width)
+        last = width if readout == "node" else 2 * width
+        self.head = nn.Sequential(nn.Linear(last, width), nn.GELU(), nn.Linear(width, out_dim))
+
+    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Answers for points (N, out), or for B shapes (B, out)."""
+        x = self.norm(self.body(x))
+        if self.readout == "shape":
+            x = torch.cat((of_clouds(x, shape, "mean"), of_clouds(x, shape, "max")), -1)
+        return self.head(x)
+
+
+class Preset(NamedTuple):
+    """A model and what it reads."""
+
+    make: Callable[..., nn.Module]
+    shape: dict[str, Any]
+    """Arguments of a model that answers for shapes."""
+    node: dict[str, Any]
+    """Of one that answers for points."""
+    of_shape: Inputs
+    of_nodes: Inputs
+    augment: tuple[str, ...] = ()
+
+
+_NODES = Inputs(_INVARIANT, "pca", ratio=(0.25, 0.25), graph=(_FEW, _FEW, "full(...)"), down="knn(..., 12, clamp=True)")
+_TURNED = Inputs(("position",), ratio=(0.25, 0.25), graph=(_NEAR,) * 3)
+_RING = Inputs(("constant",), "faces", graph=("mesh_vertices(...)",))
+MODELS = {
+    "unet": Preset(
+        UNet,
+        {"widths": [32, 32], "depths": [0, 2], "edges": ["distance", "alignment"], "edge_dim": 8},
+        {"widths": [32, 32, 32], "depths": [1, 1, 2], "edges": ["distance", "alignment"], "edge_dim": 8},
+        Inputs(_INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW)),
+        _NODES,
+    ),
+    "point-transformer": Preset(
+        PointTransformer,
+        {"widths": [32, 64, 128], "depths": [1, 1, 1]},
+        {"widths": [32, 64, 128], "depths": [1, 1, 1]},
+        _TURNED,
+        _TURNED,
+        ("rotation",),
+    ),
+    "pct": Preset(
+        PCT,
+        {"widths": [32, 64], "num_layers": 2},
+        {"widths": [32, 64], "num_layers": 2},
+        Inputs(("position",), ratio=(0.25,), graph=("full(...)",) * 2),
+        Inputs(("position",), ratio=(0.25,), graph=("full(...)",) * 2),
+        ("rotation",),
+    ),
+    "mesh": Preset(
+        MeshTransformer,
+        {"embed_dim": 32, "num_layers": 3, "spectrum": 0, "edges": ["bend", "distance", "pair"]},
+        {"embed_dim": 32, "num_layers": 2, "spectrum": 0, "edges": ["bend", "distance", "pair"]},
+        _RING,
+        _RING,
+    ),
+    "perceptron": Preset(
+        Pointwise, {}, {}, Inputs(("position", "distance")), Inputs(("position", "distance")), ("rotation",)
+    ),
+}
+
+
+def build(name: str, options: dict[str, Any], features: int, out_dim: int, readout: str) -> nn.Module:
+    """The model of that name for so many features, with options beside those of its table."""
+    preset = MODELS[one_of(name, "model", tuple(MODELS))]
+    known = {**(preset.shape if readout == "shape" else preset.node), **options}
+    try:
+        return preset.make(features, out_dim, readout=readout, **known)
+    except TypeError as error:
+        raise OptionError(f"model_options: {name} takes none such: {error}") from None

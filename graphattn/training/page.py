@@ -1,0 +1,94 @@
+"""One page of a run that needs no network: curves, what goes wrong, and shapes coloured by prediction and error."""
+
+import base64
+import html
+import io
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..interop.files._replace import save_page
+from .charts import curves, summary
+from .colours import of_classes
+from .gallery import chosen, gallery
+
+if TYPE_CHECKING:
+    from .evaluate import Evaluation
+    from .run import Run
+
+
+def save_report(path: Path, run: "Run", history: list[dict[str, Any]], result: "Evaluation") -> None:
+    """Write the page; without matplotlib it says what to install in the place of pictures."""
+    try:
+        import matplotlib  # noqa: F401 (an extra)
+
+        pictures = {
+            "curves": _image(curves(history, run.task)),
+            "summary": _image(summary(result)),
+            "shapes": _image(gallery(result, chosen(result))),
+        }
+    except ModuleNotFoundError:
+        pictures = dict.fromkeys(("curves", "summary", "shapes"), "<p>pip install 'graphattn[plot]' for pictures.</p>")
+    text = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
+    save_page(path, text.substitute({**_words(run, result), **pictures}))
+
+
+def _words(run: "Run", result: "Evaluation") -> dict[str, str]:
+    task, escape = run.task, html.escape
+    metric = {"accuracy": "of shapes right", "miou": "mean IoU", "r2": "R<sup>2</sup>"}[task.metric]
+    scores = f"<div><b>{_number(task.metric, result.scores)}</b>{metric}, {escape(run.model)}</div>"
+    if result.control is not None:
+        scores += f'<div class="other"><b>{_number(task.metric, result.control)}</b>a perceptron without edges</div>'
+    what = {"classify": "Which class is taken for which", "segment": "Classes", "regress": "Predicted against true"}
+    kinds = ["truth", "prediction", "error"] if task.readout == "node" else ["prediction"]
+    colours = (of_classes(len(task.classes)) * 255).int().tolist()
+    legend = "".join(
+        f'<span><i class="swatch" style="background:rgb{tuple(colour)}"></i>{escape(name)}</span>'
+        for name, colour in zip(task.classes, colours, strict=True)
+    )
+    part = {"test": "held-out", "val": "validation", "train": "training", "all": ""}[result.part]
+    verb = {"classify": "classified", "segment": "segmented", "regress": "measured"}[task.name]
+    return {
+        "title": escape(f"{run.folder.name}: {len(result.names):,} {part} shapes {verb}"),
+        "subtitle": escape(run.said),
+        "scores": scores,
+        "what": what[task.name],
+        "about": f"Those with the largest error first. Columns: {', '.join(kinds)}."
+        if task.readout == "node"
+        else "Those with the largest error first, in the colour of the predicted class."
+        if task.classes
+        else "Those with the largest error first, coloured by prediction.",
+        "legend": legend,
+        "facts": "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in _facts(run).items()),
+    }
+
+
+def _facts(run: "Run") -> dict[str, str]:
+    how, inputs = run.schedule, run.inputs
+    graphs = " ; ".join(inputs.graph) or "none"
+    levels = f", levels that keep {' and '.join(f'{r:g}' for r in inputs.ratio)} of the points" * bool(inputs.ratio)
+    size = sum(p.numel() for p in run.new_model().parameters())
+    return {
+        "model": f"{run.model}, {size:,} parameters {run.options or ''}",
+        "reads": f"{', '.join(inputs.features)} of each point",
+        "graphs": graphs + levels,
+        "trained": f"at most {how.epochs} epochs in batches of {how.points:,} points, seed {how.seed}",
+        "changed in training": ", ".join(run.augment) or "nothing",
+        "folder": str(run.folder),
+        "torch": torch.__version__,
+    }
+
+
+def _number(metric: str, scores: dict[str, Any]) -> str:
+    return f"{scores[metric]:.1%}" if metric == "accuracy" else f"{scores[metric]:.3f}"
+
+
+def _image(figure: Any) -> str:
+    raw = io.BytesIO()
+    figure.savefig(raw, format="png", dpi=160)
+    code = base64.b64encode(raw.getvalue()).decode()
+    wide = round(figure.get_figwidth() * 96)
+    return f'<img width="{wide}" alt="" src="data:image/png;base64,{code}">'

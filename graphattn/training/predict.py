@@ -1,0 +1,120 @@
+"""What a trained model says of files: coloured copies of them, and a table."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..arguments import several
+from ..errors import LoaderError, OptionError
+from ..interop.files._guard import PathLike
+from ..interop.files._replace import save_page
+from ..shapes import Shape, load, save
+from .colours import of_classes, of_numbers
+from .data import joined
+from .run import Run
+from .tasks import Task
+
+
+def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dict[str, Any]]:
+    """Write a coloured .ply of each file with the property ``prediction``, and ``predictions.csv``.
+
+    Where shapes have answers, the table has a line for each file: its class and the probability of each class, or its
+    number. Where points have them, a table ``NAME.csv`` beside each .ply has a line for each point. A class is its
+    number in the .ply, as ``classes`` of ``run.json`` lists them.
+
+    Args:
+        run: The folder of the run.
+        files: Of shapes, as :func:`graphattn.load` reads them.
+        out: The folder that is written to.
+
+    Returns:
+        Of each file its name, what was written, and the prediction with its probability.
+
+    Raises:
+        LoaderError: With the file that cannot be read or does not fit the model; those before it are written.
+    """
+    made = Run.load(run)
+    paths = [Path(file) for file in several(files, "files", "must be a list of paths")]
+    twice = [name for name, many in Counter(path.stem for path in paths).items() if many > 1]
+    if twice:
+        raise OptionError(f"files must have different names without their endings, got two of {twice[0]!r}")
+    model, folder = made.trained_model().to(made.schedule.device), Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"out must be a folder that can be made, got {folder}: {error.strerror}") from None
+    lines: list[dict[str, Any]] = []
+    for path in paths:
+        shape = load(path)
+        answers = _answers(made, model, shape, str(path))
+        target = folder / f"{path.stem}.ply"
+        if target.exists() and target.samefile(path):
+            raise OptionError(f"out must be another folder than that of {path}, which would be replaced")
+        save(coloured(shape, made.task, answers), target)
+        told: dict[str, Any] = {"file": str(path), "ply": str(target)}
+        if made.task.readout == "shape":
+            told |= dict(zip(_columns(made.task), _row(made.task, answers[0]), strict=True))
+        else:
+            save_page(folder / f"{path.stem}.csv", _table(_columns(made.task), [_row(made.task, a) for a in answers]))
+            told["points"] = len(answers)
+        lines.append(told)
+        save_page(folder / "predictions.csv", _table(list(lines[0]), [list(line.values()) for line in lines]))
+    return lines
+
+
+@torch.no_grad()
+def _answers(made: Run, model: torch.nn.Module, shape: Any, name: str) -> Tensor:
+    """(1, ...) of a shape or (N, ...) of its points."""
+    tensors: dict[str, Any] = {key: _float(value) for key, value in shape.items() if key != "y"}
+    shape = Shape(**tensors)
+    data = made.inputs(shape, name)
+    if data.x.shape[1] != made.features:
+        raise LoaderError(
+            f"{name}: expected {made.features} features of points, got {data.x.shape[1]}. Try: its colours."
+        )
+    data.levels = [data.levels]
+    x, levels, _ = joined(data, made.schedule.device)
+    return made.task.answers(model(x, levels)).cpu()
+
+
+def _float(value: Tensor) -> Tensor:
+    return value.float() if value.dtype == torch.float16 else value
+
+
+def coloured(shape: Any, task: Task, answers: Tensor) -> Shape:
+    """The shape with ``prediction`` of each point, and its colour: of the class, or of the number from low to high."""
+    prediction = task.predictions(answers)
+    if task.readout == "shape":
+        prediction = prediction.expand(len(shape.pos))
+    if task.classes:
+        colour, value = of_classes(len(task.classes))[prediction], prediction.int()
+    else:
+        low, high = task.mean - 2 * task.deviation, task.mean + 2 * task.deviation
+        colour, value = of_numbers(prediction, low, high), prediction.float()
+    parts = {"pos": shape.pos, "normal": shape.get("normal"), "face": shape.get("face")}
+    parts |= {"color": (colour * 255).round().to(torch.uint8).float() / 255, "prediction": value.contiguous()}
+    return Shape(**{name: tensor for name, tensor in parts.items() if tensor is not None})
+
+
+def _columns(task: Task) -> list[str]:
+    return ["prediction", "probability", *task.classes] if task.classes else ["prediction"]
+
+
+def _row(task: Task, answer: Tensor) -> list[Any]:
+    if not task.classes:
+        return [float(answer)]
+    shares = [round(float(share), 6) for share in answer]
+    best = int(answer.argmax())
+    return [task.classes[best], shares[best], *shares]
+
+
+def _table(columns: list[str], rows: list[list[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+    return text.getvalue()

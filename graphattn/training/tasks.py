@@ -1,0 +1,144 @@
+"""What is learned: classes of shapes, classes of points, or numbers; the loss of each, its score and its words."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """A task on labels; ``readout`` says whether each point or each shape has one.
+
+    ``classes`` are their names; ``mean`` and ``deviation`` are those of the numbers to learn, in training.
+    """
+
+    readout: str
+    classes: tuple[str, ...] = ()
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    name = ""
+    metric = ""  # the key of the score by which runs are compared; higher is better
+
+    @property
+    def out_dim(self) -> int:
+        """Width of a model's answer."""
+        return max(1, len(self.classes))
+
+    @abstractmethod
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """The mean over what has a label."""
+
+    @abstractmethod
+    def answers(self, output: Tensor) -> Tensor:
+        """Probabilities (..., K), or numbers (...,)."""
+
+    @abstractmethod
+    def predictions(self, answers: Tensor) -> Tensor:
+        """Classes int64 (...,), or numbers."""
+
+    @abstractmethod
+    def errors(self, prediction: Tensor, y: Tensor) -> Tensor:
+        """Of each, from 0: 1 for a wrong class, or the distance from the number; 0 where there is no label."""
+
+    @abstractmethod
+    def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
+        """Of all shapes together, as JSON holds them."""
+
+    @abstractmethod
+    def said(self, scores: dict[str, Any]) -> str:
+        """The scores in a few words."""
+
+
+class _Classes(Task):
+    def answers(self, output: Tensor) -> Tensor:
+        return output.softmax(-1)
+
+    def predictions(self, answers: Tensor) -> Tensor:
+        return answers.argmax(-1)
+
+    def errors(self, prediction: Tensor, y: Tensor) -> Tensor:
+        return ((prediction != y) & (y >= 0)).float()
+
+    def confusion(self, prediction: Tensor, y: Tensor) -> Tensor:
+        """(K, K): rows are the labels, columns the predictions."""
+        K, known = len(self.classes), y >= 0
+        return torch.bincount(y[known] * K + prediction[known], minlength=K * K).view(K, K)
+
+
+class Classify(_Classes):
+    """A class for each shape: cross-entropy with 5 % of each label spread over all classes."""
+
+    name, metric = "classify", "accuracy"
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(output, y, label_smoothing=0.05)
+
+    def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
+        table = self.confusion(prediction, y)
+        many, right = int(table.sum()), int(table.diagonal().sum())
+        return {"accuracy": right / max(1, many), "right": right, "shapes": many, "confusion": table.tolist()}
+
+    def said(self, scores: dict[str, Any]) -> str:
+        return f"{scores['accuracy']:.1%} of shapes right ({scores['right']:,} of {scores['shapes']:,})"
+
+
+class Segment(_Classes):
+    """A class for each point: cross-entropy, without the points whose label is -1."""
+
+    name, metric = "segment", "miou"
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        known = (y >= 0).sum().clamp(min=1)
+        return cross_entropy(output, y, ignore_index=-1, reduction="sum") / known
+
+    def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
+        table = self.confusion(prediction, y)
+        both, right = table.sum(0) + table.sum(1) - table.diagonal(), table.diagonal()
+        iou = [float(r) / float(b) if b else None for r, b in zip(right, both, strict=True)]
+        there = [each for each in iou if each is not None]
+        named = dict(zip(self.classes, iou, strict=True))
+        share = float(right.sum()) / max(1, int(table.sum()))
+        return {"miou": sum(there) / max(1, len(there)), "accuracy": share, "points": int(table.sum()), "iou": named}
+
+    def said(self, scores: dict[str, Any]) -> str:
+        return f"mean IoU {scores['miou']:.3f}, {scores['accuracy']:.1%} of {scores['points']:,} points right"
+
+
+class Regress(Task):
+    """A number for each point or shape: the square of the error, in units of the labels' variance in training."""
+
+    name, metric = "regress", "r2"
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        return (output[..., 0] - (y - self.mean) / self.deviation).square().mean()
+
+    def answers(self, output: Tensor) -> Tensor:
+        return output[..., 0] * self.deviation + self.mean
+
+    def predictions(self, answers: Tensor) -> Tensor:
+        return answers
+
+    def errors(self, prediction: Tensor, y: Tensor) -> Tensor:
+        return (prediction - y).abs()
+
+    def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
+        wrong, exact = (prediction - y).double(), y.double()
+        spread = float((exact - exact.mean()).square().sum())
+        squares = float(wrong.square().sum())
+        return {
+            "r2": 1 - squares / spread if spread else 0.0,
+            "rmse": float(wrong.square().mean().sqrt()),
+            "mae": float(wrong.abs().mean()),
+            "values": len(exact),
+        }
+
+    def said(self, scores: dict[str, Any]) -> str:
+        return f"R2 {scores['r2']:.3f}, RMSE {scores['rmse']:.4g}, of {scores['values']:,} values"
+
+
+TASKS: dict[str, type[Task]] = {task.name: task for task in (Classify, Segment, Regress)}

@@ -1,0 +1,57 @@
+"""``graphattn train``, ``evaluate`` and ``predict``: each task from its folder to its files."""
+
+import re
+import shlex
+
+import pytest
+from shape_folders import labelled_points, measured_meshes, two_classes
+
+import graphattn as ga
+
+TASKS = {
+    "classify": (two_classes, '{"widths": [8, 8], "num_heads": 2}', "accuracy", "of shapes right"),
+    "segment": (labelled_points, '{"widths": [8, 8, 8], "num_heads": 2}', "miou", "mean IoU"),
+    "regress": (measured_meshes, '{"embed_dim": 8, "num_heads": 2}', "r2", "R2"),
+}
+PICTURES = {"classify": "Which class is taken for which", "segment": "Classes", "regress": "Predicted against true"}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_folder_becomes_a_model_a_page_and_coloured_files(shell, tmp_path, task):
+    make, options, metric, words = TASKS[task]
+    folder, run = make(tmp_path / "shapes"), tmp_path / "run"
+    small = f"--model-options {shlex.quote(options)} --epochs 2"
+    done = shell(f"train {folder} --task {task} --out {run} {small} --seed 2")
+    assert done.exit_code == 0, done.output
+    assert re.search(r"epoch 1: loss \d.*, \d+:\d\d left\nepoch 2: ", done.stdout)
+    assert re.search(rf"held out: .*{words}.*\na perceptron without edges, on the same split: .*{words}", done.stdout)
+    page = (run / "report.html").read_text()
+    assert PICTURES[task] in page
+    assert page.count("data:image/png") == 3
+
+    told = shell.json(f"evaluate {run} {folder}")
+    assert told["part"] == "test"
+    assert re.search(rf"held out: .*{words}", shell(f"evaluate {run}").stdout)
+    assert f"{told['scores'][metric]:.3f}" in done.stdout or f"{told['scores'][metric]:.1%}" in done.stdout
+
+    files = sorted(folder.rglob("*.ply"))[:2]
+    done = shell(f"predict {run} {' '.join(map(str, files))} --out {tmp_path / 'out'}")
+    assert done.exit_code == 0, done.output
+    assert len(done.stdout.splitlines()) == 2
+    for file in files:
+        made = ga.load(tmp_path / "out" / file.name)
+        assert len(made.prediction) == len(ga.load(file).pos)
+        assert "color" in made
+
+
+def test_resume_takes_what_the_run_says(shell, tmp_path):
+    run = tmp_path / "run"
+    two_classes(tmp_path / "shapes")
+    shell(f"train {tmp_path / 'shapes'} --out {run} --epochs 1 --no-control --model perceptron")
+    assert "--epochs is for a new one" in shell.error(f"train --resume {run} --epochs 3")
+    assert "--out RUN, or --resume RUN" in shell.error(f"train {tmp_path / 'shapes'}")
+    assert "holds a run" in shell.error(f"train {tmp_path / 'shapes'} --out {run}")
+    assert "must be a JSON object" in shell.error(f"train {tmp_path / 'shapes'} --out r --model-options 3")
+    assert "expected the folder of a run" in shell.error(f"evaluate {tmp_path}")
+    again = shell.json(f"train --resume {run}")
+    assert again["scores"] == shell.json(f"evaluate {run}")["scores"]

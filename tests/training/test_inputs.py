@@ -1,0 +1,85 @@
+"""What a model reads of a shape: the same of a turned one, and a word for every shape that cannot be read."""
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from graphattn.errors import LoaderError, OptionError
+from graphattn.graphs import Hierarchy
+from graphattn.shapes import RandomRotation
+from graphattn.training.inputs import Inputs, sampled
+from graphattn.training.models import MODELS, build
+
+CLOUD = Data(pos=torch.rand(50, 3, generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.parametrize("readout", ["shape", "node"])
+def test_the_default_model_does_not_see_rotations(readout):
+    preset = MODELS["unet"]
+    inputs = preset.of_shape if readout == "shape" else preset.of_nodes
+    torch.manual_seed(0)
+    model = build("unet", {}, 8, 3, readout).eval()
+    answers = []
+    for turn in (torch.eye(3), RandomRotation().matrix().float(), RandomRotation().matrix().float()):
+        data = inputs(Data(pos=CLOUD.pos @ turn.T + 5), "cloud")
+        answers.append(model(data.x, Hierarchy.join([data.levels])).detach())
+    assert max(float((answer - answers[0]).abs().max()) for answer in answers) < 1e-4
+    assert float(answers[0].std(-1).min()) > 0
+
+
+def test_turned_inputs_are_those_of_a_turned_shape():
+    inputs = Inputs(("distance", "position", "normals"), "pca", ratio=(0.5,), graph=("knn(..., 5)",) * 2)
+    matrix = RandomRotation().matrix()
+    turned = inputs.turned(inputs(CLOUD, ""), matrix)
+    anew = inputs(Data(pos=CLOUD.pos @ matrix.float().T), "")
+    signs = (turned.x[:, 4:] * anew.x[:, 4:]).sum(1, keepdim=True).sign()  # PCA gives normals none
+    torch.testing.assert_close(turned.x, torch.cat((anew.x[:, :4], signs * anew.x[:, 4:]), 1), atol=1e-5, rtol=0)
+    for one, two in zip(turned.levels.levels, anew.levels.levels, strict=True):
+        torch.testing.assert_close(one.pos, two.pos, atol=1e-5, rtol=0)
+        assert one.graph.equals(two.graph)
+
+
+def test_points_are_drawn_on_faces_and_the_same_each_time():
+    square = Data(
+        pos=torch.tensor([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]), face=torch.tensor([[0, 0], [1, 2], [2, 3]])
+    )
+    few = sampled(square, 100).pos
+    assert few.shape == (100, 3)
+    assert float(few[:, 2].abs().max()) == 0
+    assert float(few.mean(0)[:2].sub(0.5).abs().max()) < 0.15
+    assert torch.equal(few, sampled(square, 100).pos)
+    assert len(sampled(CLOUD, 20).pos) == 20
+    assert len(sampled(CLOUD, 70).pos) == 50
+
+
+@pytest.mark.parametrize(
+    ("pos", "words"),
+    [
+        (torch.zeros(0, 3), "expected points, got none"),
+        (torch.zeros(1, 3), "got one point"),
+        (torch.ones(7, 3), "got 7 points at one place"),
+        (torch.full((7, 3), torch.nan), "got NaN"),
+        (torch.rand(7, 2), r"expected positions \(N, 3\)"),
+        (torch.rand(3, 3), "k=4 needs at least 5 points, got 3"),
+    ],
+)
+def test_a_shape_that_cannot_be_read_is_named(pos, words):
+    with pytest.raises(LoaderError, match=f"scan.ply: .*{words}"):
+        Inputs(("position",), graph=("knn(..., 4)",))(Data(pos=pos), "scan.ply")
+
+
+def test_small_clouds_are_read_by_every_default():
+    for preset in MODELS.values():
+        for inputs in (preset.of_shape, preset.of_nodes):
+            if inputs.normals != "faces":
+                made = inputs(Data(pos=CLOUD.pos[:3]), "small")
+                assert torch.isfinite(made.x).all()
+
+
+def test_features_and_graphs_that_are_none_are_refused():
+    with pytest.raises(LoaderError, match=r"scan.ply: expected the property heat of each point"):
+        Inputs(("heat",))(CLOUD, "scan.ply")
+    with pytest.raises(LoaderError, match="needs normals"):
+        Inputs(("outward",))(CLOUD, "scan.ply")
+    with pytest.raises(OptionError, match="wait for positions"):
+        _ = Inputs(("position",), graph=("causal(5)",))._recipe

@@ -1,0 +1,89 @@
+"""The loop: killed anywhere it goes on to the same bits, and it stops when nothing improves."""
+
+import errno
+import json
+import os
+import signal
+
+import fresh_python
+import pytest
+from shape_folders import two_classes
+
+import graphattn as ga
+from graphattn.errors import LoaderError
+from graphattn.training.checkpoint import load_state
+
+HOW = {
+    "epochs": 2,
+    "seed": 3,
+    "points": 90,
+    "seconds": 0.0,  # a state after every batch
+    "control": False,
+    "augment": ("rotation", "jitter"),
+    "model_options": {"widths": [8, 8], "num_heads": 2, "dropout": 0.3},
+}
+KILLED = """
+import os, signal, graphattn as ga
+def tell(progress):
+    if progress.phase == "training" and progress.done > 0.7: os.kill(os.getpid(), signal.SIGKILL)
+ga.training.train({folder!r}, {out!r}, tell=tell, **{how!r})
+"""
+RESULTS = ("model.safetensors", "checkpoint.safetensors", "log.jsonl", "result.json")
+
+
+def contents(run):
+    return {name: (run / name).read_bytes() for name in RESULTS}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A folder, and what a run on it leaves that nothing interrupts."""
+    above = tmp_path_factory.mktemp("whole")
+    folder = two_classes(above / "shapes")
+    ga.training.train(folder, above / "run", **HOW)
+    return folder, contents(above / "run")
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(whole, tmp_path, no_page):
+    folder, wanted = whole
+    killed = tmp_path / "killed"
+    code = KILLED.format(folder=str(folder), out=str(killed), how=HOW)
+    assert fresh_python.run(code).returncode in (-signal.SIGKILL, 128 + signal.SIGKILL, signal.SIGKILL)
+    state = load_state(killed / "checkpoint.safetensors")[1]["batches"]
+    assert state["epoch"] == 1
+    assert state["position"] > 0
+    assert not (killed / "model.safetensors").exists()
+    (killed / "log.jsonl").open("a").write('{"epoch": 2, "half a li')
+    ga.training.resume(killed)
+    assert contents(killed) == wanted
+    ga.training.resume(killed)  # of a run that has ended nothing changes
+    assert contents(killed) == wanted
+
+
+def test_a_full_disk_loses_nothing_that_was_written(whole, tmp_path, monkeypatch):
+    folder, wanted = whole
+    full = tmp_path / "full"
+    synchronise, left = os.fsync, [9]
+
+    def fsync(number):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        synchronise(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(LoaderError, match=r"checkpoint.safetensors: .*No space left"):
+        ga.training.train(folder, full, **HOW)
+    monkeypatch.undo()
+    assert [name for name in os.listdir(full) if name.endswith(".tmp")] == []
+    assert load_state(full / "checkpoint.safetensors")[1]["batches"]["position"] > 0
+    ga.training.resume(full)
+    assert contents(full) == wanted
+
+
+def test_training_stops_when_validation_does_not_improve(classes, tmp_path):
+    how = {**HOW, "epochs": 9, "patience": 2, "augment": (), "lr": 1e-30}
+    ga.training.train(classes, tmp_path / "run", **how)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [line["best"] for line in lines] == [True, False, False]
+    assert len({line["val_loss"] for line in lines}) == 1

@@ -1,0 +1,70 @@
+"""Predictions of files: coloured copies and a table."""
+
+import csv
+
+import pytest
+import torch
+from shape_folders import QUICK
+
+import graphattn as ga
+from graphattn.errors import LoaderError, OptionError
+
+
+def test_of_shapes_a_class_and_its_probabilities(classes, tmp_path):
+    ga.training.train(classes, tmp_path / "run", **QUICK)
+    files = [classes / "flat" / "0.ply", classes / "tall" / "1.ply"]
+    lines = ga.training.predict(tmp_path / "run", files, tmp_path / "out")
+    with open(tmp_path / "out" / "predictions.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["file"] for row in rows] == list(map(str, files))
+    for line, row, file in zip(lines, rows, files, strict=True):
+        assert float(row["flat"]) + float(row["tall"]) == pytest.approx(1, abs=1e-5)
+        assert row[row["prediction"]] == max(row["flat"], row["tall"]) == row["probability"]
+        made, given = ga.load(line["ply"]), ga.load(file)
+        assert torch.equal(made.pos, given.pos)
+        assert {("flat", "tall")[number] for number in made.prediction.tolist()} == {row["prediction"]}
+        assert len(made.color.unique(dim=0)) == 1
+
+
+def test_of_points_a_class_each_in_its_colour(parts, tmp_path):
+    options = {"widths": [8, 8, 8], "num_heads": 2}
+    ga.training.train(parts, tmp_path / "run", **{**QUICK, "model_options": options, "epochs": 4, "lr": 0.02})
+    (line,) = ga.training.predict(tmp_path / "run", [parts / "0.ply"], tmp_path / "out")
+    made = ga.load(line["ply"])
+    rows = list(csv.DictReader((tmp_path / "out" / "0.csv").read_text().splitlines()))
+    assert [int(row["prediction"]) for row in rows] == made.prediction.tolist()
+    assert len(made.color.unique(dim=0)) == len(made.prediction.unique())
+
+
+def test_files_that_do_not_fit_are_named_and_those_before_them_are_written(classes, tmp_path):
+    ga.training.train(classes, tmp_path / "run", **QUICK)
+    ga.save(ga.shapes.Shape(pos=torch.ones(5, 3)), tmp_path / "flat.ply")
+    with pytest.raises(LoaderError, match=r"flat.ply: .*5 points at one place"):
+        ga.training.predict(tmp_path / "run", [classes / "tall" / "0.ply", tmp_path / "flat.ply"], tmp_path / "out")
+    assert len((tmp_path / "out" / "predictions.csv").read_text().splitlines()) == 2
+    with pytest.raises(OptionError, match="got two of '0'"):
+        ga.training.predict(tmp_path / "run", [classes / "tall" / "0.ply", classes / "flat" / "0.ply"], tmp_path)
+    with pytest.raises(OptionError, match="would be replaced"):
+        ga.training.predict(tmp_path / "run", [classes / "tall" / "0.ply"], classes / "tall")
+    with pytest.raises(LoaderError, match=r"expected the folder of a run"):
+        ga.training.predict(classes, [classes / "tall" / "0.ply"], tmp_path)
+
+
+def test_a_class_that_the_model_does_not_know_is_named(classes, tmp_path):
+    ga.training.train(classes, tmp_path / "run", **QUICK)
+    (classes / "flat").rename(classes / "round")
+    with pytest.raises(LoaderError, match=r"round.0.ply: expected a class that the model knows, got 'round'"):
+        ga.training.evaluate(tmp_path / "run", classes)
+
+
+def test_labels_of_another_folder_are_matched_by_name(classes, tmp_path):
+    ga.training.train(classes, tmp_path / "run", **{**QUICK, "epochs": 3, "lr": 0.02})
+    whole = ga.training.evaluate(tmp_path / "run", classes)
+    for number in range(10):
+        (classes / "flat" / f"{number}.ply").rename(tmp_path / f"{number}.ply")
+    (classes / "flat").rmdir()
+    tall = ga.training.evaluate(tmp_path / "run", classes)
+    assert tall.part == "all"
+    assert whole.part == "test"
+    assert tall.scores["confusion"][0] == [0, 0]
+    assert sum(tall.scores["confusion"][1]) == 10
