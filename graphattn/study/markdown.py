@@ -1,6 +1,7 @@
 """A study as a page: predictions first, what was measured beside them, then what the graphs differ in."""
 
 import math
+import re
 from typing import Any
 
 from .report import Report, Row
@@ -11,6 +12,12 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     """A table of Markdown."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def from_docstring(text: str | None) -> str:
+    """What follows the first line of a docstring, with its mathematics as Markdown has it."""
+    _, _, rest = (text or "").strip().partition("\n")
+    return re.sub(r":math:`([^`]*)`", r"$\1$", rest.strip()).replace("``", "`")
 
 
 def page(report: Report) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .untrained import Findings
 
 #: By name, in reading order; a suite is the file of its name.
-SUITES = ("recall", "digits")
+SUITES = ("theory", "lra_audit", "recall", "digits")
 
 
 def suite(name: str) -> Any:
@@ -74,8 +74,13 @@ def chosen(arms: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
 
 def summary_of(report: "Report") -> list[str]:
     """What a suite says at the top of its report."""
+    from ..markdown import from_docstring
+
     name = report.plan["study"]
-    return suite(name).summary(report) if name in SUITES and hasattr(suite(name), "summary") else []
+    if name not in SUITES:
+        return []
+    module = suite(name)
+    return [from_docstring(module.__doc__), *(module.summary(report) if hasattr(module, "summary") else [])]
 
 
 def figure_of(report: "Report") -> Any:

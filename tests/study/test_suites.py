@@ -1,0 +1,131 @@
+"""What the suites must give: exact figures of those that train nothing, the plans of those that do."""
+
+import json
+from functools import cache
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import graphattn as ga
+from graphattn.cli.app import app
+from graphattn.errors import OptionError
+from graphattn.study.claims import check_claims
+from graphattn.study.comparison import Comparison
+from graphattn.study.network import Model
+from graphattn.study.suites import lra_audit, recall, run_suite, suite, theory
+from graphattn.study.suites.untrained import Finding, Findings, read_findings
+
+MODEL = Model(layers=1, width=4, hidden=4)
+
+
+@cache
+def audited():
+    return lra_audit.measure()
+
+
+def test_the_audit_of_lra_counts_what_was_read_in_its_code():
+    assert audited().failed == []
+    told = {part: [finding.measured for finding in findings] for part, findings in audited().parts.items()}
+    assert told == {
+        "Local": [49, 49, 48, 50, 50, "60 to 61", "60 to 61", 1009],
+        "Longformer": [257, 513, 769, 1025, 1001, 1025, 1025, "1021 to 1024", "511 to 1023"],
+        "Sparse": [2001, 1025, 4000, "1 to 259", False, True],
+        "BigBird": [2048],
+    }
+    drawn = [count for counts, _ in lra_audit.READ.values() for count in (counts["local"], counts["longformer"])]
+    assert drawn == [49, 1025, 48, 1001, 50, 1025, 50, 1025]  # what the figure shows was counted
+
+
+def test_local_groups_are_those_of_its_reshape():
+    """By the reshape itself: tokens to (block, num_blocks), attended along the first axis."""
+    slots = torch.arange(2050).view(50, 41)
+    groups = {tuple(slots[:, b].tolist()) for b in range(41)}
+    graph = lra_audit.local(2001)
+    assert {tuple(graph.source[graph.target == t].tolist()) for t in range(41)} == groups
+
+
+def test_collapse_has_the_slope_of_the_second_eigenvalue_where_it_applies():
+    """The slope is read off the attention, not off the spectrum: another graph has another one."""
+    causal = theory.distances(ga.graphs.causal(32), seed=7, layers=60)
+    assert theory.slope(causal) == pytest.approx(-1, abs=0.01)
+    chain = ga.graphs.sliding_window(32, 3, causal=False)  # symmetric: lambda is another number
+    predicted = torch.tensor(1 - ga.spectral_gap(chain)).log2()
+    assert theory.slope(theory.distances(chain, seed=7, layers=60)) == pytest.approx(float(predicted), abs=0.05)
+    blocks = theory.distances(ga.graphs.block_local(32, 4), seed=7, layers=40)
+    assert blocks[-1] == pytest.approx(blocks[9])
+
+
+@pytest.mark.parametrize("part", ["position_bias", "expanders", "path_lengths", "convolution"])
+def test_theorems_hold_within_the_tolerance_stated(part):
+    findings = getattr(theory, part)()
+    assert [finding for finding in findings if not finding.holds] == []
+    assert len(findings) == {"position_bias": 5, "expanders": 5, "path_lengths": 5, "convolution": 1}[part]
+
+
+def findings(tmp_path, **changes):
+    parts = {"one": [Finding("a", 1.0, 1.004, 0.01), Finding("b", 3, 4)]}
+    return Findings(**{"title": "Two", "about": "x", "parts": parts, "draw": audited().draw, **changes})
+
+
+def test_a_prediction_that_fails_is_said_aloud_and_folders_are_guarded(tmp_path):
+    made = findings(tmp_path).save(tmp_path / "out", "two")
+    assert [finding.question for finding in made.failed] == ["b"]
+    assert "1 of 2 predictions hold." in str(made)
+    assert "| b | 3 | exactly | 4 | **no** |" in str(made)
+    assert read_findings(tmp_path / "out").to_dict()["failed"] == 1
+    with pytest.raises(OptionError, match="give another folder"):
+        findings(tmp_path, title="Three").save(tmp_path / "out", "three")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(OptionError, match="holds other things"):
+        made.save(tmp_path, "two")
+    shown = CliRunner().invoke(app, ["study", "report", str(tmp_path / "out"), "--json"])
+    assert json.loads(shown.output)["suite"] == "two"
+
+
+def test_recall_predicts_its_law_in_every_cell():
+    """By the receptive field: reached exactly up to L (w - 1), and the ceiling beyond it is chance."""
+    assert len([cell for cell in recall.cells() if cell[0] <= 3]) >= 24
+    plan = recall.study(quick=True)
+    from graphattn.study.predictions import predicted
+
+    for comparison in plan.comparisons:
+        L, d = (int(part[2:]) for part in comparison.name.split(", "))
+        assert comparison.model.layers == L
+        for name in comparison.arms:
+            inside = d <= L * (int(name.split()[1]) - 1)
+            assert predicted(comparison, name)["reached"] == inside
+    data = recall.recalled(3)
+    assert torch.equal(data.targets[:, 3:], data.inputs[:, :-3])
+    assert bool((data.targets[:, :3] == -100).all())
+
+
+def test_beyond_its_reach_the_jacobian_is_zero():
+    """Of an untrained model, as the law says: one step inside is not."""
+    from graphattn.study.network import Network
+
+    comparison = next(c for c in recall.study(quick=True).comparisons if c.name == "L=2, d=6")
+    network = Network(comparison.model, comparison.data, "node", "relative").eval()
+    taken = {}
+    network.embedding.register_forward_hook(
+        lambda *a: taken.setdefault("x", a[2].requires_grad_().retain_grad() or a[2])
+    )
+    places, window = torch.arange(32), ga.graphs.sliding_window(32, 4)
+    network(comparison.data.inputs[:1], (window,), places)[0, 31].sum().backward()
+    grown = taken["x"].grad[0].abs().sum(-1)
+    assert float(grown[31 - 7]) == 0.0
+    assert float(grown[31 - 6]) > 0.0
+
+
+def test_suites_are_there_with_a_first_line_and_wrong_use_is_refused(tmp_path):
+    pytest.importorskip("sklearn")
+    digits = suite("digits")
+    about = Comparison("digits", digits.arms(), digits.data(), model=MODEL, controls=())
+    assert [graphs.first.num_edges for graphs in about.graphs.values()] == [576, 1600, 960, 1024, 576]
+    check_claims(digits.claims(["3x3"]), lambda _: {"3x3", "self", "full", "rewired 3x3", "permuted 3x3"}, 10, True)
+    with pytest.raises(OptionError, match="trains nothing"):
+        run_suite("theory", tmp_path / "a", seeds=3)
+    with pytest.raises(OptionError, match="arms: no 7x7; there are 3x3, 5x5"):
+        run_suite("digits", tmp_path / "b", arms=["7x7"])
+    with pytest.raises(OptionError, match="no window 9"):
+        run_suite("recall", tmp_path / "c", arms=["window 9"])
