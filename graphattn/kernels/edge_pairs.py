@@ -60,6 +60,13 @@ def edge_products(
     return out
 
 
+@edge_products.register_kernel("cuda")
+def _products_on_gpu(*arguments: Any) -> Tensor:
+    from . import edges_triton
+
+    return edges_triton.edge_products(*arguments)
+
+
 @edge_products.register_fake
 def _(x, y, removed, ptr, index, edge, *rest):
     return x.new_empty(x.shape[0], edge.shape[0], x.shape[2])
@@ -116,6 +123,13 @@ def edge_sum(
     return narrow(out, x)
 
 
+@edge_sum.register_kernel("cuda")
+def _sum_on_gpu(*arguments: Any) -> Tensor:
+    from . import edges_triton
+
+    return edges_triton.edge_sum(*arguments)
+
+
 @edge_sum.register_fake
 def _(weight, x, groups, to_sources, removed, ptr, index, edge, order, source_ptr, *rest):
     nodes, heads = (source_ptr, groups) if to_sources else (ptr, weight.shape[2])
@@ -144,6 +158,13 @@ def edge_weights(score: Tensor, ptr: Tensor, index: Tensor, edge: Tensor, order:
     if lse.numel():
         share(chunks(p, 8 * score.numel()), 8 * score.numel(), make)
     return alpha, lse
+
+
+@edge_weights.register_kernel("cuda")
+def _weights_on_gpu(*arguments: Any) -> tuple[Tensor, Tensor]:
+    from . import edges_triton
+
+    return edges_triton.edge_weights(*arguments)
 
 
 @edge_weights.register_fake
@@ -176,6 +197,13 @@ def edge_weights_backward(
     if levels.size:
         share(chunks(p, 8 * a.size), 8 * a.size, make)
     return result
+
+
+@edge_weights_backward.register_kernel("cuda")
+def _weights_gradient_on_gpu(*arguments: Any) -> Tensor:
+    from . import edges_triton
+
+    return edges_triton.edge_weights_backward(*arguments)
 
 
 @edge_weights_backward.register_fake

@@ -90,6 +90,17 @@ def _forward(
 edge_attention = torch.library.custom_op("graphattn::edge_attention", _forward, mutates_args=(), device_types="cpu")
 
 
+@edge_attention.register_kernel("cuda")
+def _on_gpu(*arguments: Any) -> tuple[Tensor, ...]:
+    from . import edges_triton
+
+    return edges_triton.forward(*arguments)
+
+
+def _forward_where_it_is(*arguments: Any) -> tuple[Tensor, ...]:
+    return (_on_gpu if arguments[0].is_cuda else _forward)(*arguments)
+
+
 def _sizes(query: Tensor, key: Tensor, value: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]]:
     """The widths of keys and of values, as the kernels have them; heads, and how many share a key."""
     return width(query), width(value), (query.shape[2], query.shape[2] // max(1, key.shape[2]))
@@ -224,6 +235,17 @@ edge_attention_backward = torch.library.custom_op(
 )
 
 
+@edge_attention_backward.register_kernel("cuda")
+def _gradients_on_gpu(*arguments: Any) -> tuple[Tensor, ...]:
+    from . import edges_triton
+
+    return edges_triton.backward(*arguments)
+
+
+def _gradients_where_they_are(*arguments: Any) -> tuple[Tensor, ...]:
+    return (_gradients_on_gpu if arguments[0].is_cuda else _gradients)(*arguments)
+
+
 @edge_attention_backward.register_fake
 def _(query, key, value, bias, attr, attr_query, ptr, index, edge, *rest):
     B, _, H, _ = query.shape
@@ -256,7 +278,7 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
         rest = *operands[6:10], scale, softcap, dropout_p, seed
         return *gradients_of_definition(plain, operands[:6], rest, grads), *absent
     grad_output = grads[0] if grads[0] is not None else query.new_zeros(*query.shape[:-1], value.shape[-1])
-    run: Any = _gradients if nothing_watches(query, grad_output) else edge_attention_backward
+    run: Any = _gradients_where_they_are if nothing_watches(query, grad_output) else edge_attention_backward
     gq, gk, gv, gb, ga, gaq = run(
         *operands, scale, softcap, dropout_p, seed, kept, grad_output, *grads[1:3], _features(grads[3], attr_query)
     )
@@ -279,7 +301,7 @@ edge_attention.register_autograd(_backward, setup_context=_save)
 class EdgeAttention(torch.autograd.Function):
     """The operator as autograd alone has it."""
 
-    forward = staticmethod(_forward)
+    forward = staticmethod(_forward_where_it_is)
     setup_context = staticmethod(_save)
     backward = staticmethod(_backward)
 
@@ -288,7 +310,7 @@ def attend(*arguments: Any, tracked: bool) -> tuple[Tensor, ...]:
     """What ``edge_attention`` does, without torch's dispatcher where nothing watches it."""
     if not nothing_watches(*arguments[:6]):
         return edge_attention(*arguments)
-    return EdgeAttention.apply(*arguments) if tracked else _forward(*arguments)
+    return EdgeAttention.apply(*arguments) if tracked else _forward_where_it_is(*arguments)
 
 
 def plain(

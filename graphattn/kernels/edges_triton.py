@@ -1,0 +1,365 @@
+"""The edge operators on a GPU: what :mod:`.edges_op` and :mod:`.edge_pairs` compute on the CPU, to the letter.
+
+No call waits for the device, once its graph is known (:mod:`.row_work`).
+"""
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from . import triton_softmax, triton_sums
+from .arrays import dtype_of_sums
+from .row_work import LONG, Hubs, Work, schedule
+
+BATCHES = 65535  # programs along the second axis of a grid at most
+NUMBERS = 1024  # of a row of nodes that a program takes at most, if a head has no more
+HELD = 64  # of them in the registers of a thread, for the edges it has at once
+
+
+class Call(NamedTuple):
+    """The operands of ``edge_attention`` and its backward."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    bias: Tensor | None
+    attr: Tensor | None
+    attr_query: Tensor | None
+    ptr: Tensor
+    index: Tensor
+    edge: Tensor
+    order: Tensor
+    source_ptr: Tensor | None
+    target: Tensor | None
+    place: Tensor | None
+    source_order: Tensor | None
+    scale: float
+    softcap: float
+    dropout_p: float
+    seed: Tensor | None
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """B, T, E, H."""
+        return self.query.shape[0], self.query.shape[1], self.edge.numel(), self.query.shape[2]
+
+    @property
+    def features(self) -> int:
+        """F, or 0 without edge features."""
+        return 0 if self.attr is None or self.attr_query is None else self.attr.shape[-1]
+
+    def numbers(self) -> tuple[float, float, int, float]:
+        """scale, softcap, below which hash a weight is dropped, and the factor of the others."""
+        factor = 1.0 / (1.0 - self.dropout_p) if self.dropout_p < 1 else 0.0
+        return self.scale, self.softcap, math.ceil(self.dropout_p * 2**53), factor
+
+    def word(self) -> Tensor | None:
+        """The seed, on the device."""
+        if self.dropout_p <= 0:
+            return None
+        return self.ptr.new_zeros(()) if self.seed is None else self.seed.to(self.query.device)
+
+    def edge_operands(self) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
+        """Bias, features and their queries as the kernels read them; the strides of bias, and of a batch's features."""
+        B, _, E, H = self.sizes
+        bias, attr = _as(self.bias, self.query), None
+        strides = (0, 0, 0) if bias is None else bias.expand(B, E, H).stride()
+        if self.features:
+            attr = _as(self.attr, self.query)
+        attr_query = _as(self.attr_query, self.query) if self.features else None
+        return (bias, attr, attr_query), (*strides, E * self.features if attr is not None and len(attr) > 1 else 0)
+
+
+def forward(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """``graphattn::edge_attention``."""
+    from .edges_op import _keeps_weights
+
+    call, (weights, lse) = Call(*given[:-2]), given[-2:]
+    (B, T, E, H), wide, none = call.sizes, dtype_of_sums(call.query), (0, 0, 0)
+    keep = call.source_ptr is not None and _keeps_weights(call.query, call.key, call.value, E, call.softcap)
+    new = call.query.new_empty
+    output, levels = new((B, T, H, call.value.shape[-1])), new((B, T, H) if lse else none, dtype=wide)
+    alpha, kept = (new((B, E, H) if wanted else none, dtype=wide) for wanted in (weights, keep))
+    attr_output = new((0, 0, 0, 0) if call.attr_query is None else call.attr_query.shape, dtype=wide)
+    _softmax(call, output, levels if lse else None, alpha if weights else None, kept if keep else None, attr_output)
+    return output, levels, alpha, attr_output, kept
+
+
+def _softmax(
+    call: Call,
+    output: Tensor | None,
+    lse: Tensor | None,
+    alpha: Tensor | None,
+    kept: Tensor | None,
+    attr_output: Tensor | None,
+    *,
+    products: bool = True,
+) -> None:
+    """What is not None is written; without ``products`` a score is its bias."""
+    (B, T, E, H), wide = call.sizes, dtype_of_sums(call.query)
+    F = call.features
+    D, DV = call.query.shape[-1] if products else 0, 0 if output is None else output.shape[-1]
+    q, k, v = (_read(x) for x in (call.query, call.key, call.value))
+    operands, strides = call.edge_operands()
+    read = (q if products else None, k, None if output is None else v, *operands, call.word())
+    sizes = (T, E), (*_strides(q, k, v), *strides, *call.numbers())
+    constants = _constants(wide, H, D=D, DV=DV, F=F) | {"GROUP": H // max(1, k.shape[2]), "CAPPED": call.softcap > 0}
+
+    def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
+        given = (*read, *work[1:], call.index, call.edge, *written, *sizes[0])
+        _launch(triton_softmax.forward, work, B, given, sizes[1], constants | {"PIECE": piece})
+
+    work = schedule(call.ptr, call.order)
+    attr_output = attr_output if F else None
+    for part in work.whole:
+        launch(part, (output, lse, alpha, kept, attr_output, None, None, None, None), False)
+    if work.hubs is None:
+        return
+    pieces, owner, node, first = work.hubs
+    acc, attr_acc = (_room(x, q, B, len(owner), H, n) for x, n in ((output, DV), (attr_output, F)))
+    peak, total, hub_peak, hub_total = (_room(q, q, B, n, H) for n in (len(owner),) * 2 + (len(node),) * 2)
+    launch(pieces, (None, None, alpha, kept, None, acc, attr_acc, peak, total), True)
+    _merge(work.hubs, acc, peak, total, output, lse, hub_peak, hub_total, T=T)
+    if attr_output is not None:
+        _merge(work.hubs, attr_acc, peak, total, attr_output, T=T)
+    if alpha is not None or kept is not None:
+        given = (alpha, kept, call.edge, *pieces[2:], owner, hub_peak, hub_total, E)
+        constants = {name: constants[name] for name in ("H", "BE", "BH", "num_warps")}
+        _launch(triton_softmax.hub_weights, pieces, B, given, (len(node),), constants)
+
+
+def backward(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """``graphattn::edge_attention_backward``."""
+    call, (kept, grad_output, grad_lse, grad_alpha, grad_attr_output) = Call(*given[:18]), given[18:]
+    (B, _, E, H), wide = call.sizes, dtype_of_sums(call.query)
+    new, F = call.query.new_empty, call.features
+    grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (call.query, call.key, call.value)]
+    grad_bias = new((B, E, H) if call.bias is not None else (0, 0, 0), dtype=wide)
+    grad_attr = new((0, 0, 0) if call.attr is None else (B, *call.attr.shape[1:]), dtype=wide)
+    grad_attr_query = new((0, 0, 0, 0) if call.attr_query is None else call.attr_query.shape, dtype=wide)
+    if kept.numel() == 0:
+        kept = new((B, E, H), dtype=wide)
+        _softmax(call, None, None, None, kept, None)
+    share, weight = new((B, E, H), dtype=wide), new((B, E, H), dtype=wide) if call.dropout_p > 0 else kept
+    side = (_as(grad_alpha, call.query), _as(grad_lse, call.query), _as(grad_attr_output, call.query) if F else None)
+    written = (grads[0], grad_bias if call.bias is not None else None, grad_attr, grad_attr_query if F else None)
+    _score_gradients(call, kept, grad_output, side, written, share, weight if weight is not kept else None)
+    removed = None if call.bias is None else (share == 0) & (weight == 0)  # an edge that passes not even a NaN
+    groups, layout = call.key.shape[2], (call.source_ptr, call.target, call.place, call.source_order)
+    _sums(share, call.query, groups, True, removed, layout, grads[1])
+    _sums(weight, grad_output, groups, True, removed, layout, grads[2])
+    return *grads, grad_bias, grad_attr, grad_attr_query
+
+
+def _score_gradients(
+    call: Call,
+    p: Tensor,
+    grad_output: Tensor | None,
+    side: tuple[Tensor | None, Tensor | None, Tensor | None],
+    written: tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None],
+    share: Tensor,
+    weight: Tensor | None,
+    *,
+    products: bool = True,
+) -> None:
+    """The gradient of each product into ``share``, and of what targets and edges hold into ``written``.
+
+    Without ``products`` scores are given, and so are weights ``p`` in the caller's order.
+    """
+    (B, T, E, H), wide = call.sizes, dtype_of_sums(call.query)
+    F = call.features
+    grad_query, grad_bias, grad_attr, grad_attr_query = written
+    D, DV = call.query.shape[-1] if products else 0, call.value.shape[-1] if products else 0
+    q, k, v = (_read(x) for x in (call.query, call.key, call.value))
+    go = v if grad_output is None else _read(grad_output)
+    operands, strides = call.edge_operands()
+    constants = _constants(wide, H, D=D, DV=DV, F=F) | {"GROUP": H // max(1, k.shape[2]), "CAPPED": call.softcap > 0}
+    constants |= {"BY_EDGE": not products}
+    of_heads = _room(grad_attr if F else None, q, -(-H // constants["BH"]), B, E, F)
+    read = (*((q, k, v) if products else (None,) * 3), *operands, call.word())
+    rest = (p, go if products else None, *side)
+
+    def launch(work: Work, own: tuple[Tensor | None, ...], hubs: int, first: bool, second: bool) -> None:
+        results = (grad_query, grad_bias, of_heads, grad_attr_query, share, weight)
+        given = (*read, *work[1:], call.index, call.edge, *rest, *results, *own, T, E)
+        after = (hubs, *_strides(q, k, v, go), *strides, B, *call.numbers())
+        passes = {"FIRST": first, "SECOND": second}
+        _launch(triton_sums.backward, work, B, given, after, constants | passes)
+
+    work = schedule(call.ptr, call.order)
+    for part in work.whole:
+        launch(part, (None,) * 4, 0, True, True)
+    if work.hubs is not None:
+        pieces, owner, node, _ = work.hubs
+        delta, of_hubs = (_room(q, q, B, n, H) for n in (len(owner), len(node)))
+        query_acc, attr_acc = (_room(x, q, B, len(owner), H, n) for x, n in ((grad_query, D), (grad_attr_query, F)))
+        launch(pieces, (None, None, delta, None), len(node), True, False)
+        places = torch.arange(len(node), device=q.device)
+        _merge(work.hubs._replace(node=places), delta.unsqueeze(-1), None, None, of_hubs.unsqueeze(-1), T=len(node))
+        launch(pieces, (query_acc, attr_acc, of_hubs, owner), len(node), False, True)
+        for acc, grad in ((query_acc, grad_query), (attr_acc, grad_attr_query)):
+            if acc is not None:
+                _merge(work.hubs, acc, None, None, grad, T=T)
+    if of_heads is not None and grad_attr is not None:
+        torch.sum(of_heads, 0, out=grad_attr)
+
+
+def _merge(
+    hubs: Hubs,
+    acc: Tensor | None,
+    peak: Tensor | None,
+    total: Tensor | None,
+    out: Tensor | None,
+    lse: Tensor | None = None,
+    hub_peak: Tensor | None = None,
+    hub_total: Tensor | None = None,
+    *,
+    T: int,
+) -> None:
+    """The pieces of hubs into their nodes."""
+    like = acc if acc is not None else peak
+    assert like is not None
+    constants = _constants(like.dtype, like.shape[2], D=like.shape[3] if acc is not None else 0)
+    work = Work(LONG, hubs.node, hubs.first, hubs.first)
+    given = (acc, peak, total, hubs.node, hubs.first, out, lse, hub_peak, hub_total, T, len(hubs.owner))
+    _launch(triton_softmax.merge, work, like.shape[0], given, (), constants)
+
+
+def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor) -> Tensor:
+    """``graphattn::edge_products``."""
+    (ptr, index, edge, order), (B, _, H, D) = layout[:4], x.shape
+    out = x.new_empty(B, edge.numel(), H)
+    rows, others = _read(x), _read(y)
+    constants = _constants(x.dtype, H, D=D) | {"GROUP": H // max(1, y.shape[2])}
+    work = schedule(ptr, order)
+    for part in (*work.whole, *(() if work.hubs is None else work.hubs[:1])):
+        given = (rows, others, *part[1:], index, edge, out, edge.numel())
+        _launch(triton_sums.edge_products, part, B, given, _strides(rows, others), constants)
+    return out
+
+
+def edge_sum(
+    weight: Tensor, x: Tensor, groups: int, to_sources: bool, removed: Tensor | None, *layout: Tensor
+) -> Tensor:
+    """``graphattn::edge_sum``."""
+    own = layout[4:] if to_sources else layout[:4]
+    out = x.new_empty(x.shape[0], own[0].numel() - 1, groups if to_sources else weight.shape[2], x.shape[-1])
+    _sums(weight, x, groups, to_sources, removed, own, out)
+    return out
+
+
+def _sums(
+    weight: Tensor,
+    x: Tensor,
+    groups: int,
+    summed: bool,
+    removed: Tensor | None,
+    layout: tuple[Tensor | None, ...],
+    out: Tensor,
+) -> None:
+    ptr, index, edge, order = layout
+    assert ptr is not None
+    assert order is not None
+    (B, E, heads), wide, (N, H, D) = weight.shape, dtype_of_sums(x), out.shape[1:]
+    if heads == 0 or x.shape[1] == 0:  # nothing to read
+        out.zero_()
+        return
+    weight, rows, removed_b = weight.detach().contiguous(), _read(x), 0
+    if removed is not None:
+        removed_b = E * heads if len(removed) > 1 else 0
+        removed = removed.expand(-1, -1, heads).contiguous().view(torch.uint8)
+    after = (*_strides(rows), removed_b)
+    constants = _constants(wide, H, D=D) | {"GROUP": heads // max(1, groups), "SUMMED": summed}
+
+    def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
+        given = (weight, rows, removed, *work[1:], index, edge, *written, E, N)
+        _launch(triton_sums.edge_sums, work, B, given, after, constants | {"PIECE": piece})
+
+    work = schedule(ptr, order)
+    for part in work.whole:
+        launch(part, (out, None), False)
+    if work.hubs is not None:
+        acc = x.new_empty((B, len(work.hubs.owner), H, D), dtype=wide)
+        launch(work.hubs.pieces, (None, acc), True)
+        _merge(work.hubs, acc, None, None, out, T=N)
+
+
+def edge_weights(score: Tensor, *layout: Tensor) -> tuple[Tensor, Tensor]:
+    """``graphattn::edge_weights``: a softmax whose scores are all bias."""
+    alpha = torch.empty_like(score, memory_format=torch.contiguous_format)
+    lse = score.new_empty(score.shape[0], layout[3].numel(), score.shape[2])
+    _softmax(_of_scores(score, layout, score.detach()), None, lse, alpha, None, None, products=False)
+    return alpha, lse
+
+
+def edge_weights_backward(alpha: Tensor, grad: Tensor, grad_lse: Tensor, *layout: Tensor) -> Tensor:
+    """``graphattn::edge_weights_backward``."""
+    result = torch.empty_like(alpha)
+    side = (grad.contiguous(), grad_lse.contiguous(), None)
+    share, call = torch.empty_like(alpha), _of_scores(alpha, layout, None)
+    written = (None, result, None, None)
+    _score_gradients(call, alpha.contiguous(), None, side, written, share, None, products=False)
+    return result
+
+
+def _of_scores(score: Tensor, layout: tuple[Tensor, ...], bias: Tensor | None) -> Call:
+    """A call without nodes, whose scores are its bias."""
+    nodes = score.new_empty(score.shape[0], layout[3].numel(), score.shape[2], 0)
+    return Call(nodes, nodes, nodes, bias, None, None, *layout, *(None,) * 4, 1.0, 0.0, 0.0, None)
+
+
+def _as(x: Tensor | None, like: Tensor) -> Tensor | None:
+    return None if x is None else x.detach().to(dtype_of_sums(like)).contiguous()
+
+
+def _read(x: Tensor) -> Tensor:
+    """Nodes whose rows are contiguous."""
+    x = x.detach()
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _strides(*nodes: Tensor) -> tuple[int, ...]:
+    return tuple(stride for x in nodes for stride in x.stride()[:3])
+
+
+def _room(wanted: Any, like: Tensor, *shape: int) -> Any:
+    """Memory for sums, if what they are for is wanted."""
+    return None if wanted is None else like.new_empty(shape, dtype=dtype_of_sums(like))
+
+
+def _constants(wide: torch.dtype, heads: int, **widths: int) -> dict[str, Any]:
+    """What a kernel is compiled for: heads and widths, and the part of a row and of its edges a program takes."""
+    blocks = {f"B{name}": triton.next_power_of_2(max(1, width)) for name, width in widths.items()}
+    most = max(blocks.values())
+    per_program = min(triton.next_power_of_2(max(1, heads)), max(1, NUMBERS // most))
+    numbers = most * per_program
+    warps = 1 if numbers <= 256 else 2 if numbers <= 512 else 4 if numbers <= 2048 else 8
+    held = HELD // (2 if wide == torch.float64 else 1)
+    edges = max(1, min(LONG, held * 32 * warps // numbers))
+    wide_type = tl.float64 if wide == torch.float64 else tl.float32
+    return {"H": heads, **widths, **blocks, "BH": per_program, "BE": edges, "WIDE": wide_type, "num_warps": warps}
+
+
+def _launch(
+    kernel: Any, work: Work, batch: int, given: tuple[Any, ...], rest: tuple[Any, ...], constants: dict[str, Any]
+) -> None:
+    """A program for each row and block of heads, of as many batch elements at a time as a grid can have."""
+    rows, blocks = work.node.numel(), -(-constants["H"] // constants["BH"])
+    if rows * batch * blocks == 0:
+        return
+    constants = constants | {"BE": min(work.block, constants["BE"])}
+    step = max(1, BATCHES // blocks)
+    with _on(work.node):
+        for first in range(0, batch, step):
+            kernel[(rows, min(step, batch - first) * blocks)](*given, first, *rest, **constants)
+
+
+def _on(x: Tensor) -> AbstractContextManager[Any]:
+    if not x.is_cuda or x.get_device() == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device(x.device)

@@ -1,0 +1,85 @@
+"""Rows of edges as work for a GPU: short ones, long ones, and hubs cut into pieces; made once for a layout."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+SHORT = 4  # edges of a short row at most: a block of edges that fits it wastes no loads
+PIECE = 128  # edges of a whole row at most; where the longest row is longer than its square, hubs have fewer, longer ones
+LONG = 16  # edges that a program for a long row takes at once, at most
+
+
+class Work(NamedTuple):
+    """Programs: each takes the edges ``start .. stop - 1`` (n,) of ``node`` (n,), at most ``block`` of them at once."""
+
+    block: int
+    node: Tensor
+    start: Tensor
+    stop: Tensor
+
+
+class Hubs(NamedTuple):
+    """Rows in pieces: those of hub ``i``, which is ``node[i]``, are ``first[i] .. first[i + 1] - 1``."""
+
+    pieces: Work
+    owner: Tensor
+    node: Tensor
+    first: Tensor
+
+
+class Schedule(NamedTuple):
+    """All rows of a layout, whole or in pieces."""
+
+    whole: tuple[Work, ...]
+    hubs: Hubs | None
+
+
+_made: dict[tuple[int, ...], tuple[StorageWeakRef, Schedule]] = {}
+
+
+def schedule(ptr: Tensor, order: Tensor) -> Schedule:
+    """The work of rows ``ptr[r] .. ptr[r + 1] - 1`` of nodes ``order[r]``, kept as long as the memory of ``ptr``.
+
+    The first call asks the device how long the rows are; those that follow do not wait for it.
+    """
+    memory = ptr.untyped_storage()
+    key = (memory._cdata, ptr.storage_offset(), ptr.numel(), order.data_ptr(), PIECE)
+    if key not in _made:
+        for old in [k for k, (held, _) in _made.items() if held.expired()]:
+            _made.pop(old, None)
+        _made[key] = StorageWeakRef(memory), _schedule(ptr, order)
+    return _made[key][1]
+
+
+def _schedule(ptr: Tensor, order: Tensor) -> Schedule:
+    degree = ptr.diff()
+    if degree.numel() == 0:
+        return Schedule((), None)
+    widest, few = int(degree.max()), int((degree <= SHORT).sum())
+    piece = max(PIECE, 1 << math.isqrt(max(0, widest - 1)).bit_length())
+    if widest <= piece and not 0.25 < few / degree.numel() < 1:  # one launch for all
+        block = SHORT if few == degree.numel() else LONG
+        return Schedule((Work(block, order, ptr[:-1], ptr[1:]),), None)
+    short, hub = degree <= SHORT, degree > piece
+    parts = ((SHORT, short), (LONG, ~short & ~hub))
+    whole = (_of_rows(block, torch.nonzero(mask).flatten(), ptr, order) for block, mask in parts)
+    return Schedule(tuple(work for work in whole if work.node.numel()), _hubs(ptr, order, hub, piece))
+
+
+def _of_rows(block: int, rows: Tensor, ptr: Tensor, order: Tensor) -> Work:
+    return Work(block, order[rows], ptr[rows], ptr[rows + 1])
+
+
+def _hubs(ptr: Tensor, order: Tensor, hub: Tensor, piece: int) -> Hubs | None:
+    rows = torch.nonzero(hub).flatten()
+    if rows.numel() == 0:
+        return None
+    count = (ptr[rows + 1] - ptr[rows] + piece - 1) // piece
+    first = torch.nn.functional.pad(count.cumsum(0), (1, 0))
+    owner = torch.repeat_interleave(count)
+    start = ptr[rows][owner] + (torch.arange(owner.numel(), device=ptr.device) - first[owner]) * piece
+    stop = torch.minimum(start + piece, ptr[rows + 1][owner])
+    return Hubs(Work(LONG, order[rows][owner], start, stop), owner, order[rows], first)
