@@ -1,6 +1,7 @@
 """Fused kernels over edges: what a sparse graph costs is what its edges cost."""
 
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,7 +26,10 @@ NORMALIZED = 3.4  # measured: what an edge takes beside one of softmax, forward 
 
 
 class EdgesBackend(Backend):
-    """One pass over the edges of each target, and in the backward one more over those of each source (Numba, CPU)."""
+    """One pass over the edges of each target, and in the backward one more over those of each source.
+
+    Numba on the CPU, Triton on CUDA.
+    """
 
     name = "edges"
     call_ms = 0.2
@@ -38,19 +42,17 @@ class EdgesBackend(Backend):
 
     def reasons_for(self, request: Request, too_many: list[str]) -> list[str]:
         """Why it cannot run a call, whatever the graph, beside those given."""
-        reasons = list(too_many)
-        if request.device.type != "cpu":
-            reasons.append(f"its kernels run on the CPU, and the tensors are on {request.device}")
-        return reasons + ([] if reasons else without_compiler())
+        return too_many or without_kernels(request.device)
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         nodes = order(graph)
         if nodes is None:
             return []
+        taken = "rows are taken in that order from the second call on; " * (request.device.type == "cpu")
         before, after = (f"{distance(graph, at):,.0f}" for at in (None, nodes.argsort()))
         return [
             f"nodes stand {before} places from those they read, on average, and {after} after graph.relabelled(): "
-            f"rows are taken in that order from the second call on; relabelled, a step takes about {RELABELLED} of that"
+            f"{taken}relabelled, a step takes about {RELABELLED} of that on the CPU"
         ]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
@@ -73,7 +75,7 @@ class EdgesBackend(Backend):
         return [(sliding_window(8192, 65, causal=False).explicit(), {})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
-        with without_autocast("cpu"):
+        with without_autocast(inputs.query.device.type):
             if inputs.normalize is None and inputs.score is None and not inputs.request().cap_bias:
                 return edges_run(graph, inputs, weights, lse)
             if plain_operations_only() and not torch.compiler.is_compiling():
@@ -81,6 +83,30 @@ class EdgesBackend(Backend):
 
                 return attend(graph, inputs)
             return scored_run(graph, inputs)
+
+
+def without_kernels(device: torch.device) -> list[str]:
+    """Why no kernel runs on a device in this process, if there is a reason."""
+    if device.type == "cuda":
+        return list(_triton_refuses(device))
+    if device.type != "cpu":
+        return [f"its kernels run on the CPU and on CUDA, and the tensors are on {device}"]
+    return without_compiler()
+
+
+@cache
+def _triton_refuses(device: torch.device) -> tuple[str, ...]:
+    """Why Triton runs nothing on a device; the first question runs a kernel there."""
+    if find_spec("triton") is None:
+        return ("triton is not installed, which its kernels on CUDA are written in: pip install 'graphattn[gpu]'",)
+    try:
+        from ..kernels.edges_triton import probe
+
+        probe(device)
+    except Exception as error:  # of Triton's own, of the driver, of the compiler of its launchers
+        told = next(iter(str(error).strip().splitlines()), "")
+        return (f"triton {version('triton')} runs nothing on {device}: {type(error).__name__}: {told[:200]}",)
+    return ()
 
 
 def without_compiler() -> list[str]:
@@ -111,19 +137,19 @@ def edges_run(
     bias, attr = (edges_first(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
     edge_projection = None if inputs.edge_weight is None else inputs.edge_weight.to(wide)
     edge_query = None
-    if attr is not None:
+    if attr is not None and query.device.type == "cpu":
         query, key, value = (x.to(wide) for x in (query, key, value))
     if edge_projection is not None:  # <q, W a> = <W' q, a>, so that an edge costs F numbers and not H * D
         edge_projection = edge_projection.repeat_interleave(query.shape[2] // max(1, key.shape[2]), 0)  # (H, D, F)
-        edge_query = torch.einsum("bthd,hdf->bthf", query, edge_projection)
+        edge_query = torch.einsum("bthd,hdf->bthf", query.to(wide), edge_projection)
         edge_query = torch.zeros_like(edge_query) if inputs.edge_to == "value" else edge_query
     from ..kernels.edges_op import attend, plain  # registering operators takes long
 
     softcap = 0.0 if inputs.softcap is None else inputs.softcap
-    seed = torch.randint(2**63 - 1, ()) if request.dropout else None
+    seed = torch.randint(2**63 - 1, (), device=query.device) if request.dropout else None
     operands: tuple[Any, ...] = (query, key, value, bias, attr, edge_query)
     options: tuple[Any, ...] = (inputs.scale, softcap, inputs.dropout_p, seed)
-    if query.device.type != "cpu" or (not torch.compiler.is_compiling() and plain_operations_only()):
+    if not _fused(query.device) or (not torch.compiler.is_compiling() and plain_operations_only()):
         layout = _layout(graph, part, query.device, False)
         output, log_sum, alpha, edge_sum = plain(*operands, *layout[:4], *options)
     else:
@@ -139,6 +165,11 @@ def edges_run(
     )
 
 
+@constant_result
+def _fused(device: torch.device) -> bool:
+    return device.type == "cpu" or not without_kernels(device)
+
+
 def _layout(
     graph: AttentionGraph | EdgeTensors, part: str, device: torch.device, tracked: bool
 ) -> tuple[Tensor | None, ...]:
@@ -151,14 +182,14 @@ def _layout(
 def constant_layout(graph: AttentionGraph, part: str, device: torch.device, tracked: bool) -> tuple[Tensor | None, ...]:
     """The edges of a graph or a part of it, by target, and where gradients are wanted by source.
 
-    torch.compile keeps it, guarded by the graph's identity. An order of the rows is looked for at the second call, so
-    that a graph which serves once does not pay for it.
+    torch.compile keeps it, guarded by the graph's identity. On the CPU an order of the rows is looked for at the second
+    call, so that a graph which serves once does not pay for it.
     """
     from ..kernels import edges_op  # noqa: F401 (compiled code finds its operators registered)
 
     graph = piece(graph, part)
     if device.type != "cpu":
-        return *by_target(graph, device), *(None,) * 4
+        return *by_target(graph, device), *(by_source(graph, device) if tracked else (None,) * 4)
     call = object()
     first = cached(graph, "first call of the edge kernels", lambda: call) is call
     targets, sources = (by_target, by_source) if first else (rows_by_target, rows_by_source)

@@ -15,7 +15,7 @@ from ..plans.cache import moved
 from ..plans.grouped import effective_edges
 from ..plans.parts import parts, split
 from .base import BACKENDS, Backend
-from .edges import EdgesBackend, edges_run
+from .edges import EdgesBackend, edges_run, without_kernels
 from .request import Inputs, Outputs, Request, edges_too_many
 from .sdpa import softmax_lse
 from .tiles import TilesBackend, tiles_run
@@ -29,14 +29,17 @@ class PartsBackend(Backend):
     name = "parts"
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        on_cpu = request.device.type == "cpu"  # elsewhere the edges run in plain operations
-        edges = EDGES.reasons_against(graph, request) if on_cpu else edges_too_many(graph)
+        edges = EDGES.reasons_against(graph, request) if self.fused(request) else edges_too_many(graph)
         reasons = list(dict.fromkeys(TILES.cannot(graph, request) + edges))
         if request.of_rows and not reasons:
             reasons.append("parts are mixed by their log-sum-exp, which only softmax has")
         if not reasons and self.bytes_needed(graph, request) > MAX_BYTES:
             reasons.append(f"it would hold {self.bytes_needed(graph, request):,} bytes")
         return reasons
+
+    def fused(self, request: Request) -> bool:
+        """Whether its edges run in kernels; without any on CUDA they run in plain operations."""
+        return request.device.type == "cpu" or not without_kernels(request.device)
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         return TILES.notes(graph, request)
@@ -45,7 +48,7 @@ class PartsBackend(Backend):
         wide = torch.finfo(request.statistics).bits // 8  # no more than tiles for all of it, and another output
         outputs = 2 * request.batch * graph.num_targets * request.heads * (request.value_dim + 1) * wide
         edges = 40 * graph.num_edges
-        if request.device.type != "cpu":
+        if not self.fused(request):
             edges += BACKENDS["message_passing"].bytes_needed(graph, request)
         return TILES.bytes_needed(graph, request._replace(lse=True)) + outputs + edges
 
@@ -53,7 +56,7 @@ class PartsBackend(Backend):
         if survey(graph).pairs < 2 * graph.num_edges:  # tiles half full: there is no rest worth parting from
             return 1.5 * TILES.cost_ms(graph, request._replace(lse=True))
         parts, wanted = split(graph), request._replace(lse=True)
-        if request.device.type == "cpu":
+        if self.fused(request):
             rest = EDGES.work_ms(request, "edge", effective_edges(parts.rest, graph.num_targets))
         else:  # in plain operations
             rest = BACKENDS["message_passing"].work_ms(request, "edge", parts.rest)

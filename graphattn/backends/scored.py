@@ -17,7 +17,7 @@ from ..errors import ShapeError
 from ..graph import AttentionGraph
 from ..graph.modes import constant_result
 from ..kernels.edge_softmax import gather
-from ..plans.cache import cached
+from ..plans.cache import CPU, cached
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import by_source, by_target
 from .request import Inputs, Outputs, edges_first, nodes_first
@@ -43,8 +43,8 @@ class AdditiveForm(NamedTuple):
 def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     """Output, weights and, where they are softmax's, lse."""
     lead, request, heads = inputs.query.shape[:-3], inputs.request(), inputs.query.shape[-2]
-    wide, (target, source, *nodes) = request.statistics, _of_nodes(graph)
-    edges = () if inputs.edge_attr is None else _of_edges(graph)
+    wide, (target, source, *nodes) = request.statistics, _of_nodes(graph, inputs.query.device)
+    edges = () if inputs.edge_attr is None else _of_edges(graph, inputs.query.device)
     query, key, value = (nodes_first(x.to(wide)) for x in (inputs.query, inputs.key, inputs.value))
     bias, attr = (edges_first(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
     features = _features(attr, inputs, query) if inputs.score is None or inputs.edge_to != "score" else None
@@ -57,8 +57,9 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
             score = score + edge_products(features.query, features.rows, removed, *edges)
         score = score * inputs.scale
     else:
-        read = None if inputs.edge_to == "value" else attr
-        form: AdditiveForm | None = getattr(inputs.score, "as_additive", lambda *_: None)(query, key, read)
+        read, form = None if inputs.edge_to == "value" else attr, None
+        if query.device.type == "cpu":
+            form = getattr(inputs.score, "as_additive", lambda *_: None)(query, key, read)
         score = _in_blocks(inputs, removed, target, source) if form is None else _additive(form, query, nodes)
     score, lse = inputs.bounded(score, bias, removed), None
     if inputs.normalize is None:
@@ -133,38 +134,44 @@ def _in_blocks(inputs: Inputs, removed: Tensor | None, target: Tensor, source: T
     return scores.reshape(lead.numel(), *scores.shape[-2:])
 
 
-def _of_nodes(edges: AttentionGraph | EdgeTensors) -> tuple[Tensor, ...]:
+def _of_nodes(edges: AttentionGraph | EdgeTensors, device: torch.device) -> tuple[Tensor, ...]:
     """Target and source of each edge, int64 (E,), and the edges by target and by source as the operators want them."""
     if isinstance(edges, AttentionGraph):
-        return _layout(edges)
+        return _layout(edges, device)
     ptr, target, place, order = edges._by_source
     return edges.target, edges.source, *edges._by_target, ptr, target, edges._by_target[2][place.long()], order
 
 
-def _of_edges(edges: AttentionGraph | EdgeTensors) -> tuple[Tensor, ...]:
+def _of_edges(edges: AttentionGraph | EdgeTensors, device: torch.device) -> tuple[Tensor, ...]:
     """The same where every edge is a source of its own, which holds its features."""
     if isinstance(edges, AttentionGraph):
-        return _edges_layout(edges)
+        return _edges_layout(edges, device)
     return _as_sources(edges._by_target, edges.target)
 
 
 @constant_result
-def _layout(graph: AttentionGraph) -> tuple[Tensor, ...]:
+def _layout(graph: AttentionGraph, device: torch.device = CPU) -> tuple[Tensor, ...]:
     from ..kernels import edge_additive, edge_pairs  # noqa: F401 (compiled code finds its operators registered)
 
-    targets, sources = by_target(graph), by_source(graph)
-    edge = cached(graph, "source edges", lambda: targets.edge[sources.place.long()])
-    return graph.target.cpu(), graph.source.cpu(), *targets, *sources._replace(place=edge)
+    def make() -> tuple[Tensor, ...]:
+        targets, sources = by_target(graph, device), by_source(graph, device)
+        sources = sources._replace(place=targets.edge[sources.place.long()])
+        return graph.target.to(device), graph.source.to(device), *targets, *sources
+
+    return cached(graph, ("edges and their ends", device), make)
 
 
 @constant_result
-def _edges_layout(graph: AttentionGraph) -> tuple[Tensor, ...]:
-    return cached(graph, "edges as sources", lambda: _as_sources(by_target(graph), graph.target.cpu()))
+def _edges_layout(graph: AttentionGraph, device: torch.device) -> tuple[Tensor, ...]:
+    def make() -> tuple[Tensor, ...]:
+        return _as_sources(by_target(graph, device), graph.target.to(device))
+
+    return cached(graph, ("edges as sources", device), make)
 
 
 def _as_sources(targets: tuple[Tensor, ...], target: Tensor) -> tuple[Tensor, ...]:
     ptr, _, edge, order = targets
-    every = torch.arange(edge.numel() + 1)
+    every = torch.arange(edge.numel() + 1, device=edge.device)
     return ptr, edge, edge, order, every, target, every[:-1], every[:-1]
 
 

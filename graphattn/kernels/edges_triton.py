@@ -5,7 +5,8 @@ No call waits for the device, once its graph is known (:mod:`.row_work`).
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -18,10 +19,11 @@ from .row_work import LONG, Hubs, Work, schedule
 
 BATCHES = 65535  # programs along the second axis of a grid at most
 NUMBERS = 1024  # of a row of nodes that a program takes at most, if a head has no more
-HELD = 64  # of them in the registers of a thread, for the edges it has at once
+HELD = 64  # of them in the registers of a thread, for the edges it has at once; half as many where it has features too
 
 
-class Call(NamedTuple):
+@dataclass(frozen=True)
+class Call:
     """The operands of ``edge_attention`` and its backward."""
 
     query: Tensor
@@ -107,12 +109,13 @@ def _softmax(
     q, k, v = (_read(x) for x in (call.query, call.key, call.value))
     operands, strides = call.edge_operands()
     read = (q if products else None, k, None if output is None else v, *operands, call.word())
-    sizes = (T, E), (*_strides(q, k, v), *strides, *call.numbers())
+    align, of_nodes = _strides(q, k, v)
     constants = _constants(wide, H, D=D, DV=DV, F=F) | {"GROUP": H // max(1, k.shape[2]), "CAPPED": call.softcap > 0}
 
     def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
-        given = (*read, *work[1:], call.index, call.edge, *written, *sizes[0])
-        _launch(triton_softmax.forward, work, B, given, sizes[1], constants | {"PIECE": piece})
+        given = (*read, *work[1:], call.index, call.edge, *written, T, E)
+        after = (*of_nodes, *strides, *call.numbers())
+        _launch(triton_softmax.forward, work, B, given, after, constants | {"PIECE": piece, "ALIGN": align})
 
     work = schedule(call.ptr, call.order)
     attr_output = attr_output if F else None
@@ -120,7 +123,7 @@ def _softmax(
         launch(part, (output, lse, alpha, kept, attr_output, None, None, None, None), False)
     if work.hubs is None:
         return
-    pieces, owner, node, first = work.hubs
+    pieces, owner, node, _ = work.hubs
     acc, attr_acc = (_room(x, q, B, len(owner), H, n) for x, n in ((output, DV), (attr_output, F)))
     peak, total, hub_peak, hub_total = (_room(q, q, B, n, H) for n in (len(owner),) * 2 + (len(node),) * 2)
     launch(pieces, (None, None, alpha, kept, None, acc, attr_acc, peak, total), True)
@@ -153,7 +156,7 @@ def backward(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tenso
     groups, layout = call.key.shape[2], (call.source_ptr, call.target, call.place, call.source_order)
     _sums(share, call.query, groups, True, removed, layout, grads[1])
     _sums(weight, grad_output, groups, True, removed, layout, grads[2])
-    return *grads, grad_bias, grad_attr, grad_attr_query
+    return grads[0], grads[1], grads[2], grad_bias, grad_attr, grad_attr_query
 
 
 def _score_gradients(
@@ -179,7 +182,8 @@ def _score_gradients(
     go = v if grad_output is None else _read(grad_output)
     operands, strides = call.edge_operands()
     constants = _constants(wide, H, D=D, DV=DV, F=F) | {"GROUP": H // max(1, k.shape[2]), "CAPPED": call.softcap > 0}
-    constants |= {"BY_EDGE": not products}
+    align, of_nodes = _strides(q, k, v, go)
+    constants |= {"BY_EDGE": not products, "ALIGN": align}
     of_heads = _room(grad_attr if F else None, q, -(-H // constants["BH"]), B, E, F)
     read = (*((q, k, v) if products else (None,) * 3), *operands, call.word())
     rest = (p, go if products else None, *side)
@@ -187,7 +191,7 @@ def _score_gradients(
     def launch(work: Work, own: tuple[Tensor | None, ...], hubs: int, first: bool, second: bool) -> None:
         results = (grad_query, grad_bias, of_heads, grad_attr_query, share, weight)
         given = (*read, *work[1:], call.index, call.edge, *rest, *results, *own, T, E)
-        after = (hubs, *_strides(q, k, v, go), *strides, B, *call.numbers())
+        after = (hubs, *of_nodes, *strides, B, *call.numbers())
         passes = {"FIRST": first, "SECOND": second}
         _launch(triton_sums.backward, work, B, given, after, constants | passes)
 
@@ -235,11 +239,12 @@ def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor)
     (ptr, index, edge, order), (B, _, H, D) = layout[:4], x.shape
     out = x.new_empty(B, edge.numel(), H)
     rows, others = _read(x), _read(y)
-    constants = _constants(x.dtype, H, D=D) | {"GROUP": H // max(1, y.shape[2])}
+    align, strides = _strides(rows, others)
+    constants = _constants(x.dtype, H, D=D) | {"GROUP": H // max(1, y.shape[2]), "ALIGN": align}
     work = schedule(ptr, order)
     for part in (*work.whole, *(() if work.hubs is None else work.hubs[:1])):
         given = (rows, others, *part[1:], index, edge, out, edge.numel())
-        _launch(triton_sums.edge_products, part, B, given, _strides(rows, others), constants)
+        _launch(triton_sums.edge_products, part, B, given, strides, constants)
     return out
 
 
@@ -273,12 +278,12 @@ def _sums(
     if removed is not None:
         removed_b = E * heads if len(removed) > 1 else 0
         removed = removed.expand(-1, -1, heads).contiguous().view(torch.uint8)
-    after = (*_strides(rows), removed_b)
-    constants = _constants(wide, H, D=D) | {"GROUP": heads // max(1, groups), "SUMMED": summed}
+    align, strides = _strides(rows)
+    constants = _constants(wide, H, D=D) | {"GROUP": heads // max(1, groups), "SUMMED": summed, "ALIGN": align}
 
     def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
         given = (weight, rows, removed, *work[1:], index, edge, *written, E, N)
-        _launch(triton_sums.edge_sums, work, B, given, after, constants | {"PIECE": piece})
+        _launch(triton_sums.edge_sums, work, B, given, (*strides, removed_b), constants | {"PIECE": piece})
 
     work = schedule(ptr, order)
     for part in work.whole:
@@ -310,7 +315,18 @@ def edge_weights_backward(alpha: Tensor, grad: Tensor, grad_lse: Tensor, *layout
 def _of_scores(score: Tensor, layout: tuple[Tensor, ...], bias: Tensor | None) -> Call:
     """A call without nodes, whose scores are its bias."""
     nodes = score.new_empty(score.shape[0], layout[3].numel(), score.shape[2], 0)
-    return Call(nodes, nodes, nodes, bias, None, None, *layout, *(None,) * 4, 1.0, 0.0, 0.0, None)
+    ptr, index, edge, order = layout
+    sources = (None, None, None, None)
+    return Call(nodes, nodes, nodes, bias, None, None, ptr, index, edge, order, *sources, 1.0, 0.0, 0.0, None)
+
+
+def probe(device: torch.device) -> None:
+    """Run the smallest call on a device, and raise what is raised."""
+    ptr = torch.tensor([0, 1], device=device)
+    layout = (ptr, ptr[:1].int(), ptr[:1].int(), ptr[:1].int())
+    alpha, _ = edge_weights(torch.zeros(1, 1, 1, device=device), *layout)
+    if float(alpha) != 1.0:
+        raise RuntimeError(f"one edge got a weight of {float(alpha)}")
 
 
 def _as(x: Tensor | None, like: Tensor) -> Tensor | None:
@@ -323,8 +339,11 @@ def _read(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _strides(*nodes: Tensor) -> tuple[int, ...]:
-    return tuple(stride for x in nodes for stride in x.stride()[:3])
+def _strides(*nodes: Tensor) -> tuple[int, tuple[int, ...]]:
+    """What divides the strides of nodes, so that the compiler knows it, and the strides in that unit."""
+    strides = [stride for x in nodes for stride in x.stride()[:3]]
+    unit = math.gcd(16, *strides)
+    return unit, tuple(stride // unit for stride in strides)
 
 
 def _room(wanted: Any, like: Tensor, *shape: int) -> Any:
@@ -339,7 +358,7 @@ def _constants(wide: torch.dtype, heads: int, **widths: int) -> dict[str, Any]:
     per_program = min(triton.next_power_of_2(max(1, heads)), max(1, NUMBERS // most))
     numbers = most * per_program
     warps = 1 if numbers <= 256 else 2 if numbers <= 512 else 4 if numbers <= 2048 else 8
-    held = HELD // (2 if wide == torch.float64 else 1)
+    held = HELD // (2 if widths.get("F") else 1) // (4 if wide == torch.float64 else 1)
     edges = max(1, min(LONG, held * 32 * warps // numbers))
     wide_type = tl.float64 if wide == torch.float64 else tl.float32
     return {"H": heads, **widths, **blocks, "BH": per_program, "BE": edges, "WIDE": wide_type, "num_warps": warps}

@@ -1,14 +1,14 @@
 """Rows of edges as work for a GPU: short ones, long ones, and hubs cut into pieces; made once for a layout."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 SHORT = 4  # edges of a short row at most: a block of edges that fits it wastes no loads
-PIECE = 128  # edges of a whole row at most; where the longest row is longer than its square, hubs have fewer, longer ones
+PIECE = 128  # edges of a whole row at most; the pieces of a hub are longer where there would be more of them than that
 LONG = 16  # edges that a program for a long row takes at once, at most
 
 
@@ -37,7 +37,7 @@ class Schedule(NamedTuple):
     hubs: Hubs | None
 
 
-_made: dict[tuple[int, ...], tuple[StorageWeakRef, Schedule]] = {}
+_made: dict[tuple[Any, ...], tuple[StorageWeakRef, Schedule]] = {}
 
 
 def schedule(ptr: Tensor, order: Tensor) -> Schedule:

@@ -1,3 +1,4 @@
+# mypy: allow-incomplete-defs
 """Fused attention over edges in Triton: one program for a row of edges and some heads, nothing of shape (E, H, D) held.
 
 A program walks the edges ``START .. STOP - 1`` of a target (or source) ``NODE``, ``BE`` at a time: all its edges, or
@@ -5,9 +6,9 @@ with ``PIECE`` some of a hub's, whose sums :func:`merge` adds up. It has ``BH`` 
 ``BF``) numbers, the powers of two from D (D_v, F) on. Nothing is atomic, every sum has its order, and places in memory
 are 64-bit. A pointer that is None is a feature that the call does not use.
 
-Nodes (B, N, H, D) are read with their strides; a row of D numbers is contiguous. Edges (B, E, H) are contiguous, in the
-caller's order (``EDGE`` says where an edge stands in it), or where that says so by place. Sums are in the dtype
-``WIDE``, float32 or float64; the numbers of a call are float64 on their way here.
+Nodes (B, N, H, D) are read with their strides, in units of ``ALIGN`` numbers; a row of D numbers is contiguous. Edges
+(B, E, H) are contiguous, in the caller's order (``EDGE`` says where an edge stands in it), or where that says so by
+place. Sums are in the dtype ``WIDE``, float32 or float64; the numbers of a call are float64 on their way here.
 """
 
 import triton
@@ -80,7 +81,8 @@ def forward(
     T, E, batch, q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h, bias_b, bias_e, bias_h, attr_b,
     scale: tl.float64, softcap: tl.float64, threshold: tl.int64, factor: tl.float64,
     H: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, F: tl.constexpr, GROUP: tl.constexpr, CAPPED: tl.constexpr,
-    PIECE: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr, BF: tl.constexpr, WIDE: tl.constexpr,
+    PIECE: tl.constexpr, ALIGN: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
+    BF: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Softmax over a row's edges of ``softcap * tanh(scale * <q, k> / softcap) + bias``, and the weighted sum of V.
 
@@ -94,7 +96,7 @@ def forward(
     count = (tl.load(STOP + work) - start).to(tl.int32)
     peak, total = tl.full((BH,), -float("inf"), WIDE), tl.zeros((BH,), WIDE)
     if Q is not None:
-        q = _node(Q, b * q_b + t * q_n, h * q_h, on, D, BD, WIDE)
+        q = _node(Q, (b * q_b + t * q_n) * ALIGN, h * q_h * ALIGN, on, D, BD, WIDE)
     if V is not None:
         acc = tl.zeros((BH, BDV), WIDE)
     if ATTR is not None:
@@ -110,7 +112,7 @@ def forward(
             bias = _bias(BIAS, b, bias_b, edge, bias_e, h, bias_h, mask)
             mask = mask & (bias != -float("inf"))
         if Q is not None:
-            k = _rows(K, b * k_b + source * k_n, h // GROUP * k_h, mask, D, BD).to(WIDE)
+            k = _rows(K, (b * k_b + source * k_n) * ALIGN, h // GROUP * k_h * ALIGN, mask, D, BD).to(WIDE)
             score = tl.sum(q[None, :, :] * k, 2)
         if ATTR is not None:
             features = _features(ATTR, b * attr_b, edge, live, F, BF)
@@ -133,7 +135,7 @@ def forward(
         if SEED is not None:
             weight = weight * _kept(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
         if V is not None:
-            v = _rows(V, b * v_b + source * v_n, h // GROUP * v_h, mask, DV, BDV).to(WIDE)
+            v = _rows(V, (b * v_b + source * v_n) * ALIGN, h // GROUP * v_h * ALIGN, mask, DV, BDV).to(WIDE)
             acc = acc * shrink[:, None] + tl.sum(weight[:, :, None] * v, 0)
         if ATTR is not None:
             attr_acc = attr_acc * shrink[:, None] + tl.sum(weight[:, :, None] * features, 0)
@@ -148,7 +150,7 @@ def forward(
     else:
         some = tl.where(total == 0, 1.0, total)
         if LSE is not None:
-            log = tl.log(some.to(tl.float64)).to(WIDE)
+            log = tl.log(some)
             tl.store(LSE + (b * T + t) * H + h, tl.where(total == 0, -float("inf"), peak + log), mask=on)
         if V is not None:
             _store_node(OUT, (b * T + t) * H * DV, h * DV, acc / some[:, None], on, DV, BDV)
@@ -239,7 +241,7 @@ def merge(
         tl.store(HUB_PEAK + at, peak, mask=on)
         tl.store(HUB_TOTAL + at, total, mask=on)
     if LSE is not None:
-        log = tl.log(some.to(tl.float64)).to(WIDE)
+        log = tl.log(some)
         tl.store(LSE + (b * N + node) * H + h, tl.where(total == 0, -float("inf"), peak + log), mask=on)
     if ACC is not None:
         _store_node(OUT, (b * N + node) * H * D, h * D, acc / some[:, None], on, D, BD)

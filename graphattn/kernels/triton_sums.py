@@ -1,4 +1,8 @@
-"""Products and sums over edges in Triton, and what attention's backward makes of them; :mod:`.triton_softmax` says how."""
+# mypy: allow-incomplete-defs
+"""Products and sums over edges in Triton, and what attention's backward makes of them.
+
+:mod:`.triton_softmax` says how programs, nodes and edges are laid out.
+"""
 
 import triton
 import triton.language as tl
@@ -9,7 +13,7 @@ from .triton_softmax import _bias, _features, _kept, _node, _rows, _store_node, 
 @triton.jit(do_not_specialize=["E", "batch"])
 def edge_products(
     X, Y, NODE, START, STOP, INDEX, EDGE, OUT, E, batch, x_b, x_n, x_h, y_b, y_n, y_h,
-    H: tl.constexpr, D: tl.constexpr, GROUP: tl.constexpr,
+    H: tl.constexpr, D: tl.constexpr, GROUP: tl.constexpr, ALIGN: tl.constexpr,
     BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """``<x[b, t, h], y[b, s, h // GROUP]>`` of every edge."""
@@ -18,13 +22,13 @@ def edge_products(
     on, e = h < H, tl.arange(0, BE)
     node, start = tl.load(NODE + work).to(tl.int64), tl.load(START + work).to(tl.int64)
     count = (tl.load(STOP + work) - start).to(tl.int32)
-    x = _node(X, b * x_b + node * x_n, h * x_h, on, D, BD, WIDE)
+    x = _node(X, (b * x_b + node * x_n) * ALIGN, h * x_h * ALIGN, on, D, BD, WIDE)
     for i in range(0, count, BE):
         live = i + e < count
         mask = live[:, None] & on[None, :]
         edge = tl.load(EDGE + start + i + e, mask=live, other=0).to(tl.int64)
         other = tl.load(INDEX + start + i + e, mask=live, other=0).to(tl.int64)
-        y = _rows(Y, b * y_b + other * y_n, h // GROUP * y_h, mask, D, BD).to(WIDE)
+        y = _rows(Y, (b * y_b + other * y_n) * ALIGN, h // GROUP * y_h * ALIGN, mask, D, BD).to(WIDE)
         tl.store(OUT + (b * E + edge)[:, None] * H + h[None, :], tl.sum(x[None, :, :] * y, 2), mask=mask)
 
 
@@ -32,7 +36,7 @@ def edge_products(
 def edge_sums(
     WEIGHT, X, REMOVED, NODE, START, STOP, INDEX, EDGE, OUT, ACC, E, N, batch, x_b, x_n, x_h, removed_b,
     H: tl.constexpr, D: tl.constexpr, GROUP: tl.constexpr, SUMMED: tl.constexpr, PIECE: tl.constexpr,
-    BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr,
+    ALIGN: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """``sum WEIGHT[b, edge, h] * x[b, index, h // GROUP]`` over a row's edges, (B, N, H, D).
 
@@ -59,7 +63,7 @@ def edge_sums(
             if REMOVED is not None:
                 mask = mask & (tl.load(REMOVED + b * removed_b + at, mask=mask, other=1) == 0)
                 weight = tl.where(mask, weight, 0.0)
-            x = _rows(X, b * x_b + other * x_n, of_x * x_h, mask, D, BD).to(WIDE)
+            x = _rows(X, (b * x_b + other * x_n) * ALIGN, of_x * x_h * ALIGN, mask, D, BD).to(WIDE)
             acc += tl.sum(weight[:, :, None] * x, 0)
     if PIECE:
         _store_node(ACC, (b * tl.num_programs(0) + work) * H * D, h * D, acc, on, D, BD)
@@ -76,14 +80,15 @@ def backward(
     scale: tl.float64, softcap: tl.float64, threshold: tl.int64, factor: tl.float64,
     H: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, F: tl.constexpr, GROUP: tl.constexpr, CAPPED: tl.constexpr,
     FIRST: tl.constexpr, SECOND: tl.constexpr, BY_EDGE: tl.constexpr,
-    BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr, BF: tl.constexpr, WIDE: tl.constexpr,
+    ALIGN: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr, BF: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
-    """What a target and its edges get, given the gradients GO, GA, GL, GAO of output, weights, lse and sums of features.
+    """What a target and its edges get: GO, GA, GL, GAO are the gradients of output, weights, lse, sums of features.
 
     Two passes over the row, since a score's gradient ``p (g - delta)`` wants ``delta = sum p g`` of the whole row: the
     FIRST leaves ``g`` in SHARE (B, E, H) by place, the SECOND the gradient of each product there, and sums. For a hub's
-    piece each is a launch of its own, and DELTA (B, pieces or hubs, H) goes between them; OWNER is a piece's hub. P lies
-    by place, or ``BY_EDGE`` in the caller's order. G_ATTR is a sum over the program's heads alone (blocks, B, E, F).
+    piece each is a launch of its own, and DELTA (B, pieces or hubs, H) goes between them; OWNER is a piece's hub. P
+    lies by place, or ``BY_EDGE`` in the caller's order. G_ATTR (blocks, B, E, F) adds the program's heads alone.
     """
     work, blocks = tl.program_id(0).to(tl.int64), tl.cdiv(H, BH)
     b, h = (tl.program_id(1) // blocks + batch).to(tl.int64), tl.program_id(1) % blocks * BH + tl.arange(0, BH)
@@ -92,7 +97,7 @@ def backward(
     count = (tl.load(STOP + work) - start).to(tl.int32)
     delta, row = tl.zeros((BH,), WIDE), (b * T + t) * H + h
     if V is not None:
-        go = _node(GO, b * go_b + t * go_n, h * go_h, on, DV, BDV, WIDE)
+        go = _node(GO, (b * go_b + t * go_n) * ALIGN, h * go_h * ALIGN, on, DV, BDV, WIDE)
     if ATTR is not None:
         gao = _node(GAO, (b * T + t) * H * F, h * F, on, F, BF, WIDE)
         attr_q = _node(ATTR_Q, (b * T + t) * H * F, h * F, on, F, BF, WIDE)
@@ -107,7 +112,7 @@ def backward(
                 there = mask & (_bias(BIAS, b, bias_b, edge, bias_e, h, bias_h, mask) != -float("inf"))
             grad = tl.zeros((BE, BH), WIDE)
             if V is not None:
-                v = _rows(V, b * v_b + source * v_n, h // GROUP * v_h, there, DV, BDV).to(WIDE)
+                v = _rows(V, (b * v_b + source * v_n) * ALIGN, h // GROUP * v_h * ALIGN, there, DV, BDV).to(WIDE)
                 grad = tl.sum(go[None, :, :] * v, 2)
             if ATTR is not None:
                 grad += tl.sum(gao[None, :, :] * _features(ATTR, b * attr_b, edge, live, F, BF), 2)
@@ -132,7 +137,7 @@ def backward(
         if GL is not None:
             shift += tl.load(GL + row, mask=on, other=0.0)
         if K is not None:
-            q = _node(Q, b * q_b + t * q_n, h * q_h, on, D, BD, WIDE)
+            q = _node(Q, (b * q_b + t * q_n) * ALIGN, h * q_h * ALIGN, on, D, BD, WIDE)
             gq = tl.zeros((BH, BD), WIDE)
         if ATTR is not None:
             g_attr_q = tl.zeros((BH, BF), WIDE)
@@ -151,7 +156,7 @@ def backward(
                 tl.store(G_BIAS + by_edge, grad, mask=mask)
             if K is not None:
                 source = tl.load(INDEX + place, mask=live, other=0).to(tl.int64)
-                k = _rows(K, b * k_b + source * k_n, h // GROUP * k_h, there, D, BD).to(WIDE)
+                k = _rows(K, (b * k_b + source * k_n) * ALIGN, h // GROUP * k_h * ALIGN, there, D, BD).to(WIDE)
                 grad = grad * tl.full((1, 1), scale, WIDE)
                 if ATTR is not None:
                     features = _features(ATTR, b * attr_b, edge, live, F, BF)

@@ -15,7 +15,8 @@ class EdgeTensors:
 
     A graph is a constant of the program that is compiled for it; another graph is another program. Graphs with as many
     targets, sources and edges, such as the nearest neighbours of points that move, share one program if they come as
-    ``EdgeTensors(graph)``, made outside it. They run on the backend ``edges`` (CPU), or on ``message_passing``.
+    ``EdgeTensors(graph)``, made outside it, on the graph's device. They run on the backend ``edges``, or on
+    ``message_passing``.
 
     Args:
         graph: The graph whose edges they are.
@@ -38,7 +39,8 @@ class EdgeTensors:
         """The edges of a graph, by target and by source."""
         if not isinstance(graph, AttentionGraph):
             raise no_graph(graph, "graph must be an AttentionGraph")
-        self._by_target, self._by_source = tuple(by_target(graph)), tuple(by_source(graph))
+        self._by_target = tuple(by_target(graph, graph.device))
+        self._by_source = tuple(by_source(graph, graph.device))
         self._memo: dict[Any, Any] = {}
 
     @property

@@ -42,8 +42,10 @@ def by_target(graph: AttentionGraph, device: torch.device = CPU) -> ByTarget:
     return cached(graph, "by_target", lambda: _by_target(graph))
 
 
-def by_source(graph: AttentionGraph) -> BySource:
+def by_source(graph: AttentionGraph, device: torch.device = CPU) -> BySource:
     """The edges by source, then by target; made only when a gradient is wanted."""
+    if device.type != "cpu":
+        return cached(graph, ("by_source", device), lambda: moved(by_source(graph), device))
     return cached(graph, "by_source", lambda: _by_source(graph))
 
 

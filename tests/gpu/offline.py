@@ -1,0 +1,149 @@
+"""Compiles the Triton kernels for GPUs that are not there, and tells what each of them takes.
+
+``python tests/gpu/offline.py`` adds to the table what it lacks of :data:`STEPS` on :data:`ARCHITECTURES`, which takes
+minutes; without the file it makes all anew. ``tests/kernels/test_edges_triton.py`` reads it.
+"""
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = ROOT / "examples" / "benchmarks" / "edges_triton.json"
+ARCHITECTURES = (80, 90, 100)
+KERNELS = ("forward", "hub_weights", "merge", "edge_products", "edge_sums", "backward")
+
+
+class Absent:
+    """The driver of a GPU that is not there: Triton asks it what to compile for, and nothing is launched."""
+
+    def __init__(self, architecture: int) -> None:
+        self.target = GPUTarget("cuda", architecture, 32)
+
+    def get_current_target(self) -> GPUTarget:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return self.target.arch
+
+    def get_current_stream(self, device: int = 0) -> int:
+        return 0
+
+
+def compiled(architecture: int, call: Callable[[], Any]) -> list[dict[str, Any]]:
+    """What each kernel that a call of the operators would launch takes, specialised as it would be."""
+    from graphattn.kernels import triton_softmax
+
+    made: dict[str, Any] = {}
+
+    def only_compile(kernel: Any, grid: Any) -> Callable[..., None]:
+        def run(*arguments: Any, **constants: Any) -> None:
+            code = kernel.warmup(*arguments, grid=grid, **constants)
+            made[code.hash] = code
+
+        return run
+
+    kernel_type = type(triton_softmax.forward)
+    before = kernel_type.__getitem__
+    driver.set_active(Absent(architecture))
+    kernel_type.__getitem__ = only_compile
+    try:
+        call()
+    finally:
+        kernel_type.__getitem__ = before
+        driver._active = None
+    return sorted((measured(code) for code in made.values()), key=lambda row: list(map(str, row.values())))
+
+
+def measured(code: Any) -> dict[str, Any]:
+    """Registers of a thread, bytes of its stack, where what finds no register goes; shared bytes; loads."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(code.asm["cubin"])
+        file.flush()
+        tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+        told = subprocess.run([str(tool), "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    usage, ptx = {key: int(value) for key, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", told)}, code.asm["ptx"]
+    return {
+        "kernel": code.metadata.name,
+        "warps": code.metadata.num_warps,
+        "registers": usage["REG"],
+        "stack": usage["STACK"] + usage["LOCAL"],
+        "shared": code.metadata.shared,
+        "loads": len(re.findall(r"\bld\.global", ptx)),
+        "loads of 16 bytes": len(re.findall(r"\bld\.global\S*\.v4\.[bf]32|\bld\.global\S*\.v2\.[bf]64", ptx)),
+        "atomics": len(re.findall(r"\b(?:atom|red)\.", ptx)),
+    }
+
+
+def step(heads: int, width: int, dtype: torch.dtype, *, everything: bool = False, hubs: bool = False) -> None:
+    """A forward and a backward of attention on rows of all lengths, with all that they may be asked.
+
+    Else without anything, and the operators of other normalisations; with ``hubs`` on long rows alone.
+    """
+    from graphattn.kernels import edges_triton, row_work
+
+    pieces = 4 * row_work.PIECE
+    degree = torch.tensor([pieces] * 128 if hubs else [3] * 40 + [32] * 87 + [pieces])
+    ptr = torch.nn.functional.pad(degree.cumsum(0), (1, 0))
+    T, E = degree.numel(), int(ptr[-1])
+    edge = torch.arange(E, dtype=torch.int32)
+    layout = (ptr, edge % T, edge, torch.arange(T, dtype=torch.int32))
+    node, wide = torch.zeros(1, T, heads, width, dtype=dtype), torch.promote_types(dtype, torch.float32)
+    of_edges, features = torch.zeros(1, E, heads, dtype=wide), torch.zeros(1, T, heads, 16, dtype=wide)
+    extra = (of_edges, torch.zeros(1, E, 16, dtype=wide), features) if everything else (None, None, None)
+    options = (0.5, 2.0, 0.1, torch.tensor(5)) if everything else (0.5, 0.0, 0.0, None)
+    given = (node, node, node, *extra, *layout, *layout, *options)
+    outputs = edges_triton.forward(*given, everything, everything)
+    side = (outputs[1], outputs[2], features) if everything else (None, None, None)
+    edges_triton.backward(*given, outputs[4], outputs[0], *side)
+    if not everything:
+        edges_triton.edge_products(node, node, None, *layout)
+    if not everything and not hubs:
+        edges_triton.edge_weights_backward(*(of_edges,) * 2, node[..., 0].to(wide), *layout)
+        edges_triton.edge_weights(of_edges, *layout)
+
+
+#: What the table tells of: heads, width, dtype; ``+`` with bias, features, cap and dropout.
+STEPS: dict[str, Callable[[], None]] = {
+    f"{heads} x {width} {str(dtype).removeprefix('torch.')}{' +' * more}": partial(
+        step, heads, width, dtype, everything=more
+    )
+    for heads, width, dtype, more in (
+        (8, 32, torch.bfloat16, False), (8, 32, torch.bfloat16, True), (16, 64, torch.float16, False),
+        (16, 64, torch.float16, True), (4, 32, torch.float32, False), (4, 32, torch.float32, True),
+        (3, 20, torch.float32, False), (1, 128, torch.bfloat16, False), (12, 64, torch.bfloat16, False),
+        (4, 256, torch.bfloat16, False), (4, 32, torch.float64, False), (4, 32, torch.float64, True),
+    )
+}  # fmt: skip
+
+
+def main() -> None:
+    """Complete the table."""
+    rows = json.loads(TABLE.read_text())["kernels"] if TABLE.exists() else []
+    done = {(row["architecture"], row["step"]) for row in rows}
+    for architecture, name in itertools.product(ARCHITECTURES, STEPS):
+        if (architecture, name) in done:
+            continue
+        told = compiled(architecture, STEPS[name])
+        rows += [{"architecture": architecture, "step": name, **row} for row in told]
+        lines = ",\n".join("  " + json.dumps(row) for row in rows)
+        TABLE.parent.mkdir(exist_ok=True)
+        TABLE.write_text(f'{{"triton": "{triton.__version__}", "kernels": [\n{lines}\n]}}\n')
+        print(architecture, name, flush=True)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    main()

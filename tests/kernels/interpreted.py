@@ -1,0 +1,177 @@
+"""The Triton kernels in Triton's interpreter, on tensors of the CPU: what they give beside plain operations.
+
+A process of its own: Triton decides at its import whether it interprets. It says one JSON object: for each case the
+error of each output and gradient, over the largest that :mod:`graphattn.verify.bounds` allows.
+"""
+
+import json
+import os
+import sys
+import time
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+from graph_table import GRAPHS
+from torch import Tensor
+
+import graphattn as ga
+from graphattn.kernels import edge_pairs, edges_op, edges_triton, row_work
+from graphattn.kernels.arrays import dtype_of_sums
+from graphattn.plans.grouped import by_source, by_target
+from graphattn.verify.bounds import bound, difference, size
+
+torch.set_num_threads(1)
+SMALL = ga.from_edge_index([[0, 2, 0, 3, 5, 6, 4, 1, 0, 2, 3, 4], [1, 1, 1, 0, 1, 1, 4, 1, 2, 2, 4, 2]], num_sources=7,
+                           num_targets=5, duplicates="keep")  # fmt: skip
+ON_CPU = {"forward": edges_op._forward, "backward": edges_op._gradients}
+NAMES = ("output", "lse", "weights", "features", "query", "key", "value", "bias", "attr", "attr_query")
+
+
+def operands(graph, dtype, heads, widths, features, bias, batch=1):
+    """Nodes, and what a call has beside them, in the dtype of their sums."""
+    draw = torch.Generator().manual_seed(0)
+
+    def randn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=draw, dtype=torch.float64).to(dtype)
+
+    (T, S, E), (H, kv) = (graph.num_targets, graph.num_sources, graph.num_edges), heads
+    nodes = [randn(batch, T, H, widths[0]), randn(batch, S, kv, widths[0]), randn(batch, S, kv, widths[1])]
+    wide, rest = dtype_of_sums(nodes[0]), [None, None, None]
+    if bias:
+        rest[0] = randn(1, E, H).to(wide)
+        rest[0][0, 1::5], rest[0][0, ::7, 1:] = -torch.inf, -torch.inf
+    if features:
+        rest[1:] = [randn(batch, E, features).to(wide), randn(batch, T, H, features).to(wide)]
+    return [*nodes, *rest]
+
+
+def found(run, graph, given, options, keep):
+    """Outputs, and the gradients of a random mix of them."""
+    edges_op._keeps_weights = lambda *_: keep
+    arguments = (*given, *by_target(graph), *by_source(graph), *options)
+    outputs = run["forward"](*arguments, True, True)
+    draw = torch.Generator().manual_seed(1)
+    mix = [torch.randn(x.shape, generator=draw, dtype=torch.float64).to(x.dtype) for x in outputs[:4]]
+    side = mix[3] if given[4] is not None else None
+    return *outputs[:4], *run["backward"](*arguments, outputs[4], *mix[:3], side)
+
+
+def case(graph=SMALL, dtype=torch.float64, heads=(3, 3), widths=(5, 7), features=0, bias=False, cap=0.0, drop=0.0,
+         keep=True, batch=1):  # fmt: skip
+    """Error over bound of each quantity that there is."""
+    given = operands(graph, dtype, heads, widths, features, bias, batch)
+    wide = [x if x is None else x.double() for x in given]
+    options = (0.4, cap, drop, torch.tensor(2**62 + 5))
+    triton = {"forward": edges_triton.forward, "backward": edges_triton.backward}
+    ours, cpu = (found(run, graph, given, options, keep and not cap) for run in (triton, ON_CPU))
+    exact = found(ON_CPU, graph, wide, options, False)
+    assert graph is not SMALL or all(size(z) > 0 for z in exact if z.numel())
+    shares = {}
+    for i, (name, x, y, z) in enumerate(zip(NAMES, ours, cpu, exact, strict=True)):
+        assert (x.shape, x.dtype) == (y.shape, y.dtype), (name, x.shape, y.shape, x.dtype, y.dtype)
+        scale = 1.0 if name == "weights" else max(1.0 if name == "lse" else 1e-30, size(z if i < 4 else exact[6]))
+        allowed = bound(dtype, difference(y, z) / scale, gradient=i >= 4)
+        shares |= {name: difference(x, z) / scale / allowed} if x.numel() else {}
+    return shares
+
+
+def pairs(dtype=torch.float64):
+    """The two operators and softmax, each with its derivative, with removed edges and grouped heads."""
+    draw = torch.Generator().manual_seed(0)
+    graph, layout = SMALL, ga.backends.scored._layout(SMALL)[2:]
+    x, y = (torch.randn(2, n, h, 5, generator=draw, dtype=dtype) for n, h in ((5, 6), (7, 3)))
+    score, slope = torch.randn(2, 2, graph.num_edges, 6, generator=draw, dtype=dtype)
+    levels, removed = torch.randn(2, 5, 6, generator=draw, dtype=dtype), score[:1] > 1
+    calls = {
+        "edge_products": (x, y, None, *layout),
+        "edge_sum": (score, y, 3, False, removed, *layout),
+        "edge_weights": (score, *layout[:4]),
+        "edge_weights_backward": (score.abs(), slope, levels, *layout[:4]),
+    }
+    shares = {}
+    for name, given in calls.items():
+        shares[name] = _apart(getattr(edges_triton, name)(*given), getattr(edge_pairs, name)(*given))
+    back = (score, x, 3, True, removed, *layout)
+    shares["edge_sum to sources"] = _apart(edges_triton.edge_sum(*back), edge_pairs.edge_sum(*back))
+    return shares
+
+
+def _apart(ours, wanted):
+    ours, wanted = (x if isinstance(x, tuple) else (x,) for x in (ours, wanted))
+    return max(difference(a, b) / bound(a.dtype, 0.0, gradient=False) for a, b in zip(ours, wanted, strict=True))
+
+
+def front_door():
+    """``attention`` as a user calls it, on the operators' own autograd, beside the dense backend."""
+    edges_op.edge_attention.register_kernel("cpu")(edges_triton.forward)
+    edges_op.edge_attention_backward.register_kernel("cpu")(edges_triton.backward)
+    edges_op.nothing_watches = lambda *_: False
+    draw = torch.Generator().manual_seed(0)
+    nodes = [torch.randn(n, 2, 5, generator=draw, dtype=torch.float64).requires_grad_() for n in (5, 7, 7)]
+    graph = ga.from_edge_index(SMALL.edge_index, num_sources=7, num_targets=5, duplicates="merge")
+
+    def results(backend):
+        output = ga.attention(*nodes, graph, backend=backend)
+        return output, *torch.autograd.grad(output.sin().sum(), nodes)
+
+    shares = zip(("output", "query", "key", "value"), results("edges"), results("dense"), strict=True)
+    return {name: difference(a, b) / 1e-12 for name, a, b in shares}
+
+
+def far_apart():
+    """A node more than 2**31 numbers away; memory that nobody touches is not there."""
+    graph = ga.from_edge_index([[3], [0]], num_sources=4, num_targets=1)
+    key = torch.empty(3 * 2**30 + 4, dtype=torch.float16).as_strided((1, 4, 1, 4), (0, 2**30, 4, 1))
+    key[:, 3] = 1.0
+    query = torch.full((1, 1, 1, 4), 0.5, dtype=torch.float16)
+    given = (query, key, key, None, None, None, *by_target(graph), *by_source(graph), 0.4, 0.0, 0.0, None)
+    output, lse, *_ = edges_triton.forward(*given, False, True)
+    return {"output": difference(output, torch.ones(1)), "lse": abs(float(lse) - 0.8) / 1e-6}
+
+
+EVERYTHING = {"heads": (6, 3), "features": 3, "bias": True, "cap": 1.7, "drop": 0.3}
+CASES = {
+    "plain": lambda: case(),
+    "everything": lambda: case(**EVERYTHING, batch=2),
+    "weights are computed again": lambda: case(bias=True, features=2, keep=False),
+    "hubs in pieces": lambda: in_pieces(lambda: case(**EVERYTHING)),
+    "hubs in pieces, weights kept": lambda: in_pieces(lambda: case(drop=0.3, bias=True)),
+    "pairs": pairs,
+    "pairs, hubs in pieces": lambda: in_pieces(pairs),
+    "heads in blocks": lambda: in_blocks(lambda: case(heads=(6, 3), features=3, bias=True)),
+    "float32": lambda: case(dtype=torch.float32, bias=True, drop=0.3),
+    "float16": lambda: case(dtype=torch.float16, heads=(6, 3), bias=True, features=2),
+    "bfloat16": lambda: case(dtype=torch.bfloat16, cap=1.7),
+    "far apart": far_apart,
+    **{graph: lambda graph=graph: case(GRAPHS[graph](), bias=True) for graph in
+       ("isolated_targets", "no_edges", "one_node", "zero_nodes", "zero_targets", "zero_sources")},
+    "front door": front_door,
+}  # fmt: skip
+
+
+def in_pieces(run):
+    before, row_work.PIECE = row_work.PIECE, 2
+    try:
+        assert row_work.schedule(*by_target(SMALL)[::3]).hubs is not None
+        return run()
+    finally:
+        row_work.PIECE = before
+
+
+def in_blocks(run):
+    before, edges_triton.NUMBERS = edges_triton.NUMBERS, 16
+    try:
+        return run()
+    finally:
+        edges_triton.NUMBERS = before
+
+
+if __name__ == "__main__":
+    chosen = sys.argv[1:] or list(CASES)
+    start = time.process_time()
+    told = {}
+    for name in chosen:
+        told[name] = CASES[name]()
+        print(name, f"{time.process_time() - start:.1f} s", file=sys.stderr)
+    print(json.dumps(told))

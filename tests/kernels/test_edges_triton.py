@@ -1,0 +1,89 @@
+"""The kernels for GPUs, without one: what they compute, in Triton's interpreter; what they take, compiled for three."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphattn.backends import BACKENDS, edges
+from graphattn.backends.request import Request
+from graphattn.graphs import full
+from graphattn.kernels.row_work import PIECE, schedule
+
+pytest.importorskip("triton")
+TESTS = Path(__file__).parents[1]
+sys.path.insert(0, str(TESTS / "gpu"))
+import offline  # noqa: E402
+
+
+def test_outputs_and_gradients_are_those_of_the_cpu_operators_in_the_interpreter():
+    """In float64 to 1e-12, and narrower within the bounds of every backend, on graphs with and without anything."""
+    paths = os.pathsep.join((str(TESTS.parent), str(TESTS)))
+    words = [sys.executable, str(TESTS / "kernels" / "interpreted.py")]
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths})
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout)
+    assert len(told) > 15
+    wrong = {(case, name): share for case, shares in told.items() for name, share in shares.items() if not share <= 1}
+    assert not wrong
+
+
+@pytest.fixture(scope="module", params=offline.ARCHITECTURES)
+def kernels(request, tmp_path_factory):
+    """What each kernel takes on an architecture."""
+    before = os.environ.get("TRITON_CACHE_DIR")
+    os.environ["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("triton"))
+    try:
+        return offline.compiled(request.param, lambda: offline.step(8, 32, torch.bfloat16, hubs=True))
+    finally:
+        os.environ.pop("TRITON_CACHE_DIR")
+        os.environ.update({} if before is None else {"TRITON_CACHE_DIR": before})
+
+
+def test_every_kernel_compiles_without_a_stack_and_without_atomics(kernels):
+    assert {row["kernel"] for row in kernels} == set(offline.KERNELS)
+    for row in kernels:
+        assert row["stack"] == row["atomics"] == 0, row
+        assert row["registers"] <= 128, row
+        assert row["shared"] <= 16384, row
+    gathers = [row for row in kernels if row["kernel"] in ("forward", "edge_products", "edge_sums", "backward")]
+    assert all(row["loads of 16 bytes"] >= row["loads"] / 3 for row in gathers), gathers
+
+
+@pytest.mark.parametrize("longest", [3, PIECE, 5 * PIECE + 1, PIECE**2 + 1])
+def test_each_edge_is_the_work_of_one_program(longest):
+    degree = torch.tensor([0, 1, longest, 4, 5, 2, longest - 1])
+    ptr = torch.nn.functional.pad(degree.cumsum(0), (1, 0))
+    order = torch.arange(10, 17, dtype=torch.int32)
+    work = schedule(ptr, order)
+    assert schedule(ptr, order) is work
+    parts = [*work.whole, *(() if work.hubs is None else work.hubs[:1])]
+    counts = torch.zeros(int(ptr[-1]), 17, dtype=torch.int64)
+    nodes = torch.cat([part.node for part in parts])
+    for part in parts:
+        for node, start, stop in zip(*part[1:], strict=True):
+            counts[start:stop, node] += 1
+            assert stop - start <= max(PIECE, 2 * PIECE * (longest > PIECE**2))
+    assert (counts.sum(1) == 1).all()
+    assert torch.equal(counts.argmax(1), torch.repeat_interleave(order.long(), degree))
+    assert set(nodes.tolist()) == set(order.tolist())
+    assert (work.hubs is not None) == (longest > PIECE)
+
+
+def test_a_device_without_triton_or_without_a_gpu_says_so(monkeypatch):
+    request = Request(device=torch.device("cuda", 0))
+    if not torch.cuda.is_available():
+        (reason,) = BACKENDS["edges"].reasons_against(full(5), request)
+        assert "runs nothing on cuda:0" in reason
+    edges._triton_refuses.cache_clear()
+    monkeypatch.setattr(edges, "find_spec", lambda name: None)
+    (reason,) = BACKENDS["edges"].reasons_against(full(5), request)
+    edges._triton_refuses.cache_clear()
+    assert "pip install 'graphattn[gpu]'" in reason
+    assert BACKENDS["parts"].reasons_against(full(5), request) == []
+    (reason,) = BACKENDS["edges"].reasons_against(full(5), Request(device=torch.device("xpu")))
+    assert "the tensors are on xpu" in reason
