@@ -122,7 +122,7 @@ def front_door():
 def far_apart():
     """A node more than 2**31 numbers away; memory that nobody touches is not there."""
     graph = ga.from_edge_index([[3], [0]], num_sources=4, num_targets=1)
-    key = torch.empty(3 * 2**30 + 4, dtype=torch.float16).as_strided((1, 4, 1, 4), (0, 2**30, 4, 1))
+    key = torch.empty(3 * 2**30 + 7, dtype=torch.float16).as_strided((1, 4, 1, 4), (0, 2**30 + 1, 4, 1))
     key[:, 3] = 1.0
     query = torch.full((1, 1, 1, 4), 0.5, dtype=torch.float16)
     given = (query, key, key, None, None, None, *by_target(graph), *by_source(graph), 0.4, 0.0, 0.0, None)
@@ -139,7 +139,10 @@ CASES = {
     "hubs in pieces, weights kept": lambda: in_pieces(lambda: case(drop=0.3, bias=True)),
     "pairs": pairs,
     "pairs, hubs in pieces": lambda: in_pieces(pairs),
-    "heads in blocks": lambda: in_blocks(lambda: case(heads=(6, 3), features=3, bias=True)),
+    "edges in blocks": lambda: patched(edges_triton, "HELD", 8, lambda: case(**EVERYTHING)),
+    "heads in blocks": lambda: patched(
+        edges_triton, "NUMBERS", 16, lambda: case(heads=(6, 3), features=3, bias=True)
+    ),
     "float32": lambda: case(dtype=torch.float32, bias=True, drop=0.3),
     "float16": lambda: case(dtype=torch.float16, heads=(6, 3), bias=True, features=2),
     "bfloat16": lambda: case(dtype=torch.bfloat16, cap=1.7),
@@ -150,21 +153,21 @@ CASES = {
 }  # fmt: skip
 
 
-def in_pieces(run):
-    before, row_work.PIECE = row_work.PIECE, 2
+def patched(module, name, value, run):
+    before = getattr(module, name)
+    setattr(module, name, value)
     try:
+        return run()
+    finally:
+        setattr(module, name, before)
+
+
+def in_pieces(run):
+    def cut():
         assert row_work.schedule(*by_target(SMALL)[::3]).hubs is not None
         return run()
-    finally:
-        row_work.PIECE = before
 
-
-def in_blocks(run):
-    before, edges_triton.NUMBERS = edges_triton.NUMBERS, 16
-    try:
-        return run()
-    finally:
-        edges_triton.NUMBERS = before
+    return patched(row_work, "PIECE", 2, cut)
 
 
 if __name__ == "__main__":
