@@ -1,4 +1,4 @@
-"""Weights of Pointcept's Point Transformer V3, and of Sonata's encoder, key by key."""
+"""Weights of Pointcept's Point Transformer V3, of Sonata's encoder and of LitePT, key by key."""
 
 import re
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ _UP = {"linear": "proj.0", "norm.norm": "proj.1", "own": "proj_skip.0", "own_nor
 _UNUSED = ("embedding.mask_token",)  # of pretraining
 
 
-def read(make: Any, state: Mapping[str, Tensor], head_dim: int) -> Any:
+def read(make: Any, state: Mapping[str, Tensor], head_dim: int, rotary: float | None) -> Any:
     """What ``make``, a :class:`PointTransformerV3`, gives, with these weights."""
-    source = _Source(state)
+    source = _Source(state, head_dim if rotary is not None else None)
     downs, ups = source.stages("enc"), source.stages("dec")
     linear = source.has("embedding.stem.linear.weight")
     batch = source.has("embedding.stem.norm.running_mean")
@@ -44,6 +44,9 @@ def read(make: Any, state: Mapping[str, Tensor], head_dim: int) -> Any:
         stem="linear" if linear else "conv",
         norm="batch" if batch else "layer",
         readout="node" if ups else "shape",
+        convs=[source.has_block(s, "cpe.0.weight") or not downs[s] for s in sorted(downs)],
+        attends=[source.has_block(s, "attn.qkv.weight") or not downs[s] for s in sorted(downs)],
+        rotary=rotary,
     )
     made = {}
     for name in model.state_dict():
@@ -60,14 +63,19 @@ def read(make: Any, state: Mapping[str, Tensor], head_dim: int) -> Any:
 class _Source:
     """The tensors of a state dict, each read once."""
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: Any, turned: int | None) -> None:
         if not isinstance(state, Mapping) or not all(isinstance(x, Tensor) for x in state.values()):
             raise LoaderError(f"state must be a state dict, tensors by name, got {shown(state)}")
-        self.state = {re.sub(r"^(module\.)?(backbone\.)?", "", str(name)): x for name, x in state.items()}
+        self.turned = turned  # channels of a head whose pairs of channels rotary positions turn
+        self.state = {_named(str(name)): x for name, x in state.items()}
         self.left = set(self.state) - set(_UNUSED)
 
     def has(self, name: str) -> bool:
         return name in self.state
+
+    def has_block(self, stage: int, name: str) -> bool:
+        """Whether the first block of a stage has this tensor."""
+        return self.has(f"enc.enc{stage}.block0.{name}")
 
     def shape(self, name: str) -> torch.Size:
         return self.get(name, False).shape
@@ -112,6 +120,8 @@ class _Source:
         return self.get(f"{theirs}.{leaf}")
 
     def _of_block(self, theirs: str, inner: str, leaf: str) -> Tensor:
+        if inner == "norm" and self.has(f"{theirs}.norm0.0.{leaf}"):
+            return self.get(f"{theirs}.norm0.0.{leaf}")
         if inner in _BLOCK:
             return _kernel(self.get(f"{theirs}.{_BLOCK[inner]}.{leaf}"))
         if inner in _SCALED:
@@ -122,13 +132,28 @@ class _Source:
             gamma = self.get(f"{theirs}.{scale}.gamma")  # LayerScale, after the projection
             return x * (gamma[:, None] if leaf == "weight" else gamma)
         which = ("q_proj", "k_proj", "v_proj").index(inner.removeprefix("block.attention."))
-        return self.get(f"{theirs}.attn.qkv.{leaf}").chunk(3)[which]
+        x = self.get(f"{theirs}.attn.qkv.{leaf}").chunk(3)[which]
+        return (
+            x
+            if self.turned is None or which == 2
+            else x.unflatten(0, (-1, self.turned))[:, _pairs(self.turned)].flatten(0, 1)
+        )
 
 
 def _place(part: str) -> tuple[str, int, str]:
     """The list of ``levels`` that a parameter is in, its number there, and what follows."""
     _, side, number, inner = part.split(".", 3)
     return side, int(number), inner
+
+
+def _named(name: str) -> str:
+    """A name as Pointcept has it; LitePT calls its convolutions ``conv``."""
+    return re.sub(r"(block\d+)\.conv\.", r"\1.cpe.", re.sub(r"^(module\.)?(backbone\.)?", "", name))
+
+
+def _pairs(head_dim: int) -> Tensor:
+    """LitePT's channels in our order: theirs has the halves of each axis's pairs side by side, ours those of all."""
+    return torch.arange(head_dim).view(3, 2, -1).transpose(0, 1).flatten()
 
 
 def _kernel(x: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ class Levels(nn.Module):
         widths: C of each level, the finest first.
         depths: Blocks of each level on the way down.
         back: Blocks of each level but the coarsest on the way up.
-        block: ``block(width)`` makes a block, ``block(x, level, number)``.
+        block: ``block(width)`` makes a block, ``block(x, level, number)``; or a list, one for each level.
         down: ``down(fine width, coarse width)`` makes what pools, ``down(x, fine, coarse)``.
         up: ``up(coarse width, fine width, width)`` makes what unpools, ``up(x, skip, fine, coarse)``.
         back_widths: C of each level but the coarsest on the way up; ``widths`` by default.
@@ -42,7 +42,7 @@ class Levels(nn.Module):
         depths: list[int],
         back: list[int],
         *,
-        block: Part,
+        block: Part | Sequence[Part],
         down: Part,
         up: Part,
         readout: str,
@@ -50,12 +50,13 @@ class Levels(nn.Module):
     ) -> None:
         super().__init__()
         self.widths, self.readout = widths, one_of(readout, "readout", READOUTS)
-        self.stages = nn.ModuleList(_stage(block, C, depth) for C, depth in zip(widths, depths, strict=True))
+        blocks = [block] * len(widths) if callable(block) else block
+        self.stages = nn.ModuleList(map(_stage, blocks, widths, depths))
         self.downs = nn.ModuleList(down(fine, coarse) for fine, coarse in pairwise(widths))
         after = [*(widths[:-1] if back_widths is None else back_widths), widths[-1]]
         steps = list(zip(after, widths, after[1:], back, strict=False)) if readout == "node" else []
         self.ups = nn.ModuleList(up(coarse, fine, C) for C, fine, coarse, _ in steps)
-        self.back = nn.ModuleList(_stage(block, C, depth) for C, _, _, depth in steps)
+        self.back = nn.ModuleList(_stage(make, C, depth) for make, (C, _, _, depth) in zip(blocks, steps, strict=False))
         self.out_dim = after[0] if readout == "node" else widths[-1]
 
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:

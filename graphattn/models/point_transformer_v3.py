@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, one_of, probability, width
+from ..arguments import flag, kinds_checked, one_of, probability, several, width
+from ..errors import OptionError
 from ..graph.foreign_names import names_checked
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
-from ..nn import DropPath, TransformerBlock, pool
+from ..nn import DropPath, Rotary, TransformerBlock, pool
 from ..nn.cell_conv import CellConv
 from .example import example, features, small_grid
 from .levels import Levels, heads_of, of_clouds, sizes
@@ -38,8 +39,14 @@ class PointTransformerV3(nn.Module):
             the other clouds of its batch in training either.
         readout: "node", or "shape", the mean over the coarsest points without a way up.
         drop_path: The largest probability of dropping a branch; it grows with depth.
+        convs: Whether blocks have a convolution, one for all levels or one for each; a norm takes its place.
+        attends: Whether blocks have attention and a feed-forward, likewise.
+        rotary: Base of rotary positions, which are a level's cells; none by default.
 
-    Source: Wu et al. 2024 and its code; Wu et al. 2025 (Sonata), whose encoder is this one. The hierarchy is
+    Source: Wu et al. 2024 and its code; Wu et al. 2025 (Sonata), whose encoder is this one; Yue et al. 2025 (LitePT,
+    arXiv 2512.13689), which convolves on fine levels and attends on coarse ones: ``PointTransformerV3(4, None, (36, 72,
+    144, 252, 504), back_widths=(72, 72, 144, 252), back_depths=0, head_dim=18, convs=(True, True, True, False, False),
+    attends=(False, False, False, True, True), rotary=100.0)``. The hierarchy is
     :func:`graphattn.graphs.serialized_hierarchy`; with ``shuffle=True`` the curves of each level come in random order,
     as theirs. *What differs:* a head's number of channels is the same everywhere; no relative positions in the scores;
     a branch that is dropped is dropped for all points at once.
@@ -68,6 +75,9 @@ class PointTransformerV3(nn.Module):
         norm: str = "batch",
         readout: str = "node",
         drop_path: float = 0.0,
+        convs: Sequence[bool] | bool = True,
+        attends: Sequence[bool] | bool = True,
+        rotary: float | None = None,
     ) -> None:
         super().__init__()
         wide = sizes(widths, "widths")
@@ -83,7 +93,10 @@ class PointTransformerV3(nn.Module):
             wide,
             sizes(depths, "depths", len(wide), 0),
             sizes(back_depths, "back_depths", len(wide) - 1, 0) if wide[1:] and readout == "node" else [],
-            block=partial(CellBlock, head_dim=head_dim),
+            block=[
+                partial(CellBlock, head_dim=head_dim, conv=conv, attends=attend, rotary=rotary)
+                for conv, attend in zip(_flags(convs, "convs", wide), _flags(attends, "attends", wide), strict=True)
+            ],
             down=partial(CellPooling, norm=made),
             up=partial(CellUnpooling, norm=made),
             readout=readout,
@@ -98,7 +111,8 @@ class PointTransformerV3(nn.Module):
         up: list[Any] = [block for stage in self.levels.back for block in [*stage.children()][::-1]]
         for blocks in (down, up):
             for block, p in zip(blocks, torch.linspace(0, most, len(blocks), device="cpu").tolist(), strict=True):
-                block.block.branch[1] = DropPath(p)
+                if block.block is not None:
+                    block.block.branch[1] = DropPath(p)
 
     @names_checked
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
@@ -127,19 +141,22 @@ class PointTransformerV3(nn.Module):
         return nn.functional.gelu(self.stem_norm(x))
 
     @classmethod
-    def from_pointcept(cls, state: Mapping[str, Tensor], *, head_dim: int = 16) -> "PointTransformerV3":
-        """The model with the weights of Pointcept's ``PointTransformerV3``, or of Sonata's, read key by key.
+    def from_pointcept(
+        cls, state: Mapping[str, Tensor], *, head_dim: int = 16, rotary: float | None = None
+    ) -> "PointTransformerV3":
+        """The model with the weights of Pointcept's ``PointTransformerV3``, of Sonata's or of LitePT, read key by key.
 
         Args:
             state: Its state dict; keys may begin with ``module.`` and ``backbone.``, and ``seg_head`` is the head.
-            head_dim: Channels of a head, which the state does not tell; 16 in the published models.
+            head_dim: Channels of a head, which the state does not tell; 16 in the published models, 18 in LitePT's.
+            rotary: Base of rotary positions, which it does not tell either; 100 in LitePT's.
 
         Raises:
             LoaderError: If a key is missing, has another shape, or is one that the model has no place for.
         """
         from .from_pointcept import read
 
-        return read(cls, state, head_dim)
+        return read(cls, state, head_dim, rotary)
 
 
 class CellNorm(nn.Module):
@@ -157,18 +174,34 @@ class CellNorm(nn.Module):
 
 
 class CellBlock(nn.Module):
-    """A convolution as the position of a cell (xCPE), then a pre-norm block on the level's graph."""
+    """A convolution as the position of a cell (xCPE), then a pre-norm block on the level's graph; or one of the two."""
 
-    def __init__(self, embed_dim: int, head_dim: int) -> None:
+    def __init__(self, embed_dim: int, head_dim: int, conv: bool, attends: bool, rotary: float | None) -> None:
         super().__init__()
-        self.conv, self.linear = CellConv(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
+        self.conv = CellConv(embed_dim, embed_dim) if conv else None
+        self.linear = nn.Linear(embed_dim, embed_dim) if conv else None
         self.norm = nn.LayerNorm(embed_dim)
-        self.block = TransformerBlock(embed_dim, embed_dim // head_dim)
+        turned = None if rotary is None else Rotary(head_dim, base=rotary, num_axes=3)
+        self.block = TransformerBlock(embed_dim, embed_dim // head_dim, rotary=turned) if attends else None
 
     def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
         near: Any = level.near[0] if level.near else None
-        x = x + self.norm(self.linear(self.conv(x, near)))
-        return self.block(x, level.graphs[number % len(level.graphs)])
+        made = x if self.conv is None or self.linear is None else self.linear(self.conv(x, near))
+        x = self.norm(made) if made is x else x + self.norm(made)
+        if self.block is None:
+            return x
+        places = None if self.block.attention.rotary is None else level.cells
+        return self.block(x, level.graphs[number % len(level.graphs)], positions=places)
+
+
+def _flags(values: Any, name: str, levels: Sequence[int]) -> list[bool]:
+    """One for each level."""
+    if isinstance(values, bool):
+        return [values] * len(levels)
+    given = [flag(value, name) for value in several(values, name, "must be True, False, or one of them for each level")]
+    if len(given) != len(levels):
+        raise OptionError(f"{name} must have {len(levels)}, one for each level, got {given}")
+    return given
 
 
 class CellPooling(nn.Module):

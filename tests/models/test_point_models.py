@@ -41,9 +41,16 @@ MODELS = {
         lambda **o: models.PointTransformerV3(3, 5, (8, 16), (2, 1), (8,), 1, head_dim=4, **o),
         partial(serialized_hierarchy, cell=1e-3, levels=2, stride=256, patch=8),
     ),
+    "LitePT": (
+        lambda **o: models.PointTransformerV3(
+            *(3, 5, (12, 18), (1, 2), (12,), 0),
+            **{"head_dim": 6, "convs": (True, False), "attends": (False, True), "rotary": 100.0, **o},
+        ),
+        partial(serialized_hierarchy, cell=1e-3, levels=2, stride=256, patch=8),
+    ),
 }
 
-OF_CELLS = ("PointTransformerV3",)  # which knows positions by their cells
+OF_CELLS = ("PointTransformerV3", "LitePT")  # which knows positions by their cells
 
 
 def made(name, **options):

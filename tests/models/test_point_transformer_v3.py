@@ -1,4 +1,6 @@
-"""Point Transformer V3 with Pointcept's names against its forward in plain torch, on dense grids and patch by patch."""
+"""Point Transformer V3 and LitePT with their names against their forward in plain torch, on dense grids and patch by
+patch.
+"""
 
 import pytest
 import torch
@@ -55,11 +57,29 @@ def state_of(sonata):
     return {name: x.double() if x.is_floating_point() else x for name, x in made.items()}
 
 
-class Twin:
-    """The forward of the published code, for clouds one by one."""
+def state_of_litept():
+    """A state dict with the names and shapes of LitePT: convolutions on the fine level, attention on the coarse one."""
+    torch.manual_seed(0)
+    C = (36, 54)
+    made = {"embedding.stem.conv.weight": torch.randn(C[0], 5, 5, 5, 5) * 0.1} | norm_of(
+        "embedding.stem.norm", C[0], True
+    )
+    for i in (0, 1):
+        conv = {name: x for name, x in block_of(f"enc.enc0.block{i}", C[0], False).items() if ".cpe." in name}
+        made |= {name.replace(".cpe.", ".conv."): x for name, x in conv.items()}
+    made |= linear("enc.enc1.down.proj", *C) | norm_of("enc.enc1.down.norm.0", C[1], True)
+    own = {name: x for name, x in block_of("enc.enc1.block0", C[1], False).items() if ".cpe." not in name}
+    made |= own | norm_of("enc.enc1.block0.norm0.0", C[1], False)
+    made |= linear("dec.dec0.up.proj.0", C[1], 72) | norm_of("dec.dec0.up.proj.1", 72, True)
+    made |= linear("dec.dec0.up.proj_skip.0", C[0], 72) | norm_of("dec.dec0.up.proj_skip.1", 72, True)
+    return {name: x.double() if x.is_floating_point() else x for name, x in made.items()}
 
-    def __init__(self, state):
-        self.state = state
+
+class Twin:
+    """The forward of the published code, for clouds one by one; with ``base`` of LitePT's rotary positions."""
+
+    def __init__(self, state, head=HEAD, base=None):
+        self.state, self.head, self.base = state, head, base
 
     def linear(self, name, x):
         return F.linear(x, self.state[f"{name}.weight"], self.state[f"{name}.bias"])
@@ -80,19 +100,36 @@ class Twin:
         return full[:, grid[:, 0], grid[:, 1], grid[:, 2]].T
 
     def attention(self, name, x, grid, order):
-        q, k, v = self.linear(f"{name}.qkv", x).view(len(x), 3, -1, HEAD).unbind(1)
+        q, k, v = self.linear(f"{name}.qkv", x).view(len(x), 3, -1, self.head).unbind(1)
+        if self.base is not None:
+            q, k = (self.turned(x, grid) for x in (q, k))
         rank = sorted(range(len(x)), key=lambda i: code(grid[i].tolist(), order))
         n, size = len(x), min(PATCH, len(x))
         out = torch.zeros_like(q)
         for start in range(0, n, size):
             own = torch.tensor(rank[start : start + size])
             read = torch.tensor(rank[start : start + size] if start + size <= n else rank[n - size :])
-            weights = (torch.einsum("thd,shd->hts", q[own], k[read]) * HEAD**-0.5).softmax(-1)
+            weights = (torch.einsum("thd,shd->hts", q[own], k[read]) * self.head**-0.5).softmax(-1)
             out[own] = torch.einsum("hts,shd->thd", weights, v[read])
         return self.linear(f"{name}.proj", out.flatten(1))
 
+    def turned(self, x, grid):
+        """A third of the channels by each axis, its first half paired with its second."""
+        width = self.head // 3
+        angle = grid[:, :, None].double() * self.base ** (-torch.arange(0, width, 2).double() / width)
+        cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+        a, b = x.unflatten(-1, (3, width)).chunk(2, -1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2)
+
     def block(self, name, x, grid, number):
-        x = x + self.norm(f"{name}.cpe.2", self.linear(f"{name}.cpe.1", self.conv(f"{name}.cpe.0", x, grid)))
+        conv = next((word for word in ("cpe", "conv") if f"{name}.{word}.0.weight" in self.state), None)
+        if conv is None:
+            x = self.norm(f"{name}.norm0.0", x)
+        else:
+            made = self.linear(f"{name}.{conv}.1", self.conv(f"{name}.{conv}.0", x, grid))
+            x = x + self.norm(f"{name}.{conv}.2", made)
+        if f"{name}.attn.qkv.weight" not in self.state:
+            return x
         gamma = [self.state.get(f"{name}.ls{i}.0.gamma", 1.0) for i in (1, 2)]
         order = ORDERS[number % len(ORDERS)]
         x = x + gamma[0] * self.attention(f"{name}.attn", self.norm(f"{name}.norm1.0", x), grid, order)
@@ -114,6 +151,8 @@ class Twin:
             return x, y, None
         up = F.gelu(self.norm("dec.dec0.up.proj.1", self.linear("dec.dec0.up.proj.0", y)))[cell]
         own = F.gelu(self.norm("dec.dec0.up.proj_skip.1", self.linear("dec.dec0.up.proj_skip.0", x)))
+        if "seg_head.weight" not in self.state:
+            return x, y, own + up
         return x, y, self.linear("seg_head", self.block("dec.dec0.block0", own + up, grid, 0))
 
 
@@ -131,16 +170,18 @@ def clouds():
     return torch.cat(cells), batch, torch.randn(len(batch), 5, generator=random, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("sonata", [False, True])
-def test_weights_of_pointcept_and_of_sonata_give_their_outputs(sonata):
-    state, (grid, batch, x) = state_of(sonata), clouds()
-    model = models.PointTransformerV3.from_pointcept({f"module.backbone.{name}": t for name, t in state.items()}).eval()
+@pytest.mark.parametrize("name", ["Pointcept", "Sonata", "LitePT"])
+def test_weights_of_published_models_give_their_outputs(name):
+    sonata, options = name == "Sonata", {"head_dim": 18, "rotary": 100.0} if name == "LitePT" else {}
+    state, (grid, batch, x) = state_of(sonata) if not options else state_of_litept(), clouds()
+    given = {f"module.backbone.{key}": t for key, t in state.items()}
+    model = models.PointTransformerV3.from_pointcept(given, **options).eval()
     shape = serialized_hierarchy(grid.double(), batch, cells=grid, levels=2, patch=PATCH, curves=ORDERS)
     fine, coarse = model.encoded(x, shape)
     answer = model(x, shape)
     for cloud in (0, 1):
         own, wide = batch == cloud, shape.levels[1].batch == cloud
-        wanted = Twin(state)(x[own], grid[own])
+        wanted = Twin(state, *options.values())(x[own], grid[own])
         torch.testing.assert_close(fine[own], wanted[0], rtol=0, atol=1e-9)
         place = (shape.levels[1].down.mask()[wide][:, own].double() @ (grid[own] // 2).double()).div(
             shape.levels[1].down.mask()[wide].sum(1, keepdim=True)

@@ -66,6 +66,7 @@ class Level:
         kept: Which of the finer level's points these are, int64 (N,); ``None`` where they are none of them.
         near: The cells around each, of :func:`serialized_hierarchy`.
         normals: (N, d) unit vectors, where the finest level's were given.
+        cells: int64 (N, 3), the cell of each on the level's grid; of :func:`serialized_hierarchy`.
     """
 
     pos: Tensor
@@ -76,6 +77,7 @@ class Level:
     kept: Tensor | None = None
     near: tuple[CellNeighbours, ...] = ()
     normals: Tensor | None = None
+    cells: Tensor | None = None
 
     @property
     def graph(self) -> AttentionGraph:
@@ -155,7 +157,6 @@ def _join(levels: tuple[Level, ...], parts: list[Hierarchy]) -> Level:
         if level.kept is not None and level.down is not None:
             kept.append(level.kept + before)
             before += level.down.num_sources
-    normals = [level.normals for level in levels if level.normals is not None]
     near = [
         CellNeighbours(disjoint_union([n.graph for n in own]), torch.cat([n.offset for n in own]), own[0].num_offsets)
         for own in zip(*(level.near for level in levels), strict=True)
@@ -168,8 +169,14 @@ def _join(levels: tuple[Level, ...], parts: list[Hierarchy]) -> Level:
         disjoint_union(up) if up else None,
         torch.cat(kept) if len(kept) == len(levels) else None,
         tuple(near),
-        torch.cat(normals) if len(normals) == len(levels) else None,
+        _joined([level.normals for level in levels]),
+        _joined([level.cells for level in levels]),
     )
+
+
+def _joined(parts: list[Tensor | None]) -> Tensor | None:
+    given = [part for part in parts if part is not None]
+    return torch.cat(given) if len(given) == len(parts) else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -38,8 +38,8 @@ def serialized_hierarchy(
     """Levels of Point Transformer V3: cells of a grid that double in size, each level along several curves.
 
     A level's graphs are :func:`curve_patches` of its cells, one for each curve; a coarser level has a point in every
-    cell that holds one of the finer level's, at their mean. A level's ``near`` are the cells around each, 3 along each
-    axis, and those of the finest level 5 as well.
+    cell that holds one of the finer level's, at their mean. A level's ``cells`` are the points' own, and ``near`` those
+    around each, 3 along each axis; for the finest level 5 as well.
 
     Args:
         pos: (N, 3) positions, one in each cell: sample the cloud on the grid first.
@@ -93,7 +93,7 @@ def serialized_hierarchy(
             for i in order
         ]
         near = level.near or (neighbours(grid, _clouds(grid, level.batch), 3),)
-        result.append(Level(level.pos, level.batch, tuple(graphs), level.down, level.up, None, near))
+        result.append(Level(level.pos, level.batch, tuple(graphs), level.down, level.up, None, near, cells=grid))
     return Hierarchy(tuple(result), count_of_clouds(batch))
 
 
