@@ -62,7 +62,8 @@ def attend(
         key = key.repeat_interleave(value.shape[1] // key.shape[1], 1)
     wanted = patch.wants_weights(options)
     if job.reads_all and not wanted and bias is None and softcap is None and s_aux is None:
-        return _full(query, _held(key, job.sources), _held(value, job.sources), scaling, dropout), None
+        which = job.spans or job.sources
+        return _full(query, _held(key, which), _held(value, which), scaling, dropout), None
     result = _run(job, query, key, value, bias, scaling, softcap, dropout, wanted, s_aux)
     weights = None
     if result.weights is not None and wanted:
@@ -123,8 +124,10 @@ def _full(query: Tensor, key: Tensor, value: Tensor, scale: float | None, dropou
     return output.transpose(1, 2).contiguous()
 
 
-def _held(x: Tensor, which: range | Tensor | Index) -> Tensor:
+def _held(x: Tensor, which: range | tuple[range, ...] | Tensor | Index) -> Tensor:
     """Of (B, H, N, D) the tokens that all rows pick, heads first."""
+    if isinstance(which, tuple) and not isinstance(which, Index):
+        return torch.cat([x[:, :, span.start : span.stop] for span in which], 2)
     if isinstance(which, Tensor):
         return x.index_select(2, which)
     assert isinstance(which, range)

@@ -13,6 +13,7 @@ from ..models.generation.continuation import every, rows
 from .frame import Frame, Piece, Span
 
 Graph = AttentionGraph | PerHead
+_FEW = 8  # spans of sources that are copied span by span
 _AT_ONCE = 64  # targets whose sources are looked up together
 
 
@@ -33,6 +34,7 @@ class Job:
         sources: Likewise.
         missing: bool (B, k): sources that only fill up the row of a step.
         reads_all: Whether every target reads all of the sources that are picked.
+        spans: The sources as a few ranges, which are copied faster than places one by one; empty where they are not.
     """
 
     graph: Graph
@@ -40,6 +42,7 @@ class Job:
     sources: range | Tensor | Index
     missing: Tensor | None = None
     reads_all: bool = False
+    spans: tuple[range, ...] = ()
 
 
 def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) -> Job:
@@ -133,20 +136,30 @@ def _step(graphs: list[AttentionGraph], frame: Frame, device: torch.device) -> J
     read = picked[0]
     if isinstance(read, range) and all(isinstance(other, range) and other == read for other in picked):
         return Job(every(1, len(read), device), one, read, reads_all=len(read) > 0)
-    if len(picked) == 1 and isinstance(read, Tensor):
-        return Job(every(1, len(read), device), one, read.to(device), reads_all=True)
-    most = max(map(len, picked))
-    place = torch.zeros(len(picked), most, dtype=torch.int64)
-    missing = torch.ones(len(picked), most, dtype=torch.bool)
-    for row, other in enumerate(picked):
-        place[row, : len(other)] = torch.as_tensor(other)
-        missing[row, : len(other)] = False
-    row_of = torch.arange(len(picked))[:, None].expand_as(place)
+    places = [_places(other) for other in picked]
+    if len(picked) == 1:
+        spans = read if isinstance(read, tuple) and len(read) <= _FEW else ()
+        return Job(every(1, len(places[0]), device), one, places[0].to(device), reads_all=True, spans=spans)
+    most = max(map(len, places))
+    place = torch.zeros(len(places), most, dtype=torch.int64)
+    missing = torch.ones(len(places), most, dtype=torch.bool)
+    for row, of_row in enumerate(places):
+        place[row, : len(of_row)] = of_row
+        missing[row, : len(of_row)] = False
+    row_of = torch.arange(len(places))[:, None].expand_as(place)
     sources = Index(row_of.to(device), place.to(device))
     return Job(every(1, most, device), one, sources, missing.to(device) if bool(missing.any()) else None)
 
 
-def _read(graph: AttentionGraph, piece: Piece) -> range | Tensor:
+def _places(read: range | tuple[range, ...] | Tensor) -> Tensor:
+    """int64 (k,)."""
+    if isinstance(read, Tensor):
+        return read
+    spans = read if isinstance(read, tuple) else (read,)
+    return torch.cat([torch.arange(span.start, span.stop) for span in spans])
+
+
+def _read(graph: AttentionGraph, piece: Piece) -> range | tuple[range, ...] | Tensor:
     """The places of the sources that the one target reads."""
     target, sources = piece.targets.node, piece.sources
     if target >= graph.num_targets:
@@ -156,11 +169,12 @@ def _read(graph: AttentionGraph, piece: Piece) -> range | Tensor:
         return range(0)
     if spans[0][0] < sources.node or spans[-1][1] > sources.node + sources.size:
         _check_present(graph, range(target, target + 1), sources.nodes)
-    if len(spans) == 1 and isinstance(sources.places, range):
-        first, last = spans[0]
-        return sources.places[first - sources.node : last - sources.node]
-    read = torch.cat([torch.arange(first, last) for first, last in spans]) - sources.node
-    return torch.as_tensor(sources.places)[read]
+    if isinstance(sources.places, range):
+        shift = sources.places.start - sources.node
+        read = tuple(range(first + shift, last + shift) for first, last in spans)
+        return read[0] if len(read) == 1 else read
+    nodes = torch.cat([torch.arange(first, last) for first, last in spans]) - sources.node
+    return torch.as_tensor(sources.places)[nodes]
 
 
 def _spans(graph: AttentionGraph, target: int) -> list[tuple[int, int]]:
