@@ -18,6 +18,7 @@ from .graph import PerHead as PerHead
 from .graph import Relations as Relations
 from .graph import disjoint_union as disjoint_union
 from .graph import reach as reach
+from .hf import audit_config as audit_config
 from .hf import from_pretrained as from_pretrained
 from .hf import patch as patch
 from .hf import patched as patched

@@ -323,6 +323,7 @@ CALLS = {
     "assert_exact": lambda: call(ga.assert_exact, causal(), at_most=8, gradients=False, dtypes=(torch.float64,)),
     "attention": lambda: call(ga.attention, *qkv(), causal()),
     "audit": lambda: call(ga.audit, causal().mask(), causal()),
+    "audit_config": lambda: call(ga.audit_config, hf_model().config),
     "connectivity": lambda: call(ga.connectivity, causal()),
     "disjoint_union": lambda: call(ga.disjoint_union, [causal(), listed()]),
     "explain": lambda: call(ga.explain, causal(), heads=2, head_dim=4),

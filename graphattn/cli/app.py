@@ -170,12 +170,14 @@ def facts(
 @app.command(epilog=WHAT)
 def audit(
     what: What,
-    mask: Annotated[str, typer.Option(metavar="FILE", help="The mask: .npy of bool (T, S), True for an edge.")],
+    mask: Annotated[
+        Optional[str], typer.Option(metavar="FILE", help="The mask: .npy of bool (T, S), True for an edge.")
+    ] = None,
     budget: Annotated[int, _number("Entries that may be looked at.")] = 1 << 27,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compare a mask with the graph that it should be.
+    """Compare a mask with the graph that it should be, or a model's code with its configuration.
 
     Lists the wrong entries by kind, and the known mistake that makes them, if there is one: rows and columns swapped,
     a window off by one, a neighbourhood that clamps rows by the width. Exit status 0 if all entries are right, 1 if
@@ -183,6 +185,12 @@ def audit(
 
     \b
       graphattn audit 'causal(8)' --mask mask.npy
+
+    Without --mask, WHAT is a folder with a config.json of transformers, or that file: a small model of random weights
+    is made of it, and what its layers read is compared with the windows and layer types that it names.
+
+    \b
+      graphattn audit mistral/config.json
     """
     from .questions import audit as run
 

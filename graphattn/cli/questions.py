@@ -51,8 +51,10 @@ def _of_layers(what: str, budget: int, json: bool) -> None:
     say(f"\n{answer}")
 
 
-def audit(what: str, path: str, budget: int, json: bool) -> bool:
-    """A mask beside the graph that it should be; whether all is right."""
+def audit(what: str, path: str | None, budget: int, json: bool) -> bool:
+    """A mask beside the graph that it should be, or a configuration beside its model; whether all is right."""
+    if path is None:
+        return _of_config(what, json)
     subject = item(what)
     from ..interop.files import load_mask
     from ..questions.audit import audit as audited
@@ -64,4 +66,20 @@ def audit(what: str, path: str, budget: int, json: bool) -> bool:
         return report.ok
     say(str(report))
     say_notes(subject.notes)
+    return report.ok
+
+
+def _of_config(what: str, json: bool) -> bool:
+    if not os.path.exists(what):
+        raise OptionError(
+            f"there is no folder or file {what} of a configuration; of a graph, give its mask: --mask mask.npy"
+        )
+    from ..hf import audit_config
+
+    with step(f"auditing {what}"):
+        report = audit_config(what)
+    if json:
+        document({"command": "audit", "what": what, **report.to_dict()})
+    else:
+        say(str(report))
     return report.ok

@@ -1,0 +1,161 @@
+"""What a configuration says that its layers read, beside what the model's code does."""
+
+import os
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from ..errors import GraphAttnError, LoaderError, OptionError, need_extra
+from ..graph import AttentionGraph
+from ..graphs import causal, documents, full, sliding_window
+from ..questions.audit import Audit, audit
+from .modules import Place
+from .patch import patched
+from .small import WINDOWS, small
+
+_TOKENS = 29  # three windows, and no multiple of one
+_KINDS = ("full_attention", "sliding_attention", "chunked_attention")
+
+
+@dataclass(frozen=True)
+class ConfigAudit:
+    """What :func:`audit_config` gives; true if every layer reads what the configuration says.
+
+    Args:
+        model: The class that was run.
+        layers: By the name of each module of attention, its masks beside the graph that the configuration means.
+        notes: At which windows it was run, and which of them no layer has.
+    """
+
+    model: str
+    layers: dict[str, Audit]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether all layers agree."""
+        return all(self.layers.values())
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def to_dict(self) -> dict[str, Any]:
+        """The findings as plain Python values."""
+        return {"ok": self.ok, **asdict(self)}
+
+    def __str__(self) -> str:
+        alike: dict[str, list[str]] = {}
+        for name, report in self.layers.items():
+            alike.setdefault(str(report), []).append(name)
+        lines = [f"{self.model}: {len(self.layers)} layers, as its code runs"]
+        for words, names in alike.items():
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            lines.append(f"{names[0]}{more}\n  " + words.replace("\n", "\n  "))
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def audit_config(config: Any) -> ConfigAudit:
+    """Compare what a configuration of transformers says with what the model's code reads.
+
+    A model with the layers of the configuration, random weights and small widths is run once, and its masks are read
+    where they reach attention. ``layer_types`` says what a layer reads; without them every layer reads the window that
+    there is, or all (earlier) tokens. A window counts the token itself; of encoders it is half on each side.
+
+    Args:
+        config: A configuration of transformers, or a folder or file that holds one (``config.json``).
+
+    Raises:
+        LoaderError: If there is none, or no model is made of it.
+        OptionError: If its model reads no tokens, or computes its attention in its own code.
+
+    Example:
+        >>> import transformers
+        >>> config = transformers.MistralConfig(num_hidden_layers=2, sliding_window=4096)
+        >>> print(audit_config(config))
+        MistralModel: 2 layers, as its code runs
+        layers.0.self_attn and 1 more
+          ok: all 841 entries are those of sliding_window(29, 8)
+        note: run with sliding_window=8 in place of 4096
+    """
+    config = _loaded(config)
+    text = config.get_text_config()
+    try:
+        import transformers
+
+        tiny = small(config)
+        model = transformers.AutoModel.from_config(tiny).eval()
+    except GraphAttnError:
+        raise
+    except Exception as error:  # of transformers, which says what its configuration lacks
+        raise LoaderError(f"no small model can be made of this {type(config).__name__}: {str(error)[:200]}") from error
+    if model.main_input_name != "input_ids":
+        raise OptionError(f"{type(model).__name__} reads {model.main_input_name}; audit_config is for models of tokens")
+    tokens = {"input_ids": torch.ones(1, _TOKENS, dtype=torch.int64)}
+    if getattr(config, "is_encoder_decoder", False):
+        tokens["decoder_input_ids"] = tokens["input_ids"]
+    with patched(model, "model") as own, torch.no_grad():
+        model(**tokens)
+        graphs = {place: own.last[place][0] for place in own.slots if place in own.last and place.role != "cross"}
+    expected = {place: _expected(place, tiny.get_text_config(), own.slots[place].writes) for place in graphs}
+    layers = {
+        place.name: audit(graph, wanted)
+        for place, graph in graphs.items()
+        if isinstance(graph, AttentionGraph) and (wanted := expected[place]) is not None
+    }
+    return ConfigAudit(type(model).__name__, layers, tuple(_notes(text, tiny.get_text_config(), layers)))
+
+
+def _loaded(config: Any) -> Any:
+    try:
+        from transformers import AutoConfig, PretrainedConfig
+    except ImportError:
+        raise need_extra("transformers", "hf") from None
+    if isinstance(config, PretrainedConfig):
+        return config
+    if not isinstance(config, str | os.PathLike):
+        raise OptionError(f"config must be a configuration of transformers or its path, got {type(config).__name__}")
+    if not os.path.exists(config):
+        raise LoaderError(f"there is no {config}; expected a folder with a config.json, or that file")
+    try:
+        return AutoConfig.from_pretrained(config, local_files_only=True)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise LoaderError(f"{config}: expected a configuration of transformers: {str(error)[:200]}") from error
+
+
+def _expected(place: Place, config: Any, is_causal: bool) -> AttentionGraph | None:
+    """The graph that a configuration means for a layer; ``None`` of kinds that are no attention."""
+    number = re.search(r"\.(\d+)(\.|$)", f".{place.name}")
+    kinds, window = getattr(config, "layer_types", None), _window(config)
+    kind = "full_attention" if window is None else "sliding_attention"
+    if kinds and number is not None and int(number[1]) < len(kinds):
+        kind = kinds[int(number[1])]
+    if kind not in _KINDS:
+        return None
+    if kind == "chunked_attention":
+        chunk = config.attention_chunk_size
+        return documents(torch.arange(_TOKENS) // chunk) & causal(_TOKENS)
+    if kind == "sliding_attention" and window is not None:
+        return sliding_window(_TOKENS, window) if is_causal else sliding_window(_TOKENS, window | 1, causal=False)
+    return causal(_TOKENS) if is_causal else full(_TOKENS)
+
+
+def _window(config: Any) -> int | None:
+    if getattr(config, "use_sliding_window", True) is False:
+        return None
+    return next((w for name in WINDOWS[:3] if isinstance(w := getattr(config, name, None), int)), None)
+
+
+def _notes(config: Any, tiny: Any, layers: dict[str, Audit]) -> list[str]:
+    notes, kinds = [], set(getattr(config, "layer_types", None) or ())
+    for name in WINDOWS:
+        window, ran = getattr(config, name, None), getattr(tiny, name, None)
+        if not isinstance(window, int):
+            continue
+        if window != ran:
+            notes.append(f"run with {name}={ran} in place of {window}")
+        kind = "chunked_attention" if "chunk" in name else "sliding_attention"
+        if kinds and kind not in kinds:
+            notes.append(f"{name}={window} stands in the configuration, but layer_types has no {kind}")
+    return notes

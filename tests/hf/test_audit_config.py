@@ -1,0 +1,63 @@
+"""What configurations say beside what the code of their models reads; ``graphattn audit`` of a config.json."""
+
+import json
+
+import pytest
+import transformers
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from typer.testing import CliRunner
+
+import graphattn as ga
+from graphattn.cli.app import app
+from graphattn.errors import LoaderError, OptionError
+
+NAMES = ("mistral", "gemma3_text", "llama4_text", "modernbert", "gpt_oss", "bert", "t5", "gemma3")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_configurations_that_say_what_their_code_does(name):
+    config = CONFIG_MAPPING[name]()
+    text = config.get_text_config()
+    for part in (config, text):
+        if hasattr(part, "num_hidden_layers"):
+            part.num_hidden_layers = 6
+    if getattr(text, "layer_types", None):
+        text.layer_types = text.layer_types[:6]
+    report = ga.audit_config(config)
+    assert report.ok, str(report)
+    assert len(report.layers) == (12 if name == "t5" else 6)
+    kinds = {audit.name for audit in report.layers.values()}
+    assert len(kinds) == (2 if name in ("gemma3_text", "gemma3", "llama4_text", "modernbert", "gpt_oss", "t5") else 1)
+
+
+def test_a_window_that_the_code_does_not_have():
+    """A Mistral's window in a Llama's configuration: the code of Llama reads all earlier tokens."""
+    report = ga.audit_config(transformers.LlamaConfig(num_hidden_layers=3, sliding_window=4096))
+    assert not report
+    assert report.to_dict()["layers"]["layers.2.self_attn"]["too_many"] == 21 * 22 // 2
+    assert "layers.0.self_attn and 2 more\n  231 of 841 entries differ from sliding_window(29, 8)" in str(report)
+    assert "run with sliding_window=8 in place of 4096" in str(report)
+
+
+def test_on_the_command_line(tmp_path):
+    transformers.MistralConfig(num_hidden_layers=2, sliding_window=3).save_pretrained(tmp_path)
+    run = CliRunner().invoke(app, ["audit", str(tmp_path)])
+    assert run.exit_code == 0, run.output
+    assert "are those of sliding_window(29, 3)" in run.output
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "llama", "sliding_window": 5, "num_hidden_layers": 1})
+    )
+    run = CliRunner().invoke(app, ["audit", str(tmp_path / "config.json"), "--json"])
+    assert run.exit_code == 1
+    assert not json.loads(run.output)["ok"]
+
+
+def test_refusals(tmp_path):
+    with pytest.raises(LoaderError, match="there is no /nowhere; expected a folder with a config"):
+        ga.audit_config("/nowhere")
+    with pytest.raises(LoaderError, match="expected a configuration of transformers"):
+        ga.audit_config(tmp_path)
+    with pytest.raises(OptionError, match="ViTModel reads pixel_values"):
+        ga.audit_config(transformers.ViTConfig(num_hidden_layers=1))
+    with pytest.raises(OptionError, match="must be a configuration of transformers or its path, got int"):
+        ga.audit_config(3)
