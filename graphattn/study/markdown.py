@@ -33,6 +33,7 @@ def page(report: Report) -> str:
     if report.claims:
         parts += ["## Claims", _claims(report)]
     parts += ["## Controls", _controls(report), "## What the graphs differ in", _covariates(report)]
+    parts += ["## After training", _probes(report)]
     return "\n\n".join([*parts, "## Made by", _made_by(report)])
 
 
@@ -156,6 +157,37 @@ def _covariates(report: Report) -> str:
         rows.append([*row, f"{told['strong_components']:g}", universal, homophily, f"{told['operations']:,.0f}"])
     head = ["arm", "edges", "in-degrees", "spectral gap", "roots", "strong components", "universal", "homophily"]
     return table([*head, "operations"], rows)
+
+
+def _probes(report: Report) -> str:
+    """Means over seeds, at the largest budget."""
+    rows = []
+    for row in report.rows:
+        if row.examples != report.plan["comparisons"][row.comparison]["budgets"][-1]["examples"]:
+            continue
+        probes = [one["probes"] for one in report.records_of(row) if one.get("probes")]
+        if probes and row.prediction["kind"] != "shuffled":
+            what = [_named(report, row.comparison, row.arm), row.positions]
+            what += [" / ".join(f"{mean:.2f}" for mean in _means(probes, name)) for name in _BY_LAYER]
+            what += [" / ".join(f"{mean:.3g}" for mean in _means(probes, name)) or "-" for name in _AT_LAST]
+            rows.append(what)
+    if not rows:
+        return "No trial has ended."
+    head = ["arm", "positions", "entropy (bits) by layer", "distance (places) by layer", "spread by layer"]
+    note = (
+        "*Spread*: distance of the nodes to their mean over their norm. *Effective nodes*: participation number of the "
+        "readout's gradient. *Along full*: the score along a graph that it was not trained on."
+    )
+    return f"{table([*head, 'effective nodes', 'along full'], rows)}\n\n{note}"
+
+
+_BY_LAYER, _AT_LAST = ("entropy", "distance", "spread"), ("effective_nodes", "along_full")
+
+
+def _means(probes: list[dict[str, Any]], name: str) -> list[float]:
+    """Over trials, of each layer or of the one number."""
+    found = [one[name] if isinstance(one[name], list) else [one[name]] for one in probes if name in one]
+    return [sum(each) / len(each) for each in zip(*found, strict=True)]
 
 
 def _made_by(report: Report) -> str:

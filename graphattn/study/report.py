@@ -95,6 +95,13 @@ class Report:
         answers = good[0][1]["answers"] if good else 0
         return Row(comparison, arm, positions, examples, about["arms"][arm], scores, answers, **counts)
 
+    def records_of(self, row: Row) -> list[dict[str, Any]]:
+        """The trials of a row that have a number."""
+        group = (row.comparison, row.arm, row.positions, row.examples)
+        trials = [t for t in self.plan["trials"] if (t["comparison"], t["arm"], t["positions"], t["examples"]) == group]
+        found = [self.records.of_key[t["key"]] for t in trials if t["key"] in self.records.of_key]
+        return [one for one in found if one["state"] != "failed"]
+
     def row(self, arm: str, comparison: str | None = None, positions: str | None = None, examples: Any = ...) -> Row:
         """The row of an arm; the first positions and the largest budget where none is named."""
         rows = [r for r in self.rows if r.arm == arm and comparison in (None, r.comparison)]

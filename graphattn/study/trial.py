@@ -98,9 +98,12 @@ def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> dict[str, Any
         if training.stop is not None and mean <= training.stop:
             break
     capped = training.stop is not None and mean > training.stop
+    from .probes import probed
+
     return {
         "state": "capped" if capped else "done",
-        **test(network, read, data.targets, held),
+        **scored(network, read, data.targets, held),
+        "probes": probed(comparison, graphs, network, held, along_full=trial.kind == "arm"),
         "loss": mean,
         "steps_taken": steps,
         "initial": initial,
@@ -110,7 +113,7 @@ def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> dict[str, Any
     }
 
 
-def test(network: Network, read: Reading, targets: Tensor, held: Tensor) -> dict[str, Any]:
+def scored(network: Network, read: Reading, targets: Tensor, held: Tensor) -> dict[str, Any]:
     """Accuracy and bits per answer on what was held out, and how many answers there were."""
     right = nats = asked = 0.0
     with torch.no_grad():

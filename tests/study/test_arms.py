@@ -11,7 +11,8 @@ from graphattn.study import checks, controls
 from graphattn.study.arms import graphs_of
 from graphattn.study.comparison import Comparison
 from graphattn.study.predictions import predicted, warnings_of
-from graphattn.study.trial import Network, Reading, train
+from graphattn.study.probes import probed
+from graphattn.study.trial import Network, Reading, scored, train
 
 WINDOW = ga.graphs.sliding_window(N, 3, causal=False)
 
@@ -85,6 +86,29 @@ def test_distances_turn_with_nothing():
         logits.append((Reading(about, about.graphs["near"])(network, torch.arange(5)), full))
     torch.testing.assert_close(logits[0], logits[1])
     assert not torch.allclose(logits[0][1], logits[2][1])
+
+
+def test_probes_are_what_can_be_counted_by_hand():
+    """Nodes alone: no entropy, no distance, one node; all scores alike: the log of the degree, and where it reads."""
+    about = compared({"window": WINDOW}, readout="token", token=0)
+    torch.manual_seed(0)
+    network = Network(about.model, about.data, "token", "none").eval()
+    for layer in network.encoder.layers:
+        torch.nn.init.zeros_(layer.attention.q_proj.weight)
+        torch.nn.init.zeros_(layer.attention.q_proj.bias)
+    held = torch.arange(5)
+    alone, window = (probed(about, about.graphs[n], network, held, along_full=False) for n in ("self", "window"))
+    assert (alone["entropy"], alone["distance"]) == ([0.0, 0.0], [0.0, 0.0])
+    assert alone["effective_nodes"] == pytest.approx(1)
+    assert 1 < window["effective_nodes"] <= 3
+    degree = WINDOW.in_degree.double()
+    assert window["entropy"] == pytest.approx([float(degree.log2().mean())] * 2)
+    far = [abs(t - s) / float(degree[t]) / N for s, t in WINDOW.edge_index.t().tolist()]
+    assert window["distance"] == pytest.approx([sum(far)] * 2)
+    full = probed(about, about.graphs["full"], network, held, along_full=True)
+    read = Reading(about, about.graphs["full"])
+    assert full["along_full"] == scored(network, read, about.data.targets, held)["accuracy"]
+    assert all(0 < spread <= 1 for spread in full["spread"])
 
 
 @pytest.mark.parametrize("positions", ["none", "learned", "relative", "rotary"])

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 import torch
@@ -10,6 +11,11 @@ from tiny_study import N, tiny_data, tiny_run
 import graphattn as ga
 from graphattn.errors import ControlError, GraphAttnError, OptionError
 from graphattn.study import comparison, pool, records, report, trial
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+    monkeypatch.setattr(sys.modules[ga.study.Report.__module__], "save_picture", lambda *given: None)
 
 
 def lines_of(folder):
@@ -161,6 +167,6 @@ def test_every_question_counts_once(tmp_path):
     read, held = trial.Reading(about, about.graphs["full"]), torch.arange(17)
     logits = network(data.inputs[:17], (ga.graphs.full(N),), torch.arange(N))
     asked = data.targets[:17] != -100
-    found = trial.test(network, read, data.targets, held)
+    found = trial.scored(network, read, data.targets, held)
     assert found["answers"] == int(asked.sum()) == 17 * 3
     assert found["accuracy"] == float((logits.argmax(-1) == data.targets[:17])[asked].double().mean())

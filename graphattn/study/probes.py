@@ -1,0 +1,69 @@
+"""What a trained model does with its graph: measured on a few samples that were held out."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..nn.recording import record_weights
+from .arms import Graphs
+from .comparison import Comparison
+from .controls import everything
+from .network import Network
+from .trial import Reading, scored
+
+_SAMPLES = 32
+
+
+def probed(
+    comparison: Comparison, graphs: Graphs, network: Network, held: Tensor, *, along_full: bool
+) -> dict[str, Any]:
+    """Numbers of one trained model.
+
+    Returns:
+        ``entropy`` (bits) and ``distance`` (places) of attention, the mean over heads and targets of each layer;
+        ``spread``: the distance of the tokens to their mean after each layer, over their norm (1 is no collapse);
+        ``effective_nodes``: how many nodes the gradient of the readout is spread over, (sum g)^2 / sum g^2; and
+        ``along_full``: the score along all pairs, a graph that it was not trained on.
+    """
+    read, some, states = Reading(comparison, graphs), held[:_SAMPLES], []
+    layers: Any = network.encoder.layers
+    hooks = [layer.register_forward_hook(lambda *call: states.append(call[2])) for layer in layers]
+    with torch.no_grad(), record_weights(network.encoder) as weights:
+        read(network, some)
+    for hook in hooks:
+        hook.remove()
+    found: dict[str, Any] = {"entropy": [], "distance": []}
+    for one in weights.values():
+        alpha, graph = one.alpha.reshape(-1, *one.alpha.shape[-2:]), one.graph  # (B, E, H)
+        rows = len(alpha) * alpha.shape[2] * max(1, graph.target.unique().numel())
+        bits = -(alpha * alpha.clamp(min=1e-30).log2()).sum()
+        far = (graph.target - graph.source).abs().unsqueeze(-1)
+        found["entropy"].append(float(bits / rows))
+        found["distance"].append(float((alpha * far).sum() / rows))
+    found["spread"] = [float((x - x.mean(-2, keepdim=True)).norm() / x.norm()) for x in states]
+    found["effective_nodes"] = effective_nodes(comparison, network, read, some)
+    if along_full:
+        other = Reading(comparison, everything(graphs, comparison.data.causal))
+        found["along_full"] = scored(network, other, comparison.data.targets, held)[comparison.metric]
+    return found
+
+
+def effective_nodes(comparison: Comparison, network: Network, read: Reading, some: Tensor) -> float:
+    """The participation number of the readout's gradient over the nodes; of the last node where all are read out."""
+    embedded: list[Tensor] = []
+
+    def keep(module: Any, args: Any, output: Tensor) -> None:
+        output.retain_grad()
+        embedded.append(output)
+
+    hook = network.embedding.register_forward_hook(keep)
+    logits = read(network, some)
+    hook.remove()
+    answer = logits[:, -1] if comparison.readout == "node" else logits
+    answer.amax(-1).sum().backward()
+    size = torch.cat([x.grad for x in embedded if x.grad is not None]).norm(dim=-1)  # (B, N)
+    network.zero_grad()
+    number = float((size.sum(-1).square() / size.square().sum(-1)).nanmean())
+    return number if math.isfinite(number) else 0.0
