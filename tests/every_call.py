@@ -419,6 +419,13 @@ CALLS = {
     "nn.pool": lambda: call(layers.pool, features(N, C), causal(), "max"),
     "nn.OffsetBias": lambda: call(layers.OffsetBias, 2, 3),
     "nn.OffsetBias.forward": lambda: call(layers.OffsetBias(2).forward, causal(), pos(), pos()),
+    "nn.ContextualTable": lambda: call(layers.ContextualTable, 2, 4, 3, step=0.1),
+    "nn.ContextualTable.forward": lambda: call(
+        layers.ContextualTable(2, 4, 3).forward, causal(), torch.ones(N, 2, 4), torch.ones(N, 2, 4), pos(), pos()
+    ),
+    "nn.ContextualTable.averaged": lambda: call(
+        layers.ContextualTable(2, 4, 3, values=True).averaged, causal(), torch.ones(causal().num_edges, 2), pos(), pos()
+    ),
     "nn.OffsetTable": lambda: call(layers.OffsetTable, 2, 3, step=0.1),
     "nn.OffsetTable.forward": lambda: call(layers.OffsetTable(2, 3).forward, causal(), pos(), pos()),
     "nn.FourierFeatures": lambda: call(layers.FourierFeatures, 3, 4),

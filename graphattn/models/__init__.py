@@ -28,6 +28,7 @@ from .rnn import Seq2Seq as Seq2Seq
 from .stacks import Decoder as Decoder
 from .stacks import Encoder as Encoder
 from .stacks import EncoderDecoder as EncoderDecoder
+from .stratified_transformer import StratifiedTransformer as StratifiedTransformer
 from .swin import Swin as Swin
 from .t5 import T5 as T5
 from .timesformer import TimeSformer as TimeSformer

@@ -199,6 +199,15 @@ def rows_of(x: Tensor, index: Tensor) -> Tensor:
     return gather(x, index, -2) if x.requires_grad and not torch.compiler.is_compiling() else x.index_select(-2, index)
 
 
+def sums_of(x: Tensor, index: Tensor, size: int) -> Tensor:
+    """Sums (..., size, H) of the rows of ``x`` (..., E, H) that share an index; the same bits on every run, as
+    :func:`rows_of` has gradients.
+    """
+    if torch.compiler.is_compiling():
+        return x.new_zeros(*x.shape[:-2], size, x.shape[-1]).index_add(-2, index, x)
+    return scatter_sum(x, index, size, -2)
+
+
 def length_of(x: Tensor) -> Tensor:
     """(..., 1), whose gradient at 0 is 0."""
     squared = x.square().sum(-1, keepdim=True)

@@ -37,6 +37,10 @@ MODELS = {
         lambda **o: models.MeshTransformer(3, 5, 8, 2, 2, spectrum=3, edges=("offset", "distance"), **o),
         hierarchy(..., graph=(NEAR["graph"], knn(..., 9, clamp=True))),
     ),
+    "StratifiedTransformer": (
+        lambda **o: models.StratifiedTransformer(3, 5, (8, 16), (2, 1), 2, step=0.1, reach=8, **o),
+        hierarchy(..., ratio=0.4, **{**NEAR, "graph": ga.graphs.voxel_windows(..., 0.8)}),
+    ),
     "PointTransformerV3": (
         lambda **o: models.PointTransformerV3(3, 5, (8, 16), (2, 1), (8,), 1, head_dim=4, **o),
         partial(serialized_hierarchy, cell=1e-3, levels=2, stride=256, patch=8),

@@ -175,6 +175,16 @@ def test_biases_of_places():
     torch.testing.assert_close(bias(graph, pos), (offset @ first.weight.T + first.bias).relu() @ last.weight.T)
     table, cells = ga.nn.OffsetTable(2, reach=3, step=0.1), (offset / 0.1).round().clamp(-3, 3).long() + 3
     torch.testing.assert_close(table(graph, pos), sum(table.weight[axis, cells[:, axis]] for axis in range(3)))
+    contextual, (q, k) = ga.nn.ContextualTable(2, 4, 3, step=0.1, values=True), torch.randn(2, 23, 2, 4)
+    steps = (offset / 0.1).floor().clamp(-3, 2).long() + 3
+    of_query, of_key, of_value = (
+        sum(own[axis, steps[:, axis]] for axis in range(3)) for own in contextual.parameters()
+    )
+    wanted = (q[graph.target] / 2 * of_query + k[graph.source] * of_key).sum(-1)
+    torch.testing.assert_close(contextual(graph, q, k, pos), wanted)
+    alpha = torch.rand(graph.num_edges, 2)
+    wanted = torch.zeros(23, 2, 4).index_add(0, graph.target, alpha[..., None] * of_value)
+    torch.testing.assert_close(contextual.averaged(graph, alpha, pos), wanted)
     waves = ga.nn.FourierFeatures(3, 4, sigma=2.0)
     angle = 2 * math.pi * pos @ waves.frequencies.T
     torch.testing.assert_close(waves(pos), torch.cat((angle.sin(), angle.cos()), 1))

@@ -1,5 +1,6 @@
 """Biases: modules that give a graph's edges a number for each head, ``layer(x, graph, score_bias=bias(graph))``."""
 
+from .places import ContextualTable as ContextualTable
 from .places import FourierFeatures as FourierFeatures
 from .places import OffsetBias as OffsetBias
 from .places import OffsetTable as OffsetTable

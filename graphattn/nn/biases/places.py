@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from ...arguments import floats, kinds_checked, positive, width
-from ...errors import ShapeError
+from ...errors import OptionError, ShapeError
 from ...graph import AttentionGraph, PerHead
-from ..geometry import relative_positions
+from ..geometry import relative_positions, rows_of, sums_of
+from .constant import sources, targets
 
 Graph = AttentionGraph | PerHead
 
@@ -57,8 +58,8 @@ class OffsetTable(nn.Module):
     Attributes:
         weight: (axes, 2 R + 1, H), from a normal of deviation 0.02 cut at two.
 
-    Source: Wu et al. 2024 (Point Transformer V3), the code's ``RPE``, which this is on grid coordinates; Swin3D (Yang
-    et al. 2023) and Stratified Transformer (Lai et al. 2022) have such tables, theirs multiplied by query and key.
+    Source: Wu et al. 2024 (Point Transformer V3), the code's ``RPE``, which this is on grid coordinates. Multiplied by
+    query or key it is a :class:`ContextualTable`.
     """
 
     @kinds_checked()
@@ -78,6 +79,103 @@ class OffsetTable(nn.Module):
 
     def extra_repr(self) -> str:
         return f"num_heads={self.weight.shape[2]}, reach={self.reach}, step={self.step}, axes={self.weight.shape[0]}"
+
+
+class ContextualTable(nn.Module):
+    r"""Learned rows for each step along each axis, multiplied by queries and keys: contextual relative positions.
+
+    .. math:: b_{ts} = \langle \lambda q_t, r^q_{ts} \rangle + \langle k_s, r^k_{ts} \rangle, \qquad
+              r_{ts} = \sum_a \mathrm{table}[a, \, \mathrm{clamp}(\lfloor (p_t - p_s)_a / \ell \rfloor, -R, R - 1) + R]
+
+    Products are of nodes and rows of the tables, (N, 2 R axes, H), which edges then look up: no edge has D numbers.
+
+    Args:
+        num_heads: H.
+        head_dim: D.
+        reach: R, steps to either side; farther ones are the farthest.
+        step: :math:`\ell`, in the units of the positions.
+        axes: Of the positions.
+        values: Whether there is a table for values, too.
+        scale: :math:`\lambda`, 1 / sqrt(D) by default.
+
+    Attributes:
+        query, key, value: (axes, 2 R, H, D), from a normal of deviation 0.02 cut at two.
+
+    Source: Lai et al. 2022 (Stratified Transformer), section 3.4; Yang et al. 2023 (Swin3D).
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pos, query, key, value = torch.rand(30, 3), *torch.randn(3, 30, 2, 4)
+        >>> graph, table = ga.graphs.knn(pos, 4), ContextualTable(2, 4, reach=5, step=0.1)
+        >>> ga.attention(query, key, value, graph, score_bias=table(graph, query, key, pos)).shape
+        torch.Size([30, 2, 4])
+    """
+
+    @kinds_checked()
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        reach: int,
+        *,
+        step: float = 1.0,
+        axes: int = 3,
+        values: bool = False,
+        scale: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.reach, self.step = width(reach, "reach"), positive(step, "step")
+        size = width(axes, "axes"), 2 * self.reach, width(num_heads, "num_heads"), width(head_dim, "head_dim")
+        self.scale = size[-1] ** -0.5 if scale is None else scale
+        self.query, self.key = nn.Parameter(torch.empty(size)), nn.Parameter(torch.empty(size))
+        self.value = nn.Parameter(torch.empty(size)) if values else None
+        for table in self.parameters():
+            nn.init.trunc_normal_(table, std=0.02, a=-0.04, b=0.04)
+
+    def forward(self, graph: Graph, query: Tensor, key: Tensor, pos: Tensor, queries: Tensor | None = None) -> Tensor:
+        """Biases (..., E, H) of queries (..., T, H, D) and keys (..., S, H, D); positions as in
+        :func:`graphattn.nn.relative_positions`.
+        """
+        rows = self._rows(graph, pos, queries)
+        of_query = self._looked_up("query", self.query, query, targets(graph, rows.device), rows, graph)
+        return self.scale * of_query + self._looked_up("key", self.key, key, sources(graph, rows.device), rows, graph)
+
+    def averaged(self, graph: Graph, alpha: Tensor, pos: Tensor, queries: Tensor | None = None) -> Tensor:
+        r""":math:`\sum_s \alpha_{ts} r^v_{ts}`, (..., T, H, D): what offsets add to outputs of weights (..., E, H)."""
+        if self.value is None:
+            raise OptionError("averaged needs a table for values: pass values=True when the module is made")
+        rows, table = self._rows(graph, pos, queries), self.value.flatten(0, 1)
+        if floats(alpha, "alpha", "(..., E, H)", 2).shape[-2:] != (len(rows), table.shape[1]):
+            raise ShapeError(f"alpha must have shape (..., {len(rows)}, {table.shape[1]}), got {tuple(alpha.shape)}")
+        index = targets(graph, rows.device).unsqueeze(-1) * len(table) + rows
+        given = alpha.repeat_interleave(rows.shape[-1], -2)
+        total = sums_of(given, index.flatten(), graph.num_targets * len(table))
+        total = total.unflatten(-2, (graph.num_targets, len(table)))
+        return torch.einsum("...nrh,rhd->...nhd", total, table.to(alpha.dtype))
+
+    def _rows(self, graph: Graph, pos: Tensor, queries: Tensor | None) -> Tensor:
+        """Of each edge its row for each axis, int64 (E, axes)."""
+        axes, wide = self.query.shape[:2]
+        away = _offsets(graph, pos.detach() if isinstance(pos, Tensor) else pos, queries, axes)
+        if away.dim() != 2:
+            raise ShapeError(f"pos must have shape (points, {axes}) for a table, got {tuple(pos.shape)}")
+        index = (away / self.step).floor().clamp(-self.reach, self.reach - 1).long() + self.reach
+        return index + wide * torch.arange(axes, device=index.device)
+
+    def _looked_up(self, name: str, table: Tensor, x: Tensor, node: Tensor, rows: Tensor, graph: Graph) -> Tensor:
+        size, (heads, head_dim) = graph.num_targets if name == "query" else graph.num_sources, table.shape[2:]
+        wanted = (size, heads, head_dim)
+        if floats(x, name, f"(..., {size}, {heads}, {head_dim})", 3).shape[-3:] != wanted:
+            raise ShapeError(f"{name} must have shape (..., {size}, {heads}, {head_dim}), got {tuple(x.shape)}")
+        table = table.flatten(0, 1).to(x.dtype)
+        product = torch.einsum("...nhd,rhd->...nrh", x, table).flatten(-3, -2)
+        index = node.unsqueeze(-1) * len(table) + rows
+        return rows_of(product, index.flatten()).unflatten(-2, rows.shape).sum(-2)
+
+    def extra_repr(self) -> str:
+        axes, wide, heads, head_dim = self.query.shape
+        values = self.value is not None
+        return f"{heads}, {head_dim}, reach={wide // 2}, step={self.step}, axes={axes}, values={values}"
 
 
 class FourierFeatures(nn.Module):

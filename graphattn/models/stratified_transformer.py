@@ -1,0 +1,163 @@
+"""Stratified Transformer: windows that read near points densely and far ones sparsely, with contextual positions."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import kinds_checked, positive, probability, width
+from ..attention import attention
+from ..errors import OptionError
+from ..graph import AttentionGraph
+from ..graph.foreign_names import names_checked
+from ..graphs import Hierarchy
+from ..graphs.points.hierarchy import Level
+from ..nn import ContextualTable, DropPath, FeedForward, interpolate, pool
+from .example import example, features, small_cloud
+from .levels import Levels, of_clouds, sizes
+from .point_transformer import Dense
+
+
+@example(
+    lambda new, p: new(3, 2, (8, 8), (1, 1), 2, step=0.5, reach=3, drop_path=p),
+    features(13, 3),
+    lambda: (small_cloud(ratio=0.5),),
+)
+class StratifiedTransformer(nn.Module):
+    """Pre-norm blocks on each level, whose scores and values depend on quantised offsets; an answer for each point.
+
+    Args:
+        features: Width of the points' features.
+        out_dim: Width of the answer, from a perceptron.
+        widths: C of each level, the finest first.
+        depths: Blocks of each level on the way down; there are none on the way up.
+        num_heads: H of each level, or of all.
+        step: Of the quantised offsets on the finest level, in the units of the positions; it doubles level by level.
+        reach: Steps to either side: the widest window over ``step``.
+        axes: Of the positions.
+        values: Whether offsets add to what is read, too.
+        readout: "node", or "shape", from the mean over the coarsest points.
+        drop_path: The largest probability of dropping a branch; it grows with depth.
+
+    Source: Lai et al. 2022. Its hierarchy has ``graph=[(near, shifted), ...]`` with, for a window w that doubles from
+    level to level, ``stratified_windows(..., w, 1 / 16)`` and the same with ``shift=w / 2``, ``ratio=0.25`` and ``down=
+    knn(..., 16)``; with ``voxel_windows(..., w)`` in their place it is a Swin3D (Yang et al. 2023) on points. *What
+    differs:* a linear layer embeds the points, not a kernel point convolution; windows are counted from the origin.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> pos = torch.rand(60, 3)
+        >>> def windows(w):
+        ...     return tuple(ga.graphs.stratified_windows(..., w, 0.25, shift=shift) for shift in (0.0, w / 2))
+        >>> shape = ga.graphs.hierarchy(pos, ratio=0.25, graph=[windows(0.3), windows(0.6)])
+        >>> StratifiedTransformer(3, 5, (16, 32), (2, 2), (1, 2), step=0.06, reach=10)(pos, shape).shape
+        torch.Size([60, 5])
+    """
+
+    @kinds_checked()
+    def __init__(
+        self,
+        features: int,
+        out_dim: int,
+        widths: Sequence[int] = (48, 96, 192, 384),
+        depths: Sequence[int] | int = (2, 2, 6, 2),
+        num_heads: Sequence[int] | int = (3, 6, 12, 24),
+        *,
+        step: float = 0.01,
+        reach: int = 32,
+        axes: int = 3,
+        values: bool = True,
+        readout: str = "node",
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        wide = sizes(widths, "widths")
+        heads, blocks = sizes(num_heads, "num_heads", len(wide)), sizes(depths, "depths", len(wide), 0)
+        for C, H in zip(wide, heads, strict=True):
+            if C % H:
+                raise OptionError(f"widths must be multiples of num_heads, level by level; got {C} and {H}")
+        self.embedding = Dense(width(features, "features"), wide[0])
+        step = positive(step, "step")
+        block = partial(OffsetBlock, reach=width(reach, "reach"), axes=width(axes, "axes"), values=values)
+        self.levels = Levels(
+            wide,
+            blocks,
+            [0] * (len(wide) - 1),
+            block=[partial(block, num_heads=H, step=step * 2**number) for number, H in enumerate(heads)],
+            down=TransitionDown,
+            up=TransitionUp,
+            readout=readout,
+        )
+        every: list[Any] = [own for stage in self.levels.stages for own in stage.children()]
+        most = probability(drop_path, "drop_path", below_one=True)
+        for own, p in zip(every, torch.linspace(0, most, len(every), device="cpu").tolist(), strict=True):
+            own.drop = DropPath(p)
+        last = self.levels.out_dim
+        self.head = nn.Sequential(Dense(last, last), nn.Linear(last, width(out_dim, "out_dim")))
+
+    @names_checked
+    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Answers for points (..., N, out), or for B clouds (..., B, out).
+
+        Args:
+            x: (..., N, features) of the finest points.
+            shape: The levels, with positions and graphs.
+
+        Raises:
+            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
+        """
+        self.levels.check(x, shape, self.embedding.linear.in_features, self.embedding.linear)
+        x = self.levels(self.embedding(x), shape)
+        return self.head(x if self.levels.readout == "node" else of_clouds(x, shape, "mean"))
+
+
+class OffsetBlock(nn.Module):
+    """A pre-norm block whose attention knows offsets by :class:`graphattn.nn.ContextualTable`."""
+
+    def __init__(self, embed_dim: int, num_heads: int, step: float, reach: int, axes: int, values: bool) -> None:
+        super().__init__()
+        self.norm, self.feed_forward_norm = nn.LayerNorm(embed_dim), nn.LayerNorm(embed_dim)
+        self.table = ContextualTable(num_heads, embed_dim // num_heads, reach, step=step, axes=axes, values=values)
+        self.qkv, self.out = nn.Linear(embed_dim, 3 * embed_dim), nn.Linear(embed_dim, embed_dim)
+        self.feed_forward = FeedForward(embed_dim, 4 * embed_dim, "gelu")
+        self.num_heads, self.drop = num_heads, DropPath(0.0)
+
+    def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
+        """The block's output (..., N, C), on the level's graph of that number."""
+        x = x + self.drop(self.out(self._read(self.norm(x), level.graphs[number % len(level.graphs)], level.pos)))
+        return x + self.drop(self.feed_forward(self.feed_forward_norm(x)))
+
+    def _read(self, x: Tensor, graph: AttentionGraph, pos: Tensor) -> Tensor:
+        query, key, value = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).unbind(-3)
+        bias = self.table(graph, query, key, pos)
+        made: Any = attention(query, key, value, graph, score_bias=bias, return_weights=self.table.value is not None)
+        if self.table.value is None:
+            return made.flatten(-2)
+        return (made.output + self.table.averaged(graph, made.weights.alpha.to(x.dtype), pos)).flatten(-2)
+
+
+class TransitionDown(nn.Module):
+    """The largest of what a coarser point's neighbours carry."""
+
+    def __init__(self, fine: int, coarse: int) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(fine), nn.Linear(fine, coarse, bias=False)
+
+    def forward(self, x: Tensor, fine: Level, coarse: Level) -> Tensor:
+        assert coarse.down is not None
+        return pool(self.linear(self.norm(x)), coarse.down, "max")
+
+
+class TransitionUp(nn.Module):
+    """What the coarser points carry, interpolated, and the finer ones' own."""
+
+    def __init__(self, coarse: int, fine: int, after: int) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(coarse), nn.Linear(coarse, after)
+        self.own_norm, self.own = nn.LayerNorm(fine), nn.Linear(fine, after)
+
+    def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
+        assert coarse.up is not None
+        return self.own(self.own_norm(skip)) + interpolate(self.linear(self.norm(x)), coarse.up, coarse.pos, fine.pos)

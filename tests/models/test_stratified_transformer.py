@@ -1,0 +1,90 @@
+"""Stratified Transformer against its formulas in plain torch, with windows, samples and tables edge by edge."""
+
+import math
+
+import pytest
+import torch
+from point_twins import State, farthest, interpolated, nearest
+
+import graphattn as ga
+from graphattn import models
+from graphattn.graphs import hierarchy, knn, stratified_windows
+
+STEP, REACH, WINDOW = 0.06, 10, 0.3
+
+
+def sees(t, s, w, shift, sampled):
+    """The window of t, or a sampled point of the window twice as wide."""
+    cube = [[math.floor((c - shift * k) / (w * k)) for k in (1, 2)] for c in (*t, *s)]
+    same = [all(cube[axis][k] == cube[axis + 3][k] for axis in range(3)) for k in (0, 1)]
+    return same[0] or (same[1] and sampled)
+
+
+def block(state, x, pos, w, shift, step, heads):
+    y = (state / "norm").norm(x)
+    q, k, v = (state / "qkv").linear(y).view(len(x), 3, heads, -1).unbind(1)
+    sampled = set(ga.graphs.farthest_points(pos, ratio=0.25).tolist())
+    out, tables = torch.zeros_like(q), state / "table"
+    for t in range(len(x)):
+        near = [s for s in range(len(x)) if sees(pos[t].tolist(), pos[s].tolist(), w, shift, s in sampled)]
+        scores, values = [], []
+        for s in near:
+            steps = ((pos[t] - pos[s]) / step).floor().clamp(-REACH, REACH - 1).long() + REACH
+            of = [sum(tables.get(n)[a, steps[a]] for a in range(3)) for n in ("query", "key")]
+            scale = q.shape[-1] ** -0.5
+            scores.append((scale * q[t] * (k[s] + of[0])).sum(-1) + (k[s] * of[1]).sum(-1))
+            table = tables.get("value")
+            values.append(v[s] + (0 if table is None else sum(table[a, steps[a]] for a in range(3))))
+        out[t] = (torch.stack(scores).softmax(0)[..., None] * torch.stack(values)).sum(0)
+    x = x + (state / "out").linear(out.flatten(1))
+    y = (state / "feed_forward_norm").norm(x)
+    inner = torch.nn.functional.gelu((state / "feed_forward" / "up").linear(y))
+    return x + (state / "feed_forward" / "down").linear(inner)
+
+
+def twin(model, x, pos, kept):
+    state = State(model)
+    state.tensors = dict(model.named_parameters())  # which have gradients
+    dense = lambda own, x: (own / "norm").norm((own / "linear").linear(x)).relu()  # noqa: E731
+    levels, x = state / "levels", dense(state / "embedding", x)
+    for number, shift in ((0, 0.0), (1, WINDOW / 2)):
+        x = block(levels / "stages" / "0" / str(number), x, pos, WINDOW, shift, STEP, 2)
+    down = levels / "downs" / "0"
+    y = (down / "linear").linear((down / "norm").norm(x))[nearest(pos, pos[kept], 6)].amax(1)
+    y = block(levels / "stages" / "1" / "0", y, pos[kept], 2 * WINDOW, 0.0, 2 * STEP, 3)
+    if model.levels.readout == "shape":
+        x = y.mean(0, keepdim=True)
+    else:
+        up = levels / "ups" / "0"
+        carried = interpolated((up / "linear").linear((up / "norm").norm(y)), pos[kept], pos)
+        x = (up / "own").linear((up / "own_norm").norm(x)) + carried
+    return (state / "head" / "1").linear(dense(state / "head" / "0", x))
+
+
+def windows(w):
+    return tuple(stratified_windows(..., w, 0.25, shift=shift) for shift in (0.0, w / 2))
+
+
+@pytest.mark.parametrize(("readout", "values"), [("node", True), ("shape", False)])
+def test_outputs_and_gradients_are_those_of_the_formulas(readout, values):
+    torch.manual_seed(0)
+    model = models.StratifiedTransformer(
+        4, 3, (8, 12), (2, 1), (2, 3), step=STEP, reach=REACH, readout=readout, values=values
+    ).double()
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.4)
+    pos, x = torch.rand(31, 3).double(), torch.randn(31, 4).double().requires_grad_()
+    kept = farthest(pos, 12)
+    graph = [windows(WINDOW), windows(2 * WINDOW)]
+    shape = hierarchy(pos, points=[kept], graph=graph, down=knn(..., 6), up=knn(..., 3))
+    given, wanted = model(x, shape), twin(model, x, pos, kept)
+    torch.testing.assert_close(given, wanted, rtol=0, atol=1e-9)
+    leaves = [x, *model.parameters()]
+    grads = [torch.autograd.grad(y.square().sum(), leaves, allow_unused=True) for y in (given, wanted)]
+    for ours, theirs in zip(*grads, strict=True):
+        torch.testing.assert_close(ours, torch.zeros_like(ours) if theirs is None else theirs, rtol=1e-8, atol=1e-8)
+
+
+def test_windows_of_widths_that_heads_do_not_divide_are_refused():
+    with pytest.raises(ga.errors.OptionError, match="multiples of num_heads, level by level; got 9 and 2"):
+        models.StratifiedTransformer(3, 5, (8, 9), 1, 2)
