@@ -1,4 +1,4 @@
-"""Digits as 64 pixel nodes: how much of a sparse graph's gain is identity by connectivity, how much locality.
+"""Digits: how much of a sparse graph's gain is identity, how much locality.
 
 *Question.* Without positions, attention on a full graph sees a bag of greys. A sparse graph tells nodes apart in two
 ways: by which nodes read which (identity), and by near ones reading near ones (locality). A degree-matched rewiring and

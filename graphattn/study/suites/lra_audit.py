@@ -1,4 +1,4 @@
-"""Long Range Arena: what reaches the readout of each model, by the graphs that its released code builds.
+"""Long Range Arena: what reaches each readout, by the released code.
 
 *Question.* The benchmark of Tay et al. 2021 ("Long Range Arena", arXiv 2011.04006) compares sparse attention patterns
 on inputs of 1,000 to 4,000 tokens. What does the readout of each model depend on?

@@ -1,4 +1,4 @@
-r"""Recall: what a window of w in L layers can never remember, and what it then learns to.
+r"""Recall: a window of w in L layers remembers L (w - 1) tokens at most.
 
 *Question.* A causal window of :math:`w` read through :math:`L` layers depends on the last :math:`L (w - 1)` tokens. The
 law is a zero Jacobian: no training, width or luck brings a token from farther back. Is all that is reached learned?

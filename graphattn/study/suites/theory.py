@@ -1,4 +1,4 @@
-r"""Theorems about connectivity, each beside a measurement: no training, seconds.
+r"""Theorems about connectivity, each beside a measurement.
 
 *Collapse.* Without residuals, layers of attention make all tokens alike; how fast is the graph's. Values are passed on
 as they are, queries and keys are random, in float64 (float32 floors at 2e-6); :math:`N = 32, d = 16`, five seeds.
