@@ -18,7 +18,8 @@ A graph says what may read what; attention runs on it, exactly::
 * ``save_graph``, ``load_graph``, ``graph_to_dict``: graphs in files and in configurations;
 * ``verify``, ``assert_exact``, ``find_nonfinite``, ``find_leaks``: measure that it is right;
 * ``study``: settle by experiment what a connectivity buys;
-* ``plot``, ``plot_weights``, ``plot_heads``, ``plot_receptive_field``, ``rollout``, ``to_html``: look at it.
+* ``plot``, ``plot_weights``, ``plot_heads``, ``plot_receptive_field``, ``rollout``, ``to_html``: look at it;
+* ``load``, ``save``, ``plot_shape``: clouds and meshes in files, and coloured by what is known of them.
 """
 
 import pkgutil

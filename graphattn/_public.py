@@ -71,6 +71,7 @@ from .verify import verify as verify
 from .viz import plot as plot
 from .viz import plot_heads as plot_heads
 from .viz import plot_receptive_field as plot_receptive_field
+from .viz import plot_shape as plot_shape
 from .viz import plot_weights as plot_weights
 from .viz import to_html as to_html
 from .viz.rollout import rollout as rollout

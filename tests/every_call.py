@@ -356,6 +356,7 @@ CALLS = {
     "plot": lambda: call(ga.plot, causal()),
     "plot_heads": lambda: call(ga.plot_heads, weights()),
     "plot_receptive_field": lambda: call(ga.plot_receptive_field, causal(), 3),
+    "plot_shape": lambda: call(ga.plot_shape, pos()),
     "plot_weights": lambda: call(ga.plot_weights, weights(), 3),
     "receptive_field": lambda: call(ga.receptive_field, causal(), [3]),
     "rollout": lambda: call(ga.rollout, [weights(), weights()], 0.5),

@@ -6,6 +6,8 @@ from .graph_picture import plot as plot
 from .heads_picture import plot_heads as plot_heads
 from .receptive_picture import plot_receptive_field as plot_receptive_field
 from .rollout import rollout as rollout
+from .shape_picture import plot_shape as plot_shape
+from .shape_picture import shape_png as shape_png
 from .turn import to_html as to_html
 from .weights_picture import plot_weights as plot_weights
 

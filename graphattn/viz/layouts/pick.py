@@ -191,7 +191,16 @@ def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any, two_sets:
     target_at = None if queries is None else _array(queries, graph.num_targets, "queries")
     if target_at is not None and target_at.shape[1] != source_at.shape[1]:
         raise ShapeError(f"pos has {source_at.shape[1]} axes and queries {target_at.shape[1]}; they must agree")
-    over = None if faces is None else _faces(faces, graph.num_sources)
+    return _with_faces(source_at, target_at, faces)
+
+
+def points_of(pos: torch.Tensor, faces: Any) -> Points:
+    """Points or a mesh without a graph."""
+    return _with_faces(_array(pos, len(pos), "pos"), None, faces)
+
+
+def _with_faces(source_at: Array, target_at: Array | None, faces: Any) -> Points:
+    over = None if faces is None else _faces(faces, len(source_at))
     kind = Surface if over is not None and source_at.shape[1] == 3 else Points
     return kind(source_at, target_at, over)
 

@@ -1,14 +1,16 @@
 """Points in 2-D or 3-D, with or without a mesh through them."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..style import EDGE, GROUND, SURFACE, number, quiet
+from ..colours import Colouring, plainly
+from ..object_image import paint
+from ..style import EDGE, number, quiet
 from .base import Array, Index, Layout
 
-_MOST_POINTS = 20_000
-_MOST_FACES = 40_000
+_MOST_CROSSES = 20_000
 _NO_FACES = np.empty((0, 3), dtype=np.int64)
 
 
@@ -23,6 +25,7 @@ class Points(Layout):
 
     camera = (38.0, -62.0)  # elevation and azimuth of the eye, degrees
     zoom = 1.3  # of a 3-D picture
+    colours: Colouring | None = None  # of the nodes or faces; grey by default
 
     def __init__(self, source_at: Array, target_at: Array | None = None, faces: Index | None = None) -> None:
         self.source_at = source_at
@@ -32,42 +35,43 @@ class Points(Layout):
         self.faces = faces
         self.drawn_faces: Index = _NO_FACES  # by the last ``ground``
         crowd = max(len(self.source_at), len(self.target_at))
-        self.dot = float(np.clip(2000 / max(1, crowd), 1.5, 22))  # area of a node, square points
         self.big, self.small = (8.0, 5.0) if crowd <= 100 else (7.0, 3.4)
 
     def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
         quiet(ax)
-        sentences = self._surface(ax, near)
-        grow = 1.0 if near is None else 4.0
-        both = [("sources", self.source_at, GROUND)] if self.faces is None else []
-        both += [("targets", self.target_at, EDGE)] if self.two_sets else []
-        seen = []
-        for side, at, colour in both:
-            at = at if near is None else at[_within(at, near)]
-            if len(at) == 0:
-                continue
-            seen.append(f"grey {'crosses' if side == 'targets' else 'dots'} are {side}")
-            if len(at) > _MOST_POINTS:
-                sentences.append(f"{number(_MOST_POINTS)} of {number(len(at))} {side} are shown.")
-                at = at[np.linspace(0, len(at) - 1, _MOST_POINTS).astype(np.int64)]
-            style: dict[str, Any] = {"marker": "o", "linewidth": 0, "s": grow * self.dot}
-            if side == "targets":
-                style = {"marker": "x", "linewidth": 0.7, "s": float(np.clip(3000 / len(self.target_at), 6, 18))}
-            style["color"] = self._heights(at) if self.is_3d and side == "sources" else colour
-            self._dots(ax, at, side, zorder=2, **style)
-        if self.two_sets and seen:
-            sentences.append(f"{', '.join(seen).capitalize()}.")
-        if self.is_3d:
-            sentences.append("A projection: what is near on the page may be far apart in space.")
         self._frame(ax, near)
+        sentences = ["A projection: what is near on the page may be far apart in space."] * self.is_3d
+        kept = np.arange(len(self.source_at)) if near is None else np.flatnonzero(_within(self.source_at, near))
+        self._object(ax, kept)
+        seen = [] if self.faces is not None or len(kept) == 0 else ["grey dots are sources"]
+        if self.two_sets and len(
+            crosses := self.target_at if near is None else self.target_at[_within(self.target_at, near)]
+        ):
+            seen.append("grey crosses are targets")
+            if len(crosses) > _MOST_CROSSES:
+                sentences.append(f"{number(_MOST_CROSSES)} of {number(len(crosses))} targets are shown.")
+                crosses = crosses[np.linspace(0, len(crosses) - 1, _MOST_CROSSES).astype(np.int64)]
+            side = float(np.clip(3000 / len(self.target_at), 6, 18))
+            self._dots(ax, crosses, "targets", zorder=2, marker="x", linewidth=0.7, s=side, color=EDGE)
+        if self.two_sets and seen:
+            sentences.insert(0, f"{', '.join(seen).capitalize()}.")
         return sentences
 
-    def _heights(self, at: Array) -> Any:
-        """Greys that tell high from low, where no surface does."""
-        from matplotlib import colormaps
-
-        low, high = self.source_at[:, 2].min(), self.source_at[:, 2].max()
-        return colormaps["Greys"](0.2 + 0.3 * (at[:, 2] - low) / max(high - low, 1e-12))
+    def _object(self, ax: Any, kept: Index) -> None:
+        """The nodes, or the faces all of whose corners are, as an image under everything else."""
+        colours = self.colours or plainly(len(self.source_at))
+        self.drawn_faces = _NO_FACES
+        if self.faces is None:
+            ground = replace(colours, rgb=colours.rgb[kept])
+            paint(ax, self.source_at[kept], ground, None, "sources")
+            return
+        inside = np.zeros(len(self.source_at), dtype=bool)
+        inside[kept] = True
+        shown = inside[self.faces].all(1)
+        self.drawn_faces = self.faces[shown]
+        if len(colours.rgb) == len(self.faces) != len(self.source_at):
+            colours = replace(colours, rgb=colours.rgb[shown])
+        paint(ax, self.source_at, colours, self.drawn_faces, "surface")
 
     def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
         at = np.concatenate((self.source_at[sources], self.target_at[[target]]))
@@ -90,38 +94,6 @@ class Points(Layout):
         elev, azim = _view(seen, self.source_at.mean(0))
         return min(elev, 60.0), azim
 
-    def _surface(self, ax: Any, near: tuple[Array, float] | None) -> list[str]:
-        self.drawn_faces = _NO_FACES
-        if self.faces is None:
-            return []
-        faces = self.faces if near is None else self.faces[_within(self.source_at, near)[self.faces].all(1)]
-        if len(faces) > _MOST_FACES:
-            return [f"The surface is not shown ({number(len(faces))} faces)."]
-        if len(faces) == 0:
-            return []
-        self.drawn_faces = faces
-        if self.is_3d:
-            from matplotlib.colors import LightSource
-
-            x, y, z = self.source_at.T
-            style: dict[str, Any] = {"color": SURFACE, "edgecolor": "#aeb7c2", "clip_on": False}
-            width = 0.18 if near is None else 0.5
-            elev, azim = self._camera(near)
-            style["lightsource"] = LightSource(90 - azim - 35, min(elev + 20, 80))  # from beside the eye
-            ax.plot_trisurf(
-                x,
-                y,
-                z,
-                triangles=_turned_to(self.source_at, faces, elev, azim),
-                shade=True,
-                zorder=1,
-                linewidth=width,
-                **style,
-            )
-        else:
-            ax.triplot(*self.source_at.T, triangles=faces, color=GROUND, linewidth=0.5, zorder=1)
-        return []
-
     def _frame(self, ax: Any, near: tuple[Array, float] | None) -> None:
         at = np.concatenate((self.source_at, self.target_at))
         if near is not None:
@@ -139,6 +111,20 @@ class Points(Layout):
         elev, azim = self._camera(near)
         ax.view_init(elev=elev, azim=azim)
         ax.set_axis_off()
+        if near is None and len(at):
+            ax.set_box_aspect(high - low + 2 * pad, zoom=self.zoom * _room(ax, at))
+
+
+def _room(ax: Any, at: Array) -> float:
+    """How much larger points may be drawn until the first of them is at the border of 3-D axes."""
+    from mpl_toolkits.mplot3d.proj3d import proj_transform
+
+    x, y, _ = proj_transform(*at.T, ax.get_proj())
+    view = ax.viewLim
+    out = max(
+        np.abs(x - (view.x0 + view.x1) / 2).max() / view.width, np.abs(y - (view.y0 + view.y1) / 2).max() / view.height
+    )
+    return float(np.clip(0.48 / max(out, 1e-9), 0.5, 2.0))
 
 
 def _view(at: Array, centre: Array) -> tuple[float, float]:
@@ -147,15 +133,6 @@ def _view(at: Array, centre: Array) -> tuple[float, float]:
     if normal @ (at.mean(0) - centre) < 0 or (abs(normal[2]) > 0.7 and normal[2] < 0):
         normal = -normal
     return _angles(normal)
-
-
-def _turned_to(at: Array, faces: Index, elev: float, azim: float) -> Index:
-    """The faces with their front towards the eye: light falls on both sides of a surface."""
-    e, a = np.radians((elev, azim))
-    eye = np.array([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)])
-    corners = at[faces]
-    front = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]) @ eye
-    return np.where((front < 0)[:, None], faces[:, ::-1], faces)
 
 
 def _angles(out: Array) -> tuple[float, float]:

@@ -1,0 +1,189 @@
+"""A cloud or a mesh coloured by what is known of it: its own colour, any property, labels, a prediction, its error."""
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..arguments import kinds_checked, real, several, shown, table
+from ..errors import OptionError, ShapeError
+from .colours import Colouring, colouring, error_of, plainly, values_of
+from .layouts.pick import points_of
+from .style import TEXT, counted, empty_figure, plain, shades, titled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MOST_NAMED = 16  # labels of a legend
+_IN_A_ROW = 3
+
+
+@kinds_checked("caption", "title")
+def plot_shape(
+    shape: Any,
+    color: Any = None,
+    *,
+    prediction: Any = None,
+    names: Any = None,
+    camera: tuple[float, float] | None = None,
+    figure: Any = None,
+    caption: bool = True,
+    title: str | None = None,
+) -> "Figure":
+    """A point cloud or a mesh, coloured by its own colour or by a property; with a prediction also by its error.
+
+    Hidden points and faces are hidden, surfaces are shaded smoothly, near points are larger. Whole numbers (at most 64
+    different ones) are labels; other numbers amounts on a scale, whose middle is 0 where they have both signs.
+
+    Args:
+        shape: PyG's ``Data`` with ``pos`` (N, 2) or (N, 3) and, of a mesh, ``face`` (3, F), as :func:`graphattn.load`
+            returns it; or positions alone.
+        color: The name of a property of ``shape``, or values: (N,) of nodes or (F,) of faces, or (N, 3) red, green and
+            blue in [0, 1]. By default ``y`` if it has a value for each, else ``color``, else one grey.
+        prediction: (N,) or (F,): drawn beside the truth, which ``color`` names, on the same scale, and beside both the
+            error: where labels are wrong, or how much the prediction is too large or too small.
+        names: Names of the labels, a list or a dictionary by number.
+        camera: Elevation and azimuth of the eye, degrees.
+        figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
+        caption: Whether sentences below say what is drawn and what is left out.
+        title: A line above; by default how many points and faces there are. ``""`` for none.
+
+    Returns:
+        A matplotlib ``Figure``; ``figure.savefig("shape.png")`` writes it.
+
+    Raises:
+        MissingExtraError: If matplotlib is not installed.
+        ShapeError: If there are no positions, or values do not fit them.
+
+    Example:
+        >>> import torch
+        >>> pos = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
+        >>> figure = plot_shape(pos, pos[:, 2])
+        >>> figure.get_suptitle()
+        '300 points'
+    """
+    at, faces, panels = panels_of(shape, color, prediction, names)
+    place = points_of(at, faces)
+    if camera is not None:
+        expected = "must be two numbers, elevation and azimuth in degrees"
+        given = [real(angle, "camera") for angle in several(camera, "camera", expected)]
+        if len(given) != 2:
+            raise OptionError(f"camera {expected}, got {len(given)}")
+        place.camera = given[0], given[1]
+    columns = min(len(panels), _IN_A_ROW)
+    rows = -(-len(panels) // columns)
+    made = empty_figure(figure, max(4.0, 3.0 * columns + 0.4), 3.0 * rows + 0.7)
+    sentences: list[str] = []
+    for i, colours in enumerate(panels):
+        ax = made.add_subplot(rows, columns, i + 1, projection="3d" if place.is_3d else None)
+        place.colours = colours
+        place.ground(ax)
+        sentences += colours.remarks
+        if colours.name:
+            ax.set_title(plain(colours.name), fontsize=TEXT)
+    _legends(made, panels)
+    size = counted(len(at), "point") + (f", {counted(len(faces), 'face')}" if faces is not None else "")
+    titled(made, size if title is None else title or None, list(dict.fromkeys(sentences)) * caption)
+    return made
+
+
+def shape_png(
+    shape: Any, color: Any = None, *, prediction: Any = None, names: Any = None, title: str | None = None
+) -> bytes:
+    """The bytes of a PNG file of :func:`plot_shape`: for a page, ``base64.b64encode(shape_png(...))``."""
+    raw = io.BytesIO()
+    figure = plot_shape(shape, color, prediction=prediction, names=names, title=title)
+    figure.savefig(raw, format="png", dpi=110)
+    return raw.getvalue()
+
+
+def panels_of(shape: Any, color: Any, prediction: Any, names: Any) -> tuple[Any, Any, list[Colouring]]:
+    """Positions, faces (F, 3) or ``None``, and a colouring for each panel.
+
+    Raises:
+        ShapeError: If there are no positions, or values do not fit them.
+    """
+    at, faces = geometry_of(shape)
+    counts = (len(at),) if faces is None else (len(at), len(faces))
+    name, given = _truth(shape, color, counts, prediction is None)
+    truth = None if given is None else values_of(given, name, counts)
+    if prediction is None:
+        return at, faces, [plainly(len(at)) if truth is None else colouring(truth, name, names)]
+    guess = values_of(prediction, "prediction", counts)
+    if truth is None:
+        return at, faces, [colouring(guess, "prediction", names)]
+    if truth.shape != guess.shape or truth.ndim != 1:
+        raise ShapeError(f"prediction must have the shape of {name}, {truth.shape}, got {guess.shape}")
+    limits = _range(truth, guess)
+    both = [colouring(values, called, names, limits) for values, called in ((truth, name), (guess, "prediction"))]
+    return at, faces, [*both, error_of(truth, guess)]
+
+
+def geometry_of(shape: Any) -> tuple[Any, Any]:
+    """Positions, and faces (F, 3) or ``None``, of a shape or of positions alone."""
+    at = getattr(shape, "pos", None) if hasattr(shape, "keys") else shape
+    if at is None:
+        raise ShapeError("shape must have positions: pos (N, 2) or (N, 3); got a shape without pos")
+    at = table(at, "pos", "numbers (N, 2) or (N, 3)", ShapeError)
+    if at.ndim != 2:
+        raise ShapeError(f"pos must be numbers (N, 2) or (N, 3), got {shown(at)}")
+    face = getattr(shape, "face", None) if hasattr(shape, "keys") else None
+    return at, None if face is None else table(face, "face", "integers (3, F)", ShapeError).t()
+
+
+def _truth(shape: Any, color: Any, counts: tuple[int, ...], or_color: bool) -> tuple[str, Any]:
+    """The name and the values of what colours a shape; ``("", None)`` for nothing."""
+    if isinstance(color, str):
+        if not hasattr(shape, "keys") or color not in shape.keys():  # noqa: SIM118 (keys of a Data are no mapping's)
+            has = ", ".join(shape.keys()) if hasattr(shape, "keys") else "positions alone"
+            raise ShapeError(f'color names the property "{color}", which the shape does not have; it has {has}')
+        return color, shape[color]
+    if color is not None:
+        return "color", color
+    for name in ("y", "color") if or_color else ("y",):
+        held = getattr(shape, name, None) if hasattr(shape, "keys") else None
+        if torch.is_tensor(held) and held.ndim and len(held) in counts and len(held) > 1:
+            return name, held
+    return "", None
+
+
+def _range(*values: Any) -> tuple[float, float] | None:
+    """The lowest and the highest of amounts; ``None`` where there are none."""
+    every = np.concatenate([value.astype(np.float64) for value in values])
+    every = every[np.isfinite(every)]
+    return (float(every.min()), float(every.max())) if len(every) else None
+
+
+def _legends(figure: Any, panels: list[Colouring]) -> None:
+    """Labels below the panels that have them, truth and prediction sharing theirs; scales of amounts likewise."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    axes = list(figure.axes)
+    for ax, colours in list(zip(axes, panels, strict=True))[-2:]:  # the truth's labels are the prediction's
+        of = panels[:-1] if len(panels) > 1 and colours is not panels[-1] else [colours]
+        labels = dict(pair for each in of for pair in each.labels)
+        _legend(ax, labels)
+    scales: dict[Any, list[Any]] = {}
+    for ax, colours in zip(axes, panels, strict=True):
+        if colours.scale is not None:
+            scales.setdefault(colours.scale, []).append(ax)
+    for (low, high, steps), shared in scales.items():
+        scale = ScalarMappable(Normalize(low, high), shades(*steps))
+        bar = figure.colorbar(scale, ax=shared, location="bottom", shrink=0.6, pad=0.02, aspect=25)
+        bar.ax.tick_params(labelsize=TEXT - 1)
+        bar.outline.set_visible(False)
+
+
+def _legend(ax: Any, labels: dict[str, str]) -> None:
+    from matplotlib.lines import Line2D
+
+    style: dict[str, Any] = {"marker": "o", "linewidth": 0, "markersize": 7}
+    handles = [Line2D([], [], color=colour, label=plain(name), **style) for name, colour in labels.items()]
+    if len(handles) > _MOST_NAMED:
+        handles[_MOST_NAMED:] = [Line2D([], [], linewidth=0, label=f"and {len(handles) - _MOST_NAMED} more")]
+    if handles:
+        where: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "frameon": False}
+        columns = max(1, min(len(handles), int(36 / (4 + max(map(len, labels))))))
+        ax.legend(handles=handles, ncols=columns, fontsize=TEXT, handletextpad=0.1, columnspacing=1.0, **where)

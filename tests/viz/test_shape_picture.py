@@ -1,0 +1,146 @@
+"""Shapes as they are seen: what is hidden is hidden, colours are the values', predictions stand beside their truth."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from graphattn.errors import ShapeError
+from graphattn.viz import plot_shape, shape_png
+from graphattn.viz.colours import LABELS, MISSING, RISING, SIGNED, colouring, error_of, rgb_of
+from graphattn.viz.object_image import corner_normals
+from graphattn.viz.raster import balls, triangles
+
+CUBE = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], dtype=float)
+SIDES = [[0, 1, 3], [0, 3, 2], [4, 6, 7], [4, 7, 5], [0, 4, 5], [0, 5, 1], [2, 3, 7], [2, 7, 6], [0, 2, 6], [0, 6, 4],
+         [1, 5, 7], [1, 7, 3]]  # fmt: skip
+
+
+def cube(**properties) -> Data:
+    return Data(pos=torch.tensor(CUBE).float(), face=torch.tensor(SIDES).T, **properties)
+
+
+def pixels(figure, panel: int = 0) -> np.ndarray:
+    """The colours (P, 3) of the shape in a panel."""
+    (image,) = figure.axes[panel].images
+    rgba = np.asarray(image.get_array()) / 255
+    return rgba[rgba[..., 3] > 0][:, :3]
+
+
+def test_the_nearest_triangle_covers_a_pixel_and_shared_sides_have_no_gap():
+    flat = np.array([[0, 0, 0], [7, 0, 0], [7, 5, 0], [0, 5, 0]], dtype=float)
+    both = np.stack((flat[[0, 1, 2]], flat[[0, 2, 3]]))
+    roof = both[:1] + np.array([0, 0, 1.0])
+    covered = triangles(np.concatenate((both, roof)), (5, 7))
+    assert len(covered.item) == 35
+    assert set(covered.item.tolist()) == {1, 2}
+    at = (np.concatenate((both, roof))[covered.item] * covered.inside[:, :, None]).sum(1)
+    np.testing.assert_allclose(at[:, :2], np.stack((covered.column, covered.row), 1) + 0.5)
+    assert len(triangles(both + np.array([3, 2, 0]), (5, 7)).item) == 4 * 3  # what is outside the picture is left out
+
+
+def test_a_ball_hides_what_is_behind_it_and_a_small_one_has_a_pixel():
+    centres = np.array([[5.0, 5, 0], [5, 5, 20], [9.5, 1.5, 0]])
+    covered = balls(centres, np.array([4.0, 2.0, 0.1]), (11, 11))
+    assert covered.item[(covered.row == 5) & (covered.column == 5)] == 1
+    assert covered.item[(covered.row == 1) & (covered.column == 9)] == 2
+    assert (covered.item == 0).sum() + (covered.item == 1).sum() == pytest.approx(np.pi * 16, rel=0.1)
+
+
+def test_normals_are_smooth_on_a_sphere_and_not_over_the_sides_of_a_cube():
+    from graphattn.graphs.catalogue.inputs import sphere, sphere_faces
+
+    at, faces, eye = sphere.numpy(), sphere_faces.numpy(), np.array([0, 0, 1.0])
+    out = np.cross(at[faces[:, 1]] - at[faces[:, 0]], at[faces[:, 2]] - at[faces[:, 0]])
+    wound = np.where(((out * at[faces[:, 0]]).sum(1) > 0)[:, None], faces, faces[:, ::-1])
+    cosine = (corner_normals(at, wound, eye) * at[wound]).sum(2)
+    assert cosine.min() > 0.9
+    unwound = np.abs((corner_normals(at, faces, eye) * at[faces]).sum(2))[at[faces][..., 2].min(1) > 0.3]
+    assert unwound.min() > 0.9
+    sides = corner_normals(CUBE, np.array(SIDES), eye)
+    np.testing.assert_allclose(np.abs(sides).max(2), 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "first", "last"),
+    [
+        (np.array([1.0, 2, 5]), RISING[0], RISING[-1]),
+        (np.array([-5.0, 0, 5]), SIGNED[0], SIGNED[-1]),
+        (np.array([0, 1, 5]), LABELS[0], LABELS[5]),
+        (np.array([-1, 1, 5]), MISSING, LABELS[5]),
+        (np.array([True, True, False]), LABELS[1], LABELS[0]),
+        (np.array([np.nan, 1, 2]), MISSING, RISING[-1]),
+        (np.array([[0, 51, 102]] * 3, dtype=np.uint8), "#003366", "#003366"),
+        (np.array([[0, 0.2, 0.4, 1.0]] * 3), "#003366", "#003366"),
+    ],
+)
+def test_values_have_their_colours(values, first, last):
+    rgb = colouring(values, "y").rgb
+    np.testing.assert_allclose(rgb[[0, -1]], [rgb_of(first), rgb_of(last)], atol=1e-12)
+
+
+def test_errors_are_where_labels_differ_and_how_much_amounts_do():
+    error = error_of(np.array([0, 1, -1, 2]), np.array([0, 2, 2, 2]))
+    assert (error.rgb == rgb_of(dict(error.labels)["wrong"])).all(1).tolist() == [False, True, False, False]
+    assert error.remarks == ("Wrong: 33.3%.",)
+    assert error_of(np.array([1.0, 2]), np.array([0.5, 2.25])).scale[:2] == (-0.5, 0.5)
+
+
+def test_truth_prediction_and_error_are_side_by_side():
+    truth, guess = torch.arange(8) % 3, torch.arange(8) % 3
+    guess[2] = 0
+    figure = plot_shape(cube(y=truth), prediction=guess, names=["leg", "seat", "back"])
+    assert [ax.get_title() for ax in figure.axes] == ["y", "prediction", "error"]
+    words = [[text.get_text() for text in ax.get_legend().get_texts()] for ax in figure.axes[1:]]
+    assert words == [["leg", "seat", "back"], ["right", "wrong"]]
+    assert "Wrong: 12.5%." in figure.get_supxlabel()
+    amounts = plot_shape(cube(y=truth.double()), prediction=guess + 0.5)
+    assert [ax.get_xlim() for ax in amounts.axes[3:]] == [
+        (0.0, 2.5),
+        (-1.5, 1.5),
+    ]  # one scale for both, one for the error
+
+
+def test_a_colour_is_the_files_a_property_or_of_faces():
+    red = torch.tensor([[1.0, 0, 0]]).expand(8, 3)
+    assert pixels(plot_shape(cube(color=red)))[:, 1:].max() < 0.2
+    blue_faces = torch.tensor([[0.0, 0, 1]]).expand(12, 3)
+    shown = plot_shape(cube(color=red, y=torch.zeros(1)), blue_faces, title="blue", camera=(10, 20))
+    assert pixels(shown)[:, 0].max() < 0.2
+    assert (shown.get_suptitle(), shown.axes[0].elev) == ("blue", 10)
+    scanned = plot_shape(cube(height=torch.arange(8.0)), "height")
+    assert scanned.axes[0].get_title() == "height"
+    assert shape_png(CUBE[:, :2]).startswith(b"\x89PNG")
+
+
+def test_near_points_are_larger():
+    line = torch.tensor([[0.0, 0, 0], [0, -3, 0]])
+    figure = plot_shape(line, torch.tensor([0, 1]), camera=(0, -60))
+    rgb = pixels(figure)
+    far, near = ((np.abs(rgb[:, [0]] < rgb[:, [2]])[:, 0] == blue).sum() for blue in (True, False))
+    assert near > 1.5 * far
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda: plot_shape(Data(x=torch.zeros(3, 2))), "without pos"),
+        (lambda: plot_shape(cube(), "weight"), 'does not have; it has '),
+        (lambda: plot_shape(CUBE, "y"), "it has positions alone"),
+        (lambda: plot_shape(cube(), torch.zeros(9)), r"color must hold .* \(8,\) or \(12,\)"),
+        (lambda: plot_shape(cube(y=torch.zeros(8)), prediction=torch.zeros(12)), "prediction must have the shape of y"),
+        (lambda: plot_shape(CUBE * np.nan), "finite"),
+    ],
+)  # fmt: skip
+def test_refusals(given, words):
+    with pytest.raises(ShapeError, match=words):
+        given()
+
+
+def test_a_png_holds_the_picture():
+    from PIL import Image
+
+    image = np.asarray(Image.open(io.BytesIO(shape_png(cube(), title="")))).reshape(-1, 4)
+    assert 0.1 < (image[:, :3] < 250).all(1).mean() < 0.6
