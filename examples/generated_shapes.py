@@ -1,6 +1,7 @@
-"""Generated shapes to train on: ``python examples/generated_shapes.py classes|parts|curvature FOLDER``.
+"""Generated shapes to train on: ``python examples/generated_shapes.py classes|others|parts|curvature FOLDER``.
 
-Point clouds of ten families: any rotation, axes stretched by 0.8 to 1.25, noise of 1 % of the radius.
+Point clouds of ten families, and of others: any rotation, axes stretched by 0.8 to 1.25, noise of 1 % of the radius.
+Clouds of stacked parts, with the part of each point; meshes of bumpy balls, with the curvature at each vertex.
 """
 
 import argparse
@@ -110,6 +111,58 @@ FAMILIES: dict[str, Callable[[int, Generator], np.ndarray]] = {
 }
 
 
+def tetrahedron(n: int, r: Generator) -> np.ndarray:
+    """Regular."""
+    corners = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1.0]])
+    weights = r.dirichlet(np.ones(3), n)
+    faces = np.array([[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]])[r.integers(4, size=n)]
+    return (weights[:, :, None] * corners[faces]).sum(1)
+
+
+def bowl(n: int, r: Generator) -> np.ndarray:
+    """A half sphere, open."""
+    p = on_sphere(n, r)
+    return np.c_[p[:, :2], abs(p[:, 2])]
+
+
+def moebius(n: int, r: Generator) -> np.ndarray:
+    """A band with a half turn."""
+    a, across = r.random(n) * TURN, r.uniform(-0.4, 0.4, n)
+    return polar(1 + across * np.cos(a / 2), a, across * np.sin(a / 2))
+
+
+def cross(n: int, r: Generator) -> np.ndarray:
+    """Three bars at right angles."""
+    bar, length = box(n, r, np.array([0.3, 0.3, r.uniform(1.5, 2.5)])), r.integers(3, size=n)
+    return np.stack([np.roll(row, k) for row, k in zip(bar, length, strict=True)])
+
+
+def knot(n: int, r: Generator) -> np.ndarray:
+    """A thin trefoil."""
+    t, wide = r.random(n) * TURN, 0.08 * r.normal(size=(n, 3))
+    return np.stack([np.sin(t) + 2 * np.sin(2 * t), np.cos(t) - 2 * np.cos(2 * t), -np.sin(3 * t)], 1) + wide
+
+
+def angle(n: int, r: Generator) -> np.ndarray:
+    """Two plates at a right angle."""
+    p = np.c_[r.random((n, 2)) * [1, r.uniform(0.5, 1.5)], np.zeros(n)]
+    return np.where(r.random((n, 1)) < 0.5, p, p[:, [2, 1, 0]])
+
+
+def shells(n: int, r: Generator) -> np.ndarray:
+    """A sphere in a sphere."""
+    return on_sphere(n, r) * np.where(r.random((n, 1)) < 0.7, 1, r.uniform(0.4, 0.6))
+
+
+def waves(n: int, r: Generator) -> np.ndarray:
+    """A sheet of 1 to 2 waves."""
+    p = r.uniform(-1, 1, (n, 2))
+    return np.c_[p, 0.25 * np.sin(TURN * r.uniform(0.5, 1) * p[:, 0] + r.uniform(0, TURN))]
+
+
+OTHERS = {made.__name__: made for made in (tetrahedron, bowl, moebius, cross, knot, angle, shells, waves)}
+
+
 def rotation(r: Generator) -> np.ndarray:
     """(3, 3), any."""
     q, upper = np.linalg.qr(r.normal(size=(3, 3)))
@@ -141,7 +194,75 @@ def classes(folder: str | Path, *, each: int = 50, test: int = 0, seed: int = 0,
             save(cloud, above / name / f"{index:03}.ply")
 
 
-FOLDERS = {"classes": classes}
+def others(folder: str | Path, *, each: int = 50, test: int = 0, seed: int = 0) -> None:
+    """As ``classes``, of families that the defaults of training were not tuned on."""
+    classes(folder, each=each, test=test, seed=seed, families=OTHERS)
+
+
+def parts(folder: str | Path, *, each: int = 400, test: int = 0, seed: int = 0) -> None:
+    """Two or three of box, cylinder and ball on top of each other, 250 to 400 points; ``label`` says which."""
+    draw = default_rng((seed, 97))
+    for index in range(each + test):
+        n, heights, areas, made = int(draw.integers(250, 401)), [], [], []
+        order = draw.permutation(3)[: int(draw.integers(2, 4))]
+        for kind in order:
+            s, h = draw.uniform(0.5, 1), draw.uniform(0.8, 1.6)
+            if kind == 0:
+                e = np.array([2 * s, 2 * s * draw.uniform(0.6, 1), h])
+                made.append(lambda m, e=e: box(m, draw, e))
+                areas.append(2 * (e[0] * e[1] + e[1] * e[2] + e[0] * e[2]))
+            elif kind == 1:
+                h *= 1.3
+                made.append(lambda m, s=s, h=h: cylinder(m, draw, s / 2, h))
+                areas.append(np.pi * s * h + np.pi * s * s / 2)
+            else:
+                h = 2 * s
+                made.append(lambda m, s=s: on_sphere(m, draw) * s)
+                areas.append(4 * np.pi * s * s)
+            heights.append(h)
+        many = draw.multinomial(n, np.array(areas) / sum(areas))
+        above = np.cumsum([0, *heights[:-1]]) * 0.95 + np.array(heights) / 2
+        clouds = [make(m) + np.array([0, 0, z]) for make, m, z in zip(made, many, above, strict=True)]
+        label = torch.tensor(np.repeat(order, many), dtype=torch.int32)
+        part = "" if not test else "train" if index < each else "test"
+        save(turned(np.concatenate(clouds), draw, 0.005), Path(folder) / part / f"{index:03}.ply", label=label)
+
+
+def bumpy(directions: torch.Tensor, draw: Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Points (n, 3) of a sphere with eight bumps and dents in these directions, and the mean curvature there, exact."""
+    from torch.func import grad, hessian, vmap
+
+    centre = torch.tensor(on_sphere(8, draw))
+    height, sharp = torch.tensor(draw.uniform(-0.25, 0.35, 8)), torch.tensor(draw.uniform(3, 15, 8))
+
+    def radius(v: torch.Tensor) -> torch.Tensor:
+        return 1 + (height * torch.exp(sharp * (centre @ v - 1))).sum().clamp(-0.6, 3)
+
+    def level(x: torch.Tensor) -> torch.Tensor:
+        return x.norm() - radius(x / x.norm())
+
+    x = directions * vmap(radius)(directions)[:, None]
+    g, h = vmap(grad(level))(x), vmap(hessian(level))(x)
+    size = g.norm(dim=1)
+    bend = size**2 * h.diagonal(dim1=1, dim2=2).sum(1) - torch.einsum("ni,nij,nj->n", g, h, g)
+    return x, bend / (2 * size**3)
+
+
+def curvature(folder: str | Path, *, each: int = 80, test: int = 0, seed: int = 0) -> None:
+    """Irregular meshes of 642 vertices, moved by a quarter of an edge; ``label`` is the mean curvature at each."""
+    import trimesh
+
+    draw, ball = default_rng((seed, 98)), trimesh.creation.icosphere(subdivisions=3)
+    for index in range(each + test):
+        moved = ball.vertices + 0.25 * 0.14 * draw.normal(size=ball.vertices.shape)
+        moved = moved / np.linalg.norm(moved, axis=1, keepdims=True) @ rotation(draw).T
+        pos, bend = bumpy(torch.tensor(moved), draw)
+        part = "" if not test else "train" if index < each else "test"
+        face = torch.tensor(np.array(ball.faces).T).long()
+        save(pos.numpy(), Path(folder) / part / f"{index:03}.ply", face=face, label=bend.float())
+
+
+FOLDERS = {"classes": classes, "others": others, "parts": parts, "curvature": curvature}
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """What ``graphattn train``, ``evaluate`` and ``predict`` do: options into arguments, progress, words."""
 
 import json as words
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from .output import console, document, encodable, is_terminal, one_line, say
 
 def train(folder: str | None, out: str | None, resume: str | None, options: dict[str, Any], json: bool) -> None:
     """Begin a run, or go on with one."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch reads it at import: idle threads sleep, not spin
     from .. import training
 
     chosen = {name: value for name, value in options.items() if value is not None}
