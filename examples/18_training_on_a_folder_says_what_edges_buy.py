@@ -11,18 +11,17 @@ from generated_shapes import FAMILIES, classes
 import graphattn as ga
 
 folder, run = (Path(tempfile.mkdtemp()) / name for name in ("shapes", "run"))
-few = {name: FAMILIES[name] for name in ("sphere", "torus", "helix", "saddle")}
+few = {name: FAMILIES[name] for name in ("box", "cylinder", "cone", "dumbbell")}
 classes(folder, each=25, seed=4, families=few)
 result = ga.training.train(folder, run, epochs=12, seed=1, sample=150)
 print(result)
 assert result.control is not None
-assert result.scores["accuracy"] >= 0.9
-assert result.scores["accuracy"] >= result.control["accuracy"]
+assert result.scores["accuracy"] >= max(0.8, result.control["accuracy"])
 
 # Everything that the run was made of is in its folder, without pickle; what it says of a file is a coloured copy of it.
 print(*sorted(path.name for path in run.iterdir()))
-(line,) = ga.training.predict(run, [folder / "torus" / "000.ply"], run / "predictions")
+(line,) = ga.training.predict(run, [folder / "dumbbell" / "000.ply"], run / "predictions")
 made = ga.load(line["ply"])
 assert few.keys() == {*line} & few.keys()
 assert made.prediction.unique().tolist() == [sorted(few).index(line["prediction"])]
-print(f"torus/000.ply is a {line['prediction']} ({line['probability']:.0%})")
+print(f"dumbbell/000.ply is a {line['prediction']} ({line['probability']:.0%})")

@@ -249,7 +249,7 @@ def bumpy(directions: torch.Tensor, draw: Generator) -> tuple[torch.Tensor, torc
 
 
 def curvature(folder: str | Path, *, each: int = 80, test: int = 0, seed: int = 0) -> None:
-    """Irregular meshes of 642 vertices, moved by a quarter of an edge; ``label`` is the mean curvature at each."""
+    """Irregular meshes of 642 vertices, moved by a quarter of an edge; ``label`` is the mean curvature, at most 3.5."""
     import trimesh
 
     draw, ball = default_rng((seed, 98)), trimesh.creation.icosphere(subdivisions=3)
@@ -257,6 +257,8 @@ def curvature(folder: str | Path, *, each: int = 80, test: int = 0, seed: int = 
         moved = ball.vertices + 0.25 * 0.14 * draw.normal(size=ball.vertices.shape)
         moved = moved / np.linalg.norm(moved, axis=1, keepdims=True) @ rotation(draw).T
         pos, bend = bumpy(torch.tensor(moved), draw)
+        while float(pos.norm(dim=1).min()) < 0.6 or float(bend.abs().max()) > 3.5:  # sharper than 642 vertices show
+            pos, bend = bumpy(torch.tensor(moved), draw)
         part = "" if not test else "train" if index < each else "test"
         face = torch.tensor(np.array(ball.faces).T).long()
         save(pos.numpy(), Path(folder) / part / f"{index:03}.ply", face=face, label=bend.float())
