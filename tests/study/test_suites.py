@@ -2,6 +2,7 @@
 
 import json
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from graphattn.errors import OptionError
 from graphattn.study.claims import check_claims
 from graphattn.study.comparison import Comparison
 from graphattn.study.network import Model
-from graphattn.study.suites import lra_audit, recall, run_suite, suite, theory
+from graphattn.study.suites import associative, lra_audit, over_squashing, recall, run_suite, suite, text, theory
 from graphattn.study.suites.untrained import Finding, Findings, read_findings
 
 MODEL = Model(layers=1, width=4, hidden=4)
@@ -130,3 +131,38 @@ def test_suites_are_there_with_a_first_line_and_wrong_use_is_refused(tmp_path):
         run_suite("digits", tmp_path / "b", arms=["7x7"])
     with pytest.raises(OptionError, match="no window 9"):
         run_suite("recall", tmp_path / "c", arms=["window 9"])
+
+
+def test_associative_targets_are_the_values_of_the_keys():
+    data = associative.data()
+    assert data.classes == 8
+    for tokens, targets in zip(data.inputs[:5].tolist(), data.targets[:5].tolist(), strict=True):
+        held = dict(zip(tokens[:16:2], tokens[1:16:2], strict=True))
+        assert targets == [-100] * 16 + [held[key] - 8 for key in tokens[16:]]
+    assert all(bool((graph.source <= graph.target).all()) for graph in associative.arms().values())
+
+
+def test_over_squashing_asks_the_root_for_the_leaf_of_its_key():
+    data, arms = over_squashing.data(3), over_squashing.arms(3)
+    for features, target in zip(data.inputs[:5], data.targets[:5].tolist(), strict=True):
+        asked = int(features[0, 16:].argmax())
+        leaf = next(leaf for leaf in features[7:] if int(leaf[:8].argmax()) == asked)
+        assert int(leaf[8:16].argmax()) == target
+    assert arms["tree"].num_edges == 15 + 2 * 14
+    assert ga.receptive_field([arms["tree"]] * 3, targets=[0]).sizes[-1].tolist() == [15]
+    assert ga.hops(arms["tree"]).layers == 6
+    assert ga.hops(arms["tree and hub"]).layers == 2
+    narrow = over_squashing.study(quick=True).comparisons[0]
+    assert {kind for kind, _ in narrow.kinds.values()} == {"arm", "self", "full", "rewired", "shuffled"}
+
+
+def test_text_asks_for_the_next_character_of_modules_not_seen():
+    data = text.data()
+    assert torch.equal(data.targets[:, :-1], data.inputs[:, 1:])
+    stretch = text.stretches("textwrap")
+    told = "".join(chr(31 + c) if c not in (0, 96) else "\n" for c in stretch[0].tolist())
+    assert told == Path(text.os.__file__).with_name("textwrap.py").read_text()[:65]
+    train, test = data.split(0, None)
+    held = {tuple(row) for row in data.inputs[test].tolist()}
+    assert tuple(stretch[3, :-1].tolist()) in held
+    assert len(held & {tuple(row) for row in data.inputs[train].tolist()}) < 5

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .untrained import Findings
 
 #: By name, in reading order; a suite is the file of its name.
-SUITES = ("theory", "lra_audit", "recall", "digits")
+SUITES = ("theory", "lra_audit", "recall", "digits", "associative", "over_squashing", "text")
 
 
 def suite(name: str) -> Any:
