@@ -1,7 +1,7 @@
-"""A graph in space as one HTML file: turn it, choose a target, see its sources by head."""
+"""A graph in space as one HTML file: turn it, choose a target, see its sources by head; a shape by its colours."""
 
-import base64
 import json
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -9,22 +9,21 @@ from string import Template
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..arguments import kinds_checked, shown
 from ..errors import GraphError, OptionError
-from ..graph.advice import no_graph
-from ..graph.algebra import refuse_over
 from ..graph.graph import AttentionGraph
+from ..graphs.points.hierarchy import Hierarchy
 from ..interop.files._replace import save_page
 from .choice import checked_targets
-from .edge_weights import by_edge, weights_in
 from .layouts import Layout, layout_of
 from .layouts.grid import Grid
+from .layouts.pick import points_of
 from .layouts.points import Points
+from .page_data import Between, Nodes, colours_in, graphs_in, levels_in, packed
+from .shape_picture import geometry_of
 from .style import counted
-
-_MOST_BYTES = 48 << 20  # of data in the page, before base64
-_WHOLE = 65535  # the top of the scale
 
 
 @kinds_checked("title")
@@ -33,6 +32,9 @@ def to_html(
     path: str | Path,
     pos: Any = None,
     *,
+    color: Any = None,
+    prediction: Any = None,
+    names: Any = None,
     queries: Any = None,
     faces: Any = None,
     size: tuple[int, int] | None = None,
@@ -41,16 +43,22 @@ def to_html(
 ) -> Path:
     """Write a page that shows a graph in space: turn it, choose a target, and its sources light up.
 
-    One file that needs no network and no other file. Up to about 20,000 points, as many faces, and 400,000 edges it
-    turns smoothly.
+    One file that needs no network and no other file, drawn by WebGL: a million points or 200,000 faces turn. Colours
+    are those of :func:`plot_shape`; the reader switches between them, between layers or levels, and between heads.
 
     Args:
         graph_or_weights: A graph, or its :class:`EdgeWeights` (or what attention gave with ``return_weights=True``),
             without a batch, or a tensor of weights (H, T, S); the page then offers every head and their mean, rounded
-            to 1/65535. The darkest is a weight of 1, or the largest of the target's, as the reader chooses.
+            to 1/65535. The darkest is a weight of 1, or the largest of the target's, as the reader chooses. A list of
+            these are layers over the same nodes, and a dictionary has their names. A hierarchy shows its levels and
+            the graphs between them. A shape or positions alone are shown without a graph.
         path: Where the page is written.
-        pos: (S, 2) or (S, 3), where the sources are. Without it a grid is laid out by its cells, a small listed graph
-            as a network.
+        pos: (S, 2) or (S, 3), where the sources are; or a shape, whose faces and properties are taken, too. Without it
+            a grid is laid out by its cells, a small listed graph as a network.
+        color: What colours the nodes: the name of a property of the shape, values as of :func:`plot_shape`, or a
+            dictionary of such values by name. By default all that the shape has for each node or face.
+        prediction: (N,) or (F,), switched with the truth, which is ``y`` or the first colour, and with its error.
+        names: Names of the labels, a list or a dictionary by number.
         queries: (T, 2) or (T, 3), where the targets are, if they are other points than the sources.
         faces: int (F, 3), a mesh whose vertices are the nodes; needs ``pos``.
         size: (height, width) of a grid, row-major. Rules over a grid know theirs.
@@ -74,72 +82,70 @@ def to_html(
         ...     path.stat().st_size > 10_000
         True
     """
-    weights = None if isinstance(graph_or_weights, AttentionGraph) else weights_in(graph_or_weights)
     if not isinstance(path, str | Path):
         raise OptionError(f"path must be a file name, got {shown(path)}")
-    graph: AttentionGraph = graph_or_weights if weights is None else weights.graph
-    if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, "to_html shows an AttentionGraph or its weights")
-    place = layout_of(graph, pos, queries=queries, faces=faces, size=size)
+    alone = pos is None and not isinstance(graph_or_weights, Hierarchy) and _is_shape(graph_or_weights)
+    shape = graph_or_weights if alone else pos
+    if shape is not None and _is_shape(shape):
+        pos, own = geometry_of(shape)
+        faces = own if faces is None else faces
+    if alone:
+        place: Layout = points_of(pos, faces)
+        graphs = [Between(None)]
+    elif isinstance(graph_or_weights, Hierarchy):
+        pos = graph_or_weights.levels[0].pos if pos is None else pos
+        place, graphs = layout_of(graph_or_weights.levels[0].graphs[0], pos, faces=faces), []
+    else:
+        graphs = graphs_in(graph_or_weights)
+        place = layout_of(_first(graphs), pos, queries=queries, faces=faces, size=size)
     if place.source_at.shape[1] == 1:
         raise GraphError("to_html needs pos, where the nodes are in space; for a sequence use plot or plot_heads")
-    data = _data(graph, None if weights is None else by_edge(weights), place)
-    data["target"] = -1 if target is None else checked_targets(graph, target, "target", 1)[0]
+    sets = [_nodes(place)]
+    counts = (len(sets[0].at), len(sets[0].faces)) if len(sets[0].faces) else (len(sets[0].at),)
+    sets[0].colours = colours_in(shape, color, prediction, names, counts)
+    if isinstance(graph_or_weights, Hierarchy):
+        sets, graphs = levels_in(graph_or_weights, sets[0])
+    elif place.two_sets:
+        sets.append(Nodes(place.target_at))
+        graphs = [replace(each, sets=(0, 1)) for each in graphs]
+    data = packed(sets, graphs, down=isinstance(place, Grid))
+    data["target"] = -1
+    if target is not None:
+        if alone:
+            raise OptionError("target is of a graph, and there is none; leave it out")
+        data["target"] = checked_targets(_first(graphs), target, "target", 1)[0]
+    name = counted(len(sets[0].at), "point") if alone else _called(graph_or_weights, graphs)
     page = Template(_file("turn.html")).substitute(
-        title=escape(graph.name if title is None else title),
-        legend=_legend(place),
+        title=escape(name if title is None else title),
+        legend="" if alone else _legend(place),
         data=json.dumps(data).replace("<", "\\u003c"),
+        paint=_file("paint.js"),
         script=_file("turn.js"),
     )
     save_page(path, page)
     return Path(path)
 
 
-def _data(graph: AttentionGraph, alpha: Any, place: Layout) -> dict[str, Any]:
-    """Numbers and base64 of little-endian arrays; edges by target."""
-    heads = 0 if alpha is None else alpha.shape[1]
-    hint = "show a subgraph, or fewer heads"
-    refuse_over(graph.num_edges * (4 + 2 * heads), f"a page of {counted(graph.num_edges, 'edge')}", hint, _MOST_BYTES)
-    source, target = graph.edge_index.cpu().numpy()
-    order = np.lexsort((source, target))
-    ptr = np.concatenate(([0], np.cumsum(np.bincount(target, minlength=graph.num_targets))))
-    source_at, target_at = _in_unit_ball(place)
-    faces = place.faces if isinstance(place, Points) and place.faces is not None else np.empty((0, 3))
-    weight = None if alpha is None else np.nan_to_num(alpha.cpu().double().numpy()[order])
-    top = 1.0 if weight is None else max(1.0, float(weight.max(initial=0.0)))  # above 1 without a softmax
-    parts = None if weight is None else np.rint(weight / top * _WHOLE).clip(0, _WHOLE)
-    return {
-        "sources": graph.num_sources,
-        "targets": graph.num_targets,
-        "heads": heads,
-        "flat": not place.is_3d,
-        "sourceAt": _packed(source_at, "<f4"),
-        "targetAt": _packed(target_at, "<f4") if place.two_sets else None,
-        "faces": _packed(faces, "<u4"),
-        "ptr": _packed(ptr, "<u4"),
-        "source": _packed(source[order], "<u4"),
-        "weight": None if parts is None else _packed(parts, "<u2"),
-        "top": top,
-    }
+def _is_shape(given: Any) -> bool:
+    """Whether it is PyG's ``Data`` or the like; or positions (N, 2) or (N, 3)."""
+    if hasattr(given, "pos") and hasattr(given, "keys"):
+        return True
+    return isinstance(given, torch.Tensor | np.ndarray) and given.ndim == 2 and given.shape[1] in (2, 3)
 
 
-def _in_unit_ball(place: Layout) -> tuple[np.ndarray, np.ndarray]:
-    """Sources and targets in three axes, x to the right and y up, centred and scaled."""
-    down = -1.0 if isinstance(place, Grid) else 1.0
-    sides = []
-    for at in (place.source_at, place.target_at):
-        at = np.concatenate((at, np.zeros((len(at), 3 - at.shape[1]))), 1)
-        sides.append(at * [1.0, down, 1.0])
-    both = np.concatenate(sides)
-    if len(both) == 0:
-        return sides[0], sides[1]
-    centre = (both.min(0) + both.max(0)) / 2
-    radius = float(np.linalg.norm(both - centre, axis=1).max()) or 1.0
-    return (sides[0] - centre) / radius, (sides[1] - centre) / radius
+def _called(given: Any, graphs: list[Between]) -> str:
+    return repr(given) if isinstance(given, Hierarchy) else _first(graphs).name
 
 
-def _packed(array: np.ndarray, dtype: str) -> str:
-    return base64.b64encode(np.ascontiguousarray(array, dtype=dtype).tobytes()).decode()
+def _first(graphs: list[Between]) -> AttentionGraph:
+    graph = graphs[0].graph
+    assert graph is not None
+    return graph
+
+
+def _nodes(place: Layout) -> Nodes:
+    has_faces = isinstance(place, Points) and place.faces is not None
+    return Nodes(place.source_at, place.faces) if has_faces else Nodes(place.source_at)  # type: ignore[attr-defined]
 
 
 def _legend(place: Layout) -> str:

@@ -5,11 +5,12 @@ const [page, script, orders] = process.argv.slice(2);
 const html = fs.readFileSync(page, "utf8");
 const data = JSON.parse(/<script type="application\/json" id="data">(.*?)<\/script>/s.exec(html)[1]);
 const turn = require(script);
-const scene = turn.sceneOf(data);
+const scene = turn.sceneOf(data, turn.setsOf(data), 0);
+globalThis.painterOf = () => null; // there is no WebGL here
 
 function recorder() {
   const calls = { fill: 0, stroke: 0, arc: [], lineTo: 0, moveTo: [], fillRect: 0, strokeRect: 0, bad: 0 };
-  const pen = { setTransform() {}, beginPath() {}, closePath() {} };
+  const pen = { clearRect() {}, setTransform() {}, beginPath() {}, closePath() {} };
   const finite = (...at) => { calls.bad += at.some((x) => !Number.isFinite(x)); };
   pen.fill = () => calls.fill++;
   pen.stroke = () => calls.stroke++;

@@ -3,27 +3,40 @@
 
 const RAMP = [[211, 223, 240], [122, 165, 216], [43, 98, 168], [11, 28, 51]]; // weak to strong, by lightness
 const INK = "#1f2933", CHOSEN = "#D55E00";
-const DEPTHS = 12, GREYS = 24;
+const DEPTHS = 12, MOST_SQUARES = 20000;
 
 // --- data
 
 /** Base64 of little-endian numbers as a typed array. */
 function decode(text, Kind) {
-  return new Kind(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
+  if (Uint8Array.fromBase64) return new Kind(Uint8Array.fromBase64(text).buffer);
+  const letters = atob(text), bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
+  return new Kind(bytes.buffer);
 }
 
-/** The data block as typed arrays; `targetAt` is `sourceAt` itself where targets are the same points. */
-function sceneOf(data) {
-  const sourceAt = decode(data.sourceAt, Float32Array);
+/** Each set of nodes as typed arrays, with the colours that it may have. */
+function setsOf(data) {
+  return data.sets.map((set) => ({
+    at: decode(set.at, Float32Array),
+    faces: decode(set.faces, Uint32Array),
+    colors: set.colors.map((each) => ({ ...each, rgb: decode(each.rgb, Uint8Array) })),
+  }));
+}
+
+/** One of the graphs, with the places of its sources and targets: the same array where they are the same nodes. */
+function sceneOf(data, sets, which) {
+  const graph = data.graphs[which], from = sets[graph.from], to = sets[graph.to];
   return {
-    ...data,
-    sourceAt,
-    targetAt: data.targetAt === null ? sourceAt : decode(data.targetAt, Float32Array),
-    faces: decode(data.faces, Uint32Array),
-    ptr: decode(data.ptr, Uint32Array),
-    source: decode(data.source, Uint32Array),
-    weight: data.weight === null ? null : decode(data.weight, Uint16Array),
-    top: data.top,
+    ...graph,
+    flat: data.flat,
+    sources: from.at.length / 3,
+    targets: to.at.length / 3,
+    sourceAt: from.at,
+    targetAt: to.at,
+    ptr: decode(graph.ptr, Uint32Array),
+    source: decode(graph.source, Uint32Array),
+    weight: graph.weight === null ? null : decode(graph.weight, Uint16Array),
   };
 }
 
@@ -135,32 +148,6 @@ function colourOf(share) {
   return `rgb(${mixed.join(",")})`;
 }
 
-/** Opaque faces from the farthest to the nearest; light falls from the upper left, on either side of a face. */
-function drawFaces(pen, faces, seen, view) {
-  const count = faces.length / 3, depth = new Float32Array(count), light = new Float32Array(count);
-  const scale = pixels(view);
-  for (let f = 0; f < count; f++) {
-    const [a, b, c] = [3 * faces[3 * f], 3 * faces[3 * f + 1], 3 * faces[3 * f + 2]];
-    depth[f] = (seen[a + 2] + seen[b + 2] + seen[c + 2]) / 3;
-    const [px, py, pz] = [seen[b] - seen[a], seen[b + 1] - seen[a + 1], scale * (seen[b + 2] - seen[a + 2])];
-    const [qx, qy, qz] = [seen[c] - seen[a], seen[c + 1] - seen[a + 1], scale * (seen[c + 2] - seen[a + 2])];
-    const [nx, ny, nz] = [py * qz - pz * qy, pz * qx - px * qz, px * qy - py * qx];
-    light[f] = Math.abs(-0.35 * nx - 0.45 * ny - 0.82 * nz) / (Math.hypot(nx, ny, nz) || 1);
-  }
-  pen.lineWidth = 0.6;
-  const outlined = scale * Math.sqrt(12 / count) > 14; // as on a unit sphere: faces large enough to tell apart
-  for (const f of byDepth(depth, 4096).order) {
-    const grey = 150 + Math.round((Math.round(light[f] * GREYS) / GREYS) * 85);
-    pen.fillStyle = `rgb(${grey},${grey + 3},${grey + 7})`;
-    pen.strokeStyle = outlined ? "#98a3b0" : pen.fillStyle; // over the seams between faces
-    pen.beginPath();
-    for (let i = 0; i < 3; i++) pen.lineTo(seen[3 * faces[3 * f + i]], seen[3 * faces[3 * f + i] + 1]);
-    pen.closePath();
-    pen.fill();
-    pen.stroke();
-  }
-}
-
 /** All nodes, the far ones paler; sources square, targets of their own open. */
 function drawNodes(pen, seen, side, open) {
   const { order, bin } = byDepth(seen.filter((_, i) => i % 3 === 2), DEPTHS);
@@ -185,38 +172,37 @@ function dot(pen, x, y, radius) {
   pen.stroke();
 }
 
-/** The picture: surface or nodes, the edges into the target, its sources, the target. */
-function draw(pen, scene, view, chosen) {
-  pen.fillStyle = "#ffffff";
-  pen.fillRect(0, 0, view.width, view.height);
-  const sources = project(scene.sourceAt, view);
-  const targets = scene.targetAt === scene.sourceAt ? sources : project(scene.targetAt, view);
+/** What is drawn over the object, or over its nodes where nothing else can draw it (`bare`). */
+function draw(pen, scene, view, chosen, bare) {
+  pen.clearRect(0, 0, view.width, view.height);
   const side = Math.min(7, Math.max(1.6, 120 / Math.sqrt(scene.sources))) * Math.sqrt(view.zoom);
-  if (scene.faces.length) drawFaces(pen, scene.faces, sources, view);
-  else drawNodes(pen, sources, side, false);
-  if (targets !== sources) drawNodes(pen, targets, Math.max(3, side), true);
-  if (chosen.target >= 0) drawChosen(pen, scene, sources, targets, chosen);
-  return targets;
+  if (bare) drawNodes(pen, project(scene.sourceAt, view), side, false);
+  if (scene.targetAt !== scene.sourceAt && scene.targets <= MOST_SQUARES) {
+    drawNodes(pen, project(scene.targetAt, view), Math.max(3, side), true);
+  }
+  if (chosen.target >= 0 && scene.ptr.length > 1) drawChosen(pen, scene, view, chosen);
 }
 
-function drawChosen(pen, scene, sources, targets, chosen) {
-  const read = readBy(scene, chosen.target, chosen.head);
+function drawChosen(pen, scene, view, chosen) {
+  const read = readBy(scene, chosen.target, chosen.head).slice(-MOST_SQUARES);
   const most = darkest(scene, read, chosen.relative);
-  const [x, y] = [targets[3 * chosen.target], targets[3 * chosen.target + 1]];
+  const place = (at, i) => project(at.subarray(3 * i, 3 * i + 3), view);
+  const [x, y] = place(scene.targetAt, chosen.target);
   const shareOf = (weight) => (scene.weight === null ? 0.6 : weight / most);
-  for (const { source, weight } of read) {
-    pen.strokeStyle = colourOf(shareOf(weight));
-    pen.lineWidth = 1 + 1.6 * shareOf(weight) ** 2;
+  const dots = read.map(({ source, weight }) => [...place(scene.sourceAt, source), shareOf(weight)]);
+  for (const [sx, sy, , share] of dots) {
+    pen.strokeStyle = colourOf(share);
+    pen.lineWidth = 1 + 1.6 * share ** 2;
     pen.beginPath();
-    pen.moveTo(sources[3 * source], sources[3 * source + 1]);
+    pen.moveTo(sx, sy);
     pen.lineTo(x, y);
     pen.stroke();
   }
   pen.strokeStyle = INK;
   pen.lineWidth = 0.8;
-  for (const { source, weight } of read) {
-    pen.fillStyle = colourOf(shareOf(weight));
-    dot(pen, sources[3 * source], sources[3 * source + 1], 2.5 + 3.5 * Math.sqrt(shareOf(weight)));
+  for (const [sx, sy, , share] of dots) {
+    pen.fillStyle = colourOf(share);
+    dot(pen, sx, sy, 2.5 + 3.5 * Math.sqrt(share));
   }
   pen.fillStyle = CHOSEN;
   pen.lineWidth = 1.4;
@@ -231,6 +217,7 @@ function darkest(scene, read, relative) {
 
 /** What is chosen, in words. */
 function wordsOn(scene, chosen) {
+  if (scene.name === null) return chosen.target < 0 ? "" : `Node ${chosen.target}.`;
   if (chosen.target < 0) return "Click a node to see what it reads.";
   const read = readBy(scene, chosen.target, chosen.head);
   const said = `Target ${chosen.target} reads ${read.length} source${read.length === 1 ? "" : "s"}`;
@@ -242,13 +229,16 @@ function wordsOn(scene, chosen) {
 // --- the page
 
 function start() {
-  const scene = sceneOf(JSON.parse(document.getElementById("data").textContent));
+  const data = JSON.parse(document.getElementById("data").textContent), sets = setsOf(data);
+  const painter = painterOf(document.getElementById("object"));
+  const which = document.getElementById("which"), color = document.getElementById("color");
   const canvas = document.getElementById("picture"), words = document.getElementById("words");
   const asked = document.getElementById("target"), head = document.getElementById("head");
   const relative = document.getElementById("relative");
   const pen = canvas.getContext("2d");
-  let view = startOf(scene), shown = new Float32Array(0), waiting = false;
-  const chosen = { target: scene.target, head: -1, relative: false };
+  let scene = sceneOf(data, sets, 0), waiting = false;
+  let view = startOf(scene);
+  const chosen = { target: data.target, head: -1, relative: false };
   const held = new Map(); // pointers that are down, by id
   let moved = 0;
 
@@ -261,8 +251,38 @@ function start() {
       [view.width, view.height] = [canvas.clientWidth, canvas.clientHeight];
       [canvas.width, canvas.height] = [Math.round(view.width * sharp), Math.round(view.height * sharp)];
       pen.setTransform(sharp, 0, 0, sharp, 0, 0);
-      shown = draw(pen, scene, view, chosen);
+      if (painter) painter.draw(view, sharp);
+      draw(pen, scene, view, chosen, painter === null);
     });
+  }
+
+  /** Show another graph, of other nodes perhaps. */
+  function showGraph(i) {
+    scene = sceneOf(data, sets, i);
+    if (chosen.target >= scene.targets) chosen.target = -1;
+    asked.max = scene.targets - 1;
+    head.length = 1;
+    for (let h = 0; h < scene.heads; h++) head.add(new Option(`head ${h}`, h));
+    chosen.head = -1;
+    document.querySelectorAll(".weights").forEach((part) => { part.hidden = scene.weight === null; });
+    const set = sets[scene.from], last = color.value;
+    color.length = 0;
+    set.colors.forEach((each, place) => color.add(new Option(each.name, place)));
+    const same = set.colors.findIndex((each, place) => String(place) === last);
+    color.value = Math.max(0, same);
+    showColor();
+    tell();
+  }
+
+  function showColor() {
+    const set = sets[scene.from], chosenColor = set.colors[Number(color.value) || 0];
+    const own = set.faces.length > 0 && chosenColor.rgb.length !== set.at.length;
+    if (painter) {
+      painter.show(set, own);
+      painter.tint(chosenColor.rgb, own);
+    }
+    document.getElementById("legend").innerHTML = chosenColor.legend;
+    redraw();
   }
 
   function choose(target) {
@@ -325,7 +345,7 @@ function start() {
   canvas.addEventListener("pointerup", (event) => {
     if (held.size === 1 && moved < 6) {
       const box = canvas.getBoundingClientRect();
-      const found = pick(shown, event.clientX - box.left, event.clientY - box.top, event.pointerType === "mouse" ? 12 : 24);
+      const found = pick(project(scene.targetAt, view), event.clientX - box.left, event.clientY - box.top, event.pointerType === "mouse" ? 12 : 24);
       if (found >= 0) choose(found);
     }
     held.delete(event.pointerId);
@@ -352,14 +372,21 @@ function start() {
   document.getElementById("look").addEventListener("click", look);
   window.addEventListener("resize", redraw);
 
-  asked.max = scene.targets - 1;
-  if (scene.weight === null) document.querySelectorAll(".weights").forEach((part) => { part.hidden = true; });
-  for (let h = 0; h < scene.heads; h++) head.add(new Option(`head ${h}`, h));
-  if (chosen.target >= 0) choose(chosen.target);
-  tell();
+  which.addEventListener("change", () => showGraph(Number(which.value)));
+  color.addEventListener("change", showColor);
+  data.graphs.forEach((graph, i) => which.add(new Option(graph.name, i)));
+  document.querySelectorAll(".several").forEach((part) => { part.hidden = data.graphs.length < 2; });
+  document.querySelectorAll(".colors").forEach((part) => { part.hidden = Math.max(...sets.map((set) => set.colors.length)) < 2; });
+  document.querySelectorAll(".reads").forEach((part) => { part.hidden = data.graphs[0].name === null; });
+  showGraph(0);
+  if (chosen.target >= 0) {
+    choose(chosen.target);
+    view = { ...startOf(scene), turn: lookingAt(scene, view, chosen.target).turn };
+  }
+  if (painter === null) words.textContent += " This browser has no WebGL 2: nodes are drawn, faces are not.";
 }
 
 if (typeof document !== "undefined") start();
 if (typeof module !== "undefined") {
-  module.exports = { decode, sceneOf, readBy, lookingFrom, startOf, turned, project, lookingAt, pick, byDepth, colourOf, draw, wordsOn, start };
+  module.exports = { decode, setsOf, sceneOf, readBy, lookingFrom, startOf, turned, project, lookingAt, pick, byDepth, colourOf, draw, wordsOn, start };
 }

@@ -1,0 +1,165 @@
+// The object itself in WebGL 2: faces, smoothly lit, or balls sized by their depth. Data go to the card once; a turn
+// of the object is one matrix.
+"use strict";
+
+const BODY = `#version 300 es
+layout(location = 0) in vec3 at;
+layout(location = 1) in vec3 normal;
+layout(location = 2) in vec3 color;
+uniform mat3 turn;      // rows right, up, towards the eye
+uniform vec4 frame;     // x and y of the middle, x and y of a unit, all in clip space
+uniform float side;     // pixels of a point in the middle of the picture; 0 for faces
+out vec3 seen;
+out vec3 tint;
+out float depth;
+void main() {
+  vec3 place = turn * at;
+  seen = turn * normal;
+  tint = color;
+  depth = place.z;
+  gl_Position = vec4(frame.xy + frame.zw * place.xy, -0.45 * place.z, 1.0);
+  gl_PointSize = max(1.0, side * (1.0 + 0.45 * place.z));
+}`;
+
+// The same light as in the pictures of matplotlib: object_image.py.
+const LIT = `#version 300 es
+precision highp float;
+in vec3 seen;
+in vec3 tint;
+in float depth;
+uniform float side;
+out vec4 shown;
+const vec3 light = vec3(-0.38, 0.52, 0.77);
+vec3 lit(vec3 own, vec3 n) {
+  float share = clamp(dot(n, light), 0.0, 1.0);
+  return clamp(own * (0.42 + 0.64 * share) + 0.10 * pow(share, 12.0), 0.0, 1.0);
+}
+void main() {
+  if (side > 0.0) {
+    vec2 p = vec2(2.0, -2.0) * (gl_PointCoord - 0.5);
+    float out2 = dot(p, p);
+    if (side > 2.0 && out2 > 1.0) discard;
+    vec3 own = side > 3.0 ? 0.5 * tint + 0.5 * lit(tint, vec3(p, sqrt(max(0.0, 1.0 - out2)))) : tint;
+    shown = vec4(mix(own, vec3(1.0), 0.35 * clamp(0.5 - 0.5 * depth, 0.0, 1.0)), 1.0);
+  } else {
+    vec3 n = normalize(seen);
+    shown = vec4(lit(tint, n.z < 0.0 ? -n : n), 1.0);
+  }
+}`;
+
+/** Normals of vertices, weighted by the angles of faces: smooth over the surface. */
+function normalsOf(at, faces) {
+  const normals = new Float32Array(at.length);
+  for (let f = 0; f < faces.length; f += 3) {
+    for (let i = 0; i < 3; i++) {
+      const [a, b, c] = [3 * faces[f + i], 3 * faces[f + ((i + 1) % 3)], 3 * faces[f + ((i + 2) % 3)]];
+      const ux = at[b] - at[a], uy = at[b + 1] - at[a + 1], uz = at[b + 2] - at[a + 2];
+      const vx = at[c] - at[a], vy = at[c + 1] - at[a + 1], vz = at[c + 2] - at[a + 2];
+      const nx = uy * vz - uz * vy, ny = uz * vx - ux * vz, nz = ux * vy - uy * vx;
+      const size = Math.hypot(nx, ny, nz) || 1;
+      const angle = Math.atan2(size, ux * vx + uy * vy + uz * vz) / size;
+      normals[a] += angle * nx;
+      normals[a + 1] += angle * ny;
+      normals[a + 2] += angle * nz;
+    }
+  }
+  return normals;
+}
+
+/**
+ * What the card draws of a set of nodes: vertices, each a node seen in one way. A corner of a crease, or of a face
+ * with a colour of its own, is a vertex of its own.
+ */
+function verticesOf(at, faces, own) {
+  if (!faces.length) return { node: null, at, normal: null, index: null };
+  const smooth = normalsOf(at, faces);
+  const node = own ? [] : Array.from({ length: at.length / 3 }, (_, i) => i);
+  const normal = own ? [] : Array.from(smooth), index = new Uint32Array(faces);
+  for (let f = 0; f < faces.length; f += 3) {
+    const [a, b, c] = [3 * faces[f], 3 * faces[f + 1], 3 * faces[f + 2]];
+    const ux = at[b] - at[a], uy = at[b + 1] - at[a + 1], uz = at[b + 2] - at[a + 2];
+    const vx = at[c] - at[a], vy = at[c + 1] - at[a + 1], vz = at[c + 2] - at[a + 2];
+    const flat = [uy * vz - uz * vy, uz * vx - ux * vz, ux * vy - uy * vx];
+    const size = Math.hypot(flat[0], flat[1], flat[2]) || 1;
+    for (let i = 0; i < 3; i++) {
+      const v = 3 * faces[f + i];
+      const long = Math.hypot(smooth[v], smooth[v + 1], smooth[v + 2]) || 1;
+      const creased = (smooth[v] * flat[0] + smooth[v + 1] * flat[1] + smooth[v + 2] * flat[2]) / (size * long) < 0.62;
+      if (!creased && !own) continue;
+      index[f + i] = node.length;
+      node.push(faces[f + i]);
+      if (creased) normal.push(flat[0], flat[1], flat[2]);
+      else normal.push(smooth[v], smooth[v + 1], smooth[v + 2]);
+    }
+  }
+  const placed = new Float32Array(3 * node.length);
+  node.forEach((n, i) => placed.set(at.subarray(3 * n, 3 * n + 3), 3 * i));
+  return { node, at: placed, normal: new Float32Array(normal), index };
+}
+
+/** A painter on a canvas: `show(set)`, `tint(rgb)`, `draw(view, sharp)`; `null` where there is no WebGL 2. */
+function painterOf(canvas) {
+  const gl = canvas.getContext("webgl2", { antialias: true });
+  if (!gl) return null;
+  const program = gl.createProgram();
+  for (const [kind, text] of [[gl.VERTEX_SHADER, BODY], [gl.FRAGMENT_SHADER, LIT]]) {
+    const shader = gl.createShader(kind);
+    gl.shaderSource(shader, text);
+    gl.compileShader(shader);
+    gl.attachShader(program, shader);
+  }
+  gl.linkProgram(program);
+  if (!gl.getProgramParameter(program, gl.LINK_STATUS)) return null;
+  gl.useProgram(program);
+  gl.enable(gl.DEPTH_TEST);
+  gl.clearColor(1, 1, 1, 1);
+  const uniform = (name) => gl.getUniformLocation(program, name);
+  const [turn, frame, side] = ["turn", "frame", "side"].map(uniform);
+  const [places, normals, colors, corners] = Array.from({ length: 4 }, () => gl.createBuffer());
+  let held = null, set = null;
+
+  function fill(buffer, place, data, parts, kind, whole) {
+    gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
+    gl.bufferData(gl.ARRAY_BUFFER, data, gl.STATIC_DRAW);
+    gl.vertexAttribPointer(place, parts, kind, whole, 0, 0);
+    gl.enableVertexAttribArray(place);
+  }
+
+  function show(next, own) {
+    set = next;
+    held = verticesOf(set.at, set.faces, own);
+    fill(places, 0, held.at, 3, gl.FLOAT, false);
+    if (held.normal === null) return gl.disableVertexAttribArray(1);
+    fill(normals, 1, held.normal, 3, gl.FLOAT, false);
+    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, corners);
+    gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, held.index, gl.STATIC_DRAW);
+  }
+
+  /** Colours of nodes, bytes (N, 3); or of faces, which then have vertices of their own. */
+  function tint(rgb, own) {
+    let spread = rgb;
+    if (own) spread = Uint8Array.from({ length: 9 * (rgb.length / 3) }, (_, i) => rgb[3 * Math.floor(i / 9) + (i % 3)]);
+    else if (held.node) {
+      spread = new Uint8Array(3 * held.node.length);
+      held.node.forEach((n, i) => spread.set(rgb.subarray(3 * n, 3 * n + 3), 3 * i));
+    }
+    fill(colors, 2, spread, 3, gl.UNSIGNED_BYTE, true);
+  }
+
+  function draw(view, sharp) {
+    const [width, height] = [Math.round(view.width * sharp), Math.round(view.height * sharp)];
+    if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
+    gl.viewport(0, 0, width, height);
+    gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
+    if (!set || set.at.length === 0) return;
+    const unit = 2 * pixels(view), r = view.turn;
+    gl.uniformMatrix3fv(turn, false, [r[0], r[3], r[6], r[1], r[4], r[7], r[2], r[5], r[8]]);
+    gl.uniform4f(frame, (2 * view.shift[0]) / view.width, (-2 * view.shift[1]) / view.height, unit / view.width, unit / view.height);
+    const spread = 0.7 * unit / Math.sqrt(set.at.length / 3);
+    gl.uniform1f(side, held.index ? 0 : sharp * Math.min(24, Math.max(1, spread)));
+    if (held.index) gl.drawElements(gl.TRIANGLES, held.index.length, gl.UNSIGNED_INT, 0);
+    else gl.drawArrays(gl.POINTS, 0, set.at.length / 3);
+  }
+
+  return { show, tint, draw };
+}

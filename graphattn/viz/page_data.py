@@ -1,0 +1,197 @@
+"""What a page holds: sets of nodes with their colours, and graphs between them, as numbers and base64."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from ..errors import GraphError, ShapeError
+from ..graph.advice import no_graph
+from ..graph.algebra import refuse_over
+from ..graph.graph import AttentionGraph
+from ..graphs.points.hierarchy import Hierarchy
+from .colours import Array, Colouring, colouring, error_of, plainly, values_of
+from .edge_weights import by_edge, weights_in
+from .layouts.base import Index
+from .style import counted
+
+_MOST_BYTES = 80 << 20  # of edges in the page, before base64
+_WHOLE = 65535  # the top of the scale
+_NO_COLOURS = ("pos", "face", "normal", "edge_index", "edge_attr", "batch", "ptr")
+
+
+@dataclass
+class Nodes:
+    """A set of nodes: places (N, 2) or (N, 3), faces (F, 3) over them, and what may colour them."""
+
+    at: Array
+    faces: Index = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
+    colours: list[Colouring] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Between:
+    """A graph from one set of nodes to another, by their numbers, with or without weights; or no graph at all."""
+
+    name: str | None
+    graph: AttentionGraph | None = None
+    weights: Any = None
+    sets: tuple[int, int] = (0, 0)
+
+
+def graphs_in(given: Any) -> list[Between]:
+    """The graphs or weights given, each with a name: one, a list of layers, or a dictionary."""
+    if isinstance(given, Mapping):
+        named = [(str(name), each) for name, each in given.items()]
+    elif isinstance(given, list) and given:
+        named = [(f"layer {i}", each) for i, each in enumerate(given)]
+    else:
+        named = [("", given)]
+    made = []
+    for name, each in named:
+        weights = None if isinstance(each, AttentionGraph) else weights_in(each)
+        graph = each if weights is None else weights.graph
+        if not isinstance(graph, AttentionGraph):
+            raise no_graph(graph, "to_html shows an AttentionGraph or its weights")
+        made.append(Between(name or graph.name, graph, None if weights is None else by_edge(weights)))
+    sizes = {(each.graph.num_sources, each.graph.num_targets) for each in made if each.graph is not None}
+    if len(sizes) != 1:
+        raise GraphError(f"layers of one page must have the same sources and targets, got {sorted(sizes)}")
+    return made
+
+
+def levels_in(hierarchy: Hierarchy, first: Nodes) -> tuple[list[Nodes], list[Between]]:
+    """The levels of a hierarchy as sets of nodes, and its graphs; the finest level is ``first``."""
+    sets, graphs = [first], []
+    for i, level in enumerate(hierarchy.levels):
+        if i:
+            kept = None if level.kept is None else level.kept.cpu().numpy()
+            own = (
+                []
+                if kept is None
+                else [_kept(each, kept) for each in sets[-1].colours if len(each.rgb) == len(sets[-1].at)]
+            )
+            sets.append(Nodes(level.pos.cpu().double().numpy(), colours=own))
+        graphs += [Between(f"level {i}: {graph.name}", graph, None, (i, i)) for graph in level.graphs]
+        graphs += [Between(f"level {i - 1} to {i}", level.down, None, (i - 1, i))] * (level.down is not None)
+        graphs += [Between(f"level {i} to {i - 1}", level.up, None, (i, i - 1))] * (level.up is not None)
+    return sets, graphs
+
+
+def _kept(colours: Colouring, kept: Index) -> Colouring:
+    return Colouring(colours.name, colours.rgb[kept], colours.labels, colours.scale, colours.remarks)
+
+
+def colours_in(shape: Any, color: Any, prediction: Any, names: Any, counts: tuple[int, ...]) -> list[Colouring]:
+    """What may colour a shape: what is asked for, or all that it has for each node or face; prediction and error."""
+    given = _asked(shape, color, counts)
+    truth = next((values_of(given[name], name, counts) for name in ("y", *given) if name in given), None)
+    made = []
+    if prediction is not None:
+        guess = values_of(prediction, "prediction", counts)
+        made.append(colouring(guess, "prediction", names))
+        if truth is not None and truth.ndim == 1:
+            made.append(error_of(truth, guess))
+    held = [
+        colouring(values_of(each, name, counts), name, names if name == "y" else None) for name, each in given.items()
+    ]
+    return held + made
+
+
+def _asked(shape: Any, color: Any, counts: tuple[int, ...]) -> dict[str, Any]:
+    has = {name: shape[name] for name in shape.keys()} if hasattr(shape, "keys") else {}  # noqa: SIM118 (no mapping)
+    if isinstance(color, str):
+        if color not in has:
+            words = ", ".join(has) or "positions alone"
+            raise ShapeError(f'color names the property "{color}", which the shape does not have; it has {words}')
+        return {color: has[color]}
+    if color is not None:
+        return dict(color) if isinstance(color, Mapping) else {"color": color}
+    fits = {
+        name: each
+        for name, each in has.items()
+        if name not in _NO_COLOURS and getattr(each, "ndim", 0) in (1, 2) and len(each) in counts and len(each) > 1
+        and (each.ndim == 1 or each.shape[1] == 1 or name == "color")
+    }  # fmt: skip
+    return dict(sorted(fits.items(), key=lambda pair: ({"color": 0, "y": 1}.get(pair[0], 2), pair[0])))
+
+
+def packed(sets: list[Nodes], graphs: list[Between], down: bool) -> dict[str, Any]:
+    """All of it for the page; ``down``: the second axis runs downwards, as of a grid."""
+    edges = sum(each.graph.num_edges for each in graphs if each.graph is not None)
+    size = sum(
+        each.graph.num_edges * (4 + 2 * (0 if each.weights is None else each.weights.shape[1]))
+        for each in graphs
+        if each.graph is not None
+    )
+    refuse_over(size, f"a page of {counted(edges, 'edge')}", "show a subgraph, or fewer heads", _MOST_BYTES)
+    return {
+        "flat": sets[0].at.shape[1] < 3,
+        "sets": [_set(at, nodes) for at, nodes in zip(_in_unit_ball(sets, down), sets, strict=True)],
+        "graphs": [_edges(each) for each in graphs],
+    }
+
+
+def _set(at: Array, nodes: Nodes) -> dict[str, Any]:
+    colours = nodes.colours or [plainly(len(at))]
+    return {
+        "at": _base64(at, "<f4"),
+        "faces": _base64(nodes.faces, "<u4"),
+        "colors": [
+            {"name": each.name, "rgb": _base64(np.rint(255 * each.rgb), "u1"), "legend": _legend(each)}
+            for each in colours
+        ],
+    }
+
+
+def _edges(each: Between) -> dict[str, Any]:
+    """Edges by target, then by source; weights rounded."""
+    sides = {"name": each.name, "from": each.sets[0], "to": each.sets[1]}
+    if each.graph is None:
+        return {**sides, "heads": 0, "ptr": "", "source": "", "weight": None, "top": 1.0}
+    source, target = each.graph.edge_index.cpu().numpy()
+    order = np.lexsort((source, target))
+    ptr = np.concatenate(([0], np.cumsum(np.bincount(target, minlength=each.graph.num_targets))))
+    weight = None if each.weights is None else np.nan_to_num(each.weights.cpu().double().numpy()[order])
+    top = 1.0 if weight is None else max(1.0, float(weight.max(initial=0.0)))  # above 1 without a softmax
+    parts = None if weight is None else np.rint(weight / top * _WHOLE).clip(0, _WHOLE)
+    return {
+        **sides,
+        "heads": 0 if weight is None else weight.shape[1],
+        "ptr": _base64(ptr, "<u4"),
+        "source": _base64(source[order], "<u4"),
+        "weight": None if parts is None else _base64(parts, "<u2"),
+        "top": top,
+    }
+
+
+def _in_unit_ball(sets: list[Nodes], down: bool) -> list[Array]:
+    """Places in three axes, x to the right and y up, centred and scaled together."""
+    sides = []
+    for nodes in sets:
+        at = np.concatenate((nodes.at, np.zeros((len(nodes.at), 3 - nodes.at.shape[1]))), 1)
+        sides.append(at * [1.0, -1.0 if down else 1.0, 1.0])
+    every = np.concatenate(sides)
+    if len(every) == 0:
+        return sides
+    centre = (every.min(0) + every.max(0)) / 2
+    radius = float(np.linalg.norm(every - centre, axis=1).max()) or 1.0
+    return [(at - centre) / radius for at in sides]
+
+
+def _legend(colours: Colouring) -> str:
+    words = "".join(f'<i style="background:{shade}"></i>{escape(name)}' for name, shade in colours.labels[:16])
+    if len(colours.labels) > 16:
+        words += f" and {len(colours.labels) - 16} more"
+    if colours.scale is not None:
+        low, high, steps = colours.scale
+        ramp = f"linear-gradient(90deg,{','.join(steps)})"
+        words = f'{low:.3g}<i class="scale" style="background:{ramp}"></i>{high:.3g}'
+    return words + "".join(f" {escape(remark)}" for remark in colours.remarks)
+
+
+def _base64(array: np.ndarray, dtype: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(array, dtype=dtype).tobytes()).decode()
