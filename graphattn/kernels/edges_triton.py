@@ -19,7 +19,7 @@ from .row_work import LONG, Hubs, Work, schedule
 
 BATCHES = 65535  # programs along the second axis of a grid at most
 NUMBERS = 1024  # of a row of nodes that a program takes at most, if a head has no more
-HELD = 64  # of them in the registers of a thread, for the edges it has at once; half as many where it has features too
+HELD = 32  # of them in the registers of a thread, for the edges it has at once; half as many where it has features too
 
 
 @dataclass(frozen=True)

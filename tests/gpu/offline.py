@@ -122,9 +122,8 @@ STEPS: dict[str, Callable[[], None]] = {
     )
     for heads, width, dtype, more in (
         (8, 32, torch.bfloat16, False), (8, 32, torch.bfloat16, True), (16, 64, torch.float16, False),
-        (16, 64, torch.float16, True), (4, 32, torch.float32, False), (4, 32, torch.float32, True),
-        (3, 20, torch.float32, False), (1, 128, torch.bfloat16, False), (12, 64, torch.bfloat16, False),
-        (4, 256, torch.bfloat16, False), (4, 32, torch.float64, False), (4, 32, torch.float64, True),
+        (16, 64, torch.float16, True), (4, 32, torch.float32, True), (3, 20, torch.float32, False),
+        (4, 256, torch.bfloat16, False), (4, 32, torch.float64, True),
     )
 }  # fmt: skip
 

@@ -139,7 +139,7 @@ CASES = {
     "hubs in pieces, weights kept": lambda: in_pieces(lambda: case(drop=0.3, bias=True)),
     "pairs": pairs,
     "pairs, hubs in pieces": lambda: in_pieces(pairs),
-    "edges in blocks": lambda: patched(edges_triton, "HELD", 8, lambda: case(**EVERYTHING)),
+    "edges in blocks": lambda: patched(edges_triton, "HELD", 16, lambda: case(**EVERYTHING)),
     "heads in blocks": lambda: patched(
         edges_triton, "NUMBERS", 16, lambda: case(heads=(6, 3), features=3, bias=True)
     ),
