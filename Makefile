@@ -44,7 +44,7 @@ fuzz: env            ## hostile input at random, SECONDS for each script of test
 	failed=0; for script in tests/fuzz/fuzz_*.py; do echo "== $$script"; \
 		$(RUN)python $$script --seconds $(SECONDS) --seed $(SEED) || failed=1; done; exit $$failed
 
-gpu:                 ## on a machine with a GPU, its own python as it is: exact? how fast? one file, under 8 minutes
+gpu:                 ## on a machine with a GPU, its own python as it is: exact? how fast? one file, under 10 minutes
 	$(PYTHON) tests/gpu/first_run.py --out gpu.json $(GPU)
 
 clean:

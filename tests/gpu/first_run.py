@@ -1,6 +1,7 @@
 """``make gpu``: from the working tree alone, on the python that is there, whatever it lacks beside torch and PyG.
 
-Everything that runs on CUDA is compared with its dense twin, then timed, and one JSON file says how it went. Nothing is
+The shapes that matter are timed beside their peers, everything that runs on CUDA is compared with its dense twin, and
+one JSON file says how it went. Nothing is
 installed, nothing is fetched. ``--device cpu`` is the same on a machine without a GPU, so that nothing but the device
 is untried. A child process measures; one that dies, hangs, or loses its CUDA context is told, and the next goes on
 after it. What did not fit into the budget is listed.
@@ -26,8 +27,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "gpu")]
 PACKAGES = ("torch", "triton", "torch-geometric", "numpy", "scipy", "networkx", "numba", "pytest", "hypothesis")
-BUDGET = 450.0  # seconds in all
-SHARES = {"cases": 0.62, "tests": 0.75, "bench": 1.0}  # of the budget, by whose end each part must be done
+BUDGET = 540.0  # seconds in all
+SHARES = {
+    "figures": 0.4,
+    "cases": 0.8,
+    "tests": 0.88,
+    "bench": 1.0,
+}  # of the budget, by whose end each part must be done
 CASE_SECONDS = 90.0  # for one case, which may compile
 START_SECONDS = 120.0  # for a process to say its first word
 SHAPES = "window,knn16,causal,power_law,longformer"  # of graphattn bench
@@ -44,12 +50,12 @@ def main() -> int:
     )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th case alone")
     parser.add_argument("--shapes", default=SHAPES, metavar="NAMES", help="what to time, as graphattn bench --suite")
-    parser.add_argument("--child", choices=("about", "cases", "bench"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=("about", "cases", "figures", "bench"), help=argparse.SUPPRESS)
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
         sys.path[:0] = PATHS
-        return {"about": _about, "cases": _cases, "bench": _bench}[asked.child](asked)
+        return {"about": _about, "cases": _cases, "figures": _figures, "bench": _bench}[asked.child](asked)
     return Run(asked).go()
 
 
@@ -81,6 +87,8 @@ class Run:
             print(f"no CUDA device here ({about['missing']}); nothing was run. A rehearsal: --device cpu")
             return 0
         self.found |= about
+        if not self.asked.only:
+            self._compare()
         self._measure()
         if not self.asked.only:
             self._tests()
@@ -120,6 +128,17 @@ class Run:
             return next(_lines(child, START_SECONDS, 0.0, math.inf), None)
         finally:
             _stop(child)
+
+    def _compare(self) -> None:
+        """Our times beside the peers', shape after shape."""
+        self.found["figures"] = []
+        child = self._child("figures")
+        for answer in _lines(child, START_SECONDS, math.inf, self.start + SHARES["figures"] * self.asked.budget):
+            self.found["figures"].append(answer)
+            times = (f"{row['who']} {row.get('training_ms', math.nan):.3g} ms" for row in answer["rows"])
+            print(f"{answer['name']}, forward and backward: {', '.join(times)}", flush=True)
+            self._write()
+        _stop(child)
 
     def _measure(self) -> None:
         """Case after case; a child that is lost is replaced by one that starts behind its case."""
@@ -293,6 +312,17 @@ def _cases(asked: argparse.Namespace) -> int:
         _answer({"name": case.name, "seconds": round(time.perf_counter() - begin, 3), "results": results})
         if lost or any("CUDA error" in result.get("raised", "") for result in results):
             return LOST_CONTEXT
+    return 0
+
+
+def _figures(asked: argparse.Namespace) -> int:
+    """The shapes of ``gpu_figures``, an answer each."""
+    import torch
+    from gpu_figures import figures
+
+    torch.backends.cuda.matmul.allow_tf32 = True  # peers at their best
+    for answer in figures(torch.empty(0, device=asked.device).device):
+        _answer(answer)
     return 0
 
 

@@ -180,10 +180,63 @@ def _compiled() -> Iterator[Case]:
 
 def _rest() -> Iterator[Case]:
     """Autocast, a model, builders on the device's own points, and weights that are looked at."""
+    yield Case("dropped as on the CPU", _dropped)
+    yield Case("a prepared call waits for nothing", _prepared)
     yield Case("autocast", _autocast)
     yield Case("a model is trained", _trained)
     yield Case("neighbours of points", _neighbours)
     yield Case("weights", _weights)
+
+
+def _dropped(device: torch.device) -> list[dict[str, Any]]:
+    """The same seed drops the same weights in the kernels of a device and of the CPU."""
+    from graphattn.backends.edges import without_kernels
+    from graphattn.kernels.edges_op import edge_attention
+    from graphattn.plans.grouped import by_target
+
+    reasons = [reason for place in (device, torch.device("cpu")) for reason in without_kernels(place)]
+    if reasons:
+        return [{"backend": "edges", "ok": None, "refused": reasons}]
+    graph, outputs = GRAPHS["hub"](), []
+    for place in (device, torch.device("cpu")):
+        x, seed = torch.ones(2, 31, 3, 8, device=place), torch.tensor(2**62 + 5, device=place)
+        options = (1.0, 0.0, 0.3, seed, False, False)
+        given = (x, x, x, None, None, None, *by_target(graph, place), *(None,) * 4)
+        outputs.append(edge_attention(*given, *options)[0].cpu())
+    error = float((outputs[0] - outputs[1]).abs().max())
+    return [{"backend": "edges", "error": error, "bound": 1e-6, "ok": error <= 1e-6}]
+
+
+def _prepared(device: torch.device) -> list[dict[str, Any]]:
+    """The second call of the edge kernels neither waits for the device nor does what a CUDA graph cannot hold."""
+    if device.type != "cuda" or torch.version.cuda is None:
+        return [{"backend": "edges", "ok": None, "refused": ["no CUDA"]}]
+    graph = ga.graphs.random_sources(600, 40) | ga.graphs.global_tokens(600, [3])
+    graph, x = graph.to(device), torch.randn(600, 3, 32, device=device, requires_grad=True)
+
+    def call() -> tuple[Tensor, Tensor]:
+        output = ga.attention(x, x, x, graph, backend="edges", dropout_p=0.1)
+        return output, torch.autograd.grad(output.sum(), x)[0]
+
+    stream = torch.cuda.Stream(device)
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.synchronize(device)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        call()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    held = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(held):
+        output, grad = call()
+    drawn = []
+    for _ in range(2):
+        held.replay()
+        drawn.append(output.clone())
+    finite = bool(output.isfinite().all() and grad.isfinite().all())
+    return [{"backend": "edges", "ok": finite, "dropout is drawn anew": not torch.equal(*drawn)}]
 
 
 def _autocast(device: torch.device) -> list[dict[str, Any]]:

@@ -54,6 +54,18 @@ def test_every_kernel_compiles_without_a_stack_and_without_atomics(kernels):
     assert all(row["loads of 16 bytes"] >= row["loads"] / 3 for row in gathers), gathers
 
 
+def test_the_table_of_what_each_kernel_takes_is_whole_and_within_bounds():
+    """Every step on every architecture; ``python tests/gpu/offline.py`` makes what is missing."""
+    rows = json.loads(offline.TABLE.read_text())["kernels"]
+    steps = {(row["architecture"], row["step"]) for row in rows}
+    assert steps == {(architecture, step) for architecture in offline.ARCHITECTURES for step in offline.STEPS}
+    for row in rows:
+        assert row["atomics"] == 0, row
+        assert row["stack"] <= 16, row
+        assert row["registers"] < 255, row
+        assert row["shared"] <= 32768, row
+
+
 @pytest.mark.parametrize("longest", [3, PIECE, 5 * PIECE + 1, PIECE**2 + 1])
 def test_each_edge_is_the_work_of_one_program(longest):
     degree = torch.tensor([0, 1, longest, 4, 5, 2, longest - 1])
