@@ -1,5 +1,6 @@
 """Studies that come with the library: one file each, which reads like the methods section of a paper."""
 
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,9 @@ def run_suite(
     if hasattr(module, "measure"):
         if seeds is not None or arms is not None:
             raise OptionError(f"{name} trains nothing: it has no seeds and no arms")
-        return module.measure().save(out, name, command)
+        start = time.process_time()
+        found = module.measure()
+        return found.save(out, name, command, round(time.process_time() - start, 1))
     from ..running import execute
 
     study = module.study(flag(quick, "quick"), arms)

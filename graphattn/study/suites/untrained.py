@@ -74,7 +74,7 @@ class Findings:
         parts = {name: [{**asdict(f), "holds": f.holds} for f in part] for name, part in self.parts.items()}
         return {"title": self.title, "failed": len(self.failed), "parts": parts}
 
-    def save(self, out: Any, name: str, command: str = "") -> "Findings":
+    def save(self, out: Any, name: str, command: str = "", cpu_s: float | None = None) -> "Findings":
         """Write the page, the numbers and the figure.
 
         Raises:
@@ -87,7 +87,7 @@ class Findings:
         if before is not None and before.title != self.title:
             raise OptionError(f"out: {folder} holds {before.title!r}; give another folder")
         folder.mkdir(parents=True, exist_ok=True)
-        told = {"suite": name, "command": command, "machine": machine("cpu"), **self.to_dict()}
+        told = {"suite": name, "command": command, "cpu_s": cpu_s, "machine": machine("cpu"), **self.to_dict()}
         save_page(folder / "report.json", json.dumps(told, indent=1, allow_nan=False) + "\n")
         save_page(folder / "report.md", f"{self}\n")
         for ending in ("pdf", "svg"):
