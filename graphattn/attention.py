@@ -93,7 +93,7 @@ def attention(
         backend: "auto", the fastest by estimate of those that can run, or the one to use. "dense": torch's SDPA on all
             T x S pairs, with the graph as its mask. "tiles": blocks of targets, each with the sources that they read,
             as a few batched dense products. "parts": the crowded part of a graph as tiles, the rest as edges, mixed
-            exactly by log-sum-exp. "edges": fused kernels over the edges (CPU). "message_passing": plain torch
+            exactly by log-sum-exp. "edges": fused kernels over the edges (CUDA: Triton). "message_passing": plain torch
             operations edge by edge, the definition; runs everything, slowly.
         return_weights: Also return :class:`EdgeWeights`: alpha (..., E, H), before dropout.
         return_lse: Also return the log of the sum of exponentials, (..., T, H); -inf for targets without an edge.

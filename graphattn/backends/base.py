@@ -24,6 +24,8 @@ class Backend:
     """Forward and backward together, over the forward pass."""
     ns: dict[str, float]
     """Each kind of its work: nanoseconds for a unit, times heads, times D + D_v."""
+    cuda: dict[str, float] = {}
+    """Rates that are others on CUDA, by a model: bytes over bandwidth, products over what they reach. Not measured."""
     lists_edges = False
     """Whether it lists the edges of a rule."""
 
@@ -57,15 +59,17 @@ class Backend:
         raise NotImplementedError
 
     def cost_ms(self, graph: AttentionGraph, request: Request) -> float:
-        """A rough time for the forward pass on the CPU, to rank backends by; in ms."""
-        return self.rates()["call_ms"] + self.work_ms(request, *self.work(graph, request))
+        """A rough time for the forward pass, to rank backends by; in ms."""
+        return self.rates(request.device.type)["call_ms"] + self.work_ms(request, *self.work(graph, request))
 
     def work_ms(self, request: Request, kind: str, units: float) -> float:
         """What so many units of a kind of work take, in ms."""
-        return request.floats_per_pair * units * self.rates()[kind] * 1e-6
+        return request.floats_per_pair * units * self.rates(request.device.type)[kind] * 1e-6
 
-    def rates(self) -> dict[str, float]:
+    def rates(self, device: str = "cpu") -> dict[str, float]:
         """``call_ms``, ``training_factor`` and ``ns``: this machine's where they were measured, else the built-in."""
+        if device == "cuda":
+            return {**self.built_in(), **self.cuda}
         return {**self.built_in(), **kept().get(self.name, {})}
 
     def built_in(self) -> dict[str, float]:

@@ -59,6 +59,7 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [repr(self.graph), f"backend: {self.chosen or 'none can run'}"]
+        lines += ["times on CUDA are a model's, measured nowhere"] * (self.request.device.type == "cuda")
         for c in self.candidates:
             if c.runs:
                 mark = "*" if c.name == self.chosen else " "
@@ -120,7 +121,9 @@ def _candidate(backend: Backend, graph: AttentionGraph, request: Request) -> Can
         return Candidate(backend.name, reasons, (), 0, math.nan, math.nan)
     forward = backend.cost_ms(graph, request)
     needed = backend.bytes_needed(graph, request)
-    return Candidate(backend.name, (), (), needed, forward, forward * backend.rates()["training_factor"])
+    return Candidate(
+        backend.name, (), (), needed, forward, forward * backend.rates(request.device.type)["training_factor"]
+    )
 
 
 def _best(rows: tuple[Candidate, ...]) -> str | None:
@@ -151,17 +154,18 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
 
 def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
     """What :func:`explained` chooses; not the others where dense products cost less than their bare calls."""
-    dense, least = BACKENDS["dense"], _least_bare_call(version(), *BACKENDS.values())
+    device = request.device.type
+    dense, least = BACKENDS["dense"], _least_bare_call(version(), device, *BACKENDS.values())
     runs = not dense.reasons_against(graph, request)
-    if runs and dense.cost_ms(graph, request) ** 2 * dense.rates()["training_factor"] < least:
+    if runs and dense.cost_ms(graph, request) ** 2 * dense.rates(device)["training_factor"] < least:
         return "dense"
     return _best(candidates(graph, request))
 
 
 @lru_cache(maxsize=8)
-def _least_bare_call(version: tuple[int, int], *backends: Backend) -> float:
+def _least_bare_call(version: tuple[int, int], device: str, *backends: Backend) -> float:
     """The least product of inference's and training's times that another backend than dense takes for a bare call."""
-    rates = [backend.rates() for backend in backends if backend.name != "dense"]
+    rates = [backend.rates(device) for backend in backends if backend.name != "dense"]
     return min(rate["call_ms"] ** 2 * rate["training_factor"] for rate in rates)
 
 

@@ -73,6 +73,7 @@ class DenseBackend(Backend):
     call_ms = 0.1
     training_factor = 3.3
     ns = {"full": 0.015, "masked": 0.02, "unfused": 0.08}
+    cuda = {"call_ms": 0.03, "full": 1e-4, "masked": 2e-4, "unfused": 5e-4}
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         reasons = reasons_needing_edges(request)

@@ -35,6 +35,7 @@ class EdgesBackend(Backend):
     call_ms = 0.2
     training_factor = 3.3
     ns = {"edge": 0.027}
+    cuda = {"call_ms": 0.1, "edge": 1.5e-3}
     lists_edges = True
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:

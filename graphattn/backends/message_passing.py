@@ -17,6 +17,7 @@ class MessagePassingBackend(Backend):
     call_ms = 1.0
     training_factor = 2.2
     ns = {"edge": 3.0}
+    cuda = {"edge": 0.02}
     lists_edges = True
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:

@@ -61,11 +61,11 @@ class PartsBackend(Backend):
         else:  # in plain operations
             rest = BACKENDS["message_passing"].work_ms(request, "edge", parts.rest)
         tiles = TILES.work_ms(wanted, TILES.kind(wanted), parts.work)
-        return self.rates()["call_ms"] + tiles + 2 * rest  # once more, for the height of the scores
+        return self.rates(request.device.type)["call_ms"] + tiles + 2 * rest  # once more, for the height of the scores
 
-    def rates(self) -> dict[str, float]:
+    def rates(self, device: str = "cpu") -> dict[str, float]:
         """Those of its two parts; training is bound by the edges."""
-        tiles, edges = TILES.rates(), EDGES.rates()
+        tiles, edges = TILES.rates(device), EDGES.rates(device)
         return {"call_ms": tiles["call_ms"] + 2 * edges["call_ms"], "training_factor": edges["training_factor"]}
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:

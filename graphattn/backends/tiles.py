@@ -38,6 +38,7 @@ class TilesBackend(Backend):
     call_ms = 0.4
     training_factor = 3.5
     ns = {"fused": 0.016, "unfused": 0.08}
+    cuda = {"call_ms": 0.3, "fused": 3e-4, "unfused": 1e-3}
 
     def cannot(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why tiles cannot hold this call on this graph, however few they are."""

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from graphattn.backends import BACKENDS, edges
+from graphattn.backends.choose import explained
 from graphattn.backends.request import Request
-from graphattn.graphs import full
+from graphattn.graphs import full, random_sources
 from graphattn.kernels.row_work import PIECE, schedule
 
 pytest.importorskip("triton")
@@ -98,3 +99,15 @@ def test_a_device_without_triton_or_without_a_gpu_says_so(monkeypatch):
     assert BACKENDS["parts"].reasons_against(full(5), request) == []
     (reason,) = BACKENDS["edges"].reasons_against(full(5), Request(device=torch.device("xpu")))
     assert "the tensors are on xpu" in reason
+
+
+def test_on_cuda_the_choice_is_by_rates_of_its_own(monkeypatch):
+    monkeypatch.setattr(edges, "_triton_refuses", lambda device: ())
+
+    def chosen(graph, device):
+        return explained(graph, Request(device=torch.device(device))).chosen
+
+    many = random_sources(1000, 200)
+    assert (chosen(many, "cpu"), chosen(many, "cuda")) == ("edges", "dense")
+    assert chosen(random_sources(20_000, 8), "cuda") == "edges"
+    assert "a model's" in str(explained(many, Request(device=torch.device("cuda"))))
