@@ -59,7 +59,7 @@ MODELS = {
     "unet": Preset(
         UNet,
         {"widths": [32, 32], "depths": [0, 2], "edges": ["distance", "alignment"], "edge_dim": 8},
-        {"widths": [32, 32, 32], "depths": [1, 1, 2], "edges": ["distance", "alignment"], "edge_dim": 8},
+        {"widths": [32, 32, 32], "depths": [0, 1, 2], "edges": ["distance", "alignment"], "edge_dim": 8},
         Inputs(_INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW)),
         _NODES,
     ),

@@ -56,7 +56,8 @@ def train(
         features: Of the points, words of :class:`Inputs`; by default the model's, and the files' colours.
         augment: Changes of a shape in training: "rotation", "mirror", "stretch", "drop", "jitter".
         model_options: Arguments of the model, such as ``{"widths": [64, 64]}``.
-        epochs: At most so many; by default as many as make 5 million points, from 10 to 60.
+        epochs: At most so many; by default as many as make 5 million points, or 3 million if points have labels, from
+            10 to 60.
         seed: Of everything that is drawn: the split, parameters, orders, changes, dropout.
         sample: Points that are drawn of each shape if it has more, on its faces if it has some; 0 takes all. By
             default 512 for an answer for each shape, else all.
@@ -101,6 +102,9 @@ def train(
         one_of(word, "augment", (*RIGID, *OTHERS))
     first = Prepared(shapes, [0], inputs)[0]
     many = [min(int(size), inputs.sample) if inputs.sample else int(size) for size in shapes.sizes]
+    budget = 5e6 if learned.readout == "shape" else 3e6
+    if epochs is None:
+        epochs = max(10, min(60, round(budget * len(many) / (sum(many) * len(parts["train"])))))
     how = _schedule(many, len(parts["train"]), epochs, seed, schedule)
     run = Run(
         path=Path(out),
@@ -244,11 +248,11 @@ def _inputs(name: str, task: Task, shapes: ShapeFolder, features: Any, graph: st
     return replace(base, features=words, normals=normals, scale=scale, graph=graphs, sample=draw)
 
 
-def _schedule(sizes: list[int], in_train: int, epochs: int | None, seed: int, given: dict[str, Any]) -> Schedule:
+def _schedule(sizes: list[int], in_train: int, epochs: int, seed: int, given: dict[str, Any]) -> Schedule:
     mean = sum(sizes) / len(sizes)
     together = min(16, max(4, in_train // 20))
     points = max(int(together * mean), 1) if together * mean < 1 << 15 else 1 << 15
-    many = max(10, min(60, round(5e6 / (mean * in_train)))) if epochs is None else whole(epochs, "epochs", 1)
+    many = whole(epochs, "epochs", 1)
     usual: dict[str, Any] = {"points": points, "patience": max(8, many // 2)}
     try:
         return Schedule(epochs=many, seed=seed, **{**usual, **given})
