@@ -66,7 +66,7 @@ def _curves(report: Report, panels: dict[tuple[str, str], list[Row]]) -> "Figure
         ax = axes(figure, place, _title(report, comparison, positions), **shared)
         first, about = first or ax, report.plan["comparisons"][comparison]
         most = max((row.examples or 0 for row in rows), default=0)
-        for name, (colour, marker) in styles.items():
+        for beside, (name, (colour, marker)) in enumerate(styles.items()):
             mine = [row for row in rows if row.arm == name]
             if not mine or mine[0].prediction["kind"] == "shuffled":
                 continue
@@ -76,7 +76,7 @@ def _curves(report: Report, panels: dict[tuple[str, str], list[Row]]) -> "Figure
             bars = [[i.mean - i.low for i in found if i], [i.high - i.mean for i in found if i]]
             line = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.3}
             line |= {"capsize": 2, "elinewidth": 0.8}
-            ax.errorbar(x, y, yerr=bars, label=name, **line)
+            ax.errorbar([value * 1.02 ** (beside - len(styles) / 2) for value in x], y, yerr=bars, label=name, **line)
         for label, score in about["baselines"].items():
             ax.axhline(score, color=EDGE, linewidth=0.9, linestyle=(0, (4, 2)), label=label)
         ax.axhline(about["chance"], color=GROUND, linewidth=0.9, linestyle=":", label="chance")

@@ -127,6 +127,9 @@ def summary(report: Report) -> list[str]:
         f"Beyond L (w - 1): {counts['at chance']} of {counts['beyond']} at chance, all seeds within {SIGMAS:g} sd. "
         f"Up to it, L <= 3: {counts['learned']} of {counts['inside']} cells learned to {LEARNED} or more by all seeds."
     )
+    least = min((len(row.scores) for *_, row in windows_of(report)), default=0)
+    if least < report.plan["seeds"]:
+        told += f" Not at its end: every cell has {least} or more of {report.plan['seeds']} seeds."
     return ["## In short", told, table(["L", "w", "d", "L (w - 1)", "accuracy [95 %]", "state"], rows)]
 
 
@@ -137,7 +140,7 @@ def figure(report: Report) -> Any:
 
     drawn = empty_figure(None, 6.9, 3.0)
     ax = axes(drawn, (1, 1, 1), "every seed of every cell")
-    ax.axvspan(1.0, 2.15, color=FAINT, alpha=0.6, linewidth=0)
+    ax.axvspan(1.045, 2.15, color=FAINT, alpha=0.6, linewidth=0)
     ax.axhline(1 / TOKENS, color=GROUND, linestyle=":", linewidth=1)
     random = torch.Generator().manual_seed(0)
     seen = set()
