@@ -13,7 +13,8 @@ _DARKEST = 0.42  # of a colour that no light falls on
 _CREASE = 0.62  # cosine: a vertex's normal farther from its face's belongs to a corner of the shape
 _FADE = 0.35  # of a farthest point's colour is white
 _SWELL = 0.45  # how much larger than the middle ones the nearest points are
-_PALE = 0.55  # how much of a colour the ground of a picture keeps, under what is drawn on it
+_SMALL = 0.6  # the size of points there
+_PALE = 0.7  # how much of a colour the ground of a picture keeps, under what is drawn on it
 
 
 def paint(ax: Any, at: Array, colours: Colouring, faces: Index | None, gid: str, *, pale: bool = False) -> Any:
@@ -35,6 +36,7 @@ def paint(ax: Any, at: Array, colours: Colouring, faces: Index | None, gid: str,
     low, high = seen[:, :2].min(0), seen[:, :2].max(0)
     pixel = float(min(unit)) / _PIXELS
     side = 0.0 if faces is not None else _radius(len(at), (high - low) / pixel)
+    side *= _SMALL if pale else 1.0
     low, high = low - (2 * side + 1) * pixel, high + (2 * side + 1) * pixel
     width, height = (max(1, int(n)) for n in np.ceil((high - low) / pixel))
     seen = (seen - [*low, middle]) / pixel

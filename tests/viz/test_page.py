@@ -60,7 +60,7 @@ function session() {
   told.picked = document.getElementById("words").textContent;
   told.other = look(() => choose("color", 1));
   told.legend = document.getElementById("legend").textContent;
-  told.level = look(() => choose("which", 2));
+  told.level = look(() => choose("which", 1));
   told.graph = document.getElementById("which").selectedOptions[0].text;
   return told;
 }

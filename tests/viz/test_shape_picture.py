@@ -144,3 +144,24 @@ def test_a_png_holds_the_picture():
 
     image = np.asarray(Image.open(io.BytesIO(shape_png(cube(), title="")))).reshape(-1, 4)
     assert 0.1 < (image[:, :3] < 250).all(1).mean() < 0.6
+
+
+def test_masks_of_clouds_are_in_curve_order_and_say_so():
+    import graphattn as ga
+
+    pos = torch.rand(199, 3, generator=torch.Generator().manual_seed(0))
+    graph = ga.graphs.knn(pos, k=5)
+    for queries in (None, pos[:97].flip(0)):
+        graph = ga.graphs.knn(pos, k=5, queries=queries)
+        figure = ga.plot(graph, pos, queries=queries, highlight=13)
+        assert "in the order of a Hilbert curve" in figure.get_supxlabel().replace("\n", " ")
+        mask = np.asarray(figure.axes[0].images[0].get_array()) > 0
+        target, source = mask.nonzero()
+        assert len(target) == graph.num_edges
+        far = graph.target / graph.num_targets - graph.source / graph.num_sources
+        assert np.abs(target / mask.shape[0] - source / mask.shape[1]).mean() < 0.6 * far.abs().mean()
+        (row,) = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_gid() == "row"]
+        order = ga.graphs.curve_order(pos, "hilbert")
+        if queries is None:
+            assert order[row] == 13
+    assert "Hilbert" not in ga.plot(ga.from_edge_index([[0, 1], [1, 2]], 3, 3), pos[:3]).get_supxlabel()

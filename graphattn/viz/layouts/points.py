@@ -63,7 +63,7 @@ class Points(Layout):
         self.drawn_faces = _NO_FACES
         if self.faces is None:
             ground = replace(colours, rgb=colours.rgb[kept])
-            paint(ax, self.source_at[kept], ground, None, "sources")
+            paint(ax, self.source_at[kept], ground, None, "sources", pale=self.colours is None)
             return
         inside = np.zeros(len(self.source_at), dtype=bool)
         inside[kept] = True

@@ -2,6 +2,8 @@
 // of the object is one matrix.
 "use strict";
 
+const MOST_MOVING = 20000, SLOW = 60; // faces or points drawn while they turn, where a frame takes more milliseconds
+
 const BODY = `#version 300 es
 layout(location = 0) in vec3 at;
 layout(location = 1) in vec3 normal;
@@ -97,9 +99,38 @@ function verticesOf(at, faces, own) {
   return { node, at: placed, normal: new Float32Array(normal), index };
 }
 
-/** A painter on a canvas: `show(set)`, `tint(rgb)`, `draw(view, sharp)`; `null` where there is no WebGL 2. */
+/** Corners of far fewer faces, or a part of the points, to turn where all of them are slow; `null` of few. */
+function fewOf(at, index) {
+  if (index === null) {
+    const step = Math.floor(at.length / 3 / MOST_MOVING);
+    return step < 2 ? null : Uint32Array.from({ length: MOST_MOVING }, (_, i) => i * step);
+  }
+  if (index.length < 6 * MOST_MOVING) return null;
+  const first = new Map(), cells = 16, kept = []; // vertices of a cell of the ball's box become one
+  const cell = (v) => [0, 1, 2].reduce((key, k) => key * 64 + Math.floor((at[3 * v + k] + 1) * cells), 0);
+  const nearest = new Uint32Array(at.length / 3);
+  for (let v = 0; v < nearest.length; v++) {
+    const key = cell(v);
+    if (!first.has(key)) first.set(key, v);
+    nearest[v] = first.get(key);
+  }
+  for (let f = 0; f < index.length; f += 3) {
+    const [a, b, c] = [nearest[index[f]], nearest[index[f + 1]], nearest[index[f + 2]]];
+    if (a !== b && b !== c && c !== a) kept.push(a, b, c);
+  }
+  return Uint32Array.from(kept);
+}
+
+/** Whether the browser draws without a graphics card. */
+function isSoftware() {
+  const gl = document.createElement("canvas").getContext("webgl2");
+  const info = gl && gl.getExtension("WEBGL_debug_renderer_info");
+  return Boolean(info) && /swiftshader|llvmpipe|software/i.test(gl.getParameter(info.UNMASKED_RENDERER_WEBGL));
+}
+
+/** A painter on a canvas: `show(set)`, `tint(rgb)`, `draw(view, sharp, moving)`; `null` where there is no WebGL 2. */
 function painterOf(canvas) {
-  const gl = canvas.getContext("webgl2", { antialias: true });
+  const gl = canvas.getContext("webgl2", { antialias: !isSoftware() });
   if (!gl) return null;
   const program = gl.createProgram();
   for (const [kind, text] of [[gl.VERTEX_SHADER, BODY], [gl.FRAGMENT_SHADER, LIT]]) {
@@ -115,7 +146,7 @@ function painterOf(canvas) {
   gl.clearColor(1, 1, 1, 1);
   const uniform = (name) => gl.getUniformLocation(program, name);
   const [turn, frame, side] = ["turn", "frame", "side"].map(uniform);
-  const [places, normals, colors, corners] = Array.from({ length: 4 }, () => gl.createBuffer());
+  const [places, normals, colors, corners, some] = Array.from({ length: 5 }, () => gl.createBuffer());
   let held = null, set = null;
 
   function fill(buffer, place, data, parts, kind, whole) {
@@ -129,10 +160,31 @@ function painterOf(canvas) {
     set = next;
     held = verticesOf(set.at, set.faces, own);
     fill(places, 0, held.at, 3, gl.FLOAT, false);
-    if (held.normal === null) return gl.disableVertexAttribArray(1);
-    fill(normals, 1, held.normal, 3, gl.FLOAT, false);
-    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, corners);
-    gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, held.index, gl.STATIC_DRAW);
+    held.few = fewOf(held.at, held.index);
+    held.slow = null;
+    list(some, held.few);
+    list(corners, held.index);
+    if (held.normal === null) gl.disableVertexAttribArray(1);
+    else fill(normals, 1, held.normal, 3, gl.FLOAT, false);
+  }
+
+  function list(buffer, index) {
+    if (index === null) return;
+    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, buffer);
+    gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, index, gl.STATIC_DRAW);
+  }
+
+  /** All of it, or a few where it moves; milliseconds where `timed`. */
+  function drawParts(few, timed) {
+    const start = performance.now();
+    gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
+    const kind = held.index ? gl.TRIANGLES : gl.POINTS, index = few ? held.few : held.index;
+    if (index) {
+      gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, few ? some : corners);
+      gl.drawElements(kind, index.length, gl.UNSIGNED_INT, 0);
+    } else gl.drawArrays(kind, 0, set.at.length / 3);
+    if (timed) gl.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(4));
+    return performance.now() - start;
   }
 
   /** Colours of nodes, bytes (N, 3); or of faces, which then have vertices of their own. */
@@ -146,19 +198,22 @@ function painterOf(canvas) {
     fill(colors, 2, spread, 3, gl.UNSIGNED_BYTE, true);
   }
 
-  function draw(view, sharp) {
+  function draw(view, sharp, moving) {
     const [width, height] = [Math.round(view.width * sharp), Math.round(view.height * sharp)];
     if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
     gl.viewport(0, 0, width, height);
-    gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
     if (!set || set.at.length === 0) return;
     const unit = 2 * pixels(view), r = view.turn;
     gl.uniformMatrix3fv(turn, false, [r[0], r[3], r[6], r[1], r[4], r[7], r[2], r[5], r[8]]);
     gl.uniform4f(frame, (2 * view.shift[0]) / view.width, (-2 * view.shift[1]) / view.height, unit / view.width, unit / view.height);
-    const spread = 0.7 * unit / Math.sqrt(set.at.length / 3);
+    if (held.few && held.slow === null) {
+      drawParts(false, true); // the first time includes the way to the card
+      held.slow = drawParts(false, true) > SLOW;
+    }
+    const few = Boolean(moving && held.few && held.slow);
+    const spread = (0.7 * unit) / Math.sqrt(few && !held.index ? held.few.length : set.at.length / 3);
     gl.uniform1f(side, held.index ? 0 : sharp * Math.min(24, Math.max(1, spread)));
-    if (held.index) gl.drawElements(gl.TRIANGLES, held.index.length, gl.UNSIGNED_INT, 0);
-    else gl.drawArrays(gl.POINTS, 0, set.at.length / 3);
+    drawParts(few, false);
   }
 
   return { show, tint, draw };

@@ -240,7 +240,7 @@ function start() {
   let view = startOf(scene);
   const chosen = { target: data.target, head: -1, relative: false };
   const held = new Map(); // pointers that are down, by id
-  let moved = 0;
+  let moved = 0, resting = null; // a timer while the picture moves
 
   function redraw() {
     if (waiting) return;
@@ -251,7 +251,7 @@ function start() {
       [view.width, view.height] = [canvas.clientWidth, canvas.clientHeight];
       [canvas.width, canvas.height] = [Math.round(view.width * sharp), Math.round(view.height * sharp)];
       pen.setTransform(sharp, 0, 0, sharp, 0, 0);
-      if (painter) painter.draw(view, sharp);
+      if (painter) painter.draw(view, sharp, resting !== null);
       draw(pen, scene, view, chosen, painter === null);
     });
   }
@@ -300,17 +300,24 @@ function start() {
     redraw();
   }
 
+  /** Draw at once, a part of it where all is slow; all of it when the picture rests. */
+  function move() {
+    clearTimeout(resting);
+    resting = setTimeout(() => { resting = null; redraw(); }, 250);
+    redraw();
+  }
+
   function zoom(factor) {
     const before = view.zoom;
     view.zoom = Math.min(200, Math.max(0.2, before * factor));
     view.shift = view.shift.map((part) => (part * view.zoom) / before); // the middle stays
-    redraw();
+    move();
   }
 
   function drag(right, down, pan) {
     if (pan || scene.flat) view.shift = [view.shift[0] + right, view.shift[1] + down];
     else view.turn = turned(view.turn, right / 150, down / 150);
-    redraw();
+    move();
   }
 
   function look() {
