@@ -96,7 +96,12 @@ def audit_config(config: Any) -> ConfigAudit:
     if getattr(config, "is_encoder_decoder", False):
         tokens["decoder_input_ids"] = tokens["input_ids"]
     with patched(model, "model") as own, torch.no_grad():
-        model(**tokens)
+        try:
+            model(**tokens)
+        except GraphAttnError:
+            raise
+        except Exception as error:
+            raise LoaderError(f"no small model of this {type(config).__name__} runs: {str(error)[:200]}") from error
         graphs = {place: own.last[place][0] for place in own.slots if place in own.last and place.role != "cross"}
     expected = {place: _expected(place, tiny.get_text_config(), own.slots[place].writes) for place in graphs}
     layers = {
@@ -120,8 +125,8 @@ def _loaded(config: Any) -> Any:
         raise LoaderError(f"there is no {config}; expected a folder with a config.json, or that file")
     try:
         return AutoConfig.from_pretrained(config, local_files_only=True)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise LoaderError(f"{config}: expected a configuration of transformers: {str(error)[:200]}") from error
+    except Exception as error:  # of transformers, whose configurations check themselves in many ways
+        raise LoaderError(f"{config}: expected a configuration of transformers: {str(error)[:800]}") from error
 
 
 def _expected(place: Place, config: Any, is_causal: bool) -> AttentionGraph | None:

@@ -61,3 +61,17 @@ def test_refusals(tmp_path):
         ga.audit_config(transformers.ViTConfig(num_hidden_layers=1))
     with pytest.raises(OptionError, match="must be a configuration of transformers or its path, got int"):
         ga.audit_config(3)
+
+
+@pytest.mark.parametrize("wrong", [{"layer_types": ["weird"]}, {"layer_types": [None]}, {"sliding_window": "8"}])
+def test_fields_that_transformers_refuses(tmp_path, wrong):
+    fields = {"model_type": "gemma3_text", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]} | wrong
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    with pytest.raises(LoaderError, match=f"(?s)expected a configuration of transformers: .*{next(iter(wrong))}"):
+        ga.audit_config(tmp_path)
+
+
+def test_a_model_that_does_not_run(tmp_path):
+    config = transformers.Gemma3TextConfig(num_hidden_layers=1, layer_types=["sliding_attention"], sliding_window=None)
+    with pytest.raises(LoaderError, match="no small model of this Gemma3TextConfig runs"):
+        ga.audit_config(config)
