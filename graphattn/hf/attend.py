@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from ..attention import AttentionOutput, attention
 from ..backends.weights import EdgeWeights
-from ..errors import OptionError
+from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, PerHead
 from ..interop import from_edge_index
 from .masks import ticket_of
@@ -55,7 +55,7 @@ def attend(
         raise OptionError(f"{slot.place.name} {what}, which no graph stands for; patch the model's other attention")
     is_causal = options.get("is_causal")
     is_causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    dense = None if ticket is not None else attention_mask
+    dense = None if ticket is not None else _checked_mask(attention_mask, query, key)
     job = patch.job(slot, ticket, dense, query, key, is_causal=is_causal)
     bias = _dense_bias(dense, position_bias, query)
     if key.shape[1] < value.shape[1]:
@@ -150,6 +150,16 @@ def _in_rows(job: Job, output: Tensor, query: Tensor) -> Tensor:
     if len(which) < T:
         output = F.pad(output, (0, 0, 0, 0, which.start, T - which.stop))
     return output.contiguous()
+
+
+def _checked_mask(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
+    """A caller's mask as it came; it may be longer than what is written, where a cache has room for more."""
+    (B, H, T, _), S = query.shape, key.shape[2]
+    if mask is None or mask.dim() != 4:
+        return mask
+    if mask.shape[0] in (1, B) and mask.shape[1] in (1, H) and mask.shape[2] in (1, T) and mask.shape[3] >= S:
+        return mask
+    raise ShapeError(f"attention_mask must have shape ({B}, 1, {T}, {S}), 1 or {B} rows, got {tuple(mask.shape)}")
 
 
 def _dense_bias(mask: Tensor | None, position_bias: Tensor | None, query: Tensor) -> Tensor | None:

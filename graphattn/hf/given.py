@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..arguments import several
+from ..arguments import function, several
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import no_graph
@@ -13,6 +13,8 @@ from .rows import Graph, each
 
 OWN = "model"
 """In place of a graph: the model's own connectivity, read off its masks."""
+
+_HINT = "; a function of the batch names inputs of the model, as lambda input_ids: ..., and a builder is called first"
 
 Given = AttentionGraph | Pattern | PerHead | Callable[..., Any] | str
 
@@ -25,6 +27,8 @@ def by_module(given: Any, places: list[Place]) -> dict[Place, Given]:
         GraphError: If something else than a graph is given, or not as many as layers.
     """
     if isinstance(given, Mapping):
+        if not given:
+            raise GraphError("graph is a dict of no graphs; name a layer, a role or a part: {0: graph}")
         return _by_name(given, places)
     if isinstance(given, str) and given == OWN:
         return dict.fromkeys(places, OWN)
@@ -72,11 +76,26 @@ def checked(given: Any) -> Given:
     raise no_graph(given, "each layer's graph must be an AttentionGraph, Pattern, PerHead or function")
 
 
-def reads_batch(given: Given, inputs: Iterable[str]) -> list[str]:
-    """The inputs of the model that a function of the batch asks for; none for a function of the length."""
+def reads_batch(given: Given, inputs: Iterable[str], role: str = "") -> list[str]:
+    """The inputs of the model that a function of the batch asks for; none for a function of the length.
+
+    Raises:
+        OptionError: If a function takes something else.
+    """
     if isinstance(given, AttentionGraph | Pattern | PerHead | str):
         return []
-    return [name for name in inspect.signature(given).parameters if name in set(inputs)]
+    taken = inspect.signature(given).parameters
+    asked = [name for name in taken if name in set(inputs)]
+    if not asked:
+        function(given, "graph", "targets, sources" if role == "cross" else "length", hint=_HINT)
+    others = [name for name, one in taken.items() if name not in asked and one.default is one.empty]
+    others = [name for name in others if taken[name].kind not in (taken[name].VAR_POSITIONAL, taken[name].VAR_KEYWORD)]
+    if asked and others:
+        raise OptionError(
+            f"graph is a function of {', '.join(taken)}, but the model has no input {', '.join(others)}; "
+            f"it has {', '.join(inputs)}"
+        )
+    return asked
 
 
 def sized(given: Any, length: int, targets: int | None = None) -> Graph:

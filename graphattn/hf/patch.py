@@ -69,12 +69,14 @@ def patch(model: nn.Module, graph: Any) -> Patch:
     if not isinstance(model, nn.Module):
         raise OptionError(f"model must be a model of transformers, got {type(model).__name__}")
     modules = attention_modules(model)
+    if not hasattr(model, "config"):
+        raise OptionError(f"model must be a model of transformers, got {type(model).__name__}; patch the one in it")
     given = saving.saved_in(model) if isinstance(graph, str) and graph == "saved" else graph
     chosen, data = by_module(given, list(modules)), saving.to_data(given)
     made = Patch(model, _inputs(model))
     for place, module in modules.items():
         reads = chosen.get(place)
-        inputs = () if reads is None else tuple(reads_batch(reads, made.inputs))
+        inputs = () if reads is None else tuple(reads_batch(reads, made.inputs, place.role))
         made.slots[place] = Slot(place, reads, made, inputs, bool(getattr(module, "is_causal", True)))
     unpatch(model)
     _own_configs(model)
@@ -186,7 +188,8 @@ def _watch(model: nn.Module, made: Patch) -> None:
         if part is not model and not (held and hasattr(part, "_can_set_attn_implementation")):
             continue
         decodes = part is not model and "decoder_input_ids" in made.inputs and held <= {"decoder", "cross"}
-        begin = partial(made.begin, names=_inputs(part), prefix="decoder_" * decodes)
+        named = getattr(getattr(part, "config", None), _NAME, None) in made.originals
+        begin = partial(made.begin, names=_inputs(part), prefix="decoder_" * decodes, named=named)
         part._graphattn_hooks = [  # type: ignore[assignment]
             part.register_forward_pre_hook(begin, with_kwargs=True),
             part.register_forward_hook(made.end, always_call=True),

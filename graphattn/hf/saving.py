@@ -65,11 +65,14 @@ def load_model(path: Any, options: dict[str, Any]) -> nn.Module:
         raise LoaderError(f"there is no folder {path}; expected one that model.save_pretrained wrote")
     try:
         config = transformers.AutoConfig.from_pretrained(path)
-    except (OSError, ValueError, TypeError) as error:
-        raise LoaderError(f"{path}: expected a folder that save_pretrained wrote: {str(error)[:200]}") from None
+    except Exception as error:  # of transformers, whose configurations check themselves in many ways
+        raise LoaderError(f"{path}: expected a folder that save_pretrained wrote: {str(error)[:800]}") from None
     names = config.architectures or [None]
     kind = getattr(transformers, names[0] or "AutoModel", None)
     if kind is None:
         raise LoaderError(f"{path}: transformers has no {names[0]}; load it yourself, then ga.patch(model, 'saved')")
-    model: nn.Module = kind.from_pretrained(path, **options)
+    try:
+        model: nn.Module = kind.from_pretrained(path, **options)
+    except OSError as error:
+        raise LoaderError(f"{path}: expected weights that save_pretrained wrote: {str(error)[:200]}") from error
     return model

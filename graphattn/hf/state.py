@@ -189,15 +189,31 @@ class Patch:
         return self._jobs[key]
 
     def begin(
-        self, part: nn.Module, args: tuple[Any, ...], options: dict[str, Any], *, names: tuple[str, ...], prefix: str
+        self,
+        part: nn.Module,
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+        *,
+        names: tuple[str, ...],
+        prefix: str,
+        named: bool,
     ) -> None:
-        """Before a call of the model, or of one in it: keep the inputs that a graph is a function of."""
+        """Before a call of the model, or of one in it: keep the inputs that a graph is a function of.
+
+        Raises:
+            OptionError: If its configuration, which ``named`` the patch, was set to another attention.
+        """
+        config = getattr(part, "config", None)
+        if named and (other := getattr(config, "_attn_implementation", None)) not in self.originals:
+            raise OptionError(
+                f"the patched model's attention was set to {other!r}, which reads along no graph; ga.unpatch(model), "
+                "or patch it again"
+            )
         if self._called is not None and part is not self._called and part is not self.model:
             return
         given = {prefix + name: value for name, value in (dict(zip(names, args, strict=False)) | options).items()}
         wanted = {name for slot in self.slots.values() for name in slot.inputs}
         wants = given.get(f"{prefix}output_attentions")
-        config = getattr(part, "config", None)
         self.weights = bool(getattr(config, "output_attentions", False) if wants is None else wants)
         self._called, self.call = part, Call({name: given[name] for name in wanted if name in given})
 
@@ -212,6 +228,12 @@ class Patch:
 
     def __deepcopy__(self, memo: Any) -> "Patch":
         return self
+
+    def __reduce__(self) -> Any:
+        raise OptionError(
+            "a patched model is not pickled (torch.save, other processes): its patch is of this process. Save it by "
+            "model.save_pretrained(path) and load it by ga.from_pretrained(path), or call ga.unpatch(model) before"
+        )
 
     def __repr__(self) -> str:
         lines: dict[str, list[str]] = {}

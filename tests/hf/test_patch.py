@@ -1,6 +1,7 @@
 """``ga.patch``: which graphs go where, what is refused, and that all of transformers still works on a patched model."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from tiny_models import inputs_of, padding, tiny_model
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 import graphattn as ga
-from graphattn.errors import GraphError, LoaderError, OptionError
+from graphattn.errors import GraphError, LoaderError, OptionError, ShapeError
 
 WINDOW = ga.graphs.sliding_window(..., 4)
 BAND = ga.from_rule(lambda t, s: ((t - s) % 3 == 0) | (s == 0), 11, name="band")
@@ -257,11 +258,55 @@ def test_wrong_arguments():
         ga.patch(torch.nn.Linear(1, 1), WINDOW)
     with pytest.raises(GraphError, match=r"wrap it with graphattn.from_mask\(mask\)"):
         ga.patch(tiny_model("bert"), WINDOW(5).mask())
+    with pytest.raises(OptionError, match="got Sequential; patch the one in it"):
+        ga.patch(torch.nn.Sequential(model), WINDOW)
+    with pytest.raises(GraphError, match="dict of no graphs"):
+        ga.patch(model, {})
     with pytest.raises(LoaderError, match="there is no folder /nowhere"):
         ga.from_pretrained("/nowhere")
     ga.patch(model, {"encoder": ga.graphs.full(5)})
     with pytest.raises(GraphError, match=r"11 tokens.* must have as many nodes or more"):
         model(**inputs_of(model))
+
+
+def test_functions_of_something_else_are_refused_at_once(llama):
+    with pytest.raises(OptionError, match=r"graph\(length\), but it takes .*window.* a builder is called first"):
+        ga.patch(llama, ga.graphs.sliding_window)
+    with pytest.raises(OptionError, match="function of input_ids, T, but the model has no input T; it has input_ids,"):
+        ga.patch(llama, lambda input_ids, T: WINDOW)
+    assert not hasattr(llama.model.layers[0].self_attn, "_graphattn")
+
+
+def test_a_mask_of_another_size_is_refused(llama):
+    ga.patch(llama, WINDOW)
+    with pytest.raises(ShapeError, match=r"attention_mask must have shape \(2, 1, 11, 11\).* got \(2, 1, 7, 7\)"):
+        llama(tokens(), attention_mask=torch.ones(2, 1, 7, 7, dtype=torch.bool))
+
+
+def test_attention_that_is_set_by_another_name_does_not_drop_the_graph(llama):
+    ga.patch(llama, WINDOW)
+    expected = llama(tokens()).logits
+    llama.set_attn_implementation("eager")
+    with pytest.raises(OptionError, match="set to 'eager', which reads along no graph"):
+        llama(tokens())
+    ga.patch(llama, WINDOW)
+    assert close(llama(tokens()).logits, expected)
+    ga.unpatch(llama)
+    assert llama.config._attn_implementation == "eager"
+
+
+def test_a_patched_model_is_not_pickled(llama):
+    ga.patch(llama, WINDOW)
+    with pytest.raises(OptionError, match=r"save_pretrained\(path\) and load it by ga.from_pretrained"):
+        pickle.dumps(llama)
+    ga.unpatch(llama)
+    assert close(pickle.loads(pickle.dumps(llama))(tokens()).logits, llama(tokens()).logits)
+
+
+def test_a_folder_without_weights_is_named(llama, tmp_path):
+    llama.config.save_pretrained(tmp_path)
+    with pytest.raises(LoaderError, match="expected weights that save_pretrained wrote"):
+        ga.from_pretrained(tmp_path)
 
 
 def test_attention_that_stays_in_its_own_code_is_named():
