@@ -77,7 +77,7 @@ def _seen(ax: Any, at: Array) -> tuple[Array, Array, Array, float]:
 
 def _radius(count: int, spread: Array) -> float:
     """Pixels: about a third of the way to the next point, where they are spread evenly over the picture."""
-    return float(np.clip(0.38 * np.sqrt(max(1.0, float(np.prod(np.maximum(spread, 40.0)))) / max(1, count)), 0.6, 13.0))
+    return float(np.clip(0.38 * np.sqrt(max(1.0, float(np.prod(np.maximum(spread, 40.0)))) / max(1, count)), 0.6, 20.0))
 
 
 def _nearness(depth: Array) -> Array:

@@ -111,8 +111,11 @@ class Points(Layout):
         elev, azim = self._camera(near)
         ax.view_init(elev=elev, azim=azim)
         ax.set_axis_off()
-        if near is None and len(at):
-            ax.set_box_aspect(high - low + 2 * pad, zoom=self.zoom * _room(ax, at))
+        if near is not None:
+            at = self.source_at[_within(self.source_at, near)]
+        if len(at):
+            room = _room(ax, at)
+            ax.set_box_aspect(high - low + 2 * pad, zoom=self.zoom * room if near is None else 1.45 * min(1.0, room))
 
 
 def _room(ax: Any, at: Array) -> float:
