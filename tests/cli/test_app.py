@@ -104,6 +104,8 @@ def test_what_help_and_the_guide_recommend_runs(shell, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     np.save("mask.npy", np.tri(8, dtype=bool))
+    Path("mistral").mkdir()
+    Path("mistral/config.json").write_text('{"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": 8}')
     guide = (ROOT / "examples" / "guide" / "command_line.md").read_text()
     pages = [guide, *(shell(f"{command} --help").stdout for command in COMMANDS)]
     told = {line.strip() for page in pages for line in re.findall(r"^ *graphattn (\w+ (?:'.*|[\w./]+))$", page, re.M)}
