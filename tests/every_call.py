@@ -566,6 +566,10 @@ CALLS = {
     "models.PointTransformerV3.from_pointcept": lambda: call(
         models.PointTransformerV3.from_pointcept, pointcept_state(), head_dim=4
     ),
+    "models.StratifiedTransformer": lambda: call(models.StratifiedTransformer, 3, 2, (8, 8), 1, 2, step=0.1, reach=4),
+    "models.StratifiedTransformer.forward": lambda: call(
+        models.StratifiedTransformer(3, 2, (8, 8), 1, 2).forward, pos(), levels()
+    ),
     "models.PointTransformerV2": lambda: call(models.PointTransformerV2, 3, 2, (8, 8), 1, channels=4),
     "models.PointTransformerV2.forward": lambda: call(
         models.PointTransformerV2(3, 2, (8, 8), 1, channels=4).forward, pos(), levels()
