@@ -19,12 +19,15 @@ def dataclasses_of(name):
 
 
 FOUND = sorted({each for name in MODULES for each in dataclasses_of(name)}, key=lambda each: each.__qualname__)
-#: Filled while something is read or run, and never handed out.
+#: Filled while something is made, read or run.
 FILLED = {
     "graphattn.backends.edge_attention.SideOutputs",
     "graphattn.graphs.network.scopes.Scope",
     "graphattn.models.reading.HeldMemory",
     "graphattn.models.rnn_reading.RecurrentState",
+    "graphattn.study.comparison.Comparison",
+    "graphattn.study.running.Study",
+    "graphattn.training.loop.Training",
 }
 
 

@@ -9,6 +9,7 @@ from ..arguments import floats, one_of, several
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, PerHead
 from ..kernels.edge_softmax import gather, scatter_sum
+from ..kernels.modes import can_read_values
 from ..plans.edge_tensors import EdgeTensors
 from .biases.constant import need_graph, sources, targets
 
@@ -196,14 +197,14 @@ def _ends(
 
 def rows_of(x: Tensor, index: Tensor) -> Tensor:
     """Rows by index; where gradients flow and nothing compiles, with a backward that is the same on every run."""
-    return gather(x, index, -2) if x.requires_grad and not torch.compiler.is_compiling() else x.index_select(-2, index)
+    return gather(x, index, -2) if x.requires_grad and can_read_values(x) else x.index_select(-2, index)
 
 
 def sums_of(x: Tensor, index: Tensor, size: int) -> Tensor:
     """Sums (..., size, H) of the rows of ``x`` (..., E, H) that share an index; the same bits on every run, as
     :func:`rows_of` has gradients.
     """
-    if torch.compiler.is_compiling():
+    if not can_read_values(x):
         return x.new_zeros(*x.shape[:-2], size, x.shape[-1]).index_add(-2, index, x)
     return scatter_sum(x, index, size, -2)
 

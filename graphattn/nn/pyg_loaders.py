@@ -51,11 +51,9 @@ def from_pyg(make: Callable[..., Any], conv: Any) -> Any:
 
 
 def _transformer(make: Callable[..., Any], conv: Any) -> Any:
-    source = conv.lin_key.in_channels
     layer = _layer(make, conv, conv.lin_query, conv.lin_key, edge_dim=conv.edge_dim)
     for name, old in (("q_proj", conv.lin_query), ("k_proj", conv.lin_key), ("v_proj", conv.lin_value)):
         setattr(layer, name, linear(old))
-    assert layer.kdim == source
     if layer.edge_proj is not None:
         layer.edge_proj = linear(conv.lin_edge)
     if conv.root_weight:

@@ -16,7 +16,7 @@ from .run import Run
 from .tasks import Task
 
 
-@dataclass
+@dataclass(frozen=True)
 class Evaluation:
     """Scores of a model on a part of a folder.
 

@@ -167,7 +167,7 @@ def _trained(run: Run, shapes: ShapeFolder, tell: Tell) -> Evaluation:
     measured = held[where] if where != "train" else Prepared(shapes, parts["train"], run.inputs, like=train)
     result = evaluated(training.model, run.task, measured, run.schedule, where)
     if run.control and run.model != "perceptron":
-        result.control = _control(run, shapes, parts, where, tell).scores
+        result = replace(result, control=_control(run, shapes, parts, where, tell).scores)
     save_page(run.path / RESULT, json.dumps(result.to_dict(), indent=1))
     save_report(run.path / REPORT, run, training.history, result)
     tell(Progress("end", 1.0, f"{result}\n{run.path / REPORT}"))

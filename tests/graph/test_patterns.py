@@ -149,7 +149,7 @@ def test_a_layer_may_have_graphs_of_heads():
         (lambda: PerHead(()), "at least one graph"),
         (lambda: PerHead(graphs.full(3)), r"one graph is \(graph,\)"),
         (lambda: PerHead((graphs.full(3), graphs.full(4))), r"same nodes for all heads, got .*\(3, 3\) and \(4, 4\)"),
-        (lambda: PerHead((graphs.full(...),)), "call a Pattern with its size"),
+        (lambda: PerHead((graphs.full(...),)), "got Pattern; give it a size"),
         (lambda: PerHead((graphs.full(3),) * 2).groups(3), "2 graphs needs a multiple of 2 heads, got 3"),
         (
             lambda: PerHead((ga.from_edge_index([[0, 0], [1, 1]], num_nodes=2, duplicates="keep"),)),

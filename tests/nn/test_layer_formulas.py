@@ -35,6 +35,11 @@ def mlp(score, q, k, h, added, a):
     return torch.dot(score.out.weight[0], hidden) + score.out.bias[0]
 
 
+def additive(score, q, k, h, added, a):
+    of_edge = 0.0 if a is None else (score.edge.weight @ a).view(H, D)[h]
+    return torch.dot(score.weight[h], torch.tanh(q[h] + k[h] + of_edge))
+
+
 def perceptron(part, x):
     return part[2].weight @ (part[0].weight @ x + part[0].bias).clamp(min=0) + part[2].bias
 
@@ -48,7 +53,7 @@ SCORES = {
     "dot": lambda score, q, k, h, added, a: torch.dot(q[h], k[h]),
     "cosine": cosine,
     "general": lambda score, q, k, h, added, a: q[h] @ score.weight[h] @ k[h],
-    "additive": lambda score, q, k, h, added, a: torch.dot(score.weight[h], torch.tanh(q[h] + k[h])),
+    "additive": additive,
     "mlp": mlp,
     "gaussian": lambda score, q, k, h, added, a: (
         -(q[h] - k[h]).square().sum() / (2 * score.log_sigma[h].exp().square())
