@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +18,35 @@ from .example import example, features, small_cloud
 from .levels import Levels, heads_of, of_clouds, sizes
 
 
+class PointStages(nn.Module):
+    """An ``embedding``, ``levels`` and a ``head``, which the models of this family make."""
+
+    embedding: Any
+    levels: Any
+    head: Any
+
+    @names_checked
+    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Answers for points (..., N, out), or for B clouds (..., B, out).
+
+        Args:
+            x: (..., N, features) of the finest points.
+            shape: The levels, with positions and graphs: ``ga.graphs.hierarchy(pos, batch, ratio=...)``.
+
+        Raises:
+            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
+        """
+        self.levels.check(x, shape, self.embedding.linear.in_features, self.embedding.linear)
+        x = self.levels(self.embedding(x), shape)
+        return self.head(x if self.levels.readout == "node" else of_clouds(x, shape, "mean"))
+
+
 @example(
     lambda new, p: new(3, 2, (8, 8), (1, 1), share=4, dropout=p),
     features(13, 3),
     lambda: (small_cloud(ratio=0.5),),
 )
-class PointTransformer(nn.Module):
+class PointTransformer(PointStages):
     """A stage of vector attention on each level of a hierarchy, and an answer for each point or each cloud.
 
     Args:
@@ -77,21 +101,6 @@ class PointTransformer(nn.Module):
         self.head = nn.Sequential(
             Dense(last, last), nn.Dropout(probability(dropout, "dropout")), nn.Linear(last, width(out_dim, "out_dim"))
         )
-
-    @names_checked
-    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
-        """Answers for points (..., N, out), or for B clouds (..., B, out).
-
-        Args:
-            x: (..., N, features) of the finest points.
-            shape: The levels, with positions and graphs: ``ga.graphs.hierarchy(pos, batch, ratio=...)``.
-
-        Raises:
-            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
-        """
-        self.levels.check(x, shape, self.embedding.linear.in_features, self.embedding.linear)
-        x = self.levels(self.embedding(x), shape)
-        return self.head(x if self.levels.readout == "node" else of_clouds(x, shape, "mean"))
 
 
 class Dense(nn.Module):

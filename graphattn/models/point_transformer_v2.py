@@ -7,12 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import kinds_checked, probability, width
-from ..graph.foreign_names import names_checked
-from ..graphs import Hierarchy
 from ..nn.blocks import make_norm
 from .example import example, features, small_cloud
-from .levels import Levels, heads_of, of_clouds, sizes
-from .point_transformer import Dense, Down, Up, VectorBlock
+from .levels import Levels, heads_of, sizes
+from .point_transformer import Dense, Down, PointStages, Up, VectorBlock
 
 
 @example(
@@ -20,7 +18,7 @@ from .point_transformer import Dense, Down, Up, VectorBlock
     features(13, 3),
     lambda: (small_cloud(cell=0.6),),
 )
-class PointTransformerV2(nn.Module):
+class PointTransformerV2(PointStages):
     """A stage of grouped vector attention on each level of a grid, and an answer for each point or each cloud.
 
     Args:
@@ -75,21 +73,6 @@ class PointTransformerV2(nn.Module):
         )
         last = self.levels.out_dim
         self.head = nn.Sequential(Dense(last, last), nn.Linear(last, width(out_dim, "out_dim")))
-
-    @names_checked
-    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
-        """Answers for points (..., N, out), or for B clouds (..., B, out).
-
-        Args:
-            x: (..., N, features) of the finest points.
-            shape: The levels, with positions and graphs.
-
-        Raises:
-            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
-        """
-        self.levels.check(x, shape, self.embedding.linear.in_features, self.embedding.linear)
-        x = self.levels(self.embedding(x), shape)
-        return self.head(x if self.levels.readout == "node" else of_clouds(x, shape, "mean"))
 
 
 class ActivatedLinear(nn.Linear):

@@ -11,13 +11,11 @@ from ..arguments import kinds_checked, positive, probability, width
 from ..attention import attention
 from ..errors import OptionError
 from ..graph import AttentionGraph
-from ..graph.foreign_names import names_checked
-from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
 from ..nn import ContextualTable, DropPath, FeedForward, interpolate, pool
 from .example import example, features, small_cloud
-from .levels import Levels, of_clouds, sizes
-from .point_transformer import Dense
+from .levels import Levels, sizes
+from .point_transformer import Dense, PointStages
 
 
 @example(
@@ -25,7 +23,7 @@ from .point_transformer import Dense
     features(13, 3),
     lambda: (small_cloud(ratio=0.5),),
 )
-class StratifiedTransformer(nn.Module):
+class StratifiedTransformer(PointStages):
     """Pre-norm blocks on each level, whose scores and values depend on quantised offsets; an answer for each point.
 
     Args:
@@ -96,21 +94,6 @@ class StratifiedTransformer(nn.Module):
             own.drop = DropPath(p)
         last = self.levels.out_dim
         self.head = nn.Sequential(Dense(last, last), nn.Linear(last, width(out_dim, "out_dim")))
-
-    @names_checked
-    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
-        """Answers for points (..., N, out), or for B clouds (..., B, out).
-
-        Args:
-            x: (..., N, features) of the finest points.
-            shape: The levels, with positions and graphs.
-
-        Raises:
-            ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number of levels.
-        """
-        self.levels.check(x, shape, self.embedding.linear.in_features, self.embedding.linear)
-        x = self.levels(self.embedding(x), shape)
-        return self.head(x if self.levels.readout == "node" else of_clouds(x, shape, "mean"))
 
 
 class OffsetBlock(nn.Module):

@@ -77,7 +77,7 @@ class PointBatches:
 
     def plan(self) -> list[list[Draw]]:
         """The shapes of each batch of this epoch."""
-        draw = torch.Generator().manual_seed(_mixed(self.seed, self.epoch))
+        draw = torch.Generator().manual_seed(mixed(self.seed, self.epoch))
         order = torch.randperm(len(self._sizes), generator=draw) if self.shuffle else torch.arange(len(self._sizes))
         batches: list[list[Draw]] = []
         room = 0
@@ -86,7 +86,7 @@ class PointBatches:
                 batches.append([])
                 room = self.points
             one = Draw(number)
-            one.seed = _mixed(self.seed, self.epoch, number)
+            one.seed = mixed(self.seed, self.epoch, number)
             batches[-1].append(one)
             room -= size
         return batches
@@ -119,5 +119,5 @@ class PointBatches:
         return zlib.crc32(told.numpy().tobytes())
 
 
-def _mixed(*numbers: int) -> int:
+def mixed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

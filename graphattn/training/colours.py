@@ -2,12 +2,25 @@
 
 import colorsys
 
+import numpy as np
 import torch
 from torch import Tensor
 
-_FIRST = ("0072B2", "E69F00", "009E73", "CC79A7", "56B4E9", "D55E00", "F0E442", "8C564B")  # Okabe and Ito 2008, brown
-_RAMP = ("440154", "3b528b", "21918c", "5ec962", "fde725")  # of viridis
-_ERROR = ("d9dee4", "f2a65a", "b3121d")
+from ..viz.colours import ramp, rgb_of
+
+# Okabe and Ito 2008, and brown
+_FIRST = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#D55E00",
+    "#F0E442",
+    "#8C564B",
+)
+_RAMP = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")  # of viridis
+_ERROR = ("#d9dee4", "#f2a65a", "#b3121d")
 
 
 def of_classes(count: int) -> Tensor:
@@ -18,20 +31,17 @@ def of_classes(count: int) -> Tensor:
 
 def of_numbers(values: Tensor, low: float, high: float) -> Tensor:
     """(N, 3) of numbers (N,), dark to bright."""
-    return _along(_rgb(_RAMP), (values.float() - low) / max(high - low, 1e-30))
+    return _along(_RAMP, (values.float() - low) / max(high - low, 1e-30))
 
 
 def of_errors(values: Tensor, most: float) -> Tensor:
     """(N, 3) of errors (N,): grey where there is none, red at ``most``."""
-    return _along(_rgb(_ERROR), values.float() / max(most, 1e-30))
+    return _along(_ERROR, values.float() / max(most, 1e-30))
 
 
 def _rgb(codes: tuple[str, ...]) -> Tensor:
-    return torch.tensor([list(bytes.fromhex(code)) for code in codes]) / 255
+    return torch.from_numpy(np.stack([rgb_of(code) for code in codes])).float()
 
 
-def _along(steps: Tensor, share: Tensor) -> Tensor:
-    place = share.clamp(0, 1) * (len(steps) - 1)
-    first = place.long().clamp(max=len(steps) - 2)
-    part = (place - first)[:, None]
-    return steps[first] * (1 - part) + steps[first + 1] * part
+def _along(colours: tuple[str, ...], share: Tensor) -> Tensor:
+    return torch.from_numpy(ramp(share.clamp(0, 1).double().numpy(), colours)).float()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..errors import OptionError
 from ..interop.files._replace import save_page
-from ..shapes.batches import _mixed
+from ..shapes.batches import mixed
 from ..shapes.seeded import seeded
 from .checkpoint import load_state, part, prefixed, save_state
 from .data import Prepared, joined
@@ -153,9 +153,9 @@ class Training:
         self.model.train()
         for group in self.optimizer.param_groups:
             group["lr"] = how.rate(done)
-        with seeded(_mixed(how.seed, epoch, position, 1)):
+        with seeded(mixed(how.seed, epoch, position, 1)):
             if x.is_cuda:
-                torch.cuda.manual_seed(_mixed(how.seed, epoch, position, 1))
+                torch.cuda.manual_seed(mixed(how.seed, epoch, position, 1))
             loss = self.task.loss(self.model(x, levels), y)  # type: ignore[arg-type]
             self.optimizer.zero_grad()
             loss.backward()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from at_random import features, shaken
 from attention_formula import BACKENDS, assert_near
 from graph_table import GRAPHS
 from torch import nn
@@ -12,19 +13,6 @@ from graphattn.errors import OptionError
 
 both = pytest.mark.parametrize("backend", BACKENDS)
 C, H = 12, 3
-
-
-def features(*shape, seed=0):
-    made = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=made, dtype=torch.float64).requires_grad_()
-
-
-def shaken(module):
-    """With no parameter at the value it starts from."""
-    torch.manual_seed(0)
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.4)
-    return module.double()
 
 
 def compare(theirs, ours, inputs, their_parameters, our_parameters):

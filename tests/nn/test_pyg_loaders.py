@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from at_random import features, shaken
 from attention_formula import BACKENDS, assert_near
 from graph_table import GRAPHS
 from torch import nn
@@ -19,18 +20,6 @@ OPTIONS = {
     "edges, residual": {"edge_dim": F, "residual": True},
     "no bias": {"bias": False, "residual": True, "concat": False},
 }
-
-
-def features(*shape, seed=0):
-    made = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=made, dtype=torch.float64).requires_grad_()
-
-
-def shaken(module):
-    torch.manual_seed(0)
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.4)
-    return module.double()
 
 
 def compare(theirs, ours, inputs, conv, layer):

@@ -86,7 +86,7 @@ def _bytes(made: "AttentionGraph | Hierarchy") -> int:
     graphs, held = [made] if isinstance(made, AttentionGraph) else list(made.graphs()), 0
     if isinstance(made, Hierarchy):
         for level in made.levels:
-            tensors = [x for x in (level.pos, level.batch, level.kept, level.normals) if x is not None]
+            tensors = [x for x in vars(level).values() if isinstance(x, Tensor)]
             graphs += [near.graph for near in level.near]
             tensors += [x for near in level.near for x in (near.offset, near.source, near.target)]
             held += sum(x.numel() * x.element_size() for x in tensors)
