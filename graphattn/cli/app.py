@@ -384,14 +384,22 @@ def train(
         Optional[int], _number("Points drawn of each shape that has more; 0 takes all; 512 to classify.", 0)
     ] = None,
     points: Annotated[Optional[int], _number("Points of a batch; by default those of up to 16 shapes.")] = None,
-    val: Annotated[Optional[float], typer.Option(help="Share of shapes that decide which epoch was best.")] = None,
-    test: Annotated[Optional[float], typer.Option(help="Share of shapes that are held out.")] = None,
+    val: Annotated[
+        Optional[float], typer.Option(help="Share of shapes that decide which epoch is best.", show_default="0.1")
+    ] = None,
+    test: Annotated[
+        Optional[float], typer.Option(help="Share of shapes that are held out.", show_default="0.2")
+    ] = None,
     lr: Annotated[Optional[float], typer.Option(help="Largest rate of AdamW.")] = None,
     patience: Annotated[Optional[int], _number("Epochs without a better one before the end; 0 waits.", 0)] = None,
     workers: Annotated[Optional[int], _number("Processes that load changed shapes.", 0)] = None,
     control: Annotated[
-        Optional[bool], typer.Option("--control/--no-control", help="Train a perceptron without edges, too.")
+        Optional[str],
+        typer.Option(
+            metavar="WORD,..", help="Trained beside it: perceptron, random (graphs).", show_default="perceptron"
+        ),
     ] = None,
+    no_control: Annotated[bool, typer.Option("--no-control", help="Train nothing beside it.")] = False,
     device: Annotated[Optional[str], typer.Option(help="Where the model is: cpu, cuda.")] = None,
     json: Json = False,
     debug: Debug = False,
@@ -399,8 +407,8 @@ def train(
     """Train a model on a folder of shapes.
 
     FOLDER has a folder for each class, or labels.csv, or files with a property label (y in a .npz) of each point. A
-    part is held out by --seed; its scores are printed, beside those of a perceptron without edges. RUN gets the model
-    (safetensors and JSON), a log and report.html. After any end --resume goes on.
+    part is held out by --seed; its scores are printed, beside those of the controls and the differences from them over
+    shapes. RUN gets the model (safetensors and JSON), a log and report.html. After any end --resume goes on.
 
     \b
       graphattn train shapes --out run
@@ -411,7 +419,7 @@ def train(
     fields: dict[str, Any] = {"task": task, "model": model, "graph": graph, "features": features, "augment": augment}
     fields |= {"model_options": model_options, "epochs": epochs, "seed": seed or None, "sample": sample}
     numbers = {"points": points, "val": val, "test": test, "lr": lr, "patience": patience, "workers": workers}
-    run(folder, out, resume, {**fields, **numbers, "control": control, "device": device}, json)
+    run(folder, out, resume, {**fields, **numbers, "control": "" if no_control else control, "device": device}, json)
 
 
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The folder that train wrote.")]

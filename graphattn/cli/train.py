@@ -28,7 +28,7 @@ def train(folder: str | None, out: str | None, resume: str | None, options: dict
     else:
         if folder is None or out is None:
             raise OptionError("train needs a FOLDER of shapes and --out RUN, or --resume RUN")
-        for name in ("features", "augment"):
+        for name in ("features", "augment", "control"):
             if name in chosen:
                 chosen[name] = tuple(word for word in chosen[name].split(",") if word)
         if "model_options" in chosen:

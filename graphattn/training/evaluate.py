@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from ..errors import LoaderError
 from ..interop.files._guard import PathLike
 from ..shapes import ShapeFolder
+from .controls import SAID
 from .data import Prepared, digests
-from .loop import Schedule, answers_of
-from .run import Run
+from .difference import Difference, difference
+from .loop import answers_of
+from .run import MODEL, Run
 from .tasks import Task
 
 
@@ -24,11 +26,11 @@ class Evaluation:
         task: What was learned.
         part: "test", "val", "train", or "all" of another folder.
         scores: As JSON holds them.
-        control: Those of a perceptron without edges, where one was trained.
         names: The files.
         data: The shapes.
         answers: Of each shape: probabilities or numbers, of its points or its own.
         labels: Of each shape.
+        controls: Of what was trained beside the model, by name.
     """
 
     task: Task
@@ -38,24 +40,39 @@ class Evaluation:
     data: Prepared = field(repr=False)
     answers: list[Tensor] = field(repr=False)
     labels: list[Tensor] = field(repr=False)
-    control: dict[str, Any] | None = None
+    controls: dict[str, "Evaluation"] = field(default_factory=dict)
+
+    def over(self, control: str) -> Difference:
+        """How much more the model scores than a control, shape by shape."""
+        own, other = (self.task.each(one.predictions, one.labels) for one in (self, self.controls[control]))
+        return difference(own - other)
+
+    @property
+    def predictions(self) -> list[Tensor]:
+        """Of each shape: classes or numbers."""
+        return [self.task.predictions(answer) for answer in self.answers]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         told = {"task": self.task.name, "part": self.part, "files": len(self.names), "scores": self.scores}
-        return told | {"classes": list(self.task.classes), "control": self.control}
+        beside = {
+            name: {"scores": one.scores, "difference": self.over(name)._asdict()} for name, one in self.controls.items()
+        }
+        return told | {"classes": list(self.task.classes), "controls": beside}
 
     def __str__(self) -> str:
         where = {"test": "held out", "val": "validation", "train": "the shapes it was trained on", "all": "all shapes"}
-        text = f"{where[self.part]}: {self.task.said(self.scores)}"
-        if self.control is not None:
-            text += f"\na perceptron without edges, on the same split: {self.task.said(self.control)}"
-        return text
+        lines = [f"{where[self.part]}: {self.task.said(self.scores)}"]
+        for name, one in self.controls.items():
+            lines.append(f"{SAID[name]}, on the same split: {self.task.said(one.scores)}")
+            lines.append(f"  the model scores {self.over(name)} more, {self.task.per_shape}")
+        return "\n".join(lines)
 
 
-def evaluated(model: nn.Module, task: Task, data: Prepared, how: Schedule, part: str) -> Evaluation:
-    """The scores of a model on shapes."""
-    answers = answers_of(model, task, data, how)[0]
+def evaluated(model: nn.Module, run: Run, data: Prepared, part: str) -> Evaluation:
+    """The scores of a run's model on shapes."""
+    task = run.task
+    answers = answers_of(model, task, data, run.schedule)[0]
     labels = data.labels()
     scores = task.scores(task.predictions(torch.cat(answers)), torch.cat(labels))
     names = [data.name(index) for index in range(len(data))]
@@ -81,8 +98,13 @@ def evaluate(run: PathLike, folder: PathLike | None = None) -> Evaluation:
         numbers = [i for i in numbers if shapes.name(i) in set(made.split[part])]
     if made.task.classes:
         _relabel(shapes, made.task.classes)
-    data = Prepared(shapes, numbers, made.inputs)
-    return evaluated(made.trained_model().to(made.schedule.device), made.task, data, made.schedule, part)
+    beside = {name: made.path / name for name in made.control if (made.path / name / MODEL).is_file()}
+    result, *others = (
+        evaluated(one.trained_model().to(made.schedule.device), one, Prepared(shapes, numbers, one.inputs), part)
+        for one in (made, *map(Run.load, beside.values()))
+    )
+    result.controls.update(zip(beside, others, strict=True))
+    return result
 
 
 def _relabel(shapes: ShapeFolder, classes: tuple[str, ...]) -> None:

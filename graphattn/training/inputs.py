@@ -1,10 +1,12 @@
 """What a model reads of a shape: features of its points, and levels with graphs, of positions centred and scaled."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+from zlib import crc32
 
 import torch
+from numpy.random import default_rng
 from torch import Tensor
 from torch.nn.functional import normalize
 from torch_geometric.data import Data
@@ -12,7 +14,7 @@ from torch_geometric.transforms import SamplePoints
 
 from ..errors import LoaderError, OptionError
 from ..graph import AttentionGraph
-from ..graphs import Hierarchy, HierarchyRecipe, hierarchy, knn
+from ..graphs import Hierarchy, HierarchyRecipe, degree_matched_random, hierarchy, knn
 from ..graphs.expression import from_expression
 from ..graphs.points.hierarchy import Level
 from ..nn import local_pca, mesh_normals
@@ -47,6 +49,8 @@ class Inputs:
         graph: Recipes as expressions, one for each level; none for a model without edges.
         down: Of a coarser level's points from the finer ones.
         up: Of a finer level's points from the coarser ones.
+        redrawn: Seed of random graphs with the same in-degrees in the place of all of these, drawn for each shape;
+            ``None`` keeps them.
     """
 
     features: tuple[str, ...]
@@ -57,6 +61,7 @@ class Inputs:
     graph: tuple[str, ...] = ()
     down: str = "knn(..., 16, clamp=True)"
     up: str = "knn(..., 4, clamp=True)"
+    redrawn: int | None = None
 
     def __call__(self, shape: Any, name: str) -> Data:
         """The shape as the model reads it: ``x`` (N, F), ``levels``, ``y``; ``name`` is the file of errors."""
@@ -81,6 +86,8 @@ class Inputs:
             levels = Hierarchy((Level(pos, None, (), normals=normals),))
         else:
             levels = self._recipe(pos, faces=faces, normals=normals)
+        if self.redrawn is not None:
+            levels = redrawn(levels, crc32(name.encode(), self.redrawn))
         return Data(x=x, y=shape.get("y"), levels=levels, num_nodes=len(x))
 
     @cached_property
@@ -188,6 +195,19 @@ def sampled(shape: Any, size: int) -> Any:
         keep = torch.randperm(many)[:size].sort().values
     rows = {name: value[keep] for name, value in shape.items() if torch.is_tensor(value) and len(value) == many}
     return Data(**{**dict(shape.items()), **rows})
+
+
+def redrawn(shape: Hierarchy, seed: int) -> Hierarchy:
+    """The same levels with random graphs of the same in-degrees, within a level and between levels."""
+    draw = default_rng(seed)
+
+    def other(graph: Any) -> Any:
+        return None if graph is None else degree_matched_random(graph, seed=int(draw.integers(1 << 31)))
+
+    def drawn(level: Level) -> Level:
+        return replace(level, graphs=tuple(map(other, level.graphs)), down=other(level.down), up=other(level.up))
+
+    return replace(shape, levels=tuple(map(drawn, shape.levels)))
 
 
 def _pca(pos: Tensor, k: int) -> tuple[Tensor, Tensor]:

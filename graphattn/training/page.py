@@ -13,6 +13,7 @@ import torch
 from ..interop.files._replace import save_page
 from .charts import curves, summary
 from .colours import of_classes
+from .controls import SAID
 from .gallery import chosen, gallery
 
 if TYPE_CHECKING:
@@ -40,8 +41,12 @@ def _words(run: "Run", result: "Evaluation") -> dict[str, str]:
     task, escape = run.task, html.escape
     metric = {"accuracy": "of shapes right", "miou": "mean IoU", "r2": "R<sup>2</sup>"}[task.metric]
     scores = f"<div><b>{_number(task.metric, result.scores)}</b>{metric}, {escape(run.model)}</div>"
-    if result.control is not None:
-        scores += f'<div class="other"><b>{_number(task.metric, result.control)}</b>a perceptron without edges</div>'
+    for name, one in result.controls.items():
+        scores += f'<div class="other"><b>{_number(task.metric, one.scores)}</b>{SAID[name]}</div>'
+    unit = f"mean over {len(result.names):,} shapes and its 95 % interval; {escape(task.per_shape)}"
+    beside = "".join(
+        f"<p>The model scores {result.over(name)} more than {SAID[name]} ({unit}).</p>" for name in result.controls
+    )
     what = {"classify": "Which class is taken for which", "segment": "Classes", "regress": "Predicted against true"}
     kinds = ["truth", "prediction", "error"] if task.readout == "node" else ["prediction"]
     colours = (of_classes(len(task.classes)) * 255).int().tolist()
@@ -55,6 +60,7 @@ def _words(run: "Run", result: "Evaluation") -> dict[str, str]:
         "title": escape(f"{run.folder.name}: {len(result.names):,} {part} shapes {verb}"),
         "subtitle": escape(run.said),
         "scores": scores,
+        "beside": beside,
         "what": what[task.name],
         "about": f"Those with the largest error first. Columns: {', '.join(kinds)}."
         if task.readout == "node"

@@ -41,7 +41,7 @@ class Run:
         options: Its arguments, beside those of the table of models.
         features: Width of its input.
         schedule: How it is trained.
-        control: Whether a perceptron without edges is trained on the same split.
+        control: Names of the controls; each is a run in the folder of that name.
         split: Names of the files of each part.
         said: How the parts were made.
         files: What every file held, in 16 letters each.
@@ -56,7 +56,7 @@ class Run:
     options: dict[str, Any]
     features: int
     schedule: Schedule
-    control: bool
+    control: tuple[str, ...]
     split: dict[str, list[str]]
     said: str
     files: dict[str, str]
@@ -97,6 +97,7 @@ class Run:
                 inputs=Inputs(**_tuples(told.pop("inputs"))),
                 augment=tuple(told.pop("augment")),
                 schedule=Schedule(**told.pop("schedule")),
+                control=tuple(told.pop("control")),
                 **told,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

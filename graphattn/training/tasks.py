@@ -23,6 +23,7 @@ class Task(ABC):
 
     name = ""
     metric = ""  # the key of the score by which runs are compared; higher is better
+    per_shape = ""  # what `each` tells, in words
 
     @property
     def out_dim(self) -> int:
@@ -49,6 +50,10 @@ class Task(ABC):
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
         """Of all shapes together, as JSON holds them."""
 
+    def each(self, predictions: list[Tensor], labels: list[Tensor]) -> Tensor:
+        """The score of each shape by itself, (shapes,): what runs are compared by, in pairs."""
+        return torch.tensor([self.scores(*pair)[self.metric] for pair in zip(predictions, labels, strict=True)])
+
     @abstractmethod
     def said(self, scores: dict[str, Any]) -> str:
         """The scores in a few words."""
@@ -73,7 +78,7 @@ class _Classes(Task):
 class Classify(_Classes):
     """A class for each shape: cross-entropy with 5 % of each label spread over all classes."""
 
-    name, metric = "classify", "accuracy"
+    name, metric, per_shape = "classify", "accuracy", "1 for a shape that is right"
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(output, y, label_smoothing=0.05)
@@ -90,7 +95,7 @@ class Classify(_Classes):
 class Segment(_Classes):
     """A class for each point: cross-entropy, without the points whose label is -1."""
 
-    name, metric = "segment", "miou"
+    name, metric, per_shape = "segment", "miou", "the mean IoU of a shape"
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         known = (y >= 0).sum().clamp(min=1)
@@ -112,7 +117,7 @@ class Segment(_Classes):
 class Regress(Task):
     """A number for each point or shape: the square of the error, in units of the labels' variance in training."""
 
-    name, metric = "regress", "r2"
+    name, metric, per_shape = "regress", "r2", "1 - the mean square of a shape's error / the variance of all labels"
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         return (output[..., 0] - (y - self.mean) / self.deviation).square().mean()
@@ -125,6 +130,11 @@ class Regress(Task):
 
     def errors(self, prediction: Tensor, y: Tensor) -> Tensor:
         return (prediction - y).abs()
+
+    def each(self, predictions: list[Tensor], labels: list[Tensor]) -> Tensor:
+        spread = float(torch.cat(labels).double().var(correction=0))
+        wrong = [(one - y).double().square().mean() for one, y in zip(predictions, labels, strict=True)]
+        return 1 - torch.stack(wrong) / (spread or 1.0)
 
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
         wrong, exact = (prediction - y).double(), y.double()

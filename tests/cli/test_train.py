@@ -20,7 +20,7 @@ PICTURES = {"classify": "Which class is taken for which", "segment": "Classes", 
 def test_a_folder_becomes_a_model_a_page_and_coloured_files(shell, tmp_path, task):
     make, options, metric, words = TASKS[task]
     folder, run = make(tmp_path / "shapes"), tmp_path / "run"
-    small = f"--model-options {shlex.quote(options)} --epochs 2"
+    small = f"--model-options {shlex.quote(options)} --epochs 2 --control perceptron,random"
     done = shell(f"train {folder} --task {task} --out {run} {small} --seed 2")
     assert done.exit_code == 0, done.output
     assert re.search(r"epoch 1: loss \d.*, \d+:\d\d left\nepoch 2: ", done.stdout)
@@ -31,6 +31,7 @@ def test_a_folder_becomes_a_model_a_page_and_coloured_files(shell, tmp_path, tas
 
     told = shell.json(f"evaluate {run} {folder}")
     assert told["part"] == "test"
+    assert told["controls"]["random"]["difference"]["shapes"] == told["files"]
     assert re.search(rf"held out: .*{words}", shell(f"evaluate {run}").stdout)
     assert f"{told['scores'][metric]:.3f}" in done.stdout or f"{told['scores'][metric]:.1%}" in done.stdout
 

@@ -8,7 +8,7 @@ from shape_folders import labelled_points, two_classes
 
 @pytest.fixture
 def no_page(monkeypatch):
-    monkeypatch.setattr(import_module("graphattn.training.train"), "save_report", lambda *args: None)
+    monkeypatch.setattr(import_module("graphattn.training.fit"), "save_report", lambda *args: None)
 
 
 @pytest.fixture

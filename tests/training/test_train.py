@@ -86,13 +86,3 @@ def test_whole_numbers_are_regressed_where_that_is_asked(classes, tmp_path):
     (classes / "labels.csv").write_text("\n".join(lines))
     result = ga.training.train(classes, tmp_path / "run", task="regress", **QUICK)
     assert set(result.scores) == {"r2", "rmse", "mae", "values"}
-
-
-def test_the_control_reads_positions_and_no_neighbours(classes, tmp_path, monkeypatch):
-    seen, plain = [], ga.training.Inputs.__call__
-    monkeypatch.setattr(ga.training.Inputs, "__call__", lambda self, *a: seen.append(self) or plain(self, *a))
-    result = ga.training.train(classes, tmp_path / "run", **{**QUICK, "control": True})
-    controls = {inputs for inputs in seen if not inputs.graph}
-    assert {inputs.features for inputs in controls} == {("position", "distance")}
-    assert "a perceptron without edges" in str(result)
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["control"] == result.control

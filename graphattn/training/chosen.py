@@ -1,0 +1,85 @@
+"""What a run takes where nobody says: its task by the labels, features, levels and epochs by the shapes."""
+
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..arguments import whole
+from ..errors import LoaderError, OptionError
+from ..shapes import ShapeFolder
+from .inputs import Inputs
+from .loop import Schedule
+from .models import MODELS
+from .tasks import TASKS, Task
+
+
+def task_of(name: str, shapes: ShapeFolder, numbers: list[int]) -> Task:
+    """What is learned of those shapes.
+
+    Raises:
+        LoaderError: If points have labels in another number than there are points.
+    """
+    labels = [shapes.labels[number] for number in numbers]
+    if any(label.ndim != 1 for label in labels):
+        raise LoaderError(
+            f"{shapes.name(0)}: expected one label for each point or shape, got {tuple(labels[0].shape)}."
+        )
+    shape_wise = name == "classify" or (name == "regress" and all(len(label) == 1 for label in shapes.labels))
+    readout = "shape" if shape_wise else "node"
+    if not shape_wise:
+        for number, label in enumerate(shapes.labels):
+            if len(label) != int(shapes.sizes[number]):
+                got = f"{len(label)} for {int(shapes.sizes[number])} points"
+                raise LoaderError(f"{shapes.name(number)}: expected a label for each point, got {got}. Try: repair it.")
+    if name != "regress":
+        return TASKS[name](readout, shapes.classes)
+    values = torch.cat(labels).double()
+    deviation = float(values.std(correction=0))
+    return TASKS[name](readout, (), float(values.mean()), deviation if deviation > 0 else 1.0)
+
+
+def inputs_of(
+    name: str, task: Task, shapes: ShapeFolder, features: Any, graph: str | None, sample: int | None
+) -> Inputs:
+    """What the model of that name reads."""
+    preset, first = MODELS[name], shapes[0]
+    base = preset.of_shape if task.readout == "shape" else preset.of_nodes
+    words = base.features + ("color",) * ("color" in first) if features is None else tuple(features)
+    normals = base.normals
+    if normals == "faces" and "face" not in first:
+        raise OptionError(f"model={name!r} needs meshes with faces, got {shapes.name(0)} without; take another model")
+    scale = 0.0
+    if task.name == "regress":  # numbers may depend on the size of a shape
+        few = range(0, len(shapes), max(1, len(shapes) // 100))
+        radii = [(shape.pos - shape.pos.mean(0)).norm(dim=1).max() for shape in map(shapes.__getitem__, few)]
+        scale = float(median(map(float, radii))) or 1.0
+    graphs = base.graph
+    if graph is not None and graphs:
+        given = tuple(part.strip() for part in graph.split(";"))
+        graphs = given if len(given) > 1 else given * len(base.graph)
+        if len(graphs) != len(base.graph):
+            raise OptionError(
+                f"graph must name one recipe, or one for each of {len(base.graph)} levels, got {len(given)}"
+            )
+    if sample is None:
+        draw = 512 if task.readout == "shape" and normals != "faces" else 0
+    else:
+        draw = whole(sample, "sample", 0)
+    if draw and task.readout == "node":
+        raise OptionError(f"sample must be 0 where each point has a label, got {draw}")
+    return replace(base, features=words, normals=normals, scale=scale, graph=graphs, sample=draw)
+
+
+def schedule_of(sizes: Tensor, task: Task, in_train: int, epochs: int | None, given: dict[str, Any]) -> Schedule:
+    """Batches of up to 16 shapes; as many epochs as make 5 million points, or 3 million if points have labels."""
+    mean, budget = float(sizes.double().mean()), 5e6 if task.readout == "shape" else 3e6
+    many = max(10, min(60, round(budget / (mean * in_train)))) if epochs is None else whole(epochs, "epochs", 1)
+    together = min(16, max(4, in_train // 20))
+    usual: dict[str, Any] = {"points": min(max(int(together * mean), 1), 1 << 15), "patience": max(8, many // 2)}
+    try:
+        return Schedule(epochs=many, **{**usual, **given})
+    except TypeError as error:
+        raise OptionError(f"train takes no such option: {error}") from None

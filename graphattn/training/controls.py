@@ -1,0 +1,46 @@
+"""Controls of a run: what is trained beside its model on the same split, for at most as many epochs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..arguments import one_of, several
+from ..errors import OptionError
+from ..shapes import ShapeFolder
+from .data import Prepared
+from .inputs import Inputs
+from .models import MODELS
+from .run import Run
+
+#: Controls by name, in words.
+SAID = {"perceptron": "a perceptron without edges", "random": "degree-matched random graphs"}
+
+
+def controls_named(control: bool | Sequence[str], model: str) -> tuple[str, ...]:
+    """Those that are asked for; ``True`` is the perceptron, for every model but itself."""
+    if isinstance(control, bool):
+        return ("perceptron",) * (control and model != "perceptron")
+    names = several(control, "control", f"must name some of {', '.join(SAID)}")
+    for name in names:
+        one_of(name, "control", tuple(SAID))
+        if model == "perceptron":
+            raise OptionError(f"control={name!r} is for a model with edges, got model='perceptron'")
+    return tuple(dict.fromkeys(names))
+
+
+def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
+    """A run in a folder of the run's: of a perceptron of each point by itself, or of the same model on other graphs.
+
+    The perceptron reads what is made of no neighbours: positions, distances, and properties of the files. The random
+    graphs have the in-degrees of the run's, on every level and between levels, and their features of edges are those of
+    the drawn pairs; the model begins with the same parameters, and features of points stay as they are.
+    """
+    beside = replace(run, path=run.path / name, control=())
+    if name == "random":
+        return replace(beside, inputs=replace(run.inputs, redrawn=run.schedule.seed))
+    preset, read = MODELS["perceptron"], run.inputs
+    own = tuple(word for word in read.features if word in shapes[0])
+    words = (*preset.of_nodes.features, *own)
+    inputs = Inputs(tuple(dict.fromkeys(words)), scale=read.scale, sample=read.sample)
+    width = Prepared(shapes, [0], inputs)[0].x.shape[1]
+    new = replace(beside, model="perceptron", options={}, inputs=inputs, augment=preset.augment)
+    return replace(new, features=width)

@@ -1,0 +1,79 @@
+"""Controls: what they read, that they begin as the model does, and the paired difference from them."""
+
+import json
+
+import pytest
+import torch
+from scipy.stats import t
+from shape_folders import QUICK
+
+import graphattn as ga
+from graphattn.errors import OptionError
+from graphattn.training.difference import difference
+from graphattn.training.inputs import Inputs
+from graphattn.training.run import Run
+from graphattn.training.tasks import Classify, Regress, Segment
+
+CLOUD = ga.shapes.Shape(pos=torch.rand(40, 3, generator=torch.Generator().manual_seed(0)))
+BOTH = {**QUICK, "control": ("perceptron", "random")}
+
+
+def test_both_controls_are_runs_beside_the_model(classes, tmp_path):
+    result = ga.training.train(classes, tmp_path / "run", **BOTH)
+    runs = {name: Run.load(tmp_path / "run" / name) for name in ("", *BOTH["control"])}
+    assert runs["perceptron"].inputs == Inputs(("position", "distance"), sample=512)
+    assert runs["random"].inputs.redrawn == runs[""].schedule.seed
+    assert len({run.schedule for run in runs.values()}) == 1
+    assert [run.split for run in runs.values()] == [runs[""].split] * 3
+    start = [run.new_model().state_dict() for run in (runs[""], runs["random"])]
+    assert all(torch.equal(start[0][name], start[1][name]) for name in start[0])
+    again = ga.training.evaluate(tmp_path / "run")
+    told = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert again.to_dict() == result.to_dict() == told
+    right = {name: one["scores"]["right"] for name, one in told["controls"].items()}
+    for name, one in told["controls"].items():
+        assert one["difference"]["mean"] == pytest.approx((told["scores"]["right"] - right[name]) / 4)
+    assert "degree-matched random graphs, on the same split" in str(result)
+
+
+def test_random_graphs_have_the_degrees_of_the_model_s_and_other_edges():
+    plain = Inputs(("distance",), ratio=(0.5,), graph=("knn(..., 4)",) * 2)
+    one, other, same = (
+        Inputs(**{**vars(plain), "redrawn": seed})(CLOUD, name).levels for seed, name in ((1, "a"), (1, "b"), (1, "a"))
+    )
+    for drawn, second, again, made in zip(
+        *(x.graphs() for x in (one, other, same, plain(CLOUD, "").levels)), strict=True
+    ):
+        assert torch.equal(drawn.in_degree, made.in_degree)
+        assert drawn.equals(again)
+        assert (drawn & made).num_edges < made.num_edges / 2
+        assert (drawn & second).num_edges < made.num_edges
+
+
+def test_an_interval_is_students():
+    x = torch.tensor([0.0, 1, 1, 0.5, -1])
+    half = t.ppf(0.975, 4) * float(x.std()) / 5**0.5
+    assert difference(x) == pytest.approx((0.3, 0.3 - half, 0.3 + half, 5))
+    assert difference(torch.ones(3))[1:] == (None, None, 3)
+
+
+def test_scores_of_shapes_average_to_the_score():
+    y = [torch.tensor([0.0, 2, 4]), torch.tensor([1.0, 1, 3])]
+    guess = [torch.tensor([0.5, 2, 3]), torch.tensor([1.0, 2, 2])]
+    task = Regress("node")
+    assert task.each(guess, y).mean() == pytest.approx(task.scores(torch.cat(guess), torch.cat(y))["r2"])
+    assert Classify("shape", ("a", "b")).each(
+        [torch.tensor([1])] * 2, [torch.tensor([1]), torch.tensor([0])]
+    ).tolist() == [1, 0]
+    parts = Segment("node", ("a", "b", "c")).each([torch.tensor([1, 1, 0])], [torch.tensor([1, 0, -1])])
+    assert parts.tolist() == [0.25]  # 1 of 2 of b, none of a; c is nowhere
+
+
+def test_controls_that_cannot_be_are_refused(classes, tmp_path):
+    for control, model, words in (
+        ("spin", None, 'control must be "perceptron"'),
+        ("random", "perceptron", "with edges"),
+    ):
+        with pytest.raises(OptionError, match=words):
+            ga.training.train(classes, tmp_path / "run", **{**QUICK, "model": model, "control": (control,)})
+    assert not (tmp_path / "run").exists()
