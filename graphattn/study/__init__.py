@@ -10,6 +10,7 @@ from .comparison import Training as Training
 from .data import Data as Data
 from .data import Sample as Sample
 from .network import Model as Model
+from .own import Own as Own
 from .report import Report as Report
 from .report import report as report
 from .running import Study as Study

@@ -10,6 +10,7 @@ from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Pattern
 from .data import Data, Sample, samples
 from .network import Model
+from .own import Own
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Arm:
     """
 
     graph: Any
-    model: Model | None = None
+    model: Model | Own | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,7 @@ class Claim:
         margin: In the units of the score.
         equal: Whether the claim is that the interval of the difference lies within the margin.
         because: The reason.
+        budget: Of both, its number among the budgets of the comparison; the last one by default.
     """
 
     better: str
@@ -33,6 +34,7 @@ class Claim:
     margin: float = 0.0
     equal: bool = False
     because: str = ""
+    budget: int | None = None
 
     def __str__(self) -> str:
         sign = "=" if self.equal else ">"
@@ -40,6 +42,7 @@ class Claim:
         where = [self.comparison] if self.comparison else []
         where += [f"positions {self.positions}"] if self.positions else []
         where += [f"{self.examples:,} examples"] if self.examples else []
+        where += [f"budget {self.budget}"] if self.budget is not None else []
         told = f" ({'; '.join(where)})" if where else ""
         return f"{self.better} {sign} {self.worse}{within}{told}"
 

@@ -15,10 +15,12 @@ from ..errors import ControlError, OptionError
 from .arms import Arm, Graphs, graphs_of
 from .controls import CONTROLS, alone, everything, is_structured, permuted, rewired
 from .data import Data
-from .network import POSITIONS, READOUTS, Model, Network
+from .network import POSITIONS, READOUTS, Model
+from .own import Own, network_of
 
 METRICS = {"accuracy": "accuracy", "bits": "bits per answer"}
-_CODE = ("data.py", "network.py", "trial.py")  # what a result depends on beside versions
+EQUAL = ("steps", "operations", "time")
+_CODE = ("data.py", "network.py", "own.py", "trial.py")  # what a result depends on beside versions
 _PACKAGES = ("graphattn", "torch", "numba")
 
 
@@ -27,7 +29,8 @@ class Training:
     """How every arm is trained: AdamW, the same batches for all arms of a seed.
 
     Args:
-        rate: Learning rate.
+        rate: Learning rate; or several, all tried for every trial: the best one on a validation split, a fifth of its
+            training examples, is taken. The test is not looked at.
         table_rate: Of tables of relative positions; ``rate`` by default.
         schedule: "one-cycle", or "constant" after ``warmup`` steps.
         warmup: Steps.
@@ -37,7 +40,7 @@ class Training:
         stop: Loss (a running mean) at which training ends before its steps are over; never by default.
     """
 
-    rate: float = 1e-2
+    rate: float | Sequence[float] = 1e-2
     table_rate: float | None = None
     schedule: str = "one-cycle"
     warmup: int = 20
@@ -48,8 +51,16 @@ class Training:
 
     def __post_init__(self) -> None:
         one_of(self.schedule, "schedule", ("one-cycle", "constant"))
-        positive(self.rate, "rate")
         whole(self.batch, "batch", 1)
+        if not self.rates or len(set(self.rates)) != len(self.rates):
+            raise OptionError(f"rate must be a learning rate, or several that differ; got {self.rate!r}")
+        for rate in self.rates:
+            positive(rate, "rate")
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """All that are tried."""
+        return tuple(self.rate) if isinstance(self.rate, Sequence) else (self.rate,)
 
 
 @dataclass(frozen=True)
@@ -59,12 +70,16 @@ class Budget:
     Args:
         examples: Samples that it is trained on; all by default.
         steps: Batches.
+        equal: What arms have alike. "steps"; or "operations", counted, or "time", measured before training and written
+            down: the costliest arm then takes ``steps``, and the others as many more as each is cheaper.
     """
 
     examples: int | None = None
     steps: int = 400
+    equal: str = "steps"
 
     def __post_init__(self) -> None:
+        one_of(self.equal, "equal", EQUAL)
         whole(self.steps, "steps", 1)
         if self.examples is not None:
             whole(self.examples, "examples", 1)
@@ -72,7 +87,8 @@ class Budget:
 
 @dataclass(frozen=True)
 class Trial:
-    """One model trained once; ``of`` is the arm that a control is made of, ``draw`` which of its rewirings."""
+    """One model trained once; ``of`` is the arm that a control is made of, ``draw`` which of its rewirings, ``budget``
+    its number among the budgets."""
 
     comparison: str
     arm: str
@@ -84,6 +100,7 @@ class Trial:
     seed: int
     draw: int
     key: str
+    budget: int = 0
 
 
 @dataclass(eq=False)
@@ -94,7 +111,7 @@ class Comparison:
     arms: dict[str, Any]
     data: Data
     readout: str = "mean"
-    model: Model = field(default_factory=Model)
+    model: Model | Own = field(default_factory=Model)
     training: Training = field(default_factory=Training)
     budgets: Sequence[Budget] = (Budget(),)
     positions: Sequence[str] = ("none",)
@@ -118,22 +135,47 @@ class Comparison:
         whole(self.token, "token", 0, below=self.data.num_nodes)
         if "rewired" in self.controls and whole(self.draws, "draws") < 3:
             raise OptionError(f"draws must be at least 3, as it matters which rewiring is drawn; got {self.draws}")
-        if "distance" in self.positions and self.data.pos is None:
-            raise OptionError("positions 'distance' are of places: give data.pos")
         one_of(self.metric, "metric", tuple(METRICS))
+        self._check_model()
+        self._check_budgets()
         given = {name: arm if isinstance(arm, Arm) else Arm(arm) for name, arm in self.arms.items()}
         self._check_models(given)
         self.graphs = {name: graphs_of(name, arm.graph, self.data, self.model.layers) for name, arm in given.items()}
         self.kinds = {name: ("arm", name) for name in self.graphs}
+        self.costs: dict[str, dict[str, dict[str, float]]] = {}
         self._add_controls()
 
     def __getstate__(self) -> dict[str, Any]:
         """What a trial needs: graphs travel with it, and arms may be functions that no file can hold."""
         return {name: value for name, value in vars(self).items() if name not in ("arms", "graphs", "kinds")}
 
+    def _check_model(self) -> None:
+        if not isinstance(self.model, Model | Own):
+            raise OptionError(
+                f"model must be study.Model(...), or study.Own(make, layers=L) for a module of your own; got "
+                f"{shown(self.model)}"
+            )
+        if isinstance(self.model, Own) and self.positions != ("none",):
+            raise OptionError(f"positions must be 'none' with study.Own, which is given places; got {self.positions}")
+        for name, given in (("distance", "pos"), ("pairs", "pairs")):
+            if name in self.positions and getattr(self.data, given) is None:
+                raise OptionError(f"positions {name!r} have nothing to go by: give data.{given}")
+
+    def _check_budgets(self) -> None:
+        if not self.budgets or not all(isinstance(budget, Budget) for budget in self.budgets):
+            raise OptionError(f"budgets must be study.Budget(...), one or several, got {shown(self.budgets)}")
+        if len(set(self.budgets)) != len(self.budgets):
+            raise OptionError(f"budgets must differ, got {self.budgets}")
+        if isinstance(self.model, Own) and any(budget.equal == "operations" for budget in self.budgets):
+            raise OptionError("equal operations are counted of study.Model; of study.Own give equal='time'")
+        if len(self.training.rates) > 1 and any(budget.examples == 1 for budget in self.budgets):
+            raise OptionError(
+                "budgets must have 2 examples or more where several rates are tried: one is for validation"
+            )
+
     def _check_models(self, given: dict[str, Arm]) -> None:
         counts = {
-            name: Network(arm.model or self.model, self.data, self.readout, self.positions[0]).parameters_apart()[0]
+            name: network_of(arm.model or self.model, self.data, self.readout, self.positions[0]).parameters_apart()[0]
             for name, arm in given.items()
         }
         if len(set(counts.values())) > 1:
@@ -175,24 +217,35 @@ class Comparison:
 
     def identity(self) -> str:
         """A hash of all that must be the same when a study goes on."""
-        given = [self.name, _digest(self.data), self.readout, self.token, asdict(self.model), asdict(self.training)]
-        return _hash([*given, self.metric])
+        given = [self.name, _digest(self.data), self.readout, self.token, self.model.described(self.data)]
+        return _hash([*given, asdict(self.training), self.metric])
+
+    def steps_of(self, arm: str, positions: str, budget: Budget) -> int:
+        """Batches of an arm, so that all spend as much as the costliest."""
+        if budget.equal == "steps":
+            return budget.steps
+        from .costs import measured
+
+        kind, of = self.kinds[arm]
+        known = measured(self, budget.equal)[positions]
+        return round(budget.steps * max(known.values()) / known[of if kind == "shuffled" else arm])
 
     def trials(self, seeds: int) -> Iterator[Trial]:
         """Every trial, seed by seed, so that an interrupted study has pairs."""
         base, known = [self.identity(), _versions()], {name: graphs.digest() for name, graphs in self.graphs.items()}
         for seed in range(seeds):
             for name, (kind, of) in self.kinds.items():
-                budgets = self.budgets if kind != "shuffled" else self.budgets[-1:]
+                budgets = list(enumerate(self.budgets))[-1 if kind == "shuffled" else 0 :]
                 for draw in range(self.draws if kind == "rewired" else 1):
                     drawn = kind == "rewired"
                     read = of if kind == "shuffled" else name
                     edges = self.rewiring(of, seed, draw).digest() if drawn else known[read]
                     for positions in self.positions:
-                        for budget in budgets:
-                            what = [*base, edges, positions, asdict(budget), seed, kind == "shuffled"]
-                            given = (positions, budget.examples, budget.steps, seed, draw)
-                            yield Trial(self.name, name, kind, of, *given, _hash(what))
+                        for number, budget in budgets:
+                            steps = self.steps_of(name, positions, budget)
+                            what = [*base, edges, positions, budget.examples, steps, seed, kind == "shuffled"]
+                            given = (positions, budget.examples, steps, seed, draw)
+                            yield Trial(self.name, name, kind, of, *given, _hash(what), number)
 
 
 def check_same_start(records: Sequence[dict[str, Any]]) -> None:
@@ -211,7 +264,7 @@ def check_same_start(records: Sequence[dict[str, Any]]) -> None:
 
 
 def _digest(data: Data) -> str:
-    tensors = (data.inputs, data.targets, data.test, data.pos, data.sizes)
+    tensors = (data.inputs, data.targets, data.test, data.pos, data.sizes, data.pairs)
     parts = [x.contiguous().numpy().tobytes() if isinstance(x, torch.Tensor) else repr(x).encode() for x in tensors]
     shapes = repr([tuple(x.shape) for x in tensors if isinstance(x, torch.Tensor)])
     return hashlib.sha256(b"|".join([shapes.encode(), repr(data.causal).encode(), *parts])).hexdigest()

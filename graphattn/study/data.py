@@ -27,6 +27,8 @@ class Data:
         needs: The edges ``s -> t`` that the answer at ``t`` cannot do without, a graph (N, N), where a law says so: it
             gives the ceiling of every arm.
         causal: Whether no node may read a later one: "full" is then causal, and rewirings stay causal.
+        pairs: A class of every pair of nodes, int64 (M, N, N), ``[sample, target, source]``: hops between them, or a
+            relation; for the positions "pairs" and for functions of a sample.
     """
 
     inputs: Tensor
@@ -36,6 +38,7 @@ class Data:
     sizes: Tensor | None = None
     needs: AttentionGraph | None = None
     causal: bool = False
+    pairs: Tensor | None = None
 
     def __post_init__(self) -> None:
         inputs = stored(self.inputs, "inputs", ShapeError)
@@ -75,7 +78,11 @@ class Data:
             self._set("sizes", integers(self.sizes, "sizes", f"({len(self)},)", ShapeError))
             if self.sizes.shape != (len(self),) or outside(self.sizes - 1, self.num_nodes):
                 raise ShapeError(f"sizes must be ({len(self)},) of 1 to {self.num_nodes}, got {shown(self.sizes)}")
-        N = self.num_nodes
+        M, N = len(self), self.num_nodes
+        if self.pairs is not None:
+            self._set("pairs", integers(self.pairs, "pairs", f"({M}, {N}, {N})", ShapeError))
+            if self.pairs.shape != (M, N, N) or outside(self.pairs, 1 << 20):
+                raise ShapeError(f"pairs must be classes 0, 1, ..., of shape {(M, N, N)}; got {shown(self.pairs)}")
         if self.needs is not None and (self.needs.num_targets, self.needs.num_sources) != (N, N):
             raise ShapeError(f"needs must be a graph of {N} nodes, as the samples have; got {self.needs!r}")
 
@@ -125,11 +132,13 @@ class Sample:
         inputs: (N,) or (N, F).
         pos: (N, d), or None.
         index: Its number.
+        pairs: (N, N), or None.
     """
 
     inputs: Tensor
     pos: Tensor | None
     index: int
+    pairs: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -141,4 +150,6 @@ def samples(data: Data) -> list[Sample]:
     """Every sample without its padding."""
     sizes = [data.num_nodes] * len(data) if data.sizes is None else data.sizes.tolist()
     pos = [None] * len(data) if data.pos is None else [p[:n] for p, n in zip(data.pos, sizes, strict=True)]
-    return [Sample(x[:n], p, i) for i, (x, n, p) in enumerate(zip(data.inputs, sizes, pos, strict=True))]
+    pairs = [None] * len(data) if data.pairs is None else [p[:n, :n] for p, n in zip(data.pairs, sizes, strict=True)]
+    given = zip(data.inputs, sizes, pos, pairs, strict=True)
+    return [Sample(x[:n], p, i, of_pairs) for i, (x, n, p, of_pairs) in enumerate(given)]

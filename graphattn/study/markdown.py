@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from typing import Any
 
 from .report import Report, Row
@@ -29,7 +30,7 @@ def page(report: Report) -> str:
     parts = [f"# Study: {report.plan['study']}", f"Trials: {told}; {report.plan['seeds']} seeds, paired."]
     parts += summary_of(report)
     parts += ["## Predicted before training", _registered(report), _predictions(report)]
-    parts += ["## Measured", _measured(report)]
+    parts += [*_budgets(report), "## Measured", _measured(report)]
     if report.claims:
         parts += ["## Claims", _claims(report)]
     parts += ["## Controls", _controls(report), "## What the graphs differ in", _covariates(report)]
@@ -83,10 +84,11 @@ def _measured(report: Report) -> str:
         state = "" if row.holds is None else "holds" if row.holds else "**above its ceiling**"
         ceiling = "-" if row.prediction["ceiling"] is None else f"{row.prediction['ceiling']:.3f}"
         examples = "all" if row.examples is None else f"{row.examples:,}"
-        what = [_named(report, row.comparison, row.arm), row.positions, examples, ceiling]
+        what = [_named(report, row.comparison, row.arm), row.positions, examples, _steps(report, row), ceiling]
         rows.append([*what, "-" if found is None else str(found), _against(report, row), state, metric])
-    head = ["arm", "positions", "examples", "ceiling", "measured [95 %]", "minus full, paired", "law", "score"]
-    used = [column for column in range(len(head)) if column != 6 or any(row[6] for row in rows)]
+    head = ["arm", "positions", "examples", "steps", "ceiling", "measured [95 %]", "minus full, paired", "law", "score"]
+    several = len({row[3] for row in rows}) > 1
+    used = [i for i in range(len(head)) if {3: several, 7: any(row[7] for row in rows)}.get(i, True)]
     baselines = [
         f"* {name} on the same data{f' ({comparison})' * (len(report.plan['comparisons']) > 1)}: {score:.3f}"
         for comparison, about in report.plan["comparisons"].items()
@@ -96,14 +98,50 @@ def _measured(report: Report) -> str:
     return "\n\n".join([body, "\n".join(baselines)] if baselines else [body])
 
 
+def _steps(report: Report, row: Row) -> str:
+    equal = report.plan["comparisons"][row.comparison]["budgets"][row.budget]["equal"]
+    return f"{row.steps:,}{f' (equal {equal})' * (equal != 'steps')}"
+
+
+def _rates(report: Report, row: Row) -> str:
+    """Which of several rates were taken, of how many trials."""
+    taken = Counter(one["rate"] for one in report.records_of(row) if one.get("validation"))
+    return ", ".join(f"{rate:g} ({count})" for rate, count in sorted(taken.items()))
+
+
 def _against(report: Report, row: Row) -> str:
     """Against all pairs at the same budget, positive where the arm is better."""
-    same = (row.comparison, row.positions, row.examples)
+    same = (row.comparison, row.positions, row.budget)
     for other in report.rows:
-        if other.prediction["kind"] == "full" and (other.comparison, other.positions, other.examples) == same:
+        if other.prediction["kind"] == "full" and (other.comparison, other.positions, other.budget) == same:
             pairs = report.differences(row, other)
             return "-" if other is row or not pairs else str(interval(pairs))
     return "-"
+
+
+def _budgets(report: Report) -> list[str]:
+    """What a step of each arm costs, where budgets are equal in operations or time, and how many each therefore takes;
+    and the rates that validation chose."""
+    parts, costs = [], {name: about["costs"] for name, about in report.plan["comparisons"].items()}
+    if any(costs.values()):
+        rows = []
+        for row in report.rows:
+            equal = report.plan["comparisons"][row.comparison]["budgets"][row.budget]["equal"]
+            arm = row.prediction["of"] if row.prediction["kind"] == "shuffled" else row.arm
+            if equal != "steps":
+                cost = costs[row.comparison][equal][row.positions][arm]
+                told = f"{cost:,.0f} operations" if equal == "operations" else f"{1e3 * cost:.2f} ms"
+                rows.append([_named(report, row.comparison, row.arm), row.positions, equal, told, f"{row.steps:,}"])
+        head = ["arm", "positions", "equal", "a step costs", "steps"]
+        parts.append(f"Counted or measured before training:\n\n{table(head, rows)}")
+    chosen = [(row, _rates(report, row)) for row in report.rows]
+    if any(rates for _, rates in chosen):
+        rows = [[_named(report, row.comparison, row.arm), row.positions, _steps(report, row), r] for row, r in chosen]
+        parts.append(
+            "Rates, every one tried for every trial, and the best on its validation split taken:\n\n"
+            + table(["arm", "positions", "steps", "rate (trials)"], rows)
+        )
+    return ["## Budgets", *parts] if parts else []
 
 
 def _claims(report: Report) -> str:
@@ -154,7 +192,8 @@ def _covariates(report: Report) -> str:
         universal = {True: "yes", False: "no", None: "open"}[told["universal"]]
         degrees = f"{told['degree_least']:g} to {told['degree_most']:g}"
         row = [_named(report, comparison, arm), f"{told['edges']:,g}", degrees, gap, f"{told['roots']:g}"]
-        rows.append([*row, f"{told['strong_components']:g}", universal, homophily, f"{told['operations']:,.0f}"])
+        operations = "-" if told["operations"] is None else f"{told['operations']:,.0f}"
+        rows.append([*row, f"{told['strong_components']:g}", universal, homophily, operations])
     head = ["arm", "edges", "in-degrees", "spectral gap", "roots", "strong components", "universal", "homophily"]
     return table([*head, "operations"], rows)
 
@@ -163,12 +202,12 @@ def _probes(report: Report) -> str:
     """Means over seeds, at the largest budget."""
     rows = []
     for row in report.rows:
-        if row.examples != report.plan["comparisons"][row.comparison]["budgets"][-1]["examples"]:
+        if row.budget != len(report.plan["comparisons"][row.comparison]["budgets"]) - 1:
             continue
         probes = [one["probes"] for one in report.records_of(row) if one.get("probes")]
         if probes and row.prediction["kind"] != "shuffled":
             what = [_named(report, row.comparison, row.arm), row.positions]
-            what += [" / ".join(f"{mean:.2f}" for mean in _means(probes, name)) for name in _BY_LAYER]
+            what += [" / ".join(f"{mean:.2f}" for mean in _means(probes, name)) or "-" for name in _BY_LAYER]
             what += [" / ".join(f"{mean:.3g}" for mean in _means(probes, name)) or "-" for name in _AT_LAST]
             rows.append(what)
     if not rows:

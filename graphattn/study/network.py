@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -14,9 +14,9 @@ from ..models.stacks import Encoder
 from ..nn import EdgeTable, LearnedPosition, Rotary
 from .data import Data
 
-POSITIONS = ("none", "learned", "relative", "rotary", "distance")
+POSITIONS = ("none", "learned", "relative", "rotary", "distance", "pairs")
 READOUTS = ("mean", "token", "node")
-_BUCKETS = 16  # of distances, in quarters of a sample's root mean square radius
+_PER_RADIUS, _BUCKETS = 8, 32  # of distances: buckets in a sample's root mean square radius, and how many there are
 
 
 @dataclass(frozen=True)
@@ -44,84 +44,31 @@ class Model:
             width(getattr(self, name), name)
         positive(self.table_std, "table_std")
 
+    def described(self, data: Data) -> dict[str, Any]:
+        """What is written of it, and what a trial's key depends on."""
+        return asdict(self)
 
-class Network(nn.Module):
-    """Logits of samples: embedding, positions, encoder, readout, head.
 
-    Positions are built last, so that all else starts alike with and without them.
+class Readout(nn.Module):
+    """What answers: all that is counted, compared and read out, whatever is between.
+
+    Args:
+        readout: "mean", "token" or "node".
+        token: Which node, of "token".
+        positions: What of the places the module is given; "none" where it has its own ways.
     """
 
-    def __init__(self, model: Model, data: Data, readout: str, positions: str, token: int = 0) -> None:
+    def __init__(self, readout: str, token: int, positions: str) -> None:
         super().__init__()
         self.readout, self.token = one_of(readout, "readout", READOUTS), token
-        self.positions, self.causal, nodes = one_of(positions, "positions", POSITIONS), data.causal, data.num_nodes
-        C, H = model.width, model.heads
-        tokens = not data.inputs.is_floating_point()
-        self.embedding = nn.Embedding(int(data.inputs.max()) + 1, C) if tokens else nn.Linear(data.inputs.shape[2], C)
-        turned: dict[str, Any] = {"rotary": Rotary(C // H)} if positions == "rotary" else {}
-        self.encoder = Encoder(model.layers, C, H, model.hidden, **turned)
-        self.norm = nn.BatchNorm1d(C) if model.batch_norm and readout != "node" else nn.Identity()
-        self.head = nn.Linear(C, data.classes)
-        self.learned = LearnedPosition(nodes, C) if positions == "learned" else None
-        rows = {"relative": nodes if data.causal else 2 * nodes - 1, "distance": _BUCKETS}.get(positions, 0)
-        self._last: tuple[Any, ...] = (None, None, None)  # the latest graph and places, and their values
-        self.rows, tables = rows, [EdgeTable(rows, H) for _ in range(model.layers if rows else 0)]
-        self.tables = nn.ModuleList(tables)
-        for table in tables:
-            nn.init.normal_(table.weight, std=model.table_std)
+        self.positions = one_of(positions, "positions", POSITIONS)
+        self.tables = nn.ModuleList()
+        self.learned: LearnedPosition | None = None
 
-    def forward(
-        self,
-        inputs: Tensor,
-        layers: tuple[AttentionGraph, ...],
-        places: Tensor,
-        pos: Tensor | None = None,
-        kept: Tensor | None = None,
-    ) -> Tensor:
-        """Logits (B, classes), or (B, N, classes) of the readout "node".
-
-        Args:
-            inputs: (B, N) or (B, N, F).
-            layers: Graphs of N nodes; with ``kept`` one of all kept nodes of the batch, for all layers.
-            places: int64 (N,), where each node stands.
-            pos: (B, N, d), for distances.
-            kept: bool (B, N), which nodes are there, where every sample has its own graph.
-        """
-        x = self.embedding(inputs)
-        if self.learned is not None:
-            x = self.learned(x, places)
-        at = places
-        if kept is not None:
-            x, at = x[kept], places.expand(kept.shape)[kept]
-            pos = None if pos is None else pos[kept]
-        graphs = layers * len(self.encoder.layers) if len(layers) == 1 else layers
-        turned = {"positions": at} if self.positions == "rotary" else {}
-        x = self.encoder(x, list(graphs), score_bias=self._biases(graphs, at, pos), **turned)
+    def read(self, x: Tensor, kept: Tensor | None) -> Tensor:
+        """Of nodes (B, N, C), or of the kept ones of all samples (M, C), what is asked: (B, C), or (B, N, C)."""
         if kept is not None:
             x = torch.zeros(*kept.shape, x.shape[-1], dtype=x.dtype).masked_scatter(kept.unsqueeze(-1), x)
-        return self.head(self.norm(self._read(x, kept)))
-
-    def _biases(self, graphs: tuple[AttentionGraph, ...], places: Tensor, pos: Tensor | None) -> Any:
-        if not len(self.tables):
-            return None
-        values = {graph: self._values(graph, places, pos) for graph in dict.fromkeys(graphs)}
-        tables: Iterable[Any] = self.tables
-        return [table.rows(values[graph]) for table, graph in zip(tables, graphs, strict=True)]
-
-    def _values(self, graph: AttentionGraph, places: Tensor, pos: Tensor | None) -> Tensor:
-        """Rows of the tables: how far back the source stands, or which bucket the distance is in."""
-        if self.positions == "relative":
-            if self._last[0] is graph and self._last[1] is places:
-                return self._last[2]
-            back = places[graph.target] - places[graph.source]
-            values = back if self.causal else back + (self.rows - 1) // 2
-            self._last = (graph, places, values)
-            return values
-        assert pos is not None
-        distance = (pos[graph.target] - pos[graph.source]).norm(dim=-1)
-        return (4 * distance).long().clamp(max=_BUCKETS - 1)
-
-    def _read(self, x: Tensor, kept: Tensor | None) -> Tensor:
         if self.readout == "token":
             return x[:, self.token]
         if self.readout == "node":
@@ -138,8 +85,94 @@ class Network(nn.Module):
         """A hash of the state."""
         result = hashlib.sha256()
         for name, value in self.state_dict().items():
-            result.update(name.encode() + value.detach().contiguous().numpy().tobytes())
+            result.update(name.encode() + value.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
         return result.hexdigest()[:16]
+
+
+class Network(Readout):
+    """Logits of samples: embedding, positions, encoder, readout, head.
+
+    Positions are built last, so that all else starts alike with and without them.
+    """
+
+    def __init__(self, model: Model, data: Data, readout: str, positions: str, token: int = 0) -> None:
+        super().__init__(readout, token, positions)
+        self.causal, nodes = data.causal, data.num_nodes
+        C, H = model.width, model.heads
+        tokens = not data.inputs.is_floating_point()
+        self.embedding = nn.Embedding(int(data.inputs.max()) + 1, C) if tokens else nn.Linear(data.inputs.shape[2], C)
+        turned: dict[str, Any] = {"rotary": Rotary(C // H)} if positions == "rotary" else {}
+        self.encoder = Encoder(model.layers, C, H, model.hidden, **turned)
+        self.norm = nn.BatchNorm1d(C) if model.batch_norm and readout != "node" else nn.Identity()
+        self.head = nn.Linear(C, data.classes)
+        self.learned = LearnedPosition(nodes, C) if positions == "learned" else None
+        rows = {"relative": nodes if data.causal else 2 * nodes - 1, "distance": _BUCKETS}.get(positions, 0)
+        rows = int(data.pairs.max()) + 1 if positions == "pairs" and data.pairs is not None else rows
+        self._last: tuple[Any, ...] = (None, None, None)  # the latest graph and places, and their values
+        self.rows, tables = rows, [EdgeTable(rows, H) for _ in range(model.layers if rows else 0)]
+        self.tables = nn.ModuleList(tables)
+        for table in tables:
+            nn.init.normal_(table.weight, std=model.table_std)
+
+    def forward(
+        self,
+        inputs: Tensor,
+        layers: tuple[AttentionGraph, ...],
+        places: Tensor,
+        pos: Tensor | None = None,
+        kept: Tensor | None = None,
+        pairs: Tensor | None = None,
+    ) -> Tensor:
+        """Logits (B, classes), or (B, N, classes) of the readout "node".
+
+        Args:
+            inputs: (B, N) or (B, N, F).
+            layers: Graphs of N nodes; with ``kept`` one of all kept nodes of the batch, for all layers.
+            places: int64 (N,), where each node stands.
+            pos: (B, N, d), for distances.
+            kept: bool (B, N), which nodes are there, where every sample has its own graph.
+            pairs: int64 (B, N, N), for a table of classes of pairs.
+        """
+        x = self.embedding(inputs)
+        if self.learned is not None:
+            x = self.learned(x, places)
+        at = places
+        if kept is not None:
+            x, at = x[kept], places.expand(kept.shape)[kept]
+            pos = None if pos is None else pos[kept]
+        graphs = layers * len(self.encoder.layers) if len(layers) == 1 else layers
+        turned = {"positions": at} if self.positions == "rotary" else {}
+        x = self.encoder(x, list(graphs), score_bias=self._biases(graphs, at, pos, kept, pairs), **turned)
+        return self.head(self.norm(self.read(x, kept)))
+
+    def _biases(self, graphs: tuple[AttentionGraph, ...], *where: Any) -> Any:
+        if not len(self.tables):
+            return None
+        values = {graph: self._values(graph, *where) for graph in dict.fromkeys(graphs)}
+        tables: Iterable[Any] = self.tables
+        return [table.rows(values[graph]) for table, graph in zip(tables, graphs, strict=True)]
+
+    def _values(
+        self, graph: AttentionGraph, places: Tensor, pos: Tensor | None, kept: Tensor | None, pairs: Tensor | None
+    ) -> Tensor:
+        """Rows of the tables, (E,) or (B, E): how far back the source stands, how far away, or of which class."""
+        source, target = graph.source, graph.target
+        if self.positions == "relative":
+            if self._last[0] is graph and self._last[1] is places:
+                return self._last[2]
+            back = places[target] - places[source]
+            values = back if self.causal else back + (self.rows - 1) // 2
+            self._last = (graph, places, values)
+            return values
+        if self.positions == "pairs":
+            assert pairs is not None
+            if kept is None:
+                return pairs[:, target, source]
+            sample, node = kept.nonzero(as_tuple=True)
+            return pairs[sample[target], node[target], node[source]]
+        assert pos is not None
+        distance = (pos[..., target, :] - pos[..., source, :]).norm(dim=-1)
+        return (_PER_RADIUS * distance).long().clamp(max=_BUCKETS - 1)
 
 
 def union(graphs: list[AttentionGraph]) -> AttentionGraph:

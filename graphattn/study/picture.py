@@ -8,6 +8,7 @@ from .report import Report, Row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Panel = tuple[str, str, str]  # comparison, positions, what is equal
 _NAMES = {"accuracy": "accuracy", "bits": "bits per answer (lower is better)"}
 _WIDE, _ROW = 6.9, 0.26  # inches: two columns of a paper, a row of an arm
 
@@ -23,10 +24,11 @@ def draw(report: Report) -> "Figure":
     own = figure_of(report)
     if own is not None:
         return own
-    panels: dict[tuple[str, str], list[Row]] = {}
+    panels: dict[Panel, list[Row]] = {}
     for row in report.rows:
         if row.scores:
-            panels.setdefault((row.comparison, row.positions), []).append(row)
+            equal = report.plan["comparisons"][row.comparison]["budgets"][row.budget]["equal"]
+            panels.setdefault((row.comparison, row.positions, equal), []).append(row)
     curves = len({row.examples for row in report.rows}) > 1
     return _curves(report, panels) if curves else _rows(report, panels)
 
@@ -42,9 +44,9 @@ def axes(figure: Any, place: Any, title: str, **shared: Any) -> Any:
     return ax
 
 
-def _title(report: Report, comparison: str, positions: str) -> str:
+def _title(report: Report, comparison: str, positions: str, equal: str) -> str:
     words = {"none": "no positions", "learned": "learned positions", "relative": "relative positions"}
-    told = words.get(positions, f"positions: {positions}")
+    told = words.get(positions, f"positions: {positions}") + f", equal {equal}" * (equal != "steps")
     return told if len(report.plan["comparisons"]) == 1 else f"{comparison}, {told}"
 
 
@@ -56,14 +58,14 @@ def style_of(rows: list[Row]) -> dict[str, tuple[str, str]]:
     return styles | {row.arm: (GROUND, "x") for row in rows if row.prediction["kind"] == "shuffled"}
 
 
-def _curves(report: Report, panels: dict[tuple[str, str], list[Row]]) -> "Figure":
+def _curves(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
     """Score over training examples, a panel for each comparison and positions."""
     figure = empty_figure(None, _WIDE, 3.0 * -(-len(panels) // 2) + 0.5)
     styles, first = style_of(report.rows), None
-    for number, ((comparison, positions), rows) in enumerate(panels.items(), 1):
+    for number, ((comparison, positions, equal), rows) in enumerate(panels.items(), 1):
         shared: dict[str, Any] = {} if first is None else {"sharey": first}
         place = (-(-len(panels) // 2), min(2, len(panels)), number)
-        ax = axes(figure, place, _title(report, comparison, positions), **shared)
+        ax = axes(figure, place, _title(report, comparison, positions, equal), **shared)
         first, about = first or ax, report.plan["comparisons"][comparison]
         most = max((row.examples or 0 for row in rows), default=0)
         for beside, (name, (colour, marker)) in enumerate(styles.items()):
@@ -103,13 +105,13 @@ def _legend(figure: Any, ax: Any) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=TEXT - 1)
 
 
-def _rows(report: Report, panels: dict[tuple[str, str], list[Row]]) -> "Figure":
+def _rows(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
     """A row for each arm: seeds, mean, interval, and the ceiling that was predicted."""
     most = max(map(len, panels.values()))
     down, across = -(-len(panels) // 2), min(2, len(panels))
     figure = empty_figure(None, _WIDE, (_ROW * most + 0.7) * down + 0.35)
-    for number, ((comparison, positions), rows) in enumerate(panels.items(), 1):
-        ax = axes(figure, (down, across, number), _title(report, comparison, positions))
+    for number, ((comparison, positions, equal), rows) in enumerate(panels.items(), 1):
+        ax = axes(figure, (down, across, number), _title(report, comparison, positions, equal))
         about, styles = report.plan["comparisons"][comparison], style_of(rows)
         for y, row in enumerate(rows):
             colour, found, scores = styles[row.arm][0], row.interval, list(row.scores.values())

@@ -9,6 +9,8 @@ from ..questions.walks import walk
 from .arms import Graphs
 from .comparison import Comparison
 from .data import NOT_ASKED
+from .network import Model
+from .own import Own
 
 Layers = tuple[AttentionGraph, ...]
 
@@ -58,8 +60,14 @@ def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
         "strong_components": known.strong_components,
         "universal": universality(list(dict.fromkeys(stack))).universal,
         "homophily": _homophily(comparison, graph),
-        "operations": flops(list(stack), model.width, model.heads, hidden=model.hidden).total,
+        "operations": _operations(model, list(stack)),
     }
+
+
+def _operations(model: Model | Own, stack: list[AttentionGraph]) -> int | None:
+    if isinstance(model, Own):
+        return None
+    return flops(stack, model.width, model.heads, hidden=model.hidden).total
 
 
 def _layers_needed(comparison: Comparison, graph: AttentionGraph) -> int | None:

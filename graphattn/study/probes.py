@@ -11,13 +11,14 @@ from .arms import Graphs
 from .comparison import Comparison
 from .controls import everything
 from .network import Network
+from .own import OwnNetwork
 from .trial import Reading, scored
 
 _SAMPLES = 32
 
 
 def probed(
-    comparison: Comparison, graphs: Graphs, network: Network, held: Tensor, *, along_full: bool
+    comparison: Comparison, graphs: Graphs, network: Network | OwnNetwork, held: Tensor, *, along_full: bool
 ) -> dict[str, Any]:
     """Numbers of one trained model.
 
@@ -25,9 +26,20 @@ def probed(
         ``entropy`` (bits) and ``distance`` (places) of attention, the mean over heads and targets of each layer;
         ``spread``: the distance of the tokens to their mean after each layer, over their norm (1 is no collapse);
         ``effective_nodes``: how many nodes the gradient of the readout is spread over, (sum g)^2 / sum g^2; and
-        ``along_full``: the score along all pairs, a graph that it was not trained on.
+        ``along_full``: the score along all pairs, a graph that it was not trained on; of a user's module this alone.
     """
-    read, some, states = Reading(comparison, graphs), held[:_SAMPLES], []
+    found: dict[str, Any] = {}
+    if isinstance(network, Network):
+        found = _inside(comparison, graphs, network, held[:_SAMPLES])
+    if along_full:
+        other = Reading(comparison.data, everything(graphs, comparison.data.causal))
+        found["along_full"] = scored(network, other, comparison.data.targets, held)[comparison.metric]
+    return found
+
+
+def _inside(comparison: Comparison, graphs: Graphs, network: Network, some: Tensor) -> dict[str, Any]:
+    """What the layers do."""
+    read, states = Reading(comparison.data, graphs), []
     layers: Any = network.encoder.layers
     hooks = [layer.register_forward_hook(lambda *call: states.append(call[2])) for layer in layers]
     with torch.no_grad(), record_weights(network.encoder) as weights:
@@ -44,9 +56,6 @@ def probed(
         found["distance"].append(float((alpha * far).sum() / rows))
     found["spread"] = [float((x - x.mean(-2, keepdim=True)).norm() / x.norm()) for x in states]
     found["effective_nodes"] = effective_nodes(comparison, network, read, some)
-    if along_full:
-        other = Reading(comparison, everything(graphs, comparison.data.causal))
-        found["along_full"] = scored(network, other, comparison.data.targets, held)[comparison.metric]
     return found
 
 

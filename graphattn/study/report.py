@@ -15,6 +15,7 @@ from .claims import Claim, Verdict, judged
 from .records import Records, read_plan
 from .statistics import Interval, interval
 
+_GROUP = ("comparison", "arm", "positions", "examples", "budget", "steps")
 SIGMAS = 4.0  # of a binomial, within which a score is at its ceiling
 
 
@@ -27,6 +28,8 @@ class Row:
         arm: Its name.
         positions: Of the model.
         examples: Trained on; None for all.
+        budget: Its number among the budgets of the comparison.
+        steps: Batches.
         prediction: What was said before training.
         scores: Of each seed; of rewirings the mean of the draws.
         answers: That each seed was asked.
@@ -38,6 +41,8 @@ class Row:
     arm: str
     positions: str
     examples: int | None
+    budget: int
+    steps: int
     prediction: dict[str, Any]
     scores: dict[int, float]
     answers: int
@@ -77,12 +82,11 @@ class Report:
         """Every arm at every budget, in the order of the plan."""
         groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for trial in self.plan["trials"]:
-            group = (trial["comparison"], trial["arm"], trial["positions"], trial["examples"])
-            groups.setdefault(group, []).append(trial)
+            groups.setdefault(tuple(trial[name] for name in _GROUP), []).append(trial)
         return [self._row(group, trials) for group, trials in groups.items()]
 
     def _row(self, group: tuple[Any, ...], trials: list[Any]) -> Row:
-        comparison, arm, positions, examples = group
+        comparison, arm, *_ = group
         found = [(t["seed"], self.records.of_key[t["key"]]) for t in trials if t["key"] in self.records.of_key]
         good = [(seed, one) for seed, one in found if one["state"] != "failed"]
         about = self.plan["comparisons"][comparison]
@@ -93,18 +97,26 @@ class Report:
         scores = {seed: sum(x) / len(x) for seed, x in by_seed.items() if len(x) == draws}
         counts = {state: sum(one["state"] == state for _, one in found) for state in ("capped", "failed")}
         answers = good[0][1]["answers"] if good else 0
-        return Row(comparison, arm, positions, examples, about["arms"][arm], scores, answers, **counts)
+        given: dict[str, Any] = dict(zip(_GROUP, group, strict=True))
+        return Row(**given, prediction=about["arms"][arm], scores=scores, answers=answers, **counts)
 
     def records_of(self, row: Row) -> list[dict[str, Any]]:
         """The trials of a row that have a number."""
-        group = (row.comparison, row.arm, row.positions, row.examples)
-        trials = [t for t in self.plan["trials"] if (t["comparison"], t["arm"], t["positions"], t["examples"]) == group]
+        trials = [t for t in self.plan["trials"] if all(t[name] == getattr(row, name) for name in _GROUP)]
         found = [self.records.of_key[t["key"]] for t in trials if t["key"] in self.records.of_key]
         return [one for one in found if one["state"] != "failed"]
 
-    def row(self, arm: str, comparison: str | None = None, positions: str | None = None, examples: Any = ...) -> Row:
-        """The row of an arm; the first positions and the largest budget where none is named."""
+    def row(
+        self,
+        arm: str,
+        comparison: str | None = None,
+        positions: str | None = None,
+        examples: Any = ...,
+        budget: int | None = None,
+    ) -> Row:
+        """The row of an arm; the first positions and the last budget where none is named."""
         rows = [r for r in self.rows if r.arm == arm and comparison in (None, r.comparison)]
+        rows = [r for r in rows if budget in (None, r.budget)]
         rows = [r for r in rows if positions in (None, r.positions) and examples in (..., r.examples)]
         if not rows:
             known = ", ".join(dict.fromkeys(r.arm for r in self.rows))
@@ -128,7 +140,7 @@ class Report:
         return judged(self.claims, [self._pairs(claim) for claim in self.claims])
 
     def _pairs(self, claim: Claim) -> list[float]:
-        where: dict[str, Any] = {"comparison": claim.comparison, "positions": claim.positions}
+        where: dict[str, Any] = {"comparison": claim.comparison, "positions": claim.positions, "budget": claim.budget}
         where |= {"examples": claim.examples} if claim.examples is not None else {}
         return self.differences(self.row(claim.better, **where), self.row(claim.worse, **where))
 
@@ -156,7 +168,7 @@ class Report:
         """The numbers as plain values."""
         rows = []
         for row in self.rows:
-            names = ("comparison", "arm", "positions", "examples", "capped", "failed", "answers", "holds")
+            names = (*_GROUP, "capped", "failed", "answers", "holds")
             found = row.interval
             told = {} if found is None else {k: v if v == v else None for k, v in vars(found).items()}
             rows.append({**{name: getattr(row, name) for name in names}, **told, "scores": row.scores})

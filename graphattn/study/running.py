@@ -17,6 +17,7 @@ from .claims import Claim, check_claims
 from .comparison import Comparison, Training, Trial, check_same_start
 from .data import Data
 from .network import Model
+from .own import Own
 from .pool import cores, run_all
 from .predictions import predicted, warnings_of
 from .records import Records, held, read_plan, write_plan
@@ -69,7 +70,7 @@ def run(
     budgets: Any = (),
     seeds: int = 5,
     out: Any,
-    model: Model | None = None,
+    model: Model | Own | None = None,
     training: Training | None = None,
     claims: Sequence[Claim] = (),
     **options: Any,
@@ -83,14 +84,15 @@ def run(
             with one graph for each layer.
         data: Samples and what is asked about them.
         readout: "mean" of the nodes, "token" (the first one, or ``token=``), or "node": every node answers.
-        budgets: :class:`Budget`, or several: training examples and steps.
+        budgets: :class:`Budget`, or several: training examples, and steps, operations or time.
         seeds: How often everything is done, paired: 10 or more for tests, 8 or more for verdicts.
         out: Folder of the results; that of another study is refused.
-        model: Sizes of the encoder, the same for all arms.
+        model: Sizes of the encoder, the same for all arms; or :class:`Own` for a module of your own.
         training: How all arms are trained.
         claims: What is predicted of the arms; judged in the report.
-        options: ``positions`` ("none", "learned", "relative", "rotary", "distance": one or several), ``controls``,
-            ``draws`` of a rewiring, ``token``, ``metric``; ``name``, ``processes`` (0: in this one), ``significance``.
+        options: ``positions`` ("none", "learned", "relative", "rotary", "distance", "pairs": one or several),
+            ``controls``, ``draws`` of a rewiring, ``token``, ``metric``; ``name``, ``processes`` (0: in this one; by
+            default one for each core, if they can import the model), ``significance``.
     Raises:
         OptionError: If arms differ in parameters, the readout does not fit, significance is claimed from few seeds, or
             ``out`` holds another study.
@@ -105,8 +107,8 @@ def run(
             f"run takes no {', '.join(sorted(unknown))}; options are positions, controls, draws, token, metric"
         )
     given: dict[str, Any] = {"budgets": listed(budgets)} if budgets != () else {}
-    given |= {"model": model} if model else {}
-    given |= {"training": training} if training else {}
+    given |= {} if model is None else {"model": model}
+    given |= {} if training is None else {"training": training}
     if "positions" in options:
         options["positions"] = listed(options["positions"])
     comparison = Comparison(name, arms, data, readout=readout, **given, **options)
@@ -120,7 +122,7 @@ def listed(value: Any) -> tuple[Any, ...]:
 
 def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None, significance: bool = False) -> Report:
     """Plan a study, run what is missing, and report. Arguments as in :func:`run`."""
-    seeds, folder = whole(seeds, "seeds", 1), _folder(out)
+    seeds, folder, processes = whole(seeds, "seeds", 1), _folder(out), _processes(study, processes)
     check_claims(study.claims, study.arms_of, seeds, flag(significance, "significance"))
     folder.mkdir(parents=True, exist_ok=True)
     with held(folder):
@@ -128,11 +130,26 @@ def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None,
         identity = {name: comparison.identity() for name, comparison in named.items()}
         before = read_plan(folder)
         _check_same(folder, study, identity, before)
+        for name, comparison in named.items():
+            comparison.costs = before["comparisons"].get(name, {}).get("costs", {}) if before else {}
         trials = [trial for seed_trials in _by_seed(named, seeds) for trial in seed_trials]
         write_plan(folder, _plan(study, named, identity, trials, seeds, records, before))
-        _train(named, trials, records, cores() if processes is None else whole(processes, "processes", 0))
+        _train(named, trials, records, processes)
         check_same_start([records.of_key[trial.key] for trial in trials if trial.key in records.of_key])
     return report(folder)
+
+
+def _processes(study: Study, processes: int | None) -> int:
+    """How many to start: none by default where others could not import a model of the user's own."""
+    here = [c.name for c in study.comparisons if isinstance(c.model, Own) and not c.model.can_travel]
+    if processes is None:
+        return 0 if here else cores()
+    if whole(processes, "processes", 0) and here:
+        raise OptionError(
+            f"processes={processes} must import what makes the model of {', '.join(here)}, which stands in the program "
+            "that runs, or within a function; put it into a file of its own, or give processes=0"
+        )
+    return processes
 
 
 def _folder(out: Any) -> Path:
@@ -193,8 +210,9 @@ def _plan(
             "nodes": comparison.data.num_nodes,
             "positions": comparison.positions,
             "budgets": [asdict(budget) for budget in comparison.budgets],
-            "model": asdict(comparison.model),
+            "model": comparison.model.described(comparison.data),
             "training": asdict(comparison.training),
+            "costs": comparison.costs,
             "draws": comparison.draws,
             "baselines": study.baselines.get(name, {}),
         }

@@ -2,51 +2,55 @@
 
 import math
 import time
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..graph import AttentionGraph
 from .arms import Graphs
 from .comparison import Comparison, Trial
-from .data import NOT_ASKED
+from .data import NOT_ASKED, Data
 from .network import Network, union
+from .own import OwnNetwork, network_of
 
 _MEMORY = 0.2  # share of the latest loss in the running mean
+_VALIDATION = 0.2  # share of the training examples by which one of several rates is chosen
 _AT_ONCE = 128  # samples of an evaluation
 
 
 class Reading:
     """The batches of a trial, as the network takes them."""
 
-    def __init__(self, comparison: Comparison, graphs: Graphs) -> None:
-        self.data, self.graphs = comparison.data, graphs
-        self.places = torch.arange(self.data.num_nodes)
-        self.pos = None if self.data.pos is None else scaled(self.data.pos)
+    def __init__(self, data: Data, graphs: Graphs) -> None:
+        self.data, self.graphs = data, graphs
+        self.places = torch.arange(data.num_nodes)
+        self.pos = scaled(data)
 
-    def __call__(self, network: Network, chosen: Tensor) -> Tensor:
+    def __call__(self, network: Network | OwnNetwork, chosen: Tensor) -> Tensor:
         """Logits of some samples."""
+        return network(self.data.inputs[chosen], *self.given(chosen))
+
+    def given(self, chosen: Tensor) -> tuple[Any, ...]:
+        """What a network is given of some samples after their inputs."""
         data, layers, kept = self.data, self.graphs.layers, None
-        pos = None if self.pos is None else self.pos[chosen]
         if not layers:
             layers = (union([self.graphs.each[i] for i in chosen.tolist()]),)
             sizes = torch.full((len(chosen),), data.num_nodes) if data.sizes is None else data.sizes[chosen]
-            kept = self.places < sizes.unsqueeze(-1)
-        elif pos is not None and network.positions == "distance":
-            return torch.cat([self._one(network, i, layers) for i in chosen])
-        return network(data.inputs[chosen], layers, self.places, pos, kept)
-
-    def _one(self, network: Network, index: Tensor, layers: tuple[AttentionGraph, ...]) -> Tensor:
-        """A sample by itself: distances along one graph differ from sample to sample."""
-        pos = None if self.pos is None else self.pos[index : index + 1][0]
-        return network(self.data.inputs[index : index + 1], layers, self.places, pos)
+            kept = torch.arange(data.num_nodes) < sizes.unsqueeze(-1)
+        pos, pairs = (None if x is None else x[chosen] for x in (self.pos, data.pairs))
+        return layers, self.places, pos, kept, pairs
 
 
-def scaled(pos: Tensor) -> Tensor:
-    """Places of each sample in its root mean square radius."""
-    centred = pos.float() - pos.float().mean(-2, keepdim=True)
-    return centred / centred.square().sum(-1, keepdim=True).mean(-2, keepdim=True).sqrt().clamp(min=1e-9)
+def scaled(data: Data, dtype: torch.dtype = torch.float32) -> Tensor | None:
+    """Places of each sample in its root mean square radius, without its padding."""
+    if data.pos is None:
+        return None
+    sizes = torch.full((len(data),), data.num_nodes) if data.sizes is None else data.sizes
+    there = (torch.arange(data.num_nodes) < sizes[:, None]).unsqueeze(-1)
+    pos, count = data.pos.to(dtype) * there, sizes.view(-1, 1, 1)
+    centred = (pos - pos.sum(-2, keepdim=True) / count) * there
+    return centred / (centred.square().sum((-2, -1), keepdim=True) / count).sqrt().clamp(min=1e-9)
 
 
 def loss_of(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
@@ -56,7 +60,7 @@ def loss_of(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
     )
 
 
-def optimizer_of(network: Network, training: Any, steps: int) -> tuple[torch.optim.Optimizer, Any]:
+def optimizer_of(network: Network | OwnNetwork, training: Any, steps: int) -> tuple[torch.optim.Optimizer, Any]:
     """AdamW, tables with a rate of their own, and its schedule."""
     tables = list(network.tables.parameters())
     own = {id(p) for p in tables}
@@ -70,50 +74,87 @@ def optimizer_of(network: Network, training: Any, steps: int) -> tuple[torch.opt
     return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: min(1.0, (i + 1) / training.warmup))
 
 
-def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> dict[str, Any]:
-    """Train and test: the numbers of a record. The same arguments give the same numbers on one thread."""
-    start = time.process_time()
-    data, training = comparison.data, comparison.training
-    seen, held = data.split(trial.seed, trial.examples)
-    targets = data.targets.clone()
-    if trial.kind == "shuffled":
-        order = torch.randperm(len(seen), generator=torch.Generator().manual_seed(trial.seed + 1))
-        targets[seen] = targets[seen[order]]
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A model that was trained with one rate."""
+
+    network: Network | OwnNetwork
+    rate: float
+    initial: str
+    loss: float
+    steps: int
+    capped: bool
+
+
+def fit(comparison: Comparison, read: Reading, trial: Trial, seen: Tensor, targets: Tensor, rate: float) -> Fit:
+    """Train from the state and along the batches that the seed gives."""
+    training = replace(comparison.training, rate=rate)
     torch.manual_seed(trial.seed)
-    network = Network(comparison.model, data, comparison.readout, trial.positions, comparison.token)
-    initial, (parameters, position_parameters) = network.digest(), network.parameters_apart()
+    network = network_of(comparison.model, comparison.data, comparison.readout, trial.positions, comparison.token)
+    initial, random = network.digest(), torch.Generator().manual_seed(trial.seed)
     optimizer, schedule = optimizer_of(network, training, trial.steps)
-    read, random = Reading(comparison, graphs), torch.Generator().manual_seed(trial.seed)
-    mean, steps = math.nan, 0
+    parameters, mean, steps = list(network.parameters()), math.nan, 0
     for steps in range(1, trial.steps + 1):
         chosen = seen[torch.randint(len(seen), (training.batch,), generator=random)]
         loss = loss_of(read(network, chosen), targets[chosen])
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(network.parameters(), training.clip)
+        nn.utils.clip_grad_norm_(parameters, training.clip)
         optimizer.step()
         schedule.step()
         latest = float(loss.detach())
         mean = latest if steps == 1 else mean + _MEMORY * (latest - mean)
         if training.stop is not None and mean <= training.stop:
             break
-    capped = training.stop is not None and mean > training.stop
+    return Fit(network, rate, initial, mean, steps, training.stop is not None and not mean <= training.stop)
+
+
+def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> dict[str, Any]:
+    """Train and test: the numbers of a record. The same arguments give the same numbers on one thread.
+
+    Of several rates the best one on the last fifth of the training examples is taken; the others are trained on.
+    """
     from .probes import probed
 
+    start = time.process_time()
+    data, rates = comparison.data, comparison.training.rates
+    seen, held = data.split(trial.seed, trial.examples)
+    targets = data.targets.clone()
+    if trial.kind == "shuffled":
+        order = torch.randperm(len(seen), generator=torch.Generator().manual_seed(trial.seed + 1))
+        targets[seen] = targets[seen[order]]
+    read = Reading(data, graphs)
+    if len(rates) == 1:
+        best, tried = fit(comparison, read, trial, seen, targets, rates[0]), {}
+    else:
+        cut = len(seen) - max(1, round(_VALIDATION * len(seen)))
+        fits = [fit(comparison, read, trial, seen[:cut], targets, rate) for rate in rates]
+        found = [scored(one.network, read, targets, seen[cut:]) for one in fits]
+        best = fits[max(range(len(fits)), key=lambda i: goodness(found[i], comparison.metric))]
+        tried = {f"{one.rate:g}": told[comparison.metric] for one, told in zip(fits, found, strict=True)}
+    parameters, of_positions = best.network.parameters_apart()
     return {
-        "state": "capped" if capped else "done",
-        **scored(network, read, data.targets, held),
-        "probes": probed(comparison, graphs, network, held, along_full=trial.kind == "arm"),
-        "loss": mean,
-        "steps_taken": steps,
-        "initial": initial,
+        "state": "capped" if best.capped else "done",
+        **scored(best.network, read, data.targets, held),
+        "probes": probed(comparison, graphs, best.network, held, along_full=trial.kind == "arm"),
+        "loss": best.loss,
+        "steps_taken": best.steps,
+        "rate": best.rate,
+        "validation": tried,
+        "initial": best.initial,
         "parameters": parameters,
-        "position_parameters": position_parameters,
+        "position_parameters": of_positions,
         "cpu_s": round(time.process_time() - start, 2),
     }
 
 
-def scored(network: Network, read: Reading, targets: Tensor, held: Tensor) -> dict[str, Any]:
+def goodness(found: dict[str, Any], metric: str) -> tuple[float, float]:
+    """By the study's score, then by bits; a model that gives no number is the worst."""
+    bits = -found["bits"] if math.isfinite(found["bits"]) else -math.inf
+    return (found["accuracy"], bits) if metric == "accuracy" else (bits, found["accuracy"])
+
+
+def scored(network: Network | OwnNetwork, read: Reading, targets: Tensor, held: Tensor) -> dict[str, Any]:
     """Accuracy and bits per answer on what was held out, and how many answers there were."""
     right = nats = asked = 0.0
     with torch.no_grad():

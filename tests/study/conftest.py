@@ -1,5 +1,7 @@
 """The tiny study that the tests of this folder share."""
 
+import sys
+
 import pytest
 from tiny_study import tiny_run
 
@@ -10,3 +12,9 @@ from graphattn import study
 def tiny(tmp_path_factory):
     """The report of one such run; its folder is not to be changed."""
     return tiny_run(tmp_path_factory.mktemp("studies") / "tiny", claims=[study.Claim("window", "full")])
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Reports without figures, which take longer than such a study."""
+    monkeypatch.setattr(sys.modules[study.Report.__module__], "save_picture", lambda *given: None)

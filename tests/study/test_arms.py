@@ -58,14 +58,14 @@ def test_a_function_of_a_sample_reads_as_the_graph_does():
     torch.manual_seed(0)
     for positions in ("none", "learned", "relative", "rotary"):
         network = Network(about.model, about.data, "mean", positions).eval()
-        both = (Reading(about, about.graphs[name]) for name in ("window", "each"))
+        both = (Reading(about.data, about.graphs[name]) for name in ("window", "each"))
         torch.testing.assert_close(*(read(network, torch.tensor([4, 2, 9])) for read in both))
     sizes = torch.full((SAMPLES,), 5)
     padded = tiny_data(sizes=sizes)
     other = tiny_data(sizes=sizes, inputs=padded.inputs * (torch.arange(N) < 5))
     arms = {"window": ga.graphs.sliding_window(..., 3, causal=False)}
     short, same = (compared(arms, data) for data in (padded, other))
-    a, b = (Reading(x, x.graphs["window"])(network, torch.arange(3)) for x in (short, same))
+    a, b = (Reading(x.data, x.graphs["window"])(network, torch.arange(3)) for x in (short, same))
     assert torch.equal(a, b)
     assert a.shape == (3, 3)
 
@@ -82,8 +82,8 @@ def test_distances_turn_with_nothing():
         torch.nn.init.normal_(table.weight)
     for places in (pos, pos @ turn, pos * torch.tensor([1.0, 1.0, 3.0])):
         about = compared(arms, tiny_data(inputs=greys, pos=places), positions=("distance",))
-        full = Reading(about, about.graphs["full"])(network, torch.arange(5))
-        logits.append((Reading(about, about.graphs["near"])(network, torch.arange(5)), full))
+        full = Reading(about.data, about.graphs["full"])(network, torch.arange(5))
+        logits.append((Reading(about.data, about.graphs["near"])(network, torch.arange(5)), full))
     torch.testing.assert_close(logits[0], logits[1])
     assert not torch.allclose(logits[0][1], logits[2][1])
 
@@ -106,7 +106,7 @@ def test_probes_are_what_can_be_counted_by_hand():
     far = [abs(t - s) / float(degree[t]) / N for s, t in WINDOW.edge_index.t().tolist()]
     assert window["distance"] == pytest.approx([sum(far)] * 2)
     full = probed(about, about.graphs["full"], network, held, along_full=True)
-    read = Reading(about, about.graphs["full"])
+    read = Reading(about.data, about.graphs["full"])
     assert full["along_full"] == scored(network, read, about.data.targets, held)["accuracy"]
     assert all(0 < spread <= 1 for spread in full["spread"])
 

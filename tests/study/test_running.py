@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 
 import pytest
 import torch
@@ -12,10 +11,7 @@ import graphattn as ga
 from graphattn.errors import ControlError, GraphAttnError, OptionError
 from graphattn.study import comparison, pool, records, report, trial
 
-
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch):
-    monkeypatch.setattr(sys.modules[ga.study.Report.__module__], "save_picture", lambda *given: None)
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 def lines_of(folder):
@@ -164,7 +160,7 @@ def test_every_question_counts_once(tmp_path):
     about = comparison.Comparison("c", {"full": ga.graphs.full(N)}, data, "node", controls=())
     torch.manual_seed(0)
     network = trial.Network(about.model, data, "node", "none").eval()
-    read, held = trial.Reading(about, about.graphs["full"]), torch.arange(17)
+    read, held = trial.Reading(about.data, about.graphs["full"]), torch.arange(17)
     logits = network(data.inputs[:17], (ga.graphs.full(N),), torch.arange(N))
     asked = data.targets[:17] != -100
     found = trial.scored(network, read, data.targets, held)

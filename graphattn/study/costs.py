@@ -1,0 +1,64 @@
+"""What a step of each arm costs, for budgets of equal operations or time: known before anything is trained."""
+
+import time
+from statistics import mean, median
+
+import torch
+
+from ..questions import flops
+from .arms import Graphs
+from .comparison import Comparison, Trial
+from .network import Model
+from .trial import Reading, fit
+
+_ROUNDS, _SHORT, _LONG, _SAMPLES = 5, 2, 10, 64
+
+
+def measured(comparison: Comparison, equal: str) -> dict[str, dict[str, float]]:
+    """Costs by positions and arm, kept by the comparison: what is known already is not measured again."""
+    known = comparison.costs.setdefault(equal, {})
+    arms = [name for name, (kind, _) in comparison.kinds.items() if kind != "shuffled"]
+    for positions in comparison.positions:
+        of_arms = known.setdefault(positions, {})
+        missing = {
+            name: comparison.graphs.get(name) or comparison.rewiring(comparison.kinds[name][1], 0, 0)
+            for name in arms
+            if name not in of_arms
+        }
+        if missing and equal == "operations":
+            of_arms |= {name: operations(comparison, graphs) for name, graphs in missing.items()}
+        elif missing:
+            of_arms |= seconds(comparison, missing, positions)
+    return known
+
+
+def operations(comparison: Comparison, graphs: Graphs) -> float:
+    """Of a forward pass through the encoder, the mean of some samples, as :func:`graphattn.flops` counts; a backward
+    pass takes twice as many, of every arm."""
+    model, stacks = comparison.model, graphs.some(_SAMPLES)
+    assert isinstance(model, Model)
+    stacks = [layers if len(layers) == model.layers else layers * model.layers for layers in stacks]
+    return mean(flops(list(s), model.width, model.heads, hidden=model.hidden).total for s in stacks)
+
+
+def seconds(comparison: Comparison, arms: dict[str, Graphs], positions: str) -> dict[str, float]:
+    """CPU seconds of a training step on one thread: the median of rounds in which every arm takes its turn."""
+    taken: dict[str, list[float]] = {name: [] for name in arms}
+    data, threads = comparison.data, torch.get_num_threads()
+    seen, rate = data.split(0, None)[0], comparison.training.rates[0]
+
+    def spent(graphs: Graphs, steps: int) -> float:
+        trial = Trial(comparison.name, "", "arm", "", positions, None, steps, 0, 0, "")
+        read, start = Reading(data, graphs), time.process_time()
+        fit(comparison, read, trial, seen, data.targets, rate)
+        return time.process_time() - start
+
+    try:
+        torch.set_num_threads(1)
+        for number in range(_ROUNDS + 1):  # the first one compiles
+            for name, graphs in arms.items():
+                step = (spent(graphs, _LONG) - spent(graphs, _SHORT)) / (_LONG - _SHORT)
+                taken[name] += [step] * (number > 0)
+    finally:
+        torch.set_num_threads(threads)
+    return {name: max(1e-9, median(times)) for name, times in taken.items()}

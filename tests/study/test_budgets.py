@@ -1,0 +1,96 @@
+"""Budgets of equal cost are settled before training, and rates are chosen without a look at the test."""
+
+import pytest
+from tiny_study import N, tiny_data, tiny_options, tiny_run
+
+import graphattn as ga
+from graphattn import study
+from graphattn.errors import OptionError
+from graphattn.study import costs, records, trial
+from graphattn.study.comparison import Comparison
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
+WINDOW, FULL = ga.graphs.sliding_window(N, 3, causal=False), ga.graphs.full(N)
+
+
+def compared(arms, **changes):
+    given = {name: value for name, value in tiny_options().items() if name not in ("processes", "seeds")}
+    return Comparison("c", arms, tiny_data(), **{"controls": (), **given, **changes})
+
+
+def test_equal_operations_give_cheaper_arms_more_steps():
+    about = compared({"window": WINDOW, "full": FULL}, budgets=[study.Budget(None, 1000, "operations")])
+    steps = {one.arm: one.steps for one in about.trials(1)}
+    spent = {
+        name: ga.flops([g] * 2, 8, 2, hidden=5).total * steps[name] for name, g in (("window", WINDOW), ("full", FULL))
+    }
+    assert steps["full"] == 1000 < steps["window"]
+    assert spent["window"] == pytest.approx(spent["full"], rel=1e-3)
+
+
+def test_equal_time_is_measured_once_written_down_and_kept(tmp_path, monkeypatch):
+    """Half the seconds a step: twice the steps; the same when the study goes on, whatever is measured then."""
+    told = {"window": 1e-3, "full": 2e-3}
+    monkeypatch.setattr(costs, "seconds", lambda comparison, arms, positions: {name: told[name] for name in arms})
+    given = {"budgets": study.Budget(None, 2, "time"), "controls": ("full",), "seeds": 1}
+    first = tiny_run(tmp_path, **given)
+    assert {one["arm"]: one["steps_taken"] for one in first.records.of_key.values()} == {"window": 4, "full": 2}
+    assert records.read_plan(tmp_path)["comparisons"]["study"]["costs"] == {"time": {"none": told}}
+    told |= {"window": 5e-3}
+    assert (
+        tiny_run(tmp_path, **given).counts["planned"] == len((tmp_path / records.TRIALS).read_text().splitlines()) == 2
+    )
+    assert "| window | none | time | 1.00 ms | 4 |" in str(first)
+
+
+def test_a_step_of_more_work_is_measured_as_longer(monkeypatch):
+    monkeypatch.setattr(costs, "_ROUNDS", 1)
+    steps = [costs.measured(compared({"all": FULL}, model=study.Model(L, 8, 2, 5)), "time") for L in (1, 6)]
+    assert 0 < steps[0]["none"]["all"] < steps[1]["none"]["all"]
+
+
+def test_two_budgets_of_as_many_examples_are_told_apart(tmp_path):
+    budgets = [study.Budget(11, 1), study.Budget(11, 3)]
+    found = tiny_run(tmp_path, budgets=budgets, controls=("full",), seeds=1)
+    assert [(row.arm, row.steps) for row in found.rows] == [("window", 1), ("window", 3), ("full", 1), ("full", 3)]
+    first, last = (found.row("window", budget=number) for number in (0, 1))
+    ran = {one["steps_taken"]: one["accuracy"] for one in found.records.of_key.values() if one["arm"] == "window"}
+    assert (first.scores, last.scores) == ({0: ran[1]}, {0: ran[3]})
+
+
+def test_every_rate_is_tried_and_the_test_is_not_looked_at(monkeypatch):
+    """Targets of what is held out are changed: the same rate, the same model; those of the validation choose it."""
+    about = compared({"full": FULL}, training=study.Training((1e-9, 3e-2), batch=3), budgets=[study.Budget(None, 30)])
+    one = next(about.trials(1))
+    seen, held = about.data.split(0, None)
+    asked = []
+    real = trial.scored
+    monkeypatch.setattr(trial, "scored", lambda *given: asked.append(set(given[3].tolist())) or real(*given))
+    found = trial.train(about, about.graphs[one.arm], one)
+    fifth = round(0.2 * len(seen))
+    assert asked[:2] == [set(seen[-fifth:].tolist())] * 2
+    assert asked[2:3] == [set(held.tolist())]
+    assert (found["rate"], set(found["validation"])) == (3e-2, {"1e-09", "0.03"})
+    targets = about.data.targets.clone()
+    targets[held] = (targets[held] + 1) % 3
+    other = Comparison("c", {"full": FULL}, tiny_data(targets=targets), model=about.model, training=about.training)
+    again = trial.train(other, about.graphs[one.arm], one)
+    assert (again["rate"], again["loss"], again["validation"]) == (3e-2, found["loss"], found["validation"])
+
+
+WRONG = {
+    "budgets must be study.Budget": {"budgets": [30]},
+    "budgets must differ": {"budgets": [study.Budget(None, 3), study.Budget(None, 3)]},
+    'equal must be "steps", "operations" or "time"': lambda: study.Budget(equal="epochs"),
+    "several that differ": lambda: study.Training([1e-2, 1e-2]),
+    "rate must be a finite number > 0": lambda: study.Training([1e-2, -1.0]),
+    "2 examples or more": {"budgets": [study.Budget(1, 3)], "training": study.Training([1e-2, 1e-3])},
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_wrong_budgets_are_refused(words):
+    given = WRONG[words]
+    with pytest.raises(OptionError) as error:
+        given() if callable(given) else compared({"window": WINDOW}, **given)
+    assert words in str(error.value)
