@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,8 +11,9 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.algebra import MAX_BYTES
 from ..graph.modes import constant_result
-from ..kernels.modes import without_autocast
+from ..kernels.modes import plain_operations_only, without_autocast
 from ..kernels.rows import take
+from ..plans.block_lists import block_work
 from ..plans.blocks import survey
 from ..plans.parts import piece
 from ..plans.tiles import Bucket, Tiles, edge_places, tiles
@@ -20,6 +22,7 @@ from .request import Inputs, Outputs, Request, edges_first, nodes_first, reasons
 from .rows import WORK, of_rows
 from .sdpa import Mask, fused, unfused_attention, written
 from .sdpa_lse import fused_lse
+from .tiles_flex import flex_bytes, flex_run, reasons_against_flex
 
 MOST_TARGETS = 1 << 21  # planning them takes seconds
 
@@ -38,7 +41,7 @@ class TilesBackend(Backend):
     call_ms = 0.4
     training_factor = 3.5
     ns = {"fused": 0.016, "unfused": 0.08}
-    cuda = {"call_ms": 0.3, "fused": 3e-4, "unfused": 1e-3}
+    cuda = {"call_ms": 0.3, "fused": 3e-4, "unfused": 1e-3, "flex": 1.5e-4}
 
     def cannot(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why tiles cannot hold this call on this graph, however few they are."""
@@ -68,20 +71,35 @@ class TilesBackend(Backend):
         return reasons
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
-        if survey(graph).pairs == graph.num_edges and not request.score_bias:
-            return []
-        return ["a NaN or inf in a source reaches every target that some tile pairs it with, edge or not"]
+        by_flex = self.by_flex(graph, request)
+        notes = ["FlexAttention runs it, which is compiled at the first call"] * by_flex
+        if survey(graph).pairs == graph.num_edges and not request.score_bias and not by_flex:
+            return notes
+        return [*notes, "a NaN or inf in a source reaches every target that some tile pairs it with, edge or not"]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
+        if self.by_flex(graph, request):
+            return flex_bytes(graph)
         return tiles_bytes(survey(graph).pairs, survey(graph).columns, request)
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
-        """Pairs in tiles, those of small ones counted as more."""
+        """Pairs in tiles, those of small ones counted as more; or pairs in square blocks."""
+        if self.by_flex(graph, request):
+            return "flex", block_work(graph)
         return self.kind(request), survey(graph).work * (WORK if request.of_rows else 1)
 
     def kind(self, request: Request) -> str:
-        """Whether SDPA runs the tiles, or its plain operations."""
-        return "unfused" if written(request) else "fused"
+        """Whether SDPA runs the tiles, or its plain operations; its kernels on CUDA tell no lse."""
+        return "unfused" if written(request) or (request.lse and request.device.type == "cuda") else "fused"
+
+    def by_flex(self, graph: AttentionGraph, request: Request) -> bool:
+        """Whether FlexAttention is to run it, on blocks in the given order, and not SDPA on tiles that are gathered."""
+        from .edges import without_kernels  # at the call: backends stand in the order of their imports
+
+        if reasons_against_flex(graph, request) or without_kernels(request.device):
+            return False
+        rates = self.rates(request.device.type)
+        return rates["flex"] * block_work(graph) < rates[self.kind(request)] * survey(graph).work
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
         """A window, and a shorter one with a cap, which SDPA does not offer."""
@@ -107,8 +125,27 @@ def constant_edge_places(graph: AttentionGraph, part: str, device: torch.device)
     return edge_places(piece(graph, part), device)
 
 
+@constant_result  # Python on the graph's structure: torch.compile keeps the answer
+def _by_flex(graph: AttentionGraph, part: str, *request: Any) -> bool:
+    return TilesBackend().by_flex(piece(graph, part), Request(*request))
+
+
 def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, part: str = "whole") -> Outputs:
     """Attention on a graph or a part of it."""
+    on_cuda = inputs.query.device.type == "cuda" and not plain_operations_only()
+    if on_cuda and _by_flex(graph, part, *inputs.request(weights, lse)):
+
+        def again(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+            same = replace(inputs, query=query, key=key, value=value)
+            outputs = gathered_run(graph, same, False, lse, part)
+            return (outputs.output,) if outputs.lse is None else (outputs.output, outputs.lse)
+
+        return flex_run(graph, inputs, lse, part, again)
+    return gathered_run(graph, inputs, weights, lse, part)
+
+
+def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, part: str = "whole") -> Outputs:
+    """The same by SDPA on the tiles, whose sources are gathered."""
     device, lead = inputs.query.device, inputs.query.shape[:-3]
     plan = constant_tiles(graph, part, device)
     if not plan.buckets:

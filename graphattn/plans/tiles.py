@@ -70,11 +70,11 @@ def _tiles(graph: AttentionGraph) -> Tiles:
         full = bool((tiles.edges[members] == height * width).all())
         allowed = None if full else _allowed(tiles, members[:1] if shared else members, height, width)
         made.append(Bucket(members.numel(), height, width, allowed))
-    row = _slots(rows, graph.num_targets)
+    row = slots_of(rows, graph.num_targets)
     isolated = row.ptr[1:] == row.ptr[:-1]
     return Tiles(
         row,
-        _slots(columns, graph.num_sources),
+        slots_of(columns, graph.num_sources),
         _turned(row, isolated),
         isolated if bool(isolated.any()) else None,
         tuple(made),
@@ -133,7 +133,8 @@ def _filled(node: Tensor, first: Tensor, count: Tensor, size: int) -> tuple[Tens
     return node[place].flatten(), (within < count[:, None]).flatten()
 
 
-def _slots(parts: list[tuple[Tensor, Tensor]], size: int) -> Slots:
+def slots_of(parts: list[tuple[Tensor, Tensor]], size: int) -> Slots:
+    """Slots of some nodes, and which of them are real."""
     none = torch.empty(0, dtype=torch.int64)
     node, real = (torch.cat(x) for x in zip(*parts, strict=True)) if parts else (none, none.bool())
     slot = torch.nonzero(real).flatten()

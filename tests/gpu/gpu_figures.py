@@ -15,6 +15,7 @@ import graphattn as ga
 from graphattn.backends import BACKENDS
 from graphattn.backends.check import check
 from graphattn.backends.request import Inputs
+from graphattn.backends.tiles import TilesBackend, gathered_run
 from graphattn.bench import Problem
 from graphattn.bench.makers import near_points, power_law
 from graphattn.bench.peers.pyg import CompiledTransformerConv, Held, TransformerConv
@@ -150,6 +151,8 @@ def _all(figure: Figure, problem: Problem, leaves: list[Tensor]) -> Iterator[tup
     for name in (chosen, *(name for name in others if name != chosen)):
         if not BACKENDS[name].reasons_against(problem.graph, inputs.request()):
             yield name + " (chosen)" * (name == chosen), partial(_ours, name, problem.graph, inputs)
+    if chosen == "tiles" and TilesBackend().by_flex(problem.graph, inputs.request()):
+        yield "tiles, gathered", lambda: lambda: gathered_run(problem.graph, inputs, False, False).output
     for name in figure.peers:
         yield name, partial(PEERS[name], problem, inputs, leaves)
 

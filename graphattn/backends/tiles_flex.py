@@ -1,0 +1,200 @@
+"""Tiles through FlexAttention, on CUDA: square blocks in the given order, of which the empty ones cost nothing.
+
+A mask is tensors that the kernels look up, so that graphs of the same sizes share one compiled program, and sizes
+that change make it one for any.
+"""
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graph import FULL, PARTIAL, AttentionGraph
+from ..graph.modes import constant_result
+from ..kernels.again import gradients_of_definition
+from ..kernels.rows import take
+from ..plans.block_lists import MOST_BLOCKS, SIDE, WORD, BlockLists, Pieces, block_lists, num_blocks, ordered
+from ..plans.cache import cached
+from ..plans.parts import piece
+from .request import Inputs, Outputs, Request, nodes_first
+from .sdpa import softmax_lse
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+WIDTHS = range(16, 257)  # of a head, within which its kernels fit every device that they run on
+GRID = 65_535  # programs along an axis
+
+Pair = tuple[Tensor, Tensor]
+"""Output (B, T, H, D_v) and lse (B, T, H)."""
+
+
+def reasons_against_flex(graph: AttentionGraph, request: Request) -> list[str]:
+    """Why FlexAttention does not run a call that tiles can run."""
+    own = {"a bias": request.score_bias, "dropout": request.dropout, "weights that are asked for": request.weights}
+    reasons = [f"FlexAttention has no place for {name}" for name, wanted in own.items() if wanted]
+    reasons += ["FlexAttention has softmax alone"] * request.normalize
+    if request.device.type != "cuda":
+        reasons.append(f"FlexAttention is taken on CUDA, and the tensors are on {request.device}")
+    if request.dtype not in DTYPES:
+        reasons.append(f"FlexAttention has no kernel for {request.dtype}")
+    if not {request.head_dim, request.value_dim} <= set(WIDTHS):
+        widths = f"{request.head_dim} and {request.value_dim}"
+        reasons.append(f"FlexAttention is taken for heads of {WIDTHS[0]} to {WIDTHS[-1]} numbers, got {widths}")
+    if max(request.batch, request.heads) > GRID:
+        reasons.append(f"FlexAttention takes at most {GRID:,} heads and as many examples")
+    if num_blocks(graph) > MOST_BLOCKS:
+        reasons.append(f"a table of {num_blocks(graph):,} blocks is more than {MOST_BLOCKS:,}")
+    return reasons
+
+
+def flex_bytes(graph: AttentionGraph) -> int:
+    """About what the tables of blocks hold, in bytes."""
+    return 25 * num_blocks(graph)
+
+
+def flex_run(
+    graph: AttentionGraph, inputs: Inputs, lse: bool, part: str, again: Callable[..., tuple[Tensor, ...]]
+) -> Outputs:
+    """Attention on a graph or a part of it; ``again`` is the same in operations with any number of derivatives."""
+    query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
+    plan, mask = constant_blocks(graph, part, query.device)
+
+    def run(query: Tensor, key: Tensor, value: Tensor) -> Pair:
+        return _run(plan, mask, inputs, lse, query, key, value)
+
+    tracked = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    if tracked and not torch.compiler.is_compiling():  # compiled code has one derivative, and raises at the second
+        output, log_sum = _Again.apply(query, key, value, run, again)
+    else:
+        output, log_sum = run(query, key, value)
+    shape = inputs.query.shape[:-1]
+    return Outputs(output.reshape(*shape, value.shape[-1]), None, log_sum.reshape(shape) if lse else None)
+
+
+@constant_result
+def constant_blocks(graph: AttentionGraph, part: str, device: torch.device) -> tuple[BlockLists, Any]:
+    """The blocks of a graph or a part of it, and their ``BlockMask``; constants of compiled code, by the graph."""
+    graph = piece(graph, part)
+    plan = block_lists(graph, device)
+    return plan, cached(graph, ("block mask", device), lambda: block_mask(plan, graph.num_targets, graph.num_sources))
+
+
+def block_mask(plan: BlockLists, targets: int, sources: int) -> Any:
+    """The ``BlockMask`` of a plan; its ``mask_mod`` reads tensors, and differs in them alone from any other plan's."""
+    from torch.nn.attention.flex_attention import BlockMask
+
+    which, bits = plan.which, plan.bits
+
+    def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        word = bits[which[q_idx // SIDE, kv_idx // SIDE], q_idx % SIDE, kv_idx % SIDE // WORD]
+        return ((word >> (kv_idx % WORD)) & 1) == 1
+
+    T, S = (n if slots is None else slots.node.numel() for n, slots in ((targets, plan.target), (sources, plan.source)))
+    tables: dict[str, Any] = {}
+    for name, kinds in (("kv", plan.kinds), ("q", plan.kinds.T)):  # a row's blocks, and for the backward a column's
+        for prefix, kind in (("", PARTIAL), ("full_", FULL)):
+            tables[f"{prefix}{name}_num_blocks"], tables[f"{prefix}{name}_indices"] = ordered(kinds == kind)
+    return BlockMask((T, S), **tables, BLOCK_SIZE=(SIDE, SIDE), mask_mod=mask_mod)
+
+
+def _run(plan: BlockLists, mask: Any, inputs: Inputs, lse: bool, query: Tensor, key: Tensor, value: Tensor) -> Pair:
+    T = query.shape[1]
+    if plan.isolated is not None:  # not even a NaN of theirs may enter a product
+        query = query.masked_fill(plan.isolated[:, None, None], 0.0)
+    if plan.unused is not None:
+        key, value = (x.masked_fill(plan.unused[:, None, None], 0.0) for x in (key, value))
+    if plan.target is not None:
+        (query,) = take(query, [plan.target.node.numel()], *plan.target)
+    if plan.source is not None:
+        key, value = (take(x, [plan.source.node.numel()], *plan.source)[0] for x in (key, value))
+    run = compiled(inputs.scale, inputs.softcap, lse or plan.pieces is not None, *_kind(query, key, value))
+    output, log_sum = run(*(x.transpose(1, 2) for x in (query, key, value)), mask)
+    if plan.pieces is not None:
+        output, log_sum = _joined(plan.pieces, output, log_sum)
+    output, log_sum = output[:, :, :T].transpose(1, 2), log_sum[:, :, :T].transpose(1, 2)
+    if plan.isolated is not None:
+        output = output.masked_fill(plan.isolated[:, None, None], 0.0)
+        log_sum = log_sum.masked_fill(plan.isolated[:, None], -torch.inf) if lse else log_sum
+    return output, log_sum
+
+
+def _kind(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, ...]:
+    """What a program is of, beside sizes that may change."""
+    return query.dtype, query.shape[2], key.shape[2], query.shape[3], value.shape[3], torch.is_grad_enabled()
+
+
+def _joined(pieces: Pieces, output: Tensor, lse: Tensor) -> Pair:
+    """Pieces of rows of blocks added up where their first ones stand; heads first."""
+    blocks, log_sums = output.unflatten(2, (-1, SIDE)), lse.unflatten(2, (-1, SIDE))
+    absent = pieces.piece < 0
+    at = pieces.piece.clamp(min=0)
+    share, total = softmax_lse(log_sums[:, :, at].masked_fill(absent[:, :, None], -torch.inf), 3)
+    joined = (share.unsqueeze(-1) * blocks[:, :, at].to(share.dtype)).sum(3).to(output.dtype)
+    output = blocks.index_copy(2, pieces.row, joined).flatten(2, 3)
+    return output, log_sums.index_copy(2, pieces.row, total.squeeze(3)).flatten(2, 3)
+
+
+def compiled(scale: float, softcap: float | None, lse: bool, *kind: Any) -> Callable[..., Pair]:
+    """FlexAttention of one kind, for any sizes; torch.compile follows into it where it is at work already."""
+    return attend(scale, softcap, lse) if torch.compiler.is_compiling() else _compiled(scale, softcap, lse, *kind)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(scale: float, softcap: float | None, lse: bool, *kind: Any) -> Callable[..., Pair]:
+    run: Any = attend(scale, softcap, lse)
+    # torch counts how often a code object is compiled, and gives up after eight times: each kind has one of its own
+    alone = types.FunctionType(run.__code__.replace(), run.__globals__, run.__name__, None, run.__closure__)
+    made: Callable[..., Pair] = torch.compile(alone, fullgraph=True)
+    return made
+
+
+def attend(scale: float, softcap: float | None, lse: bool) -> Callable[..., Pair]:
+    """FlexAttention with these numbers, heads first; lse has no entries unless wanted."""
+    from torch.nn.attention.flex_attention import AuxRequest, flex_attention
+
+    def capped(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        assert softcap is not None
+        return softcap * torch.tanh(score / softcap)
+
+    score_mod = None if softcap is None else capped
+
+    def run(query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Any:
+        grouped = query.shape[1] != key.shape[1]
+        if not lse:
+            return flex_attention(query, key, value, score_mod, mask, scale, grouped), query.new_empty(0, 0, 0)
+        output, more = flex_attention(
+            query, key, value, score_mod, mask, scale, grouped, return_aux=AuxRequest(lse=True)
+        )
+        return output, more.lse
+
+    return run
+
+
+class _Again(torch.autograd.Function):
+    """Compiled code with a second derivative: that of the same in plain operations."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, run: Any, again: Any) -> Pair:
+        ctx.save_for_backward(query, key, value)
+        ctx.again = again
+        with torch.enable_grad():
+            leaves = [x.detach().requires_grad_(x.requires_grad) for x in (query, key, value)]
+            ctx.inner = leaves, run(*leaves)
+        output, lse = (x.detach() for x in ctx.inner[1])
+        ctx.set_materialize_grads(False)
+        return output, lse
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            return *gradients_of_definition(ctx.again, ctx.saved_tensors, (), grads), None, None
+        leaves, outputs = ctx.inner
+        keep = torch._C._autograd._get_current_graph_task_keep_graph()
+        if not keep:
+            ctx.inner = None  # so that this layer's memory is free before the next one's backward
+        given = [(x, g) for x, g in zip(outputs, grads, strict=True) if g is not None and x.requires_grad]
+        wanted = [x for x in leaves if x.requires_grad]
+        made = iter(torch.autograd.grad([x for x, _ in given], wanted, [g for _, g in given], retain_graph=keep))
+        return *(next(made) if x.requires_grad else None for x in leaves), None, None

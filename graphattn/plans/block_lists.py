@@ -1,0 +1,174 @@
+"""Square blocks of targets and sources, as FlexAttention takes them: empty, full, or partial with a bitmap.
+
+T x S is never built: blocks are classed by exact counts, and pairs are looked at in partial blocks alone, of which
+those that look alike share a bitmap. One program of a GPU walks a row of blocks, in the backward a column; a row that
+reads most others (global tokens) would keep the device waiting, so it is cut in pieces, which log-sum-exp adds up.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..graph import FULL, PARTIAL, AttentionGraph
+from ..graph.listed import Listed
+from ..interop._mask_mod import _ask_tiles, _set_pairs
+from .blocks import mixed, starts
+from .cache import CPU, cached, moved
+from .tiles import Slots, slots_of
+
+SIDE = 128  # what FlexAttention's kernels are written for
+WORD = 32
+MOST_BLOCKS = 1 << 24  # in a table of blocks: it holds five numbers for each
+LONG = 2  # a row of blocks this many times longer than the mean is cut
+SHORT = 16  # but not where it is no longer than this
+
+
+class Pieces(NamedTuple):
+    """Rows of blocks (n,) that are cut, and where their pieces stand among all rows, (n, most); -1 where fewer."""
+
+    row: Tensor
+    piece: Tensor
+
+
+class BlockLists(NamedTuple):
+    """The blocks of a graph; targets and sources come in order, or by ``target`` and ``source`` where one is cut."""
+
+    kinds: Tensor  # int8 (rows, columns): EMPTY, PARTIAL or FULL
+    which: Tensor  # int32 (rows, columns): the bitmap of each; 0 has no pair and 1 has all
+    bits: Tensor  # int32 (bitmaps, SIDE, SIDE // WORD)
+    target: Slots | None
+    source: Slots | None
+    pieces: Pieces | None
+    isolated: Tensor | None  # bool (T,): targets without an edge
+    unused: Tensor | None  # bool (S,): sources that no target reads
+
+
+def block_lists(graph: AttentionGraph, device: torch.device = CPU) -> BlockLists:
+    """The blocks of a graph without repeated edges, made on the CPU."""
+    if device.type != "cpu":
+        return cached(graph, ("block lists", device), lambda: moved(block_lists(graph), device))
+    return cached(graph, "block lists", lambda: _block_lists(graph))
+
+
+def num_blocks(graph: AttentionGraph) -> int:
+    """How many blocks there are, empty ones among them; no more than this is known without looking for edges."""
+    return -(-graph.num_targets // SIDE) * -(-graph.num_sources // SIDE)
+
+
+def block_work(graph: AttentionGraph) -> float:
+    """What the blocks that are not empty cost, in pairs of a full one; a partial one looks its bits up, too."""
+    kinds = _kinds(graph)
+    return SIDE**2 * (float((kinds == FULL).sum()) + 1.3 * float((kinds == PARTIAL).sum()))
+
+
+def ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """How many of ``blocks`` (rows, columns) each row has, and its columns, those first; int32, with two axes of 1."""
+    columns = torch.argsort(blocks.to(torch.int8), dim=-1, descending=True, stable=True)
+    return blocks.sum(-1).to(torch.int32)[None, None], columns.to(torch.int32)[None, None]
+
+
+def _kinds(graph: AttentionGraph) -> Tensor:
+    """The class of each block, none of those that reach over the border full; int8 (rows, columns)."""
+
+    def make() -> Tensor:
+        kinds = graph.tile_classes((SIDE, SIDE))
+        over = torch.zeros_like(kinds, dtype=torch.bool)
+        over[graph.num_targets // SIDE :] = True
+        over[:, graph.num_sources // SIDE :] = True
+        return torch.where(over & (kinds == FULL), PARTIAL, kinds).to(torch.int8)
+
+    return cached(graph, "kinds of blocks", make)
+
+
+def _block_lists(graph: AttentionGraph) -> BlockLists:
+    kinds = _kinds(graph)
+    which, bits = _bitmaps(graph, kinds)
+    kinds, of_row, pieces = _cut(kinds)
+    turned, of_column, _ = _cut(kinds.T)
+    kinds = turned.T.contiguous()
+    which = torch.where(kinds > 0, which[of_row][:, of_column], 0)
+    isolated, unused = graph.in_degree.cpu() == 0, graph.out_degree.cpu() == 0
+    return BlockLists(
+        kinds,
+        which.contiguous(),
+        bits,
+        _gathered(of_row, graph.num_targets),
+        _gathered(of_column, graph.num_sources),
+        pieces,
+        isolated if bool(isolated.any()) else None,
+        unused if bool(unused.any()) else None,
+    )
+
+
+def _bitmaps(graph: AttentionGraph, kinds: Tensor) -> tuple[Tensor, Tensor]:
+    """The bitmap of each block, and the bitmaps; their number is rounded up, so that few shapes are left."""
+    partial, edges = torch.nonzero(kinds == PARTIAL), graph.edges
+    table = kinds.to(torch.int32) // FULL
+    table[partial[:, 0], partial[:, 1]] = torch.arange(2, 2 + len(partial), dtype=torch.int32)
+    octets = torch.zeros(2 + len(partial), SIDE, SIDE // 8, dtype=torch.uint8)
+    octets[1] = 255
+    if isinstance(edges, Listed):
+        _set_pairs(octets, table, edges.distinct(), SIDE)
+    else:
+        _ask_tiles(octets, partial, edges, SIDE)
+    bits = octets.view(torch.int32)
+    inside = _within(graph.num_targets, kinds.shape[0])[partial[:, 0]], _within(graph.num_sources, kinds.shape[1])
+    bits[2:] &= _packed(inside[1])[partial[:, 1]][:, None] & -inside[0].to(torch.int32)[..., None]
+    own, which = _distinct(bits)
+    room = 1 << max(3, (len(own) - 1).bit_length())
+    return which[table.long()].to(torch.int32), torch.nn.functional.pad(own, (0, 0, 0, 0, 0, room - len(own)))
+
+
+def _within(size: int, blocks: int) -> Tensor:
+    """Which places of each block are nodes, bool (blocks, SIDE)."""
+    return (torch.arange(blocks * SIDE) < size).view(blocks, SIDE)
+
+
+def _packed(places: Tensor) -> Tensor:
+    """bool (blocks, SIDE) as int32 words (blocks, SIDE // WORD), the first place in the lowest bit."""
+    powers = torch.bitwise_left_shift(torch.ones((), dtype=torch.int64), torch.arange(WORD))
+    return (places.view(len(places), -1, WORD).long() * powers).sum(-1).to(torch.int32)
+
+
+def _distinct(bits: Tensor) -> tuple[Tensor, Tensor]:
+    """Bitmaps without copies, and which of them each was; the first two stay."""
+    words = bits.flatten(1).long()
+    key = mixed(words * (1 << 32) + torch.arange(words.shape[1]) + 1).sum(1)
+    key[:2] = torch.tensor([torch.iinfo(key.dtype).min, torch.iinfo(key.dtype).min + 1])
+    _, which = torch.unique(key, return_inverse=True)
+    first = torch.full((int(which.max()) + 1,), len(bits)).scatter_reduce(0, which, torch.arange(len(bits)), "amin")
+    if not torch.equal(bits[first[which]], bits):  # a hash may deceive
+        return bits, torch.arange(len(bits))
+    return bits[first], which
+
+
+def _cut(kinds: Tensor) -> tuple[Tensor, Tensor, Pieces | None]:
+    """Rows of blocks, those far longer than the mean in pieces, the first in its place and the others at the end; the
+    row that each is of; and the pieces."""
+    rows, there = kinds.shape[0], kinds > 0
+    count = there.sum(1)
+    busy = count[count > 0].double()
+    most = max(SHORT, LONG * int(busy.mean().ceil())) if busy.numel() else SHORT
+    number = (-(-count // most)).clamp(min=1)
+    extra = number - 1
+    row, column = torch.nonzero(there, as_tuple=True)
+    piece = (torch.cumsum(there, 1) - 1)[row, column] // most
+    first = rows + starts(extra)
+    of_row = torch.cat((torch.arange(rows), torch.repeat_interleave(extra)))
+    cut = torch.zeros(len(of_row), kinds.shape[1], dtype=kinds.dtype)
+    cut[torch.where(piece == 0, row, first[row] + piece - 1), column] = kinds[row, column]
+    long = torch.nonzero(extra).flatten()
+    if long.numel() == 0:
+        return cut, of_row, None
+    step = torch.arange(int(number.max()))
+    places = torch.where(step == 0, long[:, None], first[long][:, None] + step - 1)
+    return cut, of_row, Pieces(long, torch.where(step < number[long][:, None], places, -1))
+
+
+def _gathered(of_row: Tensor, size: int) -> Slots | None:
+    """The nodes that fill blocks, which are those of the rows given; None if they come in order."""
+    node = (of_row[:, None] * SIDE + torch.arange(SIDE)).flatten()
+    if len(of_row) == -(-size // SIDE):
+        return None
+    return slots_of([(node.clamp(max=size - 1), node < size)], size)
