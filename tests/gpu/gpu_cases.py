@@ -147,7 +147,6 @@ def _large() -> Iterator[Case]:
         "window of 257": lambda n: ga.graphs.sliding_window(n, 257, causal=False),
         "causal": ga.graphs.causal,
         "random, 16 each": lambda n: ga.graphs.random_sources(n, 16),
-        "Longformer": lambda n: ga.graphs.sliding_window(n, 65, causal=False) | ga.graphs.global_tokens(n, [0, n // 2]),
         "cells of a grid": lambda n: ga.graphs.cell_partition((int(n**0.5) // 7 * 7,) * 2, (7, 7), (3, 3)),
     }
     for dtype in (torch.float32, torch.bfloat16):
@@ -183,6 +182,7 @@ def _rest() -> Iterator[Case]:
     """Autocast, a model, builders on the device's own points, and weights that are looked at."""
     yield Case("dropped as on the CPU", _dropped)
     yield Case("a prepared call waits for nothing", _prepared)
+    yield Case("tiles by FlexAttention", _flex)
     yield Case("autocast", _autocast)
     yield Case("a model is trained", _trained)
     yield Case("neighbours of points", _neighbours)
@@ -238,6 +238,33 @@ def _prepared(device: torch.device) -> list[dict[str, Any]]:
         drawn.append(output.clone())
     finite = bool(output.isfinite().all() and grad.isfinite().all())
     return [{"backend": "edges", "ok": finite, "dropout is drawn anew": not torch.equal(*drawn)}]
+
+
+def _flex(device: torch.device) -> list[dict[str, Any]]:
+    """Global tokens, whose rows of blocks are in pieces, by FlexAttention and by SDPA, forward and backward."""
+    from graphattn.backends.check import check
+    from graphattn.backends.tiles import TilesBackend, gathered_run, tiles_run
+
+    nodes, results = 4096, []
+    if device.type != "cuda" or torch.version.cuda is None:
+        return [{"backend": "tiles", "ok": None, "refused": ["no CUDA"]}]
+    graph = (ga.graphs.sliding_window(nodes, 65, causal=False) | ga.graphs.global_tokens(nodes, [0, 2000])).to(device)
+    for dtype in (torch.float32, *HALVES):
+        draw, outputs = torch.Generator().manual_seed(0), []
+        leaves = [torch.randn(nodes, 4, 64, generator=draw).to(device, dtype).requires_grad_() for _ in range(3)]
+        inputs = check(*leaves, graph)
+        if not TilesBackend().by_flex(graph, inputs.request(lse=True)):
+            results.append({"dtype": _name(dtype), "ok": False, "raised": "FlexAttention is not chosen"})
+            continue
+        for run in (tiles_run, gathered_run):
+            found = run(graph, inputs, False, True)
+            loss = found.output.float().square().sum() + found.lse.sum()
+            outputs.append([found.output, found.lse, *torch.autograd.grad(loss, leaves)])
+        pairs = zip(*([x.detach().double() for x in each] for each in outputs), strict=True)
+        error = max(float((x - y).abs().max() / y.abs().max()) for x, y in pairs)
+        bound = (16 if dtype in HALVES else 256) * torch.finfo(dtype).eps
+        results.append({"dtype": _name(dtype), "error": error, "bound": bound, "ok": error <= bound})
+    return results
 
 
 def _autocast(device: torch.device) -> list[dict[str, Any]]:
