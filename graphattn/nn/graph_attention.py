@@ -68,7 +68,7 @@ class GraphAttention(EdgeAttention):
         scale: Factor on the dot product, ``D ** -0.5`` by default.
         softcap: Bound on the scores, > 0; none by default.
         cap_bias: Whether it bounds scores with their bias, as x-transformers does, and not the products before it, as
-            Gemma 2 does. Runs on ``edges`` (CPU) or edge by edge.
+            Gemma 2 does; needs ``softcap``. Runs on ``edges`` (CPU) or edge by edge.
         qk_norm: Epsilon of a norm by the root of the mean square, of every head's query and of its key, before they
             are turned and edge features added; none by default.
         rotary: Turns queries and keys by their positions; see :class:`Rotary`.
@@ -116,6 +116,8 @@ class GraphAttention(EdgeAttention):
         super().__init__()
         check_options(dropout, backend, bias=bias, out_proj=out_proj, root_weight=root_weight, cap_bias=cap_bias)
         check_numbers(scale, softcap, dropout)
+        if cap_bias and softcap is None:
+            raise OptionError("cap_bias=True says what softcap bounds, and there is none; give softcap=")
         self.embed_dim, self.num_heads = width(embed_dim, "embed_dim"), width(num_heads, "num_heads")
         self.num_kv_heads = self.num_heads if num_kv_heads is None else width(num_kv_heads, "num_kv_heads")
         self.qdim = self.embed_dim if qdim is None else width(qdim, "qdim")

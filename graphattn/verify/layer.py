@@ -123,7 +123,7 @@ class LayerSubject:
             score=not product,
             normalize=layer.normalize is not None and not has_sink,
             of_rows=of_rows(layer.normalize) is not None,
-            cap_bias=layer.cap_bias and layer.softcap is not None and case.bias,
+            cap_bias=layer.cap_bias and case.bias,
         )
 
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:

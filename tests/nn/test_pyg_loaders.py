@@ -172,3 +172,8 @@ def test_refusals(options, words):
     with pytest.raises(OptionError, match=words):
         ga.nn.GraphAttention(8, 2, **options)
     assert "dense" in BACKENDS
+
+
+def test_a_bound_on_the_bias_needs_a_bound():
+    with pytest.raises(OptionError, match="give softcap="):
+        ga.nn.GraphAttention(H * D, H, cap_bias=True)
