@@ -364,7 +364,11 @@ def train(
         Optional[str], typer.Option(help="classify, segment or regress; by default what the labels are for.")
     ] = None,
     model: Annotated[
-        Optional[str], typer.Option(help="unet, point-transformer, pct, mesh or perceptron; by default unet or mesh.")
+        Optional[str],
+        typer.Option(
+            help="unet, point-transformer (also -v2, -v3), litept, stratified-transformer, pct, encode-process-decode, "
+            "mesh or perceptron; by default unet, or mesh for numbers at vertices."
+        ),
     ] = None,
     graph: Annotated[
         Optional[str], typer.Option(metavar="RECIPE", help="'knn(..., 16)'; one for each level with ; between.")

@@ -57,7 +57,9 @@ def inputs_of(
         radii = [(shape.pos - shape.pos.mean(0)).norm(dim=1).max() for shape in map(shapes.__getitem__, few)]
         scale = float(median(map(float, radii))) or 1.0
     graphs = base.graph
-    if graph is not None and graphs:
+    if graph is not None and not graphs:
+        raise OptionError(f"graph is for a model that reads the edges of recipes, got model={name!r}")
+    if graph is not None:
         given = tuple(part.strip() for part in graph.split(";"))
         graphs = given if len(given) > 1 else given * len(base.graph)
         if len(graphs) != len(base.graph):
@@ -74,8 +76,8 @@ def inputs_of(
 
 
 def schedule_of(sizes: Tensor, task: Task, in_train: int, epochs: int | None, given: dict[str, Any]) -> Schedule:
-    """Batches of up to 16 shapes; as many epochs as make 5 million points, or 3 million if points have labels."""
-    mean, budget = float(sizes.double().mean()), 5e6 if task.readout == "shape" else 3e6
+    """Batches of up to 16 shapes; as many epochs as make 2.5 million points, or 3 million if points have labels."""
+    mean, budget = float(sizes.double().mean()), 2.5e6 if task.readout == "shape" else 3e6
     many = max(10, min(60, round(budget / (mean * in_train)))) if epochs is None else whole(epochs, "epochs", 1)
     together = min(16, max(4, in_train // 20))
     usual: dict[str, Any] = {"points": min(max(int(together * mean), 1), 1 << 15), "patience": max(8, many // 2)}

@@ -15,7 +15,7 @@ from .run import Run
 SAID = {"perceptron": "a perceptron without edges", "random": "degree-matched random graphs"}
 
 
-def controls_named(control: bool | Sequence[str], model: str) -> tuple[str, ...]:
+def controls_named(control: bool | Sequence[str], model: str, inputs: Inputs) -> tuple[str, ...]:
     """Those that are asked for; ``True`` is the perceptron, for every model but itself."""
     if isinstance(control, bool):
         return ("perceptron",) * (control and model != "perceptron")
@@ -24,6 +24,8 @@ def controls_named(control: bool | Sequence[str], model: str) -> tuple[str, ...]
         one_of(name, "control", tuple(SAID))
         if model == "perceptron":
             raise OptionError(f"control={name!r} is for a model with edges, got model='perceptron'")
+        if name == "random" and inputs.patch:
+            raise OptionError(f"control='random' redraws recipes, and model={model!r} has convolutions of cells")
     return tuple(dict.fromkeys(names))
 
 

@@ -48,8 +48,9 @@ class Prepared(Dataset):
         like: "Prepared | None" = None,
     ) -> None:
         self.folder, self.numbers, self.inputs = folder, numbers, inputs
-        self.rigid = [RIGID[word]() for word in augment if word in RIGID]
-        self.others = Compose([OTHERS[word]() for word in augment if word in OTHERS])
+        fixed = () if inputs.patch else tuple(RIGID)  # cells of a grid are others when a shape is turned
+        self.rigid = [RIGID[word]() for word in augment if word in fixed]
+        self.others = Compose([(RIGID | OTHERS)[word]() for word in augment if word not in fixed])
         self._kept: dict[int, Data] = {} if like is None else like._kept
         self._room: list[int] = [_KEPT] if like is None else like._room
         own = torch.as_tensor(folder.sizes)[torch.tensor(numbers, dtype=torch.int64)]

@@ -5,11 +5,12 @@ import json
 from ..interop.files._replace import save_page
 from ..shapes import ShapeFolder
 from .controls import SAID, control_of
-from .data import Prepared
+from .data import Prepared, joined
 from .evaluate import Evaluation, evaluated
 from .loop import Progress, Tell, Training
 from .page import save_report
 from .run import CHECKPOINT, MODEL, REPORT, RESULT, Run
+from .standard import measure
 
 
 def fit(run: Run, shapes: ShapeFolder, tell: Tell) -> Evaluation:
@@ -40,6 +41,10 @@ def _trained(run: Run, shapes: ShapeFolder, phase: str, tell: Tell) -> Evaluatio
     tell(Progress("begin", 0.0, f"{run.model}: {size:,} parameters, at most {run.schedule.epochs} epochs"))
     if (run.path / CHECKPOINT).is_file():
         training.load(run.path / CHECKPOINT)
+    else:
+        few = Prepared(shapes, parts["train"][:: max(1, len(parts["train"]) // 16)], run.inputs, like=train)
+        x, levels, _ = joined(next(iter(few.batches(run.schedule.points))), run.schedule.device)
+        measure(training.model, x, levels)
     training.run(run.path, tell)
     if not (run.path / MODEL).is_file():
         run.save_model(training.model)

@@ -1,5 +1,6 @@
 """What a model reads of a shape: features of its points, and levels with graphs, of positions centred and scaled."""
 
+import ast
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,12 +14,13 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import SamplePoints
 
 from ..errors import LoaderError, OptionError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, Pattern
 from ..graphs import Hierarchy, HierarchyRecipe, degree_matched_random, hierarchy, knn
 from ..graphs.expression import from_expression
 from ..graphs.points.hierarchy import Level
 from ..nn import local_pca, mesh_normals
 from ..shapes.seeded import seeded
+from .cells import with_cells
 
 _FINE, _COARSE = 10, 20  # neighbours that normals and spreads are made of
 NORMALS = ("none", "pca", "faces", "normal")
@@ -46,7 +48,11 @@ class Inputs:
         scale: What positions are divided by, in their own units; 0 is each shape's own radius.
         sample: Points that are drawn of each shape, on its faces if it has some; 0 takes the points as they are.
         ratio: Of the levels, as in :func:`graphattn.graphs.hierarchy`.
-        graph: Recipes as expressions, one for each level; none for a model without edges.
+        cell: Of the levels instead, likewise.
+        patch: Points of a patch along curves: the levels are then the points and, of cells of these sides, those of
+            :func:`graphattn.graphs.serialized_hierarchy`, without recipes.
+        graph: Recipes as expressions, one for each level, or several for its layers in turn, with commas between them;
+            none for a model without edges.
         down: Of a coarser level's points from the finer ones.
         up: Of a finer level's points from the coarser ones.
         redrawn: Seed of random graphs with the same in-degrees in the place of all of these, drawn for each shape;
@@ -58,6 +64,8 @@ class Inputs:
     scale: float = 0.0
     sample: int = 0
     ratio: tuple[float, ...] = ()
+    cell: tuple[float, ...] = ()
+    patch: int = 0
     graph: tuple[str, ...] = ()
     down: str = "knn(..., 16, clamp=True)"
     up: str = "knn(..., 4, clamp=True)"
@@ -82,7 +90,9 @@ class Inputs:
         normals = self._normals(shape, pos, local)
         x = torch.cat([self._feature(word, shape, pos, normals, local, name) for word in self.features], 1)
         faces = shape.face.T if "face" in shape else None
-        if not self.graph:
+        if self.patch:
+            levels = with_cells(pos, self.cell, self.patch)
+        elif not self.graph:
             levels = Hierarchy((Level(pos, None, (), normals=normals),))
         else:
             levels = self._recipe(pos, faces=faces, normals=normals)
@@ -92,12 +102,11 @@ class Inputs:
 
     @cached_property
     def _recipe(self) -> HierarchyRecipe:
-        graphs = [from_expression(text) for text in self.graph]
-        for text, graph in zip(self.graph, graphs, strict=True):
-            if isinstance(graph, AttentionGraph):
-                raise OptionError(f"graph must wait for positions, such as 'knn(..., 16)', got {text!r}")
-        down, up = from_expression(self.down), from_expression(self.up)
-        made: HierarchyRecipe = hierarchy(..., ratio=self.ratio or None, graph=graphs, down=down, up=up)  # type: ignore[arg-type]
+        graphs: list[Any] = [tuple(map(_recipe, _parts(text))) for text in self.graph]
+        down, up = _recipe(self.down), _recipe(self.up)
+        made: HierarchyRecipe = hierarchy(
+            ..., ratio=self.ratio or None, cell=self.cell or None, graph=graphs, down=down, up=up
+        )
         return made
 
     @property
@@ -164,6 +173,22 @@ class Inputs:
         if len(rest) > 1 and left != len(rest):
             raise OptionError(f"features must be at most one property wider than a number, got {rest}")
         return [width or left // max(1, len(rest)) for width in own]
+
+
+def _parts(text: str) -> list[str]:
+    """Expressions with commas between them."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return [text]  # which from_expression refuses
+    return [ast.unparse(part) for part in node.elts] if isinstance(node, ast.Tuple) else [text]
+
+
+def _recipe(text: str) -> Pattern:
+    made = from_expression(text)
+    if isinstance(made, AttentionGraph):
+        raise OptionError(f"graph must wait for positions, such as 'knn(..., 16)', got {text!r}")
+    return made
 
 
 def placed(pos: Tensor, scale: float, name: str) -> Tensor:

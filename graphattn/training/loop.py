@@ -86,7 +86,7 @@ class Training:
     def __post_init__(self) -> None:
         how = self.schedule
         self.model.to(how.device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), how.lr, weight_decay=how.weight_decay)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), how.lr, weight_decay=how.weight_decay, fused=True)
         self.batches = self.train.batches(how.points, shuffle=True, seed=how.seed, workers=how.workers)
 
     # --- states on the disk
@@ -112,7 +112,7 @@ class Training:
             }
             if own:
                 device = parameter.device
-                self.optimizer.state[parameter] = {k: v if k == "step" else v.to(device) for k, v in own.items()}
+                self.optimizer.state[parameter] = {key: value.to(device) for key, value in own.items()}
         self.history, self.sums = told["history"], told["sums"]
         self.batches.load_state_dict(told["batches"])
 

@@ -9,9 +9,20 @@ from torch import Tensor, nn
 from ..arguments import one_of
 from ..errors import OptionError
 from ..graphs import Hierarchy
-from ..models import PCT, MeshTransformer, PointTransformer, UNet
+from ..models import (
+    PCT,
+    EncodeProcessDecode,
+    MeshTransformer,
+    PointTransformer,
+    PointTransformerV2,
+    PointTransformerV3,
+    StratifiedTransformer,
+    UNet,
+)
 from ..models.levels import of_clouds
+from .cells import OnCells
 from .inputs import Inputs
+from .standard import standardized
 
 _NEAR = "knn(..., 16, include_self=True, clamp=True)"
 _FEW = "knn(..., 12, include_self=True, clamp=True)"
@@ -39,6 +50,16 @@ class Pointwise(nn.Module):
         return self.head(x)
 
 
+def _v3(features: int, out_dim: int, *, readout: str, **options: Any) -> nn.Module:
+    return OnCells(PointTransformerV3(features, out_dim, readout=readout, **options), readout)
+
+
+def _weather(features: int, out_dim: int, *, readout: str, **options: Any) -> nn.Module:
+    if readout != "node":
+        raise OptionError("model='encode-process-decode' answers for points, got a task of whole shapes")
+    return EncodeProcessDecode(features, out_dim, **options)
+
+
 class Preset(NamedTuple):
     """A model and what it reads."""
 
@@ -52,9 +73,28 @@ class Preset(NamedTuple):
     augment: tuple[str, ...] = ()
 
 
+def _same(make: Callable[..., nn.Module], options: dict[str, Any], reads: Inputs, *augment: str) -> Preset:
+    """For points and shapes alike."""
+    return Preset(make, options, options, reads, reads, augment)
+
+
 _NODES = Inputs(_INVARIANT, "pca", ratio=(0.25, 0.25), graph=(_FEW, _FEW, "full(...)"), down="knn(..., 12, clamp=True)")
 _TURNED = Inputs(("position",), ratio=(0.25, 0.25), graph=(_NEAR,) * 3)
+_WHOLE = Inputs(("position",), ratio=(0.25,), graph=("full(...)",) * 2)
+_CELLS = Inputs(("position",), cell=(0.1, 0.2, 0.4), patch=64)
 _RING = Inputs(("constant",), "faces", graph=("mesh_vertices(...)",))
+_THREE: dict[str, Any] = {"widths": [32, 64, 128], "depths": [1, 1, 1]}
+_LITE: dict[str, Any] = {
+    **{"widths": [36, 72, 144], "depths": [1, 1, 2], "back_widths": [36, 72], "back_depths": 0, "head_dim": 18},
+    **{"norm": "layer", "convs": [True, True, False], "attends": [False, False, True], "rotary": 100.0},
+}
+
+
+def _windows(side: float) -> str:
+    """A level of the Stratified Transformer: windows, and the same moved by half of their side."""
+    return f"stratified_windows(..., {side}, 0.0625), stratified_windows(..., {side}, 0.0625, shift={side / 2})"
+
+
 MODELS = {
     "unet": Preset(
         UNet,
@@ -63,21 +103,25 @@ MODELS = {
         Inputs(_INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW)),
         _NODES,
     ),
-    "point-transformer": Preset(
-        PointTransformer,
-        {"widths": [32, 64, 128], "depths": [1, 1, 1]},
-        {"widths": [32, 64, 128], "depths": [1, 1, 1]},
-        _TURNED,
-        _TURNED,
-        ("rotation",),
+    "point-transformer": _same(PointTransformer, _THREE, _TURNED, "rotation"),
+    "point-transformer-v2": _same(
+        PointTransformerV2, _THREE, Inputs(("position",), cell=(0.2, 0.4), graph=(_NEAR,) * 3), "rotation"
     ),
-    "pct": Preset(
-        PCT,
-        {"widths": [32, 64], "num_layers": 2},
-        {"widths": [32, 64], "num_layers": 2},
-        Inputs(("position",), ratio=(0.25,), graph=("full(...)",) * 2),
-        Inputs(("position",), ratio=(0.25,), graph=("full(...)",) * 2),
-        ("rotation",),
+    "point-transformer-v3": _same(
+        _v3, {**_THREE, "back_widths": [32, 64], "back_depths": 1, "norm": "layer"}, _CELLS, "rotation"
+    ),
+    "litept": _same(_v3, _LITE, _CELLS, "rotation"),
+    "pct": _same(PCT, {"widths": [32, 64], "num_layers": 2}, _WHOLE, "rotation"),
+    "stratified-transformer": _same(
+        StratifiedTransformer,
+        {"widths": [32, 64, 128], "depths": 2, "num_heads": [2, 4, 8], "step": 0.05, "reach": 16},
+        Inputs(("position",), ratio=(0.25, 0.25), graph=tuple(map(_windows, (0.4, 0.8, 1.6)))),
+        "rotation",
+    ),
+    "encode-process-decode": _same(
+        _weather,
+        {"embed_dim": 32, "num_layers": 3, "edges": ["distance", "alignment"]},
+        Inputs(_INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW), down="knn(..., 12, clamp=True)"),
     ),
     "mesh": Preset(
         MeshTransformer,
@@ -97,6 +141,6 @@ def build(name: str, options: dict[str, Any], features: int, out_dim: int, reado
     preset = MODELS[one_of(name, "model", tuple(MODELS))]
     known = {**(preset.shape if readout == "shape" else preset.node), **options}
     try:
-        return preset.make(features, out_dim, readout=readout, **known)
+        return standardized(preset.make(features, out_dim, readout=readout, **known))
     except TypeError as error:
         raise OptionError(f"model_options: {name} takes none such: {error}") from None

@@ -51,7 +51,7 @@ def train(
         features: Of the points, words of :class:`Inputs`; by default the model's, and the files' colours.
         augment: Changes of a shape in training: "rotation", "mirror", "stretch", "drop", "jitter".
         model_options: Arguments of the model, such as ``{"widths": [64, 64]}``.
-        epochs: At most so many; by default as many as make 5 million points, or 3 million if points have labels, from
+        epochs: At most so many; by default as many as make 2.5 million points, or 3 million if points have labels, from
             10 to 60.
         seed: Of everything that is drawn: the split, parameters, orders, changes, dropout.
         sample: Points that are drawn of each shape if it has more, on its faces if it has some; 0 takes all. By
@@ -109,7 +109,7 @@ def train(
         options=dict(model_options or {}),
         features=every[0].x.shape[1],
         schedule=how,
-        control=controls_named(control, name),
+        control=controls_named(control, name, inputs),
         split=split,
         said=str(parts),
         files=digests(shapes),

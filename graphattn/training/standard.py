@@ -1,0 +1,55 @@
+"""Features in units of their own spread, so that one rate of learning serves distances, angles and curvatures."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..graphs import Hierarchy
+from ..models.unet import EdgeEncoder, Perceptron
+
+
+class Standard(nn.Linear):
+    """A linear layer of features from which the mean is taken and which are divided by their standard deviation.
+
+    Buffers hold both; they are 0 and 1 until :func:`measure`.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__(layer.in_features, layer.out_features)
+        self.weight, self.bias = layer.weight, layer.bias
+        self.register_buffer("mean", torch.zeros(layer.in_features))
+        self.register_buffer("deviation", torch.ones(layer.in_features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., out) of features (..., in)."""
+        return super().forward((x - self.mean) / self.deviation)
+
+
+def standardized(model: nn.Module) -> nn.Module:
+    """The model with a :class:`Standard` layer wherever one reads features of points or of edges."""
+    readers = [part.perceptron for part in model.modules() if isinstance(part, EdgeEncoder)]
+    readers += [part for name, part in model.named_children() if name == "embedding" and isinstance(part, Perceptron)]
+    for reader in readers:
+        reader.first = Standard(reader.first)
+    return model
+
+
+@torch.no_grad()
+def measure(model: nn.Module, x: Tensor, shape: Hierarchy) -> None:
+    """Take means and deviations from what the layers read of these shapes; features that are constant stay as large."""
+
+    def take(layer: Any, given: tuple[Tensor]) -> None:
+        values = given[0].flatten(0, -2).double()
+        deviation = values.std(0, correction=0)
+        constant = deviation <= 1e-6 * values.abs().amax(0)
+        layer.mean.copy_(values.mean(0))
+        layer.deviation.copy_(torch.where(constant, 1.0, deviation))
+
+    hooks = [part.register_forward_pre_hook(take) for part in model.modules() if isinstance(part, Standard)]
+    model.eval()(x, shape)
+    for hook in hooks:
+        hook.remove()
