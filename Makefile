@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/
 SECONDS ?= 300
 SEED ?= 0
 
-.PHONY: demo gallery test env lint types tests examples fuzz gpu clean
+.PHONY: demo gallery test proof env lint types tests slow examples fuzz gpu clean
 .NOTPARALLEL:
 
 demo: env            ## run real inputs through the library and write a page of pictures
@@ -15,7 +15,9 @@ demo: env            ## run real inputs through the library and write a page of 
 gallery: env         ## every named pattern as a thumbnail; writes gallery.html
 	$(RUN)graphattn gallery --out gallery.html
 
-test: env lint types tests examples   ## everything CI checks
+test: env lint types tests   ## everything CI checks
+
+proof: test slow examples     ## and what takes longer: compilers, processes, training, every example
 
 env: $(VENV)/.ready
 
@@ -33,8 +35,11 @@ lint: env
 types: env
 	$(RUN)mypy
 
-tests: env           ## tests and doctests
-	PYTHONDONTWRITEBYTECODE= $(RUN)pytest -n 2  # what pytest makes of a file's asserts is kept for the next run
+tests: env           ## tests and doctests but the slow ones
+	PYTHONDONTWRITEBYTECODE= $(RUN)pytest -n 2 -m "not slow"  # what pytest makes of asserts is kept for the next run
+
+slow: env            ## tests marked slow
+	$(RUN)pytest -n 2 -m slow
 
 examples: env        ## every numbered example, two at a time; each ends in an assert
 	ls examples/[0-9]*.py | OMP_NUM_THREADS=1 xargs -P 2 -I FILE sh -c \

@@ -38,6 +38,7 @@ def test_layer_is_exact(name, layer):
     assert {f"grad {parameter}" for parameter, _ in module.named_parameters()} < measured
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_layer_is_exact_in_half_precision(dtype):
     torch.manual_seed(1)

@@ -16,7 +16,12 @@ from graphattn.cli.app import app
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "examples" / "guide").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|text|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+LONG = ("study", "models", "command_line")  # they train, or run every command
+each_page = pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else ()) for page in PAGES],
+    ids=lambda page: page.stem,
+)
 
 
 def assert_shown(shown, printed):
@@ -83,6 +88,7 @@ def installed_wheel(folder):
     return folder / "there"
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_is_whole_and_runs_the_command_line_and_the_first_block(tmp_path):
     wheel_folder = installed_wheel(tmp_path)
     files = [path.relative_to(ROOT) for path in (ROOT / "graphattn").rglob("*") if path.is_file()]

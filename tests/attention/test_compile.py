@@ -7,6 +7,8 @@ from graph_table import GRAPHS
 
 import graphattn as ga
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _fresh():

@@ -26,6 +26,7 @@ def small(name):
     return ga.from_edge_index(torch.tensor(pairs).t(), num_sources=S, num_targets=T, duplicates="keep")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "backend"),
     [

@@ -56,6 +56,7 @@ class Doubled(Sigmoid):
         return 2 * super().forward(score, target, num_targets)
 
 
+@pytest.mark.slow
 def test_what_may_do_something_else_is_run_edge_by_edge():
     graph, hooked = ga.graphs.full(5), Sigmoid()
     hooked.register_forward_hook(lambda module, given, output: 2 * output)

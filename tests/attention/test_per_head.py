@@ -139,6 +139,7 @@ def test_an_observed_layer_gives_the_same_on_graphs_of_heads():
     assert seen
 
 
+@pytest.mark.slow
 def test_compiled_calls_on_graphs_of_heads_and_patterns():
     graph = FAMILIES["a rule and a list"]
     fresh = ga.PerHead(graph.graphs)  # of which nothing is known yet

@@ -174,6 +174,7 @@ def test_every_error_is_one_of_the_family():
         assert issubclass(error, ValueError)
 
 
+@pytest.mark.slow
 def test_dense_refuses_what_does_not_fit_in_memory():
     graph = ga.graphs.sliding_window(1_000_000, 3)
     request = {c.name: c for c in ga.explain(graph, heads=1).candidates}

@@ -31,6 +31,7 @@ print("all said")
 """
 
 
+@pytest.mark.slow
 def test_numba_that_is_told_to_compile_nothing():
     env = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=False)

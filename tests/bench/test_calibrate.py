@@ -46,6 +46,7 @@ def test_what_is_kept_is_used_and_nothing_else(cache):
     assert not rates.measured()
 
 
+@pytest.mark.slow
 def test_the_command_measures_and_keeps(cache, monkeypatch):
     monkeypatch.setattr("graphattn.bench.calibrate.WIDTH", 8)  # another one is compiled anew
     found = CliRunner().invoke(app, ["doctor", "--calibrate", "--json"])

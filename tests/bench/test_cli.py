@@ -56,6 +56,7 @@ def test_errors_are_one_line_before_anything_runs(line, said, monkeypatch):
     assert "Traceback" not in done.output
 
 
+@pytest.mark.slow
 def test_a_sweep_of_a_pattern(tmp_path, monkeypatch):
     monkeypatch.setattr(Crew, "worker", forked_workers.start)
     out, numbers = tmp_path / "run.png", tmp_path / "run.json"

@@ -1,5 +1,6 @@
 """The table of goals: every figure has its case, its pair or its choices."""
 
+import pytest
 import torch
 from bench_rows import case, row
 
@@ -43,6 +44,7 @@ def test_a_pair_is_taken_in_turn():
     assert torch.allclose(mine(), other(), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_choice_is_judged_on_a_graph_of_the_sample():
     assert len(SAMPLE) == 60
     choice = choice_on(next(i for i, (name, _) in enumerate(SAMPLE) if name == "tree 64"), seconds=0.0)

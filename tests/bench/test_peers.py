@@ -10,6 +10,8 @@ from graphattn.bench.peers import all_peers
 from graphattn.bench.peers.base import too_large
 from graphattn.bench.peers.swin import Swin
 
+pytestmark = pytest.mark.slow
+
 torch.manual_seed(0)
 LONELY = torch.rand(11, 7) < 0.4
 LONELY[3] = False

@@ -18,6 +18,8 @@ from graphattn.bench.problem import BOTH, FORWARD
 from graphattn.bench.result import Row
 from graphattn.errors import OptionError
 
+pytestmark = pytest.mark.slow
+
 LITTLE = bench.Effort(repeats=3, limit=100)
 SHORT = bench.Effort(repeats=3, limit=5)  # of scripted answers, which take no time
 

@@ -152,6 +152,7 @@ def test_neighbourhood_follows_the_written_rule(size, kernel, dilation, causal):
     assert_follows(graphs.grid_neighbourhood(size, kernel, **options, clamp=False), size, cut)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "kernel", "dilation", "causal"), [c for c in NEIGHBOURHOODS if min(c[1]) > 1])
 def test_neighbourhood_is_nattens(size, kernel, dilation, causal):
     graph = graphs.grid_neighbourhood(size, kernel, dilation=dilation, causal=causal)

@@ -40,6 +40,7 @@ def own_graphs(model, given):
     return graphs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEXT + IMAGES + PAIRS)
 def test_same_as_its_own(name):
     dtype = torch.float32 if name in FLOAT32 else torch.float64

@@ -103,6 +103,7 @@ def test_bytes_at_random(kind, tmp_path):
     fuzz()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "data"),
     [

@@ -147,6 +147,7 @@ def test_a_configuration_of_transformers_keeps_a_graph(tmp_path):
         same(ga.graph_from_dict(transformers.PretrainedConfig.from_pretrained(tmp_path).graph), graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("imports", ["graphattn, torch", "torch, graphattn"])
 def test_a_checkpoint_may_be_the_first_thing_that_is_used(imports, tmp_path):
     torch.save([WINDOW | LISTED, PATTERNS["longformer"]], tmp_path / "graph.pt")

@@ -44,6 +44,7 @@ def test_scores_and_gradients_are_those_of_plain_operations(graph, sizes, slope)
         assert (ours - wanted).abs().max() <= 1e-12 * wanted.abs().max().clamp(min=1)
 
 
+@pytest.mark.slow
 def test_in_float32_errors_are_those_of_plain_operations():
     for slope in (0.2, math.nan):
         layout, exact = _layout(HUB)[2:], operands(HUB, 2, 1, 8, 2, False)
@@ -59,6 +60,7 @@ def test_in_float32_errors_are_those_of_plain_operations():
             assert (a - wanted).abs().max() <= 3 * (b - wanted).abs().max() + 1e-7 * wanted.abs().max()
 
 
+@pytest.mark.slow
 def test_opcheck_and_the_same_bits_every_time():
     given, (_, _, *layout) = operands(SHUFFLED, 2, 3, 8, 2, True, torch.float32), _layout(SHUFFLED)
     torch.library.opcheck(edge_additive, (*given, 0.2, *layout))
@@ -93,6 +95,7 @@ SCORES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [1 << 17, 50])
 @pytest.mark.parametrize(("score", "edge_dim"), SCORES)
 def test_a_layer_with_two_derivatives_is_the_definitions(score, edge_dim, block, monkeypatch):

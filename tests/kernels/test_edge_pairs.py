@@ -117,6 +117,7 @@ def test_nobody_reads(batch):
     assert all(x.abs().sum() == 0 for x in torch.autograd.grad(output.sum(), (query, key, value)))
 
 
+@pytest.mark.slow
 def test_opcheck():
     query, key, _ = nodes(3, torch.float32)
     layout = _layout(SHUFFLED)[2:]

@@ -20,6 +20,7 @@ TESTS = Path(__file__).parents[1]
 offline = pytest.importorskip("offline")
 
 
+@pytest.mark.slow
 def test_outputs_and_gradients_are_those_of_the_cpu_operators_in_the_interpreter():
     """In float64 to 1e-12, and narrower within the bounds of every backend, on graphs with and without anything."""
     paths = os.pathsep.join((str(TESTS.parent), str(TESTS)))

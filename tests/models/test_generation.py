@@ -169,6 +169,7 @@ def test_prompts_of_several_lengths_are_a_list():
     assert generate(made, prompt()[:0], max_new_tokens=2).shape == (0, P + 2)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_writes_the_same():
     made, programs = model(num_layers=1), []
     torch._dynamo.reset()

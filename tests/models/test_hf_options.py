@@ -49,6 +49,7 @@ OPTIONS += [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_honoured_or_refused(name):
     tokens = torch.randint(V, (2, 6), generator=torch.Generator().manual_seed(1))

@@ -88,6 +88,7 @@ def test_the_order_of_the_points_and_other_clouds_change_nothing(name, readout):
     torch.testing.assert_close(batched[own], alone, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_every_parameter_and_the_positions_learn(name):
     model, recipe = made(name)

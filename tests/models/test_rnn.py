@@ -186,6 +186,7 @@ def taught_to_reverse(kind, length):
     return right, (strongest == torch.arange(length - 1, -1, -1)).float().mean().item()
 
 
+@pytest.mark.slow
 def test_the_bottleneck_forgets_long_sequences_and_attention_does_not():
     assert taught_to_reverse(None, 3)[0] > 0.93
     assert taught_to_reverse(None, 10)[0] < 0.75

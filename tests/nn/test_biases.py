@@ -285,6 +285,7 @@ def test_biases_compile_whole_though_they_share_a_graph():
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rule_or_listed", "packed_documents"])
 def test_a_layer_with_its_bias_compiles_whole_on_a_graph_that_is_new(name):
     torch.manual_seed(0)

@@ -8,6 +8,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import graphattn as ga
 
+pytestmark = pytest.mark.slow
+
 C, H = 12, 3
 
 

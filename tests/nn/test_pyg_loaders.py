@@ -136,6 +136,7 @@ def weighted(score, target, num_targets, edge_attr):
     return torch.sigmoid(score) * edge_attr[..., :1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"normalize": weighted}, {"edge_to": "score"}, {"edge_to": "value"}])
 def test_verify_judges_them(options):
     layer = ga.nn.GraphAttention(H * D, H, edge_dim=F, softcap=2.0, cap_bias=True, **options).double()

@@ -217,6 +217,7 @@ def test_a_planted_mistake_is_named(case):
 EXPECTED = list({id(expect): expect for expect, _, _ in PLANTED}.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("expect", "flips"), [(expect, (3, 40)[i % 2]) for i, expect in enumerate(EXPECTED)], ids=repr)
 def test_entries_that_differ_by_chance_are_no_mistake(expect, flips):
     mask = expect.mask()

@@ -44,6 +44,7 @@ def test_a_finished_study_trains_nothing_and_more_seeds_train_only_these(tiny, t
     assert set(seen) == {2}
 
 
+@pytest.mark.slow
 def test_one_trial_in_a_process_of_its_own_gives_the_same_number(tiny, tmp_path):
     folder = tmp_path / "process"
     shutil.copytree(tiny.folder, folder)

@@ -12,6 +12,8 @@ from graphattn import disjoint_union, graphs
 from graphattn.models import GraphTransformer
 from graphattn.nn import FeatureScore, GraphAttention, TransformerBlock, graph_attention
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _fresh():

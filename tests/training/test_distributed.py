@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import fresh_python
+import pytest
 import torch
 from every_model import MODELS, small
 from torch import distributed
@@ -35,6 +36,7 @@ def gradients(rank, store):
         distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_gradients_of_two_processes_are_those_of_the_whole_batch(tmp_path):
     fresh_python.run(None, str(tmp_path), file=__file__, expect=0)
     found, theirs = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))

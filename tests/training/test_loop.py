@@ -44,6 +44,7 @@ def whole(tmp_path_factory):
     return folder, contents(above / "run")
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bits(whole, tmp_path, no_page):
     folder, wanted = whole
     killed = tmp_path / "killed"

@@ -39,6 +39,7 @@ def collate(samples):
     return ga.disjoint_union(list(graphs)), torch.cat(x), torch.cat(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_a_loader_with_workers_gives_graphs_that_run(start):
     ga.attention(*torch.randn(3, 31, 2, 8), GRAPHS["rule"](), backend="edges")  # the parent's kernels are loaded
@@ -132,6 +133,7 @@ def test_threads_may_call_one_graph_and_layer_at_once(name):
     assert max(float((x - expected).abs().max()) for x in found) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from Linux")
 def test_calls_and_graphs_leave_nothing_behind():
     """``make fuzz`` makes 10^4 calls and 10^3 graphs."""

@@ -84,6 +84,7 @@ def test_one_wrong_edge_of_a_layer_outside_the_sample(monkeypatch, how_much, sou
     assert "target 271" in report.diagnosis
 
 
+@pytest.mark.slow
 def test_two_wrong_edges_among_half_a_million_are_seen():
     """Far too many targets for the twin; equal logits find the two wrong ones, and they join the sample."""
     graph = ga.graphs.sliding_window(70_001, 9)

@@ -39,6 +39,7 @@ def ran(report):
     return {row.backend for row in report.rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("score", "normalize"),
     [(score, NORMALIZERS[j]) for i, score in enumerate(SCORES) for j in range(len(NORMALIZERS)) if (i + j) % 3 == 2],

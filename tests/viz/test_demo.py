@@ -7,6 +7,8 @@ from pathlib import Path
 import fresh_python
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
 WRONG = """
 import sys; sys.path.insert(0, {demo!r}); sys.argv = ["demo", "--page", {page!r}, "--only", "extra"]

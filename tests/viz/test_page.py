@@ -68,6 +68,7 @@ try { document.title = JSON.stringify(session()); } catch (error) { document.tit
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
 def test_the_page_draws_turns_picks_and_switches(tmp_path):
     pos = sphere * torch.tensor([1.0, 2.0, 1.0])

@@ -75,6 +75,7 @@ GRAPHS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_graph_draws_its_mask(name):
     graph, figure = GRAPHS[name], plot(GRAPHS[name])
