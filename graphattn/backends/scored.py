@@ -57,9 +57,8 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
             score = score + edge_products(features.query, features.rows, removed, *edges)
         score = score * inputs.scale
     else:
-        read, form = None if inputs.edge_to == "value" else attr, None
-        if query.device.type == "cpu":
-            form = getattr(inputs.score, "as_additive", lambda *_: None)(query, key, read)
+        read = None if inputs.edge_to == "value" else attr
+        form = getattr(inputs.score, "as_additive", lambda *_: None)(query, key, read)
         score = _in_blocks(inputs, removed, target, source) if form is None else _additive(form, query, nodes)
     score, lse = inputs.bounded(score, bias, removed), None
     if inputs.normalize is None:

@@ -78,6 +78,13 @@ def edge_additive(
     return out
 
 
+@edge_additive.register_kernel("cuda")
+def _on_gpu(*arguments: Any) -> Tensor:
+    from . import additive_triton
+
+    return additive_triton.edge_additive(*arguments)
+
+
 @edge_additive.register_fake
 def _(x, y, z, weight, slope, ptr, index, edge, *rest):
     return x.new_empty(x.shape[0], edge.shape[0], weight.shape[0] * weight.shape[1])
@@ -147,6 +154,13 @@ def edge_additive_backward(
         grad_z if z is None else narrow(grad_z, z),
         narrow(grad_weight, weight),
     )
+
+
+@edge_additive_backward.register_kernel("cuda")
+def _gradients_on_gpu(*arguments: Any) -> tuple[Tensor, ...]:
+    from . import additive_triton
+
+    return additive_triton.edge_additive_backward(*arguments)
 
 
 @edge_additive_backward.register_fake

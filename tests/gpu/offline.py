@@ -6,6 +6,7 @@ minutes; without the file it makes all anew. ``tests/kernels/test_edges_triton.p
 
 import itertools
 import json
+import math
 import re
 import subprocess
 import sys
@@ -23,7 +24,8 @@ from triton.runtime import driver
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "examples" / "benchmarks" / "edges_triton.json"
 ARCHITECTURES = (80, 90, 100)
-KERNELS = ("forward", "hub_weights", "merge", "edge_products", "edge_sums", "backward")
+ATTENTION = ("forward", "hub_weights", "merge", "edge_products", "edge_sums", "backward")
+KERNELS = (*ATTENTION, "scores", "passed_back", "to_weights")
 
 
 class Absent:
@@ -87,19 +89,38 @@ def measured(code: Any) -> dict[str, Any]:
     }
 
 
+def rows(hubs: bool) -> tuple[torch.Tensor, ...]:
+    """Edges by target, in rows of all lengths, or with ``hubs`` of long ones."""
+    from graphattn.kernels import row_work
+
+    pieces = 4 * row_work.PIECE
+    degree = torch.tensor([pieces] * 128 if hubs else [3] * 40 + [32] * 87 + [pieces])
+    ptr = torch.nn.functional.pad(degree.cumsum(0), (1, 0))
+    edge = torch.arange(int(ptr[-1]), dtype=torch.int32)
+    return ptr, edge % degree.numel(), edge, torch.arange(degree.numel(), dtype=torch.int32)
+
+
+def additive(groups: int, weights: int, width: int, *, smooth: bool = False, hubs: bool = False) -> None:
+    """Additive scores and their gradients, float32: vector attention has one group and a weight for each head."""
+    from graphattn.kernels import additive_triton
+
+    layout = rows(hubs)
+    node, of_edges = torch.zeros(1, 128, groups, width), torch.zeros(1, layout[2].numel(), groups, width)
+    grad = torch.zeros(1, layout[2].numel(), groups * weights)
+    given = (node, node, of_edges, torch.zeros(groups, weights, width), math.nan if smooth else 0.2, *layout, *layout)
+    additive_triton.edge_additive(*given)
+    additive_triton.edge_additive_backward(*given, grad)
+
+
 def step(heads: int, width: int, dtype: torch.dtype, *, everything: bool = False, hubs: bool = False) -> None:
     """A forward and a backward of attention on rows of all lengths, with all that they may be asked.
 
     Else without anything, and the operators of other normalisations; with ``hubs`` on long rows alone.
     """
-    from graphattn.kernels import edges_triton, row_work
+    from graphattn.kernels import edges_triton
 
-    pieces = 4 * row_work.PIECE
-    degree = torch.tensor([pieces] * 128 if hubs else [3] * 40 + [32] * 87 + [pieces])
-    ptr = torch.nn.functional.pad(degree.cumsum(0), (1, 0))
-    T, E = degree.numel(), int(ptr[-1])
-    edge = torch.arange(E, dtype=torch.int32)
-    layout = (ptr, edge % T, edge, torch.arange(T, dtype=torch.int32))
+    layout = rows(hubs)
+    T, E = layout[3].numel(), layout[2].numel()
     node, wide = torch.zeros(1, T, heads, width, dtype=dtype), torch.promote_types(dtype, torch.float32)
     of_edges, features = torch.zeros(1, E, heads, dtype=wide), torch.zeros(1, T, heads, 16, dtype=wide)
     extra = (of_edges, torch.zeros(1, E, 16, dtype=wide), features) if everything else (None, None, None)
@@ -126,6 +147,11 @@ STEPS: dict[str, Callable[[], None]] = {
         (4, 256, torch.bfloat16, False), (4, 32, torch.float64, True),
     )
 }  # fmt: skip
+STEPS |= {
+    "vectors of 64 by 8": partial(additive, 1, 8, 64),
+    "vectors of 512 by 64": partial(additive, 1, 64, 512),
+    "additive, 8 x 32": partial(additive, 8, 1, 32, smooth=True),
+}
 
 
 def main() -> None:

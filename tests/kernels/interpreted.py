@@ -17,7 +17,7 @@ from graph_table import GRAPHS
 from torch import Tensor
 
 import graphattn as ga
-from graphattn.kernels import edge_pairs, edges_op, edges_triton, row_work
+from graphattn.kernels import additive_triton, edge_additive, edge_pairs, edges_op, edges_triton, row_work
 from graphattn.kernels.arrays import dtype_of_sums
 from graphattn.plans.grouped import by_source, by_target
 from graphattn.verify.bounds import bound, difference, size
@@ -98,6 +98,30 @@ def pairs(dtype=torch.float64):
     return shares
 
 
+def additive(dtype=torch.float64, slope=float("nan"), features=True, sizes=(2, 2, 5), groups=1):
+    """Additive scores and their gradients, with edges that get nothing though a NaN is at their end."""
+    draw, layout, shares = torch.Generator().manual_seed(0), ga.backends.scored._layout(SMALL)[2:], {}
+    shapes = ((1, 5, sizes[0], sizes[2]), (1, 7, groups, sizes[2]), (1, SMALL.num_edges, sizes[0], sizes[2]), sizes)
+    given = [torch.randn(shape, generator=draw, dtype=dtype) for shape in shapes]
+    given[2] = given[2] if features else None
+    grad = torch.randn(1, SMALL.num_edges, sizes[0] * sizes[1], generator=draw, dtype=dtype)
+    grad[:, SMALL.source == 3] = 0.0
+
+    def results(kernels, wide):
+        x, y, z, weight, passed = (a if a is None else a.to(wide) for a in (*given, grad))
+        score = kernels.edge_additive(x, y, z, weight, slope, *layout)
+        y = y.index_fill(1, torch.tensor(3), torch.nan)
+        return score, *kernels.edge_additive_backward(x, y, z, weight, slope, *layout, passed)
+
+    each = results(additive_triton, dtype), results(edge_additive, dtype), results(edge_additive, torch.float64)
+    for name, ours, cpu, exact in zip(("scores", "x", "y", "z", "weight"), *each, strict=True):
+        assert ours.shape == cpu.shape, name
+        if exact.numel():
+            allowed = bound(dtype, difference(cpu, exact) / size(exact), gradient=True)
+            shares[name] = difference(ours, exact) / size(exact) / allowed
+    return shares
+
+
 def _apart(ours, wanted):
     ours, wanted = (x if isinstance(x, tuple) else (x,) for x in (ours, wanted))
     return max(difference(a, b) / bound(a.dtype, 0.0, gradient=False) for a, b in zip(ours, wanted, strict=True))
@@ -140,6 +164,8 @@ CASES = {
     "hubs in pieces, weights kept": lambda: in_pieces(lambda: case(drop=0.3, bias=True)),
     "pairs": pairs,
     "pairs, hubs in pieces": lambda: in_pieces(pairs),
+    "additive": additive,
+    "additive, hubs in pieces": lambda: in_pieces(lambda: additive(torch.float32, 0.2, False, (1, 3, 13))),
     "edges in blocks": lambda: patched(edges_triton, "HELD", 16, lambda: case(**EVERYTHING)),
     "heads in blocks": lambda: patched(
         edges_triton, "NUMBERS", 16, lambda: case(heads=(6, 3), features=3, bias=True)

@@ -39,17 +39,22 @@ def kernels(request, tmp_path_factory):
     before = os.environ.get("TRITON_CACHE_DIR")
     os.environ["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("triton"))
     try:
-        return offline.compiled(request.param, lambda: offline.step(8, 32, torch.bfloat16, hubs=True))
+        return offline.compiled(request.param, _every_kernel)
     finally:
         os.environ.pop("TRITON_CACHE_DIR")
         os.environ.update({} if before is None else {"TRITON_CACHE_DIR": before})
+
+
+def _every_kernel():
+    offline.step(8, 32, torch.bfloat16, hubs=True)
+    offline.additive(1, 8, 64, hubs=True)
 
 
 def test_every_kernel_compiles_without_a_stack_and_without_atomics(kernels):
     assert {row["kernel"] for row in kernels} == set(offline.KERNELS)
     for row in kernels:
         assert row["stack"] == row["atomics"] == 0, row
-        assert row["registers"] <= 128, row
+        assert row["registers"] <= (128 if row["kernel"] in offline.ATTENTION else 168), row
         assert row["shared"] <= 16384, row
     gathers = [row for row in kernels if row["kernel"] in ("forward", "edge_products", "edge_sums", "backward")]
     assert all(row["loads of 16 bytes"] >= max(4, row["loads"] / 4) for row in gathers), gathers

@@ -1,0 +1,125 @@
+"""Additive scores on a GPU: what :mod:`.edge_additive` computes on the CPU, to the letter."""
+
+import math
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from . import triton_additive
+from .arrays import dtype_of_sums
+from .edges_triton import _constants, _launch, _merge, _read, _strides
+from .row_work import Work, schedule
+
+SHARES = 512  # programs that add up the gradient of weights, at most
+ROOM = 1 << 22  # numbers that they hold together, about
+WEIGHTS = 2048  # numbers of the gradient of weights that a program takes at most, if one weight has no more
+
+
+def _operands(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor) -> tuple[Any, ...]:
+    """x, y, z and weight as the kernels read them, what divides their strides, and these."""
+    nodes = [_read(a) for a in ((x, y) if z is None else (x, y, z))]
+    align, strides = _strides(*nodes)
+    return (*nodes, *(None,) * (z is None), weight.detach().contiguous()), align, (*strides, *(0,) * (9 - len(strides)))
+
+
+def edge_additive(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float, *layout: Tensor) -> Tensor:
+    """``graphattn::edge_additive``."""
+    ptr, index, edge, order = layout[:4]
+    (G, K, D), B, E = weight.shape, x.shape[0], edge.numel()
+    out = x.new_empty(B, E, G * K)
+    operands, align, strides = _operands(x, y, z, weight)
+    constants = _of(x, G, K, D, slope, align) | {"GROUP": G // max(1, y.shape[2])}
+    for part in _parts(ptr, order) if K else ():
+        given = (*operands, *part[1:], index, edge, out, E)
+        _launch(triton_additive.scores, part, B, given, (*strides, _number(slope)), constants)
+    return out
+
+
+def edge_additive_backward(
+    x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float, *layout: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """``graphattn::edge_additive_backward``; the last of ``layout`` is the gradient of scores."""
+    by_target, by_source, grad = layout[:4], layout[4:8], layout[8].detach().contiguous()
+    (G, K, D), B, E, groups = weight.shape, x.shape[0], by_target[2].numel(), y.shape[2]
+    grads = [torch.empty_like(a, memory_format=torch.contiguous_format) for a in (x, y)]
+    grad_z = x.new_empty((B, E, G, D) if z is not None else (0, 0, 0, 0))
+    if B * G * K == 0:
+        return *(a.zero_() for a in (*grads, grad_z)), torch.zeros_like(weight)  # type: ignore[return-value]
+    group, of_edges = G // max(1, groups), grad_z if z is not None else None
+    _passed(x, y, z, weight, slope, grad, by_target, 1, group, grads[0], of_edges)
+    _passed(y, x, z, weight, slope, grad, by_source, group, 1, grads[1], None)
+    return *grads, grad_z, _to_weights(x, y, z, weight, slope, grad, by_target)  # type: ignore[return-value]
+
+
+def _passed(
+    own: Tensor,
+    other: Tensor,
+    z: Tensor | None,
+    weight: Tensor,
+    slope: float,
+    grad: Tensor,
+    layout: tuple[Tensor, ...],
+    members: int,
+    group: int,
+    out: Tensor,
+    grad_z: Tensor | None,
+) -> None:
+    """The gradient of one end of the edges, and of the edges."""
+    (ptr, index, edge, order), (B, N, H, D), K = layout, own.shape, weight.shape[1]
+    operands, align, strides = _operands(own, other, z, weight)
+    constants = _of(own, H, K, D, slope, align) | {"MEMBERS": members, "GROUP": group}
+
+    def launch(work: Work, out: Tensor | None, acc: Tensor | None) -> None:
+        given = (*operands, grad, *work[1:], index, edge, out, grad_z, acc, edge.numel(), N)
+        rest = (*strides, _number(slope))
+        _launch(triton_additive.passed_back, work, B, given, rest, constants | {"PIECE": acc is not None})
+
+    work = schedule(ptr, order)
+    for part in work.whole:
+        launch(part, out, None)
+    if work.hubs is not None:
+        acc = own.new_empty(B, len(work.hubs.owner), H, D)
+        launch(work.hubs.pieces, None, acc)
+        _merge(work.hubs, acc, None, None, out, T=N)
+
+
+def _to_weights(
+    x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float, grad: Tensor, layout: tuple[Tensor, ...]
+) -> Tensor:
+    """The gradient of the weights: each program's share, and their sum; the same bits every time."""
+    (ptr, index, edge, order), (G, K, D), B = layout, weight.shape, x.shape[0]
+    operands, align, strides = _operands(x, y, z, weight)
+    most = max(16, min(SHARES, ROOM // max(1, B * weight.numel())))
+    constants = _of(x, G, K, D, slope, align) | {"GROUP": G // max(1, y.shape[2])}
+    each = min(triton.next_power_of_2(K), max(1, WEIGHTS // constants["BD"]))
+    constants |= {"BK": each, "BLOCKS": -(-K // each), "H": G * -(-K // each)}
+    constants["BE"] = max(1, constants["BE"] // each)
+    total = weight.new_zeros(weight.shape, dtype=torch.float64)
+    for part in _parts(ptr, order):
+        rows = part.node.numel()
+        shares = total.new_empty(min(most, rows), B, *weight.shape)
+        work = part._replace(node=part.node[: len(shares)])  # as many programs; each finds its rows
+        given = (*operands[:3], grad, part.node, *part[2:], index, edge, shares, edge.numel(), rows, B)
+        _launch(triton_additive.to_weights, work, B, given, (*strides, _number(slope)), constants)
+        total += shares.sum((0, 1))
+    return total.to(weight.dtype)
+
+
+def _parts(ptr: Tensor, order: Tensor) -> tuple[Work, ...]:
+    """All rows, those of hubs in pieces."""
+    work = schedule(ptr, order)
+    return (*work.whole, *(() if work.hubs is None else work.hubs[:1]))
+
+
+def _of(x: Tensor, groups: int, K: int, D: int, slope: float, align: int) -> dict[str, Any]:
+    """What the kernels are compiled for: a program has one group; of its edges it holds two rows at a time, and of a
+    tanh what float64 takes."""
+    constants, smooth = _constants(dtype_of_sums(x), 1, D=D), math.isnan(slope)
+    edges = max(1, constants["BE"] // (4 if smooth else 2))
+    return constants | {"H": groups, "K": K, "SMOOTH": smooth, "ALIGN": align, "BE": edges}
+
+
+def _number(slope: float) -> float:
+    return 0.0 if math.isnan(slope) else slope
