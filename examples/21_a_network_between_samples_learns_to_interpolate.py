@@ -8,10 +8,12 @@ blocks is held out: training sees their samples, one cell in ten as everywhere, 
 The map, of matplotlib's samples, is a part of the elevations around the Jacksboro fault. The same network with every
 edge drawn anew learns nothing. Cubic radial basis functions (RBF), which need no training, stay ahead; as a correction
 of them the network gained 1 % at most. No figure is made of matplotlib's other map, ``topobathy``: cells of 2.4 km are
-nearly unpredictable from one in ten. ``--picture FILE`` draws the errors.
+nearly unpredictable from one in ten. ``--picture FILE`` draws the errors, ``--json FILE`` keeps them.
 """
 
 import argparse
+import json
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,6 +27,7 @@ from graphattn.graphs.points.hierarchy import Level
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--picture")
+parser.add_argument("--json")
 parser.add_argument("--seed", type=int, default=0)
 asked = parser.parse_args()
 
@@ -140,6 +143,9 @@ below = {name: 1 - error / errors["inverse distances"] for name, error in errors
 print(f"{sampled.sum():,} samples, {len(mesh):,} vertices, {len(wanted):,} cells held out")
 for name, error in errors.items():
     print(f"{name}: RMSE {error:.1f} m, {max(0.0, below[name]):.1%} below inverse distances")
+
+if asked.json:
+    Path(asked.json).write_text(json.dumps(errors))
 
 if asked.picture:
     import matplotlib.pyplot as plt

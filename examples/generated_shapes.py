@@ -1,7 +1,8 @@
-"""Generated shapes to train on: ``python examples/generated_shapes.py classes|others|parts|curvature FOLDER``.
+"""Generated shapes to train on: ``python examples/generated_shapes.py KIND FOLDER``, of the kinds at the end.
 
 Point clouds of ten families, and of others: any rotation, axes stretched by 0.8 to 1.25, noise of 1 % of the radius.
-Clouds of stacked parts, with the part of each point; meshes of bumpy balls, with the curvature at each vertex.
+Clouds of stacked parts, with the part of each point; meshes of bumpy balls, with the curvature at each vertex; meshes
+of other balls, in classes of local relief; bent tubes, with the distance that a walk from a marked vertex takes.
 """
 
 import argparse
@@ -264,7 +265,108 @@ def curvature(folder: str | Path, *, each: int = 80, test: int = 0, seed: int = 
         save(pos.numpy(), Path(folder) / part / f"{index:03}.ply", face=face, label=bend.float())
 
 
-FOLDERS = {"classes": classes, "others": others, "parts": parts, "curvature": curvature}
+def dimpled(v: np.ndarray, r: Generator) -> np.ndarray:
+    """Round dents of a third of a radius across, 0.4 apart or more."""
+    centre = on_sphere(400, r)
+    kept: list[np.ndarray] = []
+    for one in centre:
+        if all(one @ other < np.cos(0.4) for other in kept):
+            kept.append(one)
+    return -np.exp((v @ np.stack(kept).T - 1) / 0.17**2).sum(1)
+
+
+def ridged(v: np.ndarray, r: Generator) -> np.ndarray:
+    """Waves side by side, 0.6 long, that bend."""
+    turn = rotation(r)
+    a, b, _ = (v @ turn).T
+    return np.cos(10 * a + 1.5 * np.sin(3 * b) + r.uniform(0, TURN))
+
+
+def smooth(v: np.ndarray, r: Generator) -> np.ndarray:
+    """None."""
+    return np.zeros(len(v))
+
+
+RELIEFS = {made.__name__: made for made in (smooth, dimpled, ridged)}
+
+
+def relief(folder: str | Path, *, each: int = 40, test: int = 0, seed: int = 0) -> None:
+    """A folder for each local relief, smooth, dimpled or ridged, of meshes of 642 vertices that differ more at large.
+
+    Dents and waves are as high as each other, 3 to 5 % of the radius; the balls have six broad bumps and dents of up to
+    30 %, axes stretched by 0.8 to 1.25, and any rotation.
+    """
+    import trimesh
+
+    ball = trimesh.creation.icosphere(subdivisions=3)
+    face = torch.tensor(np.array(ball.faces).T).long()
+    for number, (name, make) in enumerate(RELIEFS.items()):
+        draw = default_rng((seed, 99, number))
+        for index in range(each + test):
+            moved = ball.vertices + 0.2 * 0.14 * draw.normal(size=ball.vertices.shape)
+            v = moved / np.linalg.norm(moved, axis=1, keepdims=True) @ rotation(draw).T
+            at_large = np.exp(draw.uniform(2, 4, 6) * (v @ on_sphere(6, draw).T - 1)) @ draw.uniform(-0.3, 0.3, 6)
+            local = make(v, draw)
+            local = local / max(1e-9, local.std()) * draw.uniform(0.03, 0.05)
+            above = Path(folder) / ("" if not test else "train" if index < each else "test")
+            shape = turned(v * (1 + at_large + local)[:, None], draw, 0.002)
+            save(shape, above / name / f"{index:03}.ply", face=face)
+
+
+def tube(rings: int, around: int, r: Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Vertices and faces of a closed bent tube: 200 to 300 degrees of a ring of radius 1, or of a turn of a helix."""
+    s, turn = np.linspace(0, 1, rings), np.arange(around) / around * TURN
+    a, swell = s * r.uniform(3.5, 5.2), 1 + 0.25 * np.sin(TURN * r.uniform(1, 3) * s + r.uniform(0, TURN))
+    radius = r.uniform(0.2, 0.35) * swell * np.sqrt(np.clip(1 - abs(2 * s - 1) ** 8, 0.02, 1))
+    outward, up = polar(1.0, a, 0.0), np.array([0, 0, 1.0])
+    middle = outward + np.outer(r.uniform(0, 0.5) * s, up)
+    across = np.cos(turn)[None, :, None] * outward[:, None] + np.sin(turn)[None, :, None] * up
+    skin = middle[:, None] + radius[:, None, None] * across
+    n = np.arange(rings * around).reshape(rings, around)
+    here, there, last = n[:-1], n[1:], rings * around
+    side, ahead = np.roll(here, -1, 1), np.roll(there, -1, 1)
+    flip = r.random(here.shape) < 0.5  # either diagonal
+    first = np.stack([here, side, np.where(flip, there, ahead)], -1)
+    second = np.stack([np.where(flip, side, here), ahead, there], -1)
+    ends = [(last, *pair) for pair in zip(np.roll(n[0], -1), n[0], strict=True)]
+    ends += [(last + 1, *pair) for pair in zip(n[-1], np.roll(n[-1], -1), strict=True)]
+    faces = np.concatenate([first.reshape(-1, 3), second.reshape(-1, 3), np.array(ends)])[:, ::-1]
+    return np.concatenate([skin.reshape(-1, 3), middle[:1], middle[-1:]]), faces
+
+
+def geodesic(
+    folder: str | Path, *, each: int = 60, test: int = 0, seed: int = 0, rings: int = 40, around: int = 12
+) -> None:
+    """Bent tubes with a marked vertex; ``label`` is the log of its exact distance on the surface over ``straight``.
+
+    ``straight`` is the distance through space. ``edges``, for comparison alone, is the label of the shortest path
+    along the edges (Dijkstra). Where the mark is, all are 0. An error in ``label`` is a relative error of a distance.
+    """
+    from pygeodesic.geodesic import PyGeodesicAlgorithmExact
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import dijkstra
+
+    draw = default_rng((seed, 100))
+    for index in range(each + test):
+        points, faces = tube(rings, around, draw)
+        points = (points + 0.004 * draw.normal(size=points.shape) - points.mean(0)) @ rotation(draw).T
+        size, mark = len(points), int(draw.integers(len(points)))
+        exact, _ = PyGeodesicAlgorithmExact(points, faces.astype(np.int32)).geodesicDistances(np.array([mark]))
+        a, b = faces.ravel(), np.roll(faces, -1, 1).ravel()
+        length = np.linalg.norm(points[a] - points[b], axis=1)
+        walk = dijkstra(
+            coo_matrix((length, (a, b)), (size, size)).tocsr(), indices=mark
+        )  # each edge is there both ways
+        straight = np.linalg.norm(points - points[mark], axis=1)
+        beside = np.where(straight > 0, straight, 1)
+        log = [np.log(np.where(straight > 0, far / beside, 1)) for far in (exact, walk)]
+        rows = {"mark": np.eye(size)[mark], "straight": straight, "label": log[0], "edges": log[1]}
+        part = "" if not test else "train" if index < each else "test"
+        more = {name: torch.tensor(value).float() for name, value in rows.items()}
+        save(points, Path(folder) / part / f"{index:03}.ply", face=torch.tensor(faces.T.copy()), **more)
+
+
+FOLDERS = {made.__name__: made for made in (classes, others, parts, curvature, relief, geodesic)}
 
 
 def main() -> None:

@@ -1,0 +1,243 @@
+"""What training on points and meshes reaches, and what edges buy: ``python examples/acceptance.py RUNS``.
+
+Seven tasks, three seeds of each, seed by seed; beside every model a perceptron without edges and the same model on
+degree-matched random graphs, on the same shapes for as many epochs. Everything is kept in the folder RUNS: killed at
+any moment, the same command goes on. After every task and seed a table and its numbers are written to ``--out``.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import generated_shapes as shapes
+import torch
+
+import graphattn as ga
+from graphattn.interop.files._replace import save_page
+from graphattn.study.records import Records, held
+from graphattn.study.statistics import interval
+
+HERE = Path(__file__).parent
+CONTROLS = ("perceptron", "random")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Shapes, how they are trained on, and what is wanted; ``sign`` is -1 where less is better."""
+
+    metric: str
+    wanted: float
+    make: Callable[..., None] | None = None
+    many: dict[str, int] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    beside: Callable[[Path, Any], dict[str, float]] = lambda folder, result: {}
+    sign: int = 1
+
+
+def relative_error(prediction: torch.Tensor, label: torch.Tensor) -> float:
+    """Of distances, from their logarithms; the mark has none."""
+    return float((torch.exp(prediction - label) - 1).abs()[label != 0].mean())
+
+
+def shortest_paths(folder: Path, result: Any) -> dict[str, float]:
+    """Dijkstra along edges, divided by a constant of the meshes that were trained on."""
+    train, test = ([ga.load(path) for path in sorted((folder / part).glob("*.ply"))] for part in ("train", "test"))
+    longer = torch.cat([(mesh.edges - mesh.y)[mesh.mark == 0] for mesh in train]).median()
+    edges, label = (torch.cat([mesh[name] for mesh in test]) for name in ("edges", "y"))
+    return {"Dijkstra": relative_error(edges, label), "Dijkstra / constant": relative_error(edges - longer, label)}
+
+
+def cotangents(folder: Path, result: Any) -> dict[str, float]:
+    """R2 of the cotangent formula (Meyer et al. 2003), with a third of each face as a vertex's area."""
+    made, labels = [], []
+    for path in sorted((folder / "test").glob("*.ply")):
+        mesh = ga.load(path)
+        pos, faces = mesh.pos.double(), mesh.face.T
+        graph = ga.graphs.mesh_vertices(faces, len(pos))
+        weight = ga.nn.mesh_edge_geometry(pos, faces, graph)[:, 2:]
+        pull = torch.zeros_like(pos).index_add_(0, graph.target, weight * (pos[graph.target] - pos[graph.source]))
+        a, b, c = pos[faces].unbind(1)
+        third = torch.linalg.cross(b - a, c - a).norm(dim=1).repeat_interleave(3) / 6
+        area = torch.zeros(len(pos), dtype=pos.dtype).index_add_(0, faces.flatten(), third)
+        made.append((pull * ga.nn.mesh_normals(pos, faces)).sum(1) / (2 * area))
+        labels.append(mesh.y)
+    return {"cotangent formula": result.task.scores(torch.cat(made), torch.cat(labels))["r2"]}
+
+
+TASKS = {
+    "curvature": Task("r2", 0.95, shapes.curvature, {"each": 80, "test": 20}, {"epochs": 30}, cotangents),
+    "elevation": Task("below IDW", 0.2),
+    "relief": Task("accuracy", 0.95, shapes.relief, {"each": 30, "test": 20}, {"model": "mesh", "epochs": 12}),
+    "parts": Task("miou", 0.85, shapes.parts, {"each": 320, "test": 80}),
+    "classes": Task("accuracy", 0.95, shapes.classes, {"each": 40, "test": 20}),
+    "others": Task("accuracy", 0.9, shapes.others, {"each": 40, "test": 10}),
+    "geodesic": Task(
+        "relative error",
+        0.04,
+        shapes.geodesic,
+        {"each": 60, "test": 20, "rings": 30, "around": 10},
+        {"model": "unet", "features": ("mark", "straight", "distance", "outward", "spread")},
+        shortest_paths,
+        -1,
+    ),
+}
+
+
+def score(task: Task, result: Any) -> float:
+    """Of all shapes together."""
+    if task.sign > 0:
+        return float(result.scores[task.metric])
+    return relative_error(torch.cat(result.predictions), torch.cat(result.labels))
+
+
+def each(task: Task, result: Any) -> torch.Tensor:
+    """Of each shape."""
+    if task.sign > 0:
+        return result.task.each(result.predictions, result.labels).double()
+    return torch.tensor([relative_error(*pair) for pair in zip(result.predictions, result.labels, strict=True)])
+
+
+def trained(task: Task, folder: Path, seed: int) -> dict[str, Any]:
+    """A record of a seed, from files that are made once and a run that goes on where it was left."""
+    data, run = folder / "shapes", folder / "run"
+    if not data.exists():
+        assert task.make is not None
+        unfinished = folder / f"shapes.{time.time_ns()}"
+        task.make(unfinished, seed=seed, **task.many)
+        unfinished.rename(data)
+    if (run / "run.json").exists():
+        result = ga.training.resume(run, data)
+    else:
+        how = {"patience": 0, "control": CONTROLS, **task.options}  # all of them for as many epochs
+        result = ga.training.train(data, run, seed=seed, **how)
+    own = each(task, result)
+    return {
+        "score": score(task, result),
+        "controls": {name: score(task, other) for name, other in result.controls.items()},
+        "differences": {name: (own - each(task, other)).tolist() for name, other in result.controls.items()},
+        "beside": task.beside(data, result),
+        "epochs": len(ga.training.Run.load(run).history()),
+    }
+
+
+def elevation(folder: Path, seed: int) -> dict[str, Any]:
+    """A record of the example of elevations."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (script,) = HERE.glob("21_*.py")
+    command = [sys.executable, script, "--seed", str(seed), "--json", folder / "errors.json"]
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL)  # its assert is not ours
+    errors = json.loads((folder / "errors.json").read_text())
+    idw, rbf, ours, redrawn = errors.values()
+    return {
+        "score": 1 - ours / idw,
+        "controls": {"random": 1 - redrawn / idw},
+        "differences": {},
+        "beside": {"cubic RBF": 1 - rbf / idw},
+        "epochs": None,
+    }
+
+
+def told(name: str, task: Task, records: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the seeds that are there say together; differences are the model's score less the control's."""
+    row: dict[str, Any] = {"task": name, "metric": task.metric, "wanted": task.wanted, "seeds": len(records)}
+    if not records:
+        return row
+    scores = [record["score"] for record in records]
+    row |= {"score": vars(interval(scores)), "of_seeds": scores, "epochs": records[0]["epochs"]}
+    row |= {"reached": sum(task.sign * (one - task.wanted) >= 0 for one in scores)}
+    row["controls"] = {
+        control: {
+            "score": vars(interval([record["controls"][control] for record in records])),
+            "over_seeds": vars(interval([record["score"] - record["controls"][control] for record in records])),
+            "over_shapes": vars(interval([x for record in records for x in record["differences"].get(control, ())]))
+            if control in records[0]["differences"]
+            else None,
+        }
+        for control in records[0]["controls"]
+    }
+    row["beside"] = {key: vars(interval([record["beside"][key] for record in records])) for key in records[0]["beside"]}
+    return row
+
+
+def shown(one: dict[str, Any] | None) -> str:
+    """A mean with its interval, where there is one."""
+    if one is None:
+        return ""
+    return f"{one['mean']:.3f}" + ("" if one["low"] != one["low"] else f" [{one['low']:.3f}, {one['high']:.3f}]")
+
+
+def table(rows: list[dict[str, Any]], seeds: int) -> str:
+    """Markdown."""
+    lines = [
+        "# What training on points and meshes reaches",
+        "",
+        "`python examples/acceptance.py RUNS`: means over seeds with 95 % t intervals. A difference is the model's",
+        "score less the control's on the same shapes after as many epochs, paired over seeds, and over all held-out",
+        "shapes of these seeds. Of distances (geodesic) less is better. `random`: the same model on degree-matched",
+        "random graphs.",
+        "",
+        "| task | wanted | reached by | score | control | its score | over seeds | over shapes | beside |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        least = "<=" if TASKS[row["task"]].sign < 0 else ">="
+        first = f"| {row['task']} | {row['metric']} {least} {row['wanted']}"
+        if not row["seeds"]:
+            lines.append(f"{first} | not run | | | | | | |")
+            continue
+        lines_of_task = [f"{first} | {row['reached']} of {row['seeds']} seeds | {shown(row['score'])}"]
+        lines_of_task += ["| | | | "] * (len(row["controls"]) - 1)
+        beside = ", ".join(f"{key} {shown(one)}" for key, one in row["beside"].items())
+        for start, (name, one) in zip(lines_of_task, row["controls"].items(), strict=True):
+            cells = (name, shown(one["score"]), shown(one["over_seeds"]), shown(one["over_shapes"]), beside)
+            lines.append(f"{start} | {' | '.join(cells)} |")
+            beside = ""
+    short = [f"{row['task']} {row['seeds']} of {seeds}" for row in rows if row["seeds"] < seeds]
+    return "\n".join([*lines, "", f"Seeds missing: {', '.join(short) or 'none'}.", ""])
+
+
+def report(records: Records, out: Path, seeds: int) -> str:
+    """Write what is there, of all tasks."""
+    rows = [
+        told(name, task, [records.of_key[key] for n in range(seeds) if records.done(key := f"{name} {n}")])
+        for name, task in TASKS.items()
+    ]
+    text = table(rows, seeds)
+    save_page(out / "acceptance.json", json.dumps({"torch": torch.__version__, "seeds": seeds, "rows": rows}, indent=1))
+    save_page(out / "acceptance.md", text)
+    return text
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run what is missing, seed by seed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--out", type=Path, default=HERE / "benchmarks")
+    asked = parser.parse_args(arguments)
+    asked.runs.mkdir(parents=True, exist_ok=True)
+    with held(asked.runs):
+        records = Records(asked.runs)
+        for seed in range(asked.seeds):
+            for name in asked.tasks:
+                key, task, folder = f"{name} {seed}", TASKS[name], asked.runs / name / str(seed)
+                if records.done(key):
+                    continue
+                start = time.process_time()
+                record = trained(task, folder, seed) if task.make else elevation(folder, seed)
+                cpu = round(time.process_time() - start, 1)  # of this process, and of its last start
+                records.append({"key": key, "state": "done", "cpu_s": cpu, **record})
+                report(records, asked.out, asked.seeds)
+                print(f"{key}: {task.metric} {record['score']:.3f}, {record['controls']}, {cpu} CPU s", flush=True)
+        print(report(records, asked.out, asked.seeds))
+
+
+if __name__ == "__main__":
+    main()

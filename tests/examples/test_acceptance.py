@@ -1,0 +1,64 @@
+"""The acceptance table: what is there is reported, what is missing is run, and nothing twice."""
+
+import json
+from importlib import import_module
+
+import acceptance
+import generated_shapes
+import pytest
+from acceptance import Task, told
+
+
+def test_an_ended_command_goes_on_and_tells_what_is_missing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(import_module("graphattn.training.fit"), "save_report", lambda *args: None)
+    few = {"each": 4, "test": 2, "rings": 12, "around": 6}
+    options = {**acceptance.TASKS["geodesic"].options, "epochs": 1}
+    task = Task("relative error", 0.04, generated_shapes.geodesic, few, options, acceptance.shortest_paths, -1)
+    monkeypatch.setattr(acceptance, "TASKS", {"geodesic": task, "parts": acceptance.TASKS["parts"]})
+    asked = [str(tmp_path / "runs"), "--tasks", "geodesic", "--seeds", "1", "--out", str(tmp_path)]
+    acceptance.main(asked)
+    (row, missing) = json.loads((tmp_path / "acceptance.json").read_text())["rows"]
+    assert (row["seeds"], row["epochs"], missing["seeds"]) == (1, 1, 0)
+    over = {name: one["over_seeds"]["mean"] for name, one in row["controls"].items()}
+    assert over == {name: row["of_seeds"][0] - one["score"]["mean"] for name, one in row["controls"].items()}
+    assert row["beside"]["Dijkstra / constant"]["mean"] < row["beside"]["Dijkstra"]["mean"]
+    assert "| parts | miou >= 0.85 | not run" in (tmp_path / "acceptance.md").read_text()
+    (line,) = (tmp_path / "runs" / "trials.jsonl").read_text().splitlines()
+
+    (tmp_path / "runs" / "trials.jsonl").write_text("")  # killed before its line: the run itself is on the disk
+    monkeypatch.setattr(generated_shapes, "save", None)
+    acceptance.main(asked)
+    (again,) = (tmp_path / "runs" / "trials.jsonl").read_text().splitlines()
+    assert json.loads(again)["differences"] == json.loads(line)["differences"]
+    capsys.readouterr()
+    acceptance.main(asked)
+    assert "CPU s" not in capsys.readouterr().out
+
+
+def test_differences_are_paired_over_seeds_and_over_shapes():
+    seeds = [
+        {"score": 0.8, "controls": {"random": 0.7}, "differences": {"random": [0.0, 0.2]}, "beside": {}, "epochs": 3},
+        {"score": 0.9, "controls": {"random": 0.7}, "differences": {"random": [0.2, 0.2]}, "beside": {}, "epochs": 3},
+    ]
+    row = told("parts", Task("miou", 0.85), seeds)
+    assert row["reached"] == 1
+    over = row["controls"]["random"]
+    assert [over[key]["mean"] for key in ("over_seeds", "over_shapes")] == pytest.approx([0.15, 0.15])
+    assert [over[key]["seeds"] for key in ("over_seeds", "over_shapes")] == [2, 4]
+
+
+def test_tubes_are_closed_and_their_label_is_the_exact_distance(tmp_path):
+    import trimesh
+
+    import graphattn as ga
+
+    generated_shapes.geodesic(tmp_path, each=1, rings=12, around=6)
+    mesh = ga.load(tmp_path / "000.ply")
+    solid = trimesh.Trimesh(mesh.pos.numpy(), mesh.face.T.numpy(), process=False)
+    assert solid.is_watertight
+    assert solid.volume > 0
+    away = mesh.mark == 0
+    assert bool((mesh.y[away] >= -1e-5).all())
+    assert bool((mesh.edges >= mesh.y - 1e-5).all())
+    ahead = mesh.edges[away] - mesh.y[away]  # an edge from the mark is the shortest walk to its other end
+    assert float(ahead.min()) < 1e-5 < float(ahead.max())
