@@ -8,10 +8,13 @@ import numpy as np
 import torch
 
 from ..arguments import kinds_checked
+from ..errors import GraphError
 from ..graph.advice import no_graph
 from ..graph.graph import AttentionGraph
 from ..graphs.points.curves import curve_order
 from .choice import MOST_SOURCES, all_edges, can_walk, checked_targets, sources_of, spread_targets, thinned
+from .colour_legends import handles_of, scales
+from .colours import Colouring, colouring, values_of
 from .layouts import Layout, layout_of
 from .layouts.pick import names_of
 from .layouts.points import Points
@@ -44,6 +47,7 @@ def plot(
     *,
     queries: Any = None,
     faces: Any = None,
+    color: Any = None,
     size: tuple[int, int] | None = None,
     image: Any = None,
     tokens: Any = None,
@@ -65,6 +69,8 @@ def plot(
         pos: (S, 2) or (S, 3), where the sources are.
         queries: (T, 2) or (T, 3), where the targets are, if they are other points than the sources.
         faces: int (F, 3), a mesh whose vertices are the nodes; needs ``pos``.
+        color: Of the sources (S,) or the faces (F,): labels or amounts, or (S, 3) red, green, blue in [0, 1], as in
+            :func:`plot_shape`; needs ``pos``.
         size: (height, width) of a grid, row-major. Rules over a grid know theirs.
         image: Drawn under the grid: (height, width) of grey values, or whole patches of pixels for each cell, grey or
             with a last axis of 3.
@@ -77,14 +83,15 @@ def plot(
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
         caption: Whether sentences below say what is drawn and what is left out.
         title: Whether a line above says what the graph is; in a figure narrower than 5 inches its name alone.
-        legend: Whether highlighted targets are named; in a narrow figure below the picture.
+        legend: Whether highlighted targets, and labels of ``color``, are named; in a narrow figure below the picture.
 
     Returns:
         A matplotlib ``Figure``; ``figure.savefig("graph.pdf")`` writes it.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
-        ShapeError: If ``pos``, ``queries``, ``faces``, ``size``, ``image`` or ``tokens`` do not fit the graph.
+        ShapeError: If ``pos``, ``queries``, ``faces``, ``color``, ``size``, ``image`` or ``tokens`` do not fit the
+            graph.
         GraphError: If ``layout`` cannot draw this graph.
         GraphIndexError: If a highlighted target does not exist.
 
@@ -98,6 +105,7 @@ def plot(
         raise no_graph(graph, "graph must be an AttentionGraph")
     where: dict[str, Any] = {"queries": queries, "faces": faces, "size": size, "image": image}
     place = layout_of(graph, pos, tokens=tokens, layout=layout, **where)
+    colours = None if color is None else _coloured(place, color)
     names = names_of(graph, tokens)
     every = all_edges(graph, place.most_edges) if place.draws_all_edges else None
     targets = _targets(graph, place, highlight, every is None)
@@ -113,8 +121,12 @@ def plot(
     mask = draw_mask(shown, shown.add_subplot(panels[0, 0]), ordered, rows, None if along else names) + along
     ax = shown.add_subplot(panels[0, 1], projection=kind)
     sentences = _drawing(ax, graph, place, targets, every)
-    if legend and targets:
-        _legend(shown, ax, graph, targets, names[0])
+    if colours is not None:
+        sentences += colours.remarks
+        scales(shown, [ax], [colours])
+    named = [] if colours is None else handles_of(colours.labels)
+    if legend and (targets or named):
+        _legend(shown, ax, graph, targets, names[0], named)
     if near is not None:
         _close_up(shown.add_subplot(panels[0, 2], projection=kind), graph, place, targets[0], near)
     titled(
@@ -123,6 +135,15 @@ def plot(
         (mask + sentences + place.remarks()) * caption,
     )
     return shown
+
+
+def _coloured(place: Layout, color: Any) -> Colouring:
+    """The colours of the sources or faces, which the layout then draws."""
+    if not isinstance(place, Points):
+        raise GraphError('color is for layout "points", got another; give pos, too')
+    faces = () if place.faces is None else (len(place.faces),)
+    place.colours = colouring(values_of(color, "color", (len(place.source_at), *faces)), "color")
+    return place.colours
 
 
 def _along_a_curve(
@@ -201,18 +222,23 @@ def _handle(i: int, label: str) -> Any:
     return Line2D([], [], label=label, **style)
 
 
-def _legend(figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], names: list[str] | None) -> None:
-    """What each highlighted target is called and reads; above the drawing, or below all of a narrow figure."""
+def _legend(
+    figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], names: list[str] | None, labels: list[Any]
+) -> None:
+    """What highlighted targets are called and read, and labels; above the drawing, or below all of a narrow figure."""
     style: dict[str, Any] = {"fontsize": TEXT, "frameon": False, "columnspacing": 1.4, "handlelength": 1.6}
     if is_narrow(figure):
         called = [f"target {number(target)}" if names is None else fitting(names[target]) for target in targets]
-        columns = max(1, int(width_of(figure) / (0.55 + 0.08 * max(map(len, called)))))
-        handles = [_handle(i, name) for i, name in enumerate(called)]
+        handles = [*(_handle(i, name) for i, name in enumerate(called)), *labels]
+        longest = max(len(handle.get_label()) for handle in handles)
+        columns = max(1, int(width_of(figure) / (0.55 + 0.08 * longest)))
         figure.legend(handles=handles, ncols=columns, loc="outside lower center", **style | {"columnspacing": 0.8})
         return
     handles = []
     for i, target in enumerate(targets):
         name = f"target {number(target)}" if names is None else f"“{plain(names[target])}” ({number(target)})"
         handles.append(_handle(i, f"{name} reads {counted(len(sources_of(graph, target)), 'source')}"))
-    columns = 1 if max(len(handle.get_label()) for handle in handles) > 28 else 2
+    few = 2 if targets else 4
+    columns = 1 if max((len(handle.get_label()) for handle in handles), default=0) > 28 else few
+    handles += labels
     ax.legend(handles=handles, ncols=columns, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, **style)

@@ -8,14 +8,14 @@ import torch
 
 from ..arguments import kinds_checked, real, several, shown, table
 from ..errors import OptionError, ShapeError
+from .colour_legends import labels, scales
 from .colours import Colouring, colouring, error_of, plainly, values_of
 from .layouts.pick import points_of
-from .style import TEXT, counted, empty_figure, plain, shades, titled
+from .style import TEXT, counted, empty_figure, plain, titled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOST_NAMED = 16  # labels of a legend
 _IN_A_ROW = 3
 
 
@@ -157,33 +157,8 @@ def _range(*values: Any) -> tuple[float, float] | None:
 
 def _legends(figure: Any, panels: list[Colouring]) -> None:
     """Labels below the panels that have them, truth and prediction sharing theirs; scales of amounts likewise."""
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
     axes = list(figure.axes)
     for ax, colours in list(zip(axes, panels, strict=True))[-2:]:  # the truth's labels are the prediction's
         of = panels[:-1] if len(panels) > 1 and colours is not panels[-1] else [colours]
-        labels = dict(pair for each in of for pair in each.labels)
-        _legend(ax, labels)
-    scales: dict[Any, list[Any]] = {}
-    for ax, colours in zip(axes, panels, strict=True):
-        if colours.scale is not None:
-            scales.setdefault(colours.scale, []).append(ax)
-    for (low, high, steps), shared in scales.items():
-        scale = ScalarMappable(Normalize(low, high), shades(*steps))
-        bar = figure.colorbar(scale, ax=shared, location="bottom", shrink=0.6, pad=0.02, aspect=25)
-        bar.ax.tick_params(labelsize=TEXT - 1)
-        bar.outline.set_visible(False)
-
-
-def _legend(ax: Any, labels: dict[str, str]) -> None:
-    from matplotlib.lines import Line2D
-
-    style: dict[str, Any] = {"marker": "o", "linewidth": 0, "markersize": 7}
-    handles = [Line2D([], [], color=colour, label=plain(name), **style) for name, colour in labels.items()]
-    if len(handles) > _MOST_NAMED:
-        handles[_MOST_NAMED:] = [Line2D([], [], linewidth=0, label=f"and {len(handles) - _MOST_NAMED} more")]
-    if handles:
-        where: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "frameon": False}
-        columns = max(1, min(len(handles), int(36 / (4 + max(map(len, labels))))))
-        ax.legend(handles=handles, ncols=columns, fontsize=TEXT, handletextpad=0.1, columnspacing=1.0, **where)
+        labels(ax, [pair for each in of for pair in each.labels])
+    scales(figure, axes, panels)

@@ -1,0 +1,46 @@
+"""What the colours of nodes and faces mean, beside a picture: labels, and scales of amounts."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from .colours import Colouring
+from .style import TEXT, plain, shades
+
+_MOST_NAMED = 16
+
+
+def scales(figure: Any, axes: list[Any], panels: list[Colouring]) -> None:
+    """A scale below the panels that share it."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    of: dict[Any, list[Any]] = {}
+    for ax, colours in zip(axes, panels, strict=True):
+        if colours.scale is not None:
+            of.setdefault(colours.scale, []).append(ax)
+    for (low, high, steps), shared in of.items():
+        scale = ScalarMappable(Normalize(low, high), shades(*steps))
+        bar = figure.colorbar(scale, ax=shared, location="bottom", shrink=0.6, pad=0.02, aspect=25)
+        bar.ax.tick_params(labelsize=TEXT - 1)
+        bar.outline.set_visible(False)
+
+
+def handles_of(named: Iterable[tuple[str, str]]) -> list[Any]:
+    """What a legend shows of (name, colour), each once; of the first 16 where there are more."""
+    from matplotlib.lines import Line2D
+
+    style: dict[str, Any] = {"marker": "o", "linewidth": 0, "markersize": 7}
+    handles = [Line2D([], [], color=colour, label=plain(name), **style) for name, colour in dict(named).items()]
+    if len(handles) > _MOST_NAMED:
+        handles[_MOST_NAMED:] = [Line2D([], [], linewidth=0, label=f"and {len(handles) - _MOST_NAMED} more")]
+    return handles
+
+
+def labels(ax: Any, named: Iterable[tuple[str, str]]) -> None:
+    """A legend of (name, colour) below a panel."""
+    handles = handles_of(named)
+    if handles:
+        where: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "frameon": False}
+        longest = max(len(handle.get_label()) for handle in handles)
+        columns = max(1, min(len(handles), int(36 / (4 + longest))))
+        ax.legend(handles=handles, ncols=columns, fontsize=TEXT, handletextpad=0.1, columnspacing=1.0, **where)
