@@ -4,7 +4,7 @@ from typing import Any
 
 from ..graph import AttentionGraph
 from .rates import kept
-from .request import Inputs, Outputs, Request
+from .request import HALF, Inputs, Outputs, Request
 
 #: Every backend by name, in the order of registration.
 BACKENDS: dict[str, "Backend"] = {}
@@ -26,6 +26,8 @@ class Backend:
     """Each kind of its work: nanoseconds for a unit, times heads, times D + D_v."""
     cuda: dict[str, float] = {}
     """Rates that are others on CUDA, by a model: bytes over bandwidth, products over what they reach. Not measured."""
+    halves: dict[str, float] = {}
+    """On CUDA the share of a kind's time that it takes in half precision, by the same model; 1 unless given."""
     lists_edges = False
     """Whether it lists the edges of a rule."""
 
@@ -64,7 +66,9 @@ class Backend:
 
     def work_ms(self, request: Request, kind: str, units: float) -> float:
         """What so many units of a kind of work take, in ms."""
-        return request.floats_per_pair * units * self.rates(request.device.type)[kind] * 1e-6
+        half = request.device.type == "cuda" and request.dtype in HALF
+        share = self.halves.get(kind, 1.0) if half else 1.0
+        return request.floats_per_pair * units * self.rates(request.device.type)[kind] * share * 1e-6
 
     def rates(self, device: str = "cpu") -> dict[str, float]:
         """``call_ms``, ``training_factor`` and ``ns``: this machine's where they were measured, else the built-in."""

@@ -74,6 +74,7 @@ class DenseBackend(Backend):
     training_factor = 3.3
     ns = {"full": 0.015, "masked": 0.02, "unfused": 0.08}
     cuda = {"call_ms": 0.03, "full": 1e-4, "masked": 2e-4, "unfused": 5e-4}
+    halves = {"full": 0.25, "masked": 0.25}  # on tensor cores
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         reasons = reasons_needing_edges(request)

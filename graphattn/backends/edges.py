@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.modes import constant_result
+from ..kernels.bytes_moved import Sizes, forward
 from ..kernels.modes import plain_operations_only, without_autocast
 from ..plans.cache import cached
 from ..plans.edge_tensors import EdgeTensors
@@ -35,7 +36,7 @@ class EdgesBackend(Backend):
     call_ms = 0.2
     training_factor = 3.3
     ns = {"edge": 0.027}
-    cuda = {"call_ms": 0.1, "edge": 1.5e-3}
+    cuda = {"call_ms": 0.1, "byte": 4e-4}  # 2.5 TB a second, which caches and memory give together
     lists_edges = True
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
@@ -66,8 +67,14 @@ class EdgesBackend(Backend):
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
         """Edges, those of short rows counted as more, and those with a score or a normalisation of their own."""
+        return self.units(request, graph.num_edges, graph.num_targets, graph.num_sources)
+
+    def units(self, request: Request, edges: float, targets: int, sources: int) -> tuple[str, float]:
+        """The work of so many edges; on CUDA the bytes that its kernels move, for each number of a pair."""
         more = SCORED if request.score else NORMALIZED if request.normalize else 1
-        return "edge", effective_edges(graph.num_edges, graph.num_targets) * more
+        if request.device.type != "cuda":
+            return "edge", effective_edges(edges, targets) * more
+        return "byte", sum(forward(sizes(request, edges, targets, sources))) * more / max(1, request.floats_per_pair)
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
         """A window, its edges listed."""
@@ -84,6 +91,14 @@ class EdgesBackend(Backend):
 
                 return attend(graph, inputs)
             return scored_run(graph, inputs)
+
+
+def sizes(request: Request, edges: float, targets: int, sources: int) -> Sizes:
+    """What a call is made of, for :mod:`graphattn.kernels.bytes_moved`; edge features as wide as a tenth of a head."""
+    nodes = (request.heads, request.kv_heads, request.head_dim, request.value_dim)
+    number, wide = (torch.finfo(x).bits // 8 for x in (request.dtype, request.statistics))
+    features = max(1, request.head_dim // 10) * request.edge_features
+    return Sizes(request.batch, targets, sources, int(edges), *nodes, number, wide, features, request.score_bias)
 
 
 def without_kernels(device: torch.device) -> list[str]:

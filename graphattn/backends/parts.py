@@ -12,7 +12,6 @@ from ..graph.modes import constant_result
 from ..kernels.modes import without_autocast
 from ..plans.blocks import survey
 from ..plans.cache import moved
-from ..plans.grouped import effective_edges
 from ..plans.parts import parts, split
 from .base import BACKENDS, Backend
 from .edges import EdgesBackend, edges_run, without_kernels
@@ -57,7 +56,8 @@ class PartsBackend(Backend):
             return 1.5 * TILES.cost_ms(graph, request._replace(lse=True))
         parts, wanted = split(graph), request._replace(lse=True)
         if self.fused(request):
-            rest = EDGES.work_ms(request, "edge", effective_edges(parts.rest, graph.num_targets))
+            kind, units = EDGES.units(request, parts.rest, graph.num_targets, graph.num_sources)
+            rest = EDGES.work_ms(request, kind, units)
         else:  # in plain operations
             rest = BACKENDS["message_passing"].work_ms(request, "edge", parts.rest)
         tiles = TILES.work_ms(wanted, TILES.kind(wanted), parts.work)

@@ -42,6 +42,7 @@ class TilesBackend(Backend):
     training_factor = 3.5
     ns = {"fused": 0.016, "unfused": 0.08}
     cuda = {"call_ms": 0.3, "fused": 3e-4, "unfused": 1e-3, "flex": 1.5e-4}
+    halves = {"fused": 0.25, "flex": 0.25}  # on tensor cores
 
     def cannot(self, graph: AttentionGraph, request: Request) -> list[str]:
         """Why tiles cannot hold this call on this graph, however few they are."""
@@ -98,8 +99,8 @@ class TilesBackend(Backend):
 
         if reasons_against_flex(graph, request) or without_kernels(request.device):
             return False
-        rates = self.rates(request.device.type)
-        return rates["flex"] * block_work(graph) < rates[self.kind(request)] * survey(graph).work
+        tiles, blocks = (self.kind(request), survey(graph).work), ("flex", block_work(graph))
+        return self.work_ms(request, *blocks) < self.work_ms(request, *tiles)
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
         """A window, and a shorter one with a cap, which SDPA does not offer."""

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from . import triton_softmax, triton_sums
 from .arrays import dtype_of_sums
-from .row_work import LONG, Hubs, Work, schedule
+from .row_work import LONG, NUMBERS, Hubs, Work, heads_at_once, schedule
 
 BATCHES = 65535  # programs along the second axis of a grid at most
-NUMBERS = 1024  # of a row of nodes that a program takes at most, if a head has no more
 HELD = 32  # of them in the registers of a thread, for the edges it has at once; half as many where it has features too
 
 
@@ -355,7 +354,7 @@ def _constants(wide: torch.dtype, heads: int, **widths: int) -> dict[str, Any]:
     """What a kernel is compiled for: heads and widths, and the part of a row and of its edges a program takes."""
     blocks = {f"B{name}": triton.next_power_of_2(max(1, width)) for name, width in widths.items()}
     most = max(blocks.values())
-    per_program = min(triton.next_power_of_2(max(1, heads)), max(1, NUMBERS // most))
+    per_program = heads_at_once(heads, *widths.values(), numbers=NUMBERS)
     numbers = most * per_program
     warps = 1 if numbers <= 256 else 2 if numbers <= 512 else 4 if numbers <= 2048 else 8
     held = HELD // (2 if widths.get("F") else 1) // (4 if wide == torch.float64 else 1)

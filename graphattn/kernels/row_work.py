@@ -10,6 +10,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 SHORT = 4  # edges of a short row at most: a block of edges that fits it wastes no loads
 PIECE = 128  # edges of a whole row at most; the pieces of a hub are longer where there would be more of them than that
 LONG = 16  # edges that a program for a long row takes at once, at most
+NUMBERS = 1024  # of a row of nodes that a program takes at most, if a head has no more
 
 
 class Work(NamedTuple):
@@ -35,6 +36,17 @@ class Schedule(NamedTuple):
 
     whole: tuple[Work, ...]
     hubs: Hubs | None
+
+
+def heads_at_once(heads: int, *widths: int, numbers: int = NUMBERS) -> int:
+    """The heads that a program takes, a power of two, given the widths of a head's rows."""
+    most = max(_power(max(1, width)) for width in widths)
+    return min(_power(max(1, heads)), max(1, numbers // most))
+
+
+def _power(size: int) -> int:
+    """The power of two from a size on."""
+    return 1 << (size - 1).bit_length()
 
 
 _made: dict[tuple[Any, ...], tuple[StorageWeakRef, Schedule]] = {}

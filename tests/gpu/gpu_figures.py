@@ -14,12 +14,14 @@ from torch import Tensor
 import graphattn as ga
 from graphattn.backends import BACKENDS
 from graphattn.backends.check import check
+from graphattn.backends.edges import sizes
 from graphattn.backends.request import Inputs
 from graphattn.backends.tiles import TilesBackend, gathered_run
 from graphattn.bench import Problem
 from graphattn.bench.makers import near_points, power_law
 from graphattn.bench.peers.pyg import CompiledTransformerConv, Held, TransformerConv
 from graphattn.graph import AttentionGraph
+from graphattn.kernels import bytes_moved
 
 Call = Callable[[], Tensor]
 MOST = 2 * 10**7  # edges of a graph that is run edge by edge though something else is chosen
@@ -104,6 +106,10 @@ def _figure(figure: Figure, device: torch.device) -> dict[str, Any]:
         except Exception as error:
             row["raised"] = raised(error)
         rows.append(row)
+    size = sizes(check(*leaves, graph).request(), graph.num_edges, graph.num_targets, graph.num_sources)
+    size = size._replace(features=figure.features)
+    forward, kept = (sum(bytes_moved.forward(size, kept=keep)) for keep in (False, True))
+    told["edges_bytes"] = [forward, kept + sum(bytes_moved.backward(size))]  # what the kernels ask for; see bytes_moved
     told |= {"heads": figure.heads, "width": figure.width, "batch": batch, "dtype": str(dtype)}
     return told | {"floor_bytes": [problem.floor_bytes(mode) for mode in ("forward", "training")], "rows": rows}
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 import graphattn as ga
 from graphattn.kernels import additive_triton, edge_additive, edge_pairs, edges_op, edges_triton, row_work
+from graphattn.kernels import bytes_moved as bytes_model
 from graphattn.kernels.arrays import dtype_of_sums
 from graphattn.plans.grouped import by_source, by_target
 from graphattn.verify.bounds import bound, difference, size
@@ -122,6 +123,49 @@ def additive(dtype=torch.float64, slope=float("nan"), features=True, sizes=(2, 2
     return shares
 
 
+def bytes_moved(dtype=torch.float16, heads=(6, 3), features=0, bias=False, keep=True):
+    """What the model says that the kernels move, beside what they do; 0 where it is the same to the byte."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    graph = ga.from_edge_index(SMALL.edge_index, num_sources=7, num_targets=5, duplicates="merge")
+    count = {"load": 0, "store": 0}
+    before = {name: getattr(InterpreterBuilder, f"create_masked_{name}") for name in count}
+
+    def counted(name):
+        def run(self, pointers, *rest):
+            mask = rest[1 if name == "store" else 0].data
+            wanted = len(set(pointers.data[mask].tolist()))
+            count[name] += wanted * pointers.get_element_ty().primitive_bitwidth // 8
+            return before[name](self, pointers, *rest)
+
+        return run
+
+    def measured(run, *arguments):
+        count.update(load=0, store=0)
+        for name in count:
+            setattr(InterpreterBuilder, f"create_masked_{name}", counted(name))
+        try:
+            return run(*arguments), dict(count)
+        finally:
+            for name, run in before.items():
+                setattr(InterpreterBuilder, f"create_masked_{name}", run)
+
+    given = operands(graph, dtype, heads, (5, 7), features, False, 2)
+    if bias:
+        given[3] = torch.zeros(1, graph.num_edges, heads[0])
+    edges_op._keeps_weights = lambda *_: keep
+    arguments = (*given, *by_target(graph), *by_source(graph), 0.4, 0.0, 0.0, None)
+    (output, lse, _, attr_output, kept), first = measured(edges_triton.forward, *arguments, False, True)
+    side = attr_output if features else None
+    _, second = measured(edges_triton.backward, *arguments, kept, output, lse, None, side)
+    wide = dtype_of_sums(given[0]).itemsize
+    sizes = bytes_model.Sizes(2, 5, 7, graph.num_edges, *heads, 5, 7, dtype.itemsize, wide, features, bias)
+    wanted = bytes_model.forward(sizes, lse=True, kept=keep), bytes_model.backward(sizes, lse=True, kept=keep)
+    names = ("forward loads", "forward stores", "backward loads", "backward stores")
+    found = (first["load"], first["store"], second["load"], second["store"])
+    return {name: abs(a - b) for name, a, b in zip(names, found, (*wanted[0], *wanted[1]), strict=True)}
+
+
 def _apart(ours, wanted):
     ours, wanted = (x if isinstance(x, tuple) else (x,) for x in (ours, wanted))
     return max(difference(a, b) / bound(a.dtype, 0.0, gradient=False) for a, b in zip(ours, wanted, strict=True))
@@ -165,6 +209,8 @@ CASES = {
     "pairs": pairs,
     "pairs, hubs in pieces": lambda: in_pieces(pairs),
     "additive": additive,
+    "bytes moved": bytes_moved,
+    "bytes moved, everything": lambda: bytes_moved(torch.float32, (4, 4), features=3, bias=True, keep=False),
     "additive, hubs in pieces": lambda: in_pieces(lambda: additive(torch.float32, 0.2, False, (1, 3, 13))),
     "edges in blocks": lambda: patched(edges_triton, "HELD", 16, lambda: case(**EVERYTHING)),
     "heads in blocks": lambda: patched(

@@ -113,6 +113,10 @@ def test_on_cuda_the_choice_is_by_rates_of_its_own(monkeypatch):
     def chosen(graph, device):
         return explained(graph, Request(device=torch.device(device))).chosen
 
+    sparse, dtypes = random_sources(5000, 16), (torch.float32, torch.bfloat16)
+    on = [Request(8, 8, 64, 64, dtype=dtype, device=torch.device("cuda")) for dtype in dtypes]
+    wide, half = (BACKENDS["edges"].cost_ms(sparse, request) - BACKENDS["edges"].call_ms / 2 for request in on)
+    assert 1.9 < wide / half < 2.0  # by bytes: numbers of nodes are half as long, those of edges are not
     many = random_sources(1000, 200)
     assert (chosen(many, "cpu"), chosen(many, "cuda")) == ("edges", "dense")
     assert chosen(random_sources(20_000, 8), "cuda") == "edges"
