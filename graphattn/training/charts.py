@@ -26,6 +26,7 @@ def curves(history: list[dict[str, Any]], task: Task) -> Any:
     for axes, name in ((losses, "loss"), (scores, f"{task.metric} on the validation part")):
         _plain(axes)
         axes.set_xlabel("epoch")
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_title(name, loc="left", fontsize=9)
     losses.legend(frameon=False, fontsize=8)
     return figure

@@ -29,7 +29,7 @@ def save_report(path: Path, run: "Run", history: list[dict[str, Any]], result: "
         pictures = {
             "curves": _image(curves(history, run.task)),
             "summary": _image(summary(result)),
-            "shapes": _image(gallery(result, chosen(result))),
+            "shapes": gallery(result, chosen(result)),
         }
     except ModuleNotFoundError:
         pictures = dict.fromkeys(("curves", "summary", "shapes"), "<p>pip install 'graphattn[plot]' for pictures.</p>")
@@ -48,11 +48,20 @@ def _words(run: "Run", result: "Evaluation") -> dict[str, str]:
         f"<p>The model scores {result.over(name)} more than {SAID[name]} ({unit}).</p>" for name in result.controls
     )
     what = {"classify": "Which class is taken for which", "segment": "Classes", "regress": "Predicted against true"}
-    kinds = ["truth", "prediction", "error"] if task.readout == "node" else ["prediction"]
-    colours = (of_classes(len(task.classes)) * 255).int().tolist()
-    legend = "".join(
-        f'<span><i class="swatch" style="background:rgb{tuple(colour)}"></i>{escape(name)}</span>'
-        for name, colour in zip(task.classes, colours, strict=True)
+    about = {
+        (True, True): ": the truth, the prediction, and where it is wrong",
+        (True, False): ": the truth, the prediction, and what it is too large or too small by",
+        (False, True): ", in the colour of the predicted class",
+        (False, False): ", dark to bright by their predictions",
+    }
+    colours = (of_classes(torch.arange(len(task.classes))) * 255).round().int().tolist()
+    legend = (
+        ""
+        if task.readout == "node"
+        else "".join(
+            f'<span><i class="swatch" style="background:rgb{tuple(colour)}"></i>{escape(name)}</span>'
+            for name, colour in zip(task.classes, colours, strict=True)
+        )
     )
     part = {"test": "held-out", "val": "validation", "train": "training", "all": ""}[result.part]
     verb = {"classify": "classified", "segment": "segmented", "regress": "measured"}[task.name]
@@ -61,12 +70,9 @@ def _words(run: "Run", result: "Evaluation") -> dict[str, str]:
         "subtitle": escape(run.said),
         "scores": scores,
         "beside": beside,
+        "wide": "1 1 100%" if task.readout == "node" else "0 1 13rem",
         "what": what[task.name],
-        "about": f"Those with the largest error first. Columns: {', '.join(kinds)}."
-        if task.readout == "node"
-        else "Those with the largest error first, in the colour of the predicted class."
-        if task.classes
-        else "Those with the largest error first, coloured by prediction.",
+        "about": f"Those with the largest error first{about[task.readout == 'node', bool(task.classes)]}.",
         "legend": legend,
         "facts": "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in _facts(run).items()),
     }

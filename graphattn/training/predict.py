@@ -93,10 +93,10 @@ def coloured(shape: Any, task: Task, answers: Tensor) -> Shape:
     if task.readout == "shape":
         prediction = prediction.expand(len(shape.pos))
     if task.classes:
-        colour, value = of_classes(len(task.classes))[prediction], prediction.int()
+        few = of_classes(torch.arange(len(task.classes)))
+        colour, value = few[prediction], prediction.int()
     else:
-        low, high = task.mean - 2 * task.deviation, task.mean + 2 * task.deviation
-        colour, value = of_numbers(prediction, low, high), prediction.float()
+        colour, value = of_numbers(prediction, task.mean, task.deviation), prediction.float()
     parts = {"pos": shape.pos, "normal": shape.get("normal"), "face": shape.get("face")}
     parts |= {"color": (colour * 255).round().to(torch.uint8).float() / 255, "prediction": value.contiguous()}
     return Shape(**{name: tensor for name, tensor in parts.items() if tensor is not None})
