@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +44,8 @@ class ShapeFolder(Dataset):
         transform: Called with each shape; PyG's are as good as :mod:`~graphattn.shapes.augment`'s.
         num_classes: Labels must be below it; by default there are as many as the largest label says.
         task: What the labels must be for: numbers that could be classes are what to regress, if it says so.
+        classes: Names that labels are numbered by, such as those a model knows, where a class may have one shape or
+            none; by default those of the folder.
 
     Every file is read once at the beginning, and checked. ``task`` is "classify" (a class for each shape, ``y`` (1,)),
     "segment" (one for each point, ``y`` (N,), where -1 is no label) or "regress" (numbers); ``classes`` are the names,
@@ -52,7 +54,7 @@ class ShapeFolder(Dataset):
 
     Raises:
         LoaderError: With the file: it cannot be read, has other properties than the first, has no label or one out of
-            range, is the only one of its class, or has changed since.
+            range, is the only one of its class, is of none of ``classes``, or has changed since.
 
     Example:
         >>> import tempfile, torch, graphattn as ga
@@ -77,6 +79,7 @@ class ShapeFolder(Dataset):
         transform: Callable[[Any], Any] | None = None,
         num_classes: int | None = None,
         task: str | None = None,
+        classes: Sequence[str] | None = None,
     ) -> None:
         self._wanted = None if task is None else one_of(task, "task", ("classify", "segment", "regress"))
         self.root, self.transform = Path(root), None if transform is None else function(transform, "transform", "shape")
@@ -84,7 +87,8 @@ class ShapeFolder(Dataset):
         if self._wanted == "regress":
             self.items = [replace(item, label=_number(item)) for item in self.items]
         named = [item.label for item in self.items if isinstance(item.label, str)]
-        self.classes: tuple[str, ...] = tuple(sorted(set(named), key=_natural))
+        self._few = classes is not None  # a class may have one shape
+        self.classes: tuple[str, ...] = tuple(classes or sorted(set(named), key=_natural))
         self._kept: dict[int, Shape] = {}
         self._room, self._coarse = _KEPT, False
         self._seen: list[_Seen] = []
@@ -143,7 +147,7 @@ class ShapeFolder(Dataset):
     def _load(self, item: Item) -> Shape:
         shape = item.load()
         if item.label is not None:
-            shape.y = torch.tensor([self.classes.index(item.label) if isinstance(item.label, str) else item.label])
+            shape.y = torch.tensor([self._number_of(item) if isinstance(item.label, str) else item.label])
         for name, value in item.also.items():
             shape[name] = torch.tensor([value])
         if "y" not in shape:
@@ -156,6 +160,14 @@ class ShapeFolder(Dataset):
                 f"{item.path}: expected labels from -1 that are finite, got {shape.y.min()}. Try: repair it."
             )
         return shape
+
+    def _number_of(self, item: Item) -> int:
+        if item.label not in self.classes:
+            fix = "a folder of the classes that are known"
+            raise LoaderError(
+                f"{item.path}: expected a class of {', '.join(self.classes)}, got {item.label!r}. Try: {fix}."
+            )
+        return self.classes.index(item.label)
 
     def _again(self, number: int) -> Shape:
         item = self.items[number]
@@ -198,7 +210,7 @@ class ShapeFolder(Dataset):
             return self._as_wanted("segment")
         count = Counter(int(label) for label in self.labels)
         self.classes = self.classes or tuple(map(str, range(num_classes or max(count) + 1)))
-        for number, label in enumerate(self.labels):
+        for number, label in enumerate(() if self._few else self.labels):
             if count[int(label)] < 2:
                 got = f"only this one of {self.classes[int(label)]!r}"
                 fix = "add another, or leave the class out"

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import LoaderError
 from ..interop.files._guard import PathLike
 from ..shapes import ShapeFolder
 from .controls import SAID
@@ -91,13 +90,11 @@ def evaluate(run: PathLike, folder: PathLike | None = None) -> Evaluation:
     """
     made = Run.load(run)
     root = made.folder if folder is None else Path(folder)
-    shapes = ShapeFolder(root, task=made.task.name)
+    shapes = ShapeFolder(root, task=made.task.name, classes=made.task.classes or None)
     part, numbers = "all", list(range(len(shapes)))
     if digests(shapes) == made.files:
         part = next(name for name in ("test", "val", "train") if made.split[name])
         numbers = [i for i in numbers if shapes.name(i) in set(made.split[part])]
-    if made.task.classes:
-        _relabel(shapes, made.task.classes)
     beside = {name: made.path / name for name in made.control if (made.path / name / MODEL).is_file()}
     result, *others = (
         evaluated(one.trained_model().to(made.schedule.device), one, Prepared(shapes, numbers, one.inputs), part)
@@ -105,19 +102,3 @@ def evaluate(run: PathLike, folder: PathLike | None = None) -> Evaluation:
     )
     result.controls.update(zip(beside, others, strict=True))
     return result
-
-
-def _relabel(shapes: ShapeFolder, classes: tuple[str, ...]) -> None:
-    """Labels as the run numbers them."""
-    if shapes.classes == classes[: len(shapes.classes)]:
-        return
-    for number, label in enumerate(shapes.labels):
-        for each in label.unique().tolist():
-            if each >= 0 and shapes.classes[each] not in classes:
-                got = f"{shapes.classes[each]!r}"
-                fix = "the folder that the model was made for"
-                raise LoaderError(
-                    f"{shapes.name(number)}: expected a class that the model knows, got {got}. Try: {fix}."
-                )
-    to = torch.tensor([classes.index(name) if name in classes else -1 for name in shapes.classes])
-    shapes.labels = [torch.where(label >= 0, to[label.clamp(min=0)], label) for label in shapes.labels]
