@@ -2,13 +2,12 @@
 
 import json as words
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ..errors import OptionError
-from .output import console, document, encodable, is_terminal, one_line, say
+from .output import document, encodable, one_line, say
 
 
 def train(folder: str | None, out: str | None, resume: str | None, options: dict[str, Any], json: bool) -> None:
@@ -78,43 +77,20 @@ def _object(text: str) -> dict[str, Any]:
 
 @contextmanager
 def _told(json: bool) -> Iterator[Callable[[Any], None]]:
-    """What a run says: lines on stdout, a bar with the time left on a terminal."""
-    lines = (lambda text: None) if json else say
-    if not is_terminal():
-        yield _plain(lines)
-        return
-    import sys
+    """What a run says: lines on stdout; a bar with the time left on a terminal, elsewhere a line for each epoch."""
+    from ..training.progress import Pace, bars
 
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console(sys.stderr), transient=True, redirect_stdout=True) as bar:
-        tasks: dict[str, Any] = {}
+    lines, pace = (lambda text: None) if json else say, Pace()
+    with bars() as update:
 
         def tell(progress: Any) -> None:
             if progress.phase in ("begin", "end"):
                 lines(progress.words)
-                return
-            if progress.phase not in tasks:
-                tasks[progress.phase] = bar.add_task(progress.phase, total=1.0)
-            text = encodable(progress.words, "utf-8") or None
-            bar.update(tasks[progress.phase], completed=progress.done, description=text)
+            elif update is not None:
+                update(progress.phase, progress.done, encodable(progress.words, "utf-8"))
+            else:
+                left = pace.left(progress.phase, progress.done)
+                if progress.epoch is not None and progress.phase == "training":
+                    lines(f"{progress.words}, {left}")
 
         yield tell
-
-
-def _plain(lines: Callable[[str], None]) -> Callable[[Any], None]:
-    """A line for each epoch, with the time left."""
-    began: dict[str, tuple[float, float]] = {}
-
-    def tell(progress: Any) -> None:
-        if progress.phase in ("begin", "end"):
-            lines(progress.words)
-            return
-        start, first = began.setdefault(progress.phase, (time.monotonic(), progress.done))
-        if progress.epoch is not None and progress.phase == "training":
-            passed, part = time.monotonic() - start, progress.done - first
-            left = passed / part * (1 - progress.done) if part > 0 else 0.0
-            lines(f"{progress.words}, {int(left) // 60}:{int(left) % 60:02} left")
-
-    return tell

@@ -251,29 +251,21 @@ def _train(named: dict[str, Comparison], trials: list[Trial], records: Records, 
 @contextmanager
 def progress(total: int, before: int) -> Iterator[Callable[[int, int], None]]:
     """A bar with the time left on a terminal, elsewhere a line every half minute."""
-    start, last, number = time.monotonic(), time.monotonic(), before
-    if sys.stderr is not None and sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from ..training.progress import Pace, bars
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-            task = bar.add_task("trials", total=total, completed=before)
+    last, number, pace = time.monotonic(), before, Pace()
+    with bars() as update:
 
-            def on_terminal(count: int, failed: int) -> None:
-                bar.update(task, advance=count, description=f"trials, {failed} failed" if failed else "trials")
+        def advance(count: int, failed: int) -> None:
+            nonlocal last, number
+            number += count
+            words = f"{number} of {total} trials" + f", {failed} failed" * bool(failed)
+            left = pace.left("trials", number / max(1, total))
+            if update is not None:
+                update("trials", number / max(1, total), words)
+            elif time.monotonic() - last > _SAID_EVERY and number < total and sys.stderr is not None:
+                print(f"{words}, {left}", file=sys.stderr, flush=True)
+                last = time.monotonic()
 
-            yield on_terminal
-        return
-
-    def in_lines(count: int, failed: int) -> None:
-        nonlocal last, number
-        number += count
-        now = time.monotonic()
-        if sys.stderr is not None and now - last > _SAID_EVERY and number < total:
-            left = (now - start) / (number - before) * (total - number)
-            told = f", {failed} failed" * bool(failed)
-            print(f"{number} of {total} trials{told}, about {left / 60:.0f} min left", file=sys.stderr, flush=True)
-            last = now
-
-    yield in_lines
+        advance(0, 0)
+        yield advance
