@@ -7,6 +7,7 @@ any moment, the same command goes on. After every task and seed a table and its 
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -222,7 +223,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--out", type=Path, default=HERE / "benchmarks")
     asked = parser.parse_args(arguments)
-    asked.runs.mkdir(parents=True, exist_ok=True)
+    for folder in (asked.runs, asked.out):
+        folder.mkdir(parents=True, exist_ok=True)
     with held(asked.runs):
         records = Records(asked.runs)
         for seed in range(asked.seeds):
@@ -230,9 +232,9 @@ def main(arguments: list[str] | None = None) -> None:
                 key, task, folder = f"{name} {seed}", TASKS[name], asked.runs / name / str(seed)
                 if records.done(key):
                     continue
-                start = time.process_time()
+                start = sum(os.times()[:4])
                 record = trained(task, folder, seed) if task.make else elevation(folder, seed)
-                cpu = round(time.process_time() - start, 1)  # of this process, and of its last start
+                cpu = round(sum(os.times()[:4]) - start, 1)  # since the command's last start
                 records.append({"key": key, "state": "done", "cpu_s": cpu, **record})
                 report(records, asked.out, asked.seeds)
                 print(f"{key}: {task.metric} {record['score']:.3f}, {record['controls']}, {cpu} CPU s", flush=True)

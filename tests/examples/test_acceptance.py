@@ -15,14 +15,14 @@ def test_an_ended_command_goes_on_and_tells_what_is_missing(tmp_path, monkeypatc
     options = {**acceptance.TASKS["geodesic"].options, "epochs": 1}
     task = Task("relative error", 0.04, generated_shapes.geodesic, few, options, acceptance.shortest_paths, -1)
     monkeypatch.setattr(acceptance, "TASKS", {"geodesic": task, "parts": acceptance.TASKS["parts"]})
-    asked = [str(tmp_path / "runs"), "--tasks", "geodesic", "--seeds", "1", "--out", str(tmp_path)]
+    asked = [str(tmp_path / "runs"), "--tasks", "geodesic", "--seeds", "1", "--out", str(tmp_path / "table")]
     acceptance.main(asked)
-    (row, missing) = json.loads((tmp_path / "acceptance.json").read_text())["rows"]
+    (row, missing) = json.loads((tmp_path / "table" / "acceptance.json").read_text())["rows"]
     assert (row["seeds"], row["epochs"], missing["seeds"]) == (1, 1, 0)
     over = {name: one["over_seeds"]["mean"] for name, one in row["controls"].items()}
     assert over == {name: row["of_seeds"][0] - one["score"]["mean"] for name, one in row["controls"].items()}
     assert row["beside"]["Dijkstra / constant"]["mean"] < row["beside"]["Dijkstra"]["mean"]
-    assert "| parts | miou >= 0.85 | not run" in (tmp_path / "acceptance.md").read_text()
+    assert "| parts | miou >= 0.85 | not run" in (tmp_path / "table" / "acceptance.md").read_text()
     (line,) = (tmp_path / "runs" / "trials.jsonl").read_text().splitlines()
 
     (tmp_path / "runs" / "trials.jsonl").write_text("")  # killed before its line: the run itself is on the disk
