@@ -10,6 +10,11 @@ from .request import HALF, Inputs, Outputs, Request
 BACKENDS: dict[str, "Backend"] = {}
 
 
+def in_halves(kind: str) -> str:
+    """The name of the share of a kind's time that it takes in half precision, among measured rates."""
+    return f"{kind}, halves"
+
+
 class Backend:
     """One way to run attention on a graph. A subclass with a ``name`` is registered.
 
@@ -66,14 +71,15 @@ class Backend:
 
     def work_ms(self, request: Request, kind: str, units: float) -> float:
         """What so many units of a kind of work take, in ms."""
-        half = request.device.type == "cuda" and request.dtype in HALF
-        share = self.halves.get(kind, 1.0) if half else 1.0
-        return request.floats_per_pair * units * self.rates(request.device.type)[kind] * share * 1e-6
+        rates, share = self.rates(request.device.type), 1.0
+        if request.device.type == "cuda" and request.dtype in HALF:
+            share = rates.get(in_halves(kind), self.halves.get(kind, 1.0))
+        return request.floats_per_pair * units * rates[kind] * share * 1e-6
 
     def rates(self, device: str = "cpu") -> dict[str, float]:
         """``call_ms``, ``training_factor`` and ``ns``: this machine's where they were measured, else the built-in."""
         if device == "cuda":
-            return {**self.built_in(), **self.cuda}
+            return {**self.built_in(), **self.cuda, **kept("cuda").get(self.name, {})}
         return {**self.built_in(), **kept().get(self.name, {})}
 
     def built_in(self) -> dict[str, float]:

@@ -11,7 +11,7 @@ from ..graph import AttentionGraph, PerHead
 from ..plans.cache import cached
 from .base import BACKENDS, Backend
 from .heads import heads_read
-from .rates import version
+from .rates import measured, version
 from .request import Request
 
 
@@ -59,7 +59,10 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [repr(self.graph), f"backend: {self.chosen or 'none can run'}"]
-        lines += ["times on CUDA are a model's, measured nowhere"] * (self.request.device.type == "cuda")
+        modelled = self.request.device.type == "cuda" and not measured("cuda")
+        lines += [
+            "times on CUDA are a model's, measured nowhere: graphattn doctor --calibrate --device cuda"
+        ] * modelled
         for c in self.candidates:
             if c.runs:
                 mark = "*" if c.name == self.chosen else " "

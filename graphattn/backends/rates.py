@@ -16,16 +16,16 @@ _written: list[str] = []
 """When this process wrote the file."""
 
 
-def path() -> Path:
+def path(device: str = "cpu") -> Path:
     """Where the measured rates are kept: below ``GRAPHATTN_CACHE``, ``XDG_CACHE_HOME`` or ``~/.cache``."""
-    own = os.environ.get("GRAPHATTN_CACHE")
+    own, name = os.environ.get("GRAPHATTN_CACHE"), "rates.json" if device == "cpu" else f"rates-{device}.json"
     if own:
-        return Path(own) / "rates.json"
+        return Path(own) / name
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:  # a user without a home, as in some containers
         folder = Path(os.devnull)
-    return folder / "graphattn" / "rates.json"
+    return folder / "graphattn" / name
 
 
 def processor() -> str:
@@ -37,19 +37,22 @@ def processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def machine() -> dict[str, str | int]:
+def machine(device: str = "cpu") -> dict[str, str | int | None]:
     """What rates depend on; those of another machine, torch or number of threads are not used."""
-    return {"cpu": processor(), "torch": torch.__version__, "threads": torch.get_num_threads()}
+    if device == "cpu":
+        return {"cpu": processor(), "torch": torch.__version__, "threads": torch.get_num_threads()}
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"gpu": gpu, "torch": torch.__version__, "cuda": torch.version.cuda}
 
 
-def kept() -> Rates:
+def kept(device: str = "cpu") -> Rates:
     """What was measured on this machine; empty if nothing was."""
-    return _kept(torch.get_num_threads(), *map(os.environ.get, ("GRAPHATTN_CACHE", "XDG_CACHE_HOME", "HOME")))
+    return _kept(torch.get_num_threads(), device, *map(os.environ.get, ("GRAPHATTN_CACHE", "XDG_CACHE_HOME", "HOME")))
 
 
-def measured() -> bool:
+def measured(device: str = "cpu") -> bool:
     """Whether backends use this machine's own rates."""
-    return bool(kept())
+    return bool(kept(device))
 
 
 def version() -> tuple[int, int]:
@@ -58,20 +61,20 @@ def version() -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=8)
-def _kept(threads: int, *folders: str | None) -> Rates:
+def _kept(threads: int, device: str, *folders: str | None) -> Rates:
     try:
-        content = json.loads(path().read_text(encoding="utf-8"))
+        content = json.loads(path(device).read_text(encoding="utf-8"))
         values = {name: {k: float(v) for k, v in rate.items()} for name, rate in content["rates"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     positive = all(0 < v < float("inf") for rates in values.values() for v in rates.values())
-    return values if positive and content.get("machine") == machine() else {}
+    return values if positive and content.get("machine") == machine(device) else {}
 
 
-def keep(rates: Rates, date: str) -> Path:
-    """Write the rates of this machine, and use them from now on."""
-    where = path()
-    text = json.dumps({"machine": machine(), "date": date, "rates": rates}, indent=1)
+def keep(rates: Rates, date: str, device: str = "cpu") -> Path:
+    """Write the rates of this machine, or of its first GPU, and use them from now on."""
+    where = path(device)
+    text = json.dumps({"machine": machine(device), "date": date, "rates": rates}, indent=1)
     partial = where.with_suffix(f".{os.getpid()}")
     try:
         where.parent.mkdir(parents=True, exist_ok=True)

@@ -103,11 +103,11 @@ class TilesBackend(Backend):
         return self.work_ms(request, *blocks) < self.work_ms(request, *tiles)
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
-        """A window, and a shorter one with a cap, which SDPA does not offer."""
-        from ..graphs import sliding_window
+        """A window, a shorter one with a cap, which SDPA does not offer, and cells, which it runs on CUDA, too."""
+        from ..graphs import cell_partition, sliding_window
 
         window, shorter = (sliding_window(nodes, 257, causal=False) for nodes in (4096, 1024))
-        return [(window, {}), (shorter, {"softcap": 50.0})]
+        return [(window, {}), (shorter, {"softcap": 50.0}), (cell_partition((56, 56), (7, 7)), {})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         with without_autocast(inputs.query.device.type):

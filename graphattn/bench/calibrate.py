@@ -9,67 +9,88 @@ from torch import Tensor
 
 from ..attention import attention
 from ..backends import BACKENDS
+from ..backends.base import in_halves
 from ..backends.check import check
+from ..backends.device import check_device
 from ..backends.rates import Rates
 from ..backends.request import Request
 from ..graph import AttentionGraph
 from ..graphs import sliding_window
 
 HEADS, WIDTH = 4, 32
+BATCH = 16  # on CUDA: enough for a large one to be busy
 
 
-def calibrate(progress: Callable[[str], None] = lambda what: None) -> Rates:
-    """Measure each backend on its :meth:`~graphattn.backends.Backend.problems`, float32 on the CPU; takes seconds.
+def calibrate(progress: Callable[[str], None] = lambda what: None, device: str = "cpu") -> Rates:
+    """Measure each backend on its :meth:`~graphattn.backends.Backend.problems`, in float32; takes seconds.
 
     Args:
         progress: Called with what is measured next, in words.
+        device: "cpu", or "cuda" for the first GPU, where what halves take is measured, too, and calls are of a batch.
 
     Returns:
         The rates of every backend that has problems of its own and runs here, with torch's number of threads.
+
+    Raises:
+        OptionError: If there is no such device here.
     """
+    where = torch.device(check_device(device))
     rates: Rates = {}
-    few = sliding_window(16, 5).explicit()
+    few = sliding_window(16, 5).explicit().to(where)
     for name, backend in BACKENDS.items():
         problems = backend.problems()
-        if not problems or backend.reasons_against(few, _request(few, {})):
+        if not problems or backend.reasons_against(few, _request(few, {}, where)):
             continue
         progress(f"a call of {name}")
-        rates[name] = own = {"call_ms": max(1e-6, _milliseconds(few, name, {}))}
+        rates[name] = own = {"call_ms": max(1e-6, _milliseconds(few, name, {}, where))}
         for graph, options in problems:
-            request = _request(graph, options)
+            graph = graph.to(where)
+            request = _request(graph, options, where)
             kind, units = backend.work(graph, request)
+            if kind in own:
+                continue
             progress(f"{name}, {kind}")
-            forward = _milliseconds(graph, name, options)
+            forward = _milliseconds(graph, name, options, where)
             spent = max(0.1 * forward, forward - own["call_ms"])
             own[kind] = spent * 1e6 / units / request.floats_per_pair
             if "training_factor" not in own:
-                ratio = _milliseconds(graph, name, options, backward=True) / forward
+                ratio = _milliseconds(graph, name, options, where, backward=True) / forward
                 own["training_factor"] = min(6.0, max(2.0, ratio))  # beyond is disturbance
+            if where.type == "cuda" and backend.work(graph, request._replace(dtype=torch.bfloat16)) == (kind, units):
+                halves = _milliseconds(graph, name, options, where, dtype=torch.bfloat16)
+                own[in_halves(kind)] = max(0.1 * halves, halves - own["call_ms"]) / spent
     return rates
 
 
-def _tensors(graph: AttentionGraph) -> tuple[Tensor, Tensor, Tensor]:
-    draw = torch.Generator().manual_seed(0)
-    query, key, value = (
-        torch.randn(n, HEADS, WIDTH, generator=draw) for n in (graph.num_targets, graph.num_sources, graph.num_sources)
-    )
-    return query, key, value
+def _tensors(graph: AttentionGraph, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+    draw, lead = torch.Generator().manual_seed(0), (BATCH,) if device.type == "cuda" else ()
+    sizes = (graph.num_targets, graph.num_sources, graph.num_sources)
+    return [torch.randn(*lead, n, HEADS, WIDTH, generator=draw).to(device, dtype) for n in sizes]
 
 
-def _request(graph: AttentionGraph, options: dict[str, Any]) -> Request:
-    query, key, value = _tensors(graph)
+def _request(graph: AttentionGraph, options: dict[str, Any], device: torch.device) -> Request:
+    query, key, value = _tensors(graph, device, torch.float32)
     return check(query, key, value, graph, **options).request()
 
 
-def _milliseconds(graph: AttentionGraph, backend: str, options: dict[str, Any], backward: bool = False) -> float:
+def _milliseconds(
+    graph: AttentionGraph,
+    backend: str,
+    options: dict[str, Any],
+    device: torch.device,
+    backward: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> float:
     """The shortest of several calls, after one that makes plans and compiles: what the machine can do undisturbed."""
-    inputs = [x.requires_grad_(backward) for x in _tensors(graph)]
+    inputs = [x.requires_grad_(backward) for x in _tensors(graph, device, dtype)]
 
     def call() -> None:
         output = attention(inputs[0], inputs[1], inputs[2], graph, backend=backend, **options)
         assert isinstance(output, Tensor)
         if backward:
             torch.autograd.grad(output, inputs, torch.ones_like(output))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
     call()
     taken: list[float] = []

@@ -470,6 +470,7 @@ def doctor(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Measure this machine for the choice of backends, and keep the result.")
     ] = False,
+    device: Annotated[str, typer.Option("--device", help="What --calibrate measures: cpu or cuda.")] = "cpu",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -478,7 +479,13 @@ def doctor(
     Versions, optional extras, devices, and every backend against plain dense attention. Exit status 0 if all is well,
     1 if not. With --calibrate, some seconds of measurements instead, which the choice of backends uses from then on.
     """
+    from ..errors import OptionError
     from .calibrate import calibrate as measure
     from .doctor import doctor as run
 
-    (measure if calibrate else run)(json)
+    if not calibrate and device != "cpu":
+        raise OptionError("device is what --calibrate measures; without it, doctor looks at every device")
+    if calibrate:
+        measure(json, device)
+    else:
+        run(json)

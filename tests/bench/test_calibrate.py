@@ -3,11 +3,15 @@
 import json
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import graphattn as ga
 from graphattn.backends import BACKENDS, rates
+from graphattn.backends.request import Request
+from graphattn.bench.calibrate import calibrate
 from graphattn.cli.app import app
+from graphattn.errors import OptionError
 
 BUILT_IN = {name: backend.built_in() for name, backend in BACKENDS.items() if backend.problems()}
 
@@ -44,6 +48,32 @@ def test_what_is_kept_is_used_and_nothing_else(cache):
     cache.write_text("not json")
     rates._kept.cache_clear()
     assert not rates.measured()
+
+
+def test_rates_of_a_gpu_are_its_own(cache, monkeypatch):
+    edges, request = BACKENDS["edges"], Request(dtype=torch.float16, device=torch.device("cuda"))
+    built_in = edges.rates("cuda")
+    tiles = BACKENDS["tiles"].work_ms(request, "fused", 1e6)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    dear = {"edges": {"byte": 9.0}, "tiles": {"fused, halves": 0.125}}
+    assert rates.keep(dear, "today", "cuda").name == "rates-cuda.json"
+    assert edges.rates("cuda") == {**built_in, "byte": 9.0}
+    assert edges.rates() == edges.built_in()
+    assert BACKENDS["tiles"].work_ms(request, "fused", 1e6) == tiles / 2
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "another")
+    rates._kept.cache_clear()
+    assert edges.rates("cuda") == built_in
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_not_measured():
+    with pytest.raises(OptionError, match="finds no CUDA devices here"):
+        calibrate(device="cuda")
+    found = CliRunner().invoke(app, ["doctor", "--calibrate", "--device", "cuda"])
+    assert found.exit_code == 2
+    assert "finds no CUDA devices here" in found.output
+    assert "what --calibrate measures" in CliRunner().invoke(app, ["doctor", "--device", "cuda"]).output
 
 
 @pytest.mark.slow
