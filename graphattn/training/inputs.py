@@ -1,26 +1,24 @@
 """What a model reads of a shape: features of its points, and levels with graphs, of positions centred and scaled."""
 
 import ast
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from zlib import crc32
 
 import torch
-from numpy.random import default_rng
 from torch import Tensor
 from torch.nn.functional import normalize
 from torch_geometric.data import Data
-from torch_geometric.transforms import SamplePoints
 
 from ..errors import LoaderError, OptionError
 from ..graph import AttentionGraph, Pattern
-from ..graphs import Hierarchy, HierarchyRecipe, degree_matched_random, hierarchy, knn
+from ..graphs import Hierarchy, HierarchyRecipe, hierarchy, knn
 from ..graphs.expression import from_expression
 from ..graphs.points.hierarchy import Level
 from ..nn import local_pca, mesh_normals
-from ..shapes.seeded import seeded
-from .cells import with_cells
+from .levels import redrawn, with_cells
+from .placing import placed, sampled
 
 _FINE, _COARSE = 10, 20  # neighbours that normals and spreads are made of
 NORMALS = ("none", "pca", "faces", "normal")
@@ -189,50 +187,6 @@ def _recipe(text: str) -> Pattern:
     if isinstance(made, AttentionGraph):
         raise OptionError(f"graph must wait for positions, such as 'knn(..., 16)', got {text!r}")
     return made
-
-
-def placed(pos: Tensor, scale: float, name: str) -> Tensor:
-    """Positions from their mean in units of ``scale``, or of the largest distance from it."""
-    if not len(pos):
-        raise LoaderError(f"{name}: expected points, got none. Try: leave the file out.")
-    if pos.shape[1:] != (3,):
-        raise LoaderError(f"{name}: expected positions (N, 3), got {tuple(pos.shape)}. Try: a third coordinate of 0.")
-    if not torch.isfinite(pos).all():
-        raise LoaderError(f"{name}: expected finite positions, got NaN or infinity. Try: repair it.")
-    pos = pos.double() - pos.double().mean(0)
-    radius = float(pos.norm(dim=1).max())
-    if not radius > 1e-12:
-        got = "one point" if len(pos) == 1 else f"{len(pos)} points at one place"
-        raise LoaderError(f"{name}: expected points at different places, got {got}. Try: leave the file out.")
-    return (pos / (scale or radius)).float()
-
-
-def sampled(shape: Any, size: int) -> Any:
-    """So many points on the faces, or at most so many of a cloud: the same ones each time."""
-    with seeded(0):
-        if "face" in shape and shape.face.numel():
-            one = Data(pos=shape.pos.float(), face=shape.face)
-            one = SamplePoints(size)(one)
-            return Data(pos=one.pos, y=shape.get("y"))
-        many = len(shape.pos)
-        if many <= size:
-            return shape
-        keep = torch.randperm(many)[:size].sort().values
-    rows = {name: value[keep] for name, value in shape.items() if torch.is_tensor(value) and len(value) == many}
-    return Data(**{**dict(shape.items()), **rows})
-
-
-def redrawn(shape: Hierarchy, seed: int) -> Hierarchy:
-    """The same levels with random graphs of the same in-degrees, within a level and between levels."""
-    draw = default_rng(seed)
-
-    def other(graph: Any) -> Any:
-        return None if graph is None else degree_matched_random(graph, seed=int(draw.integers(1 << 31)))
-
-    def drawn(level: Level) -> Level:
-        return replace(level, graphs=tuple(map(other, level.graphs)), down=other(level.down), up=other(level.up))
-
-    return replace(shape, levels=tuple(map(drawn, shape.levels)))
 
 
 def _pca(pos: Tensor, k: int) -> tuple[Tensor, Tensor]:

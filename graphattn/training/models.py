@@ -20,8 +20,8 @@ from ..models import (
     UNet,
 )
 from ..models.levels import of_clouds
-from .cells import OnCells
 from .inputs import Inputs
+from .levels import OnCells
 from .standard import standardized
 
 _NEAR = "knn(..., 16, include_self=True, clamp=True)"

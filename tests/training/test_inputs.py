@@ -7,8 +7,9 @@ from torch_geometric.data import Data
 from graphattn.errors import LoaderError, OptionError
 from graphattn.graphs import Hierarchy
 from graphattn.shapes import RandomRotation
-from graphattn.training.inputs import Inputs, sampled
+from graphattn.training.inputs import Inputs
 from graphattn.training.models import MODELS, build
+from graphattn.training.placing import sampled
 
 CLOUD = Data(pos=torch.rand(50, 3, generator=torch.Generator().manual_seed(0)))
 

@@ -1,10 +1,12 @@
-"""Cells between points and models of cells, such as Point Transformer V3, which have one point in each."""
+"""Levels that no recipe makes: cells for models that want one point in each, and random graphs of the same degrees."""
 
 from dataclasses import replace
+from typing import Any
 
+from numpy.random import default_rng
 from torch import Tensor, nn, unique
 
-from ..graphs import Hierarchy, clusters, serialized_hierarchy
+from ..graphs import Hierarchy, clusters, degree_matched_random, serialized_hierarchy
 from ..graphs.points.hierarchy import Level
 from ..nn import pool
 
@@ -32,3 +34,16 @@ class OnCells(nn.Module):
         cells = Hierarchy((replace(finest, down=None, up=None), *others), shape.num_clouds)
         y = self.model(pool(x, finest.down, "mean"), cells)
         return y if self.readout == "shape" or finest.up is None else pool(y, finest.up, "mean")
+
+
+def redrawn(shape: Hierarchy, seed: int) -> Hierarchy:
+    """The same levels with random graphs of the same in-degrees, within a level and between levels."""
+    draw = default_rng(seed)
+
+    def other(graph: Any) -> Any:
+        return None if graph is None else degree_matched_random(graph, seed=int(draw.integers(1 << 31)))
+
+    def drawn(level: Level) -> Level:
+        return replace(level, graphs=tuple(map(other, level.graphs)), down=other(level.down), up=other(level.up))
+
+    return replace(shape, levels=tuple(map(drawn, shape.levels)))
