@@ -30,7 +30,7 @@ def check(comparison: Comparison) -> dict[str, Any]:
     if some.layers and not comparison.data.causal:
         result["relabelled full: bit for bit"] = _relabelled_full(comparison, everything(some, False))
     for name, graphs in comparison.graphs.items():
-        if graphs.layers and is_structured(graphs, comparison.data.causal):
+        if is_structured(graphs, comparison.data.causal):
             for positions in comparison.positions:
                 result[f"{name}, positions {positions}, permuted with its nodes"] = _permuted(
                     comparison, graphs, positions
@@ -85,31 +85,51 @@ def _reads_its_graph_alone(comparison: Comparison, name: str, graphs: Graphs) ->
 
 def _permuted(comparison: Comparison, graphs: Graphs, positions: str) -> float:
     """The largest difference of outputs and gradients in float64 after nodes, places and graph are permuted alike."""
-    data = comparison.data
-    double = data.inputs[:_SAMPLES].double() if data.inputs.is_floating_point() else data.inputs[:_SAMPLES]
-    pos = None if data.pos is None else data.pos[:_SAMPLES].double()
-    pairs = None if data.pairs is None else data.pairs[:_SAMPLES]
-    small = replace(data, inputs=double, targets=data.targets[:_SAMPLES], pos=pos, test=1, sizes=None, pairs=pairs)
-    order = torch.randperm(data.num_nodes, generator=torch.Generator().manual_seed(1))
-    back = order.argsort()
+    small, graphs = _few(comparison.data, graphs)
     torch.manual_seed(0)
-    network = network_of(comparison.model, data, comparison.readout, positions, comparison.token).double().eval()
-    answers = []
-    for moved in (False, True):
-        at = back if moved else torch.arange(data.num_nodes)
-        there = replace(
-            small,
-            inputs=double[:, at],
-            pos=None if pos is None else pos[:, at],
-            pairs=None if pairs is None else pairs[:, at][:, :, at],
-        )
-        network.token = int(order[comparison.token]) if moved else comparison.token
-        other = graphs.map(lambda graph: graph.relabel(order)) if moved else graphs
-        answers.append(_outputs(network, there, other, at, order if moved else at))
-    worst = max(float((a - b).abs().max()) for a, b in zip(*answers, strict=True))
+    network = network_of(comparison.model, comparison.data, comparison.readout, positions, comparison.token)
+    network = network.double().eval()
+    token = comparison.token if comparison.readout == "token" else -1
+    sizes = [small.num_nodes] if graphs.layers or small.sizes is None else small.sizes.tolist()
+    orders = [_order(sizes[i % len(sizes)], small.num_nodes, token) for i in range(1 if graphs.layers else len(small))]
+    order = orders[0] if graphs.layers else torch.stack(orders)
+    there = _moved(small, order.argsort(-1))
+    if graphs.layers:
+        other = graphs.map(lambda graph: graph.relabel(order))
+    else:
+        each = zip(graphs.each, orders, strict=True)
+        other = Graphs(each=tuple(graph.relabel(order[: graph.num_targets]) for graph, order in each))
+    still = torch.arange(small.num_nodes)
+    before = _outputs(network, small, graphs, still, still)
+    after = _outputs(network, there, other, order.argsort(-1), order)
+    worst = max(float((a - b).abs().max()) for a, b in zip(before, after, strict=True))
     if not worst <= BOUND:
         raise ControlError(f"permuting nodes, places and graph alike changed a result by {worst:.2g} (bound {BOUND})")
     return worst
+
+
+def _few(data: Data, graphs: Graphs) -> tuple[Data, Graphs]:
+    """A few samples, evenly chosen, in float64, with their graphs."""
+    some = torch.arange(0, len(data), max(1, len(data) // _SAMPLES))[:_SAMPLES]
+    inputs = data.inputs[some].double() if data.inputs.is_floating_point() else data.inputs[some]
+    pos, sizes, pairs = (None if x is None else x[some] for x in (data.pos, data.sizes, data.pairs))
+    small = replace(data, inputs=inputs, targets=data.targets[some], pos=pos, test=1, sizes=sizes, pairs=pairs)
+    return small, replace(graphs, each=tuple(graphs.each[i] for i in some.tolist()) if graphs.each else ())
+
+
+def _order(size: int, nodes: int, token: int) -> Tensor:
+    """Where each of ``size`` nodes goes; the one that is read out stays, as does padding."""
+    order, free = torch.arange(nodes), torch.tensor([node for node in range(size) if node != token], dtype=torch.int64)
+    order[free] = free[torch.randperm(len(free), generator=torch.Generator().manual_seed(1))]
+    return order
+
+
+def _moved(data: Data, at: Tensor) -> Data:
+    """The samples with the node ``at[n]``, or ``at[sample, n]``, in place n."""
+    sample, at = torch.arange(len(data))[:, None], at.expand(len(data), -1)
+    pos, pairs = (None if x is None else x[sample, at] for x in (data.pos, data.pairs))
+    pairs = None if pairs is None else pairs.take_along_dim(at[:, None], 2)
+    return replace(data, inputs=data.inputs[sample, at], pos=pos, pairs=pairs)
 
 
 def _outputs(network: Network | OwnNetwork, data: Data, graphs: Graphs, places: Tensor, order: Tensor) -> list[Tensor]:
@@ -117,7 +137,8 @@ def _outputs(network: Network | OwnNetwork, data: Data, graphs: Graphs, places: 
     read = Reading(data, graphs)
     read.places, read.pos = places, scaled(data, torch.float64)
     logits = read(network, torch.arange(len(data)))
-    logits = logits[:, order] if network.readout == "node" else logits
+    if network.readout == "node":
+        logits = logits[torch.arange(len(data))[:, None], order.expand(len(data), -1)]
     network.zero_grad()
     loss_of(logits, data.targets).backward()
     return [logits.detach(), *(p.grad.clone() for p in network.parameters() if p.grad is not None)]

@@ -24,6 +24,7 @@ class Claim:
         equal: Whether the claim is that the interval of the difference lies within the margin.
         because: The reason.
         budget: Of both, its number among the budgets of the comparison; the last one by default.
+        worse_positions: Of ``worse``, where they are others.
     """
 
     better: str
@@ -35,12 +36,14 @@ class Claim:
     equal: bool = False
     because: str = ""
     budget: int | None = None
+    worse_positions: str | None = None
 
     def __str__(self) -> str:
         sign = "=" if self.equal else ">"
         within = f" within {self.margin:g}" if self.equal else f" by more than {self.margin:g}" * (self.margin != 0)
         where = [self.comparison] if self.comparison else []
-        where += [f"positions {self.positions}"] if self.positions else []
+        against = f", those of {self.worse} {self.worse_positions}" if self.worse_positions else ""
+        where += [f"positions {self.positions}{against}"] if self.positions else []
         where += [f"{self.examples:,} examples"] if self.examples else []
         where += [f"budget {self.budget}"] if self.budget is not None else []
         told = f" ({'; '.join(where)})" if where else ""

@@ -215,6 +215,18 @@ class Comparison:
         """A rewiring of an arm, the same for the same seed and draw."""
         return rewired(self.graphs[name], self.draws * seed + draw, self.data.causal)
 
+    def _read_by(self, name: str) -> str:
+        """The name of the graphs that an arm or a control reads."""
+        kind, of = self.kinds[name]
+        return of if kind == "shuffled" else name
+
+    def _edges_of(self, name: str, seed: int, draw: int, known: dict[str, str]) -> str:
+        """What tells a rewiring from others: its edges; of samples' own graphs what it is drawn from, as thousands of
+        them would take longer to draw than to train."""
+        if self.graphs[name].each:
+            return f"{known[name]} rewired {self.draws * seed + draw}"
+        return self.rewiring(name, seed, draw).digest()
+
     def identity(self) -> str:
         """A hash of all that must be the same when a study goes on."""
         given = [self.name, _digest(self.data), self.readout, self.token, self.model.described(self.data)]
@@ -226,9 +238,8 @@ class Comparison:
             return budget.steps
         from .costs import measured
 
-        kind, of = self.kinds[arm]
         known = measured(self, budget.equal)[positions]
-        return round(budget.steps * max(known.values()) / known[of if kind == "shuffled" else arm])
+        return round(budget.steps * max(known.values()) / known[self._read_by(arm)])
 
     def trials(self, seeds: int) -> Iterator[Trial]:
         """Every trial, seed by seed, so that an interrupted study has pairs."""
@@ -237,9 +248,7 @@ class Comparison:
             for name, (kind, of) in self.kinds.items():
                 budgets = list(enumerate(self.budgets))[-1 if kind == "shuffled" else 0 :]
                 for draw in range(self.draws if kind == "rewired" else 1):
-                    drawn = kind == "rewired"
-                    read = of if kind == "shuffled" else name
-                    edges = self.rewiring(of, seed, draw).digest() if drawn else known[read]
+                    edges = self._edges_of(of, seed, draw, known) if kind == "rewired" else known[self._read_by(name)]
                     for positions in self.positions:
                         for number, budget in budgets:
                             steps = self.steps_of(name, positions, budget)

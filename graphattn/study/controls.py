@@ -23,11 +23,13 @@ def everything(graphs: Graphs, is_causal: bool) -> Graphs:
 
 
 def is_structured(graphs: Graphs, is_causal: bool) -> bool:
-    """Whether an arm is neither all pairs nor nodes by themselves, so that a rewiring is another graph."""
-    graph = graphs.first
+    """Whether a graph of an arm is neither all pairs nor nodes by themselves, so that a rewiring is another one."""
+    return any(_between(graph, is_causal) for graph in dict.fromkeys((*graphs.layers, *graphs.each)))
+
+
+def _between(graph: AttentionGraph, is_causal: bool) -> bool:
     n, loops = graph.num_targets, graph._num_loops()
-    most = n * (n + 1) // 2 if is_causal else n * n
-    return loops < graph.num_edges < most
+    return loops < graph.num_edges < (n * (n + 1) // 2 if is_causal else n * n)
 
 
 def rewired(graphs: Graphs, seed: int, is_causal: bool) -> Graphs:

@@ -1,5 +1,6 @@
 """A study as a figure: scores over training examples, or by arm, with every seed and the 95 % interval."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from ..viz.style import EDGE, FAINT, GROUND, HIGHLIGHTS, INK, MARKERS, TEXT, empty_figure
@@ -73,15 +74,16 @@ def _curves(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
             if not mine or mine[0].prediction["kind"] == "shuffled":
                 continue
             x = [row.examples or _all_examples(report, row, most) for row in mine]
-            found = [row.interval for row in mine]
-            y = [i.mean for i in found if i is not None]
-            bars = [[i.mean - i.low for i in found if i], [i.high - i.mean for i in found if i]]
+            found = [row.interval for row in mine if row.interval is not None]
+            y = [i.mean for i in found]
+            bars = [[_half(i.mean, i.low) for i in found], [_half(i.high, i.mean) for i in found]]
             line = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.3}
             line |= {"capsize": 2, "elinewidth": 0.8}
             ax.errorbar([value * 1.02 ** (beside - len(styles) / 2) for value in x], y, yerr=bars, label=name, **line)
         for label, score in about["baselines"].items():
             ax.axhline(score, color=EDGE, linewidth=0.9, linestyle=(0, (4, 2)), label=label)
-        ax.axhline(about["chance"], color=GROUND, linewidth=0.9, linestyle=":", label="chance")
+        if about["metric"] == "accuracy":
+            ax.axhline(about["chance"], color=GROUND, linewidth=0.9, linestyle=":", label="chance")
         ax.set_xscale("log")
         ticks = sorted({row.examples or _all_examples(report, row, most) for row in rows})
         ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
@@ -92,6 +94,11 @@ def _curves(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
             ax.set_ylabel(_NAMES[about["metric"]], fontsize=TEXT)
     _legend(figure, first)
     return figure
+
+
+def _half(above: float, below: float) -> float:
+    """Of an interval, where there is one."""
+    return 0.0 if math.isnan(above - below) else above - below
 
 
 def _all_examples(report: Report, row: Row, most: int) -> int:
@@ -106,32 +113,41 @@ def _legend(figure: Any, ax: Any) -> None:
 
 
 def _rows(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
-    """A row for each arm: seeds, mean, interval, and the ceiling that was predicted."""
+    """A row for each arm: seeds, mean, interval, and the ceiling that was predicted; the same scale in all panels."""
     most = max(map(len, panels.values()))
     down, across = -(-len(panels) // 2), min(2, len(panels))
     figure = empty_figure(None, _WIDE, (_ROW * most + 0.7) * down + 0.35)
+    first, left = None, [""]
+    handles: dict[str, Any] = {}
     for number, ((comparison, positions, equal), rows) in enumerate(panels.items(), 1):
-        ax = axes(figure, (down, across, number), _title(report, comparison, positions, equal))
-        about, styles = report.plan["comparisons"][comparison], style_of(rows)
+        shared: dict[str, Any] = {} if first is None else {"sharex": first}
+        ax = axes(figure, (down, across, number), _title(report, comparison, positions, equal), **shared)
+        first, about, styles = first or ax, report.plan["comparisons"][comparison], style_of(rows)
         for y, row in enumerate(rows):
-            colour, found, scores = styles[row.arm][0], row.interval, list(row.scores.values())
-            assert found is not None
-            ax.plot(scores, [y] * len(scores), "o", color=colour, alpha=0.35, markersize=3, markeredgewidth=0)
-            if found.seeds > 1:
-                ax.plot([found.low, found.high], [y, y], color=colour, linewidth=1.4)
-            ax.plot([found.mean], [y], "D", color=colour, markersize=4.5)
-            ceiling = row.prediction["ceiling"]
-            if ceiling is not None:
-                ax.plot([ceiling], [y], "|", color=INK, markersize=11, markeredgewidth=1.3, label="ceiling (predicted)")
+            _row(ax, y, row, styles[row.arm][0])
         for label, score in about["baselines"].items():
             ax.axvline(score, color=EDGE, linewidth=0.9, linestyle=(0, (4, 2)), label=label)
-        ax.axvline(about["chance"], color=GROUND, linewidth=0.9, linestyle=":", label="chance")
-        ax.set_yticks(range(len(rows)), [row.arm for row in rows])
+        if about["metric"] == "accuracy":
+            ax.axvline(about["chance"], color=GROUND, linewidth=0.9, linestyle=":", label="chance")
+        names = [row.arm for row in rows]
+        ax.set_yticks(range(len(rows)), [] if number % 2 == 0 and names == left else names)
         ax.set_ylim(len(rows) - 0.4, -0.6)
         ax.grid(True, axis="x", color=FAINT, linewidth=0.6)
         ax.set_xlabel(_NAMES[about["metric"]], fontsize=TEXT)
-        handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
-        if number == 1:
-            kept = list(handles.values()), list(handles)
-    figure.legend(*kept, loc="outside lower center", ncols=4, frameon=False, fontsize=TEXT - 1)
+        left = names
+        handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True)) | handles
+    kept = list(handles.values()), list(handles)
+    figure.legend(*kept, loc="outside lower center", ncols=3, frameon=False, fontsize=TEXT - 1)
     return figure
+
+
+def _row(ax: Any, y: int, row: Row, colour: str) -> None:
+    found, scores, ceiling = row.interval, list(row.scores.values()), row.prediction["ceiling"]
+    assert found is not None
+    seed = {"color": colour, "alpha": 0.5, "markersize": 3.5, "markeredgewidth": 0}
+    ax.plot(scores, [y] * len(scores), "o", **seed, label="" if y else "a seed")
+    if not math.isnan(found.low):
+        ax.plot([found.low, found.high], [y, y], color=colour, linewidth=1.4, label="" if y else "95 % interval")
+    ax.plot([found.mean], [y], "D", color=colour, markersize=4.5, label="" if y else "mean")
+    if ceiling is not None:
+        ax.plot([ceiling], [y], "|", color=INK, markersize=11, markeredgewidth=1.3, label="ceiling (predicted)")

@@ -54,9 +54,18 @@ def _inside(comparison: Comparison, graphs: Graphs, network: Network, some: Tens
         far = (graph.target - graph.source).abs().unsqueeze(-1)
         found["entropy"].append(float(bits / rows))
         found["distance"].append(float((alpha * far).sum() / rows))
-    found["spread"] = [float((x - x.mean(-2, keepdim=True)).norm() / x.norm()) for x in states]
+    kept = read.given(some)[3]
+    sizes = [x.shape[-2] for x in states[:1]] if kept is None else kept.sum(-1).tolist()
+    found["spread"] = [spread(x, sizes) for x in states]
     found["effective_nodes"] = effective_nodes(comparison, network, read, some)
     return found
+
+
+def spread(x: Tensor, sizes: list[int]) -> float:
+    """The distance of the nodes (..., N, C) to the mean of their sample, over their norm; samples side by side have
+    ``sizes``."""
+    apart = [part - part.mean(-2, keepdim=True) for part in x.split(sizes, -2)]
+    return float(torch.cat(apart, -2).norm() / x.norm())
 
 
 def effective_nodes(comparison: Comparison, network: Network, read: Reading, some: Tensor) -> float:

@@ -140,9 +140,12 @@ class Report:
         return judged(self.claims, [self._pairs(claim) for claim in self.claims])
 
     def _pairs(self, claim: Claim) -> list[float]:
-        where: dict[str, Any] = {"comparison": claim.comparison, "positions": claim.positions, "budget": claim.budget}
+        where: dict[str, Any] = {"comparison": claim.comparison, "budget": claim.budget}
         where |= {"examples": claim.examples} if claim.examples is not None else {}
-        return self.differences(self.row(claim.better, **where), self.row(claim.worse, **where))
+        better = self.row(claim.better, positions=claim.positions, **where)
+        return self.differences(
+            better, self.row(claim.worse, positions=claim.worse_positions or better.positions, **where)
+        )
 
     @property
     def broken(self) -> list[Row]:

@@ -52,6 +52,24 @@ class Study:
             raise OptionError(f"comparisons must have names of their own, got {[c.name for c in self.comparisons]}")
         return result
 
+    def check_claims(self) -> None:
+        """Refuse claims about positions, examples or budgets that no trial will have.
+
+        Raises:
+            OptionError: If there is one.
+        """
+        for claim in self.claims:
+            named = self.named()
+            about = named[claim.comparison] if claim.comparison else next(iter(named.values()))
+            for name, asked, known in (
+                ("positions", claim.positions, about.positions),
+                ("worse_positions", claim.worse_positions, about.positions),
+                ("examples", claim.examples, [budget.examples for budget in about.budgets]),
+                ("budget", claim.budget, range(len(about.budgets))),
+            ):
+                if asked is not None and asked not in known:
+                    raise OptionError(f"claims: {name} {asked!r} of {claim} are of no trial; there are {list(known)}")
+
     def arms_of(self, comparison: str | None) -> set[str]:
         """The names of arms and controls of a comparison, or of the only one."""
         named = self.named()
@@ -124,6 +142,7 @@ def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None,
     """Plan a study, run what is missing, and report. Arguments as in :func:`run`."""
     seeds, folder, processes = whole(seeds, "seeds", 1), _folder(out), _processes(study, processes)
     check_claims(study.claims, study.arms_of, seeds, flag(significance, "significance"))
+    study.check_claims()
     folder.mkdir(parents=True, exist_ok=True)
     with held(folder):
         records, named = Records(folder), study.named()

@@ -10,6 +10,8 @@ TESTED = 10
 """Seeds from which on differences are tested: with 5 the least p of a sign-flip test is .0625."""
 JUDGED = 8
 """Seeds from which on an interval may keep or refute a prediction; with fewer, differences are only shown."""
+SHOWN = 3
+"""Seeds from which on an interval is given: with 2 it is 12.7 standard errors wide to each side, and says nothing."""
 _EXACT = 16  # seeds up to which every pattern of signs is tried
 
 
@@ -19,7 +21,7 @@ class Interval:
 
     Args:
         mean: Of the seeds.
-        low: Lower end; NaN of one seed.
+        low: Lower end; NaN of fewer than 3 seeds.
         high: Upper end.
         seeds: How many.
     """
@@ -31,12 +33,12 @@ class Interval:
 
     def __str__(self) -> str:
         if math.isnan(self.low):
-            return f"{self.mean:.3f} ({self.seeds} seed)"
+            return f"{self.mean:.3f} ({self.seeds} seed{'s' * (self.seeds > 1)})"
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Mean and 95 % t interval.
+    """Mean and 95 % t interval; of fewer than 3 seeds the mean alone.
 
     Example:
         >>> print(interval([0.1, 0.2, 0.3]))
@@ -46,7 +48,7 @@ def interval(values: Sequence[float]) -> Interval:
 
     x = np.asarray(values, dtype=float)
     mean = float(x.mean())
-    if len(x) < 2:
+    if len(x) < SHOWN:
         return Interval(mean, math.nan, math.nan, len(x))
     half = float(t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / math.sqrt(len(x)))
     return Interval(mean, mean - half, mean + half, len(x))

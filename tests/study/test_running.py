@@ -167,3 +167,15 @@ def test_every_question_counts_once(tmp_path):
     found = trial.scored(network, read, data.targets, held)
     assert found["answers"] == int(asked.sum()) == 17 * 3
     assert found["accuracy"] == float((logits.argmax(-1) == data.targets[:17])[asked].double().mean())
+
+
+def test_claims_of_no_trial_are_refused_before_training(tmp_path):
+    for words, claim in {
+        "positions 'rotary'": {"positions": "rotary"},
+        "worse_positions 'rotary'": {"worse_positions": "rotary"},
+        "examples 12": {"examples": 12},
+        "budget 2": {"budget": 2},
+    }.items():
+        with pytest.raises(OptionError, match=f"claims: {words} .* are of no trial"):
+            tiny_run(tmp_path / "out", claims=[ga.study.Claim("window", "full", **claim)])
+    assert not (tmp_path / "out").exists()

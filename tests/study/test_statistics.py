@@ -71,3 +71,9 @@ def test_significance_from_few_seeds_and_unknown_arms_are_refused():
         check_claims([], lambda _: set(), 5, True)
     with pytest.raises(OptionError, match="no arm 'c' in the study; there are a, b"):
         check_claims([Claim("a", "c")], lambda _: {"a", "b"}, 5, False)
+
+
+def test_an_interval_of_two_seeds_is_not_given():
+    """Of 0 and 1 it would be from -5.85 to 6.85."""
+    assert str(interval([0.0, 1.0])) == "0.500 (2 seeds)"
+    assert str(interval([0.0, 0.0, 0.3])).startswith("0.100 [")

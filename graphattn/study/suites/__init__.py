@@ -9,11 +9,16 @@ from ...arguments import flag, one_of
 from ...errors import OptionError
 
 if TYPE_CHECKING:
+    from ..claims import Claim
+    from ..comparison import Comparison
     from ..report import Report
     from .untrained import Findings
 
 #: By name, in reading order; a suite is the file of its name.
-SUITES = ("theory", "lra_audit", "recall", "digits", "associative", "over_squashing", "text")
+SUITES = (
+    *("theory", "lra_audit", "recall", "digits", "points"),
+    *("associative", "listops", "text", "over_squashing", "atlas"),
+)
 
 
 def suite(name: str) -> Any:
@@ -73,6 +78,12 @@ def chosen(arms: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
     if unknown:
         raise OptionError(f"arms: no {', '.join(unknown)}; there are {', '.join(arms)}")
     return {name: arm for name, arm in arms.items() if names is None or name in names}
+
+
+def possible(claims: "list[Claim]", comparisons: "list[Comparison]") -> "list[Claim]":
+    """Those whose arms were chosen."""
+    arms = {name: set(comparison.kinds) for comparison in comparisons for name in (None, comparison.name)}
+    return [claim for claim in claims if {claim.better, claim.worse} <= arms.get(claim.comparison, set())]
 
 
 def summary_of(report: "Report") -> list[str]:
