@@ -26,6 +26,9 @@ RELABELLED = 0.6  # measured: a training step on a mesh of 40,962 and on 16,384 
 NORMALIZED = 3.4  # measured: what an edge takes beside one of softmax, forward and backward, windows of 65 to 1,024
 
 
+OLDEST = (8, 0)  # compute capability that Triton supports
+
+
 class EdgesBackend(Backend):
     """One pass over the edges of each target, and in the backward one more over those of each source.
 
@@ -116,6 +119,10 @@ def _triton_refuses(device: torch.device) -> tuple[str, ...]:
     if find_spec("triton") is None:
         return ("triton is not installed, which its kernels on CUDA are written in: pip install 'graphattn[gpu]'",)
     try:
+        capability = torch.cuda.get_device_capability(device)
+        if capability < OLDEST:
+            least, has = (".".join(map(str, x)) for x in (OLDEST, capability))
+            return (f"Triton's kernels are for compute capability {least} or later, and {device} has {has}",)
         from ..kernels.edges_triton import probe
 
         probe(device)

@@ -1,5 +1,6 @@
 """Edges sorted by target, then by source: what every question about listed edges is answered from."""
 
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,9 +56,11 @@ def rows_of(ptr: Tensor) -> Tensor:
 
 
 def countable(index: Tensor, rows: int, columns: int) -> bool:
-    """Whether counting beats sorting: many edges on the CPU, among not many more nodes, in int32."""
+    """Whether counting beats sorting: many edges on the CPU, among not many more nodes, in int32; scipy does it."""
     size = index.numel()
-    return not index.is_cuda and size >= FEW and max(rows, columns) <= min(4 * size, 2**31 - 1) and size <= 2**31 - 1
+    if size < FEW or find_spec("scipy") is None:
+        return False
+    return not index.is_cuda and max(rows, columns) <= min(4 * size, 2**31 - 1) and size <= 2**31 - 1
 
 
 def counted(row: Tensor, column: Tensor, rows: int, columns: int) -> Sorted:

@@ -7,6 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+import graphattn as ga
+from graphattn.graph import sort
+from graphattn.plans.grouped import by_source
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -54,6 +59,15 @@ def test_a_rehearsal_on_a_bare_machine_writes_one_file(tmp_path):
     assert results["edges"]["ok"] is None
     assert "numba is not installed" in " ".join(results["edges"]["refused"])
     assert found["cases"][0]["seconds"] > 0
+
+
+def test_edges_are_grouped_without_scipy(monkeypatch):
+    """Which a machine with a GPU may lack; sorted, where scipy would count many edges into place."""
+    made = [ga.graphs.random_sources(900, 11) for _ in range(2)]
+    wanted = by_source(made[0])
+    monkeypatch.setattr(sort, "find_spec", lambda name: None)
+    assert not sort.countable(made[1].source, 900, 900)
+    assert all(torch.equal(a, b) for a, b in zip(by_source(made[1]), wanted, strict=True))
 
 
 LIFE_AND_DEATH = """

@@ -107,6 +107,33 @@ def test_a_device_without_triton_or_without_a_gpu_says_so(monkeypatch):
     assert "the tensors are on xpu" in reason
 
 
+@pytest.mark.parametrize(
+    ("capability", "raised", "words"),
+    [
+        ((7, 5), None, "compute capability 8.0 or later, and cuda:0 has 7.5"),
+        ((9, 0), RuntimeError("ptxas is missing\nand much more"), "RuntimeError: ptxas is missing"),
+        ((9, 0), None, None),
+    ],
+    ids=["too old", "does not compile", "well"],
+)
+def test_a_device_that_runs_no_kernel_is_told_and_another_backend_runs(monkeypatch, capability, raised, words):
+    from graphattn.kernels import edges_triton
+
+    def probe(device):
+        if raised is not None:
+            raise raised
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(edges_triton, "probe", probe)
+    edges._triton_refuses.cache_clear()
+    request = Request(8, 8, 64, 64, device=torch.device("cuda", 0))
+    reasons, graph = BACKENDS["edges"].reasons_against(full(5), request), random_sources(9000, 8)
+    assert len(reasons) == (words is not None)
+    assert all(words in reason and "\n" not in reason for reason in reasons)
+    assert (explained(graph, request).chosen == "edges") is (words is None)
+    edges._triton_refuses.cache_clear()
+
+
 def test_on_cuda_the_choice_is_by_rates_of_its_own(monkeypatch):
     monkeypatch.setattr(edges, "_triton_refuses", lambda device: ())
 
