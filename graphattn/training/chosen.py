@@ -75,10 +75,10 @@ def inputs_of(
     return replace(base, features=words, normals=normals, scale=scale, graph=graphs, sample=draw)
 
 
-def schedule_of(sizes: Tensor, task: Task, in_train: int, epochs: int | None, given: dict[str, Any]) -> Schedule:
-    """Batches of up to 16 shapes; as many epochs as make 2.5 million points, or 3 million if points have labels."""
-    mean, budget = float(sizes.double().mean()), 2.5e6 if task.readout == "shape" else 3e6
-    many = max(10, min(60, round(budget / (mean * in_train)))) if epochs is None else whole(epochs, "epochs", 1)
+def schedule_of(sizes: Tensor, in_train: int, epochs: int | None, given: dict[str, Any]) -> Schedule:
+    """Batches of up to 16 shapes; as many epochs as make 2.5 million points, from 10 to 60."""
+    mean = float(sizes.double().mean())
+    many = max(10, min(60, round(2.5e6 / (mean * in_train)))) if epochs is None else whole(epochs, "epochs", 1)
     together = min(16, max(4, in_train // 20))
     usual: dict[str, Any] = {"points": min(max(int(together * mean), 1), 1 << 15), "patience": max(8, many // 2)}
     try:

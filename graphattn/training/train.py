@@ -51,8 +51,7 @@ def train(
         features: Of the points, words of :class:`Inputs`; by default the model's, and the files' colours.
         augment: Changes of a shape in training: "rotation", "mirror", "stretch", "drop", "jitter".
         model_options: Arguments of the model, such as ``{"widths": [64, 64]}``.
-        epochs: At most so many; by default as many as make 2.5 million points, or 3 million if points have labels, from
-            10 to 60.
+        epochs: At most so many; by default as many as make 2.5 million points, from 10 to 60.
         seed: Of everything that is drawn: the split, parameters, orders, changes, dropout.
         sample: Points that are drawn of each shape if it has more, on its faces if it has some; 0 takes all. By
             default 512 for an answer for each shape, else all.
@@ -98,7 +97,7 @@ def train(
     for word in augment:
         one_of(word, "augment", (*RIGID, *OTHERS))
     every = Prepared(shapes, list(range(len(shapes))), inputs)
-    how = schedule_of(every.sizes, learned, len(parts["train"]), epochs, {"seed": seed, **schedule})
+    how = schedule_of(every.sizes, len(parts["train"]), epochs, {"seed": seed, **schedule})
     run = Run(
         path=Path(out),
         folder=Path(folder),
