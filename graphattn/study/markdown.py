@@ -27,7 +27,10 @@ def page(report: Report) -> str:
 
     counts = report.counts
     told = ", ".join(f"{count} {state}" for state, count in counts.items())
-    parts = [f"# Study: {report.plan['study']}", f"Trials: {told}; {report.plan['seeds']} seeds, paired."]
+    parts = [f"# Study: {report.plan['study']}", f"Trials: {told}; seeds: {report.plan['seeds']}, paired."]
+    missing = counts["planned"] - counts["done"] - counts["failed"]
+    if missing:
+        parts.append(f"**Incomplete:** {missing} trials have not run; the same command goes on where it was.")
     parts += summary_of(report)
     parts += ["## Predicted before training", _registered(report), _predictions(report)]
     parts += [*_budgets(report), "## Measured", _measured(report)]

@@ -111,8 +111,8 @@ def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
 
 def _is_bag(comparison: Comparison, graphs: Graphs) -> bool:
     """Whether, without positions, no order of the nodes can be told: every node reads all, or only itself, and the
-    readout is their mean."""
-    if comparison.readout != "mean" or not graphs.layers:
+    readout is their mean. A user's module is given places, and may read them."""
+    if comparison.readout != "mean" or not graphs.layers or isinstance(comparison.model, Own):
         return False
     n = comparison.data.num_nodes
     return all(g.num_edges == n * n or (g.num_edges == n and g._num_loops() == n) for g in graphs.layers)

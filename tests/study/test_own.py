@@ -56,6 +56,7 @@ def test_a_study_of_a_module_trains_goes_on_and_refuses_another(tmp_path):
     first = tiny_run(tmp_path, **given)
     lines = (tmp_path / "trials.jsonl").read_text()
     assert [row.prediction["depends_on_most"] for row in first.rows] == [5, 7]
+    assert not any(row.prediction["bag"] for row in first.rows)  # it was given places
     assert {one["parameters"] for one in first.records.of_key.values()} == {5 * 6 + 7 * 6 + 6 * 3 + 3}
     tiny_run(tmp_path, **given)
     assert (tmp_path / "trials.jsonl").read_text() == lines

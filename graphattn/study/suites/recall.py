@@ -156,5 +156,6 @@ def figure(report: Report) -> Any:
     ax.set_ylim(0, 1.05)
     ax.set_xlim(0.3, 2.15)
     ax.text(2.13, 0.55, "no path:\npredicted at chance,\nwhatever is trained", ha="right", fontsize=TEXT - 1, color=INK)
+    ax.text(0.32, 1 / TOKENS + 0.02, "chance", fontsize=TEXT - 1, color=INK)
     ax.legend(frameon=False, fontsize=TEXT - 1, loc="center left")
     return drawn
