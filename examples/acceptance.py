@@ -20,6 +20,7 @@ import generated_shapes as shapes
 import torch
 
 import graphattn as ga
+from graphattn.bench.machine import machine
 from graphattn.interop.files._replace import save_page
 from graphattn.study.records import Records, held
 from graphattn.study.statistics import interval
@@ -144,25 +145,31 @@ def elevation(folder: Path, seed: int) -> dict[str, Any]:
     }
 
 
+def mean_of(values: list[float]) -> dict[str, float | int | None]:
+    """With its interval, which one value has not."""
+    return {name: None if value != value else value for name, value in vars(interval(values)).items()}
+
+
 def told(name: str, task: Task, records: list[dict[str, Any]]) -> dict[str, Any]:
     """What the seeds that are there say together; differences are the model's score less the control's."""
     row: dict[str, Any] = {"task": name, "metric": task.metric, "wanted": task.wanted, "seeds": len(records)}
     if not records:
         return row
     scores = [record["score"] for record in records]
-    row |= {"score": vars(interval(scores)), "of_seeds": scores, "epochs": records[0]["epochs"]}
+    row |= {"score": mean_of(scores), "of_seeds": scores, "epochs": records[0]["epochs"]}
+    row |= {"cpu_s": [record["cpu_s"] for record in records]}
     row |= {"reached": sum(task.sign * (one - task.wanted) >= 0 for one in scores)}
     row["controls"] = {
         control: {
-            "score": vars(interval([record["controls"][control] for record in records])),
-            "over_seeds": vars(interval([record["score"] - record["controls"][control] for record in records])),
-            "over_shapes": vars(interval([x for record in records for x in record["differences"].get(control, ())]))
+            "score": mean_of([record["controls"][control] for record in records]),
+            "over_seeds": mean_of([record["score"] - record["controls"][control] for record in records]),
+            "over_shapes": mean_of([x for record in records for x in record["differences"].get(control, ())])
             if control in records[0]["differences"]
             else None,
         }
         for control in records[0]["controls"]
     }
-    row["beside"] = {key: vars(interval([record["beside"][key] for record in records])) for key in records[0]["beside"]}
+    row["beside"] = {key: mean_of([record["beside"][key] for record in records]) for key in records[0]["beside"]}
     return row
 
 
@@ -170,7 +177,7 @@ def shown(one: dict[str, Any] | None) -> str:
     """A mean with its interval, where there is one."""
     if one is None:
         return ""
-    return f"{one['mean']:.3f}" + ("" if one["low"] != one["low"] else f" [{one['low']:.3f}, {one['high']:.3f}]")
+    return f"{one['mean']:.3f}" + ("" if one["low"] is None else f" [{one['low']:.3f}, {one['high']:.3f}]")
 
 
 def table(rows: list[dict[str, Any]], seeds: int) -> str:
@@ -210,7 +217,8 @@ def report(records: Records, out: Path, seeds: int) -> str:
         for name, task in TASKS.items()
     ]
     text = table(rows, seeds)
-    save_page(out / "acceptance.json", json.dumps({"torch": torch.__version__, "seeds": seeds, "rows": rows}, indent=1))
+    numbers = {"machine": machine("cpu"), "seeds": seeds, "rows": rows}
+    save_page(out / "acceptance.json", json.dumps(numbers, indent=1, allow_nan=False))
     save_page(out / "acceptance.md", text)
     return text
 

@@ -37,8 +37,22 @@ def test_an_ended_command_goes_on_and_tells_what_is_missing(tmp_path, monkeypatc
 
 def test_differences_are_paired_over_seeds_and_over_shapes():
     seeds = [
-        {"score": 0.8, "controls": {"random": 0.7}, "differences": {"random": [0.0, 0.2]}, "beside": {}, "epochs": 3},
-        {"score": 0.9, "controls": {"random": 0.7}, "differences": {"random": [0.2, 0.2]}, "beside": {}, "epochs": 3},
+        {
+            "score": 0.8,
+            "controls": {"random": 0.7},
+            "differences": {"random": [0.0, 0.2]},
+            "beside": {},
+            "epochs": 3,
+            "cpu_s": 9.0,
+        },
+        {
+            "score": 0.9,
+            "controls": {"random": 0.7},
+            "differences": {"random": [0.2, 0.2]},
+            "beside": {},
+            "epochs": 3,
+            "cpu_s": 9.0,
+        },
     ]
     row = told("parts", Task("miou", 0.85), seeds)
     assert row["reached"] == 1
