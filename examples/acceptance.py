@@ -207,7 +207,8 @@ def table(rows: list[dict[str, Any]], seeds: int) -> str:
             lines.append(f"{start} | {' | '.join(cells)} |")
             beside = ""
     short = [f"{row['task']} {row['seeds']} of {seeds}" for row in rows if row["seeds"] < seeds]
-    return "\n".join([*lines, "", f"Seeds missing: {', '.join(short) or 'none'}.", ""])
+    last = f"Not all seeds have run yet: {', '.join(short)}." if short else "All seeds have run."
+    return "\n".join([*lines, "", last, ""])
 
 
 def report(records: Records, out: Path, seeds: int) -> str:
