@@ -179,6 +179,7 @@ def test_a_query_that_is_not_finite_is_not_a_row_of_zeros(backend, name, bad):
     assert output[[0, 1, 3, 4, 5]].isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["full", "causal"])
 def test_compiled_code_gives_a_nan_for_a_nan_query(name):
     query, key, value = (torch.randn(6, 2, 4, generator=torch.Generator().manual_seed(i)) for i in range(3))

@@ -94,6 +94,7 @@ def learned(graph, task, seed, known=None, steps=60):
         return float((found(bits).argmax(-1) == right).float().mean())
 
 
+@pytest.mark.slow
 def test_a_bias_to_what_is_near_inhibits_a_far_task_and_is_needed_where_examples_are_few():
     """Two sentences of source A: half of the first is true, the second holds with many examples.
 

@@ -151,6 +151,7 @@ def test_an_ascii_terminal_without_a_home_will_do():
     assert {*"".join(lines[2:5])} == {"#", ".", " "}
 
 
+@pytest.mark.slow
 def test_nothing_relies_on_asserts_which_python_may_leave_out():
     """They tell the type checker what is no None, and call nothing but isinstance."""
     for path in (ROOT / "graphattn").rglob("*.py"):

@@ -16,7 +16,9 @@ TASKS = {
 PICTURES = {"classify": "Which class is taken for which", "segment": "Classes", "regress": "Predicted against true"}
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "task", ["classify", *(pytest.param(task, marks=pytest.mark.slow) for task in ("segment", "regress"))]
+)
 def test_a_folder_becomes_a_model_a_page_and_coloured_files(shell, tmp_path, task):
     make, options, metric, words = TASKS[task]
     folder, run = make(tmp_path / "shapes"), tmp_path / "run"
@@ -45,6 +47,7 @@ def test_a_folder_becomes_a_model_a_page_and_coloured_files(shell, tmp_path, tas
         assert "color" in made
 
 
+@pytest.mark.slow
 def test_resume_takes_what_the_run_says(shell, tmp_path):
     run = tmp_path / "run"
     two_classes(tmp_path / "shapes")

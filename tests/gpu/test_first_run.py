@@ -13,6 +13,8 @@ import graphattn as ga
 from graphattn.graph import sort
 from graphattn.plans.grouped import by_source
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 ABSENT = ("numba", "llvmlite", "scipy", "matplotlib", "typer", "click", "rich", "pytest", "hypothesis", "trimesh")

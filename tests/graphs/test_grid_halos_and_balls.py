@@ -59,6 +59,7 @@ def test_strided_neighbourhoods(size, kernel, dilation, stride, causal):
     assert_follows(cut, size, lambda t, s: all(map(cut_axis, size, kernel, dilation, stride, causal, t, s)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "kernel", "dilation", "stride", "causal"), [STRIDED[3], *STRIDED[8:]])
 def test_strided_neighbourhoods_are_nattens(size, kernel, dilation, stride, causal):
     reads = natten_reads(size, kernel, dilation, causal, stride)

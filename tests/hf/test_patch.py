@@ -210,6 +210,7 @@ def test_gradient_checkpointing(llama):
     assert all(map(close, gradients(llama, attention_mask=mask), expected))
 
 
+@pytest.mark.slow
 def test_autocast_and_compiled_layers(llama):
     ga.patch(llama, WINDOW)
     expected = llama(tokens()).logits

@@ -140,6 +140,7 @@ def test_what_watches_operators_sees_this_one():
     assert {"graphattn::edge_attention", "graphattn::edge_attention_backward"} <= names
 
 
+@pytest.mark.slow
 def test_opcheck():
     for given in (operands(torch.float32), operands(torch.float32, bias=False, features=False)):
         options = (0.4, 1.7, 0.0, None, True, True)

@@ -50,6 +50,7 @@ def _every_kernel():
     offline.additive(1, 8, 64, hubs=True)
 
 
+@pytest.mark.slow
 def test_every_kernel_compiles_without_a_stack_and_without_atomics(kernels):
     assert {row["kernel"] for row in kernels} == set(offline.KERNELS)
     for row in kernels:

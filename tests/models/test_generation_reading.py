@@ -62,6 +62,7 @@ def test_incremental_is_what_the_whole_gives(models, graph):
             assert not torch.allclose(whole, found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS[1:])
 @torch.no_grad()
 def test_a_state_is_the_cache_of_a_recurrent_model(models, kind):

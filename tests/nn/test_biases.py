@@ -264,6 +264,7 @@ def test_graphs_of_heads_have_the_edges_of_their_union():
     assert layer(torch.randn(24, 8), both, score_bias=t5(both) + swin(both, (4, 6)) + ALiBi(2)(both)).shape == (24, 8)
 
 
+@pytest.mark.slow
 def test_biases_compile_whole_though_they_share_a_graph():
     torch.manual_seed(0)
     graph, rest = GRID["cells"][0], {name: call(name)[2] for name in CALLS}

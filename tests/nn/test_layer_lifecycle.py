@@ -42,6 +42,7 @@ def test_a_layer_of_features_is_pickled(feature_map):
     assert torch.equal(pickle.loads(pickle.dumps(layer))(x, graph), layer(x, graph))
 
 
+@pytest.mark.slow
 def test_a_pickle_opens_in_a_fresh_process(tmp_path):
     layer, graph, x = case()
     file = tmp_path / "layer.pickle"

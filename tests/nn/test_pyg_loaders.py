@@ -61,6 +61,7 @@ def test_graph_attention_networks(make, options, name, backend):
     compare(theirs, ours, inputs, conv, layer)
 
 
+@pytest.mark.slow
 def test_verify_judges_projections_that_are_one():
     layer = ga.nn.GraphAttention.from_pyg(GATConv(C, D, heads=H, add_self_loops=False)).double()
     assert layer.q_proj is layer.v_proj

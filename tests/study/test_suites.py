@@ -58,7 +58,9 @@ def test_collapse_has_the_slope_of_the_second_eigenvalue_where_it_applies():
     assert blocks[-1] == pytest.approx(blocks[9])
 
 
-@pytest.mark.parametrize("part", ["position_bias", "expanders", "path_lengths", "convolution"])
+@pytest.mark.parametrize(
+    "part", ["position_bias", pytest.param("expanders", marks=pytest.mark.slow), "path_lengths", "convolution"]
+)
 def test_theorems_hold_within_the_tolerance_stated(part):
     findings = getattr(theory, part)()
     assert [finding for finding in findings if not finding.holds] == []

@@ -61,6 +61,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(whole, tmp_path, no_page):
     assert contents(killed) == wanted
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing_that_was_written(whole, tmp_path, monkeypatch):
     folder, wanted = whole
     full = tmp_path / "full"

@@ -24,6 +24,7 @@ class Killed(Exception):
     """In the middle of training."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_a_model_learns_and_goes_on_where_it_was_left(name, parts, tmp_path):
     def tell(progress):

@@ -138,6 +138,7 @@ def test_weights_travel_as_safetensors(tmp_path):
         assert len(list(other.parameters())) == len(list(model.parameters())), name
 
 
+@pytest.mark.slow
 def test_models_are_made_on_meta_and_filled():
     for name in MODELS:
         model, inputs = small(name)

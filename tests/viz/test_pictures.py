@@ -309,6 +309,7 @@ def test_it_draws_into_a_given_figure_and_not_over_one():
         plot(causal(5), figure=left)
 
 
+@pytest.mark.slow
 def test_threads_draw_the_same_picture():
     graph = random_graph(29, 29, 0.2)
     alone = png(plot(graph))
@@ -322,6 +323,7 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch):
         plot(causal(5))
 
 
+@pytest.mark.slow
 def test_neither_import_nor_plot_touches_pyplot():
     code = (
         "import sys, graphattn.viz; assert 'matplotlib' not in sys.modules\n"
