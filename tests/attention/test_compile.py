@@ -190,7 +190,6 @@ def test_export():
     assert_near(exported.module()(x + 1, context), layer(x + 1, graph, context=context), 1e-6)
 
 
-@pytest.mark.slow
 def test_inductor():
     graph = GRAPHS["longformer"]()
     inputs = tensors(graph, (2,), dtype=torch.float32)

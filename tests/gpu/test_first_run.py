@@ -153,7 +153,6 @@ def test_the_device_that_is_not_there_refuses_what_a_device_would(told):
     assert "what a device would refuse is refused" in told, told
 
 
-@pytest.mark.slow
 def test_every_operand_is_on_the_device(told):
     """Some cases of ``make gpu`` and what is not of the table, forward and backward, on the device that is not
     there; compiled code apart, which it cannot run."""

@@ -57,7 +57,6 @@ def test_one_program_serves_every_batch():
     assert len(programs) == 2  # of the first batch, then of any
 
 
-@pytest.mark.slow
 def test_batches_of_graphs_in_pieces():
     """What is made of new graphs (eigenvectors, by scipy) is not followed."""
     model = GraphTransformer(5, 8, 2, 1, encoding="laplacian", encoding_dim=3, max_distance=3, readout="sum").eval()

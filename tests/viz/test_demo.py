@@ -44,7 +44,6 @@ class Links(HTMLParser):
         self.found += [value for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
 
 
-@pytest.mark.slow
 def test_the_demo_writes_a_page_that_stands_alone(tmp_path):
     page = tmp_path / "deep" / "page.html"
     done = fresh_python.run(None, "--only", "digit neigh", "--page", str(page), file=DEMO, expect=0)
@@ -80,7 +79,6 @@ for script in SCRIPTS:
 """
 
 
-@pytest.mark.slow
 def test_every_snippet_on_the_page_runs_as_it_is_shown(tmp_path):
     script = tmp_path / "snippets.py"
     script.write_text(SNIPPETS.format(demo=str(DEMO)), encoding="utf-8")
@@ -90,7 +88,6 @@ def test_every_snippet_on_the_page_runs_as_it_is_shown(tmp_path):
     assert {path.name for path in tmp_path.glob("*.png")} == {"graph.png", "weights.png"}
 
 
-@pytest.mark.slow
 def test_a_false_claim_or_a_broken_scene_fails_the_demo(tmp_path):
     page = tmp_path / "page.html"
     script = tmp_path / "wrong.py"

@@ -11,6 +11,8 @@ from graphattn.errors import GraphIndexError, OptionError, ShapeError
 from graphattn.viz import plot_heads, plot_weights
 from graphattn.viz.style import LINES, WEIGHTS, shades
 
+pytestmark = pytest.mark.slow
+
 
 def weights_on(graph, heads: int = 3, seed: int = 0):
     generator = torch.Generator().manual_seed(seed)

@@ -18,6 +18,8 @@ from graphattn.viz.choice import sources_of, spread_targets
 from graphattn.viz.mask_image import edge_share
 from graphattn.viz.style import broken
 
+pytestmark = pytest.mark.slow
+
 
 def listed(pairs: list[tuple[int, int]], num_targets: int, num_sources: int, **keep: str) -> AttentionGraph:
     index = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).t()
@@ -75,7 +77,6 @@ GRAPHS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_graph_draws_its_mask(name):
     graph, figure = GRAPHS[name], plot(GRAPHS[name])
@@ -309,7 +310,6 @@ def test_it_draws_into_a_given_figure_and_not_over_one():
         plot(causal(5), figure=left)
 
 
-@pytest.mark.slow
 def test_threads_draw_the_same_picture():
     graph = random_graph(29, 29, 0.2)
     alone = png(plot(graph))
@@ -323,7 +323,6 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch):
         plot(causal(5))
 
 
-@pytest.mark.slow
 def test_neither_import_nor_plot_touches_pyplot():
     code = (
         "import sys, graphattn.viz; assert 'matplotlib' not in sys.modules\n"
