@@ -104,7 +104,7 @@ def plainly(count: int) -> Colouring:
 
 
 def error_of(truth: NDArray[Any], prediction: NDArray[Any]) -> Colouring:
-    """Where labels are wrong; of amounts the prediction less the truth.
+    """Where labels are wrong; of amounts the prediction less the truth, on a scale about 0.
 
     Raises:
         ShapeError: If there are not as many.
@@ -112,7 +112,9 @@ def error_of(truth: NDArray[Any], prediction: NDArray[Any]) -> Colouring:
     if truth.shape != prediction.shape:
         raise ShapeError(f"prediction must have the shape of the truth, {truth.shape}, got {prediction.shape}")
     if truth.dtype.kind not in "iub" or prediction.dtype.kind not in "iub":
-        return _amounts(prediction.astype(np.float64) - truth.astype(np.float64), "error")
+        error = prediction.astype(np.float64) - truth.astype(np.float64)
+        most = float(np.abs(error[np.isfinite(error)]).max(initial=0.0))
+        return _amounts(error, "error", (-most, most) if most else None)
     asked = truth.astype(np.int64) >= 0
     wrong = (truth != prediction) & asked
     rgb = np.where(wrong[:, None], rgb_of(WRONG[1]), rgb_of(WRONG[0]))

@@ -84,7 +84,8 @@ def plot_shape(
             ax.set_title(plain(colours.name), fontsize=TEXT)
     _legends(made, panels)
     size = counted(len(at), "point") + (f", {counted(len(faces), 'face')}" if faces is not None else "")
-    titled(made, size if title is None else title or None, list(dict.fromkeys(sentences)) * caption)
+    room = " " if panels[0].name else None  # for the panels' names, which constrained layout forgets in space
+    titled(made, size if title is None else title or room, list(dict.fromkeys(sentences)) * caption)
     return made
 
 

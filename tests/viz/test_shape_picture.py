@@ -85,7 +85,8 @@ def test_errors_are_where_labels_differ_and_how_much_amounts_do():
     error = error_of(np.array([0, 1, -1, 2]), np.array([0, 2, 2, 2]))
     assert (error.rgb == rgb_of(dict(error.labels)["wrong"])).all(1).tolist() == [False, True, False, False]
     assert error.remarks == ("Wrong: 33.3%.",)
-    assert error_of(np.array([1.0, 2]), np.array([0.5, 2.25])).scale[:2] == (-0.5, 0.5)
+    for guess in ([0.5, 2.25], [0.5, 1.5]):  # too much and too little, or too little everywhere
+        assert error_of(np.array([1.0, 2]), np.array(guess)).scale[:2] == (-0.5, 0.5)
 
 
 def test_truth_prediction_and_error_are_side_by_side():
