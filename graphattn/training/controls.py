@@ -15,7 +15,7 @@ from .run import Run
 SAID = {"perceptron": "a perceptron without edges", "random": "degree-matched random graphs"}
 
 
-def controls_named(control: bool | Sequence[str], model: str, inputs: Inputs) -> tuple[str, ...]:
+def controls_named(control: bool | Sequence[str], model: str) -> tuple[str, ...]:
     """Those that are asked for; ``True`` is the perceptron, for every model but itself."""
     if isinstance(control, bool):
         return ("perceptron",) * (control and model != "perceptron")
@@ -24,8 +24,6 @@ def controls_named(control: bool | Sequence[str], model: str, inputs: Inputs) ->
         one_of(name, "control", tuple(SAID))
         if model == "perceptron":
             raise OptionError(f"control={name!r} is for a model with edges, got model='perceptron'")
-        if name == "random" and inputs.patch:
-            raise OptionError(f"control='random' redraws recipes, and model={model!r} has convolutions of cells")
     return tuple(dict.fromkeys(names))
 
 
@@ -34,7 +32,8 @@ def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
 
     The perceptron reads what is made of no neighbours: positions, distances, and properties of the files. The random
     graphs have the in-degrees of the run's, on every level and between levels, and their features of edges are those of
-    the drawn pairs; the model begins with the same parameters, and features of points stay as they are.
+    the drawn pairs; the model begins with the same parameters, features of points stay as they are, and a convolution
+    of cells reads drawn cells at its offsets.
     """
     beside = replace(run, path=run.path / name, control=())
     if name == "random":

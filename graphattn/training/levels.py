@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from numpy.random import default_rng
-from torch import Tensor, nn, unique
+from torch import Tensor, argsort, empty_like, from_numpy, nn, unique
 
 from ..graphs import Hierarchy, clusters, degree_matched_random, serialized_hierarchy
-from ..graphs.points.hierarchy import Level
+from ..graphs.points.hierarchy import CellNeighbours, Level
 from ..nn import pool
 
 
@@ -37,13 +37,28 @@ class OnCells(nn.Module):
 
 
 def redrawn(shape: Hierarchy, seed: int) -> Hierarchy:
-    """The same levels with random graphs of the same in-degrees, within a level and between levels."""
+    """The same levels with random graphs of the same in-degrees, within a level and between levels.
+
+    Cells keep their points. Of the cells around each, that a convolution reads, a cell stays at its own offset, and
+    each of the others has one of the drawn cells.
+    """
     draw = default_rng(seed)
 
     def other(graph: Any) -> Any:
         return None if graph is None else degree_matched_random(graph, seed=int(draw.integers(1 << 31)))
 
-    def drawn(level: Level) -> Level:
-        return replace(level, graphs=tuple(map(other, level.graphs)), down=other(level.down), up=other(level.up))
+    def around(near: CellNeighbours) -> CellNeighbours:
+        old, new = near.graph, other(near.graph)
+        mixed = from_numpy(draw.permutation(old.num_edges))
+        mixed = mixed[argsort(old.target[mixed], stable=True)]  # by target, as the new edges are
+        own, offset = old.source == old.target, empty_like(near.offset)
+        offset[new.source == new.target] = near.offset[mixed[own[mixed]]]
+        offset[new.source != new.target] = near.offset[mixed[~own[mixed]]]
+        return CellNeighbours(new, offset, near.num_offsets)
 
-    return replace(shape, levels=tuple(map(drawn, shape.levels)))
+    def drawn(level: Level, finer: Level | None) -> Level:
+        of_cells = finer is not None and not finer.graphs  # their points, which read nothing of each other
+        between = {} if of_cells else {"down": other(level.down), "up": other(level.up)}
+        return replace(level, graphs=tuple(map(other, level.graphs)), near=tuple(map(around, level.near)), **between)
+
+    return replace(shape, levels=tuple(map(drawn, shape.levels, (None, *shape.levels))))

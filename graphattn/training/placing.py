@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.transforms import SamplePoints
 
 from ..errors import LoaderError
 from ..shapes.seeded import seeded
@@ -29,14 +28,27 @@ def placed(pos: Tensor, scale: float, name: str) -> Tensor:
 
 def sampled(shape: Any, size: int) -> Any:
     """So many points on the faces, or at most so many of a cloud: the same ones each time."""
+    many, points = len(shape.pos), dict(shape.items())
+    floats = {name: x for name, x in points.items() if torch.is_tensor(x) and len(x) == many and x.is_floating_point()}
     with seeded(0):
-        if "face" in shape and shape.face.numel():
-            one = Data(pos=shape.pos.float(), face=shape.face)
-            one = SamplePoints(size)(one)
-            return Data(pos=one.pos, y=shape.get("y"))
-        many = len(shape.pos)
+        if "face" in shape:
+            corners, share = _on_faces(shape.pos.float(), shape.face, size)
+            if len(share):
+                mixed = {name: torch.einsum("nk,nk...->n...", share, x[corners].float()) for name, x in floats.items()}
+                return Data(**mixed, **({} if "y" in mixed else {"y": shape.get("y")}))
         if many <= size:
             return shape
         keep = torch.randperm(many)[:size].sort().values
-    rows = {name: value[keep] for name, value in shape.items() if torch.is_tensor(value) and len(value) == many}
-    return Data(**{**dict(shape.items()), **rows})
+    rows = {name: value[keep] for name, value in points.items() if torch.is_tensor(value) and len(value) == many}
+    return Data(**{**points, **rows})
+
+
+def _on_faces(pos: Tensor, face: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Of points drawn by area the corners of their faces, and their shares, (size, 3); none where no face has area."""
+    a, b, c = pos[face]
+    area = torch.linalg.cross(b - a, c - a).norm(dim=1)
+    if not (len(area) and torch.isfinite(area).all() and area.any()):
+        return face.new_zeros(0, 3), pos.new_zeros(0, 3)
+    u, v = torch.rand(2, size)
+    u, v = torch.where(u + v > 1, torch.stack((1 - u, 1 - v)), torch.stack((u, v)))
+    return face[:, torch.multinomial(area, size, replacement=True)].T, torch.stack((1 - u - v, u, v), 1)

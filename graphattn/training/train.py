@@ -108,7 +108,7 @@ def train(
         options=dict(model_options or {}),
         features=every[0].x.shape[1],
         schedule=how,
-        control=controls_named(control, name, inputs),
+        control=controls_named(control, name),
         split=split,
         said=str(parts),
         files=digests(shapes),

@@ -50,6 +50,21 @@ def test_random_graphs_have_the_degrees_of_the_model_s_and_other_edges():
         assert (drawn & second).num_edges < made.num_edges
 
 
+def test_a_convolution_reads_drawn_cells_at_its_offsets():
+    plain = Inputs(("position",), cell=(0.3, 0.6), patch=8)
+    made, drawn = (Inputs(**{**vars(plain), "redrawn": seed})(CLOUD, "a").levels for seed in (None, 1))
+    for old, new in zip(made.levels, drawn.levels, strict=True):
+        for one, two in zip(old.near, new.near, strict=True):
+            assert torch.equal(two.graph.source == two.graph.target, two.offset == two.num_offsets // 2)
+            pairs = [torch.stack((near.graph.target, near.offset), 1) for near in (one, two)]
+            assert torch.equal(*(torch.unique(each, dim=0) for each in pairs))
+            assert len(torch.unique(pairs[1], dim=0)) == len(pairs[1])
+    around = made.levels[1].near[1], drawn.levels[1].near[1]
+    assert (around[0].graph & around[1].graph).num_edges < 0.7 * around[0].graph.num_edges
+    assert drawn.levels[1].down.equals(made.levels[1].down)  # a cell keeps its points
+    assert not drawn.levels[2].down.equals(made.levels[2].down)
+
+
 def test_an_interval_is_students():
     x = torch.tensor([0.0, 1, 1, 0.5, -1])
     half = t.ppf(0.975, 4) * float(x.std()) / 5**0.5

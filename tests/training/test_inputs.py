@@ -41,14 +41,15 @@ def test_turned_inputs_are_those_of_a_turned_shape():
 
 
 def test_points_are_drawn_on_faces_and_the_same_each_time():
-    square = Data(
-        pos=torch.tensor([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]), face=torch.tensor([[0, 0], [1, 2], [2, 3]])
-    )
+    pos = torch.tensor([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]])
+    square = Data(pos=pos, face=torch.tensor([[0, 0], [1, 2], [2, 3]]), color=pos.flip(1))
     few = sampled(square, 100).pos
     assert few.shape == (100, 3)
     assert float(few[:, 2].abs().max()) == 0
     assert float(few.mean(0)[:2].sub(0.5).abs().max()) < 0.15
     assert torch.equal(few, sampled(square, 100).pos)
+    torch.testing.assert_close(sampled(square, 100).color, few.flip(1))  # corners' colours, mixed
+    assert len(sampled(Data(pos=torch.ones(4, 3), face=square.face), 3).pos) == 3  # faces without area
     assert len(sampled(CLOUD, 20).pos) == 20
     assert len(sampled(CLOUD, 70).pos) == 50
 

@@ -62,7 +62,6 @@ def test_what_a_model_does_not_do_is_refused(parts, classes, tmp_path):
     for folder, how, words in (
         (classes, {"model": "encode-process-decode"}, "answers for points"),
         (parts, {"model": "perceptron", "graph": "full(...)"}, "graph is for a model"),
-        (parts, {"model": "litept", "control": ("random",)}, "convolutions of cells"),
     ):
         with pytest.raises(OptionError, match=words):
             ga.training.train(folder, tmp_path / "run", **how)
