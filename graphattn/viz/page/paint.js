@@ -2,7 +2,8 @@
 // of the object is one matrix.
 "use strict";
 
-const MOST_MOVING = 20000, SLOW = 60; // faces or points drawn while they turn, where a frame takes more milliseconds
+const MOST_MOVING = 20000, SLOW = 60; // points drawn while they turn, where a frame takes more milliseconds
+const FEW_FACES = 5000; // of fewer, all are drawn while they turn
 
 const BODY = `#version 300 es
 layout(location = 0) in vec3 at;
@@ -105,7 +106,7 @@ function fewOf(at, index) {
     const step = Math.floor(at.length / 3 / MOST_MOVING);
     return step < 2 ? null : Uint32Array.from({ length: MOST_MOVING }, (_, i) => i * step);
   }
-  if (index.length < 6 * MOST_MOVING) return null;
+  if (index.length < 3 * FEW_FACES) return null;
   const first = new Map(), cells = 16, kept = []; // vertices of a cell of the ball's box become one
   const cell = (v) => [0, 1, 2].reduce((key, k) => key * 64 + Math.floor((at[3 * v + k] + 1) * cells), 0);
   const nearest = new Uint32Array(at.length / 3);
