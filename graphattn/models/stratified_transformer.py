@@ -1,4 +1,4 @@
-"""Stratified Transformer: windows that read near points densely and far ones sparsely, with contextual positions."""
+"""Stratified Transformer and Swin3D: windows of points, with contextual tables of offsets and of relative signals."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, positive, probability, width
+from ..arguments import kinds_checked, positive, probability, whole, width
 from ..attention import attention
-from ..errors import OptionError
+from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph
+from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
 from ..nn import ContextualTable, DropPath, FeedForward, interpolate, pool
 from .example import example, features, small_cloud
@@ -36,13 +37,19 @@ class StratifiedTransformer(PointStages):
         reach: Steps to either side: the widest window over ``step``.
         axes: Of the positions.
         values: Whether offsets add to what is read, too.
+        signals: m, the width of ``shape.with_signals(...)``: of a Swin3D, whose tables know differences of colours and
+            normals, too. 0 for none.
+        signal_step: Of their quantised differences, on every level.
+        signal_reach: Steps to either side.
         readout: "node", or "shape", from the mean over the coarsest points.
         drop_path: The largest probability of dropping a branch; it grows with depth.
 
     Source: Lai et al. 2022. Its hierarchy has ``graph=[(near, shifted), ...]`` with, for a window w that doubles from
     level to level, ``stratified_windows(..., w, 1 / 16)`` and the same with ``shift=w / 2``, ``ratio=0.25`` and ``down=
-    knn(..., 16)``; with ``voxel_windows(..., w)`` in their place it is a Swin3D (Yang et al. 2023) on points. *What
-    differs:* a linear layer embeds the points, not a kernel point convolution; windows are counted from the origin.
+    knn(..., 16)``; with ``voxel_windows(..., w)`` in their place and ``signals`` it is a Swin3D (Yang et al. 2023,
+    section 3.3: contextual relative signal encoding), whose code has signals from -1 to 1, steps of 1 / 8 for them and
+    of a quarter voxel for positions. *What differs:* a linear layer embeds the points, not a convolution; windows are
+    counted from the origin; queries alone are scaled before they meet the tables, as in both codes.
 
     Example:
         >>> import torch, graphattn as ga
@@ -67,6 +74,9 @@ class StratifiedTransformer(PointStages):
         reach: int = 32,
         axes: int = 3,
         values: bool = True,
+        signals: int = 0,
+        signal_step: float = 0.125,
+        signal_reach: int = 16,
         readout: str = "node",
         drop_path: float = 0.0,
     ) -> None:
@@ -78,7 +88,9 @@ class StratifiedTransformer(PointStages):
                 raise OptionError(f"widths must be multiples of num_heads, level by level; got {C} and {H}")
         self.embedding = Dense(width(features, "features"), wide[0])
         step = positive(step, "step")
-        block = partial(OffsetBlock, reach=width(reach, "reach"), axes=width(axes, "axes"), values=values)
+        reach, axes, self.signals = width(reach, "reach"), width(axes, "axes"), whole(signals, "signals", 0)
+        known = {"axes": self.signals, "reach": signal_reach, "step": signal_step} if self.signals else None
+        block = partial(OffsetBlock, reach=reach, axes=axes, values=values, signals=known)
         self.levels = Levels(
             wide,
             blocks,
@@ -95,30 +107,59 @@ class StratifiedTransformer(PointStages):
         last = self.levels.out_dim
         self.head = nn.Sequential(Dense(last, last), nn.Linear(last, width(out_dim, "out_dim")))
 
+    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """As of every model of points; of one with ``signals`` the hierarchy has so many.
+
+        Raises:
+            GraphError: If it has others, or none.
+        """
+        if self.signals and isinstance(shape, Hierarchy):
+            got = shape.levels[0].signals
+            if got is None or got.shape[1] != self.signals:
+                has = "none" if got is None else f"(N, {got.shape[1]})"
+                fix = f"shape.with_signals(x) of x (N, {self.signals})"
+                raise GraphError(f"shape must have the {self.signals} signals that the model reads, got {has}; pass {fix}")
+        return super().forward(x, shape)
+
 
 class OffsetBlock(nn.Module):
-    """A pre-norm block whose attention knows offsets by :class:`graphattn.nn.ContextualTable`."""
+    """A pre-norm block whose attention knows offsets by :class:`graphattn.nn.ContextualTable`, and relative signals."""
 
-    def __init__(self, embed_dim: int, num_heads: int, step: float, reach: int, axes: int, values: bool) -> None:
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        step: float,
+        reach: int,
+        axes: int,
+        values: bool,
+        signals: dict[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         self.norm, self.feed_forward_norm = nn.LayerNorm(embed_dim), nn.LayerNorm(embed_dim)
-        self.table = ContextualTable(num_heads, embed_dim // num_heads, reach, step=step, axes=axes, values=values)
+        table = partial(ContextualTable, num_heads, embed_dim // num_heads, values=values)
+        self.table = table(reach=reach, step=step, axes=axes)
+        self.signals = None if signals is None else table(**signals)
         self.qkv, self.out = nn.Linear(embed_dim, 3 * embed_dim), nn.Linear(embed_dim, embed_dim)
         self.feed_forward = FeedForward(embed_dim, 4 * embed_dim, "gelu")
         self.num_heads, self.drop = num_heads, DropPath(0.0)
 
     def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
         """The block's output (..., N, C), on the level's graph of that number."""
-        x = x + self.drop(self.out(self._read(self.norm(x), level.graphs[number % len(level.graphs)], level.pos)))
+        x = x + self.drop(self.out(self._read(self.norm(x), level.graphs[number % len(level.graphs)], level)))
         return x + self.drop(self.feed_forward(self.feed_forward_norm(x)))
 
-    def _read(self, x: Tensor, graph: AttentionGraph, pos: Tensor) -> Tensor:
+    def _read(self, x: Tensor, graph: AttentionGraph, level: Level) -> Tensor:
         query, key, value = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).unbind(-3)
-        bias = self.table(graph, query, key, pos)
+        tables: list[tuple[ContextualTable, Any]] = [(self.table, level.pos)]
+        if self.signals is not None:
+            tables.append((self.signals, level.signals))
+        bias: Any = sum(table(graph, query, key, place) for table, place in tables)
         made: Any = attention(query, key, value, graph, score_bias=bias, return_weights=self.table.value is not None)
         if self.table.value is None:
             return made.flatten(-2)
-        return (made.output + self.table.averaged(graph, made.weights.alpha.to(x.dtype), pos)).flatten(-2)
+        alpha = made.weights.alpha.to(x.dtype)
+        return (made.output + sum(table.averaged(graph, alpha, place) for table, place in tables)).flatten(-2)
 
 
 class TransitionDown(nn.Module):

@@ -67,6 +67,7 @@ class Level:
         near: The cells around each, of :func:`serialized_hierarchy`.
         normals: (N, d) unit vectors, where the finest level's were given.
         cells: int64 (N, 3), the cell of each on the level's grid; of :func:`serialized_hierarchy`.
+        signals: (N, m), what points carry beside their places; of :meth:`Hierarchy.with_signals`.
     """
 
     pos: Tensor
@@ -78,6 +79,7 @@ class Level:
     near: tuple[CellNeighbours, ...] = ()
     normals: Tensor | None = None
     cells: Tensor | None = None
+    signals: Tensor | None = None
 
     @property
     def graph(self) -> AttentionGraph:
@@ -122,6 +124,29 @@ class Hierarchy:
         """The hierarchy on another device."""
         where = checked_device(device)
         return replace(self, levels=tuple(level.to(where) for level in self.levels))
+
+    def with_signals(self, signals: Tensor) -> "Hierarchy":
+        """The hierarchy whose points carry signals (N, m) of the finest level, such as colours beside normals.
+
+        Points that a coarser level keeps carry their own, cells the means of their points. What is to count alike for
+        a model comes on one scale: colours and normals from -1 to 1.
+
+        Raises:
+            GraphError: If there is not a row for each of the finest points.
+        """
+        if not isinstance(signals, Tensor) or signals.shape[:-1] != (len(self.levels[0].pos),):
+            wanted = f"({len(self.levels[0].pos)}, m), a row for each of the finest points"
+            raise GraphError(f"signals must be a tensor {wanted}, got {shown(signals)}")
+        levels: list[Level] = []
+        for level in self.levels:
+            if levels and level.kept is not None:
+                signals = signals[level.kept]
+            elif levels and level.down is not None:
+                total = signals.new_zeros(len(level.pos), signals.shape[1])
+                total = total.index_add(0, level.down.target, signals[level.down.source])
+                signals = total / level.down.in_degree.clamp(min=1).unsqueeze(1)
+            levels.append(replace(level, signals=signals))
+        return replace(self, levels=tuple(levels))
 
     @staticmethod
     def join(parts: "Sequence[Hierarchy]") -> "Hierarchy":
@@ -171,6 +196,7 @@ def _join(levels: tuple[Level, ...], parts: list[Hierarchy]) -> Level:
         tuple(near),
         _joined([level.normals for level in levels]),
         _joined([level.cells for level in levels]),
+        _joined([level.signals for level in levels]),
     )
 
 
