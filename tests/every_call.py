@@ -397,6 +397,7 @@ CALLS = {
     "graphs.Hierarchy.graphs": lambda: call(levels().graphs),
     "graphs.Hierarchy.join": lambda: call(graphs.Hierarchy.join, [levels(), levels()]),
     "graphs.Hierarchy.to": lambda: call(levels().to, "cpu"),
+    "graphs.Hierarchy.with_signals": lambda: call(levels().with_signals, torch.rand(N, 2)),
     "graphs.HierarchyRecipe.__call__": lambda: call(graphs.hierarchy(..., ratio=0.5), pos(), torch.zeros(N).long()),
     "graphs.hierarchy": lambda: call(
         graphs.hierarchy, pos(), torch.zeros(N).long(), ratio=(0.5, 0.5), faces=FACES, normals=pos()

@@ -366,8 +366,8 @@ def train(
     model: Annotated[
         Optional[str],
         typer.Option(
-            help="unet, point-transformer (also -v2, -v3), litept, stratified-transformer, pct, encode-process-decode, "
-            "mesh or perceptron; by default unet, or mesh for numbers at vertices."
+            help="unet, point-transformer (also -v2, -v3), litept, stratified-transformer, swin3d, pct, mesh, "
+            "encode-process-decode or perceptron; by default unet, or mesh for numbers at vertices."
         ),
     ] = None,
     graph: Annotated[
@@ -386,6 +386,9 @@ def train(
     seed: Annotated[int, _number("Of the split and of all that is drawn.", 0)] = 0,
     sample: Annotated[
         Optional[int], _number("Points drawn of each shape that has more; 0 takes all; 512 to classify.", 0)
+    ] = None,
+    elements: Annotated[
+        Optional[str], typer.Option(help="Of meshes: vertices, faces or edges; by default what has labels.")
     ] = None,
     points: Annotated[Optional[int], _number("Points of a batch; by default those of up to 16 shapes.")] = None,
     val: Annotated[
@@ -422,6 +425,7 @@ def train(
 
     fields: dict[str, Any] = {"task": task, "model": model, "graph": graph, "features": features, "augment": augment}
     fields |= {"model_options": model_options, "epochs": epochs, "seed": seed or None, "sample": sample}
+    fields["elements"] = elements
     numbers = {"points": points, "val": val, "test": test, "lr": lr, "patience": patience, "workers": workers}
     run(folder, out, resume, {**fields, **numbers, "control": "" if no_control else control, "device": device}, json)
 

@@ -60,7 +60,8 @@ def predict(run: str, files: list[str], out: str, json: bool) -> None:
         document({"command": "predict", "run": run, "files": lines})
         return
     for line in lines:
-        what = f"{line['points']:,} points" if "points" in line else one_line(str(line["prediction"]))
+        many = [f"{line[token]:,} {token}" for token in ("points", "faces", "edges") if token in line]
+        what = many[0] if many else one_line(str(line["prediction"]))
         share = f" ({line['probability']:.0%})" if "probability" in line else ""
         say(f"{one_line(line['file'])}: {what}{share} -> {one_line(line['ply'])}")
 

@@ -118,7 +118,9 @@ class StratifiedTransformer(PointStages):
             if got is None or got.shape[1] != self.signals:
                 has = "none" if got is None else f"(N, {got.shape[1]})"
                 fix = f"shape.with_signals(x) of x (N, {self.signals})"
-                raise GraphError(f"shape must have the {self.signals} signals that the model reads, got {has}; pass {fix}")
+                raise GraphError(
+                    f"shape must have the {self.signals} signals that the model reads, got {has}; pass {fix}"
+                )
         return super().forward(x, shape)
 
 

@@ -40,7 +40,7 @@ class ShapeFolder(Dataset):
               whole number are what to regress, whole numbers alone are classes;
             * those of ShapeNetPart (with normals), S3DIS, ScanNet and FAUST;
             * a folder for each class, with or without ``train`` and ``test`` in it (ModelNet) or above it;
-            * files with a property ``label`` of each point (``y`` in a .npz, of each point or of the shape).
+            * files with a property ``label`` of each point or face (``y`` in a .npz, or of the shape).
         transform: Called with each shape; PyG's are as good as :mod:`~graphattn.shapes.augment`'s.
         num_classes: Labels must be below it; by default there are as many as the largest label says.
         task: What the labels must be for: numbers that could be classes are what to regress, if it says so.
@@ -150,6 +150,8 @@ class ShapeFolder(Dataset):
             shape.y = torch.tensor([self._number_of(item) if isinstance(item.label, str) else item.label])
         for name, value in item.also.items():
             shape[name] = torch.tensor([value])
+        if "y" not in shape and "face_y" in shape:
+            shape.y = shape.face_y
         if "y" not in shape:
             fix = "a property label, labels.csv, or a folder for each class"
             raise LoaderError(f"{item.path}: expected labels, got none. Try: {fix}.")

@@ -10,13 +10,14 @@ from torch import Tensor
 from ..arguments import whole
 from ..errors import LoaderError, OptionError
 from ..shapes import ShapeFolder
+from .elements import TOKEN, count_of
 from .inputs import Inputs
 from .loop import Schedule
 from .models import MODELS
 from .tasks import TASKS, Task
 
 
-def task_of(name: str, shapes: ShapeFolder, numbers: list[int]) -> Task:
+def task_of(name: str, shapes: ShapeFolder, numbers: list[int], elements: str = "") -> Task:
     """What is learned of those shapes.
 
     Raises:
@@ -31,9 +32,13 @@ def task_of(name: str, shapes: ShapeFolder, numbers: list[int]) -> Task:
     readout = "shape" if shape_wise else "node"
     if not shape_wise:
         for number, label in enumerate(shapes.labels):
-            if len(label) != int(shapes.sizes[number]):
-                got = f"{len(label)} for {int(shapes.sizes[number])} points"
-                raise LoaderError(f"{shapes.name(number)}: expected a label for each point, got {got}. Try: repair it.")
+            many = count_of(shapes[number], elements) if elements else int(shapes.sizes[number])
+            if len(label) != many:
+                token = TOKEN[elements]
+                got = f"{len(label)} for {many} {token}s"
+                raise LoaderError(
+                    f"{shapes.name(number)}: expected a label for each {token}, got {got}. Try: repair it."
+                )
     if name != "regress":
         return TASKS[name](readout, shapes.classes)
     values = torch.cat(labels).double()
@@ -42,13 +47,25 @@ def task_of(name: str, shapes: ShapeFolder, numbers: list[int]) -> Task:
 
 
 def inputs_of(
-    name: str, task: Task, shapes: ShapeFolder, features: Any, graph: str | None, sample: int | None
+    name: str,
+    task: Task,
+    shapes: ShapeFolder,
+    features: Any,
+    graph: str | None,
+    sample: int | None,
+    elements: str = "",
 ) -> Inputs:
     """What the model of that name reads."""
     preset, first = MODELS[name], shapes[0]
     base = preset.of_shape if task.readout == "shape" else preset.of_nodes
-    words = base.features + ("color",) * ("color" in first) if features is None else tuple(features)
+    if elements:
+        base = _of_elements(base, elements, name)
+    words = base.features + ("color",) * ("color" in first and not elements) if features is None else tuple(features)
     normals = base.normals
+    signals = tuple(
+        word for word, own in (("color", "color"), ("normals", "normal")) if preset.signals and own in first
+    )
+    normals = "normal" if "normals" in signals else normals
     if normals == "faces" and "face" not in first:
         raise OptionError(f"model={name!r} needs meshes with faces, got {shapes.name(0)} without; take another model")
     scale = 0.0
@@ -70,9 +87,19 @@ def inputs_of(
         draw = 512 if task.readout == "shape" and normals != "faces" else 0
     else:
         draw = whole(sample, "sample", 0)
-    if draw and task.readout == "node":
-        raise OptionError(f"sample must be 0 where each point has a label, got {draw}")
-    return replace(base, features=words, normals=normals, scale=scale, graph=graphs, sample=draw)
+    draw = 0 if elements and sample is None else draw
+    if draw and (elements or task.readout == "node"):
+        why = "a token is no point" if elements else "each point has a label"
+        raise OptionError(f"sample must be 0 where {why}, got {draw}")
+    return replace(base, features=words, normals=normals, scale=scale, graph=graphs, sample=draw, signals=signals)
+
+
+def _of_elements(base: Inputs, elements: str, name: str) -> Inputs:
+    if name not in ("mesh", "perceptron"):
+        raise OptionError(f"elements={elements!r} is for model='mesh', got model={name!r}")
+    if name == "perceptron":
+        return replace(base, elements=elements)
+    return replace(base, elements=elements, features=("element",), graph=(f"mesh_{elements}(..., self_loops=True)",))
 
 
 def schedule_of(sizes: Tensor, in_train: int, epochs: int | None, given: dict[str, Any]) -> Schedule:

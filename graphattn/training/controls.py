@@ -41,7 +41,7 @@ def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
     preset, read = MODELS["perceptron"], run.inputs
     own = tuple(word for word in read.features if word in shapes[0])
     words = (*preset.of_nodes.features, *own)
-    inputs = Inputs(tuple(dict.fromkeys(words)), scale=read.scale, sample=read.sample)
+    inputs = Inputs(tuple(dict.fromkeys(words)), scale=read.scale, sample=read.sample, elements=read.elements)
     width = Prepared(shapes, [0], inputs)[0].x.shape[1]
     new = replace(beside, model="perceptron", options={}, inputs=inputs, augment=preset.augment)
     return replace(new, features=width)

@@ -16,6 +16,7 @@ from ..graphs import Hierarchy
 from ..graphs.points.cloud_cache import _bytes
 from ..shapes import PointBatches, RandomDrop, RandomMirror, RandomRotation, RandomStretch
 from ..shapes.seeded import seeded
+from .elements import count_of
 from .inputs import Inputs
 
 #: Changes of a shape in training. Those that are rigid leave its graphs as they are.
@@ -54,6 +55,8 @@ class Prepared(Dataset):
         self._kept: dict[int, Data] = {} if like is None else like._kept
         self._room: list[int] = [_KEPT] if like is None else like._room
         own = torch.as_tensor(folder.sizes)[torch.tensor(numbers, dtype=torch.int64)]
+        if inputs.elements:
+            own = torch.tensor([count_of(folder[number], inputs.elements) for number in numbers], dtype=torch.int64)
         limit = inputs.sample
         self.sizes = own.clamp(max=limit) if limit else own
         if limit and numbers and "face" in folder[numbers[0]]:

@@ -8,6 +8,7 @@ import torch
 
 from ..viz import shape_png
 from .colours import of_classes, of_numbers
+from .elements import at_vertices
 
 _MOST = 12  # shapes; a third of them where each has three pictures
 
@@ -36,6 +37,8 @@ def _of_points(result: Any, number: int) -> tuple[bytes, str]:
     wrong = float(task.errors(prediction, label).mean())
     said = f"{wrong:.1%} wrong" if task.classes else f"wrong by {wrong:.3g} on average"
     shape = result.data.folder[result.data.numbers[number]]
+    if result.data.inputs.elements == "edges":
+        label, prediction = (at_vertices(shape, values) for values in (label, prediction))
     shape.label = label
     names = task.classes or None
     return shape_png(shape, "label", prediction=prediction, names=names, title=result.names[number]), said

@@ -1,7 +1,7 @@
 """What a model reads of a shape: features of its points, and levels with graphs, of positions centred and scaled."""
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 from zlib import crc32
@@ -16,7 +16,8 @@ from ..graph import AttentionGraph, Pattern
 from ..graphs import Hierarchy, HierarchyRecipe, hierarchy, knn
 from ..graphs.expression import from_expression
 from ..graphs.points.hierarchy import Level
-from ..nn import local_pca, mesh_normals
+from ..nn import local_pca, mesh_elements, mesh_normals
+from .elements import WIDTHS
 from .levels import redrawn, with_cells
 from .placing import placed, sampled
 
@@ -35,6 +36,8 @@ class Inputs:
     ``"outward"``   1     :math:`|\cos|` of the angle between that direction and the normal
     ``"spread"``    6     standard deviations of the 20 and of the 10 nearest points along their principal axes
     ``"normals"``   3     unit normals
+    ``"element"``   4, 5  of a face its area and angles, of an edge its dihedral angle, the angles that see it, and
+                          ratios: :func:`graphattn.nn.mesh_elements`
     a property      any   of the files, by its name: ``"color"``
     ==============  ====  =============================================================================================
 
@@ -53,6 +56,8 @@ class Inputs:
             none for a model without edges.
         down: Of a coarser level's points from the finer ones.
         up: Of a finer level's points from the coarser ones.
+        elements: What a token of a mesh is: "faces" or "edges"; "" is a point or a vertex.
+        signals: What levels carry for relative signals: "color" and "normals", from -1 to 1.
         redrawn: Seed of random graphs with the same in-degrees in the place of all of these, drawn for each shape;
             ``None`` keeps them.
     """
@@ -67,6 +72,8 @@ class Inputs:
     graph: tuple[str, ...] = ()
     down: str = "knn(..., 16, clamp=True)"
     up: str = "knn(..., 4, clamp=True)"
+    elements: str = ""
+    signals: tuple[str, ...] = ()
     redrawn: int | None = None
 
     def __call__(self, shape: Any, name: str) -> Data:
@@ -84,16 +91,26 @@ class Inputs:
         if self.sample:
             shape = sampled(shape, self.sample)
         pos = placed(shape.pos, self.scale, name)
+        faces: Any = shape.face.T if "face" in shape else None
+        if faces is None and (self.elements or self.normals == "faces"):
+            raise LoaderError(f"{name}: expected a mesh with faces, got points alone. Try: a model of points.")
+        made, normals = None, None
+        if self.elements:
+            made, tokens = mesh_elements(pos, faces, self.elements)
+            pos, normals = tokens.levels[0].pos, tokens.levels[0].normals
         local = [_pca(pos, k) for k in (_COARSE, _FINE) if self._is_local]
-        normals = self._normals(shape, pos, local)
-        x = torch.cat([self._feature(word, shape, pos, normals, local, name) for word in self.features], 1)
-        faces = shape.face.T if "face" in shape else None
+        normals = self._normals(shape, pos, local) if normals is None else normals
+        read = {"element": made, "normals": normals}
+        x = torch.cat([self._feature(word, shape, pos, read, local, name) for word in self.features], 1)
         if self.patch:
             levels = with_cells(pos, self.cell, self.patch)
         elif not self.graph:
             levels = Hierarchy((Level(pos, None, (), normals=normals),))
         else:
             levels = self._recipe(pos, faces=faces, normals=normals)
+        if self.signals:
+            carried = {"color": lambda: 2 * shape.color[:, :3].float() - 1, "normals": lambda: normals}
+            levels = levels.with_signals(torch.cat([carried[word]() for word in self.signals], 1))
         if self.redrawn is not None:
             levels = redrawn(levels, crc32(name.encode(), self.redrawn))
         return Data(x=x, y=shape.get("y"), levels=levels, num_nodes=len(x))
@@ -125,10 +142,13 @@ class Inputs:
         word: str,
         shape: Any,
         pos: Tensor,
-        normals: Tensor | None,
+        read: dict[str, Tensor | None],
         local: list[tuple[Tensor, Tensor]],
         name: str,
     ) -> Tensor:
+        made, normals = read["element"], read["normals"]
+        if word == "element" and made is not None:
+            return made
         if word == "constant":
             return torch.ones(len(pos), 1)
         if word == "position":
@@ -154,7 +174,16 @@ class Inputs:
         def moved(x: Tensor | None) -> Any:
             return None if x is None else x @ matrix.T
 
-        levels = [Level(**{**vars(n), "pos": moved(n.pos), "normals": moved(n.normals)}) for n in data.levels.levels]
+        def signals(x: Tensor | None) -> Any:
+            if x is None or "normals" not in self.signals:
+                return x
+            at = 3 * self.signals.index("normals")
+            return torch.cat((x[:, :at], moved(x[:, at : at + 3]), x[:, at + 3 :]), 1)
+
+        levels = [
+            replace(n, pos=moved(n.pos), normals=moved(n.normals), signals=signals(n.signals))
+            for n in data.levels.levels
+        ]
         x, first = data.x.clone(), 0
         for word, width in zip(self.features, self.widths(data), strict=True):
             if word in ("position", "normals"):
@@ -165,6 +194,7 @@ class Inputs:
     def widths(self, data: Data) -> list[int]:
         """Of each feature; at most one of them is a property wider than 1."""
         known = {"constant": 1, "position": 3, "distance": 1, "outward": 1, "spread": 6, "normals": 3, "color": 3}
+        known["element"] = WIDTHS[self.elements]
         own = [known.get(word, 0) for word in self.features]
         rest = [word for word, width in zip(self.features, own, strict=True) if not width]
         left = data.x.shape[1] - sum(own)

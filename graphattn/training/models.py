@@ -71,6 +71,8 @@ class Preset(NamedTuple):
     of_shape: Inputs
     of_nodes: Inputs
     augment: tuple[str, ...] = ()
+    signals: bool = False
+    """Whether it reads colours and normals of the files as relative signals."""
 
 
 def _same(make: Callable[..., nn.Module], options: dict[str, Any], reads: Inputs, *augment: str) -> Preset:
@@ -93,6 +95,11 @@ _LITE: dict[str, Any] = {
 def _windows(side: float) -> str:
     """A level of the Stratified Transformer: windows, and the same moved by half of their side."""
     return f"stratified_windows(..., {side}, 0.0625), stratified_windows(..., {side}, 0.0625, shift={side / 2})"
+
+
+def _cubes(side: float) -> str:
+    """A level of Swin3D, likewise."""
+    return f"voxel_windows(..., {side}), voxel_windows(..., {side}, shift={side / 2})"
 
 
 MODELS = {
@@ -118,6 +125,12 @@ MODELS = {
         Inputs(("position",), ratio=(0.25, 0.25), graph=tuple(map(_windows, (0.4, 0.8, 1.6)))),
         "rotation",
     ),
+    "swin3d": _same(
+        StratifiedTransformer,
+        {"widths": [32, 64, 128], "depths": 2, "num_heads": [2, 4, 8], "step": 0.05, "reach": 16},
+        Inputs(("position",), ratio=(0.25, 0.25), graph=tuple(map(_cubes, (0.4, 0.8, 1.6)))),
+        "rotation",
+    )._replace(signals=True),
     "encode-process-decode": _same(
         _weather,
         {"embed_dim": 32, "num_layers": 3, "edges": ["distance", "alignment"]},

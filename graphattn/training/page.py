@@ -14,6 +14,7 @@ from ..interop.files._replace import save_page
 from .charts import curves, summary
 from .colours import of_classes
 from .controls import SAID
+from .elements import TOKEN
 from .gallery import chosen, gallery
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _facts(run: "Run") -> dict[str, str]:
     size = sum(p.numel() for p in run.new_model().parameters())
     return {
         "model": f"{run.model}, {size:,} parameters {run.options or ''}",
-        "reads": f"{', '.join(inputs.features)} of each point",
+        "reads": f"{', '.join(inputs.features)} of each {TOKEN[inputs.elements]}",
         "graphs": graphs + levels,
         "trained": f"at most {how.epochs} epochs in batches of {how.points:,} points, seed {how.seed}",
         "changed in training": ", ".join(run.augment) or "nothing",

@@ -17,6 +17,7 @@ from ..interop.files._replace import save_page
 from ..shapes import Shape, load, save
 from .colours import of_classes, of_numbers
 from .data import joined
+from .elements import coloured_tokens
 from .run import Run
 from .tasks import Task
 
@@ -56,13 +57,13 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dic
         target = folder / f"{path.stem}.ply"
         if target.exists() and target.samefile(path):
             raise OptionError(f"out must be another folder than that of {path}, which would be replaced")
-        save(coloured(shape, made.task, answers), target)
+        save(coloured(shape, made.task, answers, made.inputs.elements), target)
         told: dict[str, Any] = {"file": str(path), "ply": str(target)}
         if made.task.readout == "shape":
             told |= dict(zip(_columns(made.task), _row(made.task, answers[0]), strict=True))
         else:
             save_page(folder / f"{path.stem}.csv", _table(_columns(made.task), [_row(made.task, a) for a in answers]))
-            told["points"] = len(answers)
+            told[made.inputs.elements or "points"] = len(answers)
         lines.append(told)
         save_page(folder / "predictions.csv", _table(list(lines[0]), [list(line.values()) for line in lines]))
     return lines
@@ -87,7 +88,7 @@ def _float(value: Tensor) -> Tensor:
     return value.float() if value.dtype == torch.float16 else value
 
 
-def coloured(shape: Any, task: Task, answers: Tensor) -> Shape:
+def coloured(shape: Any, task: Task, answers: Tensor, elements: str = "") -> Shape:
     """The shape with ``prediction`` of each point, and its colour: of the class, or of the number from low to high."""
     prediction = task.predictions(answers)
     if task.readout == "shape":
@@ -97,8 +98,11 @@ def coloured(shape: Any, task: Task, answers: Tensor) -> Shape:
         colour, value = few[prediction], prediction.int()
     else:
         colour, value = of_numbers(prediction, task.mean, task.deviation), prediction.float()
+    colour = (colour * 255).round().to(torch.uint8).float() / 255
+    if elements and task.readout == "node":
+        return coloured_tokens(shape, elements, colour, value.contiguous())
     parts = {"pos": shape.pos, "normal": shape.get("normal"), "face": shape.get("face")}
-    parts |= {"color": (colour * 255).round().to(torch.uint8).float() / 255, "prediction": value.contiguous()}
+    parts |= {"color": colour, "prediction": value.contiguous()}
     return Shape(**{name: tensor for name, tensor in parts.items() if tensor is not None})
 
 

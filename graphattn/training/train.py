@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import one_of, whole
+from ..errors import OptionError
 from ..interop.files._guard import PathLike
 from ..shapes import ShapeFolder
 from .checkpoint import safetensors
 from .chosen import inputs_of, schedule_of, task_of
 from .controls import controls_named
 from .data import OTHERS, RIGID, Prepared, digests, same_files
+from .elements import elements_of
 from .evaluate import Evaluation
 from .fit import fit
 from .loop import Tell
@@ -33,6 +35,7 @@ def train(
     epochs: int | None = None,
     seed: int = 0,
     sample: int | None = None,
+    elements: str | None = None,
     val: float = 0.1,
     test: float = 0.2,
     control: bool | Sequence[str] = True,
@@ -55,6 +58,9 @@ def train(
         seed: Of everything that is drawn: the split, parameters, orders, changes, dropout.
         sample: Points that are drawn of each shape if it has more, on its faces if it has some; 0 takes all. By
             default 512 for an answer for each shape, else all.
+        elements: What a token of a mesh is for the model "mesh": "vertices", "faces" or "edges"; by default what has
+            labels. Those of faces are the property ``label`` of a .ply's faces; of edges (in the order of
+            :func:`graphattn.graphs.mesh_edge_ends`) and of faces also ``y`` of a .npz.
         val: Share of the shapes that decide which epoch was the best.
         test: Share of the shapes that are held out.
         control: What is trained beside the model on the same split for as many epochs, and compared with it shape by
@@ -88,16 +94,20 @@ def train(
     kind = one_of(task if task is not None else shapes.task, "task", tuple(TASKS))
     parts = shapes.split(val=val, test=test, seed=seed)
     split = {name: [shapes.name(i) for i in part.indices] for name, part in parts.items()}
-    learned = task_of(kind, shapes, list(parts["train"].indices))
-    meshes = "face" in shapes[0]
-    usual = "mesh" if meshes and kind == "regress" and learned.readout == "node" else "unet"
+    tokens = elements_of(elements, shapes)
+    learned = task_of(kind, shapes, list(parts["train"].indices), tokens)
+    numbers = "face" in shapes[0] and kind == "regress" and learned.readout == "node"
+    usual = "mesh" if numbers or elements or tokens else "unet"
     name = one_of(usual if model is None else model, "model", tuple(MODELS))
-    inputs = inputs_of(name, learned, shapes, features, graph, sample)
+    inputs = inputs_of(name, learned, shapes, features, graph, sample, tokens)
     augment = tuple(MODELS[name].augment if augment is None else augment)
     for word in augment:
         one_of(word, "augment", (*RIGID, *OTHERS))
+    if "drop" in augment and tokens:
+        raise OptionError(f"augment must leave faces and edges where they have labels, got {', '.join(augment)}")
     every = Prepared(shapes, list(range(len(shapes))), inputs)
     how = schedule_of(every.sizes, len(parts["train"]), epochs, {"seed": seed, **schedule})
+    options = {"signals": 3 * len(inputs.signals)} if inputs.signals else {}
     run = Run(
         path=Path(out),
         folder=Path(folder),
@@ -105,7 +115,7 @@ def train(
         inputs=inputs,
         augment=augment,
         model=name,
-        options=dict(model_options or {}),
+        options=options | dict(model_options or {}),
         features=every[0].x.shape[1],
         schedule=how,
         control=controls_named(control, name),

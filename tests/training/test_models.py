@@ -8,6 +8,8 @@ import torch
 import graphattn as ga
 from graphattn.errors import OptionError
 from graphattn.graphs import Hierarchy
+from graphattn.shapes import RandomRotation
+from graphattn.training.chosen import inputs_of, task_of
 from graphattn.training.inputs import Inputs
 from graphattn.training.models import MODELS, build
 
@@ -16,6 +18,7 @@ SMALL = {
     "point-transformer-v3": {"widths": [8, 8, 8], "back_widths": [8, 8], "head_dim": 4},
     "litept": {"widths": [6, 6, 12], "back_widths": [6, 6], "head_dim": 6},
     "stratified-transformer": {"widths": [8, 8, 8], "depths": 1, "num_heads": 2},
+    "swin3d": {"widths": [8, 8, 8], "depths": 1, "num_heads": 2},
     "encode-process-decode": {"embed_dim": 8, "num_heads": 2, "num_layers": 1},
 }
 
@@ -50,6 +53,27 @@ def test_points_of_a_cell_share_an_answer_and_other_clouds_change_nothing():
     torch.testing.assert_close(answers[:40], model(one.x, one.levels), atol=1e-5, rtol=0)
     cells = ((one.levels.levels[0].pos - one.levels.levels[0].pos.amin(0)) / 0.5).floor()
     assert len(answers[:40].unique(dim=0)) == len(cells.unique(dim=0)) < 40
+
+
+def test_a_swin3d_has_the_colours_and_normals_of_files_as_signals(tmp_path):
+    for number in range(4):
+        pos, normal, color = torch.rand(3, 20, 3)
+        shape = ga.shapes.Shape(pos=pos, normal=normal, color=color, label=(pos[:, 2] > 0.5).int())
+        ga.save(shape, tmp_path / f"{number}.ply")
+    shapes = ga.shapes.ShapeFolder(tmp_path)
+    task = task_of("segment", shapes, [0, 1])
+    inputs = inputs_of("swin3d", task, shapes, None, None, None)
+    assert inputs.signals == ("color", "normals")
+    made, shape = inputs(shapes[0], ""), shapes[0]
+    signals = made.levels.levels[0].signals
+    torch.testing.assert_close(signals[:, :3], 2 * shape.color - 1)
+    torch.testing.assert_close(signals[:, 3:], torch.nn.functional.normalize(shape.normal))
+    turn = RandomRotation().matrix().float()
+    torch.testing.assert_close(
+        inputs.turned(made, turn).levels.levels[1].signals,
+        torch.cat((made.levels.levels[1].signals[:, :3], made.levels.levels[1].signals[:, 3:] @ turn.T), 1),
+    )
+    assert inputs_of("stratified-transformer", task, shapes, None, None, None).signals == ()
 
 
 def test_recipes_with_commas_are_for_layers_in_turn():

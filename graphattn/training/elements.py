@@ -1,0 +1,59 @@
+"""Tokens of meshes that are not their vertices: faces and edges, with labels of their own."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..arguments import one_of
+from ..errors import OptionError
+from ..graphs import mesh_edge_ends
+from ..shapes import Shape, ShapeFolder
+
+#: Width of the features of :func:`graphattn.nn.mesh_elements`.
+WIDTHS = {"": 0, "faces": 4, "edges": 5}
+#: What a token is called.
+TOKEN = {"": "point", "faces": "face", "edges": "edge"}
+
+
+def elements_of(given: str | None, shapes: ShapeFolder) -> str:
+    """ "faces" or "edges" where a token is one, by default where labels are as many; "" of vertices and points."""
+    meshes = "face" in shapes[0]
+    if given is not None:
+        one_of(given, "elements", ("vertices", "faces", "edges"))
+        if not meshes:
+            raise OptionError(f"elements={given!r} needs meshes with faces, got {shapes.name(0)} without")
+        return "" if given == "vertices" else given
+    many = len(shapes.labels[0])
+    if not meshes or many in (1, int(shapes.sizes[0])):
+        return ""
+    return next((name for name in ("faces", "edges") if many == count_of(shapes[0], name)), "")
+
+
+def count_of(shape: Any, elements: str) -> int:
+    """Tokens of a shape."""
+    if elements == "faces":
+        return int(shape.face.shape[1])
+    return len(mesh_edge_ends(shape.face.T)) if elements == "edges" else len(shape.pos)
+
+
+def at_vertices(shape: Any, values: Tensor) -> Tensor:
+    """Of numbers of edges the means at their ends, of whole numbers the most frequent, (N,) or (N, k)."""
+    ends = mesh_edge_ends(shape.face.T)
+    known = values if values.dtype.is_floating_point else torch.nn.functional.one_hot(values.clamp(min=0)).float()
+    total = known.new_zeros(len(shape.pos), *known.shape[1:])
+    total.index_add_(0, ends.T.flatten(), torch.cat((known, known)))
+    if not values.dtype.is_floating_point:
+        return total.argmax(1)
+    many = torch.bincount(ends.flatten(), minlength=len(shape.pos)).clamp(min=1)
+    return total / many.view(-1, *[1] * (known.ndim - 1))
+
+
+def coloured_tokens(shape: Any, elements: str, colour: Tensor, value: Tensor) -> Shape:
+    """A mesh with the colour and the prediction of each face or edge; of edges, vertices have colours, too."""
+    if elements == "faces":
+        return Shape(pos=shape.pos, face=shape.face, face_color=colour, face_prediction=value)
+    ends = mesh_edge_ends(shape.face.T).int()
+    whole = (at_vertices(shape, colour) * 255).round() / 255
+    edges: dict[str, Any] = {"edge_vertex1": ends[:, 0], "edge_vertex2": ends[:, 1], "edge_prediction": value}
+    return Shape(pos=shape.pos, face=shape.face, color=whole, **edges)
