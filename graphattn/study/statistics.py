@@ -44,14 +44,11 @@ def interval(values: Sequence[float]) -> Interval:
         >>> print(interval([0.1, 0.2, 0.3]))
         0.200 [-0.048, 0.448]
     """
-    from scipy.stats import t
+    from ..training.difference import half_width
 
-    x = np.asarray(values, dtype=float)
-    mean = float(x.mean())
-    if len(x) < SHOWN:
-        return Interval(mean, math.nan, math.nan, len(x))
-    half = float(t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / math.sqrt(len(x)))
-    return Interval(mean, mean - half, mean + half, len(x))
+    mean, n = float(np.mean(values)), len(values)
+    half = half_width(values) if n >= SHOWN else math.nan
+    return Interval(mean, mean - half, mean + half, n)
 
 
 def sign_flip(differences: Sequence[float]) -> float:
