@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from ..viz.style import EDGE, FAINT, GROUND, HIGHLIGHTS, INK, MARKERS, TEXT, empty_figure
+from ..viz.style import EDGE, FAINT, GROUND, HIGHLIGHTS, INK, TEXT, empty_figure
 from .report import Report, Row
 
 if TYPE_CHECKING:
@@ -11,6 +11,16 @@ if TYPE_CHECKING:
 
 Panel = tuple[str, str, str]  # comparison, positions, what is equal
 _NAMES = {"accuracy": "accuracy", "bits": "bits per answer (lower is better)"}
+#: Marker and line of each kind of arm.
+_KINDS: dict[str, tuple[str, Any]] = {
+    "arm": ("o", "-"),
+    "full": ("^", "-"),
+    "self": ("s", "-"),
+    "rewired": ("v", (0, (5, 1.5))),
+    "permuted": ("D", (0, (1, 1.2))),
+    "shuffled": ("x", ":"),
+}
+_DASHES: tuple[Any, ...] = ((0, (4, 2)), (0, (8, 2, 1, 2)), (0, (2, 3)))  # of baselines
 _WIDE, _ROW = 6.9, 0.26  # inches: two columns of a paper, a row of an arm
 
 
@@ -51,12 +61,33 @@ def _title(report: Report, comparison: str, positions: str, equal: str) -> str:
     return told if len(report.plan["comparisons"]) == 1 else f"{comparison}, {told}"
 
 
-def style_of(rows: list[Row]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of each arm; of controls that nothing is claimed of, grey."""
-    styles, names = {}, dict.fromkeys(row.arm for row in rows if row.prediction["kind"] != "shuffled")
-    for number, name in enumerate(names):
-        styles[name] = (HIGHLIGHTS[number % len(HIGHLIGHTS)], MARKERS[number % len(MARKERS)])
-    return styles | {row.arm: (GROUND, "x") for row in rows if row.prediction["kind"] == "shuffled"}
+def style_of(rows: list[Row]) -> dict[str, dict[str, Any]]:
+    """Of each arm: a colour for an arm and what is made of it, a marker and a line for the kind."""
+    colours = {"full": INK, "self": EDGE, "shuffled": GROUND}
+    arms = list(dict.fromkeys(row.arm for row in rows if row.prediction["kind"] == "arm"))
+    styles = {}
+    for row in rows:
+        kind, of = row.prediction["kind"], row.prediction["of"]
+        colour = colours.get(kind) or HIGHLIGHTS[arms.index(of) % len(HIGHLIGHTS)]
+        marker, line = _KINDS[kind]
+        hollow = kind in ("rewired", "permuted")
+        styles[row.arm] = {"color": colour, "marker": marker, "linestyle": line, "mfc": "white" if hollow else colour}
+    return styles
+
+
+def _reference_lines(about: dict[str, Any], draw: Any) -> None:
+    """Plain methods on the same data, each with dashes of its own, and chance."""
+    for number, (label, score) in enumerate(about["baselines"].items()):
+        draw(score, color=EDGE, linewidth=0.9, linestyle=_DASHES[number % len(_DASHES)], label=label)
+    if about["metric"] == "accuracy":
+        draw(about["chance"], color=GROUND, linewidth=0.9, linestyle=":", label="chance")
+
+
+def _ticks(values: list[int]) -> list[str]:
+    """Labels on a log scale; none where the next one is too near."""
+    near = 0.16 * math.log(values[-1] / values[0])
+    following = [*values[1:], math.inf]
+    return [f"{a:,}" if math.log(b / a) > near else "" for a, b in zip(values, following, strict=True)]
 
 
 def _curves(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
@@ -69,7 +100,7 @@ def _curves(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
         ax = axes(figure, place, _title(report, comparison, positions, equal), **shared)
         first, about = first or ax, report.plan["comparisons"][comparison]
         most = max((row.examples or 0 for row in rows), default=0)
-        for beside, (name, (colour, marker)) in enumerate(styles.items()):
+        for beside, (name, style) in enumerate(styles.items()):
             mine = [row for row in rows if row.arm == name]
             if not mine or mine[0].prediction["kind"] == "shuffled":
                 continue
@@ -77,16 +108,12 @@ def _curves(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
             found = [row.interval for row in mine if row.interval is not None]
             y = [i.mean for i in found]
             bars = [[_half(i.mean, i.low) for i in found], [_half(i.high, i.mean) for i in found]]
-            line = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.3}
-            line |= {"capsize": 2, "elinewidth": 0.8}
+            line = {**style, "markersize": 4.5, "linewidth": 1.3, "capsize": 2, "elinewidth": 0.8}
             ax.errorbar([value * 1.02 ** (beside - len(styles) / 2) for value in x], y, yerr=bars, label=name, **line)
-        for label, score in about["baselines"].items():
-            ax.axhline(score, color=EDGE, linewidth=0.9, linestyle=(0, (4, 2)), label=label)
-        if about["metric"] == "accuracy":
-            ax.axhline(about["chance"], color=GROUND, linewidth=0.9, linestyle=":", label="chance")
+        _reference_lines(about, ax.axhline)
         ax.set_xscale("log")
         ticks = sorted({row.examples or _all_examples(report, row, most) for row in rows})
-        ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        ax.set_xticks(ticks, _ticks(ticks))
         ax.minorticks_off()
         ax.grid(True, color=FAINT, linewidth=0.6)
         ax.set_xlabel("training examples", fontsize=TEXT)
@@ -108,6 +135,8 @@ def _all_examples(report: Report, row: Row, most: int) -> int:
 
 def _legend(figure: Any, ax: Any) -> None:
     handles, labels = ax.get_legend_handles_labels()
+    bars = len([handle for handle in handles if hasattr(handle, "has_yerr")])  # matplotlib names lines first
+    handles, labels = (x[-bars:] + x[:-bars] for x in (handles, labels))
     columns = min(4, len(labels))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=TEXT - 1)
 
@@ -117,18 +146,15 @@ def _rows(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
     most = max(map(len, panels.values()))
     down, across = -(-len(panels) // 2), min(2, len(panels))
     figure = empty_figure(None, _WIDE, (_ROW * most + 0.7) * down + 0.35)
-    first, left = None, [""]
+    first, left, styles = None, [""], style_of(report.rows)
     handles: dict[str, Any] = {}
     for number, ((comparison, positions, equal), rows) in enumerate(panels.items(), 1):
         shared: dict[str, Any] = {} if first is None else {"sharex": first}
         ax = axes(figure, (down, across, number), _title(report, comparison, positions, equal), **shared)
-        first, about, styles = first or ax, report.plan["comparisons"][comparison], style_of(rows)
+        first, about = first or ax, report.plan["comparisons"][comparison]
         for y, row in enumerate(rows):
-            _row(ax, y, row, styles[row.arm][0])
-        for label, score in about["baselines"].items():
-            ax.axvline(score, color=EDGE, linewidth=0.9, linestyle=(0, (4, 2)), label=label)
-        if about["metric"] == "accuracy":
-            ax.axvline(about["chance"], color=GROUND, linewidth=0.9, linestyle=":", label="chance")
+            _row(ax, y, row, styles[row.arm])
+        _reference_lines(about, ax.axvline)
         names = [row.arm for row in rows]
         ax.set_yticks(range(len(rows)), [] if number % 2 == 0 and names == left else names)
         ax.set_ylim(len(rows) - 0.4, -0.6)
@@ -141,13 +167,15 @@ def _rows(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
     return figure
 
 
-def _row(ax: Any, y: int, row: Row, colour: str) -> None:
+def _row(ax: Any, y: int, row: Row, style: dict[str, Any]) -> None:
     found, scores, ceiling = row.interval, list(row.scores.values()), row.prediction["ceiling"]
     assert found is not None
+    colour = style["color"]
     seed = {"color": colour, "alpha": 0.5, "markersize": 3.5, "markeredgewidth": 0}
     ax.plot(scores, [y] * len(scores), "o", **seed, label="" if y else "a seed")
     if not math.isnan(found.low):
         ax.plot([found.low, found.high], [y, y], color=colour, linewidth=1.4, label="" if y else "95 % interval")
-    ax.plot([found.mean], [y], "D", color=colour, markersize=4.5, label="" if y else "mean")
+    mean = {**style, "marker": "D", "linestyle": "none", "markersize": 4.5}
+    ax.plot([found.mean], [y], **mean, label="" if y else "mean")
     if ceiling is not None:
         ax.plot([ceiling], [y], "|", color=INK, markersize=11, markeredgewidth=1.3, label="ceiling (predicted)")

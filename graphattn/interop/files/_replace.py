@@ -3,12 +3,15 @@
 import os
 import secrets
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...errors import GraphAttnError, LoaderError, OptionError
 from ._guard import PathLike, file_name
+
+_ONE_AT_A_TIME = threading.Lock()  # matplotlib has no other way to name the fonts of a PDF than a global
 
 
 def replace_file(
@@ -54,9 +57,12 @@ def save_page(path: PathLike, text: str) -> None:
 
 
 def save_picture(path: PathLike, figure: Any, **options: Any) -> None:
-    """Write a matplotlib ``Figure`` in the format that ``path`` ends with."""
+    """Write a matplotlib ``Figure`` in the format that ``path`` ends with; the fonts of a PDF are TrueType."""
+    from matplotlib import rc_context
+
     kind = Path(path).suffix.removeprefix(".").lower()
-    replace_file(path, lambda file: figure.savefig(file, format=kind, **options), OptionError)
+    with _ONE_AT_A_TIME, rc_context({"pdf.fonttype": 42}):
+        replace_file(path, lambda file: figure.savefig(file, format=kind, **options), OptionError)
 
 
 def _sync(folder: str) -> None:
