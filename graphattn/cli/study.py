@@ -36,7 +36,7 @@ def study(
     given: dict[str, Any] = {"--seeds": seeds, "--arms": arms}
     words = ["graphattn", "study", name, *["--quick"] * quick]
     words += [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
-    chosen = arms.split(",") if arms is not None else None
+    chosen = [arm.strip() for arm in arms.split(",")] if arms is not None else None
     options: dict[str, Any] = {"quick": quick, "seeds": seeds, "arms": chosen, "processes": processes}
     _shown(run_suite(name, out or name, command=shlex.join([*words, "--out", out or name]), **options), as_json)
 

@@ -11,9 +11,9 @@ from .data import Data as Data
 from .data import Sample as Sample
 from .network import Model as Model
 from .own import Own as Own
+from .plan import Study as Study
 from .report import Report as Report
 from .report import report as report
-from .running import Study as Study
 from .running import execute as execute
 from .running import run as run
 from .suites import SUITES as SUITES

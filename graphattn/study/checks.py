@@ -10,7 +10,7 @@ from ..errors import ControlError
 from ..questions import receptive_field
 from .arms import Graphs
 from .comparison import Budget, Comparison, Trial
-from .controls import everything, is_structured
+from .controls import everything, is_structured, permuted
 from .data import Data
 from .network import Network
 from .own import Own, OwnNetwork, network_of
@@ -27,7 +27,7 @@ def check(comparison: Comparison) -> dict[str, Any]:
     """
     result: dict[str, Any] = {}
     some = next(iter(comparison.graphs.values()))
-    if some.layers and not comparison.data.causal:
+    if not comparison.data.causal:
         result["relabelled full: bit for bit"] = _relabelled_full(comparison, everything(some, False))
     for name, graphs in comparison.graphs.items():
         if is_structured(graphs, comparison.data.causal):
@@ -44,8 +44,7 @@ def check(comparison: Comparison) -> dict[str, Any]:
 
 def _relabelled_full(comparison: Comparison, graphs: Graphs) -> bool:
     """Some steps of training along a full graph, and along the same one relabelled: the same bits."""
-    order = torch.randperm(comparison.data.num_nodes, generator=torch.Generator().manual_seed(0))
-    other = graphs.map(lambda graph: graph.relabel(order))
+    other = permuted(graphs)
     budget = replace(comparison.budgets[0], steps=_STEPS) if comparison.budgets else Budget(steps=_STEPS)
     given = (comparison.positions[0], budget.examples, budget.steps, 0, 0, "")
     trial = Trial(comparison.name, "full", "full", "full", *given)

@@ -58,7 +58,8 @@ class Verdict:
         claim: In words.
         difference: Of better and worse, paired by seed; None without pairs.
         p: Of the sign-flip test after Holm's correction, with at least 10 seeds.
-        verdict: "kept", "refuted", "open", "only shown" (fewer than 8 seeds) or "not measured".
+        verdict: "kept", "refuted", "open", "only shown" (fewer than 8 seeds, or claimed after both arms were measured)
+            or "not measured".
     """
 
     claim: str
@@ -91,22 +92,27 @@ def check_claims(
                 raise OptionError(f"claims: no arm {name!r} in {claim.comparison or 'the study'}; there are {known}")
 
 
-def judged(claims: Sequence[Claim], pairs: Sequence[list[float]]) -> list[Verdict]:
-    """Verdicts from the paired differences of each claim, one for each seed."""
-    tested = [i for i, found in enumerate(pairs) if len(found) >= TESTED and not claims[i].equal]
+def judged(claims: Sequence[Claim], pairs: Sequence[list[float]], late: Sequence[str] = ()) -> list[Verdict]:
+    """Verdicts from the paired differences of each claim, one for each seed; of those made ``late`` none, and the
+    correction is for those made beforehand."""
+    early = [i for i, claim in enumerate(claims) if str(claim) not in late]
+    tested = [i for i in early if len(pairs[i]) >= TESTED and not claims[i].equal]
     adjusted = dict(zip(tested, holm([sign_flip(_over(claims[i], pairs[i])) for i in tested]), strict=True))
-    return [_judged(claim, found, adjusted.get(i)) for i, (claim, found) in enumerate(zip(claims, pairs, strict=True))]
+    return [
+        _judged(claim, found, adjusted.get(i), i not in early)
+        for i, (claim, found) in enumerate(zip(claims, pairs, strict=True))
+    ]
 
 
 def _over(claim: Claim, differences: list[float]) -> list[float]:
     return [x - claim.margin for x in differences]
 
 
-def _judged(claim: Claim, differences: list[float], p: float | None) -> Verdict:
+def _judged(claim: Claim, differences: list[float], p: float | None, is_late: bool) -> Verdict:
     if not differences:
         return Verdict(str(claim), None, None, "not measured")
     found = interval(differences)
-    if len(differences) < JUDGED:
+    if len(differences) < JUDGED or is_late:
         return Verdict(str(claim), found, None, "only shown")
     if claim.equal:
         inside = -claim.margin <= found.low and found.high <= claim.margin

@@ -12,7 +12,7 @@ from .statistics import JUDGED, TESTED, interval
 def table(head: list[str], rows: list[list[str]]) -> str:
     """A table of Markdown."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+    return "\n".join([*lines, *(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows)])
 
 
 def from_docstring(text: str | None) -> str:
@@ -44,8 +44,10 @@ def page(report: Report) -> str:
 def _registered(report: Report) -> str:
     lines = []
     for number, one in enumerate(report.plan["registered"]):
+        seeds = f", {one['seeds']} seeds" * ("seeds" in one)
+        claims = f"{len(one['claims'])} claims" if one["claims"] else "no order of arms is claimed"
         when = f"{one['at']}, with {one['trials_on_disk']} trials on disk"
-        lines.append(f"{'Registered' if number == 0 else 'Changed'} {when}: {len(one['claims'])} claims.")
+        lines.append(f"{'Registered' if number == 0 else 'Changed'} {when}: {claims}{seeds}.")
     warnings = [text for about in report.plan["comparisons"].values() for text in about["warnings"]]
     shown = warnings[:6] + [f"and {len(warnings) - 6} more like these"] * (len(warnings) > 6)
     return "\n".join([*lines, *(f"* {text}" for text in shown)])
@@ -74,13 +76,13 @@ def _predictions(report: Report) -> str:
     head = ["arm", "a node depends on", "readout reaches", "layers until nothing is new", "ceiling"]
     note = (
         "*Readout reaches*: the share of what the answer may need. *A bag of nodes*: without positions no order can be "
-        "told, whatever is trained."
+        "told, whatever is trained. Of a rewired arm, the first one that is drawn."
     )
     return f"{table(head, rows)}\n\n{note}"
 
 
 def _measured(report: Report) -> str:
-    rows = []
+    rows, metrics = [], {about["metric"] for about in report.plan["comparisons"].values()}
     for row in report.rows:
         metric = report.plan["comparisons"][row.comparison]["metric"]
         found = row.interval
@@ -88,10 +90,26 @@ def _measured(report: Report) -> str:
         ceiling = "-" if row.prediction["ceiling"] is None else f"{row.prediction['ceiling']:.3f}"
         examples = "all" if row.examples is None else f"{row.examples:,}"
         what = [_named(report, row.comparison, row.arm), row.positions, examples, _steps(report, row), ceiling]
-        rows.append([*what, "-" if found is None else str(found), _against(report, row), state, metric])
-    head = ["arm", "positions", "examples", "steps", "ceiling", "measured [95 %]", "minus full, paired", "law", "score"]
-    several = len({row[3] for row in rows}) > 1
-    used = [i for i in range(len(head)) if {3: several, 7: any(row[7] for row in rows)}.get(i, True)]
+        counts = (("capped", row.capped), ("failed", row.failed))
+        ended = ", ".join(f"{count} {state}" for state, count in counts if count)
+        rows.append([*what, "-" if found is None else str(found), _against(report, row), state, ended, metric])
+    score = f"{metrics.copy().pop()} [95 %]" if len(metrics) == 1 else "measured [95 %]"
+    head = [
+        "arm",
+        "positions",
+        "examples",
+        "steps",
+        "ceiling",
+        score,
+        "better than all pairs by",
+        "law",
+        "trials",
+        "score",
+    ]
+    shown = {3: len({row[3] for row in rows}) > 1, 9: len(metrics) > 1} | {
+        i: any(row[i] for row in rows) for i in (7, 8)
+    }
+    used = [i for i in range(len(head)) if shown.get(i, True)]
     baselines = [
         f"* {name} on the same data{f' ({comparison})' * (len(report.plan['comparisons']) > 1)}: {score:.3f}"
         for comparison, about in report.plan["comparisons"].items()
@@ -114,12 +132,15 @@ def _rates(report: Report, row: Row) -> str:
 
 def _against(report: Report, row: Row) -> str:
     """Against all pairs at the same budget, positive where the arm is better."""
-    same = (row.comparison, row.positions, row.budget)
-    for other in report.rows:
-        if other.prediction["kind"] == "full" and (other.comparison, other.positions, other.budget) == same:
-            pairs = report.differences(row, other)
-            return "-" if other is row or not pairs else str(interval(pairs))
-    return "-"
+    same, about = (row.comparison, row.positions, row.budget), report.plan["comparisons"][row.comparison]
+    full = about.get("reference") or next(
+        (name for name, told in about["arms"].items() if told["kind"] == "full"), None
+    )
+    if row.arm == full or row.prediction["kind"] == "shuffled":
+        return "-"
+    others = [r for r in report.rows if r.arm == full and (r.comparison, r.positions, r.budget) == same]
+    pairs = [x for other in others for x in report.differences(row, other)]
+    return str(interval(pairs)) if pairs else "-"
 
 
 def _budgets(report: Report) -> list[str]:
@@ -153,13 +174,18 @@ def _claims(report: Report) -> str:
         p = "-" if verdict.p is None else f"{verdict.p:.3g}"
         difference = "-" if verdict.difference is None else str(verdict.difference)
         rows.append([str(claim), claim.because or "-", difference, p, verdict.verdict])
-    seeds = report.plan["seeds"]
+    seeds = max((v.difference.seeds for v in report.verdicts if v.difference is not None), default=0)
     if seeds < JUDGED:
         note = f"{seeds} seeds: differences are shown, no claim is made ({JUDGED} for a verdict, {TESTED} for tests)."
     elif seeds < TESTED:
         note = f"{seeds} seeds: verdicts by the 95 % interval alone, none is a claim of significance."
     else:
-        note = "p: exact sign-flip test, after Holm's correction for all claims; level .05."
+        note = (
+            "p: exact sign-flip test, after Holm's correction for all claims of an order made beforehand; level .05. "
+            "Equality is judged by whether the interval lies within the margin."
+        )
+    if report.late:
+        note += f" Only shown, as both arms had been measured when it was claimed: {'; '.join(report.late)}."
     head = ["claim", "because", "difference [95 %]", "p", "verdict"]
     return f"{table(head, rows)}\n\n{note}"
 
@@ -207,11 +233,11 @@ def _probes(report: Report) -> str:
     for row in report.rows:
         if row.budget != len(report.plan["comparisons"][row.comparison]["budgets"]) - 1:
             continue
-        probes = [one["probes"] for one in report.records_of(row) if one.get("probes")]
+        probes = report.probes(row)
         if probes and row.prediction["kind"] != "shuffled":
             what = [_named(report, row.comparison, row.arm), row.positions]
-            what += [" / ".join(f"{mean:.2f}" for mean in _means(probes, name)) or "-" for name in _BY_LAYER]
-            what += [" / ".join(f"{mean:.3g}" for mean in _means(probes, name)) or "-" for name in _AT_LAST]
+            what += [" / ".join(f"{mean:.2f}" for mean in probes.get(name, [])) or "-" for name in _BY_LAYER]
+            what += [" / ".join(f"{mean:.3g}" for mean in probes.get(name, [])) or "-" for name in _AT_LAST]
             rows.append(what)
     if not rows:
         return "No trial has ended."
@@ -224,12 +250,6 @@ def _probes(report: Report) -> str:
 
 
 _BY_LAYER, _AT_LAST = ("entropy", "distance", "spread"), ("effective_nodes", "along_full")
-
-
-def _means(probes: list[dict[str, Any]], name: str) -> list[float]:
-    """Over trials, of each layer or of the one number."""
-    found = [one[name] if isinstance(one[name], list) else [one[name]] for one in probes if name in one]
-    return [sum(each) / len(each) for each in zip(*found, strict=True)]
 
 
 def _made_by(report: Report) -> str:

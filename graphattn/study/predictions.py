@@ -8,7 +8,8 @@ from ..questions import facts, flops, receptive_field, universality
 from ..questions.walks import walk
 from .arms import Graphs
 from .comparison import Comparison
-from .data import NOT_ASKED
+from .controls import everything
+from .data import NOT_ASKED, Data
 from .network import Model
 from .own import Own
 
@@ -24,7 +25,7 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
     share, law = _reached(comparison, graphs)
     chance = comparison.data.chance
     if kind == "shuffled":
-        ceiling: float | None = chance
+        ceiling: float | None = _by_place(comparison.data)
         law = "labels of the training set are shuffled: chance"
     else:
         ceiling = share + (1 - share) * chance if law and comparison.metric == "accuracy" else None
@@ -109,13 +110,30 @@ def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
     return sum(shares) / len(shares), law
 
 
+def _by_place(data: Data) -> float:
+    """Chance; where nodes answer, of a guess that knows the place: shuffled by sample, labels keep theirs."""
+    if not data.of_nodes:
+        return data.chance
+    asked = [column[column != NOT_ASKED].bincount(minlength=1) for column in data.targets.t()]
+    return float(sum(counts.max() for counts in asked) / sum(counts.sum() for counts in asked))
+
+
 def _is_bag(comparison: Comparison, graphs: Graphs) -> bool:
     """Whether, without positions, no order of the nodes can be told: every node reads all, or only itself, and the
     readout is their mean. A user's module is given places, and may read them."""
-    if comparison.readout != "mean" or not graphs.layers or isinstance(comparison.model, Own):
+    if comparison.readout != "mean" or isinstance(comparison.model, Own):
         return False
-    n = comparison.data.num_nodes
-    return all(g.num_edges == n * n or (g.num_edges == n and g._num_loops() == n) for g in graphs.layers)
+    each = dict.fromkeys(graphs.layers + graphs.each)
+    return all(g.num_edges == g.num_targets**2 or g.num_edges == g.num_targets == g._num_loops() for g in each)
+
+
+def reference(comparison: Comparison) -> str | None:
+    """The arm or control that is all pairs, which others are compared with; None where there is none."""
+    for name, (kind, _) in comparison.kinds.items():
+        if kind == "full":
+            return name
+    every = everything(next(iter(comparison.graphs.values())), comparison.data.causal).digest()
+    return next((name for name, graphs in comparison.graphs.items() if graphs.digest() == every), None)
 
 
 def warnings_of(comparison: Comparison, plan: dict[str, dict[str, Any]]) -> list[str]:

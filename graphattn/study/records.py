@@ -31,7 +31,7 @@ class Records:
         for number, line in enumerate(lines, 1):
             try:
                 if line:
-                    yield json.loads(line)
+                    yield plain(line)
             except ValueError:
                 if number < len(lines):  # only the last one can have been cut off, before a newline
                     raise LoaderError(
@@ -43,7 +43,8 @@ class Records:
         return key in self.of_key and self.of_key[key]["state"] != "failed"
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write a line and bring it to the disk; a line that was cut off is ended first."""
+        """Write a line and bring it to the disk; a line that was cut off is removed first."""
+        record = plain(json.dumps(record))
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             size = os.fstat(handle).st_size
@@ -57,6 +58,12 @@ class Records:
             os.close(handle)
         self.of_key[record["key"]] = record
         self.failures += record["state"] == "failed"
+
+
+def plain(line: str | bytes) -> dict[str, Any]:
+    """What a line holds, with None for NaN and infinity, which JSON lacks: where training diverged."""
+    found: dict[str, Any] = json.loads(line, parse_constant=lambda name: None)
+    return found
 
 
 def read_plan(folder: Path) -> dict[str, Any] | None:

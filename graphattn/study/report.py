@@ -8,11 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..arguments import shown
-from ..errors import OptionError
+from ..errors import ControlError, OptionError
 from ..interop.files._replace import save_page, save_picture
 from .claims import Claim, Verdict, judged
-from .records import Records, read_plan
+from .records import Records, plain, read_plan
 from .statistics import Interval, interval
 
 _GROUP = ("comparison", "arm", "positions", "examples", "budget", "steps")
@@ -34,7 +36,7 @@ class Row:
         scores: Of each seed; of rewirings the mean of the draws.
         answers: That each seed was asked.
         capped: Trials that had not reached their loss when steps were over.
-        failed: Trials without a number.
+        failed: Trials without a number: they ended with an error, or diverged.
     """
 
     comparison: str
@@ -88,15 +90,17 @@ class Report:
     def _row(self, group: tuple[Any, ...], trials: list[Any]) -> Row:
         comparison, arm, *_ = group
         found = [(t["seed"], self.records.of_key[t["key"]]) for t in trials if t["key"] in self.records.of_key]
-        good = [(seed, one) for seed, one in found if one["state"] != "failed"]
+        good = [(seed, one) for seed, one in found if self._has_number(one)]
         about = self.plan["comparisons"][comparison]
         by_seed: dict[int, list[float]] = {}
         for seed, one in good:
             by_seed.setdefault(seed, []).append(one[about["metric"]])
         draws = sum(t["seed"] == trials[0]["seed"] for t in trials)
         scores = {seed: sum(x) / len(x) for seed, x in by_seed.items() if len(x) == draws}
-        counts = {state: sum(one["state"] == state for _, one in found) for state in ("capped", "failed")}
+        counts = {"capped": sum(one["state"] == "capped" for _, one in good), "failed": len(found) - len(good)}
         answers = good[0][1]["answers"] if good else 0
+        if about["readout"] == "node" and about["arms"][arm]["kind"] == "shuffled":
+            answers = about.get("held", answers)  # nodes of a sample may be right or wrong together
         given: dict[str, Any] = dict(zip(_GROUP, group, strict=True))
         return Row(**given, prediction=about["arms"][arm], scores=scores, answers=answers, **counts)
 
@@ -104,7 +108,16 @@ class Report:
         """The trials of a row that have a number."""
         trials = [t for t in self.plan["trials"] if all(t[name] == getattr(row, name) for name in _GROUP)]
         found = [self.records.of_key[t["key"]] for t in trials if t["key"] in self.records.of_key]
-        return [one for one in found if one["state"] != "failed"]
+        return [one for one in found if self._has_number(one)]
+
+    def _has_number(self, one: dict[str, Any]) -> bool:
+        return one["state"] != "failed" and one[self.plan["comparisons"][one["comparison"]]["metric"]] is not None
+
+    def probes(self, row: Row) -> dict[str, list[float]]:
+        """What was measured in the trained models of a row, means over trials: of each layer, or one number."""
+        told = [one["probes"] for one in self.records_of(row) if one.get("probes")]
+        every = {name: [np.atleast_1d(one[name]) for one in told if name in one] for name in told[0]} if told else {}
+        return {name: np.mean(np.array(of_trials, dtype=float), 0).tolist() for name, of_trials in every.items()}
 
     def row(
         self,
@@ -118,6 +131,10 @@ class Report:
         rows = [r for r in self.rows if r.arm == arm and comparison in (None, r.comparison)]
         rows = [r for r in rows if budget in (None, r.budget)]
         rows = [r for r in rows if positions in (None, r.positions) and examples in (..., r.examples)]
+        if len({r.comparison for r in rows}) > 1:
+            raise OptionError(
+                f"comparison must be named, as several have {arm!r}: {', '.join(self.plan['comparisons'])}"
+            )
         if not rows:
             known = ", ".join(dict.fromkeys(r.arm for r in self.rows))
             raise OptionError(f"no results of {arm!r} in {self.folder}; there are {known}")
@@ -134,10 +151,15 @@ class Report:
         """As registered last."""
         return [Claim(**claim) for claim in self.plan["registered"][-1]["claims"]]
 
+    @property
+    def late(self) -> list[str]:
+        """Claims that were made when both of their arms had been measured."""
+        return list(self.plan["registered"][-1].get("late", []))
+
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """What became of each claim."""
-        return judged(self.claims, [self._pairs(claim) for claim in self.claims])
+        return judged(self.claims, [self._pairs(claim) for claim in self.claims], self.late)
 
     def _pairs(self, claim: Claim) -> list[float]:
         where: dict[str, Any] = {"comparison": claim.comparison, "budget": claim.budget}
@@ -152,33 +174,48 @@ class Report:
         """Arms above their ceiling: a law that does not hold, or a fault of this library."""
         return [row for row in self.rows if row.holds is False]
 
+    def check_controls(self) -> None:
+        """Refuse a study in which shuffled labels were learned: its test leaks.
+
+        Raises:
+            ControlError: If a seed is above chance by more than 4 standard deviations.
+        """
+        for row in self.broken:
+            if row.prediction["kind"] == "shuffled":
+                raise ControlError(
+                    f"{row.arm} of {row.comparison}, positions {row.positions}, should be at chance, "
+                    f"{row.prediction['ceiling']:.3f}, and is {row.interval}: the test knows more than it should; "
+                    f"see {self.folder / 'report.md'}"
+                )
+
     @property
     def counts(self) -> dict[str, int]:
         """Trials planned, with a number, capped, failed."""
         of_key = self.records.of_key
         found = [of_key[t["key"]] for t in self.plan["trials"] if t["key"] in of_key]
-        failed, capped = (sum(one["state"] == state for one in found) for state in ("failed", "capped"))
-        return {"planned": len(self.plan["trials"]), "done": len(found) - failed, "capped": capped, "failed": failed}
+        good = [one for one in found if self._has_number(one)]
+        capped, failed = sum(one["state"] == "capped" for one in good), len(found) - len(good)
+        return {"planned": len(self.plan["trials"]), "done": len(good), "capped": capped, "failed": failed}
 
     @property
     def failures(self) -> Iterator[str]:
         """What went wrong, one line each."""
         for one in self.records.of_key.values():
-            if one["state"] == "failed":
-                yield f"{one['comparison']}, {one['arm']}, seed {one['seed']}: {one['error']}"
+            if not self._has_number(one):
+                error = one.get("error", "it diverged, and has no score")
+                yield f"{one['comparison']}, {one['arm']}, seed {one['seed']}: {error}"
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers as plain values."""
         rows = []
         for row in self.rows:
             names = (*_GROUP, "capped", "failed", "answers", "holds")
-            found = row.interval
-            told = {} if found is None else {k: v if v == v else None for k, v in vars(found).items()}
-            rows.append({**{name: getattr(row, name) for name in names}, **told, "scores": row.scores})
+            given = {name: getattr(row, name) for name in names} | (vars(row.interval) if row.interval else {})
+            rows.append({**given, "scores": row.scores, "probes": self.probes(row)})
         plan = {k: v for k, v in self.plan.items() if k not in ("trials", "identity")}
         cpu = sum(one.get("cpu_s", 0.0) for one in self.records.of_key.values())
-        verdicts = [{k: _plain(v) for k, v in verdict.to_dict().items()} for verdict in self.verdicts]
-        return {**plan, "counts": self.counts, "cpu_hours": round(cpu / 3600, 4), "rows": rows, "verdicts": verdicts}
+        told = {"counts": self.counts, "cpu_hours": round(cpu / 3600, 4), "rows": rows}
+        return plain(json.dumps({**plan, **told, "verdicts": [verdict.to_dict() for verdict in self.verdicts]}))
 
     def __str__(self) -> str:
         from .markdown import page
@@ -194,11 +231,6 @@ class Report:
         if any(row.scores for row in self.rows):
             for ending in ("pdf", "svg"):
                 save_picture(self.folder / f"figure.{ending}", draw(self))
-
-
-def _plain(value: Any) -> Any:
-    """Without NaN, which JSON lacks."""
-    return {k: None if v != v else v for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def report(folder: Any) -> Report:

@@ -2,82 +2,28 @@
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ..arguments import flag, shown, whole
-from ..bench.machine import machine
 from ..errors import OptionError
-from .checks import check
 from .claims import Claim, check_claims
 from .comparison import Comparison, Training, Trial, check_same_start
 from .data import Data
 from .network import Model
 from .own import Own
+from .plan import Study, planned
 from .pool import cores, run_all
-from .predictions import predicted, warnings_of
-from .records import Records, held, read_plan, write_plan
+from .records import PLAN, Records, held, read_plan, write_plan
 from .report import Report, report
 
 Say = Callable[[str], None]
 _SAID_EVERY = 30.0  # seconds between two lines, where there is no terminal
-
-
-@dataclass(eq=False)
-class Study:
-    """Comparisons with what is claimed of them.
-
-    Args:
-        name: Of the study; of one of ours the name of the suite.
-        comparisons: Each with a name of its own.
-        claims: Predicted before training.
-        baselines: Of plain methods on the same data, by comparison and name: their scores.
-        command: What runs it again.
-    """
-
-    name: str
-    comparisons: Sequence[Comparison]
-    claims: Sequence[Claim] = ()
-    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
-    command: str = ""
-
-    def named(self) -> dict[str, Comparison]:
-        """Comparisons by name."""
-        result = {comparison.name: comparison for comparison in self.comparisons}
-        if len(result) != len(self.comparisons):
-            raise OptionError(f"comparisons must have names of their own, got {[c.name for c in self.comparisons]}")
-        return result
-
-    def check_claims(self) -> None:
-        """Refuse claims about positions, examples or budgets that no trial will have.
-
-        Raises:
-            OptionError: If there is one.
-        """
-        for claim in self.claims:
-            named = self.named()
-            about = named[claim.comparison] if claim.comparison else next(iter(named.values()))
-            for name, asked, known in (
-                ("positions", claim.positions, about.positions),
-                ("worse_positions", claim.worse_positions, about.positions),
-                ("examples", claim.examples, [budget.examples for budget in about.budgets]),
-                ("budget", claim.budget, range(len(about.budgets))),
-            ):
-                if asked is not None and asked not in known:
-                    raise OptionError(f"claims: {name} {asked!r} of {claim} are of no trial; there are {list(known)}")
-
-    def arms_of(self, comparison: str | None) -> set[str]:
-        """The names of arms and controls of a comparison, or of the only one."""
-        named = self.named()
-        if comparison is None and len(named) > 1:
-            raise OptionError(f"claims must name a comparison, of {', '.join(named)}")
-        if comparison is not None and comparison not in named:
-            raise OptionError(f"claims: no comparison {comparison!r}; there are {', '.join(named)}")
-        return set((named[comparison] if comparison else next(iter(named.values()))).kinds)
 
 
 def run(
@@ -152,10 +98,21 @@ def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None,
         for name, comparison in named.items():
             comparison.costs = before["comparisons"].get(name, {}).get("costs", {}) if before else {}
         trials = [trial for seed_trials in _by_seed(named, seeds) for trial in seed_trials]
-        write_plan(folder, _plan(study, named, identity, trials, seeds, records, before))
+        plan = planned(study, named, identity, trials, seeds, records, before)
+        write_plan(folder, plan)
+        _warn([text for about in plan["comparisons"].values() for text in about["warnings"]], folder)
         _train(named, trials, records, processes)
-        check_same_start([records.of_key[trial.key] for trial in trials if trial.key in records.of_key])
-    return report(folder)
+    found = report(folder)
+    check_same_start([records.of_key[trial.key] for trial in trials if trial.key in records.of_key])
+    found.check_controls()
+    return found
+
+
+def _warn(told: list[str], folder: Path) -> None:
+    """Of arms that cannot depend on all that they are asked about, before they are trained."""
+    if told:
+        more = f"; {len(told) - 1} more are in {folder / PLAN}" * (len(told) > 1)
+        warnings.warn(f"{told[0]}{more}", stacklevel=3)
 
 
 def _processes(study: Study, processes: int | None) -> int:
@@ -200,56 +157,6 @@ def _by_seed(named: dict[str, Comparison], seeds: int) -> Iterator[list[Trial]]:
     every = {name: list(comparison.trials(seeds)) for name, comparison in named.items()}
     for seed in range(seeds):
         yield [trial for trials in every.values() for trial in trials if trial.seed == seed]
-
-
-def _plan(
-    study: Study,
-    named: dict[str, Comparison],
-    identity: dict[str, str],
-    trials: list[Trial],
-    seeds: int,
-    records: Records,
-    before: dict[str, Any] | None,
-) -> dict[str, Any]:
-    """All that is said before training, and when it was said: what is claimed later stays visible as such."""
-    known = before["comparisons"] if before else {}
-    comparisons = {}
-    for name, comparison in named.items():
-        arms = known.get(name, {}).get("arms", {})
-        arms = {arm: arms.get(arm) or predicted(comparison, arm) for arm in comparison.kinds}
-        checks = known.get(name, {}).get("checks") or check(comparison)
-        comparisons[name] = {
-            "arms": arms,
-            "checks": checks,
-            "warnings": warnings_of(comparison, arms),
-            "readout": comparison.readout,
-            "metric": comparison.metric,
-            "chance": comparison.data.chance,
-            "samples": len(comparison.data),
-            "nodes": comparison.data.num_nodes,
-            "positions": comparison.positions,
-            "budgets": [asdict(budget) for budget in comparison.budgets],
-            "model": comparison.model.described(comparison.data),
-            "training": asdict(comparison.training),
-            "costs": comparison.costs,
-            "draws": comparison.draws,
-            "baselines": study.baselines.get(name, {}),
-        }
-    registered = before["registered"] if before else []
-    claims = [asdict(claim) for claim in study.claims]
-    if not registered or registered[-1]["claims"] != claims:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        registered = [*registered, {"at": now, "trials_on_disk": len(records.of_key), "claims": claims}]
-    return {
-        "study": study.name,
-        "command": study.command,
-        "identity": identity,
-        "seeds": seeds,
-        "registered": registered,
-        "comparisons": comparisons,
-        "machine": machine("cpu"),
-        "trials": [asdict(trial) for trial in trials],
-    }
 
 
 def _train(named: dict[str, Comparison], trials: list[Trial], records: Records, processes: int) -> None:

@@ -10,7 +10,7 @@ from graphattn.errors import ControlError, GraphAttnError
 from graphattn.study import checks, controls
 from graphattn.study.arms import graphs_of
 from graphattn.study.comparison import Comparison
-from graphattn.study.predictions import predicted, warnings_of
+from graphattn.study.predictions import predicted, reference, warnings_of
 from graphattn.study.probes import probed
 from graphattn.study.trial import Network, Reading, scored, train
 
@@ -124,6 +124,16 @@ def test_relabelling_nodes_and_places_alike_changes_nothing(positions, readout, 
         checks.check(about)
 
 
+def test_relabelled_graphs_of_samples_are_the_same_bits(monkeypatch):
+    about = compared(
+        {"each": lambda sample: ga.graphs.full(sample.num_nodes)}, tiny_data(sizes=torch.full((SAMPLES,), 5))
+    )
+    assert checks.check(about) == {"relabelled full: bit for bit": True}
+    monkeypatch.setattr(checks, "permuted", lambda graphs: about.graphs["self"])
+    with pytest.raises(ControlError, match="relabelling a full graph"):
+        checks.check(about)
+
+
 def test_predictions_are_the_graphs_own():
     about = compared({"window": WINDOW}, readout="token", token=0)
     told = {name: predicted(about, name) for name in about.kinds}
@@ -134,8 +144,14 @@ def test_predictions_are_the_graphs_own():
         "c, window: after 2 layers its readout depends on 42.9% of what it may need; of the rest the Jacobian is zero, "
         "whatever is trained"
     ]
-    mean = compared({"window": WINDOW})
-    assert [predicted(mean, name)["bag"] for name in ("window", "full", "self")] == [False, True, True]
+    mean = compared({"window": WINDOW, "each": lambda sample: ga.graphs.full(sample.num_nodes)})
+    assert [predicted(mean, name)["bag"] for name in ("window", "each", "full", "self")] == [False, True, True, True]
+
+
+def test_all_pairs_are_what_others_are_compared_with():
+    assert reference(compared({"window": WINDOW})) == "full"
+    assert reference(compared({"window": WINDOW, "all": ga.graphs.full(N)})) == "all"
+    assert reference(compared({"window": WINDOW}, controls=())) is None
 
 
 def test_a_law_gives_the_ceiling():
@@ -150,7 +166,8 @@ def test_a_law_gives_the_ceiling():
         told = predicted(about, "window")
         assert told["reached"] == share
         assert told["ceiling"] == pytest.approx(share + (1 - share) * data.chance)
-    assert predicted(about, "shuffled labels, window")["ceiling"] == data.chance
+    by_place = [targets[:, t][targets[:, t] >= 0].bincount().max() for t in range(5, N)]
+    assert predicted(about, "shuffled labels, window")["ceiling"] == pytest.approx(float(sum(by_place)) / (2 * SAMPLES))
 
 
 def test_the_same_arm_is_the_same_number_whatever_else_is_trained():

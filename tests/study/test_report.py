@@ -8,7 +8,9 @@ from tiny_study import tiny_run
 from typer.testing import CliRunner
 
 from graphattn.cli.app import app
-from graphattn.study import records, report
+from graphattn.errors import ControlError, OptionError
+from graphattn.study import Report, records, report
+from graphattn.study.markdown import table
 
 
 def test_rows_are_means_of_the_draws_paired_by_seed(tiny):
@@ -45,7 +47,40 @@ def test_a_score_above_its_ceiling_is_said_aloud(tiny, tmp_path):
     assert [row.arm for row in found.broken] == ["shuffled labels, window"]
     assert "**above its ceiling**" in str(found)
     assert "**above chance**" in str(found)
+    with pytest.raises(ControlError, match=r"shuffled labels, window .* should be at chance"):
+        found.check_controls()
     assert not tiny.broken
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_trial_that_diverged_has_no_score_and_is_said_aloud(tiny, tmp_path):
+    folder = tmp_path / "diverged"
+    shutil.copytree(tiny.folder, folder)
+    about = json.loads((folder / records.PLAN).read_text())
+    about["comparisons"]["study"]["metric"] = "bits"
+    (folder / records.PLAN).write_text(json.dumps(about))
+    line = (folder / records.TRIALS).read_text().splitlines()[0]
+    one = {**json.loads(line), "bits": float("nan"), "probes": {"entropy": [float("nan")] * 2}}
+    records.Records(folder).append(one)
+    assert "NaN" not in (folder / records.TRIALS).read_text()
+    found = report(folder)
+    assert found.counts["failed"] == 1
+    assert f"failed: study, window, seed {one['seed']}: it diverged, and has no score" in str(found)
+    assert found.row("window", examples=11).failed == 1
+    assert "| 1 failed |" in str(found)
+
+
+def test_a_row_of_several_comparisons_is_named(tiny):
+    twice = [*tiny.plan["trials"], *({**one, "comparison": "other"} for one in tiny.plan["trials"])]
+    both = dict.fromkeys(("study", "other"), tiny.plan["comparisons"]["study"])
+    several = Report(tiny.folder, {**tiny.plan, "trials": twice, "comparisons": both}, tiny.records)
+    assert several.row("window", "other").comparison == "other"
+    with pytest.raises(OptionError, match=r"comparison must be named, .*: study, other"):
+        several.row("window")
+
+
+def test_a_cell_of_a_table_may_hold_a_bar():
+    assert table(["a", "b"], [["|x|", "1"]]).splitlines()[-1] == "| &#124;x&#124; | 1 |"
 
 
 def test_bits_are_better_when_fewer(tmp_path):

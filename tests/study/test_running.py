@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from tiny_study import N, tiny_data, tiny_run
+from tiny_study import N, greedy, tiny_data, tiny_run
 
 import graphattn as ga
 from graphattn.errors import ControlError, GraphAttnError, OptionError
@@ -41,8 +41,28 @@ def test_a_finished_study_trains_nothing_and_more_seeds_train_only_these(tiny, t
     monkeypatch.setattr(trial, "train", lambda *given: seen.append(given[2].seed) or {"state": "failed", "error": "x"})
     tiny_run(folder, claims=tiny.claims)
     assert seen == []
-    tiny_run(folder, claims=tiny.claims, seeds=3)
+    found = tiny_run(folder, claims=tiny.claims, seeds=3)
     assert set(seen) == {2}
+    assert [one["seeds"] for one in found.plan["registered"]] == [2, 3]
+    assert found.late == []
+
+
+def test_a_readout_out_of_reach_is_warned_of_before_training(tmp_path, monkeypatch, recwarn):
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trial, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tiny_run(tmp_path, readout="token", controls=(), seeds=1)
+    assert "its readout depends on 42.9% of what it may need" in str(recwarn.pop(UserWarning).message)
+
+
+@pytest.mark.slow
+def test_a_trial_beyond_the_memory_fails_and_the_others_go_on(tmp_path):
+    given = {"model": ga.study.Own(greedy), "controls": (), "seeds": 2, "budgets": comparison.Budget(None, 1)}
+    found = tiny_run(tmp_path, processes=1, **given)
+    assert found.counts["failed"] == 1
+    assert "memory" in next(found.failures)
 
 
 @pytest.mark.slow
@@ -98,8 +118,10 @@ def test_predictions_are_on_disk_before_the_first_trial(tmp_path, monkeypatch):
 def test_claims_made_after_trials_are_told_from_those_before(tiny, tmp_path):
     folder = tmp_path / "late"
     shutil.copytree(tiny.folder, folder)
-    tiny_run(folder, claims=[ga.study.Claim("full", "window")])
-    assert [one["trials_on_disk"] > 0 for one in records.read_plan(folder)["registered"]] == [False, True]
+    found = tiny_run(folder, claims=[*tiny.claims, ga.study.Claim("full", "window")])
+    assert [one["trials_on_disk"] > 0 for one in found.plan["registered"]] == [False, True]
+    assert found.late == ["full > window"]
+    assert "Only shown, as both arms had been measured when it was claimed: full > window." in str(found)
 
 
 def test_arms_with_the_same_edges_share_a_result(tmp_path):

@@ -65,6 +65,13 @@ def test_tests_are_corrected_for_all_claims_together():
     assert together[0].p == pytest.approx(3 * alone) == pytest.approx(3 * 2 / 2**10)
 
 
+def test_claims_made_late_are_shown_and_count_for_no_correction():
+    sure = [0.1 + 0.01 * i for i in range(10)]
+    early, late = judged([Claim("a", "b"), Claim("a", "c")], [sure, sure], late=["a > c"])
+    assert (early.verdict, early.p) == ("kept", pytest.approx(2 / 2**10))
+    assert (late.verdict, late.p, late.difference) == ("only shown", None, interval(sure))
+
+
 def test_significance_from_few_seeds_and_unknown_arms_are_refused():
     check_claims([Claim("a", "b")], lambda _: {"a", "b"}, 10, True)
     with pytest.raises(OptionError, match=r"at least 10 seeds, got 5: .* of 5 is 0.0625"):

@@ -14,8 +14,19 @@ from graphattn.cli.app import app
 from graphattn.errors import OptionError
 from graphattn.study.claims import check_claims
 from graphattn.study.comparison import Comparison
+from graphattn.study.data import Data
 from graphattn.study.network import Model
-from graphattn.study.suites import associative, lra_audit, over_squashing, recall, run_suite, suite, text, theory
+from graphattn.study.suites import (
+    associative,
+    listops,
+    lra_audit,
+    over_squashing,
+    recall,
+    run_suite,
+    suite,
+    text,
+    theory,
+)
 from graphattn.study.suites.untrained import Finding, Findings, read_findings
 
 MODEL = Model(layers=1, width=4, hidden=4)
@@ -127,12 +138,27 @@ def test_suites_are_there_with_a_first_line_and_wrong_use_is_refused(tmp_path):
     about = Comparison("digits", digits.arms(), digits.data(), model=MODEL, controls=())
     assert [graphs.first.num_edges for graphs in about.graphs.values()] == [576, 1600, 960, 1024, 576]
     check_claims(digits.claims(["3x3"]), lambda _: {"3x3", "self", "full", "rewired 3x3", "permuted 3x3"}, 10, True)
-    with pytest.raises(OptionError, match="trains nothing"):
-        run_suite("theory", tmp_path / "a", seeds=3)
+    for given in ({"seeds": 3}, {"quick": True}, {"processes": 1}):
+        with pytest.raises(OptionError, match="trains nothing"):
+            run_suite("theory", tmp_path / "a", **given)
+    with pytest.raises(OptionError, match="seeds must be"):
+        run_suite("over_squashing", tmp_path / "d", quick=True, seeds=0)
     with pytest.raises(OptionError, match="arms: no 7x7; there are 3x3, 5x5"):
         run_suite("digits", tmp_path / "b", arms=["7x7"])
     with pytest.raises(OptionError, match="no window 9"):
         run_suite("recall", tmp_path / "c", arms=["window 9"])
+
+
+def test_baselines_know_what_a_count_knows():
+    """Of 0 1 0 1 ... one character tells the next; the most frequent of 8 random values is right in about 3 of 8."""
+    told = torch.arange(2).repeat(40, 8)
+    alternating = Data(told[:, :-1], told[:, 1:], test=20)
+    bits = text.baselines(alternating)
+    assert bits["counts of pairs of characters"] < 0.1 < 0.9 < bits["counts of characters"] < 1.01
+    assert list(associative.baselines(associative.data()).values()) == [pytest.approx(0.34, abs=0.05)]
+    assert over_squashing.baselines(over_squashing.data(2))["the most frequent value"] == pytest.approx(0.52, abs=0.02)
+    lists = listops.baselines(listops.data(150, 50))
+    assert 0.1 < lists["forest on counts of tokens"] < 1
 
 
 def test_associative_targets_are_the_values_of_the_keys():

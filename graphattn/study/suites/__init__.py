@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...arguments import flag, one_of
-from ...errors import OptionError
+from ...errors import OptionError, need_extra
 
 if TYPE_CHECKING:
     from ..claims import Claim
     from ..comparison import Comparison
+    from ..data import Data
     from ..report import Report
     from .untrained import Findings
 
@@ -56,8 +57,8 @@ def run_suite(
     """
     module = suite(name)
     if hasattr(module, "measure"):
-        if seeds is not None or arms is not None:
-            raise OptionError(f"{name} trains nothing: it has no seeds and no arms")
+        if quick or any(given is not None for given in (seeds, arms, processes)):
+            raise OptionError(f"{name} trains nothing and takes seconds: it has no quick, seeds, arms or processes")
         start = time.process_time()
         found = module.measure()
         return found.save(out, name, command, round(time.process_time() - start, 1))
@@ -65,7 +66,8 @@ def run_suite(
 
     study = module.study(flag(quick, "quick"), arms)
     study.command = command
-    return execute(study, seeds=seeds or (module.QUICK_SEEDS if quick else module.SEEDS), out=out, processes=processes)
+    seeds = (module.QUICK_SEEDS if quick else module.SEEDS) if seeds is None else seeds
+    return execute(study, seeds=seeds, out=out, processes=processes)
 
 
 def chosen(arms: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
@@ -75,9 +77,32 @@ def chosen(arms: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
         OptionError: If there is none of a name.
     """
     unknown = [name for name in names or () if name not in arms]
-    if unknown:
-        raise OptionError(f"arms: no {', '.join(unknown)}; there are {', '.join(arms)}")
+    if unknown or names == []:
+        raise OptionError(f"arms: no {', '.join(unknown) or 'arm was named'}; there are {', '.join(arms)}")
     return {name: arm for name, arm in arms.items() if names is None or name in names}
+
+
+def forest(trees: int = 200) -> Any:
+    """A plain classifier.
+
+    Raises:
+        MissingExtraError: If scikit-learn is not installed.
+    """
+    try:
+        from sklearn.ensemble import RandomForestClassifier
+    except ImportError as error:
+        raise need_extra("scikit-learn", "study") from error
+    return RandomForestClassifier(trees, random_state=0)
+
+
+def scores_of(methods: dict[str, tuple[Any, Any]], data: "Data", seeds: int = 3) -> dict[str, float]:
+    """Of plain classifiers on the same data, by name: the features of each sample, and what is fitted to them."""
+    label, scores = data.targets.numpy(), dict.fromkeys(methods, 0.0)
+    for seed in range(seeds):
+        train, test = (x.numpy() for x in data.split(seed, None))
+        for name, (x, model) in methods.items():
+            scores[name] += model.fit(x[train], label[train]).score(x[test], label[test]) / seeds
+    return scores
 
 
 def possible(claims: "list[Claim]", comparisons: "list[Comparison]") -> "list[Claim]":

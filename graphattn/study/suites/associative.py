@@ -13,7 +13,8 @@ with two summary tokens of every block of 8. Self, all earlier tokens (full) and
 
 *Predicted before training.* All earlier tokens (full) solve it in two layers: a value reads the key before it, a query
 the value of its key. A window of 4 reaches 6 tokens back, where no pair of another order stands for most queries: it
-stays well below full. Sinks carry no pair but the first: no more than .1 above the window.
+stays well below full. Sinks carry no pair but the first: no more than .1 above the window. Baseline: the value that a
+sequence has most often.
 """
 
 from typing import Any
@@ -26,7 +27,7 @@ from ..claims import Claim
 from ..comparison import Budget, Comparison, Training
 from ..data import NOT_ASKED, Data
 from ..network import Model
-from ..running import Study
+from ..plan import Study
 from . import chosen
 
 SEEDS, QUICK_SEEDS = 5, 2
@@ -56,6 +57,14 @@ def arms() -> dict[str, Any]:
     }
 
 
+def baselines(pairs: Data) -> dict[str, float]:
+    """What is named without a look at the keys."""
+    held = pairs.split(0, None)[1]
+    values = pairs.inputs[held, 1 : 2 * PAIRS : 2] - PAIRS
+    right = values.mode(1, keepdim=True).values == pairs.targets[held, 2 * PAIRS :]
+    return {"the most frequent value": float(right.double().mean())}
+
+
 def study(quick: bool = False, names: list[str] | None = None) -> Study:
     """One comparison; quick: the window of 4 and its controls, 300 batches."""
     given = chosen(arms(), ["window 4"] if quick and names is None else names)
@@ -75,4 +84,4 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
     ]
     if {"window 4", "window 4 and sinks"} <= set(given):
         claims.append(Claim("window 4 and sinks", "window 4", margin=0.1, equal=True, because="sinks hold one pair"))
-    return Study("associative", [comparison], claims)
+    return Study("associative", [comparison], claims, {"associative": baselines(comparison.data)})

@@ -36,7 +36,7 @@ from ..claims import Claim
 from ..comparison import Budget, Comparison, Training
 from ..data import Data, Sample
 from ..network import Model
-from ..running import Study
+from ..plan import Study
 from . import chosen, possible
 
 SEEDS, QUICK_SEEDS = 5, 1

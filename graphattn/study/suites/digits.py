@@ -27,8 +27,8 @@ from ..claims import Claim
 from ..comparison import Budget, Comparison, Training
 from ..data import Data
 from ..network import Model
-from ..running import Study
-from . import chosen
+from ..plan import Study
+from . import chosen, forest, scores_of
 
 SEEDS, QUICK_SEEDS = 10, 3
 STEPS, SIZES, HELD = 1200, (100, 300, 1000, None), 497
@@ -56,20 +56,17 @@ def arms() -> dict[str, Any]:
     }
 
 
-def baselines(digits: Data, seeds: int = 3) -> dict[str, float]:
+def baselines(digits: Data) -> dict[str, float]:
     """Plain methods on all examples: what a model must beat."""
-    from sklearn.ensemble import RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
 
     pixels, greys = digits.inputs[..., 0].numpy(), ((digits.inputs[..., 0] + 1) * 8).long()
     counts = torch.stack([row.bincount(minlength=17) for row in greys]).numpy()
-    label, scores = digits.targets.numpy(), {"logistic regression on pixels": 0.0, "forest on histograms of greys": 0.0}
-    for seed in range(seeds):
-        train, test = (x.numpy() for x in digits.split(seed, None))
-        models = (pixels, LogisticRegression(max_iter=3000)), (counts, RandomForestClassifier(300, random_state=0))
-        for name, (x, model) in zip(scores, models, strict=True):
-            scores[name] += model.fit(x[train], label[train]).score(x[test], label[test]) / seeds
-    return scores
+    methods = {
+        "logistic regression on pixels": (pixels, LogisticRegression(max_iter=3000)),
+        "forest on histograms of greys": (counts, forest(300)),
+    }
+    return scores_of(methods, digits)
 
 
 def study(quick: bool = False, names: list[str] | None = None) -> Study:

@@ -31,9 +31,13 @@ CONFIGS = """| task | layers | width | heads | steps | readout |
 | ListOps | 4 | 512 | 8 | 5,000 | CLS |
 | Text | 4 | 256 | 4 | 20,000 | CLS |
 | Retrieval | 4 | 128 | 4 | 5,000 | first token: `*DualEncoder` adds no CLS, its head takes `encoded[:, 0]` |
-| Image | longformer 4, the others 1 | 128 | 8, 2, 4, 8 | | CLS; local and longformer: mean |
-| Pathfinder | transformer 4, local 2, longformer 2, sparse 1, bigbird 4 | 32 or 64 | 4, 4, 2, 8, 2 | | mean |"""
+| Image | longformer 4, the others 1 | 128 | 8, 2, 4, 8 | 35,000 | CLS; local and longformer: mean |
+| Pathfinder | transformer 4, local 2, longformer 2, sparse 1, bigbird 4 | 32 or 64 | 4, 4, 2, 8, 2 | 62,400 | mean |
+
+Heads of Image and Pathfinder: transformer, local, longformer, sparse, bigbird."""
 FAULTS = """* `(inputs > 0)` is the padding mask on images too (local.py:150): black pixels count as padding.
+* BigBird on Image has `num_head = 4` (configs/cifar10/bigbird_base.py:28), handed over by image/train.py:343, which
+  `BigBirdEncoder.apply` does not take.
 * `jnp.pad(padding_mask, ..., constant_values=-1e9)` pads a mask of booleans with True (local_attention.py:237): the pad
   slots are visible.
 * `get_model` (utils/train_utils.py:35-91) knows a dual encoder for `transformer_tlb` alone; the `DualEncoder` classes

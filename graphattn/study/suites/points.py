@@ -31,8 +31,8 @@ from ..claims import Claim
 from ..comparison import Budget, Comparison, Training
 from ..data import Data
 from ..network import Model
-from ..running import Study
-from . import chosen, possible
+from ..plan import Study
+from . import chosen, forest, possible, scores_of
 
 SEEDS, QUICK_SEEDS = 5, 1
 CLOUDS, HELD, POINTS = 1_600, 400, 32
@@ -77,19 +77,12 @@ def arms() -> dict[str, Any]:
     return {"kNN 9": knn(..., k=9, include_self=True), "kNN 17": knn(..., k=17, include_self=True)}
 
 
-def baselines(clouds: Data, seeds: int = 3) -> dict[str, float]:
+def baselines(clouds: Data) -> dict[str, float]:
     """Plain methods that no rotation changes, on all examples."""
-    from sklearn.ensemble import RandomForestClassifier
-
     radii = clouds.inputs.norm(dim=-1).sort(-1).values.numpy()
     apart = torch.stack([torch.pdist(cloud).histc(32, 0.0, 4.0) for cloud in clouds.inputs]).numpy()
-    label, scores = clouds.targets.numpy(), {"forest on distances from the centre": 0.0, "forest on all distances": 0.0}
-    for seed in range(seeds):
-        train, test = (x.numpy() for x in clouds.split(seed, None))
-        for name, x in zip(scores, (radii, apart), strict=True):
-            model = RandomForestClassifier(200, random_state=0).fit(x[train], label[train])
-            scores[name] += model.score(x[test], label[test]) / seeds
-    return scores
+    methods = {"forest on distances from the centre": (radii, forest()), "forest on all distances": (apart, forest())}
+    return scores_of(methods, clouds)
 
 
 def study(quick: bool = False, names: list[str] | None = None) -> Study:

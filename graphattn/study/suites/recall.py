@@ -29,8 +29,8 @@ from ...interop import from_rule
 from ..comparison import Budget, Comparison, Training
 from ..data import NOT_ASKED, Data
 from ..network import Model
+from ..plan import Study
 from ..report import SIGMAS, Report, Row
-from ..running import Study
 from . import chosen
 
 SEEDS, QUICK_SEEDS = 5, 2

@@ -14,7 +14,7 @@ differs between versions of Python, and so does the key of a trial.
 16.
 
 *Predicted before training, in bits per character.* full < window 16 < window 7 < LogSparse < rewired window 7: near
-characters matter most, and far ones a little.
+characters matter most, and far ones a little. Baselines: counts of characters, and of pairs of them.
 """
 
 import os
@@ -28,7 +28,7 @@ from ..claims import Claim
 from ..comparison import Budget, Comparison, Training
 from ..data import Data
 from ..network import Model
-from ..running import Study
+from ..plan import Study
 from . import chosen
 
 SEEDS, QUICK_SEEDS = 5, 2
@@ -62,6 +62,18 @@ def arms() -> dict[str, Any]:
     }
 
 
+def baselines(text: Data) -> dict[str, float]:
+    """Bits per character of counts, each one more than it was: of the character, and of those after the one before."""
+    (before, after), (train, test) = (text.inputs, text.targets), text.split(0, None)
+    counts = torch.ones(int(before.max()) + 1, text.classes)
+    seen = torch.ones(before[train].numel())
+    counts.index_put_((before[train].flatten(), after[train].flatten()), seen, accumulate=True)
+    single, pair = counts.sum(0, keepdim=True).expand_as(counts), counts
+    scores = {"counts of characters": single, "counts of pairs of characters": pair}
+    bits = {name: -(x / x.sum(1, keepdim=True)).log2()[before[test], after[test]].mean() for name, x in scores.items()}
+    return {name: float(x) for name, x in bits.items()}
+
+
 def study(quick: bool = False, names: list[str] | None = None) -> Study:
     """One comparison; quick: the window of 7, LogSparse and controls, 150 batches."""
     given = chosen(arms(), ["window 7", "LogSparse"] if quick and names is None else names)
@@ -85,4 +97,4 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
     ]
     because = "near characters matter most"
     claims = [Claim(a, b, because=because) for a, b in order if {a, b} <= set(comparison.kinds)]
-    return Study("text", [comparison], claims)
+    return Study("text", [comparison], claims, {"text": baselines(comparison.data)})

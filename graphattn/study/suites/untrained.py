@@ -89,7 +89,9 @@ class Findings:
         folder.mkdir(parents=True, exist_ok=True)
         told = {"suite": name, "command": command, "cpu_s": cpu_s, "machine": machine("cpu"), **self.to_dict()}
         save_page(folder / "report.json", json.dumps(told, indent=1, allow_nan=False) + "\n")
-        save_page(folder / "report.md", f"{self}\n")
+        by = f"{told['machine']['processor']}, {told['machine']['date']}; {cpu_s} CPU seconds."
+        page = [str(self), "## Made by", *[f"`{command}`"] * bool(command), by]
+        save_page(folder / "report.md", "\n\n".join(page) + "\n")
         for ending in ("pdf", "svg"):
             save_picture(folder / f"figure.{ending}", self.draw())
         return self

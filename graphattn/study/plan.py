@@ -1,0 +1,133 @@
+"""The plan of a study: its comparisons and claims, and all that is written down before anything is trained."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from ..bench.machine import machine
+from ..errors import OptionError
+from .checks import check
+from .claims import Claim
+from .comparison import Comparison, Trial
+from .predictions import predicted, reference, warnings_of
+from .records import Records
+
+
+@dataclass(eq=False)
+class Study:
+    """Comparisons with what is claimed of them.
+
+    Args:
+        name: Of the study; of one of ours the name of the suite.
+        comparisons: Each with a name of its own.
+        claims: Predicted before training.
+        baselines: Of plain methods on the same data, by comparison and name: their scores.
+        command: What runs it again.
+    """
+
+    name: str
+    comparisons: Sequence[Comparison]
+    claims: Sequence[Claim] = ()
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
+    command: str = ""
+
+    def named(self) -> dict[str, Comparison]:
+        """Comparisons by name."""
+        result = {comparison.name: comparison for comparison in self.comparisons}
+        if len(result) != len(self.comparisons):
+            raise OptionError(f"comparisons must have names of their own, got {[c.name for c in self.comparisons]}")
+        return result
+
+    def check_claims(self) -> None:
+        """Refuse claims about positions, examples or budgets that no trial will have.
+
+        Raises:
+            OptionError: If there is one.
+        """
+        for claim in self.claims:
+            named = self.named()
+            about = named[claim.comparison] if claim.comparison else next(iter(named.values()))
+            for name, asked, known in (
+                ("positions", claim.positions, about.positions),
+                ("worse_positions", claim.worse_positions, about.positions),
+                ("examples", claim.examples, [budget.examples for budget in about.budgets]),
+                ("budget", claim.budget, range(len(about.budgets))),
+            ):
+                if asked is not None and asked not in known:
+                    raise OptionError(f"claims: {name} {asked!r} of {claim} are of no trial; there are {list(known)}")
+
+    def arms_of(self, comparison: str | None) -> set[str]:
+        """The names of arms and controls of a comparison, or of the only one."""
+        named = self.named()
+        if comparison is None and len(named) > 1:
+            raise OptionError(f"claims must name a comparison, of {', '.join(named)}")
+        if comparison is not None and comparison not in named:
+            raise OptionError(f"claims: no comparison {comparison!r}; there are {', '.join(named)}")
+        return set((named[comparison] if comparison else next(iter(named.values()))).kinds)
+
+
+def planned(
+    study: Study,
+    named: dict[str, Comparison],
+    identity: dict[str, str],
+    trials: list[Trial],
+    seeds: int,
+    records: Records,
+    before: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """All that is said before training, and when it was said: what is claimed later stays visible as such."""
+    known = before["comparisons"] if before else {}
+    return {
+        "study": study.name,
+        "command": study.command,
+        "identity": identity,
+        "seeds": seeds,
+        "registered": _registered(study, seeds, records, before["registered"] if before else []),
+        "comparisons": {name: _about(study, one, known.get(name, {})) for name, one in named.items()},
+        "machine": machine("cpu"),
+        "trials": [asdict(trial) for trial in trials],
+    }
+
+
+def _about(study: Study, comparison: Comparison, known: dict[str, Any]) -> dict[str, Any]:
+    """What is said of a comparison; predictions and checks that are known already are not made again."""
+    arms = known.get("arms", {})
+    arms = {arm: arms.get(arm) or predicted(comparison, arm) for arm in comparison.kinds}
+    return {
+        "arms": arms,
+        "checks": known.get("checks") or check(comparison),
+        "warnings": warnings_of(comparison, arms),
+        "reference": reference(comparison),
+        "readout": comparison.readout,
+        "metric": comparison.metric,
+        "chance": comparison.data.chance,
+        "samples": len(comparison.data),
+        "held": len(comparison.data.split(0, None)[1]),
+        "nodes": comparison.data.num_nodes,
+        "positions": comparison.positions,
+        "budgets": [asdict(budget) for budget in comparison.budgets],
+        "model": comparison.model.described(comparison.data),
+        "training": asdict(comparison.training),
+        "costs": comparison.costs,
+        "draws": comparison.draws,
+        "baselines": study.baselines.get(comparison.name, {}),
+    }
+
+
+def _registered(study: Study, seeds: int, records: Records, before: list[Any]) -> list[dict[str, Any]]:
+    """What is claimed, of how many seeds, and since when; ``late`` are claims made when both arms had been measured."""
+    claims = [asdict(claim) for claim in study.claims]
+    if before and (before[-1]["claims"], before[-1].get("seeds", seeds)) == (claims, seeds):
+        return before
+    known = {str(Claim(**claim)) for one in before for claim in one["claims"]}
+    known -= {claim for one in before for claim in one.get("late", [])}
+    measured = {(one["comparison"], one["arm"]) for one in records.of_key.values() if one["state"] != "failed"}
+    late = []
+    for claim in study.claims:
+        name = claim.comparison or study.comparisons[0].name
+        if str(claim) not in known and {(name, claim.better), (name, claim.worse)} <= measured:
+            late.append(str(claim))
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    what = {"at": now, "trials_on_disk": len(records.of_key), "seeds": seeds, "claims": claims, "late": late}
+    return [*before, what]
