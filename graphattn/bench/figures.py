@@ -106,6 +106,13 @@ _PAIRS = {
     "subtraction": 2.0,
     "bfloat16": 0.9,
     "chunks": 1.1,
+    "kNN of 370": 1.5,
+    "kNN of 16,384": 1.5,
+    "kNN of 100,000": 1.5,
+    "kNN of clouds": 1.5,
+    "radius": 2.0,
+    "1-ring": 1.2,
+    "PLY": 1.5,
 }
 #: The table of goals, in the order in which it is shown.
 FIGURES: tuple[Figure, ...] = (

@@ -15,6 +15,7 @@ from ..graph import AttentionGraph
 from ..graphs import causal, full
 from ..nn import GraphAttention
 from ..nn.normalizers import Sigmoid
+from . import builders
 from .clock import quartiles, timed
 from .makers import near_points, points
 
@@ -167,6 +168,24 @@ def _chunks() -> tuple[Call, Call]:
     return _step(of_one, torch.cat([x.flatten(1) for x in qkv], -1)), _step(partial(_along, graph), *qkv)
 
 
+_POINTS = (
+    *(
+        Pair(f"kNN of {n:,}", f"knn(pos, 16) over scipy's cKDTree and its query, {n:,} uniform points", made)
+        for n, made in ((n, partial(builders.nearest, n)) for n in (370, 16_384, 100_000))
+    ),
+    Pair(
+        "kNN of clouds",
+        "knn of a batch over a cKDTree of each, 64 clouds of 300",
+        partial(builders.nearest_of_clouds, 64, 300),
+    ),
+    Pair(
+        "radius",
+        "radius over cKDTree's query_ball_point, 16,384 points, some 16 each",
+        partial(builders.within, 16_384),
+    ),
+    Pair("1-ring", "mesh_vertices over PyG's FaceToEdge, icosphere of 40,962 vertices", partial(builders.rings, 6)),
+    Pair("PLY", "load over np.fromfile behind the header, binary, a million points", partial(builders.ply, 1_000_000)),
+)
 _KNN = "kNN-16, 16,384 nodes, H = 4, D = 32, a training step"
 _TABLE = (
     *(
@@ -181,4 +200,4 @@ _TABLE = (
     Pair("chunks", f"of one qkv over three tensors, {_KNN}", _chunks),
 )
 #: Pairs by name.
-PAIRS: dict[str, Pair] = {pair.name: pair for pair in _TABLE}
+PAIRS: dict[str, Pair] = {pair.name: pair for pair in (*_TABLE, *_POINTS)}

@@ -4,8 +4,9 @@ import pytest
 import torch
 from bench_rows import case, row
 
+import graphattn as ga
 from graphattn import bench
-from graphattn.bench import figures
+from graphattn.bench import builders, figures
 from graphattn.bench.pairs import Measured, taken_in_turn
 from graphattn.bench.problem import BOTH, FORWARD
 from graphattn.bench.sample import SAMPLE, Choice, choice_on
@@ -42,6 +43,20 @@ def test_a_pair_is_taken_in_turn():
     assert calls[:2] == ["a", "b"]
     mine, other = bench.PAIRS["layer of 16"].make()
     assert torch.allclose(mine(), other(), atol=1e-6)
+
+
+def test_builders_and_what_they_are_judged_by_give_the_same():
+    graph, index = (call() for call in builders.nearest(200))
+    assert graph.source.view(200, 16).sort(1).values.tolist() == torch.tensor(index[1][:, 1:]).sort(1).values.tolist()
+    graph, trees = (call() for call in builders.nearest_of_clouds(3, 50))
+    wanted = torch.cat([torch.tensor(tree[1][:, 1:]) + 50 * i for i, tree in enumerate(trees)])
+    assert torch.equal(graph.source.view(150, 16).sort(1).values, wanted.sort(1).values)
+    graph, lists = (call() for call in builders.within(200))
+    assert graph.in_degree.tolist() == [len(each) - 1 for each in lists]
+    graph, mesh = (call() for call in builders.rings(1))
+    assert graph.equals(ga.from_edge_index(mesh.edge_index, num_nodes=42))
+    shape, pos = (call() for call in builders.ply(10))
+    assert torch.equal(shape.pos, pos)
 
 
 @pytest.mark.slow

@@ -14,14 +14,16 @@ from graphattn.training.placing import sampled
 CLOUD = Data(pos=torch.rand(50, 3, generator=torch.Generator().manual_seed(0)))
 
 
-@pytest.mark.parametrize("readout", ["shape", "node"])
-def test_the_default_model_does_not_see_rotations(readout):
+@pytest.mark.parametrize(
+    ("readout", "many"), [("shape", 2), ("node", 2), pytest.param("shape", 100, marks=pytest.mark.slow)]
+)
+def test_the_default_model_does_not_see_rotations(readout, many):
     preset = MODELS["unet"]
     inputs = preset.of_shape if readout == "shape" else preset.of_nodes
     torch.manual_seed(0)
     model = build("unet", {}, 8, 3, readout).eval()
     answers = []
-    for turn in (torch.eye(3), RandomRotation().matrix().float(), RandomRotation().matrix().float()):
+    for turn in (torch.eye(3), *(RandomRotation().matrix().float() for _ in range(many))):
         data = inputs(Data(pos=CLOUD.pos @ turn.T + 5), "cloud")
         answers.append(model(data.x, Hierarchy.join([data.levels])).detach())
     assert max(float((answer - answers[0]).abs().max()) for answer in answers) < 1e-4
