@@ -286,8 +286,8 @@ def study(
     name: Annotated[Optional[str], typer.Argument(metavar="NAME", help="A suite of --list; or report.")] = None,
     folder: Annotated[Optional[str], typer.Argument(metavar="DIR", help="Of report: a study's folder.")] = None,
     out: Annotated[Optional[str], typer.Option(metavar="DIR", help="Folder of the results.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A smaller one.")] = False,
-    seeds: Annotated[Optional[int], _number("Seeds; the suite's own number by default.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller: fewer seeds, steps, sizes or arms.")] = False,
+    seeds: Annotated[Optional[int], _number("8 for verdicts, 10 for tests; the suite's own by default.")] = None,
     arms: Annotated[Optional[str], typer.Option(metavar="NAME,..", help="Only these, with their controls.")] = None,
     processes: Annotated[Optional[int], _number("Trials at once; as many as there are cores by default.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the suites.")] = False,
@@ -296,8 +296,9 @@ def study(
 ) -> None:
     """Settle by experiment what a connectivity buys.
 
-    Predictions are written first, then every arm and its controls is trained, then the report: report.md, report.json,
-    figure.pdf, figure.svg. Interrupted by anything, the same command goes on.
+    Predictions are written first, then every arm and its controls are trained, then the report: report.md, report.json,
+    figure.pdf, figure.svg. Interrupted by anything, the same command goes on. It ends with an error, and the
+    report is there, if shuffled labels were learned or arms did not start alike.
 
     \b
       graphattn study --list

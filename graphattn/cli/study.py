@@ -1,10 +1,12 @@
 """What ``graphattn study`` does: run a suite, read a study's folder, or list the suites."""
 
 import shlex
+import sys
+import warnings
 from typing import Any
 
 from ..errors import OptionError
-from .output import document, rendered, say, table
+from .output import document, one_line, rendered, say, table
 
 
 def study(
@@ -38,7 +40,10 @@ def study(
     words += [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
     chosen = [arm.strip() for arm in arms.split(",")] if arms is not None else None
     options: dict[str, Any] = {"quick": quick, "seeds": seeds, "arms": chosen, "processes": processes}
-    _shown(run_suite(name, out or name, command=shlex.join([*words, "--out", out or name]), **options), as_json)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *where, **more: say(f"warning: {one_line(str(message))}", sys.stderr)
+        report = run_suite(name, out or name, command=shlex.join([*words, "--out", out or name]), **options)
+    _shown(report, as_json)
 
 
 def _read(folder: str) -> Any:

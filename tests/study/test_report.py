@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import sys
+import warnings
 
 import pytest
 from tiny_study import tiny_run
@@ -9,7 +11,7 @@ from typer.testing import CliRunner
 
 from graphattn.cli.app import app
 from graphattn.errors import ControlError, OptionError
-from graphattn.study import Report, records, report
+from graphattn.study import Report, records, report, suites
 from graphattn.study.markdown import table
 
 
@@ -101,3 +103,18 @@ def test_the_command_line_reads_studies_lists_suites_and_refuses(tiny):
     assert "--out must be a folder" in said("digits", status=2)
     assert 'suite must be "' in said("digit", "--out", "x", status=2)
     assert "needs the folder" in said("report", status=2)
+
+
+def test_the_command_line_tells_a_warning_in_a_line(tiny, monkeypatch):
+    asked = {}
+
+    def warns(name, out, **options):
+        asked.update(options)
+        warnings.warn("window is out of reach", stacklevel=2)
+        return tiny
+
+    monkeypatch.setattr(sys.modules[suites.__module__], "run_suite", warns)
+    result = CliRunner().invoke(app, ["study", "digits", "--arms", "3x3, 5x5", "--out", "x"])
+    assert result.stderr == "warning: window is out of reach\n"
+    assert asked["arms"] == ["3x3", "5x5"]
+    assert asked["command"] == "graphattn study digits --arms '3x3, 5x5' --out x"

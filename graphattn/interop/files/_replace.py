@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from ...errors import GraphAttnError, LoaderError, OptionError
 from ._guard import PathLike, file_name
 
-_ONE_AT_A_TIME = threading.Lock()  # matplotlib has no other way to name the fonts of a PDF than a global
+_ONE_AT_A_TIME = threading.Lock()  # matplotlib takes fonts of a PDF and names in an SVG from globals alone
 
 
 def replace_file(
@@ -61,7 +61,7 @@ def save_picture(path: PathLike, figure: Any, **options: Any) -> None:
     from matplotlib import rc_context
 
     kind = Path(path).suffix.removeprefix(".").lower()
-    with _ONE_AT_A_TIME, rc_context({"pdf.fonttype": 42}):
+    with _ONE_AT_A_TIME, rc_context({"pdf.fonttype": 42, "svg.hashsalt": "graphattn"}):
         replace_file(path, lambda file: figure.savefig(file, format=kind, **options), OptionError)
 
 
