@@ -26,7 +26,7 @@ FILLED = {
     "graphattn.models.reading.HeldMemory",
     "graphattn.models.rnn_reading.RecurrentState",
     "graphattn.study.comparison.Comparison",
-    "graphattn.study.running.Study",
+    "graphattn.study.plan.Study",
     "graphattn.training.loop.Training",
 }
 
