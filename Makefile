@@ -23,7 +23,8 @@ env: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml .ci/constraints.txt
 	test -x $(RUN)python || $(PYTHON) -m venv $(VENV)
-	$(RUN)python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt --editable '.[all]'
+	# --no-compile: of the packages' files few are ever imported, and Python compiles those then
+	$(RUN)python -m pip install --quiet --disable-pip-version-check --no-compile --constraint .ci/constraints.txt --editable '.[all]'
 	# NATTEN, a peer that only tests use, builds against the installed torch; without it its tests are skipped.
 	-$(RUN)python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps natten==0.21.7
 	touch $@
