@@ -36,17 +36,13 @@ class BySource(NamedTuple):
 
 
 def by_target(graph: AttentionGraph, device: torch.device = CPU) -> ByTarget:
-    """The edges by target, then by source, made on the CPU; int32 where that is enough."""
-    if device.type != "cpu":
-        return cached(graph, ("by_target", device), lambda: moved(by_target(graph), device))
-    return cached(graph, "by_target", lambda: _by_target(graph))
+    """The edges by target, then by source; int32 where that is enough. Listed edges are sorted on the device."""
+    return cached(graph, ("by_target", device), lambda: _by_target(graph, device))
 
 
 def by_source(graph: AttentionGraph, device: torch.device = CPU) -> BySource:
     """The edges by source, then by target; made only when a gradient is wanted."""
-    if device.type != "cpu":
-        return cached(graph, ("by_source", device), lambda: moved(by_source(graph), device))
-    return cached(graph, "by_source", lambda: _by_source(graph))
+    return cached(graph, ("by_source", device), lambda: _by_source(graph, device))
 
 
 def effective_edges(num_edges: float, num_targets: int) -> float:
@@ -54,27 +50,29 @@ def effective_edges(num_edges: float, num_targets: int) -> float:
     return num_edges + 25 * num_targets
 
 
-def _by_target(graph: AttentionGraph) -> ByTarget:
+def _by_target(graph: AttentionGraph, device: torch.device) -> ByTarget:
     if isinstance(graph.edges, Listed):
-        ptr, source, edge = (x.cpu() for x in graph.edges.sorted)
+        ptr, source, edge = (x.to(device) for x in graph.edges.sorted)
+    elif device != CPU:
+        return moved(by_target(graph), device)
     else:
         source = graph.source.cpu()
         ptr, edge = offsets(graph.in_degree.cpu()), torch.arange(source.numel())
-    return ByTarget(
-        ptr, source.to(_small(graph.num_sources)), edge.to(_small(edge.numel())), _as_they_are(graph.num_targets)
-    )
+    order = _as_they_are(graph.num_targets, device)
+    return ByTarget(ptr, source.to(_small(graph.num_sources)), edge.to(_small(edge.numel())), order)
 
 
-def _by_source(graph: AttentionGraph) -> BySource:
-    ptr, source = by_target(graph)[:2]
+def _by_source(graph: AttentionGraph, device: torch.device) -> BySource:
+    if device != CPU and not isinstance(graph.edges, Listed):
+        return moved(by_source(graph), device)
+    ptr, source = by_target(graph, device)[:2]
     ptr, target, place = transposed(Sorted(ptr, source, source), graph.num_sources)
-    return BySource(
-        ptr, target.to(_small(graph.num_targets)), place.to(_small(place.numel())), _as_they_are(graph.num_sources)
-    )
+    order = _as_they_are(graph.num_sources, device)
+    return BySource(ptr, target.to(_small(graph.num_targets)), place.to(_small(place.numel())), order)
 
 
-def _as_they_are(size: int) -> Tensor:
-    return torch.arange(size, dtype=_small(size))
+def _as_they_are(size: int, device: torch.device) -> Tensor:
+    return torch.arange(size, dtype=_small(size), device=device)
 
 
 def _small(size: int) -> torch.dtype:

@@ -186,6 +186,7 @@ def _rest() -> Iterator[Case]:
     yield Case("autocast", _autocast)
     yield Case("a model is trained", _trained)
     yield Case("neighbours of points", _neighbours)
+    yield Case("edges sorted on the device", _sorted)
     yield Case("weights", _weights)
 
 
@@ -307,6 +308,21 @@ def _neighbours(device: torch.device) -> list[dict[str, Any]]:
         here, there = build(pos.to(device)), build(pos)
         alike = torch.equal(here.edge_index.cpu(), there.edge_index) and here.device.type == device.type
         results.append({"builder": name, "ok": alike})
+    return results
+
+
+def _sorted(device: torch.device) -> list[dict[str, Any]]:
+    """Listed edges lie by target and by source as the CPU lays them."""
+    from graphattn.plans.grouped import by_source, by_target
+
+    numbers = torch.Generator().manual_seed(0)
+    edges = torch.stack([torch.randint(nodes, (20_000,), generator=numbers) for nodes in (700, 900)])
+    there = ga.from_edge_index(edges.to(device), 700, 900, duplicates="keep")
+    here, results = ga.from_edge_index(edges, 700, 900, duplicates="keep"), []
+    for grouped in (by_target, by_source):
+        pairs = list(zip(grouped(there, device), grouped(here), strict=True))
+        alike = all(torch.equal(a.cpu(), b) and a.device.type == device.type for a, b in pairs)
+        results.append({"grouped": grouped.__name__, "ok": alike})
     return results
 
 
