@@ -37,7 +37,7 @@ def test_each_index_is_as_wide_as_what_it_counts(monkeypatch):
     graph, seen = ga.graphs.cross(3, 5), []
     monkeypatch.setattr("graphattn.plans.grouped._small", lambda size: (seen.append(size), torch.int32)[1])
     by_source(graph)
-    assert seen == [5, 15, 3, 3, 15, 5]  # sources, edges and rows by target; targets, edges and rows by source
+    assert seen == [3, 5, 15, 5, 3, 15]  # rows, sources and edges by target; rows, targets and edges by source
 
 
 def test_many_edges_are_grouped_as_few_are(monkeypatch):
