@@ -184,6 +184,15 @@ def test_over_squashing_asks_the_root_for_the_leaf_of_its_key():
     assert {kind for kind, _ in narrow.kinds.values()} == {"arm", "self", "full", "rewired", "shuffled"}
 
 
+def test_ways_to_the_root_foretell_its_gradient():
+    """The tree's narrow ways, those of a hub, of an expander, and all pairs; no number is fitted."""
+    (comparison,), graphs = over_squashing.comparisons((4,), 1, None), over_squashing.arms(4)
+    graphs["full"] = ga.graphs.full(31)
+    told = [(over_squashing.ways(g, 5), over_squashing.gradient(g, comparison)) for g in graphs.values()]
+    assert [a for a, _ in told] == pytest.approx([0.017, 0.161, 0.396, 0.5], abs=1e-3)
+    assert [b for _, b in told] == pytest.approx([a for a, _ in told], abs=0.04)
+
+
 def test_text_asks_for_the_next_character_of_modules_not_seen():
     data = text.data()
     assert torch.equal(data.targets[:, :-1], data.inputs[:, 1:])
