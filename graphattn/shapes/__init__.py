@@ -9,3 +9,5 @@ from .files import load as load
 from .files import save as save
 from .folder import ShapeFolder as ShapeFolder
 from .shape import Shape as Shape
+from .structure import AddEdges as AddEdges
+from .structure import KeepFarthest as KeepFarthest

@@ -8,7 +8,16 @@ from torch_geometric.utils import scatter
 
 import graphattn as ga
 from graphattn.errors import GraphAttnError
-from graphattn.shapes import PointBatches, RandomDrop, RandomMirror, RandomRotation, RandomStretch, ShapeFolder
+from graphattn.shapes import (
+    AddEdges,
+    KeepFarthest,
+    PointBatches,
+    RandomDrop,
+    RandomMirror,
+    RandomRotation,
+    RandomStretch,
+    ShapeFolder,
+)
 
 
 @pytest.fixture
@@ -116,6 +125,27 @@ def test_normals_go_along(change):
         torch.testing.assert_close(
             torch.cdist(data.pos, data.pos), torch.cdist(ball().pos, ball().pos), atol=1e-3, rtol=0
         )
+
+
+def test_edges_and_far_points_are_transforms_and_need_no_pyg_lib():
+    far, near = KeepFarthest(ratio=0.5), AddEdges(ga.graphs.knn(..., k=4))
+    steps = transforms.Compose([far, near, transforms.Distance()])
+    data, kept = steps(ball()), ga.graphs.farthest_points(ball().pos, ratio=0.5, start="outermost")
+    assert torch.equal(data.normal, ball().normal[kept])
+    assert {"face", "face_id"}.isdisjoint(data.keys())
+    assert torch.equal(data.edge_index, ga.graphs.knn(ball().pos[kept], 4).edge_index)
+    assert data.edge_attr.shape == (21 * 4, 1)
+    mesh = AddEdges(ga.graphs.mesh_vertices(...))(ball())
+    assert torch.equal(mesh.edge_index, ga.graphs.mesh_vertices(ball().face.T).edge_index)
+    both = AddEdges(ga.graphs.radius(..., r=0.5))(Batch.from_data_list([ball(), ball()]))
+    assert bool((both.batch[both.edge_index[0]] == both.batch[both.edge_index[1]]).all())
+    for wrong, words in (
+        (lambda: AddEdges(ga.graphs.causal(5)), "recipe must wait for positions"),
+        (lambda: KeepFarthest(), "one of the two"),
+        (lambda: KeepFarthest(5)(data), "choose points before its edges"),
+    ):
+        with pytest.raises(GraphAttnError, match=words):
+            wrong()
 
 
 def test_integers_are_not_turned():

@@ -1,0 +1,85 @@
+"""Edges and far-apart points as transforms of PyG, whose own ``KNNGraph``, ``RadiusGraph`` and ``fps`` need pyg-lib."""
+
+from typing import Any
+
+from torch import Tensor
+from torch_geometric.transforms import BaseTransform
+
+from ..errors import GraphError, ShapeError
+from ..graph import Pattern
+from ..graphs import farthest_points
+
+
+class AddEdges(BaseTransform):
+    """``edge_index`` of a recipe: which points each reads.
+
+    Args:
+        recipe: ``ga.graphs.knn(..., k=16)``, ``radius(..., r=0.1)``, ``mesh_vertices(...)``, ...
+
+    Raises:
+        GraphError: If it is no recipe, or the shape does not have what it waits for.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> from torch_geometric.data import Data
+        >>> AddEdges(ga.graphs.knn(..., k=2))(Data(pos=torch.rand(5, 3)))
+        Data(pos=[5, 3], edge_index=[2, 10])
+    """
+
+    def __init__(self, recipe: Pattern) -> None:
+        if not isinstance(recipe, Pattern):
+            raise GraphError(f"recipe must wait for positions, such as knn(..., k=16), got {recipe!r}")
+        self.recipe = recipe
+
+    def forward(self, data: Any) -> Any:
+        """The shape with edges; of a batch, each cloud has its own."""
+        faces = data.face.T if "face" in data else None
+        data.edge_index = self.recipe(data.pos, data.get("batch"), faces=faces).edge_index
+        return data
+
+    def __repr__(self) -> str:
+        return f"AddEdges({self.recipe.name})"
+
+
+class KeepFarthest(BaseTransform):
+    """Points that are far from each other, by :func:`graphattn.graphs.farthest_points` from the outermost one.
+
+    Every tensor with a row for each point keeps the same rows, and faces go with what they carry.
+
+    Args:
+        count: Points to keep, of a shape that has as many; this or ``ratio``.
+        ratio: The part to keep, in (0, 1].
+
+    Raises:
+        GraphError: If neither or both are given, or one is out of range.
+        ShapeError: If the shape has edges, which would name other points.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> KeepFarthest(2)(Data(pos=torch.tensor([[0.0], [1], [9]]), y=torch.tensor([3, 4, 5]))).y.tolist()
+        [5, 3]
+    """
+
+    def __init__(self, count: int | None = None, ratio: float | None = None) -> None:
+        if (count is None) == (ratio is None):
+            raise GraphError("KeepFarthest needs count (points) or ratio (a part of them), one of the two")
+        self.count, self.ratio = count, ratio
+
+    def forward(self, data: Any) -> Any:
+        """The shape with fewer points."""
+        if "edge_index" in data:
+            raise ShapeError("KeepFarthest: a shape with edge_index; choose points before its edges are made")
+        if "face" in data:
+            many = data.face.shape[1]
+            for name in [name for name, value in data.items() if name.startswith("face_") and len(value) == many]:
+                del data[name]
+            del data.face
+        size = len(data.pos)
+        count = None if self.count is None else min(self.count, size)
+        keep = farthest_points(data.pos, count, ratio=self.ratio, start="outermost")
+        rows = [name for name, value in data.items() if isinstance(value, Tensor) and value.ndim and len(value) == size]
+        for name in rows:
+            if name == "pos" or size > 1:
+                data[name] = data[name][keep]
+        return data
