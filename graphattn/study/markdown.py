@@ -44,7 +44,7 @@ def page(report: Report) -> str:
 def _registered(report: Report) -> str:
     lines = []
     for number, one in enumerate(report.plan["registered"]):
-        seeds = f", {one['seeds']} seeds" * ("seeds" in one)
+        seeds = f", {one['seeds']} seeds" if "seeds" in one else ""
         claims = f"{len(one['claims'])} claims" if one["claims"] else "no order of arms is claimed"
         when = f"{one['at']}, with {one['trials_on_disk']} trials on disk"
         lines.append(f"{'Registered' if number == 0 else 'Changed'} {when}: {claims}{seeds}.")
