@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from ..arguments import shown
@@ -156,20 +155,23 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
 
 
 def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
-    """What :func:`explained` chooses; not the others where dense products cost less than their bare calls."""
-    device = request.device.type
-    dense, least = BACKENDS["dense"], _least_bare_call(version(), device, *BACKENDS.values())
-    runs = not dense.reasons_against(graph, request)
-    if runs and dense.cost_ms(graph, request) ** 2 * dense.rates(device)["training_factor"] < least:
-        return "dense"
-    return _best(candidates(graph, request))
+    """What :func:`explained` chooses; who can only cost more than another is not asked, which may take longer."""
+    device, best, least = request.device.type, None, math.inf
+    for bare, backend in sorted(((_bare(each, device), each) for each in BACKENDS.values()), key=lambda pair: pair[0]):
+        if bare >= least:
+            break
+        factor = backend.rates(device)["training_factor"]
+        if backend.least_ms(graph, request) ** 2 * factor < least:
+            candidate = _candidate(backend, graph, request)
+            if candidate.runs and candidate.cost_ms**2 * factor < least:
+                best, least = backend.name, candidate.cost_ms**2 * factor
+    return best
 
 
-@lru_cache(maxsize=8)
-def _least_bare_call(version: tuple[int, int], device: str, *backends: Backend) -> float:
-    """The least product of inference's and training's times that another backend than dense takes for a bare call."""
-    rates = [backend.rates(device) for backend in backends if backend.name != "dense"]
-    return min(rate["call_ms"] ** 2 * rate["training_factor"] for rate in rates)
+def _bare(backend: Backend, device: str) -> float:
+    """The product of inference's and training's times of a bare call."""
+    rates = backend.rates(device)
+    return rates["call_ms"] ** 2 * rates["training_factor"]
 
 
 def explained(graph: AttentionGraph, request: Request) -> Explanation:

@@ -14,7 +14,7 @@ from ..graph.modes import constant_result
 from ..kernels.modes import plain_operations_only, without_autocast
 from ..kernels.rows import take
 from ..plans.block_lists import block_work
-from ..plans.blocks import survey
+from ..plans.blocks import least_work, survey
 from ..plans.parts import piece
 from ..plans.tiles import Bucket, Tiles, edge_places, tiles
 from .base import Backend
@@ -87,7 +87,13 @@ class TilesBackend(Backend):
         """Pairs in tiles, those of small ones counted as more; or pairs in square blocks."""
         if self.by_flex(graph, request):
             return "flex", block_work(graph)
-        return self.kind(request), survey(graph).work * (WORK if request.of_rows else 1)
+        return self.kind(request), max(survey(graph).work, least_work(graph)) * (WORK if request.of_rows else 1)
+
+    def least_ms(self, graph: AttentionGraph, request: Request) -> float:
+        bare = super().least_ms(graph, request)
+        if request.device.type != "cpu":
+            return bare
+        return bare + self.work_ms(request, self.kind(request), least_work(graph) * (WORK if request.of_rows else 1))
 
     def kind(self, request: Request) -> str:
         """Whether SDPA runs the tiles, or its plain operations; its kernels on CUDA tell no lse."""

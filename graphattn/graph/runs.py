@@ -52,9 +52,12 @@ def row_lengths(runs: Runs, num_rows: int) -> Tensor:
 
 def _on_line(runs: Runs, stride: int) -> tuple[Tensor, Tensor]:
     """Ends of the runs that are not empty, on the line on which the rows lie ``stride`` places apart."""
-    keep = runs.hi > runs.lo
-    start = runs.row[keep] * stride
-    return runs.lo[keep] + start, runs.hi[keep] + start
+    row, lo, hi = runs
+    keep = hi > lo
+    if not bool(keep.all()):
+        row, lo, hi = row[keep], lo[keep], hi[keep]
+    start = row * stride
+    return lo + start, hi + start
 
 
 def _joined(lo: Tensor, hi: Tensor, stride: int) -> Runs:

@@ -20,6 +20,7 @@ HEIGHTS = (32, 64, 128, 256)
 TWINS = 8  # so many targets that read the same sources are a block, whatever their number
 SAMPLE = 24  # blocks looked at to judge a cut
 WORTH_ORDERING = 64  # mean degree beyond which listed edges are tried in another order: a dense core may hide in them
+ROW_WORK = 50  # what moving a row costs, in pairs of a large tile
 HOPELESS = 3  # if short tiles cost so many times what edges do, taller ones are not tried
 
 
@@ -105,13 +106,8 @@ def _chunks(edges: EdgeSet, cut: Cut) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _columns(edges: EdgeSet, target: Tensor, block: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The sources of each block, how many, and its runs among them: column, columns, run, runs, edges."""
-    count = int(block[-1]) + 1
-    runs = edges.runs(target)
-    keep = runs.hi > runs.lo
-    row, lo, hi = (x[keep] for x in runs)
-    owner = block[row]
-    joint = _runs.in_order(Runs(owner, lo, hi), edges.num_sources)
-    length = joint.hi - joint.lo
+    (row, lo, hi), joint = _read(edges, target, block)
+    owner, length, count = block[row], joint.hi - joint.lo, int(block[-1]) + 1
     columns = torch.zeros(count, dtype=torch.int64).index_add_(0, joint.row, length)
     stride = edges.num_sources + 1
     within = torch.searchsorted(joint.row * stride + joint.lo, owner * stride + lo, right=True) - 1
@@ -120,6 +116,19 @@ def _columns(edges: EdgeSet, target: Tensor, block: Tensor) -> tuple[Tensor, Ten
     run = torch.stack((row - starts(rows)[owner], place, hi - lo))
     edges_of = torch.zeros(count, dtype=torch.int64).index_add_(0, owner, hi - lo)
     return _runs.expand(joint)[1], columns, run, torch.bincount(owner, minlength=count), edges_of
+
+
+def _widths(edges: EdgeSet, target: Tensor, block: Tensor) -> Tensor:
+    """How many sources each block reads."""
+    return _runs.row_lengths(_read(edges, target, block)[1], int(block[-1]) + 1)
+
+
+def _read(edges: EdgeSet, target: Tensor, block: Tensor) -> tuple[Runs, Runs]:
+    """What each target reads, and what its block does: its row is that of the block."""
+    runs = edges.runs(target)
+    keep = runs.hi > runs.lo
+    row, lo, hi = runs if bool(keep.all()) else (x[keep] for x in runs)
+    return Runs(row, lo, hi), _runs.in_order(Runs(block[row], lo, hi), edges.num_sources)
 
 
 def cuts(graph: AttentionGraph, twins: Tensor) -> Iterator[Cut]:
@@ -195,14 +204,19 @@ def _cost(edges: EdgeSet, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int,
     columns = torch.where(twins[head] >= 0, degree[head], 0).double()  # a full tile, as wide as its first row
     for block, sample in sampled(rows, twins[head] < 0):
         target, owner = members(cut, sample)
-        width = _columns(edges, target, owner)[1].double()
+        width = _widths(edges, target, owner).double()
         columns[block] = float((width * rows[sample]).sum() / rows[sample].sum())
     return int((columns * rows).sum()), int(columns.sum()), float(work(rows, columns).sum())
 
 
 def work(rows: Tensor, columns: Tensor) -> Tensor:
     """What blocks cost, in pairs of a large tile, as measured: small products cost more, and rows are moved."""
-    return column_work(rows) * columns + 50 * rows + 490
+    return column_work(rows) * columns + ROW_WORK * rows + 490
+
+
+def least_work(graph: AttentionGraph) -> int:
+    """What no cut costs less than: every edge in a full tile, and its targets moved."""
+    return graph.num_edges + ROW_WORK * int(torch.count_nonzero(graph.in_degree))
 
 
 def column_work(rows: Tensor) -> Tensor:

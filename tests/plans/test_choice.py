@@ -124,12 +124,26 @@ def test_the_plan_of_a_graph_is_the_one_that_was_measured(name, option, monkeypa
     assert flat(mine) == pytest.approx(flat(wanted), rel=1e-5)
 
 
-@pytest.mark.parametrize("graph", [graphs.sliding_window(n, 3) for n in range(120, 400, 20)], ids=repr)
+SMALL = [
+    *(graphs.sliding_window(n, 3) for n in range(120, 400, 20)),
+    *(graphs.grid_neighbourhood((n, n), 5) for n in range(8, 80, 8)),
+]
+
+
+@pytest.mark.parametrize("graph", SMALL, ids=repr)
 def test_what_saves_asking_the_others_does_not_change_the_choice(graph, monkeypatch):
     """Dense is taken at once where its products cost less than the others' bare calls: up to some 260 nodes here."""
     monkeypatch.setattr(base, "kept", lambda: {**RATES, "edges": {**RATES["edges"], "edge": 0.02}})
     request = Request(heads=4, head_dim=16, value_dim=16)
     assert choose.choose(graph, request) == choose.explained(graph, request).chosen
+
+
+def test_points_that_read_their_nearest_are_not_cut_into_blocks_to_find_that_edges_are_quicker(monkeypatch):
+    """Training makes such graphs for every batch; the survey took as long as all else together."""
+    monkeypatch.setattr(base, "kept", lambda: {})
+    monkeypatch.setattr("graphattn.backends.tiles.survey", lambda graph: pytest.fail("surveyed"))
+    points = torch.rand(1024, 3, generator=torch.Generator().manual_seed(0))
+    assert choose.choose(graphs.knn(points, k=16), Request(heads=4, head_dim=16, value_dim=16)) == "edges"
 
 
 def test_more_targets_than_are_planned_for_are_refused_and_no_fewer(monkeypatch):
