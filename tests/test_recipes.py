@@ -110,6 +110,7 @@ def test_each_recipe_is_a_new_file_and_a_line_of_an_init():
         assert code.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", TAKEN_UP)
 def test_everything_takes_up(what, told):
     assert f"{what} done" in told, told

@@ -30,6 +30,7 @@ def test_a_sweep_is_time_against_edges_with_names_on_the_lines():
     assert list(ours.get_ydata()) == [2.0, 8.0, 32.0]
 
 
+@pytest.mark.slow
 def test_names_on_the_lines_do_not_overlap_or_leave_the_picture():
     figure = draw(sweep())
     figure.draw_without_rendering()

@@ -47,6 +47,7 @@ def recalled(heads, seed, asked_apart=False):
     return float((found.argmax(-1) == right).float().mean()), sum(p.numel() for p in layer.parameters())
 
 
+@pytest.mark.slow
 def test_one_head_averages_two_relations_that_two_heads_keep_apart():
     """ "averaging inhibits": one head has both values and not which is which, 7/12 if it guesses.
 

@@ -100,6 +100,7 @@ def test_help_says_what_what_may_be(shell, command):
         assert words in page
 
 
+@pytest.mark.slow
 def test_what_help_and_the_guide_recommend_runs(shell, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -9,6 +9,7 @@ import pytest
 from acceptance import Task, told
 
 
+@pytest.mark.slow
 def test_an_ended_command_goes_on_and_tells_what_is_missing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(import_module("graphattn.training.fit"), "save_report", lambda *args: None)
     few = {"each": 4, "test": 2, "rings": 12, "around": 6}

@@ -341,6 +341,7 @@ def test_two_patched_models_of_one_configuration_do_not_meet(llama):
     assert {llama.config._attn_implementation, other.config._attn_implementation} == {"sdpa"}
 
 
+@pytest.mark.slow
 def test_training_is_that_of_the_mask(llama, tmp_path):
     """Twenty steps of the trainer of transformers; its checkpoint holds the graph."""
     from transformers import Trainer, TrainingArguments

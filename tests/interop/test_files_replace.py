@@ -23,6 +23,7 @@ WRITERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_file_survives_a_failed_write(name, tmp_path, monkeypatch):
     path = tmp_path / name

@@ -52,6 +52,7 @@ def attend(counts, **how):
     return out, softmax_over(counts, query, key, value)
 
 
+@pytest.mark.slow
 @SOME
 def test_flex_attention_runs_our_block_mask(name):
     """On the CPU it asks the mask_mod of every pair, whatever the blocks."""

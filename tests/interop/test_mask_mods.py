@@ -141,6 +141,7 @@ def test_block_masks_of_several_heads_are_a_graph_per_head(name):
         from_block_mask(to_block_mask(heads), H=2)
 
 
+@pytest.mark.slow
 def test_a_mask_mod_of_a_graph_per_head_depends_on_the_head():
     windows = PerHead((graphs.sliding_window(19, 3), graphs.causal(19), graphs.sliding_window(19, 3)))
     listed = PerHead(tuple(graph.explicit() for graph in windows.graphs))

@@ -192,6 +192,7 @@ def _halves(target, source):
     return source * 2 <= target
 
 
+@pytest.mark.slow
 def test_a_rule_without_calls_is_saved_by_its_edges(tmp_path):
     graph = ga.from_rule(lambda t, s: s * 2 <= t, 9)
     for way in WAYS.values():

@@ -76,7 +76,7 @@ def test_the_backward_computes_weights_again_where_they_were_not_kept(monkeypatc
     ("dtype", "kv", "width", "value_width"),  # few widths: each pair is compiled
     [
         (torch.float32, 6, 16, 24),
-        (torch.bfloat16, 6, 16, 16),
+        (torch.bfloat16, 6, 8, 8),
         (torch.float16, 6, 8, 8),
         *((torch.float64, kv, 5, 5) for kv in (6, 3)),
     ],

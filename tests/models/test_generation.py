@@ -297,6 +297,7 @@ def test_the_fewest_that_have_top_p_together_and_no_more():
     assert truncated(even, None, 0.25).isfinite().tolist() == [True, False, False, False]
 
 
+@pytest.mark.slow
 def test_random_tokens_are_seeded_and_follow_the_probabilities():
     made = model()
     drawn = [

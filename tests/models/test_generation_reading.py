@@ -75,6 +75,7 @@ def test_a_state_is_the_cache_of_a_recurrent_model(models, kind):
             same(reading(TOKENS), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["t5", "general"])
 @torch.no_grad()
 def test_what_is_written_is_likeliest_after_each_recomputation(models, kind):

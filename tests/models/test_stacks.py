@@ -197,6 +197,7 @@ def test_a_router_of_one_expert_learns_as_a_switch_transformer():
     assert load_balancing_loss(one, 1) == pytest.approx(4.0, abs=0.01)
 
 
+@pytest.mark.slow
 def test_modules_among_the_options_are_not_shared_and_activations_may_be_functions():
     score = ga.nn.scores.Additive(2, 4)
     stack = Decoder(2, 8, 2, score=score, activation=nn.GELU(), rotary=Rotary(4), edge_dim=3)

@@ -72,6 +72,7 @@ def test_state_dict_round_trip():
     assert sorted(layer.state_dict()) == sorted(names)
 
 
+@pytest.mark.slow
 @both
 def test_many_threads_share_a_layer_and_graphs(backend):
     layer, _, _ = case(backend)

@@ -114,6 +114,7 @@ def names(mask, expect):
     return ga.audit(mask, expect).diagnosis
 
 
+@pytest.mark.slow
 def test_windows_taken_wrongly_alone_and_within_an_expression():
     apart = torch.arange(61)[:, None] - torch.arange(61)
     nine, causal = graphs.sliding_window(61, 9, causal=False), graphs.sliding_window(61, 8)

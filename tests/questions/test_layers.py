@@ -56,6 +56,7 @@ def test_receptive_field_is_the_support_of_the_jacobian():
     assert not torch.equal(ga.receptive_field(layers[:1]).graphs[-1].mask(), jacobian > 0)
 
 
+@pytest.mark.slow
 def test_wavenet_sees_sixteen_at_any_length():
     layers = [graphs.sliding_window(MILLION, 2, dilation=d) for d in (1, 2, 4, 8)]
     found = ga.receptive_field(layers, targets=[MILLION - 1])

@@ -15,6 +15,7 @@ from graphattn.study import Report, records, report, suites
 from graphattn.study.markdown import table
 
 
+@pytest.mark.slow
 def test_rows_are_means_of_the_draws_paired_by_seed(tiny):
     rewired, window = tiny.row("rewired window", examples=11), tiny.row("window", examples=11)
     draws = [

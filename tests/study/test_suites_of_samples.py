@@ -29,6 +29,7 @@ def evaluated(tokens):
     return stack[0][1]
 
 
+@pytest.mark.slow
 def test_a_list_has_the_value_of_its_tokens_and_a_tree_of_as_many_edges():
     data = listops.data(200, 50)
     assert int(data.sizes.min()) >= 6

@@ -83,6 +83,7 @@ def test_a_full_disk_loses_nothing_that_was_written(whole, tmp_path, monkeypatch
     assert contents(full) == wanted
 
 
+@pytest.mark.slow
 def test_training_stops_when_validation_does_not_improve(classes, tmp_path):
     how = {**HOW, "epochs": 9, "patience": 2, "augment": (), "lr": 1e-30}
     ga.training.train(classes, tmp_path / "run", **how)

@@ -27,6 +27,7 @@ def test_of_shapes_a_class_and_its_probabilities(classes, tmp_path):
         assert len(made.color.unique(dim=0)) == 1
 
 
+@pytest.mark.slow
 def test_of_points_a_class_each_in_its_colour(parts, tmp_path):
     options = {"widths": [8, 8, 8], "num_heads": 2}
     ga.training.train(parts, tmp_path / "run", **{**QUICK, "model_options": options, "epochs": 4, "lr": 0.02})
@@ -58,6 +59,7 @@ def test_a_class_that_the_model_does_not_know_is_named(classes, tmp_path):
         ga.training.evaluate(tmp_path / "run", classes)
 
 
+@pytest.mark.slow
 def test_labels_of_another_folder_are_matched_by_name(classes, tmp_path):
     ga.training.train(classes, tmp_path / "run", **{**QUICK, "epochs": 3, "lr": 0.02})
     whole = ga.training.evaluate(tmp_path / "run", classes)

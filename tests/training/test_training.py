@@ -65,6 +65,7 @@ def test_every_class_of_models_that_learns_is_in_the_table():
     assert classes - made == pairs | {models.Hopfield}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_and_half_precision(dtype):
     for name in MODELS if dtype == torch.bfloat16 else ("llama", "t5", "swin", "luong"):
@@ -106,6 +107,7 @@ def test_loss_scaling_clipping_and_groups_of_parameters():
     assert losses[-1] < 0.5 * losses[0]
 
 
+@pytest.mark.slow
 def test_dropout_is_of_training_alone():
     for name in MODELS:
         model, inputs = small(name, dropout=0.5)
@@ -116,6 +118,7 @@ def test_dropout_is_of_training_alone():
         assert torch.equal(model(*inputs), model(*inputs)), name
 
 
+@pytest.mark.slow
 def test_weights_travel_as_safetensors(tmp_path):
     """Strictly, and tied weights stay one: ``save_file`` refuses those, ``save_model`` writes them once."""
     safetensors = pytest.importorskip("safetensors.torch")

@@ -101,6 +101,7 @@ def test_the_cosine_of_zeros_is_0_and_sends_no_gradient():
     assert float(result.abs().max()) == float(sent.abs().max()) == 0.0
 
 
+@pytest.mark.slow
 def test_random_features_have_the_mean_of_the_exponential():
     features = PositiveFeatures(D, 200_000)
     features.projection = randn(200_000, D)

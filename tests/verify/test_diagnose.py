@@ -194,6 +194,7 @@ def test_a_mistake_on_a_sample_of_a_large_graph_is_named(monkeypatch):
     assert "rows swapped" in report.diagnosis
 
 
+@pytest.mark.slow
 def test_a_wrong_order_of_biases_is_named(monkeypatch):
     from graphattn.verify import operator
 
@@ -230,6 +231,7 @@ def test_a_mishandled_bias_is_named(monkeypatch, words, change):
     assert words in diagnosis(RANDOM, None)
 
 
+@pytest.mark.slow
 def test_a_layer_on_the_wrong_graph_is_diagnosed(monkeypatch):
     from graphattn.nn import GraphAttention
 

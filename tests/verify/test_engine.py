@@ -138,6 +138,7 @@ def sampled(monkeypatch):
     monkeypatch.setattr(engine, "EVERYTHING", 0)
 
 
+@pytest.mark.slow
 def test_a_large_graph_is_sampled_and_says_so(sampled):
     report = verify(large_ring(20_011), dtypes=(torch.float64,), backends=("dense", "message_passing"))
     assert report.ok, report
@@ -166,6 +167,7 @@ def test_a_mistake_at_one_kind_of_target_is_seen_on_a_large_graph(sampled):
     assert "target 0 (in-degree 2002)" in report.diagnosis
 
 
+@pytest.mark.slow
 def test_a_long_rule_stays_a_rule():
     """The rule is never listed: the twin sees the runs of a few rows only."""
     graph = AttentionGraph(Band(100_003, 100_003, 0, 19), "window of 20")
@@ -337,6 +339,7 @@ def test_the_report_is_frozen():
         some_report().rows = ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["causal", "repeated_edges", "union_of_rules"])
 def test_a_real_report_fits_a_hundred_columns(name):
     lines = str(verify(GRAPHS[name]())).splitlines()

@@ -202,6 +202,7 @@ def test_the_invariants_try_every_pair_of_a_small_graph(gradients):
 # --- the arguments
 
 
+@pytest.mark.slow
 def test_sizes_are_spelt_as_in_explain():
     graph = GRAPHS["causal"]()
     by_name = verify(graph, heads=6, kv_heads=2, head_dim=7, value_dim=3, **FLOAT64)

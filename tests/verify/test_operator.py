@@ -66,6 +66,7 @@ def test_heads_first_is_named_whether_it_raises_or_is_wrong(options):
     assert "heads first" not in (wrong.diagnosis or "")
 
 
+@pytest.mark.slow
 def test_another_layout_is_not_blamed_for_an_edge_outside_the_sample():
     mask = WINDOW.mask()
     mask[777, 776] = False
@@ -95,6 +96,7 @@ class WithLoops(GraphAttention):
         return super().forward(x, graph.with_self_loops(), **options)
 
 
+@pytest.mark.slow
 def test_a_layer_that_raises_in_one_case_is_measured_in_the_others():
     report = verify(WithLoops(12, 3), CAUSAL.without_self_loops())
     assert not report.ok

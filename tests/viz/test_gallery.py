@@ -64,6 +64,7 @@ def test_a_mesh_is_drawn_over_its_vertices():
     np.testing.assert_allclose(place.source_at[7], sphere[sphere_faces[7]].mean(0))
 
 
+@pytest.mark.slow
 def test_every_entry_of_the_zoo_has_a_place():
     for named in ga.graphs.zoo().values():
         graph = graph_of(named)

@@ -14,6 +14,7 @@ def rgb_in(figure):
     return figure.axes[1].images[0].get_array()[..., :3].reshape(-1, 3)
 
 
+@pytest.mark.slow
 def test_labels_are_named_and_drawn():
     figure = ga.plot(GRAPH, POS, color=torch.arange(11) % 2 * 3)
     assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == ["0", "3"]

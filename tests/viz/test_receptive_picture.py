@@ -100,6 +100,7 @@ def test_a_schedule_and_its_residual():
     assert nodes_at(with_residual, 0, 11) == [5, 6, 7]
 
 
+@pytest.mark.slow
 def test_many_layers_and_many_nodes_are_thinned_and_it_says_so():
     deep = plot_receptive_field([ga.graphs.grid_neighbourhood((13, 13), 3)] * 8, 80)
     assert "2 layers between are not shown" in deep.get_supxlabel()

@@ -89,6 +89,7 @@ def test_errors_are_where_labels_differ_and_how_much_amounts_do():
         assert error_of(np.array([1.0, 2]), np.array(guess)).scale[:2] == (-0.5, 0.5)
 
 
+@pytest.mark.slow
 def test_truth_prediction_and_error_are_side_by_side():
     truth, guess = torch.arange(8) % 3, torch.arange(8) % 3
     guess[2] = 0

@@ -28,6 +28,7 @@ def caption(figure) -> str:
     return figure.get_supxlabel().replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_sources_on_the_far_side_are_hollow():
     graph = ga.graphs.full(len(sphere))
     for figure, panel in (
@@ -71,6 +72,7 @@ def test_a_triangle_hides_what_is_behind_it(winding):
     assert len(found(axes, "hidden edges of 6")[0]._segments3d) == 1
 
 
+@pytest.mark.slow
 def test_a_hidden_target_hides_its_edges():
     graph = ga.graphs.mesh_vertices(sphere_faces)
     figure = plot(graph, sphere, faces=sphere_faces, highlight=[7])

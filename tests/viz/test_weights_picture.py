@@ -103,6 +103,7 @@ def test_a_pale_picture_says_how_large_its_largest_weight_is():
     assert figure.axes[1].get_ylim() == (0, 2)
 
 
+@pytest.mark.slow
 def test_every_geometry_draws():
     sequence = AttentionGraph(Band(11, 11, lo=-2, hi=3), "window")
     grid = AttentionGraph(Product((Cells(7, 3), Cells(5, 2))), "cells")
