@@ -76,7 +76,7 @@ def _predictions(report: Report) -> str:
     head = ["arm", "a node depends on", "readout reaches", "layers until nothing is new", "ceiling"]
     note = (
         "*Readout reaches*: the share of what the answer may need. *A bag of nodes*: without positions no order can be "
-        "told, whatever is trained. Of a rewired arm, the first one that is drawn."
+        "told, whatever is trained. Of a rewired arm, the first one that is drawn; others have ceilings of their own."
     )
     return f"{table(head, rows)}\n\n{note}"
 

@@ -58,9 +58,12 @@ class Row:
 
     @property
     def holds(self) -> bool | None:
-        """Whether no seed is above the ceiling by more than 4 standard deviations; None without one."""
+        """Whether no seed is above the ceiling by more than 4 standard deviations; None without one.
+
+        None of rewirings, too: every draw reaches something else, and the prediction is that of the first.
+        """
         ceiling = self.prediction["ceiling"]
-        if ceiling is None or not self.scores:
+        if ceiling is None or self.prediction["kind"] == "rewired" or not self.scores:
             return None
         return max(self.scores.values()) <= ceiling + SIGMAS * math.sqrt(ceiling * (1 - ceiling) / self.answers)
 

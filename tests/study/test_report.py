@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 import warnings
+from dataclasses import replace
 
 import pytest
 from tiny_study import tiny_run
@@ -48,6 +49,8 @@ def test_a_score_above_its_ceiling_is_said_aloud(tiny, tmp_path):
         file.writelines(json.dumps({**one, "accuracy": 1.0}) + "\n" for one in shuffled)
     found = report(folder)
     assert [row.arm for row in found.broken] == ["shuffled labels, window"]
+    told = {**found.broken[0].prediction, "kind": "rewired"}
+    assert replace(found.broken[0], prediction=told).holds is None  # of one of several draws
     assert "**above its ceiling**" in str(found)
     assert "**above chance**" in str(found)
     with pytest.raises(ControlError, match=r"shuffled labels, window .* should be at chance"):
