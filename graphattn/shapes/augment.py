@@ -111,8 +111,7 @@ class RandomDrop(BaseTransform):
     def forward(self, data: Any) -> Any:
         """The shape with fewer points."""
         size = len(data.pos)
-        if "edge_index" in data:
-            raise ShapeError("RandomDrop: a shape with edge_index; drop points before its edges are made")
+        before_joined("RandomDrop", data)
         keep = torch.rand(size) >= self.most * torch.rand(())
         keep[torch.randint(size, ())] = True
         faces = data.face.shape[1] if "face" in data else -1
@@ -127,6 +126,14 @@ class RandomDrop(BaseTransform):
             elif len(value) == size and (size > 1 or name == "pos"):
                 data[name] = value[keep]
         return data
+
+
+def before_joined(transform: str, data: Any) -> None:
+    """Refuse a shape whose points are named elsewhere, by edges or by the pointers of a batch."""
+    if "edge_index" in data:
+        raise ShapeError(f"{transform}: a shape with edge_index; choose points before its edges are made")
+    if "batch" in data:
+        raise ShapeError(f"{transform}: a batch; choose points of each shape before they are joined")
 
 
 def _axis(axis: object) -> int:

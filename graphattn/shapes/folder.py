@@ -208,8 +208,14 @@ class ShapeFolder(Dataset):
                 )
         if not all(len(label) == 1 for label in self.labels):
             largest = max(int(label.max()) for label in self.labels)
+            if largest < 0:
+                raise LoaderError(f"{self.root}: expected labels from 0, got none but -1. Try: label some points.")
             self.classes = self.classes or tuple(map(str, range(num_classes or largest + 1)))
             return self._as_wanted("segment")
+        for number, label in enumerate(self.labels):
+            if int(label) < 0:
+                fix = "leave it out"
+                raise LoaderError(f"{self.items[number].path}: expected a class from 0, got {int(label)}. Try: {fix}.")
         count = Counter(int(label) for label in self.labels)
         self.classes = self.classes or tuple(map(str, range(num_classes or max(count) + 1)))
         for number, label in enumerate(() if self._few else self.labels):

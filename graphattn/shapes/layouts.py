@@ -83,7 +83,7 @@ def table(root: Path) -> list[Item] | None:
         raise LoaderError(f"{path}: expected a label for each file, got none for {missing[0]}. Try: add a line for it.")
     numbers = [_number(str(item.label)) for item in items]
     if all(number is not None for number in numbers) and any(
-        number != int(number) for number in numbers if number is not None
+        not number.is_integer() for number in numbers if number is not None
     ):
         return [Item(item.path, number) for item, number in zip(items, numbers, strict=True)]
     return items

@@ -5,9 +5,10 @@ from typing import Any
 from torch import Tensor
 from torch_geometric.transforms import BaseTransform
 
-from ..errors import GraphError, ShapeError
+from ..errors import GraphError
 from ..graph import Pattern
 from ..graphs import farthest_points
+from .augment import before_joined
 
 
 class AddEdges(BaseTransform):
@@ -52,7 +53,7 @@ class KeepFarthest(BaseTransform):
 
     Raises:
         GraphError: If neither or both are given, or one is out of range.
-        ShapeError: If the shape has edges, which would name other points.
+        ShapeError: If the shape has edges, which would name other points, or is a batch of several.
 
     Example:
         >>> import torch
@@ -68,8 +69,7 @@ class KeepFarthest(BaseTransform):
 
     def forward(self, data: Any) -> Any:
         """The shape with fewer points."""
-        if "edge_index" in data:
-            raise ShapeError("KeepFarthest: a shape with edge_index; choose points before its edges are made")
+        before_joined("KeepFarthest", data)
         if "face" in data:
             many = data.face.shape[1]
             for name in [name for name, value in data.items() if name.startswith("face_") and len(value) == many]:

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import LoaderError, need_extra
 from ..interop.files._guard import PathLike, read
@@ -47,6 +47,19 @@ def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
         got = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
         raise LoaderError(f"{path}: expected a state of training, got: {got}. Try: the file of another run.") from None
     return tensors, told
+
+
+def fill(model: nn.Module, tensors: dict[str, Tensor], path: PathLike) -> None:
+    """Give a model the parameters that a file holds.
+
+    Raises:
+        LoaderError: If they are those of another model.
+    """
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        got = " ".join(str(error).split())[:160]
+        raise LoaderError(f"{path}: expected the model of run.json, got: {got}. Try: the file of this run.") from None
 
 
 def prefixed(**parts: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -24,26 +24,27 @@ def task_of(name: str, shapes: ShapeFolder, numbers: list[int], elements: str = 
         LoaderError: If points have labels in another number than there are points.
     """
     labels = [shapes.labels[number] for number in numbers]
-    if any(label.ndim != 1 for label in labels):
-        raise LoaderError(
-            f"{shapes.name(0)}: expected one label for each point or shape, got {tuple(labels[0].shape)}."
-        )
     shape_wise = name == "classify" or (name == "regress" and all(len(label) == 1 for label in shapes.labels))
     readout = "shape" if shape_wise else "node"
-    if not shape_wise:
-        for number, label in enumerate(shapes.labels):
-            many = count_of(shapes[number], elements) if elements else int(shapes.sizes[number])
-            if len(label) != many:
-                token = TOKEN[elements]
-                got = f"{len(label)} for {many} {token}s"
-                raise LoaderError(
-                    f"{shapes.name(number)}: expected a label for each {token}, got {got}. Try: repair it."
-                )
+    check_labels(shapes, readout, elements)
     if name != "regress":
         return TASKS[name](readout, shapes.classes)
     values = torch.cat(labels).double()
     deviation = float(values.std(correction=0))
     return TASKS[name](readout, (), float(values.mean()), deviation if deviation > 0 else 1.0)
+
+
+def check_labels(shapes: ShapeFolder, readout: str, elements: str = "") -> None:
+    """One for each shape, or for each of its points, faces or edges."""
+    if elements and "face" not in shapes[0]:
+        raise LoaderError(f"{shapes.name(0)}: expected a mesh with faces, got points alone. Try: a model of points.")
+    token = "shape" if readout == "shape" else TOKEN[elements]
+    for number, label in enumerate(shapes.labels):
+        own = count_of(shapes[number], elements) if elements else int(shapes.sizes[number])
+        many = 1 if token == "shape" else own
+        if label.shape != (many,):
+            got = f"{tuple(label.shape)} for {many}" if label.ndim != 1 else f"{len(label)} for {many} {token}s"
+            raise LoaderError(f"{shapes.name(number)}: expected a label for each {token}, got {got}. Try: repair it.")
 
 
 def inputs_of(
@@ -61,6 +62,8 @@ def inputs_of(
     if elements:
         base = _of_elements(base, elements, name)
     words = base.features + ("color",) * ("color" in first and not elements) if features is None else tuple(features)
+    if not words:
+        raise OptionError("features must name at least one, such as position, got none")
     normals = base.normals
     signals = tuple(
         word for word, own in (("color", "color"), ("normals", "normal")) if preset.signals and own in first
@@ -88,6 +91,8 @@ def inputs_of(
     else:
         draw = whole(sample, "sample", 0)
     draw = 0 if elements and sample is None else draw
+    if draw == 1:
+        raise OptionError("sample must be 0 for all points, or at least 2, got 1")
     if draw and (elements or task.readout == "node"):
         why = "a token is no point" if elements else "each point has a label"
         raise OptionError(f"sample must be 0 where {why}, got {draw}")
@@ -105,7 +110,7 @@ def _of_elements(base: Inputs, elements: str, name: str) -> Inputs:
 def schedule_of(sizes: Tensor, in_train: int, epochs: int | None, given: dict[str, Any]) -> Schedule:
     """Batches of up to 16 shapes; as many epochs as make 2.5 million points, from 10 to 60."""
     mean = float(sizes.double().mean())
-    many = max(10, min(60, round(2.5e6 / (mean * in_train)))) if epochs is None else whole(epochs, "epochs", 1)
+    many = max(10, min(60, round(2.5e6 / (mean * in_train)))) if epochs is None else epochs
     together = min(16, max(4, in_train // 20))
     usual: dict[str, Any] = {"points": min(max(int(together * mean), 1), 1 << 15), "patience": max(8, many // 2)}
     try:

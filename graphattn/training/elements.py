@@ -10,8 +10,6 @@ from ..errors import OptionError
 from ..graphs import mesh_edge_ends
 from ..shapes import Shape, ShapeFolder
 
-#: Width of the features of :func:`graphattn.nn.mesh_elements`.
-WIDTHS = {"": 0, "faces": 4, "edges": 5}
 #: What a token is called.
 TOKEN = {"": "point", "faces": "face", "edges": "edge"}
 

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from ..interop.files._guard import PathLike
 from ..shapes import ShapeFolder
+from .chosen import check_labels
 from .controls import SAID
-from .data import Prepared, digests
+from .data import Prepared, digests, same_files
 from .difference import Difference, difference
 from .loop import answers_of
 from .run import MODEL, Run
@@ -86,11 +87,15 @@ def evaluate(run: PathLike, folder: PathLike | None = None) -> Evaluation:
         folder: Of shapes with labels of the same names; by default that of the run.
 
     Raises:
-        LoaderError: If a class of the folder is none of the run's, or a file does not fit.
+        LoaderError: If a class of the folder is none of the run's, or a file does not fit; if the run's own folder has
+            changed since, and is not named.
     """
-    made = Run.load(run)
+    made = Run.load(run).here()
     root = made.folder if folder is None else Path(folder)
     shapes = ShapeFolder(root, task=made.task.name, classes=made.task.classes or None)
+    check_labels(shapes, made.task.readout, made.inputs.elements)
+    if folder is None:
+        same_files(shapes, made.files)
     part, numbers = "all", list(range(len(shapes)))
     if digests(shapes) == made.files:
         part = next(name for name in ("test", "val", "train") if made.split[name])
@@ -98,7 +103,7 @@ def evaluate(run: PathLike, folder: PathLike | None = None) -> Evaluation:
     beside = {name: made.path / name for name in made.control if (made.path / name / MODEL).is_file()}
     result, *others = (
         evaluated(one.trained_model().to(made.schedule.device), one, Prepared(shapes, numbers, one.inputs), part)
-        for one in (made, *map(Run.load, beside.values()))
+        for one in (made, *(Run.load(path).here() for path in beside.values()))
     )
     result.controls.update(zip(beside, others, strict=True))
     return result

@@ -17,7 +17,6 @@ from ..graphs import Hierarchy, HierarchyRecipe, hierarchy, knn
 from ..graphs.expression import from_expression
 from ..graphs.points.hierarchy import Level
 from ..nn import local_pca, mesh_elements, mesh_normals
-from .elements import WIDTHS
 from .levels import redrawn, with_cells
 from .placing import placed, sampled
 
@@ -99,9 +98,9 @@ class Inputs:
             made, tokens = mesh_elements(pos, faces, self.elements)
             pos, normals = tokens.levels[0].pos, tokens.levels[0].normals
         local = [_pca(pos, k) for k in (_COARSE, _FINE) if self._is_local]
-        normals = self._normals(shape, pos, local) if normals is None else normals
+        normals = self._normals(shape, pos, local, name) if normals is None else normals
         read = {"element": made, "normals": normals}
-        x = torch.cat([self._feature(word, shape, pos, read, local, name) for word in self.features], 1)
+        parts = [self._feature(word, shape, pos, read, local, name) for word in self.features]
         if self.patch:
             levels = with_cells(pos, self.cell, self.patch)
         elif not self.graph:
@@ -109,11 +108,15 @@ class Inputs:
         else:
             levels = self._recipe(pos, faces=faces, normals=normals)
         if self.signals:
-            carried = {"color": lambda: 2 * shape.color[:, :3].float() - 1, "normals": lambda: normals}
+            carried: dict[str, Any] = {
+                "color": lambda: 2 * _own(shape, "color", len(pos), name, 3) - 1,
+                "normals": lambda: normals,
+            }
             levels = levels.with_signals(torch.cat([carried[word]() for word in self.signals], 1))
         if self.redrawn is not None:
             levels = redrawn(levels, crc32(name.encode(), self.redrawn))
-        return Data(x=x, y=shape.get("y"), levels=levels, num_nodes=len(x))
+        widths = tuple(part.shape[1] for part in parts)
+        return Data(x=torch.cat(parts, 1), y=shape.get("y"), levels=levels, num_nodes=len(pos), widths=widths)
 
     @cached_property
     def _recipe(self) -> HierarchyRecipe:
@@ -128,14 +131,14 @@ class Inputs:
     def _is_local(self) -> bool:
         return self.normals == "pca" or "spread" in self.features
 
-    def _normals(self, shape: Any, pos: Tensor, local: list[tuple[Tensor, Tensor]]) -> Tensor | None:
+    def _normals(self, shape: Any, pos: Tensor, local: list[tuple[Tensor, Tensor]], name: str) -> Tensor | None:
         if self.normals == "none":
             return None
         if self.normals == "pca":
             return local[0][0]
         if self.normals == "faces":
             return mesh_normals(pos, shape.face.T)
-        return normalize(shape.normal.float(), dim=1)
+        return normalize(_own(shape, "normal", len(pos), name, 3), dim=1)
 
     def _feature(
         self,
@@ -162,10 +165,7 @@ class Inputs:
                 raise OptionError(f"features={word!r} needs normals, got none; say normals='pca'")
             along = (normalize(pos, dim=1) * normals).sum(1, keepdim=True).abs()
             return normals if word == "normals" else along
-        values = shape.get(word)
-        if values is None or len(values) != len(pos):
-            raise LoaderError(f"{name}: expected the property {word} of each point, got none. Try: other features.")
-        return values.float().reshape(len(pos), -1)
+        return _own(shape, word, len(pos), name)
 
     def turned(self, data: Data, matrix: Tensor) -> Data:
         """The same shape turned or mirrored by a matrix (3, 3): its graphs stay, its points move."""
@@ -185,22 +185,11 @@ class Inputs:
             for n in data.levels.levels
         ]
         x, first = data.x.clone(), 0
-        for word, width in zip(self.features, self.widths(data), strict=True):
+        for word, width in zip(self.features, data.widths, strict=True):
             if word in ("position", "normals"):
                 x[:, first : first + width] = moved(x[:, first : first + width])
             first += width
-        return Data(x=x, y=data.y, levels=Hierarchy(tuple(levels)), num_nodes=len(x))
-
-    def widths(self, data: Data) -> list[int]:
-        """Of each feature; at most one of them is a property wider than 1."""
-        known = {"constant": 1, "position": 3, "distance": 1, "outward": 1, "spread": 6, "normals": 3, "color": 3}
-        known["element"] = WIDTHS[self.elements]
-        own = [known.get(word, 0) for word in self.features]
-        rest = [word for word, width in zip(self.features, own, strict=True) if not width]
-        left = data.x.shape[1] - sum(own)
-        if len(rest) > 1 and left != len(rest):
-            raise OptionError(f"features must be at most one property wider than a number, got {rest}")
-        return [width or left // max(1, len(rest)) for width in own]
+        return Data(x=x, y=data.y, levels=Hierarchy(tuple(levels)), num_nodes=len(x), widths=data.widths)
 
 
 def _parts(text: str) -> list[str]:
@@ -210,6 +199,19 @@ def _parts(text: str) -> list[str]:
     except (SyntaxError, ValueError):
         return [text]  # which from_expression refuses
     return [ast.unparse(part) for part in node.elts] if isinstance(node, ast.Tuple) else [text]
+
+
+def _own(shape: Any, word: str, size: int, name: str, width: int | None = None) -> Tensor:
+    """A property of the file for each point, (N, k), or its first ``width`` numbers."""
+    values = shape.get(word)
+    if not torch.is_tensor(values) or not values.ndim or len(values) != size:
+        raise LoaderError(f"{name}: expected the property {word} of each point, got none. Try: other features.")
+    values = values.float().reshape(size, -1)[:, :width]
+    if width not in (None, values.shape[1]):
+        raise LoaderError(f"{name}: expected {word} (N, {width}), got (N, {values.shape[1]}). Try: another model.")
+    if not torch.isfinite(values).all():
+        raise LoaderError(f"{name}: expected finite {word}, got NaN or infinity. Try: repair it, or other features.")
+    return values
 
 
 def _recipe(text: str) -> Pattern:

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..arguments import positive, whole
 from ..errors import OptionError
 from ..interop.files._replace import save_page
 from ..shapes.batches import mixed
 from ..shapes.seeded import seeded
-from .checkpoint import load_state, part, prefixed, save_state
+from .checkpoint import fill, load_state, part, prefixed, save_state
 from .data import Prepared, joined
 from .tasks import Task
 
@@ -49,6 +50,11 @@ class Schedule:
     workers: int = 0
     seconds: float = 30.0
     device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("points", 1), ("seed", 0), ("patience", 0), ("workers", 0)):
+            whole(getattr(self, name), name, least)
+        positive(self.lr, "lr")
 
     def rate(self, done: float) -> float:
         """Of the part of all steps that are done."""
@@ -104,7 +110,7 @@ class Training:
     def load(self, path: Path) -> None:
         """Go on from there."""
         tensors, told = load_state(path)
-        self.model.load_state_dict(part(tensors, "model"))
+        fill(self.model, part(tensors, "model"), path)
         self.best, moments = part(tensors, "best"), part(tensors, "optimizer")
         for name, parameter in self.model.named_parameters():
             own = {

@@ -40,7 +40,7 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dic
     Raises:
         LoaderError: With the file that cannot be read or does not fit the model; those before it are written.
     """
-    made = Run.load(run)
+    made = Run.load(run).here()
     paths = [Path(file) for file in several(files, "files", "must be a list of paths")]
     twice = [name for name, many in Counter(path.stem for path in paths).items() if many > 1]
     if twice:

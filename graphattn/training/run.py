@@ -1,18 +1,19 @@
 """A run: a folder that holds everything that training was made of, and what came of it."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from ..arguments import device
 from ..errors import LoaderError, OptionError
 from ..interop.files._guard import PathLike, read
 from ..interop.files._replace import save_page
 from ..shapes.seeded import seeded
-from .checkpoint import load_state, part, save_state
+from .checkpoint import fill, load_state, part, save_state
 from .inputs import Inputs
 from .loop import Schedule
 from .models import build
@@ -104,6 +105,14 @@ class Run:
             fix = "the version of graphattn that wrote it"
             raise LoaderError(f"{name}: expected what graphattn train writes, got: {error!r}. Try: {fix}.") from None
 
+    def here(self) -> "Run":
+        """To be measured: on the CPU, where the device that it was trained on is not here."""
+        try:
+            device(self.schedule.device)
+        except OptionError:
+            return replace(self, schedule=replace(self.schedule, device="cpu"))
+        return self
+
     def new_model(self) -> nn.Module:
         """With parameters drawn by the seed."""
         with seeded(self.schedule.seed):
@@ -122,7 +131,7 @@ class Run:
             tensors = part(load_state(self.path / CHECKPOINT)[0], "best") if (self.path / CHECKPOINT).is_file() else {}
         if not tensors:
             raise LoaderError(f"{self.path}: expected a trained model, got none yet. Try: wait for its first epoch.")
-        model.load_state_dict(tensors)
+        fill(model, tensors, path)
         return model.eval()
 
     def save_model(self, model: nn.Module) -> None:

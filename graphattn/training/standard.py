@@ -44,6 +44,8 @@ def measure(model: nn.Module, x: Tensor, shape: Hierarchy) -> None:
 
     def take(layer: Any, given: tuple[Tensor]) -> None:
         values = given[0].flatten(0, -2).double()
+        if not len(values):  # features of edges, where there are none
+            return
         deviation = values.std(0, correction=0)
         constant = deviation <= 1e-6 * values.abs().amax(0)
         layer.mean.copy_(values.mean(0))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..arguments import device as device_here
 from ..arguments import one_of, whole
 from ..errors import OptionError
 from ..interop.files._guard import PathLike
@@ -107,6 +108,7 @@ def train(
         raise OptionError(f"augment must leave faces and edges where they have labels, got {', '.join(augment)}")
     every = Prepared(shapes, list(range(len(shapes))), inputs)
     how = schedule_of(every.sizes, len(parts["train"]), epochs, {"seed": seed, **schedule})
+    device_here(how.device, numbers=True)
     options = {"signals": 3 * len(inputs.signals)} if inputs.signals else {}
     run = Run(
         path=Path(out),
@@ -146,6 +148,7 @@ def resume(
     run = Run.load(out)
     if device is not None:
         run = replace(run, schedule=replace(run.schedule, device=device))
+    device_here(run.schedule.device, numbers=True)
     shapes = ShapeFolder(run.folder if folder is None else folder, task=run.task.name)
     same_files(shapes, run.files)
     return fit(run, shapes, tell or (lambda progress: None))

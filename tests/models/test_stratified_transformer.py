@@ -115,6 +115,8 @@ def test_signals_are_those_of_kept_points_and_means_of_cells_and_no_others_will_
     assert torch.equal(both.levels[1].signals, cells.levels[1].signals.repeat(2, 1))
     with pytest.raises(ga.errors.GraphError, match=r"signals must be a tensor \(20, m\)"):
         cells.with_signals(colour[:5])
+    with pytest.raises(ga.errors.GraphError, match="signals must be finite"):
+        cells.with_signals(colour / 0)
     model = models.StratifiedTransformer(3, 5, (8, 8), 1, 2, signals=3)
     for shape, got in ((cells, r"\(N, 2\)"), (hierarchy(pos, cell=0.5), "none")):
         with pytest.raises(ga.errors.GraphError, match=f"3 signals that the model reads, got {got}"):

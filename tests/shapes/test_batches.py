@@ -143,6 +143,7 @@ def test_edges_and_far_points_are_transforms_and_need_no_pyg_lib():
         (lambda: AddEdges(ga.graphs.causal(5)), "recipe must wait for positions"),
         (lambda: KeepFarthest(), "one of the two"),
         (lambda: KeepFarthest(5)(data), "choose points before its edges"),
+        (lambda: KeepFarthest(5)(Batch.from_data_list([ball(), ball()])), "of each shape before they are joined"),
     ):
         with pytest.raises(GraphAttnError, match=words):
             wrong()

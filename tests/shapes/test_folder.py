@@ -207,6 +207,7 @@ def test_what_is_wrong_names_the_file(what, tmp_path):
         ("0.ply,a\n../1.ply,b\n1.ply,b\n", r"line 2: expected a file \.\./1.ply, got none of this name in the folder"),
         ("0.ply,a\n7.ply,b\n", r"line 2: expected a file 7.ply, got none"),
         ("0.ply,a\n0.ply,b\n1.ply,b\n", r"a second label"),
+        ("0.ply,inf\n1.ply,1\n", r"0.ply: expected labels .* finite, got inf"),
         ("0.ply,a\n", r"expected a label for each file, got none for .*1.ply"),
     ],
 )
@@ -241,6 +242,15 @@ def test_labels_out_of_range(tmp_path):
         ShapeFolder(tmp_path)
     put(tmp_path / "2.ply")
     with pytest.raises(LoaderError, match=r"2\.ply: expected labels, got none|it has no y"):
+        ShapeFolder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("y", "said"), [([-1] * 7, "labels from 0, got none but -1"), ([-1], r"0\.npz: expected a class from 0, got -1")]
+)
+def test_no_label_is_no_class(y, said, tmp_path):
+    put(tmp_path / "0.npz", shape(y=torch.tensor(y)))
+    with pytest.raises(LoaderError, match=said):
         ShapeFolder(tmp_path)
 
 

@@ -4,12 +4,13 @@ import json
 
 import pytest
 import torch
-from shape_folders import QUICK
+from shape_folders import QUICK, measured_meshes
 
 import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
 from graphattn.graphs import mesh_edge_ends
 from graphattn.shapes import RandomRotation, Shape, ShapeFolder
+from graphattn.training.chosen import check_labels
 from graphattn.training.elements import at_vertices, count_of, elements_of
 from graphattn.training.inputs import Inputs
 
@@ -97,3 +98,14 @@ def test_what_elements_cannot_be_is_refused(parts, tmp_path):
             ga.training.train(root, tmp_path / "run", **how)
     with pytest.raises(LoaderError, match="a label for each edge, got 8 for 12 edges"):
         ga.training.train(folder, tmp_path / "run", elements="edges")
+
+
+def test_labels_of_another_kind_are_not_measured(parts, tmp_path, no_page):
+    numbers, one = measured_meshes(tmp_path / "numbers"), tmp_path / "one"
+    ga.training.train(numbers, tmp_path / "run", **{**SMALL, "control": False})
+    one.mkdir()
+    ga.save(mesh(1, y=torch.rand(1)), one / "0.npz")
+    with pytest.raises(LoaderError, match=r"0.npz: expected a label for each point, got 1 for 6 points"):
+        ga.training.evaluate(tmp_path / "run", one)
+    with pytest.raises(LoaderError, match=r"0.ply: expected a mesh with faces"):
+        check_labels(ShapeFolder(parts), "node", "faces")

@@ -31,12 +31,12 @@ def test_the_default_model_does_not_see_rotations(readout, many):
 
 
 def test_turned_inputs_are_those_of_a_turned_shape():
-    inputs = Inputs(("distance", "position", "normals"), "pca", ratio=(0.5,), graph=("knn(..., 5)",) * 2)
-    matrix = RandomRotation().matrix()
-    turned = inputs.turned(inputs(CLOUD, ""), matrix)
-    anew = inputs(Data(pos=CLOUD.pos @ matrix.float().T), "")
-    signs = (turned.x[:, 4:] * anew.x[:, 4:]).sum(1, keepdim=True).sign()  # PCA gives normals none
-    torch.testing.assert_close(turned.x, torch.cat((anew.x[:, :4], signs * anew.x[:, 4:]), 1), atol=1e-5, rtol=0)
+    inputs = Inputs(("color", "position", "normals"), "pca", ratio=(0.5,), graph=("knn(..., 5)",) * 2)
+    matrix, color = RandomRotation().matrix(), torch.rand(50, 4)
+    turned = inputs.turned(inputs(Data(pos=CLOUD.pos, color=color), ""), matrix)
+    anew = inputs(Data(pos=CLOUD.pos @ matrix.float().T, color=color), "")
+    signs = (turned.x[:, 7:] * anew.x[:, 7:]).sum(1, keepdim=True).sign()  # PCA gives normals none
+    torch.testing.assert_close(turned.x, torch.cat((anew.x[:, :7], signs * anew.x[:, 7:]), 1), atol=1e-5, rtol=0)
     for one, two in zip(turned.levels.levels, anew.levels.levels, strict=True):
         torch.testing.assert_close(one.pos, two.pos, atol=1e-5, rtol=0)
         assert one.graph.equals(two.graph)
@@ -83,6 +83,12 @@ def test_small_clouds_are_read_by_every_default():
 def test_features_and_graphs_that_are_none_are_refused():
     with pytest.raises(LoaderError, match=r"scan.ply: expected the property heat of each point"):
         Inputs(("heat",))(CLOUD, "scan.ply")
+    for color, words in ((None, "the property color"), (torch.rand(50), r"got \(N, 1\)"), (torch.nan, "finite color")):
+        color = torch.full((50, 3), color) if color is torch.nan else color
+        with pytest.raises(LoaderError, match=f"scan.ply: expected .*{words}"):
+            Inputs(("position",), signals=("color",))(Data(pos=CLOUD.pos, color=color), "scan.ply")
+    with pytest.raises(LoaderError, match=r"scan.ply: expected the property normal of each point"):
+        Inputs(("position",), normals="normal")(CLOUD, "scan.ply")
     with pytest.raises(LoaderError, match="needs normals"):
         Inputs(("outward",))(CLOUD, "scan.ply")
     with pytest.raises(OptionError, match="wait for positions"):

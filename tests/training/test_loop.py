@@ -7,11 +7,13 @@ import signal
 
 import fresh_python
 import pytest
+import safetensors.torch
+import torch
 from shape_folders import two_classes
 
 import graphattn as ga
 from graphattn.errors import LoaderError
-from graphattn.training.checkpoint import load_state
+from graphattn.training.checkpoint import load_state, save_state
 
 HOW = {
     "epochs": 2,
@@ -90,3 +92,13 @@ def test_training_stops_when_validation_does_not_improve(classes, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert [line["best"] for line in lines] == [True, False, False]
     assert len({line["val_loss"] for line in lines}) == 1
+
+
+@pytest.mark.parametrize("length", [640, 1408])
+def test_the_length_of_a_state_is_not_taken_for_a_pickle(length, tmp_path):
+    """Of its header, with which a .safetensors begins: 80 02 or 80 05, as pickles of protocols 2 and 5 do."""
+    empty = safetensors.torch.save({"x": torch.zeros(2)}, {"graphattn": json.dumps({"said": ""})})
+    told = {"said": "a" * (length - int.from_bytes(empty[:8], "little"))}
+    save_state(tmp_path / "state.safetensors", {"x": torch.zeros(2)}, told)
+    assert (tmp_path / "state.safetensors").read_bytes()[:2] == length.to_bytes(2, "little")
+    assert load_state(tmp_path / "state.safetensors")[1] == told

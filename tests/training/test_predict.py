@@ -52,6 +52,23 @@ def test_files_that_do_not_fit_are_named_and_those_before_them_are_written(class
         ga.training.predict(classes, [classes / "tall" / "0.ply"], tmp_path)
 
 
+def test_a_run_is_measured_where_its_device_is_not(classes, tmp_path):
+    ga.training.train(classes, tmp_path / "run", model="perceptron", epochs=1, control=False)
+    before = ga.training.evaluate(tmp_path / "run").to_dict()
+    told = (tmp_path / "run" / "run.json").read_text()
+    (tmp_path / "run" / "run.json").write_text(told.replace('"device": "cpu"', '"device": "cuda:99"'))
+    assert ga.training.evaluate(tmp_path / "run").to_dict() == before
+    with pytest.raises(OptionError, match="device must be a device that is here"):
+        ga.training.resume(tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text(told.replace('"model": "perceptron"', '"model": "pct"'))
+    with pytest.raises(LoaderError, match=r"model.safetensors: expected the model of run.json, got: .*Missing key"):
+        ga.training.evaluate(tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text(told)
+    (classes / "flat" / "0.ply").unlink()
+    with pytest.raises(LoaderError, match=r"flat.0.ply: expected the file that training began with, got none"):
+        ga.training.evaluate(tmp_path / "run")
+
+
 def test_a_class_that_the_model_does_not_know_is_named(classes, tmp_path):
     ga.training.train(classes, tmp_path / "run", **QUICK)
     (classes / "flat").rename(classes / "round")

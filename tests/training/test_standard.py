@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphattn.graphs import hierarchy, mesh_vertices
+from graphattn.graphs import hierarchy, knn, mesh_vertices, radius
 from graphattn.training.models import build
 from graphattn.training.standard import Standard, measure
 
@@ -30,3 +30,11 @@ def test_what_is_read_has_mean_0_and_deviation_1_and_constants_stay(tetrahedra):
         torch.testing.assert_close(values.mean(0), torch.zeros(values.shape[1]), atol=1e-4, rtol=0)
     deviations = torch.cat([values.std(0, correction=0) for values in read])
     torch.testing.assert_close(deviations, torch.tensor([1.0, 0.0, *[1.0] * 14]), atol=1e-4, rtol=0)
+
+
+def test_what_reads_nothing_keeps_its_units():
+    near, one = radius(..., 0.01), knn(..., 1)
+    cloud = hierarchy(torch.eye(3), ratio=0.5, graph=near, down=one, up=one, normals=torch.eye(3))
+    model = build("unet", {"widths": [8, 8], "depths": 1, "num_heads": 2, "edges": ["alignment"]}, 2, 1, "node")
+    measure(model, torch.rand(3, 2), cloud)
+    assert torch.isfinite(model(torch.rand(3, 2), cloud)).all()

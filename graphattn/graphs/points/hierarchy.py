@@ -132,11 +132,13 @@ class Hierarchy:
         a model comes on one scale: colours and normals from -1 to 1.
 
         Raises:
-            GraphError: If there is not a row for each of the finest points.
+            GraphError: If there is not a row for each of the finest points, or one is not finite.
         """
         if not isinstance(signals, Tensor) or signals.shape[:-1] != (len(self.levels[0].pos),):
             wanted = f"({len(self.levels[0].pos)}, m), a row for each of the finest points"
             raise GraphError(f"signals must be a tensor {wanted}, got {shown(signals)}")
+        if not torch.isfinite(signals).all():
+            raise GraphError("signals must be finite, got NaN or infinity")
         levels: list[Level] = []
         for level in self.levels:
             if levels and level.kept is not None:
