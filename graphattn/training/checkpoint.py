@@ -38,7 +38,7 @@ def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
     Raises:
         LoaderError: If there is no such file, or it is damaged or another one.
     """
-    content = bytes(read(path).data)
+    content = bytes(read(path, 1 << 40).data)  # as large as what was saved
     try:
         tensors = safetensors().load(content)
         size = int.from_bytes(content[:8], "little")

@@ -45,7 +45,13 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dic
     twice = [name for name, many in Counter(path.stem for path in paths).items() if many > 1]
     if twice:
         raise OptionError(f"files must have different names without their endings, got two of {twice[0]!r}")
-    model, folder = made.trained_model().to(made.schedule.device), Path(out)
+    folder = Path(out)
+    for path in paths:
+        if folder.resolve() in (path.parent.resolve(), path.resolve().parent):
+            raise OptionError(f"out must be another folder than that of {path}, where files would be replaced")
+        if path.stem == "predictions" and made.task.readout == "node":
+            raise OptionError(f"files must not be called predictions, as the table of all is, got {path}; rename it")
+    model = made.trained_model().to(made.schedule.device)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -55,8 +61,6 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dic
         shape = load(path)
         answers = _answers(made, model, shape, str(path))
         target = folder / f"{path.stem}.ply"
-        if target.exists() and target.samefile(path):
-            raise OptionError(f"out must be another folder than that of {path}, which would be replaced")
         save(coloured(shape, made.task, answers, made.inputs.elements), target)
         told: dict[str, Any] = {"file": str(path), "ply": str(target)}
         if made.task.readout == "shape":

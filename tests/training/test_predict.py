@@ -33,6 +33,8 @@ def test_of_points_a_class_each_in_its_colour(parts, tmp_path):
     ga.training.train(parts, tmp_path / "run", **{**QUICK, "model_options": options, "epochs": 4, "lr": 0.02})
     (line,) = ga.training.predict(tmp_path / "run", [parts / "0.ply"], tmp_path / "out")
     made = ga.load(line["ply"])
+    with pytest.raises(OptionError, match="must not be called predictions"):
+        ga.training.predict(tmp_path / "run", [tmp_path / "predictions.ply"], tmp_path / "out")
     rows = list(csv.DictReader((tmp_path / "out" / "0.csv").read_text().splitlines()))
     assert [int(row["prediction"]) for row in rows] == made.prediction.tolist()
     assert len(made.color.unique(dim=0)) == len(made.prediction.unique())
@@ -48,6 +50,8 @@ def test_files_that_do_not_fit_are_named_and_those_before_them_are_written(class
         ga.training.predict(tmp_path / "run", [classes / "tall" / "0.ply", classes / "flat" / "0.ply"], tmp_path)
     with pytest.raises(OptionError, match="would be replaced"):
         ga.training.predict(tmp_path / "run", [classes / "tall" / "0.ply"], classes / "tall")
+    with pytest.raises(OptionError, match="would be replaced"):  # by a table of points
+        ga.training.predict(tmp_path / "run", [tmp_path / "scan.csv"], tmp_path)
     with pytest.raises(LoaderError, match=r"expected the folder of a run"):
         ga.training.predict(classes, [classes / "tall" / "0.ply"], tmp_path)
 
