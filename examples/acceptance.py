@@ -75,7 +75,7 @@ def cotangents(folder: Path, result: Any) -> dict[str, float]:
 TASKS = {
     "curvature": Task("r2", 0.95, shapes.curvature, {"each": 80, "test": 20}, {"epochs": 30}, cotangents),
     "elevation": Task("below IDW", 0.2),
-    "relief": Task("accuracy", 0.95, shapes.relief, {"each": 30, "test": 20}, {"model": "mesh", "epochs": 12}),
+    "relief": Task("accuracy", 0.95, shapes.relief, {"each": 30, "test": 20}, {"model": "mesh", "epochs": 20}),
     "parts": Task("miou", 0.85, shapes.parts, {"each": 320, "test": 80}),
     "classes": Task("accuracy", 0.95, shapes.classes, {"each": 40, "test": 20}),
     "others": Task("accuracy", 0.9, shapes.others, {"each": 40, "test": 10}),
