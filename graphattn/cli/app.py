@@ -368,14 +368,19 @@ def train(
         Optional[str],
         typer.Option(
             help="unet, point-transformer (also -v2, -v3), litept, stratified-transformer, swin3d, pct, mesh, "
-            "encode-process-decode or perceptron; by default unet, or mesh for numbers at vertices."
+            "encode-process-decode or perceptron; by default unet, which reads nearest points; "
+            "mesh, which reads along edges, for numbers at vertices."
         ),
     ] = None,
     graph: Annotated[
         Optional[str], typer.Option(metavar="RECIPE", help="'knn(..., 16)'; one for each level with ; between.")
     ] = None,
     features: Annotated[
-        Optional[str], typer.Option(metavar="WORD,..", help="Of points: distance,outward,spread,position,color,...")
+        Optional[str],
+        typer.Option(
+            metavar="WORD,..",
+            help="distance,outward,spread,position,normals,constant or properties of files.",
+        ),
     ] = None,
     augment: Annotated[
         Optional[str], typer.Option(metavar="WORD,..", help="rotation,mirror,stretch,drop,jitter in training.")
@@ -393,7 +398,8 @@ def train(
     ] = None,
     points: Annotated[Optional[int], _number("Points of a batch; by default those of up to 16 shapes.")] = None,
     val: Annotated[
-        Optional[float], typer.Option(help="Share of shapes that decide which epoch is best.", show_default="0.1")
+        Optional[float],
+        typer.Option(help="Share of shapes whose loss says which epoch is kept.", show_default="0.1"),
     ] = None,
     test: Annotated[
         Optional[float], typer.Option(help="Share of shapes that are held out.", show_default="0.2")

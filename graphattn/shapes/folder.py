@@ -153,7 +153,7 @@ class ShapeFolder(Dataset):
         if "y" not in shape and "face_y" in shape:
             shape.y = shape.face_y
         if "y" not in shape:
-            fix = "a property label, labels.csv, or a folder for each class"
+            fix = "a property label, labels.csv, or a folder for each class (and the folder above them)"
             raise LoaderError(f"{item.path}: expected labels, got none. Try: {fix}.")
         whole_ = not shape.y.dtype.is_floating_point
         shape.y = shape.y.long() if whole_ else shape.y.float()

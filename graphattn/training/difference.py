@@ -17,6 +17,14 @@ class Difference(NamedTuple):
     def __str__(self) -> str:
         return f"{self.mean:+.3f}" + ("" if self.low is None else f" [{self.low:+.3f}, {self.high:+.3f}]")
 
+    @property
+    def said(self) -> str:
+        """So much more, or so much less."""
+        if self.mean >= 0:
+            return f"{self} more"
+        low, high = (None if end is None else -end for end in (self.high, self.low))
+        return f"{Difference(-self.mean, low, high, self.shapes)} less"
+
 
 def difference(values: Tensor) -> Difference:
     """Of differences (n,), one for each shape.

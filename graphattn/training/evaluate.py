@@ -65,7 +65,7 @@ class Evaluation:
         lines = [f"{where[self.part]}: {self.task.said(self.scores)}"]
         for name, one in self.controls.items():
             lines.append(f"{SAID[name]}, on the same split: {self.task.said(one.scores)}")
-            lines.append(f"  the model scores {self.over(name)} more, {self.task.per_shape}")
+            lines.append(f"  the model scores {self.over(name).said}, {self.task.per_shape}")
         return "\n".join(lines)
 
 

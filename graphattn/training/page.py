@@ -46,7 +46,7 @@ def _words(run: "Run", result: "Evaluation") -> dict[str, str]:
         scores += f'<div class="other"><b>{_number(task.metric, one.scores)}</b>{SAID[name]}</div>'
     unit = f"mean over {len(result.names):,} shapes and its 95 % interval; {escape(task.per_shape)}"
     beside = "".join(
-        f"<p>The model scores {result.over(name)} more than {SAID[name]} ({unit}).</p>" for name in result.controls
+        f"<p>The model scores {result.over(name).said} than {SAID[name]} ({unit}).</p>" for name in result.controls
     )
     what = {"classify": "Which class is taken for which", "segment": "Classes", "regress": "Predicted against true"}
     about = {

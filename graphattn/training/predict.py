@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,7 +28,8 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dic
 
     Where shapes have answers, the table has a line for each file: its class and the probability of each class, or its
     number. Where points have them, a table ``NAME.csv`` beside each .ply has a line for each point. A class is its
-    number in the .ply, as ``classes`` of ``run.json`` lists them.
+    number in the .ply, as ``classes`` of ``run.json`` lists them. Files of the same name keep the
+    folders that tell them apart.
 
     Args:
         run: The folder of the run.
@@ -42,10 +44,7 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dic
     """
     made = Run.load(run).here()
     paths = [Path(file) for file in several(files, "files", "must be a list of paths")]
-    twice = [name for name, many in Counter(path.stem for path in paths).items() if many > 1]
-    if twice:
-        raise OptionError(f"files must have different names without their endings, got two of {twice[0]!r}")
-    folder = Path(out)
+    names, folder = _names(paths), Path(out)
     for path in paths:
         if folder.resolve() in (path.parent.resolve(), path.resolve().parent):
             raise OptionError(f"out must be another folder than that of {path}, where files would be replaced")
@@ -57,20 +56,33 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dic
     except OSError as error:
         raise OptionError(f"out must be a folder that can be made, got {folder}: {error.strerror}") from None
     lines: list[dict[str, Any]] = []
-    for path in paths:
+    for path, name in zip(paths, names, strict=True):
         shape = load(path)
         answers = _answers(made, model, shape, str(path))
-        target = folder / f"{path.stem}.ply"
+        target = folder / f"{name}.ply"
+        target.parent.mkdir(parents=True, exist_ok=True)
         save(coloured(shape, made.task, answers, made.inputs.elements), target)
         told: dict[str, Any] = {"file": str(path), "ply": str(target)}
         if made.task.readout == "shape":
             told |= dict(zip(_columns(made.task), _row(made.task, answers[0]), strict=True))
         else:
-            save_page(folder / f"{path.stem}.csv", _table(_columns(made.task), [_row(made.task, a) for a in answers]))
+            save_page(folder / f"{name}.csv", _table(_columns(made.task), [_row(made.task, a) for a in answers]))
             told[made.inputs.elements or "points"] = len(answers)
         lines.append(told)
         save_page(folder / "predictions.csv", _table(list(lines[0]), [list(line.values()) for line in lines]))
     return lines
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """Of what is written for each file: its own, with its folders where two files have the same."""
+    names = [path.stem for path in paths]
+    if len(set(names)) < len(names):
+        top = os.path.commonpath([path.resolve().parent for path in paths])
+        names = [str(path.resolve().parent.relative_to(top) / path.stem) for path in paths]
+    twice = [name for name, many in Counter(names).items() if many > 1]
+    if twice:
+        raise OptionError(f"files must have different names without their endings, got two of {twice[0]!r}")
+    return names
 
 
 @torch.no_grad()

@@ -111,7 +111,7 @@ class Segment(_Classes):
         return {"miou": sum(there) / max(1, len(there)), "accuracy": share, "points": int(table.sum()), "iou": named}
 
     def said(self, scores: dict[str, Any]) -> str:
-        return f"mean IoU {scores['miou']:.3f}, {scores['accuracy']:.1%} of {scores['points']:,} points right"
+        return f"mean IoU {scores['miou']:.3f}, {scores['accuracy']:.1%} of {scores['points']:,} labels right"
 
 
 class Regress(Task):

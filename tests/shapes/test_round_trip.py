@@ -161,6 +161,7 @@ def test_colors_are_bytes_where_they_were(tmp_path):
         (".csv", "wide", torch.rand(7, 5)),
         (".las", "wide", torch.rand(7, 5)),
         (".las", "X", torch.rand(7)),
+        (".las", "color", torch.rand(7, 3)),
         (".ply", "x", torch.rand(7)),
         (".ply", "x", torch.rand(7, 2)),
         (".ply", "face_vertex_indices", torch.rand(4)),
@@ -179,6 +180,8 @@ def test_what_a_format_cannot_hold_is_refused(ending, name, value, tmp_path):
     assert not list(tmp_path.iterdir())
     ga.save(data, path, lossy=True)
     torch.testing.assert_close(ga.load(path).pos.float(), data.pos, rtol=0, atol=1e-8)
+    if (ending, name) == (".las", "color"):
+        torch.testing.assert_close(ga.load(path).color, value, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("ending", [".ply", ".csv", ".glb"])

@@ -70,6 +70,8 @@ def test_an_interval_is_students():
     half = t.ppf(0.975, 4) * float(x.std()) / 5**0.5
     assert difference(x) == pytest.approx((0.3, 0.3 - half, 0.3 + half, 5))
     assert difference(torch.ones(3))[1:] == (None, None, 3)
+    assert difference(torch.tensor([0.1, 0.2, 0.3])).said == "+0.200 [-0.048, +0.448] more"
+    assert difference(torch.tensor([-0.1, -0.2, -0.3])).said == "+0.200 [-0.048, +0.448] less"
 
 
 def test_scores_of_shapes_average_to_the_score():

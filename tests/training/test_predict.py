@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -47,7 +48,13 @@ def test_files_that_do_not_fit_are_named_and_those_before_them_are_written(class
         ga.training.predict(tmp_path / "run", [classes / "tall" / "0.ply", tmp_path / "flat.ply"], tmp_path / "out")
     assert len((tmp_path / "out" / "predictions.csv").read_text().splitlines()) == 2
     with pytest.raises(OptionError, match="got two of '0'"):
-        ga.training.predict(tmp_path / "run", [classes / "tall" / "0.ply", classes / "flat" / "0.ply"], tmp_path)
+        ga.training.predict(tmp_path / "run", [classes / "tall" / "0.ply"] * 2, tmp_path)
+    both = [classes / "tall" / "0.ply", classes / "flat" / "0.ply"]
+    lines = ga.training.predict(tmp_path / "run", both, tmp_path / "both")
+    assert [Path(line["ply"]).relative_to(tmp_path) for line in lines] == [
+        Path("both/tall/0.ply"),
+        Path("both/flat/0.ply"),
+    ]
     with pytest.raises(OptionError, match="would be replaced"):
         ga.training.predict(tmp_path / "run", [classes / "tall" / "0.ply"], classes / "tall")
     with pytest.raises(OptionError, match="would be replaced"):  # by a table of points

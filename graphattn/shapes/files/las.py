@@ -87,6 +87,9 @@ def write_las(file: BinaryIO, parts: Parts) -> None:
     for name in ("red", "green", "blue"):
         if name in columns and columns[name].dtype == np.uint8:
             columns[name] = columns[name].astype(np.uint16) * 257  # k / 255 = 257 k / 65535
+        elif name in columns and columns[name].dtype.kind == "f":
+            parts.refuse("color in steps of 1 / 65535", f"{name} between them")
+            columns[name] = np.rint(np.nan_to_num(columns[name]).clip(0, 1) * 65535).astype(np.uint16)
     for name, values in columns.items():
         if name not in known:
             kind = parts.fit(name, values, NUMBERS).dtype.str[1:]

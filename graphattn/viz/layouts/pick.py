@@ -208,7 +208,9 @@ def _with_faces(source_at: Array, target_at: Array | None, faces: Any) -> Points
 def _faces(faces: Any, count: int) -> Index:
     array = table(faces, "faces", "integers of shape (F, 3)", ShapeError).detach().cpu().numpy()
     if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
-        raise ShapeError(f"faces must be integers of shape (F, 3), got {array.dtype} {array.shape}")
+        raise ShapeError(
+            f"faces must be integers of shape (F, 3), got {array.dtype} {array.shape}; of PyG's data pass data.face.t()"
+        )
     if array.size and not 0 <= array.min() <= array.max() < count:
         raise ShapeError(f"faces must name vertices in [0, {count}), got {array.min()} .. {array.max()}")
     return array.astype(np.int64)
