@@ -6,6 +6,7 @@ from . import nn as nn
 from . import shapes as shapes
 from . import study as study
 from . import training as training
+from . import viz as viz
 from .attention import AttentionOutput as AttentionOutput
 from .attention import attention as attention
 from .attention import explain as explain

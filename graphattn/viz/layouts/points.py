@@ -78,6 +78,7 @@ class Points(Layout):
         low, high = at.min(0), at.max(0)
         reach = float((high - low).max())
         whole = float(np.ptp(np.concatenate((self.source_at, self.target_at)), axis=0).max())
+        below /= 1 if self.faces is None else 2  # a surface of which less is cut off is better seen whole
         return ((low + high) / 2, 0.9 * reach) if 0 < reach < below * whole else None
 
     def face(self, target: int) -> None:
