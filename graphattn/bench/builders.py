@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..errors import ExactnessError
 from ..graphs import knn, mesh_vertices, radius
 from ..shapes import Shape, load, save
 from .makers import icosphere, points
@@ -75,5 +76,6 @@ def ply(size: int) -> tuple[Call, Call]:
     def ours(folder: Any = folder) -> Any:  # which lives as long as the call
         return load(path)
 
-    assert torch.equal(ours().pos, by_hand())
+    if not torch.equal(ours().pos, by_hand()):
+        raise ExactnessError(f"{path}: np.fromfile reads other positions than ga.load")
     return ours, by_hand
