@@ -117,10 +117,10 @@ def _about(study: Study, comparison: Comparison, known: dict[str, Any]) -> dict[
 
 def _registered(study: Study, seeds: int, records: Records, before: list[Any]) -> list[dict[str, Any]]:
     """What is claimed, of how many seeds, and since when; ``late`` are claims made when both arms had been measured."""
-    claims = [asdict(claim) for claim in study.claims]
-    if before and (before[-1]["claims"], before[-1].get("seeds", seeds)) == (claims, seeds):
+    was = [[Claim(**claim) for claim in one["claims"]] for one in before]
+    if before and (was[-1], before[-1].get("seeds", seeds)) == ([*study.claims], seeds):
         return before
-    known = {str(Claim(**claim)) for one in before for claim in one["claims"]}
+    known = {str(claim) for claims in was for claim in claims}
     known -= {claim for one in before for claim in one.get("late", [])}
     measured = {(one["comparison"], one["arm"]) for one in records.of_key.values() if one["state"] != "failed"}
     late = []
@@ -129,5 +129,5 @@ def _registered(study: Study, seeds: int, records: Records, before: list[Any]) -
         if str(claim) not in known and {(name, claim.better), (name, claim.worse)} <= measured:
             late.append(str(claim))
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    what = {"at": now, "trials_on_disk": len(records.of_key), "seeds": seeds, "claims": claims, "late": late}
-    return [*before, what]
+    claims = [asdict(claim) for claim in study.claims]
+    return [*before, {"at": now, "trials_on_disk": len(records.of_key), "seeds": seeds, "claims": claims, "late": late}]

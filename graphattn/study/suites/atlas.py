@@ -39,7 +39,7 @@ from ..network import Model
 from ..plan import Study
 from . import chosen, possible
 
-SEEDS, QUICK_SEEDS = 5, 1
+SEEDS, QUICK_SEEDS = 10, 1
 HELD, MOST, NO_WAY = 252, 7, 7
 PROPERTIES: dict[str, Callable[[nx.Graph], int]] = {
     "diameter": lambda graph: nx.diameter(graph) if nx.is_connected(graph) else NO_WAY,

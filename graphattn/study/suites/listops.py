@@ -32,7 +32,7 @@ from ..network import Model
 from ..plan import Study
 from . import chosen, forest, possible, scores_of
 
-SEEDS, QUICK_SEEDS = 5, 1
+SEEDS, QUICK_SEEDS = 10, 1
 SAMPLES, HELD, LEAST, MOST, DEPTH, ARGUMENTS = 5_000, 1_000, 6, 28, 3, 5
 MIN, MAX, MED, SM, CLOSE = range(10, 15)  # tokens after the digits
 NESTED = 0.25

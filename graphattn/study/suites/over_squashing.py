@@ -41,7 +41,7 @@ from ..report import Report
 from . import chosen
 from .theory import uniform
 
-SEEDS, QUICK_SEEDS = 5, 2
+SEEDS, QUICK_SEEDS = 10, 2
 SAMPLES, HELD = 4_500, 500
 
 

@@ -31,7 +31,7 @@ from ..network import Model
 from ..plan import Study
 from . import chosen
 
-SEEDS, QUICK_SEEDS = 5, 2
+SEEDS, QUICK_SEEDS = 10, 2
 LENGTH = 64
 MODULES = ("argparse", "ast", "calendar", "configparser", "copy", "csv", "difflib", "enum", "fractions", "heapq")
 HELD = ("random", "textwrap")
