@@ -6,6 +6,7 @@ none that stretches each axis. All draw from torch's random numbers.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -114,18 +115,38 @@ class RandomDrop(BaseTransform):
         before_joined("RandomDrop", data)
         keep = torch.rand(size) >= self.most * torch.rand(())
         keep[torch.randint(size, ())] = True
-        faces = data.face.shape[1] if "face" in data else -1
-        if faces >= 0:
+        carried = of_faces(data)
+        keep_rows(data, keep, apart=("face", *carried))
+        if "face" in data:
             whole_faces = keep[data.face].all(0)
             data.face = (keep.cumsum(0) - 1)[data.face[:, whole_faces]]
-        for name, value in list(data.items()):
-            if name == "face" or not isinstance(value, Tensor) or not value.ndim:
-                continue
-            if name.startswith("face_") and len(value) == faces:
-                data[name] = value[whole_faces]
-            elif len(value) == size and (size > 1 or name == "pos"):
-                data[name] = value[keep]
+            for name in carried:
+                data[name] = data[name][whole_faces]
         return data
+
+
+def of_faces(data: Any) -> list[str]:
+    """Names of the tensors with a row for each face."""
+    if "face" not in data:
+        return []
+    faces = data.face.shape[1]
+    return [
+        name
+        for name, value in data.items()
+        if name.startswith("face_") and isinstance(value, Tensor) and value.ndim and len(value) == faces
+    ]
+
+
+def keep_rows(data: Any, keep: Tensor, apart: Sequence[str] = ()) -> None:
+    """Choose points by numbers or bool (N,): of every tensor with a row for each, but those ``apart``.
+
+    Of a shape of one point only the places have one: what else has one row may be about the whole shape.
+    """
+    size = len(data.pos)
+    for name, value in list(data.items()):
+        of_points = isinstance(value, Tensor) and value.ndim and len(value) == size and (size > 1 or name == "pos")
+        if of_points and name not in apart:
+            data[name] = value[keep]
 
 
 def before_joined(transform: str, data: Any) -> None:

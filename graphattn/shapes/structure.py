@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from torch import Tensor
 from torch_geometric.transforms import BaseTransform
 
 from ..errors import GraphError
 from ..graph import Pattern
 from ..graphs import farthest_points
-from .augment import before_joined
+from .augment import before_joined, keep_rows, of_faces
 
 
 class AddEdges(BaseTransform):
@@ -71,15 +70,10 @@ class KeepFarthest(BaseTransform):
         """The shape with fewer points."""
         before_joined("KeepFarthest", data)
         if "face" in data:
-            many = data.face.shape[1]
-            for name in [name for name, value in data.items() if name.startswith("face_") and len(value) == many]:
+            for name in ("face", *of_faces(data)):
                 del data[name]
-            del data.face
         size = len(data.pos)
         count = None if self.count is None else min(self.count, size)
         keep = farthest_points(data.pos, count, ratio=self.ratio, start="outermost")
-        rows = [name for name, value in data.items() if isinstance(value, Tensor) and value.ndim and len(value) == size]
-        for name in rows:
-            if name == "pos" or size > 1:
-                data[name] = data[name][keep]
+        keep_rows(data, keep)
         return data
