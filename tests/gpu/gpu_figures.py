@@ -1,6 +1,7 @@
 """Times of the shapes that matter on a GPU, ours beside the peers that come closest; small on a CPU, to rehearse."""
 
 import gc
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +19,9 @@ from graphattn.backends.edges import sizes
 from graphattn.backends.request import Inputs
 from graphattn.backends.tiles import TilesBackend, gathered_run
 from graphattn.bench import Problem
-from graphattn.bench.makers import points, power_law
+from graphattn.bench.makers import big_bird, points, power_law
 from graphattn.bench.peers.pyg import CompiledTransformerConv, Held, TransformerConv
+from graphattn.bench.peers.swin import Swin
 from graphattn.graph import AttentionGraph
 from graphattn.kernels import bytes_moved
 
@@ -67,6 +69,12 @@ def _longformer(count: int) -> AttentionGraph:
     return ga.graphs.sliding_window(count, 513, causal=False) | ga.graphs.global_tokens(count, range(16))
 
 
+def _documents(count: int) -> AttentionGraph:
+    """Texts one after the other, of 1 to ``count`` / 64 tokens."""
+    lengths = torch.randint(1, count // 64 + 1, (count,), generator=torch.Generator().manual_seed(0))
+    return ga.graphs.documents(torch.repeat_interleave(lengths)[:count])
+
+
 def _sized(make: Callable[..., AttentionGraph], large: tuple[int, ...], small: tuple[int, ...]) -> Any:
     return lambda on_gpu: make(*(large if on_gpu else small))
 
@@ -80,11 +88,14 @@ FIGURES = (
     Figure("kNN-16, a million", _sized(_uniform, (1_000_000, 16), (900, 16)), 8, 32, peers=("PyG compiled", "PyG")),
     Figure("power law", _sized(power_law, (500_000,), (900,)), 8, 32, peers=("PyG compiled",)),
     Figure("swin", lambda on_gpu: ga.graphs.cell_partition((56, 56) if on_gpu else (14, 14), (7, 7), (3, 3)), 3, 32,
-           batch=128, peers=("Flex",)),
+           batch=128, peers=("Flex", "Swin by hand")),
     Figure("causal", _sized(ga.graphs.causal, (8192,), (300,)), 8, 64, peers=("SDPA", "Flex")),
     Figure("full", _sized(ga.graphs.full, (8192,), (300,)), 8, 64, peers=("SDPA",)),
-    Figure("window", _sized(partial(ga.graphs.sliding_window, window=512), (131_072,), (900,)), 8, 64, peers=("Flex",)),
+    Figure("window", _sized(partial(ga.graphs.sliding_window, window=512), (131_072,), (900,)), 8, 64,
+           peers=("Flex", "varlen")),
+    Figure("documents", _sized(_documents, (131_072,), (900,)), 8, 64, peers=("Flex", "varlen")),
     Figure("longformer", _sized(_longformer, (32_768,), (1100,)), 8, 64, peers=("Flex",)),
+    Figure("big bird", _sized(big_bird, (32_768,), (1024,)), 8, 64, peers=("Flex",)),
 )  # fmt: skip
 
 
@@ -227,9 +238,29 @@ def _flex(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
     return call
 
 
+def _varlen(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
+    """FlashAttention as torch has it, of documents one after the other or of a window that looks back."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    degree, ends, window = problem.graph.in_degree.tolist(), [0], (-1, -1)
+    if (problem.graph.name or "").startswith("sliding_window"):
+        ends, window = [0, len(degree)], (max(degree) - 1, 0)
+    while ends[-1] < len(degree):  # the first token of a document reads all of it
+        ends.append(ends[-1] + degree[ends[-1]])
+    most = max(b - a for a, b in itertools.pairwise(ends))
+    at = torch.tensor(ends, dtype=torch.int32, device=problem.device)
+    return lambda: varlen_attn(*leaves, at, at, most, most, window_size=window)
+
+
+def _swin(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
+    return Swin().prepare(problem, *leaves)
+
+
 PEERS: dict[str, Callable[..., Call]] = {
     "PyG": partial(_pyg, TransformerConv),
     "PyG compiled": partial(_pyg, CompiledTransformerConv),
     "SDPA": _sdpa,
     "Flex": _flex,
+    "varlen": _varlen,
+    "Swin by hand": _swin,
 }
