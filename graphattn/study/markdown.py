@@ -82,9 +82,8 @@ def _predictions(report: Report) -> str:
 
 
 def _measured(report: Report) -> str:
-    rows, metrics = [], {about["metric"] for about in report.plan["comparisons"].values()}
+    rows, metrics = [], {row.metric for row in report.rows}
     for row in report.rows:
-        metric = report.plan["comparisons"][row.comparison]["metric"]
         found = row.interval
         state = "" if row.holds is None else "holds" if row.holds else "**above its ceiling**"
         ceiling = "-" if row.prediction["ceiling"] is None else f"{row.prediction['ceiling']:.3f}"
@@ -92,7 +91,7 @@ def _measured(report: Report) -> str:
         what = [_named(report, row.comparison, row.arm), row.positions, examples, _steps(report, row), ceiling]
         counts = (("capped", row.capped), ("failed", row.failed))
         ended = ", ".join(f"{count} {state}" for state, count in counts if count)
-        rows.append([*what, "-" if found is None else str(found), _against(report, row), state, ended, metric])
+        rows.append([*what, "-" if found is None else str(found), _against(report, row), state, ended, row.metric])
     score = f"{next(iter(metrics))} [95 %]" if len(metrics) == 1 else "measured [95 %]"
     head = [
         "arm",

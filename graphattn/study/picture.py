@@ -37,8 +37,9 @@ def draw(report: Report) -> "Figure":
         return own
     panels: dict[Panel, list[Row]] = {}
     for row in report.rows:
-        if row.scores:
-            equal = report.plan["comparisons"][row.comparison]["budgets"][row.budget]["equal"]
+        about = report.plan["comparisons"][row.comparison]
+        if row.scores and row.metric == about["metric"]:
+            equal = about["budgets"][row.budget]["equal"]
             panels.setdefault((row.comparison, row.positions, equal), []).append(row)
     curves = len({row.examples for row in report.rows}) > 1
     return _curves(report, panels) if curves else _rows(report, panels)

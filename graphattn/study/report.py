@@ -32,6 +32,7 @@ class Row:
         examples: Trained on; None for all.
         budget: Its number among the budgets of the comparison.
         steps: Batches.
+        metric: Of its scores: that of the comparison; of shuffled labels accuracy, which chance is known of.
         prediction: What was said before training.
         scores: Of each seed; of rewirings the mean of the draws.
         answers: That each seed was asked.
@@ -45,6 +46,7 @@ class Row:
     examples: int | None
     budget: int
     steps: int
+    metric: str
     prediction: dict[str, Any]
     scores: dict[int, float]
     answers: int
@@ -95,17 +97,19 @@ class Report:
         found = [(t["seed"], self.records.of_key[t["key"]]) for t in trials if t["key"] in self.records.of_key]
         good = [(seed, one) for seed, one in found if self._has_number(one)]
         about = self.plan["comparisons"][comparison]
+        is_shuffled = about["arms"][arm]["kind"] == "shuffled"
+        metric = "accuracy" if is_shuffled else about["metric"]
         by_seed: dict[int, list[float]] = {}
         for seed, one in good:
-            by_seed.setdefault(seed, []).append(one[about["metric"]])
+            by_seed.setdefault(seed, []).append(one[metric])
         draws = sum(t["seed"] == trials[0]["seed"] for t in trials)
         scores = {seed: sum(x) / len(x) for seed, x in by_seed.items() if len(x) == draws}
         counts = {"capped": sum(one["state"] == "capped" for _, one in good), "failed": len(found) - len(good)}
         answers = good[0][1]["answers"] if good else 0
-        if about["readout"] == "node" and about["arms"][arm]["kind"] == "shuffled":
+        if about["readout"] == "node" and is_shuffled:
             answers = about.get("held", answers)  # nodes of a sample may be right or wrong together
         given: dict[str, Any] = dict(zip(_GROUP, group, strict=True))
-        return Row(**given, prediction=about["arms"][arm], scores=scores, answers=answers, **counts)
+        return Row(**given, metric=metric, prediction=about["arms"][arm], scores=scores, answers=answers, **counts)
 
     def records_of(self, row: Row) -> list[dict[str, Any]]:
         """The trials of a row that have a number."""
@@ -144,9 +148,9 @@ class Report:
         return [r for r in rows if r.positions == rows[0].positions][-1]
 
     def differences(self, one: Row, other: Row) -> list[float]:
-        """Paired by seed; positive where ``one`` is better."""
-        sign = -1.0 if self.plan["comparisons"][one.comparison]["metric"] == "bits" else 1.0
-        shared = sorted(one.scores.keys() & other.scores.keys())
+        """Paired by seed; positive where ``one`` is better; none of scores that are not of one kind."""
+        sign = -1.0 if one.metric == "bits" else 1.0
+        shared = sorted(one.scores.keys() & other.scores.keys()) if one.metric == other.metric else []
         return [sign * (one.scores[seed] - other.scores[seed]) for seed in shared]
 
     @cached_property
@@ -212,7 +216,7 @@ class Report:
         """The numbers as plain values."""
         rows = []
         for row in self.rows:
-            names = (*_GROUP, "capped", "failed", "answers", "holds")
+            names = (*_GROUP, "metric", "capped", "failed", "answers", "holds")
             given = {name: getattr(row, name) for name in names} | (vars(row.interval) if row.interval else {})
             rows.append({**given, "scores": row.scores, "probes": self.probes(row)})
         plan = {k: v for k, v in self.plan.items() if k not in ("trials", "identity")}

@@ -89,10 +89,13 @@ def test_a_cell_of_a_table_may_hold_a_bar():
     assert table(["a", "b"], [["|x|", "1"]]).splitlines()[-1] == "| &#124;x&#124; | 1 |"
 
 
-def test_bits_are_better_when_fewer(tmp_path):
-    found = tiny_run(tmp_path, metric="bits", controls=("full",), seeds=1)
-    one, full = found.row("window"), found.row("full")
+def test_bits_are_better_when_fewer_and_shuffled_labels_are_judged_by_accuracy(tmp_path):
+    found = tiny_run(tmp_path, metric="bits", controls=("full", "shuffled"), seeds=1)
+    one, full, shuffled = (found.row(name) for name in ("window", "full", "shuffled labels, window"))
     assert found.differences(one, full) == [full.scores[0] - one.scores[0]]
+    told = next(x for x in found.records.of_key.values() if x["kind"] == "shuffled")
+    assert (shuffled.metric, shuffled.scores, one.metric) == ("accuracy", {0: told["accuracy"]}, "bits")
+    assert found.differences(shuffled, full) == []
 
 
 def test_the_command_line_reads_studies_lists_suites_and_refuses(tiny):
