@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import LoaderError, OptionError
 from ..interop.files._replace import replace_file
 
-TRIALS, PLAN = "trials.jsonl", "plan.json"
+TRIALS, PLAN, LOCK = "trials.jsonl", "plan.json", ".lock"
 
 
 class Records:
@@ -95,7 +95,7 @@ def held(folder: Path) -> Iterator[None]:
     Raises:
         OptionError: If another process is at it.
     """
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         if os.name == "posix":
             import fcntl

@@ -19,7 +19,7 @@ from .network import Model
 from .own import Own
 from .plan import Study, planned
 from .pool import cores, run_all
-from .records import PLAN, Records, held, read_plan, write_plan
+from .records import LOCK, PLAN, Records, held, read_plan, write_plan
 from .report import Report, report
 
 Say = Callable[[str], None]
@@ -134,7 +134,7 @@ def _folder(out: Any) -> Path:
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"out must be a folder, {folder} is a file")
-    if folder.exists() and any(folder.iterdir()) and read_plan(folder) is None:
+    if read_plan(folder) is None and folder.exists() and any(path.name != LOCK for path in folder.iterdir()):
         raise OptionError(f"out: {folder} holds other things than a study; give a new or an empty folder")
     return folder
 

@@ -9,7 +9,7 @@ from tiny_study import N, greedy, tiny_data, tiny_run
 
 import graphattn as ga
 from graphattn.errors import ControlError, GraphAttnError, OptionError
-from graphattn.study import comparison, pool, records, report, trial
+from graphattn.study import comparison, plan, pool, records, report, trial
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -113,6 +113,17 @@ def test_predictions_are_on_disk_before_the_first_trial(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         tiny_run(tmp_path)
     assert not (tmp_path / records.TRIALS).exists()
+
+
+def test_a_study_interrupted_before_its_plan_was_written_goes_on(tmp_path, monkeypatch):
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    given = {"controls": (), "seeds": 1, "budgets": comparison.Budget(None, 1)}
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(plan, "check", interrupted)
+        tiny_run(tmp_path, **given)
+    assert tiny_run(tmp_path, **given).counts["done"] == 1
 
 
 def test_claims_made_after_trials_are_told_from_those_before(tiny, tmp_path):
