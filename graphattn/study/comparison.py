@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,11 @@ class Comparison:
         if all(graphs.digest() != other.digest() for other in self.graphs.values()):  # an arm may be that already
             self.graphs[name], self.kinds[name] = graphs, (kind, of or name)
 
+    @cached_property
+    def edges(self) -> dict[str, str]:
+        """A hash of the edges of each arm and each control that is drawn once."""
+        return {name: graphs.digest() for name, graphs in self.graphs.items()}
+
     def graphs_for(self, trial: Trial) -> Graphs:
         """What a trial reads."""
         if trial.kind == "rewired":
@@ -220,11 +226,11 @@ class Comparison:
         kind, of = self.kinds[name]
         return of if kind == "shuffled" else name
 
-    def _edges_of(self, name: str, seed: int, draw: int, known: dict[str, str]) -> str:
+    def _edges_of(self, name: str, seed: int, draw: int) -> str:
         """What tells a rewiring from others: its edges; of samples' own graphs what it is drawn from, as thousands of
         them would take longer to draw than to train."""
         if self.graphs[name].each:
-            return f"{known[name]} rewired {self.draws * seed + draw}"
+            return f"{self.edges[name]} rewired {self.draws * seed + draw}"
         return self.rewiring(name, seed, draw).digest()
 
     def identity(self) -> str:
@@ -243,12 +249,12 @@ class Comparison:
 
     def trials(self, seeds: int) -> Iterator[Trial]:
         """Every trial, seed by seed, so that an interrupted study has pairs."""
-        base, known = [self.identity(), _versions()], {name: graphs.digest() for name, graphs in self.graphs.items()}
+        base = [self.identity(), _versions()]
         for seed in range(seeds):
             for name, (kind, of) in self.kinds.items():
                 budgets = list(enumerate(self.budgets))[-1 if kind == "shuffled" else 0 :]
                 for draw in range(self.draws if kind == "rewired" else 1):
-                    edges = self._edges_of(of, seed, draw, known) if kind == "rewired" else known[self._read_by(name)]
+                    edges = self._edges_of(of, seed, draw) if kind == "rewired" else self.edges[self._read_by(name)]
                     for positions in self.positions:
                         for number, budget in budgets:
                             steps = self.steps_of(name, positions, budget)

@@ -83,7 +83,7 @@ def planned(
         "command": study.command,
         "identity": identity,
         "seeds": seeds,
-        "registered": _registered(study, seeds, records, before["registered"] if before else []),
+        "registered": _registered(study, seeds, trials, records, before["registered"] if before else []),
         "comparisons": {name: _about(study, one, known.get(name, {})) for name, one in named.items()},
         "machine": machine("cpu"),
         "trials": [asdict(trial) for trial in trials],
@@ -96,6 +96,7 @@ def _about(study: Study, comparison: Comparison, known: dict[str, Any]) -> dict[
     arms = {arm: arms.get(arm) or predicted(comparison, arm) for arm in comparison.kinds}
     return {
         "arms": arms,
+        "graphs": known.get("graphs", {}) | comparison.edges,
         "checks": known.get("checks") or check(comparison),
         "warnings": warnings_of(comparison, arms),
         "reference": reference(comparison),
@@ -115,7 +116,9 @@ def _about(study: Study, comparison: Comparison, known: dict[str, Any]) -> dict[
     }
 
 
-def _registered(study: Study, seeds: int, records: Records, before: list[Any]) -> list[dict[str, Any]]:
+def _registered(
+    study: Study, seeds: int, trials: list[Trial], records: Records, before: list[Any]
+) -> list[dict[str, Any]]:
     """What is claimed, of how many seeds, and since when; ``late`` are claims made when both arms had been measured."""
     was = [[Claim(**claim) for claim in one["claims"]] for one in before]
     if before and (was[-1], before[-1].get("seeds", seeds)) == ([*study.claims], seeds):
@@ -123,6 +126,7 @@ def _registered(study: Study, seeds: int, records: Records, before: list[Any]) -
     known = {str(claim) for claims in was for claim in claims}
     known -= {claim for one in before for claim in one.get("late", [])}
     measured = {(one["comparison"], one["arm"]) for one in records.of_key.values() if one["state"] != "failed"}
+    measured |= {(trial.comparison, trial.arm) for trial in trials if records.done(trial.key)}  # by another name
     late = []
     for claim in study.claims:
         name = claim.comparison or study.comparisons[0].name

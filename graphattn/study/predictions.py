@@ -133,7 +133,7 @@ def reference(comparison: Comparison) -> str | None:
         if kind == "full":
             return name
     every = everything(next(iter(comparison.graphs.values())), comparison.data.causal).digest()
-    return next((name for name, graphs in comparison.graphs.items() if graphs.digest() == every), None)
+    return next((name for name, edges in comparison.edges.items() if edges == every), None)
 
 
 def warnings_of(comparison: Comparison, plan: dict[str, dict[str, Any]]) -> list[str]:

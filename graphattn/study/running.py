@@ -94,7 +94,8 @@ def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None,
         records, named = Records(folder), study.named()
         identity = {name: comparison.identity() for name, comparison in named.items()}
         before = read_plan(folder)
-        _check_same(folder, study, identity, before)
+        if before is not None:
+            _check_same(folder, study, named, identity, before)
         for name, comparison in named.items():
             comparison.costs = before["comparisons"].get(name, {}).get("costs", {}) if before else {}
         trials = [trial for seed_trials in _by_seed(named, seeds) for trial in seed_trials]
@@ -139,9 +140,10 @@ def _folder(out: Any) -> Path:
     return folder
 
 
-def _check_same(folder: Path, study: Study, identity: dict[str, str], before: dict[str, Any] | None) -> None:
-    if before is None:
-        return
+def _check_same(
+    folder: Path, study: Study, named: dict[str, Comparison], identity: dict[str, str], before: dict[str, Any]
+) -> None:
+    """Refuse a folder of another study, and of arms that were other graphs when predictions and claims were made."""
     if before["study"] != study.name:
         raise OptionError(f"out: {folder} holds the study {before['study']!r}, not {study.name!r}; give another folder")
     other = [name for name, one in identity.items() if before["identity"].get(name, one) != one]
@@ -150,6 +152,11 @@ def _check_same(folder: Path, study: Study, identity: dict[str, str], before: di
             f"out: {folder} holds a study {study.name!r} of other data, another readout, model or training "
             f"({', '.join(other) or 'other comparisons'}); give another folder"
         )
+    for name, comparison in named.items():
+        was = before["comparisons"].get(name, {}).get("graphs", {})
+        other = [arm for arm, edges in comparison.edges.items() if was.get(arm, edges) != edges]
+        if other:
+            raise OptionError(f"out: {folder} has other graphs by the name of {', '.join(other)}; give other names")
 
 
 def _by_seed(named: dict[str, Comparison], seeds: int) -> Iterator[list[Trial]]:

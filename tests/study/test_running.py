@@ -120,9 +120,10 @@ def test_a_study_interrupted_before_its_plan_was_written_goes_on(tmp_path, monke
         raise KeyboardInterrupt
 
     given = {"controls": (), "seeds": 1, "budgets": comparison.Budget(None, 1)}
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(plan, "check", interrupted)
-        tiny_run(tmp_path, **given)
+        with pytest.raises(KeyboardInterrupt):
+            tiny_run(tmp_path, **given)
     assert tiny_run(tmp_path, **given).counts["done"] == 1
 
 
@@ -133,6 +134,14 @@ def test_claims_made_after_trials_are_told_from_those_before(tiny, tmp_path):
     assert [one["trials_on_disk"] > 0 for one in found.plan["registered"]] == [False, True]
     assert found.late == ["full > window"]
     assert "Only shown, as both arms had been measured when it was claimed: full > window." in str(found)
+
+
+def test_a_claim_of_arms_measured_by_other_names_is_late(tiny, tmp_path):
+    folder = tmp_path / "renamed"
+    shutil.copytree(tiny.folder, folder)
+    arms = {"near": ga.graphs.sliding_window(N, 3, causal=False)}
+    assert tiny_run(folder, arms, claims=[ga.study.Claim("near", "full")]).late == ["near > full"]
+    assert len(lines_of(folder)) == len(lines_of(tiny.folder))
 
 
 def test_arms_with_the_same_edges_share_a_result(tmp_path):
@@ -158,6 +167,7 @@ def test_folders_of_other_things_are_refused(tiny, tmp_path):
     refused("holds the study 'study', not 'other'", name="other")
     refused("of other data", data=tiny_data(test=11))
     refused("of other data", training=ga.study.Training(batch=5))
+    refused("other graphs by the name of window", arms={"window": ga.graphs.sliding_window(N, 5, causal=False)})
     (tmp_path / "notes.txt").write_text("mine")
     refused("holds other things", tmp_path)
     refused("is a file", tmp_path / "notes.txt")
