@@ -17,7 +17,8 @@ Layers = tuple[AttentionGraph, ...]
 
 
 def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
-    """Reach, ceiling and covariates of an arm; of rewirings those of seed 0; of samples' own graphs means of a few."""
+    """Reach, ceiling and covariates of an arm; of rewirings those of seed 0; of samples' own graphs means of a few; of
+    layers that differ the mean of their edges, and degrees and the spectrum of the first."""
     kind, of = comparison.kinds[name]
     graphs = comparison.graphs.get(of if kind == "shuffled" else name) or comparison.rewiring(of, 0, 0)
     found = [_of_layers(comparison, layers) for layers in graphs.some()]
@@ -55,7 +56,7 @@ def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
         "depends_on_least": int(field.min()),
         "depends_on_mean": float(field.mean()),
         "depends_on_most": int(field.max()),
-        "layers_needed": _layers_needed(comparison, graph),
+        "layers_needed": _layers_needed(comparison, graph) if len(set(stack)) == 1 else None,
         "spectral_gap": known.spectral_gap,
         "roots": known.roots,
         "strong_components": known.strong_components,
@@ -93,7 +94,8 @@ def _homophily(comparison: Comparison, graph: AttentionGraph) -> float | None:
 
 
 def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
-    """The share of what answers need that the readout depends on, and the law that makes it a ceiling."""
+    """The share of what answers need that the readout depends on, of needs that are known the share of answers that
+    have all; and the law that makes it a ceiling. Where nodes answer and no needs are known, 1."""
     data, L = comparison.data, comparison.model.layers
     shares, law = [], ""
     for layers in graphs.some():
@@ -101,8 +103,9 @@ def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
         field = receptive_field(stack, residual=True).graphs[-1]
         if comparison.readout == "node" and data.needs is not None:
             needs, law = data.needs, "a zero Jacobian: an answer beyond the receptive field is a guess"
-            asked = (data.targets != NOT_ASKED).any(0)[needs.target]
-            shares.append(float(field.contains(needs.target, needs.source)[asked].double().mean()))
+            asked = (data.targets != NOT_ASKED).sum(0)
+            lacking = needs.target[~field.contains(needs.target, needs.source)].unique()
+            shares.append(1 - float(asked[lacking].sum() / asked.sum()))
         elif comparison.readout == "token":
             shares.append(int(field.in_degree[comparison.token]) / field.num_sources)
         else:

@@ -166,6 +166,10 @@ def test_a_law_gives_the_ceiling():
         told = predicted(about, "window")
         assert told["reached"] == share
         assert told["ceiling"] == pytest.approx(share + (1 - share) * data.chance)
+    two = ga.from_rule(lambda t, s: (t - s == 4) | (t - s == 5) & (t == 6), N)  # and the last answer needs one more
+    data = tiny_data(targets=tokens.roll(4, 1).index_fill(1, torch.arange(4), -100), needs=two, causal=True)
+    told = predicted(compared({"window": ga.graphs.sliding_window(N, 3)}, data, readout="node"), "window")
+    assert told["reached"] == pytest.approx(2 / 3)  # of three answers, not of four edges
     by_place = [targets[:, t][targets[:, t] >= 0].bincount().max() for t in range(5, N)]
     assert predicted(about, "shuffled labels, window")["ceiling"] == pytest.approx(float(sum(by_place)) / (2 * SAMPLES))
 
