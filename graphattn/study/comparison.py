@@ -12,14 +12,14 @@ from typing import Any
 import torch
 
 from ..arguments import one_of, positive, several, shown, whole
-from ..errors import ControlError, OptionError
+from ..errors import OptionError
 from .arms import Arm, Graphs, graphs_of
 from .controls import CONTROLS, alone, everything, is_structured, permuted, rewired
 from .data import Data
 from .network import POSITIONS, READOUTS, Model
 from .own import Own, network_of
 
-METRICS = {"accuracy": "accuracy", "bits": "bits per answer"}
+METRICS = {"accuracy": "accuracy", "bits": "bits per answer (lower is better)"}
 EQUAL = ("steps", "operations", "time")
 _CODE = ("data.py", "network.py", "own.py", "trial.py")  # what a result depends on beside versions
 _PACKAGES = ("graphattn", "torch", "numba")
@@ -261,21 +261,6 @@ class Comparison:
                             what = [*base, edges, positions, budget.examples, steps, seed, kind == "shuffled"]
                             given = (positions, budget.examples, steps, seed, draw)
                             yield Trial(self.name, name, kind, of, *given, _hash(what), number)
-
-
-def check_same_start(records: Sequence[dict[str, Any]]) -> None:
-    """Refuse results of arms that did not start alike.
-
-    Raises:
-        ControlError: If two arms differ in the initial state or in the number of parameters.
-    """
-    starts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    for one in records:
-        if one["state"] != "failed":
-            group = (one["comparison"], one["positions"], one["seed"])
-            start = (one["initial"], one["parameters"], one["position_parameters"])
-            if starts.setdefault(group, start) != start:
-                raise ControlError(f"{one['arm']} of {group} started as {start}, another arm as {starts[group]}")
 
 
 def _digest(data: Data) -> str:

@@ -5,8 +5,9 @@ import re
 from collections import Counter
 from typing import Any
 
+from .claims import LEVEL
 from .report import Report, Row
-from .statistics import JUDGED, TESTED, interval
+from .statistics import EXACT, JUDGED, TESTED, interval
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -68,54 +69,55 @@ def _every(report: Report) -> list[tuple[str, str, dict[str, Any]]]:
 def _predictions(report: Report) -> str:
     rows = []
     for comparison, arm, told in _every(report):
+        about = report.plan["comparisons"][comparison]
+        is_known = about["readout"] != "node" or about["arms"][told["of"]]["law"]  # what each answer needs
         field = f"{told['depends_on_least']:g} to {told['depends_on_most']:g} of {told['nodes']:g}"
         needed = "-" if told["layers_needed"] is None else f"{told['layers_needed']:g}"
         ceiling = "a bag of nodes" if told["bag"] else "-"
         ceiling = ceiling if told["ceiling"] is None else f"{told['ceiling']:.3f}"
-        rows.append([_named(report, comparison, arm), field, f"{told['reached']:.1%}", needed, ceiling])
+        reached = f"{told['reached']:.1%}" if is_known else "-"
+        rows.append([_named(report, comparison, arm), field, reached, needed, ceiling])
     head = ["arm", "a node depends on", "readout reaches", "layers until nothing is new", "ceiling"]
     note = (
-        "*Readout reaches*: the share of what the answer may need. *A bag of nodes*: without positions no order can be "
-        "told, whatever is trained. Of a rewired arm, the first one that is drawn; others have ceilings of their own."
+        "*Readout reaches*: the share of what an answer may need; with a ceiling by law, of answers the share whose "
+        "needs are all reached. *A bag of nodes*: without positions no order can be told, whatever is trained. Of a "
+        "rewired arm, the first one that is drawn; others have ceilings of their own."
     )
     return f"{table(head, rows)}\n\n{note}"
 
 
 def _measured(report: Report) -> str:
-    rows, metrics = [], {row.metric for row in report.rows}
-    for row in report.rows:
-        found = row.interval
-        state = "" if row.holds is None else "holds" if row.holds else "**above its ceiling**"
-        ceiling = "-" if row.prediction["ceiling"] is None else f"{row.prediction['ceiling']:.3f}"
-        examples = "all" if row.examples is None else f"{row.examples:,}"
-        what = [_named(report, row.comparison, row.arm), row.positions, examples, _steps(report, row), ceiling]
-        counts = (("capped", row.capped), ("failed", row.failed))
-        ended = ", ".join(f"{count} {state}" for state, count in counts if count)
-        rows.append([*what, "-" if found is None else str(found), _against(report, row), state, ended, row.metric])
+    metrics = {row.metric for row in report.rows}
     score = f"{next(iter(metrics))} [95 %]" if len(metrics) == 1 else "measured [95 %]"
-    head = [
-        "arm",
-        "positions",
-        "examples",
-        "steps",
-        "ceiling",
-        score,
-        "better than all pairs by",
-        "law",
-        "trials",
-        "score",
-    ]
-    shown = {3: len({row[3] for row in rows}) > 1, 9: len(metrics) > 1} | {
-        i: any(row[i] for row in rows) for i in (7, 8)
-    }
-    used = [i for i in range(len(head)) if shown.get(i, True)]
+    rows = [_cells(report, row, score) for row in report.rows]
+    values = {name: {row[name] for row in rows} for name in rows[0]}
+    told = {"steps": len(values["steps"]) > 1, "law": values["law"] != {""}, "trials": values["trials"] != {""}}
+    told["score"] = len(metrics) > 1
+    used = [name for name in rows[0] if told.get(name, True)]
     baselines = [
         f"* {name} on the same data{f' ({comparison})' * (len(report.plan['comparisons']) > 1)}: {score:.3f}"
         for comparison, about in report.plan["comparisons"].items()
         for name, score in about["baselines"].items()
     ]
-    body = table([head[i] for i in used], [[row[i] for i in used] for row in rows])
+    body = table(used, [[row[name] for name in used] for row in rows])
     return "\n\n".join([body, "\n".join(baselines)] if baselines else [body])
+
+
+def _cells(report: Report, row: Row, score: str) -> dict[str, str]:
+    """What is said of a row, by column."""
+    counts = (("capped", row.capped), ("failed", row.failed))
+    return {
+        "arm": _named(report, row.comparison, row.arm),
+        "positions": row.positions,
+        "examples": "all" if row.examples is None else f"{row.examples:,}",
+        "steps": _steps(report, row),
+        "ceiling": "-" if row.prediction["ceiling"] is None else f"{row.prediction['ceiling']:.3f}",
+        score: "-" if row.interval is None else str(row.interval),
+        "better than all pairs by": _against(report, row),
+        "law": "" if row.holds is None else "holds" if row.holds else "**above its ceiling**",
+        "trials": ", ".join(f"{count} {state}" for state, count in counts if count),
+        "score": row.metric,
+    }
 
 
 def _steps(report: Report, row: Row) -> str:
@@ -171,22 +173,18 @@ def _claims(report: Report) -> str:
     rows = []
     for claim, verdict in zip(report.claims, report.verdicts, strict=True):
         p = "-" if verdict.p is None else f"{verdict.p:.3g}"
-        difference = "-" if verdict.difference is None else str(verdict.difference)
-        rows.append([str(claim), claim.because or "-", difference, p, verdict.verdict])
-    seeds = max((v.difference.seeds for v in report.verdicts if v.difference is not None), default=0)
-    if seeds < JUDGED:
-        note = f"{seeds} seeds: differences are shown, no claim is made ({JUDGED} for a verdict, {TESTED} for tests)."
-    elif seeds < TESTED:
-        note = f"{seeds} seeds: verdicts by the 95 % interval alone, none is a claim of significance."
-    else:
-        note = (
-            "p: exact sign-flip test, after Holm's correction for all claims of an order made beforehand; level .05. "
-            "Equality is judged by whether the interval lies within the margin."
-        )
+        difference, seeds = "-", 0
+        if verdict.difference is not None:
+            difference, seeds = str(verdict.difference), verdict.difference.seeds
+        rows.append([str(claim), claim.because or "-", f"{seeds}", difference, p, verdict.verdict])
+    note = (
+        f"Fewer than {JUDGED} seeds: differences are only shown. From {JUDGED} on the 95 % interval judges claims; "
+        f"from {TESTED} on an order needs p < {LEVEL:g} as well. p: sign-flip test, exact up to {EXACT} seeds, after "
+        "Holm's correction for all tested claims made beforehand. Equality: the interval lies within the margin."
+    )
     if report.late:
         note += f" Only shown, as both arms had been measured when it was claimed: {'; '.join(report.late)}."
-    head = ["claim", "because", "difference [95 %]", "p", "verdict"]
-    return f"{table(head, rows)}\n\n{note}"
+    return f"{table(['claim', 'because', 'seeds', 'difference [95 %]', 'p', 'verdict'], rows)}\n\n{note}"
 
 
 def _controls(report: Report) -> str:
@@ -205,7 +203,8 @@ def _controls(report: Report) -> str:
                 f"* {_named(report, row.comparison, row.arm)}, positions {row.positions}: {said}, {row.interval} "
                 f"(chance {row.prediction['ceiling']:.3f}, sd of a seed {sd:.3f})"
             )
-    lines.append("* all arms of a seed started from the same state (hash) with as many parameters: yes")
+    alike = f"**no**, {report.unlike[0]}" if report.unlike else "yes"
+    lines.append(f"* all arms of a seed started from the same state (hash) with as many parameters: {alike}")
     lines += [f"* failed: {text}" for text in report.failures]
     return "\n".join(lines)
 
@@ -223,11 +222,15 @@ def _covariates(report: Report) -> str:
         operations = "-" if told["operations"] is None else f"{told['operations']:,.0f}"
         rows.append([*row, f"{told['strong_components']:g}", universal, homophily, operations])
     head = ["arm", "edges", "in-degrees", "spectral gap", "roots", "strong components", "universal", "homophily"]
-    return table([*head, "operations"], rows)
+    note = (
+        "Edges are the mean of the layers, *universal* and operations of all of them; the rest is of the first layer's "
+        "graph. Of samples' own graphs, the mean of some."
+    )
+    return f"{table([*head, 'operations'], rows)}\n\n{note}"
 
 
 def _probes(report: Report) -> str:
-    """Means over seeds, at the largest budget."""
+    """Means over trials, at the last budget."""
     rows = []
     for row in report.rows:
         if row.budget != len(report.plan["comparisons"][row.comparison]["budgets"]) - 1:
@@ -242,8 +245,9 @@ def _probes(report: Report) -> str:
         return "No trial has ended."
     head = ["arm", "positions", "entropy (bits) by layer", "distance (places) by layer", "spread by layer"]
     note = (
-        "*Spread*: distance of the nodes to their mean over their norm. *Effective nodes*: participation number of the "
-        "readout's gradient. *Along full*: the score along a graph that it was not trained on."
+        "Means over trials, at the last budget. *Spread*: distance of the nodes to their mean over their norm. "
+        "*Effective nodes*: participation number of the readout's gradient. *Along full*: the score along a graph that "
+        "it was not trained on."
     )
     return f"{table([*head, 'effective nodes', 'along full'], rows)}\n\n{note}"
 
@@ -252,9 +256,8 @@ _BY_LAYER, _AT_LAST = ("entropy", "distance", "spread"), ("effective_nodes", "al
 
 
 def _made_by(report: Report) -> str:
-    machine, records = report.plan["machine"], report.records.of_key.values()
-    cpu = sum(one.get("cpu_s", 0.0) for one in records)
+    machine = report.plan["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
     command = f"`{report.plan['command']}`\n\n" * bool(report.plan["command"])
     where = f"{machine['processor']}, {machine['cores']} cores, {machine['date']}"
-    return f"{command}{where}; {cpu / 3600:.2f} CPU hours; {versions}."
+    return f"{command}{where}; {report.cpu_hours:.2f} CPU hours; {versions}."

@@ -4,13 +4,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ..viz.style import EDGE, FAINT, GROUND, HIGHLIGHTS, INK, TEXT, empty_figure
+from .comparison import METRICS
 from .report import Report, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Panel = tuple[str, str, str]  # comparison, positions, what is equal
-_NAMES = {"accuracy": "accuracy", "bits": "bits per answer (lower is better)"}
 #: Marker and line of each kind of arm.
 _KINDS: dict[str, tuple[str, Any]] = {
     "arm": ("o", "-"),
@@ -25,7 +25,7 @@ _WIDE, _ROW = 6.9, 0.26  # inches: two columns of a paper, a row of an arm
 
 
 def draw(report: Report) -> "Figure":
-    """The figure of a suite where it has its own; else curves where there are several budgets, else a row for each arm.
+    """A suite's own figure where it has one; else curves where numbers of examples differ, else a row for each arm.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
@@ -100,12 +100,11 @@ def _curves(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
         place = (-(-len(panels) // 2), min(2, len(panels)), number)
         ax = axes(figure, place, _title(report, comparison, positions, equal), **shared)
         first, about = first or ax, report.plan["comparisons"][comparison]
-        most = max((row.examples or 0 for row in rows), default=0)
         for beside, (name, style) in enumerate(styles.items()):
             mine = [row for row in rows if row.arm == name]
             if not mine or mine[0].prediction["kind"] == "shuffled":
                 continue
-            x = [row.examples or _all_examples(report, row, most) for row in mine]
+            x = [row.examples or _all_examples(report, row) for row in mine]
             found = [row.interval for row in mine if row.interval is not None]
             y = [i.mean for i in found]
             bars = [[_half(i.mean, i.low) for i in found], [_half(i.high, i.mean) for i in found]]
@@ -113,13 +112,13 @@ def _curves(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
             ax.errorbar([value * 1.02 ** (beside - len(styles) / 2) for value in x], y, yerr=bars, label=name, **line)
         _reference_lines(about, ax.axhline)
         ax.set_xscale("log")
-        ticks = sorted({row.examples or _all_examples(report, row, most) for row in rows})
+        ticks = sorted({row.examples or _all_examples(report, row) for row in rows})
         ax.set_xticks(ticks, _ticks(ticks))
         ax.minorticks_off()
         ax.grid(True, color=FAINT, linewidth=0.6)
         ax.set_xlabel("training examples", fontsize=TEXT)
         if number % 2 == 1:
-            ax.set_ylabel(_NAMES[about["metric"]], fontsize=TEXT)
+            ax.set_ylabel(METRICS[about["metric"]], fontsize=TEXT)
     _legend(figure, first)
     return figure
 
@@ -129,9 +128,10 @@ def _half(above: float, below: float) -> float:
     return 0.0 if math.isnan(above - below) else above - below
 
 
-def _all_examples(report: Report, row: Row, most: int) -> int:
+def _all_examples(report: Report, row: Row) -> int:
     """What "all" is, where a budget names none."""
-    return int(max(most, report.plan["comparisons"][row.comparison]["samples"] - row.answers))
+    about = report.plan["comparisons"][row.comparison]
+    return int(about["samples"] - about.get("held", row.answers))
 
 
 def _legend(figure: Any, ax: Any) -> None:
@@ -156,16 +156,22 @@ def _rows(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
         for y, row in enumerate(rows):
             _row(ax, y, row, styles[row.arm])
         _reference_lines(about, ax.axvline)
-        names = [row.arm for row in rows]
+        names = [name_among(rows, row) for row in rows]
         ax.set_yticks(range(len(rows)), [] if number % 2 == 0 and names == left else names)
         ax.set_ylim(len(rows) - 0.4, -0.6)
         ax.grid(True, axis="x", color=FAINT, linewidth=0.6)
-        ax.set_xlabel(_NAMES[about["metric"]], fontsize=TEXT)
+        ax.set_xlabel(METRICS[about["metric"]], fontsize=TEXT)
         left = names
         handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True)) | handles
     kept = list(handles.values()), list(handles)
     figure.legend(*kept, loc="outside lower center", ncols=3, frameon=False, fontsize=TEXT - 1)
     return figure
+
+
+def name_among(rows: list[Row], row: Row) -> str:
+    """Of an arm, and its steps where it has several budgets."""
+    steps = {other.steps for other in rows if other.arm == row.arm}
+    return row.arm if len(steps) == 1 else f"{row.arm}, {row.steps:,} steps"
 
 
 def _row(ax: Any, y: int, row: Row, style: dict[str, Any]) -> None:

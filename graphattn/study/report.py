@@ -21,6 +21,10 @@ _GROUP = ("comparison", "arm", "positions", "examples", "budget", "steps")
 SIGMAS = 4.0  # of a binomial, within which a score is at its ceiling
 
 
+def _group(trial: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(trial[name] for name in _GROUP)
+
+
 @dataclass(frozen=True)
 class Row:
     """An arm at one budget.
@@ -89,16 +93,14 @@ class Report:
         """Every arm at every budget, in the order of the plan."""
         groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for trial in self.plan["trials"]:
-            groups.setdefault(tuple(trial[name] for name in _GROUP), []).append(trial)
+            groups.setdefault(_group(trial), []).append(trial)
         return [self._row(group, trials) for group, trials in groups.items()]
 
-    def _row(self, group: tuple[Any, ...], trials: list[Any]) -> Row:
-        comparison, arm, *_ = group
-        found = [(t["seed"], self.records.of_key[t["key"]]) for t in trials if t["key"] in self.records.of_key]
-        good = [(seed, one) for seed, one in found if self._has_number(one)]
-        about = self.plan["comparisons"][comparison]
-        is_shuffled = about["arms"][arm]["kind"] == "shuffled"
-        metric = "accuracy" if is_shuffled else about["metric"]
+    def _row(self, group: tuple[Any, ...], trials: list[dict[str, Any]]) -> Row:
+        about = self.plan["comparisons"][group[0]]
+        prediction, found = about["arms"][group[1]], self.ended.get(group, [])
+        good = [one for one in found if self._has_number(one[1])]
+        metric = "accuracy" if prediction["kind"] == "shuffled" else about["metric"]
         by_seed: dict[int, list[float]] = {}
         for seed, one in good:
             by_seed.setdefault(seed, []).append(one[metric])
@@ -106,16 +108,23 @@ class Report:
         scores = {seed: sum(x) / len(x) for seed, x in by_seed.items() if len(x) == draws}
         counts = {"capped": sum(one["state"] == "capped" for _, one in good), "failed": len(found) - len(good)}
         answers = good[0][1]["answers"] if good else 0
-        if about["readout"] == "node" and is_shuffled:
+        if about["readout"] == "node" and prediction["kind"] == "shuffled":
             answers = about.get("held", answers)  # nodes of a sample may be right or wrong together
         given: dict[str, Any] = dict(zip(_GROUP, group, strict=True))
-        return Row(**given, metric=metric, prediction=about["arms"][arm], scores=scores, answers=answers, **counts)
+        return Row(**given, metric=metric, prediction=prediction, scores=scores, answers=answers, **counts)
+
+    @cached_property
+    def ended(self) -> dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]]:
+        """Of each row the planned trials that have ended: seed and record."""
+        found: dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]] = {}
+        for trial in self.plan["trials"]:
+            if trial["key"] in self.records.of_key:
+                found.setdefault(_group(trial), []).append((trial["seed"], self.records.of_key[trial["key"]]))
+        return found
 
     def records_of(self, row: Row) -> list[dict[str, Any]]:
         """The trials of a row that have a number."""
-        trials = [t for t in self.plan["trials"] if all(t[name] == getattr(row, name) for name in _GROUP)]
-        found = [self.records.of_key[t["key"]] for t in trials if t["key"] in self.records.of_key]
-        return [one for one in found if self._has_number(one)]
+        return [one for _, one in self.ended.get(_group(vars(row)), []) if self._has_number(one)]
 
     def _has_number(self, one: dict[str, Any]) -> bool:
         return one["state"] != "failed" and one[self.plan["comparisons"][one["comparison"]]["metric"]] is not None
@@ -181,12 +190,26 @@ class Report:
         """Arms above their ceiling: a law that does not hold, or a fault of this library."""
         return [row for row in self.rows if row.holds is False]
 
+    @property
+    def unlike(self) -> list[str]:
+        """Trials that did not start as others of their seed, in the initial state or in the number of parameters."""
+        starts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        found = []
+        for one in (one for row in self.rows for one in self.records_of(row)):
+            group = (one["comparison"], one["positions"], one["seed"])
+            start = (one["initial"], one["parameters"], one["position_parameters"])
+            if starts.setdefault(group, start) != start:
+                found.append(f"{one['arm']} of {group} started as {start}, another arm as {starts[group]}")
+        return found
+
     def check_controls(self) -> None:
-        """Refuse a study in which shuffled labels were learned: its test leaks.
+        """Refuse a study whose arms did not start alike, or in which shuffled labels were learned: its test leaks.
 
         Raises:
-            ControlError: If a seed is above chance by more than 4 standard deviations.
+            ControlError: If two arms differ at the start, or a seed is above chance by more than 4 standard deviations.
         """
+        for told in self.unlike:
+            raise ControlError(told)
         for row in self.broken:
             if row.prediction["kind"] == "shuffled":
                 raise ControlError(
@@ -198,19 +221,22 @@ class Report:
     @property
     def counts(self) -> dict[str, int]:
         """Trials planned, with a number, capped, failed."""
-        of_key = self.records.of_key
-        found = [of_key[t["key"]] for t in self.plan["trials"] if t["key"] in of_key]
-        good = [one for one in found if self._has_number(one)]
-        capped, failed = sum(one["state"] == "capped" for one in good), len(found) - len(good)
-        return {"planned": len(self.plan["trials"]), "done": len(good), "capped": capped, "failed": failed}
+        planned, done = len(self.plan["trials"]), sum(len(self.records_of(row)) for row in self.rows)
+        capped, failed = (sum(getattr(row, name) for row in self.rows) for name in ("capped", "failed"))
+        return {"planned": planned, "done": done, "capped": capped, "failed": failed}
 
     @property
     def failures(self) -> Iterator[str]:
-        """What went wrong, one line each."""
-        for one in self.records.of_key.values():
+        """What went wrong in trials of the plan, one line each."""
+        for one in {one["key"]: one for of_row in self.ended.values() for _, one in of_row}.values():
             if not self._has_number(one):
                 error = one.get("error", "it diverged, and has no score")
                 yield f"{one['comparison']}, {one['arm']}, seed {one['seed']}: {error}"
+
+    @property
+    def cpu_hours(self) -> float:
+        """Of all trials on disk."""
+        return sum(one.get("cpu_s", 0.0) for one in self.records.of_key.values()) / 3600
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers as plain values."""
@@ -220,8 +246,7 @@ class Report:
             given = {name: getattr(row, name) for name in names} | (vars(row.interval) if row.interval else {})
             rows.append({**given, "scores": row.scores, "probes": self.probes(row)})
         plan = {k: v for k, v in self.plan.items() if k not in ("trials", "identity")}
-        cpu = sum(one.get("cpu_s", 0.0) for one in self.records.of_key.values())
-        told = {"counts": self.counts, "cpu_hours": round(cpu / 3600, 4), "rows": rows}
+        told = {"counts": self.counts, "cpu_hours": round(self.cpu_hours, 4), "rows": rows}
         return plain(json.dumps({**plan, **told, "verdicts": [verdict.to_dict() for verdict in self.verdicts]}))
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from ..arguments import flag, shown, whole
 from ..errors import OptionError
 from .claims import Claim, check_claims
-from .comparison import Comparison, Training, Trial, check_same_start
+from .comparison import Comparison, Training, Trial
 from .data import Data
 from .network import Model
 from .own import Own
@@ -104,7 +104,6 @@ def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None,
         _warn([text for about in plan["comparisons"].values() for text in about["warnings"]], folder)
         _train(named, trials, records, processes)
     found = report(folder)
-    check_same_start([records.of_key[trial.key] for trial in trials if trial.key in records.of_key])
     found.check_controls()
     return found
 

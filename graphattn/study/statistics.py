@@ -12,7 +12,8 @@ JUDGED = 8
 """Seeds from which on an interval may keep or refute a prediction; with fewer, differences are only shown."""
 SHOWN = 3
 """Seeds from which on an interval is given: with 2 it is 12.7 standard errors wide to each side, and says nothing."""
-_EXACT = 16  # seeds up to which every pattern of signs is tried
+EXACT = 16
+"""Seeds up to which every pattern of signs is tried."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def sign_flip(differences: Sequence[float]) -> float:
     """
     from scipy.stats import permutation_test
 
-    resamples = np.inf if len(differences) <= _EXACT else 99_999
+    resamples = np.inf if len(differences) <= EXACT else 99_999
     found = permutation_test(
         (np.asarray(differences, dtype=float),),
         np.mean,

@@ -6,7 +6,7 @@ from tiny_study import N, tiny_data, tiny_options, tiny_run
 import graphattn as ga
 from graphattn import study
 from graphattn.errors import OptionError
-from graphattn.study import costs, records, trial
+from graphattn.study import costs, picture, records, trial
 from graphattn.study.comparison import Comparison
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
@@ -56,6 +56,7 @@ def test_two_budgets_of_as_many_examples_are_told_apart(tmp_path):
     first, last = (found.row("window", budget=number) for number in (0, 1))
     ran = {one["steps_taken"]: one["accuracy"] for one in found.records.of_key.values() if one["arm"] == "window"}
     assert (first.scores, last.scores) == ({0: ran[1]}, {0: ran[3]})
+    assert picture.name_among(found.rows, first) == "window, 1 steps"
 
 
 def test_every_rate_is_tried_and_the_test_is_not_looked_at(monkeypatch):

@@ -151,12 +151,16 @@ def test_arms_with_the_same_edges_share_a_result(tmp_path):
     assert len(records.read_plan(tmp_path)["trials"]) == 4
 
 
-def test_arms_that_did_not_start_alike_are_refused(tiny):
-    found = [dict(one) for one in tiny.records.of_key.values()]
-    comparison.check_same_start(found)
-    found[0]["initial"] = "another"
-    with pytest.raises(ControlError, match="started as"):
-        comparison.check_same_start(found)
+def test_arms_that_did_not_start_alike_are_refused_and_said_aloud(tiny, tmp_path):
+    assert "with as many parameters: yes" in str(tiny)
+    folder = tmp_path / "unlike"
+    shutil.copytree(tiny.folder, folder)
+    one = next(one for one in tiny.records.of_key.values() if one["arm"] == "full")
+    records.Records(folder).append({**one, "initial": "another"})
+    found = report(folder)
+    assert "with as many parameters: **no**, full of" in str(found)
+    with pytest.raises(ControlError, match=r"full of .* started as \('another'"):
+        found.check_controls()
 
 
 def test_folders_of_other_things_are_refused(tiny, tmp_path):
