@@ -59,7 +59,8 @@ def flex_run(
 ) -> Outputs:
     """Attention on a graph or a part of it; ``again`` is the same in operations with any number of derivatives."""
     query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
-    plan, mask = constant_blocks(graph, part, query.device)
+    plan, tables = constant_blocks(graph, part, query.device)
+    mask = block_mask(plan, tables)
 
     def run(query: Tensor, key: Tensor, value: Tensor) -> Pair:
         return _run(plan, mask, inputs, lse, query, key, value)
@@ -74,15 +75,25 @@ def flex_run(
 
 
 @constant_result
-def constant_blocks(graph: AttentionGraph, part: str, device: torch.device) -> tuple[BlockLists, Any]:
-    """The blocks of a graph or a part of it, and their ``BlockMask``; constants of compiled code, by the graph."""
+def constant_blocks(graph: AttentionGraph, part: str, device: torch.device) -> tuple[BlockLists, tuple[Any, ...]]:
+    """The blocks of a graph or a part, and what a ``BlockMask`` of them is made of; constants of compiled code."""
     graph = piece(graph, part)
     plan = block_lists(graph, device)
-    return plan, cached(graph, ("block mask", device), lambda: block_mask(plan, graph.num_targets, graph.num_sources))
+    return plan, cached(graph, ("block tables", device), lambda: tables_of(plan, graph.num_targets, graph.num_sources))
 
 
-def block_mask(plan: BlockLists, targets: int, sources: int) -> Any:
-    """The ``BlockMask`` of a plan; its ``mask_mod`` reads tensors, and differs in them alone from any other plan's."""
+def tables_of(plan: BlockLists, targets: int, sources: int) -> tuple[Any, ...]:
+    """Sizes, and numbers and places of blocks, the partial and the full ones of each row and then of each column."""
+    T, S = (n if slots is None else slots.node.numel() for n, slots in ((targets, plan.target), (sources, plan.source)))
+    which = [kinds == kind for kinds in (plan.kinds, plan.kinds.T) for kind in (PARTIAL, FULL)]
+    return (T, S), *(table for one in which for table in ordered(one))
+
+
+def block_mask(plan: BlockLists, tables: tuple[Any, ...]) -> Any:
+    """The ``BlockMask`` of a plan; its ``mask_mod`` reads tensors, and differs in them alone from any other plan's.
+
+    It is made at each call, as torch.compile follows one that it saw made, and no other.
+    """
     from torch.nn.attention.flex_attention import BlockMask
 
     which, bits = plan.which, plan.bits
@@ -91,12 +102,7 @@ def block_mask(plan: BlockLists, targets: int, sources: int) -> Any:
         word = bits[which[q_idx // SIDE, kv_idx // SIDE], q_idx % SIDE, kv_idx % SIDE // WORD]
         return ((word >> (kv_idx % WORD)) & 1) == 1
 
-    T, S = (n if slots is None else slots.node.numel() for n, slots in ((targets, plan.target), (sources, plan.source)))
-    tables: dict[str, Any] = {}
-    for name, kinds in (("kv", plan.kinds), ("q", plan.kinds.T)):  # a row's blocks, and for the backward a column's
-        for prefix, kind in (("", PARTIAL), ("full_", FULL)):
-            tables[f"{prefix}{name}_num_blocks"], tables[f"{prefix}{name}_indices"] = ordered(kinds == kind)
-    return BlockMask((T, S), **tables, BLOCK_SIZE=(SIDE, SIDE), mask_mod=mask_mod)
+    return BlockMask(*tables, BLOCK_SIZE=(SIDE, SIDE), mask_mod=mask_mod)
 
 
 def _run(plan: BlockLists, mask: Any, inputs: Inputs, lse: bool, query: Tensor, key: Tensor, value: Tensor) -> Pair:

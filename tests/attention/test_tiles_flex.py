@@ -83,6 +83,19 @@ def test_a_second_derivative_is_that_of_tiles(uncompiled):
         torch.testing.assert_close(ours, wanted, atol=1e-11, rtol=0)
 
 
+def test_a_program_that_users_compile_has_it_whole():
+    graph, _, nodes = problem()
+    nodes = [x.detach().float() for x in nodes]
+
+    def call(query, key, value):
+        return tiles_flex.flex_run(graph, check(query, key, value, graph), False, "whole", None).output
+
+    with torch.no_grad():
+        compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+        wanted = tiles.gathered_run(graph, check(*nodes, graph), False, False).output
+        torch.testing.assert_close(compiled(*nodes), wanted, atol=2e-6, rtol=0)
+
+
 def test_graphs_share_a_program_and_new_sizes_make_one_for_any(monkeypatch):
     """Compiled by a backend that only counts; nothing is generated."""
     made, compile_ = [], torch.compile

@@ -183,6 +183,7 @@ def _rest() -> Iterator[Case]:
     yield Case("dropped as on the CPU", _dropped)
     yield Case("a prepared call waits for nothing", _prepared)
     yield Case("tiles by FlexAttention", _flex)
+    yield Case("tiles by FlexAttention, compiled", partial(_flex, compiled=True))
     yield Case("autocast", _autocast)
     yield Case("a model is trained", _trained)
     yield Case("neighbours of points", _neighbours)
@@ -241,8 +242,9 @@ def _prepared(device: torch.device) -> list[dict[str, Any]]:
     return [{"backend": "edges", "ok": finite, "dropout is drawn anew": not torch.equal(*drawn)}]
 
 
-def _flex(device: torch.device) -> list[dict[str, Any]]:
-    """Global tokens, whose rows of blocks are in pieces, by FlexAttention and by SDPA, forward and backward."""
+def _flex(device: torch.device, compiled: bool = False) -> list[dict[str, Any]]:
+    """Global tokens, whose rows of blocks are in pieces, by FlexAttention, maybe in a function that is compiled, and by
+    SDPA: forward and backward."""
     from graphattn.backends.check import check
     from graphattn.backends.tiles import TilesBackend, gathered_run, tiles_run
 
@@ -257,7 +259,7 @@ def _flex(device: torch.device) -> list[dict[str, Any]]:
         if not TilesBackend().by_flex(graph, inputs.request(lse=True)):
             results.append({"dtype": _name(dtype), "ok": False, "raised": "FlexAttention is not chosen"})
             continue
-        for run in (tiles_run, gathered_run):
+        for run in (torch.compile(tiles_run) if compiled else tiles_run, gathered_run):
             found = run(graph, inputs, False, True)
             loss = found.output.float().square().sum() + found.lse.sum()
             outputs.append([found.output, found.lse, *torch.autograd.grad(loss, leaves)])
