@@ -161,9 +161,9 @@ def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool
     rows, columns = ([getattr(b, side) * b.blocks for b in plan.buckets] for side in ("rows", "columns"))
     parts = zip(
         plan.buckets,
-        take(query, rows, *plan.row),
-        take(key, columns, *plan.column),
-        take(value, columns, *plan.column),
+        take(query, rows, plan.row),
+        take(key, columns, plan.column),
+        take(value, columns, plan.column),
         _biases(graph, part, plan, inputs),
         strict=True,
     )
@@ -212,7 +212,7 @@ def _bucket(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Output (B, slots, H, D_v), optionally lse (B, slots, H, 1), weights (B, pairs, H) of a bucket's blocks."""
     batch, heads, group = query.shape[0], query.shape[2], query.shape[2] // key.shape[2]
-    blocks, (_, rows, columns, allowed) = batch * bucket.blocks, bucket
+    blocks, rows, columns, allowed = batch * bucket.blocks, bucket.rows, bucket.columns, bucket.allowed
     query, key, value = (  # (blocks, heads, rows or columns, width)
         x.reshape(blocks, size, *x.shape[2:]).transpose(1, 2)
         for x, size in ((query, rows), (key, columns), (value, columns))
@@ -250,7 +250,7 @@ def _bucket(
 def _placed(plan: Tiles, parts: Sequence[Tensor | None], nothing: float) -> Tensor:
     """Rows of all buckets as rows of targets (B, T, ...); ``nothing`` for a target without an edge."""
     every = [plan.output.node.numel()]
-    (result,) = take(torch.cat([x for x in parts if x is not None], 1), every, *plan.output)
+    (result,) = take(torch.cat([x for x in parts if x is not None], 1), every, plan.output)
     return result if plan.isolated is None else result.masked_fill(plan.isolated[:, None, None], nothing)
 
 

@@ -112,9 +112,9 @@ def _run(plan: BlockLists, mask: Any, inputs: Inputs, lse: bool, query: Tensor, 
     if plan.unused is not None:
         key, value = (x.masked_fill(plan.unused[:, None, None], 0.0) for x in (key, value))
     if plan.target is not None:
-        (query,) = take(query, [plan.target.node.numel()], *plan.target)
+        (query,) = take(query, [plan.target.node.numel()], plan.target)
     if plan.source is not None:
-        key, value = (take(x, [plan.source.node.numel()], *plan.source)[0] for x in (key, value))
+        key, value = (take(x, [plan.source.node.numel()], plan.source)[0] for x in (key, value))
     run = compiled(inputs.scale, inputs.softcap, lse or plan.pieces is not None, *_kind(query, key, value))
     output, log_sum = run(*(x.transpose(1, 2) for x in (query, key, value)), mask)
     if plan.pieces is not None:

@@ -5,11 +5,14 @@ the two here do the same, and import it only while something is compiled.
 """
 
 from collections.abc import Callable
+from ctypes import cast, py_object
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
+
+from .pickles import Immutable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -17,9 +20,25 @@ Class = TypeVar("Class", bound=type)
 
 
 def constant_result(function: Callable[P, T]) -> Callable[P, T]:
-    """A function whose result is a constant of a compiled program: ``torch.compiler.assume_constant_result``."""
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
+    """A function whose result is a constant of a compiled program: ``torch.compiler.assume_constant_result``.
+
+    Until torch 2.12 that hands no graph to a function: it is given where the graph is, by which the program is guarded.
+    """
+
+    def found(graphs: tuple[int, ...], *args: Any) -> T:
+        given = [cast(at, py_object).value if at else arg for at, arg in zip(graphs, args, strict=True)]
+        return function(*given)  # type: ignore[call-arg]
+
+    found._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+    @wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> T:
+        if not torch.compiler.is_compiling():
+            return function(*args, **options)
+        graphs = tuple([id(x) if isinstance(x, Immutable) else 0 for x in args])
+        return found(graphs, *[None if at else x for at, x in zip(graphs, args, strict=True)])
+
+    return call
 
 
 class _Disabled:

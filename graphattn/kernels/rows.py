@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..plans.tiles import Slots
 from .modes import plain_operations_only
 
 
-def take(x: Tensor, sizes: Sequence[int], node: Tensor, ptr: Tensor, slot: Tensor) -> tuple[Tensor, ...]:
+def take(x: Tensor, sizes: Sequence[int], slots: Slots) -> tuple[Tensor, ...]:
     """The rows ``node`` (n,) of ``x`` (B, N, ...), a tensor (B, size, ...) for each of the sizes, which add up to n.
 
     Differentiable any number of times.
@@ -18,10 +19,11 @@ def take(x: Tensor, sizes: Sequence[int], node: Tensor, ptr: Tensor, slot: Tenso
     Args:
         x: What rows are taken of, contiguous or not.
         sizes: How many rows each result has.
-        node: int64 (n,).
-        ptr: int64 (N + 1,): the gradient of row ``i`` is the sum over ``slot[ptr[i]:ptr[i + 1]]``, in that order.
-        slot: int64 (m,), m <= n: a row that is taken and not listed gets no gradient from there.
+        slots: ``node``, int64 (n,); ``ptr``, int64 (N + 1,): the gradient of row ``i`` is the sum over
+            ``slot[ptr[i]:ptr[i + 1]]``, in that order; and ``slot``, int64 (m,), m <= n: a row that is taken and not
+            listed gets no gradient from there.
     """
+    node, ptr, slot = slots.node, slots.ptr, slots.slot  # by name: torch 2.11 compiles no other way
     if plain_operations_only() or not (x.requires_grad and torch.is_grad_enabled()):
         return tuple(x.index_select(1, part) for part in node.split(sizes))
     return _Take.apply(x, node, ptr, slot, sizes)
