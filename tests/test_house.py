@@ -9,7 +9,7 @@ from pathlib import Path
 import fresh_python
 import torch
 
-from graphattn.graph.modes import constant_result
+from graphattn.graph.modes import marked
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "graphattn"
@@ -112,7 +112,7 @@ print([name for name in ("torch_geometric", "torch._dynamo", "networkx") if name
 
 
 def test_marks_for_the_compiler_are_torchs():
-    ours, theirs = constant_result(lambda: 0), torch.compiler.assume_constant_result(lambda: 0)
+    ours, theirs = marked(lambda: 0), torch.compiler.assume_constant_result(lambda: 0)
     assert vars(ours) == vars(theirs) != {}
 
 

@@ -19,24 +19,30 @@ T = TypeVar("T")
 Class = TypeVar("Class", bound=type)
 
 
-def constant_result(function: Callable[P, T]) -> Callable[P, T]:
-    """A function whose result is a constant of a compiled program: ``torch.compiler.assume_constant_result``.
+def marked(function: Callable[P, T]) -> Callable[P, T]:
+    """``torch.compiler.assume_constant_result``."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
-    Until torch 2.12 that hands no graph to a function: it is given where the graph is, by which the program is guarded.
+
+def constant_result(function: Callable[P, T]) -> Callable[P, T]:
+    """A function whose result is a constant of a compiled program, and which may be called on graphs.
+
+    Not every torch hands an object to a function that is marked: it is told where the graph is, and the program is
+    guarded by that.
     """
 
-    def found(graphs: tuple[int, ...], *args: Any) -> T:
+    @marked
+    def found(graphs: tuple[int, ...], *args: Any, **options: Any) -> T:
         given = [cast(at, py_object).value if at else arg for at, arg in zip(graphs, args, strict=True)]
-        return function(*given)  # type: ignore[call-arg]
-
-    found._dynamo_marked_constant = True  # type: ignore[attr-defined]
+        return function(*given, **options)
 
     @wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> T:
         if not torch.compiler.is_compiling():
             return function(*args, **options)
         graphs = tuple([id(x) if isinstance(x, Immutable) else 0 for x in args])
-        return found(graphs, *[None if at else x for at, x in zip(graphs, args, strict=True)])
+        return found(graphs, *[None if at else x for at, x in zip(graphs, args, strict=True)], **options)
 
     return call
 
@@ -45,7 +51,7 @@ class _Disabled:
     """What ``torch.compiler.disable`` made of functions, as attributes, of which torch.compile sees a new one."""
 
 
-@constant_result
+@marked
 def _disable(name: str, function: Callable[..., Any], reason: str | None) -> None:
     if not hasattr(_Disabled, name):
         setattr(_Disabled, name, torch.compiler.disable(function, reason=reason))
