@@ -2,7 +2,6 @@
 
 from types import ModuleType as _Module
 
-from .arms import Arm as Arm
 from .claims import Claim as Claim
 from .comparison import Budget as Budget
 from .comparison import Comparison as Comparison

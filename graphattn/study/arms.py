@@ -9,21 +9,6 @@ from ..arguments import shown
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Pattern
 from .data import Data, Sample, samples
-from .network import Model
-from .own import Own
-
-
-@dataclass(frozen=True)
-class Arm:
-    """A graph with a model of its own, for comparisons on purpose unequal; they are refused if parameters differ.
-
-    Args:
-        graph: A graph, a pattern or recipe, a function of a :class:`Sample`, or a list with one graph for each layer.
-        model: Its model; that of the study by default.
-    """
-
-    graph: Any
-    model: Model | Own | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ import torch
 
 from ..arguments import one_of, positive, several, shown, whole
 from ..errors import OptionError
-from .arms import Arm, Graphs, graphs_of
+from .arms import Graphs, graphs_of
 from .controls import CONTROLS, alone, everything, is_structured, permuted, rewired
 from .data import Data
 from .network import POSITIONS, READOUTS, Model
@@ -31,8 +31,8 @@ class Training:
 
     Args:
         rate: Learning rate; or several, all tried for every trial: the best one on a validation split, a fifth of its
-            training examples, is taken. The test is not looked at.
-        table_rate: Of tables of relative positions; ``rate`` by default.
+            training examples that none of them is trained on, is taken. The test is not looked at.
+        table_rate: Of tables of positions; ``rate`` by default.
         schedule: "one-cycle", or "constant" after ``warmup`` steps.
         warmup: Steps.
         batch: Samples.
@@ -139,9 +139,8 @@ class Comparison:
         one_of(self.metric, "metric", tuple(METRICS))
         self._check_model()
         self._check_budgets()
-        given = {name: arm if isinstance(arm, Arm) else Arm(arm) for name, arm in self.arms.items()}
-        self._check_models(given)
-        self.graphs = {name: graphs_of(name, arm.graph, self.data, self.model.layers) for name, arm in given.items()}
+        network_of(self.model, self.data, self.readout, self.positions[0])  # refuses what cannot be built
+        self.graphs = {name: graphs_of(name, arm, self.data, self.model.layers) for name, arm in self.arms.items()}
         self.kinds = {name: ("arm", name) for name in self.graphs}
         self.costs: dict[str, dict[str, dict[str, float]]] = {}
         self._add_controls()
@@ -173,17 +172,6 @@ class Comparison:
             raise OptionError(
                 "budgets must have 2 examples or more where several rates are tried: one is for validation"
             )
-
-    def _check_models(self, given: dict[str, Arm]) -> None:
-        counts = {
-            name: network_of(arm.model or self.model, self.data, self.readout, self.positions[0]).parameters_apart()[0]
-            for name, arm in given.items()
-        }
-        if len(set(counts.values())) > 1:
-            told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-            raise OptionError(f"arms must have the same number of parameters, got {told}; let the graph alone differ")
-        if any(arm.model not in (None, self.model) for arm in given.values()):
-            raise OptionError("arms must share one model; compare models in studies of their own")
 
     def _add_controls(self) -> None:
         """What every comparison has by itself; ``permuted`` would let a causal arm read later nodes."""

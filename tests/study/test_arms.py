@@ -2,24 +2,19 @@
 
 import pytest
 import torch
-from tiny_study import HELD, SAMPLES, N, tiny_data, tiny_options, tiny_run
+from tiny_study import HELD, SAMPLES, N, tiny_data, tiny_run
+from tiny_study import tiny_comparison as compared
 
 import graphattn as ga
 from graphattn import study
 from graphattn.errors import ControlError, GraphAttnError
 from graphattn.study import checks, controls
 from graphattn.study.arms import graphs_of
-from graphattn.study.comparison import Comparison
 from graphattn.study.predictions import predicted, reference, warnings_of
 from graphattn.study.probes import probed
 from graphattn.study.trial import Network, Reading, scored, train
 
 WINDOW = ga.graphs.sliding_window(N, 3, causal=False)
-
-
-def compared(arms, data=None, **changes):
-    given = {name: value for name, value in tiny_options().items() if name not in ("processes", "seeds")}
-    return Comparison("c", arms, tiny_data() if data is None else data, **{**given, **changes})
 
 
 def test_controls_come_by_themselves():
@@ -183,7 +178,6 @@ def test_the_same_arm_is_the_same_number_whatever_else_is_trained():
     assert {k: v for k, v in a.items() if k != "cpu_s"} == {k: v for k, v in b.items() if k != "cpu_s"}
 
 
-DEEP, MORE_HEADS = (study.Arm(WINDOW, study.Model(layers, 8, heads, 5)) for layers, heads in ((3, 2), (2, 4)))
 TOO_MANY = {"budgets": study.Budget(SAMPLES - HELD + 1, 2), "controls": ()}
 WRONG = {
     "9 targets and 9 sources, the data 7": ({"a": ga.graphs.full(9)}, {}, {}),
@@ -192,8 +186,7 @@ WRONG = {
     "2 layers: one for each": ({"a": [WINDOW] * 3}, {}, {}),
     "the data has none; give pos": ({"a": ga.graphs.knn(..., k=2)}, {}, {}),
     "arms must be a dict": ([WINDOW], {}, {}),
-    "same number of parameters, got a 909, b 1,322": ({"a": WINDOW, "b": DEEP}, {}, {}),
-    "must share one model": ({"a": WINDOW, "b": MORE_HEADS}, {}, {}),
+    "embed_dim must be a multiple of num_heads": ({"a": WINDOW}, {}, {"model": study.Model(2, 8, 3, 5)}),
     "readout 'node' does not fit": ({"a": WINDOW}, {}, {"readout": "node"}),
     'readout must be "mean", "token" or "node"': ({"a": WINDOW}, {}, {"readout": "max"}),
     "draws must be at least 3": ({"a": WINDOW}, {}, {"draws": 1}),

@@ -1,7 +1,7 @@
 """Budgets of equal cost are settled before training, and rates are chosen without a look at the test."""
 
 import pytest
-from tiny_study import N, tiny_data, tiny_options, tiny_run
+from tiny_study import N, tiny_comparison, tiny_data, tiny_run
 
 import graphattn as ga
 from graphattn import study
@@ -14,8 +14,7 @@ WINDOW, FULL = ga.graphs.sliding_window(N, 3, causal=False), ga.graphs.full(N)
 
 
 def compared(arms, **changes):
-    given = {name: value for name, value in tiny_options().items() if name not in ("processes", "seeds")}
-    return Comparison("c", arms, tiny_data(), **{"controls": (), **given, **changes})
+    return tiny_comparison(arms, **{"controls": (), **changes})
 
 
 def test_equal_operations_give_cheaper_arms_more_steps():
