@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 import graphattn as ga
 from graphattn.cli.app import app
 from graphattn.errors import OptionError
-from graphattn.study.claims import check_claims
 from graphattn.study.comparison import Comparison
 from graphattn.study.data import Data
 from graphattn.study.network import Model
+from graphattn.study.plan import Study
 from graphattn.study.suites import (
     associative,
     listops,
@@ -78,19 +78,19 @@ def test_theorems_hold_within_the_tolerance_stated(part):
     assert len(findings) == {"position_bias": 5, "expanders": 5, "path_lengths": 5, "convolution": 1}[part]
 
 
-def findings(tmp_path, **changes):
+def findings(**changes):
     parts = {"one": [Finding("a", 1.0, 1.004, 0.01), Finding("b", 3, 4)]}
     return Findings(**{"title": "Two", "about": "x", "parts": parts, "draw": Figure, **changes})
 
 
 def test_a_prediction_that_fails_is_said_aloud_and_folders_are_guarded(tmp_path):
-    made = findings(tmp_path).save(tmp_path / "out", "two")
+    made = findings().save(tmp_path / "out", "two")
     assert [finding.question for finding in made.failed] == ["b"]
     assert "1 of 2 predictions hold." in str(made)
     assert "| b | 3 | exactly | 4 | **no** |" in str(made)
     assert read_findings(tmp_path / "out").to_dict()["failed"] == 1
     with pytest.raises(OptionError, match="give another folder"):
-        findings(tmp_path, title="Three").save(tmp_path / "out", "three")
+        findings(title="Three").save(tmp_path / "out", "three")
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(OptionError, match="holds other things"):
         made.save(tmp_path, "two")
@@ -135,9 +135,9 @@ def test_beyond_its_reach_the_jacobian_is_zero():
 def test_suites_are_there_with_a_first_line_and_wrong_use_is_refused(tmp_path):
     pytest.importorskip("sklearn")
     digits = suite("digits")
-    about = Comparison("digits", digits.arms(), digits.data(), model=MODEL, controls=())
-    assert [graphs.first.num_edges for graphs in about.graphs.values()] == [576, 1600, 960, 1024, 576]
-    check_claims(digits.claims(["3x3"]), lambda _: {"3x3", "self", "full", "rewired 3x3", "permuted 3x3"}, 10, True)
+    about = Comparison("digits", digits.arms(), digits.data(), model=MODEL, positions=("none", "learned"))
+    assert [about.graphs[name].first.num_edges for name in digits.arms()] == [576, 1600, 960, 1024, 576]
+    Study("digits", [about], digits.claims(["3x3"])).check_claims()
     for given in ({"seeds": 3}, {"quick": True}, {"processes": 1}):
         with pytest.raises(OptionError, match="trains nothing"):
             run_suite("theory", tmp_path / "a", **given)

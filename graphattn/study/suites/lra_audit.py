@@ -20,6 +20,7 @@ import torch
 
 from ...graph import AttentionGraph
 from ...graphs import asymmetric_window, documents, fixed, global_tokens, sliding_window
+from ...interop import from_mask
 from ...questions import receptive_field
 from ..markdown import from_docstring
 from .untrained import Finding, Findings
@@ -68,8 +69,6 @@ def sparse(tokens: int, cls: bool) -> AttentionGraph:
     kept = (target // 50 == source // 50) | (source % 50 == 0) | (source % 50 >= 40)
     mask = torch.ones(tokens, tokens, dtype=torch.bool)
     mask[int(cls) :, int(cls) :] = kept & (source <= target)
-    from ...interop import from_mask
-
     return from_mask(mask)
 
 

@@ -38,7 +38,7 @@ from ..markdown import table
 from ..network import Model, Network
 from ..plan import Study
 from ..report import Report
-from . import chosen
+from . import chosen, possible
 from .theory import uniform
 
 SEEDS, QUICK_SEEDS = 10, 2
@@ -149,7 +149,6 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
     claims = [
         Claim("full", "tree", comparison=f"depth {depth}", margin=0.1, equal=depth == 2, because=because)
         for depth, because in ((2, "four leaves pass two nodes"), (4, "sixteen leaves pass two nodes"))
-        if depth in depths and (names is None or "tree" in names)
     ]
     every = list(comparisons(depths, steps, names))
-    return Study("over_squashing", every, claims, {one.name: baselines(one.data) for one in every})
+    return Study("over_squashing", every, possible(claims, every), {one.name: baselines(one.data) for one in every})

@@ -29,7 +29,7 @@ from ..comparison import Budget, Comparison, Training
 from ..data import Data
 from ..network import Model
 from ..plan import Study
-from . import chosen
+from . import chosen, possible
 
 SEEDS, QUICK_SEEDS = 10, 2
 LENGTH = 64
@@ -96,5 +96,5 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         ("LogSparse", "rewired window 7"),
     ]
     because = "near characters matter most"
-    claims = [Claim(a, b, because=because) for a, b in order if {a, b} <= set(comparison.kinds)]
+    claims = possible([Claim(a, b, because=because) for a, b in order], [comparison])
     return Study("text", [comparison], claims, {"text": baselines(comparison.data)})
