@@ -21,7 +21,7 @@ def study(
     as_json: bool,
 ) -> None:
     """One of the three."""
-    from ..study.suites import SUITES, run_suite, suites
+    from ..study.suites import SUITES, run_suite, suite, suites
 
     if listed:
         document(suites()) if as_json else rendered(table(suites().items()))
@@ -33,7 +33,8 @@ def study(
         return
     if name is None or folder is not None:
         raise OptionError(f"study needs the NAME of a suite, {', '.join(SUITES)}; or report DIR")
-    if out is None and name in SUITES:
+    suite(name)
+    if out is None:
         raise OptionError(f"--out must be a folder for the results: graphattn study {name} --out {name}")
     given: dict[str, Any] = {"--seeds": seeds, "--arms": arms}
     words = ["graphattn", "study", name, *["--quick"] * quick]
@@ -42,7 +43,7 @@ def study(
     options: dict[str, Any] = {"quick": quick, "seeds": seeds, "arms": chosen, "processes": processes}
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *where, **more: say(f"warning: {one_line(str(message))}", sys.stderr)
-        report = run_suite(name, out or name, command=shlex.join([*words, "--out", out or name]), **options)
+        report = run_suite(name, out, command=shlex.join([*words, "--out", out]), **options)
     _shown(report, as_json)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..errors import ControlError
 from ..questions import receptive_field
 from .arms import Graphs
-from .comparison import Budget, Comparison, Trial
+from .comparison import Comparison, Trial
 from .controls import everything, is_structured, permuted
 from .data import Data
 from .network import Network
@@ -45,8 +45,7 @@ def check(comparison: Comparison) -> dict[str, Any]:
 def _relabelled_full(comparison: Comparison, graphs: Graphs) -> bool:
     """Some steps of training along a full graph, and along the same one relabelled: the same bits."""
     other = permuted(graphs)
-    budget = replace(comparison.budgets[0], steps=_STEPS) if comparison.budgets else Budget(steps=_STEPS)
-    given = (comparison.positions[0], budget.examples, budget.steps, 0, 0, "")
+    given = (comparison.positions[0], comparison.budgets[0].examples, _STEPS, 0, 0, "")
     trial = Trial(comparison.name, "full", "full", "full", *given)
     ours, theirs = train(comparison, graphs, trial), train(comparison, other, trial)
     if (ours["loss"], ours["bits"]) != (theirs["loss"], theirs["bits"]):

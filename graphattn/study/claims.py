@@ -1,6 +1,6 @@
 """Claims: the order of arms that is predicted before training, and what became of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,13 +12,13 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Claim:
-    """``better`` scores higher than ``worse`` by more than ``margin``; or, with ``equal``, no more than that apart.
+    """``better`` has the better score, by more than ``margin``; or, with ``equal``, one no more than that apart.
 
     Args:
         better: An arm or a control, by name.
         worse: Another.
         positions: Of both; the first of the comparison by default.
-        examples: Of both, None for all; the last budget by default.
+        examples: Of both; those of the last budget by default.
         comparison: Its name, where a study has several.
         margin: In the units of the score.
         equal: Whether the claim is that the interval of the difference lies within the margin.
@@ -72,24 +72,17 @@ class Verdict:
         return asdict(self)
 
 
-def check_claims(
-    claims: Sequence[Claim], names: Callable[[str | None], set[str]], seeds: int, significance: bool
-) -> None:
-    """Refuse claims about arms that are not there, and significance that so few seeds cannot have.
+def check_significance(seeds: int) -> None:
+    """Refuse a claim of significance that so few seeds cannot have.
 
     Raises:
-        OptionError: If an arm has another name, or there are fewer than 10 seeds for a claim of significance.
+        OptionError: If there are fewer than 10.
     """
-    if significance and seeds < TESTED:
+    if seeds < TESTED:
         raise OptionError(
             f"significance needs at least {TESTED} seeds, got {seeds}: the least p of a sign-flip test of {seeds} is "
             f"{2 / 2**seeds:.3g}, before any correction; pass seeds={TESTED}, or significance=False"
         )
-    for claim in claims:
-        for name in (claim.better, claim.worse):
-            if name not in names(claim.comparison):
-                known = ", ".join(sorted(names(claim.comparison)))
-                raise OptionError(f"claims: no arm {name!r} in {claim.comparison or 'the study'}; there are {known}")
 
 
 def judged(claims: Sequence[Claim], pairs: Sequence[list[float]], late: Sequence[str] = ()) -> list[Verdict]:
@@ -97,15 +90,12 @@ def judged(claims: Sequence[Claim], pairs: Sequence[list[float]], late: Sequence
     correction is for those made beforehand."""
     early = [i for i, claim in enumerate(claims) if str(claim) not in late]
     tested = [i for i in early if len(pairs[i]) >= TESTED and not claims[i].equal]
-    adjusted = dict(zip(tested, holm([sign_flip(_over(claims[i], pairs[i])) for i in tested]), strict=True))
+    p = [sign_flip([x - claims[i].margin for x in pairs[i]]) for i in tested]
+    adjusted = dict(zip(tested, holm(p), strict=True))
     return [
         _judged(claim, found, adjusted.get(i), i not in early)
         for i, (claim, found) in enumerate(zip(claims, pairs, strict=True))
     ]
-
-
-def _over(claim: Claim, differences: list[float]) -> list[float]:
-    return [x - claim.margin for x in differences]
 
 
 def _judged(claim: Claim, differences: list[float], p: float | None, is_late: bool) -> Verdict:

@@ -40,31 +40,28 @@ class Study:
         return result
 
     def check_claims(self) -> None:
-        """Refuse claims about positions, examples or budgets that no trial will have.
+        """Refuse claims about arms, positions, examples or budgets that no trial will have.
 
         Raises:
             OptionError: If there is one.
         """
+        named = self.named()
         for claim in self.claims:
-            named = self.named()
-            about = named[claim.comparison] if claim.comparison else next(iter(named.values()))
+            if claim.comparison is None and len(named) > 1:
+                raise OptionError(f"claims must name a comparison, of {', '.join(named)}")
+            if claim.comparison not in (None, *named):
+                raise OptionError(f"claims: no comparison {claim.comparison!r}; there are {', '.join(named)}")
+            about = named[claim.comparison or self.comparisons[0].name]
             for name, asked, known in (
+                ("arm", claim.better, about.kinds),
+                ("arm", claim.worse, about.kinds),
                 ("positions", claim.positions, about.positions),
                 ("worse_positions", claim.worse_positions, about.positions),
                 ("examples", claim.examples, [budget.examples for budget in about.budgets]),
                 ("budget", claim.budget, range(len(about.budgets))),
             ):
                 if asked is not None and asked not in known:
-                    raise OptionError(f"claims: {name} {asked!r} of {claim} are of no trial; there are {list(known)}")
-
-    def arms_of(self, comparison: str | None) -> set[str]:
-        """The names of arms and controls of a comparison, or of the only one."""
-        named = self.named()
-        if comparison is None and len(named) > 1:
-            raise OptionError(f"claims must name a comparison, of {', '.join(named)}")
-        if comparison is not None and comparison not in named:
-            raise OptionError(f"claims: no comparison {comparison!r}; there are {', '.join(named)}")
-        return set((named[comparison] if comparison else next(iter(named.values()))).kinds)
+                    raise OptionError(f"claims: no {name} {asked!r}, of {claim}; there are {list(known)}")
 
 
 def planned(

@@ -40,7 +40,8 @@ class Worker:
             return json.loads(line)
         status = process.wait()
         self.process = None
-        return {"state": "failed", "error": f"its process ended with status {status}{_OF_MEMORY * (status == -9)}"}
+        why = " (out of memory?)" * (status == -9)
+        return {"state": "failed", "error": f"its process ended with status {status}{why}"}
 
     def _start(self) -> "subprocess.Popen[str]":
         code = f"import sys; sys.path[:] = {sys.path!r}\nfrom graphattn.study.worker import serve\nserve()"
@@ -61,9 +62,6 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
             self.process.wait()
-
-
-_OF_MEMORY = " (out of memory?)"
 
 
 def cores() -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..arguments import flag, shown, whole
 from ..errors import OptionError
-from .claims import Claim, check_claims
+from .claims import Claim, check_significance
 from .comparison import Comparison, Training, Trial
 from .data import Data
 from .network import Model
@@ -31,7 +31,7 @@ def run(
     data: Data,
     *,
     readout: str = "mean",
-    budgets: Any = (),
+    budgets: Any = None,
     seeds: int = 5,
     out: Any,
     model: Model | Own | None = None,
@@ -58,10 +58,10 @@ def run(
             ``controls``, ``draws`` of a rewiring, ``token``, ``metric``; ``name``, ``processes`` (0: in this one; by
             default one for each core, if they can import the model), ``significance``.
     Raises:
-        OptionError: If arms differ in parameters, the readout does not fit, significance is claimed from few seeds, or
-            ``out`` holds another study.
+        OptionError: If the readout does not fit, significance is claimed from few seeds, or ``out`` holds another
+            study.
         GraphError: If a graph does not fit the data.
-        ControlError: If a control is not what it claims to be.
+        ControlError: If a control is not what it claims to be, or arms did not start alike.
     """
     of_run = {name: options.pop(name) for name in ("processes", "significance") if name in options}
     name = options.pop("name", "study")
@@ -70,12 +70,10 @@ def run(
         raise OptionError(
             f"run takes no {', '.join(sorted(unknown))}; options are positions, controls, draws, token, metric"
         )
-    given: dict[str, Any] = {"budgets": listed(budgets)} if budgets != () else {}
-    given |= {} if model is None else {"model": model}
-    given |= {} if training is None else {"training": training}
-    if "positions" in options:
-        options["positions"] = listed(options["positions"])
-    comparison = Comparison(name, arms, data, readout=readout, **given, **options)
+    given = {"budgets": budgets, "model": model, "training": training}
+    options |= {name: value for name, value in given.items() if value is not None}
+    options |= {name: listed(options[name]) for name in ("budgets", "positions") if name in options}
+    comparison = Comparison(name, arms, data, readout=readout, **options)
     return execute(Study(name, [comparison], claims), seeds=seeds, out=out, **of_run)
 
 
@@ -87,7 +85,8 @@ def listed(value: Any) -> tuple[Any, ...]:
 def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None, significance: bool = False) -> Report:
     """Plan a study, run what is missing, and report. Arguments as in :func:`run`."""
     seeds, folder, processes = whole(seeds, "seeds", 1), _folder(out), _processes(study, processes)
-    check_claims(study.claims, study.arms_of, seeds, flag(significance, "significance"))
+    if flag(significance, "significance"):
+        check_significance(seeds)
     study.check_claims()
     folder.mkdir(parents=True, exist_ok=True)
     with held(folder):
@@ -98,7 +97,8 @@ def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None,
             _check_same(folder, study, named, identity, before)
         for name, comparison in named.items():
             comparison.costs = before["comparisons"].get(name, {}).get("costs", {}) if before else {}
-        trials = [trial for seed_trials in _by_seed(named, seeds) for trial in seed_trials]
+        trials = [trial for comparison in named.values() for trial in comparison.trials(seeds)]
+        trials.sort(key=lambda trial: trial.seed)  # what is there of an interrupted study is paired
         plan = planned(study, named, identity, trials, seeds, records, before)
         write_plan(folder, plan)
         _warn([text for about in plan["comparisons"].values() for text in about["warnings"]], folder)
@@ -156,13 +156,6 @@ def _check_same(
         other = [arm for arm, edges in comparison.edges.items() if was.get(arm, edges) != edges]
         if other:
             raise OptionError(f"out: {folder} has other graphs by the name of {', '.join(other)}; give other names")
-
-
-def _by_seed(named: dict[str, Comparison], seeds: int) -> Iterator[list[Trial]]:
-    """Trials of the first seed of all comparisons, then of the next: what is there is always paired."""
-    every = {name: list(comparison.trials(seeds)) for name, comparison in named.items()}
-    for seed in range(seeds):
-        yield [trial for trials in every.values() for trial in trials if trial.seed == seed]
 
 
 def _train(named: dict[str, Comparison], trials: list[Trial], records: Records, processes: int) -> None:
