@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..questions import facts, flops, receptive_field, universality
@@ -101,9 +103,10 @@ def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
     for layers in graphs.some():
         stack = list(layers if len(layers) == L else layers * L)
         field = receptive_field(stack, residual=True).graphs[-1]
-        if comparison.readout == "node" and data.needs is not None:
+        if data.needs is not None and comparison.readout != "mean":
             needs, law = data.needs, "a zero Jacobian: an answer beyond the receptive field is a guess"
-            asked = (data.targets != NOT_ASKED).sum(0)
+            at = torch.arange(data.num_nodes) == comparison.token
+            asked = (data.targets != NOT_ASKED).sum(0) if data.of_nodes else at.long()
             lacking = needs.target[~field.contains(needs.target, needs.source)].unique()
             shares.append(1 - float(asked[lacking].sum() / asked.sum()))
         elif comparison.readout == "token":

@@ -169,6 +169,16 @@ def test_a_law_gives_the_ceiling():
     assert predicted(about, "shuffled labels, window")["ceiling"] == pytest.approx(float(sum(by_place)) / (2 * SAMPLES))
 
 
+def test_a_law_of_one_token_gives_the_ceiling():
+    """Two layers of 3 read 4 back: token 6 depends on token 2 and not on token 1."""
+    for asked, share in ((2, 1.0), (1, 0.0)):
+        needs = ga.from_rule(lambda t, s, asked=asked: (s == asked) & (t == 6), N)
+        data = tiny_data(needs=needs, causal=True)
+        told = predicted(compared({"window": ga.graphs.sliding_window(N, 3)}, data, readout="token", token=6), "window")
+        assert told["reached"] == share
+        assert told["ceiling"] == pytest.approx(share + (1 - share) * data.chance)
+
+
 def test_the_same_arm_is_the_same_number_whatever_else_is_trained():
     about = compared({"window": WINDOW})
     one = next(about.trials(1))
