@@ -49,6 +49,10 @@ class Claim:
         told = f" ({'; '.join(where)})" if where else ""
         return f"{self.better} {sign} {self.worse}{within}{told}"
 
+    def agrees(self, difference: float) -> bool:
+        """Whether a difference of better and worse is as claimed, be it by chance."""
+        return abs(difference) <= self.margin if self.equal else difference > self.margin
+
 
 @dataclass(frozen=True)
 class Verdict:

@@ -173,10 +173,12 @@ def _claims(report: Report) -> str:
     rows = []
     for claim, verdict in zip(report.claims, report.verdicts, strict=True):
         p = "-" if verdict.p is None else f"{verdict.p:.3g}"
-        difference, seeds = "-", 0
+        difference, seeds, said = "-", 0, verdict.verdict
         if verdict.difference is not None:
             difference, seeds = str(verdict.difference), verdict.difference.seeds
-        rows.append([str(claim), claim.because or "-", f"{seeds}", difference, p, verdict.verdict])
+            if said in ("only shown", "open"):
+                said += ", as claimed" if claim.agrees(verdict.difference.mean) else ", **against it**"
+        rows.append([str(claim), claim.because or "-", f"{seeds}", difference, p, said])
     note = (
         f"Fewer than {JUDGED} seeds: differences are only shown. From {JUDGED} on the 95 % interval judges claims; "
         f"from {TESTED} on an order needs p < {LEVEL:g} as well. p: sign-flip test, exact up to {EXACT} seeds, after "

@@ -32,7 +32,7 @@ def test_a_page_says_predictions_first_and_all_files_are_there(tiny):
     headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
     assert headings[:3] == ["Predicted before training", "Measured", "Claims"]
     assert "| window > full | - | 2 |" in text
-    assert "only shown |" in text
+    assert "only shown, " in text
     assert {"report.md", "report.json", "figure.pdf", "figure.svg"} <= {path.name for path in tiny.folder.iterdir()}
     numbers = json.loads((tiny.folder / "report.json").read_text())
     assert numbers["counts"] == {"planned": 30, "done": 30, "capped": 0, "failed": 0}
