@@ -16,6 +16,7 @@ from .network import Model
 from .own import Own
 
 Layers = tuple[AttentionGraph, ...]
+_SAMPLES = 64  # of which homophily is counted
 
 
 def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
@@ -85,12 +86,13 @@ def _layers_needed(comparison: Comparison, graph: AttentionGraph) -> int | None:
 
 
 def _homophily(comparison: Comparison, graph: AttentionGraph) -> float | None:
-    """The share of edges between other nodes whose ends have the same target, where every node has one."""
-    targets = comparison.data.targets
+    """The share of edges between other nodes whose ends have the same target, where every node has one; of the first
+    samples."""
+    targets = comparison.data.targets[:_SAMPLES]
     if not comparison.data.of_nodes or graph.num_targets != comparison.data.num_nodes:
         return None
     source, target = graph.edge_index.cpu()
-    a, b = targets[:64, source], targets[:64, target]
+    a, b = targets[:, source], targets[:, target]
     asked = (a != NOT_ASKED) & (b != NOT_ASKED) & (source != target)
     return float((a == b)[asked].double().mean()) if bool(asked.any()) else None
 

@@ -183,7 +183,7 @@ def test_folders_of_other_things_are_refused(tiny, tmp_path):
             pass
 
 
-def test_labels_are_shuffled_where_it_says_so(tiny):
+def test_labels_are_shuffled_where_it_says_so():
     about = comparison.Comparison("c", {"full": ga.graphs.full(N)}, tiny_data(), budgets=[comparison.Budget(None, 3)])
     one, shuffled = (t for t in about.trials(1) if t.arm in ("full", "shuffled labels, full"))
     assert one.key != shuffled.key

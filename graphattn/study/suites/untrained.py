@@ -74,7 +74,7 @@ class Findings:
         parts = {name: [{**asdict(f), "holds": f.holds} for f in part] for name, part in self.parts.items()}
         return {"title": self.title, "failed": len(self.failed), "parts": parts}
 
-    def save(self, out: Any, name: str, command: str = "", cpu_s: float | None = None) -> "Findings":
+    def save(self, out: Any, name: str, command: str = "", cpu_s: float = 0.0) -> "Findings":
         """Write the page, the numbers and the figure.
 
         Raises:
