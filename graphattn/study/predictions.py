@@ -109,7 +109,9 @@ def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
             needs, law = data.needs, "a zero Jacobian: an answer beyond the receptive field is a guess"
             at = torch.arange(data.num_nodes) == comparison.token
             asked = (data.targets != NOT_ASKED).sum(0) if data.of_nodes else at.long()
-            lacking = needs.target[~field.contains(needs.target, needs.source)].unique()
+            there = (needs.target < field.num_targets) & (needs.source < field.num_targets)  # no padding of this sample
+            target, source = needs.target[there], needs.source[there]
+            lacking = target[~field.contains(target, source)].unique()
             shares.append(1 - float(asked[lacking].sum() / asked.sum()))
         elif comparison.readout == "token":
             shares.append(int(field.in_degree[comparison.token]) / field.num_sources)

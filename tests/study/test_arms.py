@@ -1,5 +1,7 @@
 """Arms are graphs before anything is trained, and controls are what they claim to be."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny_study import HELD, SAMPLES, N, tiny_data, tiny_run
@@ -165,6 +167,9 @@ def test_a_law_gives_the_ceiling():
     data = tiny_data(targets=tokens.roll(4, 1).index_fill(1, torch.arange(4), -100), needs=two, causal=True)
     told = predicted(compared({"window": ga.graphs.sliding_window(N, 3)}, data, readout="node"), "window")
     assert told["reached"] == pytest.approx(2 / 3)  # of three answers, not of four edges
+    short = replace(data, sizes=torch.full((SAMPLES,), 6))  # without the last answer, which is not reached
+    told = predicted(compared({"window": ga.graphs.sliding_window(..., 3)}, short, readout="node"), "window")
+    assert told["reached"] == 1
     by_place = [targets[:, t][targets[:, t] >= 0].bincount().max() for t in range(5, N)]
     assert predicted(about, "shuffled labels, window")["ceiling"] == pytest.approx(float(sum(by_place)) / (2 * SAMPLES))
 
