@@ -43,7 +43,11 @@ def study(
     options: dict[str, Any] = {"quick": quick, "seeds": seeds, "arms": chosen, "processes": processes}
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *where, **more: say(f"warning: {one_line(str(message))}", sys.stderr)
-        report = run_suite(name, out, command=shlex.join([*words, "--out", out]), **options)
+        try:
+            report = run_suite(name, out, command=shlex.join([*words, "--out", out]), **options)
+        except KeyboardInterrupt:
+            say(f"what is trained is kept in {one_line(out)}: the same command goes on from there", sys.stderr)
+            raise
     _shown(report, as_json)
 
 

@@ -36,7 +36,7 @@ class Worker:
             line = process.stdout.readline()
         except (BrokenPipeError, ValueError):
             line = ""
-        if line:
+        if line.endswith("\n"):  # else it was killed while it wrote
             return json.loads(line)
         status = process.wait()
         self.process = None

@@ -3,11 +3,12 @@
 import json
 import os
 import pickle
-import sys
+import queue
 import traceback
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, TextIO
 
 
 @lru_cache(maxsize=2)
@@ -26,22 +27,39 @@ def tried(comparison: Any, graphs: Any, trial: Any) -> dict[str, Any]:
         torch.set_num_threads(1)
         return train(comparison, graphs, trial)
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return {"state": "failed", "error": f"{told} ({Path(where.filename).name}:{where.lineno})"}
+        return failed(error)
     finally:
         torch.set_num_threads(threads)
 
 
+def failed(error: Exception) -> dict[str, Any]:
+    """A record of what went wrong, and where."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return {"state": "failed", "error": f"{told} ({Path(where.filename).name}:{where.lineno})"}
+
+
 def serve() -> None:
-    """Answer tasks ``{"comparison": path, "trial": path}`` from stdin until it is closed."""
-    answers = os.fdopen(os.dup(1), "w")
+    """Answer tasks ``{"comparison": path, "trial": path}`` from stdin; end when it is closed, in the midst of a trial
+    too, as nobody is there any more to write down what it gives."""
+    answers, tasks = os.fdopen(os.dup(1), "w"), queue.SimpleQueue[str]()
+    Thread(target=_listen, args=(os.fdopen(os.dup(0)), tasks), daemon=True).start()
     os.dup2(2, 1)  # what libraries print is no answer
     from ..bench.clock import limit_memory
 
     limit_memory("cpu")
-    for line in sys.stdin:
-        task = json.loads(line)
-        graphs, trial = pickle.loads(Path(task["trial"]).read_bytes())
-        answers.write(json.dumps(tried(_unpickled(task["comparison"]), graphs, trial)) + "\n")
+    while True:
+        task = json.loads(tasks.get())
+        try:
+            graphs, trial = pickle.loads(Path(task["trial"]).read_bytes())
+            answer = tried(_unpickled(task["comparison"]), graphs, trial)
+        except Exception as error:  # what the comparison is made of cannot be imported here
+            answer = failed(error)
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def _listen(stdin: TextIO, tasks: "queue.SimpleQueue[str]") -> None:
+    for line in stdin:
+        tasks.put(line)
+    os._exit(1)
