@@ -11,9 +11,13 @@ from .statistics import EXACT, JUDGED, TESTED, interval
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """A table of Markdown."""
+    """A table of Markdown; a cell is one line, and its bars and brackets are themselves."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows)])
+    return "\n".join([*lines, *(f"| {' | '.join(map(_cell, row))} |" for row in rows)])
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.splitlines()).replace("|", "&#124;").replace("<", "&lt;")
 
 
 def from_docstring(text: str | None) -> str:

@@ -59,7 +59,12 @@ def axes(figure: Any, place: Any, title: str, **shared: Any) -> Any:
 def _title(report: Report, comparison: str, positions: str, equal: str) -> str:
     words = {"none": "no positions", "learned": "learned positions", "relative": "relative positions"}
     told = words.get(positions, f"positions: {positions}") + f", equal {equal}" * (equal != "steps")
-    return told if len(report.plan["comparisons"]) == 1 else f"{comparison}, {told}"
+    return told if len(report.plan["comparisons"]) == 1 else f"{verbatim(comparison)}, {told}"
+
+
+def verbatim(name: str) -> str:
+    """A name as it is: dollars are no mathematics, and a low line does not hide it from a legend."""
+    return " " * name.startswith("_") + name.replace("$", r"\$")
 
 
 def style_of(rows: list[Row]) -> dict[str, dict[str, Any]]:
@@ -79,7 +84,7 @@ def style_of(rows: list[Row]) -> dict[str, dict[str, Any]]:
 def _reference_lines(about: dict[str, Any], draw: Any) -> None:
     """Plain methods on the same data, each with dashes of its own, and chance."""
     for number, (label, score) in enumerate(about["baselines"].items()):
-        draw(score, color=EDGE, linewidth=0.9, linestyle=_DASHES[number % len(_DASHES)], label=label)
+        draw(score, color=EDGE, linewidth=0.9, linestyle=_DASHES[number % len(_DASHES)], label=verbatim(label))
     if about["metric"] == "accuracy":
         draw(about["chance"], color=GROUND, linewidth=0.9, linestyle=":", label="chance")
 
@@ -109,7 +114,8 @@ def _curves(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
             y = [i.mean for i in found]
             bars = [[_half(i.mean, i.low) for i in found], [_half(i.high, i.mean) for i in found]]
             line = {**style, "markersize": 4.5, "linewidth": 1.3, "capsize": 2, "elinewidth": 0.8}
-            ax.errorbar([value * 1.02 ** (beside - len(styles) / 2) for value in x], y, yerr=bars, label=name, **line)
+            at = [value * 1.02 ** (beside - len(styles) / 2) for value in x]
+            ax.errorbar(at, y, yerr=bars, label=verbatim(name), **line)
         _reference_lines(about, ax.axhline)
         ax.set_xscale("log")
         ticks = sorted({row.examples or _all_examples(report, row) for row in rows})
@@ -156,7 +162,7 @@ def _rows(report: Report, panels: dict[Panel, list[Row]]) -> "Figure":
         for y, row in enumerate(rows):
             _row(ax, y, row, styles[row.arm])
         _reference_lines(about, ax.axvline)
-        names = [name_among(rows, row) for row in rows]
+        names = [verbatim(name_among(rows, row)) for row in rows]
         ax.set_yticks(range(len(rows)), [] if number % 2 == 0 and names == left else names)
         ax.set_ylim(len(rows) - 0.4, -0.6)
         ax.grid(True, axis="x", color=FAINT, linewidth=0.6)

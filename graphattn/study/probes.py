@@ -48,8 +48,8 @@ def _inside(comparison: Comparison, graphs: Graphs, network: Network, some: Tens
         hook.remove()
     found: dict[str, Any] = {"entropy": [], "distance": []}
     for one in weights.values():
-        alpha, graph = one.alpha.reshape(-1, *one.alpha.shape[-2:]), one.graph  # (B, E, H)
-        rows = len(alpha) * alpha.shape[2] * max(1, graph.target.unique().numel())
+        alpha, graph = one.alpha, one.graph  # (B, E, H), or (E, H)
+        rows = alpha.shape[:-2].numel() * alpha.shape[-1] * max(1, graph.target.unique().numel())
         bits = -(alpha * alpha.clamp(min=1e-30).log2()).sum()
         far = (graph.target - graph.source).abs().unsqueeze(-1)
         found["entropy"].append(float(bits / rows))

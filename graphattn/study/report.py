@@ -126,8 +126,10 @@ class Report:
         """The trials of a row that have a number."""
         return [one for _, one in self.ended.get(_group(vars(row)), []) if self._has_number(one)]
 
-    def _has_number(self, one: dict[str, Any]) -> bool:
-        return one["state"] != "failed" and one[self.plan["comparisons"][one["comparison"]]["metric"]] is not None
+    @staticmethod
+    def _has_number(one: dict[str, Any]) -> bool:
+        """Whether a trial was scored: the largest of logits that are no numbers is the first class, and no answer."""
+        return one["state"] != "failed" and one["accuracy"] is not None and one["bits"] is not None
 
     def probes(self, row: Row) -> dict[str, list[float]]:
         """What was measured in the trained models of a row, means over trials: of each layer, or one number."""
@@ -230,7 +232,7 @@ class Report:
         """What went wrong in trials of the plan, one line each."""
         for one in {one["key"]: one for of_row in self.ended.values() for _, one in of_row}.values():
             if not self._has_number(one):
-                error = one.get("error", "it diverged, and has no score")
+                error = " ".join(one.get("error", "it diverged, and has no score").split())
                 yield f"{one['comparison']}, {one['arm']}, seed {one['seed']}: {error}"
 
     @property

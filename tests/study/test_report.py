@@ -84,8 +84,34 @@ def test_a_row_of_several_comparisons_is_named(tiny):
         several.row("window")
 
 
-def test_a_cell_of_a_table_may_hold_a_bar():
-    assert table(["a", "b"], [["|x|", "1"]]).splitlines()[-1] == "| &#124;x&#124; | 1 |"
+def test_a_cell_of_a_table_is_a_line_and_may_hold_a_bar_or_a_bracket():
+    assert table(["a", "b"], [["|x|\n<y>", "1"]]).splitlines()[-1] == "| &#124;x&#124; &lt;y> | 1 |"
+
+
+def test_a_diverged_model_has_no_accuracy_either(tiny, tmp_path, no_pictures):
+    """The largest of logits that are no numbers is the first class, and chance would be its score."""
+    folder = tmp_path / "nan"
+    shutil.copytree(tiny.folder, folder)
+    one = json.loads((folder / records.TRIALS).read_text().splitlines()[0])
+    records.Records(folder).append({**one, "bits": float("nan"), "loss": float("nan"), "accuracy": 0.4})
+    found = report(folder)
+    assert found.counts["failed"] == 1
+    assert one["seed"] not in found.row(one["arm"], examples=one["examples"]).scores
+
+
+def test_a_report_made_again_is_the_same_bytes_and_names_are_verbatim(tiny, tmp_path):
+    folder = tmp_path / "again"
+    shutil.copytree(tiny.folder, folder)
+    path = folder / records.PLAN
+    path.write_text(path.read_text().replace('"window"', r'"_a $\\frac$"'))
+    found = []
+    for _ in range(2):
+        report(folder)
+        found.append([(folder / f"figure.{ending}").read_bytes() for ending in ("pdf", "svg")])
+    assert found[0] == found[1]
+    assert rb"_a $\frac$" in found[0][1]
+    assert b"<dc:date>" not in found[0][1]
+    assert b"CreationDate" not in found[0][0]
 
 
 def test_bits_are_better_when_fewer_and_shuffled_labels_are_judged_by_accuracy(tmp_path):

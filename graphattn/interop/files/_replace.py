@@ -57,10 +57,13 @@ def save_page(path: PathLike, text: str) -> None:
 
 
 def save_picture(path: PathLike, figure: Any, **options: Any) -> None:
-    """Write a matplotlib ``Figure`` in the format that ``path`` ends with; the fonts of a PDF are TrueType."""
+    """Write a matplotlib ``Figure`` in the format that ``path`` ends with; the fonts of a PDF are TrueType, and no file
+    says when it was written, so that the same figure is the same bytes."""
     from matplotlib import rc_context
 
     kind = Path(path).suffix.removeprefix(".").lower()
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
+    options["metadata"] = {**undated, **(options.get("metadata") or {})}
     with _ONE_AT_A_TIME, rc_context({"pdf.fonttype": 42, "svg.hashsalt": "graphattn"}):
         replace_file(path, lambda file: figure.savefig(file, format=kind, **options), OptionError)
 
