@@ -81,7 +81,12 @@ def graphs_of(name: str, arm: Any, data: Data, num_layers: int) -> Graphs:
 
 def _of_sample(name: str, arm: Any, sample: Sample) -> AttentionGraph:
     if not isinstance(arm, Pattern):
-        graph = arm(sample)
+        try:
+            graph = arm(sample)
+        except Exception as error:
+            raise OptionError(
+                f"arm {name!r} gives no graph of sample {sample.index}: {type(error).__name__}: {error}"
+            ) from error
     elif arm.on_points and sample.pos is None:
         raise OptionError(f"arm {name!r} is a recipe of places, {arm.name}, and the data has none; give pos")
     else:

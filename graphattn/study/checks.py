@@ -1,5 +1,6 @@
 """Asserts on a comparison, made before any trial: relabelling changes nothing that it must not change."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,8 @@ def check(comparison: Comparison) -> dict[str, Any]:
         ControlError: If one does not hold.
     """
     result: dict[str, Any] = {}
+    if isinstance(comparison.model, Own):
+        result["the same training twice: bit for bit"] = _repeats(comparison)
     some = next(iter(comparison.graphs.values()))
     if not comparison.data.causal:
         result["relabelled full: bit for bit"] = _relabelled_full(comparison, everything(some, False))
@@ -44,12 +47,34 @@ def check(comparison: Comparison) -> dict[str, Any]:
 
 def _relabelled_full(comparison: Comparison, graphs: Graphs) -> bool:
     """Some steps of training along a full graph, and along the same one relabelled: the same bits."""
-    other = permuted(graphs)
-    given = (comparison.positions[0], comparison.budgets[0].examples, _STEPS, 0, 0, "")
-    trial = Trial(comparison.name, "full", "full", "full", *given)
-    ours, theirs = train(comparison, graphs, trial), train(comparison, other, trial)
+    ours, theirs = _trained(comparison, graphs), _trained(comparison, permuted(graphs))
+    if not math.isfinite(ours["loss"]):
+        raise ControlError(
+            f"the loss is {ours['loss']} after {_STEPS} steps along all pairs; lower the rate of training, "
+            f"{comparison.training.rate}, or look for what is no number in the module"
+        )
     if (ours["loss"], ours["bits"]) != (theirs["loss"], theirs["bits"]):
         raise ControlError(f"relabelling a full graph changed the loss from {ours['loss']!r} to {theirs['loss']!r}")
+    return True
+
+
+def _trained(comparison: Comparison, graphs: Graphs) -> dict[str, Any]:
+    """Some steps of training."""
+    trial = Trial(
+        *(comparison.name, "full", "full", "full", comparison.positions[0], comparison.budgets[0].examples),
+        *(_STEPS, 0, 0, ""),
+    )
+    return train(comparison, graphs, trial)
+
+
+def _repeats(comparison: Comparison) -> bool:
+    """A user's module trained twice from one seed: the same bits, or no number of the study could be made again."""
+    one, again = (_trained(comparison, next(iter(comparison.graphs.values()))) for _ in range(2))
+    if repr((one["loss"], one["bits"])) != repr((again["loss"], again["bits"])):  # of numbers or not
+        raise ControlError(
+            f"the module, trained twice from one seed, gives the loss {one['loss']!r} and then {again['loss']!r}; let "
+            "it draw from torch's generator alone, and keep nothing from one call, or one module, to the next"
+        )
     return True
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..arguments import flag, real, text, whole
 from ..errors import OptionError
 from .statistics import JUDGED, TESTED, Interval, holm, interval, sign_flip
 
@@ -37,6 +38,21 @@ class Claim:
     because: str = ""
     budget: int | None = None
     worse_positions: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("better", "worse", "because"):
+            text(getattr(self, name), name)
+        real(self.margin, "margin")
+        for name in ("positions", "comparison", "worse_positions"):
+            if getattr(self, name) is not None:
+                text(getattr(self, name), name)
+        for name, least in (("examples", 1), ("budget", 0)):
+            if getattr(self, name) is not None:
+                whole(getattr(self, name), name, least)
+        if flag(self.equal, "equal") and self.margin < 0:
+            raise OptionError(f"margin must be at least 0 where two are claimed to be equal, got {self.margin}")
+        if self.better == self.worse and self.worse_positions in (None, self.positions):
+            raise OptionError(f"better and worse must be two, got {self.better!r} twice; or give worse_positions")
 
     def __str__(self) -> str:
         sign = "=" if self.equal else ">"

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -11,13 +12,16 @@ from typing import Any
 
 import torch
 
-from ..arguments import one_of, positive, several, shown, whole
-from ..errors import OptionError
+from ..arguments import number as checked_number
+from ..arguments import one_of, positive, real, several, shown, text, whole
+from ..errors import GraphError, OptionError
+from .answerable import check_data
 from .arms import Graphs, graphs_of
 from .controls import CONTROLS, alone, everything, is_structured, permuted, rewired
 from .data import Data
 from .network import POSITIONS, READOUTS, Model
 from .own import Own, network_of
+from .records import as_json
 
 METRICS = {"accuracy": "accuracy", "bits": "bits per answer (lower is better)"}
 EQUAL = ("steps", "operations", "time")
@@ -52,11 +56,18 @@ class Training:
 
     def __post_init__(self) -> None:
         one_of(self.schedule, "schedule", ("one-cycle", "constant"))
-        whole(self.batch, "batch", 1)
-        if not self.rates or len(set(self.rates)) != len(self.rates):
-            raise OptionError(f"rate must be a learning rate, or several that differ; got {self.rate!r}")
+        for name in ("batch", "warmup"):
+            whole(getattr(self, name), name, 1)
         for rate in self.rates:
             positive(rate, "rate")
+        if not self.rates or len(set(self.rates)) != len(self.rates):
+            raise OptionError(f"rate must be a learning rate, or several that differ; got {self.rate!r}")
+        positive(self.clip, "clip")
+        checked_number(self.weight_decay, "weight_decay", "a finite number >= 0", lambda x: 0 <= x < math.inf)
+        if self.table_rate is not None:
+            positive(self.table_rate, "table_rate")
+        if self.stop is not None:
+            real(self.stop, "stop")
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -126,21 +137,32 @@ class Comparison:
             raise OptionError(f"data must be study.Data(inputs, targets, test=...), got {shown(self.data)}")
         if not isinstance(self.arms, dict) or not self.arms:
             raise OptionError(f"arms must be a dict of graphs, recipes or functions of a sample, got {self.arms!r}")
+        for name in (self.name, *self.arms):
+            check_name(name, "names of arms" if name in self.arms else "name")
+        if not isinstance(self.training, Training):
+            raise OptionError(f"training must be study.Training(...), got {shown(self.training)}")
         one_of(self.readout, "readout", READOUTS)
         if self.data.of_nodes != (self.readout == "node"):
             asked = "each node" if self.data.of_nodes else "each sample"
             raise OptionError(f"readout {self.readout!r} does not fit targets of {asked}: {self.data.targets.shape}")
-        self.positions = tuple(one_of(p, "positions", POSITIONS) for p in several(self.positions, "positions", "list"))
-        self.controls = tuple(one_of(c, "controls", CONTROLS) for c in several(self.controls, "controls", "list"))
+        self.positions = _words(self.positions, "positions", POSITIONS)
+        self.controls = _words(self.controls, "controls", CONTROLS)
         self.budgets = tuple(self.budgets)
-        whole(self.token, "token", 0, below=self.data.num_nodes)
+        if not self.positions:
+            raise OptionError(f"positions must be one or several of {', '.join(POSITIONS)}, got none")
+        whole(self.token, "token", 0, below=max(1, self.data.num_nodes))
         if "rewired" in self.controls and whole(self.draws, "draws") < 3:
             raise OptionError(f"draws must be at least 3, as it matters which rewiring is drawn; got {self.draws}")
         one_of(self.metric, "metric", tuple(METRICS))
         self._check_model()
+        check_data(self.data, self.readout, self.token, None if isinstance(self.model, Own) else torch.float32)
         self._check_budgets()
-        network_of(self.model, self.data, self.readout, self.positions[0])  # refuses what cannot be built
+        with torch.random.fork_rng(devices=[]):
+            network_of(self.model, self.data, self.readout, self.positions[0])  # refuses what cannot be built
         self.graphs = {name: graphs_of(name, arm, self.data, self.model.layers) for name, arm in self.arms.items()}
+        if self.data.causal:
+            for name, graphs in self.graphs.items():
+                _check_causal(name, graphs)
         self.kinds = {name: ("arm", name) for name in self.graphs}
         self.costs: dict[str, dict[str, dict[str, float]]] = {}
         self._add_controls()
@@ -168,7 +190,8 @@ class Comparison:
             raise OptionError(f"budgets must differ, got {self.budgets}")
         if isinstance(self.model, Own) and any(budget.equal == "operations" for budget in self.budgets):
             raise OptionError("equal operations are counted of study.Model; of study.Own give equal='time'")
-        if len(self.training.rates) > 1 and any(budget.examples == 1 for budget in self.budgets):
+        least = min(len(self.data.split(0, budget.examples)[0]) for budget in self.budgets)
+        if len(self.training.rates) > 1 and least == 1:
             raise OptionError(
                 "budgets must have 2 examples or more where several rates are tried: one is for validation"
             )
@@ -177,22 +200,33 @@ class Comparison:
         """What every comparison has by itself; ``permuted`` would let a causal arm read later nodes."""
         some, causal = next(iter(self.graphs.values())), self.data.causal
         own = {name: is_structured(graphs, causal) for name, graphs in self.graphs.items()}
+        known = {graphs.digest() for graphs in self.graphs.values()}
         if "self" in self.controls:
-            self._add("self", "self", alone(some))
+            self._add("self", "self", "self", alone(some), known)
         if "full" in self.controls:
-            self._add("full", "full", everything(some, causal))
+            self._add("full", "full", "full", everything(some, causal), known)
         for name in [name for name, structured in own.items() if structured]:
             if "permuted" in self.controls and not causal:
-                self._add(f"permuted {name}", "permuted", permuted(self.graphs[name]), name)
+                self._add(f"permuted {name}", "permuted", name, permuted(self.graphs[name]), known)
             if "rewired" in self.controls:
-                self.kinds[f"rewired {name}"] = ("rewired", name)
+                self._name(f"rewired {name}", "rewired", name)
         if "shuffled" in self.controls:
-            name = next((name for name, structured in own.items() if structured), next(iter(self.graphs)))
-            self.kinds[f"shuffled labels, {name}"] = ("shuffled", name)
+            name = next((name for name, structured in own.items() if structured), next(iter(own)))
+            self._name(f"shuffled labels, {name}", "shuffled", name)
 
-    def _add(self, name: str, kind: str, graphs: Graphs, of: str = "") -> None:
-        if all(graphs.digest() != other.digest() for other in self.graphs.values()):  # an arm may be that already
-            self.graphs[name], self.kinds[name] = graphs, (kind, of or name)
+    def _add(self, name: str, kind: str, of: str, graphs: Graphs, known: set[str]) -> None:
+        digest = graphs.digest()
+        if digest not in known:  # an arm may be that already
+            known.add(digest)
+            self._name(name, kind, of)
+            self.graphs[name] = graphs
+
+    def _name(self, name: str, kind: str, of: str) -> None:
+        if name in self.kinds:
+            raise OptionError(
+                f"arms: {name!r} is the name of a control, and the arm another graph; give it another name"
+            )
+        self.kinds[name] = (kind, of)
 
     @cached_property
     def edges(self) -> dict[str, str]:
@@ -251,6 +285,33 @@ class Comparison:
                             yield Trial(self.name, name, kind, of, *given, _hash(what), number)
 
 
+def check_name(name: Any, argument: str) -> None:
+    """Refuse what cannot stand in a table, in a figure and in JSON.
+
+    Raises:
+        OptionError: If it is no line of text.
+    """
+    if not text(name, argument).isprintable() or not name.strip():
+        raise OptionError(f"{argument} must be a line of text that can be printed, got {shown(name)}")
+
+
+def _words(given: Any, argument: str, known: Sequence[str]) -> tuple[str, ...]:
+    """One or several of the known ones, each once."""
+    words = [given] if isinstance(given, str) else several(given, argument, "must be a list of words")
+    result = tuple(one_of(word, argument, known) for word in words)
+    if len(set(result)) != len(result):
+        raise OptionError(f"{argument} must differ, got {', '.join(result)}")
+    return result
+
+
+def _check_causal(name: str, graphs: Graphs) -> None:
+    for graph in dict.fromkeys((*graphs.layers, *graphs.each)):
+        if bool((graph.source > graph.target).any()):
+            raise GraphError(
+                f"arm {name!r} reads later nodes, {graph!r}, in causal data; give a causal graph, or causal=False"
+            )
+
+
 def _digest(data: Data) -> str:
     tensors = (data.inputs, data.targets, data.test, data.pos, data.sizes, data.pairs)
     parts = [x.contiguous().numpy().tobytes() if isinstance(x, torch.Tensor) else repr(x).encode() for x in tensors]
@@ -265,4 +326,4 @@ def _versions() -> list[str]:
 
 
 def _hash(what: Any) -> str:
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:20]
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=as_json).encode()).hexdigest()[:20]

@@ -5,11 +5,12 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from ..arguments import several, shown
 from ..bench.machine import machine
 from ..errors import OptionError
 from .checks import check
 from .claims import Claim
-from .comparison import Comparison, Trial
+from .comparison import Comparison, Trial, check_name
 from .predictions import predicted, reference, warnings_of
 from .records import Records
 
@@ -32,6 +33,13 @@ class Study:
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     command: str = ""
 
+    def __post_init__(self) -> None:
+        check_name(self.name, "name")
+        self.claims = several(self.claims, "claims", "must be a list of study.Claim(...)")
+        for claim in self.claims:
+            if not isinstance(claim, Claim):
+                raise OptionError(f"claims must be a list of study.Claim(...), got {shown(claim)}")
+
     def named(self) -> dict[str, Comparison]:
         """Comparisons by name."""
         result = {comparison.name: comparison for comparison in self.comparisons}
@@ -40,12 +48,15 @@ class Study:
         return result
 
     def check_claims(self) -> None:
-        """Refuse claims about arms, positions, examples or budgets that no trial will have.
+        """Refuse claims about arms, positions, examples or budgets that no trial will have, and claims made twice.
 
         Raises:
             OptionError: If there is one.
         """
-        named = self.named()
+        named, words = self.named(), [str(claim) for claim in self.claims]
+        twice = [claim for claim in words if words.count(claim) > 1]
+        if twice:
+            raise OptionError(f"claims must differ, as each counts in the correction; got twice: {twice[0]}")
         for claim in self.claims:
             if claim.comparison is None and len(named) > 1:
                 raise OptionError(f"claims must name a comparison, of {', '.join(named)}")

@@ -3,14 +3,33 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from operator import itemgetter
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from ..errors import LoaderError, OptionError
 from ..interop.files._replace import replace_file
 
 TRIALS, PLAN, LOCK = "trials.jsonl", "plan.json", ".lock"
+_NUMBERS = ("accuracy", "bits")  # None where training diverged
+_OF_TRIAL = ("key", "comparison", "arm", "positions", "seed", "state")  # what every line has; one with a number also:
+_OF_RESULT = (*_NUMBERS, "answers", "initial", "parameters", "position_parameters")
+_OF_PLAN: dict[str, tuple[str, ...]] = {
+    "": ("study", "command", "identity", "seeds", "registered", "comparisons", "machine", "trials"),
+    "registered": ("at", "trials_on_disk", "claims"),
+    "trials": ("comparison", "arm", "positions", "examples", "budget", "steps", "seed", "key"),
+    "comparisons": (
+        *("arms", "checks", "warnings", "readout", "metric", "chance", "samples", "budgets", "costs", "baselines"),
+    ),
+    "arms": (
+        *("kind", "of", "nodes", "edges", "degree_least", "degree_most", "depends_on_least", "depends_on_most"),
+        *("layers_needed", "spectral_gap", "roots", "strong_components", "universal", "homophily", "operations"),
+        *("reached", "ceiling", "bag"),
+    ),
+}
+"""What a page is made of, by where it stands in a plan."""
 
 
 class Records:
@@ -27,16 +46,19 @@ class Records:
     def _lines(self) -> Iterator[dict[str, Any]]:
         if not self.path.exists():
             return
-        lines = self.path.read_bytes().split(b"\n")
+        *lines, _ = self.path.read_bytes().split(b"\n")  # what follows the last newline was cut off, and is run again
         for number, line in enumerate(lines, 1):
-            try:
-                if line:
-                    yield plain(line)
-            except ValueError:
-                if number < len(lines):  # only the last one can have been cut off, before a newline
+            if line.strip():
+                reason, record = "no JSON", {}
+                with suppress(ValueError, RecursionError):
+                    record = plain(line)
+                    reason = _fault_of(record)
+                if reason:
                     raise LoaderError(
-                        f"{self.path}: line {number} is no JSON; it was written by something else. Try: another folder."
-                    ) from None
+                        f"{self.path}: line {number} is {reason}; it was written by something else. Try: another "
+                        "folder, or remove the line: its trial is then run again."
+                    )
+                yield record
 
     def done(self, key: str) -> bool:
         """Whether a trial need not run: it has a number. One that failed is tried again."""
@@ -44,7 +66,7 @@ class Records:
 
     def append(self, record: dict[str, Any]) -> None:
         """Write a line and bring it to the disk; a line that was cut off is removed first."""
-        record = plain(json.dumps(record))
+        record = plain(json.dumps(record, default=as_json))
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             size = os.fstat(handle).st_size
@@ -52,7 +74,9 @@ class Records:
             if cut:
                 last = self.path.read_bytes().rfind(b"\n") + 1
                 os.ftruncate(handle, last)
-            os.write(handle, f"{json.dumps(record)}\n".encode())
+            line = memoryview(f"{json.dumps(record)}\n".encode())
+            while line:  # a disk that is nearly full takes a part, and the next time refuses
+                line = line[os.write(handle, line) :]
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -66,6 +90,27 @@ def plain(line: str | bytes) -> dict[str, Any]:
     return found
 
 
+def as_json(value: Any) -> Any:
+    """A number of numpy or of torch as Python's, for JSON: 64 is 64, whichever library made it."""
+    if getattr(value, "shape", None) != ():
+        raise TypeError(f"{type(value).__name__} is nothing that JSON holds")
+    return value.item()
+
+
+def _fault_of(record: Any) -> str:
+    """Why it is no trial; empty if it is one."""
+    if not isinstance(record, dict):
+        return "no trial"
+    names = _OF_TRIAL if record.get("state") == "failed" else (*_OF_TRIAL, *_OF_RESULT)
+    missing = [name for name in names if name not in record]
+    if missing:
+        return f"no trial, without {missing[0]!r}"
+    scores = [record.get(name) for name in _NUMBERS]
+    if not isinstance(record["key"], str) or any(type(x) not in (int, float, NoneType) for x in scores):
+        return "no trial: its key must be text, and its scores numbers"
+    return ""
+
+
 def read_plan(folder: Path) -> dict[str, Any] | None:
     """What a study wrote before its first trial; None where none was started.
 
@@ -76,15 +121,36 @@ def read_plan(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        plan = json.loads(path.read_text())
-        return plan if plan["study"] and plan["comparisons"] is not None else None
-    except (ValueError, KeyError, TypeError) as error:
+        plan: dict[str, Any] = json.loads(path.read_text(), parse_constant=lambda name: None)
+        _check_plan(plan)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LoaderError(f"{path}: expected a plan of a study, got {error!r}. Try: another folder.") from None
+    return plan
+
+
+def _check_plan(plan: dict[str, Any]) -> None:
+    """Refuse, with the error of what reads it, a plan from which no page could be made."""
+    abouts = list(plan["comparisons"].values())
+    arms = [arm for about in abouts for arm in about["arms"].values()]
+    parts = {
+        "": [plan],
+        "registered": plan["registered"],
+        "trials": plan["trials"],
+        "comparisons": abouts,
+        "arms": arms,
+    }
+    for where, names in _OF_PLAN.items():
+        for part in parts[where]:
+            itemgetter(*names)(part)
+    for one in plan["trials"]:
+        itemgetter(one["arm"])(plan["comparisons"][one["comparison"]]["arms"])
+    if not plan["registered"]:
+        raise ValueError("nothing was registered")
 
 
 def write_plan(folder: Path, plan: dict[str, Any]) -> None:
     """Put it in place whole."""
-    text = json.dumps(plan, indent=1, allow_nan=False)
+    text = json.dumps(plan, indent=1, allow_nan=False, default=as_json)
     replace_file(folder / PLAN, lambda file: file.write(text.encode()))
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from tiny_study import HELD, SAMPLES, N, tiny_data, tiny_run
@@ -9,7 +10,7 @@ from tiny_study import tiny_comparison as compared
 
 import graphattn as ga
 from graphattn import study
-from graphattn.errors import ControlError, GraphAttnError
+from graphattn.errors import ControlError, GraphAttnError, OptionError
 from graphattn.study import checks, controls
 from graphattn.study.arms import graphs_of
 from graphattn.study.predictions import predicted, reference, warnings_of
@@ -217,6 +218,31 @@ WRONG = {
     "run takes no lr": ({"a": WINDOW}, {}, {"lr": 0.1}),
     "seeds must be": ({"a": WINDOW}, {}, {"seeds": 0}),
     "out must be a folder": ({"a": WINDOW}, {}, {"out": 3}),
+    "out must be a folder that can be made": ({"a": WINDOW}, {}, {"out": "/proc/none/here"}),
+    "'full' is the name of a control": ({"full": WINDOW}, {}, {"controls": ("full",)}),
+    "'rewired a' is the name of a control": (
+        {"a": WINDOW, "rewired a": ga.graphs.full(N)},
+        {},
+        {"controls": ("rewired",)},
+    ),
+    "names of arms must be text, got 1": ({1: WINDOW}, {}, {}),
+    "names of arms must be a line of text that can be printed, got 'a\\nb'": ({"a\nb": WINDOW}, {}, {}),
+    "name must be another than a suite's": ({"a": WINDOW}, {}, {"name": "digits"}),
+    "gives no graph of sample 3: ZeroDivisionError": (
+        {"a": lambda sample: WINDOW if sample.index < 3 else 1 / 0},
+        {},
+        {},
+    ),
+    "reads later nodes": ({"a": ga.graphs.full(N)}, {"causal": True}, {"controls": ()}),
+    "positions must be one or several": ({"a": WINDOW}, {}, {"positions": ()}),
+    "positions must differ, got none, none": ({"a": WINDOW}, {}, {"positions": ["none", "none"]}),
+    "controls must be a list of words": ({"a": WINDOW}, {}, {"controls": None}),
+    "training must be study.Training": ({"a": WINDOW}, {}, {"training": {"rate": 1.0}}),
+    "the loss is nan after 3 steps": ({"a": WINDOW}, {}, {"training": study.Training(1e30)}),
+    "claims must be a list of study.Claim": ({"a": WINDOW}, {}, {"claims": ["a > full"]}),
+    "claims must differ": ({"a": WINDOW}, {}, {"claims": [study.Claim("a", "full")] * 2}),
+    "seeds must be below 2**16": ({"a": WINDOW}, {}, {"seeds": 10**9}),
+    "examples must be at most": ({"a": WINDOW}, {}, {"budgets": [study.Budget(3, 2), study.Budget(SAMPLES, 2)]}),
 }
 
 
@@ -226,6 +252,41 @@ def test_wrong_use_is_refused(words, tmp_path):
     with pytest.raises(GraphAttnError) as error:
         tiny_run(options.pop("out", tmp_path / "out"), arms, tiny_data(**of_data), **options)
     assert words in str(error.value)
+
+
+WRONG_PARTS = {
+    "warmup must be": lambda: study.Training(warmup=0),
+    "clip must be": lambda: study.Training(clip=float("nan")),
+    "weight_decay must be": lambda: study.Training(weight_decay=-1),
+    "table_rate must be": lambda: study.Training(table_rate=0.0),
+    "stop must be": lambda: study.Training(stop=float("nan")),
+    "rate must be": lambda: study.Training(rate=np.ones(3)),
+    "margin must be a finite number": lambda: study.Claim("a", "b", margin=float("nan")),
+    "margin must be at least 0": lambda: study.Claim("a", "b", margin=-0.1, equal=True),
+    "equal must be": lambda: study.Claim("a", "b", equal="no"),
+    "better must be text": lambda: study.Claim(["a"], "b"),
+    "better and worse must be two": lambda: study.Claim("a", "a"),
+}
+
+
+@pytest.mark.parametrize("words", WRONG_PARTS)
+def test_parts_that_no_study_can_use_are_refused(words):
+    with pytest.raises(OptionError, match=words):
+        WRONG_PARTS[words]()
+
+
+def test_numbers_of_numpy_are_numbers():
+    given = {"budgets": [study.Budget(np.int64(11), np.int64(3))], "model": study.Model(2, np.int32(8), 2, 5)}
+    plain = {"budgets": [study.Budget(11, 3)], "model": study.Model(2, 8, 2, 5)}
+    keys = [[t.key for t in compared({"a": WINDOW}, token=np.int64(0), **each).trials(1)] for each in (given, plain)]
+    assert keys[0] == keys[1]
+
+
+def test_a_graph_without_edges_is_an_arm():
+    none = ga.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), num_nodes=N)
+    about = compared({"none": none}, budgets=[study.Budget(None, 2)])
+    one = next(about.trials(1))
+    assert train(about, about.graphs_for(one), one)["probes"]["entropy"] == [0.0, 0.0]
 
 
 def test_layers_may_differ():

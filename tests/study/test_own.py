@@ -1,5 +1,7 @@
 """Modules of the user's own in a study: counted, compared, read out and checked as ours are."""
 
+import random
+
 import pytest
 import torch
 from tiny_study import HELD, SAMPLES, N, tiny_data, tiny_run
@@ -73,6 +75,19 @@ def test_a_module_that_looks_past_its_graph_is_refused():
         checks.check(compared(Peeks))
     with pytest.raises(ControlError, match=r"1 layer of window"):
         checks.check(compared(lambda data: Twice(data), layers=1))
+
+
+def test_a_module_that_cannot_be_trained_again_is_refused():
+    """Of Python's own state no seed of a trial knows."""
+
+    class Noisy(Summing):
+        def forward(self, inputs, graphs, places, pos):
+            return super().forward(inputs, graphs, places, pos) * random.random()
+
+    about = compared(Noisy)
+    with pytest.raises(ControlError, match="trained twice from one seed, gives the loss"):
+        checks.check(about)
+    assert checks.check(compared())["the same training twice: bit for bit"] is True
 
 
 class Twice(Summing):
