@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..arguments import flag, shown, whole
 from ..errors import OptionError
 from .claims import Claim, check_significance
@@ -21,8 +23,10 @@ from .plan import Study, planned
 from .pool import cores, run_all
 from .records import LOCK, PLAN, Records, held, read_plan, write_plan
 from .report import Report, report
+from .suites import SUITES
 
 Say = Callable[[str], None]
+_MOST_SEEDS = 1 << 16
 _SAID_EVERY = 30.0  # seconds between two lines, where there is no terminal
 
 
@@ -65,6 +69,8 @@ def run(
     """
     of_run = {name: options.pop(name) for name in ("processes", "significance") if name in options}
     name = options.pop("name", "study")
+    if name in SUITES:
+        raise OptionError(f"name must be another than a suite's, whose page it would be given; got {name!r}")
     unknown = set(options) - {"positions", "controls", "draws", "token", "metric"}
     if unknown:
         raise OptionError(
@@ -84,12 +90,16 @@ def listed(value: Any) -> tuple[Any, ...]:
 
 def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None, significance: bool = False) -> Report:
     """Plan a study, run what is missing, and report. Arguments as in :func:`run`."""
-    seeds, folder, processes = whole(seeds, "seeds", 1), _folder(out), _processes(study, processes)
+    seeds, folder = whole(seeds, "seeds", 1, below=_MOST_SEEDS), _folder(out)
+    processes = _processes(study, processes)
     if flag(significance, "significance"):
         check_significance(seeds)
     study.check_claims()
-    folder.mkdir(parents=True, exist_ok=True)
-    with held(folder):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"out must be a folder that can be made, got {shown(str(out))}: {error.strerror}") from None
+    with held(folder), torch.random.fork_rng(devices=[]):  # trials seed themselves; the caller's numbers go on
         records, named = Records(folder), study.named()
         identity = {name: comparison.identity() for name, comparison in named.items()}
         before = read_plan(folder)
@@ -132,9 +142,13 @@ def _folder(out: Any) -> Path:
     if not isinstance(out, str | Path):
         raise OptionError(f"out must be a folder for the results, got {shown(out)}")
     folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise OptionError(f"out must be a folder, {folder} is a file")
-    if read_plan(folder) is None and folder.exists() and any(path.name != LOCK for path in folder.iterdir()):
+    try:
+        inside = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    except NotADirectoryError:
+        raise OptionError(f"out must be a folder, {folder} is a file") from None
+    except (OSError, ValueError) as error:
+        raise OptionError(f"out must be a folder, got {shown(str(out))}: {error}") from None
+    if inside - {LOCK} and read_plan(folder) is None:  # a lock alone: it ended before there was a plan
         raise OptionError(f"out: {folder} holds other things than a study; give a new or an empty folder")
     return folder
 

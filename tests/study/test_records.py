@@ -1,0 +1,139 @@
+"""Results on disk: nothing is lost in silence, and what was not written by a study is told from what was."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from tiny_study import N, tiny_run
+
+import graphattn as ga
+from graphattn.errors import LoaderError, OptionError
+from graphattn.study import Claim, records, report
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
+
+@pytest.fixture
+def copied(tiny, tmp_path):
+    return shutil.copytree(tiny.folder, tmp_path / "copied")
+
+
+def test_a_disk_that_takes_a_part_of_a_line_loses_none(tmp_path, monkeypatch):
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda handle, line: real(handle, bytes(line)[:7]))
+    found = records.Records(tmp_path)
+    one = {"key": "a", "comparison": "c", "arm": "b", "positions": "none", "seed": 0, "state": "failed"}
+    found.append(one)
+    found.append({**one, "key": "b"})
+    assert list(records.Records(tmp_path).of_key) == ["a", "b"]
+
+
+def test_a_line_without_its_end_is_run_again(copied):
+    """What is cut off at its newline alone is taken off before the next line, too."""
+    path = copied / records.TRIALS
+    path.write_bytes(path.read_bytes()[:-1])
+    assert len(records.Records(copied).of_key) == 29
+
+
+WRONG_LINES = {
+    "is no JSON": "{",
+    "is no trial": "[1]",
+    "is no trial, without 'comparison'": '{"key": "a"}',
+    "its key must be text": {"key": 3},
+    "its scores numbers": {"accuracy": "high"},
+    "without 'initial'": {"initial": ...},
+}
+
+
+@pytest.mark.parametrize("words", WRONG_LINES)
+def test_a_line_that_is_no_trial_is_named(words, copied):
+    path, wrong = copied / records.TRIALS, WRONG_LINES[words]
+    first, *rest = path.read_text().splitlines()
+    if isinstance(wrong, dict):
+        wrong = json.dumps({k: v for k, v in {**json.loads(first), **wrong}.items() if v is not ...})
+    path.write_text("\n".join([first, wrong, *rest, "\r\n"]))
+    with pytest.raises(LoaderError, match=f"line 2 is .*{words.removeprefix('is ')}.* or remove the line"):
+        report(copied)
+
+
+@pytest.mark.parametrize(
+    "where", ["trials", "registered", "machine", "arms", "budgets", "ceiling", "seed", "deep", "none"]
+)
+def test_a_plan_of_which_no_page_can_be_made_is_no_plan(where, copied):
+    path = copied / records.PLAN
+    plan = path.read_text().replace(f'"{where}":', '"other":')
+    path.write_text({"deep": "[" * 100_000, "none": '{"study": "s", "comparisons": {}}'}.get(where, plan))
+    with pytest.raises(LoaderError, match="expected a plan of a study"):
+        report(copied)
+
+
+def test_a_study_that_ended_before_its_plan_may_be_started_again(tmp_path):
+    (tmp_path / records.LOCK).touch()
+    assert tiny_run(tmp_path, controls=(), seeds=1, budgets=ga.study.Budget(None, 1)).counts["done"] == 1
+
+
+def test_an_arm_that_kept_its_name_keeps_its_graph(copied):
+    """Its predictions would be those of another graph, and its claims of a graph that lost."""
+    other = {"window": ga.graphs.sliding_window(N, 5, causal=False)}
+    with pytest.raises(OptionError, match="arm 'window' reads other graphs than in the study"):
+        tiny_run(copied, other, claims=[Claim("window", "full")])
+
+
+def test_a_claim_about_a_measured_graph_under_a_new_name_is_late(tmp_path):
+    given = {"controls": (), "seeds": 1, "budgets": ga.study.Budget(None, 1)}
+    window = ga.graphs.sliding_window(N, 3, causal=False)
+    first = {"window": window, "all": ga.graphs.full(N)}
+    tiny_run(tmp_path, first, **given)
+    found = tiny_run(tmp_path, {**first, "winner": window}, claims=[Claim("winner", "all")], **given)
+    assert found.late == ["winner > all"]
+
+
+def test_a_study_leaves_the_callers_random_numbers_alone(copied):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    tiny_run(copied, claims=[Claim("window", "full")], seeds=2)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_failures_are_those_of_the_plan(copied):
+    one = json.loads((copied / records.TRIALS).read_text().splitlines()[0])
+    records.Records(copied).append({**one, "key": "of an arm that is gone", "state": "failed", "error": "x"})
+    assert list(report(copied).failures) == []
+    records.Records(copied).append({**one, "state": "failed", "error": "two\nlines"})
+    assert [text.rpartition(": ")[2] for text in report(copied).failures] == ["two lines"]
+
+
+@pytest.mark.slow
+def test_a_worker_ends_with_the_process_that_asked_it(tmp_path):
+    """Killed in the midst of a trial of hours, its parent can tell it nothing; that its pipe is closed does."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from tiny_study import tiny_run\nfrom graphattn import study\n"
+        "tiny_run(sys.argv[2], controls=(), seeds=1, processes=1, budgets=study.Budget(None, 10**8))\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program, os.path.dirname(__file__), str(tmp_path / "s")])
+
+    def children():
+        listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent.pid)], capture_output=True, text=True)
+        return listed.stdout.split()
+
+    def waited(until):
+        end = time.monotonic() + 120
+        while not until() and time.monotonic() < end:
+            time.sleep(0.2)
+        return until()
+
+    try:
+        assert waited(children)
+        (worker,) = children()
+        time.sleep(5)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert waited(lambda: not os.path.exists(f"/proc/{worker}"))
