@@ -3,16 +3,13 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
-import time
 
 import pytest
 import torch
-from tiny_study import N, tiny_run
+from tiny_study import tiny_run
 
 import graphattn as ga
-from graphattn.errors import LoaderError, OptionError
+from graphattn.errors import LoaderError
 from graphattn.study import Claim, records, report
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
@@ -77,22 +74,6 @@ def test_a_study_that_ended_before_its_plan_may_be_started_again(tmp_path):
     assert tiny_run(tmp_path, controls=(), seeds=1, budgets=ga.study.Budget(None, 1)).counts["done"] == 1
 
 
-def test_an_arm_that_kept_its_name_keeps_its_graph(copied):
-    """Its predictions would be those of another graph, and its claims of a graph that lost."""
-    other = {"window": ga.graphs.sliding_window(N, 5, causal=False)}
-    with pytest.raises(OptionError, match="arm 'window' reads other graphs than in the study"):
-        tiny_run(copied, other, claims=[Claim("window", "full")])
-
-
-def test_a_claim_about_a_measured_graph_under_a_new_name_is_late(tmp_path):
-    given = {"controls": (), "seeds": 1, "budgets": ga.study.Budget(None, 1)}
-    window = ga.graphs.sliding_window(N, 3, causal=False)
-    first = {"window": window, "all": ga.graphs.full(N)}
-    tiny_run(tmp_path, first, **given)
-    found = tiny_run(tmp_path, {**first, "winner": window}, claims=[Claim("winner", "all")], **given)
-    assert found.late == ["winner > all"]
-
-
 def test_a_study_leaves_the_callers_random_numbers_alone(copied):
     torch.manual_seed(5)
     expected = torch.rand(3)
@@ -107,33 +88,3 @@ def test_failures_are_those_of_the_plan(copied):
     assert list(report(copied).failures) == []
     records.Records(copied).append({**one, "state": "failed", "error": "two\nlines"})
     assert [text.rpartition(": ")[2] for text in report(copied).failures] == ["two lines"]
-
-
-@pytest.mark.slow
-def test_a_worker_ends_with_the_process_that_asked_it(tmp_path):
-    """Killed in the midst of a trial of hours, its parent can tell it nothing; that its pipe is closed does."""
-    program = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from tiny_study import tiny_run\nfrom graphattn import study\n"
-        "tiny_run(sys.argv[2], controls=(), seeds=1, processes=1, budgets=study.Budget(None, 10**8))\n"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", program, os.path.dirname(__file__), str(tmp_path / "s")])
-
-    def children():
-        listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent.pid)], capture_output=True, text=True)
-        return listed.stdout.split()
-
-    def waited(until):
-        end = time.monotonic() + 120
-        while not until() and time.monotonic() < end:
-            time.sleep(0.2)
-        return until()
-
-    try:
-        assert waited(children)
-        (worker,) = children()
-        time.sleep(5)
-    finally:
-        parent.kill()
-        parent.wait()
-    assert waited(lambda: not os.path.exists(f"/proc/{worker}"))

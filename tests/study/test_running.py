@@ -1,7 +1,9 @@
 """Studies go on where they were, keep what failed, and say first what they expect."""
 
 import json
+import pickle
 import shutil
+import time
 
 import pytest
 import torch
@@ -73,6 +75,26 @@ def test_one_trial_in_a_process_of_its_own_gives_the_same_number(tiny, tmp_path)
     tiny_run(folder, claims=tiny.claims, processes=1)
     ours, theirs = (json.loads(lines_of(each)[-1]) for each in (tiny.folder, folder))
     assert (ours["key"], ours["bits"], ours["initial"]) == (theirs["key"], theirs["bits"], theirs["initial"])
+
+
+class Hours:
+    """A trial that takes them."""
+
+    def __reduce__(self):
+        return time.sleep, (9999,)
+
+
+@pytest.mark.slow
+def test_a_process_ends_with_the_one_that_asked_it(tmp_path):
+    """Killed, that one can tell it nothing; that the pipe is closed does, in the midst of a trial, too."""
+    (tmp_path / "trial").write_bytes(pickle.dumps(Hours()))
+    process = pool.Worker()._start()
+    process.stdin.write(json.dumps({"trial": str(tmp_path / "trial")}) + "\n")
+    process.stdin.close()
+    try:
+        assert process.wait(timeout=200) == 1
+    finally:
+        process.kill()
 
 
 def test_a_process_that_dies_is_a_failed_trial():
