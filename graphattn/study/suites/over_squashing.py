@@ -8,8 +8,8 @@ a permutation, and a value; the root has a key and is asked for the value of its
 nodes, 4, 8 and 16 classes; 4,000 trees and 500 held out. Chance is one over the leaves.
 
 *Arms.* The tree with its edges both ways and self-loops; the same with a node that all read and that reads all (the
-root's first child, in place of a virtual node); the same with a random expander. Self, full and rewirings by
-themselves.
+root's first child, in place of a virtual node); the same with Exphormer's expander, which is complete at depth 2. Self,
+full and rewirings by themselves.
 
 *Model and training.* Depth + 1 layers of width 32, 4 heads, no positions (the features say what a node is), the root is
 read; AdamW, one cycle up to 3e-3, 1,000 batches of 32.
