@@ -168,7 +168,8 @@ def test_a_law_gives_the_ceiling():
     data = tiny_data(targets=tokens.roll(4, 1).index_fill(1, torch.arange(4), -100), needs=two, causal=True)
     told = predicted(compared({"window": ga.graphs.sliding_window(N, 3)}, data, readout="node"), "window")
     assert told["reached"] == pytest.approx(2 / 3)  # of three answers, not of four edges
-    short = replace(data, sizes=torch.full((SAMPLES,), 6))  # without the last answer, which is not reached
+    unasked = data.targets.index_fill(1, torch.tensor([6]), -100)
+    short = replace(data, targets=unasked, sizes=torch.full((SAMPLES,), 6))  # without the answer that is not reached
     told = predicted(compared({"window": ga.graphs.sliding_window(..., 3)}, short, readout="node"), "window")
     assert told["reached"] == 1
     by_place = [targets[:, t][targets[:, t] >= 0].bincount().max() for t in range(5, N)]
