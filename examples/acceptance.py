@@ -235,7 +235,7 @@ def main(arguments: list[str] | None = None) -> None:
     for folder in (asked.runs, asked.out):
         folder.mkdir(parents=True, exist_ok=True)
     with held(asked.runs):
-        records = Records(asked.runs)
+        records = Records(asked.runs, lambda line: "" if {"key", "state"} <= set(line) else "no run")
         for seed in range(asked.seeds):
             for name in asked.tasks:
                 key, task, folder = f"{name} {seed}", TASKS[name], asked.runs / name / str(seed)

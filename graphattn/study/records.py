@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
@@ -33,10 +33,15 @@ _OF_PLAN: dict[str, tuple[str, ...]] = {
 
 
 class Records:
-    """The trials of a folder by key; the latest line of a key counts, and a line cut off by a crash does not."""
+    """The trials of a folder by key; the latest line of a key counts, and a line cut off by a crash does not.
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / TRIALS
+    Args:
+        folder: Where they are.
+        fault_of: Why a line is no trial; empty if it is one.
+    """
+
+    def __init__(self, folder: Path, fault_of: Callable[[Any], str] | None = None) -> None:
+        self.path, self._fault_of = folder / TRIALS, fault_of or _fault_of
         self.of_key: dict[str, dict[str, Any]] = {}
         self.failures = 0
         for line in self._lines():
@@ -52,7 +57,7 @@ class Records:
                 reason, record = "no JSON", {}
                 with suppress(ValueError, RecursionError):
                     record = plain(line)
-                    reason = _fault_of(record)
+                    reason = self._fault_of(record)
                 if reason:
                     raise LoaderError(
                         f"{self.path}: line {number} is {reason}; it was written by something else. Try: another "
