@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from ..arguments import one_of, positive, real, several, shown, text, whole
 from ..errors import GraphError, OptionError
 from .answerable import check_data
 from .arms import Graphs, graphs_of
-from .controls import CONTROLS, alone, everything, is_structured, permuted, rewired
+from .controls import CONTROLS, alone, everything, is_structured, permuted, reads_later, rewired
 from .data import Data
 from .network import POSITIONS, READOUTS, Model
 from .own import Own, network_of
@@ -164,6 +163,8 @@ class Comparison:
             for name, graphs in self.graphs.items():
                 _check_causal(name, graphs)
         self.kinds = {name: ("arm", name) for name in self.graphs}
+        #: A hash of the edges of each arm and each control that is drawn once.
+        self.edges = {name: graphs.digest() for name, graphs in self.graphs.items()}
         self.costs: dict[str, dict[str, dict[str, float]]] = {}
         self._add_controls()
 
@@ -200,26 +201,24 @@ class Comparison:
         """What every comparison has by itself; ``permuted`` would let a causal arm read later nodes."""
         some, causal = next(iter(self.graphs.values())), self.data.causal
         own = {name: is_structured(graphs, causal) for name, graphs in self.graphs.items()}
-        known = {graphs.digest() for graphs in self.graphs.values()}
         if "self" in self.controls:
-            self._add("self", "self", "self", alone(some), known)
+            self._add("self", "self", "self", alone(some))
         if "full" in self.controls:
-            self._add("full", "full", "full", everything(some, causal), known)
+            self._add("full", "full", "full", everything(some, causal))
         for name in [name for name, structured in own.items() if structured]:
             if "permuted" in self.controls and not causal:
-                self._add(f"permuted {name}", "permuted", name, permuted(self.graphs[name]), known)
+                self._add(f"permuted {name}", "permuted", name, permuted(self.graphs[name]))
             if "rewired" in self.controls:
                 self._name(f"rewired {name}", "rewired", name)
         if "shuffled" in self.controls:
             name = next((name for name, structured in own.items() if structured), next(iter(own)))
             self._name(f"shuffled labels, {name}", "shuffled", name)
 
-    def _add(self, name: str, kind: str, of: str, graphs: Graphs, known: set[str]) -> None:
+    def _add(self, name: str, kind: str, of: str, graphs: Graphs) -> None:
         digest = graphs.digest()
-        if digest not in known:  # an arm may be that already
-            known.add(digest)
+        if digest not in self.edges.values():  # an arm may be that already
             self._name(name, kind, of)
-            self.graphs[name] = graphs
+            self.graphs[name], self.edges[name] = graphs, digest
 
     def _name(self, name: str, kind: str, of: str) -> None:
         if name in self.kinds:
@@ -227,11 +226,6 @@ class Comparison:
                 f"arms: {name!r} is the name of a control, and the arm another graph; give it another name"
             )
         self.kinds[name] = (kind, of)
-
-    @cached_property
-    def edges(self) -> dict[str, str]:
-        """A hash of the edges of each arm and each control that is drawn once."""
-        return {name: graphs.digest() for name, graphs in self.graphs.items()}
 
     def graphs_for(self, trial: Trial) -> Graphs:
         """What a trial reads."""
@@ -306,7 +300,7 @@ def _words(given: Any, argument: str, known: Sequence[str]) -> tuple[str, ...]:
 
 def _check_causal(name: str, graphs: Graphs) -> None:
     for graph in dict.fromkeys((*graphs.layers, *graphs.each)):
-        if bool((graph.source > graph.target).any()):
+        if reads_later(graph):
             raise GraphError(
                 f"arm {name!r} reads later nodes, {graph!r}, in causal data; give a causal graph, or causal=False"
             )

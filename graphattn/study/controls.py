@@ -44,13 +44,18 @@ def rewired(graphs: Graphs, seed: int, is_causal: bool) -> Graphs:
     return made
 
 
+def reads_later(graph: AttentionGraph) -> bool:
+    """Whether some node reads one that comes after it."""
+    return bool((graph.source > graph.target).any())
+
+
 def rewired_causal(graph: AttentionGraph, seed: int) -> AttentionGraph:
     """As :func:`graphattn.graphs.degree_matched_random`, drawn from earlier nodes alone.
 
     Raises:
         GraphError: If the graph reads a later node, or repeats an edge.
     """
-    if bool((graph.source > graph.target).any()) or graph.has_repeated_edges:
+    if reads_later(graph) or graph.has_repeated_edges:
         raise GraphError(f"a causal rewiring needs a graph that reads no later node and repeats no edge, got {graph!r}")
     random, node = np.random.default_rng(seed), torch.arange(graph.num_targets)
     loop = graph.contains(node, node)
