@@ -199,12 +199,12 @@ def progress(total: int, before: int) -> Iterator[Callable[[int, int], None]]:
             nonlocal last, number
             number += count
             words = f"{number} of {total} trials" + f", {failed} failed" * bool(failed)
-            left = f", {pace.left('trials', number / max(1, total))}" if number > before else ""
-            left = left if number > before + 2 else ""  # workers start slowly, and the first trials end together
+            left = pace.left("trials", number / max(1, total)) if number > before else ""  # workers start slowly
             if update is not None:
                 update("trials", number / max(1, total), words)
             elif time.monotonic() - last > _SAID_EVERY and number < total and sys.stderr is not None:
-                print(f"{words}{left}", file=sys.stderr, flush=True)
+                told = f"{words}, {left}" if number > before + 2 else words  # the first trials end together
+                print(told, file=sys.stderr, flush=True)
                 last = time.monotonic()
 
         advance(0, 0)
