@@ -1,6 +1,5 @@
 """A study as a page: predictions first, what was measured beside them, then what the graphs differ in."""
 
-import math
 import re
 from collections import Counter
 from typing import Any
@@ -203,11 +202,10 @@ def _controls(report: Report) -> str:
         lines = [*lines[:6], f"* and {len(lines) - 6} more like these"]
     for row in report.rows:
         if row.prediction["kind"] == "shuffled" and row.scores:
-            sd = math.sqrt(row.prediction["ceiling"] * (1 - row.prediction["ceiling"]) / row.answers)
             said = "at chance" if row.holds else "**above chance**"
             lines.append(
                 f"* {_named(report, row.comparison, row.arm)}, positions {row.positions}: {said}, {row.interval} "
-                f"(chance {row.prediction['ceiling']:.3f}, sd of a seed {sd:.3f})"
+                f"(chance {row.prediction['ceiling']:.3f}, sd of a seed {row.deviation:.3f})"
             )
     alike = f"**no**, {report.unlike[0]}" if report.unlike else "yes"
     lines.append(f"* all arms of a seed started from the same state (hash) with as many parameters: {alike}")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -66,12 +67,28 @@ class Row:
     def holds(self) -> bool | None:
         """Whether no seed is above the ceiling by more than 4 standard deviations; None without one.
 
-        None of rewirings, too: every draw reaches something else, and the prediction is that of the first.
+        Of shuffled labels the mean of the seeds: what is learned of them is right, or wrong, of many answers at once,
+        so that seeds differ by more than guesses do. None of rewirings, too: every draw reaches something else, and
+        the prediction is that of the first.
         """
-        ceiling = self.prediction["ceiling"]
-        if ceiling is None or self.prediction["kind"] == "rewired" or not self.scores:
+        ceiling, kind = self.prediction["ceiling"], self.prediction["kind"]
+        if ceiling is None or kind == "rewired" or not self.scores:
             return None
-        return max(self.scores.values()) <= ceiling + SIGMAS * math.sqrt(ceiling * (1 - ceiling) / self.answers)
+        scores = list(self.scores.values())
+        if kind == "shuffled":
+            return fmean(scores) <= ceiling + SIGMAS * self.deviation / math.sqrt(len(scores))
+        return max(scores) <= ceiling + SIGMAS * self.deviation
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of a seed at its ceiling: of guesses, and of shuffled labels that of the seeds if larger.
+
+        Needs a ceiling and scores.
+        """
+        ceiling, scores = self.prediction["ceiling"], list(self.scores.values())
+        guesses = math.sqrt(ceiling * (1 - ceiling) / self.answers)
+        of_seeds = stdev(scores) if self.prediction["kind"] == "shuffled" and len(scores) > 1 else 0.0
+        return max(guesses, of_seeds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +225,8 @@ class Report:
         """Refuse a study whose arms did not start alike, or in which shuffled labels were learned: its test leaks.
 
         Raises:
-            ControlError: If two arms differ at the start, or a seed is above chance by more than 4 standard deviations.
+            ControlError: If two arms differ at the start, or the mean of seeds of shuffled labels is above chance by
+                more than 4 standard errors.
         """
         for told in self.unlike:
             raise ControlError(told)

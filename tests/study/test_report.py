@@ -57,6 +57,18 @@ def test_a_score_above_its_ceiling_is_said_aloud(tiny, tmp_path):
     assert not tiny.broken
 
 
+def test_shuffled_labels_are_judged_by_the_mean_of_the_seeds(tiny):
+    """What is learned of them is right or wrong of many answers at once; a law holds of every seed."""
+    some = tiny.row("shuffled labels, window")
+    shuffled, law = ({**some.prediction, "kind": kind, "ceiling": 0.263} for kind in ("shuffled", "arm"))
+    seeds = dict(enumerate((0.27, 0.214, 0.25, 0.21, 0.234, 0.35, 0.362, 0.236, 0.198, 0.176)))  # over_squashing
+    assert replace(some, prediction=shuffled, scores=seeds, answers=500).holds
+    assert replace(some, prediction=law, scores=seeds, answers=500).holds is False
+    leak = {seed: score + 0.1 for seed, score in seeds.items()}
+    assert replace(some, prediction=shuffled, scores=leak, answers=500).holds is False
+    assert replace(some, prediction=shuffled, scores={0: 0.36}, answers=500).holds is False  # one seed: of guesses
+
+
 @pytest.mark.usefixtures("no_pictures")
 def test_a_trial_that_diverged_has_no_score_and_is_said_aloud(tiny, tmp_path):
     folder = tmp_path / "diverged"
