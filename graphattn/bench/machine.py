@@ -24,7 +24,7 @@ def machine(device: str) -> dict[str, Any]:
         "cores": cores,
         "system": platform.platform(),
         "load_before": round(os.getloadavg()[0], 2),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "versions": {"python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}},
     }
     if is_cuda(device):
         properties = torch.cuda.get_device_properties(device)
@@ -32,7 +32,12 @@ def machine(device: str) -> dict[str, Any]:
     return facts
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """Of an installed package; None where it is missing. This one may be a working tree that nobody installed."""
+    if package == "graphattn":
+        from .. import __version__
+
+        return __version__
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from .. import __version__
+from ..bench.machine import version_of
 from .output import document, rendered, say, step, table
 
 _ALWAYS = ("torch", "torch-geometric", "numba")  # what attention cannot run without
@@ -52,13 +53,6 @@ def _rates() -> dict[str, Any]:
     return {"measured": measured(), "path": str(path()), "told": words}
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def _packages() -> tuple[dict[str, str | None], dict[str, dict[str, str | None]]]:
     """Versions of what is required, and of each extra's own packages; ``None`` where missing."""
     needed: dict[str, str | None] = {}
@@ -66,15 +60,15 @@ def _packages() -> tuple[dict[str, str | None], dict[str, dict[str, str | None]]
     try:
         lines = metadata.requires("graphattn") or ()
     except metadata.PackageNotFoundError:  # a working tree that nobody installed
-        return {name: _version(name) for name in _ALWAYS}, {}
+        return {name: version_of(name) for name in _ALWAYS}, {}
     for line in lines:
         match = _REQUIREMENT.fullmatch(line)
         if match is None or match[1].lower() == "graphattn":  # an extra that only gathers others
             continue
         where = needed if match[3] is None else extras.setdefault(match[3], {})
-        where[match[1]] = _version(match[1])
+        where[match[1]] = version_of(match[1])
     # A working tree may have changed since it was installed: what it says then is not all that it needs.
-    return {**{name: _version(name) for name in _ALWAYS}, **needed}, extras
+    return {**{name: version_of(name) for name in _ALWAYS}, **needed}, extras
 
 
 def _cache() -> dict[str, Any]:

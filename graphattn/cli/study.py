@@ -49,6 +49,7 @@ def study(
             say(f"what is trained is kept in {one_line(out)}: the same command goes on from there", sys.stderr)
             raise
     _shown(report, as_json)
+    say(f"report.md, report.json, figure.pdf and figure.svg are in {one_line(out)}", sys.stderr)
 
 
 def _read(folder: str) -> Any:

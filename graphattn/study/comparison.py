@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 
 from ..arguments import number as checked_number
 from ..arguments import one_of, positive, real, several, shown, text, whole
+from ..bench.machine import version_of
 from ..errors import GraphError, OptionError
 from .answerable import check_data
 from .arms import Graphs, graphs_of
@@ -313,10 +313,10 @@ def _digest(data: Data) -> str:
     return hashlib.sha256(b"|".join([shapes.encode(), repr(data.causal).encode(), *parts])).hexdigest()
 
 
-def _versions() -> list[str]:
+def _versions() -> list[str | None]:
     """Of the packages that compute, and of the code that trains."""
     code = b"".join((Path(__file__).parent / name).read_bytes() for name in _CODE)
-    return [*(metadata.version(name) for name in _PACKAGES), hashlib.sha256(code).hexdigest()]
+    return [*(version_of(name) for name in _PACKAGES), hashlib.sha256(code).hexdigest()]
 
 
 def _hash(what: Any) -> str:

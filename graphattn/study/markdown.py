@@ -37,7 +37,7 @@ def page(report: Report) -> str:
         parts.append(f"**Incomplete:** {missing} trials have not run; the same command goes on where it was.")
     parts += summary_of(report)
     parts += ["## Predicted before training", _registered(report), _predictions(report)]
-    parts += [*_budgets(report), "## Measured", _measured(report)]
+    parts += ["## Data, model and training", _recipe(report), *_budgets(report), "## Measured", _measured(report)]
     if report.claims:
         parts += ["## Claims", _claims(report)]
     parts += ["## Controls", _controls(report), "## What the graphs differ in", _covariates(report)]
@@ -48,13 +48,19 @@ def page(report: Report) -> str:
 def _registered(report: Report) -> str:
     lines = []
     for number, one in enumerate(report.plan["registered"]):
-        seeds = f", {one['seeds']} seeds" if "seeds" in one else ""
-        claims = f"{len(one['claims'])} claims" if one["claims"] else "no order of arms is claimed"
+        seeds = f", {_count(one['seeds'], 'seed')}" if "seeds" in one else ""
+        trained = report.plan["registered"][number - 1].get("spent") if number else None
+        seeds += ", other positions or budgets" * (trained is not None and trained != one["spent"])
+        claims = _count(len(one["claims"]), "claim") if one["claims"] else "no order of arms is claimed"
         when = f"{one['at']}, with {one['trials_on_disk']} trials on disk"
         lines.append(f"{'Registered' if number == 0 else 'Changed'} {when}: {claims}{seeds}.")
     warnings = [text for about in report.plan["comparisons"].values() for text in about["warnings"]]
     shown = warnings[:6] + [f"and {len(warnings) - 6} more like these"] * (len(warnings) > 6)
     return "\n".join([*lines, *(f"* {text}" for text in shown)])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _named(report: Report, comparison: str, arm: str) -> str:
@@ -87,6 +93,33 @@ def _predictions(report: Report) -> str:
         "rewired arm, the first one that is drawn; others have ceilings of their own."
     )
     return f"{table(head, rows)}\n\n{note}"
+
+
+def _recipe(report: Report) -> str:
+    """On what, what and how, once for all comparisons that have it alike."""
+    lines: dict[str, list[str]] = {}
+    for comparison, about in report.plan["comparisons"].items():
+        for line in (
+            f"{about['samples']:,} samples of {about['nodes']:,} nodes at most, {about['held']:,} of them held out; "
+            f"readout: {about['readout']}",
+            f"model: {_values(about['model'])}; positions: {', '.join(about['positions'])}",
+            f"training: {_values(about['training'])}; {'; '.join(map(_budget, about['budgets']))}",
+        ):
+            lines.setdefault(line, []).append(comparison)
+    every = len(report.plan["comparisons"])
+    shared = {line: "" if len(names) == every else f" ({', '.join(names)})" for line, names in lines.items()}
+    return "\n".join(f"* {line}{where}" for line, where in shared.items())
+
+
+def _values(given: dict[str, Any]) -> str:
+    """Arguments that are given, by name."""
+    return ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
+
+
+def _budget(budget: dict[str, Any]) -> str:
+    examples = "all" if budget["examples"] is None else f"{budget['examples']:,}"
+    equal = f", equal {budget['equal']}" * (budget["equal"] != "steps")
+    return f"{examples} examples, {budget['steps']:,} batches{equal}"
 
 
 def _measured(report: Report) -> str:
@@ -228,7 +261,11 @@ def _covariates(report: Report) -> str:
     head = ["arm", "edges", "in-degrees", "spectral gap", "roots", "strong components", "universal", "homophily"]
     note = (
         "Edges are the mean of the layers, *universal* and operations of all of them; the rest is of the first layer's "
-        "graph. Of samples' own graphs, the mean of some."
+        "graph. Of samples' own graphs, the mean of some. *Spectral gap*: 1 less the second largest modulus of an "
+        "eigenvalue of uniform attention. *Roots*: nodes that all others depend on in the end. *Strong components*: "
+        "sets of nodes that all depend on one another. *Universal*: a theorem of Yun et al. 2020 on sparse transformers "
+        "applies to the layers; *no* proves nothing. *Homophily*: the share of edges between nodes of one class. "
+        "*Operations*: of one forward pass of a sample."
     )
     return f"{table([*head, 'operations'], rows)}\n\n{note}"
 

@@ -127,9 +127,16 @@ def _about(study: Study, comparison: Comparison, known: dict[str, Any]) -> dict[
 def _registered(
     study: Study, seeds: int, trials: list[Trial], records: Records, before: list[Any]
 ) -> list[dict[str, Any]]:
-    """What is claimed, of how many seeds, and since when; ``late`` are claims made when both arms had been measured."""
+    """What is claimed, of how many seeds, positions and budgets, and since when.
+
+    ``late`` are claims made when both arms had been measured.
+    """
     was = [[Claim(**claim) for claim in one["claims"]] for one in before]
-    if before and (was[-1], before[-1].get("seeds", seeds)) == ([*study.claims], seeds):
+    spent = {
+        one.name: {"positions": [*one.positions], "budgets": [*map(asdict, one.budgets)]} for one in study.comparisons
+    }
+    last = before[-1] if before else {}
+    if before and (was[-1], last.get("seeds", seeds), last.get("spent", spent)) == ([*study.claims], seeds, spent):
         return before
     known = {str(claim) for claims in was for claim in claims}
     known -= {claim for one in before for claim in one.get("late", [])}
@@ -142,4 +149,5 @@ def _registered(
             late.append(str(claim))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     claims = [asdict(claim) for claim in study.claims]
-    return [*before, {"at": now, "trials_on_disk": len(records.of_key), "seeds": seeds, "claims": claims, "late": late}]
+    told = {"at": now, "trials_on_disk": len(records.of_key), "seeds": seeds, "spent": spent}
+    return [*before, {**told, "claims": claims, "late": late}]

@@ -21,7 +21,8 @@ _OF_PLAN: dict[str, tuple[str, ...]] = {
     "registered": ("at", "trials_on_disk", "claims"),
     "trials": ("comparison", "arm", "positions", "examples", "budget", "steps", "seed", "key"),
     "comparisons": (
-        *("arms", "checks", "warnings", "readout", "metric", "chance", "samples", "budgets", "costs", "baselines"),
+        *("arms", "checks", "warnings", "readout", "metric", "chance", "samples", "held", "nodes", "positions"),
+        *("model", "training", "budgets", "costs", "baselines"),
     ),
     "arms": (
         *("kind", "of", "nodes", "edges", "degree_least", "degree_most", "depends_on_least", "depends_on_most"),

@@ -126,7 +126,7 @@ class Report:
         counts = {"capped": sum(one["state"] == "capped" for _, one in good), "failed": len(found) - len(good)}
         answers = good[0][1]["answers"] if good else 0
         if about["readout"] == "node" and prediction["kind"] == "shuffled":
-            answers = about.get("held", answers)  # nodes of a sample may be right or wrong together
+            answers = about["held"]  # nodes of a sample may be right or wrong together
         given: dict[str, Any] = dict(zip(_GROUP, group, strict=True))
         return Row(**given, metric=metric, prediction=prediction, scores=scores, answers=answers, **counts)
 

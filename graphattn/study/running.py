@@ -90,7 +90,7 @@ def listed(value: Any) -> tuple[Any, ...]:
 
 def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None, significance: bool = False) -> Report:
     """Plan a study, run what is missing, and report. Arguments as in :func:`run`."""
-    seeds, folder = whole(seeds, "seeds", 1, below=_MOST_SEEDS), _folder(out)
+    seeds, folder = whole(seeds, "seeds", 1, below=_MOST_SEEDS), folder_of(study.name, out)
     processes = _processes(study, processes)
     if flag(significance, "significance"):
         check_significance(seeds)
@@ -138,7 +138,12 @@ def _processes(study: Study, processes: int | None) -> int:
     return processes
 
 
-def _folder(out: Any) -> Path:
+def folder_of(study: str, out: Any) -> Path:
+    """Where a study's results are to be.
+
+    Raises:
+        OptionError: If it is no folder, or holds something else.
+    """
     if not isinstance(out, str | Path):
         raise OptionError(f"out must be a folder for the results, got {shown(out)}")
     folder = Path(out)
@@ -148,17 +153,18 @@ def _folder(out: Any) -> Path:
         raise OptionError(f"out must be a folder, {folder} is a file") from None
     except (OSError, ValueError) as error:
         raise OptionError(f"out must be a folder, got {shown(str(out))}: {error}") from None
-    if inside - {LOCK} and read_plan(folder) is None:  # a lock alone: it ended before there was a plan
+    before = read_plan(folder)
+    if inside - {LOCK} and before is None:  # a lock alone: it ended before there was a plan
         raise OptionError(f"out: {folder} holds other things than a study; give a new or an empty folder")
+    if before is not None and before["study"] != study:
+        raise OptionError(f"out: {folder} holds the study {before['study']!r}, not {study!r}; give another folder")
     return folder
 
 
 def _check_same(
     folder: Path, study: Study, named: dict[str, Comparison], identity: dict[str, str], before: dict[str, Any]
 ) -> None:
-    """Refuse a folder of another study, and of arms that were other graphs when predictions and claims were made."""
-    if before["study"] != study.name:
-        raise OptionError(f"out: {folder} holds the study {before['study']!r}, not {study.name!r}; give another folder")
+    """Refuse a folder with other data, and with arms that were other graphs when predictions and claims were made."""
     other = [name for name, one in identity.items() if before["identity"].get(name, one) != one]
     if other or not set(before["identity"]) <= set(identity):
         raise OptionError(

@@ -2,13 +2,13 @@
 
 import json
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from ..arguments import device
+from ..bench.machine import version_of
 from ..errors import LoaderError, OptionError
 from ..interop.files._guard import PathLike, read
 from ..interop.files._replace import save_page
@@ -76,7 +76,7 @@ class Run:
             "task": {"name": self.task.name, **asdict(self.task)},
             "inputs": asdict(self.inputs),
             "schedule": asdict(self.schedule),
-            "versions": {name: version(name) for name in ("graphattn", "torch", "numpy")},
+            "versions": {name: version_of(name) for name in ("graphattn", "torch", "numpy")},
         }
         save_page(self.path / "run.json", json.dumps(told, indent=1))
 

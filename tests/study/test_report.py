@@ -30,7 +30,9 @@ def test_rows_are_means_of_the_draws_paired_by_seed(tiny):
 def test_a_page_says_predictions_first_and_all_files_are_there(tiny):
     text = str(tiny)
     headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
-    assert headings[:3] == ["Predicted before training", "Measured", "Claims"]
+    assert headings[:4] == ["Predicted before training", "Data, model and training", "Measured", "Claims"]
+    assert "* 83 samples of 7 nodes at most, 41 of them held out; readout: mean\n* model: layers 2, width 8" in text
+    assert "; 11 examples, 3 batches; all examples, 3 batches\n" in text
     assert "| window > full | - | 2 |" in text
     assert "only shown, " in text
     assert {"report.md", "report.json", "figure.pdf", "figure.svg"} <= {path.name for path in tiny.folder.iterdir()}
@@ -159,6 +161,7 @@ def test_the_command_line_tells_a_warning_in_a_line(tiny, monkeypatch):
 
     monkeypatch.setattr(sys.modules[suites.__module__], "run_suite", warns)
     result = CliRunner().invoke(app, ["study", "digits", "--arms", "3x3, 5x5", "--out", "x"])
-    assert result.stderr == "warning: window is out of reach\n"
+    files = "report.md, report.json, figure.pdf and figure.svg are in x"
+    assert result.stderr == f"warning: window is out of reach\n{files}\n"
     assert asked["arms"] == ["3x3", "5x5"]
     assert asked["command"] == "graphattn study digits --arms '3x3, 5x5' --out x"

@@ -4,6 +4,7 @@ import json
 import pickle
 import shutil
 import time
+from importlib import metadata
 
 import pytest
 import torch
@@ -156,6 +157,31 @@ def test_claims_made_after_trials_are_told_from_those_before(tiny, tmp_path):
     assert [one["trials_on_disk"] > 0 for one in found.plan["registered"]] == [False, True]
     assert found.late == ["full > window"]
     assert "Only shown, as both arms had been measured when it was claimed: full > window." in str(found)
+
+
+def test_other_budgets_and_positions_are_said_with_their_date(tiny, tmp_path):
+    folder = tmp_path / "longer"
+    shutil.copytree(tiny.folder, folder)
+    assert "Changed" not in str(tiny_run(folder, claims=tiny.claims))
+    longer = tiny_run(folder, claims=tiny.claims, budgets=[ga.study.Budget(11, 5)], seeds=1)
+    assert "Changed" in str(longer)
+    assert "1 claim, 1 seed, other positions or budgets." in str(longer)
+
+
+def test_a_working_tree_that_nobody_installed_runs_a_study(tiny, tmp_path, monkeypatch):
+    def version(name):
+        if name in ("graphattn", "numba"):
+            raise metadata.PackageNotFoundError(name)
+        return installed(name)
+
+    installed = metadata.version
+    monkeypatch.setattr(metadata, "version", version)
+    found = tiny_run(tmp_path, controls=(), seeds=1)
+    assert found.counts["done"] == 2
+    assert {name: found.plan["machine"]["versions"][name] for name in ("graphattn", "numba")} == {
+        "graphattn": ga.__version__,
+        "numba": None,
+    }
 
 
 def test_a_claim_of_arms_measured_by_other_names_is_late(tiny, tmp_path):

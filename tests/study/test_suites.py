@@ -132,6 +132,12 @@ def test_beyond_its_reach_the_jacobian_is_zero():
     assert float(grown[31 - 6]) > 0.0
 
 
+def test_a_suite_refuses_the_folder_of_another_before_it_makes_its_data(tiny, monkeypatch):
+    monkeypatch.setattr(suite("over_squashing"), "study", lambda *given: pytest.fail("its data were made"))
+    with pytest.raises(OptionError, match="holds the study 'study', not 'over_squashing'"):
+        run_suite("over_squashing", tiny.folder)
+
+
 def test_suites_are_there_with_a_first_line_and_wrong_use_is_refused(tmp_path):
     pytest.importorskip("sklearn")
     digits = suite("digits")

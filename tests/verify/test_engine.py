@@ -7,6 +7,7 @@ import pytest
 import torch
 from graph_table import GRAPHS
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from graphattn.backends import BACKENDS, sdpa
 from graphattn.errors import GraphError, OptionError, ShapeError
@@ -76,7 +77,8 @@ def test_a_callers_own_attention():
     assert report.ok, report
     assert {row.backend for row in report.rows} == {"callable"}
     assert {"grad query", "grad key", "grad value"} <= {row.quantity for row in report.rows}
-    capped = verify(lambda q, k, v: torch_sdpa(q, k, v, is_causal=True, scale=0.0), CAUSAL, scale=0.0)
+    with sdpa_kernel(SDPBackend.MATH):  # the fused one of torch 2.15 has NaN where the scale is 0
+        capped = verify(lambda q, k, v: torch_sdpa(q, k, v, is_causal=True, scale=0.0), CAUSAL, scale=0.0)
     assert capped.ok, capped
 
 

@@ -62,8 +62,9 @@ def run_suite(
         start = time.process_time()
         found = module.measure()
         return found.save(out, name, command, round(time.process_time() - start, 1))
-    from ..running import execute
+    from ..running import execute, folder_of
 
+    folder_of(name, out)  # refused before the data are made
     study = module.study(flag(quick, "quick"), arms)
     study.command = command
     seeds = (module.QUICK_SEEDS if quick else module.SEEDS) if seeds is None else seeds

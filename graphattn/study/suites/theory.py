@@ -3,9 +3,10 @@ r"""Theorems about connectivity, each beside a measurement.
 *Collapse.* Without residuals, layers of attention make all tokens alike; how fast is the graph's. Values are passed on
 as they are, queries and keys are random, in float64 (float32 floors at 2e-6); :math:`N = 32, d = 16`, five seeds.
 Predicted: the logarithm of the distance of the tokens to their mean falls, late, by :math:`\log_2 |\lambda_2|` a layer,
-the second eigenvalue of uniform attention on the graph, with no fitted number: three graphs have one of 1/2, three
-others theirs. It is measured over the last 12 of 200 layers that are above 1e-12. It does not apply where the floor is reached in fewer layers (full: at once; a prefix of 8: about 20), and
-eight blocks are the negative control: each collapses to its own mean, and their distance stays.
+the second eigenvalue of uniform attention on the graph, with no fitted number: three graphs have 1/2, three others
+theirs. It is measured over the last 12 of 200 layers that are above 1e-12. It does not apply where the floor is reached
+in fewer layers (full: at once; a prefix of 8: about 20), and eight blocks are the negative control: each collapses to
+its own mean, and their distance stays.
 
 *Position bias.* Under a causal mask the first token is what all read in the end.
 
