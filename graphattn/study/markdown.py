@@ -107,7 +107,7 @@ def _recipe(report: Report) -> str:
         ):
             lines.setdefault(line, []).append(comparison)
     every = len(report.plan["comparisons"])
-    shared = {line: "" if len(names) == every else f" ({', '.join(names)})" for line, names in lines.items()}
+    shared = {line: "" if len(names) == every else f" ({'; '.join(names)})" for line, names in lines.items()}
     return "\n".join(f"* {line}{where}" for line, where in shared.items())
 
 
@@ -263,8 +263,8 @@ def _covariates(report: Report) -> str:
         "Edges are the mean of the layers, *universal* and operations of all of them; the rest is of the first layer's "
         "graph. Of samples' own graphs, the mean of some. *Spectral gap*: 1 less the second largest modulus of an "
         "eigenvalue of uniform attention. *Roots*: nodes that all others depend on in the end. *Strong components*: "
-        "sets of nodes that all depend on one another. *Universal*: a theorem of Yun et al. 2020 on sparse transformers "
-        "applies to the layers; *no* proves nothing. *Homophily*: the share of edges between nodes of one class. "
+        "sets of nodes that all depend on one another. *Universal*: one of the theorems of Yun et al. 2020 applies to "
+        "the layers; *no* proves nothing. *Homophily*: the share of edges between nodes of one class. "
         "*Operations*: of one forward pass of a sample."
     )
     return f"{table([*head, 'operations'], rows)}\n\n{note}"

@@ -196,7 +196,9 @@ def draw() -> Any:
             label = model if y == 0 else None
             ax.plot([share], [at], MARKERS[number], color=HIGHLIGHTS[number], markersize=6, label=label)
             if count < tokens:
-                ax.text(share * 1.09, at, f"{count:,} of {tokens:,}", va="center", fontsize=TEXT - 2, color=INK)
+                told = {"fontsize": TEXT - 2, "color": INK}
+                told |= {"ha": "right", "va": "bottom"} if share > 0.4 else {"va": "center"}  # clear of those at 1
+                ax.text(share * (1 / 1.06 if share > 0.4 else 1.09), at, f"{count:,} of {tokens:,}", **told)
     ax.set_xscale("log")
     ax.set_xlim(8e-3, 1.3)
     ax.set_yticks(range(len(READ)), list(READ))
