@@ -30,8 +30,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ._checkpoints import let_torch_load_graphs
-
-__version__ = "0.1.0"
+from .versions import VERSION as __version__  # noqa: F401 (public)
 
 if TYPE_CHECKING:
     from ._public import *  # noqa: F403 (for type checkers, who read that file)

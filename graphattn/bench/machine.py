@@ -3,12 +3,12 @@
 import os
 import platform
 from datetime import UTC, datetime
-from importlib import metadata
 from typing import Any
 
 import torch
 
 from ..backends.rates import processor
+from ..versions import version_of
 from .clock import is_cuda
 
 PACKAGES = ("graphattn", "torch", "torch-geometric", "numba", "triton", "numpy")
@@ -30,15 +30,3 @@ def machine(device: str) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(device)
         facts |= {"gpu": properties.name, "gpu_bytes": properties.total_memory, "cuda": torch.version.cuda}
     return facts
-
-
-def version_of(package: str) -> str | None:
-    """Of an installed package; None where it is missing. This one may be a working tree that nobody installed."""
-    if package == "graphattn":
-        from .. import __version__
-
-        return __version__
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -80,10 +80,10 @@ def root(
     ctx: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False
 ) -> None:
     if version:
-        from .. import __version__
+        from ..versions import VERSION
         from .output import say
 
-        say(f"graphattn {__version__}")
+        say(f"graphattn {VERSION}")
         raise typer.Exit
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())

@@ -10,8 +10,7 @@ from typing import Any
 
 import typer
 
-from .. import __version__
-from ..bench.machine import version_of
+from ..versions import VERSION, version_of
 from .output import document, rendered, say, step, table
 
 _ALWAYS = ("torch", "torch-geometric", "numba")  # what attention cannot run without
@@ -27,7 +26,7 @@ def doctor(json: bool) -> None:
     state: dict[str, Any] = {
         "command": "doctor",
         "ok": all(check["ok"] for check in checks) and None not in needed.values(),
-        "versions": {"graphattn": __version__, "python": platform.python_version(), **needed},
+        "versions": {"graphattn": VERSION, "python": platform.python_version(), **needed},
         "extras": extras,
         "platform": {"system": platform.platform(), "executable": sys.executable, **_threads()},
         "devices": _devices(),

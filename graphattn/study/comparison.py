@@ -12,8 +12,8 @@ import torch
 
 from ..arguments import number as checked_number
 from ..arguments import one_of, positive, real, several, shown, text, whole
-from ..bench.machine import version_of
 from ..errors import GraphError, OptionError
+from ..versions import version_of
 from .answerable import check_data
 from .arms import Graphs, graphs_of
 from .controls import CONTROLS, alone, everything, is_structured, permuted, reads_later, rewired

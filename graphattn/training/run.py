@@ -8,11 +8,11 @@ from typing import Any
 from torch import nn
 
 from ..arguments import device
-from ..bench.machine import version_of
 from ..errors import LoaderError, OptionError
 from ..interop.files._guard import PathLike, read
 from ..interop.files._replace import save_page
 from ..shapes.seeded import seeded
+from ..versions import version_of
 from .checkpoint import fill, load_state, part, save_state
 from .inputs import Inputs
 from .loop import Schedule
