@@ -4,7 +4,6 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-import torch
 
 from graphattn.cli import doctor
 
@@ -18,9 +17,8 @@ def quick(monkeypatch):
 
 def test_doctor(shell):
     state = shell.json("doctor")
-    assert state["versions"]["torch"] == torch.__version__
+    assert state["versions"]["torch"] == metadata.version("torch")
     assert state["versions"]["numba"]
-    assert state["extras"]["plot"]["matplotlib"]
     assert all(check["ok"] for check in state["self_check"])
     assert {check["backend"] for check in state["self_check"]} >= {"dense", "edges", "message_passing"}
 
@@ -38,8 +36,10 @@ def test_doctor_says_where_compiled_code_is_kept(shell):
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.skipif("graphattn" not in metadata.packages_distributions(), reason="a tree not installed")
 def test_doctor_says_how_to_get_what_is_missing(shell, monkeypatch):
     real = metadata.version
+    assert shell.json("doctor")["extras"]["plot"]["matplotlib"]
 
     def version(name):
         if name == "matplotlib":
