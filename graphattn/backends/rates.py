@@ -4,6 +4,8 @@ import functools
 import json
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -14,6 +16,8 @@ from ..errors import OptionError
 Rates = dict[str, dict[str, float]]
 _written: list[str] = []
 """When this process wrote the file."""
+_tried: Rates = {}
+"""What is taken to be measured while it is."""
 
 
 def path(device: str = "cpu") -> Path:
@@ -47,7 +51,18 @@ def machine(device: str = "cpu") -> dict[str, str | int | None]:
 
 def kept(device: str = "cpu") -> Rates:
     """What was measured on this machine; empty if nothing was."""
-    return _kept(torch.get_num_threads(), device, *map(os.environ.get, ("GRAPHATTN_CACHE", "XDG_CACHE_HOME", "HOME")))
+    found = _kept(torch.get_num_threads(), device, *map(os.environ.get, ("GRAPHATTN_CACHE", "XDG_CACHE_HOME", "HOME")))
+    return {name: {**found.get(name, {}), **_tried.get(name, {})} for name in {*found, *_tried}} if _tried else found
+
+
+@contextmanager
+def tried(backend: str, kind: str) -> Iterator[None]:
+    """Within it a backend takes a kind of its work to cost nothing, and so does it, if it can."""
+    _tried[backend] = {kind: 1e-30}
+    try:
+        yield
+    finally:
+        del _tried[backend]
 
 
 def measured(device: str = "cpu") -> bool:

@@ -84,7 +84,7 @@ class Inputs:
             self.query.device,
             score_bias=self.score_bias is not None,
             softcap=self.softcap is not None,
-            dropout=not self.dropout_p <= 0.0,  # "not" makes torch.compile fix the answer
+            dropout=False if self.dropout_p <= 0.0 else True,  # noqa: SIM211 (torch.compile fixes a branch)
             weights=weights,
             lse=lse,
             edge_features=self.edge_attr is not None,

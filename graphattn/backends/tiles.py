@@ -23,6 +23,7 @@ from .rows import WORK, of_rows
 from .sdpa import Mask, fused, unfused_attention, written
 from .sdpa_lse import fused_lse
 from .tiles_flex import flex_bytes, flex_run, reasons_against_flex
+from .tiles_varlen import reasons_against_varlen, varlen_run, varlen_work
 
 MOST_TARGETS = 1 << 21  # planning them takes seconds
 
@@ -72,22 +73,32 @@ class TilesBackend(Backend):
         return reasons
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
-        by_flex = self.by_flex(graph, request)
-        notes = ["FlexAttention runs it, which is compiled at the first call"] * by_flex
-        if survey(graph).pairs == graph.num_edges and not request.score_bias and not by_flex:
+        way = self.way(graph, request)
+        told = {
+            "flex": "FlexAttention runs it, which is compiled at the first call",
+            "varlen": "FlashAttention of sequences runs it, torch's varlen_attn",
+        }
+        notes = [told[way]] if way in told else []
+        if survey(graph).pairs == graph.num_edges and not request.score_bias and not notes:
             return notes
         return [*notes, "a NaN or inf in a source reaches every target that some tile pairs it with, edge or not"]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
-        if self.by_flex(graph, request):
+        way = self.way(graph, request)
+        if way == "flex":
             return flex_bytes(graph)
+        if way == "varlen":
+            return 4 * request.batch * graph.num_targets * request.heads  # its lse
         return tiles_bytes(survey(graph).pairs, survey(graph).columns, request)
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
         """Pairs in tiles, those of small ones counted as more; or pairs in square blocks."""
-        if self.by_flex(graph, request):
-            return "flex", block_work(graph)
-        return self.kind(request), max(survey(graph).work, least_work(graph)) * (WORK if request.of_rows else 1)
+        way = self.way(graph, request)
+        if way == "flex":
+            return way, block_work(graph)
+        if way == "varlen":
+            return way, varlen_work(graph)
+        return way, max(survey(graph).work, least_work(graph)) * (WORK if request.of_rows else 1)
 
     def least_ms(self, graph: AttentionGraph, request: Request) -> float:
         bare = super().least_ms(graph, request)
@@ -99,14 +110,19 @@ class TilesBackend(Backend):
         """Whether SDPA runs the tiles, or its plain operations; its kernels on CUDA tell no lse."""
         return "unfused" if written(request) or (request.lse and request.device.type == "cuda") else "fused"
 
-    def by_flex(self, graph: AttentionGraph, request: Request) -> bool:
-        """Whether FlexAttention is to run it, on blocks in the given order, and not SDPA on tiles that are gathered."""
+    def way(self, graph: AttentionGraph, request: Request) -> str:
+        """What is quickest: "flex", FlexAttention on blocks in the given order; "varlen", FlashAttention of sequences,
+        where it was measured; or SDPA on tiles that are gathered, by its :meth:`kind`."""
         from .edges import without_kernels  # at the call: backends stand in the order of their imports
 
-        if reasons_against_flex(graph, request) or without_kernels(request.device):
-            return False
-        tiles, blocks = (self.kind(request), survey(graph).work), ("flex", block_work(graph))
-        return self.work_ms(request, *blocks) < self.work_ms(request, *tiles)
+        kind, ms = self.kind(request), {}
+        if not (reasons_against_flex(graph, request) or without_kernels(request.device)):
+            ms["flex"] = self.work_ms(request, "flex", block_work(graph))
+        if "varlen" in self.rates(request.device.type) and not reasons_against_varlen(graph, request):
+            ms["varlen"] = self.work_ms(request, "varlen", varlen_work(graph))
+        if ms:
+            ms = {kind: self.work_ms(request, kind, survey(graph).work), **ms}
+        return min(ms, key=ms.__getitem__, default=kind)
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
         """A window, a shorter one with a cap, which SDPA does not offer, and cells, which it runs on CUDA, too."""
@@ -114,6 +130,11 @@ class TilesBackend(Backend):
 
         window, shorter = (sliding_window(nodes, 257, causal=False) for nodes in (4096, 1024))
         return [(window, {}), (shorter, {"softcap": 50.0}), (cell_partition((56, 56), (7, 7)), {})]
+
+    def trials(self) -> list[tuple[str, AttentionGraph]]:
+        from ..graphs import sliding_window
+
+        return [("varlen", sliding_window(4096, 257))]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         with without_autocast(inputs.query.device.type):
@@ -133,20 +154,23 @@ def constant_edge_places(graph: AttentionGraph, part: str, device: torch.device)
 
 
 @constant_result  # Python on the graph's structure: torch.compile keeps the answer
-def _by_flex(graph: AttentionGraph, part: str, *request: Any) -> bool:
-    return TilesBackend().by_flex(piece(graph, part), Request(*request))
+def _way(graph: AttentionGraph, part: str, *request: Any) -> str:
+    return TilesBackend().way(piece(graph, part), Request(*request))
 
 
 def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, part: str = "whole") -> Outputs:
     """Attention on a graph or a part of it."""
     on_cuda = inputs.query.device.type == "cuda" and not plain_operations_only()
-    if on_cuda and _by_flex(graph, part, *inputs.request(weights, lse)):
+    way = _way(graph, part, *inputs.request(weights, lse)) if on_cuda else ""
+    if way in ("flex", "varlen"):
 
         def again(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
             same = replace(inputs, query=query, key=key, value=value)
             outputs = gathered_run(graph, same, False, lse, part)
             return (outputs.output,) if outputs.lse is None else (outputs.output, outputs.lse)
 
+        if way == "varlen":
+            return varlen_run(graph, inputs, part, again)
         return flex_run(graph, inputs, lse, part, again)
     return gathered_run(graph, inputs, weights, lse, part)
 

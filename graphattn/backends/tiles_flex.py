@@ -65,11 +65,7 @@ def flex_run(
     def run(query: Tensor, key: Tensor, value: Tensor) -> Pair:
         return _run(plan, mask, inputs, lse, query, key, value)
 
-    tracked = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-    if tracked and not torch.compiler.is_compiling():  # compiled code has one derivative, and raises at the second
-        output, log_sum = _Again.apply(query, key, value, run, again)
-    else:
-        output, log_sum = run(query, key, value)
+    output, log_sum = twice_differentiable(query, key, value, run, again)
     shape = inputs.query.shape[:-1]
     return Outputs(output.reshape(*shape, value.shape[-1]), None, log_sum.reshape(shape) if lse else None)
 
@@ -177,6 +173,15 @@ def attend(scale: float, softcap: float | None, lse: bool) -> Callable[..., Pair
         return output, more.lse
 
     return run
+
+
+def twice_differentiable(query: Tensor, key: Tensor, value: Tensor, run: Any, again: Any) -> Pair:
+    """``run``, whose derivative has none itself, with a second one: that of ``again``."""
+    tracked = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    if tracked and not torch.compiler.is_compiling():  # compiled code has one derivative, and raises at the second
+        output, log_sum = _Again.apply(query, key, value, run, again)
+        return output, log_sum
+    return run(query, key, value)
 
 
 class _Again(torch.autograd.Function):

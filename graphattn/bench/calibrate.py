@@ -12,12 +12,13 @@ from ..backends import BACKENDS
 from ..backends.base import in_halves
 from ..backends.check import check
 from ..backends.device import check_device
-from ..backends.rates import Rates
+from ..backends.rates import Rates, tried
 from ..backends.request import Request
 from ..graph import AttentionGraph
 from ..graphs import sliding_window
 
 HEADS, WIDTH = 4, 32
+TRIED = 16 * torch.finfo(torch.bfloat16).eps  # between two ways in bfloat16, of the largest number
 BATCH = 16  # on CUDA: enough for a large one to be busy
 
 
@@ -29,7 +30,8 @@ def calibrate(progress: Callable[[str], None] = lambda what: None, device: str =
         device: "cpu", or "cuda" for the first GPU, where what halves take is measured, too, and calls are of a batch.
 
     Returns:
-        The rates of every backend that has problems of its own and runs here, with torch's number of threads.
+        The rates of every backend that has problems of its own and runs here, with torch's number of threads; of
+        its :meth:`~graphattn.backends.Backend.trials` those that agree with dense attention there.
 
     Raises:
         OptionError: If there is no such device here.
@@ -59,7 +61,39 @@ def calibrate(progress: Callable[[str], None] = lambda what: None, device: str =
             if where.type == "cuda" and backend.work(graph, request._replace(dtype=torch.bfloat16)) == (kind, units):
                 halves = _milliseconds(graph, name, options, where, dtype=torch.bfloat16)
                 own[in_halves(kind)] = max(0.1 * halves, halves - own["call_ms"]) / spent
+        for kind, graph in backend.trials() if where.type == "cuda" else ():
+            progress(f"{name}, {kind}")
+            found = trial(name, kind, graph.to(where), where)
+            if isinstance(found, str):
+                progress(f"{name} does without {kind}: {found}")
+            else:
+                own[kind] = max(0.1 * found[0], found[0] - own["call_ms"]) * 1e6 / found[1]
     return rates
+
+
+def trial(name: str, kind: str, graph: AttentionGraph, where: torch.device) -> tuple[float, float] | str:
+    """Milliseconds in bfloat16, and how many numbers were read; or why it is not to be taken here."""
+    with tried(name, kind):
+        request = _request(graph, {}, where, torch.bfloat16)
+        taken, units = BACKENDS[name].work(graph, request)
+        if taken != kind:
+            return "it does not run there"
+        try:
+            found, wanted = (_results(graph, backend, where) for backend in (name, "dense"))
+            error = max(float((x - y).abs().max() / y.abs().max()) for x, y in zip(found, wanted, strict=True))
+            if not error <= TRIED:
+                return f"its error is {error:.1e} of the largest number, over {TRIED:.1e}"
+            return _milliseconds(graph, name, {}, where, dtype=torch.bfloat16), units * request.floats_per_pair
+        except RuntimeError as failure:
+            return " ".join(str(failure).split())[:200]
+
+
+def _results(graph: AttentionGraph, backend: str, device: torch.device) -> list[Tensor]:
+    """Output and gradients in bfloat16."""
+    leaves = [x.requires_grad_() for x in _tensors(graph, device, torch.bfloat16)]
+    output = attention(leaves[0], leaves[1], leaves[2], graph, backend=backend)
+    assert isinstance(output, Tensor)
+    return [x.detach().double() for x in (output, *torch.autograd.grad(output.float().square().sum(), leaves))]
 
 
 def _tensors(graph: AttentionGraph, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
@@ -68,8 +102,10 @@ def _tensors(graph: AttentionGraph, device: torch.device, dtype: torch.dtype) ->
     return [torch.randn(*lead, n, HEADS, WIDTH, generator=draw).to(device, dtype) for n in sizes]
 
 
-def _request(graph: AttentionGraph, options: dict[str, Any], device: torch.device) -> Request:
-    query, key, value = _tensors(graph, device, torch.float32)
+def _request(
+    graph: AttentionGraph, options: dict[str, Any], device: torch.device, dtype: torch.dtype = torch.float32
+) -> Request:
+    query, key, value = _tensors(graph, device, dtype)
     return check(query, key, value, graph, **options).request()
 
 

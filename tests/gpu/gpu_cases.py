@@ -1,5 +1,6 @@
 """What the first run on a GPU measures, the most important first; on any device, so that a CPU rehearses it."""
 
+import itertools
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -184,6 +185,7 @@ def _rest() -> Iterator[Case]:
     yield Case("a prepared call waits for nothing", _prepared)
     yield Case("tiles by FlexAttention", _flex)
     yield Case("tiles by FlexAttention, compiled", partial(_flex, compiled=True))
+    yield Case("tiles by varlen_attn", _varlen)
     yield Case("autocast", _autocast)
     yield Case("a model is trained", _trained)
     yield Case("neighbours of points", _neighbours)
@@ -256,7 +258,7 @@ def _flex(device: torch.device, compiled: bool = False) -> list[dict[str, Any]]:
         draw, outputs = torch.Generator().manual_seed(0), []
         leaves = [torch.randn(nodes, 4, 64, generator=draw).to(device, dtype).requires_grad_() for _ in range(3)]
         inputs = check(*leaves, graph)
-        if not TilesBackend().by_flex(graph, inputs.request(lse=True)):
+        if TilesBackend().way(graph, inputs.request(lse=True)) != "flex":
             results.append({"dtype": _name(dtype), "ok": False, "raised": "FlexAttention is not chosen"})
             continue
         for run in (torch.compile(tiles_run) if compiled else tiles_run, gathered_run):
@@ -267,6 +269,37 @@ def _flex(device: torch.device, compiled: bool = False) -> list[dict[str, Any]]:
         error = max(float((x - y).abs().max() / y.abs().max()) for x, y in pairs)
         bound = (16 if dtype in HALVES else 256) * torch.finfo(dtype).eps
         results.append({"dtype": _name(dtype), "error": error, "bound": bound, "ok": error <= bound})
+    return results
+
+
+def _varlen(device: torch.device) -> list[dict[str, Any]]:
+    """Documents, causal ones and windows by torch's attention of sequences, and by SDPA: forward and backward."""
+    from graphattn.backends.check import check
+    from graphattn.backends.rates import tried
+    from graphattn.backends.tiles import TilesBackend, gathered_run, tiles_run
+    from graphattn.backends.tiles_varlen import reasons_against_varlen
+
+    documents = ga.graphs.documents(torch.repeat_interleave(torch.tensor([300, 1, 900, 41, 806])))
+    graphs = (documents, documents & ga.graphs.causal(2048), ga.graphs.sliding_window(2048, 257))
+    results: list[dict[str, Any]] = []
+    for graph, dtype in itertools.product(graphs, HALVES):
+        draw, outputs = torch.Generator().manual_seed(0), []
+        leaves = [torch.randn(2, 2048, 4, 64, generator=draw).to(device, dtype).requires_grad_() for _ in range(3)]
+        on = graph.to(device)
+        inputs = check(*leaves, on)
+        reasons = reasons_against_varlen(on, inputs.request())
+        if reasons:
+            return [{"backend": "tiles", "ok": None, "refused": reasons}]
+        for run in (tiles_run, gathered_run):
+            with tried("tiles", "varlen"):
+                way = TilesBackend().way(on, inputs.request())
+                found = run(on, inputs, False, False).output
+            outputs.append([found, *torch.autograd.grad(found.float().square().sum(), leaves)])
+        pairs = zip(*([x.detach().double() for x in each] for each in outputs), strict=True)
+        error = max(float((x - y).abs().max() / y.abs().max()) for x, y in pairs)
+        bound = 16 * torch.finfo(dtype).eps
+        ok = error <= bound and way == "varlen"
+        results.append({"graph": str(graph.name), "dtype": _name(dtype), "error": error, "bound": bound, "ok": ok})
     return results
 
 

@@ -180,7 +180,7 @@ def _all(figure: Figure, problem: Problem, leaves: list[Tensor]) -> Iterator[tup
     for name in (chosen, *(name for name in others if name != chosen)):
         if not BACKENDS[name].reasons_against(problem.graph, inputs.request()):
             yield name + " (chosen)" * (name == chosen), partial(_ours, name, problem.graph, inputs)
-    if chosen == "tiles" and TilesBackend().by_flex(problem.graph, inputs.request()):
+    if chosen == "tiles" and TilesBackend().way(problem.graph, inputs.request()) in ("flex", "varlen"):
         yield "tiles, gathered", lambda: lambda: gathered_run(problem.graph, inputs, False, False).output
     for name in figure.peers:
         yield name, partial(PEERS[name], problem, inputs, leaves)

@@ -1,0 +1,99 @@
+"""Tiles through FlashAttention of sequences of any lengths, on CUDA: torch's ``varlen_attn``.
+
+It is taken only where ``graphattn doctor --calibrate --device cuda`` has compared it with plain attention on that very
+device, and measured it.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph
+from ..graph.modes import constant_result
+from ..plans.parts import piece
+from ..plans.sequences import Sequences, sequences
+from .request import HALF, Inputs, Outputs, Request, nodes_first
+from .sdpa import above_zero
+from .tiles_flex import Pair, twice_differentiable
+
+_BEYOND = 64  # keys on each side of a window that are computed and masked, about
+
+
+def reasons_against_varlen(graph: AttentionGraph, request: Request) -> list[str]:
+    """Why torch's attention of sequences does not run a call that tiles can run."""
+    own = {
+        "a bias": request.score_bias,
+        "dropout": request.dropout,
+        "weights that are asked for": request.weights,
+        "a bound on scores": request.softcap,
+        "lse that is asked for": request.lse,
+        "grouped heads": request.heads != request.kv_heads,
+    }
+    reasons = [f"varlen_attn has no place for {name}" for name, wanted in own.items() if wanted]
+    reasons += ["varlen_attn has softmax alone"] * request.normalize
+    if request.device.type != "cuda":
+        reasons.append(f"varlen_attn runs on CUDA, and the tensors are on {request.device}")
+    if request.dtype not in HALF:
+        reasons.append(f"varlen_attn has no kernel for {request.dtype}")
+    if request.head_dim != request.value_dim or request.head_dim % 8 or request.head_dim > 256:
+        widths = f"{request.head_dim} and {request.value_dim}"
+        reasons.append(f"varlen_attn takes heads of one width, a multiple of 8 up to 256, got {widths}")
+    if request.batch * graph.num_targets >= 1 << 31:
+        reasons.append("varlen_attn counts the nodes of a batch in 32 bits")
+    if not _offered():
+        reasons.append(f"torch {torch.__version__} has no varlen_attn with a window and a scale")
+    if not reasons and sequences(graph) is None:
+        reasons.append("the graph is not made of sequences, each of which reads itself within one window")
+    return reasons
+
+
+def varlen_work(graph: AttentionGraph) -> float:
+    """What it costs, in pairs."""
+    return graph.num_edges + 2.0 * _BEYOND * graph.num_targets
+
+
+@functools.cache
+def _offered() -> bool:
+    try:
+        return {"window_size", "scale"} <= inspect.signature(_varlen_attn()).parameters.keys()
+    except ImportError:
+        return False
+
+
+def _varlen_attn() -> Any:
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn
+
+
+def varlen_run(graph: AttentionGraph, inputs: Inputs, part: str, again: Callable[..., tuple[Tensor, ...]]) -> Outputs:
+    """Attention on a graph or a part of it; ``again`` is the same in operations with any number of derivatives."""
+    query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
+    plan, attend = constant_sequences(graph, part, query.device), _varlen_attn()
+    batch, nodes = query.shape[:2]
+    ends = plan.ends
+    if batch != 1:
+        each = torch.arange(batch, dtype=torch.int32, device=ends.device).unsqueeze(1) * nodes
+        ends = torch.cat(((ends[:-1] + each).flatten(), ends.new_full((1,), batch * nodes)))
+
+    def run(query: Tensor, key: Tensor, value: Tensor) -> Pair:
+        query, scale = above_zero(query, inputs.scale)
+        rows = (x.reshape(batch * nodes, *x.shape[2:]) for x in (query, key, value))
+        window = (plan.before, plan.after)
+        output = attend(*rows, ends, ends, plan.longest, plan.longest, scale=scale, window_size=window)
+        return output.view_as(query), query.new_empty(0, 0, 0)
+
+    output, _ = twice_differentiable(query, key, value, run, again)
+    return Outputs(output.reshape(*inputs.query.shape[:-1], value.shape[-1]))
+
+
+@constant_result
+def constant_sequences(graph: AttentionGraph, part: str, device: torch.device) -> Sequences:
+    """The sequences of a graph or a part of it, which is made of them; a constant of compiled code."""
+    found = sequences(piece(graph, part), device)
+    assert found is not None
+    return found

@@ -1,0 +1,73 @@
+"""Sequences one behind the other, each of which reads itself within one window: documents, decoders, chains."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph
+from .cache import CPU, cached, moved
+
+MOST = 1 << 26  # intervals of sources that are looked at
+
+
+class Sequences(NamedTuple):
+    """Node ``t`` of a sequence reads those of its own from ``t - before`` to ``t + after``; -1 is no bound."""
+
+    ends: Tensor  # int32 (sequences + 1,): where each begins, and T
+    longest: int
+    before: int
+    after: int
+
+
+def sequences(graph: AttentionGraph, device: torch.device = CPU) -> Sequences | None:
+    """A graph without repeated edges as sequences; None if it is not made of them."""
+    if device.type != "cpu":
+        return cached(graph, ("sequences", device), lambda: moved(sequences(graph), device))
+    return cached(graph, "sequences", lambda: _sequences(graph))
+
+
+def _sequences(graph: AttentionGraph) -> Sequences | None:
+    ends = _ends(graph)
+    if ends is None:
+        return None
+    low, high = ends  # what each node reads, itself among it
+    node = torch.arange(len(low))
+    reached, needed = high.cummax(0).values, low.flip(0).cummin(0).values.flip(0)
+    first = torch.ones(len(low), dtype=torch.bool)
+    first[1:] = (reached[:-1] <= node[1:]) & (needed[1:] >= node[1:])  # nobody reads across
+    start = torch.nonzero(first).flatten()
+    size = torch.cat((start[1:], start.new_tensor([len(low)]))) - start
+    begin, end = torch.repeat_interleave(start, size), torch.repeat_interleave(start + size, size)
+    before, after = _bound(node - low, node - begin), _bound(high - 1 - node, end - 1 - node)
+    if before is None or after is None:
+        return None
+    bounds = torch.cat((start, start.new_tensor([len(low)]))).int()
+    return Sequences(bounds, int(size.max()), before, after)
+
+
+def _ends(graph: AttentionGraph) -> tuple[Tensor, Tensor] | None:
+    """The first source of each target and the one behind its last, where each reads a stretch with itself in it."""
+    if graph.num_targets != graph.num_sources or graph.num_targets == 0:
+        return None
+    if graph.edges.runs_per_row * graph.num_targets > MOST:
+        return None
+    lows, highs = [], []
+    for first, last, (row, low, high) in graph.edges.walk():
+        row, low, high = (x[high > low] for x in (row, low, high))
+        node = torch.arange(last - first)
+        if row.numel() != node.numel() or not torch.equal(row, node):
+            return None
+        if bool((low > node + first).any() or (high <= node + first).any()):
+            return None
+        lows.append(low)
+        highs.append(high)
+    return torch.cat(lows), torch.cat(highs)
+
+
+def _bound(reads: Tensor, there: Tensor) -> int | None:
+    """How many on one side are read where there are as many: -1 if all, None if not the same everywhere."""
+    if torch.equal(reads, there):
+        return -1
+    most = int(reads.max())
+    return most if torch.equal(reads, there.clamp(max=most)) else None

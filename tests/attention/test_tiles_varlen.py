@@ -1,0 +1,189 @@
+"""Tiles through torch's attention of sequences: its operator is CUDA's, and its definition stands in for it here."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.nn.attention import varlen
+
+from graphattn import graphs
+from graphattn.attention import attention
+from graphattn.backends import BACKENDS, edges, rates, tiles, tiles_varlen
+from graphattn.backends.check import check
+from graphattn.backends.choose import explained
+from graphattn.backends.request import Request
+from graphattn.bench import calibrate
+
+CUDA = Request(8, 8, 64, 64, dtype=torch.bfloat16, device=torch.device("cuda", 0))
+DOCUMENTS = graphs.documents(torch.repeat_interleave(torch.tensor([3, 1, 17, 17, 9])))
+GRAPHS = {
+    "documents": DOCUMENTS,
+    "causal documents": DOCUMENTS & graphs.causal(47),
+    "window": graphs.sliding_window(47, 9),
+    "both ways": graphs.sliding_window(47, 9, causal=False),
+}
+
+
+def definition(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None, window_size):
+    """What the documentation of ``varlen_attn`` says, sequence by sequence; ``(N, H, D)``."""
+    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
+    outputs, ends = [], cu_seq_q.tolist()
+    assert (ends[0], ends[-1], cu_seq_k.tolist()) == (0, len(query), ends)
+    assert max_q == max_k == max(b - a for a, b in pairwise(ends))
+    for a, b in pairwise(ends):
+        place = torch.arange(b - a)
+        ahead = place - place.unsqueeze(1)
+        left, right = window_size
+        allowed = ((ahead >= -left) | (left < 0)) & ((ahead <= right) | (right < 0))
+        q, k, v = (x[a:b].transpose(0, 1) for x in (query, key, value))
+        score = (q @ k.transpose(1, 2) * scale).masked_fill(~allowed, -torch.inf)
+        outputs.append((score.softmax(-1) @ v).transpose(0, 1))
+    return torch.cat(outputs)
+
+
+@pytest.fixture
+def on_cpu(monkeypatch):
+    monkeypatch.setattr(varlen, "varlen_attn", definition)
+
+
+def nodes(graph, lead=(2,), dtype=torch.float64):
+    draw = torch.Generator().manual_seed(0)
+    return [torch.randn(*lead, graph.num_targets, 3, 8, generator=draw, dtype=dtype).requires_grad_() for _ in range(3)]
+
+
+def by_varlen(graph, inputs):
+    def again(query, key, value):
+        return (by_sdpa(graph, replace(inputs, query=query, key=key, value=value)).output,)
+
+    return tiles_varlen.varlen_run(graph, inputs, "whole", again)
+
+
+def by_sdpa(graph, inputs):
+    return tiles.gathered_run(graph, inputs, False, False)
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize(("lead", "scale"), [((), 0.7), ((2, 3), -0.3)])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_output_and_two_derivatives_are_those_of_tiles(name, lead, scale):
+    graph, results = GRAPHS[name], []
+    leaves = nodes(graph, lead)
+    inputs = check(*leaves, graph, scale=scale)
+    for run in (by_varlen, by_sdpa):
+        output = run(graph, inputs).output
+        first = torch.autograd.grad(output.sin().sum(), leaves, create_graph=True)
+        second = torch.autograd.grad(sum(x.square().sum() for x in first), leaves)
+        results.append((output, *first, *second))
+    for ours, wanted in zip(*results, strict=True):
+        assert float(wanted.detach().abs().max()) > 0.1
+        torch.testing.assert_close(ours, wanted, atol=1e-11, rtol=0)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_an_edge_that_is_missing_makes_a_difference():
+    graph, other = GRAPHS["window"], graphs.sliding_window(47, 8)
+    leaves = nodes(graph)
+    outputs = [by_varlen(which, check(*leaves, which)).output for which in (graph, other)]
+    assert float((outputs[0] - outputs[1]).detach().abs().max()) > 0.1
+
+
+def test_a_program_that_users_compile_has_it_whole(monkeypatch):
+    """Followed to torch's operator, with the shapes that this says its results have."""
+    graph = GRAPHS["causal documents"]
+    ran = []
+
+    def operator(query, key, value, ends, *rest):
+        ran.append(rest)
+        output = definition(
+            query, key, value, ends, ends, rest[1], rest[2], scale=rest[4], window_size=tuple(rest[5])
+        ).contiguous()
+        return output, output.new_zeros(3, len(query)), torch.zeros(2, dtype=torch.uint64)
+
+    library = torch.library.Library("torch_attn", "IMPL")
+    library.impl("_varlen_attn", operator, "CPU", allow_override=True)
+    leaves = [x.detach().float() for x in nodes(graph)]
+
+    def call(query, key, value):
+        return tiles_varlen.varlen_run(graph, check(query, key, value, graph), "whole", None).output
+
+    try:
+        with torch.no_grad():
+            found = torch.compile(call, fullgraph=True, backend="aot_eager")(*leaves)
+        torch.testing.assert_close(found, by_sdpa(graph, check(*leaves, graph)).output, atol=2e-6, rtol=0)
+    finally:
+        library._destroy()
+    assert ran
+
+
+def test_it_is_taken_where_it_was_measured_and_nowhere_else(monkeypatch):
+    monkeypatch.setattr(edges, "_triton_refuses", lambda device: ())
+    backend, window = BACKENDS["tiles"], graphs.sliding_window(8192, 513)
+    assert backend.way(window, CUDA) == "flex"
+    monkeypatch.setattr(rates, "_kept", lambda *about: {"tiles": {"varlen": 1e-5}})
+    assert backend.way(window, CUDA) == backend.work(window, CUDA)[0] == "varlen"
+    assert "FlashAttention of sequences runs it" in str(explained(window, CUDA))
+    assert backend.bytes_needed(window, CUDA) == 4 * 8192 * 8
+    hub = window | graphs.global_tokens(8192, [0])
+    for graph, request in ((hub, CUDA), (window, CUDA._replace(lse=True)), (window, CUDA._replace(kv_heads=2))):
+        assert backend.way(graph, request) == "flex"
+    assert backend.way(window, CUDA._replace(device=torch.device("cpu"))) == "fused"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"score_bias": True}, "no place for a bias"),
+        ({"dropout": True}, "no place for dropout"),
+        ({"softcap": True}, "no place for a bound on scores"),
+        ({"weights": True}, "no place for weights"),
+        ({"lse": True}, "no place for lse"),
+        ({"kv_heads": 2}, "no place for grouped heads"),
+        ({"normalize": True}, "softmax alone"),
+        ({"device": torch.device("cpu")}, "runs on CUDA, and the tensors are on cpu"),
+        ({"dtype": torch.float32}, "no kernel for torch.float32"),
+        ({"value_dim": 32}, "a multiple of 8 up to 256, got 64 and 32"),
+        ({"head_dim": 20, "value_dim": 20}, "got 20 and 20"),
+        ({"batch": 1 << 30}, "in 32 bits"),
+    ],
+)
+def test_reasons_against_it(change, words):
+    (reason,) = tiles_varlen.reasons_against_varlen(DOCUMENTS, CUDA._replace(**change))
+    assert words in reason
+    assert not tiles_varlen.reasons_against_varlen(DOCUMENTS, CUDA)
+    (reason,) = tiles_varlen.reasons_against_varlen(DOCUMENTS | graphs.global_tokens(47, [0]), CUDA)
+    assert "not made of sequences" in reason
+
+
+def test_calibration_takes_it_only_if_it_agrees(monkeypatch):
+    """On the CPU, as if its tensors were on CUDA."""
+    graph, cpu = graphs.sliding_window(61, 9), torch.device("cpu")
+    reasons, run = tiles_varlen.reasons_against_varlen, tiles.tiles_run
+
+    def as_on_cuda(graph, request):
+        return reasons(graph, request._replace(device=torch.device("cuda", 0)))
+
+    def runs(graph, inputs, weights, lse, part="whole"):
+        way = BACKENDS["tiles"].way(graph, inputs.request(weights, lse))
+        return by_varlen(graph, inputs) if way == "varlen" else run(graph, inputs, weights, lse, part)
+
+    monkeypatch.setattr(tiles, "reasons_against_varlen", as_on_cuda)
+    monkeypatch.setattr(tiles, "tiles_run", runs)
+    monkeypatch.setattr(varlen, "varlen_attn", definition)
+    milliseconds, numbers = calibrate.trial("tiles", "varlen", graph, cpu)
+    assert milliseconds > 0
+    assert numbers == tiles_varlen.varlen_work(graph) * 4 * 64
+    assert rates._tried == {}
+    monkeypatch.setattr(varlen, "varlen_attn", lambda *x, **options: definition(*x, **options) * 1.2)
+    assert "its error is" in calibrate.trial("tiles", "varlen", graphs.sliding_window(61, 9), cpu)
+    monkeypatch.setattr(varlen, "varlen_attn", lambda *x, **options: torch.empty(0).view(3))
+    assert "shape '[3]' is invalid" in calibrate.trial("tiles", "varlen", graphs.sliding_window(61, 9), cpu)
+    assert calibrate.trial("tiles", "varlen", graphs.causal(9) | graphs.global_tokens(9, [0]), cpu) == (
+        "it does not run there"
+    )
+
+
+def test_the_cpu_never_takes_it(monkeypatch):
+    monkeypatch.setattr(varlen, "varlen_attn", None)
+    graph = GRAPHS["window"]
+    assert attention(*nodes(graph), graph, backend="tiles").shape == (2, 47, 3, 8)
