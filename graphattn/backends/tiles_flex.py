@@ -206,7 +206,7 @@ class _Again(torch.autograd.Function):
         keep = torch._C._autograd._get_current_graph_task_keep_graph()
         if not keep:
             ctx.inner = None  # so that this layer's memory is free before the next one's backward
-        given = [(x, g) for x, g in zip(outputs, grads, strict=True) if g is not None and x.requires_grad]
+        given = [(x, g.contiguous()) for x, g in zip(outputs, grads, strict=True) if g is not None and x.requires_grad]
         wanted = [x for x in leaves if x.requires_grad]
         made = iter(torch.autograd.grad([x for x, _ in given], wanted, [g for _, g in given], retain_graph=keep))
         return *(next(made) if x.requires_grad else None for x in leaves), None, None

@@ -82,7 +82,8 @@ def varlen_run(graph: AttentionGraph, inputs: Inputs, part: str, again: Callable
 
     def run(query: Tensor, key: Tensor, value: Tensor) -> Pair:
         query, scale = above_zero(query, inputs.scale)
-        rows = (x.reshape(batch * nodes, *x.shape[2:]) for x in (query, key, value))
+        rows = [x.reshape(batch * nodes, *x.shape[2:]) for x in (query, key, value)]
+        rows = [x if x.stride(-1) == 1 else x.contiguous() for x in rows]  # as its kernels want them
         window = (plan.before, plan.after)
         output = attend(*rows, ends, ends, plan.longest, plan.longest, scale=scale, window_size=window)
         return output.view_as(query), query.new_empty(0, 0, 0)

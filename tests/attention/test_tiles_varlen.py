@@ -1,10 +1,10 @@
 """Tiles through torch's attention of sequences: its operator is CUDA's, and its definition stands in for it here."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
+import varlen_definition
 from torch.nn.attention import varlen
 
 from graphattn import graphs
@@ -25,26 +25,10 @@ GRAPHS = {
 }
 
 
-def definition(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None, window_size):
-    """What the documentation of ``varlen_attn`` says, sequence by sequence; ``(N, H, D)``."""
-    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
-    outputs, ends = [], cu_seq_q.tolist()
-    assert (ends[0], ends[-1], cu_seq_k.tolist()) == (0, len(query), ends)
-    assert max_q == max_k == max(b - a for a, b in pairwise(ends))
-    for a, b in pairwise(ends):
-        place = torch.arange(b - a)
-        ahead = place - place.unsqueeze(1)
-        left, right = window_size
-        allowed = ((ahead >= -left) | (left < 0)) & ((ahead <= right) | (right < 0))
-        q, k, v = (x[a:b].transpose(0, 1) for x in (query, key, value))
-        score = (q @ k.transpose(1, 2) * scale).masked_fill(~allowed, -torch.inf)
-        outputs.append((score.softmax(-1) @ v).transpose(0, 1))
-    return torch.cat(outputs)
-
-
 @pytest.fixture
-def on_cpu(monkeypatch):
-    monkeypatch.setattr(varlen, "varlen_attn", definition)
+def on_cpu():
+    with varlen_definition.registered():
+        yield
 
 
 def nodes(graph, lead=(2,), dtype=torch.float64):
@@ -88,32 +72,29 @@ def test_an_edge_that_is_missing_makes_a_difference():
     assert float((outputs[0] - outputs[1]).detach().abs().max()) > 0.1
 
 
-def test_a_program_that_users_compile_has_it_whole(monkeypatch):
-    """Followed to torch's operator, with the shapes that this says its results have."""
+@pytest.mark.usefixtures("on_cpu")
+def test_a_program_that_users_compile_has_it_whole():
     graph = GRAPHS["causal documents"]
-    ran = []
-
-    def operator(query, key, value, ends, *rest):
-        ran.append(rest)
-        output = definition(
-            query, key, value, ends, ends, rest[1], rest[2], scale=rest[4], window_size=tuple(rest[5])
-        ).contiguous()
-        return output, output.new_zeros(3, len(query)), torch.zeros(2, dtype=torch.uint64)
-
-    library = torch.library.Library("torch_attn", "IMPL")
-    library.impl("_varlen_attn", operator, "CPU", allow_override=True)
     leaves = [x.detach().float() for x in nodes(graph)]
 
     def call(query, key, value):
         return tiles_varlen.varlen_run(graph, check(query, key, value, graph), "whole", None).output
 
-    try:
-        with torch.no_grad():
-            found = torch.compile(call, fullgraph=True, backend="aot_eager")(*leaves)
-        torch.testing.assert_close(found, by_sdpa(graph, check(*leaves, graph)).output, atol=2e-6, rtol=0)
-    finally:
-        library._destroy()
-    assert ran
+    with torch.no_grad():
+        found = torch.compile(call, fullgraph=True, backend="aot_eager")(*leaves)
+    torch.testing.assert_close(found, by_sdpa(graph, check(*leaves, graph)).output, atol=2e-6, rtol=0)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_operands_in_any_strides():
+    """The kernels want the last axis of all operands in one piece, a gradient's, too: here it is one number."""
+    graph, results = GRAPHS["window"], []
+    leaves = [x.detach().transpose(-2, -1).clone().transpose(-2, -1).requires_grad_() for x in nodes(graph)]
+    for run in (by_varlen, by_sdpa):
+        output = run(graph, check(*leaves, graph)).output
+        results.append((output, *torch.autograd.grad(output.sum(), leaves)))
+    for ours, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(ours, wanted, atol=1e-12, rtol=0)
 
 
 def test_it_is_taken_where_it_was_measured_and_nowhere_else(monkeypatch):
@@ -155,10 +136,11 @@ def test_reasons_against_it(change, words):
     assert "not made of sequences" in reason
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_calibration_takes_it_only_if_it_agrees(monkeypatch):
     """On the CPU, as if its tensors were on CUDA."""
     graph, cpu = graphs.sliding_window(61, 9), torch.device("cpu")
-    reasons, run = tiles_varlen.reasons_against_varlen, tiles.tiles_run
+    reasons, run, whole = tiles_varlen.reasons_against_varlen, tiles.tiles_run, varlen.varlen_attn
 
     def as_on_cuda(graph, request):
         return reasons(graph, request._replace(device=torch.device("cuda", 0)))
@@ -169,12 +151,11 @@ def test_calibration_takes_it_only_if_it_agrees(monkeypatch):
 
     monkeypatch.setattr(tiles, "reasons_against_varlen", as_on_cuda)
     monkeypatch.setattr(tiles, "tiles_run", runs)
-    monkeypatch.setattr(varlen, "varlen_attn", definition)
     milliseconds, numbers = calibrate.trial("tiles", "varlen", graph, cpu)
     assert milliseconds > 0
     assert numbers == tiles_varlen.varlen_work(graph) * 4 * 64
     assert rates._tried == {}
-    monkeypatch.setattr(varlen, "varlen_attn", lambda *x, **options: definition(*x, **options) * 1.2)
+    monkeypatch.setattr(varlen, "varlen_attn", lambda *x, **options: 1.2 * whole(*x, **options))
     assert "its error is" in calibrate.trial("tiles", "varlen", graphs.sliding_window(61, 9), cpu)
     monkeypatch.setattr(varlen, "varlen_attn", lambda *x, **options: torch.empty(0).view(3))
     assert "shape '[3]' is invalid" in calibrate.trial("tiles", "varlen", graphs.sliding_window(61, 9), cpu)
