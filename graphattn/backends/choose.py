@@ -11,7 +11,7 @@ from ..plans.cache import cached
 from .base import BACKENDS, Backend
 from .heads import heads_read
 from .rates import measured, version
-from .request import Request
+from .request import HALF, Request
 
 
 @dataclass(frozen=True)
@@ -182,3 +182,20 @@ def explained(graph: AttentionGraph, request: Request) -> Explanation:
     rows = candidates(graph, request)
     noted = (replace(c, notes=tuple(BACKENDS[c.name].notes(graph, request) if c.runs else ())) for c in rows)
     return Explanation(graph, request, tuple(noted), _best(rows))
+
+
+def out_of_memory(graph: AttentionGraph, request: Request, name: str) -> str:
+    """What a call holds for which there was no room, and what needs less."""
+    rows = {c.name: c.bytes_needed for c in candidates(graph, request) if c.runs}
+    held = rows.get(name, 0)
+    less = [
+        f"backend={other!r} ({_told(size, _SIZES)})"
+        for other, size in sorted(rows.items(), key=lambda row: row[1])
+        if size < held
+    ]
+    sizes = f"a batch of {request.batch}, {request.heads} heads of {request.head_dim} and {request.value_dim} numbers"
+    ways = [*less, "a smaller batch", *["half precision"] * (request.dtype not in HALF), "torch.no_grad() to infer"]
+    return (
+        f"graphattn: on {name!r} a forward pass holds about {_told(held, _SIZES)} beside its inputs: {sizes} in "
+        f"{request.dtype}, on {graph!r}. Try: {', '.join(ways)}, or torch.utils.checkpoint to train."
+    )

@@ -25,3 +25,8 @@ def check_device(device: str, otherwise: str = "use cpu, or a torch with CUDA on
                 f"{otherwise}"
             )
     return str(where)
+
+
+def ran_out_of_memory(error: Exception) -> bool:
+    """Whether a device, or this machine, had no room for a tensor."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "t allocate memory" in str(error)

@@ -8,7 +8,8 @@ from ..errors import BackendError
 from ..graph import AttentionGraph, PerHead
 from ..graph.modes import constant_result
 from ..plans.edge_tensors import EdgeTensors
-from .choose import BACKENDS, choose
+from .choose import BACKENDS, choose, out_of_memory
+from .device import ran_out_of_memory
 from .edges import EdgesBackend
 from .heads import as_bias, join, split
 from .request import Inputs, Outputs, Request
@@ -33,7 +34,14 @@ def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse
     request, following = inputs.request(weights, lse), torch.compiler.is_compiling()
     # field by field: torch.compile hands such a function no object of a class of ours
     name = _chosen(graph, backend, *request) if following else choose(graph, request, backend)
-    return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
+    if following:
+        return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
+    try:
+        return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
+    except (RuntimeError, MemoryError) as error:
+        if ran_out_of_memory(error):
+            error.add_note(out_of_memory(graph, request, name))
+        raise
 
 
 @constant_result  # Python on the graph's structure: torch.compile keeps the answer

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..backends import BACKENDS
+from ..backends.device import ran_out_of_memory
 from ..errors import BackendError, ShapeError
 from .bounds import FLOOR, GROWTH, bound, difference, size
 from .pieces import EVERYTHING, Piece, piece_of
@@ -118,7 +119,7 @@ def _reasons(subject: Subject, error: Exception, dtype: torch.dtype, case: Case)
     if isinstance(error, BackendError):
         return error.reasons or (str(error),), False
     words = (str(error) or "?").splitlines()[0]
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "t allocate memory" in str(error):
+    if ran_out_of_memory(error):
         return (f"in {dtype} it ran out of memory: {words}",), False
     if subject.own_code is None or (not subject.owns_graph and isinstance(error, ShapeError)):
         raise error

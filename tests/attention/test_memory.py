@@ -8,6 +8,7 @@ from attention_formula import BACKENDS, assert_near, biases, gradients, taken, t
 from graph_table import GRAPHS, KINDS
 
 import graphattn as ga
+from graphattn.backends import choose
 
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -137,3 +138,29 @@ def test_uninitialised_memory_is_nowhere_seen(extras, name, backend):
         assert found.weights.alpha.isfinite().all()
         assert not found.lse.isnan().any()
         assert_near(found.weights.dense().sum(-1).mT, (graph.in_degree > 0)[:, None].expand(-1, 6).double())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
+    ids=["cuda", "cpu"],
+)
+def test_a_lack_of_memory_is_told_with_what_needs_less(monkeypatch, error):
+    def full(graph, inputs, **wanted):
+        raise error
+
+    graph = ga.graphs.sliding_window(1031, 7)
+    inputs = [torch.zeros(3, 1031, 2, 16) for _ in range(3)]
+    monkeypatch.setattr(choose.BACKENDS["dense"], "run", full)
+    with pytest.raises(type(error)) as raised:
+        ga.attention(*inputs, graph, backend="dense")
+    (note,) = raised.value.__notes__
+    assert raised.value is error
+    assert "on 'dense' a forward pass holds about" in note
+    assert "a batch of 3, 2 heads of 16 and 16 numbers in torch.float32" in note
+    assert "Try: backend='" in note
+    assert "backend='dense'" not in note
+    monkeypatch.setattr(choose.BACKENDS["dense"], "run", lambda graph, inputs, **wanted: 1 // 0)
+    with pytest.raises(ZeroDivisionError) as other:
+        ga.attention(*inputs, graph, backend="dense")
+    assert not hasattr(other.value, "__notes__")
