@@ -32,7 +32,9 @@ def _check(tensors, ends, others, longest):
     assert ends.dtype == others.dtype == torch.int32
     assert (int(ends[0]), int(ends[-1]), others.tolist()) == (0, len(tensors[0]), ends.tolist())
     assert set(longest) == {int(ends.diff().max())}
-    assert all(x.stride(-1) == 1 for x in tensors)
+    for x in tensors:
+        assert x.stride(-1) == 1
+        assert all(number % 8 == 0 for number in (*x.stride()[:-1], x.storage_offset()))
 
 
 def forward(query, key, value, ends, others, *rest):

@@ -61,9 +61,9 @@ class Backend:
         """A graph and options of :func:`attention` for each kind of work; training is measured on the first."""
         return []
 
-    def trials(self) -> list[tuple[str, AttentionGraph]]:
-        """Kinds of work that are taken on CUDA only where calibration found them exact, in half precision: a graph for
-        each."""
+    def trials(self) -> list[tuple[str, list[AttentionGraph]]]:
+        """Kinds of work that are taken on CUDA only where calibration found them exact, in half precision, on graphs
+        of which the first is timed."""
         return []
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:

@@ -4,7 +4,7 @@ import functools
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,17 +52,20 @@ def machine(device: str = "cpu") -> dict[str, str | int | None]:
 def kept(device: str = "cpu") -> Rates:
     """What was measured on this machine; empty if nothing was."""
     found = _kept(torch.get_num_threads(), device, *map(os.environ.get, ("GRAPHATTN_CACHE", "XDG_CACHE_HOME", "HOME")))
-    return {name: {**found.get(name, {}), **_tried.get(name, {})} for name in {*found, *_tried}} if _tried else found
+    if not any(_tried.values()):
+        return found
+    return {name: {**found.get(name, {}), **_tried.get(name, {})} for name in {*found, *_tried}}
 
 
 @contextmanager
-def tried(backend: str, kind: str) -> Iterator[None]:
-    """Within it a backend takes a kind of its work to cost nothing, and so does it, if it can."""
-    _tried[backend] = {kind: 1e-30}
+def tried(backend: str, kind: str, ns: float = 1e-30) -> Iterator[None]:
+    """Within it a backend takes a kind of its work to cost nothing, and does it so if it can; or not, for infinity."""
+    before = _tried.get(backend, {})
+    _tried[backend] = {**before, kind: ns}
     try:
         yield
     finally:
-        del _tried[backend]
+        _tried[backend] = before
 
 
 def measured(device: str = "cpu") -> bool:
@@ -70,9 +73,9 @@ def measured(device: str = "cpu") -> bool:
     return bool(kept(device))
 
 
-def version() -> tuple[int, int]:
+def version() -> tuple[Hashable, ...]:
     """Another one where rates that were read before may be others now; much cheaper than reading them."""
-    return torch.get_num_threads(), len(_written)
+    return torch.get_num_threads(), len(_written), *(kind for kinds in _tried.values() for kind in kinds.items())
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,5 +1,6 @@
 """One call of attention on checked inputs: choose a backend for each graph and run it."""
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -40,7 +41,8 @@ def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse
         return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
     except (RuntimeError, MemoryError) as error:
         if ran_out_of_memory(error):
-            error.add_note(out_of_memory(graph, request, name))
+            with suppress(Exception):  # the error that is raised is torch's, whatever else has no room
+                error.add_note(out_of_memory(graph, request, name))
         raise
 
 

@@ -131,10 +131,12 @@ class TilesBackend(Backend):
         window, shorter = (sliding_window(nodes, 257, causal=False) for nodes in (4096, 1024))
         return [(window, {}), (shorter, {"softcap": 50.0}), (cell_partition((56, 56), (7, 7)), {})]
 
-    def trials(self) -> list[tuple[str, AttentionGraph]]:
-        from ..graphs import sliding_window
+    def trials(self) -> list[tuple[str, list[AttentionGraph]]]:
+        from ..graphs import causal, documents, sliding_window
 
-        return [("varlen", sliding_window(4096, 257))]
+        uneven = documents(torch.repeat_interleave(torch.tensor([300, 1, 900, 41, 806])))
+        both = sliding_window(2048, 65, causal=False)
+        return [("varlen", [sliding_window(4096, 257), both, uneven, uneven & causal(2048), causal(2048)])]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         with without_autocast(inputs.query.device.type):

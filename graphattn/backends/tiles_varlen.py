@@ -20,6 +20,7 @@ from .request import HALF, Inputs, Outputs, Request, nodes_first
 from .sdpa import above_zero
 from .tiles_flex import Pair, twice_differentiable
 
+_MOST = 65_535  # sequences: programs along an axis
 _BEYOND = 64  # keys on each side of a window that are computed and masked, about
 
 
@@ -46,8 +47,12 @@ def reasons_against_varlen(graph: AttentionGraph, request: Request) -> list[str]
         reasons.append("varlen_attn counts the nodes of a batch in 32 bits")
     if not _offered():
         reasons.append(f"torch {torch.__version__} has no varlen_attn with a window and a scale")
-    if not reasons and sequences(graph) is None:
-        reasons.append("the graph is not made of sequences, each of which reads itself within one window")
+    if not reasons:
+        plan = sequences(graph)
+        if plan is None:
+            reasons.append("the graph is not made of sequences, each of which reads itself within one window")
+        elif request.batch * (len(plan.ends) - 1) > _MOST:
+            reasons.append(f"varlen_attn takes at most {_MOST:,} sequences")
     return reasons
 
 
@@ -76,6 +81,8 @@ def varlen_run(graph: AttentionGraph, inputs: Inputs, part: str, again: Callable
     plan, attend = constant_sequences(graph, part, query.device), _varlen_attn()
     batch, nodes = query.shape[:2]
     ends = plan.ends
+    if not 0 < batch * (len(ends) - 1) <= _MOST or batch * nodes >= 1 << 31:  # compiled code learns the batch here
+        return Outputs(again(query, key, value)[0].reshape(*inputs.query.shape[:-1], value.shape[-1]))
     if batch != 1:
         each = torch.arange(batch, dtype=torch.int32, device=ends.device).unsqueeze(1) * nodes
         ends = torch.cat(((ends[:-1] + each).flatten(), ends.new_full((1,), batch * nodes)))
@@ -83,13 +90,24 @@ def varlen_run(graph: AttentionGraph, inputs: Inputs, part: str, again: Callable
     def run(query: Tensor, key: Tensor, value: Tensor) -> Pair:
         query, scale = above_zero(query, inputs.scale)
         rows = [x.reshape(batch * nodes, *x.shape[2:]) for x in (query, key, value)]
-        rows = [x if x.stride(-1) == 1 else x.contiguous() for x in rows]  # as its kernels want them
+        rows = [x if _aligned(x) else x.clone(memory_format=torch.contiguous_format) for x in rows]
         window = (plan.before, plan.after)
         output = attend(*rows, ends, ends, plan.longest, plan.longest, scale=scale, window_size=window)
         return output.view_as(query), query.new_empty(0, 0, 0)
 
     output, _ = twice_differentiable(query, key, value, run, again)
     return Outputs(output.reshape(*inputs.query.shape[:-1], value.shape[-1]))
+
+
+def _aligned(x: Tensor) -> bool:
+    """Whether rows are in one piece and begin at multiples of 16 bytes, as the kernels read them.
+
+    Compiled code cannot ask where a tensor begins, and copies.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    *strides, last = x.stride()
+    return last == 1 and all(number % 8 == 0 for number in (*strides, x.storage_offset()))
 
 
 @constant_result

@@ -87,9 +87,13 @@ def test_a_program_that_users_compile_has_it_whole():
 
 @pytest.mark.usefixtures("on_cpu")
 def test_operands_in_any_strides():
-    """The kernels want the last axis of all operands in one piece, a gradient's, too: here it is one number."""
+    """The kernels want rows in one piece, at multiples of 16 bytes; a gradient's, too, which is one number here."""
     graph, results = GRAPHS["window"], []
-    leaves = [x.detach().transpose(-2, -1).clone().transpose(-2, -1).requires_grad_() for x in nodes(graph)]
+    across, odd, late = (x.detach() for x in nodes(graph))
+    across = across.transpose(-2, -1).clone().transpose(-2, -1)
+    odd = torch.nn.functional.pad(odd, (0, 1))[..., :-1]
+    late = torch.cat((late.new_zeros(1), late.flatten()))[1:].view_as(late)
+    leaves = [x.requires_grad_() for x in (across, odd, late)]
     for run in (by_varlen, by_sdpa):
         output = run(graph, check(*leaves, graph)).output
         results.append((output, *torch.autograd.grad(output.sum(), leaves)))
@@ -151,17 +155,44 @@ def test_calibration_takes_it_only_if_it_agrees(monkeypatch):
 
     monkeypatch.setattr(tiles, "reasons_against_varlen", as_on_cuda)
     monkeypatch.setattr(tiles, "tiles_run", runs)
-    milliseconds, numbers = calibrate.trial("tiles", "varlen", graph, cpu)
+    monkeypatch.setattr(calibrate, "BATCH", 1)
+
+    def tried(*more):
+        own = [graphs.sliding_window(61, 9), GRAPHS["causal documents"] & graphs.causal(47), *more]  # new ones
+        return calibrate.trial("tiles", "varlen", own, cpu)
+
+    milliseconds, numbers = tried()
     assert milliseconds > 0
     assert numbers == tiles_varlen.varlen_work(graph) * 4 * 64
-    assert rates._tried == {}
-    monkeypatch.setattr(varlen, "varlen_attn", lambda *x, **options: 1.2 * whole(*x, **options))
-    assert "its error is" in calibrate.trial("tiles", "varlen", graphs.sliding_window(61, 9), cpu)
-    monkeypatch.setattr(varlen, "varlen_attn", lambda *x, **options: torch.empty(0).view(3))
-    assert "shape '[3]' is invalid" in calibrate.trial("tiles", "varlen", graphs.sliding_window(61, 9), cpu)
-    assert calibrate.trial("tiles", "varlen", graphs.causal(9) | graphs.global_tokens(9, [0]), cpu) == (
-        "it does not run there"
-    )
+    assert not any(rates._tried.values())
+
+    def keys_left_out(*x, window_size, **options):
+        return whole(*x, window_size=(max(-1, window_size[0] - 1), window_size[1]), **options)
+
+    def no_gradient(query, *x, **options):
+        return whole(query, *x, **options) + 0 * (query - query.detach()).sqrt()  # NaN in that of the query alone
+
+    for wrong, words in (
+        (keys_left_out, "its error is"),
+        (no_gradient, "its error is nan"),
+        (lambda *x, **options: torch.empty(0).view(3), "shape '[3]' is invalid"),
+    ):
+        monkeypatch.setattr(varlen, "varlen_attn", wrong)
+        assert words in tried()
+    assert "it does not run there" in calibrate.trial("tiles", "varlen", [graph | graphs.global_tokens(61, [0])], cpu)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_more_sequences_than_there_are_programs(monkeypatch):
+    graph = graphs.self_loops(40)
+    inputs = check(*nodes(graph, (3,)), graph)
+    assert not tiles_varlen.reasons_against_varlen(graph, CUDA)
+    monkeypatch.setattr(tiles_varlen, "_MOST", 119)
+    (reason,) = tiles_varlen.reasons_against_varlen(graph, CUDA._replace(batch=3))
+    assert "at most 119 sequences" in reason
+    monkeypatch.setattr(varlen, "varlen_attn", None)  # compiled code learns its batch when it runs
+    torch.testing.assert_close(by_varlen(graph, inputs).output, by_sdpa(graph, inputs).output)
+    assert by_varlen(graph, check(*nodes(graph, (0,)), graph)).output.shape == (0, 40, 3, 8)
 
 
 def test_the_cpu_never_takes_it(monkeypatch):

@@ -296,10 +296,9 @@ def _varlen(device: torch.device) -> list[dict[str, Any]]:
                 found = run(on, inputs, False, False).output
             outputs.append([found, *torch.autograd.grad(found.float().square().sum(), leaves)])
         pairs = zip(*([x.detach().double() for x in each] for each in outputs), strict=True)
-        error = max(float((x - y).abs().max() / y.abs().max()) for x, y in pairs)
-        bound = 16 * torch.finfo(dtype).eps
-        ok = error <= bound and way == "varlen"
-        results.append({"graph": str(graph.name), "dtype": _name(dtype), "error": error, "bound": bound, "ok": ok})
+        errors, bound = [float((x - y).norm() / y.norm()) for x, y in pairs], 0.02  # one key more of 257 is .06
+        ok = all(error <= bound for error in errors) and way == "varlen"  # no NaN either
+        results.append({"graph": str(graph.name), "dtype": _name(dtype), "errors": errors, "bound": bound, "ok": ok})
     return results
 
 
