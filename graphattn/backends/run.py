@@ -32,11 +32,10 @@ def run(
 
 
 def _run(graph: AttentionGraph, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
-    request, following = inputs.request(weights, lse), torch.compiler.is_compiling()
-    # field by field: torch.compile hands such a function no object of a class of ours
-    name = _chosen(graph, backend, *request) if following else choose(graph, request, backend)
-    if following:
-        return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
+    request = inputs.request(weights, lse)
+    if torch.compiler.is_compiling():  # field by field, as it hands such a function no object of a class of ours
+        return BACKENDS[_chosen(graph, backend, *request)].run(graph, inputs, weights=weights, lse=lse)
+    name = choose(graph, request, backend)
     try:
         return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
     except (RuntimeError, MemoryError) as error:

@@ -32,9 +32,7 @@ Pair = tuple[Tensor, Tensor]
 
 def reasons_against_flex(graph: AttentionGraph, request: Request) -> list[str]:
     """Why FlexAttention does not run a call that tiles can run."""
-    own = {"a bias": request.score_bias, "dropout": request.dropout, "weights that are asked for": request.weights}
-    reasons = [f"FlexAttention has no place for {name}" for name, wanted in own.items() if wanted]
-    reasons += ["FlexAttention has softmax alone"] * request.normalize
+    reasons = without_place("FlexAttention", request)
     if request.device.type != "cuda":
         reasons.append(f"FlexAttention is taken on CUDA, and the tensors are on {request.device}")
     if request.dtype not in DTYPES:
@@ -47,6 +45,13 @@ def reasons_against_flex(graph: AttentionGraph, request: Request) -> list[str]:
     if num_blocks(graph) > MOST_BLOCKS:
         reasons.append(f"a table of {num_blocks(graph):,} blocks is more than {MOST_BLOCKS:,}")
     return reasons
+
+
+def without_place(name: str, request: Request, more: dict[str, bool] | None = None) -> list[str]:
+    """Why attention of torch by that name does not run a call: what none has, and ``more`` that this one lacks."""
+    own = {"a bias": request.score_bias, "dropout": request.dropout, "weights that are asked for": request.weights}
+    reasons = [f"{name} has no place for {what}" for what, wanted in {**own, **(more or {})}.items() if wanted]
+    return reasons + [f"{name} has softmax alone"] * request.normalize
 
 
 def flex_bytes(graph: AttentionGraph) -> int:

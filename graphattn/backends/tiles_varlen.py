@@ -18,7 +18,7 @@ from ..plans.parts import piece
 from ..plans.sequences import Sequences, sequences
 from .request import HALF, Inputs, Outputs, Request, nodes_first
 from .sdpa import above_zero
-from .tiles_flex import Pair, twice_differentiable
+from .tiles_flex import Pair, twice_differentiable, without_place
 
 _MOST = 65_535  # sequences: programs along an axis
 _BEYOND = 64  # keys on each side of a window that are computed and masked, about
@@ -26,16 +26,12 @@ _BEYOND = 64  # keys on each side of a window that are computed and masked, abou
 
 def reasons_against_varlen(graph: AttentionGraph, request: Request) -> list[str]:
     """Why torch's attention of sequences does not run a call that tiles can run."""
-    own = {
-        "a bias": request.score_bias,
-        "dropout": request.dropout,
-        "weights that are asked for": request.weights,
+    more = {
         "a bound on scores": request.softcap,
         "lse that is asked for": request.lse,
         "grouped heads": request.heads != request.kv_heads,
     }
-    reasons = [f"varlen_attn has no place for {name}" for name, wanted in own.items() if wanted]
-    reasons += ["varlen_attn has softmax alone"] * request.normalize
+    reasons = without_place("varlen_attn", request, more)
     if request.device.type != "cuda":
         reasons.append(f"varlen_attn runs on CUDA, and the tensors are on {request.device}")
     if request.dtype not in HALF:

@@ -36,14 +36,13 @@ def _sequences(graph: AttentionGraph) -> Sequences | None:
     reached, needed = high.cummax(0).values, low.flip(0).cummin(0).values.flip(0)
     first = torch.ones(len(low), dtype=torch.bool)
     first[1:] = (reached[:-1] <= node[1:]) & (needed[1:] >= node[1:])  # nobody reads across
-    start = torch.nonzero(first).flatten()
-    size = torch.cat((start[1:], start.new_tensor([len(low)]))) - start
-    begin, end = torch.repeat_interleave(start, size), torch.repeat_interleave(start + size, size)
+    bounds = torch.cat((torch.nonzero(first).flatten(), torch.tensor([len(low)])))
+    size = bounds.diff()
+    begin, end = (torch.repeat_interleave(x, size) for x in (bounds[:-1], bounds[1:]))
     before, after = _bound(node - low, node - begin), _bound(high - 1 - node, end - 1 - node)
     if before is None or after is None:
         return None
-    bounds = torch.cat((start, start.new_tensor([len(low)]))).int()
-    return Sequences(bounds, int(size.max()), before, after)
+    return Sequences(bounds.int(), int(size.max()), before, after)
 
 
 def _ends(graph: AttentionGraph) -> tuple[Tensor, Tensor] | None:
