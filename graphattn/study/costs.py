@@ -1,17 +1,22 @@
 """What a step of each arm costs, for budgets of equal operations or time: known before anything is trained."""
 
 import time
+from copy import copy
+from dataclasses import replace
 from statistics import mean, median
 
 import torch
+from torch import Tensor
 
 from ..questions import flops
 from .arms import Graphs
 from .comparison import Comparison, Trial
-from .network import Model
+from .data import Data
+from .network import Model, Network
+from .own import OwnNetwork
 from .trial import Reading, fit
 
-_ROUNDS, _SHORT, _LONG, _SAMPLES = 5, 2, 10, 64
+_ROUNDS, _STEPS, _SAMPLES = 5, 10, 64
 
 
 def measured(comparison: Comparison, equal: str) -> dict[str, dict[str, float]]:
@@ -46,19 +51,32 @@ def seconds(comparison: Comparison, arms: dict[str, Graphs], positions: str) -> 
     taken: dict[str, list[float]] = {name: [] for name in arms}
     data, threads = comparison.data, torch.get_num_threads()
     seen, rate = data.split(0, None)[0], comparison.training.rates[0]
-
-    def spent(graphs: Graphs, steps: int) -> float:
-        trial = Trial(comparison.name, "", "arm", "", positions, None, steps, 0, 0, "")
-        read, start = Reading(data, graphs), time.process_time()
-        fit(comparison, read, trial, seen, data.targets, rate)
-        return time.process_time() - start
-
+    to_the_end = copy(comparison)
+    to_the_end.training = replace(comparison.training, stop=None)
+    trial = Trial(comparison.name, "", "arm", "", positions, None, _STEPS, 0, 0, "")
     try:
         torch.set_num_threads(1)
         for number in range(_ROUNDS + 1):  # the first one compiles
             for name, graphs in arms.items():
-                step = (spent(graphs, _LONG) - spent(graphs, _SHORT)) / (_LONG - _SHORT)
-                taken[name] += [step] * (number > 0)
+                clock = _Clock(data, graphs)
+                fit(to_the_end, clock, trial, seen, data.targets, rate)
+                taken[name] += [clock.step()] * (number > 0)
     finally:
         torch.set_num_threads(threads)
-    return {name: max(1e-9, median(times)) for name, times in taken.items()}
+    return {name: median(times) for name, times in taken.items()}
+
+
+class _Clock(Reading):
+    """Knows when each step of a training began, so that building the model and what it ends with are not counted."""
+
+    def __init__(self, data: Data, graphs: Graphs) -> None:
+        super().__init__(data, graphs)
+        self.begun: list[float] = []
+
+    def __call__(self, network: Network | OwnNetwork, chosen: Tensor) -> Tensor:
+        self.begun.append(time.process_time())
+        return super().__call__(network, chosen)
+
+    def step(self) -> float:
+        """Seconds from one step to the next; the first, which allocates, is left out."""
+        return (self.begun[-1] - self.begun[1]) / (len(self.begun) - 2)

@@ -2,6 +2,7 @@
 
 import pytest
 from tiny_study import N, tiny_comparison, tiny_data, tiny_run
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import graphattn as ga
 from graphattn import study
@@ -42,10 +43,27 @@ def test_equal_time_is_measured_once_written_down_and_kept(tmp_path, monkeypatch
     assert "| window | none | time | 1.00 ms | 4 |" in str(first)
 
 
-def test_a_step_of_more_work_is_measured_as_longer(monkeypatch):
-    monkeypatch.setattr(costs, "_ROUNDS", 1)
-    steps = [costs.measured(compared({"all": FULL}, model=study.Model(L, 8, 2, 5)), "time") for L in (1, 6)]
-    assert 0 < steps[0]["none"]["all"] < steps[1]["none"]["all"]
+def test_the_time_of_a_step_is_its_own(monkeypatch):
+    """By a clock that counts what torch runs: as much for each layer, whatever it takes to build the model, and the
+    steps are as many although training would stop at this loss."""
+
+    class Clock(TorchDispatchMode):
+        now = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.now += 1
+            return function(*args, **(kwargs or {}))
+
+    def cost(layers, stop=None):
+        about = compared({"all": FULL}, model=study.Model(layers, 8, 2, 5), training=study.Training(stop=stop))
+        with Clock() as clock:
+            monkeypatch.setattr(costs.time, "process_time", lambda: clock.now)
+            return costs.measured(about, "time")["none"]["all"]
+
+    one, two, three = (cost(layers) for layers in (1, 2, 3))
+    assert three - two == two - one > 20
+    assert one > 60
+    assert cost(1, stop=9.0) == one
 
 
 def test_two_budgets_of_as_many_examples_are_told_apart(tmp_path):
