@@ -70,10 +70,10 @@ def baselines(digits: Data) -> dict[str, float]:
 
 
 def study(quick: bool = False, names: list[str] | None = None) -> Study:
-    """The comparison; quick: 3x3 and its controls, 400 steps at 300 and at all examples, no positions and learned."""
+    """The comparison; quick: 250 steps at all examples."""
     digits = data()
     names = ["3x3"] if names is None else names
-    steps, sizes = (400, (300, None)) if quick else (STEPS, SIZES)
+    steps, sizes = (250, (None,)) if quick else (STEPS, SIZES)
     comparison = Comparison(
         "digits",
         chosen(arms(), names),
