@@ -35,6 +35,8 @@ def page(report: Report) -> str:
     missing = counts["planned"] - counts["done"] - counts["failed"]
     if missing:
         parts.append(f"**Incomplete:** {missing} trials have not run; the same command goes on where it was.")
+    if report.plan.get("quick"):
+        parts.append("**Quick:** smaller than what follows says; what was run is under *Data, model and training*.")
     parts += summary_of(report)
     parts += ["## Predicted before training", _registered(report), _predictions(report)]
     parts += ["## Data, model and training", _recipe(report), *_budgets(report), "## Measured", _measured(report)]

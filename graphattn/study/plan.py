@@ -25,6 +25,7 @@ class Study:
         claims: Predicted before training.
         baselines: Of plain methods on the same data, by comparison and name: their scores.
         command: What runs it again.
+        quick: Whether it is smaller than its suite says; its report then tells so.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Study:
     claims: Sequence[Claim] = ()
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     command: str = ""
+    quick: bool = False
 
     def __post_init__(self) -> None:
         check_name(self.name, "name")
@@ -89,6 +91,7 @@ def planned(
     return {
         "study": study.name,
         "command": study.command,
+        "quick": study.quick,
         "identity": identity,
         "seeds": seeds,
         "registered": _registered(study, seeds, trials, records, before["registered"] if before else []),

@@ -80,3 +80,4 @@ def test_a_quick_suite_trains_checks_and_reports(name, tmp_path):
     assert same is True
     assert 0 <= worst <= 1e-9
     assert str(report).startswith(f"# Study: {name}")
+    assert "**Quick:** smaller than what follows says" in str(report)

@@ -66,7 +66,7 @@ def run_suite(
 
     folder_of(name, out)  # refused before the data are made
     study = module.study(flag(quick, "quick"), arms)
-    study.command = command
+    study.command, study.quick = command, quick
     seeds = (module.QUICK_SEEDS if quick else module.SEEDS) if seeds is None else seeds
     return execute(study, seeds=seeds, out=out, processes=processes)
 
