@@ -77,6 +77,34 @@ def test_a_module_that_looks_past_its_graph_is_refused():
         checks.check(compared(lambda data: Twice(data), layers=1))
 
 
+def test_a_module_that_does_not_read_its_graph_is_refused():
+    class Alone(Summing):
+        def forward(self, inputs, graphs, places, pos):
+            return super().forward(inputs, [], places, pos)
+
+    with pytest.raises(ControlError, match=r"reads nothing along its graphs.* that 2 layers of window reach"):
+        checks.check(compared(Alone))
+
+
+def test_a_module_may_start_behind_a_gate_of_zeros():
+    class Gated(Summing):
+        def __init__(self, data):
+            super().__init__(data)
+            self.gate = nn.Parameter(torch.zeros(()))
+
+        def forward(self, inputs, graphs, places, pos):
+            alone = super().forward(inputs, [], places, pos)
+            return alone + self.gate * (super().forward(inputs, graphs, places, pos) - alone)
+
+    class Peeks(Gated):
+        def forward(self, inputs, graphs, places, pos):
+            return super().forward(inputs, graphs, places, pos) + self.gate * inputs.sum(-1).view(-1, 1, 1)
+
+    assert checks.check(compared(Gated))["window: nodes in reach are read, and no others"] is True
+    with pytest.raises(ControlError, match="reads more than its graphs"):
+        checks.check(compared(Peeks))
+
+
 def test_a_module_that_cannot_be_trained_again_is_refused():
     """Of Python's own state no seed of a trial knows."""
 
