@@ -90,7 +90,7 @@ def _reads_its_graph_alone(comparison: Comparison, name: str, graphs: Graphs) ->
     network = OwnNetwork(model, data, comparison.readout, comparison.token).double().eval()
     with torch.no_grad():
         for parameter in network.parameters():
-            parameter += _MOVED * torch.randn_like(parameter)
+            parameter.add_(_MOVED * torch.randn_like(parameter))
     layers, places, pos, kept, _ = Reading(data, graphs).given(torch.tensor([0]))
     stack = list(layers) * (model.layers if len(layers) == 1 else 1)
     field, nodes = receptive_field(stack, residual=True).graphs[-1], torch.arange(stack[0].num_targets)
