@@ -51,8 +51,9 @@ def test_any_strides_and_offset(name, layout, dtype, backend):
             found = ga.attention(*given, graph, score_bias, backend=backend, **extras)
             output = found.output if extras else found
             outputs.append([output, *gradients(output, given)])
-        for mine, theirs in zip(*outputs, strict=True):
-            assert torch.equal(mine, theirs)
+        near = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2**-7}[dtype]
+        for mine, theirs in zip(*outputs, strict=True):  # a BLAS need not give the same bits for another alignment
+            assert_near(mine, theirs, 0.0 if backend == "edges" else near)
 
 
 @each_backend

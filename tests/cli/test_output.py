@@ -62,6 +62,7 @@ def wait_for(text, stream):
 
 
 def test_nobody_reads(monkeypatch, capfd):
+    monkeypatch.setattr(output, "_LONG", 1000.0)
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w", encoding="utf-8") as closed, monkeypatch.context() as patch:

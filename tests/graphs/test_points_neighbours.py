@@ -374,7 +374,7 @@ def test_a_cloud_of_16384_points_is_quick():
             times.append(time.process_time() - start)
     finally:
         torch.set_num_threads(threads)
-    assert min(times) < 0.5
+    assert min(times) < 1  # it is .08 s; all pairs take 1.4
 
 
 def test_points_at_one_place_are_searched_once(monkeypatch):

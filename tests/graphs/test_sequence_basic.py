@@ -168,6 +168,17 @@ def test_refusals(make, error, words):
         make()
 
 
+def traced(make):
+    """What is made, and the peak in bytes: the smallest of three, as other threads and first imports count, too."""
+    peaks = []
+    for _ in range(3):
+        tracemalloc.start()
+        graph = make()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    return graph, min(peaks)
+
+
 def test_a_million_tokens_cost_nothing():
     graphs.causal(7)
     times = []
@@ -176,10 +187,7 @@ def test_a_million_tokens_cost_nothing():
         graphs.causal(1_000_000)
         times.append(time.thread_time() - start)
     assert statistics.median(times) < 1e-3
-    tracemalloc.start()
-    graph = graphs.causal(1_000_000)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    graph, peak = traced(lambda: graphs.causal(1_000_000))
     assert peak < 10_000
     assert graph.num_edges == 1_000_000 * 1_000_001 // 2
 
@@ -196,10 +204,7 @@ def test_a_million_tokens_cost_nothing():
     ],
 )
 def test_long_sequences_stay_rules(make):
-    tracemalloc.start()
-    graph = make(10_000_000)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    graph, peak = traced(lambda: make(10_000_000))
     assert graph.is_rule
     assert peak < 100_000
 

@@ -1,5 +1,7 @@
 """Budgets of equal cost are settled before training, and rates are chosen without a look at the test."""
 
+from types import SimpleNamespace
+
 import pytest
 from tiny_study import N, tiny_comparison, tiny_data, tiny_run
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -57,7 +59,7 @@ def test_the_time_of_a_step_is_its_own(monkeypatch):
     def cost(layers, stop=None):
         about = compared({"all": FULL}, model=study.Model(layers, 8, 2, 5), training=study.Training(stop=stop))
         with Clock() as clock:
-            monkeypatch.setattr(costs.time, "process_time", lambda: clock.now)
+            monkeypatch.setattr(costs, "time", SimpleNamespace(process_time=lambda: clock.now))
             return costs.measured(about, "time")["none"]["all"]
 
     one, two, three = (cost(layers) for layers in (1, 2, 3))
