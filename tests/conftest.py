@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ["GRAPHATTN_CACHE"] = str(Path(__file__).parent / "no rates are kept here")  # whatever this machine measured
@@ -14,3 +15,12 @@ os.environ["GRAPHATTN_CACHE"] = str(Path(__file__).parent / "no rates are kept h
 def dense_core(monkeypatch):
     """Edges are said to be dear, so that even on small graphs tiles take up what a few rows have in common."""
     monkeypatch.setattr("graphattn.plans.parts.EDGE", 40)
+
+
+@pytest.fixture
+def fresh_compiler():
+    """What torch.compile learned in other tests is forgotten: torch's own flex_attention, which compiles itself, fails
+    where sizes and scales changed before."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

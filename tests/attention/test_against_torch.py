@@ -80,6 +80,7 @@ def test_sdpa_with_grouped_heads(backend):
 # FlexAttention has no backward on the CPU: outputs and lse
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("name", ["listed_random", "packed_documents", "cross_causal_end"])
 def test_flex_attention_with_softcap_and_mask_mod(name, backend):
     graph = GRAPHS[name]()
@@ -96,6 +97,7 @@ def test_flex_attention_with_softcap_and_mask_mod(name, backend):
     assert_near(found.lse, lse.mT)
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 def test_flex_attention_with_a_relative_bias(backend):
     graph = GRAPHS["wide_window"]()
     inputs = tensors(graph, (2,), requires_grad=False)

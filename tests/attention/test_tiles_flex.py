@@ -17,7 +17,7 @@ CUDA = Request(8, 8, 64, 64, dtype=torch.bfloat16, device=torch.device("cuda", 0
 
 
 @pytest.fixture
-def uncompiled(monkeypatch):
+def uncompiled(monkeypatch, fresh_compiler):
     """FlexAttention's own definition, with gradients; blocks of 32, those of long rows in pieces."""
     monkeypatch.setattr(flex, "_validate_device", lambda *_: None)
     monkeypatch.setattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", False)

@@ -53,6 +53,7 @@ def attend(counts, **how):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fresh_compiler")
 @SOME
 def test_flex_attention_runs_our_block_mask(name):
     """On the CPU it asks the mask_mod of every pair, whatever the blocks."""

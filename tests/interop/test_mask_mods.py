@@ -142,6 +142,7 @@ def test_block_masks_of_several_heads_are_a_graph_per_head(name):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fresh_compiler")
 def test_a_mask_mod_of_a_graph_per_head_depends_on_the_head():
     windows = PerHead((graphs.sliding_window(19, 3), graphs.causal(19), graphs.sliding_window(19, 3)))
     listed = PerHead(tuple(graph.explicit() for graph in windows.graphs))
@@ -260,6 +261,7 @@ def by_both(b, h, q, kv):
     return (q - kv <= h // 2) & (q >= kv) & ((b < 2) | (kv > 3))
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize(
     ("graph", "head"),
     [

@@ -8,16 +8,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import graphattn as ga
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_compiler")]
 
 C, H = 12, 3
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def case(**options):

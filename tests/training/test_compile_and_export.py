@@ -12,14 +12,7 @@ from graphattn import disjoint_union, graphs
 from graphattn.models import GraphTransformer
 from graphattn.nn import FeatureScore, GraphAttention, TransformerBlock, graph_attention
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_compiler")]
 
 
 def counted(module, programs, **options):
