@@ -133,7 +133,8 @@ def test_longformers_window_is_one_more_than_it_says():
     theirs = layer(
         x[None], torch.zeros(1, 16).double(), is_index_masked=none, is_index_global_attn=none, is_global_attn=False
     )[0][0]
-    assert torch.allclose(attend(layer, x, graphs.sliding_window(16, 5, causal=False)), theirs, atol=1e-12)
+    mine = attend(layer, x, graphs.sliding_window(16, 5, causal=False))
+    assert torch.allclose(mine, theirs, atol=1e-6)  # its softmax is in float32
     assert not torch.allclose(attend(layer, x, graphs.sliding_window(16, 3, causal=False)), theirs, atol=1e-3)
 
 
