@@ -19,8 +19,8 @@ def dense_core(monkeypatch):
 
 @pytest.fixture
 def fresh_compiler():
-    """What torch.compile learned in other tests is forgotten: torch's own flex_attention, which compiles itself, fails
-    where sizes and scales changed before."""
+    """What torch.compile learned in other tests is forgotten. torch's own flex_attention compiles itself, too, and
+    fails where sizes and scales changed before."""
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

@@ -7,14 +7,7 @@ from graph_table import GRAPHS
 
 import graphattn as ga
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_compiler")]
 
 
 def call(q, k, v, graph, bias=None, **options):

@@ -170,13 +170,12 @@ def test_prompts_of_several_lengths_are_a_list():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fresh_compiler")
 def test_a_compiled_model_writes_the_same():
     made, programs = model(num_layers=1), []
-    torch._dynamo.reset()
     compiled = torch.compile(made, backend=lambda module, example: programs.append(1) or module)
     with torch._dynamo.config.patch(recompile_limit=2):  # each length is a program, then plain code runs
         found = generate(compiled, prompt(), WINDOW, max_new_tokens=3)
-    torch._dynamo.reset()
     assert torch.equal(found, generate(made, prompt(), WINDOW, max_new_tokens=3))
     assert len(programs) == 2
 

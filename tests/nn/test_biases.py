@@ -265,6 +265,7 @@ def test_graphs_of_heads_have_the_edges_of_their_union():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fresh_compiler")
 def test_biases_compile_whole_though_they_share_a_graph():
     torch.manual_seed(0)
     graph, rest = GRID["cells"][0], {name: call(name)[2] for name in CALLS}
@@ -273,7 +274,6 @@ def test_biases_compile_whole_though_they_share_a_graph():
     def network(graph):
         return sum(bias(graph, *rest[name]) for name, bias in biases.items())
 
-    torch._dynamo.reset()
     compiled = torch.compile(network, backend="aot_eager", fullgraph=True)
     found, wanted = compiled(graph), network(graph)
     torch.testing.assert_close(found, wanted)
@@ -283,19 +283,17 @@ def test_biases_compile_whole_though_they_share_a_graph():
     paths = torch.compile(lambda graph, along: biases["paths"](graph, along), backend="aot_eager", fullgraph=True)
     for along in (ga.graphs.causal(35), ga.graphs.sliding_window(35, 9)):  # alike but for their edges
         assert torch.equal(paths(graph, along), biases["paths"](graph, along))
-    torch._dynamo.reset()
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("name", ["rule_or_listed", "packed_documents"])
 def test_a_layer_with_its_bias_compiles_whole_on_a_graph_that_is_new(name):
     torch.manual_seed(0)
     graph, t5, layer = GRAPHS[name](), made(T5Bias, num_heads=H), ga.nn.GraphAttention(12, H, backend="dense")
-    torch._dynamo.reset()
     compiled = torch.compile(lambda x: layer(x, graph, score_bias=t5(graph)), backend="aot_eager", fullgraph=True)
     x = torch.randn(graph.num_targets, 12)
     torch.testing.assert_close(compiled(x), layer(x, graph, score_bias=t5(graph)))
-    torch._dynamo.reset()
 
 
 FULL, BIAS = ga.graphs.full(5), ShortestPathBias(H)

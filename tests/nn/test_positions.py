@@ -159,6 +159,7 @@ def test_grid_positions_are_row_by_row():
     assert grid_positions((0, 3)).shape == (0, 2)
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("name", MADE)
 def test_gradients_copies_and_compilation(name):
     torch.manual_seed(0)
@@ -172,7 +173,6 @@ def test_gradients_copies_and_compilation(name):
     for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), other):
         assert torch.equal(twin(x), layer(x))
         assert repr(twin) == repr(layer)
-    torch._dynamo.reset()
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     positions = torch.tensor([3, 1, 4, 1, 5, 9, 2])
     assert torch.equal(compiled(x), layer(x))
