@@ -60,7 +60,7 @@ def attend(
     bias = _dense_bias(dense, position_bias, query)
     if key.shape[1] < value.shape[1]:
         key = key.repeat_interleave(value.shape[1] // key.shape[1], 1)
-    wanted = patch.wants_weights(options)
+    wanted = patch.wants_weights(options, ticket)
     if job.reads_all and not wanted and bias is None and softcap is None and s_aux is None:
         which = job.spans or job.sources
         return _full(query, _held(key, which), _held(value, which), scaling, dropout), None

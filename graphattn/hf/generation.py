@@ -31,11 +31,13 @@ def unhook(part: nn.Module) -> None:
 
 
 def _generate(self: Any, *args: Any, **options: Any) -> Any:
-    self._graphattn_patch.forget()  # of a call that was interrupted
+    patch = self._graphattn_patch
+    patch.forget()  # a call that was interrupted
+    before = patch.running.length
     try:
         return type(self).generate(self, *args, **options)
     finally:
-        self._graphattn_patch.length = None
+        patch.running.length = before  # of the generate that this one drafts for
 
 
 def _prepared_length(self: Any, *args: Any, **options: Any) -> Any:
@@ -45,7 +47,7 @@ def _prepared_length(self: Any, *args: Any, **options: Any) -> Any:
         before = options["inputs_tensor"].shape[1] - prompt
         prompt, length = prompt + before, length + before
     check_leaks(self._graphattn_patch, prompt, length)
-    self._graphattn_patch.length = length
+    self._graphattn_patch.running.length = length
     return config
 
 

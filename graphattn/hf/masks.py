@@ -23,7 +23,7 @@ class Ticket:
     request: dict[str, Any]
     view: Tensor | None = None
     call: "Call | None" = None
-    """The call that it was asked for in, where graphs are functions of its inputs."""
+    """The call that it was asked for in."""
     frames: dict[bool, Frame] = field(default_factory=dict)
     masks: dict[str, Tensor | None] = field(default_factory=dict)
 
@@ -68,15 +68,17 @@ def mask_of(patch: "Patch", **request: Any) -> Tensor | None:
     a model's own code, where it is eager, finds the floats that it adds.
     """
     offsets = {name: int(request.get(name, 0)) for name in ("q_offset", "kv_offset")}  # a static cache counts in place
-    ticket = Ticket(request | offsets, call=patch.call if patch.reads_batch else None)
+    ticket = Ticket(request | offsets, call=patch.running.call)
     own, eager = patch.has_own_layers, patch.implementation(request.get("config")) == "eager"
-    if ticket.says_nothing(own=own) and not eager and ticket.call is None:
+    if ticket.says_nothing(own=own) and not eager and not (ticket.call and patch.reads_batch):
         return None
     view = ticket.mask("eager") if eager else ticket.dense() if own else _present(ticket.request)
     if view is None:
         return None
-    view._graphattn_ticket = replace(ticket, view=view)  # type: ignore[attr-defined]
-    patch.tickets = [view._graphattn_ticket, *patch.tickets[: KEPT - 1]]  # type: ignore[attr-defined]
+    ticket = view._graphattn_ticket = replace(ticket, view=view)  # type: ignore[attr-defined]
+    patch.tickets.appendleft(ticket)
+    if ticket.call is not None:
+        ticket.call.tickets.insert(0, ticket)
     return view
 
 
@@ -95,15 +97,16 @@ def ticket_of(patch: "Patch", mask: Any) -> Ticket | None:
     ticket: Ticket | None = getattr(mask, "_graphattn_ticket", None)
     if ticket is not None or not isinstance(mask, Tensor):
         return ticket
-    for known in patch.tickets:
+    call = patch.running.call
+    for known in [*(call.tickets if call else ()), *patch.tickets]:
         view = known.view
         if view is None or (view.shape, view.dtype) != (mask.shape, mask.dtype):
             continue
         if not torch.equal(view.to(mask.device), mask):
             continue
-        if known.call is not None and patch.call is None:
+        if call is None and known.call is not None and patch.reads_batch:
             raise outside_call()
-        if known.call in (None, patch.call):
+        if call is None or known.call in (None, call):
             return known
     return None
 

@@ -1,8 +1,9 @@
 """The state of a patched model: what each of its modules of attention reads, and what runs on the tokens of a call."""
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from threading import Lock, local
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
 from .frame import Frame, Piece, all_tokens, of_cross
 from .given import OWN, Given, sized
-from .masks import Ticket, outside_call
+from .masks import KEPT, Ticket, outside_call
 from .modules import Place, own_code, stacks
 from .own import own_graphs
 from .rows import Graph, Job, check_written, full_rows, job_of
@@ -45,6 +46,21 @@ class Call:
     """Those that graphs are functions of."""
     graphs: dict[int, Any] = field(default_factory=dict)
     """What the functions returned."""
+    weights: bool = False
+    """Whether its caller wants those of attention."""
+    tickets: list[Ticket] = field(default_factory=list)
+    """Of the masks that were made for it."""
+
+
+class _Running(local):
+    """What runs in a thread: each has its own, since several may call one model."""
+
+    def __init__(self) -> None:
+        self.part: nn.Module | None = None  # the outermost model in a call
+        self.call: Call | None = None
+        self.length: int | None = None  # tokens at the end, while generate runs
+        self.decoder: Frame | None = None
+        self.ran: dict[Place, list[Graph]] = {}  # what layers ran on in the last call
 
 
 class Patch:
@@ -58,14 +74,11 @@ class Patch:
         self.model, self.inputs = model, inputs
         self.slots: dict[Place, Slot] = {}
         self.originals: dict[str, str | None] = {}  # what configurations name now, and what they named before
-        self.length: int | None = None  # tokens at the end, while generate runs
-        self.call: Call | None = None  # while one runs
-        self.weights = False  # whether the last one wanted them
+        self.running = _Running()
         self.last: dict[Place, list[Graph]] = {}  # what its layers ran on
-        self.tickets: list[Ticket] = []
-        self._called: nn.Module | None = None
-        self._decoder: Frame | None = None
+        self.tickets: deque[Ticket] = deque(maxlen=KEPT)
         self._jobs: OrderedDict[Any, tuple[Job, list[Graph]]] = OrderedDict()
+        self._lock = Lock()
 
     def layers(self, length: int | None = None, stack: str | None = None) -> list[Graph]:
         """The graph of each layer, to be asked: ``ga.leaks(patch.layers(64))``.
@@ -85,14 +98,15 @@ class Patch:
             both = {"decoder_input_ids": tokens} if getattr(self.model.config, "is_encoder_decoder", False) else {}
             with torch.no_grad():
                 self.model(input_ids=tokens, **both)
-        chosen = [place for place in self.slots if place in self.last and (stack is None or place.answers(stack))]
+        last = self.last if length is None else self.running.ran
+        chosen = [place for place in self.slots if place in last and (stack is None or place.answers(stack))]
         if not chosen:
             raise OptionError(
                 f"no layer{'' if stack is None else f' of {stack}'} has run yet: call the model, or pass length=..."
             )
         if len(stacks(chosen)) > 1:
-            raise OptionError(f"stack must be one of {', '.join(stacks(self.last))}: these are different nodes")
-        return [self.last[place][0] for place in chosen]
+            raise OptionError(f"stack must be one of {', '.join(stacks(last))}: these are different nodes")
+        return [last[place][0] for place in chosen]
 
     # --- what attention asks
 
@@ -110,17 +124,22 @@ class Patch:
         """What a configuration named before."""
         return self.originals.get(getattr(config, "_attn_implementation", "")) or "sdpa"
 
-    def wants_weights(self, options: dict[str, Any]) -> bool:
+    def wants_weights(self, options: dict[str, Any], ticket: Ticket | None) -> bool:
         """Whether the call asks for weights."""
-        return bool(options.get("output_attentions") or self.weights)
+        call = self.call_of(ticket)
+        return bool(options.get("output_attentions") or (call and call.weights))
+
+    def call_of(self, ticket: Ticket | None) -> Call | None:
+        """The call in which a layer runs: that of its mask, also where checkpointing runs it again."""
+        return (ticket and ticket.call) or self.running.call
 
     def frame(self, slot: Slot, ticket: Ticket | None, T: int, S: int) -> Frame:
         """The sequences of a call; a decoder's are kept for its cross-attention, which is not told its targets."""
         crosses = slot.place.role == "cross"
         frame = all_tokens(T, S, crosses=crosses) if ticket is None else ticket.frame(crosses=crosses)
         if slot.place.role == "decoder":
-            self._decoder = frame
-        return of_cross(self._decoder, frame) if crosses else frame
+            self.running.decoder = frame
+        return of_cross(self.running.decoder, frame) if crosses else frame
 
     def job(
         self, slot: Slot, ticket: Ticket | None, mask: Tensor | None, query: Tensor, key: Tensor, *, is_causal: bool
@@ -130,14 +149,19 @@ class Patch:
         frame = self.frame(slot, ticket, T, S)
         if slot.given == OWN:
             graphs: list[Any] = own_graphs(mask, ticket, T, S, is_causal=is_causal)
-            self.last[slot.place] = graphs
+            self._ran(slot, graphs)
             return full_rows(frame, B, graphs, device)
-        length = self.length if is_causal and slot.place.role != "encoder" else None
-        call = ((ticket and ticket.call) or self.call) if slot.inputs else None
+        length = self.running.length if is_causal and slot.place.role != "encoder" else None
+        call = self.call_of(ticket) if slot.inputs else None
         remember = frame.remember if slot.inputs else self._remember
         key_of = (id(slot.given), frame.key, B, length, device, call)
-        job, self.last[slot.place] = remember(key_of, lambda: self._job(slot, frame, call, length, B, device))
+        job, graphs = remember(key_of, lambda: self._job(slot, frame, call, length, B, device))
+        self._ran(slot, graphs)
         return job
+
+    def _ran(self, slot: Slot, graphs: list[Graph]) -> None:
+        ran = self.last if self.running.call is None else self.running.ran
+        ran[slot.place] = graphs
 
     def _job(
         self, slot: Slot, frame: Frame, call: Call | None, length: int | None, batch: int, device: torch.device
@@ -147,7 +171,7 @@ class Patch:
             return job_of(graphs, frame, batch, device), graphs
         sizes: list[tuple[int, int | None]] = [(length or piece.length, None) for piece in frame.pieces]
         if slot.place.role == "cross":
-            sizes = [(piece.length, max(piece.targets.end, self.length or 0)) for piece in frame.pieces]
+            sizes = [(piece.length, max(piece.targets.end, self.running.length or 0)) for piece in frame.pieces]
         made = {size: sized(slot.given, *size) for size in dict.fromkeys(sizes)}
         graphs = [made[size] for size in sizes]
         for graph, piece in zip(graphs, frame.pieces, strict=True):
@@ -180,13 +204,14 @@ class Patch:
         return replace(frame, pieces=tuple(moved), alike=alike), [sized(each[piece.row], *size) for piece in moved]
 
     def _remember(self, key: Any, make: Callable[[], Any]) -> Any:
-        if key in self._jobs:
-            self._jobs.move_to_end(key)
-            return self._jobs[key]
-        while len(self._jobs) >= _KEPT:
-            self._jobs.popitem(last=False)
-        self._jobs[key] = make()
-        return self._jobs[key]
+        with self._lock:
+            made = self._jobs.pop(key, None)
+        made = make() if made is None else made
+        with self._lock:
+            self._jobs[key] = made
+            while len(self._jobs) > _KEPT:
+                self._jobs.popitem(last=False)
+        return made
 
     def begin(
         self,
@@ -209,22 +234,25 @@ class Patch:
                 f"the patched model's attention was set to {other!r}, which reads along no graph; ga.unpatch(model), "
                 "or patch it again"
             )
-        if self._called is not None and part is not self._called and part is not self.model:
+        here = self.running
+        if here.part is not None and part is not here.part and part is not self.model:
             return
         given = {prefix + name: value for name, value in (dict(zip(names, args, strict=False)) | options).items()}
         wanted = {name for slot in self.slots.values() for name in slot.inputs}
         wants = given.get(f"{prefix}output_attentions")
-        self.weights = bool(getattr(config, "output_attentions", False) if wants is None else wants)
-        self._called, self.call = part, Call({name: given[name] for name in wanted if name in given})
+        wants = getattr(config, "output_attentions", False) if wants is None else wants
+        inputs = {name: given[name] for name in wanted if name in given}
+        here.part, here.call, here.decoder, here.ran = part, Call(inputs, weights=bool(wants)), None, {}
 
     def end(self, part: nn.Module, *_: Any) -> None:
         """After it, also after an error: nothing may run on its inputs any more."""
-        if part is self._called:
+        if part is self.running.part:
+            self.last = self.last | self.running.ran
             self.forget()
 
     def forget(self) -> None:
-        """No call runs."""
-        self._called = self.call = None
+        """No call runs in this thread."""
+        self.running.part = self.running.call = None
 
     def __deepcopy__(self, memo: Any) -> "Patch":
         return self

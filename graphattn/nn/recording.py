@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from threading import local
 from typing import Any
 
 from torch import nn
@@ -19,7 +20,8 @@ def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
 
     The dict is in the order of the calls, so that of one stack of self-attention it is what :func:`graphattn.rollout`
     multiplies; of an encoder and a decoder, or of a :class:`graphattn.models.Longformer`, whose global tokens read by
-    layers of their own (``of_global``), choose by name. Backends that give no weights give way to those that do.
+    layers of their own (``of_global``), choose by name. Backends that give no weights give way to those that do. Calls
+    in other threads are not recorded.
 
     Args:
         model: Any module.
@@ -43,11 +45,11 @@ def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
     if not layers:
         raise OptionError(f"{type(model).__name__} has no GraphAttention whose weights could be recorded")
     weights: dict[str, EdgeWeights] = {}
-    requested: dict[str, bool] = {}  # whether the caller of a layer wants its weights, too
-    hooks = []
+    here, hooks = local(), []
+    here.requested = {}  # whether the caller of a layer wants its weights, too
     for name, layer in layers.items():
-        hooks.append(layer.register_forward_pre_hook(partial(_request, requested, name), with_kwargs=True))
-        hooks.append(layer.register_forward_hook(partial(_keep, requested, weights, name)))
+        hooks.append(layer.register_forward_pre_hook(partial(_request, here, name), with_kwargs=True))
+        hooks.append(layer.register_forward_hook(partial(_keep, here, weights, name)))
     try:
         yield weights
     finally:
@@ -56,15 +58,17 @@ def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
 
 
 def _request(
-    requested: dict[str, bool], name: str, layer: nn.Module, args: Any, given: dict[str, Any]
-) -> tuple[Any, dict[str, Any]]:
-    requested[name] = given.get("return_weights", False)
+    here: local, name: str, layer: nn.Module, args: Any, given: dict[str, Any]
+) -> tuple[Any, dict[str, Any]] | None:
+    if not hasattr(here, "requested"):  # another thread
+        return None
+    here.requested[name] = given.get("return_weights", False)
     return args, {**given, "return_weights": True}
 
 
-def _keep(
-    requested: dict[str, bool], weights: dict[str, EdgeWeights], name: str, layer: nn.Module, args: Any, output: Any
-) -> Any:
+def _keep(here: local, weights: dict[str, EdgeWeights], name: str, layer: nn.Module, args: Any, output: Any) -> Any:
+    if not hasattr(here, "requested"):
+        return None
     weights.pop(name, None)
     weights[name] = output[1]
-    return output if requested[name] else output[0]
+    return output if here.requested[name] else output[0]

@@ -1,4 +1,6 @@
-"""A function of the batch sees the inputs of the call that its layers run in, whoever called them."""
+"""A function of the batch sees the inputs of the call that its layers run in; state of a call is not shared."""
+
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -76,3 +78,45 @@ def test_a_layer_outside_of_a_call_is_refused(writer):
         writer(inputs_embeds=torch.randn(2, 11, 32, dtype=torch.float64), decoder_input_ids=tokens(2))
     with pytest.raises(OptionError, match="runs outside"):  # also after a call that ended in an error
         writer.encoder.block[0](torch.randn(2, 11, 32, dtype=torch.float64))
+
+
+def random_and_near(length):
+    return ga.graphs.random_sources(length, 2, seed=length) & ga.graphs.causal(length) | ga.graphs.sliding_window(
+        length, 2
+    )
+
+
+def near(targets, sources):
+    return ga.from_rule(lambda t, s: (s - t).abs() < 2, 32).subgraph(targets=range(targets), sources=range(sources))
+
+
+@pytest.mark.parametrize(
+    ("graphs", "part", "generates"),
+    [
+        ({"encoder": next_of_kind}, "encoder.block.0", False),
+        ({"decoder": random_and_near}, "decoder.block.0", True),
+        ({"decoder": ga.graphs.causal(...), "cross": near}, "decoder.block.1.layer.0", False),
+    ],
+)
+def test_a_call_that_runs_between_in_another_thread_changes_nothing(writer, graphs, part, generates):
+    """Inputs, the length of generate, the decoder's padding."""
+    ga.patch(writer, graphs)
+    others = []
+
+    @torch.no_grad()
+    def call(seed):
+        if generates:
+            return writer.generate(tokens(seed), max_new_tokens=3 * seed, do_sample=False, eos_token_id=None)
+        there = torch.ones(2, 11, dtype=torch.int64)
+        there[:, :seed] = 0
+        return writer(input_ids=tokens(seed), decoder_input_ids=tokens(3), decoder_attention_mask=there).logits[:, 4:]
+
+    def between(*_):
+        if others:
+            with ThreadPoolExecutor(1) as pool:
+                assert torch.equal(pool.submit(call, others.pop()).result(), expected)
+
+    writer.get_submodule(part).register_forward_hook(between)
+    expected, alone = call(3), call(2)
+    others.append(3)
+    assert torch.equal(call(2), alone)

@@ -1,5 +1,7 @@
 """Weights of all layers of a model at once, judged by asking each layer."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -36,6 +38,21 @@ def test_a_caller_who_asks_gets_them_and_the_last_call_stays():
         assert output.shape == layer(x, graphs.full(5)).shape
     with pytest.raises(OptionError, match="Linear has no GraphAttention"), record_weights(torch.nn.Linear(2, 2)):
         pass
+
+
+def test_calls_in_other_threads_are_not_recorded():
+    encoder, x = ga.models.Encoder(2, 8, 2), torch.randn(5, 8)
+
+    def between(*_):
+        with ThreadPoolExecutor(1) as pool:
+            _, weights = pool.submit(first, x, graphs.full(5), return_weights=True).result()
+        assert weights.graph.num_edges == 25
+
+    first = encoder.layers[0].attention
+    with record_weights(encoder) as found:
+        encoder.layers[1].attention_norm.register_forward_hook(between)
+        encoder(x, graphs.causal(5))
+    assert [weights.graph.num_edges for weights in found.values()] == [15, 15]
 
 
 def test_of_cross_attention_and_of_a_cache():
