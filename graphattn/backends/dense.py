@@ -24,7 +24,7 @@ class Layout(NamedTuple):
     allowed: Tensor | None  # bool (T, S); rows without an edge are all True, and blanked afterwards
     isolated: Tensor | None  # bool (T,), None if no target is
     unused: Tensor | None  # bool (S,), None if every source is read
-    log_copies: Tensor | None  # (T, S) float64, log of how often an edge repeats; None if none does
+    log_copies: Tensor | None  # (T, S) float64, log of how often an edge repeats, for softmax; None if none does
 
 
 def kind(graph: AttentionGraph) -> str:
@@ -84,7 +84,7 @@ class DenseBackend(Backend):
             )
         if 0 in (graph.num_targets, graph.num_sources, request.heads, request.head_dim, request.value_dim):
             reasons.append("an axis has size 0")
-        if graph.has_repeated_edges and (request.score_bias or request.dropout or request.weights):
+        if graph.has_repeated_edges and (request.score_bias or request.dropout or request.weights or request.of_rows):
             reasons.append("repeated edges have a bias, a dropout and a weight of their own; a pair of nodes has one")
         longest = max(graph.num_targets, graph.num_sources)
         if request.device.type == "cuda" and longest >= 65_536 and (request.score_bias or kind(graph) == "mask"):

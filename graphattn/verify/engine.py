@@ -133,7 +133,7 @@ def verify(
             checks, wrong = check_equal_logits(judged, dtypes, chosen, *limits)
             part = sample(judged.graph, at_most or 256, seed, size, wrong)
             pieces = [part]
-        rows, refusals, notes = measure(judged, pieces, dtypes, chosen, gradients, *limits)
+        rows, refusals, notes, compared = measure(judged, pieces, dtypes, chosen, gradients, *limits)
         checks += check_invariants(judged, part, rows, gradients, progress or _silent, before)
         diagnosis = diagnose(judged, pieces, rows)
         if isinstance(judged, CallableSubject) and (not rows or any(row.is_output and not row.ok for row in rows)):
@@ -141,7 +141,7 @@ def verify(
     return Report(
         subject=judged.name,
         graph=repr(getattr(judged, "per_head", None) or judged.graph),
-        measured=sum(piece.targets.numel() for piece in pieces),
+        measured=compared,
         total=judged.graph.num_targets,
         rows=tuple(rows),
         checks=tuple(checks),

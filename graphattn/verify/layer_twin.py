@@ -168,6 +168,7 @@ class LayerTwin(DenseGraphAttention):
 
             def asked(row: int, column: Tensor) -> dict[str, Tensor | None]:
                 own = columns if columns.dim() == 1 else columns[row]
+                column = column % own.numel()  # copies of the columns stand behind each other
                 features = None if edge_attr is None else edge_attr[..., row, column, :]
                 known = {"source": own[column], "edge_attr": features}
                 return {name: known[name] for name in asks}

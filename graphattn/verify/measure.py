@@ -27,11 +27,12 @@ _MEMORY, _GROUPS = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 
 class Measures(NamedTuple):
-    """Errors, backends that did not run, and what the reader should know."""
+    """Errors, backends that did not run, what the reader should know, and targets that were compared in every case."""
 
     rows: list[Row]
     refusals: list[Refusal]
     notes: list[str]
+    compared: int
 
 
 def measure(
@@ -51,7 +52,10 @@ def measure(
     rows: list[Row] = []
     refusals: dict[Refusal, None] = {}
     kinks: list[tuple[torch.dtype, Stability]] = []
+    total = sum(piece.targets.numel() for piece in pieces)
+    unseen = torch.zeros(subject.graph.num_targets, dtype=torch.bool, device=subject.graph.device)
     for case in subject.cases:
+        left_out = torch.ones_like(unseen)
         for dtype in dtypes:
             order = int(gradients)
             if gradients and subject.owns_graph and dtype == torch.float64 and pieces[0].complete:
@@ -60,6 +64,7 @@ def measure(
             stable = stability(subject, case, dtype, pieces)
             compared = only_stable(subject, stable)
             kinks += [] if stable is None else [(dtype, stable)]
+            left_out &= unseen.new_zeros(()) if stable is None else ~stable.stable.reshape(-1, len(unseen)).any(0)
             if stable is not None and not stable.some:
                 reason = f"in {dtype} nothing can be compared: every target is at a tie or kink of the score or "
                 reasons = (f"{reason}normalisation",)
@@ -74,7 +79,8 @@ def measure(
                     if values is not None:
                         rows += _compare(truth, dense, values, backend, case, dtype, stable)
                 refusals |= dict.fromkeys(refused)
-    return Measures(rows, list(refusals), _left_out(kinks, sum(piece.targets.numel() for piece in pieces)))
+        unseen |= left_out
+    return Measures(rows, list(refusals), _left_out(kinks, total), total - int(unseen.sum()))
 
 
 def _left_out(kinks: list[tuple[torch.dtype, Stability]], targets: int) -> list[str]:

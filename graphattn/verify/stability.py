@@ -18,7 +18,7 @@ from .bounds import size
 from .pieces import Piece
 from .subject import Case, Problem, Result, Subject, detached, seeded
 
-STEP = 4e-6  # relative, in float64 and float32, whose rounding stays below it;
+STEP = {torch.float64: 1e-7, torch.float32: 4e-6}  # relative, above the rounding of the dtype;
 BEND = 1e-12  # and the fourth difference from which on it is a kink: what matters in float32, above what rounding makes
 HALF_STEP = 4.0  # in eps of float16 and bfloat16,
 HALF_BEND = 0.3  # where jumps alone are distinguished from curves; kinks are many, and dense torch has them as well
@@ -46,7 +46,7 @@ def stability(subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable
     T, stable, growth = subject.graph.num_targets, None, 1.0
     reading = any_stable = False
     half = dtype in (torch.float16, torch.bfloat16)
-    step, bend = (HALF_STEP * torch.finfo(dtype).eps, HALF_BEND) if half else (STEP, BEND)
+    step, bend = (HALF_STEP * torch.finfo(dtype).eps, HALF_BEND) if half else (STEP[dtype], BEND)
     with torch.no_grad():
         for piece in pieces:
             problem = subject.problem(leaves, case, piece)

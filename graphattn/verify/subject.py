@@ -72,7 +72,7 @@ class Problem:
         return Result(self.finish(result.output), result.lse, weights)
 
     def attend(self, piece: Piece, copies: Tensor | None = None) -> DenseResult:
-        """The same before what follows it; ``copies`` (R, U) says how often each edge counts, in softmax."""
+        """The same before what follows it; ``copies`` (R, U) says how often each edge counts."""
         if piece.slots is not None:
             return self._row_by_row(piece.slots)
         score = _of_edges(self.score, self.edge_attr)

@@ -50,7 +50,8 @@ def dense_attention(
         score_bias: (T, S), (H or 1, T, S) or (..., H or 1, T, S), added to the score.
         scale: Factor of the product; D ** -0.5 if None.
         softcap: The c above; no tanh if None.
-        multiplicity: (T, S), how often each edge is listed; 0 removes it. All 1 if None.
+        multiplicity: (T, S), how often each edge is listed, whole numbers beside ``normalize``; 0 removes it.
+            All 1 if None.
         edge: (..., T, S, H_kv or H, D), edge features added to key and value (so D = D_v); to the value alone given a
             score.
         score: In place of the scaled product: scores (..., H, T, S) of query (..., T, H, D) and key (..., S, H, D).
@@ -82,13 +83,20 @@ def dense_attention(
         z = softcap * torch.tanh(z / softcap)
     if score_bias is not None:
         z = z + score_bias
-    if multiplicity is not None:
+    if multiplicity is not None and normalize is None:
         z = z + multiplicity.to(z.dtype).log()
     z = z.masked_fill(~there, -torch.inf)
     silent = (z == -torch.inf).all(-1, keepdim=True)
     plain = z.masked_fill(silent, 0.0)  # so that neither softmax nor its gradient meets a row of -inf
     lse = torch.logsumexp(plain, -1).masked_fill(silent.squeeze(-1), -torch.inf)
-    weights = normalize(z, z != -torch.inf) if normalize else torch.softmax(plain, -1).masked_fill(silent, 0.0)
+    if normalize is None:
+        weights = torch.softmax(plain, -1).masked_fill(silent, 0.0)
+    elif multiplicity is None:
+        weights = normalize(z, z != -torch.inf)
+    else:  # every copy is a pair of its own, whose weights add up
+        copies = max(1, int(multiplicity.max())) if multiplicity.numel() else 1
+        apart = torch.cat([z.masked_fill(multiplicity <= copy, -torch.inf) for copy in range(copies)], -1)
+        weights = normalize(apart, apart != -torch.inf).unflatten(-1, (copies, z.shape[-1])).sum(-2)
     output = weights @ value.transpose(-3, -2)
     if edge is not None and edge_to != "score":
         output = output + torch.einsum("...hts,...tshd->...htd", weights, edge)

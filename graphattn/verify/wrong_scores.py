@@ -42,15 +42,8 @@ class Scene:
         return self.piece.targets
 
     def solve(self, copies: Tensor | None, **changes: Any) -> Answer | None:
-        """The twin of a changed problem whose edges count so often, once if None.
-
-        ``None`` where edges count several times and the weights are not of softmax.
-        """
+        """The twin of a changed problem whose edges count so often, once if None."""
         problem = replace(self.problem, **changes)
-        if problem.normalize is not None and copies is not None:
-            if bool((copies[problem.mask] > 1).any()):
-                return None
-            copies = None
         return Answer(problem.attend(self.piece, copies).output, problem.mask.any(1))
 
 
@@ -133,6 +126,13 @@ def _repeats_merged(scene: Scene) -> Answer | None:
     return scene.solve(None) if bool((scene.copies > 1).any()) else None
 
 
+def _copies_as_bias(scene: Scene) -> Answer | None:
+    p = scene.problem
+    if p.normalize is None or p.bias is not None or not bool((scene.copies > 1).any()):
+        return None
+    return scene.solve(None, bias=scene.copies.to(p.query.dtype).log())
+
+
 def _loops_counted_twice(scene: Scene) -> Answer | None:
     every = torch.arange(scene.graph.num_sources, device=scene.targets.device)
     again = scene.copies + (scene.targets[:, None] == every)
@@ -152,6 +152,7 @@ def _symmetric_counted(scene: Scene) -> Answer | None:
 
 WRONG_SCORES: tuple[Mistake, ...] = (
     ("repeated edges merged: copies of an edge counted once", _repeats_merged),
+    ("copies of an edge as log(count) on its score, which is right for softmax alone", _copies_as_bias),
     ("self-loops counted twice: added to a graph that has them", _loops_counted_twice),
     ("scale 1.0: the product is not scaled", _scaled(lambda scale, width, heads: 1.0)),
     ("scale 1 / D, not 1 / sqrt(D)", _scaled(lambda scale, width, heads: 1 / width)),

@@ -21,27 +21,29 @@ def inputs(graph, normalize, bias):
     return leaves, check(*leaves[:3], graph, *leaves[3:], scale=0.3, softcap=1.7, normalize=normalize)
 
 
-def results(name, graph, normalize, bias):
-    """Weights, output and gradients."""
+def results(name, graph, normalize, bias, weights=True):
+    """Weights if requested, output and gradients."""
     leaves, given = inputs(graph, normalize, bias)
-    if BACKENDS[name].reasons_against(graph, given.request(weights=True)):
+    if BACKENDS[name].reasons_against(graph, given.request(weights=weights)):
         return []
-    outputs = BACKENDS[name].run(graph, given, weights=True)
-    return [outputs.alpha, outputs.output, *torch.autograd.grad(outputs.output.sin().sum(), leaves, allow_unused=True)]
+    outputs = BACKENDS[name].run(graph, given, weights=weights)
+    grads = torch.autograd.grad(outputs.output.sin().sum(), leaves, allow_unused=True)
+    return [*[outputs.alpha] * weights, outputs.output, *grads]
 
 
 @pytest.mark.parametrize(
     ("normalize", "bias"),
-    [(Sigmoid(), True), (Sigmoid(-0.5), False), (none, True), (by_sum, False)],
+    [(Sigmoid(), True), (Sigmoid(), False), (Sigmoid(-0.5), False), (none, True), (none, False), (by_sum, False)],
     ids=lambda x: getattr(x, "__name__", str(x)),
 )
-def test_products_are_the_definition_on_every_graph(normalize, bias):
+@pytest.mark.parametrize("weights", [True, False], ids=["weights", "output"])  # "dense" refuses the first on copies
+def test_products_are_the_definition_on_every_graph(normalize, bias, weights):
     ran = set()
     for name, make in GRAPHS.items():
         graph = make()
-        wanted = results("message_passing", graph, normalize, bias)
+        wanted = results("message_passing", graph, normalize, bias, weights)
         for backend in ("dense", "tiles"):
-            found = results(backend, graph, normalize, bias)
+            found = results(backend, graph, normalize, bias, weights)
             ran |= {(backend, name)} if found else set()
             for x, y in zip(found, wanted, strict=bool(found)):
                 y = torch.zeros_like(x) if y is None else y

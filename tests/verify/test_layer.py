@@ -282,6 +282,31 @@ def test_rounding_that_grows_widens_the_limits():
     assert "not compared" in str(report)
 
 
+@pytest.mark.parametrize("normalize", ["sum", "sigmoid", "none"])
+def test_copies_as_a_bias_are_named_where_a_sum_is_near_0(normalize):
+    """Only one target reads copies among others; both of its sums are so near 0 that float32 tells nothing of it."""
+    graph = ga.from_edge_index([[3, 0, 0, 5, 0, 1], [2, 5, 1, 0, 5, 5]], num_nodes=6, duplicates="keep")
+    once = graph | graph
+    counts = torch.where((once.source == 0) & (once.target == 5), 2.0, 1.0).double().log()
+    torch.manual_seed(2715)
+    layer = GraphAttention(8, 2, normalize=normalize).double()
+    assert verify(layer, graph, **FLOAT64).ok
+    layer.forward = lambda x, graph: GraphAttention.forward(layer, x, once, score_bias=counts.to(x))
+    report = verify(layer, graph, **FEW, gradients=False)
+    assert "target 5 (in-degree 3); copies of an edge as log(count) on its score" in str(report.diagnosis)
+
+
+def test_a_target_whose_answers_are_all_at_a_jump_is_said_to_be_left_out():
+    def jump(score, target, num_targets):
+        score, there = normalizers.none(score, target, num_targets), (score != -torch.inf).to(score)
+        degree = there.new_zeros(*there.shape[:-2], num_targets, 2).index_add(-2, target, there)[..., target, :]
+        return torch.where(degree == 4, torch.sin(1e12 * score.double()).sign().to(score), score)
+
+    report = verify(made(normalize=jump), GRAPHS["causal"](), **FLOAT64, **FEW, gradients=False)
+    assert report.measured == report.total - 1
+    assert "EXACT on 12 of 13 targets, the others were not looked at" in str(report)
+
+
 # --- refusals
 
 

@@ -3,6 +3,7 @@
 import ast
 import builtins
 import dis
+import functools
 import inspect
 import math
 import sys
@@ -127,6 +128,20 @@ def test_equals_a_loop_with_every_option():
             assert float(result.lse[t, h]) == pytest.approx(math.log(total) if scores else -math.inf, abs=1e-13)
     assert float(result.weights[:, 2].abs().sum()) == 0.0
     torch.testing.assert_close(result.weights.sum(-1)[:, 3], torch.ones(6).double())
+
+
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_copies_of_an_edge_are_edges_whatever_the_normalisation(name):
+    kind = NORMALIZERS[name]
+    normalize = (
+        functools.partial(kind.dense, kind.of(*[H] * (name == "sink"))) if isinstance(kind.of, type) else kind.dense
+    )
+    query, key, value = operands()
+    copies = torch.randint(0, 4, (T, S), generator=torch.Generator().manual_seed(6))
+    result = dense_attention(query, key, value, some_mask(empty=[2]), multiplicity=copies, normalize=normalize)
+    apart = torch.cat([some_mask(empty=[2]) & (copies > copy) for copy in range(3)], -1)
+    truth = dense_attention(query, key.repeat(3, 1, 1), value.repeat(3, 1, 1), apart, normalize=normalize)
+    torch.testing.assert_close(result.output, truth.output, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("how", ["no edges", "bias of -inf"])
