@@ -84,17 +84,15 @@ def attention(
         score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H), where 1 may stand for
             H. An edge with -inf is an edge removed: with (B, E, 1), for examples of lengths of their own,
             ``torch.zeros(B, E, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)``, though
-            :func:`graphattn.disjoint_union` computes less. A row of the dtype's lowest number gives equal weights (on
-            "parts", which takes off what all scores of a row share, those of the scores alone).
+            :func:`graphattn.disjoint_union` computes less. A row of the dtype's lowest number gives equal weights.
         scale: Factor on the product, ``D ** -0.5`` by default; 0.0 means 0.0.
         softcap: The bound c on the scaled product, > 0; none by default.
         dropout_p: Probability of dropping a weight, per edge and head, after normalising. A seed fixes what is dropped
             on one backend; another backend drops other weights.
         backend: "auto", the fastest by estimate of those that can run, or the one to use. "dense": torch's SDPA on all
             T x S pairs, with the graph as its mask. "tiles": blocks of targets, each with the sources that they read,
-            as a few batched dense products. "parts": the crowded part of a graph as tiles, the rest as edges, mixed
-            exactly by log-sum-exp. "edges": fused kernels over the edges (CUDA: Triton). "message_passing": plain torch
-            operations edge by edge, the definition; runs everything, slowly.
+            as a few batched dense products. "edges": fused kernels over the edges (CUDA: Triton). "message_passing":
+            plain torch operations edge by edge, the definition; runs everything, slowly.
         return_weights: Also return :class:`EdgeWeights`: alpha (..., E, H), before dropout.
         return_lse: Also return the log of the sum of exponentials, (..., T, H); -inf for targets without an edge.
 

@@ -12,12 +12,6 @@ os.environ["GRAPHATTN_CACHE"] = str(Path(__file__).parent / "no rates are kept h
 
 
 @pytest.fixture
-def dense_core(monkeypatch):
-    """Edges are said to be dear, so that even on small graphs tiles take up what a few rows have in common."""
-    monkeypatch.setattr("graphattn.plans.parts.EDGE", 40)
-
-
-@pytest.fixture
 def fresh_compiler():
     """What torch.compile learned in other tests is forgotten. torch's own flex_attention compiles itself, too, and
     fails where sizes and scales changed before."""

@@ -5,7 +5,6 @@
 from .dense import DenseBackend as DenseBackend
 from .tiles import TilesBackend as TilesBackend
 from .edges import EdgesBackend as EdgesBackend
-from .parts import PartsBackend as PartsBackend
 from .message_passing import MessagePassingBackend as MessagePassingBackend
 # isort: on
 

@@ -15,7 +15,6 @@ from ..kernels.modes import plain_operations_only, without_autocast
 from ..plans.cache import cached
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import by_source, by_target, effective_edges
-from ..plans.parts import piece
 from ..plans.schedule import distance, order, rows_by_source, rows_by_target
 from .base import Backend
 from .request import Inputs, Outputs, Request, edges_first, edges_too_many, nodes_first
@@ -69,15 +68,15 @@ class EdgesBackend(Backend):
         return 8 * graph.num_edges + 8 * graph.num_targets + request.batch * numbers * wide
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
-        """Edges, those of short rows counted as more, and those with a score or a normalisation of their own."""
-        return self.units(request, graph.num_edges, graph.num_targets, graph.num_sources)
+        """Edges, those of short rows counted as more, and those with a score or a normalisation of their own.
 
-    def units(self, request: Request, edges: float, targets: int, sources: int) -> tuple[str, float]:
-        """The work of so many edges; on CUDA the bytes that its kernels move, for each number of a pair."""
+        On CUDA the bytes that its kernels move, for each number of a pair.
+        """
         more = SCORED if request.score else NORMALIZED if request.normalize else 1
         if request.device.type != "cuda":
-            return "edge", effective_edges(edges, targets) * more
-        return "byte", sum(forward(sizes(request, edges, targets, sources))) * more / max(1, request.floats_per_pair)
+            return "edge", effective_edges(graph.num_edges, graph.num_targets) * more
+        moved = sum(forward(sizes(request, graph.num_edges, graph.num_targets, graph.num_sources)))
+        return "byte", moved * more / max(1, request.floats_per_pair)
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
         """A window, its edges listed."""
@@ -96,12 +95,12 @@ class EdgesBackend(Backend):
             return scored_run(graph, inputs)
 
 
-def sizes(request: Request, edges: float, targets: int, sources: int) -> Sizes:
+def sizes(request: Request, edges: int, targets: int, sources: int) -> Sizes:
     """What a call is made of, for :mod:`graphattn.kernels.bytes_moved`; edge features as wide as a tenth of a head."""
     nodes = (request.heads, request.kv_heads, request.head_dim, request.value_dim)
     number, wide = (torch.finfo(x).bits // 8 for x in (request.dtype, request.statistics))
     features = max(1, request.head_dim // 10) * request.edge_features
-    return Sizes(request.batch, targets, sources, int(edges), *nodes, number, wide, features, request.score_bias)
+    return Sizes(request.batch, targets, sources, edges, *nodes, number, wide, features, request.score_bias)
 
 
 def without_kernels(device: torch.device) -> list[str]:
@@ -150,10 +149,8 @@ def _numba_refuses() -> tuple[str, ...]:
     return ()
 
 
-def edges_run(
-    graph: AttentionGraph | EdgeTensors, inputs: Inputs, weights: bool, lse: bool, part: str = "whole"
-) -> Outputs:
-    """Attention on a graph or a part of it."""
+def edges_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+    """Attention on a graph, or on edges that a compiled program takes as inputs."""
     lead, request = inputs.query.shape[:-3], inputs.request()
     wide = request.statistics
     query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
@@ -173,11 +170,11 @@ def edges_run(
     operands: tuple[Any, ...] = (query, key, value, bias, attr, edge_query)
     options: tuple[Any, ...] = (inputs.scale, softcap, inputs.dropout_p, seed)
     if not _fused(query.device) or (not torch.compiler.is_compiling() and plain_operations_only()):
-        layout = _layout(graph, part, query.device, False)
+        layout = _layout(graph, query.device, False)
         output, log_sum, alpha, edge_sum = plain(*operands, *layout[:4], *options)
     else:
         tracked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands)
-        layout = _layout(graph, part, query.device, tracked)
+        layout = _layout(graph, query.device, tracked)
         output, log_sum, alpha, edge_sum, _ = attend(*operands, *layout, *options, weights, lse, tracked=tracked)
     if edge_projection is not None and inputs.edge_to != "score":
         output = output + torch.einsum("bthf,hdf->bthd", edge_sum, edge_projection)
@@ -193,24 +190,21 @@ def _fused(device: torch.device) -> bool:
     return device.type == "cpu" or not without_kernels(device)
 
 
-def _layout(
-    graph: AttentionGraph | EdgeTensors, part: str, device: torch.device, tracked: bool
-) -> tuple[Tensor | None, ...]:
+def _layout(graph: AttentionGraph | EdgeTensors, device: torch.device, tracked: bool) -> tuple[Tensor | None, ...]:
     if isinstance(graph, EdgeTensors):
         return *graph._by_target, *(graph._by_source if tracked else (None,) * 4)
-    return constant_layout(graph, part, device, tracked)
+    return constant_layout(graph, device, tracked)
 
 
 @constant_result
-def constant_layout(graph: AttentionGraph, part: str, device: torch.device, tracked: bool) -> tuple[Tensor | None, ...]:
-    """The edges of a graph or a part of it, by target, and where gradients are wanted by source.
+def constant_layout(graph: AttentionGraph, device: torch.device, tracked: bool) -> tuple[Tensor | None, ...]:
+    """The edges of a graph by target, and where gradients are wanted by source.
 
     torch.compile keeps it, guarded by the graph's identity. On the CPU an order of the rows is looked for at the second
     call, so that a graph which serves once does not pay for it.
     """
     from ..kernels import edges_op  # noqa: F401 (compiled code finds its operators registered)
 
-    graph = piece(graph, part)
     if device.type != "cpu":
         return *by_target(graph, device), *(by_source(graph, device) if tracked else (None,) * 4)
     call = object()

@@ -15,7 +15,6 @@ from ..kernels.modes import plain_operations_only, without_autocast
 from ..kernels.rows import take
 from ..plans.block_lists import block_work
 from ..plans.blocks import least_work, survey
-from ..plans.parts import piece
 from ..plans.tiles import Bucket, Tiles, edge_places, tiles
 from .base import Backend
 from .request import Inputs, Outputs, Request, edges_first, nodes_first, reasons_needing_edges
@@ -45,8 +44,7 @@ class TilesBackend(Backend):
     cuda = {"call_ms": 0.3, "fused": 3e-4, "unfused": 1e-3, "flex": 1.5e-4}
     halves = {"fused": 0.25, "flex": 0.25}  # on tensor cores
 
-    def cannot(self, graph: AttentionGraph, request: Request) -> list[str]:
-        """Why tiles cannot hold this call on this graph, however few they are."""
+    def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         reasons = reasons_needing_edges(request)
         if request.edge_features:
             reasons.append(
@@ -58,10 +56,6 @@ class TilesBackend(Backend):
             reasons.append("edges are repeated, and a tile holds each pair once")
         if graph.num_targets > MOST_TARGETS:
             reasons.append(f"blocks are planned for at most {MOST_TARGETS:,} targets")
-        return reasons
-
-    def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
-        reasons = self.cannot(graph, request)
         least = tiles_bytes(graph.num_edges, 0, request)  # full tiles, before any is looked for
         if not reasons and least > MAX_BYTES:
             reasons.append(f"it would hold {least:,} bytes and more for {graph.num_edges:,} edges")
@@ -144,43 +138,43 @@ class TilesBackend(Backend):
 
 
 @constant_result
-def constant_tiles(graph: AttentionGraph, part: str, device: torch.device) -> Tiles:
-    """The tiles of a graph or a part of it; torch.compile keeps them as constants, guarded by the graph's identity."""
-    return tiles(piece(graph, part), device)
+def constant_tiles(graph: AttentionGraph, device: torch.device) -> Tiles:
+    """The tiles of a graph; torch.compile keeps them as constants, guarded by the graph's identity."""
+    return tiles(graph, device)
 
 
 @constant_result
-def constant_edge_places(graph: AttentionGraph, part: str, device: torch.device) -> Tensor:
+def constant_edge_places(graph: AttentionGraph, device: torch.device) -> Tensor:
     """Where the edges lie in the tiles, likewise."""
-    return edge_places(piece(graph, part), device)
+    return edge_places(graph, device)
 
 
 @constant_result  # Python on the graph's structure: torch.compile keeps the answer
-def _way(graph: AttentionGraph, part: str, *request: Any) -> str:
-    return TilesBackend().way(piece(graph, part), Request(*request))
+def _way(graph: AttentionGraph, *request: Any) -> str:
+    return TilesBackend().way(graph, Request(*request))
 
 
-def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, part: str = "whole") -> Outputs:
-    """Attention on a graph or a part of it."""
+def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+    """Attention on a graph, the quickest way."""
     on_cuda = inputs.query.device.type == "cuda" and not plain_operations_only()
-    way = _way(graph, part, *inputs.request(weights, lse)) if on_cuda else ""
+    way = _way(graph, *inputs.request(weights, lse)) if on_cuda else ""
     if way in ("flex", "varlen"):
 
         def again(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
             same = replace(inputs, query=query, key=key, value=value)
-            outputs = gathered_run(graph, same, False, lse, part)
+            outputs = gathered_run(graph, same, False, lse)
             return (outputs.output,) if outputs.lse is None else (outputs.output, outputs.lse)
 
         if way == "varlen":
-            return varlen_run(graph, inputs, part, again)
-        return flex_run(graph, inputs, lse, part, again)
-    return gathered_run(graph, inputs, weights, lse, part)
+            return varlen_run(graph, inputs, again)
+        return flex_run(graph, inputs, lse, again)
+    return gathered_run(graph, inputs, weights, lse)
 
 
-def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool, part: str = "whole") -> Outputs:
+def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
     """The same by SDPA on the tiles, whose sources are gathered."""
     device, lead = inputs.query.device, inputs.query.shape[:-3]
-    plan = constant_tiles(graph, part, device)
+    plan = constant_tiles(graph, device)
     if not plan.buckets:
         return _nothing(inputs)
     query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
@@ -190,13 +184,13 @@ def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool
         take(query, rows, plan.row),
         take(key, columns, plan.column),
         take(value, columns, plan.column),
-        _biases(graph, part, plan, inputs),
+        _biases(graph, plan, inputs),
         strict=True,
     )
     output, log_sum, alpha = zip(*(_bucket(*part, inputs, weights, lse) for part in parts), strict=True)
     return Outputs(
         _placed(plan, output, 0.0).reshape(*inputs.query.shape[:-1], value.shape[-1]).to(query.dtype),
-        _by_edge(constant_edge_places(graph, part, device), alpha, lead) if weights else None,
+        _by_edge(constant_edge_places(graph, device), alpha, lead) if weights else None,
         _placed(plan, log_sum, -torch.inf).reshape(inputs.query.shape[:-1]) if lse else None,
     )
 
@@ -214,7 +208,7 @@ def _nothing(inputs: Inputs) -> Outputs:
     )
 
 
-def _biases(graph: AttentionGraph, part: str, plan: Tiles, inputs: Inputs) -> Sequence[Tensor | None]:
+def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tensor | None]:
     """The bias of each bucket, (B or 1, blocks, heads or 1, rows, columns), -inf where there is no edge."""
     given = edges_first(inputs.score_bias, inputs.query.shape[:-3], inputs.request().statistics)
     if given is None:
@@ -222,7 +216,7 @@ def _biases(graph: AttentionGraph, part: str, plan: Tiles, inputs: Inputs) -> Se
     shapes = [(b.blocks, b.rows, b.columns) for b in plan.buckets]
     pairs = [math.prod(shape) for shape in shapes]
     nothing = given.new_full((given.shape[0], sum(pairs), given.shape[2]), -torch.inf)
-    bias = nothing.index_copy(1, constant_edge_places(graph, part, given.device), given).split(pairs, 1)
+    bias = nothing.index_copy(1, constant_edge_places(graph, given.device), given).split(pairs, 1)
     return [x.unflatten(1, shape).movedim(-1, 2) for x, shape in zip(bias, shapes, strict=True)]
 
 

@@ -18,7 +18,6 @@ from ..kernels.again import gradients_of_definition
 from ..kernels.rows import take
 from ..plans.block_lists import MOST_BLOCKS, SIDE, WORD, BlockLists, Pieces, block_lists, num_blocks, ordered
 from ..plans.cache import cached
-from ..plans.parts import piece
 from .request import Inputs, Outputs, Request, nodes_first
 from .sdpa import softmax_lse
 
@@ -59,12 +58,10 @@ def flex_bytes(graph: AttentionGraph) -> int:
     return 25 * num_blocks(graph)
 
 
-def flex_run(
-    graph: AttentionGraph, inputs: Inputs, lse: bool, part: str, again: Callable[..., tuple[Tensor, ...]]
-) -> Outputs:
-    """Attention on a graph or a part of it; ``again`` is the same in operations with any number of derivatives."""
+def flex_run(graph: AttentionGraph, inputs: Inputs, lse: bool, again: Callable[..., tuple[Tensor, ...]]) -> Outputs:
+    """Attention on a graph; ``again`` is the same in operations with any number of derivatives."""
     query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
-    plan, tables = constant_blocks(graph, part, query.device)
+    plan, tables = constant_blocks(graph, query.device)
     mask = block_mask(plan, tables)
 
     def run(query: Tensor, key: Tensor, value: Tensor) -> Pair:
@@ -76,9 +73,8 @@ def flex_run(
 
 
 @constant_result
-def constant_blocks(graph: AttentionGraph, part: str, device: torch.device) -> tuple[BlockLists, tuple[Any, ...]]:
-    """The blocks of a graph or a part, and what a ``BlockMask`` of them is made of; constants of compiled code."""
-    graph = piece(graph, part)
+def constant_blocks(graph: AttentionGraph, device: torch.device) -> tuple[BlockLists, tuple[Any, ...]]:
+    """The blocks of a graph, and what a ``BlockMask`` of them is made of; constants of compiled code."""
     plan = block_lists(graph, device)
     return plan, cached(graph, ("block tables", device), lambda: tables_of(plan, graph.num_targets, graph.num_sources))
 

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.modes import constant_result
-from ..plans.parts import piece
 from ..plans.sequences import Sequences, sequences
 from .request import HALF, Inputs, Outputs, Request, nodes_first
 from .sdpa import above_zero
@@ -71,10 +70,10 @@ def _varlen_attn() -> Any:
     return varlen_attn
 
 
-def varlen_run(graph: AttentionGraph, inputs: Inputs, part: str, again: Callable[..., tuple[Tensor, ...]]) -> Outputs:
-    """Attention on a graph or a part of it; ``again`` is the same in operations with any number of derivatives."""
+def varlen_run(graph: AttentionGraph, inputs: Inputs, again: Callable[..., tuple[Tensor, ...]]) -> Outputs:
+    """Attention on a graph; ``again`` is the same in operations with any number of derivatives."""
     query, key, value = (nodes_first(x) for x in (inputs.query, inputs.key, inputs.value))
-    plan, attend = constant_sequences(graph, part, query.device), _varlen_attn()
+    plan, attend = constant_sequences(graph, query.device), _varlen_attn()
     batch, nodes = query.shape[:2]
     ends = plan.ends
     if not 0 < batch * (len(ends) - 1) <= _MOST or batch * nodes >= 1 << 31:  # compiled code learns the batch here
@@ -107,8 +106,8 @@ def _aligned(x: Tensor) -> bool:
 
 
 @constant_result
-def constant_sequences(graph: AttentionGraph, part: str, device: torch.device) -> Sequences:
-    """The sequences of a graph or a part of it, which is made of them; a constant of compiled code."""
-    found = sequences(piece(graph, part), device)
+def constant_sequences(graph: AttentionGraph, device: torch.device) -> Sequences:
+    """The sequences of a graph, which is made of them; a constant of compiled code."""
+    found = sequences(graph, device)
     assert found is not None
     return found

@@ -202,8 +202,8 @@ def _cost(edges: EdgeSet, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int,
     rows = torch.bincount(cut.block, minlength=cut.num_blocks)
     head = cut.target[starts(rows)]
     columns = torch.where(twins[head] >= 0, degree[head], 0).double()  # a full tile, as wide as its first row
-    for block, sample in sampled(rows, twins[head] < 0):
-        target, owner = members(cut, sample)
+    for block, sample in _sampled(rows, twins[head] < 0):
+        target, owner = _members(cut, sample)
         width = _widths(edges, target, owner).double()
         columns[block] = float((width * rows[sample]).sum() / rows[sample].sum())
     return int((columns * rows).sum()), int(columns.sum()), float(work(rows, columns).sum())
@@ -211,7 +211,7 @@ def _cost(edges: EdgeSet, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int,
 
 def work(rows: Tensor, columns: Tensor) -> Tensor:
     """What blocks cost, in pairs of a large tile, as measured: small products cost more, and rows are moved."""
-    return column_work(rows) * columns + ROW_WORK * rows + 490
+    return (rows + 40) * columns + ROW_WORK * rows + 490
 
 
 def least_work(graph: AttentionGraph) -> int:
@@ -219,26 +219,21 @@ def least_work(graph: AttentionGraph) -> int:
     return graph.num_edges + ROW_WORK * int(torch.count_nonzero(graph.in_degree))
 
 
-def column_work(rows: Tensor) -> Tensor:
-    """What one more column costs blocks of so many rows, likewise."""
-    return rows + 40
-
-
-def sampled(rows: Tensor, wanted: Tensor, mean: float = 1.0) -> Iterator[tuple[Tensor, Tensor]]:
+def _sampled(rows: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """The blocks that are wanted, those of few rows apart from the others, and of each kind a sample.
 
-    A row counts as ``mean`` steps of work, of which there are a few million in all.
+    A few million rows in all.
     """
     few = rows <= TWINS
     for kind in (wanted & ~few, wanted & few):
         block = torch.nonzero(kind).flatten()
         if block.numel():
-            afford = int(ROWS_BUDGET / max(1.0, mean * float(rows[block].double().mean())))
+            afford = int(ROWS_BUDGET / max(1.0, float(rows[block].double().mean())))
             count = min(SAMPLE, block.numel(), max(1, afford))
             yield block, block[torch.linspace(0, block.numel() - 1, count).long()]
 
 
-def members(cut: Cut, sample: Tensor) -> tuple[Tensor, Tensor]:
+def _members(cut: Cut, sample: Tensor) -> tuple[Tensor, Tensor]:
     """The targets of some blocks, ascending, and the place of each one's block among them."""
     wanted = torch.isin(cut.block, sample)
     return cut.target[wanted], torch.unique_consecutive(cut.block[wanted], return_inverse=True)[1]

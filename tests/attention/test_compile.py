@@ -75,7 +75,7 @@ def test_one_program_for_every_batch(options, dynamic):
     assert len(programs) <= 2  # the first call's sizes, then any
 
 
-@pytest.mark.parametrize("backend", ["dense", "parts", "message_passing"])
+@pytest.mark.parametrize("backend", ["dense", "tiles", "message_passing"])
 def test_a_new_graph_is_a_new_program(backend):
     """Graphs alike in sizes and counts, some alive at once and some collected: never one's edges for another."""
     made = torch.Generator().manual_seed(3)

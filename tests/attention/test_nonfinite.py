@@ -21,7 +21,7 @@ def run(*args, **kwargs):
 
 @each_backend
 def test_not_even_a_nan_passes_a_removed_edge(backend):
-    if backend in ("dense", "tiles", "parts"):
+    if backend in ("dense", "tiles"):
         return  # notes say so: test_dense_products_say_so_wherever_it_can_happen
     graph = GRAPHS["listed_random"]()
     inputs = tensors(graph)
@@ -106,7 +106,7 @@ def test_a_nan_source_spoils_its_readers(backend):
     readers = graph.contains(torch.arange(graph.num_nodes), s)
     assert found[readers].isnan().all()
     notes = {c.name: c.notes for c in ga.explain(graph).candidates}[backend]
-    if backend in ("dense", "tiles", "parts"):
+    if backend in ("dense", "tiles"):
         product = "dense product" if backend == "dense" else "tile"
         note = f"a NaN or inf in a source reaches every target that some {product} pairs it with, edge or not"
         assert notes[0] == note
@@ -123,7 +123,7 @@ def test_dense_products_say_so_wherever_it_can_happen(backend):
     for graph, options, noted in ((full, {}, False), (full, {"score_bias": True}, True), (window, {}, True)):
         asked = ga.explain(graph, dtype=torch.float64, **options)
         notes = {c.name: c.notes for c in asked.candidates}[backend]
-        assert bool(notes) == (noted and backend in ("dense", "tiles", "parts"))
+        assert bool(notes) == (noted and backend in ("dense", "tiles"))
 
 
 @each_backend

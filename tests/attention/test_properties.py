@@ -58,7 +58,7 @@ def test_any_call_is_the_formula(backend, call):
     biased = inputs[3:] != []
     widths = (*inputs[0].shape[-2:], inputs[2].shape[-1])
     if may_refuse(graph, backend, score_bias=biased, return_weights=extras) or (
-        backend in ("dense", "tiles", "parts") and 0 in widths
+        backend in ("dense", "tiles") and 0 in widths
     ):
         return
     found = ga.attention(

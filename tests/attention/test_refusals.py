@@ -116,7 +116,7 @@ def test_a_named_backend_refuses_with_its_reasons():
         ga.attention(*tensors(graph), graph, biases(graph), backend="dense")
     assert len(caught.value.reasons) == 1
     assert "repeated edges have a bias" in caught.value.reasons[0]
-    with pytest.raises(BackendError, match=r'"auto" or one of dense, tiles, edges, parts, message_passing.*\'cuda\''):
+    with pytest.raises(BackendError, match=r'"auto" or one of dense, tiles, edges, message_passing.*\'cuda\''):
         call(backend="cuda")
 
 

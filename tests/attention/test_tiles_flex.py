@@ -45,7 +45,7 @@ def by_flex(graph, inputs):
         outputs = by_sdpa(graph, replace(inputs, query=query, key=key, value=value))
         return outputs.output, outputs.lse
 
-    return tiles_flex.flex_run(graph, inputs, True, "whole", again)
+    return tiles_flex.flex_run(graph, inputs, True, again)
 
 
 def by_sdpa(graph, inputs):
@@ -88,7 +88,7 @@ def test_a_program_that_users_compile_has_it_whole():
     nodes = [x.detach().float() for x in nodes]
 
     def call(query, key, value):
-        return tiles_flex.flex_run(graph, check(query, key, value, graph), False, "whole", None).output
+        return tiles_flex.flex_run(graph, check(query, key, value, graph), False, None).output
 
     with torch.no_grad():
         compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
@@ -110,7 +110,7 @@ def test_graphs_share_a_program_and_new_sizes_make_one_for_any(monkeypatch):
     def programs(*each):
         for graph in each:
             nodes = torch.randn(3, graph.num_targets, 2, 16)
-            tiles_flex.flex_run(graph, check(*nodes, graph), False, "whole", by_sdpa)
+            tiles_flex.flex_run(graph, check(*nodes, graph), False, by_sdpa)
         return len(made)
 
     own = (graphs.sliding_window(300, window) for window in (70, 90))

@@ -40,7 +40,7 @@ def by_varlen(graph, inputs):
     def again(query, key, value):
         return (by_sdpa(graph, replace(inputs, query=query, key=key, value=value)).output,)
 
-    return tiles_varlen.varlen_run(graph, inputs, "whole", again)
+    return tiles_varlen.varlen_run(graph, inputs, again)
 
 
 def by_sdpa(graph, inputs):
@@ -78,7 +78,7 @@ def test_a_program_that_users_compile_has_it_whole():
     leaves = [x.detach().float() for x in nodes(graph)]
 
     def call(query, key, value):
-        return tiles_varlen.varlen_run(graph, check(query, key, value, graph), "whole", None).output
+        return tiles_varlen.varlen_run(graph, check(query, key, value, graph), None).output
 
     with torch.no_grad():
         found = torch.compile(call, fullgraph=True, backend="aot_eager")(*leaves)
@@ -149,9 +149,9 @@ def test_calibration_takes_it_only_if_it_agrees(monkeypatch):
     def as_on_cuda(graph, request):
         return reasons(graph, request._replace(device=torch.device("cuda", 0)))
 
-    def runs(graph, inputs, weights, lse, part="whole"):
+    def runs(graph, inputs, weights, lse):
         way = BACKENDS["tiles"].way(graph, inputs.request(weights, lse))
-        return by_varlen(graph, inputs) if way == "varlen" else run(graph, inputs, weights, lse, part)
+        return by_varlen(graph, inputs) if way == "varlen" else run(graph, inputs, weights, lse)
 
     monkeypatch.setattr(tiles, "reasons_against_varlen", as_on_cuda)
     monkeypatch.setattr(tiles, "tiles_run", runs)

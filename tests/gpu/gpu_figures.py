@@ -176,7 +176,7 @@ def _all(figure: Figure, problem: Problem, leaves: list[Tensor]) -> Iterator[tup
         weight = torch.randn(figure.heads, figure.width, figure.features, device=problem.device).to(problem.dtype)
     inputs = check(*leaves, problem.graph, edge_attr=attr, edge_weight=weight)
     chosen = ga.backends.choose.choose(problem.graph, inputs.request())
-    others = ("tiles", "edges", "parts") if problem.graph.num_edges < MOST else ("tiles",)
+    others = ("tiles", "edges") if problem.graph.num_edges < MOST else ("tiles",)
     for name in (chosen, *(name for name in others if name != chosen)):
         if not BACKENDS[name].reasons_against(problem.graph, inputs.request()):
             yield name + " (chosen)" * (name == chosen), partial(_ours, name, problem.graph, inputs)

@@ -135,7 +135,7 @@ with varlen_definition.registered():
             assert result["ok"] is not False, (case.name, result)
             seen |= {result.get("backend")} if result["ok"] else set()
             print(case.name, "right" if result["ok"] else "left out")
-assert {"dense", "tiles", "edges", "parts", "message_passing"} <= seen, seen
+assert {"dense", "tiles", "edges", "message_passing"} <= seen, seen
 print("every operand is on the device")
 """
 

@@ -103,7 +103,6 @@ def test_a_device_without_triton_or_without_a_gpu_says_so(monkeypatch):
     (reason,) = BACKENDS["edges"].reasons_against(full(5), request)
     edges._triton_refuses.cache_clear()
     assert "pip install 'graphattn[gpu]'" in reason
-    assert BACKENDS["parts"].reasons_against(full(5), request) == []
     (reason,) = BACKENDS["edges"].reasons_against(full(5), Request(device=torch.device("xpu")))
     assert "the tensors are on xpu" in reason
 

@@ -70,7 +70,7 @@ def test_tiles_by_flex_attention(monkeypatch):
 
     def call():
         inputs = check(*nodes, graph)
-        output = tiles_flex.flex_run(graph, inputs, True, "whole", None).output
+        output = tiles_flex.flex_run(graph, inputs, True, None).output
         torch.autograd.grad(output.sum(), nodes)
 
     assert watched(call)[1] == []

@@ -247,7 +247,7 @@ def test_a_named_backend_refuses_with_its_reasons():
     made.backend = "fast"
     with pytest.raises(
         BackendError,
-        match=r'backend must be "auto" or one of dense, tiles, edges, parts, message_passing, got \'fast\'',
+        match=r'backend must be "auto" or one of dense, tiles, edges, message_passing, got \'fast\'',
     ):
         made(X, GRAPH, context=CONTEXT, edge_attr=torch.zeros(35, 4))
 

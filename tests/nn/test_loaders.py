@@ -134,7 +134,7 @@ PYG = {
         (options, backend)
         for options in PYG
         for backend in ("auto", *BACKENDS)
-        if not (backend in ("dense", "tiles", "parts") and "edge_dim" in PYG[options])  # which they refuse
+        if not (backend in ("dense", "tiles") and "edge_dim" in PYG[options])  # which they refuse
     ],
 )
 def test_from_pyg(options, backend, bipartite):

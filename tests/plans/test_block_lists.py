@@ -65,7 +65,7 @@ def test_blocks_are_those_of_create_block_mask():
     from graphattn.backends.tiles_flex import block_mask, constant_blocks
 
     graph = graphs.sliding_window(700, 200) & graphs.random_sources(700, 500)
-    ours, mask = block_mask(*constant_blocks(graph, "whole", torch.device("cpu"))), graph.mask()
+    ours, mask = block_mask(*constant_blocks(graph, torch.device("cpu"))), graph.mask()
     theirs = create_block_mask(lambda b, h, q, kv: mask[q, kv], None, None, 700, 700, device="cpu")
     assert torch.equal(ours.to_dense(), theirs.to_dense())
     for part in ("kv_num_blocks", "full_kv_num_blocks", "q_num_blocks", "full_q_num_blocks"):

@@ -148,10 +148,9 @@ def test_points_that_read_their_nearest_are_not_cut_into_blocks_to_find_that_edg
 
 def test_more_targets_than_are_planned_for_are_refused_and_no_fewer(monkeypatch):
     monkeypatch.setattr("graphattn.backends.tiles.MOST_TARGETS", 40)
-    for name in ("tiles", "parts"):
-        backend = choose.BACKENDS[name]
-        assert not backend.reasons_against(graphs.causal(40), Request())
-        assert "at most 40 targets" in backend.reasons_against(graphs.causal(41), Request())[0]
+    tiles = choose.BACKENDS["tiles"]
+    assert not tiles.reasons_against(graphs.causal(40), Request())
+    assert "at most 40 targets" in tiles.reasons_against(graphs.causal(41), Request())[0]
 
 
 def test_what_tiles_would_hold_is_refused_before_they_are_looked_for_where_it_is_known(monkeypatch):
