@@ -130,6 +130,7 @@ def fused(query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, d
     query, scale = above_zero(query, scale)
     if (
         plain_operations_only()
+        or 0 in query.shape  # of an empty batch SDPA sends its mask no gradient, not even zeros
         or (mask.bias is not None and (misread(query, mask.bias) or bias_dwarfs_lse(mask.bias)))
         or sdpa_drops_nonfinite_rows(query, key.shape[-2], mask)
     ):

@@ -88,3 +88,15 @@ def test_isolated_targets(dtype, extras, backend):
     if extras:
         assert (found.lse[:, alone] == -torch.inf).all()
         assert found.lse[:, ~alone].isfinite().all()
+
+
+@both
+@all_extras
+@pytest.mark.parametrize("alone", range(4))
+def test_an_empty_batch_sends_zeros_to_the_one_input_that_wants_a_gradient(alone, extras, backend):
+    graph = GRAPHS["window"]()
+    bias = torch.randn(graph.num_edges, HEADS, dtype=torch.float64)
+    inputs = [x.detach().requires_grad_(i == alone) for i, x in enumerate((*tensors(graph, (0,)), bias))]
+    result = ga.attention(*inputs[:3], graph, inputs[3], backend=backend, **extras)
+    (grad,) = torch.autograd.grad((result.output if extras else result).sum(), inputs[alone])
+    assert torch.equal(grad, torch.zeros_like(inputs[alone]))
