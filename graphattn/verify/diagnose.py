@@ -36,6 +36,7 @@ def diagnose(subject: Subject, pieces: Sequence[Piece], rows: list[Row]) -> str 
     if not first.is_output:
         alike = [row for row in wrong if (row.backend, row.dtype, row.case) == (first.backend, first.dtype, case.name)]
         return f"{where}: the output is right; {_of_the_rest(subject, pieces, case, dtype, alike)}"
+    gradients = any(row.quantity.startswith("grad") for row in rows)
     if len(pieces) == 1 and pieces[0].slots is None:
         look = _Look(subject, pieces[0], case, dtype, first.backend)
         extent = look.extent(first.bound)
@@ -43,7 +44,7 @@ def diagnose(subject: Subject, pieces: Sequence[Piece], rows: list[Row]) -> str 
         targets = _wrong_targets(subject, pieces, case, dtype, first)
         look = _Look(subject, piece_of(subject.graph, _telling(targets, subject)), case, dtype, first.backend)
         extent = look.extent(first.bound, targets)
-    return f"{where}: {extent}; {look.explanation()}"
+    return f"{where}: {extent}; {look.explanation(gradients)}"
 
 
 def _wrong_targets(subject: Subject, pieces: Sequence[Piece], case: Case, dtype: torch.dtype, row: Row) -> Tensor:
@@ -102,7 +103,7 @@ class _Look:
         self.piece, self.dtype, self.backend = piece, dtype, backend
         leaves = subject.leaves(case, dtype)
         with torch.no_grad():
-            output = subject.run(leaves, case, backend).output.detach().double()
+            output = subject.run(detached(leaves), case, backend).output.double()
             self.leaves = detached(leaves, torch.float64)
             self.right = subject.problem(self.leaves, case, piece).solve(piece).output
         self.output = output.index_select(self.axis, piece.targets)
@@ -145,14 +146,14 @@ class _Look:
             f"most of all target {int(self.targets[worst])} (in-degree {int(self.degree[worst])})"
         )
 
-    def explanation(self) -> str:
-        """The mistakes that give this output."""
+    def explanation(self, gradients: bool) -> str:
+        """The mistakes that give this output, and the edges that a gradient shows to be wrong."""
         with torch.no_grad():
             empty = self._empty_rows()
             if empty is not None:
                 return empty
             names = self._mistakes()
-        edges = self._edges()
+        edges = self._edges() if gradients else []
         if edges and self.wrong == 1 and self.total >= _ENOUGH:
             names = []
         notes = [" or ".join(names)] * bool(names) + edges

@@ -30,7 +30,7 @@ from .diagnose import diagnose
 from .invariants import check_equal_logits, check_invariants
 from .layer import LayerSubject
 from .measure import Progress, free_bytes, measure
-from .operator import CallableSubject, GraphSubject, function_subject, side_by_side, with_layout
+from .operator import FORWARD_ONLY, CallableSubject, GraphSubject, function_subject, side_by_side, with_layout
 from .pieces import EVERYTHING, all_pieces, sample
 from .probe import threads
 from .report import Check, Report
@@ -136,7 +136,9 @@ def verify(
         rows, refusals, notes, compared = measure(judged, pieces, dtypes, chosen, gradients, *limits)
         checks += check_invariants(judged, part, rows, gradients, progress or _silent, before)
         diagnosis = diagnose(judged, pieces, rows)
-        if isinstance(judged, CallableSubject) and (not rows or any(row.is_output and not row.ok for row in rows)):
+        if isinstance(judged, CallableSubject) and not rows and gradients and judged.runs(dtypes):
+            diagnosis = FORWARD_ONLY
+        elif isinstance(judged, CallableSubject) and (not rows or any(row.is_output and not row.ok for row in rows)):
             diagnosis = with_layout(diagnosis, judged, pieces, dtypes, "heads" not in options)
     return Report(
         subject=judged.name,

@@ -181,8 +181,9 @@ def measure_backend(
         result = subject.run(leaves, case, backend)
         return result if len(pieces) != 1 else _on_piece(subject, result, pieces[0])
 
-    with torch.set_grad_enabled(order > 0):
-        return _differentiated(run, subject.leaves(case, dtype), case, order)
+    leaves = subject.leaves(case, dtype)
+    with torch.set_grad_enabled(order > 0):  # some code refuses inputs that require gradients even so
+        return _differentiated(run, leaves if order else detached(leaves), case, order)
 
 
 def _on_piece(subject: Subject, result: Result, piece: Piece) -> Result:

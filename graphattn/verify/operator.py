@@ -14,7 +14,7 @@ from ..errors import ShapeError
 from ..graph import AttentionGraph, PerHead, disjoint_union
 from .measure import measure
 from .pieces import EXHAUSTIVE, Piece, mean_over_sources
-from .subject import Case, Leaf, Problem, Result, seeded
+from .subject import Case, Leaf, Problem, Result, detached, seeded
 
 MOST_EDGES = 1 << 24  # edges that may each get a bias
 SCALE, SOFTCAP = 0.61, 2.3  # away from the default, and low enough for the cap to bend the scores
@@ -29,6 +29,7 @@ UNGROUPED = (
     "with 3 heads on 3 it is exact: head h must read key head h // (H / H_kv), as after "
     "k.repeat_interleave(H // H_kv, 1); for a function that is not meant for grouped heads say heads=(3, 3)"
 )
+FORWARD_ONLY = "it runs where no gradient is required; verify its outputs alone with gradients=False"
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -211,7 +212,7 @@ class CallableSubject(_Operands):
         for dtype in dtypes:
             try:
                 with torch.no_grad():
-                    self.run(self.leaves(self.cases[0], dtype), self.cases[0], CALLABLE)
+                    self.run(detached(self.leaves(self.cases[0], dtype)), self.cases[0], CALLABLE)
             except Exception:  # whatever it is, measuring meets it again and reports it
                 continue
             return True

@@ -118,6 +118,23 @@ def test_a_function_without_gradients():
     assert "gradients not measured" in report.notes
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_a_function_that_refuses_gradients(is_causal, gradients):
+    def refuses(q, k, v):
+        if q.requires_grad:
+            raise NotImplementedError("no backward on the CPU")
+        return torch_sdpa(q, k, v, is_causal=is_causal, enable_gqa=True)
+
+    report = verify(refuses, CAUSAL, gradients=gradients)
+    assert report.ok is (is_causal and not gradients)
+    assert "grouping" not in str(report)
+    if gradients:
+        assert report.diagnosis.endswith("verify its outputs alone with gradients=False")
+    else:
+        assert is_causal or "mask ignored" in report.diagnosis
+
+
 def test_a_forced_backend_that_refuses_is_listed_with_its_reasons():
     report = verify(GRAPHS["repeated_edges"](), backends=("dense",), dtypes=(torch.float32,))
     assert {row.case for row in report.rows} == {"plain", "scale 0", "scale below 0"}
