@@ -27,10 +27,10 @@ class _Linear(BaseTransform):
     def forward(self, data: Any) -> Any:
         """The shape, changed."""
         matrix, pos = self.matrix(), data.pos
-        if pos.ndim != 2 or pos.shape[1] != 3:
-            raise ShapeError(f"{self!r}: pos must be (N, 3), got {tuple(pos.shape)}")
         normal = data.get("normal") if "normal" in data else None
         for name, value in (("pos", pos), ("normal", normal)):
+            if value is not None and value.shape != (len(pos), 3):
+                raise ShapeError(f"{self!r}: {name} must be (N, 3), got {tuple(value.shape)}")
             if value is not None and not value.is_floating_point():
                 raise ShapeError(f"{self!r}: {name} must be floats, got {value.dtype}; data.{name}.float() first")
         data.pos = pos @ matrix.to(pos).T

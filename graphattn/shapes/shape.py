@@ -1,5 +1,6 @@
 """A shape: PyG's ``Data`` that knows which of its tensors came from a file."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch_geometric.data import Data
@@ -9,19 +10,31 @@ class Shape(Data):
     r"""A point cloud or a mesh, as :func:`~graphattn.load` returns it: a ``Data`` in every respect.
 
     PyG takes every name that holds "index" or "batch" for numbers of nodes, and adds to them in a batch. A property of
-    a file may have such a name (``cluster_index``); it is left as it is.
+    a file may have such a name (``cluster_index``); it is left as it is. ``shape[name]`` is the tensor of any name,
+    ``shape["keys"]`` and ``shape["_heat"]`` for two; ``shape.name`` is it where PyG has no attribute of that name.
 
     Args:
+        tensors: By name; of any names.
         notes: What was done to the contents of the file: corners merged, polygons cut.
         columns: Names of the tensors whose rows are the rows of the file.
-        **tensors: ``pos`` (N, 3), ``face`` (3, F), ``normal``, ``color``, ``uv``, ``y``, ...
+        **named: More tensors: ``pos`` (N, 3), ``face`` (3, F), ``normal``, ``color``, ``uv``, ``y``, ...
     """
 
     notes: tuple[str, ...]
 
-    def __init__(self, *, notes: tuple[str, ...] = (), columns: tuple[str, ...] = (), **tensors: Any) -> None:
-        super().__init__(**tensors)
+    def __init__(
+        self,
+        tensors: Mapping[str, Any] | None = None,
+        /,
+        *,
+        notes: tuple[str, ...] = (),
+        columns: tuple[str, ...] = (),
+        **named: Any,
+    ) -> None:
+        super().__init__()
         self.__dict__["notes"], self.__dict__["columns"] = notes, frozenset(columns)
+        for name, value in {**(tensors or {}), **named}.items():
+            self[name] = value
 
     def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         return 0 if key in self.__dict__["columns"] else super().__cat_dim__(key, value, *args, **kwargs)

@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from ..errors import LoaderError
+from ..shapes import Shape
 from ..shapes.seeded import seeded
 
 
@@ -35,12 +35,12 @@ def sampled(shape: Any, size: int) -> Any:
             corners, share = _on_faces(shape.pos.float(), shape.face, size)
             if len(share):
                 mixed = {name: torch.einsum("nk,nk...->n...", share, x[corners].float()) for name, x in floats.items()}
-                return Data(**mixed, **({} if "y" in mixed else {"y": shape.get("y")}))
+                return Shape({"y": shape.get("y")} | mixed)
         if many <= size:
             return shape
         keep = torch.randperm(many)[:size].sort().values
     rows = {name: value[keep] for name, value in points.items() if torch.is_tensor(value) and len(value) == many}
-    return Data(**{**points, **rows})
+    return Shape(points | rows)
 
 
 def _on_faces(pos: Tensor, face: Tensor, size: int) -> tuple[Tensor, Tensor]:

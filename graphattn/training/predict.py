@@ -89,8 +89,7 @@ def _names(paths: list[Path]) -> list[str]:
 def _answers(made: Run, model: torch.nn.Module, shape: Any, name: str) -> Tensor:
     """(1, ...) of a shape or (N, ...) of its points."""
     tensors: dict[str, Any] = {key: _float(value) for key, value in shape.items() if key != "y"}
-    shape = Shape(**tensors)
-    data = made.inputs(shape, name)
+    data = made.inputs(Shape(tensors), name)
     if data.x.shape[1] != made.features:
         raise LoaderError(
             f"{name}: expected {made.features} features of points, got {data.x.shape[1]}. Try: its colours."
@@ -117,9 +116,8 @@ def coloured(shape: Any, task: Task, answers: Tensor, elements: str = "") -> Sha
     colour = (colour * 255).round().to(torch.uint8).float() / 255
     if elements and task.readout == "node":
         return coloured_tokens(shape, elements, colour, value.contiguous())
-    parts = {"pos": shape.pos, "normal": shape.get("normal"), "face": shape.get("face")}
-    parts |= {"color": colour, "prediction": value.contiguous()}
-    return Shape(**{name: tensor for name, tensor in parts.items() if tensor is not None})
+    carried = {name: shape[name] for name in ("pos", "normal", "face") if name in shape}
+    return Shape(carried, color=colour, prediction=value.contiguous())
 
 
 def _columns(task: Task) -> list[str]:

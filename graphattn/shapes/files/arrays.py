@@ -1,5 +1,7 @@
 """NPZ with the tensors of a shape under their names, and NPY with positions."""
 
+import io
+import zipfile
 from typing import BinaryIO
 
 import numpy as np
@@ -56,7 +58,15 @@ def read_npy(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
 def write_npz(file: BinaryIO, parts: Parts) -> None:
     """Every tensor as it is."""
     face = {} if parts.face is None else {"face": parts.face}
-    np.savez(file, **parts.points, **face, **parts.faces, **parts.others, **parts.whole)  # type: ignore[arg-type]
+    arrays = {**parts.points, **face, **parts.faces, **parts.others, **parts.whole}
+    odd = [name for name in _FACES[1:] if name in arrays and not face]
+    if odd:
+        parts.refuse("names that do not stand for faces", odd[0], f"rename {odd[0]}")
+    with zipfile.ZipFile(file, "w") as archive:  # numpy.savez takes no array called "file"
+        for name, values in arrays.items():
+            entry = io.BytesIO()
+            np.save(entry, values)
+            archive.writestr(f"{name}.npy", entry.getbuffer())
 
 
 @writes(".npy", widths=range(1, 4))

@@ -74,7 +74,7 @@ def read_header(blob: Blob) -> Header:
     properties: dict[str, list[Property]] = {}
     element = ""
     for line in re.finditer(rb"[^\r\n]+", blob.data[: end.start()]):
-        match line[0].decode("latin-1").split():
+        match line[0].decode("utf-8", "backslashreplace").split():
             case ["ply"] | ["comment" | "obj_info", *_] | []:
                 pass
             case ["format", kind, "1.0"] if kind in _ORDER and order is None:

@@ -1,5 +1,6 @@
 """A shape from a file."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -63,7 +64,7 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
     tensors = {"pos": tensor(points.pop("pos"))}
     faces, notes = fan(raw.ptr, raw.corner), raw.notes
     if len(raw.corner):
-        tensors["face"] = torch.from_numpy(np.ascontiguousarray(faces.T))
+        tensors["face"] = tensor(faces.T)
     if (size > 3).any():
         repeat = np.repeat(np.arange(len(size)), size - 2)
         raw = replace(raw, faces={name: values[repeat] for name, values in raw.faces.items()})
@@ -71,7 +72,7 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
     if raw.text:
         raw = replace(raw, faces={name: _narrow(name, values) for name, values in raw.faces.items()})
     named = {name: tensor(values) for name, values in {**points, **raw.faces, **raw.others}.items()}
-    return Shape(notes=notes, columns=tuple(named), **tensors, **named)
+    return Shape(tensors | named, notes=notes, columns=tuple(named))
 
 
 def read_raw(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Raw:
@@ -85,10 +86,16 @@ def read_raw(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False
         raise LoaderError(f"columns: expected a text file, got {kind}. Try: columns='', the file names its own.")
     raw = READERS[kind](path, allow_nonfinite, max_bytes, **named)
     raw = replace(raw, points=worded(raw.points), faces=_worded_faces(raw.faces))
-    taken = [name for name in (*raw.points, *raw.faces) if name in _TAKEN]
+    edges = raw.others.get("edge_index", np.zeros(0))
+    allowed = ("edge_index",) if edges.ndim == 2 and len(edges) == 2 and edges.dtype.kind in "iu" else ()
+    names = Counter((*raw.points, *raw.faces, *raw.others))
+    taken = [name for name, many in names.items() if many > 1 or (name in _TAKEN and name not in allowed)]
     if taken:
-        raise raw.blob.fault("properties under other names than PyG's own", taken[0], "rename it in the file")
+        expected = "properties under names of their own, and none of PyG's"
+        raise raw.blob.fault(expected, taken[0], "rename it in the file")
     pos = raw.points.get("pos", np.zeros((0, 3)))
+    if pos.ndim != 2:
+        raise raw.blob.fault("x, y and z, or pos of as many numbers", f"pos of shape {pos.shape}", "rename pos")
     return replace(raw, corner=check(raw, pos, allow_nonfinite))
 
 

@@ -54,7 +54,7 @@ def _names(blob: Blob, text: bytes, whole: bytes) -> tuple[bytes, list[str]]:
     first = re.search(rb"\S[^\n]*", text)
     assert first is not None  # clean() has seen to it
     words = first[0].split()
-    if not any(map(_NUMBER.fullmatch, words)):
+    if {b"x", b"y", b"z"} <= {word.strip(b"\"'").lower() for word in words} or not any(map(_NUMBER.fullmatch, words)):
         if any(re.search(rb"\d", word) and not re.match(rb"[\"'A-Za-z_]", word) for word in words):
             raise blob.fault("numbers, or names of columns", show(first[0]), "correct it", offset=first.start())
         return b" " * first.end() + text[first.end() :], [
