@@ -59,7 +59,8 @@ def table(root: Path) -> list[Item] | None:
         return None
     try:
         lines = _text(path).splitlines()
-        rows = [(number, row) for number, row in enumerate(csv.reader(lines), 1) if row]
+        between = ";" if all(";" in line for line in lines if line.strip()) else ","  # then commas are decimal
+        rows = [(number, row) for number, row in enumerate(csv.reader(lines, delimiter=between), 1) if row]
     except csv.Error as error:
         raise LoaderError(f"{path}: expected a table of commas, got {error}. Try: save it as CSV again.") from None
     items, seen = [], set[Path]()
@@ -77,7 +78,8 @@ def table(root: Path) -> list[Item] | None:
                 f"{path}, line {number}: expected a file {cells[0][:80]}, got {got}. Try: correct the line."
             )
         seen.add(own)
-        items.append(Item(own, cells[1]))
+        decimal = between == ";" and re.fullmatch(r"[+-]?\d+,\d+", cells[1])
+        items.append(Item(own, cells[1].replace(",", ".") if decimal else cells[1]))
     missing = sorted({each for each in _below(root) if each != path} - seen)
     if missing:
         raise LoaderError(f"{path}: expected a label for each file, got none for {missing[0]}. Try: add a line for it.")

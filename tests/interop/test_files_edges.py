@@ -73,7 +73,6 @@ def test_networkx_wrote_it(tmp_path):
         ("0 1\n1 1-2\n", ("line 2", "'1-2'")),
         ("0 1\n1 nan\n", ("line 2", "'nan'")),
         ("0,1\n1,\n", ("line 2", "empty cell")),
-        ("0;1\n", ("line 1",)),
         ("0 1\n0 \x00\n", ("line 2", "NUL")),
         ("", ("empty",)),
         ("# nothing\n% at all\n", ("empty",)),

@@ -290,3 +290,42 @@ def test_no_second_file_is_opened(write, monkeypatch):
     monkeypatch.setattr("builtins.open", lambda *arguments, **more: pytest.fail(f"opened {arguments}"))
     assert load(path).face.shape[1] == 1
     assert opened == [str(path)]
+
+
+def faces_with_texture(order, lists):
+    """A binary PLY of 4 points with such corners and texture coordinates of each face."""
+    head = f"ply\nformat {order} 1.0\nelement vertex 4\n" + "".join(f"property float {n}\n" for n in "xyz")
+    head += f"element face {len(lists)}\nproperty list uchar int vertex_indices\nproperty list uchar float texcoord\n"
+    body = np.arange(12, dtype="<f4").tobytes()
+    for corners, texture in lists:
+        body += struct.pack(f"<B{len(corners)}i", len(corners), *corners)
+        body += struct.pack(f"<B{len(texture)}f", len(texture), *texture)
+    return f"{head}end_header\n".encode() + body
+
+
+def test_texture_of_polygons_is_cut_like_them(write):
+    triangle, square = ((0, 1, 2), range(6)), ((3, 2, 1, 0), range(10, 18))
+    mesh = load(write("m.ply", faces_with_texture("binary_little_endian", [triangle, square])))
+    assert mesh.face.T.tolist() == [[0, 1, 2], [3, 2, 1], [3, 1, 0]]
+    wanted = [[0, 1, 2, 3, 4, 5], [10, 11, 12, 13, 14, 15], [10, 11, 14, 15, 16, 17]]
+    assert mesh.face_texcoord.tolist() == wanted
+    squares = load(write("m.ply", faces_with_texture("binary_little_endian", [square])))
+    assert squares.face_texcoord.tolist() == wanted[1:]
+    odd = [triangle, ((3, 2, 1, 0), range(6))]
+    assert load(write("m.ply", faces_with_texture("binary_little_endian", odd))).face_texcoord.shape == (3, 6)
+    odd = [triangle, ((3, 2, 1, 0), range(7))]
+    refused(write("m.ply", faces_with_texture("binary_little_endian", odd)), "texcoord of one length", "6 to 7")
+
+
+@pytest.mark.parametrize("text", ["x;y;z;heat\n1,5;2,25;3;-1,5\n4;5;6,5;0,5\n", "1.5;2.25;3;-1.5\n4;5;6.5;.5\n"])
+def test_semicolons_separate_and_commas_between_them_are_decimal(text, write):
+    shape = load(write("s.csv", text))
+    assert shape.pos.tolist() == [[1.5, 2.25, 3], [4, 5, 6.5]]
+    assert (shape.heat if "heat" in shape else shape.x[:, 0]).tolist() == [-1.5, 0.5]
+    refused(write("s.csv", text.replace("3;", ";")), "an empty cell", "semicolon")
+    refused(write("s.csv", "1,5 2,5 3,5\n4,5 5,5 6,5\n"), "line 1", "commas or blanks", "decimal points")
+    refused(write("s.xyz", "1,5\t2,5\t3,5\n4,5\t5,5\t6,5\n"), "line 1", "commas or blanks", "decimal points")
+
+
+def test_a_row_of_names_may_have_numbers_beside_x_y_z(write):
+    assert load(write("s.csv", "x,y,z,0,nan\n1,2,3,4,5\n6,7,8,9,10\n"))["nan"].tolist() == [5, 10]

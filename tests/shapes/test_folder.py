@@ -283,3 +283,11 @@ def test_lists_above_folders_of_texts_are_no_shapes(tmp_path):
             np.savetxt(tmp_path / kind / f"{kind}_{number}.txt", torch.rand(5, 6).numpy(), delimiter=",")
     (tmp_path / "modelnet40_train.txt").write_text("chair_0\ndesk_0\n")
     assert len(ShapeFolder(tmp_path)) == 6
+
+
+def test_a_table_of_semicolons_has_decimal_commas(tmp_path):
+    for number in range(3):
+        put(tmp_path / f"{number}.ply", shape())
+    (tmp_path / "labels.csv").write_text("file;label\n0.ply;1,5\n1.ply;2\n2.ply;-0,25\n")
+    folder = ShapeFolder(tmp_path)
+    assert [float(label) for label in folder.labels] == [1.5, 2, -0.25]

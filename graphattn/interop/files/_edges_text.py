@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from ._guard import Blob, show
-from ._text import clean, keep, rows, tokens, without_commas, word
+from ._text import clean, keep, rows, tokens, unseparated, word
 
 _NUMBER = re.compile(rb"[+-]?[\d.].*")
 _SOURCE = {b"source", b"src", b"from", b"sender"}
@@ -15,7 +15,7 @@ _TARGET = {b"target", b"tgt", b"dst", b"dest", b"to", b"receiver"}
 def read_text(blob: Blob, header: bool, ignore_weights: bool) -> tuple[Blob, np.ndarray, np.ndarray, np.ndarray]:
     """Sources (E,), targets (E,) and the byte offset (E,) of each line."""
     blob = clean(blob, "#%")
-    text = without_commas(blob)
+    text = unseparated(blob)
     byte = np.frombuffer(text + b" ", np.uint8)
     start, ptr = tokens(byte)
     first = [word(text, offset) for offset in start[: ptr[1]][:2].tolist()]

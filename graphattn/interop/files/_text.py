@@ -176,11 +176,19 @@ def not_finite(blob: Blob, got: str, *, offset: int | None = None, at: str = "")
     return blob.fault("finite coordinates", got, "repair it, or pass allow_nonfinite=True", offset=offset, at=at)
 
 
-def without_commas(blob: Blob) -> bytes:
-    """The text with commas blank, refused where nothing stands before or after one."""
-    if b"," not in blob.data:
-        return blob.data
-    gap = re.search(rb"(?:^|[\n,])[ \t]*,|,[ \t]*(?=\n|$)", blob.data)
+def unseparated(blob: Blob) -> bytes:
+    """The text with commas blank, or semicolons, between which commas are decimal; refused where a cell is empty."""
+    data, mark = blob.data, b";" if b";" in blob.data else b","
+    if mark not in data:
+        return data
+    gap = re.search(rb"(?:^|[\n%s])[ \t]*%s|%s[ \t]*(?=\n|$)" % (mark, mark, mark), data)
     if gap:
-        raise blob.fault("a number on both sides of a comma", "an empty cell", "fill it", offset=gap.end() - 1)
-    return blob.data.replace(b",", b" ")
+        word = "comma" if mark == b"," else "semicolon"
+        raise blob.fault(f"a number on both sides of a {word}", "an empty cell", "fill it", offset=gap.end() - 1)
+    if mark == b";":
+        return re.sub(rb"(?<=\d),(?=\d)", b".", data).replace(mark, b" ")
+    mixed = re.search(rb"\d,\d+[ \t]+[+-]?\d+,\d", data)
+    if mixed:
+        fix = "write decimal points, or one of the two between all numbers"
+        raise blob.fault("commas or blanks between numbers", show(mixed[0]), fix, offset=mixed.start())
+    return data.replace(mark, b" ")

@@ -93,9 +93,9 @@ class Parts:
         out: dict[str, np.ndarray] = {}
         for name in sorted(group, key=lambda name: name.removeprefix(prefix) not in _COLUMNS):
             own, values = name.removeprefix(prefix), group[name]
-            if any(letter.isspace() or letter in ",#" for letter in own):
+            if any(letter.isspace() or letter in ",;#" for letter in own):
                 raise LoaderError(
-                    f"{self.path}: expected names without blanks and commas, got {own!r}. Try: rename it."
+                    f"{self.path}: expected names without blanks, commas and semicolons, got {own!r}. Try: rename it."
                 )
             values = levels(values) if own in ("color", "alpha") and values.dtype.kind == "f" else values
             names = _COLUMNS.get(own, (own,)) if prefix in ("", "face_") else (own,)

@@ -48,7 +48,11 @@ def read_pcd(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
 
 def _dtype(blob: Blob, head: bytes) -> tuple[np.dtype, int]:
     """The type of a point and their number, from the header."""
-    lines = (line.split() for line in head.decode("latin-1").splitlines() if line.strip() and line.strip()[0] != "#")
+    lines = (
+        line.split()
+        for line in head.decode("utf-8", "backslashreplace").splitlines()
+        if line.strip() and line.strip()[0] != "#"
+    )
     said = {line[0]: line[1:] for line in lines}
     try:
         fields, sizes, kinds = (said[word] for word in _WORDS[:3])

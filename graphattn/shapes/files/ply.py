@@ -37,6 +37,8 @@ def read_ply(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         columns = read_binary(_body(path, blob, header, max_bytes), header.elements)
     vertex, face = columns.pop("vertex", {}), columns.pop("face", {})
     ptr, corner = _corners(blob, header, face)
+    cut = [name for name in face if _of_corners(name, face[name], ptr)]
+    corners = {f"face_{name}": face.pop(name)[1].reshape(len(corner), -1) for name in cut}
     points = {name: _rectangular(blob, name, column) for name, column in vertex.items()}
     faces = {f"face_{name}": _rectangular(blob, name, column) for name, column in face.items()}
     others = {
@@ -45,7 +47,7 @@ def read_ply(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         for name, column in group.items()
     }
     at = (lines.get("vertex"), lines.get("face"))
-    return Raw(blob, points, ptr, corner, faces, others, point_lines=at[0], face_lines=at[1])
+    return Raw(blob, points, ptr, corner, faces, others, corners=corners, point_lines=at[0], face_lines=at[1])
 
 
 def _body(path: PathLike, blob: Blob, header: Header, max_bytes: int) -> Blob:
@@ -71,6 +73,14 @@ def _corners(blob: Blob, header: Header, face: dict[str, Column]) -> tuple[np.nd
     if "face" in named and named["face"].num:
         raise blob.fault("a list vertex_indices in element face", "none", "export it again as a plain PLY")
     return NO_FACES
+
+
+def _of_corners(name: str, column: Column, ptr: np.ndarray) -> bool:
+    """True of a list with as many numbers for every corner: texture coordinates, or one of several lengths."""
+    if not isinstance(column, tuple) or not len(column[1]):
+        return False
+    size, corners = column[0], np.diff(ptr)
+    return (name == "texcoord" or (size != size[0]).any()) and (size == size[0] // corners[0] * corners).all()
 
 
 def _rectangular(blob: Blob, name: str, column: Column) -> np.ndarray:

@@ -29,6 +29,7 @@ class Raw:
     corner: np.ndarray = field(default_factory=lambda: NO_FACES[1])  # (K,)
     faces: dict[str, np.ndarray] = field(default_factory=dict)  # (P,) or (P, k)
     others: dict[str, np.ndarray] = field(default_factory=dict)  # of neither
+    corners: dict[str, np.ndarray] = field(default_factory=dict)  # (K, k), of each corner of a face
     notes: tuple[str, ...] = ()
     point_lines: np.ndarray | None = None  # (N,) byte offsets in a text file
     face_lines: np.ndarray | None = None  # (P,)

@@ -40,9 +40,10 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
         A :class:`~graphattn.shapes.Shape`, which is a ``Data``: ``pos`` (N, 3) in the units of the file, ``face``
         (3, F) int64, polygons cut into fans of triangles; where the file has them ``normal`` (N, 3), ``color`` (N, 3)
         from 0 to 1, ``uv`` (N, 2) from the lower left, ``y`` (N,) of a property ``label``; every other property under
-        its own name, those of faces as ``face_...``; columns without names are ``x``. Numbers keep the type of the
-        file; those of a text are float32 (float64 where they lie further from 0 than 16 times their extent) and, if
-        all of a column are, int64. ``shape.notes`` says what was merged or cut.
+        its own name, those of faces as ``face_...`` (texture coordinates of corners are cut like the polygons); columns
+        without names are ``x``. Numbers keep the type of the file; those of a text are float32 (float64 where they lie
+        further from 0 than 16 times their extent) and, if all of a column are, int64. ``shape.notes`` says what was
+        merged or cut.
 
     Raises:
         LoaderError: If the file is not whole and right: the file, the line or the vertex or face, what was expected.
@@ -69,6 +70,10 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
         repeat = np.repeat(np.arange(len(size)), size - 2)
         raw = replace(raw, faces={name: values[repeat] for name, values in raw.faces.items()})
         notes = (*notes, f"{(size > 3).sum():,} polygons cut into {(size[size > 3] - 2).sum():,} triangles")
+    at = fan(raw.ptr, np.arange(len(raw.corner)))
+    raw = replace(
+        raw, faces=raw.faces | {name: values[at].reshape(len(at), -1) for name, values in raw.corners.items()}
+    )
     if raw.text:
         raw = replace(raw, faces={name: _narrow(name, values) for name, values in raw.faces.items()})
     named = {name: tensor(values) for name, values in {**points, **raw.faces, **raw.others}.items()}
@@ -88,7 +93,7 @@ def read_raw(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False
     raw = replace(raw, points=worded(raw.points), faces=_worded_faces(raw.faces))
     edges = raw.others.get("edge_index", np.zeros(0))
     allowed = ("edge_index",) if edges.ndim == 2 and len(edges) == 2 and edges.dtype.kind in "iu" else ()
-    names = Counter((*raw.points, *raw.faces, *raw.others))
+    names = Counter((*raw.points, *raw.faces, *raw.others, *raw.corners))
     taken = [name for name, many in names.items() if many > 1 or (name in _TAKEN and name not in allowed)]
     if taken:
         expected = "properties under names of their own, and none of PyG's"

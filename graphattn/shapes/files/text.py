@@ -9,7 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ...interop.files._guard import Blob, PathLike, read, show
-from ...interop.files._text import clean, rows, without_commas
+from ...interop.files._text import clean, rows, unseparated
 from .parts import Parts
 from .raw import Raw, reads, writes
 from .words import worded
@@ -23,7 +23,7 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
     """Columns under their names; of a file without names x, y, z, then ``x`` (N, k) for all others."""
     raw_blob = read(path, max_bytes)
     blob = clean(raw_blob, "#")
-    text, names = _names(blob, without_commas(blob), raw_blob.data)
+    text, names = _names(blob, unseparated(blob), raw_blob.data)
     names = columns.split() or names
     text = _without_count(text)
     table = rows(blob, text, nonfinite=allow_nonfinite)
@@ -54,14 +54,16 @@ def _names(blob: Blob, text: bytes, whole: bytes) -> tuple[bytes, list[str]]:
     first = re.search(rb"\S[^\n]*", text)
     assert first is not None  # clean() has seen to it
     words = first[0].split()
-    if {b"x", b"y", b"z"} <= {word.strip(b"\"'").lower() for word in words} or not any(map(_NUMBER.fullmatch, words)):
-        if any(re.search(rb"\d", word) and not re.match(rb"[\"'A-Za-z_]", word) for word in words):
+    named = {b"x", b"y", b"z"} <= {word.strip(b"\"'").lower() for word in words}
+    if named or not any(map(_NUMBER.fullmatch, words)):
+        odd = (word for word in words if re.search(rb"\d", word) and not re.match(rb"[\"'A-Za-z_]", word))
+        if not named and any(odd):
             raise blob.fault("numbers, or names of columns", show(first[0]), "correct it", offset=first.start())
         return b" " * first.end() + text[first.end() :], [
             word.strip(b"\"'").decode("utf-8", "replace") for word in words
         ]
     above = re.findall(rb"#+([^\n]*)", whole[: first.start()])
-    said = [word.decode("latin-1") for word in above[-1].replace(b",", b" ").split()] if above else []
+    said = re.split(r"[\s,;]+", above[-1].decode("utf-8", "replace").strip()) if above else []
     named = {"x", "y", "z"} <= {word.lower() for word in said} and len(said) == len(words)
     return text, said if named else []
 
