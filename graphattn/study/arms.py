@@ -36,11 +36,13 @@ class Graphs:
         """One of them, to look at."""
         return (self.layers or self.each)[0]
 
+    def few(self, most: int = 8) -> "Graphs":
+        """Of samples' own graphs a few, evenly chosen."""
+        return replace(self, each=self.each[:: max(1, len(self.each) // most)][:most])
+
     def some(self, most: int = 8) -> list[tuple[AttentionGraph, ...]]:
-        """The layers of a few samples, evenly chosen: (one graph for each layer) of each."""
-        if self.layers:
-            return [self.layers]
-        return [(graph,) for graph in self.each[:: max(1, len(self.each) // most)][:most]]
+        """The layers of a few samples: (one graph for each layer) of each."""
+        return [self.layers] if self.layers else [(graph,) for graph in self.few(most).each]
 
     def digest(self) -> str:
         """A hash of all edges, in their order."""

@@ -233,9 +233,10 @@ class Comparison:
             return self.rewiring(trial.of, trial.seed, trial.draw)
         return self.graphs[trial.of if trial.kind == "shuffled" else trial.arm]
 
-    def rewiring(self, name: str, seed: int, draw: int) -> Graphs:
-        """A rewiring of an arm, the same for the same seed and draw."""
-        return rewired(self.graphs[name], self.draws * seed + draw, self.data.causal)
+    def rewiring(self, name: str, seed: int, draw: int, few: bool = False) -> Graphs:
+        """A rewiring of an arm, the same for the same seed and draw; or those of a few samples' own graphs."""
+        graphs = self.graphs[name].few() if few else self.graphs[name]
+        return rewired(graphs, self.draws * seed + draw, self.data.causal)
 
     def _read_by(self, name: str) -> str:
         """The name of the graphs that an arm or a control reads."""

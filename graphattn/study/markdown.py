@@ -92,7 +92,8 @@ def _predictions(report: Report) -> str:
     note = (
         "*Readout reaches*: the share of what an answer may need; with a ceiling by law, of answers the share whose "
         "needs are all reached. *A bag of nodes*: without positions no order can be told, whatever is trained. Of a "
-        "rewired arm, the first one that is drawn; others have ceilings of their own."
+        "rewired arm, the first one that is drawn; but where a law gives ceilings, every draw has its own, and their "
+        "mean stands here, with the mean of what they reach."
     )
     return f"{table(head, rows)}\n\n{note}"
 

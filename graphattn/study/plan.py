@@ -11,7 +11,7 @@ from ..errors import OptionError
 from .checks import check
 from .claims import Claim
 from .comparison import Comparison, Trial, check_name
-from .predictions import predicted, reference, warnings_of
+from .predictions import predicted, reference, warnings_of, with_draws
 from .records import Records
 
 
@@ -95,16 +95,18 @@ def planned(
         "identity": identity,
         "seeds": seeds,
         "registered": _registered(study, seeds, trials, records, before["registered"] if before else []),
-        "comparisons": {name: _about(study, one, known.get(name, {})) for name, one in named.items()},
+        "comparisons": {name: _about(study, one, known.get(name, {}), seeds) for name, one in named.items()},
         "machine": machine("cpu"),
         "trials": [asdict(trial) for trial in trials],
     }
 
 
-def _about(study: Study, comparison: Comparison, known: dict[str, Any]) -> dict[str, Any]:
-    """What is said of a comparison; predictions and checks that are known already are not made again."""
+def _about(study: Study, comparison: Comparison, known: dict[str, Any], seeds: int) -> dict[str, Any]:
+    """What is said of a comparison; predictions and checks that are known already are not made again, but for the
+    ceilings of draws."""
     arms = known.get("arms", {})
     arms = {arm: arms.get(arm) or predicted(comparison, arm) for arm in comparison.kinds}
+    arms = {arm: with_draws(comparison, told, seeds) for arm, told in arms.items()}
     return {
         "arms": arms,
         "graphs": known.get("graphs", {}) | comparison.edges,

@@ -1,5 +1,7 @@
 """Predictions: what the graphs of an arm say before anything is trained."""
 
+from itertools import chain
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -27,14 +29,30 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
     found = [_of_layers(comparison, layers) for layers in graphs.some()]
     mean = {key: _mean([one[key] for one in found]) for key in found[0]}
     share, law = _reached(comparison, graphs)
-    chance = comparison.data.chance
     if kind == "shuffled":
         ceiling: float | None = _by_place(comparison.data)
         law = "labels of the training set are shuffled: chance"
     else:
-        ceiling = share + (1 - share) * chance if law and comparison.metric == "accuracy" else None
+        ceiling = _ceiling(comparison, share) if law and comparison.metric == "accuracy" else None
     bag = _is_bag(comparison, graphs)
     return {"kind": kind, "of": of, **mean, "reached": share, "ceiling": ceiling, "law": law, "bag": bag}
+
+
+def with_draws(comparison: Comparison, told: dict[str, Any], seeds: int) -> dict[str, Any]:
+    """What is predicted of an arm; where a law bounds a rewiring, with the ceiling of each draw of each seed, and the
+    means of what the draws reach and of their ceilings."""
+    if told["kind"] != "rewired" or told["ceiling"] is None:
+        return told
+    drawn = [[comparison.rewiring(told["of"], i, j, few=True) for j in range(comparison.draws)] for i in range(seeds)]
+    shares = [[_reached(comparison, graphs)[0] for graphs in of_seed] for of_seed in drawn]
+    reached = fmean(chain(*shares))
+    ceilings = [[_ceiling(comparison, share) for share in of_seed] for of_seed in shares]
+    return {**told, "reached": reached, "ceiling": _ceiling(comparison, reached), "ceilings": ceilings}
+
+
+def _ceiling(comparison: Comparison, share: float) -> float:
+    """What a model may name rightly that guesses where it lacks what it needs."""
+    return share + (1 - share) * comparison.data.chance
 
 
 def _mean(values: list[Any]) -> Any:

@@ -19,7 +19,7 @@ _OF_RESULT = (*_NUMBERS, "answers", "initial", "parameters", "position_parameter
 _OF_PLAN: dict[str, tuple[str, ...]] = {
     "": ("study", "command", "identity", "seeds", "registered", "comparisons", "machine", "trials"),
     "registered": ("at", "trials_on_disk", "claims"),
-    "trials": ("comparison", "arm", "positions", "examples", "budget", "steps", "seed", "key"),
+    "trials": ("comparison", "arm", "positions", "examples", "budget", "steps", "seed", "draw", "key"),
     "comparisons": (
         *("arms", "checks", "warnings", "readout", "metric", "chance", "samples", "held", "nodes", "positions"),
         *("model", "training", "budgets", "costs", "baselines"),
@@ -149,7 +149,9 @@ def _check_plan(plan: dict[str, Any]) -> None:
         for part in parts[where]:
             itemgetter(*names)(part)
     for one in plan["trials"]:
-        itemgetter(one["arm"])(plan["comparisons"][one["comparison"]]["arms"])
+        told = plan["comparisons"][one["comparison"]]["arms"][one["arm"]]
+        if told["kind"] == "rewired" and told["ceiling"] is not None:
+            told["ceilings"][one["seed"]][one["draw"]]
     if not plan["registered"]:
         raise ValueError("nothing was registered")
 

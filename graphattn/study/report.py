@@ -40,6 +40,7 @@ class Row:
         metric: Of its scores: that of the comparison; of shuffled labels accuracy, which chance is known of.
         prediction: What was said before training.
         scores: Of each seed; of rewirings the mean of the draws.
+        bounded: Of each trial, where a law gives a ceiling: its score, and the ceiling of its graph.
         answers: That each seed was asked.
         capped: Trials that had not reached their loss when steps were over.
         failed: Trials without a number: they ended with an error, or diverged.
@@ -54,6 +55,7 @@ class Row:
     metric: str
     prediction: dict[str, Any]
     scores: dict[int, float]
+    bounded: list[tuple[float, float]]
     answers: int
     capped: int
     failed: int
@@ -65,30 +67,27 @@ class Row:
 
     @property
     def holds(self) -> bool | None:
-        """Whether no seed is above the ceiling by more than 4 standard deviations; None without one.
+        """Whether no trial is above its ceiling by more than 4 standard deviations of guesses; None without one.
 
         Of shuffled labels the mean of the seeds: what is learned of them is right, or wrong, of many answers at once,
-        so that seeds differ by more than guesses do. None of rewirings, too: every draw reaches something else, and
-        the prediction is that of the first.
+        so that seeds differ by more than guesses do.
         """
-        ceiling, kind = self.prediction["ceiling"], self.prediction["kind"]
-        if ceiling is None or kind == "rewired" or not self.scores:
+        if not self.bounded:
             return None
-        scores = list(self.scores.values())
-        if kind == "shuffled":
+        if self.prediction["kind"] == "shuffled":
+            scores, ceiling = [score for score, _ in self.bounded], self.prediction["ceiling"]
             return fmean(scores) <= ceiling + SIGMAS * self.deviation / math.sqrt(len(scores))
-        return max(scores) <= ceiling + SIGMAS * self.deviation
+        return all(score <= ceiling + SIGMAS * self._guesses(ceiling) for score, ceiling in self.bounded)
+
+    def _guesses(self, ceiling: float) -> float:
+        """Standard deviation of a trial that guesses what its graph does not reach."""
+        return math.sqrt(ceiling * (1 - ceiling) / self.answers)
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of a seed at its ceiling: of guesses, and of shuffled labels that of the seeds if larger.
-
-        Needs a ceiling and scores.
-        """
-        ceiling, scores = self.prediction["ceiling"], list(self.scores.values())
-        guesses = math.sqrt(ceiling * (1 - ceiling) / self.answers)
-        of_seeds = stdev(scores) if self.prediction["kind"] == "shuffled" and len(scores) > 1 else 0.0
-        return max(guesses, of_seeds)
+        """Standard deviation of a seed of shuffled labels: that of guesses, or that of the seeds if larger."""
+        scores = [score for score, _ in self.bounded]
+        return max(self._guesses(self.prediction["ceiling"]), stdev(scores) if len(scores) > 1 else 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,24 +118,30 @@ class Report:
         good = [one for one in found if self._has_number(one[1])]
         metric = "accuracy" if prediction["kind"] == "shuffled" else about["metric"]
         by_seed: dict[int, list[float]] = {}
-        for seed, one in good:
-            by_seed.setdefault(seed, []).append(one[metric])
+        for trial, one in good:
+            by_seed.setdefault(trial["seed"], []).append(one[metric])
         draws = sum(t["seed"] == trials[0]["seed"] for t in trials)
         scores = {seed: sum(x) / len(x) for seed, x in by_seed.items() if len(x) == draws}
         counts = {"capped": sum(one["state"] == "capped" for _, one in good), "failed": len(found) - len(good)}
+        bounded = []
+        if prediction["ceiling"] is not None:
+            ceilings = prediction.get("ceilings")
+            of = [ceilings[trial["seed"]][trial["draw"]] if ceilings else prediction["ceiling"] for trial, _ in good]
+            bounded = [(one[metric], ceiling) for (_, one), ceiling in zip(good, of, strict=True)]
         answers = good[0][1]["answers"] if good else 0
         if about["readout"] == "node" and prediction["kind"] == "shuffled":
             answers = about["held"]  # nodes of a sample may be right or wrong together
         given: dict[str, Any] = dict(zip(_GROUP, group, strict=True))
-        return Row(**given, metric=metric, prediction=prediction, scores=scores, answers=answers, **counts)
+        counts |= {"answers": answers}
+        return Row(**given, metric=metric, prediction=prediction, scores=scores, bounded=bounded, **counts)
 
     @cached_property
-    def ended(self) -> dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]]:
-        """Of each row the planned trials that have ended: seed and record."""
-        found: dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]] = {}
+    def ended(self) -> dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Any]]]]:
+        """Of each row the planned trials that have ended, with their records."""
+        found: dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
         for trial in self.plan["trials"]:
             if trial["key"] in self.records.of_key:
-                found.setdefault(_group(trial), []).append((trial["seed"], self.records.of_key[trial["key"]]))
+                found.setdefault(_group(trial), []).append((trial, self.records.of_key[trial["key"]]))
         return found
 
     def records_of(self, row: Row) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The report: predictions beside measurements, and laws that would be broken said aloud."""
 
+import itertools
 import json
 import shutil
 import sys
@@ -7,13 +8,17 @@ import warnings
 from dataclasses import replace
 
 import pytest
-from tiny_study import tiny_run
+import torch
+from tiny_study import N, tiny_comparison, tiny_data, tiny_run
 from typer.testing import CliRunner
 
+import graphattn as ga
+from graphattn import study
 from graphattn.cli.app import app
 from graphattn.errors import ControlError, OptionError
 from graphattn.study import Report, records, report, suites
 from graphattn.study.markdown import table
+from graphattn.study.predictions import with_draws
 
 
 def test_rows_are_means_of_the_draws_paired_by_seed(tiny):
@@ -50,8 +55,6 @@ def test_a_score_above_its_ceiling_is_said_aloud(tiny, tmp_path):
         file.writelines(json.dumps({**one, "accuracy": 1.0}) + "\n" for one in shuffled)
     found = report(folder)
     assert [row.arm for row in found.broken] == ["shuffled labels, window"]
-    told = {**found.broken[0].prediction, "kind": "rewired"}
-    assert replace(found.broken[0], prediction=told).holds is None  # of one of several draws
     assert "**above its ceiling**" in str(found)
     assert "**above chance**" in str(found)
     with pytest.raises(ControlError, match=r"shuffled labels, window .* should be at chance"):
@@ -63,12 +66,44 @@ def test_shuffled_labels_are_judged_by_the_mean_of_the_seeds(tiny):
     """What is learned of them is right or wrong of many answers at once; a law holds of every seed."""
     some = tiny.row("shuffled labels, window")
     shuffled, law = ({**some.prediction, "kind": kind, "ceiling": 0.263} for kind in ("shuffled", "arm"))
-    seeds = dict(enumerate((0.27, 0.214, 0.25, 0.21, 0.234, 0.35, 0.362, 0.236, 0.198, 0.176)))  # over_squashing
-    assert replace(some, prediction=shuffled, scores=seeds, answers=500).holds
-    assert replace(some, prediction=law, scores=seeds, answers=500).holds is False
-    leak = {seed: score + 0.1 for seed, score in seeds.items()}
-    assert replace(some, prediction=shuffled, scores=leak, answers=500).holds is False
-    assert replace(some, prediction=shuffled, scores={0: 0.36}, answers=500).holds is False  # one seed: of guesses
+    seeds = (0.27, 0.214, 0.25, 0.21, 0.234, 0.35, 0.362, 0.236, 0.198, 0.176)  # over_squashing
+
+    def holds(prediction, scores):
+        bounded = [(score, prediction["ceiling"]) for score in scores]
+        return replace(some, prediction=prediction, bounded=bounded, answers=500).holds
+
+    assert holds(shuffled, seeds)
+    assert holds(law, seeds) is False
+    assert holds(shuffled, [score + 0.1 for score in seeds]) is False
+    assert holds(shuffled, [0.36]) is False  # one seed: of guesses
+
+
+def test_every_draw_of_a_rewiring_has_a_ceiling_and_is_held_to_it(tmp_path, no_pictures):
+    """Tokens of 4 steps ago along rewirings of windows of 3, in 2 layers: each draw reaches other ones."""
+    tokens = tiny_data().inputs
+    needs = ga.from_rule(lambda t, s: t - s == 4, N)
+    targets = tokens.roll(4, 1).index_fill(1, torch.arange(4), -100)
+    data, arms = tiny_data(targets=targets, needs=needs, causal=True), {"window": ga.graphs.sliding_window(N, 3)}
+    given = {"readout": "node", "controls": ("rewired",), "budgets": [study.Budget(None, 2)]}
+    about, found = tiny_comparison(arms, data, **given), tiny_run(tmp_path, arms, data, **given)
+    row, told = found.row("rewired window"), found.row("rewired window").prediction
+    asked = torch.arange(4, N)
+    for seed, draw in itertools.product(range(2), range(3)):
+        field = ga.receptive_field([about.rewiring("window", seed, draw).first] * 2, residual=True).graphs[-1]
+        share = float(field.contains(asked, asked - 4).double().mean())
+        assert told["ceilings"][seed][draw] == pytest.approx(share + (1 - share) * data.chance)
+    flat = [ceiling for of_seed in told["ceilings"] for ceiling in of_seed]
+    assert len(set(flat)) > 1
+    assert told["ceiling"] == pytest.approx(sum(flat) / 6)
+    assert [ceiling for _, ceiling in row.bounded] == flat
+    assert row.holds
+    assert f"| {told['ceiling']:.3f} | {row.interval} |" in str(found)
+    least = flat.index(min(flat))
+    one = next(x for x in found.records_of(row) if (x["seed"], x["draw"]) == divmod(least, 3))
+    records.Records(tmp_path).append({**one, "accuracy": max(flat)})
+    assert [row.arm for row in report(tmp_path).broken] == ["rewired window"]
+    longer = with_draws(about, told, 3)["ceilings"]
+    assert (longer[:2], len(longer)) == (told["ceilings"], 3)
 
 
 @pytest.mark.usefixtures("no_pictures")
