@@ -181,11 +181,6 @@ def vit():
 
 
 @cache
-def vivit():
-    return models.ViViT((4, 4, 6), (2, 2, 2), 2, C, H, num_classes=5)
-
-
-@cache
 def timesformer():
     return models.TimeSformer((2, 4, 6), (2, 2), 1, C, H, num_classes=5)
 
@@ -193,20 +188,6 @@ def timesformer():
 @cache
 def swin():
     return models.Swin(C, (1, 1), (H, H), window=2, patch=(2, 2), num_classes=5)
-
-
-@cache
-def clip_text():
-    return models.CLIPText(V, C, H, 1, max_len=9, eos=3, out_dim=C)
-
-
-def clip_vision():
-    return models.ViT((8, 12), (4, 4), 1, C, H, num_classes=C)
-
-
-@cache
-def clip():
-    return models.CLIP(clip_vision(), clip_text())
 
 
 @cache
@@ -436,8 +417,6 @@ CALLS = {
     "graphs.zoo": lambda: call(graphs.zoo),
     "nn.ALiBi": lambda: call(layers.ALiBi, H),
     "nn.ALiBi.forward": lambda: call(layers.ALiBi(H), causal()),
-    "nn.ClampedGLU": lambda: call(layers.ClampedGLU, C, 6),
-    "nn.ClampedGLU.forward": lambda: call(layers.ClampedGLU(C, 6), features(N, C)),
     "nn.DropPath": lambda: call(layers.DropPath, 0.5),
     "nn.DropPath.forward": lambda: call(layers.DropPath(0.5), features(2, N, C)),
     "nn.EdgeTable": lambda: call(layers.EdgeTable, 3, H),
@@ -500,7 +479,6 @@ CALLS = {
     "nn.TransformerBlock.from_torch": lambda: call(
         layers.TransformerBlock.from_torch, nn.TransformerEncoderLayer(C, H, 6, batch_first=True)
     ),
-    "nn.YarnScaling": lambda: call(layers.YarnScaling, 2.0, 64),
     "nn.grid_positions": lambda: call(layers.grid_positions, (3, 2)),
     "nn.laplacian_eigenvector_pe": lambda: call(layers.laplacian_eigenvector_pe, graphs.circulant(7, (1, 6)), 2),
     "nn.load_balancing_loss": lambda: call(layers.load_balancing_loss, features(N, 3), 2),
@@ -510,12 +488,6 @@ CALLS = {
     "models.BERT.embedded": lambda: call(bert().embedded, tokens(2, 4)),
     "models.BERT.forward": lambda: call(bert(), tokens(2, 4)),
     "models.BERT.pooled": lambda: call(models.BERT(V, C, H, 1, max_len=9).pooled, features(2, 4, C)),
-    "models.CLIP": lambda: call(models.CLIP, clip_vision(), clip_text()),
-    "models.CLIP.forward": lambda: call(clip(), features(2, 3, 8, 12), tokens(2, 4)),
-    "models.CLIPText": lambda: call(models.CLIPText, V, C, H, 1, max_len=9),
-    "models.CLIPText.features": lambda: call(clip_text().features, tokens(2, 4)),
-    "models.CLIPText.forward": lambda: call(clip_text(), tokens(2, 4)),
-    "models.CLIPText.pooled": lambda: call(clip_text().pooled, features(2, 4, C), tokens(2, 4)),
     "models.Decoder": lambda: call(models.Decoder, 1, C, H),
     "models.Decoder.forward": lambda: call(decoder(), features(2, N, C), causal(), features(2, 3, C)),
     "models.Decoder.from_torch": lambda: call(
@@ -624,13 +596,6 @@ CALLS = {
     "models.ViT.graphs": lambda: call(vit().graphs),
     "models.ViT.nodes": lambda: call(vit().nodes, features(1, 3, 8, 12)),
     "models.ViT.pooled": lambda: call(vit().pooled, features(1, 7, C)),
-    "models.ViViT": lambda: call(models.ViViT, (4, 4, 6), (2, 2, 2), 2, C, H),
-    "models.ViViT.features": lambda: call(vivit().features, features(1, 3, 4, 4, 6)),
-    "models.ViViT.forward": lambda: call(vivit(), features(1, 3, 4, 4, 6)),
-    "models.ViViT.graphs": lambda: call(vivit().graphs),
-    "models.ViViT.nodes": lambda: call(vivit().nodes, features(1, 3, 4, 4, 6)),
-    "models.ViViT.pooled": lambda: call(vivit().pooled, features(1, 13, C)),
-    "models.divided_space_time": lambda: call(models.divided_space_time, (2, 2, 3)),
     "models.from_hf": lambda: call(models.from_hf, tiny_hf()),
     "models.generate": lambda: call(models.generate, gpt(), tokens(1, 4), max_new_tokens=2),
     "models.gpt2": lambda: call(models.gpt2, V, C, H, 1, max_len=9),

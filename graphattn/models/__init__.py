@@ -3,8 +3,6 @@
 from types import ModuleType as _Module
 
 from .bert import BERT as BERT
-from .clip import CLIP as CLIP
-from .clip import CLIPText as CLIPText
 from .encode_process_decode import EncodeProcessDecode as EncodeProcessDecode
 from .from_hf import from_hf as from_hf
 from .generation import generate as generate
@@ -34,8 +32,6 @@ from .t5 import T5 as T5
 from .timesformer import TimeSformer as TimeSformer
 from .unet import UNet as UNet
 from .vit import ViT as ViT
-from .vivit import ViViT as ViViT
-from .vivit import divided_space_time as divided_space_time
 
 #: What ``help`` and ``dir`` show: not the files of this room.
 __all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]

@@ -28,8 +28,8 @@ class BERT(nn.Module):
         num_heads: H.
         num_layers: Blocks.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
-        max_len: Learned positions; none for None, where ``rotary`` encodes positions (ModernBERT).
-        num_types: Types of a token, first or second sentence; 0 for none (DistilBERT).
+        max_len: Learned positions.
+        num_types: Types of a token, first or second sentence.
         masked_head: Whether there is a head that predicts a masked token.
         pooler: Whether there is a dense layer on the first token, for :meth:`pooled`.
         padding_idx: A token that has no position of its own: the others count from the position after ``padding_idx``
@@ -63,7 +63,7 @@ class BERT(nn.Module):
         num_layers: int = 12,
         hidden: int | None = None,
         *,
-        max_len: int | None = 512,
+        max_len: int = 512,
         num_types: int = 2,
         masked_head: bool = False,
         pooler: bool = True,
@@ -77,12 +77,11 @@ class BERT(nn.Module):
         super().__init__()
         check_flags(masked_head=masked_head, pooler=pooler)
         self.embedding = nn.Embedding(width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim"))
-        self.type_embedding = nn.Embedding(width(num_types, "num_types"), embed_dim) if num_types != 0 else None
+        self.type_embedding = nn.Embedding(width(num_types, "num_types"), embed_dim)
         for table in (self.embedding, self.type_embedding):
-            if table is not None:
-                nn.init.normal_(table.weight, std=0.02)
+            nn.init.normal_(table.weight, std=0.02)
         self.embedding.padding_idx = padding_idx  # its vector is not trained
-        self.position = None if max_len is None else LearnedPosition(max_len, embed_dim, padding_idx=padding_idx)
+        self.position = LearnedPosition(max_len, embed_dim, padding_idx=padding_idx)
         self.norm, self.dropout = nn.LayerNorm(embed_dim, eps), nn.Dropout(probability(dropout, "dropout"))
         options = {"norm_first": False, "activation": activation, "eps": eps, "dropout": dropout, **options}
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, **options)
@@ -113,13 +112,12 @@ class BERT(nn.Module):
             lengths: Integers (...), of sentences that are padded at their end: no token reads what follows.
 
         Raises:
-            OptionError: If types are given, and the model has none.
             ShapeError: If tokens or types are not integers, or do not fit the graph.
             PositionIndexError: If one is outside its table.
         """
         x = self.embedded(tokens, types, positions)
         given: dict[str, Any] = {"score_bias": score_bias, "lengths": lengths}
-        if self.position is None or self.stack.encodes_positions(score_bias):
+        if self.stack.encodes_positions(score_bias):
             given["positions"] = positions
         x = self.stack(x, self.graph if graph is None else graph, **given)
         return x if self.head is None else self.head(x)
@@ -127,21 +125,15 @@ class BERT(nn.Module):
     def embedded(self, tokens: Tensor, types: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
         """Tokens with their types and learned positions (..., N, C), which the first block reads."""
         check_tokens("tokens", tokens, self.embedding.num_embeddings)
-        x = self.embedding(tokens)
-        if self.type_embedding is not None:
-            types = torch.zeros_like(tokens) if types is None else types
-            check_tokens("types", types, self.type_embedding.num_embeddings)
-            if types.shape[-1] != tokens.shape[-1]:
-                raise ShapeError(f"types must be (..., {tokens.shape[-1]}), as tokens are; got {tuple(types.shape)}")
-            x = x + self.type_embedding(types)
-        elif types is not None:
-            raise OptionError("types were given, but the model was built with num_types=0")
-        if self.position is not None:
-            pad = self.position.padding_idx
-            if positions is None and pad is not None:
-                real = tokens != pad
-                positions = real.cumsum(-1) * real + pad
-            x = self.position(x, positions)
+        types = torch.zeros_like(tokens) if types is None else types
+        check_tokens("types", types, self.type_embedding.num_embeddings)
+        if types.shape[-1] != tokens.shape[-1]:
+            raise ShapeError(f"types must be (..., {tokens.shape[-1]}), as tokens are; got {tuple(types.shape)}")
+        pad = self.position.padding_idx
+        if positions is None and pad is not None:
+            real = tokens != pad
+            positions = real.cumsum(-1) * real + pad
+        x = self.position(self.embedding(tokens) + self.type_embedding(types), positions)
         return self.dropout(self.norm(x))
 
     def pooled(self, features: Tensor) -> Tensor:

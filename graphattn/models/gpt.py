@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags, kinds_checked, positive, probability, real, width
+from ..arguments import check_flags, kinds_checked, probability, width
 from ..errors import OptionError
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
@@ -31,8 +31,6 @@ class GPT(nn.Module):
         tied: Whether the head's weights are those of the tokens.
         graph: What ``forward`` reads along if it is given none: one graph or pattern, or one for each layer.
         score_bias: What makes the biases of a graph's edges, such as :class:`graphattn.nn.ALiBi`; none by default.
-        embed_scale: Factor on the tokens' vectors, where they are read; in their dtype.
-        logit_softcap: Bound c on the logits, ``c tanh(logit / c)``; none by default.
         dropout: On the embeddings, and as in the blocks.
         options: Further arguments of :class:`~graphattn.nn.TransformerBlock`: ``rotary``, ``norm``, ``num_kv_heads``,
             ...
@@ -62,8 +60,6 @@ class GPT(nn.Module):
         tied: bool = True,
         graph: Layers | None = None,
         score_bias: nn.Module | None = None,
-        embed_scale: float = 1.0,
-        logit_softcap: float | None = None,
         dropout: float = 0.0,
         **options: Any,
     ) -> None:
@@ -80,8 +76,7 @@ class GPT(nn.Module):
             raise OptionError(
                 f"score_bias must make biases of a graph, such as nn.ALiBi(num_heads); got {score_bias!r}"
             )
-        self.score_bias, self.embed_scale = score_bias, real(embed_scale, "embed_scale")
-        self.logit_softcap = None if logit_softcap is None else positive(logit_softcap, "logit_softcap")
+        self.score_bias = score_bias
         self.is_rotary = options.get("rotary") is not None
         if tied:
             self.tie()
@@ -134,8 +129,6 @@ class GPT(nn.Module):
         """
         check_tokens("tokens", tokens, self.embedding.num_embeddings)
         x = self.embedding(tokens)
-        if self.embed_scale != 1.0:
-            x = x * x.new_tensor(self.embed_scale)
         bias = self.score_bias if score_bias is None else score_bias
         of_layers = positions if self.position is None or self.stack.encodes_positions(bias) else None
         if positions is None and caches is not None:
@@ -152,8 +145,7 @@ class GPT(nn.Module):
             lengths=lengths,
             caches=caches,
         )
-        logits = self.head(x)
-        return logits if self.logit_softcap is None else self.logit_softcap * torch.tanh(logits / self.logit_softcap)
+        return self.head(x)
 
 
 @kinds_checked()

@@ -1,16 +1,31 @@
-"""The Vision Transformer: patches and a class token that all read all, or along any graph."""
+"""The Vision Transformer: patches of an image or a video behind a class token, on the full graph or any other."""
 
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import floats, kinds_checked, probability, whole, width
+from ..errors import ShapeError
+from ..graph import AttentionGraph
+from ..graph.foreign_names import names_checked
+from ..graph.layers import Layer, Layers
+from ..nn import LearnedPosition
 from .example import example, features
-from .patches import PatchTransformer
+from .patches import EVERY_NODE, PatchEmbedding, Size, behind_tokens, lies_on_grid, sides
+from .stacks import Encoder, layers_in
+
+_AXES = {2: ("height", "width"), 3: ("time", "height", "width")}
 
 
 @example(lambda new, p: new((8, 12), (4, 4), 1, 8, 2, num_classes=5, dropout=p), features(3, 8, 12))
-class ViT(PatchTransformer):
-    """The Vision Transformer.
+class ViT(nn.Module):
+    """Patches behind a class token, learned positions, an encoder, a head; of videos it is a ViViT.
 
     Args:
-        size: Of the images in pixels, (height, width), or one number for both.
-        patch: Pixels of a patch, (height, width), or one number for both.
+        size: Of the images in pixels, (height, width), or one number for both; of videos (time, height, width).
+        patch: Pixels of a patch, likewise; of videos a tubelet.
         num_layers: Blocks, pre-norm.
         embed_dim: C.
         num_heads: H.
@@ -19,15 +34,18 @@ class ViT(PatchTransformer):
         num_classes: Of a linear head on the class token (without one, on the mean); no head by default.
         num_tokens: K, learned nodes before the patches: the class token; a second is DeiT's distillation token; none 0.
         dropout: As of the blocks, and on the embeddings.
-        drop_path: Rate of the last block; it grows from 0 in equal steps.
-        options: Further arguments of :class:`graphattn.models.Encoder`.
+        options: Further arguments of :class:`graphattn.models.Encoder`, such as ``drop_path``.
 
     Attributes:
-        grid: Patches, (height, width). The graph's nodes are the tokens, the class token first, then these row by row.
+        grid: Patches on every axis. The graph's nodes are the K tokens, the class token first, then these row by row.
+        pooler: What :meth:`pooled` ends with; nothing at first.
 
     Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words". Equal to ``ViTModel`` and
     ``ViTForImageClassification`` of ``transformers``, and with a second token to ``DeiTModel`` and
-    ``DeiTForImageClassification`` (Touvron et al. 2021): :func:`graphattn.models.from_hf`.
+    ``DeiTForImageClassification`` (Touvron et al. 2021): :func:`graphattn.models.from_hf`. Of videos Arnab et al. 2021,
+    "ViViT", section 3.3, model 1 (joint space-time attention), and without a class token VideoMAE's encoder (Tong et
+    al. 2022); model 3 has ``cell_partition(..., (1, height, width))`` and ``cell_partition(..., (time, 1, 1))`` by
+    turns.
 
     Example:
         >>> import torch, graphattn as ga
@@ -38,6 +56,86 @@ class ViT(PatchTransformer):
         >>> local = ga.graphs.grid_neighbourhood(..., 3)  # of the patches; the class token reads all
         >>> model(images, local).shape, model(images, [local, ga.graphs.full(...)]).shape
         (torch.Size([5, 10]), torch.Size([5, 10]))
+        >>> videos = ViT((4, 8, 12), (2, 4, 4), num_layers=2, embed_dim=16, num_heads=2)
+        >>> space, time = ga.graphs.cell_partition(..., (1, 2, 3)), ga.graphs.cell_partition(..., (2, 1, 1))
+        >>> videos(torch.randn(5, 3, 4, 8, 12), [space, time]).shape
+        torch.Size([5, 13, 16])
     """
 
-    axes = ("height", "width")
+    @kinds_checked()
+    def __init__(
+        self,
+        size: Size | int,
+        patch: Size | int,
+        num_layers: int,
+        embed_dim: int,
+        num_heads: int,
+        hidden: int | None = None,
+        *,
+        channels: int = 3,
+        num_classes: int | None = None,
+        num_tokens: int = 1,
+        dropout: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        axes = _AXES[3 if isinstance(size, tuple | list) and len(size) == 3 else 2]
+        size = sides("size", size, axes)
+        self.patches = PatchEmbedding(channels, embed_dim, sides("patch", patch, axes))
+        self.grid = self.patches.grid(size)
+        self.num_tokens = whole(num_tokens, "num_tokens", 0)
+        self.tokens = nn.Parameter(torch.randn(self.num_tokens, embed_dim) * 0.02)
+        self.positions = LearnedPosition(self.num_tokens + math.prod(self.grid), embed_dim)
+        self.dropout = nn.Dropout(probability(dropout, "dropout"))
+        self.encoder = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
+        self.pooler: nn.Module | None = None
+        self.head: nn.Module | None = None
+        if num_classes is not None:
+            self.head = nn.Linear(embed_dim, width(num_classes, "num_classes"))
+
+    def nodes(self, pixels: Tensor) -> Tensor:
+        """What the first block reads, (B, K + N, C): the class token and its like, then the patches row by row."""
+        x = self.patches(pixels)
+        grid = self.patches.grid(tuple(pixels.shape[-len(self.grid) :]))
+        if grid != self.grid:
+            raise ShapeError(f"the model has positions for a grid of {self.grid} patches; these pixels make {grid}")
+        return self.dropout(self.positions(torch.cat((self.tokens.expand(*x.shape[:-2], -1, -1), x), -2)))
+
+    def graphs(self, graph: Layers | None = None) -> Layers:
+        """What the encoder is given: patterns that lie on a grid in the size of the patches, behind the tokens."""
+        if graph is None:
+            return EVERY_NODE
+        return self._sized(graph) if isinstance(graph, Layer) else [self._sized(layer) for layer in layers_in(graph)]
+
+    def _sized(self, graph: Layer) -> Layer:
+        if lies_on_grid(graph):
+            return behind_tokens(graph, self.grid, self.num_tokens)
+        if self.num_tokens and isinstance(graph, AttentionGraph) and graph.num_targets == math.prod(self.grid):
+            raise ShapeError(
+                f"the graph has {graph.num_targets} targets, the patches, but {self.num_tokens} tokens come before "
+                f"them: pass graph.with_global_tokens({self.num_tokens}), or a pattern, grid_neighbourhood(..., 3)"
+            )
+        return graph
+
+    def features(self, pixels: Tensor, graph: Layers | None = None) -> Tensor:
+        """All nodes after the last norm, (B, K + N, C); arguments as of :meth:`forward`."""
+        return self.encoder(self.nodes(pixels), self.graphs(graph))
+
+    def pooled(self, features: Tensor) -> Tensor:
+        """One vector (B, C) of the features: the class token's, or the mean where there is none; then the pooler's."""
+        floats(features, "features", "(B, K + N, C)", 2)
+        x = features[..., 0, :] if self.num_tokens else features.mean(-2)
+        return x if self.pooler is None else self.pooler(x)
+
+    @names_checked
+    def forward(self, pixels: Tensor, graph: Layers | None = None) -> Tensor:
+        """What the head makes of the :meth:`pooled` features, (B, num_classes); without a head the :meth:`features`.
+
+        Args:
+            pixels: (B, channels, *size), or (channels, *size).
+            graph: Over K + N nodes, the class token first; one for all layers or a list. Full by default. A pattern
+                on a grid, ``grid_neighbourhood(..., 3)``, is of the patches, and the tokens before them read all and
+                are read by all; a graph of the patches becomes the same with ``graph.with_global_tokens(K)``.
+        """
+        x = self.features(pixels, graph)
+        return x if self.head is None else self.head(self.pooled(x))

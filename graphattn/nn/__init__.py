@@ -6,7 +6,6 @@ from .biases import *
 from .blocks import TransformerBlock as TransformerBlock
 from .cache import KeyValueCache as KeyValueCache
 from .cell_conv import CellConv as CellConv
-from .feed_forward import ClampedGLU as ClampedGLU
 from .feed_forward import DropPath as DropPath
 from .feed_forward import FeedForward as FeedForward
 from .feed_forward import MixtureOfExperts as MixtureOfExperts
@@ -34,7 +33,6 @@ from .rotary import grid_positions as grid_positions
 from .rotary_scaling import LinearScaling as LinearScaling
 from .rotary_scaling import Llama3Scaling as Llama3Scaling
 from .rotary_scaling import RotaryScaling as RotaryScaling
-from .rotary_scaling import YarnScaling as YarnScaling
 
 #: What ``help`` and ``dir`` show: not the files of this room.
 __all__ = [name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _Module)]

@@ -68,33 +68,6 @@ class FeedForward(nn.Module):
         return self.down(self.dropout(inner))
 
 
-class ClampedGLU(nn.Module):
-    r"""A gated feed-forward whose parts are clamped: :math:`W_2 ((u + 1) \, g \, \sigma(\alpha g))` with
-    :math:`u = W_1 x` in :math:`[-c, c]` and :math:`g = W_g x` at most c, each with a bias.
-
-    Args:
-        embed_dim: C.
-        hidden: Width between.
-        alpha: Of the sigmoid; 1.702 is nearly GELU.
-        limit: The bound c.
-
-    Source: the experts of GPT-OSS (OpenAI 2025), published code.
-    """
-
-    @kinds_checked()
-    def __init__(self, embed_dim: int, hidden: int, alpha: float = 1.702, limit: float = 7.0) -> None:
-        super().__init__()
-        self.embed_dim, self.alpha, self.limit = width(embed_dim, "embed_dim"), alpha, limit
-        self.up = nn.Linear(embed_dim, width(hidden, "hidden"))
-        self.gate, self.down = nn.Linear(embed_dim, hidden), nn.Linear(hidden, embed_dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., C) to (..., C)."""
-        check_input("x", x, self.embed_dim, self.up, None)
-        up, gate = self.up(x).clamp(-self.limit, self.limit), self.gate(x).clamp(max=self.limit)
-        return self.down((up + 1) * gate * torch.sigmoid(self.alpha * gate))
-
-
 class MixtureOfExperts(nn.Module):
     """Several feed-forwards, of which every token uses a few: a bipartite graph from experts to tokens.
 

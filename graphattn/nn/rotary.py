@@ -30,8 +30,7 @@ class Rotary(nn.Module):
         layout: Which channels are a pair. "half": i and i + d / 2 (Llama, GPT-NeoX); "interleaved": 2 i and 2 i + 1
             (the paper, GPT-J). Weights trained with one do not fit the other.
         num_axes: A, coordinates of a position; 2 for images.
-        scaling: Other frequencies for longer texts: :class:`LinearScaling`, :class:`Llama3Scaling` or
-            :class:`YarnScaling`.
+        scaling: Other frequencies for longer texts: :class:`LinearScaling` or :class:`Llama3Scaling`.
 
     Source: Su et al. 2021 (RoFormer), section 3.4.2. Several axes as in Qwen2-VL's vision encoder, with halves.
 
@@ -89,8 +88,6 @@ class Rotary(nn.Module):
             )
         turn, wide = self._turn(x, positions).unsqueeze(-2), torch.promote_types(x.dtype, torch.float32)
         cos, sin = turn.cos().to(wide), turn.sin().to(wide)  # (..., N, 1, d / 2)
-        if self.scaling is not None and self.scaling.amplitude != 1.0:
-            cos, sin = cos * self.scaling.amplitude, sin * self.scaling.amplitude
         moved, rest = x[..., : self.rotary_dim].to(wide), x[..., self.rotary_dim :]
         half = self.layout == "half"
         a, b = moved.chunk(2, -1) if half else moved.unflatten(-1, (-1, 2)).unbind(-1)

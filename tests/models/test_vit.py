@@ -8,6 +8,7 @@ from graphattn import graphs
 from graphattn.errors import OptionError, ShapeError
 from graphattn.models import ViT, from_hf
 from graphattn.models.from_hf import FAMILIES
+from graphattn.models.from_hf.layers import fill
 from graphattn.models.patches import PatchEmbedding
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
@@ -128,6 +129,27 @@ def test_one_number_for_both_sides_and_paths_dropped_from_layer_to_layer():
     assert torch.equal(made.eval()(x), made(x))
 
 
+def test_of_videos_it_is_a_vivit():
+    torch.manual_seed(4)
+    sizes = {"image_size": (8, 15), "num_frames": 4, "tubelet_size": (2, 4, 5), "hidden_act": "gelu"}
+    theirs = shaken(transformers.VivitModel(transformers.VivitConfig(**sizes, **SIZES), add_pooling_layer=False))
+    mine, x = ViT((4, 8, 15), (2, 4, 5), 2, 12, 3, 20).double().eval(), torch.randn(2, 3, 4, 8, 15).double()
+    mine.patches.projection = theirs.embeddings.patch_embeddings.projection
+    with torch.no_grad():
+        mine.tokens.copy_(theirs.embeddings.cls_token[0])
+        mine.positions.weight.copy_(theirs.embeddings.position_embeddings[0])
+    for block, layer in zip(mine.encoder.layers, theirs.layers, strict=True):
+        fill(block, layer, theirs.config)
+    mine.encoder.norm = theirs.layernorm
+    close(mine(x), theirs(x.transpose(1, 2)).last_hidden_state)
+    space, time = graphs.cell_partition(..., (1, 2, 3)), graphs.cell_partition(..., (2, 1, 1))
+    written = [layer((2, 2, 3)).with_global_tokens(1) for layer in (space, time)]
+    assert torch.equal(mine(x, [space, time]), mine(x, written))
+    assert not torch.allclose(mine(x, [space, time]), mine(x), atol=1e-3)
+    bare = ViT((4, 8, 15), (2, 4, 5), 2, 12, 3, num_tokens=0, num_classes=5)
+    assert torch.equal(bare(x.float()), bare.head(bare.features(x.float()).mean(-2)))
+
+
 def test_a_removed_edge_changes_only_what_depends_on_it(images):
     mine = from_hf(hf(transformers.ViTModel))
     less = graphs.full(N) - ga.from_edge_index([[6], [2]], num_nodes=N)
@@ -176,7 +198,8 @@ def test_every_class_that_is_read_is_one_of_transformers():
     [
         (lambda: ViT(8.5, 4, 1, 8, 2), OptionError, r"size must be a whole number >= 1, got 8.5"),
         (lambda: PatchEmbedding(3, 8, 4), OptionError, r"patch must name every axis, .* got 4"),
-        (lambda: ViT((2, 8, 8), (2, 4, 4), 1, 8, 2), OptionError, r"size must be \(height, width\)"),
+        (lambda: ViT((2, 8, 8), (4, 4), 1, 8, 2), OptionError, r"patch must be \(time, height, width\), got \(4, 4\)"),
+        (lambda: ViT((8,), (4, 4), 1, 8, 2), OptionError, r"size must be \(height, width\), got \(8,\)"),
         (lambda: ViT((8, 9), (4, 4), 1, 8, 2), ShapeError, r"size \(8, 9\) do not divide into patches of \(4, 4\)"),
         (lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(2, 1, 8, 8)), ShapeError, r"pixels must be \(B, 3, height"),
         (lambda: ViT((8, 16), (4, 4), 1, 8, 2)(torch.randn(3, 16, 8)), ShapeError, r"grid of \(2, 4\) patches"),

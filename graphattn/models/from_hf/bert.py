@@ -1,9 +1,8 @@
-"""BERT of ``transformers``, and its siblings: RoBERTa, DistilBERT, Longformer."""
+"""BERT of ``transformers``, and its siblings: RoBERTa, XLM-R, Longformer."""
 
 from typing import Any
 
 import torch
-from torch import nn
 
 from ..bert import BERT
 from ..longformer import Longformer
@@ -11,14 +10,12 @@ from .text import State, activation, fill, refuse, renamed, set_dropouts
 
 NAMES = {
     "longformer.": "",
-    "distilbert.": "",
     "roberta.": "",
     "bert.": "",
     "embeddings.word_embeddings.": "embedding.",
     "embeddings.position_embeddings.": "position.",
     "embeddings.token_type_embeddings.": "type_embedding.",
     "embeddings.LayerNorm.": "norm.",
-    "transformer.layer.": "stack.layers.",
     "encoder.layer.": "stack.layers.",
     "pooler.dense.": "pooler.",
     "cls.predictions.transform.dense.": "head.dense.",
@@ -27,9 +24,6 @@ NAMES = {
     "lm_head.layer_norm.": "head.norm.",
     "lm_head.decoder.": "head.out.",
     "lm_head.dense.": "head.dense.",
-    "vocab_transform.": "head.dense.",
-    "vocab_layer_norm.": "head.norm.",
-    "vocab_projector.": "head.out.",
     ".attention.self.query.": ".attention.q_proj.",
     ".attention.self.key.": ".attention.k_proj.",
     ".attention.self.value.": ".attention.v_proj.",
@@ -38,14 +32,6 @@ NAMES = {
     ".intermediate.dense.": ".feed_forward.up.",
     ".output.dense.": ".feed_forward.down.",
     ".output.LayerNorm.": ".feed_forward_norm.",
-    ".q_lin.": ".q_proj.",
-    ".k_lin.": ".k_proj.",
-    ".v_lin.": ".v_proj.",
-    ".out_lin.": ".out_proj.",
-    ".sa_layer_norm.": ".attention_norm.",
-    ".output_layer_norm.": ".feed_forward_norm.",
-    ".ffn.lin1.": ".feed_forward.up.",
-    ".ffn.lin2.": ".feed_forward.down.",
 }
 
 
@@ -60,14 +46,14 @@ def read(model: Any) -> BERT | Longformer:
         "embed_dim": config.hidden_size,
         "num_heads": config.num_attention_heads,
         "num_layers": config.num_hidden_layers,
-        "hidden": config.hidden_dim if kind == "DistilBert" else config.intermediate_size,
+        "hidden": config.intermediate_size,
         "max_len": config.max_position_embeddings,
-        "num_types": 0 if kind == "DistilBert" else config.type_vocab_size,
+        "num_types": config.type_vocab_size,
         "masked_head": base is not model,
         "pooler": getattr(base, "pooler", None) is not None,
-        "padding_idx": None if kind in ("Bert", "DistilBert") else words.padding_idx,
-        "activation": activation(config.activation if kind == "DistilBert" else config.hidden_act),
-        "eps": 1e-12 if kind == "DistilBert" else config.layer_norm_eps,
+        "padding_idx": None if kind == "Bert" else words.padding_idx,
+        "activation": activation(config.hidden_act),
+        "eps": config.layer_norm_eps,
     }
     state = renamed(model, NAMES)
     for name in ("cls.predictions.bias", "lm_head.bias"):
@@ -81,12 +67,15 @@ def read(model: Any) -> BERT | Longformer:
     text = made.text if isinstance(made, Longformer) else made
     fill(made, _apart(state) if isinstance(made, Longformer) else state)
     if text.head is not None:
-        if kind not in ("Bert", "DistilBert"):
+        if kind != "Bert":
             text.head.activation = "gelu"  # whatever hidden_act says
         if model.get_output_embeddings().weight is words.weight:
             text.head.tie(text.embedding)
     text.embedding.padding_idx = words.padding_idx  # whose row is not trained
-    _drop(made, text, config, kind)
+    text.dropout.p = config.hidden_dropout_prob
+    set_dropouts(text.stack.layers, config.attention_probs_dropout_prob, config.hidden_dropout_prob)
+    for attention in made.of_global if isinstance(made, Longformer) else ():
+        attention.dropout = config.attention_probs_dropout_prob
     return made.train(model.training)
 
 
@@ -101,18 +90,3 @@ def _apart(state: State) -> State:
                 name = name.replace("text.stack.layers.", "of_global.")
         result[name] = tensor
     return result
-
-
-def _drop(made: BERT | Longformer, text: BERT, config: Any, kind: str) -> None:
-    """Their dropouts. DistilBERT has none after attention."""
-    blocks = text.stack.layers
-    if kind == "DistilBert":
-        text.dropout.p = config.dropout
-        set_dropouts(blocks, config.attention_dropout, 0.0)
-        for block in blocks:
-            block.feed_forward = nn.Sequential(block.feed_forward, nn.Dropout(config.dropout))  # type: ignore[arg-type]
-        return
-    text.dropout.p = config.hidden_dropout_prob
-    set_dropouts(blocks, config.attention_probs_dropout_prob, config.hidden_dropout_prob)
-    for attention in made.of_global if isinstance(made, Longformer) else ():
-        attention.dropout = config.attention_probs_dropout_prob

@@ -8,8 +8,6 @@ from torch import nn
 from ...arguments import one_of
 from ...errors import OptionError
 from ...nn import TransformerBlock
-from ...nn.feed_forward import Activation
-from ..clip import quick_gelu
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -22,11 +20,9 @@ ACTIVATIONS = {
 }
 
 
-def activation(config: Any) -> Activation:
+def activation(config: Any) -> str:
     """Our name of the activation in the feed-forwards."""
-    if config.hidden_act == "quick_gelu":
-        return quick_gelu
-    return ACTIVATIONS[one_of(config.hidden_act, "hidden_act", (*ACTIVATIONS, "quick_gelu"))]
+    return ACTIVATIONS[one_of(config.hidden_act, "hidden_act", ACTIVATIONS)]
 
 
 def pair(size: Any) -> tuple[int, int]:
@@ -51,7 +47,6 @@ def refuse_mask_token(embeddings: Any) -> None:
         raise OptionError("the model was built with use_mask_token=True, for which there is no place")
 
 
-_NORMS = {"attention_norm": "layernorm_before", "feed_forward_norm": "layernorm_after"}
 NAMES = {
     "attention.q_proj": "attention.q_proj",
     "attention.k_proj": "attention.k_proj",
@@ -59,19 +54,11 @@ NAMES = {
     "attention.out_proj": "attention.o_proj",
     "feed_forward.up": "mlp.fc1",
     "feed_forward.down": "mlp.fc2",
-    **_NORMS,
+    "attention_norm": "layernorm_before",
+    "feed_forward_norm": "layernorm_after",
 }
-"""Parts of our blocks -> those of the layers of ViT, DeiT, ViViT and Swin."""
+"""Parts of our blocks -> those of the layers of ViT, DeiT and Swin."""
 FEED_FORWARD = {"feed_forward.up": "intermediate.dense", "feed_forward.down": "output.dense"}
-OLDER_NAMES = {
-    "attention.q_proj": "attention.attention.query",
-    "attention.k_proj": "attention.attention.key",
-    "attention.v_proj": "attention.attention.value",
-    "attention.out_proj": "attention.output.dense",
-    **FEED_FORWARD,
-    **_NORMS,
-}
-"""The same of VideoMAE."""
 
 
 def copy_parts(ours: nn.Module, theirs: nn.Module, names: dict[str, str]) -> None:
@@ -81,9 +68,9 @@ def copy_parts(ours: nn.Module, theirs: nn.Module, names: dict[str, str]) -> Non
         setattr(ours.get_submodule(owner), leaf, deepcopy(theirs.get_submodule(name)))
 
 
-def fill(block: TransformerBlock, layer: Any, config: Any, names: dict[str, str] = NAMES) -> None:
+def fill(block: TransformerBlock, layer: Any, config: Any) -> None:
     """Copy a pre-norm layer into a block, with its dropouts."""
-    copy_parts(block, layer, names)
+    copy_parts(block, layer, NAMES)
     block.attention.dropout = config.attention_probs_dropout_prob
     perceptron: Any = block.feed_forward
     perceptron.dropout = nn.Dropout(0.0)

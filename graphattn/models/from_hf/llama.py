@@ -27,49 +27,34 @@ NAMES = {
 
 def read(model: Any) -> GPT:
     """A ``LlamaForCausalLM``, ``MistralForCausalLM``, ``Qwen2ForCausalLM`` or ``Qwen3ForCausalLM``."""
-    config = model.config
-    made = decoder(model, config.hidden_act, config.rope_parameters)
-    fill(made, renamed(model, NAMES))
-    return finished(made, model)
-
-
-def decoder(model: Any, hidden_act: str, rotary: dict[str, Any], **options: Any) -> GPT:
-    """A model on meta, in the sizes of one of the kind of Llama."""
     config, attention = model.config, model.model.layers[0].self_attn
-    refuse(config, is_causal=True, use_bidirectional_attention=False)
+    refuse(config, is_causal=True)
     with torch.device("meta"):
-        return llama(
+        made = llama(
             config.vocab_size,
             config.hidden_size,
             config.num_attention_heads,
             config.num_hidden_layers,
             config.intermediate_size,
-            **{
-                "rotary": read_rotary(rotary, attention.head_dim),
-                "head_dim": attention.head_dim,
-                "num_kv_heads": config.num_key_value_heads,
-                "activation": f"gated_{activation(hidden_act)}",
-                "eps": config.rms_norm_eps,
-                "bias": True,
-                "qk_norm": config.rms_norm_eps if hasattr(attention, "q_norm") else None,
-                "graph": [_graph(config, layer.self_attn) for layer in model.model.layers],
-                **options,
-            },
+            rotary=read_rotary(config.rope_parameters, attention.head_dim),
+            head_dim=attention.head_dim,
+            num_kv_heads=config.num_key_value_heads,
+            activation=f"gated_{activation(config.hidden_act)}",
+            eps=config.rms_norm_eps,
+            bias=True,
+            qk_norm=config.rms_norm_eps if hasattr(attention, "q_norm") else None,
+            graph=[_graph(config, layer.self_attn) for layer in model.model.layers],
         )
-
-
-def finished(made: GPT, model: Any) -> GPT:
-    """The model with its parameters in place: tied as the other one, with its dropout, in its mode."""
+    fill(made, renamed(model, NAMES))
     if model.lm_head.weight is model.model.embed_tokens.weight:
         made.tie()
     made.embedding.padding_idx = model.model.embed_tokens.padding_idx  # whose row is not trained
-    set_dropouts(made.stack.layers, model.config.attention_dropout, 0.0)
+    set_dropouts(made.stack.layers, config.attention_dropout, 0.0)
     return made.train(model.training)
 
 
 def _graph(config: Any, attention: Any) -> Pattern:
     """The causal graph of a layer, or its window. All of Mistral's have it, of the others' those that say so."""
-    kinds = ("MistralAttention", "MixtralAttention")
-    of_all = config.sliding_window if type(attention).__name__ in kinds else None
+    of_all = config.sliding_window if type(attention).__name__ == "MistralAttention" else None
     window = getattr(attention, "sliding_window", of_all)
     return causal(..., ...) if window is None else sliding_window(..., window)

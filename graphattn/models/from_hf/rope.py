@@ -1,11 +1,10 @@
 """Rotary positions of ``transformers``, whose frequencies are other ones for longer texts."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from ...errors import OptionError
-from ...nn import LinearScaling, Llama3Scaling, Rotary, RotaryScaling, YarnScaling
+from ...nn import LinearScaling, Llama3Scaling, Rotary, RotaryScaling
 
 
 def read_rotary(given: dict[str, Any], head_dim: int) -> Rotary:
@@ -24,21 +23,8 @@ def read_rotary(given: dict[str, Any], head_dim: int) -> Rotary:
 
 
 def _llama3(given: dict[str, Any]) -> Llama3Scaling:
-    turns = (given["low_freq_factor"], given["high_freq_factor"])
-    return Llama3Scaling(given["factor"], given["original_max_position_embeddings"], *turns)
-
-
-def _yarn(given: dict[str, Any]) -> YarnScaling:
-    factor, amplitude = given["factor"], given.get("attention_factor")
-    if factor is None:
-        raise OptionError(f"rope_parameters of type yarn must have a factor; got {given}")
-    over, under = given.get("mscale"), given.get("mscale_all_dim")
-    if amplitude is None and over and under:
-        growth = 0.1 * math.log(max(factor, 1.0))
-        amplitude = (growth * over + 1) / (growth * under + 1)
-    turns = (given.get("beta_slow") or 1.0, given.get("beta_fast") or 32.0)
-    return YarnScaling(
-        factor, given["original_max_position_embeddings"], *turns, given.get("truncate", True), amplitude
+    return Llama3Scaling(
+        given["factor"], given["original_max_position_embeddings"], given["low_freq_factor"], given["high_freq_factor"]
     )
 
 
@@ -46,5 +32,4 @@ SCALINGS: dict[str, Callable[[dict[str, Any]], RotaryScaling | None]] = {
     "default": lambda given: None,
     "linear": lambda given: LinearScaling(given["factor"]),
     "llama3": _llama3,
-    "yarn": _yarn,
 }

@@ -57,13 +57,11 @@ def one_table(*tables: Any) -> nn.Embedding:
     return first
 
 
-def set_dropouts(blocks: nn.ModuleList, weights: float, branch: float, inside: float = 0.0) -> None:
-    """Their probabilities: of attention weights, of what a branch adds, and inside the feed-forwards."""
+def set_dropouts(blocks: nn.ModuleList, weights: float, branch: float) -> None:
+    """Their probabilities: of attention weights and of what a branch adds; none inside the feed-forwards."""
     for block in blocks:
         parts: Any = block
         parts.attention.dropout, parts.branch[0].p = weights, branch
-        if parts.cross_attention is not None:
-            parts.cross_attention.dropout = weights
         for part in parts.feed_forward.modules():
             if isinstance(part, nn.Dropout):
-                part.p = inside
+                part.p = 0.0

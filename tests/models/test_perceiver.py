@@ -1,4 +1,4 @@
-"""ViViT and Perceiver IO with the weights of transformers'; what divided attention reads, and what order changes."""
+"""Perceiver IO with the weights of transformers'; what the order of its inputs changes."""
 
 import pytest
 import torch
@@ -6,13 +6,11 @@ import torch
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import OptionError, ShapeError
-from graphattn.models import Perceiver, ViViT, divided_space_time, from_hf
+from graphattn.models import Perceiver, from_hf
 from graphattn.models.perceiver import Reading
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
 decoders = pytest.importorskip("transformers.models.perceiver.modeling_perceiver")
-
-GRID, SIZE = (2, 2, 3), (4, 8, 15)  # tubelets, and the video
 
 
 def shaken(model):
@@ -22,26 +20,6 @@ def shaken(model):
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
     return model
-
-
-def videos():
-    return torch.randn(2, 3, *SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-
-
-def vivit(kind=transformers.VivitForVideoClassification, **options):
-    torch.manual_seed(4)
-    config = transformers.VivitConfig(
-        image_size=(8, 15),
-        num_frames=4,
-        tubelet_size=(2, 4, 5),
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        intermediate_size=20,
-        num_labels=5,
-        **options,
-    )
-    return shaken(kind._from_config(config, attn_implementation="sdpa"))
 
 
 def close(mine, theirs, tolerance=1e-12):
@@ -55,82 +33,6 @@ def same_gradients(mine, theirs, output, wanted):
         found.append(torch.cat([g.flatten() for g in given if g is not None]).sort().values)
     assert found[0].abs().max() > 0.1
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
-
-
-# "gelu_fast" has sqrt(2 / pi) to ten digits
-@pytest.mark.parametrize(("act", "tolerance"), [("gelu", 1e-12), ("gelu_fast", 1e-10)])
-def test_vivit(act, tolerance):
-    theirs, x = vivit(hidden_act=act), videos()
-    mine, wanted = from_hf(theirs), theirs(x.transpose(1, 2), output_hidden_states=True)
-    assert isinstance(mine, ViViT)
-    assert mine.grid == GRID
-    close(mine.nodes(x), wanted.hidden_states[0])
-    close(mine(x), wanted.logits, tolerance)
-    same_gradients(mine, theirs, mine(x), wanted.logits)
-
-
-def test_vivit_and_its_pooler():
-    theirs, x = vivit(transformers.VivitModel, hidden_act="relu", qkv_bias=False), videos()
-    mine, wanted = from_hf(theirs), theirs(x.transpose(1, 2))
-    close(mine(x), wanted.last_hidden_state)
-    close(mine.pooled(mine(x)), wanted.pooler_output)
-
-
-def masked(kind=transformers.VideoMAEForVideoClassification, **options):
-    torch.manual_seed(4)
-    widths = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
-    config = transformers.VideoMAEConfig(
-        image_size=(8, 15), num_frames=4, tubelet_size=2, patch_size=(4, 5), num_labels=5, **widths, **options
-    )
-    return shaken(kind._from_config(config, attn_implementation="sdpa"))
-
-
-def test_videomae_has_no_class_token():
-    theirs, x = masked(), videos()
-    mine, wanted = from_hf(theirs), theirs(x.transpose(1, 2)).logits
-    assert (mine.grid, mine.num_tokens) == (GRID, 0)
-    close(mine(x), wanted)
-    trained = [parameter for parameter in mine.parameters() if parameter.requires_grad and parameter.numel()]
-    assert len(trained) == len(list(theirs.parameters()))
-    found = [
-        torch.cat([g.flatten() for g in torch.autograd.grad(result.square().sum(), list(given))]).sort().values
-        for given, result in ((trained, mine(x)), (theirs.parameters(), wanted))
-    ]
-    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
-    plain = masked(transformers.VideoMAEModel, use_mean_pooling=False, qv_bias=False)
-    mine = from_hf(plain)
-    close(mine(x), plain(x.transpose(1, 2)).last_hidden_state)
-    around = graphs.grid_neighbourhood(..., (1, 1, 3))
-    assert torch.equal(mine(x, around), mine(x, graphs.grid_neighbourhood(GRID, (1, 1, 3))))
-    less = graphs.full(12) - ga.from_edge_index([[5], [3]], num_nodes=12)
-    changed = (mine(x, [graphs.full(...), less]) - mine(x)).abs().amax((0, 2)) > 1e-6
-    assert changed.tolist() == [node == 3 for node in range(12)]
-
-
-def test_divided_attention_reads_its_frame_then_its_place():
-    mine, x = from_hf(vivit(transformers.VivitModel)), videos()
-    space, time = divided_space_time(GRID)
-
-    def place(n):
-        return (n - 1) // 6, (n - 1) % 6  # frame, and where in it
-
-    for graph, axis in ((space, 0), (time, 1)):
-        written = [[0 in (t, s) or place(t)[axis] == place(s)[axis] for s in range(13)] for t in range(13)]
-        assert graph.mask().tolist() == written
-    without = divided_space_time(GRID, class_token=False)
-    assert ga.reach(without).equals(graphs.full(12))
-    assert not without[0].equals(graphs.full(12))
-    start = mine.nodes(x)
-    moved = start.clone()
-    moved[:, 1] += torch.randn(12, dtype=torch.float64)  # frame 0, place 0
-    for layers, layer in (([space, time], 0), ([time, space], 1)):
-        first = mine.encoder.layers[0]
-        depends = (first(moved, layers[0]) - first(start, layers[0])).abs().amax((0, 2)) > 1e-9
-        assert depends.tolist() == [n == 0 or place(n)[layer] == 0 for n in range(13)]
-        both = (mine.encoder(moved, layers) - mine.encoder(start, layers)).abs().amax((0, 2)) > 1e-9
-        assert both.all()
-    close(mine(x, [graphs.full(13), graphs.full(...)]), mine(x))
-    assert not torch.allclose(mine(x, divided_space_time(GRID)), mine(x), atol=1e-3)
 
 
 def perceiver(decoder=None, **options):
@@ -229,13 +131,6 @@ def test_each_of_the_three_graphs():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: ViViT((8, 8), (4, 4), 1, 8, 2), OptionError, r"size must be \(time, height, width\), got \(8, 8\)"),
-        (lambda: from_hf(masked(use_mean_pooling=False)), OptionError, "use_mean_pooling = False cannot be read"),
-        (
-            lambda: from_hf(vivit())(torch.randn(2, 4, 3, 8, 15)),
-            ShapeError,
-            r"pixels must be \(B, 3, time, height, wid",
-        ),
         (lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 4), torch.randn(2, 8)), OptionError, "built without outputs"),
         (lambda: Reading(8, 6, 4), OptionError, "inner must be a multiple of num_heads, got 6 and 4"),
         (
@@ -265,16 +160,6 @@ def test_each_of_the_three_graphs():
             lambda: Perceiver(3, 8, 4, 1, 2, outputs=(2, 6))(torch.randn(5, 4), torch.randn(2, 7)),
             ShapeError,
             r"queries must have shape \(..., N, 6\), got \(2, 7\)",
-        ),
-        (
-            lambda: ViViT((2, 8, 8), (2, 4, 4), 1, 8, 2)(torch.zeros(1, 3, 2, 8, 8, dtype=torch.uint8)),
-            ShapeError,
-            "pixels is torch.uint8, and the layer's parameters are torch.float32",
-        ),
-        (
-            lambda: ViViT((2, 8, 8), (2, 4, 4), 1, 8, 2)(None),
-            ShapeError,
-            "pixels must be .* got NoneType",
         ),
     ],
 )
