@@ -24,6 +24,8 @@ from .records import as_json
 
 METRICS = {"accuracy": "accuracy", "bits": "bits per answer (lower is better)"}
 EQUAL = ("steps", "operations", "time")
+OWN_POSITIONS = "the module's"
+"""Positions of :class:`Own`: what its module makes of the places, if anything, is not known."""
 _CODE = ("data.py", "network.py", "own.py", "trial.py")  # what a result depends on beside versions
 _PACKAGES = ("graphattn", "torch", "numba")
 
@@ -154,6 +156,8 @@ class Comparison:
             raise OptionError(f"draws must be at least 3, as it matters which rewiring is drawn; got {self.draws}")
         one_of(self.metric, "metric", tuple(METRICS))
         self._check_model()
+        if isinstance(self.model, Own):
+            self.positions = (OWN_POSITIONS,)
         check_data(self.data, self.readout, self.token, None if isinstance(self.model, Own) else torch.float32)
         self._check_budgets()
         with torch.random.fork_rng(devices=[]):

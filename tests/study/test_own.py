@@ -13,6 +13,7 @@ from graphattn.errors import ControlError, GraphAttnError, OptionError, ShapeErr
 from graphattn.study import checks
 from graphattn.study.comparison import Comparison
 from graphattn.study.own import network_of
+from graphattn.study.picture import draw
 from graphattn.study.trial import Reading
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
@@ -50,13 +51,15 @@ def test_a_module_is_read_out_as_ours_and_given_graphs_either_way(readout):
     torch.testing.assert_close(shared, each)
     nodes = network.module(data.inputs[[4, 9]], [WINDOW, WINDOW], torch.arange(N), None)
     torch.testing.assert_close(shared, {"mean": nodes.mean(1), "token": nodes[:, 2], "node": nodes}[readout])
-    assert checks.check(about)["window, positions none, permuted with its nodes"] <= 1e-9
+    assert checks.check(about)["window, positions the module's, permuted with its nodes"] <= 1e-9
 
 
 def test_a_study_of_a_module_trains_goes_on_and_refuses_another(tmp_path):
     given = {"model": study.Own(Summing, 2), "controls": ("full",), "seeds": 1, "budgets": study.Budget(None, 3)}
     first = tiny_run(tmp_path, **given)
     lines = (tmp_path / "trials.jsonl").read_text()
+    assert {row.positions for row in first.rows} == {"the module's"}  # it embeds places, or may
+    assert draw(first).axes[0].get_title(loc="left") == "positions: the module's"
     assert [row.prediction["depends_on_most"] for row in first.rows] == [5, 7]
     assert not any(row.prediction["bag"] for row in first.rows)  # it was given places
     assert {one["parameters"] for one in first.records.of_key.values()} == {5 * 6 + 7 * 6 + 6 * 3 + 3}
