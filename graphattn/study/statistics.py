@@ -45,11 +45,11 @@ def interval(values: Sequence[float]) -> Interval:
         >>> print(interval([0.1, 0.2, 0.3]))
         0.200 [-0.048, 0.448]
     """
-    from ..training.difference import half_width
+    from ..training.difference import limits
 
     mean, n = float(np.mean(values)), len(values)
-    half = half_width(values) if n >= SHOWN else math.nan
-    return Interval(mean, mean - half, mean + half, n)
+    low, high = limits(values) if n >= SHOWN else (math.nan, math.nan)
+    return Interval(mean, low, high, n)
 
 
 def sign_flip(differences: Sequence[float]) -> float:

@@ -1,5 +1,6 @@
-"""Paired differences over shapes, and the t interval of a mean."""
+"""Paired differences over shapes, and 95 % intervals of means: of any numbers, and of shares."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -7,7 +8,7 @@ from torch import Tensor
 
 
 class Difference(NamedTuple):
-    """A mean over shapes with its 95 % t interval; no interval of one shape, nor where all differ alike."""
+    """A mean over shapes with its 95 % interval; no interval of one shape, nor where all differ alike."""
 
     mean: float
     low: float | None
@@ -26,8 +27,8 @@ class Difference(NamedTuple):
         return f"{Difference(-self.mean, low, high, self.shapes)} less"
 
 
-def difference(values: Tensor) -> Difference:
-    """Of differences (n,), one for each shape.
+def difference(values: Tensor, bounds: tuple[float, float] | None = None) -> Difference:
+    """Of differences (n,), one for each shape; ``bounds`` of what they can be, (-1, 1) of shares.
 
     Example:
         >>> import torch
@@ -35,14 +36,31 @@ def difference(values: Tensor) -> Difference:
         +0.200 [-0.048, +0.448]
     """
     values = values.double()
-    mean, half = float(values.mean()), half_width(values.tolist()) if len(values) > 1 else 0.0
-    if half == 0:
-        return Difference(mean, None, None, len(values))
-    return Difference(mean, mean - half, mean + half, len(values))
+    low, high = limits(values.tolist(), bounds) if len(values) > 1 else (0.0, 0.0)
+    known = low < high
+    return Difference(float(values.mean()), low if known else None, high if known else None, len(values))
 
 
-def half_width(values: Sequence[float]) -> float:
-    """Half of the 95 % t interval of a mean, of two values or more."""
+def limits(values: Sequence[float], bounds: tuple[float, float] | None = None) -> tuple[float, float]:
+    """The 95 % t interval of a mean, of two values or more; of values within ``bounds`` one that stays in them.
+
+    That is Wilson's interval of a share, for as many draws as would have the values' standard error: that of the t
+    interval to first order, and unsymmetrical near a bound.
+
+    Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference"; the number of draws as
+    in Kish 1965, "Survey Sampling".
+
+    Example:
+        >>> "{:.3f} {:.3f}".format(*limits([0.9, 0.95, 1.0])), "{:.3f} {:.3f}".format(*limits([0.9, 0.95, 1.0], (0, 1)))
+        ('0.826 1.074', '0.685 0.994')
+    """
     from scipy.stats import sem, t
 
-    return float(t.ppf(0.975, len(values) - 1) * sem(values))
+    mean, half = sum(values) / len(values), float(t.ppf(0.975, len(values) - 1) * sem(values))
+    if bounds is None or half == 0:
+        return mean - half, mean + half
+    low, wide = bounds[0], bounds[1] - bounds[0]
+    share, half = (mean - low) / wide, half / wide
+    draws = half**2 / (share * (1 - share))  # the square of the quantile over their number
+    centre, half = (share + draws / 2) / (1 + draws), math.hypot(half, draws / 2) / (1 + draws)
+    return low + wide * max(0.0, centre - half), low + wide * min(1.0, centre + half)

@@ -45,7 +45,7 @@ class Evaluation:
     def over(self, control: str) -> Difference:
         """How much more the model scores than a control, shape by shape."""
         own, other = (self.task.each(one.predictions, one.labels) for one in (self, self.controls[control]))
-        return difference(own - other)
+        return difference(own - other, self.task.bounds)
 
     @property
     def predictions(self) -> list[Tensor]:

@@ -24,6 +24,7 @@ class Task(ABC):
     name = ""
     metric = ""  # the key of the score by which runs are compared; higher is better
     per_shape = ""  # what `each` tells, in words
+    bounds: tuple[float, float] | None = (-1.0, 1.0)  # of the difference of two of them
 
     @property
     def out_dim(self) -> int:
@@ -84,12 +85,20 @@ class Classify(_Classes):
         return cross_entropy(output, y, label_smoothing=0.05)
 
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
+        from scipy.stats import binomtest
+
         table = self.confusion(prediction, y)
         many, right = int(table.sum()), int(table.diagonal().sum())
-        return {"accuracy": right / max(1, many), "right": right, "shapes": many, "confusion": table.tolist()}
+        told = {"accuracy": right / many, "right": right, "shapes": many, "confusion": table.tolist()}
+        return told | {"interval": list(map(float, binomtest(right, many).proportion_ci(method="wilson")))}
+
+    def each(self, predictions: list[Tensor], labels: list[Tensor]) -> Tensor:
+        return (torch.cat(predictions) == torch.cat(labels)).float()
 
     def said(self, scores: dict[str, Any]) -> str:
-        return f"{scores['accuracy']:.1%} of shapes right ({scores['right']:,} of {scores['shapes']:,})"
+        low, high = scores["interval"]
+        counts = f"{scores['right']:,} of {scores['shapes']:,}; 95 % interval {low:.1%} to {high:.1%}"
+        return f"{scores['accuracy']:.1%} of shapes right ({counts})"
 
 
 class Segment(_Classes):
@@ -118,6 +127,7 @@ class Regress(Task):
     """A number for each point or shape: the square of the error, in units of the labels' variance in training."""
 
     name, metric, per_shape = "regress", "r2", "1 - the mean square of a shape's error / the variance of all labels"
+    bounds = None
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         return (output[..., 0] - (y - self.mean) / self.deviation).square().mean()

@@ -4,12 +4,13 @@ import json
 
 import pytest
 import torch
-from scipy.stats import t
+from scipy.stats import binomtest, t
 from shape_folders import QUICK
 
 import graphattn as ga
 from graphattn.errors import OptionError
 from graphattn.training.difference import difference
+from graphattn.training.evaluate import Evaluation
 from graphattn.training.inputs import Inputs
 from graphattn.training.run import Run
 from graphattn.training.tasks import Classify, Regress, Segment
@@ -72,6 +73,20 @@ def test_an_interval_is_students():
     assert difference(torch.ones(3))[1:] == (None, None, 3)
     assert difference(torch.tensor([0.1, 0.2, 0.3])).said == "+0.200 [-0.048, +0.448] more"
     assert difference(torch.tensor([-0.1, -0.2, -0.3])).said == "+0.200 [-0.048, +0.448] less"
+
+
+def test_an_interval_of_shares_stays_within_them():
+    values = torch.tensor([1.0] * 9 + [0.0])
+    assert difference(values).high > 1
+    low, high = difference(values, (-1, 1))[1:3]
+    assert 0.3 < low < 0.9 < high < 1
+    task, labels = Classify("shape", ("a", "b")), [torch.tensor([int(n == 0)]) for n in range(10)]
+    result, none = (Evaluation(task, "test", {}, [], None, [answer] * 10, labels) for answer in torch.eye(2)[:, None])
+    result.controls["perceptron"] = none
+    assert result.over("perceptron")[:3] == pytest.approx((0.8, 0.047, 0.974), abs=1e-3)
+    scores = task.scores(torch.cat(result.predictions), torch.cat(result.labels))
+    assert scores["interval"] == pytest.approx(binomtest(9, 10).proportion_ci(method="wilson"))
+    assert "9 of 10; 95 % interval 59.6% to 98.2%" in task.said(scores)
 
 
 def test_scores_of_shapes_average_to_the_score():
