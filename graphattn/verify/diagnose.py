@@ -1,11 +1,14 @@
 """Diagnosis: from a wrong answer to the mistake that explains it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from ..nn import Rotary
 from ..questions.mistakes import described, singles
 from ..questions.mutants import Mutant, Mutants
 from .bounds import EXPLAINED, difference, differences, size
@@ -15,12 +18,15 @@ from .probe import sent
 from .report import Row
 from .stability import only_stable, stability
 from .subject import Case, Subject, detached
-from .wrong_scores import RARE_SCORES, WRONG_SCORES, Answer, Scene, with_mask
+from .wrong_operands import RARE_OPERANDS, WRONG_OPERANDS
+from .wrong_scores import NUMBERS, RARE_SCORES, WRONG_SCORES, Answer, Make, Rotation, Scene, rounded_weights, with_mask
 
 UNEXPLAINED = "none of the known mistakes explains it"
 _LOOKED_AT = 64  # wrong targets of a large graph, and as many right ones
 _ENOUGH = 8  # targets of which a mistake about the whole graph must change more than one
-_ROUNDED = 1e-5  # relative: a float64 output that is off by less, nearly everywhere, was rounded on the way
+_ROUNDED = 1e-5  # relative: a float64 output that is off by less, nearly everywhere, was rounded on the way,
+_HALVES = 8.0  # and one that is off by so many eps of a half precision, if it has the marks of that
+_FITTED = BUDGET >> 6  # pairs on which the number in a mistake is found
 _NAMED_TARGETS = 3  # whose edges are looked at,
 _NAMED_EDGES = 4  # and so many of them named
 
@@ -110,10 +116,10 @@ class _Look:
         self.degree = torch.bincount(piece.row, minlength=piece.targets.numel())
         self.scene = self._scene(piece)
 
-    def _scene(self, piece: Piece) -> Scene:
+    def _scene(self, piece: Piece, most: int = BUDGET) -> Scene:
         """The first of the sampled targets, with all sources as columns."""
         S = self.graph.num_sources
-        rows = max(1, min(piece.targets.numel(), BUDGET // self.subject.floats_per_pair // max(1, S)))
+        rows = max(1, min(piece.targets.numel(), most // self.subject.floats_per_pair // max(1, S)))
         here = piece.row < rows
         wide = Piece(
             piece.targets[:rows],
@@ -125,7 +131,23 @@ class _Look:
         )
         places, ones = (wide.row, wide.column), torch.ones_like(wide.row)
         copies = torch.zeros_like(wide.mask, dtype=torch.int64).index_put(places, ones, accumulate=True)
-        return Scene(self.subject.problem(self.leaves, self.case, wide), self.graph, wide, copies)
+        output = self.output.narrow(self.axis, 0, rows)
+        problem = self.subject.problem(self.leaves, self.case, wide)
+        return Scene(problem, self.graph, wide, copies, output, self._rotation(wide))
+
+    def _rotation(self, piece: Piece) -> Rotation | None:
+        """What the layer rotates by positions that are its inputs."""
+        names = [name for name in self.leaves if name.endswith("positions")]
+        rotary = getattr(getattr(self.subject, "layer", None), "rotary", None)
+        if not names or type(rotary) is not Rotary or rotary.scaling is not None:
+            return None
+        still = self.leaves | {name: torch.zeros_like(self.leaves[name]) for name in names}
+        p = self.subject.problem(still, self.case, piece)
+        targets, sources = (
+            self.leaves[name].squeeze(-1) if rotary.num_axes == 1 else self.leaves[name] for name in (names * 2)[:2]
+        )
+        at = targets[piece.targets], sources[piece.columns]
+        return Rotation(p.query, p.key, at, rotary.base, rotary.rotary_dim, rotary.layout, rotary.num_axes)
 
     def _apart(self, rows: Tensor, other: Tensor) -> float:
         """Largest difference between the output and another one on some rows, relative to its size."""
@@ -149,23 +171,26 @@ class _Look:
     def explanation(self, gradients: bool) -> str:
         """The mistakes that give this output, and the edges that a gradient shows to be wrong."""
         with torch.no_grad():
-            empty = self._empty_rows()
-            if empty is not None:
-                return empty
-            names = self._mistakes()
-        edges = self._edges() if gradients else []
+            first = self._chance() or self._empty_rows()
+            if first is not None:
+                return first
+            graphs, others = self._mistakes()
+        edges = self._edges() if gradients and (self.wrong == 1 or not others) else []
         if edges and self.wrong == 1 and self.total >= _ENOUGH:
-            names = []
+            graphs, others = (), []
+        names = [*graphs, *dict.fromkeys(others)]
         notes = [" or ".join(names)] * bool(names) + edges
-        return "; ".join(notes) if notes else self._rounding() or UNEXPLAINED
+        return "; ".join(notes) if notes else UNEXPLAINED
 
-    def _mistakes(self) -> list[str]:
-        """The known mistakes that give this output, remote ones only if no other does."""
+    def _mistakes(self) -> tuple[tuple[str, ...], list[str]]:
+        """The known mistakes about the graph, and all others, that give this output; remote ones only if no other."""
         mutants, graphs = self._mutants()
         near = described(mutants, [mutant for mutant in graphs if not mutant.remote])
-        scored = [words for words, make in WRONG_SCORES if self._explains(make(self.scene))]
-        remote = [words for words, make in RARE_SCORES if self._explains(make(self.scene))]
-        return [*near, *scored] or [*described(mutants, graphs), *remote]
+        others = [words for words, make in (*WRONG_SCORES, *WRONG_OPERANDS) if self._explains(make(self.scene))]
+        if near or others:
+            return near, others
+        others = [words for words, make in (*RARE_SCORES, *RARE_OPERANDS) if self._explains(make(self.scene))]
+        return described(mutants, graphs), others or self._numbers() or self._rounding()
 
     def _mutants(self) -> tuple[Mutants, list[Mutant]]:
         """The mistakes about who reads whom that give this output."""
@@ -179,14 +204,73 @@ class _Look:
             matching += [mutant] * known[key]
         return mutants, matching
 
-    def _rounding(self) -> str | None:
-        """Whether a float64 output has the errors of a narrower dtype: small ones, nearly everywhere."""
-        if self.dtype != torch.float64 or self.wrong < 0.9 * self.total:
-            return None
+    def _numbers(self) -> list[str]:
+        """The mistakes with a number in them, which is found where the output is most wrong."""
+        from scipy.optimize import brentq  # slow to import
+
+        scene, found = self._scene(self.piece, _FITTED), list[str]()
+        apart = (scene.output - self.right.narrow(self.axis, 0, scene.targets.numel())).abs().nan_to_num(0.0)
+        if not bool(apart.any()):
+            return found
+
+        def off(made: Callable[[float], Make], number: float) -> float:
+            """How far the mistake is from what came, and to which side."""
+            answer = made(number)(scene)
+            if answer is None:
+                return torch.nan
+            return float((scene.problem.finish(answer.output) - scene.output).flatten()[apart.argmax()])
+
+        for words, made, grid in NUMBERS:
+            for (low, one), (high, other) in pairwise((number, off(made, number)) for number in grid):
+                if not one * other <= 0.0 or one == other:
+                    continue
+                number = brentq(partial(off, made), low, high)
+                if self._explains(made(number)(self.scene)):
+                    rounded = (round(number, digits) for digits in range(12))
+                    number = next((x for x in rounded if self._explains(made(x)(self.scene))), number)
+                    found.append(words.format(f"{number + 0.0:.4g}"))
+        return list(dict.fromkeys(found))
+
+    def _rounding(self) -> list[str]:
+        """The narrower dtype whose errors an output has: small ones, nearly everywhere."""
+        if self.wrong < 0.9 * int((self.degree > 1).sum()) * self.total / max(1, self.degree.numel()):
+            return []
         off = difference(self.output, self.right) / (size(self.right) or 1.0)
-        if off > _ROUNDED:
+        for narrow in (torch.bfloat16, torch.float16):
+            name, eps = str(narrow).removeprefix("torch."), torch.finfo(narrow).eps
+            if off > _HALVES * eps or eps <= torch.finfo(self.dtype).eps:
+                continue
+            if torch.equal(self.output.to(narrow).double(), self.output):
+                return [f"every output is a {name} number: computed in {name}, or rounded to it on the way"]
+            answer = rounded_weights(narrow, self.scene)
+            if answer is not None:
+                right = self.right.narrow(self.axis, 0, self.scene.targets.numel())
+                nearer = (self.scene.problem.finish(answer.output) - self.scene.output).norm()
+                if nearer < 0.5 * (right - self.scene.output).norm():
+                    return [f"weights rounded to {name}, as by a softmax in {name}"]
+        if self.dtype != torch.float64 or off > _ROUNDED:
+            return []
+        return [f"off by {off:.0e} of its size nearly everywhere, as by float32 arithmetic inside a float64 call"]
+
+    def _chance(self) -> str | None:
+        """What makes two calls on the same inputs differ, if anything does."""
+
+        def run(seed: int | None = None) -> Tensor:
+            if seed is not None:
+                torch.manual_seed(seed)
+            leaves = detached(self.subject.leaves(self.case, self.dtype))
+            output = self.subject.run(leaves, self.case, self.backend).output.double()
+            return output.index_select(self.axis, self.targets).nan_to_num()
+
+        last, whole = self.output.nan_to_num(), size(self.output) or 1.0
+        apart = difference(run(), last) / whole
+        if apart <= self.tolerance:
             return None
-        return f"off by {off:.0e} of its size nearly everywhere, as by float32 arithmetic inside a float64 call"
+        device = self.graph.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            same = difference(run(0), run(0)) <= self.tolerance * whole
+        why = "random numbers are in it: dropout left on? Call eval()" if same else "something is kept between calls"
+        return f"two calls on the same inputs differ by {apart:.1g} of their size; {why}"
 
     def _edges(self) -> list[str]:
         """Edges that are not read, or read without being there, at the worst targets: by who is sent a gradient."""
@@ -195,12 +279,12 @@ class _Look:
         output = self.subject.run(leaves, self.case, self.backend).output
         if not output.requires_grad or self.dtype == torch.float16:  # float16 rounds small gradients to 0
             return []
-        unread, invented = [], []
+        unread, invented, everything = list[str](), list[str](), True
         for row in self.worst.tolist():
             target = int(self.targets[row])
             read = torch.zeros(self.graph.num_sources, dtype=torch.bool, device=output.device)
             for grad in sent(output.select(self.axis, target), leaves, self.subject.places).values():
-                read |= grad != 0
+                read |= grad > 0  # not where it is NaN
             near = torch.zeros_like(read)
             near[self.piece.columns[self.piece.column[self.piece.row == row]]] = True
             if shared:
@@ -208,7 +292,11 @@ class _Look:
             if bool(read.any()):  # else it is its gradients that are lost
                 unread += [f"{s} -> {target}" for s in torch.nonzero(near & ~read).flatten().tolist()]
                 invented += [f"{s} -> {target}" for s in torch.nonzero(read & ~near).flatten().tolist()]
+                rest = ~near
+                everything &= bool(rest.any()) and bool(read[rest].all())
         notes = [f"{_few(unread)} of the graph {_are(unread)} not read"] * bool(unread)
+        if invented and everything:
+            return [*notes, "every source is read: no mask, or one of finite numbers, not -inf"]
         notes += [f"{_few(invented)} {_are(invented)} read, but not of the graph"] * bool(invented)
         if notes and not self.subject.owns_graph:
             notes.append(

@@ -122,6 +122,11 @@ class Probe:
         return leaves, self.subject.run(leaves, self.case, self.backend).output
 
     @cached_property
+    def repeats(self) -> bool:
+        """Whether another run on the same inputs gives the same bits; else moving an input proves nothing."""
+        return torch.equal(self.run(self.leaves).nan_to_num(), self.output.nan_to_num())
+
+    @cached_property
     def gradients_sent(self) -> dict[int, dict[str, Tensor]]:
         """For each probed row and each input of the sources: the largest gradient (S,) that the row's target sends.
 

@@ -1,18 +1,32 @@
-"""Known mistakes about scores, heads, copies of edges and the softmax, as the answer each would give; ``None``: none.
+"""Known mistakes about scores, biases, copies of edges and the softmax, as the answer each would give; ``None``: none.
 
-The table at the end says in words what each function gets wrong.
+The tables at the end say in words what each function gets wrong.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize, pad
 
 from ..graph import AttentionGraph
 from .pieces import Piece
 from .subject import Problem
+
+
+class Rotation(NamedTuple):
+    """Queries and keys before they are rotated, the positions of targets and sources, and the arguments of a rotary."""
+
+    query: Tensor
+    key: Tensor
+    positions: tuple[Tensor, Tensor]
+    base: float
+    width: int
+    layout: str
+    num_axes: int
 
 
 class Answer(NamedTuple):
@@ -30,6 +44,8 @@ class Scene:
     graph: AttentionGraph
     piece: Piece
     copies: Tensor  # int64 (R, S), how often each edge is listed
+    output: Tensor  # the wrong one, of these targets: (..., R, H, D_v), or what a layer makes of that
+    rotation: Rotation | None = None  # of a layer that rotates
 
     @property
     def mask(self) -> Tensor:
@@ -45,6 +61,16 @@ class Scene:
         """The twin of a changed problem whose edges count so often, once if None."""
         problem = replace(self.problem, **changes)
         return Answer(problem.attend(self.piece, copies).output, problem.mask.any(1))
+
+    def weigh(self, weights: Callable[[Tensor, Tensor], Tensor], **changes: Any) -> Answer | None:
+        """The twin whose weights (..., H, R, S) are another function of all scores and of the mask than softmax."""
+        if self.problem.normalize is not None or bool((self.copies > 1).any()):
+            return None
+        every = torch.ones_like(self.mask)
+        normalized = replace(
+            self.problem, mask=every, normalize=lambda score, there: weights(score, there & self.mask), **changes
+        )
+        return Answer(normalized.attend(self.piece).output, self.mask.any(1))
 
 
 Make = Callable[[Scene], Answer | None]
@@ -69,37 +95,30 @@ def _scaled(by: Callable[[float, int, int], float]) -> Make:
     return make
 
 
-def _tiled_heads(scene: Scene) -> Answer | None:
-    p = scene.problem
-    heads, kv_heads = p.query.shape[-2], p.key.shape[-2]
-    if kv_heads in (0, 1, heads):
-        return None
-    wrong = torch.arange(heads, device=p.key.device) % kv_heads
-    parts = {name: getattr(p, name) for name in ("key", "value", "edge")}
-    changes = {name: x.index_select(-2, wrong) for name, x in parts.items() if x is not None}
-    return scene.solve(scene.copies, **changes)
+def _weighted(weights: Callable[[Tensor, Tensor], Tensor]) -> Make:
+    return lambda scene: scene.weigh(weights)
 
 
-def _weighted(weights: Callable[[Tensor, Tensor], Tensor], *, needs_all: bool = False) -> Make:
-    """Other weights (..., H, R, S) of plain scores and the mask; ``needs_all`` if they depend on all targets."""
-
-    def make(scene: Scene) -> Answer | None:
-        p = scene.problem
-        parts = (p.score, p.normalize, p.edge, p.softcap, p.bias)
-        if any(x is not None for x in parts) or p.key.shape[-2] == 0 or (needs_all and not scene.piece.complete):
-            return None
-        group = p.query.shape[-2] // p.key.shape[-2]
-        key, value = (x.repeat_interleave(group, -2).transpose(-3, -2) for x in (p.key, p.value))
-        score = p.query.transpose(-3, -2) @ key.transpose(-2, -1) * p.scale
-        return Answer((weights(score, scene.mask) @ value).transpose(-3, -2), scene.mask.any(1))
-
-    return make
+def _inside(score: Tensor, mask: Tensor) -> Tensor:
+    """Softmax over the edges that are there; 0 in rows without one."""
+    empty = ~mask.any(-1, keepdim=True)
+    return torch.softmax(score.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0), -1) * mask
 
 
-def _over_targets(score: Tensor, mask: Tensor) -> Tensor:
-    unread = ~mask.any(0)
-    score = score.masked_fill(~mask, -torch.inf).masked_fill(unread, 0.0)
-    return torch.softmax(score, -2).masked_fill(unread, 0.0)
+def _over_targets(scene: Scene) -> Answer | None:
+    def weights(score: Tensor, mask: Tensor) -> Tensor:
+        return _inside(score.mT, mask.mT).mT
+
+    return scene.weigh(weights) if scene.piece.complete else None
+
+
+def rounded_weights(dtype: torch.dtype, scene: Scene) -> Answer | None:
+    """The answer of a softmax in a narrower dtype."""
+    return scene.weigh(lambda score, mask: _inside(score.to(dtype), mask).to(score))
+
+
+def _with_sink(score: Tensor, mask: Tensor) -> Tensor:
+    return _inside(pad(score, (0, 1)), pad(mask, (0, 1), value=True))[..., :-1]
 
 
 def _bias_sorted(scene: Scene) -> Answer | None:
@@ -113,9 +132,50 @@ def _bias_sorted(scene: Scene) -> Answer | None:
     return scene.solve(scene.copies, bias=bias)
 
 
-def _bias_scaled(scene: Scene) -> Answer | None:
+def _biased(change: Callable[[Tensor, float], Tensor]) -> Make:
+    """Other biases, of the right ones and the scale."""
+
+    def make(scene: Scene) -> Answer | None:
+        p = scene.problem
+        return None if p.bias is None else scene.solve(scene.copies, bias=change(p.bias, p.scale))
+
+    return make
+
+
+def _bias_late(scene: Scene) -> Answer | None:
+    bias = scene.problem.bias
+    if bias is None:
+        return None
+    return scene.weigh(lambda score, mask: _inside(score, mask) + torch.where(mask, bias, 0.0), bias=None)
+
+
+def _capped(capped: Callable[[Tensor, float, float], Tensor]) -> Make:
+    """Another score of the product, the scale and the cap."""
+
+    def make(scene: Scene) -> Answer | None:
+        p = scene.problem
+        if p.softcap is None or p.score is not None or p.edge is not None or p.cap_bias:
+            return None
+        cap = p.softcap
+
+        def score(query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
+            return capped(torch.einsum("...thd,...shd->...hts", query, key), p.scale, cap)
+
+        return scene.solve(scene.copies, score=score, softcap=None)
+
+    return make
+
+
+def _bias_capped(scene: Scene) -> Answer | None:
     p = scene.problem
-    return None if p.bias is None else scene.solve(scene.copies, bias=p.bias * p.scale)
+    return None if p.softcap is None or p.bias is None else scene.solve(scene.copies, cap_bias=not p.cap_bias)
+
+
+def _cosines(scene: Scene) -> Answer | None:
+    p = scene.problem
+    if p.score is not None or p.edge is not None:
+        return None
+    return scene.solve(scene.copies, query=normalize(p.query, dim=-1), key=normalize(p.key, dim=-1))
 
 
 def _without(part: str) -> Make:
@@ -156,26 +216,66 @@ WRONG_SCORES: tuple[Mistake, ...] = (
     ("self-loops counted twice: added to a graph that has them", _loops_counted_twice),
     ("scale 1.0: the product is not scaled", _scaled(lambda scale, width, heads: 1.0)),
     ("scale 1 / D, not 1 / sqrt(D)", _scaled(lambda scale, width, heads: 1 / width)),
+    ("scale sqrt(D): multiplied by it, not divided", _scaled(lambda scale, width, heads: width**0.5)),
     ("scale applied twice", _scaled(lambda scale, width, heads: scale**2)),
     ("scale of all heads together: (H * D) ** -0.5", _scaled(lambda scale, width, heads: scale * heads**-0.5)),
     ("default scale D ** -0.5 in place of the given one", _scaled(lambda scale, width, heads: width**-0.5)),
-    ("heads grouped by tiling: head h reads head h % H_kv, not h // (H / H_kv)", _tiled_heads),
-    ("softmax over the wrong axis: over targets, not over sources", _weighted(_over_targets, needs_all=True)),
+    ("exp2 in place of exp: the scores lack a factor of log2(e)", _scaled(lambda scale, width, heads: scale * log(2))),
+    ("cosines in place of products: queries and keys divided by their norms", _cosines),
+    ("softmax over the wrong axis: over targets, not over sources", _over_targets),
+    ("softmax over the wrong axis: over heads, not over sources", _weighted(lambda z, mask: z.softmax(-3) * mask)),
     (
         "masked after the softmax: weights of missing edges dropped without renormalising",
-        _weighted(lambda score, mask: torch.softmax(score, -1) * mask),
+        _weighted(lambda z, mask: z.softmax(-1) * mask),
     ),
-    (
-        "mask added as 0 and 1 to the scores, not as -inf",
-        _weighted(lambda score, mask: torch.softmax(score + mask.to(score), -1)),
-    ),
+    ("mask added as 0 and 1 to the scores, not as -inf", _weighted(lambda z, mask: (z + mask.to(z)).softmax(-1))),
+    ("no softmax: the scores are the weights", _weighted(lambda z, mask: z * mask)),
+    ("exp of the scores, not divided by their sum", _weighted(lambda z, mask: z.exp() * mask)),
+    ("1 added to the sum of the softmax", _weighted(_with_sink)),
+    ("sigmoid in place of softmax", _weighted(lambda z, mask: z.sigmoid() * mask)),
+    ("softmax twice", _weighted(lambda z, mask: _inside(_inside(z, mask), mask))),
+    ("log_softmax in place of softmax", _weighted(lambda z, mask: _inside(z, mask).log().masked_fill(~mask, 0.0))),
+    ("the scores ignored: the mean of the sources", _weighted(lambda z, mask: _inside(0.0 * z, mask))),
+    ("weights averaged over heads", _weighted(lambda z, mask: _inside(z, mask).mean(-3, keepdim=True).expand_as(z))),
     ("score_bias ignored", _without("bias")),
     ("score_bias taken in sorted order, not in the caller's edge order", _bias_sorted),
-    ("score_bias scaled with the product; it is added after", _bias_scaled),
+    ("score_bias scaled with the product; it is added after", _biased(lambda bias, scale: bias * scale)),
+    ("score_bias subtracted, not added", _biased(lambda bias, scale: -bias)),
+    ("score_bias added twice", _biased(lambda bias, scale: 2 * bias)),
+    ("score_bias added after the softmax, to the weights", _bias_late),
     ("softcap ignored", _without("softcap")),
+    ("softcap of the score with its bias where that of the score alone is meant, or the other way round", _bias_capped),
+    ("softcap before the scale", _capped(lambda x, scale, cap: cap * torch.tanh(x / cap) * scale)),
+    ("softcap without its factor: tanh(score / softcap)", _capped(lambda x, scale, cap: torch.tanh(x * scale / cap))),
+    ("softcap as a clamp, not a tanh", _capped(lambda x, scale, cap: (x * scale).clamp(-cap, cap))),
     ("the score ignored: scaled dot product in its place", _without("score")),
     ("the normalisation ignored: softmax in its place", _without("normalize")),
 )
 RARE_SCORES: tuple[Mistake, ...] = (
     ("reversed edges added and counted beside those that were there", _symmetric_counted),
 )  # not named where a simpler mistake explains as well
+
+
+def _filled(number: float) -> Make:
+    return _weighted(lambda z, mask: torch.where(mask, z, number).softmax(-1))
+
+
+def _filled_and_dropped(number: float) -> Make:
+    return _weighted(lambda z, mask: torch.where(mask, z, number).softmax(-1) * mask)
+
+
+def _added(number: float) -> Make:
+    return _weighted(lambda z, mask: (z + number * ~mask).softmax(-1))
+
+
+_FILLS = tuple(range(-36, 37, 3))
+NUMBERS: tuple[tuple[str, Callable[[float], Make], Sequence[float]], ...] = (
+    ("missing edges filled with {} before the softmax, not with -inf", _filled, _FILLS),
+    ("{} added to the scores of missing edges, not -inf", _added, _FILLS),
+    ("missing edges filled with {} before the softmax, and dropped after it", _filled_and_dropped, _FILLS),
+    (
+        "{} times the right scale",
+        lambda by: _scaled(lambda scale, width, heads: scale * by),
+        tuple(2.0 ** (i / 2) for i in range(-10, 11)),
+    ),
+)  # mistakes with a number in them, which is found between these
