@@ -1,6 +1,7 @@
 """The layer: projections, attention on the graph, projection back. A PyG MessagePassing with torch's names."""
 
 from dataclasses import replace
+from inspect import signature
 from typing import Any, Never
 
 import torch
@@ -29,6 +30,8 @@ from .root_weight import RootWeight
 from .rotary import Rotary, check_rotary
 from .scores import Score, ScoreFunction, make_score
 from .scores.base import LayerScore
+
+Edges = AttentionGraph | PerHead | EdgeTensors
 
 
 class GraphAttention(EdgeAttention):
@@ -116,79 +119,88 @@ class GraphAttention(EdgeAttention):
         super().__init__()
         check_options(dropout, backend, bias=bias, out_proj=out_proj, root_weight=root_weight, cap_bias=cap_bias)
         check_numbers(scale, softcap, dropout)
-        if cap_bias and softcap is None:
-            raise OptionError("cap_bias=True says what softcap bounds, and there is none; give softcap=")
-        self.embed_dim, self.num_heads = width(embed_dim, "embed_dim"), width(num_heads, "num_heads")
-        self.num_kv_heads = self.num_heads if num_kv_heads is None else width(num_kv_heads, "num_kv_heads")
-        self.qdim = self.embed_dim if qdim is None else width(qdim, "qdim")
-        self.kdim = self.embed_dim if kdim is None else width(kdim, "kdim")
-        self.vdim = self.embed_dim if vdim is None else width(vdim, "vdim")
-        self.head_dim = self._head_dim(head_dim)
-        self.value_dim = self.head_dim if value_dim is None else width(value_dim, "value_dim")
-        self.edge_dim = None if edge_dim is None else width(edge_dim, "edge_dim")
-        self.edge_to = one_of(edge_to, "edge_to", ("both", "score", "value"))
-        self.dropout, self.backend, self.cap_bias = dropout, backend, cap_bias
-        self._check_sizes(out_proj)
-        inner, kv_inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        self.q_proj = nn.Linear(self.qdim, inner, bias=bias)
-        self.k_proj = nn.Linear(self.kdim, kv_inner, bias=bias)
-        self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.value_dim, bias=bias)
-        self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias=bias) if out_proj else None
-        self.skip = RootWeight(self.qdim, self.embed_dim, bias=bias) if root_weight else None
+        self._set_sizes(embed_dim, num_heads, (qdim, kdim, vdim), head_dim, value_dim, num_kv_heads, out_proj)
+        self._set_edges(edge_dim, edge_to)
+        self.dropout, self.backend, self.rotary = dropout, backend, rotary
+        self.scale, self.softcap, self.cap_bias = scale, softcap, cap_bias
+        self.q_proj = nn.Linear(self.qdim, self.num_heads * self.head_dim, bias)
+        self.k_proj = nn.Linear(self.kdim, self.num_kv_heads * self.head_dim, bias)
+        self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.value_dim, bias)
+        self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias) if out_proj else None
+        self.skip = RootWeight(self.qdim, self.embed_dim, bias) if root_weight else None
         read = None if self.edge_to == "value" else self.edge_dim
         self.score = make_score(score, self.num_heads, self.head_dim, read)
-        projects = self.edge_dim is not None and self.delta is None
-        projects &= self.score is None or self.edge_to != "score"
-        self.edge_proj = nn.Linear(self.edge_dim or 0, kv_inner, bias=False) if projects else None
-        reads = not isinstance(self.score, Score) or self.score.edge_dim is not None
-        if self.edge_dim is not None and self.edge_to == "score" and not reads:
-            raise OptionError(f'edge_to="score", but {type(self.score).__name__} reads no edge features; try "value"')
-        if self.edge_dim is None and self.edge_to != "both":
-            raise OptionError(f"edge_to={edge_to!r} says where edge features go: give their width, edge_dim")
+        projects = self.edge_dim is not None and self.delta is None and (self.score is None or self.edge_to != "score")
+        self.edge_proj = nn.Linear(self.edge_dim or 0, self.k_proj.out_features, bias=False) if projects else None
         self.normalize = make_normalizer(normalize, self.num_heads)
         self._asks = asked_by(self.normalize)
-        if "edge_attr" in self._asks and self.delta is not None:
-            raise OptionError(
-                "normalize asks for edge_attr, which the score encodes by a delta of its own; take source"
-            )
         self.q_norm = None if qk_norm is None else nn.RMSNorm(self.head_dim, positive(qk_norm, "qk_norm"))
         self.k_norm = None if qk_norm is None else nn.RMSNorm(self.head_dim, qk_norm)
         check_rotary(rotary, self.head_dim)
-        self.scale, self.softcap, self.rotary = scale, softcap, rotary
-        if scale is not None and self.score is not None:
-            raise OptionError(
-                f"scale={scale} multiplies the dot product of queries and keys; a score has its own factor"
-            )
+        self._check_together()
         self.reset_parameters()
 
-    @property
-    def delta(self) -> nn.Module | None:
-        """What encodes edge features in place of a projection; the score's."""
-        delta = getattr(self.score, "delta", None) if isinstance(self.score, Score) else None
-        return delta if isinstance(delta, nn.Module) else None
-
-    def _head_dim(self, head_dim: int | None) -> int:
-        if head_dim is not None:
-            return width(head_dim, "head_dim")
-        if self.embed_dim % self.num_heads:
+    def _set_sizes(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        inputs: tuple[int | None, int | None, int | None],
+        head_dim: int | None,
+        value_dim: int | None,
+        num_kv_heads: int | None,
+        out_proj: bool,
+    ) -> None:
+        self.embed_dim, self.num_heads = width(embed_dim, "embed_dim"), width(num_heads, "num_heads")
+        if head_dim is None and self.embed_dim % self.num_heads:
             sizes = f"{self.embed_dim} and {self.num_heads}"
             raise OptionError(f"embed_dim must be a multiple of num_heads, got {sizes}; or give head_dim")
-        return self.embed_dim // self.num_heads
 
-    def _check_sizes(self, out_proj: bool) -> None:
+        def size(given: int | None, name: str, otherwise: int) -> int:
+            return otherwise if given is None else width(given, name)
+
+        self.num_kv_heads = size(num_kv_heads, "num_kv_heads", self.num_heads)
+        self.qdim, self.kdim, self.vdim = (
+            size(given, name, self.embed_dim) for given, name in zip(inputs, ("qdim", "kdim", "vdim"), strict=True)
+        )
+        self.head_dim = size(head_dim, "head_dim", self.embed_dim // self.num_heads)
+        self.value_dim = size(value_dim, "value_dim", self.head_dim)
         if self.num_heads % self.num_kv_heads:
             raise OptionError(f"num_kv_heads must divide num_heads = {self.num_heads}, got {self.num_kv_heads}")
-        if self.edge_dim is not None and self.value_dim != self.head_dim and self.edge_to != "score":
-            raise OptionError(
-                f"edge features are added to key and value, which have one width then, got head_dim={self.head_dim} "
-                f"and value_dim={self.value_dim}"
-            )
         if not out_proj and self.num_heads * self.value_dim != self.embed_dim:
             name = "head_dim" if self.value_dim == self.head_dim else "value_dim"
             raise OptionError(
                 f"without out_proj the output is num_heads * {name} = {self.num_heads * self.value_dim} wide, "
                 f"but embed_dim is {self.embed_dim}"
             )
+
+    def _set_edges(self, edge_dim: int | None, edge_to: str) -> None:
+        self.edge_dim = None if edge_dim is None else width(edge_dim, "edge_dim")
+        self.edge_to = one_of(edge_to, "edge_to", ("both", "score", "value"))
+        if self.edge_dim is None and edge_to != "both":
+            raise OptionError(f"edge_to={edge_to!r} is where edge features go: give their width, edge_dim")
+        if self.edge_dim is not None and self.value_dim != self.head_dim and edge_to != "score":
+            raise OptionError(
+                f"edge features are added to key and value, which have one width then, got head_dim={self.head_dim} "
+                f"and value_dim={self.value_dim}"
+            )
+
+    def _check_together(self) -> None:
+        """Refuse options that exclude each other."""
+        if self.cap_bias and self.softcap is None:
+            raise OptionError("cap_bias=True requires softcap")
+        if self.scale is not None and self.score is not None:
+            raise OptionError(f"scale={self.scale} multiplies the dot product alone; a score has its own factor")
+        reads = not isinstance(self.score, Score) or self.score.edge_dim is not None
+        if self.edge_dim is not None and self.edge_to == "score" and not reads:
+            raise OptionError(f'edge_to="score", but {type(self.score).__name__} reads no edge features; try "value"')
+        if "edge_attr" in self._asks and self.delta is not None:
+            raise OptionError("normalize asks for edge_attr, which the score encodes by its delta; take source")
+
+    @property
+    def delta(self) -> nn.Module | None:
+        """What encodes edge features in place of a projection; the score's."""
+        delta = getattr(self.score, "delta", None) if isinstance(self.score, Score) else None
+        return delta if isinstance(delta, nn.Module) else None
 
     def reset_parameters(self) -> None:
         """Xavier-uniform projections and zero biases, as ``nn.MultiheadAttention`` starts."""
@@ -255,66 +267,75 @@ class GraphAttention(EdgeAttention):
         refuse_unnamed(unnamed)
         check_flags(return_weights=return_weights)
         check_cache(cache)
-        widths, made, pair = (self.qdim, self.kdim, self.vdim), None, isinstance(x, tuple | list)
+        x, key_input, value_input, held = self._features(x, context, cache)
+        graph = graph_of(graph, x, key_input, value_input, 0 if cache is None else cache.length - cache.dropped)
+        if positions is not None and edge_attr is None and self.rotary is None and self.edge_dim is not None:
+            (of_targets, of_sources), positions = pair_of_positions(positions), None
+            edge_attr = relative_positions(graph, of_sources, of_targets)
+        query = self._query(x)
+        past, apart = 0 if cache is None else cache.length, held is None and key_input is not x
+        of_targets, of_sources = self._positions(query, positions, past, apart, held is not None)
+        query = query if self.rotary is None else self.rotary(query, of_targets)
+        name = "x" if key_input is x else "context"
+        key, value = self._keys(name, key_input, value_input, of_sources) if held is None else held
+        if cache is not None:
+            key, value = cache.grown(key, value, self)
+        inputs = self._inputs(graph, query, key, value, score_bias, edge_attr)
+        output, weights = self._attend(graph, inputs, return_weights)
+        output = self._projected(output.flatten(-2), x)
+        if cache is not None:
+            cache.keep(key, value, self)
+        return (output, weights) if return_weights and weights is not None else output
+
+    def _features(self, x: Any, context: Any, cache: Any) -> tuple[Tensor, Tensor, Tensor, Pair | None]:
+        """What queries, keys and values are made of; and keys and values, where :meth:`hold` made them."""
+        widths, held = (self.qdim, self.kdim, self.vdim), None
         if isinstance(context, KeyValueCache):
-            made = context.of(self)
-            context = made[0].flatten(-2), made[1].flatten(-2)
+            held = context.of(self)
+            context = held[0].flatten(-2), held[1].flatten(-2)
             widths = self.qdim, context[0].shape[-1], context[1].shape[-1]
-        x, key_input, value_input = features_of(x, context, widths)
-        if cache is not None and (context is not None or pair):
+        features = features_of(x, context, widths)
+        if cache is not None and (context is not None or isinstance(x, tuple | list)):
             raise OptionError(
                 "a cache holds the keys of x's own earlier nodes; it does not go with context, nor with x as a pair"
             )
-        past, held_before = (0, 0) if cache is None else (cache.length, cache.length - cache.dropped)
-        graph = graph_of(graph, x, key_input, value_input, held_before)
-        offsets = None
-        if self.rotary is None and self.edge_dim is not None and edge_attr is None and positions is not None:
-            offsets, positions = pair_of_positions(positions), None
-        q_proj, out_proj = self.q_proj, self.out_proj
-        check_kind(q_proj, "x", x)
-        query = torch.unflatten(q_proj(x), -1, (self.num_heads, self.head_dim))
-        query = query if self.q_norm is None else self.q_norm(query)
-        if made is not None and isinstance(positions, tuple | list):
-            raise OptionError("the context was turned when it was held: pass positions of the targets alone")
-        of_targets, of_sources = self._positions(query, positions, past, apart=key_input is not x and made is None)
-        query = query if self.rotary is None else self.rotary(query, of_targets)
-        name = "x" if key_input is x else "context"
-        key, value = self._keys(name, key_input, value_input, of_sources) if made is None else made
-        if cache is not None:
-            key, value = cache.grown(key, value, self)
-        held = key, value
-        edge_projection, last = None, None
-        if edge_attr is None and offsets is not None:
-            edge_attr = relative_positions(graph, offsets[1], offsets[0])
+        return *features, held
+
+    def _projected(self, output: Tensor, x: Tensor) -> Tensor:
+        """The heads' outputs (..., T, H * D_v), projected, with the root's weight of ``x``."""
+        out_proj, skip = self.out_proj, self.skip
+        output = output if out_proj is None else out_proj(output)
+        return output if skip is None else skip(output, x)
+
+    def _inputs(
+        self,
+        graph: Edges,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        score_bias: Tensor | None,
+        edge_attr: Tensor | None,
+    ) -> Inputs:
+        """The operands of attention, checked, with what the score makes of them and of edge features."""
+        weight, last = None, None
         if self._takes(edge_attr, graph):
-            edge_attr, edge_projection, value, last = self._encoded(edge_attr, value)
-        dropout_p = self.dropout if self.training else 0.0
+            edge_attr, weight, value, last = self._encoded(edge_attr, value)
         query, key, scale, score = self._scored(query, key, edge_attr, last)
-        inputs = check(
-            *(query, key, value, graph, score_bias, scale, self.softcap, dropout_p),
-            *(edge_attr, edge_projection, score, self.normalize),
-        )
+        dropout_p = self.dropout if self.training else 0.0
+        operands = (query, key, value, graph, score_bias, scale, self.softcap, dropout_p)
+        inputs = check(*operands, edge_attr, weight, score, self.normalize)
         if self.edge_to != "both" or self.cap_bias or self._asks:
             inputs = replace(inputs, edge_to=self.edge_to, cap_bias=self.cap_bias, asks=self._asks)
-        output, weights = self._attend(graph, inputs, return_weights)
-        output = output.flatten(-2)
-        if out_proj is not None:
-            output = out_proj(output)
-        if self.skip is not None:
-            output = self.skip(output, x)
-        if cache is not None:
-            cache.keep(*held, self)
-        return (output, weights) if return_weights and weights is not None else output
+        return inputs
 
     def _encoded(self, edge_attr: Any, value: Tensor) -> tuple[Tensor, Tensor | None, Tensor, nn.Linear | None]:
         """Edge features, the weight that makes of them what joins the value (none where they join as they are), the
         value, and what the score has to apply to them: the last part of its encoder, which then is that weight.
         """
-        if self.edge_proj is None and self.delta is None:  # the score's alone
-            return edge_attr, None, value, None
         if self.edge_proj is not None:
             return edge_attr, self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim)), value, None
-        assert self.delta is not None
+        if self.delta is None:  # the score's alone
+            return edge_attr, None, value, None
         heads, parts = (self.num_heads, self.head_dim), None
         if self.num_kv_heads == self.num_heads and isinstance(self.score, Score):
             parts = self.score.delta_in_parts()
@@ -350,6 +371,13 @@ class GraphAttention(EdgeAttention):
         held.keep(*self._keys("context", key_input, value_input, of_sources), self)
         return held
 
+    def _query(self, x: Tensor) -> Tensor:
+        """Queries (..., T, H, D)."""
+        q_proj = self.q_proj
+        check_kind(q_proj, "x", x)
+        query = torch.unflatten(q_proj(x), -1, (self.num_heads, self.head_dim))
+        return query if self.q_norm is None else self.q_norm(query)
+
     def _keys(self, name: str, key_input: Tensor, value_input: Tensor, positions: Tensor | None) -> Pair:
         """Keys (..., S, H_kv, D) and values (..., S, H_kv, D_v)."""
         k_proj, v_proj = self.k_proj, self.v_proj
@@ -363,9 +391,11 @@ class GraphAttention(EdgeAttention):
         return key if self.rotary is None else self.rotary(key, positions), value
 
     def _positions(
-        self, query: Tensor | None, positions: Tensor | Pair | None, past: int, apart: bool
+        self, query: Tensor | None, positions: Tensor | Pair | None, past: int, apart: bool, held: bool = False
     ) -> tuple[Any, Any]:
-        """Positions of targets and of sources, for a layer that turns them."""
+        """Positions of targets and of sources, for a layer that rotates them."""
+        if held and isinstance(positions, tuple | list):
+            raise OptionError("held keys already have rotary embeddings: pass positions of the targets alone")
         if self.rotary is None:
             if positions is not None:
                 raise OptionError("positions were given, but the layer was built without rotary")
@@ -386,9 +416,7 @@ class GraphAttention(EdgeAttention):
                 return *dot, 1.0, None
         return query, key, self.scale, None if self.score is None else LayerScore(self.score, last)
 
-    def _attend(
-        self, graph: AttentionGraph | PerHead | EdgeTensors, inputs: Inputs, return_weights: bool
-    ) -> tuple[Tensor, EdgeWeights | None]:
+    def _attend(self, graph: Edges, inputs: Inputs, return_weights: bool) -> tuple[Tensor, EdgeWeights | None]:
         if self._is_observed():
             inputs, edges = (as_bias(graph, inputs), graph.union()) if isinstance(graph, PerHead) else (inputs, graph)
             edge_index = edges._listed().edge_index.to(inputs.query.device)
@@ -403,7 +431,7 @@ class GraphAttention(EdgeAttention):
         alpha = outputs.alpha if return_weights else None
         return outputs.output, None if alpha is None else EdgeWeights.of(graph, alpha)
 
-    def _takes(self, edge_attr: Tensor | None, graph: AttentionGraph | PerHead | EdgeTensors) -> bool:
+    def _takes(self, edge_attr: Tensor | None, graph: Edges) -> bool:
         """Whether there are edge features, which then fit."""
         reader: nn.Module = self.delta or self.edge_proj or self.q_proj
         if self.edge_dim is None:
@@ -436,33 +464,20 @@ class GraphAttention(EdgeAttention):
         return observed
 
     def __repr__(self) -> str:
-        options = {
-            "qdim": (self.qdim, self.embed_dim),
-            "kdim": (self.kdim, self.embed_dim),
-            "vdim": (self.vdim, self.embed_dim),
-            "head_dim": (self.head_dim, self.embed_dim / self.num_heads),
-            "value_dim": (self.value_dim, self.head_dim),
-            "num_kv_heads": (self.num_kv_heads, self.num_heads),
-            "edge_dim": (self.edge_dim, None),
-            "edge_to": (self.edge_to, "both"),
-            "bias": (self.q_proj.bias is not None, True),
-            "out_proj": (self.out_proj is not None, True),
-            "root_weight": (self.skip is not None, False),
-            "score": (_name(self.score), _name(None)),
-            "normalize": (_name(self.normalize), _name(None)),
-            "scale": (self.scale, None),
-            "softcap": (self.softcap, None),
-            "cap_bias": (self.cap_bias, False),
-            "qk_norm": (None if self.q_norm is None else self.q_norm.eps, None),
-            "rotary": (self.rotary, None),
-            "dropout": (self.dropout, 0.0),
-            "backend": (self.backend, "auto"),
-        }
-        extra = "".join(f", {name}={value!r}" for name, (value, plain) in options.items() if value != plain)
+        usual: dict[str, Any] = dict.fromkeys(("qdim", "kdim", "vdim"), self.embed_dim)
+        usual |= {"head_dim": self.embed_dim / self.num_heads, "value_dim": self.head_dim}
+        usual |= {"num_kv_heads": self.num_heads, "score": None, "normalize": None}
+        values: dict[str, Any] = {"bias": self.q_proj.bias is not None, "out_proj": self.out_proj is not None}
+        values |= {"root_weight": self.skip is not None, "qk_norm": None if self.q_norm is None else self.q_norm.eps}
+        values |= {"score": _name(self.score), "normalize": _name(self.normalize)}
+        extra = ""
+        for name, option in list(signature(GraphAttention).parameters.items())[2:]:
+            value = values[name] if name in values else getattr(self, name)
+            extra += f", {name}={value!r}" if value != usual.get(name, option.default) else ""
         return f"GraphAttention(embed_dim={self.embed_dim}, num_heads={self.num_heads}{extra})"
 
 
-def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: AttentionGraph | PerHead | EdgeTensors) -> Outputs:
+def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: Edges) -> Outputs:
     """The outputs of plain softmax, with the share that a sink leaves them."""
     assert softmax.lse is not None
     share, alpha = sink.share(softmax.lse), softmax.alpha

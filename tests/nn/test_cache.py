@@ -164,7 +164,7 @@ def test_a_context_that_is_held():
     )
     moved = layer.hold(X, positions=torch.arange(5) + 2)
     assert not torch.allclose(layer(new, graph, context=moved), layer(new, graph, context=held))
-    with pytest.raises(OptionError, match="turned when it was held: pass positions of the targets alone"):
+    with pytest.raises(OptionError, match="already have rotary embeddings: pass positions of the targets alone"):
         layer(new, graph, context=held, positions=(after, torch.arange(5)))
     with pytest.raises(OptionError, match=r"an empty KeyValueCache; layer.hold\(context\)"):
         layer(new, graph, context=KeyValueCache())

@@ -167,7 +167,7 @@ def test_a_normalisation_sees_the_sources_of_every_backend():
         ({"edge_to": "key", "edge_dim": 3}, "edge_to must be .*got .key"),
         ({"edge_to": "score"}, "give their width, edge_dim"),
         ({"edge_to": "score", "edge_dim": 3, "score": "cosine"}, "Cosine reads no edge features"),
-        ({"edge_dim": 3, "score": "subtraction", "normalize": near_sources}, "encodes by a delta of its own"),
+        ({"edge_dim": 3, "score": "subtraction", "normalize": near_sources}, "encodes by its delta"),
     ],
 )
 def test_refusals(options, words):
@@ -177,5 +177,5 @@ def test_refusals(options, words):
 
 
 def test_a_bound_on_the_bias_needs_a_bound():
-    with pytest.raises(OptionError, match="give softcap="):
+    with pytest.raises(OptionError, match="cap_bias=True requires softcap"):
         ga.nn.GraphAttention(H * D, H, cap_bias=True)
