@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import graphattn as ga
-from graphattn import bench
+from graphattn.bench import compare
 
 ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ask.add_argument("--seeds", type=int, default=2)
@@ -90,9 +90,9 @@ def slower_by_message_passing(graph: ga.AttentionGraph) -> tuple[float, float]:
             start = time.perf_counter()
             step(model, optimizers[backend], graph, torch.arange(BATCH))
             ms[backend].append(1e3 * (time.perf_counter() - start))
-    problem = bench.Problem(graph, heads=1, head_dim=WIDTH, batch=BATCH)
-    case = bench.run({"digits": problem}, peers=["message_passing"], threads=1, effort=bench.Effort(5, 5)).cases[0]
-    fast, slow = (min(case.row(backend).times_ms["forward + backward"]) for backend in models)
+    sizes = {"heads": 1, "head_dim": WIDTH, "batch": BATCH}
+    found = compare(graph, **sizes, peers=["message_passing"], repeats=5, limit=5)
+    fast, slow = (min(row.ms["forward + backward"]) for row in found.rows)
     return 1 + LAYERS * (slow - fast) / min(ms["auto"]), min(ms["message_passing"]) / min(ms["auto"])
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
 import graphattn as ga
-from graphattn import bench
+from graphattn.bench import compare
 
 ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ask.add_argument("--seeds", type=int, default=2)
@@ -156,14 +156,12 @@ def slower_by_message_passing() -> dict[str, tuple[float, float]]:
                 ms[name, backend] = min(ms.get((name, backend), math.inf), 1e3 * (time.perf_counter() - start))
     dtype = torch.bfloat16 if options.bf16 else torch.float32
     sizes = {"heads": heads, "head_dim": options.width // heads, "batch": options.batch, "dtype": dtype}
-    problems = {name: bench.Problem(pattern(options.length), **sizes) for name, pattern in timed.items()}
-    effort = bench.Effort(repeats=5, limit=5)
-    report = bench.run(problems, peers=backends, threads=torch.get_num_threads(), effort=effort)
     found = {}
-    for case in report.cases:
-        fast, slow = (min(case.row(backend).times_ms["forward + backward"]) for backend in backends)
-        predicted = 1 + options.layers * (slow - fast) / ms[case.name, "auto"]
-        found[case.name] = predicted, ms[case.name, "message_passing"] / ms[case.name, "auto"]
+    for name, pattern in timed.items():
+        result = compare(pattern(options.length), **sizes, peers=backends, repeats=5, limit=5)
+        fast, slow = (min(row.ms["forward + backward"]) for row in result.rows)
+        predicted = 1 + options.layers * (slow - fast) / ms[name, "auto"]
+        found[name] = predicted, ms[name, "message_passing"] / ms[name, "auto"]
     return found
 
 

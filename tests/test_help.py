@@ -7,13 +7,10 @@ from types import ModuleType
 import pytest
 
 import graphattn as ga
-import graphattn.bench
 import graphattn.viz
 
 
-@pytest.mark.parametrize(
-    "room", [ga.nn, ga.models, ga.graphs, graphattn.bench, graphattn.viz], ids=lambda r: r.__name__
-)
+@pytest.mark.parametrize("room", [ga.nn, ga.models, ga.graphs, graphattn.viz], ids=lambda r: r.__name__)
 def test_help_lists_classes_and_functions(room, monkeypatch):
     for way in ("docclass", "docroutine"):  # their own pages make a MiB
         monkeypatch.setattr(pydoc._PlainTextDoc, way, lambda self, thing, *rest: f"page of {thing.__name__}\n")

@@ -152,8 +152,8 @@ def test_every_example_ends_in_an_assert():
 
 
 def test_every_file_is_written_beside_and_renamed():
-    """Rates are, by themselves; ``raw`` is a buffer; ``clear_refs`` is no file; a worker's file is its own."""
-    own = {"interop/files/_replace.py", "backends/rates.py", "bench/clock.py", "bench/worker.py", "study/pool.py"}
+    """Rates are, by themselves; ``raw`` is a buffer; a worker's file is its own."""
+    own = {"interop/files/_replace.py", "backends/rates.py", "study/pool.py"}
     writes = re.compile(r"\.write_text\(|\.write_bytes\(|\.savefig\((?!raw)|torch\.save\(|open\([^)]*[\"'][wxa]b?[\"']")
     for path in FILES:
         if str(path.relative_to(PACKAGE)) not in own:

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -19,6 +18,8 @@ from ..backends.rates import Rates, tried
 from ..backends.request import HALF, Request
 from ..graph import AttentionGraph
 from ..graphs import sliding_window
+from .peers import Problem
+from .timing import timed
 
 HEADS, WIDTH = 4, 32
 TRIED = 0.02  # between two ways in half precision, of the norm: one key more of 257 is .06
@@ -74,33 +75,36 @@ def _calibrated(progress: Callable[[str], None], where: torch.device) -> Rates:
                 own[in_halves(kind)] = max(0.1 * halves, halves - own["call_ms"]) / spent
         for kind, graphs in backend.trials() if where.type == "cuda" else ():
             progress(f"{name}, {kind}")
-            found = trial(name, kind, [graph.to(where) for graph in graphs], where)
-            if isinstance(found, str):
-                progress(f"{name} does without {kind}: {found}")
-            else:
-                own[kind] = max(0.1 * found[0], found[0] - own["call_ms"]) * 1e6 / found[1]
+            graphs = [graph.to(where) for graph in graphs]
+            reason = reason_against_trial(name, kind, graphs, where)
+            if reason:
+                progress(f"{name} does without {kind}: {reason}")
+                continue
+            with tried(name, kind):
+                request = _request(graphs[0], {}, where, torch.bfloat16)
+                units = backend.work(graphs[0], request)[1]
+                ms = _milliseconds(graphs[0], name, {}, where, dtype=torch.bfloat16)
+            own[kind] = max(0.1 * ms, ms - own["call_ms"]) * 1e6 / units / request.floats_per_pair
     return rates
 
 
-def trial(name: str, kind: str, graphs: list[AttentionGraph], where: torch.device) -> tuple[float, float] | str:
-    """Milliseconds on the first graph in bfloat16, and how many numbers were read; or why it is not to be taken."""
+def reason_against_trial(name: str, kind: str, graphs: list[AttentionGraph], where: torch.device) -> str:
+    """Why a kind of a backend's work cannot be used here: it does not run, or differs from dense attention in half
+    precision, in the output or a gradient. Empty if it can."""
     with tried(name, kind):
         for graph, dtype in itertools.product(graphs, HALF):
             taken, _ = BACKENDS[name].work(graph, _request(graph, {}, where, dtype))
             if taken != kind:
                 return f"it does not run there, on {graph!r}"
             try:
-                found, wanted = (_results(graph, backend, where, dtype) for backend in (name, "dense"))
+                results, expected = (_results(graph, backend, where, dtype) for backend in (name, "dense"))
             except RuntimeError as failure:
                 return " ".join(str(failure).split())[:200]
-            for x, y in zip(found, wanted, strict=True):
+            for x, y in zip(results, expected, strict=True):
                 error = float((x - y).norm() / y.norm())
                 if not error <= TRIED:  # NaN, too
                     return f"its error is {error:.1e} of the norm, over {TRIED:.1e}, on {graph!r} in {dtype}"
-        request = _request(graphs[0], {}, where, torch.bfloat16)
-        units = BACKENDS[name].work(graphs[0], request)[1]
-        spent = _milliseconds(graphs[0], name, {}, where, dtype=torch.bfloat16)
-        return spent, units * request.floats_per_pair
+    return ""
 
 
 def _results(graph: AttentionGraph, backend: str, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
@@ -112,9 +116,8 @@ def _results(graph: AttentionGraph, backend: str, device: torch.device, dtype: t
 
 
 def _tensors(graph: AttentionGraph, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
-    draw, lead = torch.Generator().manual_seed(0), (BATCH,) if device.type == "cuda" else ()
-    sizes = (graph.num_targets, graph.num_sources, graph.num_sources)
-    return [torch.randn(*lead, n, HEADS, WIDTH, generator=draw).to(device, dtype) for n in sizes]
+    batch = BATCH if device.type == "cuda" else 1
+    return Problem(graph, HEADS, WIDTH, batch, dtype, str(device)).inputs()[:3]
 
 
 def _request(
@@ -140,13 +143,9 @@ def _milliseconds(
         assert isinstance(output, Tensor)
         if backward:
             torch.autograd.grad(output, inputs, torch.ones_like(output))
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
 
-    call()
+    timed(call, 1, str(device))
     taken: list[float] = []
     while len(taken) < 5 or (len(taken) < 21 and sum(taken) < 0.3):
-        start = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - start)
+        taken.append(timed(call, 1, str(device)))
     return 1e3 * min(taken)

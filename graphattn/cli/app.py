@@ -222,63 +222,36 @@ def verify(
 
 @app.command(epilog=WHAT)
 def bench(
-    what: Annotated[
-        Optional[str], typer.Argument(metavar="WHAT", help="A graph; without it, the project's own table.")
-    ] = None,
-    suite: Annotated[
-        Optional[str],
-        typer.Option(metavar="NAMES", help="Shapes of our own table, all of it (cpu, default) or our goals (figures)."),
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The table in small sizes.")] = False,
+    what: What,
     sizes: Annotated[
         Optional[str],
-        typer.Option(
-            metavar="N,N,..", help="A sweep, of the table or of a WHAT with ... for its size: 1024,4096 or 8x8,16x16."
-        ),
+        typer.Option(metavar="N,N,..", help="Of a WHAT with ... for its size, each in turn: 1024,4096 or 8x8,16x16."),
     ] = None,
-    heads: Annotated[Optional[int], _number("Heads; 4, or the table's.")] = None,
-    head_dim: Annotated[Optional[int], _number("Width of a head; 32, or the table's.")] = None,
-    batch: Annotated[Optional[int], _number("Batch; 1, or the table's.")] = None,
+    heads: Annotated[int, _number("Heads.")] = 4,
+    head_dim: Annotated[int, _number("Width of a head.")] = 32,
+    batch: Annotated[int, _number("Product of the leading dimensions.")] = 1,
     dtype: Annotated[Dtype, typer.Option(help="Of query, key and value.")] = Dtype.float32,
     device: Device = "cpu",
     peers: Annotated[
-        Optional[str], typer.Option(metavar="NAME,..", help="Who takes part beside auto; all by default.")
+        Optional[str], typer.Option(metavar="NAME,..", help="Backends, SDPA or PyG beside auto; all by default.")
     ] = None,
     repeats: Annotated[int, _number("Turns of each; the median is told.")] = 7,
-    limit: Annotated[float, _number("Seconds for a peer's turns, forward and with backward.", 0.1)] = 20,
-    budget: Annotated[Optional[float], _number("Seconds for everything: fewer turns, but three.", 1)] = None,
-    threads: Annotated[Optional[int], _number("Threads of each; torch's own number.")] = None,
-    json: Annotated[
-        Optional[str], typer.Option(metavar="FILE", help="Write all numbers as JSON, again after each graph.")
-    ] = None,
-    out: Picture = None,
+    limit: Annotated[float, _number("Seconds for the turns of each, forward and with backward.", 0.1)] = 20,
+    json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Measure attention on a graph, side by side with others.
+    """Time attention on a graph beside torch's SDPA and PyG.
 
-    Ours, PyG's TransformerConv, torch's SDPA and FlexAttention take turns in one run; each result is checked first.
+    Every backend, SDPA with the graph as its mask and PyG's TransformerConv, forward and with backward, in turns; each
+    answer is checked first. On the CPU the others run on one thread, too.
 
     \b
       graphattn bench 'sliding_window(..., 257)' --sizes 1024,4096
     """
     from .bench import bench as run
 
-    run(
-        what,
-        suite,
-        quick,
-        sizes,
-        fields={"heads": heads, "head_dim": head_dim, "batch": batch},
-        dtype=dtype.value,
-        device=device,
-        peers=peers,
-        repeats=repeats,
-        limit=limit,
-        budget=budget,
-        threads=threads,
-        json=json,
-        out=out,
-    )
+    problem = {"heads": heads, "head_dim": head_dim, "batch": batch, "dtype": dtype.value, "device": device}
+    run(what, sizes, problem, peers, repeats, limit, json)
 
 
 @app.command()

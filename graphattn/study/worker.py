@@ -45,7 +45,7 @@ def serve() -> None:
     answers, tasks = os.fdopen(os.dup(1), "w"), queue.SimpleQueue[str]()
     Thread(target=_listen, args=(os.fdopen(os.dup(0)), tasks), daemon=True).start()
     os.dup2(2, 1)  # what libraries print is no answer
-    from ..bench.clock import limit_memory
+    from ..bench.machine import limit_memory
 
     limit_memory("cpu")
     while True:

@@ -25,18 +25,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PATHS = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "gpu")]
+PATHS = [str(ROOT / folder) for folder in (".", "tests", "tests/gpu", "examples/benchmarks")]
 PACKAGES = ("torch", "triton", "torch-geometric", "numpy", "scipy", "networkx", "numba", "pytest", "hypothesis")
 BUDGET = 540.0  # seconds in all
 SHARES = {
     "figures": 0.4,
     "cases": 0.8,
-    "tests": 0.88,
-    "bench": 1.0,
+    "tests": 1.0,
 }  # of the budget, by whose end each part must be done
 CASE_SECONDS = 90.0  # for one case, which may compile
 START_SECONDS = 120.0  # for a process to say its first word
-SHAPES = "window,knn16,causal,power_law,longformer"  # of graphattn bench
 
 
 def main() -> int:
@@ -46,16 +44,15 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=BUDGET, metavar="SECONDS")
     parser.add_argument("--out", default="gpu.json", metavar="FILE")
     parser.add_argument(
-        "--only", default="", metavar="WORDS", help="cases whose names have this alone, no tests, no bench"
+        "--only", default="", metavar="WORDS", help="cases whose names have this alone, no tests, no figures"
     )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th case alone")
-    parser.add_argument("--shapes", default=SHAPES, metavar="NAMES", help="what to time, as graphattn bench --suite")
-    parser.add_argument("--child", choices=("about", "cases", "figures", "bench"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=("about", "cases", "figures"), help=argparse.SUPPRESS)
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
         sys.path[:0] = PATHS
-        return {"about": _about, "cases": _cases, "figures": _figures, "bench": _bench}[asked.child](asked)
+        return {"about": _about, "cases": _cases, "figures": _figures}[asked.child](asked)
     return Run(asked).go()
 
 
@@ -92,7 +89,6 @@ class Run:
         self._measure()
         if not self.asked.only:
             self._tests()
-            self._time()
         self.found["complete"] = True
         results = [result for case in self.found["cases"] for result in case["results"]]
         wrong = [case["name"] for case in self.found["cases"] if any(r["ok"] is False for r in case["results"])]
@@ -118,7 +114,7 @@ class Run:
 
     def _child(self, what: str, *options: str) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-u", __file__, "--child", what, "--device", self.asked.device, "--out", str(self.out)]
-        words += ["--only", self.asked.only, "--every", str(self.asked.every), "--shapes", self.asked.shapes, *options]
+        words += ["--only", self.asked.only, "--every", str(self.asked.every), *options]
         return subprocess.Popen(words, stdout=subprocess.PIPE, cwd=ROOT, start_new_session=True)
 
     def _ask(self, what: str, *options: str) -> dict[str, Any] | None:
@@ -193,20 +189,6 @@ class Run:
         except subprocess.TimeoutExpired:
             self.found["tests"] = {"left_out": "no time: it was not done in its share"}
         self._write()
-
-    def _time(self) -> None:
-        """The short benchmark, shape by shape, until the budget is spent."""
-        if self._left("bench") < 10:
-            self.found["bench"] = {"left_out": "no time"}
-            return
-        child = self._child("bench")
-        for answer in _lines(child, math.inf, math.inf, self.start + self.asked.budget):
-            self.found["bench"] = answer
-            self._write()
-            print("timed", answer["cases"][-1]["name"] if answer.get("cases") else answer.get("failed"), flush=True)
-        _stop(child)
-        done = [case["name"] for case in self.found.setdefault("bench", {}).get("cases", [])]
-        self.found["bench"]["left_out"] = [name for name in self.asked.shapes.split(",") if name not in done]
 
 
 LOST_CONTEXT = 3  # a child ends with this after a CUDA error, which spoils all that would follow
@@ -323,19 +305,6 @@ def _figures(asked: argparse.Namespace) -> int:
     torch.backends.cuda.matmul.allow_tf32 = True  # peers at their best
     for answer in figures(torch.empty(0, device=asked.device).device):
         _answer(answer)
-    return 0
-
-
-def _bench(asked: argparse.Namespace) -> int:
-    """``graphattn bench``, without its command line; an answer after every shape, with those before it."""
-    from graphattn import bench
-
-    small, names = asked.device == "cpu", asked.shapes.split(",")
-    if find_spec("scipy") is None:
-        names = [name for name in names if not name.startswith("knn")]  # made by its trees
-    tasks = bench.suite(",".join(names), quick=small, device=asked.device)
-    effort = bench.Effort(5, 1.0 if small else 4.0)
-    bench.run(tasks, device=asked.device, effort=effort, done=lambda report: _answer(report.to_dict()))
     return 0
 
 

@@ -9,7 +9,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from figures import floor_bytes
 from gpu_cases import raised
+from peers import PyGCompiled, Swin
+from shapes import big_bird, points, power_law
 from torch import Tensor
 
 import graphattn as ga
@@ -19,9 +22,7 @@ from graphattn.backends.edges import sizes
 from graphattn.backends.request import Inputs
 from graphattn.backends.tiles import TilesBackend, gathered_run
 from graphattn.bench import Problem
-from graphattn.bench.makers import big_bird, points, power_law
-from graphattn.bench.peers.pyg import CompiledTransformerConv, Held, TransformerConv
-from graphattn.bench.peers.swin import Swin
+from graphattn.bench.peers import MODES, Projected, PyG
 from graphattn.graph import AttentionGraph
 from graphattn.kernels import bytes_moved
 
@@ -54,7 +55,7 @@ def _there(pos: Tensor) -> Tensor:
 
 
 def _uniform(count: int, k: int) -> AttentionGraph:
-    return ga.graphs.knn(_there(points(count, sorted_along_curve=True)), k)
+    return ga.graphs.knn(_there(points(count)), k)
 
 
 def _nearest(count: int, k: int) -> AttentionGraph:
@@ -134,7 +135,7 @@ def _figure(figure: Figure, device: torch.device) -> dict[str, Any]:
     forward, kept = (sum(bytes_moved.forward(size, kept=keep)) for keep in (False, True))
     told["edges_bytes"] = [forward, kept + sum(bytes_moved.backward(size))]  # what the kernels ask for; see bytes_moved
     told |= {"heads": figure.heads, "width": figure.width, "batch": batch, "dtype": str(dtype)}
-    return told | {"floor_bytes": [problem.floor_bytes(mode) for mode in ("forward", "training")], "rows": rows}
+    return told | {"floor_bytes": [floor_bytes(problem, mode) for mode in MODES], "rows": rows}
 
 
 def _times(call: Call, leaves: list[Tensor], grad: Tensor, device: torch.device) -> dict[str, float]:
@@ -190,7 +191,7 @@ def _ours(name: str, graph: AttentionGraph, inputs: Inputs) -> Call:
     return lambda: BACKENDS[name].run(graph, inputs).output
 
 
-def _pyg(kind: type[TransformerConv], problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
+def _pyg(kind: type[PyG], problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
     """TransformerConv without its projections; with one of the edges' features, where they have any."""
     if inputs.edge_attr is None or inputs.edge_weight is None:
         return kind().prepare(problem, *(x.reshape(-1, problem.heads * problem.head_dim) for x in leaves))
@@ -202,10 +203,10 @@ def _pyg(kind: type[TransformerConv], problem: Problem, inputs: Inputs, leaves: 
     )
     conv.lin_edge.weight = torch.nn.Parameter(inputs.edge_weight.reshape(width, -1))
     for name, held in zip(("query", "key", "value"), leaves, strict=True):
-        projection = Held()
-        projection.held = held.reshape(-1, width)
+        projection = Projected()
+        projection.tensor = held.reshape(-1, width)
         setattr(conv, f"lin_{name}", projection)
-    call = torch.compile(conv, dynamic=False) if kind is CompiledTransformerConv else conv
+    call = torch.compile(conv, dynamic=False) if kind is PyGCompiled else conv
     edge_index, (query, key, _) = problem.graph.edge_index, (x.reshape(-1, width) for x in leaves)
     return lambda: call((key, query), edge_index, inputs.edge_attr)
 
@@ -257,8 +258,8 @@ def _swin(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
 
 
 PEERS: dict[str, Callable[..., Call]] = {
-    "PyG": partial(_pyg, TransformerConv),
-    "PyG compiled": partial(_pyg, CompiledTransformerConv),
+    "PyG": partial(_pyg, PyG),
+    "PyG compiled": partial(_pyg, PyGCompiled),
     "SDPA": _sdpa,
     "Flex": _flex,
     "varlen": _varlen,

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn.bench.report import Report
 from graphattn.errors import GraphAttnError
 from graphattn.interop.files import save_edges
 from graphattn.interop.files._replace import save_picture
@@ -17,7 +16,6 @@ WRITERS = {
     "page.html": lambda path: ga.viz.to_html(GRAPH, path, torch.rand(9, 3)),
     "picture.png": lambda path: save_picture(path, plot(GRAPH)),
     "picture.svg": lambda path: save_picture(path, plot(GRAPH)),
-    "bench.json": lambda path: Report({}, {}, []).save(path),
     "graph.json": lambda path: ga.save_graph(GRAPH, path),
     "edges.csv": lambda path: save_edges(path, GRAPH),
 }

@@ -1,0 +1,158 @@
+"""Ways to run attention that a user would not meet by default: compiled, by hand, of other libraries."""
+
+import re
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from graphattn.bench.machine import too_large
+from graphattn.bench.peers import FORWARD, MODES, SDPA, Peer, Problem, PyG, all_peers
+from graphattn.interop import to_block_mask
+
+Forward = Callable[[], Tensor]
+
+
+class PyGCompiled(PyG):
+    """``TransformerConv`` under torch.compile."""
+
+    name = "PyG compiled"
+    made: tuple[nn.Module, Callable[..., Tensor]] | None = None
+
+    def module(self, problem: Problem) -> tuple[nn.Module, Callable[..., Tensor]]:
+        if self.made is None:
+            conv, _ = super().module(problem)
+            self.made = conv, torch.compile(conv, dynamic=False)
+        return self.made
+
+
+def _gathered(query: Tensor, key: Tensor, value: Tensor, source: Tensor) -> Tensor:
+    """(B, T, H, D) of query (B, T, H, D), key and value (B, S, H, D), and the sources (T, k) of each target."""
+    score = (query.unsqueeze(2) * key[:, source]).sum(-1) * query.shape[-1] ** -0.5  # (B, T, k, H)
+    return (score.softmax(2).unsqueeze(-1) * value[:, source]).sum(2)
+
+
+class ByHand(Peer):
+    """``k[idx]``, multiply, sum, softmax, ``v[idx]``, multiply, sum; torch.compile fuses what follows the gathers."""
+
+    name = "gather by hand"
+    compiled: Callable[..., Tensor] | None = None
+
+    def reasons_against(self, problem: Problem) -> list[str]:
+        degree = problem.graph.in_degree
+        if degree.numel() == 0 or int(degree.min()) == 0 or int(degree.min()) != int(degree.max()):
+            return ["only where all targets have as many sources"]
+        return too_large("keys and values of every edge", 2 * problem.edge_bytes, problem.device)
+
+    def lay_out(self, x: Tensor) -> Tensor:
+        return x.clone().reshape(-1, *x.shape[-3:])
+
+    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
+        graph = problem.graph
+        order = torch.argsort(graph.target, stable=True)
+        source = graph.source[order].view(graph.num_targets, -1).to(problem.device)
+        call = self.compiled = self.compiled or torch.compile(_gathered, dynamic=False)
+        return lambda: call(query, key, value, source)
+
+
+class DGL(Peer):
+    """``u_dot_v``, ``edge_softmax``, ``u_mul_e_sum`` of DGL; a batch is a disjoint union."""
+
+    name = "DGL"
+
+    def reasons_against(self, problem: Problem) -> list[str]:
+        return [] if find_spec("dgl") else ["dgl is not installed"]
+
+    def lay_out(self, x: Tensor) -> Tensor:
+        return x.clone().reshape(-1, *x.shape[-2:])  # (B * N, H, D)
+
+    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
+        import dgl
+
+        graph = problem.graph
+        source, target = (
+            torch.cat([nodes + i * size for i in range(problem.batch)]).to(problem.device)
+            for nodes, size in ((graph.source, graph.num_sources), (graph.target, graph.num_targets))
+        )
+        sizes = {"s": problem.batch * graph.num_sources, "t": problem.batch * graph.num_targets}
+        edges = dgl.heterograph({("s", "read by", "t"): (source, target)}, num_nodes_dict=sizes)
+        edges.create_formats_()
+        scale = problem.head_dim**-0.5
+
+        def forward() -> Tensor:
+            score = dgl.ops.u_dot_v(edges, key, query * scale)
+            return dgl.ops.u_mul_e_sum(edges, value, dgl.ops.edge_softmax(edges, score))
+
+        return forward
+
+
+class Flex(SDPA):
+    """FlexAttention, compiled, with a block mask made from exact counts (``graphattn.to_block_mask``)."""
+
+    name = "FlexAttention"
+    compiled: Callable[..., Tensor] | None = None
+
+    def modes(self, problem: Problem) -> tuple[str, ...]:
+        return (FORWARD,) if problem.device == "cpu" else MODES  # it has no backward pass on a CPU
+
+    def reasons_against(self, problem: Problem) -> list[str]:
+        return ["a mask function cannot count repeated edges"] if problem.graph.has_repeated_edges else []
+
+    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
+        from torch.nn.attention.flex_attention import flex_attention
+
+        call = self.compiled = self.compiled or torch.compile(flex_attention, dynamic=False)
+        block_mask = to_block_mask(problem.graph)
+        return lambda: call(query, key, value, block_mask=block_mask)
+
+
+_PAIR = r"\((\d+), (\d+)\)"
+_CELLS = re.compile(rf"cell_partition\({_PAIR}, {_PAIR}(?:, shift={_PAIR})?\)")
+
+
+class Swin(Peer):
+    """A Swin layer: roll, partition, SDPA with the usual mask of -100 between parts that the roll joined, and back."""
+
+    name = "Swin by hand"
+
+    def reasons_against(self, problem: Problem) -> list[str]:
+        known = _CELLS.fullmatch(problem.graph.name or "")
+        return [] if known else ["only for a cell_partition of a (height, width) grid without padding"]
+
+    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
+        match = _CELLS.fullmatch(problem.graph.name or "")
+        assert match is not None  # reasons_against looked
+        height, width, h, w, dy, dx = (int(part or 0) for part in match.groups())
+        heads, D, shifted = problem.heads, problem.head_dim, dy or dx
+
+        def cells(x: Tensor) -> Tensor:
+            """(B * cells, H, h * w, D) from (B, height * width, H, D)."""
+            x = x.view(-1, height, width, heads, D)
+            x = torch.roll(x, (-dy, -dx), (1, 2)) if shifted else x
+            x = x.view(-1, height // h, h, width // w, w, heads, D)
+            return x.permute(0, 1, 3, 5, 2, 4, 6).reshape(-1, heads, h * w, D)
+
+        mask = None
+        if shifted:
+            region = torch.zeros(height, width, device=query.device)
+            for axis, (length, side, moved) in enumerate(((height, h, dy), (width, w, dx))):
+                place = torch.arange(length, device=query.device)
+                part = (place >= length - side).long() + (place >= length - moved).long()
+                region += (part[:, None] if axis == 0 else part) * 3**axis
+            region = region.view(height // h, h, width // w, w).transpose(1, 2).reshape(-1, 1, h * w)
+            apart = region[..., None, :] != region[..., :, None]
+            mask = torch.where(apart, -100.0, 0.0).to(query.dtype).repeat(problem.batch, 1, 1, 1)
+
+        def forward() -> Tensor:
+            out = scaled_dot_product_attention(cells(query), cells(key), cells(value), mask)
+            out = out.view(-1, height // h, width // w, heads, h, w, D).permute(0, 1, 4, 2, 5, 3, 6)
+            out = out.reshape(-1, height, width, heads, D)
+            return torch.roll(out, (dy, dx), (1, 2)) if shifted else out
+
+        return forward
+
+
+#: Every peer by name, those of ``graphattn bench`` first.
+PEERS = all_peers() | {peer.name: peer for peer in (PyGCompiled(), ByHand(), DGL(), Flex(), Swin())}

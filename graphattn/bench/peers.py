@@ -1,0 +1,177 @@
+"""One call of attention, and the ways to run it: this library's backends, torch's SDPA and PyG."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from ..attention import attention
+from ..backends import BACKENDS
+from ..backends.choose import candidates
+from ..backends.request import Request
+from ..graph import AttentionGraph
+from ..graph.facts import is_full, is_lower_triangle
+from .machine import too_large
+
+FORWARD, BOTH = MODES = ("forward", "forward + backward")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One call of attention: query (B, T, H, D), key and value (B, S, H, D), without the B where B is 1."""
+
+    graph: AttentionGraph
+    heads: int = 4
+    head_dim: int = 32
+    batch: int = 1
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
+
+    def inputs(self) -> list[Tensor]:
+        """Query, key, value and the gradient of the output: normal, drawn on the CPU, so the same everywhere."""
+        draw, (T, S) = torch.Generator().manual_seed(0), (self.graph.num_targets, self.graph.num_sources)
+        lead = () if self.batch == 1 else (self.batch,)
+        shapes = [(*lead, nodes, self.heads, self.head_dim) for nodes in (T, S, S, T)]
+        return [torch.randn(shape, generator=draw).to(self.device, self.dtype) for shape in shapes]
+
+    def request(self) -> Request:
+        """The same in sizes only, as backends take it."""
+        widths = (self.heads, self.heads, self.head_dim, self.head_dim)
+        return Request(*widths, self.batch, self.dtype, torch.device(self.device))
+
+    @property
+    def edge_bytes(self) -> int:
+        """Bytes of one (E, H, D) tensor of the whole batch."""
+        return self.graph.num_edges * self.batch * self.heads * self.head_dim * self.dtype.itemsize
+
+
+class Peer:
+    """A way to run a problem. Tensors come in its own layout, so that no transposing is timed."""
+
+    name: str
+    ours = False
+
+    def reasons_against(self, problem: Problem) -> list[str]:
+        """Why it cannot run this, or would not be used for it; empty if it can."""
+        return []
+
+    def modes(self, problem: Problem) -> tuple[str, ...]:
+        """What it can do of :data:`MODES`."""
+        return MODES
+
+    def lay_out(self, x: Tensor) -> Tensor:
+        """Its own layout from (..., N, H, D)."""
+        return x.clone()
+
+    def put_back(self, x: Tensor, like: Tensor) -> Tensor:
+        """(..., N, H, D), the shape of ``like``, from its own layout."""
+        return x.reshape(like.shape)
+
+    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Callable[[], Tensor]:
+        """All that depends on the graph alone (masks, layouts), and then the call to measure."""
+        raise NotImplementedError
+
+
+class Own(Peer):
+    """``graphattn.attention`` with a named backend, or with "auto"."""
+
+    ours = True
+
+    def __init__(self, backend: str) -> None:
+        self.name = backend
+
+    def reasons_against(self, problem: Problem) -> list[str]:
+        request = problem.request()
+        if self.name == "auto":
+            rows = candidates(problem.graph, request)
+            return [] if any(c.runs for c in rows) else [f"{c.name}: {r}" for c in rows for r in c.reasons]
+        backend = BACKENDS[self.name]
+        reasons = backend.reasons_against(problem.graph, request)
+        needed = 0 if reasons else 2 * backend.bytes_needed(problem.graph, request)  # and the backward pass
+        return reasons or too_large("both passes", needed, problem.device)
+
+    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Callable[[], Tensor]:
+        return lambda: attention(query, key, value, problem.graph, backend=self.name)  # type: ignore[return-value]
+
+
+class SDPA(Peer):
+    """torch's SDPA on (B, H, N, D): a bool mask (T, S), none if the graph is full, ``is_causal`` if causal."""
+
+    name = "SDPA"
+
+    def lay_out(self, x: Tensor) -> Tensor:
+        return x.reshape(-1, *x.shape[-3:]).transpose(1, 2).contiguous()
+
+    def put_back(self, x: Tensor, like: Tensor) -> Tensor:
+        return x.transpose(1, 2).reshape(like.shape)
+
+    def reasons_against(self, problem: Problem) -> list[str]:
+        graph = problem.graph
+        if graph.has_repeated_edges:
+            return ["a bool mask cannot count repeated edges"]
+        if is_full(graph) or is_lower_triangle(graph):
+            return []
+        wide = 4 if problem.device == "cpu" else 2 * problem.batch * problem.heads  # a mask in numbers; on CUDA scores
+        needed = graph.num_targets * graph.num_sources * (1 + wide)
+        return too_large(f"a mask of {graph.num_targets:,} x {graph.num_sources:,}", needed, problem.device)
+
+    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Callable[[], Tensor]:
+        graph = problem.graph
+        if is_full(graph):
+            return lambda: scaled_dot_product_attention(query, key, value)
+        if is_lower_triangle(graph):
+            return lambda: scaled_dot_product_attention(query, key, value, is_causal=True)
+        mask = graph.mask().to(problem.device)
+        isolated = ~mask.any(1, keepdim=True)
+        if not bool(isolated.any()):
+            return lambda: scaled_dot_product_attention(query, key, value, mask)
+        readable = mask | isolated  # an empty row would be NaN
+        return lambda: scaled_dot_product_attention(query, key, value, readable).masked_fill(isolated, 0.0)
+
+
+class Projected(nn.Module):
+    """In the place of a projection: returns a tensor that is projected already, at no cost."""
+
+    tensor: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.tensor
+
+
+class PyG(Peer):
+    """``TransformerConv``, eager, without projections and root weight; a batch is a disjoint union."""
+
+    name = "PyG"
+
+    def reasons_against(self, problem: Problem) -> list[str]:
+        needed = 8 * problem.edge_bytes + 16 * problem.graph.num_edges * problem.batch
+        return too_large("its (E, H, D) tensors of both passes", needed, problem.device)
+
+    def lay_out(self, x: Tensor) -> Tensor:
+        return x.clone().reshape(-1, x.shape[-2] * x.shape[-1])  # (B * N, H * D)
+
+    def module(self, problem: Problem) -> tuple[nn.Module, Callable[..., Tensor]]:
+        """The layer, and what is called."""
+        from torch_geometric.nn import TransformerConv
+
+        width = problem.heads * problem.head_dim
+        conv = TransformerConv(width, problem.head_dim, problem.heads, root_weight=False, bias=False)
+        for name in ("query", "key", "value"):
+            setattr(conv, f"lin_{name}", Projected())
+        return conv, conv
+
+    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Callable[[], Tensor]:
+        graph, (conv, call) = problem.graph, self.module(problem)
+        for name, tensor in (("query", query), ("key", key), ("value", value)):
+            getattr(conv, f"lin_{name}").tensor = tensor
+        steps = torch.tensor([[graph.num_sources], [graph.num_targets]], device=problem.device)
+        edge_index = torch.cat([graph.edge_index.to(problem.device) + i * steps for i in range(problem.batch)], 1)
+        return lambda: call((key, query), edge_index)
+
+
+def all_peers() -> dict[str, Peer]:
+    """Every peer by name, "auto" first: the others are compared with it."""
+    peers: list[Peer] = [*map(Own, ("auto", *BACKENDS)), SDPA(), PyG()]
+    return {peer.name: peer for peer in peers}
