@@ -448,7 +448,7 @@ class Predicate(TestedByRow):
     function: Callable[[Tensor, Tensor], Tensor]
 
     def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        shape = torch.broadcast_shapes(target.shape, source.shape)
+        shape = torch.broadcast_tensors(target, source)[0].shape  # broadcast_shapes imports sympy: seconds
         try:
             inside = self.function(target, source)
         except Exception as error:

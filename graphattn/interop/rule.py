@@ -63,6 +63,11 @@ def from_rule(
     return AttentionGraph(edges, name or ("rule" if given == "<lambda>" else given), device)
 
 
+def trusted_rule(function: PairRule, num_targets: int, num_sources: int, name: str = "rule") -> AttentionGraph:
+    """:func:`from_rule` of a function of the library, which is not asked about some pairs to see that it is one."""
+    return AttentionGraph(Predicate(num_targets, num_sources, function), name)
+
+
 @dataclass(frozen=True)
 class OnDevice:
     """A function that reads tensors of one device, for questions from any other."""

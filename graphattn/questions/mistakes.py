@@ -11,22 +11,23 @@ from torch import Tensor
 from ..errors import GraphAttnError
 from ..graph import AttentionGraph
 from ..graph.expression import Expression
-from ..graph.listed import Listed
-from ..graph.rules import Band
+from ..graphs import causal
 from .mutants import Mutant, Mutants, Node
+from .mutants_of_masks import of_mask
 
 _NAMED = 4  # mistakes that explain the same
 _WRONG, _RIGHT = 1024, 64  # pairs of either kind on which a mutant must agree before all are compared
 _PAIRS = 4096  # of mistakes that are tried,
 _PAIRED_EDGES = 1 << 23  # fewer where nodes and listed edges are many
 _INTERVAL, _EDGE, _REMADE = 64, 16, 8  # entries of a mask that cost what an interval or a listed edge does
+_CHANGED = 0.5  # of the wrong pairs that two mistakes change, each alone
 _SECONDS = 5.0  # of this thread's time for pairs of mistakes
 _COUNTED = 1 << 20  # runs or edges that are walked over to count sources
 
 
 def compared(graph: AttentionGraph) -> int:
     """What it costs to compare a graph with another, in entries of a mask."""
-    if isinstance(graph.edges, Listed):
+    if not graph.is_rule:
         return _EDGE * graph.num_edges
     return graph.num_targets * min(graph.num_sources, _INTERVAL * graph.edges.runs_per_row)
 
@@ -51,6 +52,10 @@ def mistakes(
     telling = _Telling(mutants, given, wrong, budget)
     answers = [telling.answer(mutants.whole(mutant)) for mutant in mutants.all]
     single = [mutant for mutant, made in zip(mutants.all, answers, strict=True) if telling.explains(made)]
+    if not single or single[0].remote:
+        read = of_mask(mutants, given, wrong, budget // max(1, compared(meant)))
+        single += [mutant for mutant in read if telling.explains(telling.answer(mutants.whole(mutant)))]
+        single.sort(key=lambda mutant: mutant.rank)
     if single:
         return described(mutants, single), ""
     work = meant.num_targets + (0 if meant.is_rule else meant.num_edges)
@@ -68,15 +73,23 @@ def mistakes(
 
 
 def _pairs(mutants: Mutants, telling: "_Telling", answers: "list[_Answer | None]") -> list[tuple[Mutant, Mutant]]:
-    """Pairs that may explain, the simpler mistakes first: each changes a telling pair, or one turns or inverts all."""
+    """Pairs that may explain, the commonest mistakes first: they change most wrong pairs, or one turns all round."""
     meant = telling.answer(mutants.root)
     assert meant is not None
-    seen = [made is None or not torch.equal(made.bits, meant.bits) for made in answers]
+    wrong = meant.bits != telling.bits
+    changes = [wrong.new_zeros(()) if made is None else (made.bits != meant.bits) & wrong for made in answers]
     turns = [mutant.part is mutants.root and _function(mutant) in ("~", "reverse") for mutant in mutants.all]
-    places = sorted(combinations(range(len(seen)), 2), key=sum)
-    kept = [(i, j) for i, j in places if turns[i] or turns[j] or (seen[i] and seen[j])]
-    pairs = [(mutants.all[i], mutants.all[j]) for i, j in kept]
-    return [(one, other) for one, other in pairs if not (one.remote and other.remote)]  # far-fetched
+    seen = [made is None or not torch.equal(made.bits, meant.bits) for made in answers]
+    enough = _CHANGED * int(wrong.sum())
+
+    def may(i: int, j: int) -> bool:
+        if turns[i] or turns[j]:
+            return True
+        return seen[i] and seen[j] and int((changes[i] | changes[j]).sum()) >= enough
+
+    places = sorted(combinations(range(len(answers)), 2), key=lambda pair: sum(mutants.all[i].rank for i in pair))
+    pairs = ((mutants.all[i], mutants.all[j], i, j) for i, j in places)
+    return [(one, other) for one, other, i, j in pairs if not (one.remote or other.remote) and may(i, j)]
 
 
 def _function(mutant: Mutant) -> str:
@@ -176,8 +189,9 @@ def _counted(meant: AttentionGraph, made: AttentionGraph) -> str:
     wrong, what = (more, "too many") if more.num_edges else (fewer, "too few")
     if not meant.is_square:
         return _sources(int(wrong.in_degree.max()), what)
-    sides = {" in the past": Band(*sizes, lo=1), " in the future": Band(*sizes, hi=-1)}
-    most = {where: int((wrong & AttentionGraph(side)).in_degree.max()) for where, side in sides.items()}
+    past = causal(meant.num_nodes).without_self_loops().to(wrong.device)
+    sides = {" in the past": past, " in the future": past.reverse()}
+    most = {where: int((wrong & side).in_degree.max()) for where, side in sides.items()}
     return " and ".join(_sources(number, what) + where for where, number in most.items() if number)
 
 

@@ -1,22 +1,28 @@
 """Mutants of a graph: the calls that made it with one thing wrong. Mistakes are known by what they do to an expression.
 
 A part of the expression is replaced by another one; ``audit`` and ``verify`` name the mutants that are what they were
-given. Nothing here depends on a builder: what can be wrong about a call follows from its arguments and its edges.
+given, those first that people make most. Here is what can be wrong about any graph and any sign.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from ..arguments import clipped
 from ..graph import AttentionGraph
 from ..graph.expression import JOINS, METHODS, SIGNS, Expression, expression_of, function_of
-from ..graph.rules import Rectangle
 from ..graph.simple import simple_expression
+from ..graphs import causal, cross, full
+from ..interop.rule import trusted_rule
 
 Node = Expression | AttentionGraph
 Grown = Callable[[Node], AttentionGraph]
+_ROWS = 1 << 20  # targets of a graph whose empty rows are looked for
 _LONGEST = 100  # characters of an expression that is quoted
+REMOTE = 6  # rank of mistakes that are not named where another explains the same
 _SWITCHED = {"|": "&", "&": "|-", "-": "|&", "@": "|&"}  # signs that are taken for each other; composing is costly
 
 
@@ -30,7 +36,7 @@ class Mutant:
         changed: What was made instead; it may hold the part.
         argument: Name and value, where an argument of the call is another one.
         counted: Whether to say how many sources a target reads too many or too few.
-        remote: Not to be named where a simpler mistake explains the same.
+        rank: How rare it is: 0 of what people do most; from ``REMOTE`` on it is named where nothing else explains.
     """
 
     words: str
@@ -38,7 +44,12 @@ class Mutant:
     changed: Node
     argument: tuple[str, Any] | None = None
     counted: bool = False
-    remote: bool = False
+    rank: int = 2
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is not to be named where a simpler mistake explains the same."""
+        return self.rank >= REMOTE
 
 
 class Mutants:
@@ -49,8 +60,8 @@ class Mutants:
     """
 
     def __init__(self, graph: AttentionGraph) -> None:
+        from .mutants_of_builders import of_builder
         from .mutants_of_calls import of_call
-        from .mutants_of_rules import of_rule
 
         self._known: dict[Node, AttentionGraph] = {}
         self.device = graph.device
@@ -60,9 +71,9 @@ class Mutants:
             self._known[part] = self.grow(part)
         for part, made in reversed(self._known.items()):
             whole = part is self.root
-            self.all += [*_of_any(part, made, whole), *of_call(part), *_of_joined(part, made, self.grow)]
-            self.all += of_rule(part, made)
-        self.all.sort(key=lambda mutant: mutant.remote)
+            self.all += [*of_builder(part, made), *_of_any(part, made, whole), *of_call(part)]
+            self.all += _of_joined(part, made, self.grow)
+        self.all.sort(key=lambda mutant: mutant.rank)
 
     @property
     def num_listed(self) -> int:
@@ -159,38 +170,93 @@ def quoted(node: Node) -> str:
 def _told(node: Node) -> Node:
     """The expression with edges that somebody listed as the call that they could be of."""
     for leaf in [each for each in parts(node) if isinstance(each, AttentionGraph)]:
-        node = replaced(node, leaf, simple_expression(leaf) or leaf)
+        node = replaced(node, leaf, simple_expression(leaf) or _padded(leaf) or leaf)
     return node
 
 
+def _padded(leaf: AttentionGraph) -> Expression | None:
+    """A simple graph of the nodes that read and are read, beside padding: ``causal(64) & real tokens``."""
+    real = leaf.in_degree > 0 if leaf.is_square and not leaf.has_repeated_edges else torch.ones(1, dtype=torch.bool)
+    if bool(real.all()) or not bool(real.any()):
+        return None
+    n, nodes = leaf.num_nodes, real.nonzero().flatten()
+    inside = simple_expression(leaf.subgraph(nodes))
+    if inside is None or inside.function == "without_self_loops":
+        return None
+    grown = Expression(inside.function, (n, *inside.args[1:]), inside.options)
+    number = torch.where(real.cpu(), 0, 1)
+    tokens = Expression("cross_documents", (number, 2 * number))
+    both = Expression("&", (grown, tokens))
+    return both if both.build().to(leaf.device).equals(leaf) else None
+
+
 def _of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
-    """What can be wrong about any graph: who reads whom, reading too much, itself, or another one's side."""
+    """What can be wrong about any graph: which end reads, reading too much, itself, or another one's side."""
     where = "" if whole else f", in {quoted(part)}"
 
-    def mutant(words: str, changed: Node, remote: bool = False) -> Mutant:
-        return Mutant(words + where, part, changed, remote=remote or not whole)
+    def mutant(rank: int, words: str, changed: Node) -> Mutant:
+        return Mutant(words + where, part, changed, rank=rank if whole else rank + REMOTE)
 
-    T, S = graph.num_targets, graph.num_sources
+    if whole:
+        yield from (mutant(1, words, changed) for words, changed in _of_empty_rows(part, graph))
     back = Expression("reverse", (part,))
     if graph.is_square:
-        yield mutant("edge_index rows swapped: targets read along reversed edges (a transposed mask)", back)
-    yield mutant(
-        "inverted mask: True taken as blocked, the polarity of nn.MultiheadAttention", Expression("~", (part,))
-    )
+        yield mutant(1, "edge_index rows swapped: targets read along reversed edges (a transposed mask)", back)
+        past, diagonal = causal(graph.num_nodes), "self-loops"
+        yield mutant(0, f"{diagonal} missing", Expression("without_self_loops", (part,)))
+        yield mutant(1, f"{diagonal} added", Expression("with_self_loops", (part,)))
+        yield mutant(1, "nothing ahead of the target is read: causal", Expression("&", (part, past)))
+        yield mutant(REMOTE, "nothing before the target is read", Expression("&", (part, past.reverse())))
+        yield mutant(REMOTE, "edges made symmetric: read both ways", Expression("|", (part, back)))
+    inverse = Expression("~", (part,))
+    yield mutant(1, "inverted mask: True taken as blocked, the polarity of nn.MultiheadAttention", inverse)
     if whole:
-        yield mutant("mask ignored: every target reads every source", Expression("cross", (T, S)))
-        yield mutant("an empty mask: no edge is there, no target reads anything", _none(graph))
-    if graph.is_square:
-        past = Expression("causal", (T,))
-        yield mutant("self-loops missing", Expression("without_self_loops", (part,)))
-        yield mutant("self-loops added", Expression("with_self_loops", (part,)))
-        yield mutant("nothing ahead of the target is read: causal", Expression("&", (part, past)))
-        yield mutant("nothing before the target is read", Expression("&", (part, Expression("reverse", (past,)))), True)
-        yield mutant("edges made symmetric: read both ways", Expression("|", (part, back)), True)
+        T, S = graph.num_targets, graph.num_sources
+        yield mutant(1, "mask ignored: every target reads every source", full(T) if T == S else cross(T, S))
+        yield mutant(2, "an empty mask: no edge is there, no target reads anything", none_of(graph))
+        yield from (mutant(3, words, changed) for words, changed in _moved(graph))
 
 
-def _none(graph: AttentionGraph) -> AttentionGraph:
-    return AttentionGraph(Rectangle(graph.num_targets, graph.num_sources, (), ()), "nothing", graph.device)
+def none_of(graph: AttentionGraph) -> AttentionGraph:
+    """A graph of the same nodes without an edge."""
+    every = cross(graph.num_targets, graph.num_sources).to(graph.device)
+    return replace((every - every), name="nothing", expression=None)
+
+
+def _moved(graph: AttentionGraph) -> Iterator[tuple[str, AttentionGraph]]:
+    """Masks that are rolled, or padded and cut, by one place."""
+    T, S = sizes = graph.num_targets, graph.num_sources
+    for side, size, dim in (("source", S, 1), ("target", T, 0)):
+        for by, cut in ((1, ("(1, 0))[:, :-1]", "(0, 0, 1, 0))[:-1]")), (-1, ("(0, 1))[:, 1:]", "(0, 0, 0, 1))[1:]"))):
+            for rolled in (True, False):
+
+                def inside(t: Tensor, s: Tensor, by: int = by, dim: int = dim, rolled: bool = rolled) -> Tensor:
+                    moved = (t, s)[dim] - by
+                    place = moved % sizes[dim]
+                    ends = (t, place) if dim else (place, s)
+                    return graph.edges.contains(*ends) & (rolled | (moved == place))
+
+                how = f"rolled by one {side}: mask.roll({by}, {dim})"
+                words = how if rolled else f"shifted by one {side}: F.pad(mask, {cut[1 - dim]}"
+                if size > 1:
+                    yield f"mask {words}", trusted_rule(inside, T, S)
+
+
+def _of_empty_rows(part: Node, graph: AttentionGraph) -> Iterator[tuple[str, Node]]:
+    """Padding, and other targets without a source, that read something after all."""
+    if graph.num_targets > _ROWS or graph.edges.runs_per_row * graph.num_targets > _ROWS << 6:
+        return
+    empty = graph.in_degree == 0
+    if bool(empty.any()) and not bool(empty.all()):
+        number = torch.where(empty, 0, 1).cpu()
+        every = Expression("cross_documents", (number, torch.zeros(graph.num_sources, dtype=torch.int64)))
+        text = "targets without a source, such as padding, read"
+        yield f"{text} everything", Expression("|", (part, every))
+        if graph.is_square:
+            alone = Expression("cross_documents", (number, number))
+            yield f"{text} one another", Expression("|", (part, alone))
+            loops = Expression("&", (Expression("self_loops", (graph.num_nodes,)), every))
+            yield f"{text} themselves", Expression("|", (part, loops))
 
 
 def _of_joined(part: Node, graph: AttentionGraph, grow: Grown) -> Iterator[Mutant]:
@@ -203,18 +269,19 @@ def _of_joined(part: Node, graph: AttentionGraph, grow: Grown) -> Iterator[Mutan
         others = [each for each in children if each is not child] if sign in JOINS else []
         if (made.num_targets, made.num_sources) == (graph.num_targets, graph.num_sources):
             left_out = " and ".join(map(quoted, others)) or ("~" if sign == "~" else f"{sign}(...)")
-            yield Mutant(f"{left_out} left out of {quoted(part)}", part, child)
+            yield Mutant(f"{left_out} left out of {quoted(part)}", part, child, rank=0)
         if sign not in SIGNS and len(children) > 1:
-            yield Mutant(f"{quoted(child)} left out of {quoted(part)}", part, replaced(part, child, _none(made)))
+            yield Mutant(f"{quoted(child)} left out of {quoted(part)}", part, replaced(part, child, none_of(made)))
     if sign in _SWITCHED:
         left, right = part.args
         for other in _SWITCHED[sign]:
-            yield Mutant(f"{other} where {sign} was meant, in {quoted(part)}", part, Expression(other, (left, right)))
+            words = f"{other} where {sign} was meant, in {quoted(part)}"
+            yield Mutant(words, part, Expression(other, (left, right)), rank=1)
         if sign in "-@":
             turned = Expression(sign, (right, left))
             yield Mutant(f"{quoted(turned)} where {quoted(part)} was meant", part, turned)
         for turned in _regrouped(sign, left, right):
-            yield Mutant(f"parentheses: {quoted(turned)} where {quoted(part)} was meant", part, turned, remote=True)
+            yield Mutant(f"parentheses: {quoted(turned)} where {quoted(part)} was meant", part, turned, rank=REMOTE)
 
 
 def _regrouped(sign: str, left: Node, right: Node) -> Iterator[Expression]:

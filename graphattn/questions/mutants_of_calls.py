@@ -26,7 +26,7 @@ def of_call(part: Node) -> Iterator[Mutant]:
         words = [each for each in _words(takes[name].annotation) if each != value] if isinstance(value, str) else []
         for text, new in [*_said(name, value, words), *_of_tensor(name, value, takes[name].default)]:
             counted = isinstance(new, int | float) and not isinstance(new, bool)
-            yield _mutant(part, {name: new}, text, counted)
+            yield _mutant(part, {name: new}, text, counted, _rank(value, new))
     plain = {name: value for name, value in values.items() if name not in SIZES and _is_numbers(value)}
     for a, b in combinations(plain, 2):
         one, other = _alike(plain[a], plain[b])
@@ -34,18 +34,28 @@ def of_call(part: Node) -> Iterator[Mutant]:
             text = f"{a}={shown(other)} and {b}={shown(one)}, taken for each other"
             yield _mutant(part, {a: other, b: one}, text)
             for name, x, y in ((a, one, other), (b, other, one)):
-                yield _mutant(part, {name: _less(y, x)}, _where(name, _less(y, x), x))
+                yield _mutant(part, {name: _less(y, x)}, where(name, _less(y, x), x), rank=4)
 
 
-def _mutant(part: Expression, changes: dict[str, Any], text: str, counted: bool = False) -> Mutant:
+def _rank(value: Any, new: Any) -> int:
+    """One more or less, a word, a flag, all labels alike; twice, half, other labels; anything else."""
+    if isinstance(value, Tensor):
+        return 0 if new is None or not bool(new.any()) else 2
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 1
+    near = new in (value + 1, value - 1)
+    return 1 if near else 2 if new in (2 * value, 2 * value + 1, 2 * value - 1, value // 2, value // 2 + 1) else 3
+
+
+def _mutant(part: Expression, changes: dict[str, Any], text: str, counted: bool = False, rank: int = 2) -> Mutant:
     changed = part
     for name, value in changes.items():
         changed = with_argument(changed, name, value)
     single = next(iter(changes.items())) if len(changes) == 1 else None
-    return Mutant(f"{text}, in {quoted(part)}", part, changed, single, counted)
+    return Mutant(f"{text}, in {quoted(part)}", part, changed, single, counted, rank)
 
 
-def _where(name: str, new: Any, old: Any) -> str:
+def where(name: str, new: Any, old: Any) -> str:
     number = isinstance(old, int) and isinstance(new, int) and abs(new - old) > 2
     why = {2 * old + 1: "counted on each side", 2 * old: "twice", 2 * old - 1: "twice"} if number else {}
     return f"{name}={shown(new)} where {shown(old)} was meant{', as if ' * (new in why)}{why.get(new, '')}"
@@ -55,7 +65,7 @@ def _said(name: str, value: Any, words: list[str]) -> Iterator[Variant]:
     # a mask of another size is refused before, but the axes of a grid are taken for each other
     turned = [value[::-1]] if isinstance(value, tuple) else []
     values = turned if name in SIZES else [*words, *_others(value)]
-    yield from ((_where(name, new, value), new) for new in dict.fromkeys(values) if new != value)
+    yield from ((where(name, new, value), new) for new in dict.fromkeys(values) if new != value)
     if isinstance(value, tuple) and len(value) > 1 and name not in SIZES and _is_numbers(value):
         yield f"borders of {name} ignored: {shown((sum(value),))} where {shown(value)} was meant", (sum(value),)
 
@@ -78,7 +88,7 @@ def _near(value: Any) -> list[Any]:
         return [not value]
     if isinstance(value, int):
         twice, half = 2 * value, value // 2
-        return [value + 1, value - 1, value + 2, value - 2, twice, twice + 1, twice - 1, half, half + 1, 0]
+        return [value + 1, value - 1, value + 2, value - 2, twice, twice + 1, twice - 1, half, half + 1, 1, 0]
     if not isinstance(value, float):
         return []
     return [new for new in (2 * value, value / 2, value**2, abs(value) ** 0.5) if abs(new) <= 4 * abs(value)]
@@ -115,6 +125,12 @@ def _of_tensor(name: str, value: Any, default: Any) -> Iterator[Variant]:
     labels = torch.unique_consecutive(value)[: _MOST_PLACES + 1].tolist()
     for one, other in pairwise(labels):
         yield f"{name} {one} and {other} taken for one", torch.where(value == other, one, value)
+    if len(labels) == len(set(labels)):
+        for place in torch.nonzero(value[1:] != value[:-1]).flatten()[:_MOST_PLACES].tolist():
+            for token, label in ((place + 1, place), (place, place + 1)):
+                moved = value.clone()
+                moved[token] = value[label]
+                yield f"a boundary of {name} moved from token {place + 1} to {2 * token - place}", moved
     yield f"{name} one place late", torch.cat((value[:1], value[:-1]))
     yield f"{name} one place early", torch.cat((value[1:], value[-1:]))
     if torch.equal(value.sort().values, torch.arange(value.numel(), device=value.device)):

@@ -80,7 +80,7 @@ def test_each_known_mistake_is_named():
         "mask ignored": (torch.ones(23, 23, dtype=torch.bool), window),
         "self-loops missing": ((apart > 0) & (apart < 5), window),
         "self-loops added": (window.mask(), window - graphs.self_loops(23)),
-        "edges made symmetric": (apart.abs() < 5, window),
+        "reads as far ahead as back": (apart.abs() < 5, window),
         "one source too many in the past": ((apart >= 0) & (apart <= 5), window),
         "one source too few in the past": ((apart >= 0) & (apart < 4), window),
         "one source too many in the future": ((apart <= 3) & (apart >= -4), both),
@@ -128,12 +128,13 @@ def test_windows_taken_wrongly_alone_and_within_an_expression():
         assert "window=19 where 9 was meant, as if counted" in names(among((apart.abs() <= 9) & inside), around)[0]
         assert "window=17 where 9 was meant, as if twice" in names(among((apart.abs() < 9) & inside), around)[0]
         assert "window=5 where 9 was meant" in names(among((apart.abs() <= 2) & inside), around)[0]
-        assert names(among((apart.abs() <= 7) & inside), around) == ()  # no known mistake
+        assert "window=15 where 9 was meant" in names(among((apart.abs() <= 7) & inside), around)[0]
         assert names(among((apart.abs() <= 4) & inside), around) == ()  # right
     assert "window=16 where 8 was meant, as if twice" in names((apart >= 0) & (apart < 16), causal)[0]
     assert "window=4 where 8 was meant" in names((apart >= 0) & (apart < 4), causal)[0]
-    for graph in (graphs.full(61), graphs.causal(61)):  # no windows
-        assert names(graph.mask() & (apart.abs() <= 30), graph) == ()
+    for graph, window in ((graphs.full(61), "61, causal=False"), (graphs.causal(61), "31")):  # no windows
+        other = f"another graph: the mask is that of sliding_window(61, {window})"
+        assert names(graph.mask() & (apart.abs() <= 30), graph) == (other,)
 
 
 def test_packed_documents_that_are_ignored():

@@ -1,0 +1,172 @@
+"""Mistakes about windows and cells of grids: numbered or cut in another way, read over a border."""
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graph import AttentionGraph
+from ..graph.expression import Expression
+from ..graphs import grid_neighbourhood
+from ..interop.rule import trusted_rule
+from .mutants import Node, parameters
+
+_SIDES = ("rows", "columns"), ("height", "width")
+Change = tuple[str, Node]
+OfAxis = Callable[[Tensor, Tensor], Tensor]  # (target, source) on one axis -> bool
+
+
+def of_grid(part: Expression, graph: AttentionGraph) -> Iterator[Change]:
+    """What is mistaken about the call of a builder of grids, or of a window along one axis."""
+    given = _arguments(part)
+    if isinstance(given.get("size"), tuple) and graph.is_square and prod(given["size"]) == graph.num_targets:
+        yield from _numbered(part, given["size"])
+    size = given.get("size", (graph.num_targets,))
+    size = (size,) if isinstance(size, int) else size
+    if not graph.is_square or prod(size) != graph.num_targets:
+        return
+    if part.function == "cell_partition" and not given["read_padding"]:
+        cells, shift = _each(given["cell"], size), _each(given["shift"] or 0, size)
+        axes = [_cells_around(*axis) for axis in zip(size, cells, shift, strict=True)]
+        yield "read across the border, from the other end: a cyclic shift without its mask", _product(size, axes)
+    if part.function == "grid_neighbourhood":
+        yield from _of_windows(given, size)
+    if part.function == "sliding_window" and graph.num_targets > (reach := (given["window"] - 1) * given["dilation"]):
+        steps = _steps(given["window"], given["dilation"], given["causal"])
+        torus = "read across the border, from the other end: a torus"
+        yield torus, _product(size, [_among([step % size[0] for step in steps], size[0])])
+        if not given["causal"] and reach:
+            moved = grid_neighbourhood(size, given["window"], dilation=given["dilation"])
+            yield "windows moved inwards at the ends, not cut", moved
+
+
+def _arguments(part: Expression) -> dict[str, Any]:
+    takes = parameters(part)
+    given = dict(zip(takes, part.args, strict=False)) | dict(part.options)
+    return {name: given.get(name, parameter.default) for name, parameter in takes.items()}
+
+
+def _each(value: Any, size: tuple[int, ...]) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,) * len(size)
+
+
+def _numbered(part: Expression, size: tuple[int, ...]) -> Iterator[Change]:
+    """The nodes of a grid numbered with the first axis running fastest."""
+    axes = tuple(reversed(range(len(size))))
+    number = torch.arange(prod(size)).reshape(size[::-1]).permute(axes).flatten()
+    if len(size) > 1:
+        text = "grid numbered down the columns: height and width swapped"
+        yield text, Expression("relabel", (part, number))
+        yield f"{text}, the other way round", Expression("relabel", (part, torch.argsort(number)))
+
+
+def _of_windows(given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Change]:
+    named = [_each(given[name], size) for name in ("kernel", "dilation", "causal")]
+    steps = [_steps(*axis) for axis in zip(*named, strict=True)]
+    if set(_each(given["stride"], size)) != {1}:
+        return
+    around = [_among([step % length for step in near], length) for near, length in zip(steps, size, strict=True)]
+    yield "read across the border, from the other end: a torus", _product(size, around)
+    if len(size) < 2:
+        return
+    flat, cut = [0], [_among(near) for near in steps]
+    for near, length in zip(steps, size, strict=True):
+        flat = [start * length + by for start in flat for by in near]
+    n = prod(size)
+    text = "read at fixed distances of the flattened grid, over the ends of its rows"
+    yield text, trusted_rule(_among(sorted(set(flat))), n, n)
+    for number in dict.fromkeys((len(steps[-1]), len(flat))):
+        text = f"a window of {number} along the flattened grid, and not one on each of its axes"
+        yield text, trusted_rule(_among(range(-((number - 1) // 2), number // 2 + 1)), n, n)
+    yield "near on one axis or another: | where & was meant", _product(size, cut, torch.logical_or)
+    for axis in range(len(size)):
+        alone = [near if i == axis else _every for i, near in enumerate(cut)]
+        yield f"near on axis {axis} alone: the other axes are not tested", _product(size, alone)
+    if len(size) == 2 and not any(named[2]):
+        reach = [max(near) for near in steps]
+        if len(set(reach)) == 1:
+            yield "the sum of the distances is bounded, not each of them: a diamond", _diamond(size, reach[0])
+        if given["clamp"] and set(named[1]) == {1}:
+            yield from _clamped(size, named[0])
+
+
+def _clamped(size: tuple[int, ...], kernels: tuple[int, ...]) -> Iterator[Change]:
+    """Windows that are moved inwards by the length of the other axis."""
+    for chosen in ((0,), (1,), (0, 1)):
+        lengths = [size[1 - i] if i in chosen else length for i, length in enumerate(size)]
+        axes = [_moved_inwards(*axis) for axis in zip(lengths, kernels, strict=True)]
+        text = " and ".join(f"{_SIDES[0][i]} by the {_SIDES[1][1 - i]}" for i in chosen)
+        yield f"neighbourhood clamps {text}: its windows are moved inwards there", _product(size, axes)
+
+
+def _moved_inwards(length: int, kernel: int) -> OfAxis:
+    left, right = kernel // 2, (kernel - 1) // 2
+
+    def inside(target: Tensor, source: Tensor) -> Tensor:
+        middle = target.clamp(min=left).clamp(max=length - 1 - right)
+        return (source >= middle - left) & (source <= middle + right)
+
+    return inside
+
+
+def _steps(kernel: int, dilation: int, causal: bool) -> range:
+    """``t - s`` of a window that is cut at the borders."""
+    before, after = (kernel - 1, 0) if causal else (kernel // 2, (kernel - 1) // 2)
+    return range(-after * dilation, before * dilation + 1, dilation)
+
+
+def _among(steps: Any, length: int | None = None) -> OfAxis:
+    """Whether ``t - s`` is one of the steps; modulo ``length`` on an axis that is closed to a ring."""
+
+    def inside(target: Tensor, source: Tensor) -> Tensor:
+        apart = target - source if length is None else (target - source) % length
+        return torch.isin(apart, torch.tensor(list(steps), device=apart.device))
+
+    return inside
+
+
+def _every(target: Tensor, source: Tensor) -> Tensor:
+    return torch.ones_like(target + source, dtype=torch.bool)
+
+
+def _cells_around(length: int, cell: int, shift: int) -> OfAxis:
+    def inside(target: Tensor, source: Tensor) -> Tensor:
+        return (target - shift) % length // cell == (source - shift) % length // cell
+
+    return inside
+
+
+def _diamond(size: tuple[int, ...], reach: int) -> AttentionGraph:
+    def inside(target: Tensor, source: Tensor) -> Tensor:
+        (y, x), (row, column) = _places(target, size), _places(source, size)
+        return (y - row).abs() + (x - column).abs() <= reach
+
+    return trusted_rule(inside, prod(size), prod(size))
+
+
+def _product(
+    size: tuple[int, ...],
+    axes: list[OfAxis],
+    join: Callable[[Tensor, Tensor], Tensor] = torch.logical_and,
+) -> AttentionGraph:
+    """A graph of the nodes of a grid from what is read on each axis."""
+
+    def inside(target: Tensor, source: Tensor) -> Tensor:
+        places = zip(axes, _places(target, size), _places(source, size), strict=True)
+        first, *rest = [axis(t, s) for axis, t, s in places]
+        for other in rest:
+            first = join(first, other)
+        return first
+
+    return trusted_rule(inside, prod(size), prod(size))
+
+
+def _places(node: Tensor, size: tuple[int, ...]) -> list[Tensor]:
+    """The coordinates of nodes on all axes."""
+    places = []
+    for length in reversed(size):
+        places.append(node % length)
+        node = node // length
+    return places[::-1]

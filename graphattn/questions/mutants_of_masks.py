@@ -1,0 +1,140 @@
+"""Mutants whose values are read off the mask that was given: any window, any boundary, any global token."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphAttnError
+from ..graph import AttentionGraph
+from ..graph.expression import SIGNS, Expression
+from ..graph.pattern import SIZES
+from ..graph.simple import simple_expression
+from .mutants import REMOTE, Mutant, Mutants, Node, parameters, parts, quoted, with_argument
+from .mutants_of_calls import where
+
+_READ = 3  # rank of a value that nothing but the mask suggests
+_EVALUATED = 48  # graphs that are made to find a number
+
+
+def of_mask(
+    mutants: Mutants, given: AttentionGraph, wrong: tuple[AttentionGraph, ...], affordable: int
+) -> Iterator[Mutant]:
+    """Mistakes that would give this mask, if anything about a part of the expression does.
+
+    Args:
+        mutants: Those of what was meant.
+        given: The mask.
+        wrong: The edges in which they differ, listed: too many, missing.
+        affordable: Graphs that may be made and counted to find numbers.
+    """
+    for part in parts(mutants.root):
+        if not isinstance(part, Expression) or part.function in SIGNS:
+            continue
+        takes = parameters(part)
+        values = dict(zip(takes, part.args, strict=False)) | dict(part.options)
+        if part.function == "documents":
+            yield from _of_documents(part, values, wrong)
+        if part.function == "global_tokens":
+            tokens = tuple(torch.nonzero(given.in_degree == given.num_sources).flatten().tolist())
+            if tokens:
+                yield _mutant(part, "tokens", tokens, where("tokens", tokens, values["tokens"]))
+        if not mutants.grow(part).is_rule:
+            continue
+        for name, value in values.items():
+            whole = isinstance(value, int) and not isinstance(value, bool) and name not in SIZES
+            if whole and name not in ("num_targets", "seed") and affordable >= _EVALUATED:
+                affordable -= _EVALUATED
+                number = _number(mutants, part, name, value, given)
+                if number is not None:
+                    yield _mutant(part, name, number, where(name, number, value))
+    simple = simple_expression(given)
+    if simple is not None:
+        yield Mutant(f"another graph: the mask is that of {simple}", mutants.root, simple, rank=2 * REMOTE)
+
+
+def _mutant(part: Expression, name: str, value: Any, text: str) -> Mutant:
+    return Mutant(f"{text}, in {quoted(part)}", part, with_argument(part, name, value), rank=_READ)
+
+
+def _count(mutants: Mutants, part: Expression, name: str, value: int) -> int | None:
+    node: Node = mutants.whole(Mutant("", part, with_argument(part, name, value)))
+    try:
+        return mutants.grow(node).num_edges
+    except GraphAttnError:
+        return None
+
+
+def _number(mutants: Mutants, part: Expression, name: str, value: int, given: AttentionGraph) -> int | None:
+    """The number of which the graph has as many edges as the mask, where more is more, or more is less."""
+
+    def count(new: int) -> int | None:
+        return _count(mutants, part, name, new)
+
+    step = 1 if count(value + 1) is not None else 2  # windows of both sides are odd
+    low, high = value % step if value % step else step, max(given.num_targets, given.num_sources)
+    high -= (high - low) % step
+    ends, wanted = (count(low), count(high)), given.num_edges
+    if ends[0] is None or ends[1] is None or ends[0] == ends[1]:
+        return None
+    rising = ends[0] < ends[1]
+    while low < high:
+        middle = low + (high - low) // (2 * step) * step
+        here = count(middle)
+        if here is None:
+            return None
+        if here >= wanted if rising else here <= wanted:
+            high = middle
+        else:
+            low = middle + step
+    return low if count(low) == wanted and low != value else None
+
+
+def _of_documents(part: Expression, values: dict[str, Any], wrong: tuple[AttentionGraph, ...]) -> Iterator[Mutant]:
+    """Tokens that were given another document: those that read, or are read, both too much and too little."""
+    ids = values.get("ids")
+    labels = torch.repeat_interleave(torch.tensor(values["lengths"])) if ids is None else ids.cpu()
+    touched = [torch.unique(graph.edge_index.cpu()) for graph in wrong]
+    both = touched[0][torch.isin(touched[0], touched[1])]
+    if both.numel() == 0:
+        both, text = _second_part(labels, wrong), "cut in two at token {}"
+        if both.numel():
+            new = labels.clone()
+            new[both] = labels.max() + 1
+            yield _labelled(part, values, new, f"document {int(labels[both[0]])} {text.format(int(both[0]))}")
+        return
+    first, last = int(both[0]), int(both[-1])
+    near = labels[[max(0, first - 1), min(labels.numel() - 1, last + 1)]]
+    for label in dict.fromkeys([*near.tolist(), *torch.unique(labels)[:8].tolist()]):
+        new = labels.clone()
+        new[both] = label
+        yield _labelled(part, values, new, moved(labels, new))
+
+
+def _second_part(labels: Tensor, wrong: tuple[AttentionGraph, ...]) -> Tensor:
+    """The tokens of a document that its first ones lack, where edges are missing within one document alone."""
+    source, target = wrong[1].edge_index.cpu()
+    if wrong[0].num_edges or source.numel() == 0 or bool((labels[source] != labels[source[0]]).any()):
+        return source[:0]
+    return torch.unique(target[source == source.min()])
+
+
+def moved(labels: Tensor, new: Tensor) -> str:
+    """In words, which tokens have another label: a boundary that moved, where that is all."""
+    changed = torch.nonzero(labels != new).flatten()
+    if changed.numel() == 0:
+        return ""
+    first, last = int(changed[0]), int(changed[-1])
+    runs = [torch.unique_consecutive(x, return_counts=True)[1].tolist() for x in (labels, new)]
+    if last - first + 1 == changed.numel() and len(runs[0]) == len(runs[1]):
+        late = first > 0 and new[first] == labels[first - 1]
+        old, now = (first, last + 1) if late else (last + 1, first)
+        return f"a boundary of documents moved from token {old} to {now}"
+    which = f"token {first}" if first == last else f"{changed.numel()} tokens, {first} the first of them,"
+    return f"{which} in document {int(new[first])}, not {int(labels[first])}"
+
+
+def _labelled(part: Expression, values: dict[str, Any], labels: Tensor, text: str) -> Mutant:
+    options = {name: value for name, value in values.items() if name not in ("ids", "lengths")}
+    return Mutant(f"{text}, in {quoted(part)}", part, Expression("documents", (labels,), options), rank=_READ)
