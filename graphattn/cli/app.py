@@ -260,7 +260,7 @@ def study(
     folder: Annotated[Optional[str], typer.Argument(metavar="DIR", help="Of report: a study's folder.")] = None,
     out: Annotated[Optional[str], typer.Option(metavar="DIR", help="Folder of the results.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller: fewer seeds, steps, sizes or arms.")] = False,
-    seeds: Annotated[Optional[int], _number("8 for verdicts, 10 for tests; the suite's own by default.")] = None,
+    seeds: Annotated[Optional[int], _number("6 to judge one claim, 9 for ten; the suite's own by default.")] = None,
     arms: Annotated[Optional[str], typer.Option(metavar="NAME,..", help="Only these, with their controls.")] = None,
     processes: Annotated[Optional[int], _number("Trials at once; as many as there are cores by default.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the suites.")] = False,

@@ -1,14 +1,29 @@
 """Claims: the order of arms that is predicted before training, and what became of it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from ..arguments import flag, real, text, whole
 from ..errors import OptionError
-from .statistics import JUDGED, TESTED, Interval, holm, interval, sign_flip
+from .statistics import EXACT, Interval, holm, interval, least_p, sign_flip
 
 LEVEL = 0.05
+KEPT, BROKEN, NOT_DECIDED, SAME, OPPOSITE = "kept", "broken", "not decided", "same sign", "opposite sign"
+NOT_MEASURED = "not measured"
+#: All that is said of a claim, and when.
+VERDICTS = {
+    KEPT: f"p < {LEVEL:g}, and all of the interval is as claimed",
+    BROKEN: f"p < {LEVEL:g}, and none of the interval is as claimed",
+    NOT_DECIDED: "neither; or an equality that is not judged",
+    SAME: "not judged, as no p could be so small with so few seeds for so many claims, or as it was claimed late; the "
+    "mean is on the side claimed",
+    OPPOSITE: "not judged, and the mean is on the other side",
+    NOT_MEASURED: "no seed of both arms has ended",
+}
 
 
 @dataclass(frozen=True)
@@ -65,9 +80,28 @@ class Claim:
         told = f" ({'; '.join(where)})" if where else ""
         return f"{self.better} {sign} {self.worse}{within}{told}"
 
-    def agrees(self, difference: float) -> bool:
-        """Whether a difference of better and worse is as claimed, be it by chance."""
-        return abs(difference) <= self.margin if self.equal else difference > self.margin
+    def p(self, differences: Sequence[float]) -> float:
+        """Of the sign-flip test against the margin; of equality against both ends of it, or against the one passed."""
+        mean, margin = float(np.mean(differences)), self.margin
+        if self.equal and abs(mean) <= margin:
+            ends = [margin, -margin]
+        else:
+            ends = [math.copysign(margin, mean) if self.equal else margin]
+        return max(float(sign_flip(np.subtract(differences, end))) for end in ends)
+
+    def judged(self, found: Interval) -> str:
+        """By the interval alone."""
+        if self.equal:
+            inside = -self.margin <= found.low and found.high <= self.margin
+            apart = found.low > self.margin or found.high < -self.margin
+            return KEPT if inside else BROKEN if apart else NOT_DECIDED
+        return KEPT if found.low > self.margin else BROKEN if found.high < self.margin else NOT_DECIDED
+
+    def sign(self, found: Interval) -> str:
+        """On which side of the margin the mean is; equality has no sides."""
+        if self.equal or found.mean == self.margin:
+            return NOT_DECIDED
+        return SAME if found.mean > self.margin else OPPOSITE
 
 
 @dataclass(frozen=True)
@@ -77,9 +111,8 @@ class Verdict:
     Args:
         claim: In words.
         difference: Of better and worse, paired by seed; None without pairs.
-        p: Of the sign-flip test after Holm's correction, with at least 10 seeds.
-        verdict: "kept", "refuted", "open", "only shown" (fewer than 8 seeds, or claimed after both arms were measured)
-            or "not measured".
+        p: Of the sign-flip test after Holm's correction; None where it could not be below the level.
+        verdict: One of :data:`VERDICTS`.
     """
 
     claim: str
@@ -92,42 +125,35 @@ class Verdict:
         return asdict(self)
 
 
-def check_significance(seeds: int) -> None:
+def check_significance(seeds: int, claims: int = 1) -> None:
     """Refuse a claim of significance that so few seeds cannot have.
 
     Raises:
-        OptionError: If there are fewer than 10.
+        OptionError: If no p could be below the level after correction for so many claims.
     """
-    if seeds < TESTED:
+    enough = next((n for n in range(1, EXACT + 1) if claims * least_p(n) < LEVEL), EXACT + 1)
+    if seeds < enough:
         raise OptionError(
-            f"significance needs at least {TESTED} seeds, got {seeds}: the least p of a sign-flip test of {seeds} is "
-            f"{2 / 2**seeds:.3g}, before any correction; pass seeds={TESTED}, or significance=False"
+            f"significance of {claims} claim{'s' * (claims > 1)} needs at least {enough} seeds, got {seeds}: the least "
+            f"p of a sign-flip test of {seeds} is {least_p(seeds):.3g}, before the correction for all claims; pass "
+            f"seeds={enough}, or significance=False"
         )
 
 
 def judged(claims: Sequence[Claim], pairs: Sequence[list[float]], late: Sequence[str] = ()) -> list[Verdict]:
-    """Verdicts from the paired differences of each claim, one for each seed; of those made ``late`` none, and the
-    correction is for those made beforehand."""
+    """Verdicts from the paired differences of each claim, one for each seed, corrected for all claims made beforehand;
+    of those made ``late`` and of those whose p could not be below the level the sign alone."""
     early = [i for i, claim in enumerate(claims) if str(claim) not in late]
-    tested = [i for i in early if len(pairs[i]) >= TESTED and not claims[i].equal]
-    p = [sign_flip([x - claims[i].margin for x in pairs[i]]) for i in tested]
-    adjusted = dict(zip(tested, holm(p), strict=True))
-    return [
-        _judged(claim, found, adjusted.get(i), i not in early)
-        for i, (claim, found) in enumerate(zip(claims, pairs, strict=True))
-    ]
+    p = holm([claims[i].p(pairs[i]) if pairs[i] else 1.0 for i in early])
+    least = holm([least_p(len(pairs[i])) if pairs[i] else 1.0 for i in early])
+    tested = {i: of_claim for i, of_claim, best in zip(early, p, least, strict=True) if best < LEVEL}
+    return [_judged(claim, found, tested.get(i)) for i, (claim, found) in enumerate(zip(claims, pairs, strict=True))]
 
 
-def _judged(claim: Claim, differences: list[float], p: float | None, is_late: bool) -> Verdict:
+def _judged(claim: Claim, differences: list[float], p: float | None) -> Verdict:
     if not differences:
-        return Verdict(str(claim), None, None, "not measured")
+        return Verdict(str(claim), None, None, NOT_MEASURED)
     found = interval(differences)
-    if len(differences) < JUDGED or is_late:
-        return Verdict(str(claim), found, None, "only shown")
-    if claim.equal:
-        inside = -claim.margin <= found.low and found.high <= claim.margin
-        apart = found.low > claim.margin or found.high < -claim.margin
-        return Verdict(str(claim), found, None, "kept" if inside else "refuted" if apart else "open")
-    sure = p is None or p < LEVEL
-    kept, refuted = found.low > claim.margin, found.high < claim.margin
-    return Verdict(str(claim), found, p, "kept" if kept and sure else "refuted" if refuted and sure else "open")
+    if p is None:
+        return Verdict(str(claim), found, None, claim.sign(found))
+    return Verdict(str(claim), found, p, claim.judged(found) if p < LEVEL else NOT_DECIDED)

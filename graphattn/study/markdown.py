@@ -4,9 +4,9 @@ import re
 from collections import Counter
 from typing import Any
 
-from .claims import LEVEL
+from .claims import VERDICTS
 from .report import Report, Row
-from .statistics import EXACT, JUDGED, TESTED, interval
+from .statistics import EXACT, interval
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -212,19 +212,18 @@ def _claims(report: Report) -> str:
     rows = []
     for claim, verdict in zip(report.claims, report.verdicts, strict=True):
         p = "-" if verdict.p is None else f"{verdict.p:.3g}"
-        difference, seeds, said = "-", 0, verdict.verdict
-        if verdict.difference is not None:
-            difference, seeds = str(verdict.difference), verdict.difference.seeds
-            if said in ("only shown", "open"):
-                said += ", as claimed" if claim.agrees(verdict.difference.mean) else ", **against it**"
-        rows.append([str(claim), claim.because or "-", f"{seeds}", difference, p, said])
+        found = verdict.difference
+        difference, seeds = ("-", 0) if found is None else (str(found), found.seeds)
+        rows.append([str(claim), claim.because or "-", f"{seeds}", difference, p, verdict.verdict])
+    said = {verdict.verdict for verdict in report.verdicts}
+    words = "; ".join(f"*{word}*: {meaning}" for word, meaning in VERDICTS.items() if word in said)
     note = (
-        f"Fewer than {JUDGED} seeds: differences are only shown. From {JUDGED} on the 95 % interval judges claims; "
-        f"from {TESTED} on an order needs p < {LEVEL:g} as well. p: sign-flip test, exact up to {EXACT} seeds, after "
-        "Holm's correction for all tested claims made beforehand. Equality: the interval lies within the margin."
+        f"{words}. p: sign-flip test of the difference less the margin, exact up to {EXACT} seeds, after Holm's "
+        "correction for all claims made beforehand; of equality, of both ends of the margin. Intervals are not "
+        "corrected."
     )
     if report.late:
-        note += f" Only shown, as both arms had been measured when it was claimed: {'; '.join(report.late)}."
+        note += f" Not judged, as both arms had been measured when it was claimed: {'; '.join(report.late)}."
     return f"{table(['claim', 'because', 'seeds', 'difference [95 %]', 'p', 'verdict'], rows)}\n\n{note}"
 
 

@@ -53,7 +53,7 @@ def run(
         data: Samples and what is asked about them.
         readout: "mean" of the nodes, "token" (the first one, or ``token=``), or "node": every node answers.
         budgets: :class:`Budget`, or several: training examples, and steps, operations or time.
-        seeds: How often everything is done, paired: 10 or more for tests, 8 or more for verdicts.
+        seeds: How often everything is done, paired: 6 or more for a verdict on one claim, 9 or more on ten.
         out: Folder of the results; that of another study is refused.
         model: Sizes of the encoder, the same for all arms; or :class:`Own` for a module of your own.
         training: How all arms are trained.
@@ -93,7 +93,7 @@ def execute(study: Study, *, seeds: int, out: Any, processes: int | None = None,
     seeds, folder = whole(seeds, "seeds", 1, below=_MOST_SEEDS), folder_of(study.name, out)
     processes = _processes(study, processes)
     if flag(significance, "significance"):
-        check_significance(seeds)
+        check_significance(seeds, max(1, len(study.claims)))
     study.check_claims()
     try:
         folder.mkdir(parents=True, exist_ok=True)

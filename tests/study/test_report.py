@@ -39,7 +39,7 @@ def test_a_page_says_predictions_first_and_all_files_are_there(tiny):
     assert "* 83 samples of 7 nodes at most, 41 of them held out; readout: mean\n* model: layers 2, width 8" in text
     assert "; 11 examples, 3 batches; all examples, 3 batches\n" in text
     assert "| window > full | - | 2 |" in text
-    assert "only shown, " in text
+    assert text.count(" sign |\n") == 1
     assert {"report.md", "report.json", "figure.pdf", "figure.svg"} <= {path.name for path in tiny.folder.iterdir()}
     numbers = json.loads((tiny.folder / "report.json").read_text())
     assert numbers["counts"] == {"planned": 30, "done": 30, "capped": 0, "failed": 0}
