@@ -9,14 +9,16 @@ from collections.abc import Callable
 import torch
 
 from graphattn.graph import AttentionGraph, disjoint_union
-from graphattn.graph.edge_set import EdgeSet
+from graphattn.graph.edges import Edges
+from graphattn.graph.forms import band, of_function, partition, product, rectangle
 from graphattn.graph.listed import checked
-from graphattn.graph.rules import Band, Cells, Neighbourhood, Partition, Predicate, Product, Rectangle
+from graphattn.graphs.grid.axes import cells as axis_cells
+from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
 
 FAR = 1 << 40
 
 
-def _rule(edges: EdgeSet, name: str) -> AttentionGraph:
+def _rule(edges: Edges, name: str) -> AttentionGraph:
     return AttentionGraph(edges, name)
 
 
@@ -34,67 +36,67 @@ def _random(num_targets: int, num_sources: int, num_edges: int, name: str, seed:
 
 
 def full() -> AttentionGraph:
-    return _rule(Band(11, 11), "full")
+    return _rule(band(11, 11), "full")
 
 
 def causal() -> AttentionGraph:
-    return _rule(Band(13, 13, 0, FAR), "causal")
+    return _rule(band(13, 13, 0, FAR), "causal")
 
 
 def window() -> AttentionGraph:
-    return _rule(Band(23, 23, 0, 4), "causal window of 5")
+    return _rule(band(23, 23, 0, 4), "causal window of 5")
 
 
 def wide_window() -> AttentionGraph:
-    return _rule(Band(23, 23, -3, 2), "lopsided window")
+    return _rule(band(23, 23, -3, 2), "lopsided window")
 
 
 def dilated_window() -> AttentionGraph:
-    return _rule(Band(23, 23, 0, 9, step=3), "dilated window")
+    return _rule(band(23, 23, 0, 9, step=3), "dilated window")
 
 
 def longformer() -> AttentionGraph:
     """A window, and two nodes that read all and are read by all."""
     every, few = ((0, 29),), ((0, 1), (17, 18))
-    tokens = _rule(Rectangle(29, 29, few, every), "reads all") | _rule(Rectangle(29, 29, every, few), "read by all")
-    return _rule(Band(29, 29, -2, 2), "window") | tokens
+    tokens = _rule(rectangle(29, 29, few, every), "reads all") | _rule(rectangle(29, 29, every, few), "read by all")
+    return _rule(band(29, 29, -2, 2), "window") | tokens
 
 
 def prefix() -> AttentionGraph:
     """A prefix that reads itself both ways, and a causal rest."""
-    return _rule(Band(19, 19, 0, FAR), "causal") | _rule(Rectangle(19, 19, ((0, 7),), ((0, 7),)), "prefix")
+    return _rule(band(19, 19, 0, FAR), "causal") | _rule(rectangle(19, 19, ((0, 7),), ((0, 7),)), "prefix")
 
 
 def packed_documents() -> AttentionGraph:
     lengths = torch.tensor([5, 1, 11, 2])
-    return _rule(Partition(torch.repeat_interleave(lengths)), "documents") & _rule(Band(19, 19, 0, FAR), "causal")
+    return _rule(partition(torch.repeat_interleave(lengths)), "documents") & _rule(band(19, 19, 0, FAR), "causal")
 
 
 def cross() -> AttentionGraph:
-    return _rule(Band(7, 13), "cross")
+    return _rule(band(7, 13), "cross")
 
 
 def cross_causal_end() -> AttentionGraph:
     """The last target reads the last source."""
-    return _rule(Band(7, 13, 0, FAR, offset=6), "causal, aligned at the end")
+    return _rule(band(7, 13, 0, FAR, offset=6), "causal, aligned at the end")
 
 
 def tall_causal() -> AttentionGraph:
     """More targets than sources: the last targets read all."""
-    return _rule(Band(13, 7, 0, FAR), "tall causal")
+    return _rule(band(13, 7, 0, FAR), "tall causal")
 
 
 def cells() -> AttentionGraph:
     """A shifted partition of a 5 x 7 grid, whose sides the cells do not divide."""
-    return _rule(Product((Cells(5, 3, 1), Cells(7, 2, 1))), "shifted cells of a 5 x 7 grid")
+    return _rule(product((axis_cells(5, 3, 1), axis_cells(7, 2, 1))), "shifted cells of a 5 x 7 grid")
 
 
 def grid_neighbourhood() -> AttentionGraph:
-    return _rule(Product((Neighbourhood(5, 3), Neighbourhood(7, 5))), "3 x 5 neighbourhood on a 5 x 7 grid")
+    return _rule(product((axis_neighbourhood(5, 3), axis_neighbourhood(7, 5))), "3 x 5 neighbourhood on a 5 x 7 grid")
 
 
 def predicate() -> AttentionGraph:
-    return _rule(Predicate(17, 11, lambda t, s: (t * 5 + s * 3) % 7 < 2), "a predicate")
+    return _rule(of_function(17, 11, lambda t, s: (t * 5 + s * 3) % 7 < 2), "a predicate")
 
 
 def complement() -> AttentionGraph:
@@ -119,7 +121,7 @@ def isolated_targets() -> AttentionGraph:
 
 
 def unused_sources() -> AttentionGraph:
-    return _rule(Rectangle(7, 17, ((0, 7),), ((2, 5), (11, 13))), "unused sources")
+    return _rule(rectangle(7, 17, ((0, 7),), ((2, 5), (11, 13))), "unused sources")
 
 
 def no_edges() -> AttentionGraph:
@@ -127,7 +129,7 @@ def no_edges() -> AttentionGraph:
 
 
 def no_edges_rule() -> AttentionGraph:
-    return _rule(Rectangle(5, 5, (), ((0, 5),)), "no edges, a rule")
+    return _rule(rectangle(5, 5, (), ((0, 5),)), "no edges, a rule")
 
 
 def repeated_edges() -> AttentionGraph:
@@ -163,7 +165,7 @@ def zero_sources() -> AttentionGraph:
 
 def rule_or_listed() -> AttentionGraph:
     """A lazy union of a rule and listed edges, some of which it has anyway."""
-    return _rule(Band(17, 17, 0, 2), "window") | listed_random()
+    return _rule(band(17, 17, 0, 2), "window") | listed_random()
 
 
 def union_of_blocks() -> AttentionGraph:

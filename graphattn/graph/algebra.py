@@ -1,23 +1,22 @@
 """Set algebra on edges. Rules give rules; listed edges give listed edges where that is the smaller thing."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..arguments import whole
 from ..errors import GraphError
 from . import runs as _runs
-from .edge_set import EdgeSet, TestedByRow
-from .listed import Listed
-from .rules import Rectangle, intervals
+from .edges import Edges, PairTest, listed
+from .forms import product, rectangle
 from .runs import Runs
 
 MAX_BYTES = 4 << 30  # what a property may take without an explicit budget
-_ASKED = 4  # targets and sources of a rule that is asked whether it has all pairs
 _JOINED_BYTES = 48  # of a pair that @ joins: scipy's product, its copies and the list of edges
+_SAMPLED = 64  # targets by which the cost of a product is estimated
+_JOINED_AT_ONCE = 1 << 22  # rows of sources that @ joins together
 
 
 def refuse_over(num_bytes: int, what: str, instead: str, limit: int | None = MAX_BYTES) -> None:
@@ -32,255 +31,277 @@ def every_node(size: int) -> Tensor:
     return torch.arange(size)
 
 
-class _Pair(EdgeSet):
-    """Two sets of edges over the same nodes."""
-
-    def __init__(self, a: EdgeSet, b: EdgeSet) -> None:
-        self.a, self.b = a, b
-        self.num_targets, self.num_sources = a.num_targets, a.num_sources
-
-    @property
-    def runs_per_row(self) -> int:
-        return self.a.runs_per_row + self.b.runs_per_row
+# --- sets
 
 
-class Union(_Pair):
-    """Edges in either."""
-
-    def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        return self.a.contains(target, source) | self.b.contains(target, source)
-
-    def runs(self, target: Tensor) -> Runs:
-        return _runs.union(self.a.runs(target), self.b.runs(target), self.num_sources)
-
-    def flip(self) -> EdgeSet:
-        return Union(self.a.flip(), self.b.flip())
-
-
-class Intersection(_Pair):
-    """Edges in both."""
-
-    def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        return self.a.contains(target, source) & self.b.contains(target, source)
-
-    def runs(self, target: Tensor) -> Runs:
-        return _runs.intersection(self.a.runs(target), self.b.runs(target), self.num_sources)
-
-    def flip(self) -> EdgeSet:
-        return Intersection(self.a.flip(), self.b.flip())
-
-
-@dataclass(frozen=True, eq=False)
-class Complement(EdgeSet):
-    """The pairs that are not edges."""
-
-    base: EdgeSet
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "num_targets", self.base.num_targets)
-        object.__setattr__(self, "num_sources", self.base.num_sources)
-
-    def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        return ~self.base.contains(target, source)
-
-    @property
-    def runs_per_row(self) -> int:
-        return self.base.runs_per_row + 1
-
-    def runs(self, target: Tensor) -> Runs:
-        return _runs.complement(self.base.runs(target), target.numel(), self.num_sources)
-
-    @property
-    def _distinct(self) -> EdgeSet:
-        return self.base.distinct() if isinstance(self.base, Listed) else self.base
-
-    @property
-    def count_cost(self) -> int:
-        return self.base.count_cost
-
-    def count(self) -> int:
-        return self.num_targets * self.num_sources - self._distinct.count()
-
-    def degrees(self) -> Tensor:
-        return self.num_sources - self._distinct.degrees()
-
-    def flip(self) -> EdgeSet:
-        return Complement(self.base.flip())
-
-
-class Pullback(TestedByRow):
-    """Node ``i`` here is (distinct) node ``targets[i]`` or ``sources[i]`` of another rule: subgraphs, relabelling."""
-
-    def __init__(self, base: EdgeSet, targets: Tensor, sources: Tensor) -> None:
-        self.base, self.targets, self.sources = base, targets, sources
-        self.num_targets, self.num_sources = targets.numel(), sources.numel()
-
-    def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        mapped = self.targets.to(target.device)[target], self.sources.to(source.device)[source]
-        return self.base.contains(*mapped)
-
-    @property
-    def runs_per_row(self) -> int:
-        return max(1, min(self.num_sources, self.base.sources_per_row))
-
-    def runs(self, target: Tensor) -> Runs:
-        if self.base.sources_per_row >= self.num_sources:
-            return super().runs(target)
-        new = torch.full((self.base.num_sources,), -1)
-        new[self.sources] = torch.arange(self.num_sources)
-        row, source = _runs.expand(self.base.runs(self.targets[target]))
-        row, source = row[new[source] >= 0], new[source][new[source] >= 0]
-        key = torch.sort(row * max(1, self.num_sources) + source).values
-        return _runs.from_pairs(key // max(1, self.num_sources), key % max(1, self.num_sources))
-
-    def flip(self) -> EdgeSet:
-        return Pullback(self.base.flip(), self.sources, self.targets)
-
-
-class Blocks(EdgeSet):
-    """Several sets of edges side by side, without an edge between them."""
-
-    def __init__(self, parts: tuple[EdgeSet, ...]) -> None:
-        self.parts = parts
-        self.num_targets = whole(sum(p.num_targets for p in parts), "the number of targets of all parts", 0, GraphError)
-        self.num_sources = whole(sum(p.num_sources for p in parts), "the number of sources of all parts", 0, GraphError)
-        self._target = torch.tensor([0] + [p.num_targets for p in parts]).cumsum(0)
-        self._source = torch.tensor([0] + [p.num_sources for p in parts]).cumsum(0)
-
-    def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        target, source = torch.broadcast_tensors(target, source)
-        inside = torch.zeros(target.shape, dtype=torch.bool, device=target.device)
-        for part, t0, s0 in zip(self.parts, self._target.tolist(), self._source.tolist(), strict=False):
-            here = (target >= t0) & (target < t0 + part.num_targets)
-            here &= (source >= s0) & (source < s0 + part.num_sources)
-            inside[here] = part.contains(target[here] - t0, source[here] - s0)
-        return inside
-
-    @property
-    def runs_per_row(self) -> int:
-        return max((part.runs_per_row for part in self.parts), default=1)
-
-    def runs(self, target: Tensor) -> Runs:
-        parts, owner = [], torch.searchsorted(self._target, target, right=True) - 1
-        for i in torch.unique(owner).tolist():
-            rows = torch.nonzero(owner == i).flatten()
-            row, lo, hi = self.parts[i].runs(target[rows] - self._target[i])
-            parts.append(Runs(rows[row], lo + self._source[i], hi + self._source[i]))
-        if not parts:
-            return _runs.empty()
-        row, lo, hi = (torch.cat(part) for part in zip(*parts, strict=True))
-        order = torch.argsort(row, stable=True)
-        return Runs(row[order], lo[order], hi[order])
-
-    @property
-    def count_cost(self) -> int:
-        return sum(part.count_cost for part in self.parts)
-
-    def count(self) -> int:
-        return sum(part.count() for part in self.parts)
-
-    def flip(self) -> EdgeSet:
-        return Blocks(tuple(part.flip() for part in self.parts))
-
-
-def union(a: EdgeSet, b: EdgeSet) -> EdgeSet:
+def union(a: Edges, b: Edges) -> Edges:
     """Edges in either; listed edges keep ``a``'s order, then ``b``'s new ones in theirs."""
-    if (
-        isinstance(a, Union)
-        and isinstance(a.b, Listed)
-        and isinstance(b, Listed)
-        and a.b.source.device == b.source.device
-    ):
-        return Union(a.a, union(a.b, b))  # one list, however often it grows
-    if not (isinstance(a, Listed) and isinstance(b, Listed)):
-        return Union(a, b)
-    both = Listed(torch.cat((a.target, b.target)), torch.cat((a.source, b.source)), a.num_targets, a.num_sources)
-    return both.distinct()
+    if a.is_listed and b.is_listed:
+        ends = torch.cat((a.target, b.target)), torch.cat((a.source, b.source))
+        return listed(*ends, a.num_targets, a.num_sources).distinct()
+    return _joined(a, b, _runs.union, torch.logical_or)
 
 
-def intersection(a: EdgeSet, b: EdgeSet) -> EdgeSet:
+def intersection(a: Edges, b: Edges) -> Edges:
     """Edges in both; listed if either is, in the first listed one's order."""
-    if not isinstance(a, Listed):
+    if not a.is_listed:
         a, b = b, a
-    if not isinstance(a, Listed):
-        return Intersection(b, a)
+    if not a.is_listed:
+        return _joined(b, a, _runs.intersection, torch.logical_and)
     return a.keep(b.contains(a.target, a.source)).distinct()
 
 
-def complement(a: EdgeSet) -> EdgeSet:
+def complement(a: Edges) -> Edges:
     """The pairs that are not edges."""
-    return a.base if isinstance(a, Complement) and not a.base.has_repeats else Complement(a)
+    T, S, test = a.num_targets, a.num_sources, a.test
+    return Edges(
+        T,
+        S,
+        lambda target: _runs.complement(a.rows(target), target.numel(), S),
+        runs_per_row=a.runs_per_row + 1,
+        contains=lambda target, source: ~a.contains(target, source),
+        test=None if test is None else (lambda target, source: ~test(target, source)),
+        grid=a.grid,
+    )
 
 
-def difference(a: EdgeSet, b: EdgeSet) -> EdgeSet:
+def difference(a: Edges, b: Edges) -> Edges:
     """Edges in ``a`` and not in ``b``."""
     return intersection(a, complement(b))
 
 
-def listed(edges: EdgeSet, limit: int | None = MAX_BYTES) -> Listed:
-    """The edges one by one, unless that takes more than ``limit`` bytes."""
-    if isinstance(edges, Listed):
+def _joined(
+    a: Edges, b: Edges, of_runs: Callable[[Runs, Runs, int], Runs], of_tests: Callable[[Tensor, Tensor], Tensor]
+) -> Edges:
+    def both(x: PairTest, y: PairTest) -> PairTest:
+        return lambda target, source: of_tests(x(target, source), y(target, source))
+
+    return Edges(
+        a.num_targets,
+        a.num_sources,
+        lambda target: of_runs(a.rows(target), b.rows(target), a.num_sources),
+        runs_per_row=a.runs_per_row + b.runs_per_row,
+        contains=both(a.contains, b.contains),
+        test=None if a.test is None or b.test is None else both(a.test, b.test),
+        grid=a.grid or b.grid,
+    )
+
+
+# --- other nodes
+
+
+def pulled_back(base: Edges, targets: Tensor, sources: Tensor) -> Edges:
+    """Node ``i`` is (distinct) node ``targets[i]`` or ``sources[i]`` of another rule: subgraphs, relabelling."""
+    S = sources.numel()
+
+    def rows(target: Tensor) -> Runs:
+        row, lo, hi = base.rows(targets[target])
+        order = torch.argsort(sources)  # an interval of the old numbers is a stretch of the new ones in this order
+        lo, hi = (torch.searchsorted(sources[order], end) for end in (lo, hi))
+        owner, within = _runs.spread(hi - lo)
+        return _runs.from_unsorted(row[owner], order[lo[owner] + within], S)
+
+    return Edges(
+        targets.numel(),
+        S,
+        rows,
+        runs_per_row=min(S, base.sources_per_row),
+        contains=lambda t, s: base.contains(targets.to(t.device)[t], sources.to(s.device)[s]),
+    )
+
+
+def side_by_side(cells: list[tuple[Edges, int, int]], num_targets: int, num_sources: int) -> Edges:
+    """Sets of edges, each with its first target and its first source; those that share rows by ascending source."""
+
+    def rows(target: Tensor) -> Runs:
+        parts = [_runs.empty()]
+        if target.numel() == 0:
+            return parts[0]
+        least, most = (int(end) for end in target.aminmax())
+        for edges, first, source in cells:
+            if first > most or first + edges.num_targets <= least:
+                continue
+            here = torch.nonzero((target >= first) & (target < first + edges.num_targets)).flatten()
+            row, lo, hi = edges.rows(target[here] - first)
+            parts.append(Runs(here[row], lo + source, hi + source))
+        row, lo, hi = map(torch.cat, zip(*parts, strict=True))
+        order = torch.argsort(row, stable=True)
+        return Runs(row[order], lo[order], hi[order])
+
+    walked = sum(edges.num_runs for edges, _, _ in cells)
+    return Edges(num_targets, num_sources, rows, runs_per_row=-(-walked // max(1, num_targets)))
+
+
+def behind_tokens(base: Edges, number: int) -> Edges:
+    """Another set of edges behind ``number`` tokens that read all and are read by all."""
+    T, S = base.num_targets + number, base.num_sources + number
+    inner = side_by_side([(base, number, number)], T, S)
+    return union(rectangle(T, S, ((0, number),), ((0, S),)), union(rectangle(T, S, ((0, T),), ((0, number),)), inner))
+
+
+# --- composition
+
+
+def compose(a: Edges, b: Edges, limit: int | None = MAX_BYTES) -> Edges:
+    """Pairs joined by an edge of ``b`` followed by an edge of ``a``; listed only if both are."""
+    if a.axes and len(a.axes) == len(b.axes):
+        sides = list(zip(a.axes, b.axes, strict=True))
+        if all(x.num_sources == y.num_targets for x, y in sides):
+            return product([compose(x, y) for x, y in sides])
+    if a.is_listed and b.is_listed:
+        return _product_of_lists(a, b, limit)
+    long = 1 if _intervals(b) is not None else a.sources_per_row * b.runs_per_row
+
+    def rows(target: Tensor) -> Runs:
+        a.stored(), b.stored()  # or each product of products would make the inner ones again for every row
+        return pulled(a.rows(target), target.numel(), b)
+
+    return Edges(
+        a.num_targets,
+        b.num_sources,
+        rows,
+        runs_per_row=min(b.num_sources, a.runs_per_row * long if long == 1 else long),
+    )
+
+
+def power(edges: Edges, k: int) -> Edges:
+    """Edges composed ``k`` times with themselves, in O(log k) products."""
+    if k == 1:
         return edges
-    instead = "keep it a rule, use contains(), tile_counts() or mask(), or ask for explicit(max_bytes=None)"
-    refuse_over(16 * edges.count(), f"edge_index of {edges.count():,} edges", instead, limit)
-    return Listed(*edges.pairs(), edges.num_targets, edges.num_sources, has_repeats=edges.has_repeats)
+    half = power(edges, k // 2)
+    even = compose(half, half)
+    return even if k % 2 == 0 else compose(even, edges)
 
 
-def _members(degrees: Tensor) -> tuple[tuple[int, int], ...]:
-    return intervals(torch.nonzero(degrees).flatten())
+def join_cost(a: Edges, b: Edges) -> int:
+    """About how many rows of sources :func:`compose` joins, from a sample of the targets."""
+    if a.axes and len(a.axes) == len(b.axes):
+        return sum(join_cost(x, y) for x, y in zip(a.axes, b.axes, strict=True))
+    if a.is_listed and b.is_listed:
+        return int((b.degrees() * torch.bincount(a.source.cpu(), minlength=a.num_sources)).sum())
+    spent: list[int] = []
+    some = torch.linspace(0, a.num_targets - 1, min(_SAMPLED, a.num_targets), dtype=torch.float64).long()
+    pulled(a.rows(some), some.numel(), b, spent.append)
+    return sum(spent) * a.num_targets // max(1, some.numel())
 
 
-def compose(a: EdgeSet, b: EdgeSet, limit: int | None = MAX_BYTES) -> EdgeSet:
-    """Pairs joined by an edge of ``b`` followed by an edge of ``a``."""
-    closed = closed_product(a, b)
-    if closed is not None:
-        return closed
+def pulled(reached: Runs, num_rows: int, edges: Edges, spend: Callable[[int], None] = lambda joined: None) -> Runs:
+    """The sources that each row reads through ``edges``, by way of the targets that ``reached`` gives it.
+
+    Before rows of sources are joined, ``spend`` is called with their number.
+    """
+    reached, alike = _distinct_rows(_runs.canonical(reached), num_rows)
+    ends = _intervals(edges)
+    if ends is None:
+        spend(int((reached.hi - reached.lo).sum()))
+        joined = _through_rows(reached, edges)
+    else:
+        joined = _through_intervals(reached, *ends)
+        spend(joined.row.numel())
+    found = _runs.in_order(joined, edges.num_sources)
+    return found if alike is None else _runs.chosen(found, alike)
+
+
+def _distinct_rows(runs: Runs, num_rows: int) -> tuple[Runs, Tensor | None]:
+    """One row for all that have the same runs, and which row each was; the runs themselves where few are alike."""
+    count = torch.bincount(runs.row, minlength=num_rows)
+    factor = torch.tensor([0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9])
+    hashes = (runs.lo * factor[0] ^ (runs.hi * factor[1] >> 7)) * factor[1]
+    key = torch.zeros(num_rows, dtype=torch.int64).index_add_(0, runs.row, hashes) + count
+    _, alike = torch.unique(key, return_inverse=True)
+    number = int(alike.max()) + 1 if num_rows else 0
+    if 2 * number > num_rows:
+        return runs, None
+    head = torch.full((number,), num_rows).scatter_reduce(0, alike, torch.arange(num_rows), "amin")
+    start = torch.cumsum(count, 0) - count
+    place = torch.arange(runs.row.numel()) - start[runs.row]
+    other = start[head[alike[runs.row]]] + place
+    same = torch.equal(count, count[head][alike])
+    if not (same and torch.equal(runs.lo, runs.lo[other]) and torch.equal(runs.hi, runs.hi[other])):
+        return runs, None  # a hash may deceive
+    first = torch.zeros(num_rows, dtype=torch.bool)
+    first[head] = True
+    keep = first[runs.row]
+    return Runs(alike[runs.row[keep]], runs.lo[keep], runs.hi[keep]), alike
+
+
+def _intervals(edges: Edges) -> tuple[Tensor, Tensor] | None:
+    """Both ends of what each target reads, where that is one interval for every one of them."""
+    stored = edges.stored()
+    if stored is None or bool((stored.ptr.diff() > 1).any()):
+        return None
+    lo, hi = (torch.zeros(edges.num_targets, dtype=torch.int64) for _ in range(2))
+    there = stored.ptr.diff() == 1
+    lo[there], hi[there] = stored.lo.long(), stored.hi.long()
+    return lo, hi
+
+
+def _through_intervals(reached: Runs, lo: Tensor, hi: Tensor) -> Runs:
+    """Of a stretch of targets whose intervals touch, one after the other, the least and the last source are read."""
+    apart = torch.ones_like(lo, dtype=torch.bool)
+    apart[1:] = (lo[1:] > hi[:-1]) | (hi[1:] < lo[:-1])
+    stretch = torch.cumsum(apart, 0) - 1
+    begin = torch.nonzero(apart).flatten()
+    end = torch.cat((begin[1:], torch.tensor([lo.numel()])))[: begin.numel()]
+    first, last = stretch[reached.lo], stretch[reached.hi - 1]
+    owner, within = _runs.spread(last - first + 1)
+    which = first[owner] + within
+    start, stop = torch.maximum(reached.lo[owner], begin[which]), torch.minimum(reached.hi[owner], end[which])
+    return Runs(reached.row[owner], -_most(-lo, start, stop), _most(hi, start, stop))
+
+
+def _most(value: Tensor, start: Tensor, stop: Tensor) -> Tensor:
+    """The largest value of each stretch ``[start, stop)``: two of the next lower power of two cover it."""
+    result, level = torch.zeros_like(start), torch.log2((stop - start).double()).floor().long()
+    for step in range(int(level.max()) + 1 if level.numel() else 0):
+        here = level == step
+        result[here] = torch.maximum(value[start[here]], value[stop[here] - (1 << step)])
+        half = 1 << step
+        value = torch.maximum(value[: max(0, value.numel() - half)], value[half:])
+    return result
+
+
+def _through_rows(reached: Runs, edges: Edges) -> Runs:
+    """The runs of every target reached, for the row that reached it; some rows at a time are put in order."""
+    lengths = torch.cumsum(reached.hi - reached.lo, 0)
+    parts = [_runs.empty()]
+    first = 0
+    while first < reached.row.numel():
+        before = int(lengths[first - 1]) if first else 0
+        last = max(first + 1, int(torch.searchsorted(lengths, before + _JOINED_AT_ONCE)))
+        row, target = _runs.expand(Runs(*(part[first:last] for part in reached)))
+        distinct, place = torch.unique(target, return_inverse=True)
+        found = _runs.chosen(edges.rows(distinct), place)
+        parts.append(_runs.in_order(Runs(row[found.row], found.lo, found.hi), edges.num_sources))
+        first = last
+    return Runs(*map(torch.cat, zip(*parts, strict=True)))
+
+
+def _product_of_lists(a: Edges, b: Edges, limit: int | None) -> Edges:
     T, S = a.num_targets, b.num_sources
-    first, then = listed(b, limit), listed(a, limit)
-    walks = int((first.degrees() * torch.bincount(then.source.cpu(), minlength=a.num_sources)).sum())
+    walks = int((b.degrees() * torch.bincount(a.source.cpu(), minlength=a.num_sources)).sum())
     pairs = min(walks, T * S)
     refuse_over(_JOINED_BYTES * pairs, f"@ of up to {pairs:,} pairs", "compose a part of it, a subgraph()", limit)
-    x, y = _adjacency(then), _adjacency(first)
+    x, y = _adjacency(a), _adjacency(b)
     reach = x.astype(np.int64) @ y.astype(np.int64)
     reach.sort_indices()
     target = np.repeat(np.arange(T), np.diff(reach.indptr))
-    return Listed(torch.from_numpy(target), torch.from_numpy(reach.indices.astype(np.int64)), T, S)
+    return listed(torch.from_numpy(target), torch.from_numpy(reach.indices.astype(np.int64)), T, S)
 
 
-def closed_product(a: EdgeSet, b: EdgeSet) -> EdgeSet | None:
-    """:func:`compose` where it takes no walk along the edges."""
-    closed = a.compose(b)
-    if closed is not None:
-        return closed
-    T, S = a.num_targets, b.num_sources
-    if _is_full(a):  # everything is read: what b's sources reach, all reach
-        return Rectangle(T, S, ((0, T),) if T else (), _members(b.flip().degrees()))
-    if _is_full(b):
-        return Rectangle(T, S, _members(a.degrees()), ((0, S),) if S else ())
-    return None
-
-
-def _is_full(edges: EdgeSet) -> bool:
-    """Whether a rule has all pairs; some of them are asked for before all are counted."""
-    T, S = edges.num_targets, edges.num_sources
-    if isinstance(edges, Listed):
-        return False
-    target, source = (torch.linspace(0, size - 1, _ASKED, dtype=torch.float64).long() for size in (T, S))
-    return T * S == 0 or (bool(edges.contains(target[:, None], source).all()) and edges.count() == T * S)
-
-
-def closed_power(edges: EdgeSet, k: int) -> EdgeSet | None:
-    """A rule composed ``k`` times with itself, by O(log k) closed forms; None where one is lacking."""
-    if k == 1:
-        return edges
-    half = closed_power(edges, k // 2)
-    even = None if half is None else half.compose(half)
-    return even if even is None or k % 2 == 0 else even.compose(edges)
-
-
-def _adjacency(edges: Listed) -> Any:
+def _adjacency(edges: Edges) -> Any:
     from scipy.sparse import csr_matrix  # slow to import
 
     target, source = edges.target.cpu().numpy(), edges.source.cpu().numpy()
     ones = np.ones(len(target), dtype=bool)
     return csr_matrix((ones, (target, source)), shape=(edges.num_targets, edges.num_sources))
+
+
+def as_list(edges: Edges, limit: int | None = MAX_BYTES) -> Edges:
+    """The edges one by one, unless that takes more than ``limit`` bytes."""
+    if edges.is_listed:
+        return edges
+    count = edges.count()
+    instead = "keep it a rule, use contains(), tile_counts() or mask(), or ask for explicit(max_bytes=None)"
+    refuse_over(16 * count, f"edge_index of {count:,} edges", instead, limit)
+    return listed(*edges.pairs(), edges.num_targets, edges.num_sources, has_repeats=False)

@@ -2,13 +2,13 @@
 
 from torch import Tensor
 
-from .edge_set import EdgeSet
+from .edges import Edges
 
 _MOST_CELLS = 32
 _MOST_RUNS = 1 << 24
 
 
-def draw(edges: EdgeSet) -> str:
+def draw(edges: Edges) -> str:
     """Rows of the mask, ``█`` for an edge and ``·`` for none; a cell of a large graph shows how full it is.
 
     Raises:
@@ -27,9 +27,9 @@ def draw(edges: EdgeSet) -> str:
     return "\n".join(lines)
 
 
-def drawable(edges: EdgeSet) -> bool:
+def drawable(edges: Edges) -> bool:
     """Whether going through all rows is quick."""
-    return edges.num_targets * (edges.runs_per_row if edges.is_rule else 1) <= _MOST_RUNS
+    return edges.num_targets * (1 if edges.is_listed else edges.runs_per_row) <= _MOST_RUNS
 
 
 def _shade(counts: Tensor, i: int, j: int, side: int, num_targets: int, num_sources: int) -> str:

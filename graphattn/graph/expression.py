@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .edge_set import EdgeSet
+from .edges import Edges
 
 if TYPE_CHECKING:
     from .graph import AttentionGraph
@@ -134,7 +134,7 @@ def expression_of(graph: "AttentionGraph") -> "Expression | AttentionGraph":
     return graph.expression or replace(graph)  # without what was derived from it
 
 
-def written(edges: EdgeSet, function: str, *args: Any, **options: Any) -> Expression | None:
+def written(edges: Edges, function: str, *args: Any, **options: Any) -> Expression | None:
     """The expression of a call, with copies of its tensors; None where an argument is no plain data, or a large one.
 
     Args:
@@ -142,12 +142,12 @@ def written(edges: EdgeSet, function: str, *args: Any, **options: Any) -> Expres
     """
     try:
         options = {name: frozen(value) for name, value in options.items()}
-        made = Expression(function, tuple(map(frozen, args)), options, not edges.is_rule)
+        made = Expression(function, tuple(map(frozen, args)), options, edges.is_listed)
     except NotPlain:
         return None
-    if not edges.is_rule and any(not isinstance(child, Expression) for child in made.children()):
+    if edges.is_listed and any(not isinstance(child, Expression) for child in made.children()):
         return None
-    limit = _MOST_BYTES if edges.is_rule else min(_MOST_BYTES, _FEW_BYTES + _BYTES_PER_EDGE * edges.count())
+    limit = _MOST_BYTES if not edges.is_listed else min(_MOST_BYTES, _FEW_BYTES + _BYTES_PER_EDGE * edges.count())
     return made if made.num_calls <= MOST_CALLS and made.num_bytes <= limit else None
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 
 from .graph import AttentionGraph
-from .listed import Listed
 
 
 def is_full(graph: AttentionGraph) -> bool:
@@ -20,14 +19,14 @@ def is_lower_triangle(graph: AttentionGraph) -> bool:
     square = min(T, S)
     if graph.has_repeated_edges or graph.num_edges != square * (square + 1) // 2 + max(0, T - S) * S:
         return False
-    return graph._remember("is_lower_triangle", lambda: _no_source_after_target(graph))
+    return graph._remember("is_lower_triangle", lambda: no_source_after_target(graph))
 
 
 def is_symmetric(graph: AttentionGraph) -> bool:
     """Whether every edge of a square graph has its reverse, as often."""
     if not torch.equal(graph.in_degree, graph.out_degree):
         return False
-    if not isinstance(graph.edges, Listed):
+    if graph.is_rule:
         return graph.equals(graph.reverse())
     edges = graph._listed()
     here, back = edges.sorted, edges.flip().sorted
@@ -35,13 +34,14 @@ def is_symmetric(graph: AttentionGraph) -> bool:
 
 
 def _num_loops(graph: AttentionGraph) -> int:
-    if isinstance(graph.edges, Listed) and not graph.has_repeated_edges:
+    if not graph.is_rule and not graph.has_repeated_edges:
         return int((graph.source == graph.target).sum())
     return graph._num_loops()
 
 
-def _no_source_after_target(graph: AttentionGraph) -> bool:
-    if isinstance(graph.edges, Listed):
+def no_source_after_target(graph: AttentionGraph) -> bool:
+    """True if no target reads a later source."""
+    if not graph.is_rule:
         return bool((graph.source <= graph.target).all())
     for first, _, chunk in graph.edges.walk():
         keep = chunk.hi > chunk.lo
@@ -94,7 +94,7 @@ def facts(graph: AttentionGraph) -> Facts:
         density=graph.density,
         rule=graph.is_rule,
         full=is_full(graph),
-        causal=_no_source_after_target(graph) if square else None,
+        causal=no_source_after_target(graph) if square else None,
         symmetric=is_symmetric(graph) if square else None,
         self_loops=loops,
         isolated_targets=int((into == 0).sum()),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -11,19 +12,17 @@ from ..arguments import clipped, integers, pair, several, table, whole
 from ..arguments import device as checked_device
 from ..errors import GraphError, GraphIndexError, ShapeError
 from . import algebra
+from . import runs as _runs
 from .advice import no_graph, of_other_size
 from .algebra import MAX_BYTES, every_node, refuse_over
 from .draw import draw
-from .edge_set import COUNTED_AT_ONCE, EdgeSet
+from .edges import COUNTED_AT_ONCE, Edges, listed
 from .expression import JOINS, Expression, builder, written
+from .forms import band
 from .html import mask_page
-from .listed import Listed
 from .modes import constant_result, not_compiled, without_modes
 from .near import near_order
 from .pickles import Immutable
-from .rules import Band
-from .rules_grid import WithGlobalTokens
-from .simple import remark
 
 _LONGEST_NAME = 72
 _MISSING = object()
@@ -45,7 +44,7 @@ class AttentionGraph(Immutable):
         expression: The calls that made the graph, where they are known: ``sliding_window(64, 9) | causal(64)``.
     """
 
-    edges: EdgeSet
+    edges: Edges
     name: str = "graph"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     expression: Expression | None = None
@@ -97,7 +96,7 @@ class AttentionGraph(Immutable):
     @property
     def is_rule(self) -> bool:
         """Whether the edges are a closed form rather than a list."""
-        return self.edges.is_rule
+        return not self.edges.is_listed
 
     @property
     def has_repeated_edges(self) -> bool:
@@ -115,8 +114,8 @@ class AttentionGraph(Immutable):
         """
         return self._listed().edge_index.clone()
 
-    def _listed(self, limit: int | None = MAX_BYTES) -> Listed:
-        return self._remember("listed", lambda: algebra.listed(self.edges, limit).to(self.device))
+    def _listed(self, limit: int | None = MAX_BYTES) -> Edges:
+        return self._remember("listed", lambda: algebra.as_list(self.edges, limit).to(self.device))
 
     @property
     def source(self) -> Tensor:
@@ -147,9 +146,8 @@ class AttentionGraph(Immutable):
         return self._remember("out_degree", lambda: self._out_degree().to(self.device)).clone()
 
     def _out_degree(self) -> Tensor:
-        flipped = self.edges.flip()
-        if flipped.runs_per_row * flipped.num_targets <= max(COUNTED_AT_ONCE, self.num_edges):
-            return flipped.degrees()
+        if self.edges.is_listed:
+            return self.edges.flip().degrees()
         total = torch.zeros(self.num_sources, dtype=torch.int64)
         for _, _, chunk in self.edges.walk():
             total += torch.bincount(chunk.lo, minlength=self.num_sources + 1)[:-1]
@@ -186,17 +184,12 @@ class AttentionGraph(Immutable):
         """
         T, S = self.num_targets, self.num_sources
         refuse_over(T * S, f"mask() of {T:,} x {S:,}", "ask contains() for the pairs you need, or tile_counts()")
-        if isinstance(self.edges, Listed):
+        if self.edges.is_listed:
             mask = torch.zeros(T, S, dtype=torch.bool, device=self.device)
             mask[self.target, self.source] = True
             return mask
-        source = torch.arange(S, device=self.device)[None, :]
-        rows = max(1, (1 << 24) // max(1, S))
-        chunks = [
-            self.edges.contains(torch.arange(t, min(t + rows, T), device=self.device)[:, None], source)
-            for t in range(0, T, rows)
-        ]
-        return torch.cat(chunks) if chunks else torch.zeros(T, S, dtype=torch.bool, device=self.device)
+        parts = [_runs.to_dense(chunk, last - first, S) for first, last, chunk in self.edges.walk()]
+        return (torch.cat(parts) if parts else torch.zeros(T, S, dtype=torch.bool)).to(self.device)
 
     def tile_counts(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
         """Edges in every tile of (targets, sources): int64 (ceil(T / tile[0]), ceil(S / tile[1])), on the CPU.
@@ -225,8 +218,6 @@ class AttentionGraph(Immutable):
     def equals(self, other: "AttentionGraph") -> bool:
         """Whether both have the same sizes and the same edges, however stored and ordered; copies count.
 
-        Two bands (full, causal, windows) are compared by their ends, whatever their size.
-
         Raises:
             GraphError: If ``other`` is no graph; the message says how to make one of it. If they are other rules whose
                 rows are too many intervals of sources to walk over in minutes.
@@ -239,17 +230,21 @@ class AttentionGraph(Immutable):
             return True
         if self.num_edges != other.num_edges:
             return False
-        if isinstance(self.edges, Band) and isinstance(other.edges, Band):
-            return self.num_edges == 0 or self.edges.diagonals == other.edges.diagonals
         if self.has_repeated_edges or other.has_repeated_edges:
             return torch.equal(self._listed().key.cpu(), other._listed().key.cpu())
+        if self.edges.diagonals is not None and other.edges.diagonals is not None:
+            return self.num_edges == 0 or self.edges.diagonals == other.edges.diagonals
+        if not self.is_rule and not other.is_rule:
+            return (self - other).num_edges == 0
+        mine, others = self.edges.stored(), other.edges.stored()
+        if mine is not None and others is not None:
+            return all(torch.equal(a, b) for a, b in zip(mine, others, strict=True))
         return (self - other).num_edges == 0
 
     def to(self, device: torch.device | str) -> "AttentionGraph":
         """The same graph with its index tensors on another device."""
         device = checked_device(device, numbers=not self.is_rule)
-        edges = self.edges.to(device) if isinstance(self.edges, Listed) else self.edges
-        return replace(self, edges=edges, device=device)
+        return replace(self, edges=self.edges.to(device), device=device)
 
     # --- algebra
 
@@ -277,16 +272,15 @@ class AttentionGraph(Immutable):
         """The same graph with another expression."""
         return replace(self, expression=expression)
 
-    def _made(self, edges: EdgeSet, name: str, function: str, *args: Any, **options: Any) -> "AttentionGraph":
+    def _made(self, edges: Edges, name: str, function: str, *args: Any, **options: Any) -> "AttentionGraph":
         """A graph derived from this one, on the device of whichever parent lists its edges."""
         other = args[0] if function in JOINS else None
         device = other.device if other is not None and self.is_rule and not other.is_rule else self.device
-        if isinstance(edges, Listed):
-            edges = edges.to(device)
+        edges = edges.to(device)
         expression = written(edges, function, self, *args, **options)
         return AttentionGraph(edges, clipped(name, _LONGEST_NAME), device, expression)
 
-    def _join(self, other: object, sign: str, make: Callable[[EdgeSet, EdgeSet], EdgeSet]) -> "AttentionGraph":
+    def _join(self, other: object, sign: str, make: Callable[[Edges, Edges], Edges]) -> "AttentionGraph":
         from .pattern import Pattern  # it imports this file
 
         if isinstance(other, Pattern):
@@ -338,27 +332,17 @@ class AttentionGraph(Immutable):
         """
         self._need_square("k_hop")
         whole(k, "k", 1, GraphError)
-        closed = self._closed_hops(k)
-        if closed is not None:
-            return self._made(closed, f"{k}-hop({self.name})", "k_hop", k)
-        edges, num_loops = self.edges, self._num_loops()
-        reach = replace(self, edges=edges.distinct()) if isinstance(edges, Listed) else self
-        for left in range(k - 2, -1, -1):
-            wider = _tidy(reach, reach @ self)
-            if left and wider.num_edges == reach.num_edges:
-                break
-            reach = wider
-        if num_loops < self.num_nodes:
-            reach = reach.without_self_loops() | (self & self._loops()) if num_loops else reach.without_self_loops()
-        return self._made(reach.edges, f"{k}-hop({self.name})", "k_hop", k)
-
-    def _closed_hops(self, k: int) -> EdgeSet | None:
-        """:meth:`k_hop` where it takes no walk along the edges."""
-        every = self.is_rule and self._num_loops() == self.num_nodes
-        return algebra.closed_power(self.edges, k) if every else None
+        edges, loops = self.edges.distinct(), self._loops().edges
+        if not self.is_rule:
+            return self._made(_listed_hops(edges, k), f"{k}-hop({self.name})", "k_hop", k)
+        reach = edges if k == 1 else algebra.compose(edges, algebra.power(algebra.union(edges, loops), k - 1))
+        if k > 1 and self._num_loops() < self.num_nodes:
+            reach = algebra.union(algebra.difference(reach, loops), algebra.intersection(edges, loops))
+        return self._made(reach, f"{k}-hop({self.name})", "k_hop", k)
 
     def _loops(self) -> "AttentionGraph":
-        return AttentionGraph(Band(self.num_targets, self.num_sources, 0, 0), "self-loops", self.device)
+        loops = band(self.num_targets, self.num_sources, 0, 0)
+        return AttentionGraph(loops, "self-loops", self.device)
 
     def _num_loops(self) -> int:
         node = every_node(self.num_nodes).to(self.device)
@@ -368,11 +352,11 @@ class AttentionGraph(Immutable):
         """The missing self-loops added; listed edges keep their order and copies, the new ones come last."""
         self._need_square("with_self_loops")
         name = f"{wrapped(self, '|')} | self-loops"
-        if not isinstance(self.edges, Listed):
+        if self.is_rule:
             return self._made(algebra.union(self.edges, self._loops().edges), name, "with_self_loops")
         node = torch.arange(self.num_nodes, device=self.device)
         node = node[~self.edges.contains(node, node)]
-        edges = Listed(
+        edges = listed(
             torch.cat((self.target, node)), torch.cat((self.source, node)), self.num_targets, self.num_sources
         )
         return self._made(edges, name, "with_self_loops")
@@ -381,7 +365,7 @@ class AttentionGraph(Immutable):
         """The self-loops dropped; listed edges keep their order and copies."""
         self._need_square("without_self_loops")
         name = f"{wrapped(self, '-')} - self-loops"
-        if isinstance(self.edges, Listed):
+        if not self.is_rule:
             return self._made(self.edges.keep(self.target != self.source), name, "without_self_loops")
         return self._made(algebra.difference(self.edges, self._loops().edges), name, "without_self_loops")
 
@@ -395,11 +379,11 @@ class AttentionGraph(Immutable):
         k, n = whole(number, "number", 0, GraphError), self.num_targets
         whole(n + k, "num_nodes + number", 0, GraphError)
         name = f"{wrapped(self, '')}.with_global_tokens({number})"
-        if not isinstance(self.edges, Listed):
-            return self._made(WithGlobalTokens(self.edges, k), name, "with_global_tokens", k)
-        hub = AttentionGraph(WithGlobalTokens(Band(n, n, 1, 0), k), device=self.device)
+        if self.is_rule:
+            return self._made(algebra.behind_tokens(self.edges, k), name, "with_global_tokens", k)
+        hub = AttentionGraph(algebra.behind_tokens(band(n, n, 1, 0), k), device=self.device)
         source, target = torch.cat((self.edge_index + k, hub.edge_index), 1).unbind(0)
-        return self._made(Listed(target, source, n + k, n + k), name, "with_global_tokens", k)
+        return self._made(listed(target, source, n + k, n + k), name, "with_global_tokens", k)
 
     def subgraph(self, nodes: Any = None, *, targets: Any = None, sources: Any = None) -> "AttentionGraph":
         """The edges between chosen nodes, which are renumbered in the order given.
@@ -452,8 +436,8 @@ class AttentionGraph(Immutable):
     ) -> "AttentionGraph":
         """Node ``i`` of the result is node ``new_targets[i]`` or ``new_sources[i]`` of this graph."""
         name = f"{function}({self.name})"
-        if not isinstance(self.edges, Listed):
-            return self._made(algebra.Pullback(self.edges, new_targets, new_sources), name, function, **given)
+        if self.is_rule:
+            return self._made(algebra.pulled_back(self.edges, new_targets, new_sources), name, function, **given)
         new = []
         for chosen, old, size in (
             (new_targets, self.target, self.num_targets),
@@ -464,7 +448,7 @@ class AttentionGraph(Immutable):
             new.append(number[old])
         keep = (new[0] >= 0) & (new[1] >= 0)
         sizes, repeats = (new_targets.numel(), new_sources.numel()), None if self.has_repeated_edges else False
-        edges = Listed(new[0][keep], new[1][keep], *sizes, has_repeats=repeats)
+        edges = listed(new[0][keep], new[1][keep], *sizes, has_repeats=repeats)
         return self._made(edges, name, function, **given)
 
     def _both_sides(self, what: str, nodes: Any, targets: Any, sources: Any) -> tuple[Tensor, Tensor]:
@@ -495,17 +479,6 @@ class AttentionGraph(Immutable):
 
     # --- looking at it
 
-    @property
-    def remark(self) -> str:
-        """Which simpler graph a joined one equals, or which of its parts changes nothing; "" if nothing is known.
-
-        Example:
-            >>> from graphattn.graphs import causal, prefix, sliding_window
-            >>> (sliding_window(64, 9) | (prefix(64, 4) & causal(64))).remark
-            'equals causal(64)'
-        """
-        return self._remember("remark", lambda: remark(self, COUNTED_AT_ONCE))
-
     def __repr__(self) -> str:
         nodes = (
             f"{self.num_targets} nodes"
@@ -517,8 +490,7 @@ class AttentionGraph(Immutable):
         extra = ", repeated edges" if self.has_repeated_edges else ""
         where = "" if self.device.type == "cpu" else f", {self.device}"
         kind = "rule" if self.is_rule else "listed"
-        note = "" if costly else self.remark
-        return f"AttentionGraph({self.name}: {nodes}, {edges}, {kind}{extra}{where}{note and '; '}{note})"
+        return f"AttentionGraph({self.name}: {nodes}, {edges}, {kind}{extra}{where})"
 
     def __str__(self) -> str:
         return f"{self!r}\n{draw(self.edges)}"
@@ -539,11 +511,15 @@ def wrapped(graph: Any, sign: str) -> str:
     return f"({graph.name})" if loose else graph.name
 
 
-def _tidy(reach: AttentionGraph, wider: AttentionGraph) -> AttentionGraph:
-    """The union of the two, or just ``wider`` where it holds ``reach`` anyway (closed forms with self-loops)."""
-    if wider.is_rule and reach._num_loops() == reach.num_nodes:
-        return wider
-    return reach | wider
+def _listed_hops(edges: Edges, k: int) -> Edges:
+    """Listed edges joined along up to ``k`` of them, until nothing new is reached; self-loops stay as they are."""
+    reach = edges
+    for _ in range(k - 1):
+        wider = algebra.union(reach, algebra.compose(reach, edges))
+        if wider.count() == reach.count():
+            break
+        reach = wider
+    return reach.keep((reach.target != reach.source) | edges.contains(reach.target, reach.source))
 
 
 @builder
@@ -566,13 +542,15 @@ def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
         raise GraphError(f"disjoint_union of graphs on {sorted(map(str, devices))}; use .to(device)")
     name = " + ".join(graph.name for graph in graphs[:3]) + (f" + {len(graphs) - 3} more" * (len(graphs) > 3))
     device = devices.pop() if devices else (graphs[0].device if graphs else torch.device("cpu"))
-    blocks = algebra.Blocks(tuple(graph.edges for graph in graphs))
+    target_starts = [0, *accumulate(graph.num_targets for graph in graphs)]
+    source_starts = [0, *accumulate(graph.num_sources for graph in graphs)]
+    T = whole(target_starts[-1], "the number of targets of all parts", 0, GraphError)
+    S = whole(source_starts[-1], "the number of sources of all parts", 0, GraphError)
+    placed = list(zip(graphs, target_starts, source_starts, strict=False))
     if graphs and all(graph.is_rule for graph in graphs):
-        return AttentionGraph(blocks, name, device)
-    index = [graph.edge_index.to(device) for graph in graphs]
-    shift = zip(index, blocks._source.tolist(), blocks._target.tolist(), strict=False)
-    moved = [edges + torch.tensor([[s], [t]], device=device) for edges, s, t in shift]
+        cells = [(graph.edges, t, s) for graph, t, s in placed]
+        return AttentionGraph(algebra.side_by_side(cells, T, S), name, device)
+    moved = [graph.edge_index.to(device) + torch.tensor([[s], [t]], device=device) for graph, t, s in placed]
     source, target = torch.cat([*moved, torch.empty(2, 0, dtype=torch.int64, device=device)], 1).unbind(0)
-    repeats = any(graph.has_repeated_edges for graph in graphs)
-    edges = Listed(target, source, blocks.num_targets, blocks.num_sources, has_repeats=repeats)
+    edges = listed(target, source, T, S, has_repeats=any(graph.has_repeated_edges for graph in graphs))
     return AttentionGraph(edges, name or "empty", device)

@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 
 from .draw import drawable
-from .edge_set import EdgeSet
+from .edges import Edges
 
 MOST_CELLS = 128
 _PIXELS = 192  # of the longer side on the page
 _SHADES = ((255, 255, 255), (157, 187, 226), (60, 106, 168), (11, 28, 51))  # none; some, weak to strong
 
 
-def mask_page(title: str, edges: EdgeSet) -> str:
+def mask_page(title: str, edges: Edges) -> str:
     """One line of text and, below it, the mask; a cell of a large one is darker with the share of its pairs."""
     return page(title, mask_shares(edges) if drawable(edges) else None)
 
 
-def mask_shares(edges: EdgeSet) -> Tensor:
+def mask_shares(edges: Edges) -> Tensor:
     """Edges per pair in each cell, float64 (at most 128, at most 128); a cell of a small mask is one pair."""
     T, S = edges.num_targets, edges.num_sources
     side = max(1, -(-max(T, S) // MOST_CELLS))

@@ -1,26 +1,21 @@
 """The graphs of the layers of a model, first layer first: one graph for all layers, or a list."""
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
+from collections.abc import Iterable
 
-import torch
 from torch import Tensor
 
 from ..arguments import flag, several, whole
 from ..errors import GraphError
-from . import runs as _runs
 from .advice import advice, no_graph
-from .algebra import closed_product
+from .algebra import join_cost
 from .graph import AttentionGraph
 from .pattern import Pattern
 from .per_head import PerHead
-from .runs import Runs
 
 Layer = AttentionGraph | PerHead | Pattern
 Layers = Layer | Iterable[Layer]
 _MOST_LAYERS = 1 << 20
-_PAIRS, _SAMPLED = 10**8, 64  # pairs that layers join in seconds; targets by which they are estimated
-_TRACED = 128  # layers through which these are traced back; of later ones the degrees are multiplied
+_JOINED = 10**8  # rows of sources that layers join in seconds
 
 
 def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...]:
@@ -76,13 +71,13 @@ def unions(layers: Layers) -> tuple[AttentionGraph, ...]:
     return tuple(graphs)
 
 
-def reach(layers: Layers, *, residual: bool = False, budget: int = _PAIRS) -> AttentionGraph:
+def reach(layers: Layers, *, residual: bool = False, budget: int = _JOINED) -> AttentionGraph:
     """Which sources of the first layer each target of the last one depends on: the composition of the layers.
 
     Args:
         layers: One graph, or a list of graphs, first layer first. Layers may change the number of nodes (pooling).
         residual: Whether every target of a square layer also keeps what it has (a residual connection).
-        budget: Pairs that may be joined by all layers together, where no closed form answers; estimated beforehand.
+        budget: Rows of sources that may be joined for all targets of all layers together; estimated beforehand.
 
     Raises:
         GraphError: If the nodes of two layers do not meet, a layer is a pattern without a size, or it costs more than
@@ -101,46 +96,13 @@ def reach(layers: Layers, *, residual: bool = False, budget: int = _PAIRS) -> At
     if residual:
         graphs = tuple(graph.with_self_loops() if graph.is_square else graph for graph in graphs)
     before, *rest = graphs
-    while rest and closed_product(rest[0].edges, before.edges) is not None:
-        before = rest.pop(0) @ before
-    if rest:
-        bounded((before, *rest), budget, "reach", f"compose a part of it, a subgraph(), or try budget={8 * budget}")
-    return reduce(lambda before, layer: layer @ before, rest, before)
-
-
-def bounded(graphs: Sequence[AttentionGraph], most: int, what: str, instead: str) -> None:
-    """Refuse layers that join too many pairs of nodes, before any are joined: by what some targets depend on."""
-    most_of_all = max(graph.num_targets for graph in graphs) * max(graph.num_sources for graph in graphs)
-    joined, before = 0.0, 1.0
-
-    def refuse(pairs: float) -> None:
-        if pairs > most:
-            raise GraphError(f"{what} would join about {int(pairs):,} pairs or more (limit {most:,}); {instead}")
-
-    for number, graph in enumerate(graphs if most_of_all * len(graphs) > most >> 2 else ()):
-        T = graph.num_targets
-        target = torch.linspace(0, T - 1, min(T, _SAMPLED), dtype=torch.float64).long()
-        scale = T / max(1, target.numel())
-        reached = pulled(Runs(torch.arange(target.numel()), target, target + 1), graph)
-        edges = int((reached.hi - reached.lo).sum())
-        joined += scale * before * edges
-        refuse(joined)
-        if number >= _TRACED:
-            before = min(graphs[0].num_sources, before * edges / max(1, target.numel()))
-            continue
-        for layer in reversed(graphs[:number]):
-            reached = pulled(reached, layer, lambda pairs: refuse(scale * pairs))  # noqa: B023
-        before = int((reached.hi - reached.lo).sum()) / max(1, target.numel())
-
-
-def pulled(reached: Runs, layer: AttentionGraph, refuse: Callable[[int], None] = lambda pairs: None) -> Runs:
-    """What each row reads, from the targets of a layer that it depends on; ``refuse`` is told how many pairs."""
-    refuse(int((reached.hi - reached.lo).sum()))
-    row, target = _runs.expand(reached)
-    distinct, place = torch.unique(target, return_inverse=True)
-    runs = layer.edges.runs(distinct)
-    counts = torch.bincount(runs.row, minlength=distinct.numel())
-    refuse(int(counts[place].sum()))
-    owner, within = _runs.spread(counts[place])
-    which = (torch.cumsum(counts, 0) - counts)[place][owner] + within
-    return _runs.in_order(Runs(row[owner], runs.lo[which], runs.hi[which]), layer.num_sources)
+    joined = 0
+    for layer in rest:
+        joined += join_cost(layer.edges, before.edges)
+        if joined > budget:
+            raise GraphError(
+                f"reach would join about {joined:,} rows of sources or more (limit {budget:,}); compose a part of it, "
+                f"a subgraph(), or try budget={8 * joined}"
+            )
+        before = layer @ before
+    return before

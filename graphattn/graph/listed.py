@@ -1,148 +1,13 @@
-"""Edges that are listed one by one, in the caller's order; checked once, when they are made."""
-
-from functools import cached_property
+"""Checks of a caller's edge_index, once, when a graph is made of it."""
 
 import torch
 from torch import Tensor
 
 from ..arguments import one_of
 from ..errors import GraphError, GraphIndexError
-from . import runs as _runs
-from .edge_set import EdgeSet
-from .runs import Runs
-from .sort import Sorted, ascending, countable, counted, placed
+from .edges import Edges, check_pairs, listed
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
-_TOO_MANY = 2**63
-
-
-class Listed(EdgeSet):
-    """``source[e] -> target[e]`` for every edge ``e``; build it with :func:`checked`.
-
-    Holds ``edge_index``, int64 (2, E) in the caller's order. Users of the library get copies of it, never the tensor.
-    """
-
-    is_rule = False
-
-    def __init__(
-        self,
-        target: Tensor,
-        source: Tensor,
-        num_targets: int,
-        num_sources: int,
-        *,
-        has_repeats: bool | None = None,
-    ) -> None:
-        """``has_repeats`` spares a builder that knows it the sort, until somebody asks what needs one."""
-        check_pairs(num_targets, num_sources)
-        self.num_targets, self.num_sources = num_targets, num_sources
-        with torch.inference_mode(False):  # edges made in inference mode serve training, too
-            self.edge_index = torch.stack((source, target))
-        self.has_repeats = bool(self._is_copy().any()) if has_repeats is None else has_repeats
-
-    @cached_property
-    def _place(self) -> Tensor | None:
-        """``order`` by one sort, or None where counting the edges into place costs less."""
-        row, column = self.target, self.source
-        if countable(row, self.num_targets, self.num_sources) and bool((row[1:] < row[:-1]).any()):
-            return None
-        with torch.inference_mode(False):
-            return ascending(torch.add(column, row, alpha=self.num_sources))
-
-    @cached_property
-    def sorted(self) -> Sorted:
-        """The edges by target, then by source."""
-        with torch.inference_mode(False):
-            if self._place is None:
-                return counted(self.target, self.source, self.num_targets, self.num_sources)
-            return placed(self._place, self.target, self.source, self.num_targets)
-
-    @cached_property
-    def key(self) -> Tensor:
-        """int64 (E,): ``target * S + source`` of every edge, ascending."""
-        with torch.inference_mode(False):
-            return torch.add(self.source, self.target, alpha=self.num_sources)[self.order]
-
-    @property
-    def order(self) -> Tensor:
-        """int64 (E,): the edges by target, then by source."""
-        return self.sorted.place.long() if self._place is None else self._place
-
-    def _is_copy(self) -> Tensor:
-        """bool (E,), by place: whether the edge before is the same."""
-        which = self.sorted.column if self._place is None else self.key
-        same = torch.zeros_like(which, dtype=torch.bool)
-        torch.eq(which[1:], which[:-1], out=same[1:])
-        if self._place is None:  # the same source, but of another target
-            first = self.sorted.ptr[:-1]
-            same[first[first < same.numel()]] = False
-        return same
-
-    @property
-    def source(self) -> Tensor:
-        return self.edge_index[0]
-
-    @property
-    def target(self) -> Tensor:
-        return self.edge_index[1]
-
-    def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        wanted = (target * self.num_sources + source).to(self.key.device).contiguous()
-        if self.key.numel() == 0:
-            return torch.zeros_like(wanted, dtype=torch.bool).to(target.device)
-        place = torch.searchsorted(self.key, wanted).clamp(max=self.key.numel() - 1)
-        return (self.key[place] == wanted).to(target.device)
-
-    @property
-    def runs_per_row(self) -> int:
-        return 1 + self.count() // max(1, self.num_targets)
-
-    def runs(self, target: Tensor) -> Runs:
-        key = torch.unique_consecutive(self.key).cpu() if self.has_repeats else self.key.cpu()
-        first = torch.searchsorted(key, target * self.num_sources)
-        last = torch.searchsorted(key, (target + 1) * self.num_sources)
-        row, within = _runs.spread(last - first)
-        return _runs.from_pairs(row, key[first[row] + within] - target[row] * self.num_sources)
-
-    def count(self) -> int:
-        return self.edge_index.shape[1]
-
-    def degrees(self) -> Tensor:
-        return torch.bincount(self.target, minlength=self.num_targets).cpu()
-
-    def flip(self) -> "Listed":
-        return Listed(self.source, self.target, self.num_sources, self.num_targets, has_repeats=self.has_repeats)
-
-    def keep(self, mask: Tensor) -> "Listed":
-        """The edges where ``mask`` (E,) is True, in the same order."""
-        repeats = None if self.has_repeats else False
-        sizes = self.num_targets, self.num_sources
-        return Listed(self.target[mask], self.source[mask], *sizes, has_repeats=repeats)
-
-    def distinct(self) -> "Listed":
-        """The first copy of every edge, in the same order."""
-        if not self.has_repeats:
-            return self
-        first = ~self._is_copy()
-        keep = torch.zeros_like(first)
-        keep[self.order[first]] = True
-        return self.keep(keep)
-
-    def to(self, device: torch.device) -> "Listed":
-        """The same edges on another device."""
-        if device == self.edge_index.device:
-            return self
-        ends = self.target.to(device), self.source.to(device)
-        return Listed(*ends, self.num_targets, self.num_sources, has_repeats=self.has_repeats)
-
-
-def check_pairs(num_targets: int, num_sources: int) -> None:
-    """Refuse so many pairs that int64 does not number them."""
-    if num_targets * num_sources >= _TOO_MANY:
-        raise GraphError(
-            f"{num_targets} targets x {num_sources} sources is {num_targets * num_sources} pairs, and listed edges are "
-            f"limited to fewer than 2**63; split the graph and join the results"
-        )
 
 
 def _check_layout(edge_index: object) -> Tensor:
@@ -188,7 +53,7 @@ def _check_range(index: Tensor, size: int, row: int, other: int, others: Tensor)
     )
 
 
-def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: str = "error") -> Listed:
+def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: str = "error") -> Edges:
     """Listed edges from a caller's tensor, copied and validated, on the tensor's device.
 
     Raises:
@@ -201,12 +66,12 @@ def checked(edge_index: object, num_targets: int, num_sources: int, duplicates: 
     if source.numel():
         _check_range(source, num_sources, 0, num_targets, target)
         _check_range(target, num_targets, 1, num_sources, source)
-    edges = Listed(target, source, num_targets, num_sources)
+    edges = listed(target, source, num_targets, num_sources)
     if not edges.has_repeats or duplicates == "keep":
         return edges
     if duplicates == "merge":
         return edges.distinct()
-    where = int(torch.nonzero(edges._is_copy())[0])
+    where = int(torch.nonzero(edges.is_copy())[0])
     first, second = sorted(edges.order[where - 1 : where + 1].tolist())
     raise GraphError(
         f"edges {first} and {second} are both {int(source[first])} -> {int(target[first])}: repeated edges. "

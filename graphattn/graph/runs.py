@@ -44,6 +44,24 @@ def empty() -> Runs:
     return Runs(none, none, none)
 
 
+def chosen(runs: Runs, row: Tensor) -> Runs:
+    """Some rows (n,) of runs that are sorted by row, in any order and as often as they are named."""
+    if runs.row.numel() == 0 or row.numel() == 0:
+        return empty()
+    count = torch.bincount(runs.row, minlength=int(row.max()) + 1)
+    first = torch.cumsum(count, 0) - count
+    owner, within = spread(count[row])
+    place = first[row][owner] + within
+    return Runs(owner, runs.lo[place], runs.hi[place])
+
+
+def from_unsorted(row: Tensor, source: Tensor, num_sources: int) -> Runs:
+    """The runs of pairs in any order, none twice."""
+    width = max(1, num_sources)
+    key = torch.sort(row * width + source).values
+    return from_pairs(key // width, key % width)
+
+
 def row_lengths(runs: Runs, num_rows: int) -> Tensor:
     """Number of sources in each row, int64 (num_rows,)."""
     total = torch.zeros(num_rows, dtype=torch.int64)
@@ -97,6 +115,49 @@ def complement(runs: Runs, num_rows: int, num_sources: int) -> Runs:
     return Runs(torch.repeat_interleave(torch.bincount(row, minlength=num_rows) + 1), lo, hi)
 
 
+def canonical(runs: Runs) -> Runs:
+    """The same sources in the fewest runs: none empty, none that touches the one before."""
+    row, lo, hi = (part[runs.hi > runs.lo] for part in runs)
+    starts = torch.ones_like(row, dtype=torch.bool)
+    starts[1:] = (row[1:] != row[:-1]) | (lo[1:] > hi[:-1])
+    if bool(starts.all()):
+        return Runs(row, lo, hi)
+    ends = torch.ones_like(starts)
+    ends[:-1] = starts[1:]
+    return Runs(row[starts], lo[starts], hi[ends])
+
+
+def contains(runs: Runs, num_rows: int, row: Tensor, source: Tensor) -> Tensor:
+    """True where the row has the source; ``row`` and ``source`` broadcast. A binary search in every row at once."""
+    of_row, lo, hi = (part[runs.hi > runs.lo] for part in runs)
+    row, source = torch.broadcast_tensors(row, source)
+    if of_row.numel() == 0:
+        return torch.zeros_like(source, dtype=torch.bool)
+    count = torch.bincount(of_row, minlength=num_rows)
+    first = (torch.cumsum(count, 0) - count)[row]
+    last = first + count[row]  # the run sought is in [first, last): the last one that starts at or before the source
+    none = first == last
+    for _ in range(int(count.max()).bit_length()):
+        middle = (first + last) // 2
+        here = lo[middle.clamp(max=lo.numel() - 1)] <= source
+        first, last = torch.where(here, middle, first), torch.where(here, last, middle)
+    place = first.clamp(max=lo.numel() - 1)
+    return ~none & (lo[place] <= source) & (source < hi[place])
+
+
+def transposed(runs: Runs, num_rows: int, num_sources: int) -> Runs:
+    """The runs of rows that have each source: a row of the result is a source. The runs given are canonical.
+
+    A run of rows starts where a source is new to a row, and ends where it is lost: as many places as runs come out.
+    """
+    before = Runs(runs.row + 1, runs.lo, runs.hi)  # what the row before has
+    new = intersection(runs, complement(before, num_rows + 1, num_sources), num_sources)
+    lost = intersection(before, complement(runs, num_rows + 1, num_sources), num_sources)
+    (lo, start), (hi, end) = expand(new), expand(lost)
+    lo, hi = (row[torch.argsort(source, stable=True)] for row, source in ((lo, start), (hi, end)))
+    return Runs(torch.sort(start).values, lo, hi)
+
+
 def intersection(a: Runs, b: Runs, num_sources: int) -> Runs:
     """The sources in both; touching runs are joined."""
     stride = num_sources + 1
@@ -114,6 +175,14 @@ def from_dense(mask: Tensor) -> Runs:
     row, lo = torch.nonzero(change == 1, as_tuple=True)
     hi = torch.nonzero(change == -1, as_tuple=True)[1]
     return Runs(row, lo, hi)
+
+
+def to_dense(runs: Runs, num_rows: int, num_sources: int) -> Tensor:
+    """The bool mask (num_rows, num_sources)."""
+    mask = torch.zeros(num_rows * num_sources, dtype=torch.bool)
+    row, source = expand(runs)
+    mask[row * num_sources + source] = True
+    return mask.view(num_rows, num_sources)
 
 
 def from_pairs(row: Tensor, source: Tensor) -> Runs:

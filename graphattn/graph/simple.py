@@ -1,25 +1,15 @@
 """The simplest call that has the same edges: easy to miss in a graph that others were joined to."""
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import torch
 
-from ..arguments import clipped
-from .algebra import Intersection, Union
-from .edge_set import EdgeSet
 from .expression import SIGNS, Expression
-from .listed import Listed
-from .rules import Band
+from .forms import band
+from .runs import canonical
 
 if TYPE_CHECKING:
     from .graph import AttentionGraph
-
-_JOINED: dict[str, tuple[type[Union] | type[Intersection], str]] = {
-    "|": (Union, "adds nothing"),
-    "&": (Intersection, "takes nothing away"),
-}
-_LONGEST = 72  # characters of a part that a remark quotes
 
 
 def band_of(graph: "AttentionGraph") -> tuple[int, int] | None:
@@ -32,17 +22,15 @@ def _band_of(graph: "AttentionGraph") -> tuple[int, int] | None:
     T, S = graph.num_targets, graph.num_sources
     if graph.has_repeated_edges or graph.num_edges == 0:
         return None
-    few = graph.edges.runs(torch.tensor([T // 2, T - 1]))
-    if torch.unique(few.row[few.hi > few.lo], return_counts=True)[1].gt(1).any():
+    few = canonical(graph.edges.rows(torch.tensor([T // 2, T - 1])))
+    if torch.unique(few.row, return_counts=True)[1].gt(1).any():
         return None  # most graphs: a row of a band is one run
     lo, hi = T, -S
     for first, _, chunk in graph.edges.walk():
-        keep = chunk.hi > chunk.lo
-        if bool(keep.any()):
-            row = chunk.row[keep] + first
-            lo = min(lo, int((row - chunk.hi[keep] + 1).min()))
-            hi = max(hi, int((row - chunk.lo[keep]).max()))
-    return (lo, hi) if Band(T, S, lo, hi).count() == graph.num_edges else None
+        row, start, end = canonical(chunk)
+        if row.numel():
+            lo, hi = min(lo, int((row + first - end + 1).min())), max(hi, int((row + first - start).max()))
+    return (lo, hi) if band(T, S, lo, hi).count() == graph.num_edges else None
 
 
 def simple_expression(graph: "AttentionGraph") -> Expression | None:
@@ -80,44 +68,10 @@ def _square(n: int, lo: int, hi: int) -> Expression | None:
     return Expression("asymmetric_window", (n, hi, -lo)) if lo <= 0 <= hi else None
 
 
-def remark(graph: "AttentionGraph", most_runs: int) -> str:
-    """Which simpler graph a joined one equals, or which of its parts changes nothing; "" where that costs too much.
-
-    Args:
-        graph: Of any expression; no remark on what no sign joined.
-        most_runs: Runs of sources that may be walked over.
-    """
+def remark(graph: "AttentionGraph") -> str:
+    """``equals ...``: the simpler call that has the edges of a joined graph; "" where none is known."""
     made = graph.expression
-    if made is None or made.function not in SIGNS or isinstance(graph.edges, Listed):
-        return ""
-    if graph.edges.runs_per_row * graph.num_targets > most_runs or graph.num_edges == 0:
+    if made is None or made.function not in SIGNS or not graph.is_rule or graph.edges.stored() is None:
         return ""
     simple = simple_expression(graph)
-    return f"equals {simple}" if simple is not None and simple.num_calls == 1 else _idle(graph, made, most_runs)
-
-
-def _idle(graph: "AttentionGraph", made: Expression, most_runs: int) -> str:
-    """The last part that could be left out, by counts alone."""
-    if made.function not in _JOINED:
-        return ""
-    joined, words = _JOINED[made.function]
-    parts = _parts(made, graph.edges, made.function, joined)
-    runs = sum(edges.runs_per_row for _, edges in parts) * len(parts) * graph.num_targets
-    if runs > most_runs or any(isinstance(edges, Listed) for _, edges in parts):
-        return ""
-    for place in reversed(range(len(parts))):
-        rest = [edges for other, (_, edges) in enumerate(parts) if other != place]
-        if reduce(joined, rest).count() == graph.num_edges:
-            text = parts[place][0]
-            return f"{clipped(text, _LONGEST)} {words}"
-    return ""
-
-
-def _parts(
-    made: "Expression | AttentionGraph", edges: EdgeSet, sign: str, joined: type[Union] | type[Intersection]
-) -> list[tuple[str, EdgeSet]]:
-    """What is joined by one sign, however nested."""
-    if isinstance(made, Expression) and made.function == sign and isinstance(edges, joined):
-        left, right = made.args
-        return [*_parts(left, edges.a, sign, joined), *_parts(right, edges.b, sign, joined)]
-    return [(str(made) if isinstance(made, Expression) else made.name, edges)]
+    return f"equals {simple}" if simple is not None and simple.num_calls == 1 else ""

@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from ..arguments import clipped
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
-from ..graph.edge_set import EdgeSet
+from ..graph.algebra import as_list, side_by_side
+from ..graph.edges import Edges
 from ..graph.expression import builder
-from ..graph.listed import Listed
-from ..graph.rules_blocks import Composite, Lifted
+from ..graph.forms import first_of_block
+from ..graph.runs import Runs
 from .arguments import whole
 
 _LONGEST_NAME = 72
@@ -54,7 +56,7 @@ def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = Non
         raise GraphError(f"layout must not repeat edges, got {layout!r}; drop copies with layout | layout")
     cut = "" if num_nodes is None else f", num_nodes={N}"
     name = clipped(f"block_sparse({layout.name}, {block}{cut})", _LONGEST_NAME)
-    return AttentionGraph(Lifted(layout.edges, block, N, N), name, layout.device)
+    return AttentionGraph(_lifted(layout.edges, block, N), name, layout.device)
 
 
 @builder
@@ -96,12 +98,29 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
     if len(devices) > 1:
         raise GraphError(f"composite of graphs on {sorted(map(str, devices))}; use .to(device)")
     device = devices.pop() if devices else parts[0].device if parts else torch.device("cpu")
-    cells = [[None if cell is None else cell.edges for cell in row] for row in table]
-    edges: EdgeSet = Composite(cells, targets, sources)
+    T = whole(sum(targets), "the number of targets of all rows")
+    S = whole(sum(sources), "the number of sources of all columns")
+    cells = [
+        (cell.edges, sum(targets[:i]), sum(sources[:j]))
+        for i, row in enumerate(table)
+        for j, cell in enumerate(row)
+        if cell is not None
+    ]
+    edges = side_by_side(cells, T, S)
     if not any(cell.is_rule for cell in parts):
-        edges = Listed(*edges.pairs(), edges.num_targets, edges.num_sources).to(device)
+        edges = as_list(edges, None).to(device)
     shown = ", ".join(f"[{', '.join('None' if cell is None else cell.name for cell in row)}]" for row in table)
     return AttentionGraph(edges, clipped(f"composite([{shown}])", _LONGEST_NAME), device)
+
+
+def _lifted(base: Edges, block: int, num_nodes: int) -> Edges:
+    """Tokens read as their blocks do: token ``t`` is in block ``t // block``, the last block may be cut."""
+
+    def rows(target: Tensor) -> Runs:
+        row, lo, hi = base.rows(target // block)
+        return Runs(row, first_of_block(lo, block, num_nodes), first_of_block(hi, block, num_nodes))
+
+    return Edges(num_nodes, num_nodes, rows, runs_per_row=base.runs_per_row)
 
 
 def _table(rows: object) -> list[list[AttentionGraph | None]]:

@@ -78,7 +78,7 @@ def check_written(graph: AttentionGraph | PerHead, piece: Piece) -> None:
     """Refuse new targets that the token before them reads, which was computed without them."""
     before = torch.tensor([piece.targets.node - 1])
     for one in dict.fromkeys(graph.graphs) if isinstance(graph, PerHead) else [graph]:
-        last = int(one.edges.runs(before).hi.amax()) if one.edges.runs(before).hi.numel() else 0
+        last = int(one.edges.rows(before).hi.amax()) if one.edges.rows(before).hi.numel() else 0
         if last > piece.targets.node:
             raise GraphError(
                 f"token {int(before)} reads token {last - 1}, which was not written when token {int(before)} was "
@@ -88,7 +88,7 @@ def check_written(graph: AttentionGraph | PerHead, piece: Piece) -> None:
 
 def _check_present(graph: AttentionGraph, targets: range, sources: range) -> None:
     """Refuse new targets that read what a cache has dropped, or what is not there yet."""
-    reads = graph.edges.runs(torch.arange(targets.start, targets.stop))
+    reads = graph.edges.rows(torch.arange(targets.start, targets.stop))
     some = reads.hi > reads.lo
     if not bool(some.any()):
         return
@@ -184,7 +184,7 @@ def _spans(graph: AttentionGraph, target: int) -> list[tuple[int, int]]:
     def make() -> list[list[tuple[int, int]]]:
         first, last = block * _AT_ONCE, min((block + 1) * _AT_ONCE, graph.num_targets)
         spans: list[list[tuple[int, int]]] = [[] for _ in range(first, last)]
-        for row, lo, hi in zip(*(x.tolist() for x in graph.edges.runs(torch.arange(first, last))), strict=True):
+        for row, lo, hi in zip(*(x.tolist() for x in graph.edges.rows(torch.arange(first, last))), strict=True):
             if hi > lo:
                 spans[row].append((lo, hi))
         return spans

@@ -4,89 +4,24 @@ That is what FlexAttention can run under ``vmap``, trace and compile; ``contains
 """
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from ..graph import FULL, PARTIAL, AttentionGraph
-from ..graph.algebra import MAX_BYTES, Complement, Intersection, Pullback, Union, refuse_over
-from ..graph.edge_set import EdgeSet, Flipped
-from ..graph.listed import Listed
-from ..graph.rules import Band, Cells, Neighbourhood, Partition, Predicate, Product, Rectangle
-from ..graph.rules_grid import CellWindow
-from .rule import undressed
+from ..graph.algebra import MAX_BYTES, refuse_over
+from ..graph.edges import Edges, PairTest
 
 _SIDES = (32, 128, 512)
 _ASKED_AT_ONCE = 1 << 22
 
-PairTest = Callable[[Tensor, Tensor], Tensor]  # (target, source) -> bool
 
-
-def pair_test(edges: EdgeSet, device: torch.device) -> PairTest:
+def pair_test(edges: Edges, device: torch.device) -> PairTest:
     """The closed form where there is one, else look-ups in tiles."""
-    return _closed(edges, device) or _tiled(edges, device)
+    return edges.test or _tiled(edges, device)
 
 
-def _closed(edges: EdgeSet, device: torch.device) -> PairTest | None:
-    if isinstance(edges, Band | Cells | CellWindow | Neighbourhood):
-        return edges.contains
-    if isinstance(edges, Predicate):
-        function = undressed(edges.function)
-        return lambda t, s: (t >= 0) & function(t, s)  # a tensor, even if the rule just says True
-    if isinstance(edges, Partition):
-        of_target, of_source = edges.of_target.to(device), edges.of_source.to(device)
-        return lambda t, s: of_target[t] == of_source[s]
-    if isinstance(edges, Rectangle):
-        targets, sources = edges.targets, edges.sources
-        return lambda t, s: _inside(t, targets) & _inside(s, sources)
-    if isinstance(edges, Complement | Flipped):
-        base = _closed(edges.base, device)
-        if base is None:
-            return None
-        return _turned(base) if isinstance(edges, Flipped) else _negated(base)
-    if isinstance(edges, Pullback):
-        base = _closed(edges.base, device)
-        return None if base is None else _mapped(base, edges.targets.to(device), edges.sources.to(device))
-    if isinstance(edges, Union | Intersection):
-        a, b = pair_test(edges.a, device), pair_test(edges.b, device)
-        return (lambda t, s: a(t, s) | b(t, s)) if isinstance(edges, Union) else (lambda t, s: a(t, s) & b(t, s))
-    return _product(edges, device) if isinstance(edges, Product) else None
-
-
-def _turned(base: PairTest) -> PairTest:
-    return lambda t, s: base(s, t)
-
-
-def _negated(base: PairTest) -> PairTest:
-    return lambda t, s: ~base(t, s)
-
-
-def _mapped(base: PairTest, targets: Tensor, sources: Tensor) -> PairTest:
-    return lambda t, s: base(targets[t], sources[s])
-
-
-def _inside(x: Tensor, intervals: tuple[tuple[int, int], ...]) -> Tensor:
-    inside = x < 0
-    for lo, hi in intervals:
-        inside = inside | ((x >= lo) & (x < hi))
-    return inside
-
-
-def _product(edges: Product, device: torch.device) -> PairTest:
-    axes = [(pair_test(axis, device), axis.num_targets, axis.num_sources) for axis in reversed(edges.axes)]
-
-    def test(t: Tensor, s: Tensor) -> Tensor:
-        inside = t >= 0
-        for axis, height, width in axes:
-            inside = inside & axis(t % height, s % width)
-            t, s = t // height, s // width
-        return inside
-
-    return test
-
-
-def _tiled(edges: EdgeSet, device: torch.device) -> PairTest:
+def _tiled(edges: Edges, device: torch.device) -> PairTest:
     """A table of tiles, and a bitmap for each that is neither empty nor full: three look-ups, none of them in a loop.
 
     (Compilers inline a mask_mod, and inlining a binary search grows with a power of its steps.)
@@ -98,7 +33,7 @@ def _tiled(edges: EdgeSet, device: torch.device) -> PairTest:
     table[partial[:, 0], partial[:, 1]] = torch.arange(2, 2 + len(partial), dtype=torch.int32)
     bits = torch.zeros(2 + len(partial), side, side // 8, dtype=torch.uint8)
     bits[1] = 255
-    if isinstance(edges, Listed):
+    if edges.is_listed:
         _set_pairs(bits, table, edges.distinct(), side)
     else:
         _ask_tiles(bits, partial, edges, side)
@@ -111,7 +46,7 @@ def _tiled(edges: EdgeSet, device: torch.device) -> PairTest:
     return test
 
 
-def _bytes(edges: EdgeSet, side: int) -> tuple[float, int, Tensor]:
+def _bytes(edges: Edges, side: int) -> tuple[float, int, Tensor]:
     """What a table and bitmaps of this side would take; infinity if a table is too much to try."""
     tiles = -(-edges.num_targets // side) * -(-edges.num_sources // side)
     if 8 * tiles > MAX_BYTES and side != _SIDES[-1]:
@@ -121,7 +56,7 @@ def _bytes(edges: EdgeSet, side: int) -> tuple[float, int, Tensor]:
     return total, side, classes
 
 
-def _set_pairs(bits: Tensor, table: Tensor, edges: Listed, side: int) -> None:
+def _set_pairs(bits: Tensor, table: Tensor, edges: Edges, side: int) -> None:
     """Set the bit of every edge in a partial tile; no edge comes twice, so adding is setting."""
     t, s = edges.target.cpu(), edges.source.cpu()
     slot = table[t // side, s // side].long()
@@ -130,7 +65,7 @@ def _set_pairs(bits: Tensor, table: Tensor, edges: Listed, side: int) -> None:
     bits.view(-1).index_add_(0, byte, torch.bitwise_left_shift(1, s % 8).to(torch.uint8))
 
 
-def _ask_tiles(bits: Tensor, partial: Tensor, edges: EdgeSet, side: int) -> None:
+def _ask_tiles(bits: Tensor, partial: Tensor, edges: Edges, side: int) -> None:
     """Ask about every pair of the partial tiles, some tiles at a time; pairs over the border repeat the last row."""
     place, power = torch.arange(side), 2 ** torch.arange(8)
     step = max(1, _ASKED_AT_ONCE // side**2)

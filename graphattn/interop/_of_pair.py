@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
-from ..graph.rules import Predicate
+from ..graph.forms import of_function
 from ._by_pair import by_pair
-from .rule import dressed, from_rule, sample, undressed
+from .rule import from_rule, on_device, sample
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 _TRIED = {"b": (1, 2, 3, 7), "h": (1, 2, 3, 5, 7, 8, 15, 31, 63)}  # where their number is not given
@@ -96,8 +96,7 @@ class _Rule(Protocol):
 
 def rule_of(graph: AttentionGraph) -> _Rule:
     """The rule of a graph of :func:`of_heads`."""
-    assert isinstance(graph.edges, Predicate)
-    return undressed(graph.edges.function)  # type: ignore[return-value]
+    return graph.edges.function  # type: ignore[return-value]
 
 
 def of_heads(
@@ -169,7 +168,8 @@ def _check_equal_batches(graph: AttentionGraph, batches: int) -> None:
 
 def _at(graph: AttentionGraph, letter: str, value: int) -> AttentionGraph:
     """The graph of another batch or head."""
-    edges = Predicate(graph.num_targets, graph.num_sources, dressed(rule_of(graph).at(letter, value), graph.device))
+    rule = rule_of(graph).at(letter, value)
+    edges = of_function(graph.num_targets, graph.num_sources, on_device(rule, graph.device), rule)
     return replace(graph, edges=edges)
 
 

@@ -12,12 +12,10 @@ from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
 from ..graph.need import need_graph
-from ..graph.rules import Predicate
 from ..graphs.arguments import whole
 from ._mask_mod import pair_test
 from ._of_pair import MaskMod, OfPair, of_head, of_heads
 from .masks import _no_copies
-from .rule import undressed
 
 
 @overload
@@ -95,8 +93,9 @@ def from_mask_mod(
 def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> MaskMod:
     """A ``mask_mod(b, h, q_idx, kv_idx)`` for FlexAttention, of element-wise operations and look-ups only.
 
-    Rules give their closed form. Listed edges give a table of tiles and a bitmap for each tile that has some edges and
-    lacks some, so neighbours that are near each other save memory. The tensors are on ``graph.device``.
+    Bands, rectangles, functions and what joins them give arithmetic. Others give a table of tiles and a bitmap for each
+    tile that has some edges and lacks some, so neighbours that are near each other save memory. The tensors are on
+    ``graph.device``.
 
     Args:
         graph: One for all heads, or a :class:`~graphattn.PerHead`, for which ``mask_mod`` depends on h.
@@ -129,8 +128,7 @@ def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> Mas
 
 def _made_of(graphs: Sequence[AttentionGraph]) -> tuple[MaskMod, list[int]] | None:
     """The one ``mask_mod`` that all the graphs were made of, for batch 0, and the head of each; if there is one."""
-    rules = [undressed(graph.edges.function) for graph in graphs if isinstance(graph.edges, Predicate)]
-    pairs = [rule for rule in rules if isinstance(rule, OfPair)]
+    pairs = [graph.edges.function for graph in graphs if isinstance(graph.edges.function, OfPair)]
     alike = len(pairs) == len(graphs) and all(pair.mask_mod is pairs[0].mask_mod for pair in pairs)
     return (pairs[0].mask_mod, [pair.head for pair in pairs]) if alike else None
 

@@ -1,7 +1,6 @@
 """A function of (target, source) as a graph that stores no edges."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,7 +9,8 @@ from ..arguments import device as checked_device
 from ..arguments import kinds_checked, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..graph.rules import Predicate
+from ..graph.edges import Edges
+from ..graph.forms import of_function
 from ._by_pair import PairRule, by_pair
 
 _PROBED = 13  # targets and, two fewer, sources: a square table would hide a transposed answer
@@ -57,37 +57,27 @@ def from_rule(
     sources = num_targets if num_sources is None else num_sources
     device = checked_device(device, numbers=True)
     T, S = whole(num_targets, "num_targets", 0, GraphError), whole(sources, "num_sources", 0, GraphError)
-    edges = Predicate(T, S, dressed(function, device))
-    _probe(edges, device)
+    edges = of_function(T, S, on_device(function, device), function)
+    _probe(edges, function, device)
     given = getattr(function, "__name__", "rule")
     return AttentionGraph(edges, name or ("rule" if given == "<lambda>" else given), device)
 
 
 def trusted_rule(function: PairRule, num_targets: int, num_sources: int, name: str = "rule") -> AttentionGraph:
     """:func:`from_rule` of a function of the library, which is not asked about some pairs to see that it is one."""
-    return AttentionGraph(Predicate(num_targets, num_sources, function), name)
+    return AttentionGraph(of_function(num_targets, num_sources, function), name)
 
 
-@dataclass(frozen=True)
-class OnDevice:
-    """A function that reads tensors of one device, for questions from any other."""
+def on_device(function: PairRule, device: torch.device) -> PairRule:
+    """A function that reads tensors of ``device`` as one that is called with tensors of any other."""
+    if device.type == "cpu":
+        return function
 
-    function: PairRule
-    device: torch.device
-
-    def __call__(self, target: Tensor, source: Tensor) -> Tensor:
-        inside = self.function(target.to(self.device), source.to(self.device))
+    def call(target: Tensor, source: Tensor) -> Tensor:
+        inside = function(target.to(device), source.to(device))
         return inside.to(target.device) if isinstance(inside, Tensor) else inside
 
-
-def dressed(function: PairRule, device: torch.device) -> PairRule:
-    """A function that reads tensors of ``device`` as one that any device may ask."""
-    return function if device.type == "cpu" else OnDevice(function, device)
-
-
-def undressed(function: PairRule) -> PairRule:
-    """The function that was given."""
-    return function.function if isinstance(function, OnDevice) else function
+    return call
 
 
 def sample(size: int, most: int) -> Tensor:
@@ -97,28 +87,28 @@ def sample(size: int, most: int) -> Tensor:
     return torch.linspace(0, size - 1, most, dtype=torch.float64).long()
 
 
-def _example(edges: Predicate, t: Tensor, s: Tensor) -> str:
+def _example(function: PairRule, t: Tensor, s: Tensor) -> str:
     pair = f"(t={int(t)}, s={int(s)})"
-    if _works_alone(edges, t, s):
+    if _works_alone(function, t, s):
         return (
             f"It does work for {pair} as two 0-d tensors, as FlexAttention calls its functions: "
             "from_mask_mod(lambda b, h, t, s: function(t, s), ...) calls it so"
         )
     try:
-        return f"For example {pair} gives {edges.function(t, s)!r}"
+        return f"For example {pair} gives {function(t, s)!r}"
     except Exception as error:
         return f"It fails for the pair {pair} alone, too: {error}"
 
 
-def _works_alone(edges: Predicate, t: Tensor, s: Tensor) -> bool:
+def _works_alone(function: PairRule, t: Tensor, s: Tensor) -> bool:
     try:
-        answer = by_pair(undressed(edges.function), t, s)
+        answer = by_pair(function, t, s)
         return answer.dtype == torch.bool and answer.shape == t.shape
     except Exception:
         return False
 
 
-def _probe(edges: Predicate, device: torch.device) -> None:
+def _probe(edges: Edges, function: PairRule, device: torch.device) -> None:
     """Ask about some pairs in several shapes; a function of the pair alone cannot tell the difference."""
     t, s = sample(edges.num_targets, _PROBED).to(device), sample(edges.num_sources, _PROBED - 2).to(device)
     if t.numel() == 0 or s.numel() == 0:
@@ -126,7 +116,7 @@ def _probe(edges: Predicate, device: torch.device) -> None:
     try:
         table = edges.contains(t[:, None], s[None, :])
     except GraphError as error:
-        raise GraphError(f"{error}. {_example(edges, t[-1:], s[:1])}") from error
+        raise GraphError(f"{error}. {_example(function, t[-1:], s[:1])}") from error
     alone = list(table.flatten().split(1))
     step = max(1, len(alone) // _ALONE)
     while math.gcd(step, s.numel()) > 1:  # or it would meet some columns alone

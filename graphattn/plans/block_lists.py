@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ..graph import FULL, PARTIAL, AttentionGraph
-from ..graph.listed import Listed
 from ..interop._mask_mod import _ask_tiles, _set_pairs
 from .blocks import mixed, starts
 from .cache import CPU, cached, moved
@@ -108,7 +107,7 @@ def _bitmaps(graph: AttentionGraph, kinds: Tensor) -> tuple[Tensor, Tensor]:
     table[partial[:, 0], partial[:, 1]] = torch.arange(2, 2 + len(partial), dtype=torch.int32)
     octets = torch.zeros(2 + len(partial), SIDE, SIDE // 8, dtype=torch.uint8)
     octets[1] = 255
-    if isinstance(edges, Listed):
+    if edges.is_listed:
         _set_pairs(octets, table, edges.distinct(), SIDE)
     else:
         _ask_tiles(octets, partial, edges, SIDE)

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
-from ..graph.edge_set import ROWS_BUDGET, EdgeSet
-from ..graph.listed import Listed
+from ..graph.edges import ROWS_BUDGET, Edges
 from ..graph.near import HUB, near_order
 from ..graph.runs import Runs
 from .cache import cached
@@ -85,15 +84,15 @@ def blocks(graph: AttentionGraph) -> Blocks:
     return Blocks(cut.target, starts(rows), rows, column, starts(columns), columns, run, starts(runs), runs, count)
 
 
-def quickest(graph: AttentionGraph) -> EdgeSet:
+def quickest(graph: AttentionGraph) -> Edges:
     """The edges in the form whose rows are cheapest to ask for."""
     rule = graph.edges
     mean = graph.num_edges / max(1, graph.num_targets)
-    listing = rule.is_rule and rule.runs_per_row > 8 + 2 * mean and graph.num_edges < 1 << 26
+    listing = not rule.is_listed and rule.runs_per_row > 8 + 2 * mean and graph.num_edges < 1 << 26
     return graph._listed() if listing else rule
 
 
-def _chunks(edges: EdgeSet, cut: Cut) -> Iterator[tuple[Tensor, Tensor]]:
+def _chunks(edges: Edges, cut: Cut) -> Iterator[tuple[Tensor, Tensor]]:
     """Targets and their blocks, counted from 0, a bounded number of whole blocks at a time."""
     rows = max(1, ROWS_BUDGET // max(1, edges.runs_per_row))
     first = 0
@@ -104,7 +103,7 @@ def _chunks(edges: EdgeSet, cut: Cut) -> Iterator[tuple[Tensor, Tensor]]:
         first = last
 
 
-def _columns(edges: EdgeSet, target: Tensor, block: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _columns(edges: Edges, target: Tensor, block: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The sources of each block, how many, and its runs among them: column, columns, run, runs, edges."""
     (row, lo, hi), joint = _read(edges, target, block)
     owner, length, count = block[row], joint.hi - joint.lo, int(block[-1]) + 1
@@ -118,14 +117,14 @@ def _columns(edges: EdgeSet, target: Tensor, block: Tensor) -> tuple[Tensor, Ten
     return _runs.expand(joint)[1], columns, run, torch.bincount(owner, minlength=count), edges_of
 
 
-def _widths(edges: EdgeSet, target: Tensor, block: Tensor) -> Tensor:
+def _widths(edges: Edges, target: Tensor, block: Tensor) -> Tensor:
     """How many sources each block reads."""
     return _runs.row_lengths(_read(edges, target, block)[1], int(block[-1]) + 1)
 
 
-def _read(edges: EdgeSet, target: Tensor, block: Tensor) -> tuple[Runs, Runs]:
+def _read(edges: Edges, target: Tensor, block: Tensor) -> tuple[Runs, Runs]:
     """What each target reads, and what its block does: its row is that of the block."""
-    runs = edges.runs(target)
+    runs = edges.rows(target)
     keep = runs.hi > runs.lo
     row, lo, hi = runs if bool(keep.all()) else (x[keep] for x in runs)
     return Runs(row, lo, hi), _runs.in_order(Runs(block[row], lo, hi), edges.num_sources)
@@ -197,7 +196,7 @@ def _cut(twins: Tensor, labels: tuple[Tensor, Tensor], hub: Tensor, degree: Tens
     return Cut(target, block)
 
 
-def _cost(edges: EdgeSet, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int, int, float]:
+def _cost(edges: Edges, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int, int, float]:
     """About how many pairs, columns and units of work a cut has."""
     rows = torch.bincount(cut.block, minlength=cut.num_blocks)
     head = cut.target[starts(rows)]
@@ -239,13 +238,13 @@ def _members(cut: Cut, sample: Tensor) -> tuple[Tensor, Tensor]:
     return cut.target[wanted], torch.unique_consecutive(cut.block[wanted], return_inverse=True)[1]
 
 
-def _twins(edges: EdgeSet, num_targets: int) -> Tensor:
+def _twins(edges: Edges, num_targets: int) -> Tensor:
     """The group of each target (T,) whose sources at least ``TWINS`` targets read, and no others; -1 elsewhere.
 
     A hash stands for a row's sources; if two rows ever share one by chance, their block is merely less full.
     """
     factor = torch.randint(-(2**62), 2**62, (2,), generator=torch.Generator().manual_seed(0))
-    if isinstance(edges, Listed):
+    if edges.is_listed:
         source, target = edges.edge_index.cpu().unbind(0)
         hashes = mixed(source * factor[0] + factor[1])
         return _groups(torch.zeros(num_targets, dtype=torch.int64).index_add_(0, target, hashes))

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
-from ..graph.listed import Listed
 from ..graph.sort import Sorted, offsets, transposed
 from .cache import CPU, cached, moved
 
@@ -51,7 +50,7 @@ def effective_edges(num_edges: float, num_targets: int) -> float:
 
 
 def _by_target(graph: AttentionGraph, device: torch.device) -> ByTarget:
-    if isinstance(graph.edges, Listed):
+    if graph.edges.is_listed:
         ptr, source, edge = (x.to(device) for x in graph.edges.sorted)
     elif device != CPU:
         return moved(by_target(graph), device)
@@ -63,7 +62,7 @@ def _by_target(graph: AttentionGraph, device: torch.device) -> ByTarget:
 
 
 def _by_source(graph: AttentionGraph, device: torch.device) -> BySource:
-    if device != CPU and not isinstance(graph.edges, Listed):
+    if device != CPU and not graph.edges.is_listed:
         return moved(by_source(graph), device)
     ptr, source = by_target(graph, device)[:2]
     ptr, target, place = transposed(Sorted(ptr, source, source), graph.num_sources)

@@ -49,7 +49,7 @@ def _ends(graph: AttentionGraph) -> tuple[Tensor, Tensor] | None:
     """The first source of each target and the one behind its last, where each reads a stretch with itself in it."""
     if graph.num_targets != graph.num_sources or graph.num_targets == 0:
         return None
-    if graph.edges.runs_per_row * graph.num_targets > MOST:
+    if graph.edges.num_runs > MOST:
         return None
     lows, highs = [], []
     for first, last, (row, low, high) in graph.edges.walk():

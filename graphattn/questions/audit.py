@@ -11,7 +11,8 @@ from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.advice import advice, no_graph
-from ..graph.rules import Masked
+from ..graph.forms import of_mask
+from ..graph.simple import remark
 from ..interop import from_mask, from_mask_mod, from_rule
 from ..interop.masks import bool_mask
 from .mistakes import compared, mistakes
@@ -144,7 +145,7 @@ def audit(mask: Any, expect: AttentionGraph, *, budget: int = _BUDGET) -> Audit:
     counts = too_many.num_edges, missing.num_edges
     entries = expect.num_targets * expect.num_sources
     if counts == (0, 0):
-        return Audit(expect.name, entries, 0, 0, (), (), expect.remark)
+        return Audit(expect.name, entries, 0, 0, (), (), remark(expect))
     if max(counts) > budget // _WRONG:
         raise GraphError(
             f"mask and {expect.name} differ in {sum(counts):,} entries (limit {budget // _WRONG:,}); audit a smaller "
@@ -152,7 +153,7 @@ def audit(mask: Any, expect: AttentionGraph, *, budget: int = _BUDGET) -> Audit:
         )
     groups = [*_groups(too_many, "too many", expect), *_groups(missing, "missing", expect)]
     names, left_out = mistakes(expect, given, (too_many, missing), budget)
-    return Audit(expect.name, entries, *counts, names, tuple(groups), expect.remark, left_out)
+    return Audit(expect.name, entries, *counts, names, tuple(groups), remark(expect), left_out)
 
 
 def _graph_of(mask: Any, expect: AttentionGraph, budget: int) -> AttentionGraph:
@@ -163,7 +164,7 @@ def _graph_of(mask: Any, expect: AttentionGraph, budget: int) -> AttentionGraph:
     entries = _called(mask, expect, budget) if callable(mask) and not isinstance(mask, Tensor) else mask
     entries = bool_mask(entries, "mask").cpu()
     dense = _FULL * int(entries.sum()) > entries.numel()
-    return AttentionGraph(Masked(entries), "mask") if dense else from_mask(entries)
+    return AttentionGraph(of_mask(entries), "mask") if dense else from_mask(entries)
 
 
 def _called(function: Any, expect: AttentionGraph, budget: int) -> Tensor:

@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
-from ..graph.edge_set import EdgeSet
+from ..graph.edges import Edges
 from .forms import (
     Intervals,
     all_runs,
     csr_by_target,
-    disjoint_parts,
     is_listable,
     looped_axes,
     looped_band,
     looped_intervals,
     need_square,
+    residues,
 )
 from .walks import BUDGET, OnRuns, too_many
 
@@ -109,10 +109,10 @@ def _matrix(row: Tensor, column: Tensor, size: int) -> Any:
     return coo_array((np.ones(row.numel()), (row.numpy(), column.numpy())), shape=(size, size)).tocsr()
 
 
-def _closed(edges: EdgeSet) -> tuple[int, int, int] | None:
+def _closed(edges: Edges) -> tuple[int, int, int] | None:
     """Weak and strong components and roots, from the form of a rule with at least one node."""
-    parts = disjoint_parts(edges)
-    if parts is not None and all(part.num_targets == part.num_sources for part, _ in parts):
+    parts = residues(edges)
+    if parts is not None:
         answers = [(_closed(part), count) for part, count in parts]
         if any(one is None for one, _ in answers):
             return None

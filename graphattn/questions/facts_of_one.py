@@ -5,9 +5,10 @@ from typing import Any
 
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..graph.edge_set import EdgeSet
+from ..graph.edges import Edges
 from ..graph.facts import Facts as Cheap
 from ..graph.facts import facts as cheap
+from ..graph.simple import remark
 from .connectivity import connectivity, num_components
 from .forms import looped_axes
 from .hops import hops, in_the_end
@@ -32,7 +33,7 @@ class Facts(Cheap):
         reads_past: Whether the graph is causal and every node then depends on every earlier one.
         spectral_gap: See :func:`graphattn.spectral_gap`.
         left_out: For each fact that was left out, why.
-        remark: Which simpler graph a joined one equals, or which of its parts changes nothing; "" if none is known.
+        remark: Which simpler graph a joined one equals; "" if none is known.
     """
 
     components: int | None = None
@@ -108,7 +109,7 @@ def facts_of_one(graph: AttentionGraph, budget: int, among: int = 1) -> Facts:
     Raises:
         GraphError: If its nodes, or the intervals of its rows, are too many for the budget.
     """
-    afford, walked = max(budget, _FREE), among * max(graph.num_sources, graph.edges.runs_per_row * graph.num_targets)
+    afford, walked = max(budget, _FREE), among * max(graph.num_sources, graph.edges.num_runs)
     if _WALK * walked > afford:
         others = " and others" * (among > 1)
         raise GraphError(
@@ -134,13 +135,13 @@ def facts_of_one(graph: AttentionGraph, budget: int, among: int = 1) -> Facts:
         answers["spectral_gap"] = spectral_gap(graph)
     elif graph.is_square and graph.num_targets > _ANALYSED:
         left_out["spectral_gap"] = f"more than {_ANALYSED} nodes; graphattn.spectral_gap(graph) tries"
-    return Facts(**cheap(graph).to_dict(), **answers, left_out=left_out, remark=graph.remark)
+    return Facts(**cheap(graph).to_dict(), **answers, left_out=left_out, remark=remark(graph))
 
 
-def _looked_at(edges: EdgeSet) -> int:
+def _looked_at(edges: Edges) -> int:
     """Intervals that a question about all ways looks at; of a grid those of its axes, where these answer."""
     axes = looped_axes(edges) or ()
-    return sum(map(_looked_at, axes)) if axes else max(edges.num_sources, edges.runs_per_row * edges.num_targets)
+    return sum(map(_looked_at, axes)) if axes else max(edges.num_sources, edges.num_runs)
 
 
 _IN = {

@@ -1,6 +1,6 @@
-"""Forms of a graph in which questions are cheap: closed parts, one interval per row, runs, a sparse matrix."""
+"""Forms of a graph in which questions are cheap: axes, one interval per row, runs, a sparse matrix."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,10 @@ from torch import Tensor
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
-from ..graph.algebra import Blocks, every_node
-from ..graph.edge_set import EdgeSet
-from ..graph.listed import Listed
+from ..graph.algebra import every_node
+from ..graph.edges import Edges
+from ..graph.forms import band
 from ..graph.need import need_graph
-from ..graph.rules import Band, Neighbourhood, Product
 from ..graph.runs import Runs
 from ..plans.cache import cached
 from ..plans.grouped import by_source, by_target
@@ -33,28 +32,9 @@ def need_square(graph: AttentionGraph, what: str) -> None:
         )
 
 
-def disjoint_parts(edges: EdgeSet) -> list[tuple[EdgeSet, int]] | None:
-    """Parts without an edge between them, each with how often it is there, where a rule's form shows them."""
-    if isinstance(edges, Blocks):
-        return [(part, 1) for part in edges.parts if part.num_targets + part.num_sources]
-    if isinstance(edges, Neighbourhood) and edges.dilation > 1:
-        return _residues(edges.num_targets, edges.dilation, lambda n: replace(edges, num_targets=n, dilation=1))
-    if isinstance(edges, Band) and edges.step > 1 and edges.num_targets == edges.num_sources and edges.offset == 0:
-        lo, hi = edges.lo // edges.step, edges.hi // edges.step  # multiples of the step
-        return _residues(edges.num_targets, edges.step, lambda n: Band(n, n, lo, hi))
-    return None
-
-
-def _residues(size: int, step: int, make: Any) -> list[tuple[EdgeSet, int]]:
-    """The classes mod ``step`` of positions: so many of the longer kind, the others one shorter."""
-    short, longer = divmod(size, step)
-    kinds = [(short + 1, longer), (short, step - longer)]
-    return [(make(length), count) for length, count in kinds if length and count]
-
-
-def looped_axes(edges: EdgeSet) -> tuple[EdgeSet, ...] | None:
+def looped_axes(edges: Edges) -> tuple[Edges, ...] | None:
     """The square axes of a grid if each has all its self-loops: then what holds along every axis holds together."""
-    if not isinstance(edges, Product):
+    if not edges.axes:
         return None
     for axis in edges.axes:
         node = every_node(axis.num_targets)
@@ -68,14 +48,12 @@ def all_runs(graph: AttentionGraph) -> Runs | None:
     return cached(graph, "all_runs", lambda: runs_of(graph.edges))
 
 
-def runs_of(edges: EdgeSet) -> Runs | None:
-    if edges.runs_per_row * edges.num_targets > MOST_RUNS:
+def runs_of(edges: Edges) -> Runs | None:
+    """The runs of every row of a set of edges, likewise."""
+    if edges.num_runs > MOST_RUNS:
         return None
-    parts = []
-    for first, _, chunk in edges.walk():
-        keep = chunk.hi > chunk.lo
-        parts.append(Runs(chunk.row[keep] + first, chunk.lo[keep], chunk.hi[keep]))
-    return Runs(*(torch.cat(part) for part in zip(*parts, strict=True))) if parts else _runs.empty()
+    parts = [Runs(row + first, lo, hi) for first, _, (row, lo, hi) in edges.walk()]
+    return _runs.canonical(Runs(*map(torch.cat, zip(*parts, strict=True)))) if parts else _runs.empty()
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +80,10 @@ def intervals(runs: Runs | None, num_targets: int) -> Intervals | None:
     return Intervals(lo, hi) if rising and bool((lo[1:] <= hi[:-1]).all()) else None
 
 
-def looped_intervals(edges: EdgeSet) -> Intervals | None:
+def looped_intervals(edges: Edges) -> Intervals | None:
     """The intervals of a square set of edges with its missing self-loops added."""
     n = edges.num_targets
-    runs = None if isinstance(edges, Listed) and edges.count() > MOST_LISTED >> 2 else runs_of(edges)
+    runs = None if edges.is_listed and edges.count() > MOST_LISTED >> 2 else runs_of(edges)
     if runs is None:
         return None
     node = torch.arange(n)
@@ -114,19 +92,36 @@ def looped_intervals(edges: EdgeSet) -> Intervals | None:
     return intervals(_runs.union(runs, Runs(node, node, node + 1), n), n)
 
 
-def looped_band(edges: EdgeSet) -> tuple[int, int] | None:
+def looped_band(edges: Edges) -> tuple[int, int] | None:
     """How far back and how far ahead targets of a square band read, its self-loops added, where that is an interval."""
-    if not isinstance(edges, Band) or edges.step > 1 or edges.num_targets != edges.num_sources or not edges.diagonals:
+    diagonals = _square_band(edges)
+    if not diagonals or diagonals.step > 1:
         return None
-    back, ahead = edges.diagonals[-1], -edges.diagonals[0]
+    back, ahead = diagonals[-1], -diagonals[0]
     return (max(0, back), max(0, ahead)) if min(back, ahead) >= -1 else None
+
+
+def residues(edges: Edges) -> list[tuple[Edges, int]] | None:
+    """Bands without an edge between them that a square band of steps falls into, each with how often it is there."""
+    diagonals = _square_band(edges)
+    if diagonals is None or diagonals.step == 1 or diagonals.start % diagonals.step:
+        return None
+    step, size = diagonals.step, edges.num_targets
+    lo, hi = diagonals.start // step, (diagonals.stop - 1) // step
+    short, longer = divmod(size, step)
+    kinds = [(short + 1, longer), (short, step - longer)]  # classes of places mod step: some are longer by one
+    return [(band(length, length, lo, hi), count) for length, count in kinds if length and count]
+
+
+def _square_band(edges: Edges) -> range | None:
+    return edges.diagonals if edges.num_targets == edges.num_sources else None
 
 
 def is_listable(graph: AttentionGraph) -> bool:
     """Whether its edges may be listed to answer a question."""
     if not graph.is_rule:
         return True
-    walks = graph.edges.runs_per_row * graph.num_targets
+    walks = graph.edges.num_runs
     return walks <= 16 * MOST_LISTED and graph.num_edges <= MOST_LISTED
 
 

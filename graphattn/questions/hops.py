@@ -9,10 +9,9 @@ from torch import Tensor
 from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..graph.edge_set import EdgeSet
-from ..graph.facts import _no_source_after_target
-from ..graph.rules import Band
-from .forms import Intervals, disjoint_parts, looped_axes, looped_band, looped_intervals, need_square
+from ..graph.edges import Edges
+from ..graph.facts import no_source_after_target
+from .forms import Intervals, looped_axes, looped_band, looped_intervals, need_square, residues
 from .walks import BUDGET, Walk, tree_depth, walk
 
 _SQUARED = 1024  # nodes up to which products of dense masks answer
@@ -101,18 +100,18 @@ def _reads_past(graph: AttentionGraph) -> bool:
 
     From a node to the next one there is then no way but an edge, and these edges are a way from each to all later ones.
     """
-    if isinstance(graph.edges, Band):
+    if graph.edges.diagonals is not None:
         return 1 in graph.edges.diagonals and graph.edges.diagonals[0] >= 0
     for first in range(1, graph.num_targets, _CHUNK):
         node = torch.arange(first, min(first + _CHUNK, graph.num_targets), device=graph.device)
         if not bool(graph.contains(node, node - 1).all()):
             return False
-    return _no_source_after_target(graph)
+    return no_source_after_target(graph)
 
 
-def _closed(edges: EdgeSet) -> tuple[int, bool] | None:
-    parts = disjoint_parts(edges)
-    if parts is not None and all(part.num_targets == part.num_sources for part, _ in parts):
+def _closed(edges: Edges) -> tuple[int, bool] | None:
+    parts = residues(edges)
+    if parts is not None:
         answers = [_closed(part) for part, _ in parts]
         alone = sum(count for _, count in parts) == 1
         known = [one for one in answers if one is not None]

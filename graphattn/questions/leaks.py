@@ -12,9 +12,8 @@ from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.algebra import every_node
+from ..graph.facts import no_source_after_target
 from ..graph.layers import Layers
-from ..graph.listed import Listed
-from ..graph.rules import Band
 from .forms import runs_of
 from .receptive_field import graphs_of
 from .walks import BUDGET, too_many
@@ -141,9 +140,11 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True, budget: i
 
 
 def _reads_no_later(graph: AttentionGraph) -> bool:
-    """Whether the form of a square rule shows that no target reads a later source."""
-    band = graph.edges
-    return isinstance(band, Band) and graph.is_square and (not band.diagonals or band.diagonals[0] >= 0)
+    """True if no target of a square rule reads a later source, as far as its diagonals or its stored runs say."""
+    diagonals = graph.edges.diagonals
+    if diagonals is not None:
+        return graph.is_square and (not diagonals or diagonals[0] >= 0)
+    return graph.is_square and graph.is_rule and graph.edges.stored() is not None and no_source_after_target(graph)
 
 
 def _cost(graph: AttentionGraph) -> int:
@@ -168,8 +169,8 @@ class _Latest:
 
     def __init__(self, graph: AttentionGraph) -> None:
         self.graph, self.none = graph, torch.tensor(_NONE).expand(graph.num_targets)
-        self.runs = None if isinstance(graph.edges, Listed) else runs_of(graph.edges)
-        if self.runs is None and not isinstance(graph.edges, Listed):
+        self.runs = None if graph.edges.is_listed else runs_of(graph.edges)
+        if self.runs is None and not graph.edges.is_listed:
             raise too_many(graph, "leaks")
 
     def __call__(self, value: Tensor) -> Tensor:
@@ -250,6 +251,6 @@ def _way(
 
 
 def _sources(graph: AttentionGraph, target: int) -> Tensor:
-    if isinstance(graph.edges, Listed):
+    if graph.edges.is_listed:
         return graph.source.cpu()[graph.target.cpu() == target].sort().values
-    return _runs.expand(graph.edges.runs(torch.tensor([target])))[1]
+    return _runs.expand(graph.edges.rows(torch.tensor([target])))[1]

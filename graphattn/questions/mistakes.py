@@ -167,7 +167,7 @@ def _some(graph: AttentionGraph, most: int) -> Tensor:
 def _of_rows(graph: AttentionGraph, most: int) -> Tensor:
     """The first and the last edge (2, n) of some targets, spread over all; nothing is listed."""
     target = torch.linspace(0, graph.num_targets - 1, min(most, graph.num_targets), dtype=torch.float64).long()
-    row, lo, hi = graph.edges.runs(target)
+    row, lo, hi = graph.edges.rows(target)
     return torch.stack((target[row].repeat(2), torch.cat((lo, hi - 1))))[:, (hi > lo).repeat(2)]
 
 
@@ -180,7 +180,7 @@ def _in_words(mutants: Mutants, mutant: Mutant) -> str:
 def _counted(meant: AttentionGraph, made: AttentionGraph) -> str:
     """How many sources a target reads too many or too few: "one source too many in the past"."""
     sizes = (meant.num_targets, meant.num_sources)
-    cost = sum(graph.edges.runs_per_row * graph.num_targets for graph in (meant, made))
+    cost = sum(graph.edges.num_runs for graph in (meant, made))
     if cost > _COUNTED or (made.num_targets, made.num_sources) != sizes:
         return ""
     more, fewer = made - meant, meant - made

@@ -244,7 +244,7 @@ def _moved(graph: AttentionGraph) -> Iterator[tuple[str, AttentionGraph]]:
 
 def _of_empty_rows(part: Node, graph: AttentionGraph) -> Iterator[tuple[str, Node]]:
     """Padding, and other targets without a source, that read something after all."""
-    if graph.num_targets > _ROWS or graph.edges.runs_per_row * graph.num_targets > _ROWS << 6:
+    if graph.num_targets > _ROWS or graph.edges.num_runs > _ROWS << 6:
         return
     empty = graph.in_degree == 0
     if bool(empty.any()) and not bool(empty.all()):

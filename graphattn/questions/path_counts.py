@@ -10,7 +10,6 @@ from ..arguments import kinds_checked, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.layers import Layers
-from ..graph.listed import Listed
 from .forms import MOST_RUNS
 from .receptive_field import graphs_of
 from .walks import BUDGET, too_many
@@ -67,18 +66,18 @@ def _through(graph: AttentionGraph, counts: Tensor) -> Tensor:
             "exact; ask about fewer layers"
         )
     counts_of_sources = torch.zeros(graph.num_sources + 1, counts.shape[1], dtype=torch.int64)
-    if isinstance(graph.edges, Listed):
+    if graph.edges.is_listed:
         from scipy.sparse import csr_array
 
         target, source = graph.target.cpu().numpy(), graph.source.cpu().numpy()
         ones, shape = np.ones(len(target), dtype=np.int64), (graph.num_sources, graph.num_targets)
         return torch.from_numpy(csr_array((ones, (source, target)), shape=shape) @ counts.numpy())
-    if graph.edges.runs_per_row * graph.num_targets > 8 * MOST_RUNS:
+    if graph.edges.num_runs > 8 * MOST_RUNS:
         raise too_many(graph, "path_counts")
     reached = torch.nonzero(counts.any(1)).flatten()
     rows = max(1, (MOST_RUNS >> 2) // max(1, graph.edges.runs_per_row * counts.shape[1]))
     for some in reached.split(rows):
-        runs = graph.edges.runs(some)
+        runs = graph.edges.rows(some)
         here = counts[some[runs.row]]
         counts_of_sources.index_add_(0, runs.lo, here)
         counts_of_sources.index_add_(0, runs.hi, -here)

@@ -10,33 +10,13 @@ from torch import Tensor
 from ..arguments import kinds_checked, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..graph import runs as _runs
-from ..graph.edge_set import EdgeSet
-from ..graph.layers import Layers, bounded, pulled, unions
-from ..graph.listed import Listed
+from ..graph.algebra import join_cost, pulled
+from ..graph.forms import of_runs
+from ..graph.layers import Layers, unions
 from ..graph.runs import Runs
-from .forms import Intervals, intervals, runs_of
 from .walks import BUDGET
 
 _STEP = 1 << 11  # pairs that a step back through a layer counts for, however few they are
-
-
-class Rows(EdgeSet):
-    """Target ``t`` reads the sources ``lo[t] .. hi[t] - 1``."""
-
-    def __init__(self, lo: Tensor, hi: Tensor, num_sources: int) -> None:
-        self.lo, self.hi = lo, hi
-        self.num_targets, self.num_sources = lo.numel(), num_sources
-
-    def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        lo, hi = self.lo.to(target.device), self.hi.to(target.device)
-        return (source >= lo[target]) & (source < hi[target])
-
-    def runs(self, target: Tensor) -> Runs:
-        return Runs(torch.arange(target.numel()), self.lo[target], self.hi[target])
-
-    def count(self) -> int:
-        return int((self.hi - self.lo).sum())
 
 
 @dataclass(frozen=True)
@@ -111,27 +91,27 @@ def receptive_field(
 
 
 class _Spent:
-    """Refuses to look at more pairs than a budget allows in all."""
+    """Refuses to join more rows of sources than a budget allows in all."""
 
     def __init__(self, budget: int, instead: str) -> None:
-        self.pairs, self.budget, self.instead = 0, budget, instead
+        self.joined, self.budget, self.instead = 0, budget, instead
 
-    def __call__(self, pairs: int) -> None:
-        """So many more, about to be looked at."""
-        self.pairs += pairs
-        if self.pairs > self.budget >> 2:
+    def __call__(self, joined: int) -> None:
+        """So many more, about to be joined."""
+        self.joined += joined
+        self.refuse(self.joined)
+
+    def refuse(self, joined: int) -> None:
+        """Raise a GraphError where these are too many."""
+        if joined > self.budget >> 2:
             raise GraphError(
-                f"receptive_field looks at {self.pairs:,} pairs or more (limit {self.budget >> 2:,}); "
-                f"{self.instead}, or try budget={8 * self.pairs}"
+                f"receptive_field joins {joined:,} rows of sources or more (limit {self.budget >> 2:,}); "
+                f"{self.instead}, or try budget={8 * joined}"
             )
 
-    def pulled(self, reached: Runs, layer: AttentionGraph) -> Runs:
+    def pulled(self, reached: Runs, num_rows: int, layer: AttentionGraph) -> Runs:
         """What each row reads, from the targets of a layer that it depends on."""
-        pairs = int((reached.hi - reached.lo).sum())
-        self(layer.edges.runs_per_row * min(layer.num_targets, pairs) >> 2)
-        reached = pulled(reached, layer, self)
-        self(int((reached.hi - reached.lo).sum()))
-        return reached
+        return pulled(reached, num_rows, layer.edges, self)
 
 
 def _field(graphs: tuple[AttentionGraph, ...], chosen: Tensor, spent: _Spent) -> AttentionGraph:
@@ -139,61 +119,35 @@ def _field(graphs: tuple[AttentionGraph, ...], chosen: Tensor, spent: _Spent) ->
     there = torch.nonzero(chosen < graphs[-1].num_targets).flatten()
     reached = Runs(there, chosen[there], chosen[there] + 1)
     for layer in reversed(graphs):
-        reached = spent.pulled(reached, layer)
-    return _listed(reached, chosen.numel(), graphs[0].num_sources, len(graphs) - 1)
+        reached = spent.pulled(reached, chosen.numel(), layer)
+    return _after(reached, chosen.numel(), graphs[0].num_sources, len(graphs) - 1)
 
 
 def _of_all(graphs: tuple[AttentionGraph, ...], budget: int) -> Iterator[AttentionGraph]:
     """What all targets of each layer depend on, from that of the layer before."""
     spent = _Spent(budget, "ask about fewer targets: targets=[t]")
     spent(sum(graph.num_targets for graph in graphs))
-    every = _of_intervals(graphs)
-    if every is not None:
-        yield from every
-        return
-    bounded(graphs, budget >> 2, "receptive_field", "ask about fewer targets: targets=[t]")
-    before = None
+    before: AttentionGraph | None = None
     for number, graph in enumerate(graphs):
-        node = torch.arange(graph.num_targets)
-        reached = spent.pulled(Runs(node, node, node + 1), graph)
-        if before is not None:
-            reached = spent.pulled(reached, before)
-        before = _listed(reached, graph.num_targets, graphs[0].num_sources, number)
+        T = graph.num_targets
+        if before is None:
+            reached = graph.edges.rows(torch.arange(T))
+        else:
+            cost = join_cost(graph.edges, before.edges)
+            spent.refuse(spent.joined + cost)
+            reached = spent.pulled(graph.edges.rows(torch.arange(T)), T, before)
+        before = _after(reached, T, graphs[0].num_sources, number)
         yield before
 
 
-def _listed(reached: Runs, num_targets: int, num_sources: int, number: int) -> AttentionGraph:
-    edges = Listed(*_runs.expand(reached), num_targets, num_sources)
-    return AttentionGraph(edges, f"receptive field after layer {number}")
+def _after(reached: Runs, num_targets: int, num_sources: int, number: int) -> AttentionGraph:
+    return AttentionGraph(of_runs(reached, num_targets, num_sources), f"receptive field after layer {number}")
 
 
 def graphs_of(layers: Layers, residual: bool = False) -> tuple[AttentionGraph, ...]:
     """The graph of each layer; where heads differ, the edges that some head has."""
     graphs = unions(layers)
     return tuple(graph.with_self_loops() if residual and graph.is_square else graph for graph in graphs)
-
-
-def _of_intervals(graphs: tuple[AttentionGraph, ...]) -> list[AttentionGraph] | None:
-    """The fields of all targets where every layer is one interval per row: the ends of the ends."""
-    if len({(graph.num_targets, graph.num_sources) for graph in graphs}) > 1 or not all(g.is_rule for g in graphs):
-        return None
-    known: dict[AttentionGraph, Intervals | None] = {}
-    result: list[AttentionGraph] = []
-    before: Intervals | None = None
-    for number, graph in enumerate(graphs):
-        if graph not in known:
-            known[graph] = intervals(runs_of(graph.edges), graph.num_targets)
-        rows = known[graph]
-        if rows is None:
-            return None
-        if before is not None:
-            some = rows.hi > rows.lo
-            lo = before.lo[rows.lo.clamp(max=before.lo.numel() - 1)]
-            rows = Intervals(lo, torch.where(some, before.hi[(rows.hi - 1).clamp(min=0)], lo))
-        before = rows
-        edges = Rows(rows.lo, rows.hi, graphs[0].num_sources)
-        result.append(AttentionGraph(edges, f"receptive field after layer {number}"))
-    return result
 
 
 def last_field(graphs: tuple[AttentionGraph, ...], budget: int) -> Tensor:

@@ -10,7 +10,7 @@ from ..arguments import pair
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
-from ..graph.edge_set import ROWS_BUDGET
+from ..graph.edges import ROWS_BUDGET
 from ..graph.near import near_order
 from ..graph.need import need_graph
 from ..plans.order import grid_cells
@@ -99,7 +99,7 @@ def _touched(graph: AttentionGraph, tile: tuple[int, int]) -> tuple[int, float]:
     for first in range(0, T, bands * height):
         last = min(first + bands * height, T)
         rows = -(-(last - first) // height)
-        counts = _runs.tile_counts(graph.edges.runs(torch.arange(first, last)), rows, height, S, width)
+        counts = _runs.tile_counts(graph.edges.rows(torch.arange(first, last)), rows, height, S, width)
         high = torch.full((rows,), height).minimum(last - first - torch.arange(rows) * height)
         some = counts > 0
         touched, edges = touched + int(some.sum()), edges + int(counts.sum())

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
-from ..graph.listed import Listed
 
 EXHAUSTIVE = 1 << 16  # pairs T x S up to which one piece has all targets
 EVERYTHING = 1 << 22  # pairs, as the twin computes them, up to which every target is compared
@@ -155,7 +154,7 @@ class _Rows:
     def __init__(self, graph: AttentionGraph) -> None:
         self.graph, self.degree = graph, graph.in_degree.cpu()
         self.first = self.degree.cumsum(0) - self.degree
-        if isinstance(graph.edges, Listed):
+        if graph.edges.is_listed:
             self.order = torch.argsort(graph.edges.target.cpu(), stable=True)
             self.source = graph.edges.source.cpu()
 
@@ -163,10 +162,10 @@ class _Rows:
         """Row, source and place in the graph's edge order, by row."""
         row, within = _runs.spread(self.degree[targets])
         edge = self.first[targets][row] + within
-        if isinstance(self.graph.edges, Listed):
+        if self.graph.edges.is_listed:
             edge = self.order[edge]
             return row, self.source[edge], edge
-        row, source = _runs.expand(self.graph.edges.runs(targets))
+        row, source = _runs.expand(self.graph.edges.rows(targets))
         return row, source, edge
 
     def joint(self, targets: Tensor, complete: bool = False) -> Piece:
@@ -204,7 +203,7 @@ def mean_over_sources(graph: AttentionGraph, value: Tensor) -> Tensor:
     """
     value = value.movedim(-3, 0)
     total = value.new_zeros(graph.num_targets, *value.shape[1:])
-    if isinstance(graph.edges, Listed):
+    if graph.edges.is_listed:
         for target, source in zip(*(x.split(EDGES_AT_ONCE) for x in (graph.target, graph.source)), strict=True):
             total.index_add_(0, target, value.index_select(0, source))
     else:

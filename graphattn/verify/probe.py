@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
-from ..graph.listed import Listed
+from ..graph.edges import listed
 from .pieces import Piece
 from .stability import stability
 from .subject import Case, Leaf, Subject, detached, seeded
@@ -187,7 +187,7 @@ class Probe:
     def _with_edges(self, order: Tensor) -> tuple[dict[str, Tensor], AttentionGraph]:
         """The inputs that go with the edges in ``order`` (e,), and the graph of these alone."""
         index = self.graph.edge_index[:, order]
-        kept = Listed(index[1], index[0], self.graph.num_targets, self.graph.num_sources)
+        kept = listed(index[1], index[0], self.graph.num_targets, self.graph.num_sources)
         leaves = dict(self.leaves)
         for name, place in self.places.items():
             if place.of == "edges":

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 def sources_of(graph: AttentionGraph, target: int) -> NDArray[np.int64]:
     """The neighbourhood of one target, ascending, each source once."""
-    return expand(graph.edges.runs(torch.tensor([target])))[1].numpy()
+    return expand(graph.edges.rows(torch.tensor([target])))[1].numpy()
 
 
 def thinned(sources: NDArray[np.int64], most: int = MOST_SOURCES) -> NDArray[np.int64]:
@@ -37,7 +37,7 @@ def thinned(sources: NDArray[np.int64], most: int = MOST_SOURCES) -> NDArray[np.
 
 def can_walk(graph: AttentionGraph) -> bool:
     """Whether going through all edges is quick."""
-    return graph.edges.runs_per_row * graph.num_targets <= _MOST_RUNS
+    return graph.edges.num_runs <= _MOST_RUNS
 
 
 def all_edges(graph: AttentionGraph, most: int = MOST_EDGES) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ..backends.weights import EdgeWeights
 from ..errors import OptionError, ShapeError
+from ..graph.edges import listed
 from ..graph.graph import AttentionGraph
-from ..graph.listed import Listed
 
 
 def weights_in(given: Any) -> Any:
@@ -52,7 +52,7 @@ def _of_dense(given: Any) -> EdgeWeights:
         )
     alpha = torch.as_tensor(given).detach().reshape(whole)
     target, source = (alpha != 0).any(0).nonzero(as_tuple=True)
-    graph = AttentionGraph(Listed(target, source, *whole[1:]), "attention", alpha.device)
+    graph = AttentionGraph(listed(target, source, *whole[1:]), "attention", alpha.device)
     return EdgeWeights(graph, alpha[:, target, source].T)
 
 

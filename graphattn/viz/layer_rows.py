@@ -81,7 +81,7 @@ def _paths(graphs: tuple[AttentionGraph, ...], target: int) -> tuple[list[Index]
     reached: list[Index] = [np.array([target])]
     edges: list[tuple[Index, Index]] = []
     for graph in reversed(graphs):
-        row, source = expand(graph.edges.runs(torch.from_numpy(reached[0])))
+        row, source = expand(graph.edges.rows(torch.from_numpy(reached[0])))
         edges.insert(0, (source.numpy(), reached[0][row.numpy()]))
         reached.insert(0, np.unique(source.numpy()))
     return reached, edges

@@ -11,8 +11,8 @@ from ..arguments import several
 from ..backends.weights import EdgeWeights
 from ..errors import OptionError, ShapeError
 from ..graph.algebra import refuse_over
+from ..graph.edges import listed
 from ..graph.graph import AttentionGraph
-from ..graph.listed import Listed
 from .choice import checked_targets
 from .edge_weights import by_edge, matrix, weights_in
 from .style import counted
@@ -136,6 +136,6 @@ def _as_weights(reach: Any, layers: int, device: torch.device) -> EdgeWeights:
     entries = reach.tocoo()
     target, source = (torch.from_numpy(side.astype(np.int64)).to(device) for side in (entries.row, entries.col))
     graph = AttentionGraph(
-        Listed(target, source, *map(int, reach.shape)), f"rollout of {counted(layers, 'layer')}", device
+        listed(target, source, *map(int, reach.shape)), f"rollout of {counted(layers, 'layer')}", device
     )
     return EdgeWeights(graph, torch.from_numpy(entries.data)[:, None].to(device))

@@ -138,7 +138,7 @@ def test_edge_features_elsewhere_are_refused(elsewhere):
 
 @pytest.mark.parametrize(
     ("graph", "kind"),
-    [(GRAPH.edge_index, "Tensor"), (None, "NoneType"), (GRAPH.edges, "Listed")],
+    [(GRAPH.edge_index, "Tensor"), (None, "NoneType"), (GRAPH.edges, "Edges")],
 )
 def test_a_graph_must_be_one(graph, kind):
     with pytest.raises(GraphError, match=f"graph must be an AttentionGraph, got {kind}; wrap an edge_index with graph"):

@@ -4,12 +4,16 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from graphattn.graph import algebra, edge_set, rules, rules_grid
-from graphattn.graph.edge_set import EdgeSet
+from graphattn.graph import algebra, forms
+from graphattn.graph.edges import Edges
+from graphattn.graph.forms import FAR
 from graphattn.graph.listed import checked
+from graphattn.graphs.grid.axes import cell_window
+from graphattn.graphs.grid.axes import cells as axis_cells
+from graphattn.graphs.grid.balls import _ball
+from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
 
-Case = tuple[EdgeSet, np.ndarray]
-FAR = rules.FAR
+Case = tuple[Edges, np.ndarray]
 
 
 def table(num_targets, num_sources, inside) -> np.ndarray:
@@ -33,14 +37,14 @@ def bands(draw, T, S) -> Case:
     hi = draw(st.sampled_from([FAR, 3, 2, 1, 0, -1, -2]))
     step, offset = draw(st.integers(1, 4)), draw(st.sampled_from([0, S - T, 2, -3]))
     mask = table(T, S, lambda t, s: lo <= t - s + offset <= hi and (t - s + offset) % step == 0)
-    return rules.Band(T, S, lo, hi, step, offset), mask
+    return forms.band(T, S, lo, hi, step, offset), mask
 
 
 @st.composite
 def rectangles(draw, T, S) -> Case:
     chosen = [draw(st.sets(st.integers(0, n - 1))) if n else set() for n in (T, S)]
-    parts = [rules.intervals(torch.tensor(sorted(c), dtype=torch.int64)) for c in chosen]
-    return rules.Rectangle(T, S, *parts), table(T, S, lambda t, s: t in chosen[0] and s in chosen[1])
+    parts = [forms.stretches(torch.tensor(sorted(c), dtype=torch.int64)) for c in chosen]
+    return forms.rectangle(T, S, *parts), table(T, S, lambda t, s: t in chosen[0] and s in chosen[1])
 
 
 @st.composite
@@ -48,7 +52,7 @@ def partitions(draw, T, S) -> Case:
     target = draw(st.lists(st.integers(-2, 3), min_size=T, max_size=T))
     source = target if T == S and draw(st.booleans()) else draw(st.lists(st.integers(-2, 3), min_size=S, max_size=S))
     labels = [torch.tensor(x, dtype=torch.int64) for x in (target, source)]
-    edges = rules.Partition(labels[0]) if source is target else rules.Partition(*labels)
+    edges = forms.partition(labels[0]) if source is target else forms.partition(*labels)
     return edges, table(T, S, lambda t, s: target[t] == source[s])
 
 
@@ -56,7 +60,7 @@ def partitions(draw, T, S) -> Case:
 def predicates(draw, T, S) -> Case:
     mask = draw(masks(T, S))
     lookup = torch.from_numpy(mask)
-    return rules.Predicate(T, S, lambda t, s: lookup[t, s]), mask
+    return forms.of_function(T, S, lambda t, s: lookup[t, s]), mask
 
 
 @st.composite
@@ -76,7 +80,7 @@ def listings(draw, T, S, repeats=False) -> Case:
 @st.composite
 def cells(draw, N) -> Case:
     size, shift = draw(st.integers(1, N + 2)), draw(st.integers(0, N))
-    return rules.Cells(N, size, shift), table(N, N, lambda t, s: (t - shift) // size == (s - shift) // size)
+    return axis_cells(N, size, shift), table(N, N, lambda t, s: (t - shift) // size == (s - shift) // size)
 
 
 @st.composite
@@ -100,9 +104,7 @@ def neighbourhoods(draw, N) -> Case:
             first = min(max(first, 0), len(group) - kernel)
         return s in group[max(first, 0) : first + kernel]
 
-    edges = rules.Neighbourhood(N, kernel, dilation, causal, stride=stride, clamp=clamp)
-    mask = table(N, N, inside)
-    return (edges.flip(), mask.T) if draw(st.booleans()) else (edges, mask)
+    return axis_neighbourhood(N, kernel, dilation, causal, stride=stride, clamp=clamp), table(N, N, inside)
 
 
 @st.composite
@@ -114,7 +116,7 @@ def cell_windows(draw, T, S) -> Case:
         first = start + (t - shift) // cell * step
         return first <= s < first + width
 
-    return rules_grid.CellWindow(T, S, cell, step, width, start, shift), table(T, S, inside)
+    return cell_window(T, S, cell, step, width, start, shift), table(T, S, inside)
 
 
 @st.composite
@@ -124,7 +126,14 @@ def balls(draw, N) -> Case:
     r, p, strict = draw(st.sampled_from([0, 1, 2, 3.5])), draw(st.sampled_from([1, 2, np.inf])), draw(st.booleans())
     place = np.stack(np.unravel_index(np.arange(N), grid), 1)
     distance = np.linalg.norm(place[:, None] - place[None], ord=p, axis=2)
-    return rules_grid.Ball(grid, r, p, strict), distance < r if strict else distance <= r
+    return _ball(grid, r, p, strict), distance < r if strict else distance <= r
+
+
+@st.composite
+def composed(draw, T, S, depth) -> Case:
+    middle = draw(st.integers(0, 9))
+    (a, x), (b, y) = draw(edge_sets(T, middle, depth)), draw(edge_sets(middle, S, depth))
+    return algebra.compose(a, b), (x.astype(int) @ y.astype(int)) > 0
 
 
 @st.composite
@@ -133,7 +142,7 @@ def behind_tokens(draw, T, S, depth) -> Case:
     edges, rest = draw(edge_sets(T - number, S - number, depth))
     mask = np.ones((T, S), dtype=bool)
     mask[number:, number:] = rest
-    return rules_grid.WithGlobalTokens(edges, number), mask
+    return algebra.behind_tokens(edges, number), mask
 
 
 @st.composite
@@ -144,14 +153,18 @@ def products(draw) -> Case:
     mask = np.ones((1, 1), dtype=bool)
     for _, axis in axes:
         mask = np.kron(mask, axis)
-    return rules.Product(tuple(edges for edges, _ in axes)), mask
+    return forms.product([edges for edges, _ in axes]), mask
 
 
 @st.composite
 def blocks(draw) -> Case:
     sizes = st.integers(0, 4)
     parts = [draw(edge_sets(draw(sizes), draw(sizes), 0)) for _ in range(draw(st.integers(0, 3)))]
-    return algebra.Blocks(tuple(edges for edges, _ in parts)), block_diagonal([mask for _, mask in parts])
+    cells, t, s = [], 0, 0
+    for edges, mask in parts:
+        cells.append((edges, t, s))
+        t, s = t + mask.shape[0], s + mask.shape[1]
+    return algebra.side_by_side(cells, t, s), block_diagonal([mask for _, mask in parts])
 
 
 def block_diagonal(parts) -> np.ndarray:
@@ -168,7 +181,7 @@ def pullbacks(draw, T, S, depth) -> Case:
     base, mask = draw(edge_sets(T + draw(st.integers(0, 3)), S + draw(st.integers(0, 3)), depth))
     targets, sources = draw(st.permutations(range(mask.shape[0])))[:T], draw(st.permutations(range(mask.shape[1])))[:S]
     chosen = [torch.tensor(x, dtype=torch.int64) for x in (targets, sources)]
-    return algebra.Pullback(base, *chosen), mask[targets][:, sources] if T and S else np.zeros((T, S), dtype=bool)
+    return algebra.pulled_back(base, *chosen), mask[targets][:, sources] if T and S else np.zeros((T, S), dtype=bool)
 
 
 @st.composite
@@ -177,9 +190,6 @@ def combined(draw, T, S, depth) -> Case:
     return draw(
         st.sampled_from(
             [
-                (algebra.Union(a, b), x | y),
-                (algebra.Intersection(a, b), x & y),
-                (algebra.Complement(a), ~x),
                 (algebra.union(a, b), x | y),
                 (algebra.intersection(a, b), x & y),
                 (algebra.difference(a, b), x & ~y),
@@ -192,7 +202,7 @@ def combined(draw, T, S, depth) -> Case:
 @st.composite
 def flipped(draw, T, S, depth) -> Case:
     edges, mask = draw(edge_sets(S, T, depth))
-    return draw(st.sampled_from([edge_set.Flipped(edges), edges.flip()])), mask.T
+    return edges.flip(), mask.T
 
 
 def edge_sets(T, S, depth=1):
@@ -201,7 +211,12 @@ def edge_sets(T, S, depth=1):
     if T == S and T > 0:
         kinds += [cells(T), neighbourhoods(T), balls(T)]
     if depth:
-        kinds += [combined(T, S, depth - 1), pullbacks(T, S, depth - 1), flipped(T, S, depth - 1)]
+        kinds += [
+            combined(T, S, depth - 1),
+            pullbacks(T, S, depth - 1),
+            flipped(T, S, depth - 1),
+            composed(T, S, depth - 1),
+        ]
         kinds += [behind_tokens(T, S, depth - 1)]
     return st.one_of(kinds)
 

@@ -4,13 +4,14 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from brute_force import any_edge_set, edge_sets, neighbourhoods
+from brute_force import any_edge_set, edge_sets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphattn.graph import EMPTY, FULL, PARTIAL, AttentionGraph, edge_set
+from graphattn.graph import EMPTY, FULL, PARTIAL, AttentionGraph
+from graphattn.graph import edges as edges_room
 from graphattn.graph import runs as run_lists
-from graphattn.graph.edge_set import EdgeSet
+from graphattn.graph.edges import Edges
 from graphattn.graph.facts import facts, is_full, is_lower_triangle
 
 MANY = settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
@@ -21,17 +22,20 @@ def tensor(mask: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(mask))
 
 
-def asked(edges: EdgeSet) -> torch.Tensor:
+def asked(edges: Edges) -> torch.Tensor:
     """The whole table, from ``contains``."""
     t, s = torch.arange(edges.num_targets)[:, None], torch.arange(edges.num_sources)[None, :]
     return edges.contains(t, s).expand(edges.num_targets, edges.num_sources)
 
 
-def check_everything(edges: EdgeSet, mask: np.ndarray) -> None:
+def check_everything(edges: Edges, mask: np.ndarray) -> None:
     T, S = mask.shape
     expected = tensor(mask)
     assert (edges.num_targets, edges.num_sources) == (T, S)
     assert torch.equal(asked(edges), expected)
+    if edges.test is not None:
+        t, s = torch.arange(T)[:, None], torch.arange(S)[None, :]
+        assert torch.equal(edges.test(t, s).expand(T, S), expected)
     target, source = edges.pairs()
     assert torch.equal(torch.stack((target, source), 1), expected.nonzero())
     assert edges.count() == int(mask.sum())
@@ -58,7 +62,7 @@ def test_runs_of_chosen_rows(case, data):
     edges, mask = case
     T, S = mask.shape
     rows = data.draw(st.lists(st.integers(0, T - 1), max_size=7)) if T else []
-    runs = edges.runs(torch.tensor(rows, dtype=torch.int64))
+    runs = edges.rows(torch.tensor(rows, dtype=torch.int64))
     found = np.zeros((len(rows), S), dtype=int)
     for row, lo, hi in zip(*(part.tolist() for part in runs), strict=True):
         assert 0 <= lo <= hi <= S
@@ -81,7 +85,7 @@ def test_tiles(case, height, width, budget):
             counts[i, j] = tile.sum()
             classes[i, j] = FULL if tile.all() else PARTIAL if tile.any() else EMPTY
     graph = AttentionGraph(edges)
-    with patch.object(edge_set, "ROWS_BUDGET", budget):
+    with patch.object(edges_room, "ROWS_BUDGET", budget):
         assert graph.tile_counts((height, width)).tolist() == counts.tolist()
         assert graph.tile_classes((height, width)).tolist() == classes.tolist()
         check_everything(edges, mask)
@@ -125,23 +129,14 @@ def test_facts_are_computed(case):
 
 
 @FEW
-@given(st.integers(1, 11).flatmap(neighbourhoods))
-def test_neighbourhoods_have_kernel_sources(case):
-    edges, mask = case
-    if edges.clamp and not edges.causal:
-        assert (mask.sum(0 if edges.flipped else 1) == edges.kernel).all()
-    check_everything(edges, mask)
-
-
-@FEW
 @given(edge_sets(5, 7, 0), edge_sets(5, 7, 0))
 def test_operations_on_runs(first, second):
     (a, x), (b, y) = first, second
     rows = torch.arange(5)
     for runs, mask in (
-        (run_lists.union(a.runs(rows), b.runs(rows), 7), x | y),
-        (run_lists.intersection(a.runs(rows), b.runs(rows), 7), x & y),
-        (run_lists.complement(a.runs(rows), 5, 7), ~x),
+        (run_lists.union(a.rows(rows), b.rows(rows), 7), x | y),
+        (run_lists.intersection(a.rows(rows), b.rows(rows), 7), x & y),
+        (run_lists.complement(a.rows(rows), 5, 7), ~x),
         (run_lists.from_dense(tensor(x)), x),
     ):
         assert torch.stack(run_lists.expand(runs), 1).tolist() == np.argwhere(mask).tolist()

@@ -6,7 +6,7 @@ import torch
 
 from graphattn.errors import GraphError, GraphIndexError, ShapeError
 from graphattn.graph import AttentionGraph
-from graphattn.graph.rules import Band
+from graphattn.graph.forms import band
 from graphattn.interop import from_edge_index
 
 S, T = 5, 7
@@ -210,9 +210,9 @@ def test_int32_indices_where_a_key_leaves_int32():
     assert sorted(graph.reverse().reverse().explicit().edge_index.t().tolist()) == sorted(edges.t().tolist())
     assert (graph | graph.reverse()).num_edges == 6
     assert (graph @ graph).contains(69_999, 69_999)
-    from graphattn.graph.edge_set import EdgeSet
+    from graphattn.graph.edges import Edges
 
-    walked = EdgeSet.pairs(graph.edges)  # by runs, not by the stored list
+    walked = Edges.pairs(graph.edges)  # by runs, not by the stored list
     assert torch.stack(walked).t().tolist() == sorted(edges.flip(0).t().tolist())
 
 
@@ -229,7 +229,7 @@ def test_too_many_pairs_are_refused_and_never_wrap():
 
 def test_a_rule_has_no_such_limit():
     side = 10**10
-    graph = AttentionGraph(Band(side, side, 0), "causal")
+    graph = AttentionGraph(band(side, side, 0), "causal")
     assert graph.num_edges == side * (side + 1) // 2
     assert bool(graph.contains(side - 1, 0))
     assert not bool(graph.contains(0, side - 1))
@@ -246,7 +246,7 @@ def test_two_devices_are_named():
         here.contains(torch.tensor([0], device="cuda"), torch.tensor([0]))
 
 
-@pytest.mark.parametrize("graph", [square(), AttentionGraph(Band(5, 5, 0))])
+@pytest.mark.parametrize("graph", [square(), AttentionGraph(band(5, 5, 0))])
 def test_degrees_are_copies(graph):
     into, out = graph.in_degree.tolist(), graph.out_degree.tolist()
     graph.in_degree.zero_()
@@ -258,7 +258,7 @@ def test_degrees_are_copies(graph):
 
 def test_a_subgraph_of_a_rule_keeps_its_own_copy_of_the_nodes():
     nodes = torch.tensor([3, 1, 0])
-    graph = AttentionGraph(Band(5, 5, 0)).subgraph(nodes)
+    graph = AttentionGraph(band(5, 5, 0)).subgraph(nodes)
     before = graph.mask()
     nodes.copy_(torch.tensor([0, 1, 3]))
     assert before.equal(graph.mask())

@@ -10,9 +10,7 @@ import torch
 
 import graphattn as ga
 from graphattn.errors import GraphError
-from graphattn.graph.edge_set import EdgeSet
-from graphattn.graph.rules import Neighbourhood, clipped_sum
-from graphattn.graph.rules_grid import CellWindow
+from graphattn.graph.forms import band
 
 HUGE = 2**63 - 1
 
@@ -189,38 +187,18 @@ def test_a_huge_graph_is_printed_and_asked_at_once_or_refused(builder, size, bou
                 ask(graph)
 
 
-def test_what_is_counted_in_closed_form_is_said_of_any_size():
-    padded = ga.graphs.cell_partition((2**32, 7), 4, 2, read_padding=True)
-    assert padded.num_edges == (2**32 * 4 - 4 * 2) * (2 * 2 + 4 * 4 + 1 * 2)
+def test_a_band_is_counted_at_any_size():
     assert f"{2**32} nodes, {2**64} edges, density 1" in repr(ga.graphs.full(2**32))
+    assert ga.graphs.causal(10**10).num_edges == 10**10 * (10**10 + 1) // 2
     with pytest.raises(GraphError, match=r"walk over about 17,179,869,184 intervals .* ask contains\(\)"):
         _ = ga.graphs.prefix(2**33, 3).num_edges
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 5, 11])
-def test_the_counts_of_grids_are_those_of_a_walk(length):
-    windows = [
-        CellWindow(length, sources, cell, step, width, start, shift)
-        for sources in (0, 3, 13)
-        for cell, step, width in ((1, 1, 3), (2, 3, 5), (3, 2, 1), (4, 4, 4))
-        for start in (-4, 0, 2)
-        for shift in (-2, 0, 3)
-    ]
-    neighbours = [
-        Neighbourhood(length, kernel, dilation, causal, False, stride, clamp)
-        for kernel, dilation, stride in ((1, 1, 1), (2, 1, 2), (3, 2, 1), (5, 1, 2), (5, 2, 3))
-        for causal in (False, True)
-        for clamp in (False, True)
-        if causal or not clamp or kernel * dilation <= length
-    ]
-    for edges in windows + neighbours:
-        for one in (edges, edges.flip()):
-            assert one.count() == EdgeSet.count(one), one
-
-
-def test_a_clipped_sum_is_the_sum():
-    for first in range(-7, 8):
-        for step in (1, 2, 5):
-            for number in range(6):
-                values = [min(max(first + i * step, -1), 4) for i in range(number)]
-                assert clipped_sum(first, step, number, -1, 4) == sum(values)
+@pytest.mark.parametrize("sizes", [(0, 5), (1, 1), (5, 11), (11, 5), (7, 7)])
+def test_the_count_of_a_band_is_that_of_a_walk(sizes):
+    for lo in (-9, -3, 0, 2):
+        for hi in (-2, 0, 3, 12):
+            for step in (1, 2, 5):
+                for offset in (0, 3, -4):
+                    edges = band(*sizes, lo, hi, step, offset)
+                    assert edges.count() == edges.degrees().sum()

@@ -417,7 +417,7 @@ def test_names_read_as_calls():
 def test_repeated_edges_are_known_without_a_sort(make, repeats):
     graph = make()
     assert not {"_place", "sorted", "key"} & vars(graph.edges).keys()
-    assert graph.has_repeated_edges == repeats == bool(graph.edges._is_copy().any())
+    assert graph.has_repeated_edges == repeats == bool(graph.edges.is_copy().any())
 
 
 def test_many_tiny_clouds_are_compared_together(monkeypatch):

@@ -5,7 +5,7 @@ import torch
 
 from graphattn import graphs
 from graphattn.graph import AttentionGraph, disjoint_union
-from graphattn.graph.rules import Band
+from graphattn.graph.forms import band
 from graphattn.interop import from_edge_index, from_rule
 
 ISOLATED = [[4, 0, 2, 3, 1, 4, 0, 2], [6, 0, 2, 5, 0, 3, 3, 6]]  # 5 sources, 7 targets; targets 1 and 4 are isolated
@@ -35,10 +35,10 @@ TABLE: dict[str, tuple[AttentionGraph, np.ndarray]] = {
     "full": (graphs.full(7), counted(7, 7, lambda t, s: 1)),
     "causal": (graphs.causal(7), counted(7, 7, lambda t, s: s <= t)),
     "window": (graphs.sliding_window(13, window=3), counted(13, 13, lambda t, s: 0 <= t - s < 3)),
-    "cross": (AttentionGraph(Band(5, 11), "cross"), counted(5, 11, lambda t, s: 1)),
-    "causal cross": (AttentionGraph(Band(7, 3, 0), "cross"), counted(7, 3, lambda t, s: s <= t)),
+    "cross": (AttentionGraph(band(5, 11), "cross"), counted(5, 11, lambda t, s: 1)),
+    "causal cross": (AttentionGraph(band(7, 3, 0), "cross"), counted(7, 3, lambda t, s: s <= t)),
     "strided": (
-        AttentionGraph(Band(7, 11, -6, 9, 3, 1), "strided"),
+        AttentionGraph(band(7, 11, -6, 9, 3, 1), "strided"),
         counted(7, 11, lambda t, s: t - s + 1 >= -6 and (t - s + 1) % 3 == 0),
     ),
     "cells": (graphs.cell_partition((4, 9), cell=(2, 3)), counted(36, 36, _cells)),
@@ -63,7 +63,7 @@ TABLE: dict[str, tuple[AttentionGraph, np.ndarray]] = {
     "one node alone": listed([[], []], 1, 1),
     "zero nodes": listed([[], []], 0, 0),
     "zero sources": listed([[], []], 0, 3),
-    "zero targets": (AttentionGraph(Band(0, 5), "none"), counted(0, 5, lambda t, s: 1)),
+    "zero targets": (AttentionGraph(band(0, 5), "none"), counted(0, 5, lambda t, s: 1)),
 }
 
 SIMPLE = [name for name, (_, counts) in TABLE.items() if not (counts > 1).any()]

@@ -14,9 +14,10 @@ from graphattn import graphs
 from graphattn.errors import GraphError
 from graphattn.graph import AttentionGraph, disjoint_union
 from graphattn.graph.algebra import refuse_over
-from graphattn.graph.edge_set import EdgeSet, Flipped
-from graphattn.graph.rules import Band, Neighbourhood, Partition, Product
-from graphattn.graph.rules_grid import CellWindow
+from graphattn.graph.edges import Edges
+from graphattn.graph.forms import band, partition, product
+from graphattn.graphs.grid.axes import cell_window
+from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
 from graphattn.interop import (
     from_block_mask,
     from_edge_index,
@@ -119,29 +120,29 @@ def test_look_ups_in_tiles_agree_with_the_closed_form(name):
 
 
 LABELS = torch.tensor([0, 3, 0, 1, 3, 3, 1])
-CLOSED: dict[str, EdgeSet] = {
-    "partition": Partition(LABELS),
-    "neighbourhood": Neighbourhood(7, 3, 2),
-    "neighbourhood flipped": Neighbourhood(7, 4).flip(),
-    "strided neighbourhood": Neighbourhood(11, 4, stride=3),
-    "cell window": CellWindow(7, 11, 3, 3, 5, -1),
-    "product": Product((Band(2, 3, 0), Neighbourhood(5, 3), Partition(LABELS[:3]))),
-    "pullback": AttentionGraph(Band(7, 7, 0)).relabel([3, 1, 6, 0, 2, 5, 4]).edges,
-    "flipped rule": Flipped(from_rule(lambda t, s: (t * 3 + s) % 5 < 2, 7, 11).edges),
-    "complement": (~AttentionGraph(Band(7, 11, 0, 3))).edges,
-    "intersection": (AttentionGraph(Band(7, 7, 0)) & AttentionGraph(Partition(LABELS))).edges,
+RULES: dict[str, Edges] = {
+    "partition": partition(LABELS),
+    "neighbourhood": axis_neighbourhood(7, 3, 2),
+    "neighbourhood flipped": axis_neighbourhood(7, 4).flip(),
+    "strided neighbourhood": axis_neighbourhood(11, 4, stride=3),
+    "cell window": cell_window(7, 11, 3, 3, 5, -1),
+    "product": product((band(2, 3, 0), axis_neighbourhood(5, 3), partition(LABELS[:3]))),
+    "pullback": AttentionGraph(band(7, 7, 0)).relabel([3, 1, 6, 0, 2, 5, 4]).edges,
+    "flipped rule": from_rule(lambda t, s: (t * 3 + s) % 5 < 2, 7, 11).edges.flip(),
+    "complement": (~AttentionGraph(band(7, 11, 0, 3))).edges,
+    "intersection": (AttentionGraph(band(7, 7, 0)) & AttentionGraph(partition(LABELS))).edges,
     "constant": from_rule(lambda t, s: True, 7, 11).edges,
 }
 
 
-@pytest.mark.parametrize("name", CLOSED)
-def test_closed_forms_under_vmap(name):
-    graph = AttentionGraph(CLOSED[name])
+@pytest.mark.parametrize("name", RULES)
+def test_rules_under_vmap(name):
+    graph = AttentionGraph(RULES[name])
     mask = flex.create_mask(to_mask_mod(graph), None, None, graph.num_targets, graph.num_sources, device="cpu")
     assert torch.equal(mask[0, 0], graph.mask())
 
 
-def test_closed_forms_stay_closed():
+def test_windows_and_global_tokens_are_arithmetic():
     """A million nodes: a search would have to list a run for each."""
     for graph in (graphs.causal(10**9), graphs.sliding_window(10**9, 129) | graphs.global_tokens(10**9, [0, 5])):
         mask_mod = to_mask_mod(graph)

@@ -232,7 +232,7 @@ def test_facts_of_the_layers_of_a_model():
     alike = random_graph(1031, 4000, 0)
     dear = ga.facts([alike, alike], budget=10)
     assert dear.sources is None
-    assert "no sources read through all layers: receptive_field looks at" in str(dear)
+    assert "no sources read through all layers: receptive_field joins" in str(dear)
 
 
 def test_facts_of_patterns_take_their_size():

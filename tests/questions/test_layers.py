@@ -78,7 +78,7 @@ def test_heads_of_their_own_count_as_one_layer():
 
 def test_too_much_is_refused_with_its_cost():
     with pytest.raises(GraphAttnError, match="fewer targets"):
-        ga.receptive_field([graphs.global_tokens(20_000, (0,))] * 2)
+        ga.receptive_field([graphs.logsparse(20_000)] * 2, budget=10_000)
     with pytest.raises(GraphAttnError, match="fewer targets"):
         ga.path_counts(graphs.causal(MILLION))
     with pytest.raises(GraphAttnError, match="fewer layers"):

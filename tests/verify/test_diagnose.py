@@ -4,9 +4,7 @@ import pytest
 import torch
 from graph_table import GRAPHS
 
-from graphattn.graph import AttentionGraph
-from graphattn.graph.listed import Listed
-from graphattn.graph.rules import Band
+from graphattn.graph import AttentionGraph, forms
 from graphattn.graphs import global_tokens
 from graphattn.verify import engine, verify
 from graphattn.verify.diagnose import UNEXPLAINED
@@ -29,7 +27,7 @@ def with_mask(mask, **how):
 
 
 def band(T, S, lo, hi=1 << 40, offset=0):
-    return AttentionGraph(Band(T, S, lo, hi, offset=offset), "band")
+    return AttentionGraph(forms.band(T, S, lo, hi, offset=offset), "band")
 
 
 def diagnosis(function, graph, **options):
@@ -58,7 +56,7 @@ HUB = torch.zeros(31, dtype=torch.bool).index_fill(0, torch.tensor([0, 17]), Tru
         ("inverted mask", with_mask(~MASK), RANDOM),
         ("mask ignored", with_mask(torch.ones_like(MASK)), RANDOM),
         ("repeated edges merged", with_mask(REPEATED.mask()), REPEATED),
-        ("self-loops missing", with_mask(~LOOPS), AttentionGraph(Band(17, 17), "full")),
+        ("self-loops missing", with_mask(~LOOPS), AttentionGraph(forms.band(17, 17), "full")),
         ("self-loops added", with_mask(MASK | LOOPS), RANDOM),
         ("self-loops counted twice", with_mask(MASK | LOOPS, copies=MASK.int() + LOOPS), RANDOM),
         ("edges made symmetric", with_mask(MASK | MASK.t()), RANDOM),
@@ -187,7 +185,7 @@ def test_the_diagnosis_holds_in_half_precision_too():
 
 
 def test_a_mistake_on_a_sample_of_a_large_graph_is_named(monkeypatch):
-    graph = AttentionGraph(Band(307, 307, 0, 12), "window of 13")
+    graph = AttentionGraph(forms.band(307, 307, 0, 12), "window of 13")
     monkeypatch.setattr(engine, "EVERYTHING", 0)
     report = verify(with_mask(graph.mask().t()), graph, at_most=31)
     assert report.measured < report.total
@@ -201,7 +199,7 @@ def test_a_wrong_order_of_biases_is_named(monkeypatch):
     right = operator.attention
 
     def wrong(query, key, value, graph, score_bias=None, **options):
-        if score_bias is not None and not isinstance(graph.edges, Listed):
+        if score_bias is not None and not graph.edges.is_listed:
             return right(query, key, value, graph, score_bias=score_bias, **options)
         if score_bias is not None:
             place = torch.argsort(torch.argsort(graph.target * graph.num_sources + graph.source))
@@ -265,13 +263,13 @@ def test_float32_inside_a_float64_call_is_named():
 @pytest.mark.parametrize("limit", [1 << 22, 0])
 def test_one_edge_at_the_end_of_a_window_is_no_window_off_by_one(monkeypatch, limit):
     monkeypatch.setattr(engine, "EVERYTHING", limit)
-    graph = AttentionGraph(Band(307, 307, 0, 16), "window of 17")
+    graph = AttentionGraph(forms.band(307, 307, 0, 16), "window of 17")
     mask = graph.mask()
     mask[211, 211 - 16] = False
     result = diagnosis(with_mask(mask), graph, dtypes=(torch.float64,), at_most=19)
     assert f"1 of {'307' if limit else '19'} targets is wrong" in result
     assert "edge 195 -> 211 of the graph is not read" in result
     assert "where 17 was meant" not in result
-    shorter = AttentionGraph(Band(307, 307, 0, 15), "window of 16").mask()
+    shorter = AttentionGraph(forms.band(307, 307, 0, 15), "window of 16").mask()
     result = diagnosis(with_mask(shorter), graph, dtypes=(torch.float64,), at_most=19)
     assert "one source too few in the past: window=16 where 17 was meant" in result

@@ -12,8 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from graphattn.backends import BACKENDS, sdpa
 from graphattn.errors import GraphError, OptionError, ShapeError
 from graphattn.graph import AttentionGraph
+from graphattn.graph.forms import band
 from graphattn.graph.listed import checked
-from graphattn.graph.rules import Band
 from graphattn.graphs import full
 from graphattn.nn import GraphAttention
 from graphattn.verify import Report, engine, verify
@@ -189,7 +189,7 @@ def test_a_mistake_at_one_kind_of_target_is_seen_on_a_large_graph(sampled):
 @pytest.mark.slow
 def test_a_long_rule_stays_a_rule():
     """The rule is never listed: the twin sees the runs of a few rows only."""
-    graph = AttentionGraph(Band(100_003, 100_003, 0, 19), "window of 20")
+    graph = AttentionGraph(band(100_003, 100_003, 0, 19), "window of 20")
     calls = []
 
     def own(q, k, v):

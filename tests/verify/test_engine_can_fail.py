@@ -8,8 +8,9 @@ import graphattn as ga
 from graphattn.backends import BACKENDS
 from graphattn.errors import ExactnessError
 from graphattn.graph import AttentionGraph
+from graphattn.graph.edges import Edges
+from graphattn.graph.forms import band
 from graphattn.graph.listed import checked
-from graphattn.graph.rules import Band
 from graphattn.nn import GraphAttention
 from graphattn.verify import assert_exact, operator, verify
 
@@ -292,11 +293,12 @@ def test_a_lost_edge_is_caught():
 def test_a_rule_that_disagrees_with_itself_is_caught():
     """C14: the closed form of ``contains`` says one thing, the runs of its rows another."""
 
-    class Liar(Band):
-        def contains(self, target, source):
-            return super().contains(target, source) & ~((target == 7) & (source == 5))
+    right = band(11, 11, 0, 3)
 
-    report = verify(AttentionGraph(Liar(11, 11, 0, 3), "liar"))
+    def wrong(target, source):
+        return right.contains(target, source) & ~((target == 7) & (source == 5))
+
+    report = verify(AttentionGraph(Edges(11, 11, right.rows, contains=wrong), "liar"))
     _, claims = failing(report)
     assert "the rule's closed form agrees with its edges" in claims
     assert "contains(7, 5)" in str(report)

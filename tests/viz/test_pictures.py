@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from graphattn.errors import GraphError, GraphIndexError, MissingExtraError, ShapeError
+from graphattn.graph.forms import band, of_function, product
 from graphattn.graph.graph import AttentionGraph
 from graphattn.graph.listed import checked
-from graphattn.graph.rules import Band, Cells, Neighbourhood, Predicate, Product
+from graphattn.graphs.grid.axes import cells
+from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
 from graphattn.viz import plot
 from graphattn.viz.choice import sources_of, spread_targets
 from graphattn.viz.mask_image import edge_share
@@ -33,11 +35,11 @@ def random_graph(num_targets: int, num_sources: int, density: float, seed: int =
 
 
 def causal(n: int) -> AttentionGraph:
-    return AttentionGraph(Band(n, n, lo=0), f"causal({n})")
+    return AttentionGraph(band(n, n, lo=0), f"causal({n})")
 
 
 def swin(height: int, width: int) -> AttentionGraph:
-    return AttentionGraph(Product((Cells(height, 3, 1), Cells(width, 5, 2))), "swin")
+    return AttentionGraph(product((cells(height, 3, 1), cells(width, 5, 2))), "swin")
 
 
 def points(n: int, d: int, seed: int = 0) -> torch.Tensor:
@@ -61,10 +63,10 @@ def caption(figure) -> str:
 
 
 GRAPHS = {
-    "full": AttentionGraph(Band(7, 7), "full"),
+    "full": AttentionGraph(band(7, 7), "full"),
     "causal": causal(11),
-    "window": AttentionGraph(Band(13, 13, lo=-2, hi=2), "window"),
-    "cross": AttentionGraph(Band(5, 11, lo=-3, hi=2), "cross"),
+    "window": AttentionGraph(band(13, 13, lo=-2, hi=2), "window"),
+    "cross": AttentionGraph(band(5, 11, lo=-3, hi=2), "cross"),
     "grid": swin(7, 11),
     "isolated": listed([(0, 1), (2, 1)], 5, 5),
     "no edges": listed([], 5, 7),
@@ -73,7 +75,7 @@ GRAPHS = {
     "one node": listed([(0, 0)], 1, 1),
     "zero nodes": listed([], 0, 0),
     "network": random_graph(19, 19, 0.2),
-    "long": AttentionGraph(Band(1009, 1009, lo=0, hi=130), "long"),
+    "long": AttentionGraph(band(1009, 1009, lo=0, hi=130), "long"),
 }
 
 
@@ -102,7 +104,7 @@ def test_large_mask_shows_shares_of_tiles():
 
 
 def test_edge_share_counts_the_ragged_border():
-    full = AttentionGraph(Band(7, 11), "full")
+    full = AttentionGraph(band(7, 11), "full")
     assert np.array_equal(edge_share(full, (3, 5)), np.ones((3, 3)))
 
 
@@ -116,7 +118,7 @@ def test_a_million_nodes_draw_in_a_second():
 
 
 def test_a_costly_rule_is_described_instead():
-    rule = AttentionGraph(Predicate(20_011, 20_021, lambda t, s: t == s), "rule")
+    rule = AttentionGraph(of_function(20_011, 20_021, lambda t, s: t == s), "rule")
     figure = plot(rule, highlight=())
     assert "too costly" in figure.axes[0].texts[0].get_text()
 
@@ -154,7 +156,7 @@ def test_lines_run_from_the_sources_to_the_target():
 
 
 def test_grid_tints_the_cells_of_the_neighbourhood():
-    graph = AttentionGraph(Product((Neighbourhood(7, 3), Neighbourhood(11, 5))), "neighbourhood")
+    graph = AttentionGraph(product((axis_neighbourhood(7, 3), axis_neighbourhood(11, 5))), "neighbourhood")
     cells = artist(plot(graph, highlight=9), "sources of 9").get_paths()
     centres = np.stack([path.vertices[:4].mean(0) for path in cells])
     rows, columns = np.nonzero(graph.mask()[9].reshape(7, 11).numpy())
@@ -220,13 +222,13 @@ def test_without_a_highlight_no_edge_of_a_large_graph_is_drawn():
 
 
 def test_a_pair_of_tokens_says_that_there_are_two_sets():
-    figure = plot(AttentionGraph(Band(3, 3), "cross"), tokens=(["a", "b", "c"], ["x", "y", "z"]))
+    figure = plot(AttentionGraph(band(3, 3), "cross"), tokens=(["a", "b", "c"], ["x", "y", "z"]))
     assert figure.get_suptitle().startswith("cross: 3 sources → 3 targets, 9 edges")
     assert [text.get_text() for text in figure.axes[1].texts] == list("abcxyz")
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == list("xyz")
-    half = plot(AttentionGraph(Band(3, 3), "cross"), tokens=(None, ["x", "y", "z"]))
+    half = plot(AttentionGraph(band(3, 3), "cross"), tokens=(None, ["x", "y", "z"]))
     assert [text.get_text() for text in half.axes[1].texts] == list("xyz")
-    words = plot(AttentionGraph(Band(2, 2), "full"), tokens=("ab", "cd"))  # two words, one set
+    words = plot(AttentionGraph(band(2, 2), "full"), tokens=("ab", "cd"))  # two words, one set
     assert words.get_suptitle().startswith("full: 2 nodes")
 
 
@@ -327,7 +329,7 @@ def test_neither_import_nor_plot_touches_pyplot():
     code = (
         "import sys, graphattn.viz; assert 'matplotlib' not in sys.modules\n"
         "from graphattn.graph.graph import AttentionGraph; from graphattn.graph.rules import Band\n"
-        "graphattn.viz.plot(AttentionGraph(Band(5, 5), 'full')); assert 'matplotlib.pyplot' not in sys.modules"
+        "graphattn.viz.plot(AttentionGraph(band(5, 5), 'full')); assert 'matplotlib.pyplot' not in sys.modules"
     )
     fresh_python.run(code, expect=0)
 
@@ -338,15 +340,15 @@ def test_a_mask_is_no_graph():
 
 
 def test_many_arcs_are_thinned_to_a_few_targets():
-    graph = AttentionGraph(Band(64, 64, lo=-8, hi=0), "window")
+    graph = AttentionGraph(band(64, 64, lo=-8, hi=0), "window")
     figure = plot(graph)
     assert "Of 540 edges only those into 3 targets are drawn." in caption(figure)
     assert len(figure.axes[1].get_legend().get_texts()) == 3
 
 
 def test_targets_of_their_own_accord_may_share_a_global_source():
-    window = AttentionGraph(Band(999, 999, lo=-30, hi=0), "window")
-    star = AttentionGraph(Predicate(999, 999, lambda t, s: s == 500), "star")
+    window = AttentionGraph(band(999, 999, lo=-30, hi=0), "window")
+    star = AttentionGraph(of_function(999, 999, lambda t, s: s == 500), "star")
     assert len(spread_targets(window | star, np.arange(999.0)[:, None])) == 3
 
 
@@ -385,14 +387,14 @@ def test_a_cloud_fills_its_panel():
 
 
 def test_a_window_of_a_long_sequence_is_shown_close_up():
-    figure = plot(AttentionGraph(Band(1_000_000, 1_000_000, lo=0, hi=99), "window"), highlight=500_000)
+    figure = plot(AttentionGraph(band(1_000_000, 1_000_000, lo=0, hi=99), "window"), highlight=500_000)
     close = figure.axes[-1]
     assert close.get_title() == "close-up of target 500,000"
     left, right = close.get_xlim()
     assert 499_700 < left < 499_901 < 500_000 < right < 500_100
     (dots,) = [a for a in close.get_children() if a.get_gid() == "sources of 500000"]
     assert np.asarray(dots.get_offsets())[:, 0].tolist() == list(range(499_901, 500_001))
-    assert len(plot(AttentionGraph(Band(161, 161, lo=0, hi=99), "wide"), highlight=150).axes) == 2
+    assert len(plot(AttentionGraph(band(161, 161, lo=0, hi=99), "wide"), highlight=150).axes) == 2
 
 
 def test_a_lone_target_faces_the_eye():
@@ -408,7 +410,7 @@ def test_faces_are_lit_whichever_way_round_they_are_given():
     pos = torch.tensor([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0.1]])
     shades = []
     for faces in ([[0, 1, 2], [1, 3, 2]], [[0, 2, 1], [1, 2, 3]], [[0, 2, 1], [1, 3, 2]]):
-        figure = plot(AttentionGraph(Band(4, 4), "full"), pos, faces=faces)
+        figure = plot(AttentionGraph(band(4, 4), "full"), pos, faces=faces)
         shades.append(np.asarray(artist(figure, "surface").get_array()))
     np.testing.assert_allclose(shades[0], shades[1], atol=1e-6)
     np.testing.assert_allclose(shades[0], shades[2], atol=1e-6)
@@ -429,7 +431,7 @@ def test_tokens_are_words_not_formulas():
         )  # what matplotlib draws, and that it is no formula
     names = (["$\\x$", "b"], ["$c$", "d$"])
     for layout, tokens in (("two rows", names), ("network", names[0])):
-        assert png(plot(AttentionGraph(Band(2, 2), "$\\full$"), tokens=tokens, layout=layout, highlight=1))
+        assert png(plot(AttentionGraph(band(2, 2), "$\\full$"), tokens=tokens, layout=layout, highlight=1))
 
 
 def test_long_tokens_are_cut_alike():
@@ -444,7 +446,7 @@ def test_one_column_of_a_paper_is_enough(highlight):
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3.3, 2.2))
-    plot(AttentionGraph(Band(64, 64, lo=0, hi=8), "window"), figure=figure, highlight=highlight, caption=False)
+    plot(AttentionGraph(band(64, 64, lo=0, hi=8), "window"), figure=figure, highlight=highlight, caption=False)
     figure.draw_without_rendering()
     words = [figure._suptitle, *(part for axes in figure.axes for part in (axes.xaxis.label, axes.yaxis.label))]
     words += [text for legend in figure.legends for text in legend.get_texts()]
@@ -468,8 +470,8 @@ def test_without_title_or_legend():
 
 
 def test_a_global_token_is_among_the_targets_of_their_own_accord():
-    window = AttentionGraph(Band(512, 512, lo=-8, hi=8), "window")
-    hub = AttentionGraph(Predicate(512, 512, lambda t, s: (t == 77) | (s == 77)), "hub")
+    window = AttentionGraph(band(512, 512, lo=-8, hi=8), "window")
+    hub = AttentionGraph(of_function(512, 512, lambda t, s: (t == 77) | (s == 77)), "hub")
     where = np.arange(512.0)[:, None]
     assert 77 in spread_targets(window | hub, where)
     assert 77 not in spread_targets(window, where)
@@ -477,10 +479,10 @@ def test_a_global_token_is_among_the_targets_of_their_own_accord():
 
 
 def test_a_grid_of_three_axes_says_that_it_lies_on_a_line():
-    video = AttentionGraph(Product((Cells(2, 2), Cells(6, 3), Cells(5, 5))), "video")
+    video = AttentionGraph(product((cells(2, 2), cells(6, 3), cells(5, 5))), "video")
     words = "The grid of 2 x 6 x 5 cells lies on one line, the last axis fastest."
     assert words in caption(plot(video))
-    assert words in caption(plot(video | AttentionGraph(Band(60, 60, lo=0, hi=0), "loops")))
+    assert words in caption(plot(video | AttentionGraph(band(60, 60, lo=0, hi=0), "loops")))
     assert "on one line" not in caption(plot(causal(60)))
 
 

@@ -8,9 +8,10 @@ import torch
 
 import graphattn as ga
 from graphattn.errors import GraphIndexError, OptionError, ShapeError
+from graphattn.graph.forms import band, product
 from graphattn.graph.graph import AttentionGraph
 from graphattn.graph.listed import checked
-from graphattn.graph.rules import Band, Cells, Product
+from graphattn.graphs.grid.axes import cells
 from graphattn.viz import plot_weights
 from graphattn.viz.style import WEIGHTS, shades
 from graphattn.viz.weights_picture import weights_into
@@ -92,7 +93,7 @@ def test_dots_and_lines_grow_with_the_weight(place):
 
 
 def test_a_pale_picture_says_how_large_its_largest_weight_is():
-    even = weights_of(AttentionGraph(Band(1, 50), "cross"), 1)
+    even = weights_of(AttentionGraph(band(1, 50), "cross"), 1)
     even.alpha[:] = 0.02
     said = plot_weights(even, 0).get_supxlabel().replace("\n", " ")
     assert "The largest weight is 0.02; relative=True makes it the darkest." in said
@@ -105,9 +106,9 @@ def test_a_pale_picture_says_how_large_its_largest_weight_is():
 
 @pytest.mark.slow
 def test_every_geometry_draws():
-    sequence = AttentionGraph(Band(11, 11, lo=-2, hi=3), "window")
-    grid = AttentionGraph(Product((Cells(7, 3), Cells(5, 2))), "cells")
-    cross = AttentionGraph(Band(3, 5), "cross")
+    sequence = AttentionGraph(band(11, 11, lo=-2, hi=3), "window")
+    grid = AttentionGraph(product((cells(7, 3), cells(5, 2))), "cells")
+    cross = AttentionGraph(band(3, 5), "cross")
     plot_weights(weights_of(sequence), 6, tokens=list("abcdefghijk"))
     assert len(dots(plot_weights(weights_of(grid), 17), 17).get_paths()) == 6
     over = plot_weights(weights_of(grid), 17, image=torch.rand(7, 5))
@@ -117,7 +118,7 @@ def test_every_geometry_draws():
 
 
 def test_only_the_heaviest_of_many_are_drawn_and_it_says_so():
-    graph = AttentionGraph(Band(2, 1009), "cross")
+    graph = AttentionGraph(band(2, 1009), "cross")
     figure = plot_weights(weights_of(graph), 1)
     assert "160 heaviest of 1,009" in figure.get_supxlabel()
     assert "reads 1,009 sources" in figure.get_suptitle()
@@ -159,13 +160,13 @@ def test_an_isolated_target_draws():
     ],
 )
 def test_weights_that_do_not_fit(alpha, head, words):
-    graph = AttentionGraph(Band(5, 5, lo=0), "causal")
+    graph = AttentionGraph(band(5, 5, lo=0), "causal")
     with pytest.raises(ShapeError, match=words):
         plot_weights(SimpleNamespace(graph=graph, alpha=alpha), 2, head=head)
 
 
 def test_no_such_target():
-    graph = AttentionGraph(Band(5, 5), "full")
+    graph = AttentionGraph(band(5, 5), "full")
     with pytest.raises(GraphIndexError, match="target 5"):
         plot_weights(weights_of(graph), 5)
 
@@ -178,13 +179,13 @@ def test_strong_is_darker_than_weak():
 
 
 def test_without_a_caption():
-    weights = weights_of(AttentionGraph(Band(7, 7), "causal"))
+    weights = weights_of(AttentionGraph(band(7, 7), "causal"))
     assert plot_weights(weights, 6).get_supxlabel()
     assert not plot_weights(weights, 6, caption=False).get_supxlabel()
 
 
 def test_one_head_has_no_mean():
-    graph = AttentionGraph(Band(7, 7), "full")
+    graph = AttentionGraph(band(7, 7), "full")
     assert plot_weights(weights_of(graph, 1), 6).axes[1].get_ylabel() == "attention weight"
     assert plot_weights(weights_of(graph, 2), 6).axes[1].get_ylabel() == "attention weight, mean over 2 heads"
 

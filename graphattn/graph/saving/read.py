@@ -10,14 +10,14 @@ from torch import Tensor
 
 from ...arguments import whole
 from ...errors import GraphAttnError, GraphError, LoaderError
-from .. import algebra
+from ..algebra import join_cost
 from ..expression import LISTING, METHODS, MOST_CALLS, SIGNS, function_of
+from ..forms import of_runs
 from ..graph import AttentionGraph
 from ..listed import checked
 from ..pattern import Pattern, sizable
 from ..per_head import PerHead
 from ..relations import Relations
-from ..rules import Rectangle
 from .budget import Budget
 from .tensors import fault, tensor_from_plain
 from .write import FORMAT, VERSION
@@ -136,6 +136,9 @@ class _Reader:
             sizes = {"T": made.num_targets, "S": made.num_sources}
             self._making(name, lambda: [whole(size, side, 0, GraphError) for side, size in sizes.items()])
             self.budget.spend(0 if made.is_rule else _BYTES_PER_EDGE * made.num_edges)
+            if name == "@":
+                cost = self._making(name, lambda: join_cost(*(arg.edges for arg in args)))
+                self.budget.spend(_BYTES_PER_EDGE * cost)
         return made
 
     def _function(self, name: Any) -> Callable[..., Any]:
@@ -155,7 +158,8 @@ class _Reader:
             edges = checked(index, T, S, "keep")
             if not is_rule:
                 return AttentionGraph(edges, device=index.device)
-            return AttentionGraph(algebra.Union(Rectangle(T, S, (), ()), edges.distinct()), device=index.device)
+            runs = edges.distinct().rows(torch.arange(T))
+            return AttentionGraph(of_runs(runs, T, S), device=index.device)
 
         return self._making("edges", make)
 
@@ -254,11 +258,8 @@ def _called(name: str, function: Callable[..., Any], args: list[Any], options: d
     if any(arg is ... for arg in args):
         return sizable(function)(*args, **options)
     graphs = [arg for arg in args if isinstance(arg, AttentionGraph)]
-    lists = name in LISTING
-    if name == "@" and len(graphs) == 2 and graphs[0].num_sources == graphs[1].num_targets:
-        lists = algebra.closed_product(graphs[0].edges, graphs[1].edges) is None
-    elif name == "k_hop" and graphs and graphs[0].is_square:
-        lists = graphs[0]._closed_hops(whole([*args[1:], *options.values()][0], "k", 0, GraphError)) is None
-    if lists:
+    joined = {"@": 2, "k_hop": 1}.get(name)
+    lists = joined == len(graphs) and all(not graph.is_rule for graph in graphs)
+    if name in LISTING or lists:
         raise LoaderError(f"{name} lists edges here; a saved graph holds these themselves")
     return function(*args, **options)

@@ -145,10 +145,6 @@ def _saved_by_edges(call: Expression) -> AttentionGraph | None:
     if call.is_listed and not call.is_open:
         made = call.build()
         return None if made.is_rule else made
-    if call.function == "k_hop" and not call.is_open:
-        base, k = [*call.args, *call.options.values()]
-        base = base.build() if isinstance(base, Expression) else base
-        return None if base._closed_hops(k) is not None else call.build()
     return None
 
 
@@ -160,7 +156,7 @@ def _from_numpy(array: np.ndarray) -> Tensor:
 
 
 def _refuse_many(graph: AttentionGraph) -> None:
-    walked = graph.edges.runs_per_row * graph.num_targets
+    walked = graph.edges.num_runs
     if walked <= _MOST_WALKED and graph.num_edges <= MOST_EDGES:
         return
     many = f"{graph.num_edges:,}" if walked <= _MOST_WALKED else "too many to count"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ...graph import AttentionGraph
-from ...graph.listed import Listed
+from ...graph.edges import listed
 
 __all__ = [
     "cells", "dag", "karate", "node_types", "octahedron_faces", "parents", "sphere", "sphere_faces",
@@ -51,7 +51,7 @@ def _sphere_faces() -> torch.Tensor:
 
 def _graph(name: str, num_nodes: int, pairs: Iterable[tuple[int, int]]) -> AttentionGraph:
     source, target = torch.tensor(sorted(pairs, key=lambda pair: pair[::-1])).unbind(1)
-    return AttentionGraph(Listed(target, source, num_nodes, num_nodes), name)
+    return AttentionGraph(listed(target, source, num_nodes, num_nodes), name)
 
 
 def _karate() -> AttentionGraph:

@@ -1,13 +1,32 @@
 """What builders of grids share: one rule for each axis, joined; cells that must divide it."""
 
+import torch
+from torch import Tensor
+
 from ...errors import GraphError
-from ...graph.edge_set import EdgeSet
-from ...graph.rules import Product
+from ...graph.edges import Edges
+from ...graph.forms import one_run
 
 
-def every_axis(parts: list[EdgeSet]) -> EdgeSet:
-    """The edges that are edges on every axis, first axis first."""
-    return parts[0] if len(parts) == 1 else Product(tuple(parts))
+def cell_window(
+    num_targets: int, num_sources: int, cell: int, step: int, width: int, start: int = 0, shift: int = 0
+) -> Edges:
+    """One axis: targets cut into cells, each of which reads one window of sources: halos, padding, pooling.
+
+    With ``c = (t - shift) // cell`` target ``t`` reads the sources ``start + c * step <= s < start + c * step + width``
+    that exist.
+    """
+
+    def ends(target: Tensor) -> tuple[Tensor, Tensor]:
+        lo = torch.div(target - shift, cell, rounding_mode="floor") * step + start
+        return lo, lo + width
+
+    return one_run(num_targets, num_sources, ends)
+
+
+def cells(length: int, side: int, shift: int = 0) -> Edges:
+    """One axis cut into cells, each of which reads itself: ``(t - shift) // side == (s - shift) // side``."""
+    return cell_window(length, length, side, side, side, shift, shift)
 
 
 def divided(size: tuple[int, ...], cells: tuple[int, ...], pad: bool) -> None:

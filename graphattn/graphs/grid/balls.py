@@ -1,17 +1,21 @@
 """Grids read by distance."""
 
+import itertools
 import math
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
-from ...graph.edge_set import EdgeSet
+from ...graph.edges import Edges
 from ...graph.expression import builder
+from ...graph.forms import band, product
 from ...graph.pattern import sizable
-from ...graph.rules import Band
-from ...graph.rules_grid import Ball
+from ...graph.runs import Runs
 from ..arguments import axes, call, flag, number
-from .axes import every_axis
 
 _LINE_BYTES = 128  # of a line of the grid, while its widest row inside the ball is looked for
 
@@ -53,10 +57,51 @@ def grid_ball(size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool =
         raise GraphError(f"r must be finite, got {r!r}; a node that reads the whole grid is full(num_nodes)")
     if norm == math.inf:
         far = min(math.ceil(reach) - 1 if strict else math.floor(reach), max(size))
-        parts: list[EdgeSet] = [Band(length, length, -far, far) for length in size]
-        edges = every_axis(parts)
+        edges = product([band(length, length, -far, far) for length in size])
     else:
         lines = math.prod(2 * int(min(reach, max(0, length - 1))) + 1 for length in size[:-1])
         refuse_over(_LINE_BYTES * lines, f"grid_ball of r={r!r}, which reaches {lines:,} lines,", "use a smaller r")
-        edges = Ball(size, reach, norm, strict)
+        edges = _ball(size, reach, norm, strict)
     return AttentionGraph(edges, call("grid_ball", size, r, p=(norm, 2.0), strict=(strict, False)))
+
+
+def _ball(grid: tuple[int, ...], r: float, p: float, strict: bool) -> Edges:
+    """Nodes at a distance of at most ``r`` (below ``r`` if ``strict``), in L_p; float64, rounded as numpy rounds."""
+    reach = [max(0, min(length - 1, int(min(r, length)))) for length in grid]  # steps away on each axis, at most
+    steps = np.array(list(itertools.product(*(range(-far, far + 1) for far in reach[:-1]))), dtype=np.int64)
+    few, most = np.full(len(steps), -1), np.full(len(steps), reach[-1])
+    while (few < most).any():  # bisection for the widest row inside the ball
+        middle = few + (most - few + 1) // 2
+        distance = _norm(np.concatenate((steps, middle[:, None]), 1), p)
+        inside = distance < r if strict else distance <= r
+        few, most = np.where(inside, middle, few), np.where(inside, most, middle - 1)
+    near = few >= 0
+    offset, half = torch.from_numpy(steps[near]), torch.from_numpy(few[near])  # (K, axes - 1), row-major; (K,)
+
+    def rows(target: Tensor) -> Runs:
+        here: list[Tensor] = []
+        node = target
+        for length in reversed(grid):
+            here.insert(0, node % length)
+            node = node // length
+        exists = torch.ones(target.numel(), len(half), dtype=torch.bool)
+        line = torch.zeros(target.numel(), len(half), dtype=torch.int64)
+        for axis, length in enumerate(grid[:-1]):
+            there = here[axis][:, None] + offset[:, axis]
+            exists &= (there >= 0) & (there < length)
+            line = line * length + there
+        row, which = torch.nonzero(exists, as_tuple=True)
+        middle, wide, base = here[-1][row], half[which], line[row, which] * grid[-1]
+        return Runs(row, base + (middle - wide).clamp(min=0), base + (middle + wide).clamp(max=grid[-1] - 1) + 1)
+
+    size = math.prod(grid)
+    return Edges(size, size, rows, runs_per_row=len(half), grid=grid)
+
+
+def _norm(steps: np.ndarray, p: float) -> np.ndarray:
+    """The L_p norm of rows of whole numbers, float64; exact on the axes."""
+    steps = steps.astype(np.float64)
+    if p in (1, 2, np.inf):
+        return np.linalg.norm(steps, ord=p, axis=1)
+    most = np.abs(steps).max(1)  # taken out, so that no power overflows
+    return most * np.linalg.norm(steps / np.maximum(most, 1)[:, None], ord=p, axis=1)

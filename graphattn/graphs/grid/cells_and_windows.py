@@ -1,14 +1,18 @@
 """Grids: images (height, width), videos (time, height, width); nodes are numbered row by row."""
 
+import torch
+from torch import Tensor
+
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.edge_set import EdgeSet
+from ...graph.edges import Edges
 from ...graph.expression import builder
+from ...graph.forms import band, one_run, product
 from ...graph.pattern import sizable
-from ...graph.rules import Band, Cells, Neighbourhood
-from ...graph.rules_grid import CellWindow
+from ...graph.runs import Runs, spread
 from ..arguments import axes, call, flag, per_axis
-from .axes import divided, every_axis
+from .axes import cell_window, divided
+from .axes import cells as axis_cells
 
 
 @sizable
@@ -69,11 +73,11 @@ def cell_partition(
             )
     divided(size, cells, pad or read_padding)
     used = tuple(0 if side >= length else moved for length, side, moved in zip(size, cells, wanted, strict=True))
-    parts: list[EdgeSet] = [Cells(*axis) for axis in zip(size, cells, used, strict=True)]
+    parts = [axis_cells(*axis) for axis in zip(size, cells, used, strict=True)]
     if read_padding:
         padded = axes(tuple(-(-length // side) * side for length, side in zip(size, cells, strict=True)))
         sides = zip(size, padded, cells, used, strict=True)
-        parts = [CellWindow(length, whole, side, side, side, moved, moved) for length, whole, side, moved in sides]
+        parts = [cell_window(length, whole, side, side, side, moved, moved) for length, whole, side, moved in sides]
     none = (0,) * len(size)
     name = call(
         "cell_partition",
@@ -83,7 +87,7 @@ def cell_partition(
         pad=(pad, False),
         read_padding=(read_padding, False),
     )
-    return AttentionGraph(every_axis(parts), name)
+    return AttentionGraph(product(parts), name)
 
 
 @sizable
@@ -155,7 +159,7 @@ def grid_neighbourhood(
     backwards = tuple(causal) if isinstance(causal, (tuple, list)) else (causal,) * len(size)
     if len(backwards) != len(size) or not all(isinstance(axis_flag, bool) for axis_flag in backwards):
         raise GraphError(f"causal must be True or False, or {len(size)} of them, one per axis of size, got {causal!r}")
-    edges = every_axis([_window(*axis, clamp) for axis in zip(size, kernels, steps, strides, backwards, strict=True)])
+    edges = product([_window(*axis, clamp) for axis in zip(size, kernels, steps, strides, backwards, strict=True)])
     name = call(
         "grid_neighbourhood",
         size,
@@ -168,7 +172,7 @@ def grid_neighbourhood(
     return AttentionGraph(edges, name)
 
 
-def _window(length: int, kernel: int, step: int, stride: int, causal: bool, clamp: bool) -> EdgeSet:
+def _window(length: int, kernel: int, step: int, stride: int, causal: bool, clamp: bool) -> Edges:
     """The rule on one axis."""
     if stride > kernel:
         raise GraphError(f"stride must be at most kernel on every axis, got stride={stride} and kernel={kernel}")
@@ -178,8 +182,45 @@ def _window(length: int, kernel: int, step: int, stride: int, causal: bool, clam
                 f"kernel * dilation must fit the axis, got {kernel} * {step} on an axis of {length}; use a smaller "
                 "kernel or dilation, or clamp=False to cut the window at the borders"
             )
-        return Neighbourhood(length, kernel, step, stride=stride)
+        return axis_neighbourhood(length, kernel, step, stride=stride)
     if stride > 1:
-        return Neighbourhood(length, kernel, step, causal, stride=stride, clamp=clamp)
+        return axis_neighbourhood(length, kernel, step, causal, stride=stride, clamp=clamp)
     before, after = (kernel - 1, 0) if causal else (kernel // 2, (kernel - 1) // 2)
-    return Band(length, length, -after * step, before * step, step)
+    return band(length, length, -after * step, before * step, step)
+
+
+def axis_neighbourhood(
+    length: int, kernel: int, dilation: int = 1, causal: bool = False, *, stride: int = 1, clamp: bool = True
+) -> Edges:
+    """NATTEN's neighbourhood on one axis: ``kernel`` sources ``dilation`` apart, moved inwards at the borders.
+
+    Within the group of positions of equal residue mod ``dilation``, ``stride`` neighbours share a leader, the one in
+    their middle, and target ``p`` reads ``[c - kernel // 2, c + (kernel - 1) // 2]`` where ``c`` is its leader clamped
+    so that the window fits; without ``clamp`` the window is cut at the borders. With ``causal`` the leader is the last
+    of the neighbours, the window of ``kernel`` ends at it, and the target reads what of it is not ahead; at the start
+    it shrinks instead of moving.
+    """
+    left, right = kernel // 2, (kernel - 1) // 2
+
+    def window(target: Tensor) -> tuple[Tensor, Tensor]:
+        """First and last position, within the residue's group."""
+        place, last = target // dilation, (length - 1 - target % dilation) // dilation
+        if causal:
+            leader = torch.minimum(place // stride * stride + stride - 1, last)
+            return (leader - kernel + 1).clamp(min=0), place
+        leader = place // stride * stride + stride // 2
+        if clamp:
+            leader = torch.minimum(leader.clamp(min=left), last - right)
+        return (leader - left).clamp(min=0), torch.minimum(leader + right, last)
+
+    def ends(target: Tensor) -> tuple[Tensor, Tensor]:
+        lo, hi = window(target)
+        return lo, hi + 1
+
+    def rows(target: Tensor) -> Runs:
+        lo, hi = window(target)
+        row, within = spread((hi - lo + 1).clamp(min=0))
+        source = (lo[row] + within) * dilation + target[row] % dilation
+        return Runs(row, source, source + 1)
+
+    return one_run(length, length, ends) if dilation == 1 else Edges(length, length, rows, runs_per_row=kernel)

@@ -1,12 +1,12 @@
 """Cells that read beyond their border, and cells that become one node."""
 
 from ...graph import AttentionGraph
-from ...graph.edge_set import EdgeSet
+from ...graph.edges import Edges
 from ...graph.expression import builder
+from ...graph.forms import product
 from ...graph.pattern import sizable
-from ...graph.rules_grid import CellWindow
 from ..arguments import axes, call, flag, per_axis
-from .axes import divided, every_axis
+from .axes import cell_window, divided
 
 
 @sizable
@@ -61,13 +61,13 @@ def halo(
     cells, border = per_axis(cell, len(size), "cell", 1), per_axis(halo, len(size), "halo")
     pad, read_padding = flag(pad, "pad"), flag(read_padding, "read_padding")
     divided(size, cells, pad or read_padding)
-    parts: list[EdgeSet] = []
+    parts: list[Edges] = []
     for length, side, around in zip(size, cells, border, strict=True):
         sources, start = (-(-length // side) * side + 2 * around, 0) if read_padding else (length, -around)
-        parts.append(CellWindow(length, sources, side, side, side + 2 * around, start))
+        parts.append(cell_window(length, sources, side, side, side + 2 * around, start))
     axes(tuple(part.num_sources for part in parts))  # the padded grid fits in int64, too
     name = call("halo", size, cells, border, pad=(pad, False), read_padding=(read_padding, False))
-    return AttentionGraph(every_axis(parts), name)
+    return AttentionGraph(product(parts), name)
 
 
 @sizable
@@ -101,5 +101,5 @@ def cell_pooling(size: tuple[int, ...], cell: tuple[int, ...] | int, *, pad: boo
     cells = per_axis(cell, len(size), "cell", 1)
     divided(size, cells, flag(pad, "pad"))
     sides = zip(size, cells, strict=True)
-    parts: list[EdgeSet] = [CellWindow(-(-length // side), length, 1, side, side) for length, side in sides]
-    return AttentionGraph(every_axis(parts), call("cell_pooling", size, cells, pad=(pad, False)))
+    parts: list[Edges] = [cell_window(-(-length // side), length, 1, side, side) for length, side in sides]
+    return AttentionGraph(product(parts), call("cell_pooling", size, cells, pad=(pad, False)))

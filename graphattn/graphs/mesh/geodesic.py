@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
+from ...graph.edges import listed
 from ...graph.expression import listing_builder
-from ...graph.listed import Listed
 from ...graph.pattern import sizable
 from ..arguments import call, flag
 from ..points.clouds import coordinates
@@ -66,7 +66,7 @@ def geodesic_ball(pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loo
         refuse_over(taken, f"the first {taken // 16:,} edges of geodesic_ball", "use a smaller r")
     key = torch.from_numpy(np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))).to(device)
     N = len(points)
-    edges = Listed(key // max(1, N), key % max(1, N), N, N, has_repeats=False)
+    edges = listed(key // max(1, N), key % max(1, N), N, N, has_repeats=False)
     name = call("geodesic_ball", r=(reach, None), self_loops=(self_loops, True))
     return AttentionGraph(edges, name, device)
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ...graph import AttentionGraph
+from ...graph.edges import listed
 from ...graph.expression import listing_builder
-from ...graph.listed import Listed
 from ...graph.pattern import sizable
 from ...graph.sort import offsets, rows_of, sorted_keys
 from ..arguments import call, flag, one_of, whole
@@ -242,4 +242,4 @@ def _ring(
     if not self_loops:
         keep = target != source
         target, source = target[keep], source[keep]
-    return AttentionGraph(Listed(target.to(device), source.to(device), size, size, has_repeats=False), name, device)
+    return AttentionGraph(listed(target.to(device), source.to(device), size, size, has_repeats=False), name, device)

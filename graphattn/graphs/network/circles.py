@@ -1,10 +1,15 @@
 """Closed forms on numbered nodes: circles, butterflies, hypercubes, a hierarchy of means."""
 
+import torch
+from torch import Tensor
+
 from ...errors import GraphError
 from ...graph import AttentionGraph
+from ...graph import runs as _runs
+from ...graph.edges import Edges
 from ...graph.expression import builder
 from ...graph.pattern import sizable
-from ...graph.rules_network import Butterfly, Circulant, Hierarchy
+from ...graph.runs import Runs
 from ..arguments import call, flag, integers, whole
 
 
@@ -35,7 +40,7 @@ def circulant(num_nodes: int, offsets: tuple[int, ...]) -> AttentionGraph:
     """
     N = whole(num_nodes, "num_nodes")
     steps = integers((offsets,) if isinstance(offsets, int) else offsets, "offsets").tolist()
-    return AttentionGraph(Circulant(N, tuple(steps)), call("circulant", N, tuple(steps)))
+    return AttentionGraph(_circulant(N, steps), call("circulant", N, tuple(steps)))
 
 
 @sizable
@@ -81,7 +86,7 @@ def butterfly(num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None
             raise GraphError(f"strides must be powers of two such as 1, 2, 4, got {bad}")
     sizes = (N,) if block == 1 else (N, block)
     name = call("butterfly", *sizes, strides=(None if strides is None else tuple(powers), None))
-    return AttentionGraph(Butterfly(N, block, tuple(powers)), name)
+    return AttentionGraph(_butterfly(N, block, powers), name)
 
 
 @sizable
@@ -124,4 +129,54 @@ def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> Attenti
     N, block, causal = whole(num_nodes, "num_nodes"), whole(block, "block", 2), flag(causal, "causal")
     if block % 2:
         raise GraphError(f"block must be even, so that two blocks of a level are one of the next, got {block}")
-    return AttentionGraph(Hierarchy(N, block, causal), call("hierarchical", N, block, causal=(causal, False)))
+    return AttentionGraph(_hierarchy(N, block, causal), call("hierarchical", N, block, causal=(causal, False)))
+
+
+def _circulant(size: int, offsets: list[int]) -> Edges:
+    steps = torch.tensor(sorted({offset % max(1, size) for offset in offsets}), dtype=torch.int64)
+
+    def rows(target: Tensor) -> Runs:
+        source = torch.sort((target[:, None] + steps) % max(1, size), 1).values
+        row = torch.arange(target.numel())[:, None].expand_as(source)
+        return _runs.from_pairs(row.flatten(), source.flatten())
+
+    return Edges(size, size, rows, runs_per_row=len(steps))
+
+
+def _butterfly(size: int, block: int, strides: list[int]) -> Edges:
+    apart = torch.tensor((0, *strides), dtype=torch.int64)
+
+    def rows(target: Tensor) -> Runs:
+        lo = torch.sort((target // block)[:, None] ^ apart, 1).values * block
+        row = torch.arange(target.numel())[:, None].expand_as(lo)
+        row, lo = row[lo < size], lo[lo < size]
+        return Runs(row, lo, (lo + block).clamp(max=size))
+
+    return Edges(size, size, rows, runs_per_row=len(apart))
+
+
+def _hierarchy(num_tokens: int, block: int, causal: bool) -> Edges:
+    """A token reads its own block of a level and the two beside it, without what is read on the level below."""
+    sizes = [num_tokens]
+    while -(-sizes[-1] // block) > 2:
+        sizes.append(-(-sizes[-1] // 2))
+
+    def rows(target: Tensor) -> Runs:
+        lo, hi, first = [], [], 0
+        for level, size in enumerate(sizes):
+            own, below = target // (block * 2**level), target * 2 // (block * 2**level) - 1
+            start, end = (own - 1) * block, (own + 2) * block
+            nearer = below * (block // 2), below * (block // 2) + block // 2 * 3  # read on the level below
+            if level == 0:
+                pairs = [(start, torch.minimum(end, target + 1) if causal else end)]
+            else:
+                pairs = [(start, nearer[0])] if causal else [(start, nearer[0]), (nearer[1], end)]
+            for left, right in pairs:
+                left = left.clamp(0, size)
+                lo.append(first + left)
+                hi.append(first + torch.maximum(left, right.clamp(max=size)))
+            first += size
+        row = torch.arange(target.numel()).repeat_interleave(len(lo))
+        return Runs(row, torch.stack(lo, 1).flatten(), torch.stack(hi, 1).flatten())
+
+    return Edges(num_tokens, sum(sizes), rows, runs_per_row=(1 if causal else 2) * len(sizes))

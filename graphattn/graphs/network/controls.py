@@ -9,8 +9,8 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
 from ...graph.algebra import refuse_over
+from ...graph.edges import listed
 from ...graph.expression import listing_builder
-from ...graph.listed import Listed
 from ..arguments import one_of, whole
 
 _ROUNDS = 10  # in each of which nearly every edge is offered a swap
@@ -56,7 +56,7 @@ def degree_matched_random(
     target, source = _redrawn(graph, random) if keep == "in" else _swapped(graph, random)
     key = torch.sort(torch.from_numpy(target) * graph.num_sources + torch.from_numpy(source)).values.to(graph.device)
     S = max(1, graph.num_sources)
-    edges = Listed(key // S, key % S, graph.num_targets, graph.num_sources)
+    edges = listed(key // S, key % S, graph.num_targets, graph.num_sources)
     shown = ", ".join([f"seed={seed}"] * (seed != 0) + [f"keep={keep!r}"] * (keep != "in"))
     return AttentionGraph(edges, f"degree_matched_random({graph.name}{', ' * bool(shown)}{shown})", graph.device)
 

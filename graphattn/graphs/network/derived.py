@@ -10,9 +10,10 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
 from ...graph.algebra import refuse_over
+from ...graph.edges import listed
 from ...graph.expression import builder, listing_builder
-from ...graph.listed import Listed, checked
-from ...graph.rules import Rectangle, intervals
+from ...graph.forms import rectangle, stretches
+from ...graph.listed import checked
 from ..arguments import call, flag, integers, whole
 
 
@@ -75,7 +76,7 @@ def line_graph(graph: AttentionGraph, *, directed: bool = True, non_backtracking
     key = torch.sort(torch.from_numpy(reader[keep].astype(np.int64) * len(source) + read[keep])).values
     key, E = key.to(graph.device), max(1, len(source))
     options = ", directed=False" * (not directed) + ", non_backtracking=True" * non_backtracking
-    edges = Listed(key // E, key % E, len(source), len(source))
+    edges = listed(key // E, key % E, len(source), len(source))
     return AttentionGraph(edges, f"line_graph({graph.name}{options})", graph.device)
 
 
@@ -162,9 +163,9 @@ def between_types(types: Tensor, source: int, target: int) -> AttentionGraph:
     """
     kinds = integers(types, "types")
     a, b = (_type(kind, side) for kind, side in ((source, "source"), (target, "target")))
-    read, reading = (intervals(torch.nonzero(kinds.cpu() == kind).flatten()) for kind in (a, b))
+    read, reading = (stretches(torch.nonzero(kinds.cpu() == kind).flatten()) for kind in (a, b))
     N = kinds.numel()
-    return AttentionGraph(Rectangle(N, N, reading, read), call("between_types", kinds, a, b), kinds.device)
+    return AttentionGraph(rectangle(N, N, reading, read), call("between_types", kinds, a, b), kinds.device)
 
 
 def _type(kind: object, argument: str) -> int:

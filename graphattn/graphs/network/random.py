@@ -8,8 +8,8 @@ import torch
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
+from ...graph.edges import listed
 from ...graph.expression import listing_builder
-from ...graph.listed import Listed
 from ...graph.pattern import sizable
 from ..arguments import call, whole
 from ..arguments import probability as checked_probability
@@ -179,4 +179,4 @@ def _graph(adjacency: Any, name: str) -> AttentionGraph:
     size = adjacency.shape[0]
     target = np.repeat(np.arange(size), np.diff(adjacency.indptr))
     source = torch.from_numpy(adjacency.indices.astype(np.int64))
-    return AttentionGraph(Listed(torch.from_numpy(target), source, size, size), name)
+    return AttentionGraph(listed(torch.from_numpy(target), source, size, size), name)

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
+from ...graph import runs as _runs
 from ...graph.algebra import difference
-from ...graph.edge_set import EdgeSet
+from ...graph.edges import Edges, listed
 from ...graph.expression import builder, listing_builder
-from ...graph.listed import Listed
-from ...graph.rules import Band, Partition
-from ...graph.rules_network import Ancestors
+from ...graph.forms import band, partition
+from ...graph.runs import Runs
 from ..arguments import call, flag, integers, one_of
 
 
@@ -52,7 +52,7 @@ def tree(
     keys = [below * N + above] * (read != "children") + [above * N + below] * (read != "parent")
     key = torch.sort(torch.cat([*keys, *([node * N + node] * self_loops)])).values.to(device)
     name = call("tree", _shown(up), read=(read, "both"), self_loops=(self_loops, False))
-    return AttentionGraph(Listed(key // max(1, N), key % max(1, N), N, N), name, device)
+    return AttentionGraph(listed(key // max(1, N), key % max(1, N), N, N), name, device)
 
 
 @builder
@@ -84,7 +84,7 @@ def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
     up, depth, device = _forest(parent)
     self_loops = flag(self_loops, "self_loops")
     name = call("ancestors", _shown(up), self_loops=(self_loops, True))
-    return AttentionGraph(_with_loops(Ancestors(up, depth), self_loops), name, device)
+    return AttentionGraph(_with_loops(_ancestors(up, depth), self_loops), name, device)
 
 
 @builder
@@ -115,12 +115,53 @@ def siblings(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
     self_loops = flag(self_loops, "self_loops")
     label = torch.where(up >= 0, up, up.numel() + torch.arange(up.numel()))
     name = call("siblings", _shown(up), self_loops=(self_loops, True))
-    return AttentionGraph(_with_loops(Partition(label), self_loops), name, device)
+    return AttentionGraph(_with_loops(partition(label), self_loops), name, device)
 
 
-def _with_loops(edges: EdgeSet, self_loops: bool) -> EdgeSet:
+def _with_loops(edges: Edges, self_loops: bool) -> Edges:
     N = edges.num_targets
-    return edges if self_loops else difference(edges, Band(N, N, 0, 0))
+    return edges if self_loops else difference(edges, band(N, N, 0, 0))
+
+
+def _ancestors(parent: Tensor, depth: Tensor) -> Edges:
+    """A node of a forest reads itself and its ancestors, from chain to chain of consecutive numbers."""
+    N, node = parent.numel(), torch.arange(parent.numel())
+    chained = (parent == node - 1) & (parent >= 0)
+    top = torch.cummax(torch.where(chained, -1, node), 0).values if N else node
+    place, size = _depth_first(parent.tolist(), torch.argsort(depth).tolist())
+
+    def rows(target: Tensor) -> Runs:
+        row, node = torch.arange(target.numel()), target
+        parts = [_runs.empty()]
+        while node.numel():
+            parts.append(Runs(row, top[node], node + 1))
+            node = parent[top[node]]
+            row, node = row[node >= 0], node[node >= 0]
+        row, lo, hi = map(torch.cat, zip(*parts, strict=True))
+        order = torch.argsort(row * max(1, N) + lo)
+        return Runs(row[order], lo[order], hi[order])
+
+    def contains(target: Tensor, source: Tensor) -> Tensor:
+        first, behind = place.to(target.device), (place + size).to(target.device)
+        return (first[source] <= first[target]) & (first[target] < behind[source])
+
+    chains = torch.bincount(top, minlength=1).count_nonzero()
+    per_row = int(min(chains, depth.max() + 1)) if N else 1
+    return Edges(N, N, rows, runs_per_row=per_row, contains=contains)
+
+
+def _depth_first(parent: list[int], downwards: list[int]) -> tuple[Tensor, Tensor]:
+    """Place of each node in depth-first order, and the size of its subtree, which is one stretch of places."""
+    size, place, free = [1] * len(parent), [0] * len(parent), [0] * (len(parent) + 1)
+    for node in reversed(downwards):
+        if parent[node] >= 0:
+            size[parent[node]] += size[node]
+    for node in downwards:  # the last entry of ``free`` is that of parent -1, the roots'
+        above = parent[node]
+        place[node] = free[above]
+        free[above] += size[node]
+        free[node] = place[node] + 1
+    return torch.tensor(place, dtype=torch.int64), torch.tensor(size, dtype=torch.int64)
 
 
 def _shown(parent: Tensor) -> list[int]:

@@ -7,7 +7,7 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
 from ...graph.expression import builder
-from ...graph.rules import Partition
+from ...graph.forms import partition
 from ..arguments import call, integers, whole
 
 
@@ -53,4 +53,4 @@ def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
     labels = torch.where(
         labels < 0, -1 - torch.arange(labels.numel()), labels
     )  # a label of its own, that no target has
-    return AttentionGraph(Partition(torch.arange(C), labels), name, numbers.device)
+    return AttentionGraph(partition(torch.arange(C), labels), name, numbers.device)

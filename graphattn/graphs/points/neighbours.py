@@ -9,8 +9,8 @@ from torch import Tensor
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
+from ...graph.edges import listed
 from ...graph.expression import listing_builder
-from ...graph.listed import Listed
 from ...graph.pattern import sizable
 from ..arguments import call, flag, number, one_of, whole
 from .balls import Pairs, within
@@ -235,4 +235,4 @@ def graph_of(
 ) -> AttentionGraph:
     edges = edges or [(torch.empty(0, dtype=torch.int64),) * 2]
     target, source = (torch.cat(parts).to(device) for parts in zip(*edges, strict=True))
-    return AttentionGraph(Listed(target, source, *size, has_repeats=repeats), name, device)
+    return AttentionGraph(listed(target, source, *size, has_repeats=repeats), name, device)

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from ...graph import AttentionGraph
 from ...graph.expression import builder
+from ...graph.forms import partition, stretch_of_order
 from ...graph.pattern import sizable
-from ...graph.rules import Partition
-from ...graph.rules_points import Intervals
 from ..arguments import call, one_of, whole
 from .curve_keys import Curve
 from .curves import order_and_lengths
@@ -81,7 +80,7 @@ def curve_patches(
     hi = torch.empty_like(first).scatter_(0, order, first + size)
     shown = _shown(curve, cell, bits)
     name = call("curve_patches", patch=(most, None), **shown, shrink=(shrink, "batch"))
-    return AttentionGraph(Intervals(lo, hi, order), name, _device(pos))
+    return AttentionGraph(stretch_of_order(lo, hi, order), name, _device(pos))
 
 
 @sizable
@@ -141,7 +140,7 @@ def octree_windows(
     label = (rank // (width * apart) * apart + rank % apart) * max(1, count.numel()) + number
     shown = _shown(curve, cell, bits)
     name = call("octree_windows", window=(size, None), dilation=(step, 1), **shown)
-    return AttentionGraph(Partition(torch.empty_like(label).scatter_(0, order, label)), name, _device(pos))
+    return AttentionGraph(partition(torch.empty_like(label).scatter_(0, order, label)), name, _device(pos))
 
 
 def _shown(curve: str, cell: object, bits: object) -> dict[str, tuple[object, object]]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ...arguments import several
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.listed import Listed
+from ...graph.edges import listed
 from ...graph.places import count_of_clouds, counts
 from ..arguments import flag, integers, stored, whole
 from .clouds import coordinates, length
@@ -117,7 +117,7 @@ def neighbours(grid: Tensor, number: Tensor, kernel: int) -> CellNeighbours:
         sources.append(order[at[there]])
         targets.append(target[there])
         offsets.append(torch.full_like(targets[-1], place))
-    edges = Listed(torch.cat(targets), torch.cat(sources), size, size, has_repeats=False)
+    edges = listed(torch.cat(targets), torch.cat(sources), size, size, has_repeats=False)
     graph = AttentionGraph(edges, f"cells around each, {kernel} along an axis", grid.device)
     return CellNeighbours(graph, torch.cat(offsets), kernel ** grid.shape[1])
 

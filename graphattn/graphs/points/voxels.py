@@ -6,10 +6,10 @@ from torch import Tensor
 
 from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
-from ...graph.algebra import Union
+from ...graph.algebra import union
 from ...graph.expression import builder
+from ...graph.forms import partition
 from ...graph.pattern import sizable
-from ...graph.rules import Partition
 from ..arguments import call, integers, number
 from .clouds import coordinates, length, lengths
 from .farthest import farthest_points
@@ -89,7 +89,7 @@ def voxel_windows(
     """
     ids = voxel_ids(pos, window, shift=shift, batch=batch)
     name = call("voxel_windows", window=(window, None), shift=(shift, 0.0))
-    return AttentionGraph(Partition(ids.cpu()), name, ids.device)
+    return AttentionGraph(partition(ids.cpu()), name, ids.device)
 
 
 @sizable
@@ -150,7 +150,7 @@ def stratified_windows(
         raise GraphIndexError(f"sampled: {int(outside[0])} is outside [0, {n}) ({n} points)")
     read = -1 - torch.arange(n, device=far.device)  # a cube of its own, that no target is in
     read[few.to(far.device)] = far[few.to(far.device)]
-    edges = Union(Partition(near.cpu()), Partition(far.cpu(), read.cpu()))
+    edges = union(partition(near.cpu()), partition(far.cpu(), read.cpu()))
     keywords = {"wide": (wide, 2.0), "shift": (shift, 0.0)}
     shown = shown if isinstance(shown, float) else few
     name = call("stratified_windows", window=(window, None), sampled=(shown, None), **keywords)

@@ -8,11 +8,10 @@ from torch import Tensor
 
 from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
-from ...graph.algebra import Complement, Intersection, Union, refuse_over
-from ...graph.edge_set import EdgeSet
+from ...graph.algebra import complement, intersection, refuse_over, union
 from ...graph.expression import builder
+from ...graph.forms import band, partition, rectangle
 from ...graph.pattern import sizable
-from ...graph.rules import Band, Partition, Rectangle
 from ..arguments import call, flag, integers, one_of, whole
 
 
@@ -35,7 +34,7 @@ def full(num_nodes: int) -> AttentionGraph:
         25
     """
     num_nodes = whole(num_nodes, "num_nodes")
-    return AttentionGraph(Band(num_nodes, num_nodes), call("full", num_nodes))
+    return AttentionGraph(band(num_nodes, num_nodes), call("full", num_nodes))
 
 
 @sizable
@@ -57,7 +56,7 @@ def self_loops(num_nodes: int) -> AttentionGraph:
         · · █
     """
     num_nodes = whole(num_nodes, "num_nodes")
-    return AttentionGraph(Band(num_nodes, num_nodes, 0, 0), call("self_loops", num_nodes))
+    return AttentionGraph(band(num_nodes, num_nodes, 0, 0), call("self_loops", num_nodes))
 
 
 @sizable
@@ -96,7 +95,7 @@ def causal(
     one_of(align, "align", ("end", "start"), hint=" (lower right, as with a cache, or upper left)")
     sizes = (T,) if num_sources is None else (T, S)
     offset = S - T if align == "end" else 0
-    return AttentionGraph(Band(T, S, lo=0, offset=offset), call("causal", *sizes, align=(align, "end")))
+    return AttentionGraph(band(T, S, lo=0, offset=offset), call("causal", *sizes, align=(align, "end")))
 
 
 @sizable
@@ -127,7 +126,7 @@ def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
     if P > N:
         raise GraphError(f"prefix must be at most num_nodes, got prefix={P} of {N} tokens")
     start = ((0, P),) if P else ()
-    return AttentionGraph(Union(Band(N, N, lo=0), Rectangle(N, N, start, start)), call("prefix", N, P))
+    return AttentionGraph(union(band(N, N, lo=0), rectangle(N, N, start, start)), call("prefix", N, P))
 
 
 @sizable
@@ -179,9 +178,9 @@ def sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation
             f"{window // 2} tokens on each side are window={window + 1}"
         )
     back = (window - 1 if causal else window // 2) * dilation
-    band = Band(num_nodes, num_nodes, 0 if causal else -back, back, dilation)
+    edges = band(num_nodes, num_nodes, 0 if causal else -back, back, dilation)
     name = call("sliding_window", num_nodes, window, causal=(causal, True), dilation=(dilation, 1))
-    return AttentionGraph(band, name)
+    return AttentionGraph(edges, name)
 
 
 @builder
@@ -236,9 +235,9 @@ def documents(
         refuse_over(64 * total, f"documents of {total:,} tokens", "use fewer, or block_local for equal lengths")
         labels = torch.repeat_interleave(sizes)
         name = call("documents", lengths=(tuple(sizes.tolist()), None), causal=(causal, False))
-    edges: EdgeSet = Partition(labels.cpu())
+    edges = partition(labels.cpu())
     if causal:
-        edges = Intersection(edges, Band(labels.numel(), labels.numel(), lo=0))
+        edges = intersection(edges, band(labels.numel(), labels.numel(), lo=0))
     return AttentionGraph(edges, name, labels.device)
 
 
@@ -281,4 +280,4 @@ def global_tokens(num_nodes: int, tokens: tuple[int, ...]) -> AttentionGraph:
         raise GraphError(f"tokens must be distinct, got one twice in {tuple(chosen.tolist())}")
     others = tuple((a + 1, b) for a, b in pairwise(place) if a + 1 < b)
     name = call("global_tokens", N, tuple(chosen.tolist()))
-    return AttentionGraph(Complement(Rectangle(N, N, others, others)), name)
+    return AttentionGraph(complement(rectangle(N, N, others, others)), name)

@@ -2,8 +2,8 @@
 
 from ...graph import AttentionGraph
 from ...graph.expression import builder
+from ...graph.forms import band
 from ...graph.pattern import sizable
-from ...graph.rules import Band
 from ..arguments import call, whole
 
 
@@ -30,4 +30,4 @@ def cross(num_targets: int, num_sources: int) -> AttentionGraph:
         █ █ █ █ █
     """
     T, S = whole(num_targets, "num_targets"), whole(num_sources, "num_sources")
-    return AttentionGraph(Band(T, S), call("cross", T, S))
+    return AttentionGraph(band(T, S), call("cross", T, S))

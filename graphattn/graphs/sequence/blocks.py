@@ -1,20 +1,28 @@
 """Blocks of consecutive tokens: local attention in chunks, frames of a video, block diffusion."""
 
+from torch import Tensor
+
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.algebra import Intersection, Union
-from ...graph.edge_set import EdgeSet
+from ...graph.algebra import intersection, side_by_side, union
+from ...graph.edges import Edges
 from ...graph.expression import builder
+from ...graph.forms import FAR, band, first_of_block, one_run
 from ...graph.pattern import sizable
-from ...graph.rules import FAR, Band
-from ...graph.rules_blocks import Composite, Lifted
 from ..arguments import call, flag, whole
 
 
-def _lifted(num_nodes: int, block: int, lo: int, hi: int) -> EdgeSet:
+def _blocks(num_nodes: int, block: int, lo: int, hi: int) -> Edges:
     """Tokens read the blocks that are ``lo .. hi`` blocks before their own."""
     blocks = -(-num_nodes // block)
-    return Lifted(Band(blocks, blocks, lo, hi), block, num_nodes, num_nodes)
+    lo, hi = max(lo, -blocks), min(hi, blocks)
+
+    def ends(target: Tensor) -> tuple[Tensor, Tensor]:
+        own = target // block
+        nearest, last = (own - hi).clamp(min=0), (own - lo + 1).clamp(min=0)
+        return first_of_block(nearest, block, num_nodes), first_of_block(last, block, num_nodes)
+
+    return one_run(num_nodes, num_nodes, ends)
 
 
 @sizable
@@ -71,12 +79,12 @@ def block_local(
             f"{blocks} ({N} tokens in blocks of {block}); without wrap every block is read"
         )
     nearest = min(back, blocks), min(ahead, blocks)  # there are no blocks further away
-    edges = _lifted(N, block, -nearest[1], nearest[0])
+    edges = _blocks(N, block, -nearest[1], nearest[0])
     if wrap and blocks:
-        edges = Union(edges, _lifted(N, block, -FAR, back - blocks))
-        edges = Union(edges, _lifted(N, block, blocks - ahead, FAR))
+        edges = union(edges, _blocks(N, block, -FAR, back - blocks))
+        edges = union(edges, _blocks(N, block, blocks - ahead, FAR))
     if causal:
-        edges = Intersection(edges, Band(N, N, lo=0))
+        edges = intersection(edges, band(N, N, lo=0))
     keywords = {"look_back": (back, 0), "look_ahead": (ahead, 0), "causal": (causal, False), "wrap": (wrap, False)}
     return AttentionGraph(edges, call("block_local", N, block, **keywords))
 
@@ -106,7 +114,7 @@ def block_causal(num_nodes: int, block: int) -> AttentionGraph:
         █ █ █ █ █
     """
     N, block = whole(num_nodes, "num_nodes"), whole(block, "block", 1)
-    return AttentionGraph(_lifted(N, block, 0, FAR), call("block_causal", N, block))
+    return AttentionGraph(_blocks(N, block, 0, FAR), call("block_causal", N, block))
 
 
 @builder
@@ -139,8 +147,6 @@ def block_diffusion(num_nodes: int, block: int) -> AttentionGraph:
     """
     N, block = whole(num_nodes, "num_nodes"), whole(block, "block", 1)
     whole(2 * N, "2 * num_nodes, the noisy and the clean tokens,")
-    own, before, until = ((0, 0), (1, FAR), (0, FAR))
-    noisy = [_lifted(N, block, *own), _lifted(N, block, *before)]
-    clean = [None, _lifted(N, block, *until)]
-    edges = Composite((noisy, clean), (N, N), (N, N))
+    own, before, until = _blocks(N, block, 0, 0), _blocks(N, block, 1, FAR), _blocks(N, block, 0, FAR)
+    edges = side_by_side([(own, 0, 0), (before, 0, N), (until, N, N)], 2 * N, 2 * N)
     return AttentionGraph(edges, call("block_diffusion", N, block))

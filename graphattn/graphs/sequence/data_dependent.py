@@ -9,8 +9,8 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph import runs as _runs
 from ...graph.algebra import refuse_over
+from ...graph.edges import listed
 from ...graph.expression import listing_builder
-from ...graph.listed import Listed
 from ..arguments import call, flag, integers, one_of, stored, whole
 
 
@@ -54,7 +54,7 @@ def top_k(scores: Tensor, k: int) -> AttentionGraph:
     source = _highest(scores, k)
     target = torch.arange(T, device=scores.device)[:, None].expand_as(source)
     keep = scores.gather(1, source) != -torch.inf
-    edges = Listed(target[keep], source[keep], T, S, has_repeats=False)
+    edges = listed(target[keep], source[keep], T, S, has_repeats=False)
     return AttentionGraph(edges, call("top_k", scores, k), scores.device)
 
 
@@ -134,7 +134,7 @@ def lsh_buckets(
         alone = torch.nonzero(torch.bincount(target, minlength=N) == 0).flatten()
         target, source = torch.cat((target, alone)), torch.cat((source, alone))
     key = torch.sort(target * N + source).values
-    edges = Listed(key // max(1, N), key % max(1, N), N, N).to(ids.device)
+    edges = listed(key // max(1, N), key % max(1, N), N, N).to(ids.device)
     name = call(
         "lsh_buckets",
         ids,

@@ -1,12 +1,16 @@
 """The two factorised patterns of the Sparse Transformer; each is the union of what its two heads read."""
 
+import torch
+from torch import Tensor
+
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.algebra import Union
+from ...graph.algebra import union
+from ...graph.edges import Edges
 from ...graph.expression import builder
+from ...graph.forms import FAR, band
 from ...graph.pattern import sizable
-from ...graph.rules import FAR, Band
-from ...graph.rules_sequence import Fixed
+from ...graph.runs import Runs, spread
 from ..arguments import call, whole
 
 
@@ -39,7 +43,7 @@ def strided(num_nodes: int, stride: int) -> AttentionGraph:
         █ · · █ █ █ █
     """
     N, stride = whole(num_nodes, "num_nodes"), whole(stride, "stride", 1)
-    edges = Union(Band(N, N, 0, stride - 1), Band(N, N, 0, FAR, stride))
+    edges = union(band(N, N, 0, stride - 1), band(N, N, 0, FAR, stride))
     return AttentionGraph(edges, call("strided", N, stride))
 
 
@@ -76,4 +80,19 @@ def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
     N, stride, summary = whole(num_nodes, "num_nodes"), whole(stride, "stride", 1), whole(summary, "summary", 1)
     if summary > stride:
         raise GraphError(f"summary must be at most stride, got summary={summary} of {stride} tokens")
-    return AttentionGraph(Fixed(N, stride, summary), call("fixed", N, stride, summary=(summary, 1)))
+
+    def rows(target: Tensor) -> Runs:
+        blocks = target // stride
+        row, block = spread(blocks + 1)  # the summaries of the blocks before, then the own block
+        own, end = block == blocks[row], (block + 1) * stride
+        return Runs(row, torch.where(own, end - stride, end - summary), torch.where(own, target[row] + 1, end))
+
+    edges = Edges(
+        N,
+        N,
+        rows,
+        runs_per_row=-(-N // stride) // 2 + 1,
+        test=lambda t, s: (s <= t) & ((s // stride == t // stride) | (s % stride >= stride - summary)),
+        lengths=lambda target: target % stride + 1 + target // stride * summary,
+    )
+    return AttentionGraph(edges, call("fixed", N, stride, summary=(summary, 1)))

@@ -5,10 +5,9 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.algebra import Union
+from ...graph.algebra import union
 from ...graph.expression import builder
-from ...graph.rules import Band, Partition
-from ...graph.rules_sequence import Ranked
+from ...graph.forms import band, partition, stretch_of_order
 from ..arguments import call, flag, integers
 
 
@@ -38,7 +37,7 @@ def bidirectional_segments(segments: Tensor) -> AttentionGraph:
     ids = integers(segments, "segments")
     N, on_host = ids.numel(), ids.cpu()
     alone = -1 - torch.arange(N)  # a token of no segment is a segment of its own
-    edges = Union(Band(N, N, lo=0), Partition(torch.where(on_host < 0, alone, on_host)))
+    edges = union(band(N, N, lo=0), partition(torch.where(on_host < 0, alone, on_host)))
     return AttentionGraph(edges, call("bidirectional_segments", ids), ids.device)
 
 
@@ -71,7 +70,9 @@ def ranked(ranks: Tensor, source_ranks: Tensor | None = None, *, strict: bool = 
     strict, of_target = flag(strict, "strict"), integers(ranks, "ranks")
     of_source = of_target if source_ranks is None else integers(source_ranks, "source_ranks")
     sides = (of_target,) if source_ranks is None else (of_target, of_source)
-    edges = Ranked(of_target.cpu(), of_source.cpu(), strict)
+    read, order = of_target.cpu(), torch.argsort(of_source.cpu(), stable=True)
+    number = torch.searchsorted(of_source.cpu()[order], read, right=not strict)  # how many are of lower rank
+    edges = stretch_of_order(torch.zeros_like(number), number, order)
     return AttentionGraph(edges, call("ranked", *sides, strict=(strict, False)), of_target.device)
 
 
@@ -109,4 +110,4 @@ def cross_documents(target_ids: Tensor, source_ids: Tensor) -> AttentionGraph:
             f"target_ids and source_ids both have {int(both[0])}, which would read itself; for tokens of no document "
             "give one side an id that the other lacks"
         )
-    return AttentionGraph(Partition(T.cpu(), S.cpu()), call("cross_documents", T, S), T.device)
+    return AttentionGraph(partition(T.cpu(), S.cpu()), call("cross_documents", T, S), T.device)

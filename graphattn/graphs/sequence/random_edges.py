@@ -9,12 +9,11 @@ from ...graph import AttentionGraph
 from ...graph import runs as _runs
 from ...graph.advice import no_graph
 from ...graph.algebra import complement, refuse_over
-from ...graph.edge_set import EdgeSet
+from ...graph.edges import PairTest, check_pairs
+from ...graph.edges import listed as edges_of_list
 from ...graph.expression import builder, listing_builder
-from ...graph.listed import Listed, check_pairs
+from ...graph.forms import band, of_function
 from ...graph.pattern import sizable
-from ...graph.rules import Band
-from ...graph.rules_random import Bernoulli
 from ..arguments import call, flag, whole
 from ..arguments import probability as checked_probability
 
@@ -66,12 +65,12 @@ def random_sources(
     sizes = (T, k) if seed == 0 else (T, k, seed)
     shown = "" if avoid is None else f"<{avoid.name}>"
     name = call("random_sources", *sizes, num_sources=(num_sources, None), avoid=(shown, ""))
-    return AttentionGraph(Listed(target, source, T, S), name)
+    return AttentionGraph(edges_of_list(target, source, T, S), name)
 
 
 def _free(T: int, S: int, avoid: AttentionGraph | None) -> _runs.Runs:
     """The sources that each target may draw."""
-    edges: EdgeSet = Band(T, S)
+    edges = band(T, S)
     if avoid is not None:
         if not isinstance(avoid, AttentionGraph):
             raise no_graph(avoid, "avoid must be an AttentionGraph")
@@ -79,7 +78,7 @@ def _free(T: int, S: int, avoid: AttentionGraph | None) -> _runs.Runs:
             sizes = (avoid.num_targets, avoid.num_sources)
             raise GraphError(f"avoid must have the same nodes, (targets, sources) {(T, S)}, got {sizes}")
         edges = complement(avoid.edges)
-    row, lo, hi = edges.runs(torch.arange(T))
+    row, lo, hi = edges.rows(torch.arange(T))
     keep = hi > lo
     return _runs.Runs(row[keep], lo[keep], hi[keep])
 
@@ -143,12 +142,40 @@ def erdos_renyi(
         refuse_over(int(48 * T * S * probability), f"erdos_renyi of {T:,} x {S:,} pairs", "use listed=False")
         check_pairs(T, S)
         place = _places(T * S, probability, np.random.default_rng(seed))
-        edges: EdgeSet = Listed(place // max(1, S), place % max(1, S), T, S)
+        edges = edges_of_list(place // max(1, S), place % max(1, S), T, S)
     else:
-        edges = Bernoulli(T, S, float(probability), seed)
+        edges = of_function(T, S, _drawn(float(probability), seed))
     sizes = (T, probability) if seed == 0 else (T, probability, seed)
     name = call("erdos_renyi", *sizes, num_sources=(num_sources, None), listed=(listed, True))
     return AttentionGraph(edges, name)
+
+
+_MASK = (1 << 64) - 1
+
+
+def _signed(number: int) -> int:
+    return (number & _MASK) - (1 << 64) * ((number & _MASK) >> 63)
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """The finaliser of SplitMix64 on int64, whose products wrap; ``>>`` copies the sign, which is masked away."""
+    x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * _signed(0xBF58476D1CE4E5B9)
+    x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * _signed(0x94D049BB133111EB)
+    return x ^ ((x >> 31) & ((1 << 33) - 1))
+
+
+def _drawn(probability: float, seed: int) -> PairTest:
+    """Every pair with the same probability, by a hash of the pair: the same on every device.
+
+    Source: Steele et al. 2014, "Fast splittable pseudorandom number generators" (SplitMix64), for the hash.
+    """
+
+    def test(target: Tensor, source: Tensor) -> Tensor:
+        golden = _signed(0x9E3779B97F4A7C15)
+        key = _mixed(_mixed(torch.tensor(seed, device=target.device) + golden) + target * golden)
+        return (_mixed(key + source * golden + golden) >> 11) & ((1 << 53) - 1) < int(probability * (1 << 53))
+
+    return test
 
 
 def _places(total: int, probability: float, random: np.random.Generator) -> Tensor:

@@ -2,11 +2,12 @@
 
 from typing import Literal
 
+import torch
+
 from ...graph import AttentionGraph
 from ...graph.expression import builder
+from ...graph.forms import band, distances, one_run
 from ...graph.pattern import sizable
-from ...graph.rules import Band
-from ...graph.rules_sequence import Distances, Sinks
 from ..arguments import call, one_of, whole
 
 
@@ -49,9 +50,9 @@ def asymmetric_window(
     T, left, right = whole(num_targets, "num_targets"), whole(left, "left"), whole(right, "right")
     S = T if num_sources is None else whole(num_sources, "num_sources")
     one_of(align, "align", ("end", "start"), hint=" (lower right, as with a cache, or upper left)")
-    band = Band(T, S, lo=-right, hi=left, offset=S - T if align == "end" else 0)
+    edges = band(T, S, lo=-right, hi=left, offset=S - T if align == "end" else 0)
     name = call("asymmetric_window", T, left, right, num_sources=(num_sources, None), align=(align, "end"))
-    return AttentionGraph(band, name)
+    return AttentionGraph(edges, name)
 
 
 @sizable
@@ -84,7 +85,8 @@ def sinks(num_nodes: int, k: int) -> AttentionGraph:
         █ █ · · ·
     """
     N, k = whole(num_nodes, "num_nodes"), whole(k, "k")
-    return AttentionGraph(Sinks(N, k), call("sinks", N, k))
+    edges = one_run(N, N, lambda t: (torch.zeros_like(t), (t + 1).clamp(max=k)), lambda t, s: (s <= t) & (s < k))
+    return AttentionGraph(edges, call("sinks", N, k))
 
 
 @sizable
@@ -114,4 +116,4 @@ def logsparse(num_nodes: int) -> AttentionGraph:
     """
     N = whole(num_nodes, "num_nodes")
     powers = (1 << k for k in range(max(0, N - 1).bit_length()))
-    return AttentionGraph(Distances(N, N, (0, *powers)), call("logsparse", N))
+    return AttentionGraph(distances(N, N, (0, *powers)), call("logsparse", N))

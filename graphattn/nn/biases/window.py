@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from ...arguments import kinds_checked, width
 from ...errors import GraphError, OptionError
 from ...graph import AttentionGraph, PerHead
-from ...graph.rules import Product
 from ...graphs.arguments import axes
 from ...graphs.grid.relative_position import relative_position_index
 from .constant import need_graph, of_edges
@@ -153,8 +152,8 @@ def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
     sources = None
     if size is None:
         edges = graph.edges
-        grid = edges.axes if isinstance(edges, Product) else (edges,)
-        if isinstance(edges, Product) and len(grid) != len(window):
+        grid = edges.axes or (edges,)
+        if edges.axes and len(grid) != len(window):
             raise GraphError(f"{graph.name} lies on a grid of {len(grid)} axes; {_of_axes(window, len(grid))}")
         if len(grid) != len(window):
             raise GraphError(

@@ -7,8 +7,6 @@ import torch
 
 from ...arguments import one_of, several, shown, table
 from ...errors import GraphError, ShapeError
-from ...graph import algebra, rules, rules_grid
-from ...graph.edge_set import EdgeSet
 from ...graph.graph import AttentionGraph
 from ..choice import can_walk
 from .base import Array, Index, Layout
@@ -63,7 +61,7 @@ def layout_of(
         return Network(graph, names)
     back, ahead = _reach(graph)
     line = Sequence(graph.num_nodes, names, back, ahead)
-    line.cells = _cells(graph.edges)
+    line.cells = graph.edges.grid if len(graph.edges.grid) > 2 else ()
     return line
 
 
@@ -71,7 +69,7 @@ def suggested(graph: AttentionGraph, pos: Any, size: Any, tokens: Any) -> str:
     """The layout where the caller names none; ``size`` is anything but ``None`` for a grid."""
     if pos is not None:
         return "points"
-    if size is not None or (graph.is_square and tokens is None and _grid_size(graph.edges)):
+    if size is not None or (graph.is_square and tokens is None and len(graph.edges.grid) == 2):
         return "grid"
     if not graph.is_square or is_pair(graph, tokens):
         return "two rows"
@@ -90,33 +88,6 @@ def _reach(graph: AttentionGraph) -> tuple[int, int]:
             back = max(back, int((row + first - lo).max()))
             ahead = max(ahead, int((hi - 1 - row - first).max()))
     return back, ahead
-
-
-def _grid_size(edges: EdgeSet) -> tuple[int, int] | None:
-    """(height, width) of a rule over a 2-D grid, seen in the rule itself."""
-    if isinstance(edges, rules.Product) and len(edges.axes) == 2:
-        return edges.axes[0].num_targets, edges.axes[1].num_targets
-    if isinstance(edges, rules_grid.Ball) and len(edges.grid) == 2:
-        return edges.grid[0], edges.grid[1]
-    if isinstance(edges, algebra.Complement):
-        return _grid_size(edges.base)
-    if isinstance(edges, algebra.Union | algebra.Intersection):
-        return _grid_size(edges.a) or _grid_size(edges.b)
-    return None
-
-
-def _cells(edges: EdgeSet) -> tuple[int, ...]:
-    """The axes of a rule over a grid of more than two; ``()`` for others."""
-    if isinstance(edges, algebra.Complement):
-        return _cells(edges.base)
-    if isinstance(edges, algebra.Union | algebra.Intersection):
-        return _cells(edges.a) or _cells(edges.b)
-    axes: tuple[int, ...] = ()
-    if isinstance(edges, rules.Product):
-        axes = tuple(axis.num_targets for axis in edges.axes)
-    elif isinstance(edges, rules_grid.Ball):
-        axes = tuple(edges.grid)
-    return axes if len(axes) > 2 else ()
 
 
 def is_pair(graph: AttentionGraph, tokens: Any) -> bool:
@@ -145,7 +116,7 @@ def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list
 
 
 def _grid(graph: AttentionGraph, size: Any, image: Any) -> Grid:
-    size = _grid_size(graph.edges) if size is None else size
+    size = graph.edges.grid if size is None and len(graph.edges.grid) == 2 else size
     if image is not None:
         image = table(image, "image", "numbers (height, width) or (height, width, 3)", ShapeError)
         image = _real(image, "image").numpy()

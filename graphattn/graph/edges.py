@@ -1,0 +1,387 @@
+"""A set of edges: two sizes, and the sources of any targets as intervals; everything else is derived from these."""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from . import runs as _runs
+from .modes import without_modes
+from .runs import Runs
+from .sort import Sorted, ascending, countable, counted, placed
+
+ROWS_BUDGET = 1 << 22  # runs held at a time while a set of edges is walked
+COUNTED_AT_ONCE = 1 << 24  # runs that may be walked over only to print or to plan: a second
+MOST_STORED = 1 << 24  # runs that are stored once they have been walked over: 128 MiB in int32
+MOST_TURNED = 1 << 27  # runs that are held to turn edges round
+MOST_RUNS, MOST_OF_ONE = 1 << 32, 1 << 27  # runs of all rows that a walk may meet: minutes; and rows, or runs of a row
+_TOO_MANY = 2**63
+
+Rows = Callable[[Tensor], Runs]
+PairTest = Callable[[Tensor, Tensor], Tensor]  # (target, source) -> bool
+
+
+class Stored(NamedTuple):
+    """The runs of all rows: ``ptr`` int64 (T + 1,), ``lo`` and ``hi`` (R,), int32 where that is enough."""
+
+    ptr: Tensor
+    lo: Tensor
+    hi: Tensor
+
+    def slice(self, first: int, last: int) -> Runs:
+        """The runs of the rows ``first .. last - 1``."""
+        ptr = self.ptr[first : last + 1]
+        here = slice(int(ptr[0]), int(ptr[-1]))
+        return Runs(torch.repeat_interleave(ptr.diff()), self.lo[here].long(), self.hi[here].long())
+
+    def rows(self, target: Tensor) -> Runs:
+        """The runs of some rows."""
+        first = self.ptr[target]
+        owner, within = _runs.spread(self.ptr[target + 1] - first)
+        place = first[owner] + within
+        return Runs(owner, self.lo[place].long(), self.hi[place].long())
+
+
+class Edges:
+    """A set of edges between ``num_sources`` sources and ``num_targets`` targets.
+
+    Args:
+        num_targets: T.
+        num_sources: S.
+        rows: Targets (n,), int64 on the CPU, -> the runs of their sources, where ``row`` counts within the targets:
+            sorted, disjoint; some may be empty, and some may touch.
+        runs_per_row: About how many runs a row has, or how many pairs are looked at to find them: sizes the chunks of a
+            walk, and says when counting is costly.
+        contains: Whether ``source -> target`` is an edge, for int64 tensors that broadcast, on their device; derived
+            from ``rows`` by default.
+        test: The same by element-wise operations alone, which FlexAttention can trace and compile.
+        axes: Sets of edges, one for each axis of a row-major grid, of which this is the product.
+        count: Number of edges, where a closed form says it of any size.
+        lengths: Targets (n,) -> how many sources each has, where that costs less than its runs.
+        grid: Length of every axis of the grid that the targets lie on, where that is known.
+        edge_index: Listed edges, int64 (2, E), sources and targets, in the caller's order; ``listed`` makes them.
+        has_repeats: Whether an edge is listed more than once.
+
+    Attributes:
+        function: The caller's function of (target, source) that the edges were made of, where there is one.
+        diagonals: ``t - s`` of the edges, where these are all pairs of so many diagonals.
+        remade: The call that a pickle holds of edges made of a function.
+    """
+
+    function: PairTest | None = None
+    diagonals: range | None = None
+    remade: tuple[Callable[..., "Edges"], tuple[Any, ...]] | None = None
+
+    def __init__(
+        self,
+        num_targets: int,
+        num_sources: int,
+        rows: Rows | None = None,
+        *,
+        runs_per_row: int = 1,
+        contains: PairTest | None = None,
+        test: PairTest | None = None,
+        axes: tuple["Edges", ...] = (),
+        grid: tuple[int, ...] = (),
+        count: int | None = None,
+        lengths: Callable[[Tensor], Tensor] | None = None,
+        edge_index: Tensor | None = None,
+        has_repeats: bool = False,
+    ) -> None:
+        self.num_targets, self.num_sources = num_targets, num_sources
+        self.runs_per_row = max(1, runs_per_row)
+        self.test, self.axes = test, axes
+        self.grid = grid or tuple(axis.num_targets for axis in axes)
+        self._rows, self._contains, self._lengths = rows, contains or test, lengths
+        self._index, self.has_repeats, self._count = edge_index, has_repeats, count
+        self._reverse: Edges | None = None
+        self._stored: Stored | None = None
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return super().__reduce_ex__(protocol) if self.remade is None else self.remade
+
+    @property
+    def is_listed(self) -> bool:
+        """True if the edges are a list in the caller's order."""
+        return self._index is not None
+
+    # --- rows
+
+    def rows(self, target: Tensor) -> Runs:
+        """The sources of each of the targets (n,), int64 on the CPU; ``row`` counts within ``target``."""
+        if self._stored is not None:
+            return self._stored.rows(target)
+        return self._listed_rows(target) if self._rows is None else self._rows(target)
+
+    @property
+    def num_runs(self) -> int:
+        """Runs of all rows: their number where they are stored, else about that."""
+        return self.runs_per_row * self.num_targets if self._stored is None else self._stored.lo.numel()
+
+    def refuse_long_walk(self, most: int = MOST_RUNS) -> None:
+        """Raise a GraphError if a walk over all rows would take more than minutes."""
+        if self.num_runs > most or max(self.num_runs // max(1, self.num_targets), self.num_targets) > MOST_OF_ONE:
+            raise GraphError(
+                f"this would walk over about {self.num_runs:,} intervals of sources of {self.num_targets:,} targets "
+                f"(limits {most:,} and {MOST_OF_ONE:,}); ask contains() for the pairs you need, or a smaller size"
+            )
+
+    def walk(self, multiple: int = 1) -> Iterator[tuple[int, int, Runs]]:
+        """The rows in chunks ``(first, last + 1, runs)``; chunks start at multiples of ``multiple``.
+
+        Raises:
+            GraphError: If there are more rows, or more intervals of sources in them, than are walked over in minutes.
+        """
+        self.refuse_long_walk()
+        stored = self.stored()
+        rows = max(1, ROWS_BUDGET // max(1, self.num_runs // max(1, self.num_targets)))
+        rows = max(multiple, rows // multiple * multiple)
+        for first in range(0, self.num_targets, rows):
+            last = min(first + rows, self.num_targets)
+            yield first, last, self.rows(torch.arange(first, last)) if stored is None else stored.slice(first, last)
+
+    def stored(self) -> Stored | None:
+        """The runs of all rows, none empty or touching, kept from the first call on; None beyond ``MOST_STORED``."""
+        if self._stored is None and self._rows is not None and self.num_runs <= MOST_STORED:
+            self._stored = without_modes(self._all_rows)
+            self.runs_per_row = max(1, -(-self._stored.lo.numel() // max(1, self.num_targets)))
+        return self._stored
+
+    def _all_rows(self) -> Stored:
+        parts, step = [], max(1, ROWS_BUDGET // self.runs_per_row)
+        for first in range(0, self.num_targets, step):
+            row, lo, hi = _runs.canonical(self.rows(torch.arange(first, min(first + step, self.num_targets))))
+            parts.append(Runs(row + first, lo, hi))
+        runs = Runs(*map(torch.cat, zip(*parts, strict=True))) if parts else _runs.empty()
+        return _stored(runs, self.num_targets, self.num_sources)
+
+    # --- questions
+
+    def contains(self, target: Tensor, source: Tensor) -> Tensor:
+        """Whether ``source -> target`` is an edge; int64 tensors that broadcast, bool back, on their device."""
+        if self._contains is not None:
+            return self._contains(target, source)
+        if self.is_listed:
+            wanted = (target * self.num_sources + source).to(self.key.device).contiguous()
+            if self.key.numel() == 0:
+                return torch.zeros_like(wanted, dtype=torch.bool).to(target.device)
+            place = torch.searchsorted(self.key, wanted).clamp(max=self.key.numel() - 1)
+            return (self.key[place] == wanted).to(target.device)
+        distinct, row = torch.unique(target.cpu(), return_inverse=True)
+        return _runs.contains(self.rows(distinct), distinct.numel(), row, source.cpu()).to(target.device)
+
+    @property
+    def count_cost(self) -> int:
+        """About how many runs :meth:`count` walks over; 0 where it is known."""
+        if self.axes:
+            return sum(axis.count_cost for axis in self.axes)
+        if self._index is not None or self._count is not None:
+            return 0
+        return self.num_runs if self._lengths is None else self.num_targets
+
+    @property
+    def sources_per_row(self) -> int:
+        """Sources of a target on average, rounded up, from a few rows; all of them where these are long."""
+        if self.is_listed:
+            return -(-self.count() // max(1, self.num_targets))
+        if self.runs_per_row > ROWS_BUDGET >> 4 or self.num_targets == 0:
+            return self.num_sources
+        few = torch.linspace(0, self.num_targets - 1, min(16, self.num_targets), dtype=torch.float64).long()
+        return -(-int(_runs.row_lengths(self.rows(few), few.numel()).sum()) // few.numel())
+
+    def count(self) -> int:
+        """Number of edges, an exact Python integer."""
+        if self._index is not None:
+            return self._index.shape[1]
+        if self.axes:
+            return math.prod(axis.count() for axis in self.axes)
+        if self._count is None:
+            self._count = sum(int(degrees.sum()) for degrees in self._degrees())
+        return self._count
+
+    def pairs(self) -> tuple[Tensor, Tensor]:
+        """All edges as ``(target, source)``, by target and then by source; int64 on the CPU."""
+        parts = [torch.empty(2, 0, dtype=torch.int64)]
+        for first, _, chunk in self.walk():
+            row, source = _runs.expand(chunk)
+            parts.append(torch.stack((row + first, source)))
+        target, source = torch.cat(parts, 1)
+        return target, source
+
+    def degrees(self) -> Tensor:
+        """Number of sources of every target, int64 (T,) on the CPU; copies of a repeated edge count."""
+        if self.is_listed:
+            return torch.bincount(self.target, minlength=self.num_targets).cpu()
+        return torch.cat([torch.empty(0, dtype=torch.int64), *self._degrees()])
+
+    def _degrees(self) -> Iterator[Tensor]:
+        """The degrees of some rows after the other."""
+        if self._lengths is None or self._stored is not None or self.num_targets > MOST_OF_ONE:
+            yield from (_runs.row_lengths(chunk, last - first) for first, last, chunk in self.walk())
+            return
+        for first in range(0, self.num_targets, ROWS_BUDGET):
+            yield self._lengths(torch.arange(first, min(first + ROWS_BUDGET, self.num_targets)))
+
+    def tile_counts(self, height: int, width: int) -> Tensor:
+        """Pairs in every tile of ``height`` targets x ``width`` sources, int64 on the CPU."""
+        parts = [
+            _runs.tile_counts(chunk, -(-(last - first) // height), height, self.num_sources, width)
+            for first, last, chunk in self.walk(multiple=height)
+        ]
+        columns = -(-self.num_sources // width)
+        return torch.cat(parts) if parts else torch.empty(0, columns, dtype=torch.int64)
+
+    def flip(self) -> "Edges":
+        """The same edges with sources and targets exchanged; listed ones keep their order."""
+        if self.is_listed:
+            return listed(self.source, self.target, self.num_sources, self.num_targets, has_repeats=self.has_repeats)
+        if self._reverse is not None:
+            return self._reverse
+        test = self.test
+        back = Edges(
+            self.num_sources,
+            self.num_targets,
+            lambda target: back._transposed(self).rows(target),
+            runs_per_row=-(-self.num_runs // max(1, self.num_sources)),
+            contains=lambda target, source: self.contains(source, target),
+            test=None if test is None else (lambda target, source: test(source, target)),
+            axes=tuple(axis.flip() for axis in self.axes),
+            count=self._count,
+        )
+        back._reverse = self
+        if self.diagonals:
+            back.diagonals = range(-self.diagonals[-1], 1 - self.diagonals[0], self.diagonals.step)
+        return back
+
+    def _transposed(self, other: "Edges") -> Stored:
+        """The runs of all rows of the other side, turned round, and stored as this side's."""
+        if self._stored is None:
+            other.refuse_long_walk(MOST_TURNED)
+            self._stored = without_modes(lambda: _stored_transpose(other))
+        return self._stored
+
+    # --- listed edges
+
+    @property
+    def edge_index(self) -> Tensor:
+        """int64 (2, E) of listed edges in the caller's order; users of the library get copies of it."""
+        assert self._index is not None
+        return self._index
+
+    @property
+    def source(self) -> Tensor:
+        """int64 (E,): row 0 of :attr:`edge_index`."""
+        return self.edge_index[0]
+
+    @property
+    def target(self) -> Tensor:
+        """int64 (E,): row 1 of :attr:`edge_index`."""
+        return self.edge_index[1]
+
+    @cached_property
+    def _place(self) -> Tensor | None:
+        """``order`` by one sort, or None where counting the edges into place costs less."""
+        row, column = self.target, self.source
+        if countable(row, self.num_targets, self.num_sources) and bool((row[1:] < row[:-1]).any()):
+            return None
+        with torch.inference_mode(False):
+            return ascending(torch.add(column, row, alpha=self.num_sources))
+
+    @cached_property
+    def sorted(self) -> Sorted:
+        """The listed edges by target, then by source."""
+        with torch.inference_mode(False):
+            if self._place is None:
+                return counted(self.target, self.source, self.num_targets, self.num_sources)
+            return placed(self._place, self.target, self.source, self.num_targets)
+
+    @cached_property
+    def key(self) -> Tensor:
+        """int64 (E,): ``target * S + source`` of every listed edge, ascending."""
+        with torch.inference_mode(False):
+            return torch.add(self.source, self.target, alpha=self.num_sources)[self.order]
+
+    @property
+    def order(self) -> Tensor:
+        """int64 (E,): the places of the listed edges by target, then by source."""
+        return self.sorted.place.long() if self._place is None else self._place
+
+    def is_copy(self) -> Tensor:
+        """bool (E,), in :attr:`order`: True if the edge before is the same."""
+        which = self.sorted.column if self._place is None else self.key
+        same = torch.zeros_like(which, dtype=torch.bool)
+        torch.eq(which[1:], which[:-1], out=same[1:])
+        if self._place is None:  # the same source, but of another target
+            first = self.sorted.ptr[:-1]
+            same[first[first < same.numel()]] = False
+        return same
+
+    def _listed_rows(self, target: Tensor) -> Runs:
+        key = torch.unique_consecutive(self.key).cpu() if self.has_repeats else self.key.cpu()
+        first = torch.searchsorted(key, target * self.num_sources)
+        last = torch.searchsorted(key, (target + 1) * self.num_sources)
+        row, within = _runs.spread(last - first)
+        return _runs.from_pairs(row, key[first[row] + within] - target[row] * self.num_sources)
+
+    def keep(self, mask: Tensor) -> "Edges":
+        """The listed edges where ``mask`` (E,) is True, in the same order."""
+        repeats = None if self.has_repeats else False
+        sizes = self.num_targets, self.num_sources
+        return listed(self.target[mask], self.source[mask], *sizes, has_repeats=repeats)
+
+    def distinct(self) -> "Edges":
+        """The first copy of every edge, in the same order; edges without copies as they are."""
+        if not self.has_repeats:
+            return self
+        first = ~self.is_copy()
+        keep = torch.zeros_like(first)
+        keep[self.order[first]] = True
+        return self.keep(keep)
+
+    def to(self, device: torch.device) -> "Edges":
+        """The same edges with their list, where there is one, on another device."""
+        if self._index is None or device == self._index.device:
+            return self
+        ends = self.target.to(device), self.source.to(device)
+        return listed(*ends, self.num_targets, self.num_sources, has_repeats=self.has_repeats)
+
+
+def listed(
+    target: Tensor, source: Tensor, num_targets: int, num_sources: int, *, has_repeats: bool | None = None
+) -> Edges:
+    """Edges one by one, in the order given, unchecked; a builder that knows ``has_repeats`` is spared a sort."""
+    check_pairs(num_targets, num_sources)
+    with torch.inference_mode(False):  # edges made in inference mode serve training, too
+        edge_index = torch.stack((source, target))
+    per_row = 1 + edge_index.shape[1] // max(1, num_targets)
+    edges = Edges(num_targets, num_sources, runs_per_row=per_row, edge_index=edge_index)
+    edges.has_repeats = bool(edges.is_copy().any()) if has_repeats is None else has_repeats
+    return edges
+
+
+def check_pairs(num_targets: int, num_sources: int) -> None:
+    """Refuse so many pairs that int64 does not number them."""
+    if num_targets * num_sources >= _TOO_MANY:
+        raise GraphError(
+            f"{num_targets} targets x {num_sources} sources is {num_targets * num_sources} pairs, and listed edges are "
+            f"limited to fewer than 2**63; split the graph and join the results"
+        )
+
+
+def _stored(runs: Runs, num_rows: int, num_sources: int) -> Stored:
+    """Canonical runs of all rows as they are stored."""
+    ptr = torch.zeros(num_rows + 1, dtype=torch.int64)
+    torch.cumsum(torch.bincount(runs.row, minlength=num_rows), 0, out=ptr[1:])
+    small = torch.int32 if num_sources < 2**31 else torch.int64
+    return Stored(ptr, runs.lo.to(small), runs.hi.to(small))
+
+
+def _stored_transpose(edges: Edges) -> Stored:
+    parts = [Runs(row + first, lo, hi) for first, _, (row, lo, hi) in edges.walk()]
+    runs = Runs(*map(torch.cat, zip(*parts, strict=True))) if parts else _runs.empty()
+    turned = _runs.transposed(_runs.canonical(runs), edges.num_targets, edges.num_sources)
+    return _stored(turned, edges.num_sources, edges.num_targets)

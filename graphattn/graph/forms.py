@@ -1,0 +1,285 @@
+"""Sets of edges that several builders share: bands, rectangles, partitions, products of axes, functions and masks."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ..errors import GraphError
+from . import runs as _runs
+from .edges import Edges, PairTest, Stored
+from .runs import Runs
+
+FAR = 1 << 62  # a band without a border
+_PAIRS_AT_ONCE = 1 << 26  # pairs that a function is asked about together
+_LONGEST_ROW = 1 << 28  # sources of a target that it may be asked about
+
+Ends = Callable[[Tensor], tuple[Tensor, Tensor]]  # targets (n,) -> first source and the one behind the last
+
+
+def one_run(
+    num_targets: int, num_sources: int, ends: Ends, test: PairTest | None = None, count: int | None = None
+) -> Edges:
+    """Every target reads one interval of sources, cut at both ends of them."""
+
+    def rows(target: Tensor) -> Runs:
+        lo, hi = ends(target)
+        lo = lo.clamp(0, num_sources)
+        return Runs(torch.arange(target.numel()), lo, torch.maximum(hi.clamp(max=num_sources), lo))
+
+    return Edges(num_targets, num_sources, rows, test=test, count=count)
+
+
+def band(num_targets: int, num_sources: int, lo: int = -FAR, hi: int = FAR, step: int = 1, offset: int = 0) -> Edges:
+    """``lo <= t - s + offset <= hi``, and a multiple of ``step``: full, causal, windows, dilated windows."""
+    lo = -(-max(lo, offset - (num_sources - 1)) // step) * step
+    hi = min(hi, offset + num_targets - 1) // step * step
+
+    def test(target: Tensor, source: Tensor) -> Tensor:
+        distance = target - source + offset
+        inside = (distance >= lo) & (distance <= hi)
+        return inside if step == 1 else inside & (distance % step == 0)
+
+    count = _count_of_band(num_targets, num_sources, lo - offset, hi - offset, step)
+
+    def rows(target: Tensor) -> Runs:
+        # s = t + offset - k * step, for the k of which 0 <= s < S and lo <= k * step <= hi
+        most = torch.div(target + offset, step, rounding_mode="floor").clamp(max=hi // step)
+        least = (-torch.div(num_sources - 1 - target - offset, step, rounding_mode="floor")).clamp(min=lo // step)
+        row, within = _runs.spread((most - least + 1).clamp(min=0))
+        source = target[row] + offset - (most[row] - within) * step
+        return Runs(row, source, source + 1)
+
+    if step == 1:
+        edges = one_run(num_targets, num_sources, lambda t: (t + (offset - hi), t + (offset - lo + 1)), test, count)
+    else:
+        runs_per_row = (hi - lo) // step + 1
+        edges = Edges(num_targets, num_sources, rows, runs_per_row=runs_per_row, test=test, count=count)
+    edges.diagonals = range(lo - offset, hi - offset + 1, step)
+    return edges
+
+
+def _count_of_band(num_targets: int, num_sources: int, lo: int, hi: int, step: int) -> int:
+    """Pairs with ``t - s`` in ``range(lo, hi + 1, step)``: a rising, a level and a falling piece."""
+
+    def total(first: int, last: int, pairs: Callable[[int], int]) -> int:
+        first = lo if first <= lo else lo + -(-(first - lo) // step) * step
+        if last < first:
+            return 0
+        number = (last - first) // step + 1
+        return number * (pairs(first) + pairs(first + (number - 1) * step)) // 2
+
+    if num_targets == 0 or num_sources == 0:
+        return 0
+    rise, fall = sorted((0, num_targets - num_sources))
+    return (
+        total(lo, min(hi, rise), lambda d: num_sources + d)
+        + total(rise + 1, min(hi, fall), lambda d: min(num_targets, num_sources))
+        + total(fall + 1, hi, lambda d: num_targets - d)
+    )
+
+
+def distances(num_targets: int, num_sources: int, ascending: Sequence[int]) -> Edges:
+    """``t - s`` is one of a few numbers, which ascend."""
+    away = torch.tensor(ascending, dtype=torch.int64).flip(0)
+
+    def rows(target: Tensor) -> Runs:
+        source = target[:, None] - away
+        row = torch.arange(target.numel())[:, None].expand_as(source)
+        inside = (source >= 0) & (source < num_sources)
+        return Runs(row[inside], source[inside], source[inside] + 1)
+
+    return Edges(num_targets, num_sources, rows, runs_per_row=len(ascending))
+
+
+def stretch_of_order(lo: Tensor, hi: Tensor, order: Tensor) -> Edges:
+    """Target ``t`` reads ``order[lo[t]], ..., order[hi[t] - 1]``: patches along a curve, whatever is of lower rank.
+
+    Args:
+        lo, hi: int64 (T,) on the CPU, ``0 <= lo <= hi <= S``.
+        order: All sources, int64 (S,) on the CPU.
+    """
+    S = order.numel()
+    if torch.equal(order, torch.arange(S)):
+        return one_run(lo.numel(), S, lambda target: (lo[target], hi[target]))
+    rank = order.argsort()
+
+    def rows(target: Tensor) -> Runs:
+        row, within = _runs.spread(hi[target] - lo[target])
+        return _runs.from_unsorted(row, order[lo[target][row] + within], S)
+
+    def contains(target: Tensor, source: Tensor) -> Tensor:
+        place = rank.to(source.device)[source]
+        return (lo.to(target.device)[target] <= place) & (place < hi.to(target.device)[target])
+
+    per_row = -(-int((hi - lo).sum()) // max(1, lo.numel()))
+    length = hi - lo
+    return Edges(lo.numel(), S, rows, runs_per_row=per_row, contains=contains, lengths=lambda target: length[target])
+
+
+def of_runs(runs: Runs, num_targets: int, num_sources: int) -> Edges:
+    """Runs of all rows, sorted by row."""
+    ends = torch.cumsum(torch.bincount(runs.row, minlength=num_targets), 0)
+    ptr = torch.cat((torch.zeros(1, dtype=torch.int64), ends))
+    per_row = -(-runs.row.numel() // max(1, num_targets))
+    return Edges(num_targets, num_sources, Stored(ptr, runs.lo, runs.hi).rows, runs_per_row=per_row)
+
+
+def first_of_block(number: Tensor, block: int, size: int) -> Tensor:
+    """Where a block of consecutive nodes begins, at most ``size``; no product overflows."""
+    return torch.where(number > size // block, size, number.clamp(max=size // block) * block)
+
+
+def rectangle(num_targets: int, num_sources: int, targets: Sequence[tuple], sources: Sequence[tuple]) -> Edges:
+    """Every target of one list of intervals reads every source of another: prefixes, global tokens."""
+    lo, hi = torch.tensor(list(sources), dtype=torch.int64).reshape(-1, 2).unbind(1)
+
+    def rows(target: Tensor) -> Runs:
+        row = torch.nonzero(_inside(target, targets)).flatten()
+        return Runs(row.repeat_interleave(lo.numel()), lo.repeat(row.numel()), hi.repeat(row.numel()))
+
+    def test(target: Tensor, source: Tensor) -> Tensor:
+        return _inside(target, targets) & _inside(source, sources)
+
+    return Edges(num_targets, num_sources, rows, runs_per_row=len(sources), test=test)
+
+
+def _inside(node: Tensor, stretches: Sequence[tuple]) -> Tensor:
+    inside = node < 0
+    for lo, hi in stretches:
+        inside = inside | ((node >= lo) & (node < hi))
+    return inside
+
+
+def stretches(members: Tensor) -> tuple[tuple[int, int], ...]:
+    """Sorted distinct int64 members (n,) as half-open intervals.
+
+    Example:
+        >>> stretches(torch.tensor([0, 1, 2, 7]))
+        ((0, 3), (7, 8))
+    """
+    runs = _runs.from_pairs(torch.zeros_like(members), members)
+    return tuple(zip(runs.lo.tolist(), runs.hi.tolist(), strict=True))
+
+
+def partition(target_labels: Tensor, source_labels: Tensor | None = None) -> Edges:
+    """A target reads the sources that carry its label: packed documents, clusters, any disjoint cliques.
+
+    Args:
+        target_labels: int64 (T,).
+        source_labels: int64 (S,); the targets' own by default.
+    """
+    source_labels = target_labels if source_labels is None else source_labels
+    _, joint = torch.unique(torch.cat((target_labels, source_labels)), return_inverse=True)
+    of_target, of_source = joint[: target_labels.numel()], joint[target_labels.numel() :]
+    segments = _runs.from_pairs(of_source, torch.arange(of_source.numel()))  # by place: a label may come again
+    by_label = torch.argsort(segments.row, stable=True)
+    segments = Runs(*(part[by_label] for part in segments))
+    per_label = torch.bincount(segments.row, minlength=1)
+    return Edges(
+        of_target.numel(),
+        of_source.numel(),
+        lambda target: _runs.chosen(segments, of_target[target]),
+        runs_per_row=int(per_label.max()),
+        contains=lambda t, s: of_target.to(t.device)[t] == of_source.to(s.device)[s],
+    )
+
+
+def product(axes: Sequence[Edges]) -> Edges:
+    """An edge on every axis of a grid (the Kronecker product of the masks); the grid is row-major."""
+    axes = tuple(axes)
+    if len(axes) == 1:
+        return axes[0]
+    T, S = (math.prod(getattr(axis, side) for axis in axes) for side in ("num_targets", "num_sources"))
+
+    def contains(target: Tensor, source: Tensor) -> Tensor:
+        inside = torch.ones((), dtype=torch.bool, device=target.device)
+        for axis in reversed(axes):
+            inside = inside & axis.contains(target % axis.num_targets, source % axis.num_sources)
+            target, source = target // axis.num_targets, source // axis.num_sources
+        return inside
+
+    def rows(target: Tensor) -> Runs:
+        coordinates: list[Tensor] = []
+        for axis in reversed(axes):
+            coordinates.insert(0, target % axis.num_targets)
+            target = target // axis.num_targets
+        result = axes[0].rows(coordinates[0])
+        for axis, place in zip(axes[1:], coordinates[1:], strict=True):
+            row, outer = _runs.expand(result)  # each outer place repeats the inner runs of its row
+            inner = _runs.chosen(axis.rows(place), row)
+            base = outer[inner.row] * axis.num_sources
+            result = Runs(row[inner.row], base + inner.lo, base + inner.hi)
+        return result
+
+    outer = math.prod(axis.sources_per_row for axis in axes[:-1]) if T else 1
+    return Edges(T, S, rows, runs_per_row=outer * axes[-1].runs_per_row, contains=contains, axes=axes)
+
+
+def of_mask(mask: Tensor) -> Edges:
+    """The pairs where a bool mask (T, S) on the CPU is True."""
+    T, S = mask.shape
+    return Edges(T, S, lambda target: _runs.from_dense(mask[target]), runs_per_row=S, contains=lambda t, s: mask[t, s])
+
+
+def of_function(num_targets: int, num_sources: int, function: PairTest, given: PairTest | None = None) -> Edges:
+    """The pairs of which a function of (target, source), called with int64 tensors that broadcast, says True.
+
+    Args:
+        num_targets: T.
+        num_sources: S.
+        function: Asked about whole rows, some at a time.
+        given: The caller's own function, where ``function`` takes its pairs to another device.
+    """
+    given = function if given is None else given
+
+    def rows(target: Tensor) -> Runs:
+        if num_sources > _LONGEST_ROW:
+            raise GraphError(
+                f"the rule would be asked about {num_sources:,} sources for each target (limit {_LONGEST_ROW:,}); ask "
+                "contains() for the pairs you need, or a smaller size"
+            )
+        parts, step = [_runs.empty()], max(1, _PAIRS_AT_ONCE // max(1, num_sources))
+        for first in range(0, target.numel(), step):
+            some = target[first : first + step]
+            inside = checked_answer(function, some[:, None], torch.arange(num_sources)[None, :])
+            row, lo, hi = _runs.from_dense(inside)
+            parts.append(Runs(row + first, lo, hi))
+        return Runs(*map(torch.cat, zip(*parts, strict=True)))
+
+    edges = Edges(
+        num_targets,
+        num_sources,
+        rows,
+        runs_per_row=num_sources,
+        contains=lambda target, source: checked_answer(function, target, source),
+        test=lambda target, source: (target >= 0) & given(target, source),  # a tensor, even if it just says True
+    )
+    edges.function, edges.remade = given, (of_function, (num_targets, num_sources, function, given))
+    return edges
+
+
+def checked_answer(function: PairTest, target: Tensor, source: Tensor) -> Tensor:
+    """What a caller's function says of pairs, bool in their common shape.
+
+    Raises:
+        GraphError: If it fails, or its answer is of another type or shape.
+    """
+    shape = torch.broadcast_tensors(target, source)[0].shape  # broadcast_shapes imports sympy: seconds
+    try:
+        inside = function(target, source)
+    except Exception as error:
+        raise GraphError(
+            f"the rule failed on int64 tensors of shapes {tuple(target.shape)} and {tuple(source.shape)}: {error}. "
+            "It must work on whole tensors of targets and sources: write & | ~ and torch.where, not and/or/not/if"
+        ) from error
+    if isinstance(inside, bool):
+        inside = torch.tensor(inside, device=target.device)
+    if not isinstance(inside, Tensor) or inside.dtype != torch.bool:
+        kind = inside.dtype if isinstance(inside, Tensor) else type(inside).__name__
+        raise GraphError(f"the rule must return a bool tensor, got {kind}")
+    try:
+        return inside.expand(shape)
+    except RuntimeError:
+        raise GraphError(f"the rule must return the shape {tuple(shape)}, got {tuple(inside.shape)}") from None
