@@ -220,6 +220,13 @@ _TABLE: dict[str, tuple[Row, ...]] = {
             ),
         ),
     ),
+    "causal": (
+        Row(
+            2,
+            "one source too many in the future: diagonal=1 of torch.tril",
+            lambda c: asymmetric_window(c.n, c.n, 1) if c.num_sources is None else None,
+        ),
+    ),
     "asymmetric_window": (
         Row(
             0,

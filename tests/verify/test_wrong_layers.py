@@ -177,7 +177,7 @@ BROKEN = {
     "key late": ("a token off: the weight of source s is that of the key of s - 1", moved(k=1)),
     "value late": ("a token off: source s has the value of s - 1", moved(v=1)),
     "value late, zeros": ("a token off: source s has the value of s - 1", lambda q, k, v, m: attend(q, k, late(v), m)),
-    "key and value early": ("a token off: source s has key and value of s + 1", moved(k=-1, v=-1)),
+    "key and value early": ("mask rolled by one source", moved(k=-1, v=-1)),  # the same as key and value of s + 1
     "output late": ("a token off: target t has the output of t - 1", moved(out=1)),
     "rotary": ("rotated by their places", lambda q, k, v, m: attend(rotated(q), rotated(k), v, m)),
     "rotary, interleaved": (
