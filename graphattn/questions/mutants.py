@@ -22,6 +22,7 @@ Node = Expression | AttentionGraph
 Grown = Callable[[Node], AttentionGraph]
 _ROWS = 1 << 20  # targets of a graph whose empty rows are looked for
 _LONGEST = 100  # characters of an expression that is quoted
+MOVED = 3  # rank of masks that are rolled or shifted
 REMOTE = 6  # rank of mistakes that are not named where another explains the same
 _SWITCHED = {"|": "&", "&": "|-", "-": "|&", "@": "|&"}  # signs that are taken for each other; composing is costly
 
@@ -214,7 +215,7 @@ def _of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
         T, S = graph.num_targets, graph.num_sources
         yield mutant(1, "mask ignored: every target reads every source", full(T) if T == S else cross(T, S))
         yield mutant(2, "an empty mask: no edge is there, no target reads anything", none_of(graph))
-        yield from (mutant(3, words, changed) for words, changed in _moved(graph))
+        yield from (mutant(MOVED, words, changed) for words, changed in _moved(graph))
 
 
 def none_of(graph: AttentionGraph) -> AttentionGraph:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..nn import Rotary
 from ..questions.mistakes import described, singles
-from ..questions.mutants import Mutant, Mutants
+from ..questions.mutants import MOVED, Mutant, Mutants
 from .bounds import EXPLAINED, difference, differences, size
 from .measure import measure_backend, twins
 from .pieces import BUDGET, Piece, piece_of
@@ -185,11 +185,13 @@ class _Look:
     def _mistakes(self) -> tuple[tuple[str, ...], list[str]]:
         """The known mistakes about the graph, and all others, that give this output; remote ones only if no other."""
         mutants, graphs = self._mutants()
-        near = described(mutants, [mutant for mutant in graphs if not mutant.remote])
+        near = [mutant for mutant in graphs if not mutant.remote]
         others = [words for words, make in (*WRONG_SCORES, *WRONG_OPERANDS) if self._explains(make(self.scene))]
-        if near or others:
-            return near, others
+        if others or any(mutant.rank < MOVED for mutant in near):
+            return described(mutants, near), others
         others = [words for words, make in (*RARE_SCORES, *RARE_OPERANDS) if self._explains(make(self.scene))]
+        if near:  # a mask that is rolled looks like keys and values that are: both are said
+            return described(mutants, near), others
         return described(mutants, graphs), others or self._numbers() or self._rounding()
 
     def _mutants(self) -> tuple[Mutants, list[Mutant]]:
