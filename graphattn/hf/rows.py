@@ -1,6 +1,5 @@
 """From graphs and the sequences of a call to one run of attention."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead, disjoint_union
+from ..models.generation.continuation import each as each
 from ..models.generation.continuation import every, rows
 from .frame import Frame, Piece, Span
 
@@ -103,12 +103,6 @@ def _check_present(graph: AttentionGraph, targets: range, sources: range) -> Non
             f"a token from {targets.start} on reads token {last}, which is not written yet; take away edges from later "
             "sources, as graph & ga.graphs.causal(...) does"
         )
-
-
-def each(heads: PerHead, make: Callable[[AttentionGraph], AttentionGraph]) -> PerHead:
-    """Graphs of heads, each made another; heads that shared one still do."""
-    made = {graph: make(graph) for graph in dict.fromkeys(heads.graphs)}
-    return PerHead(tuple(made[graph] for graph in heads.graphs))
 
 
 def _union(parts: list[Graph]) -> Graph:

@@ -14,9 +14,10 @@ from ..graph.layers import Layer, Layers, layers_of
 from ..graph.need import need_graph
 from ..graphs import circulant, full
 from ..kernels.edge_softmax import scatter_sum
-from ..nn import ShortestPathBias, laplacian_eigenvector_pe, random_walk_pe
+from ..nn import ShortestPathBias, random_walk_pe
 from ..nn.arguments import check_input
 from ..nn.biases.constant import of_edges
+from ..nn.graph_encodings import eigenvectors_of_each, with_random_signs
 from .example import example, features
 from .stacks import Encoder
 
@@ -159,23 +160,11 @@ class GraphTransformer(nn.Module):
         if sum(sizes) != edges.num_nodes:
             raise ShapeError(f"sizes must add up to {edges.num_nodes}, the nodes, got {sizes}")
         encoding = of_edges(edges, _encoding, self.kind, self.encoding_dim, sizes, device=edges.device)
-        if self.kind == "laplacian" and self.training:
-            sign = torch.randint(2, (len(sizes), self.encoding_dim), device=encoding.device) * 2 - 1
-            encoding = encoding * sign[_owner(sizes, encoding)]
-        return encoding
+        return with_random_signs(encoding, sizes) if self.kind == "laplacian" and self.training else encoding
 
 
 def _encoding(edges: AttentionGraph, kind: str, dim: int, sizes: tuple[int, ...]) -> Tensor:
-    if kind == "random_walk":
-        return random_walk_pe(edges, dim)
-    encoding, first = torch.zeros(edges.num_nodes, dim, device=edges.device), 0
-    for size in sizes:  # the eigenvectors of a batch are those of its graphs
-        k = min(dim, size - 1)
-        if k > 0:
-            piece = edges if size == edges.num_nodes else edges.subgraph(range(first, first + size))
-            encoding[first : first + size, :k] = laplacian_eigenvector_pe(piece, k)
-        first += size
-    return encoding
+    return random_walk_pe(edges, dim) if kind == "random_walk" else eigenvectors_of_each(edges, dim, sizes)
 
 
 def _sizes(batch: Tensor | None, num_nodes: int) -> tuple[int, ...]:

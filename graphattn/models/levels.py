@@ -13,7 +13,7 @@ from ..graph import Pattern
 from ..graph.advice import no_graph
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
-from ..nn import pool
+from ..nn import interpolate, pool
 from ..nn.arguments import check_input
 
 READOUTS = ("node", "shape")
@@ -95,6 +95,30 @@ def levels_checked(x: Any, shape: Any, num_levels: int, features: int, reader: n
     check_input("x", x, features, reader)
     if x.shape[-2] != len(shape.levels[0].pos):
         raise ShapeError(f"x must have a row for each of {len(shape.levels[0].pos)} points, got {tuple(x.shape)}")
+
+
+class Down(nn.Module):
+    """The maximum or the mean of a coarser point's neighbours, each through a dense layer."""
+
+    def __init__(self, fine: int, coarse: int, dense: Part = nn.Linear, how: str = "max") -> None:
+        super().__init__()
+        self.dense, self.how = dense(fine, coarse), how
+
+    def forward(self, x: Tensor, fine: Level, coarse: Level) -> Tensor:
+        assert coarse.down is not None
+        return pool(self.dense(x), coarse.down, self.how)
+
+
+class Up(nn.Module):
+    """The sum of a finer point's own features and its interpolated coarser neighbours, each through a dense layer."""
+
+    def __init__(self, coarse: int, fine: int, after: int, dense: Part = nn.Linear) -> None:
+        super().__init__()
+        self.dense, self.own = dense(coarse, after), dense(fine, after)
+
+    def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
+        assert coarse.up is not None
+        return self.own(skip) + interpolate(self.dense(x), coarse.up, coarse.pos, fine.pos)
 
 
 class _Stage(nn.ModuleList):

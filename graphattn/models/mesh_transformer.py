@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..arguments import kinds_checked, one_of, probability, width
-from ..graph import AttentionGraph
 from ..graph.foreign_names import names_checked
 from ..graphs import Hierarchy
-from ..nn import laplacian_eigenvector_pe
 from ..nn.biases.constant import of_edges
 from ..nn.blocks import make_norm
+from ..nn.graph_encodings import eigenvectors_of_each, with_random_signs
 from .example import example, features, small_cloud
 from .levels import READOUTS, heads_of, levels_checked, of_clouds
 from .unet import EdgeBlock, EdgeEncoder, Perceptron
@@ -110,20 +108,5 @@ class MeshTransformer(nn.Module):
         """(N, k) of each mesh by itself."""
         graph, level = shape.levels[0].graph, shape.levels[0]
         sizes = tuple(shape.clouds.in_degree.tolist())  # a key by value: a hierarchy makes graphs of its own
-        vectors = of_edges(graph, _spectrum, self.num_eigenvectors, sizes, device=level.pos.device)
-        if not self.training:
-            return vectors
-        sign = torch.randint(2, (shape.num_clouds, self.num_eigenvectors), device=vectors.device) * 2.0 - 1
-        return vectors * (sign[0] if level.batch is None else sign[level.batch])
-
-
-def _spectrum(graph: AttentionGraph, k: int, sizes: tuple[int, ...]) -> Tensor:
-    """The first eigenvectors of each cloud's own graph; fewer, and zeros, of a small one."""
-    result, first = torch.zeros(graph.num_nodes, k, device=graph.device), 0
-    for size in sizes:
-        few = min(k, size - 1)
-        if few > 0:
-            piece = graph if size == graph.num_nodes else graph.subgraph(range(first, first + size))
-            result[first : first + size, :few] = laplacian_eigenvector_pe(piece, few)
-        first += size
-    return result
+        vectors = of_edges(graph, eigenvectors_of_each, self.num_eigenvectors, sizes, device=level.pos.device)
+        return with_random_signs(vectors, sizes) if self.training else vectors

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,19 +10,53 @@ from ..arguments import kinds_checked, probability, width
 from ..graph.foreign_names import names_checked
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
-from ..nn import DropPath, GraphAttention, interpolate, pool
+from ..nn import DropPath, GraphAttention
 from ..nn.blocks import make_norm
 from ..nn.scores import Subtraction
 from .example import example, features, small_cloud
-from .levels import Levels, heads_of, of_clouds, sizes
+from .levels import Down, Levels, Part, Up, heads_of, of_clouds, sizes
 
 
 class PointStages(nn.Module):
-    """An ``embedding``, ``levels`` and a ``head``, which the models of this family make."""
+    """An embedding, stages of blocks on the levels of a hierarchy, and a perceptron.
 
-    embedding: Any
-    levels: Any
-    head: Any
+    Args:
+        features: Width of the points' features.
+        out_dim: Width of the answer.
+        widths: C of each level, the finest first.
+        depths: Blocks of each level on the way down.
+        back: Blocks of each level but the coarsest on the way up.
+        block: As of :class:`~graphattn.models.levels.Levels`.
+        readout: "node", or "shape".
+        dense: The layers between levels: ``dense(before, after)``.
+        dropout: In the perceptron.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        out_dim: int,
+        widths: list[int],
+        depths: Sequence[int] | int,
+        back: int,
+        block: Part | Sequence[Part],
+        readout: str,
+        dense: Part | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding = Dense(width(features, "features"), widths[0])
+        self.levels = Levels(
+            widths,
+            sizes(depths, "depths", len(widths), 0),
+            [back] * (len(widths) - 1),
+            block=block,
+            down=partial(Down, dense=dense or Dense),
+            up=partial(Up, dense=dense or Dense),
+            readout=readout,
+        )
+        last, drop = self.levels.out_dim, nn.Dropout(probability(dropout, "dropout"))
+        self.head = nn.Sequential(Dense(last, last), drop, nn.Linear(last, width(out_dim, "out_dim")))
 
     @names_checked
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
@@ -84,23 +117,10 @@ class PointTransformer(PointStages):
         readout: str = "node",
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
         wide = sizes(widths, "widths")
         heads_of(wide, width(share, "share"), "share")
-        self.embedding = Dense(width(features, "features"), wide[0])
-        self.levels = Levels(
-            wide,
-            sizes(depths, "depths", len(wide), 0),
-            [1] * (len(wide) - 1),
-            block=partial(VectorBlock, share=share, axes=axes),
-            down=Down,
-            up=Up,
-            readout=readout,
-        )
-        last = self.levels.out_dim
-        self.head = nn.Sequential(
-            Dense(last, last), nn.Dropout(probability(dropout, "dropout")), nn.Linear(last, width(out_dim, "out_dim"))
-        )
+        block = partial(VectorBlock, share=share, axes=axes)
+        super().__init__(features, out_dim, wide, depths, 1, block, readout, dropout=dropout)
 
 
 class Dense(nn.Module):
@@ -141,27 +161,3 @@ class VectorBlock(nn.Module):
         graph = level.graphs[number % len(level.graphs)]
         read = self.attention(self.first(x), graph, positions=level.pos.to(x.dtype))
         return torch.relu(x + self.drop(self.last_norm(self.last(torch.relu(self.norm(read))))))
-
-
-class Down(nn.Module):
-    """The largest of what a coarser point's neighbours carry."""
-
-    def __init__(self, fine: int, coarse: int) -> None:
-        super().__init__()
-        self.dense = Dense(fine, coarse)
-
-    def forward(self, x: Tensor, fine: Level, coarse: Level) -> Tensor:
-        assert coarse.down is not None
-        return pool(self.dense(x), coarse.down, "max")
-
-
-class Up(nn.Module):
-    """What the coarser points carry, interpolated, and the finer ones' own."""
-
-    def __init__(self, coarse: int, fine: int, after: int) -> None:
-        super().__init__()
-        self.dense, self.own = Dense(coarse, after), Dense(fine, after)
-
-    def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
-        assert coarse.up is not None
-        return self.own(skip) + interpolate(self.dense(x), coarse.up, coarse.pos, fine.pos)

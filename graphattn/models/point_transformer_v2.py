@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from ..arguments import kinds_checked, probability, width
 from ..nn.blocks import make_norm
 from .example import example, features, small_cloud
-from .levels import Levels, heads_of, sizes
-from .point_transformer import Dense, Down, PointStages, Up, VectorBlock
+from .levels import heads_of, sizes
+from .point_transformer import PointStages, VectorBlock
 
 
 @example(
@@ -57,22 +57,11 @@ class PointTransformerV2(PointStages):
         readout: str = "node",
         drop_path: float = 0.0,
     ) -> None:
-        super().__init__()
         wide = sizes(widths, "widths")
         heads_of(wide, width(channels, "channels"), "channels")
         drop_path = probability(drop_path, "drop_path", below_one=True)
-        self.embedding = Dense(width(features, "features"), wide[0])
-        self.levels = Levels(
-            wide,
-            sizes(depths, "depths", len(wide), 0),
-            [1] * (len(wide) - 1),
-            block=partial(GroupedBlock, channels=channels, axes=width(axes, "axes"), drop_path=drop_path),
-            down=Down,
-            up=Up,
-            readout=readout,
-        )
-        last = self.levels.out_dim
-        self.head = nn.Sequential(Dense(last, last), nn.Linear(last, width(out_dim, "out_dim")))
+        block = partial(GroupedBlock, channels=channels, axes=width(axes, "axes"), drop_path=drop_path)
+        super().__init__(features, out_dim, wide, depths, 1, block, readout)
 
 
 class ActivatedLinear(nn.Linear):

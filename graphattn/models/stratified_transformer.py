@@ -13,10 +13,10 @@ from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
-from ..nn import ContextualTable, DropPath, FeedForward, interpolate, pool
+from ..nn import ContextualTable, DropPath, FeedForward
 from .example import example, features, small_cloud
-from .levels import Levels, sizes
-from .point_transformer import Dense, PointStages
+from .levels import sizes
+from .point_transformer import PointStages
 
 
 @example(
@@ -80,32 +80,26 @@ class StratifiedTransformer(PointStages):
         readout: str = "node",
         drop_path: float = 0.0,
     ) -> None:
-        super().__init__()
         wide = sizes(widths, "widths")
-        heads, blocks = sizes(num_heads, "num_heads", len(wide)), sizes(depths, "depths", len(wide), 0)
+        heads = sizes(num_heads, "num_heads", len(wide))
         for C, H in zip(wide, heads, strict=True):
             if C % H:
                 raise OptionError(f"widths must be multiples of num_heads, level by level; got {C} and {H}")
-        self.embedding = Dense(width(features, "features"), wide[0])
-        step = positive(step, "step")
-        reach, axes, self.signals = width(reach, "reach"), width(axes, "axes"), whole(signals, "signals", 0)
-        known = {"axes": self.signals, "reach": signal_reach, "step": signal_step} if self.signals else None
-        block = partial(OffsetBlock, reach=reach, axes=axes, values=values, signals=known)
-        self.levels = Levels(
-            wide,
-            blocks,
-            [0] * (len(wide) - 1),
-            block=[partial(block, num_heads=H, step=step * 2**number) for number, H in enumerate(heads)],
-            down=TransitionDown,
-            up=TransitionUp,
-            readout=readout,
-        )
+        step, signals = positive(step, "step"), whole(signals, "signals", 0)
+        known = {"axes": signals, "reach": signal_reach, "step": signal_step} if signals else None
+        options: dict[str, Any] = {
+            "reach": width(reach, "reach"),
+            "axes": width(axes, "axes"),
+            "values": values,
+            "signals": known,
+        }
+        blocks = [partial(OffsetBlock, num_heads=H, step=step * 2**i, **options) for i, H in enumerate(heads)]
+        super().__init__(features, out_dim, wide, depths, 0, blocks, readout, _normed)
+        self.signals = signals
         every: list[Any] = [own for stage in self.levels.stages for own in stage.children()]
         most = probability(drop_path, "drop_path", below_one=True)
         for own, p in zip(every, torch.linspace(0, most, len(every), device="cpu").tolist(), strict=True):
             own.drop = DropPath(p)
-        last = self.levels.out_dim
-        self.head = nn.Sequential(Dense(last, last), nn.Linear(last, width(out_dim, "out_dim")))
 
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
         """As of every model of points; of one with ``signals`` the hierarchy has so many.
@@ -164,26 +158,5 @@ class OffsetBlock(nn.Module):
         return (made.output + sum(table.averaged(graph, alpha, place) for table, place in tables)).flatten(-2)
 
 
-class TransitionDown(nn.Module):
-    """The largest of what a coarser point's neighbours carry."""
-
-    def __init__(self, fine: int, coarse: int) -> None:
-        super().__init__()
-        self.norm, self.linear = nn.LayerNorm(fine), nn.Linear(fine, coarse, bias=False)
-
-    def forward(self, x: Tensor, fine: Level, coarse: Level) -> Tensor:
-        assert coarse.down is not None
-        return pool(self.linear(self.norm(x)), coarse.down, "max")
-
-
-class TransitionUp(nn.Module):
-    """What the coarser points carry, interpolated, and the finer ones' own."""
-
-    def __init__(self, coarse: int, fine: int, after: int) -> None:
-        super().__init__()
-        self.norm, self.linear = nn.LayerNorm(coarse), nn.Linear(coarse, after)
-        self.own_norm, self.own = nn.LayerNorm(fine), nn.Linear(fine, after)
-
-    def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
-        assert coarse.up is not None
-        return self.own(self.own_norm(skip)) + interpolate(self.linear(self.norm(x)), coarse.up, coarse.pos, fine.pos)
+def _normed(before: int, after: int) -> nn.Sequential:
+    return nn.Sequential(nn.LayerNorm(before), nn.Linear(before, after))

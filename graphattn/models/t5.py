@@ -5,18 +5,23 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..arguments import check_flags, kinds_checked, probability, width
+from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
-from ..graphs import full
-from ..nn import T5Bias
+from ..graphs import causal, full
+from ..nn import KeyValueCache, T5Bias
+from ..nn.blocks import Graph
 from .example import example, tokens
 from .longt5 import SummaryEncoder
+from .padding import memory_up_to
+from .reading import Reading
 from .stacks import Decoder, Encoder
 from .tokens import check_tokens
-from .writer import TextToText
+
+CAUSAL = causal(..., ...)
 
 
 @example(lambda new, p: new(11, 8, 2, 1, num_buckets=8, max_distance=6, dropout=p), tokens(7, 5))
-class T5(TextToText):
+class T5(nn.Module):
     """Tokens read and tokens written; the logits of the next token written.
 
     Norms by the root of the mean square before every branch, no bias in any projection, scores not divided by the root
@@ -111,14 +116,74 @@ class T5(TextToText):
         x, graph = self._embedded("source", source), self.source_graph if graph is None else graph
         return self.dropout(self.encoder(x, graph, score_bias=self.encoder_bias, lengths=lengths))
 
-    def _written(self, target: Tensor, past: int) -> Tensor:
-        return self._embedded("target", target)
+    def tie(self) -> None:
+        """Give the head the tokens' weights; once more after ``to_empty`` or ``load_state_dict(assign=True)``."""
+        self.head.weight = self.embedding.weight
 
-    def _own(self) -> dict[str, Any]:
-        return {"score_bias": self.decoder_bias}
+    def decode(
+        self,
+        target: Tensor,
+        memory: Tensor | list[KeyValueCache],
+        graph: Layers | None = None,
+        memory_graph: Graph | None = None,
+        caches: list[KeyValueCache] | None = None,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
+        """Logits (..., T, V) from a memory; with a cache for each layer, of tokens that continue earlier ones.
 
-    def _logits(self, x: Tensor) -> Tensor:
+        The memory may be what ``decoder.hold(memory)`` made of it; lengths are of its examples.
+        """
+        x, graph = self._embedded("target", target), CAUSAL if graph is None else graph
+        memory_graph, bias = memory_up_to(lengths, memory, memory_graph, x)
+        options: dict[str, Any] = {"score_bias": self.decoder_bias, "memory_bias": bias, "caches": caches}
+        x = self.decoder(x, graph, memory, memory_graph, **options)
         return self.head(self.dropout(x) * self.factor)
+
+    @names_checked
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_graph: Layers | None = None,
+        target_graph: Layers | None = None,
+        memory_graph: Graph | None = None,
+        *,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
+        """Logits (..., T, V) of the token after each of the target's.
+
+        Args:
+            source: Integers (..., S), the tokens read.
+            target: Integers (..., T), the tokens written so far, the start token (T5's is 0) first.
+            source_graph: Of S nodes; the model's own by default, which is full if it was given none.
+            target_graph: Of T nodes; causal by default.
+            memory_graph: T targets and S sources; all of them by default.
+            lengths: Integers (...), of sources that are padded at their end: what follows is not read.
+
+        Raises:
+            ShapeError: If tokens or lengths are not integers, or do not fit the graphs.
+            PositionIndexError: If a token is outside the vocabulary, or beyond the positions.
+        """
+        memory = self.encode(source, source_graph, lengths)
+        return self.decode(target, memory, target_graph, memory_graph, lengths=lengths)
+
+    def reading(
+        self,
+        source: Tensor,
+        source_graph: Layers | None = None,
+        memory_graph: Graph | None = None,
+        *,
+        lengths: Tensor | None = None,
+    ) -> Reading:
+        """The model having read a source, as :func:`~graphattn.models.generate` takes it; the encoder runs now.
+
+        Args:
+            source: Integers (..., S).
+            source_graph: As of :meth:`forward`.
+            memory_graph: A target for each token that is to be written, start tokens included, and S sources.
+            lengths: As of :meth:`forward`.
+        """
+        return Reading(self, self.encode(source, source_graph, lengths), memory_graph, lengths)
 
     def _embedded(self, name: str, tokens: Tensor) -> Tensor:
         check_tokens(name, tokens, self.embedding.num_embeddings)

@@ -12,11 +12,11 @@ from ..graph import AttentionGraph
 from ..graph.foreign_names import names_checked
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
-from ..nn import GraphAttention, TransformerBlock, edge_geometry, interpolate, pool
+from ..nn import GraphAttention, TransformerBlock, edge_geometry
 from ..nn.blocks import make_norm
 from ..nn.geometry import FEATURES
 from .example import example, features, small_cloud
-from .levels import Levels, Part, carried, heads_of, of_clouds, sizes
+from .levels import Down, Levels, Part, Up, carried, heads_of, of_clouds, sizes
 
 POOLING = ("attention", "max", "mean")
 
@@ -82,8 +82,8 @@ class UNet(nn.Module):
         own = None if edge_dim is None else width(edge_dim, "edge_dim")
         geometry = partial(EdgeEncoder, edges, width(axes, "axes"), edge_dim=own)
         block = partial(EdgeBlock, num_heads=num_heads, geometry=geometry, dropout=probability(dropout, "dropout"))
-        down: Part = partial(Pooling, how=one_of(pooling, "pooling", POOLING))
-        up: Part = Unpooling
+        down: Part = partial(Down, how=one_of(pooling, "pooling", POOLING))
+        up: Part = Up
         if pooling == "attention":
             down, up = (partial(part, num_heads=num_heads, geometry=geometry) for part in (Descent, Ascent))
         self.levels = Levels(
@@ -199,27 +199,3 @@ class Ascent(nn.Module):
 
     def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
         return self.read(self.own(skip), x, coarse.up, fine, coarse)
-
-
-class Pooling(nn.Module):
-    """A linear map of the mean or the maximum of what a coarser point reads."""
-
-    def __init__(self, fine: int, coarse: int, how: str) -> None:
-        super().__init__()
-        self.linear, self.how = nn.Linear(fine, coarse), how
-
-    def forward(self, x: Tensor, fine: Level, coarse: Level) -> Tensor:
-        assert coarse.down is not None
-        return self.linear(pool(x, coarse.down, self.how))
-
-
-class Unpooling(nn.Module):
-    """Linear maps of what coarser points carry, interpolated, and of the finer point's own."""
-
-    def __init__(self, coarse: int, fine: int, after: int) -> None:
-        super().__init__()
-        self.linear, self.own = nn.Linear(coarse, after), nn.Linear(fine, after)
-
-    def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
-        assert coarse.up is not None
-        return self.own(skip) + interpolate(self.linear(x), coarse.up, coarse.pos, fine.pos)

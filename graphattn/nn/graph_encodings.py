@@ -95,6 +95,24 @@ def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
     return (pe * sign).float().to(device)
 
 
+def eigenvectors_of_each(graph: AttentionGraph, k: int, sizes: tuple[int, ...]) -> Tensor:
+    """The first eigenvectors (N, k) of each of the graphs of a batch; of a small one fewer, and zeros."""
+    result, first = torch.zeros(graph.num_nodes, k, device=graph.device), 0
+    for size in sizes:
+        few = min(k, size - 1)
+        if few > 0:
+            piece = graph if size == graph.num_nodes else graph.subgraph(range(first, first + size))
+            result[first : first + size, :few] = laplacian_eigenvector_pe(piece, few)
+        first += size
+    return result
+
+
+def with_random_signs(vectors: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Eigenvectors (N, k) times a sign for each graph of a batch and each of its k."""
+    sign = torch.randint(2, (len(sizes), vectors.shape[1]), device=vectors.device) * 2 - 1
+    return vectors * torch.repeat_interleave(sign, torch.tensor(sizes, device=sign.device), 0)
+
+
 def _data(graph: AttentionGraph, both_ways: bool = False) -> Data:
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "graph must be an AttentionGraph")

@@ -40,7 +40,7 @@ def twin(model, x, pos, cell, channels=4, k=4):
         up = levels / "ups" / "0"
         z = dense(up / "own", x) + dense(up / "dense", y)[ids]
         z = block(levels / "back" / "0" / "0", z, pos, near, channels)
-    return (state / "head" / "1").linear(dense(state / "head" / "0", z))
+    return (state / "head" / "2").linear(dense(state / "head" / "0", z))
 
 
 def test_outputs_are_those_of_the_papers_formulas():

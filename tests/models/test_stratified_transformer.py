@@ -60,16 +60,16 @@ def twin(model, x, pos, kept, signals=None):
     for number, shift in ((0, 0.0), (1, WINDOW / 2)):
         x = block(levels / "stages" / "0" / str(number), x, pos, WINDOW, shift, STEP, 2, signals)
     down = levels / "downs" / "0"
-    y = (down / "linear").linear((down / "norm").norm(x))[nearest(pos, pos[kept], 6)].amax(1)
+    y = (down / "dense" / "1").linear((down / "dense" / "0").norm(x))[nearest(pos, pos[kept], 6)].amax(1)
     coarse = None if signals is None else signals[kept]
     y = block(levels / "stages" / "1" / "0", y, pos[kept], 2 * WINDOW, 0.0, 2 * STEP, 3, coarse)
     if model.levels.readout == "shape":
         x = y.mean(0, keepdim=True)
     else:
         up = levels / "ups" / "0"
-        carried = interpolated((up / "linear").linear((up / "norm").norm(y)), pos[kept], pos)
-        x = (up / "own").linear((up / "own_norm").norm(x)) + carried
-    return (state / "head" / "1").linear(dense(state / "head" / "0", x))
+        carried = interpolated((up / "dense" / "1").linear((up / "dense" / "0").norm(y)), pos[kept], pos)
+        x = (up / "own" / "1").linear((up / "own" / "0").norm(x)) + carried
+    return (state / "head" / "2").linear(dense(state / "head" / "0", x))
 
 
 def windows(w):

@@ -52,7 +52,8 @@ def twin(model, x, pos, pooling):
     if pooling == "attention":
         y = between(down / "read", (down / "own").linear(x[kept]), x, below, coarse, pos)
     else:
-        y = (down / "linear").linear(x[below].amax(1) if pooling == "max" else x[below].mean(1))
+        z = (down / "dense").linear(x)[below]
+        y = z.amax(1) if pooling == "max" else z.mean(1)
     y = block(levels / "stages" / "1" / "0", y, coarse, nearest(coarse, coarse, 5)[:, 1:])
     if model.levels.readout == "shape":
         y = (state / "norm").norm(y)
@@ -61,7 +62,7 @@ def twin(model, x, pos, pooling):
     if pooling == "attention":
         z = between(up / "read", z, y, above, pos, coarse)
     else:
-        z = z + interpolated((up / "linear").linear(y), coarse, pos)
+        z = z + interpolated((up / "dense").linear(y), coarse, pos)
     z = block(levels / "back" / "0" / "0", z, pos, near)
     return perceptron(state / "head", (state / "norm").norm(z))
 

@@ -8,7 +8,7 @@ from graphattn import graphs
 from graphattn.errors import OptionError, ShapeError
 from graphattn.models import ViT, from_hf
 from graphattn.models.from_hf import FAMILIES
-from graphattn.models.from_hf.layers import fill
+from graphattn.models.from_hf.layers import NAMES, copy_parts
 from graphattn.models.patches import PatchEmbedding
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
@@ -139,7 +139,7 @@ def test_of_videos_it_is_a_vivit():
         mine.tokens.copy_(theirs.embeddings.cls_token[0])
         mine.positions.weight.copy_(theirs.embeddings.position_embeddings[0])
     for block, layer in zip(mine.encoder.layers, theirs.layers, strict=True):
-        fill(block, layer, theirs.config)
+        copy_parts(block, layer, NAMES)
     mine.encoder.norm = theirs.layernorm
     close(mine(x), theirs(x.transpose(1, 2)).last_hidden_state)
     space, time = graphs.cell_partition(..., (1, 2, 3)), graphs.cell_partition(..., (2, 1, 1))
@@ -214,7 +214,7 @@ def test_every_class_that_is_read_is_one_of_transformers():
             "x has 5 nodes .* but the graph has 6 targets",
         ),
         (lambda: from_hf(torch.nn.Linear(2, 2)), OptionError, "from_hf reads .*ViTModel.* got Linear"),
-        (lambda: from_hf(hf(hidden_act="tanh")), OptionError, 'hidden_act must be "relu", .* got .tanh'),
+        (lambda: from_hf(hf(hidden_act="tanh")), OptionError, 'activation must be "relu", .* got .tanh'),
         (
             lambda: from_hf(transformers.ViTModel(hf().config, use_mask_token=True)),
             OptionError,

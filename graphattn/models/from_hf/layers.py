@@ -5,24 +5,8 @@ from typing import Any
 
 from torch import nn
 
-from ...arguments import one_of
 from ...errors import OptionError
-from ...nn import TransformerBlock
-
-ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",  # their sqrt(2 / pi) has ten digits
-    "silu": "silu",
-    "swish": "silu",
-}
-
-
-def activation(config: Any) -> str:
-    """Our name of the activation in the feed-forwards."""
-    return ACTIVATIONS[one_of(config.hidden_act, "hidden_act", ACTIVATIONS)]
+from .text import activation
 
 
 def pair(size: Any) -> tuple[int, int]:
@@ -38,7 +22,7 @@ def widths(config: Any) -> tuple[int, int, int, int]:
 
 def options(config: Any) -> dict[str, Any]:
     """The options that all models of patches share."""
-    return {"channels": config.num_channels, "activation": activation(config)}
+    return {"channels": config.num_channels, "activation": activation(config.hidden_act)}
 
 
 def refuse_mask_token(embeddings: Any) -> None:
@@ -66,12 +50,3 @@ def copy_parts(ours: nn.Module, theirs: nn.Module, names: dict[str, str]) -> Non
     for to, name in names.items():
         owner, _, leaf = to.rpartition(".")
         setattr(ours.get_submodule(owner), leaf, deepcopy(theirs.get_submodule(name)))
-
-
-def fill(block: TransformerBlock, layer: Any, config: Any) -> None:
-    """Copy a pre-norm layer into a block, with its dropouts."""
-    copy_parts(block, layer, NAMES)
-    block.attention.dropout = config.attention_probs_dropout_prob
-    perceptron: Any = block.feed_forward
-    perceptron.dropout = nn.Dropout(0.0)
-    block.branch[0] = nn.Dropout(config.hidden_dropout_prob)

@@ -9,7 +9,7 @@ from torch import nn
 from ...errors import OptionError
 from ...nn import GraphAttention
 from ..perceiver import Perceiver
-from .layers import activation
+from .text import activation
 
 
 def read(model: Any) -> Perceiver:
@@ -34,7 +34,7 @@ def read(model: Any) -> Perceiver:
         hidden=encoder.self_attends[0].mlp.dense1.out_features,
         head_dim=latent.qk_channels_per_head,
         value_dim=latent.v_channels_per_head,
-        activation=activation(config),
+        activation=activation(config.hidden_act),
     )
     made.to(model.embeddings.latents)
     with torch.no_grad():
@@ -68,7 +68,7 @@ def _reading(layer: Any, config: Any) -> dict[str, Any]:
         "value_inner": layer.attention.self.v_channels,
         "hidden": layer.mlp.dense1.out_features,
         "residual": layer.attention.use_query_residual,
-        "activation": activation(config),
+        "activation": activation(config.hidden_act),
     }
 
 

@@ -10,7 +10,8 @@ from ...errors import OptionError
 from ...nn import LearnedPosition
 from ..swin import Swin
 from ..swin_stage import SwinStage, cell_sides
-from .layers import FEED_FORWARD, activation, copy_parts, fill, pair, refuse_mask_token
+from .layers import FEED_FORWARD, NAMES, copy_parts, pair, refuse_mask_token
+from .text import activation, set_dropouts
 
 V2_NAMES = {
     "attention.q_proj": "attention.self.query",
@@ -41,7 +42,7 @@ def read(model: Any) -> Swin:
         hidden_ratio=config.mlp_ratio,
         channels=config.num_channels,
         drop_path=config.drop_path_rate,
-        activation=activation(config),
+        activation=activation(config.hidden_act),
         version=2 if is_v2 else 1,
         pretrained_window=_trained(base, config) if is_v2 else None,
     )
@@ -70,8 +71,9 @@ def read(model: Any) -> Swin:
 def _fill(stage: SwinStage, theirs: Any, config: Any) -> None:
     bias: Any
     for block, bias, layer in zip(stage.layers, stage.biases, theirs.blocks, strict=True):
-        fill(block, layer, config)  # type: ignore[arg-type]
+        copy_parts(block, layer, NAMES)
         bias.table.weight = deepcopy(layer.attention.relative_position_bias.relative_position_bias_table)
+    set_dropouts(stage.layers, config.attention_probs_dropout_prob, config.hidden_dropout_prob)
 
 
 def _fill_v2(stage: SwinStage, theirs: Any, config: Any) -> None:

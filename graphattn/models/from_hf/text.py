@@ -6,9 +6,17 @@ from torch import Tensor, nn
 
 from ...arguments import one_of
 from ...errors import OptionError
-from .layers import ACTIVATIONS
 
 State = dict[str, Tensor]
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",  # their sqrt(2 / pi) has ten digits
+    "silu": "silu",
+    "swish": "silu",
+}
 
 
 def renamed(model: nn.Module, table: dict[str, str]) -> State:

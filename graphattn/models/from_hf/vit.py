@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from ..vit import ViT
-from .layers import fill, options, pair, refuse_mask_token, widths
+from .layers import NAMES, copy_parts, options, pair, refuse_mask_token, widths
+from .text import set_dropouts
 
 
 def read(model: Any) -> ViT:
@@ -35,7 +36,8 @@ def read(model: Any) -> ViT:
         made.positions.weight.copy_(embeddings.position_embeddings[0])
     made.dropout = deepcopy(embeddings.dropout)
     for block, layer in zip(made.encoder.layers, base.layers, strict=True):
-        fill(block, layer, base.config)  # type: ignore[arg-type]
+        copy_parts(block, layer, NAMES)
+    set_dropouts(made.encoder.layers, base.config.attention_probs_dropout_prob, base.config.hidden_dropout_prob)
     made.encoder.norm = deepcopy(base.layernorm)
     if base is not model:
         made.head = deepcopy(model.classifier)

@@ -152,7 +152,7 @@ def _layers(own: Any, graph: Layers | None, length: int) -> tuple[Any, ...]:
 
 def _whole(layer: Any, length: int) -> Any:
     if isinstance(layer, PerHead):
-        return _each(layer, lambda graph: _whole(graph, length))
+        return each(layer, lambda graph: _whole(graph, length))
     graph = layer(length) if isinstance(layer, Pattern) else layer
     if not isinstance(graph, AttentionGraph):
         return graph  # for layers_of to refuse
@@ -167,7 +167,7 @@ def _whole(layer: Any, length: int) -> Any:
 def _cut(layer: Any, length: int) -> Any:
     """The first nodes."""
     if isinstance(layer, PerHead):
-        return _each(layer, lambda graph: _cut(graph, length))
+        return each(layer, lambda graph: _cut(graph, length))
     return layer if layer.num_nodes == length else layer.subgraph(range(length))
 
 
@@ -213,7 +213,7 @@ def rows(
 ) -> AttentionGraph | PerHead:
     """What some targets read of some sources; a few rows of a rule are listed, which costs less to plan for."""
     if isinstance(layer, PerHead):
-        return _each(layer, lambda graph: rows(graph, targets, sources, device))
+        return each(layer, lambda graph: rows(graph, targets, sources, device))
     if len(targets) * len(sources) > _LISTED or layer.has_repeated_edges:
         return layer.subgraph(targets=targets, sources=sources).to(device)
     node = partial(torch.arange, device=layer.device)
@@ -223,7 +223,7 @@ def rows(
     return replace(from_mask(mask).to(device), name=f"rows of {layer.name}")
 
 
-def _each(heads: PerHead, make: Callable[[AttentionGraph], Any]) -> PerHead:
+def each(heads: PerHead, make: Callable[[AttentionGraph], Any]) -> PerHead:
     """Layers of heads, each made another; heads that shared one still do."""
     made = {graph: make(graph) for graph in dict.fromkeys(heads.graphs)}
     return PerHead(tuple(made[graph] for graph in heads.graphs))
