@@ -19,7 +19,7 @@ from ..graph.sizes import of_size
 from ..nn.blocks import EVERY
 from ..plans.cache import cached
 from .example import example, tokens
-from .rnn_attention import BahdanauAttention, LuongAttention
+from .rnn_attention import RecurrentAttention
 from .rnn_reading import RecurrentReading, RecurrentState
 from .tokens import check_lengths, check_tokens
 
@@ -87,9 +87,7 @@ class Seq2Seq(nn.Module):
         self.encoder = nn.GRU(embed_dim, each_way, batch_first=True, bidirectional=bidirectional)
         self.first = nn.Linear(hidden, hidden)
         self.cell = nn.GRUCell(embed_dim if attention in ("dot", "general") else embed_dim + hidden, hidden)
-        self.attention: BahdanauAttention | LuongAttention | None = None
-        if attention is not None:
-            self.attention = BahdanauAttention(hidden) if attention == "bahdanau" else LuongAttention(hidden, attention)
+        self.attention = None if attention is None else RecurrentAttention(hidden, attention)
         self.readout, self.head = nn.Linear(2 * hidden, hidden, bias=False), nn.Linear(hidden, num_target_tokens)
 
     @names_checked
@@ -196,12 +194,12 @@ class Seq2Seq(nn.Module):
         """States (B, T, C), what they read (B, T, C), and the weights."""
         num_steps = y.shape[1]
         together = memory.dim() == 2  # the examples are one graph
-        if isinstance(self.attention, LuongAttention):
-            states = self._steps(y, state, None)
-            context, weights = self.attention(states.flatten(0, 1) if together else states, memory, graph, keys)
-            return states, context.view_as(states), weights
-        assert isinstance(self.attention, BahdanauAttention)
+        assert self.attention is not None
         read = self.attention
+        if self.kind != "bahdanau":
+            states = self._steps(y, state, None)
+            context, weights = read(states.flatten(0, 1) if together else states, memory, graph, keys)
+            return states, context.view_as(states), weights
         results: list[tuple[Tensor, EdgeWeights]] = []
 
         def context_of(t: int, state: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError, OptionError, PositionIndexError, ShapeError
 from graphattn.models import Seq2Seq
-from graphattn.models.rnn_attention import BahdanauAttention, LuongAttention
+from graphattn.models.rnn_attention import RecurrentAttention
 
 B, S, T, C = 3, 7, 5, 8
 KINDS = ["bahdanau", "dot", "general"]
@@ -60,7 +60,7 @@ class ByHand:
                 inner = np.tanh(w["attention.layer.q_proj.weight"] @ s + w["attention.memory.weight"] @ h)
                 score.append(w["attention.layer.score.weight"][0] @ inner)
             else:
-                score.append(s @ (w["attention.weight.weight"] @ h if self.kind == "general" else h))
+                score.append(s @ (w["attention.memory.weight"] @ h if self.kind == "general" else h))
         power = np.exp(np.array(score))
         return power / power.sum()
 
@@ -197,9 +197,9 @@ def test_the_bottleneck_forgets_long_sequences_and_attention_does_not():
 
 def test_luong_is_cross_attention_of_one_head():
     state, memory = torch.randn(T, C).double(), torch.randn(S, C).double()
-    read, _ = LuongAttention(C)(state, memory, graphs.cross(T, S))
+    read, _ = RecurrentAttention(C, "dot")(state, memory, graphs.cross(T, S))
     close(read, torch.nn.functional.scaled_dot_product_attention(state, memory, memory, scale=1.0))
-    layer = BahdanauAttention(C).double()
+    layer = RecurrentAttention(C, "bahdanau").double()
     states = [layer(state[t : t + 1], memory, graphs.cross(1, S))[0] for t in range(T)]
     close(torch.cat(states), layer(state, memory, graphs.cross(T, S))[0])
 
