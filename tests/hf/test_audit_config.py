@@ -49,7 +49,7 @@ def test_on_the_command_line(tmp_path):
     )
     run = CliRunner().invoke(app, ["audit", str(tmp_path / "config.json"), "--json"])
     assert run.exit_code == 1
-    assert not json.loads(run.output)["ok"]
+    assert not json.loads(run.stdout)["ok"]
 
 
 def test_refusals(tmp_path):
