@@ -35,7 +35,7 @@ class ConfigAudit:
 
     @property
     def ok(self) -> bool:
-        """Whether all layers agree."""
+        """True if all layers agree."""
         return all(self.layers.values())
 
     def __bool__(self) -> bool:

@@ -45,7 +45,7 @@ class Piece(NamedTuple):
 
     @property
     def is_solid(self) -> bool:
-        """Whether its tokens stand side by side."""
+        """True if its tokens stand side by side."""
         return isinstance(self.targets.places, range) and isinstance(self.sources.places, range)
 
 

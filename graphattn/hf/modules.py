@@ -48,7 +48,7 @@ class Place:
     role: str
 
     def answers(self, key: str) -> bool:
-        """Whether a caller's key means this module: its role, or its stack, or a part of its name."""
+        """True if a caller's key means this module: its role, or its stack, or a part of its name."""
         if self.role and key in ROLES:
             return key == self.role
         return key in (self.role, self.stack) or f".{key}." in f".{self.name}."
@@ -105,13 +105,13 @@ def own_code(model: nn.Module) -> list[str]:
 
 
 def _attends(kind: Any) -> bool:
-    """Whether the class calls transformers' attention interface itself."""
+    """True if the class calls transformers' attention interface itself."""
     return not hasattr(kind, "_can_set_attn_implementation") and _written(kind, _INTERFACE)
 
 
 @lru_cache(maxsize=4096)
 def _written(kind: Any, words: str) -> bool:
-    """Whether the source of a class, or of a class that it comes from, has these words."""
+    """True if the source of a class, or of a class that it comes from, has these words."""
     for base in kind.__mro__[: kind.__mro__.index(nn.Module)]:
         try:
             if words in inspect.getsource(base):

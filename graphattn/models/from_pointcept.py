@@ -74,7 +74,7 @@ class _Source:
         return name in self.state
 
     def has_block(self, stage: int, name: str) -> bool:
-        """Whether the first block of a stage has this tensor."""
+        """True if the first block of a stage has this tensor."""
         return self.has(f"enc.enc{stage}.block0.{name}")
 
     def shape(self, name: str) -> torch.Size:

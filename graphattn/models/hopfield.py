@@ -108,7 +108,7 @@ class Hopfield(nn.Module):
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether every edge has its reverse, with the same coupling."""
+        """True if every edge has its reverse, with the same coupling."""
         n, (source, target) = self.graph.num_nodes, self.graph.edge_index
         there, back = torch.argsort(target * n + source), torch.argsort(source * n + target)
         same = torch.equal((target * n + source)[there], (source * n + target)[back])

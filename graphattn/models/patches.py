@@ -106,5 +106,5 @@ def _joined(grid: Size, number: int, times: int) -> str:
 
 
 def lies_on_grid(graph: object) -> TypeGuard[Pattern]:
-    """Whether it is a pattern whose size is a grid."""
+    """True if it is a pattern whose size is a grid."""
     return isinstance(graph, Pattern) and graph.on_grid

@@ -122,7 +122,7 @@ class _Stack(nn.Module):
         return x if self.norm is None else self.norm(x)
 
     def encodes_positions(self, score_bias: ScoreBias = None) -> bool:
-        """Whether a layer turns by positions, or one of the biases is made of them."""
+        """True if a layer has rotary positions, or one of the biases is made of positions."""
         layers: Iterable[Any] = self.layers
         biases = self._each("score_bias", score_bias)
         return any(layer.attention.rotary is not None for layer in layers) or any(map(callable, biases))

@@ -20,7 +20,7 @@ class _Room(NamedTuple):
     held: tuple[Tensor, Tensor]  # keys and values of these tokens, views
 
     def continues(self, key: Tensor, value: Tensor, more: int = 0) -> bool:
-        """Whether so many tokens may be written behind these.
+        """True if so many tokens may be written behind these.
 
         Not after a call that failed: what it wrote is there, and ``held`` counts it.
         """

@@ -432,7 +432,7 @@ class GraphAttention(EdgeAttention):
         return outputs.output, None if alpha is None else EdgeWeights.of(graph, alpha)
 
     def _takes(self, edge_attr: Tensor | None, graph: Edges) -> bool:
-        """Whether there are edge features, which then fit."""
+        """True if there are edge features, which then fit."""
         reader: nn.Module = self.delta or self.edge_proj or self.q_proj
         if self.edge_dim is None:
             if edge_attr is not None:
@@ -449,7 +449,7 @@ class GraphAttention(EdgeAttention):
         return True
 
     def _is_observed(self) -> bool:
-        """Whether a PyG explainer or hook listens to ``propagate``, so that message passing must run here."""
+        """True if a PyG explainer or hook listens to ``propagate``, so that message passing must run here."""
         observed = bool(
             self.explain
             or (self._propagate_forward_pre_hooks or self._propagate_forward_hooks)

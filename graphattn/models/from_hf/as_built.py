@@ -1,4 +1,4 @@
-"""Whether a model's modules are still what its configuration makes: its reader looks at that and at its parameters."""
+"""Refusal of models whose modules are no longer what their configuration makes: a reader looks at parameters alone."""
 
 import sys
 from typing import Any

@@ -177,7 +177,7 @@ class Reads(NamedTuple):
     first: list[int]
     """The first source that it or a later target reads, or itself."""
     all: list[bool]
-    """Whether it reads all from that source up to itself, each once."""
+    """True if it reads all from that source up to itself, each once."""
 
 
 def reads_of(layer: AttentionGraph | PerHead, length: int) -> Reads:

@@ -31,7 +31,7 @@ class Named(NamedTuple):
     dense: Callable[..., Tensor]
     """Its formula on rows as it is published, with torch and nothing else: a test reads the code."""
     smooth: bool
-    """Whether the formula has no kink, and divides by nothing that may be near 0."""
+    """True if the formula has no kink, and divides by nothing that may be near 0."""
 
 
 NORMALIZERS: dict[str, Named] = {}

@@ -90,7 +90,7 @@ class Score(nn.Module):
 
     @property
     def has_twin(self) -> bool:
-        """Whether :meth:`dense` is the formula of this very class; what a subclass computes may be something else."""
+        """True if :meth:`dense` is the formula of this very class; what a subclass computes may be something else."""
         return "dense" in vars(type(self))
 
     @classmethod

@@ -326,7 +326,7 @@ class Subtraction(Score):
 
     @property
     def has_twin(self) -> bool:
-        """Whether gamma and delta are still what the formula takes them for."""
+        """True if gamma and delta are still what the formula takes them for."""
         perceptrons = [[type(x) for x in part.children()] for part in self.children()]
         return super().has_twin and all(part == [nn.Linear, nn.ReLU, nn.Linear] for part in perceptrons)
 
