@@ -3,6 +3,8 @@
 import shlex
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..errors import OptionError
@@ -29,7 +31,9 @@ def study(
     if name == "report":
         if folder is None:
             raise OptionError("study report needs the folder of a study: graphattn study report DIR")
-        _shown(_read(folder), as_json)
+        with _warned_in_lines():
+            found = _read(folder)
+        _shown(found, as_json)
         return
     if name is None or folder is not None:
         raise OptionError(f"study needs the NAME of a suite, {', '.join(SUITES)}; or report DIR")
@@ -41,8 +45,7 @@ def study(
     words += [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
     chosen = [arm.strip() for arm in arms.split(",")] if arms is not None else None
     options: dict[str, Any] = {"quick": quick, "seeds": seeds, "arms": chosen, "processes": processes}
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *where, **more: say(f"warning: {one_line(str(message))}", sys.stderr)
+    with _warned_in_lines():
         try:
             report = run_suite(name, out, command=shlex.join([*words, "--out", out]), **options)
         except KeyboardInterrupt:
@@ -50,6 +53,13 @@ def study(
             raise
     _shown(report, as_json)
     say(f"report.md, report.json, figure.pdf and figure.svg are in {one_line(out)}", sys.stderr)
+
+
+@contextmanager
+def _warned_in_lines() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *where, **more: say(f"warning: {one_line(str(message))}", sys.stderr)
+        yield
 
 
 def _read(folder: str) -> Any:

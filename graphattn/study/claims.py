@@ -113,12 +113,14 @@ class Verdict:
         difference: Of better and worse, paired by seed; None without pairs.
         p: Of the sign-flip test after Holm's correction; None where it could not be below the level.
         verdict: One of :data:`VERDICTS`.
+        remarks: What else is to be known of it.
     """
 
     claim: str
     difference: Interval | None
     p: float | None
     verdict: str
+    remarks: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
@@ -140,20 +142,26 @@ def check_significance(seeds: int, claims: int = 1) -> None:
         )
 
 
-def judged(claims: Sequence[Claim], pairs: Sequence[list[float]], late: Sequence[str] = ()) -> list[Verdict]:
+def judged(
+    claims: Sequence[Claim],
+    pairs: Sequence[list[float]],
+    late: Sequence[str] = (),
+    bounds: Sequence[tuple[float, float] | None] = (),
+) -> list[Verdict]:
     """Verdicts from the paired differences of each claim, one for each seed, corrected for all claims made beforehand;
-    of those made ``late`` and of those whose p could not be below the level the sign alone."""
+    of those made ``late`` and of those whose p could not be below the level the sign alone. ``bounds`` of what each
+    difference may be."""
     early = [i for i, claim in enumerate(claims) if str(claim) not in late]
     p = holm([claims[i].p(pairs[i]) if pairs[i] else 1.0 for i in early])
     least = holm([least_p(len(pairs[i])) if pairs[i] else 1.0 for i in early])
     tested = {i: of_claim for i, of_claim, best in zip(early, p, least, strict=True) if best < LEVEL}
-    return [_judged(claim, found, tested.get(i)) for i, (claim, found) in enumerate(zip(claims, pairs, strict=True))]
+    found = [interval(x, within) if x else None for x, within in zip(pairs, bounds or [None] * len(pairs), strict=True)]
+    return [_judged(claim, found[i], tested.get(i)) for i, claim in enumerate(claims)]
 
 
-def _judged(claim: Claim, differences: list[float], p: float | None) -> Verdict:
-    if not differences:
+def _judged(claim: Claim, found: Interval | None, p: float | None) -> Verdict:
+    if found is None:
         return Verdict(str(claim), None, None, NOT_MEASURED)
-    found = interval(differences)
     if p is None:
         return Verdict(str(claim), found, None, claim.sign(found))
     return Verdict(str(claim), found, p, claim.judged(found) if p < LEVEL else NOT_DECIDED)

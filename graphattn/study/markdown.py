@@ -6,7 +6,7 @@ from typing import Any
 
 from .claims import VERDICTS
 from .report import Report, Row
-from .statistics import EXACT, interval
+from .statistics import EXACT
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -33,6 +33,7 @@ def page(report: Report) -> str:
     told = ", ".join(f"{count} {state}" for state, count in counts.items())
     parts = [f"# Study: {report.plan['study']}", f"Trials: {told}; seeds: {report.plan['seeds']}, paired."]
     missing = counts["planned"] - counts["done"] - counts["failed"]
+    parts += [f"**Warning:** {text}." for text in report.cautions]
     if missing:
         parts.append(f"**Incomplete:** {missing} trials have not run; the same command goes on where it was.")
     if report.plan.get("quick"):
@@ -179,8 +180,8 @@ def _against(report: Report, row: Row) -> str:
     if row.arm == full or row.prediction["kind"] == "shuffled":
         return "-"
     others = [r for r in report.rows if r.arm == full and (r.comparison, r.positions, r.budget) == same]
-    pairs = [x for other in others for x in report.differences(row, other)]
-    return str(interval(pairs)) if pairs else "-"
+    found = report.difference(row, others[0]) if others else None
+    return "-" if found is None else str(found)
 
 
 def _budgets(report: Report) -> list[str]:
@@ -214,16 +215,17 @@ def _claims(report: Report) -> str:
         p = "-" if verdict.p is None else f"{verdict.p:.3g}"
         found = verdict.difference
         difference, seeds = ("-", 0) if found is None else (str(found), found.seeds)
-        rows.append([str(claim), claim.because or "-", f"{seeds}", difference, p, verdict.verdict])
-    said = {verdict.verdict for verdict in report.verdicts}
-    words = "; ".join(f"*{word}*: {meaning}" for word, meaning in VERDICTS.items() if word in said)
+        said = ", ".join((verdict.verdict, *verdict.remarks))
+        rows.append([str(claim), claim.because or "-", f"{seeds}", difference, p, said])
+    used = {verdict.verdict for verdict in report.verdicts}
+    words = "; ".join(f"*{word}*: {meaning}" for word, meaning in VERDICTS.items() if word in used)
     note = (
         f"{words}. p: sign-flip test of the difference less the margin, exact up to {EXACT} seeds, after Holm's "
         "correction for all claims made beforehand; of equality, of both ends of the margin. Intervals are not "
         "corrected."
     )
     if report.late:
-        note += f" Not judged, as both arms had been measured when it was claimed: {'; '.join(report.late)}."
+        note += " *Late*: both arms had been measured when it was claimed."
     return f"{table(['claim', 'because', 'seeds', 'difference [95 %]', 'p', 'verdict'], rows)}\n\n{note}"
 
 

@@ -2,8 +2,9 @@
 
 import json
 import math
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
@@ -16,9 +17,10 @@ from ..errors import ControlError, OptionError
 from ..interop.files._replace import save_page, save_picture
 from .claims import Claim, Verdict, judged
 from .records import Records, plain, read_plan
-from .statistics import Interval, interval
+from .statistics import DIFFERENCES, SHARES, Interval, interval
 
 _GROUP = ("comparison", "arm", "positions", "examples", "budget", "steps")
+LATE, SATURATED, AT_CHANCE = "late", "both within the margin of a perfect score", "both at chance"
 SIGMAS = 4.0  # of a binomial, within which a score is at its ceiling
 
 
@@ -63,7 +65,17 @@ class Row:
     @property
     def interval(self) -> Interval | None:
         """Mean of the seeds."""
-        return interval(list(self.scores.values())) if self.scores else None
+        return interval(list(self.scores.values()), SHARES if self.is_share else None) if self.scores else None
+
+    @property
+    def is_share(self) -> bool:
+        """Whether its scores are from 0 to 1."""
+        return self.metric == "accuracy"
+
+    def may_leave(self, chance: float) -> bool:
+        """Whether no law keeps it there."""
+        ceiling = self.prediction["ceiling"]
+        return self.prediction["kind"] != "shuffled" and (ceiling is None or ceiling > chance)
 
     @property
     def holds(self) -> bool | None:
@@ -180,6 +192,11 @@ class Report:
             raise OptionError(f"no results of {arm!r} in {self.folder}; there are {known}")
         return [r for r in rows if r.positions == rows[0].positions][-1]
 
+    def difference(self, one: Row, other: Row) -> Interval | None:
+        """Mean and interval of :meth:`differences`; None where there are none."""
+        pairs = self.differences(one, other)
+        return interval(pairs, DIFFERENCES if one.is_share else None) if pairs else None
+
     def differences(self, one: Row, other: Row) -> list[float]:
         """Paired by seed; positive where ``one`` is better; none of scores that are not of one kind."""
         sign = -1.0 if one.metric == "bits" else 1.0
@@ -199,15 +216,49 @@ class Report:
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """What became of each claim."""
-        return judged(self.claims, [self._pairs(claim) for claim in self.claims], self.late)
+        rows = [self._rows_of(claim) for claim in self.claims]
+        bounds = [DIFFERENCES if one.is_share else None for one, _ in rows]
+        found = judged(self.claims, [self.differences(*both) for both in rows], self.late, bounds)
+        given = zip(self.claims, rows, found, strict=True)
+        return [replace(verdict, remarks=self._remarks(claim, *both)) for claim, both, verdict in given]
 
-    def _pairs(self, claim: Claim) -> list[float]:
+    def _rows_of(self, claim: Claim) -> tuple[Row, Row]:
         where: dict[str, Any] = {"comparison": claim.comparison, "budget": claim.budget}
         where |= {"examples": claim.examples} if claim.examples is not None else {}
         better = self.row(claim.better, positions=claim.positions, **where)
-        return self.differences(
-            better, self.row(claim.worse, positions=claim.worse_positions or better.positions, **where)
-        )
+        return better, self.row(claim.worse, positions=claim.worse_positions or better.positions, **where)
+
+    def _remarks(self, claim: Claim, one: Row, other: Row) -> tuple[str, ...]:
+        """Of two that are equal because neither could be another, and of claims that were made late."""
+        told = [LATE] if str(claim) in self.late else []
+        if claim.equal and one.is_share and one.scores and other.scores:
+            least = min(*one.scores.values(), *other.scores.values())
+            told += [SATURATED] if least >= 1 - claim.margin else []
+            told += [AT_CHANCE] if self.at_chance(one) and self.at_chance(other) else []
+        return tuple(told)
+
+    def at_chance(self, row: Row) -> bool:
+        """Whether the mean of an arm's seeds is no more than 4 standard errors of guesses above chance."""
+        about = self.plan["comparisons"][row.comparison]
+        chance, guesses = about["chance"], len(row.scores) * about["held"]
+        most = chance + SIGMAS * math.sqrt(chance * (1 - chance) / guesses)
+        return row.is_share and fmean(row.scores.values()) <= most
+
+    @property
+    def cautions(self) -> list[str]:
+        """What makes all else worth less: equal arms that could not differ, comparisons that nothing learned."""
+        told = [
+            f"{verdict.claim}: {remark}, so that they could hardly differ"
+            for verdict in self.verdicts
+            for remark in verdict.remarks
+            if remark in (SATURATED, AT_CHANCE)
+        ]
+        for name, about in self.plan["comparisons"].items():
+            rows = [row for row in self.rows if row.comparison == name and row.scores]
+            rows = [row for row in rows if row.may_leave(about["chance"])]
+            if rows and all(map(self.at_chance, rows)):
+                told.append(f"{name}: no arm has left chance, {about['chance']:.3f}; their differences say nothing")
+        return told
 
     @property
     def broken(self) -> list[Row]:
@@ -271,7 +322,7 @@ class Report:
             given = {name: getattr(row, name) for name in names} | (vars(row.interval) if row.interval else {})
             rows.append({**given, "scores": row.scores, "probes": self.probes(row)})
         plan = {k: v for k, v in self.plan.items() if k not in ("trials", "identity")}
-        told = {"counts": self.counts, "cpu_hours": round(self.cpu_hours, 4), "rows": rows}
+        told = {"counts": self.counts, "cautions": self.cautions, "cpu_hours": round(self.cpu_hours, 4), "rows": rows}
         return plain(json.dumps({**plan, **told, "verdicts": [verdict.to_dict() for verdict in self.verdicts]}))
 
     def __str__(self) -> str:
@@ -303,4 +354,6 @@ def report(folder: Any) -> Report:
         raise OptionError(f"{folder} holds no study; graphattn study NAME --out {folder} makes one")
     found = Report(Path(folder), plan, Records(Path(folder)))
     found.save()
+    for text in found.cautions:
+        warnings.warn(text, stacklevel=2)
     return found

@@ -1,4 +1,4 @@
-"""Statistics of paired seeds: t intervals, exact sign-flip tests, Holm's correction."""
+"""Statistics of paired seeds: intervals, exact sign-flip tests, Holm's correction."""
 
 import math
 from collections.abc import Sequence
@@ -11,11 +11,14 @@ SHOWN = 3
 """Seeds from which on an interval is given: with 2 it is 12.7 standard errors wide to each side, and says nothing."""
 EXACT, _DRAWN = 16, 99_999
 """Seeds up to which every pattern of signs is tried; patterns drawn with more."""
+SHARES, DIFFERENCES = (0.0, 1.0), (-1.0, 1.0)
+"""Bounds of accuracies, and of their differences."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % t interval: a percentile bootstrap of 5 seeds covers 84 %, this one 95 %.
+    """A mean with its 95 % interval: a percentile bootstrap of 5 seeds covers 84 %, this one 95 %. Near a bound that
+    shares cannot pass, as of accuracies of mean .95 and deviation .05, it covers 93 %, and a plain t interval 89 %.
 
     Args:
         mean: Of the seeds.
@@ -35,8 +38,8 @@ class Interval:
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """Mean and 95 % t interval; of fewer than 3 seeds the mean alone.
+def interval(values: Sequence[float], bounds: tuple[float, float] | None = None) -> Interval:
+    """Mean and 95 % interval, :func:`graphattn.training.difference.limits`; of fewer than 3 seeds the mean alone.
 
     Example:
         >>> print(interval([0.1, 0.2, 0.3]))
@@ -45,7 +48,7 @@ def interval(values: Sequence[float]) -> Interval:
     from ..training.difference import limits
 
     mean, n = float(np.mean(values)), len(values)
-    low, high = limits(values) if n >= SHOWN else (math.nan, math.nan)
+    low, high = limits(values, bounds) if n >= SHOWN else (math.nan, math.nan)
     return Interval(mean, low, high, n)
 
 

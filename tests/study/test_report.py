@@ -106,6 +106,41 @@ def test_every_draw_of_a_rewiring_has_a_ceiling_and_is_held_to_it(tmp_path, no_p
     assert (longer[:2], len(longer)) == (told["ceilings"], 3)
 
 
+def scored_anew(tiny, folder, scores, metric="accuracy"):
+    """The tiny study, whose trials have the scores of their arms."""
+    shutil.copytree(tiny.folder, folder)
+    plan = json.loads((folder / records.PLAN).read_text())
+    plan["registered"][0]["claims"] = [vars(study.Claim("window", "full", margin=0.02, equal=True))]
+    (folder / records.PLAN).write_text(json.dumps(plan))
+    kept = records.Records(folder)
+    for one in list(kept.of_key.values()):
+        kept.append({**one, "accuracy": scores.get(one["arm"], 0.3)})
+
+
+def test_equal_arms_that_could_not_differ_and_arms_at_chance_are_warned_of(tiny, tmp_path, no_pictures):
+    scored_anew(tiny, tmp_path / "both", {"window": 1.0, "full": 1.0})
+    with pytest.warns(UserWarning, match="both within the margin of a perfect score"):
+        found = report(tmp_path / "both")
+    assert "| not decided, both within the margin of a perfect score |" in str(found)
+    assert str(found).split("\n\n")[2].startswith("**Warning:** window = full within 0.02: both within")
+    scored_anew(tiny, tmp_path / "one", {"window": 1.0, "full": 0.97})
+    assert report(tmp_path / "one").cautions == []
+    scored_anew(tiny, tmp_path / "none", {})
+    with pytest.warns(UserWarning, match="study: no arm has left chance, 0.458; their differences say nothing"):
+        found = report(tmp_path / "none")
+    assert found.verdicts[0].remarks == ("both at chance",)
+    shown = CliRunner().invoke(app, ["study", "report", str(tmp_path / "none")])
+    assert "warning: study: no arm has left chance" in shown.stderr
+
+
+def test_an_interval_of_accuracies_stays_below_1(tiny, tmp_path, no_pictures):
+    row = tiny.row("window", examples=11)
+    some = replace(row, scores={0: 0.9, 1: 0.95, 2: 1.0}).interval
+    assert some.high < 1 < replace(row, metric="bits", scores={0: 0.9, 1: 0.95, 2: 1.0}).interval.high
+    much, little = replace(row, scores=dict.fromkeys(range(3), 1.0)), replace(row, scores={0: 0.0, 1: 0.1, 2: 0.0})
+    assert tiny.difference(much, little).high < 1
+
+
 @pytest.mark.usefixtures("no_pictures")
 def test_a_trial_that_diverged_has_no_score_and_is_said_aloud(tiny, tmp_path):
     folder = tmp_path / "diverged"

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import shutil
 import time
 from importlib import metadata
@@ -156,7 +157,8 @@ def test_claims_made_after_trials_are_told_from_those_before(tiny, tmp_path):
     found = tiny_run(folder, claims=[*tiny.claims, ga.study.Claim("full", "window")])
     assert [one["trials_on_disk"] > 0 for one in found.plan["registered"]] == [False, True]
     assert found.late == ["full > window"]
-    assert "Not judged, as both arms had been measured when it was claimed: full > window." in str(found)
+    assert found.verdicts[1].remarks == ("late",)
+    assert re.search(r"\n\| full > window \|.*(sign|decided), late \|\n", str(found))
 
 
 def test_other_budgets_and_positions_are_said_with_their_date(tiny, tmp_path):
