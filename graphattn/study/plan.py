@@ -134,7 +134,7 @@ def _registered(
 ) -> list[dict[str, Any]]:
     """What is claimed, of how many seeds, positions and budgets, and since when.
 
-    ``late`` are claims made when both arms had been measured.
+    ``late`` are claims made when both arms had been measured; ``looked``, what else was changed then, by claim.
     """
     was = [[Claim(**claim) for claim in one["claims"]] for one in before]
     spent = {
@@ -147,12 +147,22 @@ def _registered(
     known -= {claim for one in before for claim in one.get("late", [])}
     measured = {(one["comparison"], one["arm"]) for one in records.of_key.values() if one["state"] != "failed"}
     measured |= {(trial.comparison, trial.arm) for trial in trials if records.done(trial.key)}  # by another name
-    late = []
+    late, looked = [], {claim: [*remarks] for claim, remarks in last.get("looked", {}).items()}
     for claim in study.claims:
         name = claim.comparison or study.comparisons[0].name
-        if str(claim) not in known and {(name, claim.better), (name, claim.worse)} <= measured:
+        if not {(name, claim.better), (name, claim.worse)} <= measured:
+            continue
+        if str(claim) not in known:
             late.append(str(claim))
+            continue
+        was_seeds, was_spent = last.get("seeds", seeds), last.get("spent", spent).get(name, spent[name])
+        told = {
+            f"seeds {'extended' if seeds > was_seeds else 'reduced'} after looking": was_seeds != seeds,
+            "positions or budgets changed after looking": was_spent != spent[name],
+        }
+        if remarks := [text for text, holds in told.items() if holds]:
+            looked[str(claim)] = [*dict.fromkeys([*looked.get(str(claim), []), *remarks])]
     now = datetime.now(UTC).isoformat(timespec="seconds")
     claims = [asdict(claim) for claim in study.claims]
     told = {"at": now, "trials_on_disk": len(records.of_key), "seeds": seeds, "spent": spent}
-    return [*before, {**told, "claims": claims, "late": late}]
+    return [*before, {**told, "claims": claims, "late": late, "looked": looked}]

@@ -229,8 +229,9 @@ class Report:
         return better, self.row(claim.worse, positions=claim.worse_positions or better.positions, **where)
 
     def _remarks(self, claim: Claim, one: Row, other: Row) -> tuple[str, ...]:
-        """Of two that are equal because neither could be another, and of claims that were made late."""
+        """Of two that are equal because neither could be another, and of what was chosen after looking."""
         told = [LATE] if str(claim) in self.late else []
+        told += self.plan["registered"][-1].get("looked", {}).get(str(claim), [])
         if claim.equal and one.is_share and one.scores and other.scores:
             least = min(*one.scores.values(), *other.scores.values())
             told += [SATURATED] if least >= 1 - claim.margin else []

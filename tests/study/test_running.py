@@ -49,6 +49,9 @@ def test_a_finished_study_trains_nothing_and_more_seeds_train_only_these(tiny, t
     assert set(seen) == {2}
     assert [one["seeds"] for one in found.plan["registered"]] == [2, 3]
     assert found.late == []
+    assert found.verdicts[0].remarks == ("seeds extended after looking",)
+    assert "sign, seeds extended after looking |\n" in str(found)
+    assert tiny_run(folder, claims=tiny.claims).verdicts[0].remarks[0] == "seeds extended after looking"  # for good
 
 
 def test_a_readout_out_of_reach_is_warned_of_before_training(tmp_path, monkeypatch, recwarn):
@@ -168,6 +171,8 @@ def test_other_budgets_and_positions_are_said_with_their_date(tiny, tmp_path):
     longer = tiny_run(folder, claims=tiny.claims, budgets=[ga.study.Budget(11, 5)], seeds=1)
     assert "Changed" in str(longer)
     assert "1 claim, 1 seed, other positions or budgets." in str(longer)
+    remarks = ("seeds reduced after looking", "positions or budgets changed after looking")
+    assert longer.verdicts[0].remarks == remarks
 
 
 def test_a_working_tree_that_nobody_installed_runs_a_study(tiny, tmp_path, monkeypatch):
