@@ -305,4 +305,6 @@ def _made_by(report: Report) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
     command = f"`{report.plan['command']}`\n\n" * bool(report.plan["command"])
     where = f"{machine['processor']}, {machine['cores']} cores, {machine['date']}"
-    return f"{command}{where}; {report.cpu_hours:.2f} CPU hours; {versions}."
+    kept = report.records
+    chain = f"{kept.path.name} has {_count(kept.lines, 'line')}, the last of hash {kept.last or '-'}"
+    return f"{command}{where}; {report.cpu_hours:.2f} CPU hours; {versions}; {chain}."

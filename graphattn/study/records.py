@@ -1,21 +1,55 @@
 """Results on disk: one line of JSON for each trial, appended, never rewritten."""
 
+import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
+from ..arguments import shown
 from ..errors import LoaderError, OptionError
 from ..interop.files._replace import replace_file
 
 TRIALS, PLAN, LOCK = "trials.jsonl", "plan.json", ".lock"
-_NUMBERS = ("accuracy", "bits")  # None where training diverged
 _OF_TRIAL = ("key", "comparison", "arm", "positions", "seed", "state")  # what every line has; one with a number also:
-_OF_RESULT = (*_NUMBERS, "answers", "initial", "parameters", "position_parameters")
+_OF_RESULT = ("accuracy", "bits", "answers", "initial", "parameters", "position_parameters")
+_HASH = "hash"
+
+
+def _is_number(value: Any, low: float, high: float = math.inf) -> bool:
+    return type(value) in (int, float) and low <= value <= high
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+#: What a value of a line must be, and how to tell.
+_MUST: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("key", "comparison", "arm", "positions", "initial", "error"), ("text", _is_text)),
+    **dict.fromkeys(("seed", "answers", "parameters", "position_parameters"), ("a number of things", _is_count)),
+    "state": ("done, capped or failed", lambda value: value in ("done", "capped", "failed")),
+    "accuracy": ("from 0 to 1", lambda value: value is None or _is_number(value, 0, 1)),  # None where it diverged
+    "bits": ("0 or more", lambda value: value is None or _is_number(value, 0)),
+    "cpu_s": ("seconds", lambda value: _is_number(value, 0)),
+    "rate": ("a learning rate", lambda value: _is_number(value, 0)),
+    "validation": ("scores by rate", lambda value: isinstance(value, dict)),
+    "probes": ("numbers by name", lambda value: isinstance(value, dict) and all(map(_is_probe, value.values()))),
+}
+
+
+def _is_probe(value: Any) -> bool:
+    return all(one is None or _is_number(one, -math.inf) for one in (value if isinstance(value, list) else [value]))
+
+
 _OF_PLAN: dict[str, tuple[str, ...]] = {
     "": ("study", "command", "identity", "seeds", "registered", "comparisons", "machine", "trials"),
     "registered": ("at", "trials_on_disk", "claims"),
@@ -36,6 +70,9 @@ _OF_PLAN: dict[str, tuple[str, ...]] = {
 class Records:
     """The trials of a folder by key; the latest line of a key counts, and a line cut off by a crash does not.
 
+    Each line has a hash of itself and of the hash before, so that a line that was changed, added or removed by hand
+    is known: ``broken`` are the numbers of lines whose hash is another.
+
     Args:
         folder: Where they are.
         fault_of: Why a line is no trial; empty if it is one.
@@ -44,7 +81,8 @@ class Records:
     def __init__(self, folder: Path, fault_of: Callable[[Any], str] | None = None) -> None:
         self.path, self._fault_of = folder / TRIALS, fault_of or _fault_of
         self.of_key: dict[str, dict[str, Any]] = {}
-        self.failures = 0
+        self.failures = self.lines = 0
+        self.last, self.broken = "", list[int]()
         for line in self._lines():
             self.of_key[line["key"]] = line
             self.failures += line["state"] == "failed"
@@ -64,6 +102,10 @@ class Records:
                         f"{self.path}: line {number} is {reason}; it was written by something else. Try: another "
                         "folder, or remove the line: its trial is then run again."
                     )
+                self.lines, found = number, record.pop(_HASH, None)
+                if found != _hash(self.last, record):
+                    self.broken.append(number)
+                self.last = found if isinstance(found, str) else self.last
                 yield record
 
     def done(self, key: str) -> bool:
@@ -73,6 +115,8 @@ class Records:
     def append(self, record: dict[str, Any]) -> None:
         """Write a line and bring it to the disk; a line that was cut off is removed first."""
         record = plain(json.dumps(record, default=as_json))
+        record.pop(_HASH, None)
+        sealed = {**record, _HASH: _hash(self.last, record)}
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             size = os.fstat(handle).st_size
@@ -80,14 +124,20 @@ class Records:
             if cut:
                 last = self.path.read_bytes().rfind(b"\n") + 1
                 os.ftruncate(handle, last)
-            line = memoryview(f"{json.dumps(record)}\n".encode())
+            line = memoryview(f"{json.dumps(sealed)}\n".encode())
             while line:  # a disk that is nearly full takes a part, and the next time refuses
                 line = line[os.write(handle, line) :]
             os.fsync(handle)
         finally:
             os.close(handle)
+        self.last, self.lines = sealed[_HASH], self.lines + 1
         self.of_key[record["key"]] = record
         self.failures += record["state"] == "failed"
+
+
+def _hash(before: str, record: dict[str, Any]) -> str:
+    """Of a line, and through the hash before it of all lines before."""
+    return hashlib.sha256(f"{before}{json.dumps(record)}".encode()).hexdigest()[:16]
 
 
 def plain(line: str | bytes) -> dict[str, Any]:
@@ -111,9 +161,9 @@ def _fault_of(record: Any) -> str:
     missing = [name for name in names if name not in record]
     if missing:
         return f"no trial, without {missing[0]!r}"
-    scores = [record.get(name) for name in _NUMBERS]
-    if not isinstance(record["key"], str) or any(type(x) not in (int, float, NoneType) for x in scores):
-        return "no trial: its key must be text, and its scores numbers"
+    for name, (what, holds) in _MUST.items():
+        if name in record and not holds(record[name]):
+            return f"no trial: its {name} must be {what}, got {shown(record[name])}"
     return ""
 
 

@@ -247,8 +247,12 @@ class Report:
 
     @property
     def cautions(self) -> list[str]:
-        """What makes all else worth less: equal arms that could not differ, comparisons that nothing learned."""
-        told = [
+        """What makes all else worth less: lines that were changed, equal arms that could not differ, comparisons that
+        nothing learned."""
+        broken = self.records.broken
+        lines = f"line{'s' * (len(broken) > 1)} {', '.join(map(str, broken[:5]))}{' and more' * (len(broken) > 5)}"
+        told = [f"{self.records.path.name} was changed by hand: the hash is another at {lines}"] if broken else []
+        told += [
             f"{verdict.claim}: {remark}, so that they could hardly differ"
             for verdict in self.verdicts
             for remark in verdict.remarks

@@ -41,8 +41,14 @@ WRONG_LINES = {
     "is no JSON": "{",
     "is no trial": "[1]",
     "is no trial, without 'comparison'": '{"key": "a"}',
-    "its key must be text": {"key": 3},
-    "its scores numbers": {"accuracy": "high"},
+    "its key must be text, got 3": {"key": 3},
+    "its accuracy must be from 0 to 1, got 'high'": {"accuracy": "high"},
+    "its accuracy must be from 0 to 1, got 5.0": {"accuracy": 5.0},
+    "its answers must be a number of things, got -1": {"answers": -1},
+    "its seed must be a number of things, got 0.5": {"seed": 0.5},
+    "its state must be done, capped or failed, got 'weird'": {"state": "weird"},
+    "its probes must be numbers by name": {"probes": {"entropy": ["x"]}},
+    "its cpu_s must be seconds": {"cpu_s": True},
     "without 'initial'": {"initial": ...},
 }
 
@@ -56,6 +62,45 @@ def test_a_line_that_is_no_trial_is_named(words, copied):
     path.write_text("\n".join([first, wrong, *rest, "\r\n"]))
     with pytest.raises(LoaderError, match=f"line 2 is .*{words.removeprefix('is ')}.* or remove the line"):
         report(copied)
+
+
+def edited(path, number, **changes):
+    lines = path.read_text().splitlines(keepends=True)
+    lines[number] = json.dumps({**json.loads(lines[number]), **changes}) + "\n"
+    path.write_text("".join(lines))
+
+
+def test_a_line_that_was_changed_added_or_removed_by_hand_breaks_the_chain_and_is_said(copied):
+    path = copied / records.TRIALS
+    whole = path.read_text()
+    assert records.Records(copied).broken == report(copied).records.broken == []
+    edited(path, 1, accuracy=0.999)
+    with pytest.warns(UserWarning, match=r"trials.jsonl was changed by hand: the hash is another at line 2$"):
+        found = report(copied)
+    assert "**Warning:** trials.jsonl was changed by hand" in str(found)
+    assert found.to_dict()["cautions"][0].endswith("at line 2")
+    one = json.loads(path.read_text().splitlines()[1])
+    del one["hash"]
+    edited(path, 1, hash=records._hash(json.loads(whole.splitlines()[0])["hash"], one))  # who knows how: the next one
+    assert records.Records(copied).broken == [3]
+    lines = whole.splitlines(keepends=True)
+    for changed, broken in ((lines[:4] + lines[5:], [5]), ([lines[1], lines[0], *lines[2:]], [1, 2, 3])):
+        path.write_text("".join(changed))
+        assert records.Records(copied).broken == broken
+    path.write_text(whole)
+    records.Records(copied).append({**one, "key": "another"})
+    records.Records(copied).append({**one, "key": "and another"})
+    kept = records.Records(copied)
+    assert (kept.broken, kept.lines) == ([], 32)
+    assert f"trials.jsonl has 32 lines, the last of hash {kept.last}." in str(report(copied))
+
+
+def test_a_line_without_a_hash_is_no_line_of_a_chain(copied):
+    path = copied / records.TRIALS
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    del lines[3]["hash"]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert records.Records(copied).broken == [4, 5]
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ def test_the_command_line_reads_studies_lists_suites_and_refuses(tiny):
     def said(*words, status=0):
         result = CliRunner().invoke(app, ["study", *words])
         assert result.exit_code == status, result.output
-        return result.output
+        return result.stdout or result.output
 
     assert "# Study: study" in said("report", str(tiny.folder))
     assert json.loads(said("report", str(tiny.folder), "--json"))["study"] == "study"
