@@ -19,6 +19,13 @@ def _cell(text: str) -> str:
     return " ".join(text.splitlines()).replace("|", "&#124;").replace("<", "&lt;")
 
 
+def verbatim(text: Any) -> str:
+    """A name, or what somebody wrote, as it is: nothing in it is Markdown, a link or HTML."""
+    for wild, instead in ((r"&(?=#?\w+;)", "&amp;"), ("<", "&lt;"), (r"\|", "&#124;")):
+        text = re.sub(wild, instead, str(text))
+    return re.sub(r"[\\`*\[\]~$]|#(?!\w+;)|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
+
+
 def from_docstring(text: str | None) -> str:
     """What follows the first line of a docstring, with its mathematics as Markdown has it."""
     _, _, rest = (text or "").strip().partition("\n")
@@ -31,9 +38,9 @@ def page(report: Report) -> str:
 
     counts = report.counts
     told = ", ".join(f"{count} {state}" for state, count in counts.items())
-    parts = [f"# Study: {report.plan['study']}", f"Trials: {told}; seeds: {report.plan['seeds']}, paired."]
+    parts = [f"# Study: {verbatim(report.plan['study'])}", f"Trials: {told}; seeds: {report.plan['seeds']}, paired."]
     missing = counts["planned"] - counts["done"] - counts["failed"]
-    parts += [f"**Warning:** {text}." for text in report.cautions]
+    parts += [f"**Warning:** {verbatim(text)}." for text in report.cautions]
     if missing:
         parts.append(f"**Incomplete:** {missing} trials have not run; the same command goes on where it was.")
     if report.plan.get("quick"):
@@ -59,7 +66,7 @@ def _registered(report: Report) -> str:
         lines.append(f"{'Registered' if number == 0 else 'Changed'} {when}: {claims}{seeds}.")
     warnings = [text for about in report.plan["comparisons"].values() for text in about["warnings"]]
     shown = warnings[:6] + [f"and {len(warnings) - 6} more like these"] * (len(warnings) > 6)
-    return "\n".join([*lines, *(f"* {text}" for text in shown)])
+    return "\n".join([*lines, *(f"* {verbatim(text)}" for text in shown)])
 
 
 def _count(number: int, what: str) -> str:
@@ -67,7 +74,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _named(report: Report, comparison: str, arm: str) -> str:
-    return arm if len(report.plan["comparisons"]) == 1 else f"{comparison}: {arm}"
+    return verbatim(arm if len(report.plan["comparisons"]) == 1 else f"{comparison}: {arm}")
 
 
 def _every(report: Report) -> list[tuple[str, str, dict[str, Any]]]:
@@ -111,12 +118,13 @@ def _recipe(report: Report) -> str:
         ):
             lines.setdefault(line, []).append(comparison)
     every = len(report.plan["comparisons"])
-    shared = {line: "" if len(names) == every else f" ({'; '.join(names)})" for line, names in lines.items()}
+    shared = {line: "" if len(names) == every else f" ({verbatim('; '.join(names))})" for line, names in lines.items()}
     return "\n".join(f"* {line}{where}" for line, where in shared.items())
 
 
 def _values(given: dict[str, Any]) -> str:
     """Arguments that are given, by name."""
+    given = {name: verbatim(value) if isinstance(value, str) else value for name, value in given.items()}
     return ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
 
 
@@ -135,7 +143,7 @@ def _measured(report: Report) -> str:
     told["score"] = len(metrics) > 1
     used = [name for name in rows[0] if told.get(name, True)]
     baselines = [
-        f"* {name} on the same data{f' ({comparison})' * (len(report.plan['comparisons']) > 1)}: {score:.3f}"
+        f"* {_named(report, comparison, name)} on the same data: {score:.3f}"
         for comparison, about in report.plan["comparisons"].items()
         for name, score in about["baselines"].items()
     ]
@@ -216,7 +224,7 @@ def _claims(report: Report) -> str:
         found = verdict.difference
         difference, seeds = ("-", 0) if found is None else (str(found), found.seeds)
         said = ", ".join((verdict.verdict, *verdict.remarks))
-        rows.append([str(claim), claim.because or "-", f"{seeds}", difference, p, said])
+        rows.append([verbatim(claim), verbatim(claim.because) or "-", f"{seeds}", difference, p, said])
     used = {verdict.verdict for verdict in report.verdicts}
     words = "; ".join(f"*{word}*: {meaning}" for word, meaning in VERDICTS.items() if word in used)
     note = (
@@ -232,9 +240,8 @@ def _claims(report: Report) -> str:
 def _controls(report: Report) -> str:
     lines = []
     for name, about in report.plan["comparisons"].items():
-        where = f" ({name})" * (len(report.plan["comparisons"]) > 1)
-        checks = about["checks"].items()
-        lines += [f"* {what}{where}: {'yes' if value is True else f'{value:.1e}'}" for what, value in checks]
+        for what, value in about["checks"].items():
+            lines.append(f"* {_named(report, name, what)}: {'yes' if value is True else f'{value:.1e}'}")
     if len(lines) > 8:
         lines = [*lines[:6], f"* and {len(lines) - 6} more like these"]
     for row in report.rows:
@@ -244,9 +251,9 @@ def _controls(report: Report) -> str:
                 f"* {_named(report, row.comparison, row.arm)}, positions {row.positions}: {said}, {row.interval} "
                 f"(chance {row.prediction['ceiling']:.3f}, sd of a seed {row.deviation:.3f})"
             )
-    alike = f"**no**, {report.unlike[0]}" if report.unlike else "yes"
+    alike = f"**no**, {verbatim(report.unlike[0])}" if report.unlike else "yes"
     lines.append(f"* all arms of a seed started from the same state (hash) with as many parameters: {alike}")
-    lines += [f"* failed: {text}" for text in report.failures]
+    lines += [f"* failed: {verbatim(text)}" for text in report.failures]
     return "\n".join(lines)
 
 
@@ -300,11 +307,17 @@ def _probes(report: Report) -> str:
 _BY_LAYER, _AT_LAST = ("entropy", "distance", "spread"), ("effective_nodes", "along_full")
 
 
+def _code(text: str) -> str:
+    """A line of code, within more backticks than it has in a row."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}{text}{fence}" if fence == "`" else f"{fence} {text} {fence}"
+
+
 def _made_by(report: Report) -> str:
     machine = report.plan["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
-    command = f"`{report.plan['command']}`\n\n" * bool(report.plan["command"])
-    where = f"{machine['processor']}, {machine['cores']} cores, {machine['date']}"
+    command = f"{_code(report.plan['command'])}\n\n" * bool(report.plan["command"])
+    where = f"{verbatim(machine['processor'])}, {machine['cores']} cores, {machine['date']}"
     kept = report.records
     chain = f"{kept.path.name} has {_count(kept.lines, 'line')}, the last of hash {kept.last or '-'}"
     return f"{command}{where}; {report.cpu_hours:.2f} CPU hours; {versions}; {chain}."

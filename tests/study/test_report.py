@@ -6,6 +6,8 @@ import shutil
 import sys
 import warnings
 from dataclasses import replace
+from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -170,6 +172,47 @@ def test_a_row_of_several_comparisons_is_named(tiny):
 
 def test_a_cell_of_a_table_is_a_line_and_may_hold_a_bar_or_a_bracket():
     assert table(["a", "b"], [["|x|\n<y>", "1"]]).splitlines()[-1] == "| &#124;x&#124; &lt;y> | 1 |"
+
+
+class Page(HTMLParser):
+    """Elements of a page with their links, and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.text = set(), ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found |= {tag, *(value for _, value in attributes)}
+
+    def handle_data(self, data):
+        self.text += data
+
+
+HOSTILE = ["<img src=x onerror=alert(1)>", "[x](javascript:alert(1))", "*b* &lt;script&gt; `c`", "_d_ | ![e](f) ~~g~~"]
+
+
+def test_names_are_text_wherever_they_stand(tmp_path):
+    markdown = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    arms = {name: ga.graphs.sliding_window(N, 3 + 2 * i, causal=False) for i, name in enumerate(HOSTILE)}
+    claims = [study.Claim(HOSTILE[i - 1], HOSTILE[i], because=HOSTILE[i - 2]) for i in range(4)]
+    given = {"claims": claims, "seeds": 1, "budgets": study.Budget(None, 1), "controls": ()}
+    found = tiny_run(tmp_path, arms, readout="token", name=HOSTILE[0], **given)
+    one = next(iter(found.records.of_key.values()))
+    for name in HOSTILE:
+        found.plan["study"], found.plan["command"] = name, f"run '{name}'"
+        found.plan["comparisons"][HOSTILE[0]]["baselines"] = {name: 0.5}
+        one |= {"state": "failed", "error": name}
+        page = Page(markdown.render(str(found)))
+        assert not {"img", "script", "a", "s", "javascript:alert(1)"} & page.found
+        assert name in page.text
+        assert all(page.text.count(each) >= 5 for each in HOSTILE)
+        assert f"Study: {name}" in page.text
+        assert f"{name} on the same data: 0.500" in page.text
+        assert f"run '{name}'" in page.text
+        assert f"seed 0: {name}" in page.text
+    elements = {element.tag.rpartition("}")[2] for element in ElementTree.parse(found.folder / "figure.svg").iter()}
+    assert not {"img", "script", "a"} & elements
 
 
 def test_a_diverged_model_has_no_accuracy_either(tiny, tmp_path, no_pictures):
