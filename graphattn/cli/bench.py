@@ -1,23 +1,43 @@
 """What ``graphattn bench`` does: time attention on a graph beside what people would use otherwise."""
 
-from typing import Any
+from typing import Annotated, Any, Optional
+
+import typer
 
 from ..errors import OptionError
 from .commands import say_notes
+from .options import Debug, Device, Dtype, Json, What, number
 from .output import document, say, step
 from .what import item, item_or_pattern
 
 
 def bench(
-    what: str,
-    sizes: str | None,
-    problem: dict[str, Any],
-    peers: str | None,
-    repeats: int,
-    limit: float,
-    json: bool,
+    what: What,
+    sizes: Annotated[
+        Optional[str],
+        typer.Option(metavar="N,N,..", help="Of a WHAT with ... for its size, each in turn: 1024,4096 or 8x8,16x16."),
+    ] = None,
+    heads: Annotated[int, number("Heads.")] = 4,
+    head_dim: Annotated[int, number("Width of a head.")] = 32,
+    batch: Annotated[int, number("Product of the leading dimensions.")] = 1,
+    dtype: Annotated[Dtype, typer.Option(help="Of query, key and value.")] = Dtype.float32,
+    device: Device = "cpu",
+    peers: Annotated[
+        Optional[str], typer.Option(metavar="NAME,..", help="Backends, SDPA or PyG beside auto; all by default.")
+    ] = None,
+    repeats: Annotated[int, number("Turns of each; the median is told.")] = 7,
+    limit: Annotated[float, number("Seconds for the turns of each, forward and with backward.", 0.1)] = 20,
+    json: Json = False,
+    debug: Debug = False,
 ) -> None:
-    """Measure the graph, or the pattern at each size, and print it."""
+    """Time attention on a graph beside torch's SDPA and PyG.
+
+    Every backend, SDPA with the graph as its mask and PyG's TransformerConv, forward and with backward, in turns; each
+    answer is checked first. On the CPU the others run on one thread, too.
+
+    \b
+      graphattn bench 'sliding_window(..., 257)' --sizes 1024,4096
+    """
     import torch
 
     from ..backends.device import check_device
@@ -25,7 +45,7 @@ def bench(
     from ..bench.timing import compare
     from ..graph import Pattern
 
-    device = check_device(problem["device"])
+    device = check_device(device)
     nodes = _sizes(sizes)
     subject = item_or_pattern(what) if nodes else item(what)
     if nodes and not isinstance(subject.graph, Pattern):
@@ -37,11 +57,12 @@ def bench(
     if not json:
         say(heading(facts))
         say_notes(subject.notes)
-    options = {**problem, "device": device, "dtype": getattr(torch, problem["dtype"]), "repeats": repeats}
+    options: dict[str, Any] = {"heads": heads, "head_dim": head_dim, "batch": batch, "device": device}
+    options |= {"dtype": getattr(torch, dtype.value), "repeats": repeats, "limit": limit}
     for graph in graphs:
         with step(f"measuring {graph.name or what}") as progress:
             names = peers.split(",") if peers else ()
-            results.append(compare(graph, peers=names, limit=limit, progress=progress, **options))
+            results.append(compare(graph, peers=names, progress=progress, **options))
         if not json:
             say(f"\n{results[-1]}")
     if json:

@@ -4,13 +4,16 @@ import os
 import platform
 import re
 import sys
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from ..errors import OptionError
 from ..versions import VERSION, version_of
+from .options import Debug, Json
 from .output import document, rendered, say, step, table
 
 _ALWAYS = ("torch", "torch-geometric", "numba")  # what attention cannot run without
@@ -18,8 +21,24 @@ _KERNELS = ("edges_numba.", "lanes.")  # Numba names files by module
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?\s*([^;]*?)\s*(?:;.*extra == ['\"](\w+)['\"])?")
 
 
-def doctor(json: bool) -> None:
-    """Look, print, and exit with 1 if something is wrong."""
+def doctor(
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure this machine for the choice of backends, and keep the result.")
+    ] = False,
+    device: Annotated[str, typer.Option("--device", help="What --calibrate measures: cpu or cuda.")] = "cpu",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Check this installation, or measure this machine.
+
+    Versions, optional extras, devices, and every backend against plain dense attention. Exit status 0 if all is well,
+    1 if not. With --calibrate, some seconds of measurements instead, which the choice of backends uses from then on.
+    """
+    if calibrate:
+        _calibrate(json, device)
+        return
+    if device != "cpu":
+        raise OptionError("device is what --calibrate measures; without it, doctor looks at every device")
     with step("checking every backend"):
         checks = _self_check()
     needed, extras = _packages()
@@ -40,6 +59,34 @@ def doctor(json: bool) -> None:
     else:
         _print(state)
     raise typer.Exit(0 if state["ok"] else 1)
+
+
+def _calibrate(json: bool, device: str) -> None:
+    """Measure, keep, print."""
+    from ..backends import BACKENDS
+    from ..backends.device import check_device
+    from ..backends.rates import keep, machine
+    from ..bench.calibrate import calibrate
+
+    kind = check_device(device).partition(":")[0]
+    with step("measuring this machine; leave it alone for some seconds") as tell:
+        measurements = calibrate(tell, device)
+    where = keep(measurements, datetime.now(UTC).isoformat(timespec="seconds"), kind)
+    if json:
+        document({"command": "doctor", "rates": measurements, "machine": machine(kind), "path": str(where)})
+        return
+    say("rates: ns per number (a pair or an edge, times heads, times D + D_v); ms per call; training over forward")
+    known = {name: {**x.built_in(), **(x.cuda if kind == "cuda" else {})} for name, x in BACKENDS.items()}
+    rows = [
+        (f"  {backend} {name}", f"{value:.3g}", f"built in {known[backend].get(name, 1.0):.3g}")
+        for backend, rates in measurements.items()
+        for name, value in rates.items()
+    ]
+    rendered(table(rows))
+    say(f"\nkept in {where}, for this {'processor, torch and number of threads' if kind == 'cpu' else 'GPU and torch'}")
+    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if busy > 0.6 * (os.cpu_count() or 1):
+        say(f"the machine was busy (load {busy:.1f}): measure again when it is not")
 
 
 def _rates() -> dict[str, Any]:

@@ -1,15 +1,26 @@
 """``graphattn gallery``: every named pattern as a thumbnail."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from .options import Debug
 from .output import PICTURES, check_picture, one_line, say, step
 
 PAGE = ".html"
 
 
-def gallery(out: str) -> None:
-    """Write the page, or one sheet of thumbnails where ``out`` ends as a picture."""
+def gallery(
+    out: Annotated[
+        str, typer.Option(metavar="FILE", help="A page (.html), or one picture (.png, .pdf or .svg).")
+    ] = "gallery.html",
+    debug: Debug = False,
+) -> None:
+    """Draw every named pattern of the literature.
+
+    One page that needs no network: a thumbnail of each, with the line of code that builds it.
+    """
     check_picture(out, (PAGE, *PICTURES))
     from ..graphs import zoo
     from ..interop.files._replace import save_page, save_picture

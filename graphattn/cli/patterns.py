@@ -6,16 +6,25 @@ import re
 import shutil
 import textwrap
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from ..errors import OptionError
+from .options import Debug, Json
 from .output import document, say
 
 _KEPT = re.compile(r"\[[^()]*?\]+| [|=] |: ")  # what stays on one line: an argument with its type and default
 
 
-def patterns(about: str, json: bool) -> None:
-    """All builders with a line each; one with its whole documentation."""
+def patterns(
+    about: Annotated[
+        str, typer.Argument(metavar="WORD", help="One builder in full, or those whose name or line has it.")
+    ] = "",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the builders of expressions, each with its arguments."""
     from ..graphs.expression import callables, signature_of
 
     known = callables()

@@ -1,11 +1,20 @@
 """``graphattn zoo``: the named patterns of the literature."""
 
+from typing import Annotated
+
+import typer
+
 from ..errors import OptionError
+from .options import Debug, Json
 from .output import document, say
 
 
-def zoo(about: str, json: bool) -> None:
-    """Names with a line each; all, or those about a word."""
+def zoo(
+    about: Annotated[str, typer.Argument(metavar="WORD", help="Only those whose name, line or family has it.")] = "",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the named patterns of the literature, a line each; show looks at one."""
     from ..graphs import zoo as named
     from ..graphs.catalogue.pattern import table
 
