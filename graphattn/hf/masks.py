@@ -77,6 +77,7 @@ def mask_of(patch: "Patch", **request: Any) -> Tensor | None:
         return None
     ticket = view._graphattn_ticket = replace(ticket, view=view)  # type: ignore[attr-defined]
     patch.tickets.appendleft(ticket)
+    patch.places[view.data_ptr()] = ticket
     if ticket.call is not None:
         ticket.call.tickets.insert(0, ticket)
     return view
@@ -97,6 +98,9 @@ def ticket_of(patch: "Patch", mask: Any) -> Ticket | None:
     ticket: Ticket | None = getattr(mask, "_graphattn_ticket", None)
     if ticket is not None or not isinstance(mask, Tensor):
         return ticket
+    detached = patch.places.get(mask.data_ptr())  # as checkpointing hands it over again
+    if detached is not None and detached.view is not None and detached.view.shape == mask.shape:
+        return detached
     call = patch.running.call
     for known in [*(call.tickets if call else ()), *patch.tickets]:
         view = known.view

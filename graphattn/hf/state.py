@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Lock, local
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +78,7 @@ class Patch:
         self.running = _Running()
         self.last: dict[Place, list[Graph]] = {}  # what its layers ran on
         self.tickets: deque[Ticket] = deque(maxlen=KEPT)
+        self.places = WeakValueDictionary[int, Ticket]()  # by the address of a mask that is still held
         self._jobs: OrderedDict[Any, tuple[Job, list[Graph]]] = OrderedDict()
         self._lock = Lock()
 

@@ -69,6 +69,24 @@ def test_checkpointing_runs_each_batch_on_its_own_graphs(name, graph):
     )
 
 
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_a_mask_passed_by_place_is_known_where_a_layer_runs_again(use_reentrant):
+    """Reentrant checkpointing detaches what is passed by place; on CUDA another thread runs the layer again."""
+    model = tiny_model("bert").eval()
+    batches = [{"input_ids": tokens(seed)} for seed in range(5)]
+    ga.patch(model, next_of_kind)
+    expected = gradients(model, *batches)
+    model.train().gradient_checkpointing_enable({"use_reentrant": use_reentrant})
+    for part in model.modules():
+        part.train(hasattr(part, "gradient_checkpointing"))  # without dropout
+    model.zero_grad()
+    loss = sum(model(**batch)[0].square().sum() for batch in batches)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(loss.backward).result()
+    found = [x.grad for x in model.parameters() if x.grad is not None]
+    assert all(torch.allclose(*pair, rtol=0, atol=1e-10) for pair in zip(found, expected, strict=True))
+
+
 def test_a_layer_outside_of_a_call_is_refused(writer):
     ga.patch(writer, {"encoder": next_of_kind})
     writer(input_ids=tokens(1), decoder_input_ids=tokens(2))
