@@ -1,5 +1,6 @@
 """States of training in one file each: tensors by name and JSON, whole or not there, without pickle."""
 
+import hashlib
 import json
 from typing import Any
 
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from ..errors import LoaderError, need_extra
 from ..interop.files._guard import PathLike, read
 from ..interop.files._replace import replace_file
+from .schema import written
 
 _KEY = "graphattn"
 
@@ -28,7 +30,7 @@ def save_state(path: PathLike, tensors: dict[str, Tensor], told: dict[str, Any])
         LoaderError: If it cannot be written: the disk is full.
     """
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    content = safetensors().save(plain, {_KEY: json.dumps(told)})
+    content = safetensors().save(plain, {_KEY: written({"digest": _digest(plain, told), "told": told})})
     replace_file(path, lambda file: file.write(content))
 
 
@@ -42,11 +44,18 @@ def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         tensors = safetensors().load(content)
         size = int.from_bytes(content[:8], "little")
-        told = json.loads(json.loads(content[8 : 8 + size])["__metadata__"][_KEY])
+        said = json.loads(json.loads(content[8 : 8 + size])["__metadata__"][_KEY])
+        told = said["told"]
+        if said["digest"] != _digest(tensors, told):
+            raise ValueError("tensors that have changed since they were saved")
     except Exception as error:
         got = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
         raise LoaderError(f"{path}: expected a state of training, got: {got}. Try: the file of another run.") from None
     return tensors, told
+
+
+def _digest(tensors: dict[str, Tensor], told: dict[str, Any]) -> str:
+    return hashlib.blake2b(safetensors().save(tensors) + written(told).encode(), digest_size=8).hexdigest()
 
 
 def fill(model: nn.Module, tensors: dict[str, Tensor], path: PathLike) -> None:

@@ -1,5 +1,6 @@
 """What a run takes where nobody says: its task by the labels, features, levels and epochs by the shapes."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -47,6 +48,11 @@ def check_labels(shapes: ShapeFolder, readout: str, elements: str = "") -> None:
             raise LoaderError(f"{shapes.name(number)}: expected a label for each {token}, got {got}. Try: repair it.")
 
 
+def labelled(shapes: ShapeFolder, numbers: Iterable[int]) -> list[int]:
+    """Those shapes of which anything has a label."""
+    return [n for n in numbers if shapes.labels[n].is_floating_point() or bool((shapes.labels[n] >= 0).any())]
+
+
 def inputs_of(
     name: str,
     task: Task,
@@ -62,8 +68,6 @@ def inputs_of(
     if elements:
         base = _of_elements(base, elements, name)
     words = base.features + ("color",) * ("color" in first and not elements) if features is None else tuple(features)
-    if not words:
-        raise OptionError("features must name at least one, such as position, got none")
     normals = base.normals
     signals = tuple(
         word for word, own in (("color", "color"), ("normals", "normal")) if preset.signals and own in first
@@ -91,9 +95,7 @@ def inputs_of(
     else:
         draw = whole(sample, "sample", 0)
     draw = 0 if elements and sample is None else draw
-    if draw == 1:
-        raise OptionError("sample must be 0 for all points, or at least 2, got 1")
-    if draw and (elements or task.readout == "node"):
+    if draw > 1 and (elements or task.readout == "node"):
         why = "a token is no point" if elements else "each point has a label"
         raise OptionError(f"sample must be 0 where {why}, got {draw}")
     return replace(base, features=words, normals=normals, scale=scale, graph=graphs, sample=draw, signals=signals)

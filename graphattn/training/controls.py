@@ -9,10 +9,7 @@ from ..shapes import ShapeFolder
 from .data import Prepared
 from .inputs import Inputs
 from .models import MODELS
-from .run import Run
-
-#: Controls by name, in words.
-SAID = {"perceptron": "a perceptron without edges", "random": "degree-matched random graphs"}
+from .run import SAID, Run
 
 
 def controls_named(control: bool | Sequence[str], model: str) -> tuple[str, ...]:

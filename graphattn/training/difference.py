@@ -37,7 +37,7 @@ def difference(values: Tensor, bounds: tuple[float, float] | None = None) -> Dif
     """
     values = values.double()
     low, high = limits(values.tolist(), bounds) if len(values) > 1 else (0.0, 0.0)
-    known = low < high
+    known = -math.inf < low < high < math.inf
     return Difference(float(values.mean()), low if known else None, high if known else None, len(values))
 
 

@@ -9,12 +9,11 @@ from torch import Tensor, nn
 
 from ..interop.files._guard import PathLike
 from ..shapes import ShapeFolder
-from .chosen import check_labels
-from .controls import SAID
+from .chosen import check_labels, labelled
 from .data import Prepared, digests, same_files
 from .difference import Difference, difference
 from .loop import answers_of
-from .run import MODEL, Run
+from .run import MODEL, SAID, Run
 from .tasks import Task
 
 
@@ -72,6 +71,7 @@ class Evaluation:
 def evaluated(model: nn.Module, run: Run, data: Prepared, part: str) -> Evaluation:
     """The scores of a run's model on shapes."""
     task = run.task
+    run.check(data.static(0), data.name(0))
     answers = answers_of(model, task, data, run.schedule)[0]
     labels = data.labels()
     scores = task.scores(task.predictions(torch.cat(answers)), torch.cat(labels))
@@ -96,7 +96,7 @@ def evaluate(run: PathLike, folder: PathLike | None = None) -> Evaluation:
     check_labels(shapes, made.task.readout, made.inputs.elements)
     if folder is None:
         same_files(shapes, made.files)
-    part, numbers = "all", list(range(len(shapes)))
+    part, numbers = "all", labelled(shapes, range(len(shapes)))
     if digests(shapes) == made.files:
         part = next(name for name in ("test", "val", "train") if made.split[name])
         numbers = [i for i in numbers if shapes.name(i) in set(made.split[part])]

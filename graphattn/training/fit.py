@@ -1,55 +1,57 @@
 """A run from its files to its scores: the model is trained, then its controls, and everything is written."""
 
-import json
+from typing import Any
 
 from ..interop.files._replace import save_page
 from ..shapes import ShapeFolder
-from .controls import SAID, control_of
+from .controls import control_of
 from .data import Prepared, joined
 from .evaluate import Evaluation, evaluated
 from .loop import Progress, Tell, Training
 from .page import save_report
-from .run import CHECKPOINT, MODEL, REPORT, RESULT, Run
+from .run import CHECKPOINT, MODEL, REPORT, RESULT, SAID, Run
+from .schema import written
 from .standard import measure
 
 
 def fit(run: Run, shapes: ShapeFolder, tell: Tell) -> Evaluation:
     """Train what is not trained yet, and measure it on the shapes held out."""
     tell(Progress("begin", 0.0, f"{shapes!r}\n{run.said}"))
-    result = _trained(run, shapes, "training", tell)
+    result, history = _trained(run, shapes, "training", tell)
     for name in run.control:
         tell(Progress("begin", 0.0, f"control: {SAID[name]}"))
         control = control_of(run, name, shapes)
         if not (control.path / "run.json").exists():
             control.save()
-        result.controls[name] = _trained(control, shapes, f"control {name}", tell)
-    save_page(run.path / RESULT, json.dumps(result.to_dict(), indent=1))
-    save_report(run.path / REPORT, run, run.history(), result)
+        result.controls[name], _ = _trained(control, shapes, f"control {name}", tell)
+    save_page(run.path / RESULT, written(result.to_dict(), indent=1))
+    save_report(run.path / REPORT, run, history, result)
     tell(Progress("end", 1.0, f"{result}\n{run.path / REPORT}"))
     return result
 
 
-def _trained(run: Run, shapes: ShapeFolder, phase: str, tell: Tell) -> Evaluation:
-    """Trained to the end, from where it was left."""
+def _trained(run: Run, shapes: ShapeFolder, phase: str, tell: Tell) -> tuple[Evaluation, list[dict[str, Any]]]:
+    """Trained to the end, from where it was left; with its log."""
     number = {shapes.name(i): i for i in range(len(shapes))}
     parts = {name: [number[file] for file in files] for name, files in run.split.items()}
     train = Prepared(shapes, parts["train"], run.inputs, run.augment)
     still = {name: Prepared(shapes, part, run.inputs, like=train) for name, part in parts.items()}
     _prepare(list(still.values()), tell)
+    run.check(train.static(0), train.name(0))
     training = Training(run.new_model(), run.task, run.schedule, train, still["val"], phase)
     size = sum(p.numel() for p in training.model.parameters())
     tell(Progress("begin", 0.0, f"{run.model}: {size:,} parameters, at most {run.schedule.epochs} epochs"))
     if (run.path / CHECKPOINT).is_file():
-        training.load(run.path / CHECKPOINT)
+        training.load(*run.state(run.path / CHECKPOINT), run.path / CHECKPOINT)
     else:
         few = Prepared(shapes, parts["train"][:: max(1, len(parts["train"]) // 16)], run.inputs, like=train)
         x, levels, _ = joined(next(iter(few.batches(run.schedule.points))), run.schedule.device)
         measure(training.model, x, levels)
-    training.run(run.path, tell)
+    training.run(run.path, tell, run.key)
     if not (run.path / MODEL).is_file():
         run.save_model(training.model)
     where = next(name for name in ("test", "val", "train") if parts[name])
-    return evaluated(training.model, run, still[where], where)
+    return evaluated(training.model, run, still[where], where), training.history
 
 
 def _prepare(parts: list[Prepared], tell: Tell) -> None:

@@ -1,6 +1,8 @@
 """What a model reads of a shape: features of its points, and levels with graphs, of positions centred and scaled."""
 
 import ast
+import math
+import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch_geometric.data import Data
 
+from ..arguments import number, one_of, positive, whole
 from ..errors import LoaderError, OptionError
 from ..graph import AttentionGraph, Pattern
 from ..graphs import Hierarchy, HierarchyRecipe, hierarchy, knn
@@ -75,6 +78,25 @@ class Inputs:
     signals: tuple[str, ...] = ()
     redrawn: int | None = None
 
+    def __post_init__(self) -> None:
+        if not self.features:
+            raise OptionError("features must name at least one, such as position, got none")
+        one_of(self.normals, "normals", NORMALS)
+        number(self.scale, "scale", "a finite number >= 0", lambda x: 0 <= x < math.inf)
+        if whole(self.sample, "sample", 0) == 1:
+            raise OptionError("sample must be 0 for all points, or at least 2, got 1")
+        for ratio in self.ratio:
+            number(ratio, "ratio", "a number in (0, 1]", lambda x: 0 < x <= 1)
+        for side in self.cell:
+            positive(side, "cell")
+        if whole(self.patch, "patch", 0) and not self.cell:
+            raise OptionError("patch needs the sides of cells, got cell=()")
+        one_of(self.elements, "elements", ("", "faces", "edges"))
+        for word in self.signals:
+            one_of(word, "signals", ("color", "normals"))
+        if self.redrawn is not None:
+            whole(self.redrawn, "redrawn", 0)
+
     def __call__(self, shape: Any, name: str) -> Data:
         """The shape as the model reads it: ``x`` (N, F), ``levels``, ``y``; ``name`` is the file of errors."""
         if self.graph:
@@ -114,7 +136,7 @@ class Inputs:
             }
             levels = levels.with_signals(torch.cat([carried[word]() for word in self.signals], 1))
         if self.redrawn is not None:
-            levels = redrawn(levels, crc32(name.encode(), self.redrawn))
+            levels = redrawn(levels, crc32(os.fsencode(name), self.redrawn))
         widths = tuple(part.shape[1] for part in parts)
         return Data(x=torch.cat(parts, 1), y=shape.get("y"), levels=levels, num_nodes=len(pos), widths=widths)
 

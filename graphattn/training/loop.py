@@ -4,7 +4,6 @@ Nothing is drawn from a generator that runs on: what a step draws is seeded by t
 A state is then the parameters, the moments of the optimizer and a position.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable
@@ -15,13 +14,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..arguments import positive, whole
+from ..arguments import number, positive, text, whole
 from ..errors import OptionError
 from ..interop.files._replace import save_page
 from ..shapes.batches import mixed
 from ..shapes.seeded import seeded
-from .checkpoint import fill, load_state, part, prefixed, save_state
+from .checkpoint import fill, part, prefixed, save_state
 from .data import Prepared, joined
+from .schema import written
 from .tasks import Task
 
 
@@ -54,7 +54,11 @@ class Schedule:
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("points", 1), ("seed", 0), ("patience", 0), ("workers", 0)):
             whole(getattr(self, name), name, least)
+        whole(self.workers, "workers", below=1 << 10)
         positive(self.lr, "lr")
+        for name in ("weight_decay", "seconds"):
+            number(getattr(self, name), name, "a finite number >= 0", lambda x: 0 <= x < math.inf)
+        text(self.device, "device")
 
     def rate(self, done: float) -> float:
         """Of the part of all steps that are done."""
@@ -97,19 +101,18 @@ class Training:
 
     # --- states on the disk
 
-    def save(self, path: Path) -> None:
-        """Everything that the next step depends on."""
+    def save(self, path: Path, run: str) -> None:
+        """Everything that the next step depends on, and the key of the run."""
         moments: dict[str, Tensor] = {}
         for name, parameter in self.model.named_parameters():
             own = self.optimizer.state.get(parameter, {})
             moments |= {f"{key}.{name}": value for key, value in own.items()}
         parts = prefixed(model=self.model.state_dict(), best=self.best, optimizer=moments)
-        told = {"history": self.history, "sums": self.sums, "batches": self.batches.state_dict()}
+        told = {"run": run, "history": self.history, "sums": self.sums, "batches": self.batches.state_dict()}
         save_state(path, parts, told)
 
-    def load(self, path: Path) -> None:
-        """Go on from there."""
-        tensors, told = load_state(path)
+    def load(self, tensors: dict[str, Tensor], told: dict[str, Any], path: Path) -> None:
+        """Go on from a state."""
         fill(self.model, part(tensors, "model"), path)
         self.best, moments = part(tensors, "best"), part(tensors, "optimizer")
         for name, parameter in self.model.named_parameters():
@@ -124,7 +127,7 @@ class Training:
 
     # --- the loop
 
-    def run(self, folder: Path | None, tell: Tell) -> None:
+    def run(self, folder: Path | None, tell: Tell, key: str = "") -> None:
         """Train to the end; the model has the best parameters then. ``folder`` is where states and log are written."""
         saved = time.monotonic()
         _write_log(folder, self.history)  # an end may have come between a state and its line
@@ -138,11 +141,11 @@ class Training:
                 self.sums = [self.sums[0] + loss * batch.num_graphs, self.sums[1] + batch.num_graphs]
                 tell(Progress(self.phase, done))
                 if folder is not None and position < many and time.monotonic() - saved > self.schedule.seconds:
-                    self.save(folder / "checkpoint.safetensors")
+                    self.save(folder / "checkpoint.safetensors", key)
                     saved = time.monotonic()
             line = self._end_of_epoch(epoch)
             if folder is not None:
-                self.save(folder / "checkpoint.safetensors")
+                self.save(folder / "checkpoint.safetensors", key)
                 saved = time.monotonic()
                 _write_log(folder, self.history)
             tell(Progress(self.phase, (epoch + 1) / self.schedule.epochs, said(line, self.task), line))
@@ -167,12 +170,13 @@ class Training:
             loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise OptionError(
-                f"lr must be so small that the loss stays finite, got {how.lr} and {value} in epoch {epoch + 1}"
-            )
-        return value
+        return self._finite(float(loss.detach()), epoch)
+
+    def _finite(self, loss: float, epoch: int) -> float:
+        if not math.isfinite(loss):
+            got = f"{self.schedule.lr} and {loss} in epoch {epoch + 1}"
+            raise OptionError(f"lr must be so small that the loss stays finite, got {got}")
+        return loss
 
     def _end_of_epoch(self, epoch: int) -> dict[str, Any]:
         line: dict[str, Any] = {"epoch": epoch + 1, "loss": self.sums[0] / max(1.0, self.sums[1])}
@@ -180,7 +184,7 @@ class Training:
         if len(self.val):
             answers, loss = answers_of(self.model, self.task, self.val, self.schedule, loss=True)
             scores = self.task.scores(self.task.predictions(torch.cat(answers)), torch.cat(self.val.labels()))
-            line |= {"val_loss": loss, f"val_{self.task.metric}": scores[self.task.metric]}
+            line |= {"val_loss": self._finite(loss, epoch), f"val_{self.task.metric}": scores[self.task.metric]}
         least = min((old["val_loss"] for old in self.history if "val_loss" in old), default=math.inf)
         line["best"] = line.get("val_loss", -math.inf) < least
         if line["best"]:
@@ -201,8 +205,8 @@ def answers_of(
         x, levels, y = joined(batch, how.device)
         output = model(x, levels)
         if loss and y is not None:
-            total += float(task.loss(output, y)) * batch.num_graphs
-        made = task.answers(output).cpu()
+            total += float(task.loss(output.cpu().double(), y.cpu())) * batch.num_graphs
+        made = task.answers(output.cpu())
         sizes = batch.ptr.diff().tolist() if task.readout == "node" else [1] * batch.num_graphs
         answers += made.split(sizes)
     return answers, total / len(data)
@@ -218,4 +222,4 @@ def said(line: dict[str, Any], task: Task) -> str:
 
 def _write_log(folder: Path | None, history: list[dict[str, Any]]) -> None:
     if folder is not None:
-        save_page(folder / "log.jsonl", "".join(f"{json.dumps(line)}\n" for line in history))
+        save_page(folder / "log.jsonl", "".join(f"{written(line)}\n" for line in history))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import one_of
-from ..errors import OptionError
+from ..errors import GraphAttnError, OptionError
 from ..graphs import Hierarchy
 from ..models import (
     PCT,
@@ -155,5 +155,8 @@ def build(name: str, options: dict[str, Any], features: int, out_dim: int, reado
     known = {**(preset.shape if readout == "shape" else preset.node), **options}
     try:
         return standardized(preset.make(features, out_dim, readout=readout, **known))
-    except TypeError as error:
-        raise OptionError(f"model_options: {name} takes none such: {error}") from None
+    except GraphAttnError:
+        raise
+    except Exception as error:  # options are what any JSON says
+        got = f"{type(error).__name__}: {str(error)[:200]}"
+        raise OptionError(f"model_options: {name} takes none such: {got}") from None

@@ -13,9 +13,9 @@ import torch
 from ..interop.files._replace import save_page
 from .charts import curves, summary
 from .colours import of_classes
-from .controls import SAID
 from .elements import TOKEN
 from .gallery import chosen, gallery
+from .run import SAID
 
 if TYPE_CHECKING:
     from .evaluate import Evaluation

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from ..arguments import several
-from ..errors import LoaderError, OptionError
+from ..errors import OptionError
 from ..interop.files._guard import PathLike
 from ..interop.files._replace import save_page
 from ..shapes import Shape, load, save
 from .colours import of_classes, of_numbers
 from .data import joined
 from .elements import coloured_tokens
-from .run import Run
+from .run import Run, make_folder
 from .tasks import Task
 
 
@@ -51,10 +51,7 @@ def predict(run: PathLike, files: Iterable[PathLike], out: PathLike) -> list[dic
         if path.stem == "predictions" and made.task.readout == "node":
             raise OptionError(f"files must not be called predictions, as the table of all is, got {path}; rename it")
     model = made.trained_model().to(made.schedule.device)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OptionError(f"out must be a folder that can be made, got {folder}: {error.strerror}") from None
+    make_folder(folder)
     lines: list[dict[str, Any]] = []
     for path, name in zip(paths, names, strict=True):
         shape = load(path)
@@ -90,13 +87,10 @@ def _answers(made: Run, model: torch.nn.Module, shape: Any, name: str) -> Tensor
     """(1, ...) of a shape or (N, ...) of its points."""
     tensors: dict[str, Any] = {key: _float(value) for key, value in shape.items() if key != "y"}
     data = made.inputs(Shape(tensors), name)
-    if data.x.shape[1] != made.features:
-        raise LoaderError(
-            f"{name}: expected {made.features} features of points, got {data.x.shape[1]}. Try: its colours."
-        )
+    made.check(data, name)
     data.levels = [data.levels]
     x, levels, _ = joined(data, made.schedule.device)
-    return made.task.answers(model(x, levels)).cpu()
+    return made.task.answers(model(x, levels).cpu())
 
 
 def _float(value: Tensor) -> Tensor:

@@ -1,22 +1,27 @@
 """A run: a folder that holds everything that training was made of, and what came of it."""
 
-import json
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from ..arguments import device
-from ..errors import LoaderError, OptionError
+from ..arguments import device, one_of, whole
+from ..errors import GraphAttnError, LoaderError, OptionError
 from ..interop.files._guard import PathLike, read
 from ..interop.files._replace import save_page
 from ..shapes.seeded import seeded
 from ..versions import version_of
 from .checkpoint import fill, load_state, part, save_state
+from .data import OTHERS, RIGID
 from .inputs import Inputs
 from .loop import Schedule
-from .models import build
+from .models import MODELS, build
+from .schema import parsed, record, written
 from .tasks import TASKS, Task
 
 CHECKPOINT, MODEL, LOG, REPORT, RESULT = (
@@ -26,6 +31,9 @@ CHECKPOINT, MODEL, LOG, REPORT, RESULT = (
     "report.html",
     "result.json",
 )
+PARTS = ("train", "val", "test")
+#: Controls by name, in words.
+SAID = {"perceptron": "a perceptron without edges", "random": "degree-matched random graphs"}
 
 
 @dataclass(frozen=True)
@@ -62,14 +70,54 @@ class Run:
     said: str
     files: dict[str, str]
 
+    def __post_init__(self) -> None:
+        for word in self.augment:
+            one_of(word, "augment", (*RIGID, *OTHERS))
+        one_of(self.model, "model", tuple(MODELS))
+        whole(self.features, "features", 1, below=1 << 20)
+        for name in self.control:
+            one_of(name, "control", tuple(SAID))
+        names = [name for part in self.split.values() for name in part]
+        if set(self.split) != set(PARTS) or not self.split["train"] or len(set(names)) < len(names):
+            raise OptionError(f"split must be different files to {', '.join(PARTS)}, some to train")
+        odd = [name for name in names if name not in self.files]
+        if odd:
+            raise OptionError(f"split must name files of the run, got {odd[0][:80]!r}")
+
+    @property
+    def key(self) -> str:
+        """What states of this run are known by: a digest of all that their tensors depend on."""
+        how = self.schedule
+        told = (asdict(self.task), asdict(self.inputs), self.augment, self.model, self.options, how.seed, how.points)
+        return hashlib.blake2b(written((told, self.split, self.files), sort=True).encode(), digest_size=8).hexdigest()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the run's folder, which is made, against other processes."""
+        make_folder(self.path)
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            yield
+            return
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # of a file system without locks
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise OptionError(f"{self.path} is trained by another process; wait for its end") from None
+            for left in self.path.rglob(".*.tmp"):  # of a process that was killed while it wrote
+                left.unlink(missing_ok=True)
+            yield
+        finally:
+            os.close(handle)
+
     def save(self) -> None:
         """Write ``run.json``; the folder is made."""
         if (self.path / "run.json").exists():
             raise OptionError(f"out: {self.path} holds a run; resume it, or name another folder")
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OptionError(f"out must be a folder that can be made, got {self.path}: {error.strerror}") from None
+        make_folder(self.path)
         told = {name: value for name, value in vars(self).items() if name not in ("path", "task", "inputs", "schedule")}
         told |= {
             "folder": str(self.folder.resolve()),
@@ -78,7 +126,7 @@ class Run:
             "schedule": asdict(self.schedule),
             "versions": {name: version_of(name) for name in ("graphattn", "torch", "numpy")},
         }
-        save_page(self.path / "run.json", json.dumps(told, indent=1))
+        save_page(self.path / "run.json", written(told, indent=1))
 
     @staticmethod
     def load(path: PathLike) -> "Run":
@@ -87,23 +135,14 @@ class Run:
         if not name.is_file():
             raise LoaderError(f"{path}: expected the folder of a run, got none with run.json. Try: graphattn train.")
         try:
-            told = json.loads(bytes(read(name).data))
-            told.pop("versions")
-            task = told.pop("task")
-            kind = TASKS[task.pop("name")]
-            return Run(
-                path=Path(path),
-                folder=Path(told.pop("folder")),
-                task=kind(**_tuples(task)),
-                inputs=Inputs(**_tuples(told.pop("inputs"))),
-                augment=tuple(told.pop("augment")),
-                schedule=Schedule(**told.pop("schedule")),
-                control=tuple(told.pop("control")),
-                **told,
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            told = record(parsed(bytes(read(name).data)), _Told)
+            task = told.task
+            kind = TASKS[one_of(task.pop("name", None), "task.name", tuple(TASKS))]
+            known = {key: value for key, value in vars(told).items() if key not in ("task", "versions")}
+            return Run(path=Path(path), task=record(task, kind, "task"), **known)
+        except GraphAttnError as error:
             fix = "the version of graphattn that wrote it"
-            raise LoaderError(f"{name}: expected what graphattn train writes, got: {error!r}. Try: {fix}.") from None
+            raise LoaderError(f"{name}: expected what graphattn train writes: {error}. Try: {fix}.") from None
 
     def here(self) -> "Run":
         """To be measured: on the CPU, where the device that it was trained on is not here."""
@@ -126,23 +165,59 @@ class Run:
         """
         model, path = self.new_model(), self.path / MODEL
         if path.is_file():
-            tensors = load_state(path)[0]
+            tensors = self.state(path)[0]
         else:
-            tensors = part(load_state(self.path / CHECKPOINT)[0], "best") if (self.path / CHECKPOINT).is_file() else {}
+            tensors = part(self.state(self.path / CHECKPOINT)[0], "best") if (self.path / CHECKPOINT).is_file() else {}
         if not tensors:
             raise LoaderError(f"{self.path}: expected a trained model, got none yet. Try: wait for its first epoch.")
         fill(model, tensors, path)
         return model.eval()
 
+    def check(self, data: Any, name: str) -> None:
+        """Refuse a shape of which the run's inputs make other features than its model reads."""
+        if data.x.shape[1] != self.features:
+            got = f"{data.x.shape[1]}. Try: its colours"
+            raise LoaderError(f"{name}: expected {self.features} features of points, got {got}.")
+
+    def state(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and JSON of a state of this run.
+
+        Raises:
+            LoaderError: If the file is damaged, or of another run.
+        """
+        tensors, told = load_state(path)
+        if told.get("run") != self.key:
+            fix = "the run's own file, and run.json as it was written"
+            raise LoaderError(f"{path}: expected a state of this run, got that of another. Try: {fix}.")
+        return tensors, told
+
     def save_model(self, model: nn.Module) -> None:
         """Write the trained parameters."""
-        save_state(self.path / MODEL, dict(model.state_dict()), {"model": self.model, "options": self.options})
-
-    def history(self) -> list[dict[str, Any]]:
-        """The lines of the log."""
-        path = self.path / LOG
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+        save_state(self.path / MODEL, dict(model.state_dict()), {"run": self.key, "model": self.model})
 
 
-def _tuples(told: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+def make_folder(path: Path) -> None:
+    """Make a folder with those above it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"out must be a folder that can be made, got {path}: {error.strerror}") from None
+
+
+@dataclass
+class _Told:
+    """The keys of ``run.json``."""
+
+    folder: Path
+    task: dict[str, Any]
+    inputs: Inputs
+    augment: tuple[str, ...]
+    model: str
+    options: dict[str, Any]
+    features: int
+    schedule: Schedule
+    control: tuple[str, ...]
+    split: dict[str, list[str]]
+    said: str
+    files: dict[str, str]
+    versions: dict[str, str]

@@ -2,11 +2,16 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+
+from ..arguments import one_of, positive, real, shown
+from ..errors import OptionError
+
+_CLASSES = 1 << 10  # whose confusion matrix is written
 
 
 @dataclass(frozen=True)
@@ -22,9 +27,20 @@ class Task(ABC):
     deviation: float = 1.0
 
     name = ""
+    readouts: ClassVar[tuple[str, ...]] = ("shape", "node")
     metric = ""  # the key of the score by which runs are compared; higher is better
     per_shape = ""  # what `each` tells, in words
-    bounds: tuple[float, float] | None = (-1.0, 1.0)  # of the difference of two of them
+    bounds: ClassVar[tuple[float, float] | None] = (-1.0, 1.0)  # of the difference of two of them
+
+    def __post_init__(self) -> None:
+        one_of(self.readout, "readout", self.readouts)
+        if len(self.classes) > _CLASSES:
+            fix = "-1 is no label, and classes are numbered from 0"
+            raise OptionError(f"classes must be at most {_CLASSES:,}, got {len(self.classes):,}; {fix}")
+        if bool(self.classes) != (self.name != "regress") or len(set(self.classes)) < len(self.classes):
+            raise OptionError(f"classes must be different names to {self.name}, got {shown(self.classes)}")
+        real(self.mean, "mean")
+        positive(self.deviation, "deviation")
 
     @property
     def out_dim(self) -> int:
@@ -37,7 +53,7 @@ class Task(ABC):
 
     @abstractmethod
     def answers(self, output: Tensor) -> Tensor:
-        """Probabilities (..., K), or numbers (...,)."""
+        """Of an output on the CPU probabilities (..., K), or numbers (...,) in float64."""
 
     @abstractmethod
     def predictions(self, answers: Tensor) -> Tensor:
@@ -80,6 +96,7 @@ class Classify(_Classes):
     """A class for each shape: cross-entropy with 5 % of each label spread over all classes."""
 
     name, metric, per_shape = "classify", "accuracy", "1 for a shape that is right"
+    readouts = ("shape",)
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(output, y, label_smoothing=0.05)
@@ -105,6 +122,7 @@ class Segment(_Classes):
     """A class for each point: cross-entropy, without the points whose label is -1."""
 
     name, metric, per_shape = "segment", "miou", "the mean IoU of a shape"
+    readouts = ("node",)
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         known = (y >= 0).sum().clamp(min=1)
@@ -130,10 +148,11 @@ class Regress(Task):
     bounds = None
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
-        return (output[..., 0] - (y - self.mean) / self.deviation).square().mean()
+        exact = y if y.device.type == "mps" else y.double()  # as large as float32 has them
+        return (output[..., 0] - ((exact - self.mean) / self.deviation).to(output.dtype)).square().mean()
 
     def answers(self, output: Tensor) -> Tensor:
-        return output[..., 0] * self.deviation + self.mean
+        return output[..., 0].double() * self.deviation + self.mean
 
     def predictions(self, answers: Tensor) -> Tensor:
         return answers

@@ -1,5 +1,6 @@
 """Train a model on a folder of shapes, and go on where a run was left."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,11 +8,11 @@ from typing import Any
 
 from ..arguments import device as device_here
 from ..arguments import one_of, whole
-from ..errors import OptionError
+from ..errors import LoaderError, OptionError
 from ..interop.files._guard import PathLike
 from ..shapes import ShapeFolder
 from .checkpoint import safetensors
-from .chosen import inputs_of, schedule_of, task_of
+from .chosen import check_labels, inputs_of, labelled, schedule_of, task_of
 from .controls import controls_named
 from .data import OTHERS, RIGID, Prepared, digests, same_files
 from .elements import elements_of
@@ -90,13 +91,17 @@ def train(
         4
     """
     safetensors()
+    _in_one_process()
     whole(seed, "seed", 0)
     shapes = ShapeFolder(folder, task=task)
     kind = one_of(task if task is not None else shapes.task, "task", tuple(TASKS))
     parts = shapes.split(val=val, test=test, seed=seed)
-    split = {name: [shapes.name(i) for i in part.indices] for name, part in parts.items()}
+    known = {name: labelled(shapes, part.indices) for name, part in parts.items()}
+    if not known["train"]:
+        raise LoaderError(f"{folder}: expected labels in the part to train, got none but -1. Try: another seed.")
+    without = len(shapes) - sum(map(len, known.values()))
     tokens = elements_of(elements, shapes)
-    learned = task_of(kind, shapes, list(parts["train"].indices), tokens)
+    learned = task_of(kind, shapes, known["train"], tokens)
     numbers = "face" in shapes[0] and kind == "regress" and learned.readout == "node"
     usual = "mesh" if numbers or elements or tokens else "unet"
     name = one_of(usual if model is None else model, "model", tuple(MODELS))
@@ -107,7 +112,7 @@ def train(
     if "drop" in augment and tokens:
         raise OptionError(f"augment must leave faces and edges where they have labels, got {', '.join(augment)}")
     every = Prepared(shapes, list(range(len(shapes))), inputs)
-    how = schedule_of(every.sizes, len(parts["train"]), epochs, {"seed": seed, **schedule})
+    how = schedule_of(every.sizes, len(known["train"]), epochs, {"seed": seed, **schedule})
     device_here(how.device, numbers=True)
     options = {"signals": 3 * len(inputs.signals)} if inputs.signals else {}
     run = Run(
@@ -121,13 +126,20 @@ def train(
         features=every[0].x.shape[1],
         schedule=how,
         control=controls_named(control, name),
-        split=split,
-        said=str(parts),
+        split={name: [shapes.name(i) for i in numbers] for name, numbers in known.items()},
+        said=f"{parts}; {without:,} without labels left out" if without else str(parts),
         files=digests(shapes),
     )
     run.new_model()  # refuses wrong options before anything is written
-    run.save()
-    return fit(run, shapes, tell or (lambda progress: None))
+    with run.alone():
+        run.save()
+        return fit(run, shapes, tell or (lambda progress: None))
+
+
+def _in_one_process() -> None:
+    if os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
+        got = f"WORLD_SIZE={os.environ['WORLD_SIZE']} of torchrun"
+        raise OptionError(f"training runs in one process, got {got}; start it without a launcher of several")
 
 
 def resume(
@@ -145,10 +157,14 @@ def resume(
         LoaderError: If a file has changed since training began, or ``out`` holds no run.
     """
     safetensors()
+    _in_one_process()
     run = Run.load(out)
     if device is not None:
         run = replace(run, schedule=replace(run.schedule, device=device))
     device_here(run.schedule.device, numbers=True)
-    shapes = ShapeFolder(run.folder if folder is None else folder, task=run.task.name)
+    root = run.folder if folder is None else folder
+    shapes = ShapeFolder(root, task=run.task.name, classes=run.task.classes or None)
     same_files(shapes, run.files)
-    return fit(run, shapes, tell or (lambda progress: None))
+    check_labels(shapes, run.task.readout, run.inputs.elements)
+    with run.alone():
+        return fit(run, shapes, tell or (lambda progress: None))

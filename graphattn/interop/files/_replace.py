@@ -52,8 +52,8 @@ def replace_file(
 
 
 def save_page(path: PathLike, text: str) -> None:
-    """Write text as UTF-8."""
-    replace_file(path, lambda file: file.write(text.encode()), OptionError)
+    """Write text as UTF-8; names of files that are no UTF-8 with backslashes."""
+    replace_file(path, lambda file: file.write(text.encode("utf-8", "backslashreplace")), OptionError)
 
 
 def save_picture(path: PathLike, figure: Any, **options: Any) -> None:

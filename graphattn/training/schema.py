@@ -1,0 +1,79 @@
+"""JSON that a file holds as the types of a dataclass: every key is there, of its type, and no other."""
+
+import json
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, NoReturn, get_args, get_origin, get_type_hints
+
+from ..arguments import real, shown, text, whole
+from ..errors import LoaderError
+
+_PLAIN: dict[Any, Callable[[Any, str], Any]] = {int: whole, float: real, str: text}
+
+
+def parsed(content: bytes) -> Any:
+    """What JSON says; NaN and Infinity are none of it.
+
+    Raises:
+        LoaderError: If it is no JSON.
+    """
+    try:
+        return json.loads(content, parse_constant=_refused)
+    except (ValueError, RecursionError) as error:
+        raise LoaderError(f"expected JSON, got {type(error).__name__}: {str(error)[:80]}") from None
+
+
+def written(value: Any, *, indent: int | None = None, sort: bool = False) -> str:
+    """The JSON of a value, without NaN and Infinity."""
+    return json.dumps(value, indent=indent, sort_keys=sort, allow_nan=False)
+
+
+def typed(value: Any, kind: Any, key: str) -> Any:
+    """A value of JSON as an annotation has it: a list as a tuple, an object as a dict or a dataclass.
+
+    Raises:
+        GraphAttnError: If it is of another type; of a dataclass also what its ``__post_init__`` refuses.
+
+    Example:
+        >>> typed([1, 2.5], tuple[float, ...], "sides")
+        (1.0, 2.5)
+        >>> typed(["a"], tuple[float, ...], "sides")
+        Traceback (most recent call last):
+        graphattn.errors.OptionError: sides[0] must be a finite number, got 'a'
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is UnionType:  # with None
+        return None if value is None else typed(value, inner[0], key)
+    if origin in (tuple, list):
+        _check(value, list, "a list", key)
+        return origin(typed(each, inner[0], f"{key}[{place}]") for place, each in enumerate(value))
+    if origin is dict:
+        _check(value, dict, "an object", key)
+        return {name: typed(each, inner[1], f"{key}.{name}"[:80]) for name, each in value.items()}
+    if is_dataclass(kind):
+        return record(value, kind, key)
+    if kind is Path:
+        return Path(text(value, key))
+    return _PLAIN[kind](value, key) if kind in _PLAIN else value
+
+
+def record(value: Any, kind: Any, key: str = "") -> Any:
+    """An object of JSON as a dataclass with all of its fields."""
+    _check(value, dict, "an object", key or "all of it")
+    hints, names = get_type_hints(kind), [field.name for field in fields(kind)]
+    above = f"{key}." if key else ""
+    for name in (*names, *value):
+        if name not in value or name not in names:
+            raise LoaderError(f"{above}{name[:80]} {'is missing' if name in names else 'is no key of it'}")
+    return kind(**{name: typed(value[name], hints[name], f"{above}{name}") for name in names})
+
+
+def _check(value: Any, kind: type, expected: str, key: str) -> None:
+    if not isinstance(value, kind):
+        raise LoaderError(f"{key} must be {expected}, got {shown(value)}")
+
+
+def _refused(name: str) -> NoReturn:
+    raise ValueError(f"{name}, which is no number of JSON")

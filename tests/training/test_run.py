@@ -1,0 +1,187 @@
+"""What a run's folder holds: read by one schema, whole, of this run, and written by one process at a time."""
+
+import json
+import os
+import re
+
+import pytest
+import safetensors.torch
+import torch
+from shape_folders import labelled_points, two_classes
+
+import graphattn as ga
+from graphattn.errors import GraphAttnError, LoaderError, OptionError
+from graphattn.shapes.folder import ShapeFolder
+from graphattn.training import Run
+
+PLAIN = {"model": "perceptron", "epochs": 1, "control": False}
+WRONG = [None, True, -1, 2**64, 1e400, "", "x", "\ud800", [], [[1]], [None], {}, {"a": 1}]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of a perceptron, without its page."""
+    above = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("graphattn.training.fit.save_report", lambda *args: None)
+        ga.training.train(two_classes(above / "shapes"), above / "run", **PLAIN)
+    return above / "run"
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    """A folder with the same run."""
+    os.makedirs(tmp_path / "run")
+    for path in run.iterdir():
+        (tmp_path / "run" / path.name).write_bytes(path.read_bytes())
+    return tmp_path / "run"
+
+
+def keys(told, above=()):
+    """The path of every key, and of the first member of each list."""
+    for key in told if isinstance(told, dict) else range(min(1, len(told))):
+        yield (*above, key)
+        if isinstance(told[key], dict | list):
+            yield from keys(told[key], (*above, key))
+
+
+def test_an_edited_run_is_refused_by_the_name_of_the_key_or_read(copy):
+    text = (copy / "run.json").read_text()
+    refused = []
+    for path in keys(json.loads(text)):
+        for value in WRONG:
+            told = json.loads(text)
+            inner = told
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = value
+            (copy / "run.json").write_text(json.dumps(told))
+            try:
+                Run.load(copy).new_model()
+            except GraphAttnError as error:
+                refused.append((path, str(error)))
+    assert len(refused) > 200
+    for path, message in refused:
+        names = [re.escape(key) for key in path if isinstance(key, str)]
+        assert re.search("|".join([*names, "Infinity"]), message), (path, message)
+
+
+@pytest.mark.parametrize("change", [lambda told: told.pop("seed", told.pop("said")), lambda told: told.update(more=1)])
+def test_a_key_that_is_missing_or_too_many_is_named(change, copy):
+    told = json.loads((copy / "run.json").read_text())
+    change(told)
+    (copy / "run.json").write_text(json.dumps(told))
+    with pytest.raises(LoaderError, match=r"run.json: .*(said is missing|more is no key)"):
+        Run.load(copy)
+    (copy / "run.json").write_text("[" * 100_000)
+    with pytest.raises(LoaderError, match=r"run.json: .*RecursionError"):
+        Run.load(copy)
+
+
+def edited(path, change):
+    """Change the tensors of a file, and keep what it says of them."""
+    content = path.read_bytes()
+    said = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+    tensors = safetensors.torch.load(content)
+    change(tensors)
+    path.write_bytes(safetensors.torch.save(tensors, said))
+
+
+def swap(tensors):
+    one, other = (name for name in tensors if tensors[name].shape == (64,) and "body" in name)
+    tensors[one], tensors[other] = tensors[other], tensors[one]
+
+
+CHANGES = {
+    "NaN": lambda tensors: tensors["head.0.bias"].fill_(torch.nan),
+    "missing": lambda tensors: tensors.pop("head.0.bias"),
+    "shape": lambda tensors: tensors.update({"head.0.bias": torch.zeros(3)}),
+    "swapped": swap,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_damaged_state_is_refused(change, copy):
+    edited(copy / "model.safetensors", CHANGES[change])
+    with pytest.raises(LoaderError, match=r"model.safetensors: .*tensors that have changed since"):
+        ga.training.evaluate(copy)
+
+
+def test_a_state_of_another_run_is_refused(copy, tmp_path, no_page):
+    folder = Run.load(copy).folder
+    ga.training.train(folder, tmp_path / "other", **PLAIN, seed=1)
+    for name in ("model", "checkpoint"):
+        (copy / f"{name}.safetensors").write_bytes((tmp_path / "other" / f"{name}.safetensors").read_bytes())
+    with pytest.raises(LoaderError, match=r"model.safetensors: expected a state of this run"):
+        ga.training.evaluate(copy)
+    with pytest.raises(LoaderError, match=r"checkpoint.safetensors: expected a state of this run"):
+        ga.training.resume(copy)
+
+
+def test_one_process_trains_a_run_and_clears_what_a_killed_one_left(copy, no_page):
+    left = copy / f".{'0' * 16}.tmp"
+    left.write_bytes(b"half")
+    with Run.load(copy).alone():
+        assert not left.exists()
+        with pytest.raises(OptionError, match="is trained by another process"):
+            ga.training.resume(copy)
+    ga.training.resume(copy)
+
+
+def test_classes_that_were_renamed_are_refused(tmp_path, no_page):
+    folder = tmp_path / "shapes"
+    two_classes(folder)
+    lines = [f"{path.relative_to(folder)},{path.parent.name}" for path in sorted(folder.rglob("*.ply"))]
+    (folder / "labels.csv").write_text("\n".join(lines))
+    ga.training.train(folder, tmp_path / "run", **PLAIN)
+    (folder / "labels.csv").write_text("\n".join(lines).replace(",flat", ",even"))
+    with pytest.raises(LoaderError, match="expected a class of flat, tall, got 'even'"):
+        ga.training.resume(tmp_path / "run")
+
+
+def test_several_processes_of_a_launcher_are_refused(copy, monkeypatch, tmp_path):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for begin in (lambda: ga.training.train(tmp_path, tmp_path / "r"), lambda: ga.training.resume(copy)):
+        with pytest.raises(OptionError, match="runs in one process, got WORLD_SIZE=2 of torchrun"):
+            begin()
+
+
+def test_a_large_label_asks_for_no_large_table(tmp_path):
+    folder = labelled_points(tmp_path / "parts")
+    shape = ga.load(folder / "0.ply")
+    ga.save(ga.shapes.Shape(pos=shape.pos, label=torch.full((len(shape.pos),), 65_535)), folder / "0.ply")
+    with pytest.raises(OptionError, match=r"classes must be at most 1,024, got 65,536; -1 is no label"):
+        ga.training.train(folder, tmp_path / "run", **PLAIN)
+
+
+def test_shapes_without_labels_are_neither_measured_nor_decide(tmp_path, no_page):
+    folder = labelled_points(tmp_path / "parts")
+    held = ShapeFolder(folder).split()
+    for part in ("val", "test"):
+        for number in held[part].indices:
+            shape = ga.load(folder / f"{number}.ply")
+            ga.save(ga.shapes.Shape(pos=shape.pos, label=torch.full((len(shape.pos),), -1)), folder / f"{number}.ply")
+    result = ga.training.train(folder, tmp_path / "run", **PLAIN)
+    assert result.part == "train"
+    assert "3 without labels left out" in Run.load(tmp_path / "run").said
+    assert "val_loss" not in json.loads((tmp_path / "run" / "log.jsonl").read_text())
+
+
+def test_numbers_as_large_as_float32_has_are_measured_and_written(tmp_path, no_page):
+    folder = two_classes(tmp_path / "shapes")
+    files = sorted(folder.rglob("*.ply"))
+    lines = [f"{path.relative_to(folder)},{(-1) ** place * 3.3e38}" for place, path in enumerate(files)]
+    (folder / "labels.csv").write_text("\n".join(lines))
+    result = ga.training.train(folder, tmp_path / "run", task="regress", **PLAIN)
+    assert 1e38 < result.scores["rmse"] < 1e40
+    told = (tmp_path / "run" / "result.json").read_text() + (tmp_path / "run" / "log.jsonl").read_text()
+    assert "Infinity" not in told
+    assert "NaN" not in told
+
+
+def test_a_file_whose_name_is_no_utf8_is_predicted(run, tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9.ply")
+    path.write_bytes((Run.load(run).folder / "flat" / "0.ply").read_bytes())
+    (line,) = ga.training.predict(run, [path], tmp_path / "out")
+    assert ga.load(line["ply"]).prediction.numel()
+    assert "caf\\udce9.ply" in (tmp_path / "out" / "predictions.csv").read_text()
