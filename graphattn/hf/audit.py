@@ -1,5 +1,6 @@
 """What a configuration says that its layers read, beside what the model's code does."""
 
+import json
 import os
 import re
 from dataclasses import asdict, dataclass
@@ -9,12 +10,13 @@ import torch
 
 from ..errors import GraphAttnError, LoaderError, OptionError, need_extra
 from ..graph import AttentionGraph
-from ..graphs import causal, documents, full, sliding_window
+from ..graphs import block_local, causal, full, sliding_window
 from ..questions.audit import Audit, audit
 from .modules import Place
 from .patch import patched
-from .small import WINDOWS, small
+from .small import WINDOWS, check_counts, small
 
+_MOST_NUMBERS = 1 << 26  # parameters and buffers of a small model: 256 MiB
 _TOKENS = 29  # three windows, and no multiple of one
 _KINDS = ("full_attention", "sliding_attention", "chunked_attention")
 
@@ -84,8 +86,10 @@ def audit_config(config: Any) -> ConfigAudit:
     try:
         import transformers
 
+        check_counts(config.to_dict())
         tiny = small(config)
-        model = transformers.AutoModel.from_config(tiny).eval()
+        _refuse_large(tiny)
+        model = transformers.AutoModel.from_config(tiny, trust_remote_code=False).eval()
     except GraphAttnError:
         raise
     except Exception as error:  # of transformers, which says what its configuration lacks
@@ -112,6 +116,20 @@ def audit_config(config: Any) -> ConfigAudit:
     return ConfigAudit(type(model).__name__, layers, tuple(_notes(text, tiny.get_text_config(), layers)))
 
 
+def _refuse_large(tiny: Any) -> None:
+    """Refuse a configuration of which a small model is large, by a model whose numbers are not stored."""
+    from transformers import AutoModel
+
+    try:
+        with torch.device("meta"):
+            model = AutoModel.from_config(tiny, trust_remote_code=False)
+    except RuntimeError:  # its class computes with its parameters
+        return
+    numbers = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
+    if numbers > _MOST_NUMBERS:
+        raise LoaderError(f"a small {type(model).__name__} has {numbers:,} parameters (limit {_MOST_NUMBERS:,})")
+
+
 def _loaded(config: Any) -> Any:
     try:
         from transformers import AutoConfig, PretrainedConfig
@@ -124,9 +142,18 @@ def _loaded(config: Any) -> Any:
     if not os.path.exists(config):
         raise LoaderError(f"there is no {config}; expected a folder with a config.json, or that file")
     try:
-        return AutoConfig.from_pretrained(config, local_files_only=True)
+        _check_file(os.path.join(config, "config.json") if os.path.isdir(config) else config)
+        return AutoConfig.from_pretrained(config, local_files_only=True, trust_remote_code=False)
+    except GraphAttnError:
+        raise
     except Exception as error:  # of transformers, whose configurations check themselves in many ways
         raise LoaderError(f"{config}: expected a configuration of transformers: {str(error)[:800]}") from error
+
+
+def _check_file(path: str | os.PathLike[str]) -> None:
+    with open(path, encoding="utf-8") as stream:
+        fields = json.load(stream)
+    check_counts(fields if isinstance(fields, dict) else {})
 
 
 def _expected(place: Place, config: Any, is_causal: bool) -> AttentionGraph | None:
@@ -139,8 +166,7 @@ def _expected(place: Place, config: Any, is_causal: bool) -> AttentionGraph | No
     if kind not in _KINDS:
         return None
     if kind == "chunked_attention":
-        chunk = config.attention_chunk_size
-        return documents(torch.arange(_TOKENS) // chunk) & causal(_TOKENS)
+        return block_local(_TOKENS, config.attention_chunk_size, causal=True)
     if kind == "sliding_attention" and window is not None:
         return sliding_window(_TOKENS, window) if is_causal else sliding_window(_TOKENS, window | 1, causal=False)
     return causal(_TOKENS) if is_causal else full(_TOKENS)

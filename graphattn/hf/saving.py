@@ -63,8 +63,9 @@ def load_model(path: Any, options: dict[str, Any]) -> nn.Module:
         raise LoaderError(f"path must be a folder that save_pretrained wrote, got {type(path).__name__}")
     if not os.path.isdir(path) and (os.path.isabs(path) or str(path).startswith(".")):
         raise LoaderError(f"there is no folder {path}; expected one that model.save_pretrained wrote")
+    options = {"trust_remote_code": False} | options
     try:
-        config = transformers.AutoConfig.from_pretrained(path)
+        config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=options["trust_remote_code"])
     except Exception as error:  # of transformers, whose configurations check themselves in many ways
         raise LoaderError(f"{path}: expected a folder that save_pretrained wrote: {str(error)[:800]}") from None
     names = config.architectures or [None]

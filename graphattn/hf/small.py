@@ -1,6 +1,9 @@
 """Configurations with the layers of a model and the widths of a toy, so that its code runs in milliseconds."""
 
+import re
 from typing import Any
+
+from ..errors import LoaderError
 
 WIDTHS = {
     37: "vocab_size vocab_size_per_layer_input",
@@ -15,6 +18,8 @@ WIDTHS = {
 #: What configurations call the number of tokens that a layer reads.
 WINDOWS = ("local_attention", "sliding_window", "attention_window_size", "attention_chunk_size")
 WINDOW = 8  # in place of a larger one; 9 of an odd one
+_COUNT = re.compile(r"(^|_)(n_layer|layers|depth|num_labels)$")  # of what a configuration or model makes so many
+_MOST = 1024
 _TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
 
 
@@ -26,6 +31,19 @@ def sizes(config: Any) -> dict[str, int]:
         name: WINDOW + known[name] % 2 for name in WINDOWS if _is_whole(known.get(name)) and known[name] > WINDOW
     }
     return _TOKENS | {name: size for name, size in chosen.items() if _is_whole(known.get(name))}
+
+
+def check_counts(fields: Any, within: str = "") -> None:
+    """Refuse numbers of layers that no model has, before a configuration or a model is made of them.
+
+    Raises:
+        LoaderError: With the name of the field.
+    """
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            check_counts(value, f"{within}{name}.")
+        elif _is_whole(value) and _COUNT.search(name) and not 0 <= value <= _MOST:
+            raise LoaderError(f"{within}{name} must be a whole number from 0 to {_MOST:,}, got {value}")
 
 
 def small(config: Any) -> Any:

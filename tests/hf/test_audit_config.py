@@ -37,6 +37,7 @@ def test_a_window_that_the_code_does_not_have():
     assert report.to_dict()["layers"]["layers.2.self_attn"]["too_many"] == 21 * 22 // 2
     assert "layers.0.self_attn and 2 more\n  231 of 841 entries differ from sliding_window(29, 8)" in str(report)
     assert "run with sliding_window=8 in place of 4096" in str(report)
+    assert "diagnosis: the window is not applied: every earlier token is read, in sliding_window(29, 8)" in str(report)
 
 
 def test_on_the_command_line(tmp_path):
@@ -75,3 +76,44 @@ def test_a_model_that_does_not_run(tmp_path):
     config = transformers.Gemma3TextConfig(num_hidden_layers=1, layer_types=["sliding_attention"], sliding_window=None)
     with pytest.raises(LoaderError, match="no small model of this Gemma3TextConfig runs"):
         ga.audit_config(config)
+
+
+CODE = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\nclass C: pass\n"
+
+
+@pytest.mark.parametrize("load", [ga.audit_config, ga.from_pretrained])
+@pytest.mark.parametrize("kind", ["unheard", "llama"])
+def test_code_beside_a_configuration_is_not_run_and_nothing_is_asked(tmp_path, monkeypatch, load, kind):
+    """Not even where the answer to the question of transformers would be yes."""
+    cache = tmp_path / "cache"
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(cache))
+    monkeypatch.setattr("builtins.input", lambda *args: pytest.fail("asked on the terminal"))
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "code.py").write_text(CODE)
+    fields = {"model_type": kind, "num_hidden_layers": 1, "sliding_window": 5, "architectures": None}
+    fields["auto_map"] = {"AutoConfig": "code.C", "AutoModel": "code.C"}
+    (folder / "config.json").write_text(json.dumps(fields))
+    if kind == "llama" and load is ga.audit_config:
+        assert not load(folder)
+    else:
+        with pytest.raises(LoaderError):
+            load(folder)
+    assert not list(tmp_path.rglob("ran"))
+
+
+@pytest.mark.parametrize("number", [10**7, -1])
+@pytest.mark.parametrize("name", ["num_hidden_layers", "num_labels"])
+def test_numbers_of_layers_are_bounded_before_a_configuration_is_made(tmp_path, monkeypatch, name, number):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "gemma3", "text_config": {name: number}}))
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda *a, **k: pytest.fail("made"))
+    with pytest.raises(LoaderError, match=rf"text_config\.{name} must be a whole number from 0 to 1,024, got {number}"):
+        ga.audit_config(tmp_path)
+
+
+def test_numbers_of_a_configuration_are_bounded_before_a_model_is_made():
+    with pytest.raises(LoaderError, match="num_hidden_layers must be a whole number from 0 to 1,024, got -1"):
+        ga.audit_config(transformers.LlamaConfig(num_hidden_layers=-1))
+    with pytest.raises(LoaderError, match=r"a small T5Model has 8,0\d\d,\d\d\d,\d\d\d parameters"):
+        ga.audit_config(transformers.T5Config(num_layers=1, relative_attention_num_buckets=10**9))
