@@ -11,7 +11,7 @@ import torch
 from ..errors import GraphAttnError, LoaderError, OptionError, need_extra
 from ..graph import AttentionGraph
 from ..graphs import block_local, causal, full, sliding_window
-from ..questions.audit import Audit, audit
+from ..questions.audit import BUDGET, Audit, audit_one
 from .modules import Place
 from .patch import patched
 from .small import WINDOWS, check_counts, small
@@ -109,7 +109,7 @@ def audit_config(config: Any) -> ConfigAudit:
         graphs = {place: own.last[place][0] for place in own.slots if place in own.last and place.role != "cross"}
     expected = {place: _expected(place, tiny.get_text_config(), own.slots[place].writes) for place in graphs}
     layers = {
-        place.name: audit(graph, wanted)
+        place.name: audit_one(graph, wanted, BUDGET)
         for place, graph in graphs.items()
         if isinstance(graph, AttentionGraph) and (wanted := expected[place]) is not None
     }

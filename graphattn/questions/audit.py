@@ -2,14 +2,14 @@
 
 import inspect
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
 from ..arguments import whole
 from ..errors import GraphError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, PerHead
 from ..graph.advice import advice, no_graph
 from ..graph.forms import of_mask
 from ..graph.simple import remark
@@ -17,7 +17,10 @@ from ..interop import from_mask, from_mask_mod, from_rule
 from ..interop.masks import bool_mask
 from .mistakes import compared, mistakes
 
-_BUDGET = 1 << 27  # seconds
+if TYPE_CHECKING:
+    from .audit_heads import AuditOfHeads
+
+BUDGET = 1 << 27  # seconds
 _WRONG = 4  # entries that may be looked at for each wrong one that is listed
 _FULL = 8  # a mask with more than an eighth of its entries is walked over, and not listed
 _NAMED = 6  # entries of a group that are named
@@ -103,13 +106,15 @@ class Audit:
         )
 
 
-def audit(mask: Any, expect: AttentionGraph, *, budget: int = _BUDGET) -> Audit:
+def audit(mask: Any, expect: AttentionGraph | PerHead, *, budget: int = BUDGET) -> "Audit | AuditOfHeads":
     """Compare a mask with the graph that it should be, and say what mistake its wrong entries look like.
 
     Args:
         mask: bool (T, S), True where target ``t`` (row) may read source ``s``; or a FlexAttention ``mask_mod(b, h,
-            q_idx, kv_idx)``; or a rule ``function(target, source)``; or a graph.
-        expect: The graph that was meant. A builder's own graph of a grid lets the mistakes of grids be named.
+            q_idx, kv_idx)``; or a rule ``function(target, source)``; or a graph. Of heads, bool (H, T, S), a
+            :class:`PerHead` or a list of masks.
+        expect: The graph that was meant. A builder's own graph of a grid lets the mistakes of grids be named. Of heads,
+            a :class:`PerHead`: then the answer says which heads are wrong, or mixed up.
         budget: Entries of masks and functions that may be looked at in all. An interval of sources in a row of a rule
             weighs as much as 64, a listed edge as 16, and one that each known mistake makes anew as 8.
     Raises:
@@ -125,10 +130,18 @@ def audit(mask: Any, expect: AttentionGraph, *, budget: int = _BUDGET) -> Audit:
           no known mistake makes all of them; by kind:
           2 too many in the future (a target reads a later source), all of source 6: 6 -> 4, 6 -> 5
     """
-    if not isinstance(expect, AttentionGraph):
+    from .audit_heads import audit_heads, is_of_heads
+
+    if not isinstance(expect, AttentionGraph | PerHead):
         raise no_graph(expect, "expect must be an AttentionGraph, the one that was meant")
     budget = whole(budget, "budget", 1, GraphError)
-    given = _graph_of(mask, expect, budget)
+    if isinstance(expect, PerHead) or is_of_heads(mask):
+        return audit_heads(mask, expect, budget=budget)
+    return audit_one(graph_of(mask, expect, budget), expect, budget)
+
+
+def audit_one(given: AttentionGraph, expect: AttentionGraph, budget: int) -> Audit:
+    """:func:`audit` of a graph."""
     size, wanted = (given.num_targets, given.num_sources), (expect.num_targets, expect.num_sources)
     if size != wanted:
         raise GraphError(
@@ -156,7 +169,8 @@ def audit(mask: Any, expect: AttentionGraph, *, budget: int = _BUDGET) -> Audit:
     return Audit(expect.name, entries, *counts, names, tuple(groups), remark(expect), left_out)
 
 
-def _graph_of(mask: Any, expect: AttentionGraph, budget: int) -> AttentionGraph:
+def graph_of(mask: Any, expect: AttentionGraph, budget: int) -> AttentionGraph:
+    """A mask of any kind as a graph of the sizes that are expected."""
     if isinstance(mask, AttentionGraph):
         return mask
     if not isinstance(mask, Tensor | np.ndarray) and advice(mask) is not None:

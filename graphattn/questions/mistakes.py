@@ -142,7 +142,7 @@ class _Telling:
         cost = compared(made.graph)
         if cost > self.budget:
             self.needed = max(self.needed, cost)
-        return cost <= self.budget and _same(made.graph, self.given)
+        return cost <= self.budget and same(made.graph, self.given)
 
 
 def _grown(mutants: Mutants, node: Node) -> AttentionGraph | None:
@@ -152,7 +152,8 @@ def _grown(mutants: Mutants, node: Node) -> AttentionGraph | None:
         return None
 
 
-def _same(one: AttentionGraph, other: AttentionGraph) -> bool:
+def same(one: AttentionGraph, other: AttentionGraph) -> bool:
+    """Whether two graphs have the same edges; a full one is compared with no other."""
     full = one.num_targets * one.num_sources
     return one.num_edges == other.num_edges and (one.num_edges == full or one.equals(other))
 

@@ -203,6 +203,11 @@ _TABLE: dict[str, tuple[Row, ...]] = {
             "one side of the window is open: s - t in place of |t - s|, every earlier token is read",
             lambda c: None if c.causal or c.dilation > 1 else asymmetric_window(c.n, c.n, _side(c)),
         ),
+        Row(
+            2,
+            "the window is measured from the start: the first {window} tokens are read",
+            lambda c: sinks(c.n, c.window) if c.causal else _first(c, c.window),
+        ),
         Row(1, "chunks of {window} tokens in place of a window", lambda c: block_local(c.n, c.window, causal=c.causal)),
         Row(
             2,
@@ -260,6 +265,13 @@ _TABLE: dict[str, tuple[Row, ...]] = {
             "a strict block: > in place of >=, the own block is not read",
             lambda c: block_causal(c.n, c.block) - block_local(c.n, c.block),
         ),
+        Row(
+            1,
+            "a strict block and the token itself: the rest of the own block is not read",
+            lambda c: (block_causal(c.n, c.block) - block_local(c.n, c.block)).with_self_loops(),
+        ),
+        Row(3, "blocks start one token late", lambda c: ranked((torch.arange(c.n) + c.block - 1) // c.block)),
+        Row(3, "blocks start one token early", lambda c: ranked((torch.arange(c.n) + 1) // c.block)),
         Row(0, "causal between tokens, not between blocks", lambda c: causal(c.n)),
         Row(1, "the own block alone is read, == in place of >=", lambda c: block_local(c.n, c.block)),
         Row(2, "the next block is read, too", lambda c: block_local(c.n, c.block, look_back=c.n, look_ahead=1)),
@@ -278,6 +290,11 @@ _TABLE: dict[str, tuple[Row, ...]] = {
             0,
             "the prefix is tested on the query, t < {prefix}, not on the key",
             lambda c: causal(c.n) | _first(c, c.prefix).reverse(),
+        ),
+        Row(
+            2,
+            "causal is strict, > in place of >=: tokens after the prefix do not read themselves",
+            lambda c: causal(c.n).without_self_loops() | _first(c, c.prefix),
         ),
         Row(
             1,
@@ -306,6 +323,11 @@ _TABLE: dict[str, tuple[Row, ...]] = {
             2,
             "documents compared by <= in place of ==: a document reads the later ones",
             lambda c: _within(c, ranked(_labels(c)).reverse()),
+        ),
+        Row(
+            2,
+            "the first document reads nothing and is not read, as if its id said padding",
+            lambda c: _within(c, _apart(_labels(c).masked_fill(_labels(c) == _labels(c).min(), -1))),
         ),
         Row(
             2,
@@ -389,6 +411,12 @@ _TABLE: dict[str, tuple[Row, ...]] = {
             "noisy tokens read the earlier noisy blocks, too",
             lambda c: _halves(c, noisy=block_causal(c.num_nodes, c.block)),
         ),
+        Row(
+            1,
+            "a leak: noisy tokens read all clean blocks",
+            lambda c: _halves(c, context=full(c.num_nodes)),
+        ),
+        Row(2, "clean tokens read all clean blocks", lambda c: _halves(c, clean=full(c.num_nodes))),
         Row(1, "noisy tokens do not read the clean blocks", lambda c: _halves(c, context=None)),
         Row(
             2,

@@ -38,6 +38,7 @@ def cases(n, w):
     yield streaming, banded, f"sinks({n}, 3) left out"
     block = graphs.block_causal(n, w)
     yield block, q // w > k // w, "a strict block: > in place of >="
+    yield block, (q // w > k // w) | (q == k), "a strict block and the token itself"
     yield block, past, "causal between tokens"
     yield block, q // w == k // w, "the own block alone"
     yield graphs.block_local(n, w, causal=True), past, "the blocks are not applied"
@@ -76,6 +77,7 @@ def of_documents(n, w, past, banded):
     yield packed & graphs.sliding_window(n, w), same(ids) & past, "the window is not applied"
     yield graphs.documents(ids, causal=True), past, "ids ignored"
     yield packed, ~same(ids), "inverted"
+    yield packed & graphs.sliding_window(n, w), same(ids) & (ids > 1) & banded, "as if its id said padding"
     yield packed, ids[:, None] >= ids, "documents compared by >="
     cut = ids.clone()
     cut[2:b] = 9

@@ -1,0 +1,157 @@
+"""Masks of heads beside the graphs that they should be: which heads are wrong, and which read another one's graph."""
+
+import inspect
+from dataclasses import asdict, dataclass
+from math import lcm
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..arguments import several
+from ..errors import GraphError
+from ..graph import AttentionGraph, PerHead
+from ..interop import from_mask_mod
+from ..interop.masks import bool_mask
+from .audit import BUDGET, Audit, audit_one, graph_of
+from .mistakes import same
+
+_NAMED = 4  # heads of a permutation that are named
+
+
+@dataclass(frozen=True)
+class AuditOfHeads:
+    """What :func:`audit` found about graphs of heads.
+
+    Args:
+        heads: The findings about each head.
+        diagnosis: What explains the wrong heads together, if anything: they read one another's graphs.
+    """
+
+    heads: tuple[Audit, ...]
+    diagnosis: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether all heads are right."""
+        return all(self.heads)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def to_dict(self) -> dict[str, Any]:
+        """The findings as plain Python values."""
+        return {"ok": self.ok, **asdict(self)}
+
+    def __str__(self) -> str:
+        alike: dict[str, list[int]] = {}
+        for head, report in enumerate(self.heads):
+            if not report:
+                alike.setdefault(str(report), []).append(head)
+        if not alike:
+            return f"ok: all {len(self.heads)} heads"
+        wrong = sum(map(len, alike.values()))
+        lines = [f"{wrong} of {len(self.heads)} heads {'is' if wrong == 1 else 'are'} wrong"]
+        lines += [f"  diagnosis: {' or '.join(self.diagnosis)}"] * bool(self.diagnosis)
+        for words, heads in alike.items():
+            lines.append(f"{_heads(heads)}\n  " + words.replace("\n", "\n  "))
+        return "\n".join(lines)
+
+
+def audit_heads(masks: Any, expect: AttentionGraph | PerHead, *, budget: int = BUDGET) -> AuditOfHeads:
+    """:func:`audit` of each head, and which heads are mixed up.
+
+    Args:
+        masks: bool (H, T, S) or (1, H, T, S); or a FlexAttention ``mask_mod(b, h, q_idx, kv_idx)``; or a
+            :class:`PerHead`; or a list of what :func:`audit` takes.
+        expect: The graphs that were meant, each for as many heads as the others; one graph is for all.
+        budget: As of :func:`audit`, for each head.
+    Raises:
+        GraphError: If the heads are no multiple of the graphs, or :func:`audit` refuses one of them.
+    Example:
+        >>> from graphattn.graphs import causal, sliding_window
+        >>> heads = PerHead((causal(8), sliding_window(8, 3)))
+        >>> print(audit_heads(PerHead(heads.graphs[::-1]), heads).diagnosis[0])
+        heads 0 and 1 swapped
+    """
+    graphs = tuple(graph.to("cpu") for graph in expect.graphs) if isinstance(expect, PerHead) else (expect.to("cpu"),)
+    masks_of_heads = _heads_of(masks, graphs)
+    made = {id(mask): graph_of(mask, graphs[0], budget).to("cpu") for mask in masks_of_heads}
+    given = [made[id(mask)] for mask in masks_of_heads]
+    H = lcm(len(given), len(graphs)) if isinstance(masks, PerHead) else len(given)
+    if H % len(graphs):
+        raise GraphError(f"{H} masks of heads are no multiple of the {len(graphs)} graphs in expect")
+    if H % len(given) == 0:
+        given = [graph for graph in given for _ in range(H // len(given))]
+    wanted = [graph for graph in graphs for _ in range(H // len(graphs))]
+    known: dict[tuple[int, int], Audit] = {}
+    for one, other in zip(given, wanted, strict=True):
+        if (id(one), id(other)) not in known:
+            known[id(one), id(other)] = audit_one(one, other, budget)
+    heads = tuple(known[id(one), id(other)] for one, other in zip(given, wanted, strict=True))
+    return AuditOfHeads(heads, () if all(heads) else tuple(_mixed_up(given, graphs)))
+
+
+def is_of_heads(mask: Any) -> bool:
+    """Whether it holds the masks of several heads."""
+    axes = tuple(mask.shape) if isinstance(mask, Tensor | np.ndarray) else ()
+    return isinstance(mask, PerHead) or len(axes) == 3 or (len(axes) == 4 and axes[:1] == (1,) != axes[1:2])
+
+
+def _heads_of(masks: Any, graphs: tuple[AttentionGraph, ...]) -> list[Any]:
+    if isinstance(masks, PerHead):
+        return list(masks.graphs)
+    if isinstance(masks, Tensor | np.ndarray):
+        table = torch.as_tensor(masks)
+        if table.dim() == 2:
+            return [bool_mask(table, "mask")] * len(graphs)
+        table = table[0] if table.dim() == 4 else table
+        alike: dict[bytes, Tensor] = {}
+        rows = [bool_mask(row, f"mask[{head}]").cpu() for head, row in enumerate(table)]
+        return [alike.setdefault(row.numpy().tobytes(), row) for row in rows]
+    if isinstance(masks, AttentionGraph):
+        return [masks] * len(graphs)
+    if callable(masks):
+        if len(inspect.signature(masks).parameters) < 4:
+            return [masks] * len(graphs)
+        made = from_mask_mod(masks, graphs[0].num_targets, graphs[0].num_sources, H=len(graphs))
+        each = made.graphs if isinstance(made, PerHead) else (made,)
+        return [each[head * len(each) // len(graphs)] for head in range(len(graphs))]
+    return several(masks, "mask", "must be masks of heads: bool (H, T, S), a PerHead, or a list", GraphError)
+
+
+def _mixed_up(given: list[AttentionGraph], graphs: tuple[AttentionGraph, ...]) -> list[str]:
+    """What explains all heads together: each reads a graph that was meant for another one."""
+    reads = [_numbers(mask, graphs) for mask in given]
+    H, n = len(given), len(graphs)
+    if n > 1 and set.intersection(*reads):
+        return [f"every head reads the graph of head {min(set.intersection(*reads)) * (H // n)}"]
+    own = [head * n // H for head in range(H)]
+    orders = {
+        f"heads interleaved: head h reads graph h % {n}, not h // {H // n}": [h % n for h in range(H)],
+        "heads in reverse order": own[::-1],
+        "heads one place late: head h reads the graph of head h - 1": [own[h - 1] for h in range(H)],
+        "heads one place early: head h reads the graph of head h + 1": [own[(h + 1) % H] for h in range(H)],
+    }
+    wrong = [head for head in range(H) if own[head] not in reads[head]]
+    if len(wrong) == 2:
+        a, b = wrong
+        if own[b] in reads[a] and own[a] in reads[b]:
+            return [f"heads {a} and {b} swapped"]
+    named = [words for words, order in orders.items() if all(order[h] in reads[h] for h in range(H))]
+    if named:
+        return named[:1]
+    if all(reads):
+        moved = [f"head {h} reads the graph of head {min(reads[h]) * (H // n)}" for h in wrong]
+        return [", ".join(moved[:_NAMED]) + f" and {len(moved) - _NAMED} more" * (len(moved) > _NAMED)]
+    union = PerHead(graphs).union()
+    return ["every head reads what any head should"] if all(same(mask, union) for mask in given) else []
+
+
+def _numbers(mask: AttentionGraph, graphs: tuple[AttentionGraph, ...]) -> set[int]:
+    return {number for number, graph in enumerate(graphs) if same(mask, graph)}
+
+
+def _heads(heads: list[int]) -> str:
+    return f"head {heads[0]}" if len(heads) == 1 else f"heads {', '.join(map(str, heads))}"
