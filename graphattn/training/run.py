@@ -135,10 +135,10 @@ class Run:
         if not name.is_file():
             raise LoaderError(f"{path}: expected the folder of a run, got none with run.json. Try: graphattn train.")
         try:
-            told = record(parsed(bytes(read(name).data)), _Told)
-            task = told.task
+            kept = record(parsed(bytes(read(name).data)), _Record)
+            task = kept.task
             kind = TASKS[one_of(task.pop("name", None), "task.name", tuple(TASKS))]
-            known = {key: value for key, value in vars(told).items() if key not in ("task", "versions")}
+            known = {key: value for key, value in vars(kept).items() if key not in ("task", "versions")}
             return Run(path=Path(path), task=record(task, kind, "task"), **known)
         except GraphAttnError as error:
             fix = "the version of graphattn that wrote it"
@@ -204,8 +204,8 @@ def make_folder(path: Path) -> None:
         raise OptionError(f"out must be a folder that can be made, got {path}: {error.strerror}") from None
 
 
-@dataclass
-class _Told:
+@dataclass(frozen=True)
+class _Record:
     """The keys of ``run.json``."""
 
     folder: Path
