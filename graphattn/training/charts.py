@@ -4,9 +4,11 @@ from typing import Any
 
 import torch
 
+from ..arguments import clipped
 from ..viz.style import FAINT, INK, empty_figure, plain, shades
 from .tasks import Task
 
+_LETTERS = 30  # of a class beside an axis
 _TRAINED, _VALID = "#0072B2", "#D55E00"
 
 
@@ -45,7 +47,7 @@ def _confusion(result: Any) -> Any:
     axes = figure.subplots()
     share = table / table.sum(1, keepdim=True).clamp(min=1)
     axes.imshow(share.numpy(), cmap=shades("#ffffff", "#9dbbe2", "#3c6aa8"), vmin=0, vmax=1)
-    names = [plain(name) for name in result.task.classes]
+    names = [plain(clipped(name, _LETTERS)) for name in result.task.classes]
     axes.set_xticks(range(K), names, rotation=45, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(K), names)
     axes.set_xlabel("prediction")
@@ -65,8 +67,9 @@ def _iou(result: Any) -> Any:
     iou = {name: value for name, value in result.scores["iou"].items() if value is not None}
     figure = empty_figure(None, 6.4, 0.8 + 0.3 * len(iou))
     axes = figure.subplots()
-    names = [plain(name) for name in iou]
-    axes.barh(names, list(iou.values()), color="#7aa5d8", height=0.6)
+    names = [plain(clipped(name, _LETTERS)) for name in iou]
+    axes.barh(range(len(names)), list(iou.values()), color="#7aa5d8", height=0.6)
+    axes.set_yticks(range(len(names)), names)
     for row, value in enumerate(iou.values()):
         axes.text(value + 0.01, row, f"{value:.3f}", va="center", fontsize=8, color=INK)
     axes.set_xlim(0, 1.08)

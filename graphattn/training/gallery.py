@@ -49,7 +49,7 @@ def _of_shape(result: Any, number: int) -> tuple[bytes, str]:
     prediction = task.predictions(answer)
     if task.classes:
         taken, true = (task.classes[int(each)] for each in (prediction, label))
-        said = f"{taken}, {float(answer.max()):.0%}" + f"; label: {true}" * (taken != true)
+        said = f"{isolated(taken)}, {float(answer.max()):.0%}" + f"; label: {isolated(true)}" * (taken != true)
         colour = of_classes(prediction[None])
     else:
         said = f"{float(prediction):.4g}, true {float(label):.4g}"
@@ -57,6 +57,11 @@ def _of_shape(result: Any, number: int) -> tuple[bytes, str]:
     shape = result.data.folder[result.data.numbers[number]]
     shape.prediction = colour.expand(len(shape.pos), 3)
     return shape_png(shape, "prediction", title=result.names[number]), said
+
+
+def isolated(name: str) -> str:
+    """A name whose direction of writing ends with it."""
+    return f"\u2068{name}\u2069"
 
 
 def _figure(png: bytes, said: str) -> str:

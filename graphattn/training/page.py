@@ -14,7 +14,7 @@ from ..interop.files._replace import save_page
 from .charts import curves, summary
 from .colours import of_classes
 from .elements import TOKEN
-from .gallery import chosen, gallery
+from .gallery import chosen, gallery, isolated
 from .run import SAID
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _words(run: "Run", result: "Evaluation") -> dict[str, str]:
     part = {"test": "held-out", "val": "validation", "train": "training", "all": ""}[result.part]
     verb = {"classify": "classified", "segment": "segmented", "regress": "measured"}[task.name]
     return {
-        "title": escape(f"{run.folder.name}: {len(result.names):,} {part} shapes {verb}"),
+        "title": escape(f"{isolated(run.folder.name)}: {len(result.names):,} {part} shapes {verb}"),
         "subtitle": escape(run.said),
         "scores": scores,
         "beside": beside,

@@ -1,5 +1,6 @@
 """What a run's folder holds: read by one schema, whole, of this run, and written by one process at a time."""
 
+import html
 import json
 import os
 import re
@@ -185,3 +186,22 @@ def test_a_file_whose_name_is_no_utf8_is_predicted(run, tmp_path):
     (line,) = ga.training.predict(run, [path], tmp_path / "out")
     assert ga.load(line["ply"]).prediction.numel()
     assert "caf\\udce9.ply" in (tmp_path / "out" / "predictions.csv").read_text()
+
+
+def test_a_page_shows_hostile_names_as_they_are(tmp_path):
+    folder, names = (
+        tmp_path / "\u202e<b>",
+        ["<img src=x onerror=alert(1)>", "</script><script>", "\"'&$title", "w" * 300],
+    )
+    folder.mkdir()
+    for number in range(16):
+        shape = ga.shapes.Shape(pos=torch.rand(9, 3))
+        ga.save(shape, folder / f"{number}<script>.ply")
+    lines = [f'{number}<script>.ply,"{names[number % 4].replace(chr(34), 2 * chr(34))}"' for number in range(16)]
+    (folder / "labels.csv").write_text("\n".join(lines))
+    ga.training.train(folder, tmp_path / "run", **PLAIN)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "<script" not in page
+    assert "<img src=x" not in page
+    assert "<title>\u2068\u202e&lt;b&gt;\u2069: 4 held-out shapes classified</title>" in page
+    assert all(html.escape(name) in page for name in names)
