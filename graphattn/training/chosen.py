@@ -95,9 +95,6 @@ def inputs_of(
     else:
         draw = whole(sample, "sample", 0)
     draw = 0 if elements and sample is None else draw
-    if draw > 1 and (elements or task.readout == "node"):
-        why = "a token is no point" if elements else "each point has a label"
-        raise OptionError(f"sample must be 0 where {why}, got {draw}")
     return replace(base, features=words, normals=normals, scale=scale, graph=graphs, sample=draw, signals=signals)
 
 

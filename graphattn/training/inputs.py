@@ -92,6 +92,8 @@ class Inputs:
         if whole(self.patch, "patch", 0) and not self.cell:
             raise OptionError("patch needs the sides of cells, got cell=()")
         one_of(self.elements, "elements", ("", "faces", "edges"))
+        if self.sample and self.elements:
+            raise OptionError(f"sample must be 0 where a token is no point, got {self.sample}")
         for word in self.signals:
             one_of(word, "signals", ("color", "normals"))
         if self.redrawn is not None:

@@ -75,6 +75,8 @@ class Run:
             one_of(word, "augment", (*RIGID, *OTHERS))
         one_of(self.model, "model", tuple(MODELS))
         whole(self.features, "features", 1, below=1 << 20)
+        if self.inputs.sample and self.task.readout == "node":
+            raise OptionError(f"sample must be 0 where each point has a label, got {self.inputs.sample}")
         for name in self.control:
             one_of(name, "control", tuple(SAID))
         names = [name for part in self.split.values() for name in part]

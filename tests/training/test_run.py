@@ -79,6 +79,17 @@ def test_a_key_that_is_missing_or_too_many_is_named(change, copy):
         Run.load(copy)
 
 
+def test_no_points_are_drawn_where_each_has_a_label(tmp_path, no_page):
+    folder = labelled_points(tmp_path / "parts")
+    with pytest.raises(OptionError, match="sample must be 0 where each point has a label, got 3"):
+        ga.training.train(folder, tmp_path / "run", **PLAIN, sample=3)
+    ga.training.train(folder, tmp_path / "run", **PLAIN)
+    path = tmp_path / "run" / "run.json"
+    path.write_text(path.read_text().replace('"sample": 0', '"sample": 3'))
+    with pytest.raises(LoaderError, match="sample must be 0 where each point has a label, got 3"):
+        Run.load(tmp_path / "run")
+
+
 def edited(path, change):
     """Change the tensors of a file, and keep what it says of them."""
     content = path.read_bytes()
