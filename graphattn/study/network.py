@@ -158,9 +158,8 @@ class Network(Readout):
         """Rows of the tables, (E,) or (B, E): how far back the source stands, how far away, or of which class."""
         source, target = graph.source, graph.target
         if self.positions == "relative":
-            last = self._last  # read once: another thread may write it
-            if last[0] is graph and last[1] is places:
-                return last[2]
+            if self._last[0] is graph and self._last[1] is places:
+                return self._last[2]
             back = places[target] - places[source]
             values = back if self.causal else back + (self.rows - 1) // 2
             self._last = (graph, places, values)
