@@ -6,47 +6,44 @@ from functools import reduce
 
 import pytest
 import torch
-from every_call import CALLS
 from torch import nn
 
 import graphattn as ga
 from graphattn.errors import ArgumentNameError, OptionError
 from graphattn.graph.foreign_names import _BY_NAME, _WAYS, names_checked
+from graphattn.models.example import EXAMPLES
 from graphattn.nn import GraphAttention
 
+LAYER, GRAPH = GraphAttention(4, 2), ga.graphs.causal(5)
+X = torch.randn(3, 5, 4)
+QUERY = torch.randn(5, 2, 4)
+TOKENS = torch.randint(11, (3, 5))
+GPT = ga.models.GPT(11, 4, 2, 1)
+CALLS = {
+    "attention": (ga.attention, (QUERY, QUERY, QUERY, GRAPH)),
+    "generate": (ga.models.generate, (GPT, TOKENS, 2)),
+    "GraphAttention": (LAYER, (X, GRAPH)),
+    **{name: (each.make(0.0), (*each.inputs(2), *each.graphs())) for name, each in EXAMPLES.items()},
+}
+CALLS = {
+    name: (call, args)
+    for name, (call, args) in CALLS.items()
+    if not isinstance(call, nn.Module) or any(isinstance(layer, GraphAttention) for layer in call.modules())
+}
 
-def attends(function):
-    module = function if isinstance(function, nn.Module) else None
-    return function in (ga.attention, ga.models.generate) or (
-        module is not None and any(isinstance(layer, GraphAttention) for layer in module.modules())
-    )
 
-
-ATTENTION = re.compile(r"attention|models\.generate|.*\.forward")  # other calls, some of them slow, need not be made
-ATTEND = [name for name in CALLS if ATTENTION.fullmatch(name) and attends(CALLS[name]()[0])]
-
-
-def test_the_calls_that_attend_are_many():
-    assert len(ATTEND) > 15
-    assert {"attention", "nn.GraphAttention.forward", "models.GPT.forward", "models.Swin.forward"} <= set(ATTEND)
-
-
-@pytest.mark.parametrize("name", ATTEND)
+@pytest.mark.parametrize("name", CALLS)
 def test_every_call_that_attends_answers_every_foreign_name(name):
-    function, args, given = CALLS[name]()
+    function, args = CALLS[name]
     known = inspect.signature(function.forward if isinstance(function, nn.Module) else function).parameters
     for foreign in ("attn_mask", *_BY_NAME):
         if foreign not in known:
             with pytest.raises(
                 ArgumentNameError, match=rf"takes no argument '{foreign}'.* It takes .*{list(known)[-1]}"
             ):
-                function(*args, **given, **{foreign: None})
+                function(*args, **{foreign: None})
 
 
-X = torch.randn(3, 5, 4)
-TOKENS = torch.randint(11, (3, 5))
-GPT = ga.models.GPT(11, 4, 2, 1)
-LAYER, GRAPH = GraphAttention(4, 2), ga.graphs.causal(5)
 WORDS = {
     "SDPA's mask": (lambda: ga.attention(X, X, X, GRAPH, attn_mask=None), r"^attention takes no .*from_mask\(mask\)"),
     "SDPA's flag": (lambda: ga.attention(X, X, X, GRAPH, is_causal=True), r"graphattn.graphs.causal\(num_nodes\)"),
