@@ -19,6 +19,7 @@ _READ = "ga.models.from_hf(model) reads it with its weights"
 _ALIBI = "add ga.nn.ALiBi to a ga.models.GPT"
 _INSTEAD = {
     "longformer": _READ,
+    "longt5": _READ,
     "swinv2": _READ,
     "perceiver": _READ,
     "timesformer": _READ,

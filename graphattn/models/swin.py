@@ -9,7 +9,6 @@ from ..errors import OptionError
 from ..graph import AttentionGraph
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layer, Layers
-from ..nn import LearnedPosition
 from .example import example, features
 from .merging import Grid, merged_sides
 from .patches import PatchEmbedding
@@ -44,9 +43,9 @@ class Swin(nn.Module):
         options: Further arguments of :class:`graphattn.nn.TransformerBlock`.
 
     Source: Liu et al. 2021, "Swin Transformer", and their code; images whose sides do not divide are padded as there,
-    and the padding of a cell is read. Liu et al. 2022, "Swin Transformer V2". Equal to ``SwinModel``,
-    ``SwinForImageClassification``, ``Swinv2Model`` and ``Swinv2ForImageClassification`` of ``transformers``:
-    :func:`graphattn.models.from_hf`. Of videos Liu et al. 2022, "Video Swin Transformer": a window for each axis.
+    and the padding of a cell is read. Liu et al. 2022, "Swin Transformer V2". Equal to ``SwinModel`` and
+    ``Swinv2Model`` of ``transformers``; :func:`graphattn.models.from_hf` reads the second. Of videos Liu et al. 2022,
+    "Video Swin Transformer": a window for each axis.
     *What differs* there: their code takes the first rows of the table's index where a grid is smaller than the window,
     which are those of other positions if it is less high or wide.
 
@@ -95,7 +94,6 @@ class Swin(nn.Module):
         patch = tuple(patch) if isinstance(patch, tuple | list) else (patch, patch)
         self.patches = PatchEmbedding(channels, embed_dim, patch, pad=True)
         self.patch_norm = nn.LayerNorm(embed_dim)
-        self.positions: LearnedPosition | None = None
         self.dropout = nn.Dropout(options.get("dropout", 0.0))
         rates, last = growing(drop_path, sum(depths)), len(depths) - 1
         trained = _trained(pretrained_window, len(depths), len(patch), version)
@@ -151,7 +149,7 @@ class Swin(nn.Module):
         )
         if len(each) != len(self.stages):
             raise OptionError(f"graphs has one entry for each of {len(self.stages)} stages, got {len(each)}")
-        states = [self.dropout(x if self.positions is None else self.positions(x))]
+        states = [self.dropout(x)]
         for stage, grid, of_stage in zip(self.stages, grids, each, strict=True):
             states.append(stage(states[-1], grid, of_stage))
         return states

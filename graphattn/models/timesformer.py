@@ -138,8 +138,9 @@ class TimeSformer(nn.Module):
         if num_classes is not None:
             self.head = nn.Linear(embed_dim, width(num_classes, "num_classes"))
         places = height * wide
-        over_space = cell_partition((time, 1 + places), (1, 1 + places))
-        self.graphs: TimeAndSpace = cell_partition(self.grid, (time, 1, 1)), over_space
+        with torch.device("cpu"):  # a model may be made on meta
+            over_space = cell_partition((time, 1 + places), (1, 1 + places))
+            self.graphs: TimeAndSpace = cell_partition(self.grid, (time, 1, 1)), over_space
 
     def nodes(self, videos: Tensor) -> Tensor:
         """What the first block reads, (B, 1 + N, C): the class token, then the patches frame by frame."""

@@ -41,11 +41,10 @@ class ViT(nn.Module):
         pooler: What :meth:`pooled` ends with; nothing at first.
 
     Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words". Equal to ``ViTModel`` and
-    ``ViTForImageClassification`` of ``transformers``, and with a second token to ``DeiTModel`` and
-    ``DeiTForImageClassification`` (Touvron et al. 2021): :func:`graphattn.models.from_hf`. Of videos Arnab et al. 2021,
-    "ViViT", section 3.3, model 1 (joint space-time attention), and without a class token VideoMAE's encoder (Tong et
-    al. 2022); model 3 has ``cell_partition(..., (1, height, width))`` and ``cell_partition(..., (time, 1, 1))`` by
-    turns.
+    ``ViTForImageClassification`` of ``transformers``, :func:`graphattn.models.from_hf`; with a second token a DeiT
+    (Touvron et al. 2021). Of videos Arnab et al. 2021, "ViViT", section 3.3, model 1 (joint space-time attention), and
+    without a class token VideoMAE's encoder (Tong et al. 2022); model 3 has ``cell_partition(..., (1, height, width))``
+    and ``cell_partition(..., (time, 1, 1))`` by turns.
 
     Example:
         >>> import torch, graphattn as ga

@@ -91,7 +91,7 @@ def same_gradients(mine, theirs, output, wanted):
         ("T5", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),  # T5 1.1
         ("LongT5", {"local_radius": 2, "feed_forward_proj": "gated-gelu", "num_decoder_layers": None}),
         ("LongT5", {"local_radius": 2, "encoder_attention_type": "transient-global", "global_block_size": 4}),
-        ("MT5", {"feed_forward_proj": "gated-silu", "num_decoder_layers": None, "layer_norm_epsilon": 0.1}),
+        ("T5", {"feed_forward_proj": "gated-silu", "num_decoder_layers": None, "layer_norm_epsilon": 0.1}),
     ],
 )
 def test_logits_and_gradients(kind, options, tokens):

@@ -1,4 +1,4 @@
-"""BERT of ``transformers``, and its siblings: RoBERTa, XLM-R, Longformer."""
+"""BERT of ``transformers``, and Longformer."""
 
 from typing import Any
 
@@ -6,27 +6,23 @@ import torch
 
 from ..bert import BERT
 from ..longformer import Longformer
-from .text import State, activation, fill, refuse, renamed, set_dropouts
+from .weights import activation, fill, refuse, renamed, set_dropouts
 
 NAMES = {
-    "longformer.": "",
-    "roberta.": "",
-    "bert.": "",
+    "^(longformer|bert).": "",
     "embeddings.word_embeddings.": "embedding.",
     "embeddings.position_embeddings.": "position.",
     "embeddings.token_type_embeddings.": "type_embedding.",
     "embeddings.LayerNorm.": "norm.",
+    "encoder.layer.(\\d+).attention.self.(\\w)\\w+_global.": "of_global.\\1.\\2_proj.",
     "encoder.layer.": "stack.layers.",
     "pooler.dense.": "pooler.",
     "cls.predictions.transform.dense.": "head.dense.",
     "cls.predictions.transform.LayerNorm.": "head.norm.",
-    "cls.predictions.decoder.": "head.out.",
-    "lm_head.layer_norm.": "head.norm.",
-    "lm_head.decoder.": "head.out.",
     "lm_head.dense.": "head.dense.",
-    ".attention.self.query.": ".attention.q_proj.",
-    ".attention.self.key.": ".attention.k_proj.",
-    ".attention.self.value.": ".attention.v_proj.",
+    "lm_head.layer_norm.": "head.norm.",
+    "(cls.predictions|lm_head).decoder.": "head.out.",
+    ".attention.self.([qkv])\\w+.": ".attention.\\1_proj.",
     ".attention.output.dense.": ".attention.out_proj.",
     ".attention.output.LayerNorm.": ".attention_norm.",
     ".intermediate.dense.": ".feed_forward.up.",
@@ -36,11 +32,10 @@ NAMES = {
 
 
 def read(model: Any) -> BERT | Longformer:
-    """A model of one of the kinds, or one ``ForMaskedLM``, which has a head and no pooler."""
+    """A base model, or one ``ForMaskedLM``, which has a head and no pooler."""
     config, base = model.config, getattr(model, model.base_model_prefix, model)
     refuse(config, is_decoder=False, add_cross_attention=False, is_causal=False)
-    kind = type(model).__name__.removesuffix("ForMaskedLM").removesuffix("Model")
-    words = base.embeddings.word_embeddings
+    words, is_long = base.embeddings.word_embeddings, hasattr(config, "attention_window")
     options = {
         "vocab_size": config.vocab_size,
         "embed_dim": config.hidden_size,
@@ -51,23 +46,24 @@ def read(model: Any) -> BERT | Longformer:
         "num_types": config.type_vocab_size,
         "masked_head": base is not model,
         "pooler": getattr(base, "pooler", None) is not None,
-        "padding_idx": None if kind == "Bert" else words.padding_idx,
+        "padding_idx": words.padding_idx if is_long else None,
         "activation": activation(config.hidden_act),
         "eps": config.layer_norm_eps,
     }
     state = renamed(model, NAMES)
     for name in ("cls.predictions.bias", "lm_head.bias"):
         state.pop(name, None)  # the same tensor as the decoder's
+    made: BERT | Longformer
     with torch.device("meta"):
-        made = (
-            Longformer([w + 1 for w in config.attention_window], (), **options)
-            if kind == "Longformer"
-            else BERT(**options)
-        )
+        if is_long:
+            made = Longformer([w + 1 for w in config.attention_window], (), **options)
+            state = {x if x.startswith("of_global.") else f"text.{x}": tensor for x, tensor in state.items()}
+        else:
+            made = BERT(**options)
     text = made.text if isinstance(made, Longformer) else made
-    fill(made, _apart(state) if isinstance(made, Longformer) else state)
+    fill(made, state)
     if text.head is not None:
-        if kind != "Bert":
+        if is_long:
             text.head.activation = "gelu"  # whatever hidden_act says
         if model.get_output_embeddings().weight is words.weight:
             text.head.tie(text.embedding)
@@ -77,16 +73,3 @@ def read(model: Any) -> BERT | Longformer:
     for attention in made.of_global if isinstance(made, Longformer) else ():
         attention.dropout = config.attention_probs_dropout_prob
     return made.train(model.training)
-
-
-def _apart(state: State) -> State:
-    """Names of Longformer's parameters: those of global tokens stand beside the blocks."""
-    result = {}
-    for name, tensor in state.items():
-        name = "text." + name
-        for letter, whole in (("q", "query"), ("k", "key"), ("v", "value")):
-            if f".attention.self.{whole}_global." in name:
-                name = name.replace(f".attention.self.{whole}_global.", f".{letter}_proj.")
-                name = name.replace("text.stack.layers.", "of_global.")
-        result[name] = tensor
-    return result

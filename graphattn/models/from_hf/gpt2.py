@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from ..gpt import GPT, gpt2
-from .text import State, activation, fill, refuse, renamed, set_dropouts
+from .weights import activation, fill, refuse, renamed, set_dropouts
 
 NAMES = {
     ".ln_1.": ".attention_norm.",
@@ -26,12 +26,21 @@ def read(model: Any) -> GPT:
     """A ``GPT2LMHeadModel``."""
     config = model.config
     refuse(config, add_cross_attention=False, is_causal=True)
-    options = {
-        "hidden": config.n_inner,
-        "activation": activation(config.activation_function),
-        "eps": config.layer_norm_epsilon,
-    }
-    made = _writing(model, options)
+    with torch.device("meta"):
+        made = gpt2(
+            config.vocab_size,
+            config.n_embd,
+            config.n_head,
+            config.n_layer,
+            max_len=config.n_positions,
+            tied=False,
+            hidden=config.n_inner,
+            activation=activation(config.activation_function),
+            eps=config.layer_norm_epsilon,
+        )
+    fill(made, renamed(model, NAMES))
+    if model.lm_head.weight is model.transformer.wte.weight:
+        made.tie()
     for number, block in enumerate(made.stack.layers):
         attention: Any = block.attention
         if not config.scale_attn_weights:
@@ -41,35 +50,3 @@ def read(model: Any) -> GPT:
     made.dropout.p = config.embd_pdrop
     set_dropouts(made.stack.layers, config.attn_pdrop, config.resid_pdrop)
     return made.train(model.training)
-
-
-def _writing(model: Any, options: dict[str, Any]) -> GPT:
-    config = model.config
-    with torch.device("meta"):
-        made = gpt2(
-            config.vocab_size,
-            config.n_embd,
-            config.n_head,
-            config.n_layer,
-            max_len=config.n_positions,
-            tied=False,
-            **options,
-        )
-    fill(made, _turned(renamed(model, NAMES)))
-    if model.lm_head.weight is model.transformer.wte.weight:
-        made.tie()
-    return made
-
-
-def _turned(state: State) -> State:
-    """Linear maps of GPT-2 are stored the other way round, those of query, key and value as one."""
-    result = {}
-    for name, tensor in state.items():
-        if name.endswith(("qkv.weight", "out_proj.weight", "up.weight", "down.weight")):
-            tensor = tensor.t().contiguous()
-        if ".qkv." not in name:
-            result[name] = tensor
-            continue
-        for part, rows in zip("qkv", tensor.chunk(3), strict=True):
-            result[name.replace(".qkv.", f".{part}_proj.")] = rows.clone()
-    return result

@@ -1,14 +1,13 @@
-"""Llama of ``transformers``; and Mistral and Qwen, which are Llamas with windows, biases, or norms of heads."""
+"""Llama of ``transformers``, 1 to 3.1."""
 
 from typing import Any
 
 import torch
 
-from ...graph import Pattern
-from ...graphs import causal, sliding_window
+from ...errors import OptionError
+from ...nn import LinearScaling, Llama3Scaling, Rotary
 from ..gpt import GPT, llama
-from .rope import read_rotary
-from .text import activation, fill, refuse, renamed, set_dropouts
+from .weights import activation, fill, refuse, renamed, set_dropouts
 
 NAMES = {
     "model.embed_tokens.": "embedding.",
@@ -23,11 +22,19 @@ NAMES = {
     ".mlp.up_proj.": ".feed_forward.up.",
     ".mlp.down_proj.": ".feed_forward.down.",
 }
+LENGTH = "original_max_position_embeddings"
+SCALINGS: dict[str, Any] = {
+    "default": lambda given: None,
+    "linear": lambda given: LinearScaling(given["factor"]),
+    "llama3": lambda given: Llama3Scaling(
+        given["factor"], given[LENGTH], given["low_freq_factor"], given["high_freq_factor"]
+    ),
+}
 
 
 def read(model: Any) -> GPT:
-    """A ``LlamaForCausalLM``, ``MistralForCausalLM``, ``Qwen2ForCausalLM`` or ``Qwen3ForCausalLM``."""
-    config, attention = model.config, model.model.layers[0].self_attn
+    """A ``LlamaForCausalLM``."""
+    config, head_dim = model.config, model.model.layers[0].self_attn.head_dim
     refuse(config, is_causal=True)
     with torch.device("meta"):
         made = llama(
@@ -36,14 +43,12 @@ def read(model: Any) -> GPT:
             config.num_attention_heads,
             config.num_hidden_layers,
             config.intermediate_size,
-            rotary=read_rotary(config.rope_parameters, attention.head_dim),
-            head_dim=attention.head_dim,
+            rotary=_rotary(config.rope_parameters, head_dim),
+            head_dim=head_dim,
             num_kv_heads=config.num_key_value_heads,
             activation=f"gated_{activation(config.hidden_act)}",
             eps=config.rms_norm_eps,
             bias=True,
-            qk_norm=config.rms_norm_eps if hasattr(attention, "q_norm") else None,
-            graph=[_graph(config, layer.self_attn) for layer in model.model.layers],
         )
     fill(made, renamed(model, NAMES))
     if model.lm_head.weight is model.model.embed_tokens.weight:
@@ -53,8 +58,9 @@ def read(model: Any) -> GPT:
     return made.train(model.training)
 
 
-def _graph(config: Any, attention: Any) -> Pattern:
-    """The causal graph of a layer, or its window. All of Mistral's have it, of the others' those that say so."""
-    of_all = config.sliding_window if type(attention).__name__ == "MistralAttention" else None
-    window = getattr(attention, "sliding_window", of_all)
-    return causal(..., ...) if window is None else sliding_window(..., window)
+def _rotary(given: dict[str, Any], head_dim: int) -> Rotary:
+    """Rotary positions whose frequencies do not depend on the length of the text."""
+    kind = given["rope_type"]
+    if kind not in SCALINGS or given.get("partial_rotary_factor", 1.0) != 1.0:
+        raise OptionError(f"rope_parameters must rotate all channels by {', '.join(SCALINGS)}; got {given}")
+    return Rotary(head_dim, base=given["rope_theta"], scaling=SCALINGS[kind](given))

@@ -1,6 +1,5 @@
-"""T5 of ``transformers``, and T5 1.1, Flan-T5, mT5, which are settings of it, and LongT5, whose encoder has windows."""
+"""LongT5 of ``transformers``, whose encoder has windows, and T5 and Flan-T5, which have none."""
 
-import re
 from typing import Any
 
 import torch
@@ -8,51 +7,42 @@ import torch
 from ...errors import OptionError
 from ...graphs import sliding_window
 from ..t5 import T5
-from .text import activation, fill, one_table, refuse, renamed
+from .weights import activation, fill, refuse, renamed
 
 NAMES = {
-    ".LocalSelfAttention.": ".SelfAttention.",
-    ".TransientGlobalSelfAttention.": ".SelfAttention.",
+    "encoder.block.(\\d+).layer.0.TransientGlobalSelfAttention.global_input_layer_norm.": "encoder.summary_norms.\\1.",
+    ".(Local|TransientGlobal)SelfAttention.": ".SelfAttention.",
     "encoder.block.0.layer.0.SelfAttention.global_relative_attention_bias.": "encoder.summary_bias.table.",
-    "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.": "encoder_bias.table.",
-    "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.": "decoder_bias.table.",
-    "shared.": "embedding.",
-    "lm_head.": "head.",
+    "(encoder|decoder).block.0.layer.0.SelfAttention.relative_attention_bias.": "\\1_bias.table.",
+    "^shared.": "embedding.",
+    "^lm_head.": "head.",
     ".final_layer_norm.": ".norm.",
+    "decoder.block.(\\d+).layer.1.layer_norm.": "decoder.layers.\\1.cross_norm.",
     ".block.": ".layers.",
     ".layer.0.layer_norm.": ".attention_norm.",
-    ".layer.1.layer_norm.": ".second_norm.",
-    ".layer.2.layer_norm.": ".feed_forward_norm.",
+    ".layer.[12].layer_norm.": ".feed_forward_norm.",
+    ".layer.[012].": ".",
     ".EncDecAttention.": ".cross_attention.",
     ".SelfAttention.": ".attention.",
-    ".q.": ".q_proj.",
-    ".k.": ".k_proj.",
-    ".v.": ".v_proj.",
+    ".([qkv]).": ".\\1_proj.",
     ".o.": ".out_proj.",
     ".DenseReluDense.wo.": ".feed_forward.down.",
     ".DenseReluDense.wi_0.": ".feed_forward.gate.",
-    ".DenseReluDense.wi_1.": ".feed_forward.up.",
-    ".DenseReluDense.wi.": ".feed_forward.up.",
-    ".layer.0.": ".",
-    ".layer.1.": ".",
-    ".layer.2.": ".",
+    ".DenseReluDense.wi(_1)?.": ".feed_forward.up.",
 }
-SUMMARY = re.compile(r"encoder\.layers\.(\d+)\.attention\.global_input_layer_norm\.")
-SECOND = {"encoder": "feed_forward_norm", "decoder": "cross_norm"}
 
 
 def read(model: Any) -> T5:
-    """A ``T5ForConditionalGeneration``, ``MT5ForConditionalGeneration`` or ``LongT5ForConditionalGeneration``."""
+    """A ``T5ForConditionalGeneration`` or ``LongT5ForConditionalGeneration``."""
     config = model.config
     refuse(config, is_encoder_decoder=True)
     if getattr(config, "is_causal", None) is not None:
-        raise OptionError(
-            f"is_causal = {config.is_causal} cannot be read: it is of the encoder and the decoder at once"
-        )
+        raise OptionError(f"is_causal = {config.is_causal} cannot be read: it applies to encoder and decoder at once")
     radius, kind = getattr(config, "local_radius", None), getattr(config, "encoder_attention_type", "local")
-    words = one_table(model.shared, model.encoder.embed_tokens, model.decoder.embed_tokens)
-    tied = model.lm_head.weight is words.weight
-    plain = activation(config.dense_act_fn)
+    words = model.shared.weight
+    if any(part.embed_tokens.weight is not words for part in (model.encoder, model.decoder)):
+        raise OptionError("encoder and decoder must have one table of tokens, as tie_word_embeddings=True makes it")
+    tied, plain = model.lm_head.weight is words, activation(config.dense_act_fn)
     with torch.device("meta"):
         made = T5(
             config.vocab_size,
@@ -64,7 +54,7 @@ def read(model: Any) -> T5:
             head_dim=config.d_kv,
             activation=f"gated_{plain}" if config.is_gated_act else plain,
             tied=tied,
-            scaled=config.model_type != "mt5" and config.scale_decoder_outputs,  # mT5 has no such option
+            scaled=config.scale_decoder_outputs,
             num_buckets=config.relative_attention_num_buckets,
             max_distance=config.relative_attention_max_distance,
             source_graph=None if radius is None else sliding_window(..., 2 * radius + 1, causal=False),
@@ -73,13 +63,7 @@ def read(model: Any) -> T5:
             dropout=config.dropout_rate,
         )
     state = renamed(model, NAMES)
-    fill(made, {_place(name): state[name] for name in state if ".embed_tokens." not in name})  # those are the embedding
+    fill(made, {name: state[name] for name in state if ".embed_tokens." not in name})  # those are the embedding
     if tied:
         made.tie()
     return made.train(model.training)
-
-
-def _place(name: str) -> str:
-    """The second norm is another one in the decoder; the norm of the summaries is beside the blocks."""
-    name = name.replace("second_norm", SECOND.get(name.partition(".")[0], ""))
-    return SUMMARY.sub(r"encoder.summary_norms.\1.", name)

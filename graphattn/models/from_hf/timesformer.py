@@ -1,22 +1,33 @@
 """TimeSformer of ``transformers``."""
 
-from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import nn
 
-from ...nn import GraphAttention
 from ..timesformer import TimeSformer
-from .layers import FEED_FORWARD, copy_parts, options, pair, widths
-from .text import refuse
+from .weights import activation, fill, refuse, renamed, sizes
 
 NAMES = {
-    "time_norm": "temporal_layernorm",
-    "time_dense": "temporal_dense",
-    "space_norm": "layernorm_before",
-    "feed_forward_norm": "layernorm_after",
-    **FEED_FORWARD,
+    "^timesformer.": "",
+    "embeddings.cls_token": "class_token",
+    "embeddings.position_embeddings": "space_positions",
+    "embeddings.time_embeddings": "time_positions",
+    "embeddings.patch_embeddings.": "patches.",
+    "encoder.layer.": "layers.",
+    ".temporal_attention.": ".time_attention.",
+    ".attention.attention.qkv.": ".space_attention.qkv.",
+    ".attention.output.dense.": ".space_attention.out_proj.",
+    ".time_attention.attention.qkv.": ".time_attention.qkv.",
+    ".time_attention.output.dense.": ".time_attention.out_proj.",
+    ".temporal_layernorm.": ".time_norm.",
+    ".temporal_dense.": ".time_dense.",
+    ".intermediate.dense.": ".feed_forward.up.",
+    ".output.dense.": ".feed_forward.down.",
+    ".layernorm_before.": ".space_norm.",
+    ".layernorm_after.": ".feed_forward_norm.",
+    "^layernorm.": "norm.",
+    "^classifier.": "head.",
 }
 
 
@@ -27,36 +38,20 @@ def read(model: Any) -> TimeSformer:
     model is refused.
     """
     base: Any = getattr(model, "timesformer", model)
-    config, embeddings = base.config, base.embeddings
+    config = base.config
     refuse(config, attention_type="divided_space_time", hidden_dropout_prob=0, attention_probs_dropout_prob=0)
-    size, patch = (config.num_frames, *pair(config.image_size)), pair(config.patch_size)
-    made = TimeSformer(size, patch, *widths(config), drop_path=config.drop_path_rate, **options(config))
-    made.to(base.layernorm.weight)
-    with torch.no_grad():
-        projection: Any = made.patches.projection
-        projection.weight.copy_(embeddings.patch_embeddings.projection.weight.unsqueeze(2))
-        projection.bias.copy_(embeddings.patch_embeddings.projection.bias)
-        made.class_token.copy_(embeddings.cls_token[0, 0])
-        made.space_positions.copy_(embeddings.position_embeddings[0])
-        made.time_positions.copy_(embeddings.time_embeddings[0])
-    block: Any
-    for block, layer in zip(made.layers, base.encoder.layer, strict=True):
-        _fill_attention(block.time_attention, layer.temporal_attention)
-        _fill_attention(block.space_attention, layer.attention)
-        copy_parts(block, layer, NAMES)
-    made.norm = deepcopy(base.layernorm)
-    if base is not model:
-        made.head = deepcopy(model.classifier)
+    with torch.device("meta"):
+        made = TimeSformer(
+            (config.num_frames, config.image_size, config.image_size),
+            config.patch_size,
+            *sizes(config),
+            channels=config.num_channels,
+            num_classes=None if base is model else config.num_labels,
+            activation=activation(config.hidden_act),
+            drop_path=config.drop_path_rate,
+        )
+    fill(made, renamed(model, NAMES))
+    for module in made.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = config.layer_norm_eps
     return made.train(model.training)
-
-
-def _fill_attention(ours: GraphAttention, theirs: Any) -> None:
-    joint = theirs.attention.qkv
-    for number, name in enumerate(("q_proj", "k_proj", "v_proj")):
-        linear = nn.Linear(ours.embed_dim, ours.embed_dim, joint.bias is not None).to(joint.weight)
-        with torch.no_grad():
-            linear.weight.copy_(joint.weight.chunk(3)[number])
-            if joint.bias is not None:
-                linear.bias.copy_(joint.bias.chunk(3)[number])
-        setattr(ours, name, linear)
-    ours.out_proj = deepcopy(theirs.output.dense)

@@ -1,4 +1,4 @@
-"""ViT and DeiT of ``transformers``."""
+"""ViT of ``transformers``."""
 
 from copy import deepcopy
 from typing import Any
@@ -7,40 +7,45 @@ import torch
 from torch import nn
 
 from ..vit import ViT
-from .layers import NAMES, copy_parts, options, pair, refuse_mask_token, widths
-from .text import set_dropouts
+from .weights import activation, fill, refuse_mask_token, renamed, set_dropouts, sizes
+
+NAMES = {
+    "^vit.": "",
+    "embeddings.cls_token": "tokens",
+    "embeddings.position_embeddings": "positions.weight",
+    "embeddings.patch_embeddings.": "patches.",
+    "^layers.": "encoder.layers.",
+    ".attention.o_proj.": ".attention.out_proj.",
+    ".mlp.fc1.": ".feed_forward.up.",
+    ".mlp.fc2.": ".feed_forward.down.",
+    ".layernorm_before.": ".attention_norm.",
+    ".layernorm_after.": ".feed_forward_norm.",
+    "^layernorm.": "encoder.norm.",
+    "^classifier.": "head.",
+    "^pooler.dense.": "pooler.0.",
+}
 
 
 def read(model: Any) -> ViT:
-    """A ``ViTModel``, whose last hidden state ours gives, and its pooler by ``pooled``; or one with a classifier.
-
-    DeiT's distillation token is the second node.
-    """
-    base = getattr(model, model.base_model_prefix, model)
-    embeddings = base.embeddings
+    """A ``ViTModel``, which gives its last hidden state (its pooler is ``pooled``), or one with a classifier."""
+    base = getattr(model, "vit", model)
+    config, embeddings = base.config, base.embeddings
     refuse_mask_token(embeddings)
-    names = [name for name in ("cls_token", "distillation_token") if getattr(embeddings, name, None) is not None]
-    tokens = [getattr(embeddings, name)[0, 0] for name in names]
-    made = ViT(
-        pair(embeddings.patch_embeddings.image_size),
-        pair(embeddings.patch_embeddings.patch_size),
-        *widths(base.config),
-        num_tokens=len(tokens),
-        head_dim=base.layers[0].attention.head_dim,
-        **options(base.config),
-    )
-    made.to(embeddings.cls_token)
-    made.patches.projection = deepcopy(embeddings.patch_embeddings.projection)
-    with torch.no_grad():
-        made.tokens.copy_(torch.stack(tokens))
-        made.positions.weight.copy_(embeddings.position_embeddings[0])
-    made.dropout = deepcopy(embeddings.dropout)
-    for block, layer in zip(made.encoder.layers, base.layers, strict=True):
-        copy_parts(block, layer, NAMES)
-    set_dropouts(made.encoder.layers, base.config.attention_probs_dropout_prob, base.config.hidden_dropout_prob)
-    made.encoder.norm = deepcopy(base.layernorm)
-    if base is not model:
-        made.head = deepcopy(model.classifier)
-    elif base.pooler is not None:
-        made.pooler = nn.Sequential(deepcopy(base.pooler.dense), deepcopy(base.pooler.activation))
+    with torch.device("meta"):
+        made = ViT(
+            embeddings.patch_embeddings.image_size,
+            embeddings.patch_embeddings.patch_size,
+            *sizes(config),
+            channels=config.num_channels,
+            num_classes=None if base is model else config.num_labels,
+            head_dim=base.layers[0].attention.head_dim,
+            activation=activation(config.hidden_act),
+            eps=config.layer_norm_eps,
+        )
+        if getattr(base, "pooler", None) is not None:
+            pooler = nn.Linear(config.hidden_size, base.pooler.dense.out_features)
+            made.pooler = nn.Sequential(pooler, deepcopy(base.pooler.activation))
+    fill(made, renamed(model, NAMES))
+    made.dropout.p = config.hidden_dropout_prob
+    set_dropouts(made.encoder.layers, config.attention_probs_dropout_prob, config.hidden_dropout_prob)
     return made.train(model.training)

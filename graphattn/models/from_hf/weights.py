@@ -1,0 +1,90 @@
+"""What all readers share: a table of names, and a strict loading of what it renames."""
+
+import re
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...arguments import one_of
+from ...errors import OptionError
+
+State = dict[str, Tensor]
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",  # their sqrt(2 / pi) has ten digits
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+def renamed(model: nn.Module, table: dict[str, str]) -> State:
+    """Copies of a model's parameters, with the table's replacements made in every name, in order.
+
+    A key is a regular expression in which dots are dots. What becomes ``qkv`` holds three projections and is split.
+    """
+    state = {}
+    for name, tensor in model.state_dict().items():
+        if type(model.get_submodule(name.rpartition(".")[0])).__name__ == "Conv1D":  # GPT-2's are stored transposed
+            tensor = tensor.t()
+        for theirs, ours in table.items():
+            name = re.sub(theirs.replace(".", r"\."), ours, name)
+        parts = tensor.chunk(3) if ".qkv." in name else (tensor,)
+        for letter, part in zip("qkv", parts, strict=False):
+            state[name.replace(".qkv.", f".{letter}_proj.")] = part.clone(memory_format=torch.contiguous_format)
+    return state
+
+
+def fill(made: nn.Module, state: State) -> None:
+    """Load parameters into a model built on meta: all of them are needed but biases, which are dropped if missing.
+
+    Axes of length 1 may be more or fewer.
+
+    Raises:
+        OptionError: If a parameter is missing or left over.
+    """
+    own = made.state_dict()
+    for name in own.keys() - state.keys():
+        owner, _, leaf = name.rpartition(".")
+        if leaf == "bias":
+            made.get_submodule(owner).register_parameter("bias", None)
+    for name in own.keys() & state.keys():
+        if own[name].squeeze().shape == state[name].squeeze().shape:
+            state[name] = state[name].view(own[name].shape)
+    try:
+        made.load_state_dict(state, assign=True)
+    except RuntimeError as error:
+        raise OptionError(f"the model's parameters are not those of its class: {error}") from None
+
+
+def activation(name: str) -> str:
+    """Our name of an activation."""
+    return ACTIVATIONS[one_of(name, "the activation", ACTIVATIONS)]
+
+
+def refuse(config: Any, **plain: Any) -> None:
+    """Refuse a configuration in which an option that ours lack does not have its plain value."""
+    for name, value in plain.items():
+        if (getattr(config, name, value) or None) != (value or None):  # None, False and 0 all say no
+            raise OptionError(f"{name} = {getattr(config, name)!r} cannot be read; only {value!r} can")
+
+
+def refuse_mask_token(embeddings: Any) -> None:
+    """Refuse a token in place of masked patches, which our models do not have."""
+    if getattr(embeddings, "mask_token", None) is not None:
+        raise OptionError("the model was built with use_mask_token=True, which ours do not have")
+
+
+def sizes(config: Any) -> tuple[int, int, int, int]:
+    """Layers, C, H and the width of the feed-forwards."""
+    return config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.intermediate_size
+
+
+def set_dropouts(blocks: nn.ModuleList, weights: float, branch: float) -> None:
+    """Probabilities for attention weights and for the output of a branch; none inside the feed-forwards."""
+    for block in blocks:
+        parts: Any = block
+        parts.attention.dropout, parts.branch[0].p, parts.feed_forward.dropout.p = weights, branch, 0.0
