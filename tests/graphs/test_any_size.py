@@ -14,22 +14,6 @@ from graphattn.graph.forms import band
 
 HUGE = 2**63 - 1
 
-REFUSED = {
-    "block_diffusion": (lambda: ga.graphs.block_diffusion(HUGE, 2), "num_nodes"),
-    "with_global_tokens": (lambda: ga.graphs.full(HUGE).with_global_tokens(1), "number"),
-    "disjoint_union": (lambda: ga.disjoint_union([ga.graphs.full(HUGE)] * 2), "targets of all parts"),
-    "composite": (lambda: ga.graphs.composite([[ga.graphs.full(HUGE), None], [None, ga.graphs.full(3)]]), "all rows"),
-    "random_sources": (lambda: ga.graphs.random_sources(100_000_000, 5), "would take 48,000,000,000 bytes"),
-    "random_sources of many": (lambda: ga.graphs.random_sources(100_000, 1000), "would take 9,600,000,000 bytes"),
-    "block_sparse": (lambda: ga.graphs.block_sparse(ga.graphs.full(HUGE), 2), "num_nodes|block"),
-}
-
-
-@pytest.mark.parametrize(("build", "words"), REFUSED.values(), ids=REFUSED)
-def test_a_size_that_cannot_be_is_refused_by_name(build, words):
-    with pytest.raises(GraphError, match=words):
-        build()
-
 
 def test_a_product_of_too_many_pairs_is_refused_with_its_cost():
     others = torch.arange(1, 70_001)

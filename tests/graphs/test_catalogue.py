@@ -10,6 +10,7 @@ from torch import Tensor
 
 from graphattn import AttentionGraph, disjoint_union, graphs
 from graphattn.graphs.catalogue import inputs
+from graphattn.graphs.expression import from_expression
 
 PLAIN = {int, float, str, bool, Tensor, np.ndarray, type(None), AttentionGraph}
 PLAIN |= {tuple[int, ...], tuple[float, ...], tuple[bool, ...]}
@@ -73,6 +74,28 @@ def test_names_of_graphs_begin_with_the_builder(name):
     assert isinstance(graph, AttentionGraph)
     assert graph.name.startswith(f"{name}(")
     assert graph.is_rule == (name not in LISTED)
+
+
+CALLS = [
+    "causal(8)", "sliding_window(8, 3, causal=False)", "global_tokens(9, (4,))", "fixed(9, 3)",
+    "asymmetric_window(3, 1, 2, num_sources=5)", "block_local(9, 3, look_back=1)",
+    "block_sparse(causal(3), 2, num_nodes=5)", "composite([[full(2), None], [None, causal(3)]])",
+    "cell_partition((7, 14), (7, 7), shift=(0, 3))",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CALLS)
+def test_names_read_as_calls(text):
+    assert from_expression(text).name == text
+
+
+def test_names_leave_out_what_is_long():
+    assert graphs.documents(torch.arange(9)).name == "documents([0, 1, 2, 3, ...])"
+    for options in ("k=3", "k=3, dilation=2", "k=3, include_self=True"):
+        assert eval(f"graphs.knn(inputs.sphere, {options})").name == f"knn({options})"
+    for options in ("patch=3", "patch=3, curve='hilbert', cell=0.5, shrink='cloud'"):
+        assert eval(f"graphs.curve_patches(inputs.sphere, {options})").name == f"curve_patches({options})"
+    assert graphs.mesh_faces(inputs.octahedron_faces, share="vertex").name == "mesh_faces(hops=1, share='vertex')"
 
 
 def test_the_catalogue_shows_builders_alone():

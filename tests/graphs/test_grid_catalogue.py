@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from grid_masks import mask_of
+from pairs import mask_of
 
 from graphattn.graphs import zoo
 from graphattn.graphs.catalogue import grid

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 import graphattn
 from graphattn import PerHead, from_edge_index, graphs
-from graphattn.errors import GraphError
 
 H, D = 2, 5
 attention = partial(graphattn.attention, backend="dense")
@@ -47,27 +46,6 @@ def test_swin_bias_index_is_the_same_in_every_cell():
         assert torch.equal(table[cell[:, None], cell], swins_index((3, 5)))
     backwards = from_edge_index(graph.edge_index.flip(1), num_nodes=60)
     assert torch.equal(graphs.relative_position_index(backwards, (6, 10), (3, 5)), index.flip(0))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (((4, 6), 2), r"size must be a grid of the graph's 60 targets, got \(4, 6\)"),
-        (
-            ((6, 10), 3),
-            "window must be above .* every edge, got window=3 on axis 1 where an edge is 4 steps",
-        ),
-        (((6, 10), (3, 5, 1)), "window must be one number or 2"),
-    ],
-)
-def test_index_refusals(arguments, words):
-    graph = graphs.cell_partition((6, 10), (3, 5))
-    with pytest.raises(GraphError, match=words):
-        graphs.relative_position_index(graph, *arguments)
-    with pytest.raises(GraphError, match="source_size must have 2 axes as size"):
-        graphs.relative_position_index(graph, (6, 10), (3, 5), source_size=(60,))
-    with pytest.raises(GraphError, match="source_size must be a grid of the graph's 60 sources"):
-        graphs.relative_position_index(graph, (6, 10), (3, 5), source_size=(6, 12))
 
 
 def plain_swin(x, weight, bias, table, cell, shift):

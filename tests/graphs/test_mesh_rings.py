@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from graphattn import graphs
-from graphattn.errors import GraphError, GraphIndexError
+from graphattn.errors import GraphError
 from graphattn.nn import mesh_elements
 
 STRIP = [(0, 1, 2), (2, 1, 3), (2, 3, 4), (4, 3, 5)]
@@ -151,52 +151,6 @@ def test_a_padded_triangle_is_a_triangle():
     padded = torch.tensor([[0, 1, 2, 2], [2, 1, 3, 4]])
     assert graphs.mesh_vertices(padded).equals(graphs.mesh_vertices([(0, 1, 2), (2, 1, 3, 4)]))
     assert graphs.mesh_report(padded).degenerate_faces == 0
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "words"),
-    [
-        (
-            lambda: graphs.mesh_vertices(torch.tensor(STRIP), 5),
-            GraphIndexError,
-            r"face 3 names vertex 5, outside \[0, 5\)",
-        ),
-        (lambda: graphs.mesh_vertices([(0, 1, 2), (1, -1, 2)]), GraphIndexError, "face 1 names vertex -1"),
-        (lambda: graphs.mesh_faces(torch.tensor([[0, 1, -3]])), GraphIndexError, "face 0 names vertex -3"),
-        (lambda: graphs.mesh_report([(0, 1, 2)], 2), GraphIndexError, "face 0 names vertex 2"),
-        (
-            lambda: graphs.mesh_vertices(torch.tensor(STRIP), hops=0),
-            GraphError,
-            "hops must be a whole number >= 1, got 0",
-        ),
-        (lambda: graphs.mesh_vertices(torch.tensor(STRIP), -1), GraphError, "num_vertices must be .* got -1"),
-        (lambda: graphs.mesh_faces(torch.tensor(STRIP), share="corner"), GraphError, "share must be .* got 'corner'"),
-        (
-            lambda: graphs.mesh_vertices(torch.tensor(STRIP).float()),
-            GraphError,
-            "faces must be integers .* got float32",
-        ),
-        (lambda: graphs.mesh_vertices([(0.0, 1.0, 2.0)]), GraphError, "faces must be integers .* got float32"),
-        (lambda: graphs.mesh_vertices(torch.tensor([0, 1, 2])), GraphError, r"shape \(F, 3\).* got \(3,\)"),
-        (
-            lambda: graphs.mesh_vertices(torch.tensor([[0, 1], [1, 2]])),
-            GraphError,
-            "at least 3 vertices, got 2 in face 0",
-        ),
-        (lambda: graphs.mesh_vertices(torch.zeros(3, 2).long()), GraphError, r"pass faces.t\(\)"),
-        (lambda: graphs.mesh_vertices([(0, 1, 2), (0, 1)]), GraphError, "got 2 in face 1"),
-        (lambda: graphs.mesh_vertices([0, 1, 2]), GraphError, "list of tuples"),
-        (lambda: graphs.mesh_vertices("mesh.obj"), GraphError, "faces must be a Tensor .* got a str"),
-    ],
-)
-def test_refusals(make, error, words):
-    with pytest.raises(error, match=words):
-        make()
-
-
-def test_names_read_as_calls():
-    assert graphs.mesh_vertices(STRIP, hops=2).name == "mesh_vertices(hops=2)"
-    assert graphs.mesh_faces(STRIP, share="vertex").name == "mesh_faces(hops=1, share='vertex')"
 
 
 @pytest.mark.parametrize("number", [1, 5, 9])

@@ -5,6 +5,7 @@ import math
 import networkx
 import pytest
 import torch
+from pairs import mask_of
 
 from graphattn import graphs
 from graphattn.graphs.catalogue.inputs import dag, karate, node_types, parents
@@ -18,7 +19,7 @@ DAG_EDGES = sorted(DAG.edges, key=lambda edge: edge[::-1])
 
 
 def rule(T, reads, S=None):
-    return torch.tensor([[bool(reads(t, s)) for s in range(T if S is None else S)] for t in range(T)])
+    return mask_of(T, S or T, reads)
 
 
 def eye(N):

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from graphattn import graphs
-from graphattn.errors import GraphError
 from graphattn.graphs.points.curve_keys import curve_key
 
 
@@ -129,29 +128,3 @@ def test_sorted_points_give_the_relabelled_graph():
         return float((graph.source - graph.target).abs().double().mean())
 
     assert reach(after) < reach(before) / 2
-
-
-@pytest.mark.parametrize(
-    ("own", "words"),
-    [
-        ({"curve": "peano"}, 'curve must be "z", "z-trans", "hilbert" or "hilbert-trans", got .peano'),
-        ({"bits": 22}, "bits must be at most 21 with 3 axes"),
-        ({"bits": 0}, "bits must be a whole number >= 1, got 0"),
-        ({"cell": 0.0}, "cell must be one length > 0 in the units of pos, got 0.0"),
-        ({"cell": "fine"}, "cell must be one length > 0"),
-        ({"cell": float("inf")}, "cell must be one length > 0"),
-        ({"cell": 1e-3, "bits": 2}, r"bits=2 hold cells up to 3, got \d+; pass a larger cell, or more bits"),
-        ({"cell": 1e-140}, "bits=21 hold cells up to 2097151, got .*; pass a larger cell"),
-        ({"pos": torch.arange(12).view(4, 3), "cell": 1.0}, "cell is for floating point pos; integers are cells"),
-        ({"pos": torch.arange(12).view(4, 3) - 3}, r"cells of a grid must be >= 0, got -3; pass pos - pos.amin\(0\)"),
-        ({"pos": torch.arange(12).view(4, 3), "bits": 3}, "bits=3 hold cells up to 7, got 11"),
-        ({"pos": torch.rand(4, 64)}, r"at most 63 axes, got 64; .* pos\[:, :3\]"),
-        ({"pos": torch.arange(3)}, r"pos must have shape \(N, d\)"),
-        ({"pos": torch.tensor([[0.0], [torch.nan]])}, "pos must be finite .* in row 1"),
-        ({"batch": torch.tensor([1, 0, 0, 0, 0])}, "batch must be sorted"),
-        ({"batch": torch.tensor([0])}, "batch must name the cloud of each row of pos, got 1 for 5"),
-    ],
-)
-def test_refusals(own, words):
-    with pytest.raises(GraphError, match=words):
-        graphs.curve_order(**{"pos": torch.rand(5, 3), **own})

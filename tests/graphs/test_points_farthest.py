@@ -9,7 +9,6 @@ from scipy.spatial import cKDTree
 
 import graphattn as ga
 from graphattn import graphs
-from graphattn.errors import GraphError, ShapeError
 from graphattn.graphs.points.farthest import _by_blocks, _one_by_one
 
 
@@ -85,26 +84,6 @@ def test_ratio_rounds_up_as_in_pyg(n):
         assert len(graphs.farthest_points(torch.rand(n, 2), ratio=ratio)) == wanted
 
 
-@pytest.mark.parametrize(
-    ("own", "words"),
-    [
-        ({}, "needs count .* or ratio .*, one of them"),
-        ({"count": 2, "ratio": 0.5}, "needs count .* or ratio .*, one of them"),
-        ({"count": 6}, "count=6 needs as many points, got 5; use ratio"),
-        ({"count": 3, "batch": torch.tensor([0, 0, 0, 7, 7])}, "count=3 needs as many points, got 2 in cloud 7"),
-        ({"count": 2, "start": 5}, "start must be below the number of points, got 5 of 5"),
-        ({"count": -1}, "count must be a whole number"),
-        ({"ratio": 0.0}, "ratio must be above 0 and at most 1, got 0.0"),
-        ({"ratio": 1.5}, "ratio must be above 0 and at most 1, got 1.5"),
-        ({"ratio": "half"}, "ratio must be above 0 and at most 1, got 'half'"),
-        ({"count": 2, "batch": torch.tensor([1, 0, 0, 0, 0])}, "batch must be sorted"),
-    ],
-)
-def test_refusals_of_sampling(own, words):
-    with pytest.raises(GraphError, match=words):
-        graphs.farthest_points(torch.rand(5, 3), **own)
-
-
 def test_a_layer_down_and_a_layer_up():
     """PointNet++: sampled points read what is near them, then all points read the 3 nearest sampled ones."""
     torch.manual_seed(43)
@@ -178,17 +157,3 @@ def test_gradients_of_the_bias_reach_positions():
         graphs.inverse_distance_bias(graphs.knn(coarse.detach().half(), 2), coarse.detach().half()).dtype
         == torch.float32
     )
-
-
-def test_refusals_of_interpolation():
-    graph = graphs.knn(torch.rand(5, 3), 2, queries=torch.rand(4, 3))
-    with pytest.raises(ShapeError, match="pos must have a row for each source of the graph, 5, got 4"):
-        graphs.inverse_distance_bias(graph, torch.rand(4, 3), torch.rand(4, 3))
-    with pytest.raises(ShapeError, match="queries must have a row for each target of the graph, 4, got 5"):
-        graphs.inverse_distance_bias(graph, torch.rand(5, 3))
-    with pytest.raises(ShapeError, match="pos has 3 axes and queries 2"):
-        graphs.inverse_distance_bias(graph, torch.rand(5, 3), torch.rand(4, 2))
-    with pytest.raises(GraphError, match="power must be a number above 0, got 0"):
-        graphs.inverse_distance_bias(graph, torch.rand(5, 3), torch.rand(4, 3), power=0)
-    with pytest.raises(GraphError, match="queries must be finite"):
-        graphs.inverse_distance_bias(graph, torch.rand(5, 3), torch.full((4, 3), torch.nan))

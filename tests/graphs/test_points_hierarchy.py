@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from graphattn import graphs
-from graphattn.errors import GraphError
 from graphattn.graphs import CloudCache, Hierarchy, hierarchy
 
 SMALL = {"graph": graphs.knn(..., k=3, clamp=True), "down": graphs.knn(..., 4, clamp=True)}
@@ -113,23 +112,3 @@ def test_gradients_reach_the_positions_of_the_finest_level():
         coarse = hierarchy(pos, batch, **how, **SMALL).levels[1].pos
         (grad,) = torch.autograd.grad(coarse.sum(), pos)
         torch.testing.assert_close(grad.sum(), torch.tensor(3.0 * len(coarse)))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: hierarchy(..., ratio=0.5, cell=1.0), "one of ratio, cell and points, got ratio and cell"),
-        (lambda: hierarchy(torch.rand(5, 3), ratio=2.0), "ratio must be"),
-        (lambda: hierarchy(torch.rand(5, 3), cell=0.0), "cell must be a length > 0"),
-        (lambda: hierarchy(torch.rand(5, 3), points=[torch.tensor([5])]), r"points must be in \[0, 5\)"),
-        (lambda: hierarchy(torch.rand(5, 3), ratio=0.5, graph=[graphs.full(...)]), "one for each of 2 levels, got 1"),
-        (lambda: hierarchy(..., graph=3), "graph must be a recipe"),
-        (lambda: hierarchy(..., down=graphs.full(3)), "down must be a recipe"),
-        (lambda: hierarchy(torch.rand(5), ratio=0.5), r"pos must have shape \(N, d\)"),
-        (lambda: hierarchy(torch.rand(5, 3), normals=torch.rand(4, 3)), r"normals must be a tensor \(5, 3\)"),
-        (lambda: Hierarchy.join([]), "at least one"),
-    ],
-)
-def test_refusals(make, message):
-    with pytest.raises(GraphError, match=message):
-        make()

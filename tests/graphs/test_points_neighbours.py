@@ -295,36 +295,6 @@ def test_refusals_of_both_builders(own, words):
         graphs.radius(torch.rand(5, 3), 1.0, **own)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: graphs.knn(torch.rand(5), 1), r"pos must have shape \(N, d\) .* got \(5,\); .* pos\[:, None\]"),
-        (lambda: graphs.knn(torch.rand(5, 0), 1), r"got \(5, 0\)"),
-        (
-            lambda: graphs.knn(torch.zeros(5, 3).long(), 1),
-            r"pos must be floating point, got int64; pass pos.double\(\)",
-        ),
-        (lambda: graphs.knn([[0.0], [1.0, 2.0]], 1), r"pos must be a Tensor or array \(N, d\) .* got a list"),
-        (lambda: graphs.knn("cloud.xyz", 1), r"pos must (be a Tensor or array|have shape) \(N, d\)"),
-        (lambda: graphs.knn(torch.zeros(5, 3).long().numpy(), 1), "pos must be floating point, got int64"),
-        (lambda: graphs.knn(torch.rand(5, 3), 0), "k must be a whole number >= 1, got 0"),
-        (lambda: graphs.knn(torch.rand(5, 3), 2.0), "k must be a whole number"),
-        (lambda: graphs.radius(torch.rand(5, 3), -1.0), "r must be a finite distance >= 0, got -1.0"),
-        (lambda: graphs.radius(torch.rand(5, 3), float("nan")), "r must be a finite distance >= 0, got nan"),
-        (lambda: graphs.radius(torch.rand(5, 3), float("inf")), "r must be a finite distance >= 0, got inf"),
-        (lambda: graphs.radius(torch.rand(5, 3), "near"), "r must be a finite distance >= 0, got 'near'"),
-        (
-            lambda: graphs.radius(torch.rand(5, 3), 1.0, max_neighbours=0),
-            "max_neighbours must be a whole number >= 1, got 0",
-        ),
-        (lambda: graphs.radius(torch.rand(5, 3), 1.0, overflow="drop"), "overflow must be .* got 'drop'"),
-    ],
-)
-def test_refusals(make, words):
-    with pytest.raises(GraphError, match=words):
-        make()
-
-
 def test_points_may_be_arrays_or_lists():
     points, queries = torch.rand(13, 3, dtype=torch.float64), torch.rand(5, 3, dtype=torch.float64)
     turned = points.flip(0).numpy()[::-1]  # of negative stride
@@ -390,13 +360,6 @@ def test_points_at_one_place_are_searched_once(monkeypatch):
     graph = graphs.knn(points, 16)
     assert sum(asked) == 102
     assert graph.source[graph.target == 299].tolist() == list(range(16))
-
-
-def test_names_read_as_calls():
-    points = torch.rand(11, 3)
-    assert graphs.knn(points, 3).name == "knn(k=3)"
-    assert graphs.knn(points, 3, include_self=True).name == "knn(k=3, include_self=True)"
-    assert graphs.radius(points, 0.5).name == "radius(r=0.5)"
 
 
 @pytest.mark.parametrize(

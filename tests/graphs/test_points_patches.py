@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from graphattn import graphs
-from graphattn.errors import GraphError
 from graphattn.graph import AttentionGraph
 from graphattn.graph.forms import stretch_of_order
 
@@ -159,29 +158,3 @@ def test_a_million_points_in_patches_are_a_rule():
     assert read.tolist() == [True, True, False, True, True, False]  # the first index is the last on the curve: the tail
     sorted_points = graphs.curve_patches(torch.arange(n)[:, None], 1024, bits=20)
     assert sorted_points.edges.runs_per_row == 1
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda pos: graphs.curve_patches(pos, 0), "patch must be a whole number >= 1, got 0"),
-        (lambda pos: graphs.curve_patches(pos, 2.5), "patch must be a whole number"),
-        (lambda pos: graphs.curve_patches(pos, 2, "snake"), 'curve must be "z", .* got .snake'),
-        (lambda pos: graphs.curve_patches(pos, 2, shrink="all"), 'shrink must be "batch" or "cloud", got \'all\''),
-        (lambda pos: graphs.curve_patches(pos, 2, batch=torch.tensor([1, 0, 0])), "batch must be sorted"),
-        (lambda pos: graphs.octree_windows(pos, 0), "window must be a whole number >= 1, got 0"),
-        (lambda pos: graphs.octree_windows(pos, 2, dilation=0), "dilation must be a whole number >= 1, got 0"),
-        (lambda pos: graphs.octree_windows(pos[:, 0], 2), r"pos must have shape \(N, d\)"),
-    ],
-)
-def test_refusals(make, words):
-    with pytest.raises(GraphError, match=words):
-        make(torch.rand(3, 3))
-
-
-def test_names_read_as_calls():
-    pos = torch.rand(5, 2)
-    assert graphs.curve_patches(pos, 3).name == "curve_patches(patch=3)"
-    name = "curve_patches(patch=3, curve='hilbert', cell=0.5, shrink='cloud')"
-    assert graphs.curve_patches(pos, 3, "hilbert", cell=0.5, shrink="cloud").name == name
-    assert graphs.octree_windows(pos, 3, dilation=2).name == "octree_windows(window=3, dilation=2)"

@@ -222,28 +222,6 @@ def test_dilated_knn_needs_points_as_far_as_its_last():
     assert graphs.knn(pos, 2, dilation=3).name == "knn(k=2, dilation=3)"
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda p: graphs.voxel_windows(p, 0.0), "window must be one length > 0 in the units of pos, got 0.0"),
-        (lambda p: graphs.voxel_windows(p, (1.0, 2.0)), "window must be one number or 3, one per axis of pos"),
-        (lambda p: graphs.voxel_windows(p, 1.0, shift=float("nan")), "shift must be finite numbers"),
-        (lambda p: graphs.voxel_windows(p, 1.0, batch=torch.tensor([1, 0, 0, 0, 0])), "batch must be sorted"),
-        (lambda p: graphs.voxel_windows(p * torch.inf, 1.0), "pos must be finite"),
-        (lambda p: graphs.stratified_windows(p, 1.0, torch.tensor([0]), wide=0.5), "wide must be a number >= 1"),
-        (lambda p: graphs.stratified_windows(p, 1.0, torch.tensor([0.5])), "sampled must be integer"),
-        (lambda p: graphs.clusters(torch.tensor([0, -2])), "ids must be >= 0, or -1 .*, got -2"),
-        (lambda p: graphs.clusters(torch.tensor([0, 3]), 3), "ids must be below num_clusters=3, got 3"),
-        (lambda p: graphs.ball_query(p, -1.0, 3), "r must be a finite distance >= 0, got -1.0"),
-        (lambda p: graphs.ball_query(p, 1.0, 0), "k must be a whole number >= 1, got 0"),
-        (lambda p: graphs.ball_query(p, 1.0, 3, pad="first"), "pad must be True or False"),
-    ],
-)
-def test_refusals(make, words):
-    with pytest.raises(GraphError, match=words):
-        make(torch.rand(5, 3))
-
-
 def test_a_sampled_point_that_is_not_there():
     with pytest.raises(GraphIndexError, match=r"sampled: 5 is outside \[0, 5\)"):
         graphs.stratified_windows(torch.rand(5, 3), 1.0, torch.tensor([0, 5]))

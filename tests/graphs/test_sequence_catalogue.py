@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from pairs import mask_of
 
 from graphattn import graphs
 from graphattn.graphs.catalogue.sequence import NAMED
@@ -120,10 +121,7 @@ def test_every_named_pattern_is_judged_here():
 @pytest.mark.parametrize("name", RULES)
 def test_named_patterns_follow_the_rule_of_their_paper(name):
     T, S, rule = RULES[name]
-    pairs = [(t, s) for t, s in itertools.product(range(T), range(S)) if rule(t, s)]
-    wanted = torch.zeros(T, S, dtype=torch.bool)
-    wanted[tuple(zip(*pairs, strict=True))] = True
-    assert torch.equal(BY_NAME[name].graph().mask(), wanted)
+    assert torch.equal(BY_NAME[name].graph().mask(), mask_of(T, S, rule))
 
 
 def test_big_bird():
