@@ -26,7 +26,6 @@ FILLED = {
     "graphattn.bench.timing.Row",
     "graphattn.graphs.network.scopes.Scope",
     "graphattn.models.reading.HeldMemory",
-    "graphattn.models.rnn_reading.RecurrentState",
     "graphattn.study.comparison.Comparison",
     "graphattn.study.plan.Study",
     "graphattn.training.loop.Training",

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags, kinds_checked, probability, width
+from ..arguments import check_flags, probability, width
 from ..errors import OptionError, ShapeError
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
@@ -54,7 +54,6 @@ class BERT(nn.Module):
         torch.Size([3, 8])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         vocab_size: int = 30522,

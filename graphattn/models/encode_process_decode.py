@@ -5,7 +5,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, probability, width
+from ..arguments import probability, width
 from ..errors import OptionError
 from ..graph import AttentionGraph
 from ..graph.foreign_names import names_checked
@@ -49,7 +49,6 @@ class EncodeProcessDecode(nn.Module):
         torch.Size([90, 1])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         features: int,

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags, kinds_checked, probability, width
+from ..arguments import check_flags, probability, width
 from ..errors import OptionError
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
@@ -47,7 +47,6 @@ class GPT(nn.Module):
         torch.Size([3, 7, 11])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         vocab_size: int,
@@ -148,7 +147,6 @@ class GPT(nn.Module):
         return self.head(x)
 
 
-@kinds_checked()
 def gpt2(
     vocab_size: int = 50257, embed_dim: int = 768, num_heads: int = 12, num_layers: int = 12, **options: Any
 ) -> GPT:
@@ -169,7 +167,6 @@ def gpt2(
     return made
 
 
-@kinds_checked()
 def llama(
     vocab_size: int = 32000,
     embed_dim: int = 4096,

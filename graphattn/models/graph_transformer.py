@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, one_of, several, tensor, whole, width
+from ..arguments import one_of, several, tensor, whole, width
 from ..errors import GraphError, ShapeError
 from ..graph import AttentionGraph, Pattern
 from ..graph.advice import no_graph
@@ -69,7 +69,6 @@ class GraphTransformer(nn.Module):
         torch.Size([4, 3])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         features: int | nn.Module,

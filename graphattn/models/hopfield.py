@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, positive, real, several, table
+from ..arguments import positive, real, several, table
 from ..attention import AttentionOutput, attention
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern
@@ -46,7 +46,6 @@ class Hopfield(nn.Module):
 
     coupling: Tensor
 
-    @kinds_checked()
     def __init__(self, graph: AttentionGraph, coupling: Tensor | float) -> None:
         super().__init__()
         if not isinstance(graph, AttentionGraph):
@@ -160,7 +159,6 @@ class Hopfield(nn.Module):
         raise OptionError(f"spins still turn after max_sweeps = {max_sweeps}; is the network symmetric?")
 
 
-@kinds_checked()
 def retrieve(
     query: Tensor, patterns: Tensor, beta: float, graph: AttentionGraph | Pattern = EVERY, *, steps: int = 1
 ) -> Tensor:

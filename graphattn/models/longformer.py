@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, several
+from ..arguments import several
 from ..errors import OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
@@ -62,7 +62,6 @@ class Longformer(nn.Module):
         torch.Size([3, 7, 8])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         windows: int | Sequence[int] = 513,

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, one_of, probability, width
+from ..arguments import one_of, probability, width
 from ..graph.foreign_names import names_checked
 from ..graphs import Hierarchy
 from ..nn.biases.constant import of_edges
@@ -52,7 +52,6 @@ class MeshTransformer(nn.Module):
         torch.Size([1, 3])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         features: int,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, one_of, probability, width
+from ..arguments import one_of, probability, width
 from ..attention import attention
 from ..errors import GraphError
 from ..graph import AttentionGraph
@@ -58,7 +58,6 @@ class PCT(nn.Module):
         torch.Size([2, 5])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         features: int,

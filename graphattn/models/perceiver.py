@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags, kinds_checked, width
+from ..arguments import check_flags, width
 from ..errors import OptionError
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers
@@ -123,7 +123,6 @@ class Perceiver(nn.Module):
         torch.Size([2, 3, 8])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         num_latents: int,

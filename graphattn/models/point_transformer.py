@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, probability, width
+from ..arguments import probability, width
 from ..graph.foreign_names import names_checked
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
@@ -104,7 +104,6 @@ class PointTransformer(PointStages):
         torch.Size([60, 5])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         features: int,

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, probability, width
+from ..arguments import probability, width
 from ..nn.blocks import make_norm
 from .example import example, features, small_cloud
 from .levels import heads_of, sizes
@@ -44,7 +44,6 @@ class PointTransformerV2(PointStages):
         torch.Size([60, 5])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         features: int,

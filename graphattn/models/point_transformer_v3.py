@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import flag, kinds_checked, one_of, probability, several, width
+from ..arguments import flag, one_of, probability, several, width
 from ..errors import OptionError
 from ..graph.foreign_names import names_checked
 from ..graphs import Hierarchy
@@ -60,7 +60,6 @@ class PointTransformerV3(nn.Module):
         torch.Size([64, 5])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         features: int,

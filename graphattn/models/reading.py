@@ -74,11 +74,16 @@ class Reading:
                 fit.
         """
         memory = self.memory.reshape(-1, *self.memory.shape[-2:])
-        graph = sized_memory(self.memory_graph, length, memory.shape[-2])
+        graph = _sized(self.memory_graph, length, memory.shape[-2])
         lengths = None if self.lengths is None else self.lengths.reshape(-1)
         each = torch.arange(len(memory), device=memory.device)
+        if len(memory) not in (1, batch):
+            raise ShapeError(
+                f"each sequence reads a source of its own, or all the same one: got {batch} prompts and {len(memory)} "
+                "sources; source.repeat_interleave(n, 0) gives each of them to n prompts"
+            )
         held = HeldMemory(self.model.decoder.hold(memory), graph, lengths, each)
-        held.reorder(of_batch(len(memory), batch, memory.device))
+        held.reorder(torch.arange(batch, device=memory.device) % len(memory))
         return [*(KeyValueCache() for _ in self.graph), held]
 
     def __call__(self, tokens: Tensor, graph: Layers | None = None, *, caches: list[Any] | None = None) -> Tensor:
@@ -98,17 +103,7 @@ class Reading:
         return self.model.decode(*given, **({} if lengths is None else {"lengths": lengths}))
 
 
-def of_batch(sources: int, batch: int, device: torch.device) -> Tensor:
-    """Which source each sequence reads: its own, or the only one there is."""
-    if sources not in (1, batch):
-        raise ShapeError(
-            f"each sequence reads a source of its own, or all the same one: got {batch} prompts and {sources} sources; "
-            "source.repeat_interleave(n, 0) gives each of them to n prompts"
-        )
-    return torch.arange(batch, device=device) % sources
-
-
-def sized_memory(graph: Any, length: int, num_sources: int) -> Any:
+def _sized(graph: Any, length: int, num_sources: int) -> Any:
     """The graph by which a sequence of that length reads a memory."""
     graph = graph(length, num_sources) if isinstance(graph, Pattern) else graph
     if not isinstance(graph, AttentionGraph | PerHead | None):

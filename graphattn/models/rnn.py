@@ -7,23 +7,66 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from ..arguments import check_flags, flag, kinds_checked, one_of, shown, width
+from ..arguments import check_flags, one_of, width
 from ..backends import EdgeWeights
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead, disjoint_union
 from ..graph.advice import no_graph
 from ..graph.foreign_names import names_checked
 from ..graph.modes import not_followed
-from ..graph.need import need_graph
 from ..graph.sizes import of_size
+from ..nn import GraphAttention
 from ..nn.blocks import EVERY
 from ..plans.cache import cached
 from .example import example, tokens
-from .rnn_attention import RecurrentAttention
-from .rnn_reading import RecurrentReading, RecurrentState
 from .tokens import check_lengths, check_tokens
 
 Context = Callable[[int, Tensor], Tensor]
+
+
+class RecurrentAttention(nn.Module):
+    r"""States that read a memory on a bipartite graph; what is read is the memory itself.
+
+    .. math:: c_t = \sum_{i \in \mathcal{N}(t)} \mathrm{softmax}_i \, \mathrm{score}(s_t, h_i) \; h_i
+
+    The score is :math:`v \cdot \tanh(W s_t + U h_i)` ("bahdanau"), :math:`s_t \cdot h_i` ("dot") or
+    :math:`s_t \cdot U h_i` ("general").
+
+    Args:
+        dim: Width of the states and of the memory.
+        kind: "bahdanau", "dot" or "general".
+
+    Source: Bahdanau et al. 2015, appendix A.1.2; Luong et al. 2015, section 3.1.
+
+    Example:
+        >>> import torch, graphattn as ga
+        >>> states, memory = torch.randn(2, 8), torch.randn(5, 8)
+        >>> read, weights = RecurrentAttention(8, "bahdanau")(states, memory, ga.graphs.cross(2, 5))
+        >>> read.shape, weights.dense().shape
+        (torch.Size([2, 8]), torch.Size([1, 2, 5]))
+    """
+
+    def __init__(self, dim: int, kind: str) -> None:
+        super().__init__()
+        additive = kind == "bahdanau"
+        self.memory = nn.Identity() if kind == "dot" else nn.Linear(dim, dim, bias=False)  # U
+        self.layer = GraphAttention(dim, 1, bias=False, out_proj=False, score="additive" if additive else "dot")
+        for name in ("k_proj", "v_proj") if additive else ("q_proj", "k_proj", "v_proj"):
+            self.layer.register_module(name, nn.Identity())
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """U h, the same for every target."""
+        return self.memory(memory)
+
+    def forward(
+        self, state: Tensor, memory: Tensor, graph: AttentionGraph, keys: Tensor | None = None
+    ) -> tuple[Tensor, EdgeWeights]:
+        """Context (..., T, C) of states (..., T, C) from a memory (..., S, C), and the weights."""
+        keys = self.keys(memory) if keys is None else keys
+        if isinstance(self.layer.q_proj, nn.Identity):
+            state = state.to(keys.dtype)  # autocast narrows linear layers, and no GRU on a CPU
+        read, weights = self.layer(state, graph, context=(keys, memory.to(keys.dtype)), return_weights=True)
+        return read, weights
 
 
 @example(lambda new, p: new(11, 11, embed_dim=6, hidden=8), tokens(7, 5))
@@ -62,7 +105,6 @@ class Seq2Seq(nn.Module):
         torch.Size([3, 5, 13])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         num_source_tokens: int,
@@ -114,32 +156,26 @@ class Seq2Seq(nn.Module):
             ShapeError: If tokens or lengths do not fit.
             OptionError: If a graph or weights are requested of a model without attention.
         """
-        flag(return_weights, "return_weights")
+        check_flags(return_weights=return_weights)
         self._check("target", target, self.target)
-        if self.attention is None and (return_weights or graph is not None):
-            raise OptionError("the model was built with attention=None: it reads along no graph and has no weights")
-        if graph is None and self.attention is not None:
-            graph = EVERY
-        state = self.begun(source, lengths)
-        graph = None if graph is None else _sized(graph, target.shape[1], source.shape[1])
-        logits, weights = self.step(target, state, graph)
+        memory, last = self.encode(source, lengths)
+        if len(target) != len(source):
+            raise ShapeError(f"target must be ({len(source)}, T), as many as sources, got {tuple(target.shape)}")
+        y, state = self.target(target), torch.tanh(self.first(last))
+        if self.attention is None:
+            if return_weights or graph is not None:
+                raise OptionError("the model was built with attention=None: it reads along no graph and has no weights")
+            states, weights = self._steps(y, state, lambda t, state: last), None
+            context = last.unsqueeze(1).expand_as(states)
+        else:
+            graph, keys = _sized(graph, target.shape[1], source.shape[1]), self.attention.keys(memory)
+            if lengths is not None:  # the real tokens (sum of lengths, C), and one union of all graphs
+                there = torch.arange(memory.shape[1], device=memory.device) < lengths.to(memory.device).unsqueeze(1)
+                keys, memory = keys[there], memory[there]
+                graph = disjoint_union([graph.subgraph(sources=range(n)) for n in lengths.tolist()])
+            states, context, weights = self._read(y, state, keys, memory, graph)
+        logits = self.head(torch.tanh(self.readout(torch.cat((context, states), -1))))
         return (logits, weights) if return_weights and weights is not None else logits
-
-    def reading(
-        self, source: Tensor, graph: AttentionGraph | Pattern | None = None, *, lengths: Tensor | None = None
-    ) -> RecurrentReading:
-        """The model having read a source, as :func:`~graphattn.models.generate` takes it; the encoder runs now.
-
-        Args:
-            source: Integers (B, S).
-            graph: A target for each token that is to be written, the start token included, and S sources.
-            lengths: As of :meth:`forward`.
-        """
-        if graph is not None:
-            _check_graph(graph)
-        if self.attention is None and graph is not None:
-            raise OptionError("the model was built with attention=None: it reads along no graph")
-        return RecurrentReading(self, self.begun(source, lengths), graph)
 
     def _check(self, name: str, tokens: Tensor, table: nn.Embedding) -> None:
         check_tokens(name, tokens, table.num_embeddings)
@@ -148,33 +184,6 @@ class Seq2Seq(nn.Module):
             raise ShapeError(
                 f"{name} must be a batch of tokens (B, {letter}), {letter} >= 1, got {tuple(tokens.shape)}"
             )
-
-    def begun(self, source: Tensor, lengths: Tensor | None = None) -> RecurrentState:
-        """What the decoder starts from."""
-        memory, last = self.encode(source, lengths)
-        keys = None if self.attention is None else self.attention.keys(memory)
-        return RecurrentState(torch.tanh(self.first(last)), last, memory, keys, lengths)
-
-    def step(
-        self, target: Tensor, state: RecurrentState, graph: AttentionGraph | None
-    ) -> tuple[Tensor, EdgeWeights | None]:
-        """Logits (B, T, V) of T further tokens, which read along the graph, and weights; the state moves on."""
-        self._check("target", target, self.target)
-        if not isinstance(state, RecurrentState):
-            raise OptionError(f"state must be one that begun() gave, got {shown(state)}")
-        if graph is not None:
-            need_graph(graph, "step")
-        if target.shape[:-1] != state.now.shape[:-1]:
-            raise ShapeError(f"target must be ({len(state.now)}, T), as many as sources, got {tuple(target.shape)}")
-        y, last, weights = self.target(target), state.last, None
-        if graph is None:
-            states = self._steps(y, state.now, lambda t, state: last)
-            context = last.unsqueeze(1).expand_as(states)
-        else:
-            keys, memory, graph = _apart(state, graph)
-            states, context, weights = self._read(y, state.now, keys, memory, graph)
-        state.now = states[:, -1]
-        return self.head(torch.tanh(self.readout(torch.cat((context, states), -1)))), weights
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """States (B, S, C) of tokens (B, S), and the last state (B, C) of each way."""
@@ -229,29 +238,16 @@ def _of_targets(graph: AttentionGraph, rows: range) -> AttentionGraph:
     return cached(graph, (Seq2Seq, rows), lambda: graph.subgraph(targets=rows))
 
 
-def _check_graph(graph: Any) -> None:
+def _sized(graph: Any, num_targets: int, num_sources: int) -> AttentionGraph:
+    graph = EVERY if graph is None else graph
+    graph = of_size(graph, num_targets, num_sources) if isinstance(graph, Pattern) else graph
     if isinstance(graph, PerHead):
         raise OptionError("the attention of a recurrent model has one head: pass one graph, not a PerHead")
-    if not isinstance(graph, AttentionGraph | Pattern):
+    if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "graph must be an AttentionGraph or a Pattern")
-
-
-def _sized(graph: AttentionGraph | Pattern, num_targets: int, num_sources: int) -> AttentionGraph:
-    _check_graph(graph)
-    graph = of_size(graph, num_targets, num_sources) if isinstance(graph, Pattern) else graph
     if (graph.num_targets, graph.num_sources) != (num_targets, num_sources):
         raise ShapeError(
             f"the graph has {graph.num_targets} targets and {graph.num_sources} sources, but target has {num_targets} "
             f"tokens and source {num_sources}"
         )
     return graph
-
-
-def _apart(state: RecurrentState, graph: AttentionGraph) -> tuple[Tensor, Tensor, AttentionGraph]:
-    """Keys, memory and graph; with lengths, of the real tokens (sum of lengths, C) and one union of all graphs."""
-    keys, memory, lengths = state.keys, state.memory, state.lengths
-    assert keys is not None
-    if lengths is None:
-        return keys, memory, graph
-    there = torch.arange(memory.shape[1], device=memory.device) < lengths.to(memory.device).unsqueeze(1)
-    return keys[there], memory[there], disjoint_union([graph.subgraph(sources=range(n)) for n in lengths.tolist()])

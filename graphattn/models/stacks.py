@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags, function, kinds_checked, probability, several, width
+from ..arguments import check_flags, function, probability, several, width
 from ..errors import GraphError, OptionError
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layer, Layers, layers_of
@@ -253,7 +253,6 @@ class Decoder(_Stack):
     Source: Vaswani et al. 2017; equal to ``nn.TransformerDecoder`` on a causal graph.
     """
 
-    @kinds_checked()
     def __init__(self, num_layers: int, embed_dim: int, num_heads: int, hidden: int | None = None, **options: Any):
         if "cross" in options:
             raise OptionError("the blocks of a Decoder always read a memory: leave out cross")
@@ -311,7 +310,6 @@ class EncoderDecoder(nn.Module):
         torch.Size([5, 8])
     """
 
-    @kinds_checked()
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         super().__init__()
         for name, given, other in (("encoder", encoder, Decoder), ("decoder", decoder, Encoder)):

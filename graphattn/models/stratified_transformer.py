@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, positive, probability, whole, width
+from ..arguments import positive, probability, whole, width
 from ..attention import attention
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph
@@ -61,7 +61,6 @@ class StratifiedTransformer(PointStages):
         torch.Size([60, 5])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         features: int,

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, positive, several, width
+from ..arguments import positive, several, width
 from ..errors import OptionError
 from ..graph import AttentionGraph
 from ..graph.foreign_names import names_checked
@@ -65,7 +65,6 @@ class Swin(nn.Module):
         torch.Size([5, 36, 16])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         embed_dim: int = 96,

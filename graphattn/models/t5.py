@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..arguments import check_flags, kinds_checked, probability, width
+from ..arguments import check_flags, probability, width
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layers, layers_of
 from ..graphs import causal, full
@@ -60,7 +60,6 @@ class T5(nn.Module):
         torch.Size([3, 5, 11])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         vocab_size: int = 32128,

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, shown, width
+from ..arguments import shown, width
 from ..errors import OptionError, ShapeError
 from ..graph.foreign_names import names_checked
 from ..graph.sizes import of_size
@@ -109,7 +109,6 @@ class TimeSformer(nn.Module):
         (torch.Size([5, 10]), torch.Size([5, 10]))
     """
 
-    @kinds_checked()
     def __init__(
         self,
         size: Grid,

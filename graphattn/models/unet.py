@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..arguments import kinds_checked, one_of, probability, several, width
+from ..arguments import one_of, probability, several, width
 from ..errors import ShapeError
 from ..graph import AttentionGraph
 from ..graph.foreign_names import names_checked
@@ -58,7 +58,6 @@ class UNet(nn.Module):
         torch.Size([60, 5])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         features: int,

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, kinds_checked, probability, whole, width
+from ..arguments import floats, probability, whole, width
 from ..errors import ShapeError
 from ..graph import AttentionGraph
 from ..graph.foreign_names import names_checked
@@ -61,7 +61,6 @@ class ViT(nn.Module):
         torch.Size([5, 13, 16])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         size: Size | int,

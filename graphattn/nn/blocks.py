@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..arguments import check_flags, function, kinds_checked, one_of, positive, width
+from ..arguments import check_flags, function, one_of, positive, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
@@ -60,7 +60,6 @@ class TransformerBlock(nn.Module):
         torch.Size([5, 8])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         embed_dim: int,

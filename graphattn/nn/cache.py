@@ -6,7 +6,7 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, outside, whole
+from ..arguments import floats, outside, shown, whole
 from ..errors import OptionError, PositionIndexError, ShapeError
 from ..kernels.modes import can_read_values
 
@@ -163,15 +163,12 @@ class KeyValueCache:
             ShapeError: If ``batch`` is no such tensor, or what is held has no batch.
             PositionIndexError: If an index is not in ``[0, B)``.
         """
-        if not isinstance(batch, Tensor) or batch.dim() != 1 or batch.dtype not in (torch.int64, torch.int32):
-            got = f"{tuple(batch.shape)} {batch.dtype}" if isinstance(batch, Tensor) else type(batch).__name__
-            raise ShapeError(f"batch must be int64 (B',), the examples to keep; got {got}")
+        if batch.dim() != 1 or batch.dtype == torch.bool:
+            raise ShapeError(f"batch must be int64 (B',), the examples to keep; got {shown(batch)}")
         if self.key is None or self.value is None:
             return
         if self.key.dim() < 4:
             raise ShapeError(f"the cache holds a key of shape {tuple(self.key.shape)}, without a batch to reorder")
-        if batch.device != self.key.device:
-            raise ShapeError(f"batch is on {batch.device} and the cache on {self.key.device}; move one of them")
         size = self.key.shape[0]
         bad = "" if torch.compiler.is_compiling() else outside(batch, size)
         if bad:
@@ -182,8 +179,7 @@ class KeyValueCache:
 def check_cache(cache: Any) -> None:
     """Refuse what is no cache."""
     if cache is not None and not isinstance(cache, KeyValueCache):
-        got = f"the class {cache.__name__}" if isinstance(cache, type) else f"a {type(cache).__name__}"
-        raise OptionError(f"cache must be a KeyValueCache(), made once for each layer and sequence; got {got}")
+        raise OptionError(f"cache must be a KeyValueCache(), made once for each layer and sequence; got {shown(cache)}")
 
 
 def tokens_held(caches: Any, num_layers: int) -> int:
@@ -193,16 +189,13 @@ def tokens_held(caches: Any, num_layers: int) -> int:
         OptionError: If they are not one cache for each layer.
         ShapeError: If one holds more tokens than another.
     """
-    many = caches if isinstance(caches, list | tuple) else [caches]
-    for cache in many:
-        check_cache(cache)
-    if len(many) != num_layers or any(cache is None for cache in many) or many is not caches:
-        got = len(many) if many is caches else f"a {type(caches).__name__}"
+    several = isinstance(caches, list | tuple)
+    if not several or len(caches) != num_layers or not all(isinstance(cache, KeyValueCache) for cache in caches):
         raise OptionError(
-            f"caches must be a list of {num_layers} KeyValueCache, one for each layer; got {got}: "
+            f"caches must be a list of {num_layers} KeyValueCache, one for each layer; got {shown(caches)}: "
             f"[KeyValueCache() for _ in range({num_layers})]"
         )
-    lengths = [cache.length for cache in many]
+    lengths = [cache.length for cache in caches]
     if len(set(lengths)) > 1:
         raise ShapeError(
             f"the caches of a stack hold the same tokens, but theirs are {lengths} long; start with new ones"

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ..arguments import flag, kinds_checked, width
+from ..arguments import flag, width
 from ..errors import GraphError
 from ..graphs.points.hierarchy import CellNeighbours
 from .arguments import check_input
@@ -37,7 +37,6 @@ class CellConv(nn.Module):
         torch.Size([27, 8])
     """
 
-    @kinds_checked()
     def __init__(self, in_dim: int, out_dim: int, kernel: int = 3, *, axes: int = 3, bias: bool = True) -> None:
         super().__init__()
         size = width(kernel, "kernel") ** width(axes, "axes"), width(out_dim, "out_dim"), width(in_dim, "in_dim")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..arguments import check_flags, floats, kinds_checked, one_of, probability, refuse_class, several, shown, width
+from ..arguments import check_flags, floats, one_of, probability, refuse_class, several, shown, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..interop import from_edge_index
@@ -41,7 +41,6 @@ class FeedForward(nn.Module):
     Source: Vaswani et al. 2017, section 3.3; Shazeer 2020, "GLU Variants Improve Transformer".
     """
 
-    @kinds_checked()
     def __init__(
         self, embed_dim: int, hidden: int, activation: Activation = "gelu", *, dropout: float = 0.0, bias: bool = True
     ) -> None:
@@ -93,7 +92,6 @@ class MixtureOfExperts(nn.Module):
         (torch.Size([5, 8]), 10)
     """
 
-    @kinds_checked()
     def __init__(
         self,
         experts: Iterable[nn.Module],
@@ -159,7 +157,6 @@ def _modules(experts: Any) -> list[nn.Module]:
     )
 
 
-@kinds_checked()
 def load_balancing_loss(scores: Tensor, top_k: int) -> Tensor:
     r"""What is least where tokens use all experts alike, to be added to the loss, times 0.01 or so; 1 at that point.
 
@@ -190,7 +187,6 @@ class DropPath(nn.Module):
     Source: Huang et al. 2016, "Deep Networks with Stochastic Depth".
     """
 
-    @kinds_checked()
     def __init__(self, p: float = 0.0) -> None:
         super().__init__()
         self.p = probability(p, "drop_path", below_one=True)

@@ -6,14 +6,12 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
 
-from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
 from ..graphs.arguments import whole
 
 
-@kinds_checked()
 def random_walk_pe(graph: AttentionGraph, walk_length: int) -> Tensor:
     r"""How likely a random walk is to be back where it started after 1, 2, ..., ``walk_length`` steps.
 
@@ -46,7 +44,6 @@ def random_walk_pe(graph: AttentionGraph, walk_length: int) -> Tensor:
     return AddRandomWalkPE(walk_length, attr_name="pe")(data).pe
 
 
-@kinds_checked()
 def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
     r"""The eigenvectors of the normalised Laplacian with the smallest eigenvalues, without the first.
 

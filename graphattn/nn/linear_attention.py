@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..arguments import floats, function, kinds_checked, width
+from ..arguments import floats, function, width
 from ..backends.request import Inputs
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
@@ -127,7 +127,6 @@ class PositiveFeatures(nn.Module):
 
     projection: Tensor
 
-    @kinds_checked()
     def __init__(self, head_dim: int, num_features: int, seed: int = 0) -> None:
         super().__init__()
         self.head_dim = head_dim = width(head_dim, "head_dim")

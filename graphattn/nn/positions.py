@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, kinds_checked, one_of, outside, positive, width
+from ..arguments import floats, one_of, outside, positive, width
 from ..errors import OptionError, PositionIndexError, ShapeError
 from ..kernels.modes import can_read_values
 from .arguments import check_kind
@@ -27,7 +27,6 @@ class LearnedPosition(nn.Module):
         torch.Size([2, 5, 8])
     """
 
-    @kinds_checked()
     def __init__(self, max_len: int, dim: int, *, padding_idx: int | None = None) -> None:
         super().__init__()
         self.padding_idx = padding_idx
@@ -80,7 +79,6 @@ class SinusoidalPosition(nn.Module):
                 [0.8415, 0.5403, 0.0100, 0.9999]])
     """
 
-    @kinds_checked()
     def __init__(self, dim: int, *, base: float = 10000.0, layout: str = "interleaved") -> None:
         super().__init__()
         self.dim, self.base, self.layout = even("dim", dim), frequency_base(base), pairing(layout)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, kinds_checked, refuse_class, width
+from ..arguments import floats, refuse_class, width
 from ..errors import OptionError, ShapeError
 from ..graphs.arguments import axes
 from .positions import angles, check_positions, even, frequencies, frequency_base, given, pairing
@@ -42,7 +42,6 @@ class Rotary(nn.Module):
         torch.Size([5, 2, 8])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         head_dim: int,

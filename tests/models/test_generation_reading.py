@@ -7,7 +7,7 @@ from text_models import same, shaken
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError, OptionError, ShapeError
-from graphattn.models import T5, Decoder, Seq2Seq, from_hf, generate, log_probability
+from graphattn.models import T5, Decoder, from_hf, generate, log_probability
 from graphattn.models.generation import Continuation
 from graphattn.nn import KeyValueCache, Rotary
 
@@ -16,7 +16,6 @@ N = P + NEW
 CAUSAL, WINDOW = graphs.causal(...), graphs.sliding_window(..., 2)
 SINK = graphs.causal(N) & (graphs.sliding_window(N, 3) | graphs.global_tokens(N, (0,)))
 SLOPE = ga.from_mask((torch.arange(N)[:, None] - torch.arange(S)).abs() <= 2)  # what is written reads near itself
-KINDS = ["t5", "bahdanau", "general", "bottleneck"]
 
 
 def integers(*shape, seed=0):
@@ -28,16 +27,13 @@ PROMPT = TOKENS[:, :P]
 
 
 @pytest.fixture(scope="module")
-def models():
+def t5():
     torch.manual_seed(0)
-    made = {"t5": T5(V, 12, 2, 2, 17, num_decoder_layers=3, num_buckets=8, max_distance=6)}
-    for kind in KINDS[1:]:
-        made[kind] = Seq2Seq(V, V, embed_dim=6, hidden=8, attention=None if kind == "bottleneck" else kind)
-    for model in made.values():
-        with torch.no_grad():
-            for parameter in model.parameters():  # so that they do not write one token again and again
-                parameter.mul_(2 + parameter.dim())
-    return {name: shaken(model) for name, model in made.items()}
+    model = T5(V, 12, 2, 2, 17, num_decoder_layers=3, num_buckets=8, max_distance=6)
+    with torch.no_grad():
+        for parameter in model.parameters():  # so that it does not write one token again and again
+            parameter.mul_(2 + parameter.dim())
+    return shaken(model)
 
 
 def in_steps(reading, graph=None, tokens=TOKENS, sizes=(P, 1, 2, 1, 2)):
@@ -47,8 +43,7 @@ def in_steps(reading, graph=None, tokens=TOKENS, sizes=(P, 1, 2, 1, 2)):
 
 @pytest.mark.parametrize("graph", [None, SINK, [graphs.prefix(..., P), WINDOW, CAUSAL]])
 @torch.no_grad()
-def test_incremental_is_what_the_whole_gives(models, graph):
-    t5 = models["t5"]
+def test_incremental_is_what_the_whole_gives(t5, graph):
     found = in_steps(t5.reading(SOURCE), graph)
     same(found, t5(SOURCE, TOKENS, None, graph))
     if graph is not None:
@@ -63,23 +58,9 @@ def test_incremental_is_what_the_whole_gives(models, graph):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS[1:])
 @torch.no_grad()
-def test_a_state_is_the_cache_of_a_recurrent_model(models, kind):
-    model = models[kind]
-    for reads in [None] if kind == "bottleneck" else [None, SLOPE, graphs.cross(..., ...)]:
-        for lengths in (None, LENGTHS):
-            whole = model(SOURCE, TOKENS, reads, lengths=lengths)
-            reading = model.reading(SOURCE, reads, lengths=lengths)
-            same(in_steps(reading), whole)
-            same(reading(TOKENS), whole)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["t5", "general"])
-@torch.no_grad()
-def test_what_is_written_is_likeliest_after_each_recomputation(models, kind):
-    model, tokens = models[kind], PROMPT
+def test_what_is_written_is_likeliest_after_each_recomputation(t5):
+    model, tokens = t5, PROMPT
     reading = model.reading(SOURCE, lengths=LENGTHS)
     for _ in range(NEW):
         tokens = torch.cat((tokens, model(SOURCE, tokens, lengths=LENGTHS)[:, -1:].argmax(-1)), 1)
@@ -102,8 +83,8 @@ def test_what_is_written_is_likeliest_after_each_recomputation(models, kind):
 
 
 @torch.no_grad()
-def test_the_encoder_runs_once_and_so_do_the_memorys_keys(models, monkeypatch):
-    t5, calls = models["t5"], {"encoder": 0, "memory": 0, "own": 0}
+def test_the_encoder_runs_once_and_so_do_the_memorys_keys(t5):
+    calls = {"encoder": 0, "memory": 0, "own": 0}
     block = t5.decoder.layers[1]
     for name, part in (
         ("encoder", t5.encoder),
@@ -163,32 +144,29 @@ def test_greedy_and_beams_of_transformers():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda m: (m["t5"],), OptionError, r"a T5 has no graph and no begin; it reads a source: pass model.reading\("),
+        (lambda m: (m,), OptionError, r"a T5 has no graph and no begin; it reads a source: pass model.reading\("),
         (lambda m: (torch.nn.Linear(2, 2),), OptionError, "a Linear has no graph and no begin; a GPT is one"),
-        (lambda m: (m["t5"].reading(SOURCE[:2]),), ShapeError, "got 3 prompts and 2 sources"),
+        (lambda m: (m.reading(SOURCE[:2]),), ShapeError, "got 3 prompts and 2 sources"),
         (
-            lambda m: (m["t5"].reading(SOURCE), graphs.full(...)),
+            lambda m: (m.reading(SOURCE), graphs.full(...)),
             GraphError,
             "0 depends on 7, which is 6 later\n  layer 0",
         ),
-        (lambda m: (m["t5"].reading(SOURCE), [CAUSAL] * 2), GraphError, "3 layers need as many graphs"),
+        (lambda m: (m.reading(SOURCE), [CAUSAL] * 2), GraphError, "3 layers need as many graphs"),
         (
-            lambda m: (m["t5"].reading(SOURCE, None, graphs.cross(N - 1, S)),),
+            lambda m: (m.reading(SOURCE, None, graphs.cross(N - 1, S)),),
             ShapeError,
             f"memory_graph needs {S} sources, .* a target for each of {N} tokens; got .*cross",
         ),
         (
-            lambda m: (m["t5"].reading(SOURCE, None, graphs.cross(N, S + 1)),),
+            lambda m: (m.reading(SOURCE, None, graphs.cross(N, S + 1)),),
             ShapeError,
             "memory_graph needs 7 sources",
         ),
-        (lambda m: (m["t5"].reading(SOURCE, lengths=LENGTHS + 1),), ShapeError, r"tensor of \(3,\) integers in"),
-        (lambda m: (m["t5"].reading(SOURCE, lengths=LENGTHS[:2]),), ShapeError, r"got torch.int64 \(2,\)"),
-        (lambda m: (m["general"].reading(SOURCE), CAUSAL), OptionError, "the model's tokens read along none"),
-        (lambda m: (m["general"].reading(SOURCE, graphs.cross(4, S)),), ShapeError, "memory_graph needs 7 sources"),
-        (lambda m: (m["bottleneck"].reading(SOURCE, SLOPE),), OptionError, "built with attention=None"),
+        (lambda m: (m.reading(SOURCE, lengths=LENGTHS + 1),), ShapeError, r"tensor of \(3,\) integers in"),
+        (lambda m: (m.reading(SOURCE, lengths=LENGTHS[:2]),), ShapeError, r"got torch.int64 \(2,\)"),
     ],
 )
-def test_refusals(models, make, error, message):
+def test_refusals(t5, make, error, message):
     with pytest.raises(error, match=message):
-        generate(*(lambda model, graph=None: (model, PROMPT, graph))(*make(models)), max_new_tokens=NEW)
+        generate(*(lambda model, graph=None: (model, PROMPT, graph))(*make(t5)), max_new_tokens=NEW)

@@ -133,7 +133,6 @@ def test_travel():
             ShapeError,
             "positions of targets must be",
         ),
-        (lambda m, x: GPT(1.5, 12, 3, 1), OptionError, "vocab_size must be a whole number, got 1.5"),
         (lambda m, x: GPT(V, 12, 3, 1, tied="no"), OptionError, "tied must be True or False, got 'no'"),
         (lambda m, x: GPT(V, 12, 3, 1, dropout=2), OptionError, r"dropout must be a number in \[0, 1\], got 2"),
         (lambda m, x: GPT(V, 12, 3, 1, score_bias=3), OptionError, "score_bias must make biases of a graph"),

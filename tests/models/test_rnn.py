@@ -8,7 +8,7 @@ import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError, OptionError, PositionIndexError, ShapeError
 from graphattn.models import Seq2Seq
-from graphattn.models.rnn_attention import RecurrentAttention
+from graphattn.models.rnn import RecurrentAttention
 
 B, S, T, C = 3, 7, 5, 8
 KINDS = ["bahdanau", "dot", "general"]
@@ -219,7 +219,7 @@ def test_luong_is_cross_attention_of_one_head():
         (lambda s, t: model("dot")(s, t, torch.ones(T, S).bool()), GraphError, "graphattn.from_mask"),
         (lambda s, t: model("dot")(s, t, graphs.cross(T, S).edge_index), GraphError, "graphattn.from_edge_index"),
         (lambda s, t: model("dot")(s, t, ga.PerHead((graphs.cross(T, S),))), OptionError, "one graph, not a PerHead"),
-        (lambda s, t: model("dot").reading(s, [graphs.cross(T, S)]), GraphError, "got list"),
+        (lambda s, t: model("dot")(s, t, [graphs.cross(T, S)]), GraphError, "got list"),
         (
             lambda s, t: model("dot")(s[0], t),
             ShapeError,

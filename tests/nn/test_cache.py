@@ -108,14 +108,14 @@ def test_a_converted_layer_does_not_continue_its_cache():
 def test_what_is_no_cache(wrong):
     with pytest.raises(OptionError, match=r"cache must be a KeyValueCache\(\), made once for each layer.* got"):
         GraphAttention(8, 2).double()(X, CAUSAL, cache=wrong)
-    with pytest.raises(OptionError, match=r"cache must be a KeyValueCache\(\)"):
+    with pytest.raises(OptionError, match=r"caches must be a list of 1 KeyValueCache"):
         ga.models.Encoder(1, 8, 2).double()(X, CAUSAL, caches=[wrong])
 
 
 def test_one_cache_is_no_list_of_one():
     encoder = ga.models.Encoder(1, 8, 2).double()
     encoder(X, CAUSAL, caches=(KeyValueCache(),))
-    with pytest.raises(OptionError, match=r"caches must be a list of 1 KeyValueCache.* got a KeyValueCache"):
+    with pytest.raises(OptionError, match=r"caches must be a list of 1 KeyValueCache.* got <.*KeyValueCache"):
         encoder(X, CAUSAL, caches=KeyValueCache())
 
 
@@ -131,9 +131,6 @@ def test_caches_of_a_stack_are_one_for_each_layer_all_as_long():
         for wrong in ([], caches[:1], [*caches, KeyValueCache()], [caches[0], None], caches[0]):
             with pytest.raises(OptionError, match="caches must be a list of 2 KeyValueCache, one for each layer; got"):
                 call(wrong)
-    for wrong, got in (((3, 3), "got a int"), ({}, "got a dict")):
-        with pytest.raises(OptionError, match=got):
-            gpt(tokens, caches=wrong)
     gpt(tokens, caches=caches)
     with pytest.raises(ShapeError, match=r"hold the same tokens, but theirs are \[3, 0\] long"):
         gpt(tokens, caches=[caches[0], KeyValueCache()])
@@ -184,11 +181,8 @@ def test_a_context_that_is_held():
     [
         (torch.tensor([0, 2]), PositionIndexError, r"batch must be in \[0, 2\), the examples held; got 0 to 2"),
         (torch.tensor([-1]), PositionIndexError, "got -1 to -1"),
-        (torch.tensor([0.0]), ShapeError, r"batch must be int64 \(B',\).*; got \(1,\) torch.float32"),
-        (torch.tensor([True, False]), ShapeError, r"got \(2,\) torch.bool"),
-        (torch.tensor(0), ShapeError, r"got \(\) torch.int64"),
-        ([0, 1], ShapeError, "got list"),
-        (torch.tensor([0], device="meta"), ShapeError, "batch is on meta and the cache on cpu"),
+        (torch.tensor([True, False]), ShapeError, r"batch must be int64 \(B',\).*; got a Tensor \(2,\) of bool"),
+        (torch.tensor(0), ShapeError, r"got a Tensor \(\) of int64"),
     ],
 )
 def test_reorder_refuses(batch, error, words):

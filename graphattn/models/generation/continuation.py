@@ -32,10 +32,9 @@ class Continuation:
     reads along a window holds a window.
 
     Args:
-        model: Says which ``graph`` its layers read along (``None``: along none), how to ``begin(batch, length)``, with
-            what to keep beside a sequence, a list of caches that can be reordered (those of the layers first, where
-            they are :class:`~graphattn.nn.KeyValueCache`); and steps: ``model(tokens, graphs, caches=caches)`` gives
-            the logits (B, n, V) after n further tokens.
+        model: Says which ``graph`` its layers read along; how to ``begin(batch, length)``, with a list of caches that
+            can be reordered (those of the layers first, where they are :class:`~graphattn.nn.KeyValueCache`); and
+            steps: ``model(tokens, graphs, caches=caches)`` gives the logits (B, n, V) after n further tokens.
         graph: Of the whole sequence: one for all layers or a list; the model's own by default. A larger graph is
             cut to its first nodes; a pattern is sized.
         prompt: Tokens that are there at the start; they may read each other in any direction.
@@ -94,7 +93,7 @@ class Continuation:
             first = self.reads[id(layer)].first[self.written]
             if first > cache.dropped:
                 cache.drop(first)
-        logits = self.model(tokens, graphs or None, caches=self.caches)
+        logits = self.model(tokens, graphs, caches=self.caches)
         self.written += number
         return logits
 
@@ -123,7 +122,7 @@ def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int)
     """The graph of each layer of a sequence written one by one after its prompt, or the error that names who peeks."""
     layers = _layers(model.graph, graph, length)
     place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is there at once
-    leak = layers and leaks([_cut(layer, length) for layer in layers], place)
+    leak = leaks([_cut(layer, length) for layer in layers], place)
     if leak:
         raise GraphError(
             f"a token would depend on one that is not written yet (tokens {prompt} to {length - 1} are written one by "
@@ -135,10 +134,6 @@ def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int)
 
 def _layers(own: Any, graph: Layers | None, length: int) -> tuple[Any, ...]:
     """The graph of each layer between the tokens of the whole sequence, or of a longer one."""
-    if own is None:
-        if graph is not None:
-            raise OptionError("graph was given, but the model's tokens read along none: its state reads them in turn")
-        return ()
     number = len(own)
     graph = own if graph is None else graph
     given = (

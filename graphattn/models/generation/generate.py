@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...arguments import width
+from ...arguments import whole, width
 from ...errors import OptionError, ShapeError
 from ...graph.foreign_names import names_checked
 from ...graph.layers import Layers
-from .arguments import check_model, check_options, prompt_of, token_number
+from .arguments import check_model, check_options, prompt_of
 from .beam import beam_search
 from .choose import Sample, likeliest, one_by_one
 from .continuation import Continuation, graphs_of_layers
@@ -39,9 +39,8 @@ def generate(
     runs: each length has a graph, and so a program, of its own, until torch's ``recompile_limit`` turns to plain code.
 
     Args:
-        model: A :class:`GPT`; ``model.reading(source)`` of a model that reads a source (:class:`T5`,
-            :class:`Seq2Seq`), whose encoder runs once; or any module that does what
-            :class:`~graphattn.models.generation.Continuation` asks for.
+        model: A :class:`GPT`; ``model.reading(source)`` of a :class:`T5`, whose encoder runs once; or any module that
+            does what :class:`~graphattn.models.generation.Continuation` asks for.
         tokens: The prompt, integers (..., P), P >= 1, not padded; for a model that reads a source its start token, or
             more. It is there at once: its tokens may read each other in any direction, as in a prefix language model.
             Prompts of several lengths are a list of (P_i,): those of one length are written together, on the graph of
@@ -93,7 +92,7 @@ def generate(
     check_model(model)
     drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "generator": generator}
     options = check_options(strategy, {"num_beams": num_beams, "length_penalty": length_penalty, **drawn})
-    number, end = width(max_new_tokens, "max_new_tokens"), token_number(eos)
+    number, end = width(max_new_tokens, "max_new_tokens"), None if eos is None else whole(eos, "eos", 0)
 
     def written(prompt: Tensor, batch: int, rows: list[int]) -> Tensor:
         """The sequences ``rows`` of a batch, whose prompts (B', P) are as long."""

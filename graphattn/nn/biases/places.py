@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ...arguments import floats, kinds_checked, positive, width
+from ...arguments import check_flags, floats, positive, width
 from ...errors import OptionError, ShapeError
 from ...graph import AttentionGraph, PerHead
 from ..geometry import relative_positions, rows_of, sums_of
@@ -31,7 +31,6 @@ class OffsetBias(nn.Module):
         torch.Size([120, 2])
     """
 
-    @kinds_checked()
     def __init__(self, num_heads: int, axes: int = 3, *, hidden: int = 32) -> None:
         super().__init__()
         heads, hidden = width(num_heads, "num_heads"), width(hidden, "hidden")
@@ -62,7 +61,6 @@ class OffsetTable(nn.Module):
     query or key it is a :class:`ContextualTable`.
     """
 
-    @kinds_checked()
     def __init__(self, num_heads: int, reach: int, *, step: float = 1.0, axes: int = 3) -> None:
         super().__init__()
         self.reach, self.step = width(reach, "reach"), positive(step, "step")
@@ -111,7 +109,6 @@ class ContextualTable(nn.Module):
         torch.Size([30, 2, 4])
     """
 
-    @kinds_checked()
     def __init__(
         self,
         num_heads: int,
@@ -124,6 +121,7 @@ class ContextualTable(nn.Module):
         scale: float | None = None,
     ) -> None:
         super().__init__()
+        check_flags(values=values)
         self.reach, self.step = width(reach, "reach"), positive(step, "step")
         size = width(axes, "axes"), 2 * self.reach, width(num_heads, "num_heads"), width(head_dim, "head_dim")
         self.scale = size[-1] ** -0.5 if scale is None else scale
@@ -199,7 +197,6 @@ class FourierFeatures(nn.Module):
 
     frequencies: Tensor
 
-    @kinds_checked()
     def __init__(self, axes: int, num_frequencies: int, *, sigma: float = 1.0) -> None:
         super().__init__()
         size = width(num_frequencies, "num_frequencies"), width(axes, "axes")

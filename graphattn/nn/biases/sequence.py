@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ...arguments import kinds_checked, table, width
+from ...arguments import check_flags, table, width
 from ...errors import OptionError, ShapeError
 from ...graph import AttentionGraph, PerHead
 from .constant import of_edges, offsets
@@ -40,7 +40,6 @@ class ALiBi(nn.Module):
 
     like: Tensor
 
-    @kinds_checked()
     def __init__(self, num_heads: int) -> None:
         super().__init__()
         self.num_heads = width(num_heads, "num_heads")
@@ -108,11 +107,11 @@ class T5Bias(nn.Module):
         torch.Size([25, 2])
     """
 
-    @kinds_checked()
     def __init__(
         self, num_heads: int, num_buckets: int = 32, max_distance: int = 128, *, bidirectional: bool = True
     ) -> None:
         super().__init__()
+        check_flags(bidirectional=bidirectional)
         self.num_buckets, self.max_distance = width(num_buckets, "num_buckets"), width(max_distance, "max_distance")
         self.bidirectional = bidirectional
         least = 4 if bidirectional else 2

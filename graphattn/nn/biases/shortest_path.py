@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import kinds_checked, width
+from ...arguments import width
 from ...errors import GraphError
 from ...graph import AttentionGraph, PerHead
 from ...questions.forms import csr_by_source
@@ -47,7 +47,6 @@ class ShortestPathBias(nn.Module):
         torch.Size([4, 8])
     """
 
-    @kinds_checked()
     def __init__(self, num_heads: int, max_distance: int = 20) -> None:
         super().__init__()
         self.max_distance = width(max_distance, "max_distance")

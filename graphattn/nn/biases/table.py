@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ...arguments import kinds_checked, outside, tensor, width
+from ...arguments import outside, tensor, width
 from ...errors import PositionIndexError, ShapeError
 from ...graph import AttentionGraph, PerHead
 from ...kernels.modes import can_read_values
@@ -32,7 +32,6 @@ class EdgeTable(nn.Module):
         torch.Size([5, 8])
     """
 
-    @kinds_checked()
     def __init__(self, num_values: int, num_heads: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(width(num_values, "num_values"), width(num_heads, "num_heads")))

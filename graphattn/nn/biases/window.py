@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import kinds_checked, width
+from ...arguments import width
 from ...errors import GraphError, OptionError
 from ...graph import AttentionGraph, PerHead
 from ...graphs.arguments import axes
@@ -42,7 +42,6 @@ class SwinBias(nn.Module):
         torch.Size([24, 8])
     """
 
-    @kinds_checked()
     def __init__(self, window: Size, num_heads: int) -> None:
         super().__init__()
         self.window = _window(window)
@@ -93,7 +92,6 @@ class SwinV2Bias(nn.Module):
         torch.Size([144, 2])
     """
 
-    @kinds_checked()
     def __init__(
         self, window: Size, num_heads: int, *, hidden: int = 512, pretrained_window: Size | None = None
     ) -> None:
