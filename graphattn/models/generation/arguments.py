@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ...arguments import number, one_of, refuse_class, width
+from ...arguments import one_of, real, refuse_class, width
 from ...errors import OptionError, ShapeError
 
 STRATEGIES = {
@@ -42,8 +42,9 @@ def check_options(strategy: str, given: dict[str, Any]) -> dict[str, Any]:
     for name in given.keys() & _RANGES.keys():
         least, most = _RANGES[name]
         hint = ' (near 0 it is strategy="greedy")' if name == "temperature" else ""
-        expected = f"a number in [{least:g}, {most:g}]{hint}"
-        given[name] = number(given[name], name, expected, lambda x, least=least, most=most: least <= x <= most)
+        given[name] = real(given[name], name)
+        if not least <= given[name] <= most:
+            raise OptionError(f"{name} must be a number in [{least:g}, {most:g}]{hint}, got {given[name]}")
     return given
 
 
