@@ -3,18 +3,15 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from ..arguments import clipped
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
 from ..graph.algebra import as_list, side_by_side
-from ..graph.edges import Edges
 from ..graph.expression import builder
-from ..graph.forms import first_of_block
-from ..graph.runs import Runs
 from .arguments import whole
+from .sequence.blocks import in_blocks
 
 _LONGEST_NAME = 72
 
@@ -56,7 +53,7 @@ def block_sparse(layout: AttentionGraph, block: int, num_nodes: int | None = Non
         raise GraphError(f"layout must not repeat edges, got {layout!r}; drop copies with layout | layout")
     cut = "" if num_nodes is None else f", num_nodes={N}"
     name = clipped(f"block_sparse({layout.name}, {block}{cut})", _LONGEST_NAME)
-    return AttentionGraph(_lifted(layout.edges, block, N), name, layout.device)
+    return AttentionGraph(in_blocks(layout.edges, block, N), name, layout.device)
 
 
 @builder
@@ -70,7 +67,7 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
         A rule, unless every part is listed.
     Raises:
         GraphError: If the rows differ in length, parts of a row differ in targets, parts of a column in sources, or a
-            row or column holds nothing that tells its size.
+            row or column holds nothing that has its size.
     Source:
         The diagonal alone is :func:`graphattn.disjoint_union`. The matrix is that of ``numpy.block``.
     Example:
@@ -113,23 +110,9 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
     return AttentionGraph(edges, clipped(f"composite([{shown}])", _LONGEST_NAME), device)
 
 
-def _lifted(base: Edges, block: int, num_nodes: int) -> Edges:
-    """Tokens read as their blocks do: token ``t`` is in block ``t // block``, the last block may be cut."""
-
-    def rows(target: Tensor) -> Runs:
-        row, lo, hi = base.rows(target // block)
-        return Runs(row, first_of_block(lo, block, num_nodes), first_of_block(hi, block, num_nodes))
-
-    return Edges(num_nodes, num_nodes, rows, runs_per_row=base.runs_per_row)
-
-
-def _table(rows: object) -> list[list[AttentionGraph | None]]:
-    if not isinstance(rows, Sequence) or not all(isinstance(row, Sequence) for row in rows):
-        raise GraphError(f"rows must be a list of lists of graphs, got {type(rows).__name__}")
+def _table(rows: Sequence[Sequence[AttentionGraph | None]]) -> list[list[AttentionGraph | None]]:
     for row in rows:
         for cell in row:
-            if cell is not None and not isinstance(cell, AttentionGraph):
-                raise no_graph(cell, "composite is made of AttentionGraphs and None")
             if cell is not None and cell.has_repeated_edges:
                 raise GraphError(
                     f"composite is a set of edges, and {cell!r} repeats some; drop them with graph | graph"
@@ -141,7 +124,9 @@ def _table(rows: object) -> list[list[AttentionGraph | None]]:
 
 def _size(sizes: list[int], where: str, side: str) -> int:
     if not sizes:
-        raise GraphError(f"{where} of composite holds no graph, so nothing tells its {side}; cross(T, S) - cross(T, S)")
+        raise GraphError(
+            f"{where} of composite holds no graph, so its {side} are unknown; see cross(T, S) - cross(T, S)"
+        )
     if len(set(sizes)) > 1:
         raise GraphError(f"{where} of composite must have the same number of {side} throughout, got {sizes}")
     return sizes[0]

@@ -105,12 +105,8 @@ def _check_range(vertex: Tensor, sizes: Tensor, num_vertices: int | None) -> int
 
 def _next(face: Tensor) -> Tensor:
     """For every corner, the position of the one after it in its face."""
+    sizes = torch.unique_consecutive(face, return_counts=True)[1]
+    last = torch.cumsum(sizes, 0) - 1
     following = torch.arange(1, face.numel() + 1)
-    if face.numel() == 0:
-        return following
-    first = torch.ones_like(face, dtype=torch.bool)
-    first[1:] = face[1:] != face[:-1]
-    last = torch.ones_like(first)
-    last[:-1] = first[1:]
-    following[last] = torch.nonzero(first).flatten()
+    following[last] = last - sizes + 1
     return following

@@ -5,12 +5,12 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph import runs as _runs
 from ...graph.edges import Edges
 from ...graph.expression import builder
 from ...graph.pattern import sizable
-from ...graph.runs import Runs
+from ...graph.runs import Runs, from_pairs
 from ..arguments import call, flag, integers, whole
+from ..sequence.blocks import in_blocks
 
 
 @sizable
@@ -40,7 +40,14 @@ def circulant(num_nodes: int, offsets: tuple[int, ...]) -> AttentionGraph:
     """
     N = whole(num_nodes, "num_nodes")
     steps = integers((offsets,) if isinstance(offsets, int) else offsets, "offsets").tolist()
-    return AttentionGraph(_circulant(N, steps), call("circulant", N, tuple(steps)))
+    apart = torch.tensor(sorted({step % max(1, N) for step in steps}), dtype=torch.int64)
+
+    def rows(target: Tensor) -> Runs:
+        source = torch.sort((target[:, None] + apart) % max(1, N), 1).values
+        row = torch.arange(target.numel())[:, None].expand_as(source)
+        return from_pairs(row.flatten(), source.flatten())
+
+    return AttentionGraph(Edges(N, N, rows, runs_per_row=len(apart)), call("circulant", N, tuple(steps)))
 
 
 @sizable
@@ -76,9 +83,9 @@ def butterfly(num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None
         · · · █ · █ █ █
     """
     N, block = whole(num_nodes, "num_nodes"), whole(block, "block", 1)
-    last = max(0, -(-N // block) - 1)
+    blocks = -(-N // block)
     if strides is None:
-        powers = [1 << k for k in range(last.bit_length())]
+        powers = [1 << k for k in range(max(0, blocks - 1).bit_length())]
     else:
         powers = sorted(set(integers((strides,) if isinstance(strides, int) else strides, "strides").tolist()))
         bad = next((power for power in powers if power < 1 or power & (power - 1)), None)
@@ -86,7 +93,14 @@ def butterfly(num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None
             raise GraphError(f"strides must be powers of two such as 1, 2, 4, got {bad}")
     sizes = (N,) if block == 1 else (N, block)
     name = call("butterfly", *sizes, strides=(None if strides is None else tuple(powers), None))
-    return AttentionGraph(_butterfly(N, block, powers), name)
+    apart = torch.tensor((0, *powers), dtype=torch.int64)
+
+    def rows(target: Tensor) -> Runs:
+        source = torch.sort(target[:, None] ^ apart, 1).values
+        row = torch.arange(target.numel())[:, None].expand_as(source)[source < blocks]
+        return Runs(row, source[source < blocks], source[source < blocks] + 1)
+
+    return AttentionGraph(in_blocks(Edges(blocks, blocks, rows, runs_per_row=len(apart)), block, N), name)
 
 
 @sizable
@@ -129,35 +143,7 @@ def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> Attenti
     N, block, causal = whole(num_nodes, "num_nodes"), whole(block, "block", 2), flag(causal, "causal")
     if block % 2:
         raise GraphError(f"block must be even, so that two blocks of a level are one of the next, got {block}")
-    return AttentionGraph(_hierarchy(N, block, causal), call("hierarchical", N, block, causal=(causal, False)))
-
-
-def _circulant(size: int, offsets: list[int]) -> Edges:
-    steps = torch.tensor(sorted({offset % max(1, size) for offset in offsets}), dtype=torch.int64)
-
-    def rows(target: Tensor) -> Runs:
-        source = torch.sort((target[:, None] + steps) % max(1, size), 1).values
-        row = torch.arange(target.numel())[:, None].expand_as(source)
-        return _runs.from_pairs(row.flatten(), source.flatten())
-
-    return Edges(size, size, rows, runs_per_row=len(steps))
-
-
-def _butterfly(size: int, block: int, strides: list[int]) -> Edges:
-    apart = torch.tensor((0, *strides), dtype=torch.int64)
-
-    def rows(target: Tensor) -> Runs:
-        lo = torch.sort((target // block)[:, None] ^ apart, 1).values * block
-        row = torch.arange(target.numel())[:, None].expand_as(lo)
-        row, lo = row[lo < size], lo[lo < size]
-        return Runs(row, lo, (lo + block).clamp(max=size))
-
-    return Edges(size, size, rows, runs_per_row=len(apart))
-
-
-def _hierarchy(num_tokens: int, block: int, causal: bool) -> Edges:
-    """A token reads its own block of a level and the two beside it, without what is read on the level below."""
-    sizes = [num_tokens]
+    sizes = [N]
     while -(-sizes[-1] // block) > 2:
         sizes.append(-(-sizes[-1] // 2))
 
@@ -179,4 +165,5 @@ def _hierarchy(num_tokens: int, block: int, causal: bool) -> Edges:
         row = torch.arange(target.numel()).repeat_interleave(len(lo))
         return Runs(row, torch.stack(lo, 1).flatten(), torch.stack(hi, 1).flatten())
 
-    return Edges(num_tokens, sum(sizes), rows, runs_per_row=(1 if causal else 2) * len(sizes))
+    edges = Edges(N, sum(sizes), rows, runs_per_row=(1 if causal else 2) * len(sizes))
+    return AttentionGraph(edges, call("hierarchical", N, block, causal=(causal, False)))

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ... import arguments
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
@@ -162,15 +163,7 @@ def between_types(types: Tensor, source: int, target: int) -> AttentionGraph:
         █ █ · · ·
     """
     kinds = integers(types, "types")
-    a, b = (_type(kind, side) for kind, side in ((source, "source"), (target, "target")))
+    a, b = arguments.whole(source, "source", error=GraphError), arguments.whole(target, "target", error=GraphError)
     read, reading = (stretches(torch.nonzero(kinds.cpu() == kind).flatten()) for kind in (a, b))
     N = kinds.numel()
     return AttentionGraph(rectangle(N, N, reading, read), call("between_types", kinds, a, b), kinds.device)
-
-
-def _type(kind: object, argument: str) -> int:
-    if isinstance(kind, bool) or not isinstance(kind, int | np.integer):
-        raise GraphError(f"{argument} must be one of the integers in types, got {kind!r}")
-    if not -(2**63) <= kind < 2**63:
-        raise GraphError(f"{argument} must fit int64, as the types do, got a number of {int(kind).bit_length()} bits")
-    return int(kind)

@@ -84,7 +84,25 @@ def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
     up, depth, device = _forest(parent)
     self_loops = flag(self_loops, "self_loops")
     name = call("ancestors", _shown(up), self_loops=(self_loops, True))
-    return AttentionGraph(_with_loops(_ancestors(up, depth), self_loops), name, device)
+    N, node = up.numel(), torch.arange(up.numel())
+    chained = (up == node - 1) & (up >= 0)  # of consecutive numbers
+    top = torch.cummax(torch.where(chained, -1, node), 0).values if N else node
+
+    def rows(target: Tensor) -> Runs:
+        row, node = torch.arange(target.numel()), target
+        parts = [_runs.empty()]
+        while node.numel():
+            parts.append(Runs(row, top[node], node + 1))
+            node = up[top[node]]
+            row, node = row[node >= 0], node[node >= 0]
+        row, lo, hi = map(torch.cat, zip(*parts, strict=True))
+        order = torch.argsort(row * max(1, N) + lo)
+        return Runs(row[order], lo[order], hi[order])
+
+    chains = torch.bincount(top, minlength=1).count_nonzero()
+    per_row = int(min(chains, depth.max() + 1)) if N else 1
+    edges = _with_loops(Edges(N, N, rows, runs_per_row=per_row), self_loops)
+    return AttentionGraph(edges, name, device)
 
 
 @builder
@@ -121,47 +139,6 @@ def siblings(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
 def _with_loops(edges: Edges, self_loops: bool) -> Edges:
     N = edges.num_targets
     return edges if self_loops else difference(edges, band(N, N, 0, 0))
-
-
-def _ancestors(parent: Tensor, depth: Tensor) -> Edges:
-    """A node of a forest reads itself and its ancestors, from chain to chain of consecutive numbers."""
-    N, node = parent.numel(), torch.arange(parent.numel())
-    chained = (parent == node - 1) & (parent >= 0)
-    top = torch.cummax(torch.where(chained, -1, node), 0).values if N else node
-    place, size = _depth_first(parent.tolist(), torch.argsort(depth).tolist())
-
-    def rows(target: Tensor) -> Runs:
-        row, node = torch.arange(target.numel()), target
-        parts = [_runs.empty()]
-        while node.numel():
-            parts.append(Runs(row, top[node], node + 1))
-            node = parent[top[node]]
-            row, node = row[node >= 0], node[node >= 0]
-        row, lo, hi = map(torch.cat, zip(*parts, strict=True))
-        order = torch.argsort(row * max(1, N) + lo)
-        return Runs(row[order], lo[order], hi[order])
-
-    def contains(target: Tensor, source: Tensor) -> Tensor:
-        first, behind = place.to(target.device), (place + size).to(target.device)
-        return (first[source] <= first[target]) & (first[target] < behind[source])
-
-    chains = torch.bincount(top, minlength=1).count_nonzero()
-    per_row = int(min(chains, depth.max() + 1)) if N else 1
-    return Edges(N, N, rows, runs_per_row=per_row, contains=contains)
-
-
-def _depth_first(parent: list[int], downwards: list[int]) -> tuple[Tensor, Tensor]:
-    """Place of each node in depth-first order, and the size of its subtree, which is one stretch of places."""
-    size, place, free = [1] * len(parent), [0] * len(parent), [0] * (len(parent) + 1)
-    for node in reversed(downwards):
-        if parent[node] >= 0:
-            size[parent[node]] += size[node]
-    for node in downwards:  # the last entry of ``free`` is that of parent -1, the roots'
-        above = parent[node]
-        place[node] = free[above]
-        free[above] += size[node]
-        free[node] = place[node] + 1
-    return torch.tensor(place, dtype=torch.int64), torch.tensor(size, dtype=torch.int64)
 
 
 def _shown(parent: Tensor) -> list[int]:

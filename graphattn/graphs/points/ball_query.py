@@ -10,8 +10,8 @@ from ...graph.expression import listing_builder
 from ...graph.pattern import sizable
 from ..arguments import call, flag, whole
 from .balls import Pairs, within
-from .clouds import clouds
-from .neighbours import device_of, distance, given, graph_of
+from .clouds import clouds, device_of
+from .neighbours import distance, given, graph_of
 
 
 @sizable

@@ -67,6 +67,11 @@ def coordinates(pos: object, argument: str) -> Tensor:
     return place
 
 
+def device_of(pos: object) -> torch.device:
+    """Where a tensor is; the CPU for arrays and lists."""
+    return pos.device if isinstance(pos, Tensor) else torch.device("cpu")
+
+
 def _of_array(array: np.ndarray) -> Tensor:
     if array.dtype.kind not in "biuf":
         raise TypeError("it holds no table of numbers")

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ..arguments import one_of, stored, whole
-from .clouds import coordinates, length, lengths
+from .clouds import coordinates, device_of, length, lengths
 from .curve_keys import CURVES, KEY_BITS, Curve, curve_key
 
 _FLOAT_BITS = 52
@@ -48,7 +48,7 @@ def curve_order(
         [[0, 0], [1, 0], [1, 1], [0, 1], [0, 2], [0, 3], [1, 3], [1, 2]]
     """
     order, _ = order_and_lengths(pos, curve, cell, bits, batch)
-    return order.to(pos.device if isinstance(pos, Tensor) else "cpu")
+    return order.to(device_of(pos))
 
 
 def order_and_lengths(

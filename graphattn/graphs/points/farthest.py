@@ -10,7 +10,7 @@ from torch import Tensor
 from ...errors import GraphError
 from ..arguments import number, one_of, whole
 from .balls import squared_distance
-from .clouds import clouds, coordinates
+from .clouds import clouds, coordinates, device_of
 from .curves import curve_order
 
 _BLOCK = 128  # points whose bounding box is tested together
@@ -71,7 +71,7 @@ def farthest_points(
         if number:
             greedy = _one_by_one if points.is_cuda else _by_blocks
             chosen.append(greedy(here, number, first) + cloud.point)
-    return torch.cat(chosen).to(pos.device if isinstance(pos, Tensor) else "cpu")
+    return torch.cat(chosen).to(device_of(pos))
 
 
 def _part(ratio: object, n: int) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from types import EllipsisType
 from typing import Any
 
@@ -12,6 +13,7 @@ from ...arguments import device as checked_device
 from ...arguments import several, shown
 from ...errors import GraphError
 from ...graph import AttentionGraph, Pattern, disjoint_union
+from ...graph.expression import shown as written
 from ...graph.places import count_of_clouds, counts
 from ..arguments import integers, number, stored
 from .clusters import clusters
@@ -171,40 +173,27 @@ class Hierarchy:
 
 
 def _join(levels: tuple[Level, ...], parts: list[Hierarchy]) -> Level:
-    batch, first = [], 0
-    for level, part in zip(levels, parts, strict=True):
-        own = level.pos.new_zeros(len(level.pos), dtype=torch.int64) if level.batch is None else level.batch
-        batch.append(own + first)
-        first += part.num_clouds
-    graphs = tuple(disjoint_union(list(column)) for column in zip(*(level.graphs for level in levels), strict=True))
-    down = [level.down for level in levels if level.down is not None]
-    up = [level.up for level in levels if level.up is not None]
-    kept, before = [], 0
-    for level in levels:
-        if level.kept is not None and level.down is not None:
-            kept.append(level.kept + before)
-            before += level.down.num_sources
-    near = [
-        CellNeighbours(disjoint_union([n.graph for n in own]), torch.cat([n.offset for n in own]), own[0].num_offsets)
-        for own in zip(*(level.near for level in levels), strict=True)
+    columns: dict[str, list[Any]] = {name: [vars(level)[name] for level in levels] for name in vars(levels[0])}
+    clouds = accumulate((part.num_clouds for part in parts[:-1]), initial=0)
+    columns["batch"] = [
+        first + (torch.zeros(len(level.pos), dtype=torch.int64, device=level.pos.device) if own is None else own)
+        for first, level, own in zip(clouds, levels, columns["batch"], strict=True)
     ]
-    return Level(
-        torch.cat([level.pos for level in levels]),
-        torch.cat(batch),
-        graphs,
-        disjoint_union(down) if down else None,
-        disjoint_union(up) if up else None,
-        torch.cat(kept) if len(kept) == len(levels) else None,
-        tuple(near),
-        _joined([level.normals for level in levels]),
-        _joined([level.cells for level in levels]),
-        _joined([level.signals for level in levels]),
-    )
+    sizes = accumulate((0 if down is None else down.num_sources for down in columns["down"][:-1]), initial=0)
+    columns["kept"] = [None if kept is None else kept + n for kept, n in zip(columns["kept"], sizes, strict=True)]
+    return Level(**{name: _joined(column) for name, column in columns.items()})
 
 
-def _joined(parts: list[Tensor | None]) -> Tensor | None:
-    given = [part for part in parts if part is not None]
-    return torch.cat(given) if len(given) == len(parts) else None
+def _joined(column: Sequence[Any]) -> Any:
+    """Parts side by side; None if one of them is."""
+    if any(part is None for part in column):
+        return None
+    if isinstance(column[0], tuple):
+        return tuple(_joined(own) for own in zip(*column, strict=True))
+    if isinstance(column[0], CellNeighbours):
+        graph, offset = _joined([near.graph for near in column]), _joined([near.offset for near in column])
+        return CellNeighbours(graph, offset, column[0].num_offsets)
+    return torch.cat(tuple(column)) if isinstance(column[0], Tensor) else disjoint_union(list(column))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -231,12 +220,7 @@ class HierarchyRecipe:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, Pattern | AttentionGraph):
-        return value.name
-    if isinstance(value, list | tuple):
-        inside = ", ".join(map(_shown, value))
-        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
-    return f"<{tuple(value.shape)}>" if isinstance(value, Tensor) else repr(value)
+    return f"[{', '.join(map(_shown, value))}]" if isinstance(value, list) else written(value)
 
 
 NEAREST = knn(..., 16, include_self=True, clamp=True)
@@ -317,8 +301,7 @@ def hierarchy(
         else:
             level = _kept(levels[-1], step, name, down, up)
         levels.append(replace(level, graphs=_called(own, level.pos, level.batch, None)))
-    num_clouds = count_of_clouds(batch)
-    return Hierarchy(tuple(levels), num_clouds)
+    return Hierarchy(tuple(levels), count_of_clouds(batch))
 
 
 def _several(value: Any) -> list[Any]:

@@ -13,8 +13,8 @@ from ...graph.edges import listed
 from ...graph.expression import listing_builder
 from ...graph.pattern import sizable
 from ..arguments import call, flag, number, one_of, whole
-from .balls import Pairs, within
-from .clouds import clouds, coordinates, parts
+from .balls import within
+from .clouds import clouds, coordinates, device_of, parts
 from .nearest import nearest
 
 
@@ -149,24 +149,26 @@ def radius(
     if overflow == "nearest" and most is None:
         raise GraphError('overflow="nearest" without max_neighbours: there is nothing to overflow')
     points, targets, query_points, size = given(pos, queries, include_self)
-    edges, crowded, taken = [], _Crowded(), 0
+    edges, taken = [], 0
     limit = torch.full((size[0],), reach * reach, dtype=torch.float64, device=points.device)
     for pairs in within(points, query_points, limit, clouds=clouds(points, targets, batch, queries_batch)):
         kept = pairs if include_self or queries is not None else pairs.keep(pairs.query != pairs.point)
         if most is not None:
-            kept = _cut(kept, most, crowded)
+            row = kept.query - kept.first
+            counts = torch.bincount(row, minlength=kept.last - kept.first)
+            if overflow == "error" and bool((counts > most).any()):
+                raise GraphError(
+                    f"max_neighbours={most} is too few: target {kept.first + int(counts.argmax())} has "
+                    f"{int(counts.max())} sources within r={r}; raise max_neighbours, lower r, or pass "
+                    'overflow="nearest" to keep the nearest ones'
+                )
+            rank = torch.arange(row.numel(), device=row.device) - (torch.cumsum(counts, 0) - counts)[row]
+            kept = kept.keep(rank < most)
         taken += kept.query.numel()
         refuse_over(
             16 * taken, f"the first {taken:,} edges of radius", "use a smaller r, or max_neighbours with overflow"
         )
-        if overflow == "nearest" or crowded.targets == 0:
-            edges.append((kept.query, kept.point))
-    if overflow == "error" and crowded.targets:
-        raise GraphError(
-            f"max_neighbours={most} is too few: {crowded.targets} of {len(query_points)} targets have more sources "
-            f"within r={r}, target {crowded.first} has {crowded.sources}, the most is {crowded.most}; "
-            'raise max_neighbours, lower r, or pass overflow="nearest" to keep the nearest ones'
-        )
+        edges.append((kept.query, kept.point))
     name = call(
         "radius",
         r=(r, None),
@@ -175,12 +177,6 @@ def radius(
         include_self=(include_self, False),
     )
     return graph_of(edges, size, device_of(pos), name)
-
-
-class _Crowded:
-    """Targets that have more sources than they may, counted over a whole search."""
-
-    targets, first, sources, most = 0, 0, 0, 0
 
 
 def distance(r: object) -> float:
@@ -199,10 +195,6 @@ def given(
     return points, targets, query_points, (query_points.shape[0], points.shape[0])
 
 
-def device_of(pos: Tensor | np.ndarray) -> torch.device:
-    return pos.device if isinstance(pos, Tensor) else torch.device("cpu")
-
-
 def _self_first(neighbours: Tensor) -> Tensor:
     """The target itself in front, in place of itself further on or of the farthest; int64 (n, K), written in place."""
     own = torch.arange(neighbours.shape[0], device=neighbours.device)
@@ -213,21 +205,6 @@ def _self_first(neighbours: Tensor) -> Tensor:
         rest = neighbours[rows][others].view(rows.numel(), neighbours.shape[1] - 1)
         neighbours[rows] = torch.cat((own[rows, None], rest), 1)
     return neighbours
-
-
-def _cut(pairs: Pairs, most: int, crowded: _Crowded) -> Pairs:
-    """The nearest ``most`` of each query; ``crowded`` learns of the queries that had more."""
-    row = pairs.query - pairs.first
-    counts = torch.bincount(row, minlength=pairs.last - pairs.first)
-    over = torch.nonzero(counts > most).flatten()
-    if over.numel() == 0:
-        return pairs
-    if crowded.targets == 0:
-        crowded.first, crowded.sources = int(over[0]) + pairs.first, int(counts[over[0]])
-    crowded.targets += over.numel()
-    crowded.most = max(crowded.most, int(counts.max()))
-    rank = torch.arange(row.numel(), device=row.device) - (torch.cumsum(counts, 0) - counts)[row]
-    return pairs.keep(rank < most)
 
 
 def graph_of(

@@ -11,6 +11,7 @@ from ...graph.expression import builder
 from ...graph.forms import partition, stretch_of_order
 from ...graph.pattern import sizable
 from ..arguments import call, one_of, whole
+from .clouds import device_of
 from .curve_keys import Curve
 from .curves import order_and_lengths
 
@@ -80,7 +81,7 @@ def curve_patches(
     hi = torch.empty_like(first).scatter_(0, order, first + size)
     shown = _shown(curve, cell, bits)
     name = call("curve_patches", patch=(most, None), **shown, shrink=(shrink, "batch"))
-    return AttentionGraph(stretch_of_order(lo, hi, order), name, _device(pos))
+    return AttentionGraph(stretch_of_order(lo, hi, order), name, device_of(pos))
 
 
 @sizable
@@ -140,12 +141,8 @@ def octree_windows(
     label = (rank // (width * apart) * apart + rank % apart) * max(1, count.numel()) + number
     shown = _shown(curve, cell, bits)
     name = call("octree_windows", window=(size, None), dilation=(step, 1), **shown)
-    return AttentionGraph(partition(torch.empty_like(label).scatter_(0, order, label)), name, _device(pos))
+    return AttentionGraph(partition(torch.empty_like(label).scatter_(0, order, label)), name, device_of(pos))
 
 
 def _shown(curve: str, cell: object, bits: object) -> dict[str, tuple[object, object]]:
     return {"curve": (curve, "z"), "cell": (cell, None), "bits": (bits, None)}
-
-
-def _device(pos: object) -> torch.device:
-    return pos.device if isinstance(pos, Tensor) else torch.device("cpu")

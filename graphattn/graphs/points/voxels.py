@@ -11,7 +11,7 @@ from ...graph.expression import builder
 from ...graph.forms import partition
 from ...graph.pattern import sizable
 from ..arguments import call, integers, number
-from .clouds import coordinates, length, lengths
+from .clouds import coordinates, device_of, length, lengths
 from .farthest import farthest_points
 
 Lengths = float | tuple[float, ...]
@@ -43,7 +43,7 @@ def voxel_ids(
     for axis, (side, start) in enumerate(zip(sides, starts, strict=True)):
         cell, number = torch.unique(((points[:, axis] - start) / side).floor(), return_inverse=True)
         label = torch.unique(label * cell.numel() + number, return_inverse=True)[1]  # stays below N
-    return label.to(pos.device if isinstance(pos, Tensor) else "cpu")
+    return label.to(device_of(pos))
 
 
 @sizable

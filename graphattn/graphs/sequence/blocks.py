@@ -7,22 +7,26 @@ from ...graph import AttentionGraph
 from ...graph.algebra import intersection, side_by_side, union
 from ...graph.edges import Edges
 from ...graph.expression import builder
-from ...graph.forms import FAR, band, first_of_block, one_run
+from ...graph.forms import FAR, band, first_of_block
 from ...graph.pattern import sizable
+from ...graph.runs import Runs
 from ..arguments import call, flag, whole
+
+
+def in_blocks(base: Edges, block: int, num_nodes: int) -> Edges:
+    """Tokens read as their blocks do: token ``t`` is in block ``t // block``, the last block may be cut."""
+
+    def rows(target: Tensor) -> Runs:
+        row, lo, hi = base.rows(target // block)
+        return Runs(row, first_of_block(lo, block, num_nodes), first_of_block(hi, block, num_nodes))
+
+    return Edges(num_nodes, num_nodes, rows, runs_per_row=base.runs_per_row)
 
 
 def _blocks(num_nodes: int, block: int, lo: int, hi: int) -> Edges:
     """Tokens read the blocks that are ``lo .. hi`` blocks before their own."""
     blocks = -(-num_nodes // block)
-    lo, hi = max(lo, -blocks), min(hi, blocks)
-
-    def ends(target: Tensor) -> tuple[Tensor, Tensor]:
-        own = target // block
-        nearest, last = (own - hi).clamp(min=0), (own - lo + 1).clamp(min=0)
-        return first_of_block(nearest, block, num_nodes), first_of_block(last, block, num_nodes)
-
-    return one_run(num_nodes, num_nodes, ends)
+    return in_blocks(band(blocks, blocks, lo, hi), block, num_nodes)
 
 
 @sizable
@@ -78,8 +82,7 @@ def block_local(
             f"wrap needs more than look_back + look_ahead = {back + ahead} blocks, or one would be met twice; got "
             f"{blocks} ({N} tokens in blocks of {block}); without wrap every block is read"
         )
-    nearest = min(back, blocks), min(ahead, blocks)  # there are no blocks further away
-    edges = _blocks(N, block, -nearest[1], nearest[0])
+    edges = _blocks(N, block, -ahead, back)
     if wrap and blocks:
         edges = union(edges, _blocks(N, block, -FAR, back - blocks))
         edges = union(edges, _blocks(N, block, blocks - ahead, FAR))

@@ -38,8 +38,6 @@ def top_k(scores: Tensor, k: int) -> AttentionGraph:
         █ · █
         █ █ ·
     """
-    if not isinstance(scores, Tensor):
-        raise GraphError(f"scores must be a tensor (T, S), got a {type(scores).__name__}; torch.as_tensor makes one")
     if stored(scores, "scores").dim() != 2:
         raise GraphError(f"scores must have shape (T, S), got {tuple(scores.shape)}; heads are graphs of their own")
     if scores.dtype == torch.bool or scores.is_complex():
