@@ -80,7 +80,7 @@ class EdgeAttention(MessagePassing):
         if edge_term is not None:
             edge_term = edge_term.repeat_interleave(heads // max(1, edge_term.shape[-2]), -2)
             key = key if inputs.score is not None or inputs.edge_to == "value" else key + edge_term
-            value = value if inputs.edge_to == "score" else value + edge_term
+            value = value if inputs.edge_to == "key" else value + edge_term
         absent = None
         if score_bias is not None:
             # An edge whose bias is -inf is an edge removed: not even a NaN in its source passes. A score of its own
@@ -113,7 +113,7 @@ class EdgeAttention(MessagePassing):
 
 def _edge_term(inputs: Inputs, wide: torch.dtype) -> Tensor | None:
     """What edge features add to key and value, (..., E, H_kv or H, D)."""
-    if inputs.edge_attr is None or (inputs.score is not None and inputs.edge_to == "score"):
+    if inputs.edge_attr is None or (inputs.score is not None and inputs.edge_to == "key"):
         return None
     if inputs.edge_weight is None:
         return inputs.edge_attr.to(wide).unflatten(-1, inputs.query.shape[-2:])

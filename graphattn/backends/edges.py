@@ -176,7 +176,7 @@ def edges_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs, weights: bool
         tracked = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands)
         layout = _layout(graph, query.device, tracked)
         output, log_sum, alpha, edge_sum, _ = attend(*operands, *layout, *options, weights, lse, tracked=tracked)
-    if edge_projection is not None and inputs.edge_to != "score":
+    if edge_projection is not None and inputs.edge_to != "key":
         output = output + torch.einsum("bthf,hdf->bthd", edge_sum, edge_projection)
     return Outputs(
         (output if len(lead) == 1 else output.reshape(*lead, *output.shape[1:])).to(request.dtype),

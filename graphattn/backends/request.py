@@ -64,7 +64,7 @@ class Inputs:
     edge_weight: Tensor | None = None  # (H_kv, D, F); without one, F = H * D, and the features themselves are added
     score: Callable[..., Tensor] | None = None  # (query, key, edge_attr) of edges -> (..., E, H); the product if None
     normalize: Callable[..., Tensor] | None = None  # (score, target, T) -> (..., E, H); softmax if None
-    edge_to: str = "both"  # what edge features join: "score" (by key), "value" or "both"
+    edge_to: str = "both"  # what edge features join: "key", "value" or "both"
     cap_bias: bool = False  # whether softcap bounds the score with its bias
     asks: tuple[str, ...] = ()  # what normalize takes by name: "source" (E,), "edge_attr" (..., E, F)
 

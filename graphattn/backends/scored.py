@@ -47,7 +47,7 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     edges = () if inputs.edge_attr is None else _of_edges(graph, inputs.query.device)
     query, key, value = (nodes_first(x.to(wide)) for x in (inputs.query, inputs.key, inputs.value))
     bias, attr = (edges_first(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
-    features = _features(attr, inputs, query) if inputs.score is None or inputs.edge_to != "score" else None
+    features = _features(attr, inputs, query) if inputs.score is None or inputs.edge_to != "key" else None
     from ..kernels.edge_pairs import edge_products, edge_sum, edge_weights  # registering operators takes long
 
     removed = None if bias is None else (bias == -torch.inf).expand(-1, -1, heads)
@@ -70,7 +70,7 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
         alpha = of_every_edge("normalize", normalized, score)
     weight = torch.nn.functional.dropout(alpha, inputs.dropout_p).reshape(query.shape[0], *alpha.shape[-2:])
     output = edge_sum(weight, value, value.shape[2], False, removed, *nodes)
-    if features is not None and inputs.edge_to != "score":
+    if features is not None and inputs.edge_to != "key":
         summed = edge_sum(weight, features.rows, features.rows.shape[2], False, removed, *edges)
         output = output + features.projected(summed)
     return Outputs(output.reshape(*lead, *output.shape[1:]).to(request.dtype), alpha, lse)

@@ -1,6 +1,7 @@
 """Stacks of blocks: the encoder, the decoder, and the two together."""
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -15,7 +16,6 @@ from ..nn import KeyValueCache, TransformerBlock
 from ..nn.blocks import Graph, copies, make_norm
 from ..nn.cache import AllOrNone, tokens_held
 from ..nn.loaders import refuse_other
-from . import from_torch
 from .padding import memory_up_to, padding_bias
 from .tokens import check_lengths
 
@@ -59,6 +59,17 @@ class _Stack(nn.Module):
         )
         wanted = norm_first if final_norm is None else final_norm
         self.norm = make_norm(norm, embed_dim, eps, options.get("bias", True)) if wanted else None
+
+    @classmethod
+    def _from_torch(cls, given: Any, kind: type[nn.Module]) -> Any:
+        refuse_other(given, kind)
+        if not len(given.layers):
+            raise OptionError(f"the nn.{kind.__name__} has no layers")
+        first = given.layers[0].self_attn
+        made = cls(1, first.embed_dim, first.num_heads, final_norm=False)
+        made.layers = nn.ModuleList(TransformerBlock.from_torch(layer) for layer in given.layers)
+        made.norm = deepcopy(given.norm)
+        return made.train(given.training)
 
     def _of_layers(self, graph: Layers, caches: list[KeyValueCache] | None) -> list[Graph]:
         """The graph of each layer; with caches its sources are more than the targets of the layer before."""
@@ -244,7 +255,7 @@ class Encoder(_Stack):
     @classmethod
     def from_torch(cls, encoder: nn.TransformerEncoder) -> "Encoder":
         """The encoder with the weights of torch's, and its outputs on a full graph."""
-        return from_torch.stack(cls, encoder, nn.TransformerEncoder)
+        return cls._from_torch(encoder, nn.TransformerEncoder)
 
 
 class Decoder(_Stack):
@@ -296,7 +307,7 @@ class Decoder(_Stack):
     @classmethod
     def from_torch(cls, decoder: nn.TransformerDecoder) -> "Decoder":
         """The decoder with the weights of torch's, and its outputs on a causal graph."""
-        return from_torch.stack(cls, decoder, nn.TransformerDecoder)
+        return cls._from_torch(decoder, nn.TransformerDecoder)
 
 
 class EncoderDecoder(nn.Module):

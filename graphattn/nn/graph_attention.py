@@ -19,7 +19,7 @@ from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
 from ..kernels.edge_softmax import gather
 from ..plans.edge_tensors import EdgeTensors
-from . import loaders, pyg_loaders
+from . import loaders
 from .arguments import Pair, check_kind, check_options, features_of, graph_of, refuse_unnamed, sources_of
 from .cache import KeyValueCache, check_cache
 from .geometry import relative_positions
@@ -52,7 +52,7 @@ class GraphAttention(EdgeAttention):
         value_dim: Width of a head of the value, D by default; another one does not go with edge features.
         num_kv_heads: H_kv, heads of key and value; a divisor of H, and H by default.
         edge_dim: F, width of edge features, which are projected and added to key and value; none by default.
-        edge_to: What they join: "both", "score" (the key, or what a score makes of them) or "value".
+        edge_to: What they join: "both", "key" (or the score, where one reads them) or "value".
         bias: Whether the projections have a bias (that of edge features never has).
         out_proj: Whether the heads' outputs are projected; needs ``embed_dim = H * value_dim`` if not.
         root_weight: Whether a projection of ``x`` is added to the output, as PyG's ``TransformerConv`` does.
@@ -119,8 +119,8 @@ class GraphAttention(EdgeAttention):
         super().__init__()
         check_options(dropout, backend, bias=bias, out_proj=out_proj, root_weight=root_weight, cap_bias=cap_bias)
         check_numbers(scale, softcap, dropout)
-        self._set_sizes(embed_dim, num_heads, (qdim, kdim, vdim), head_dim, value_dim, num_kv_heads, out_proj)
-        self._set_edges(edge_dim, edge_to)
+        self._set_sizes(embed_dim, num_heads, (qdim, kdim, vdim), head_dim, value_dim, num_kv_heads, edge_dim)
+        self.edge_to = one_of(edge_to, "edge_to", ("both", "key", "value"))
         self.dropout, self.backend, self.rotary = dropout, backend, rotary
         self.scale, self.softcap, self.cap_bias = scale, softcap, cap_bias
         self.q_proj = nn.Linear(self.qdim, self.num_heads * self.head_dim, bias)
@@ -130,7 +130,7 @@ class GraphAttention(EdgeAttention):
         self.skip = RootWeight(self.qdim, self.embed_dim, bias) if root_weight else None
         read = None if self.edge_to == "value" else self.edge_dim
         self.score = make_score(score, self.num_heads, self.head_dim, read)
-        projects = self.edge_dim is not None and self.delta is None and (self.score is None or self.edge_to != "score")
+        projects = self.edge_dim is not None and self.delta is None and (self.score is None or self.edge_to != "key")
         self.edge_proj = nn.Linear(self.edge_dim or 0, self.k_proj.out_features, bias=False) if projects else None
         self.normalize = make_normalizer(normalize, self.num_heads)
         self._asks = asked_by(self.normalize)
@@ -148,7 +148,7 @@ class GraphAttention(EdgeAttention):
         head_dim: int | None,
         value_dim: int | None,
         num_kv_heads: int | None,
-        out_proj: bool,
+        edge_dim: int | None,
     ) -> None:
         self.embed_dim, self.num_heads = width(embed_dim, "embed_dim"), width(num_heads, "num_heads")
         if head_dim is None and self.embed_dim % self.num_heads:
@@ -166,33 +166,27 @@ class GraphAttention(EdgeAttention):
         self.value_dim = size(value_dim, "value_dim", self.head_dim)
         if self.num_heads % self.num_kv_heads:
             raise OptionError(f"num_kv_heads must divide num_heads = {self.num_heads}, got {self.num_kv_heads}")
-        if not out_proj and self.num_heads * self.value_dim != self.embed_dim:
-            name = "head_dim" if self.value_dim == self.head_dim else "value_dim"
-            raise OptionError(
-                f"without out_proj the output is num_heads * {name} = {self.num_heads * self.value_dim} wide, "
-                f"but embed_dim is {self.embed_dim}"
-            )
-
-    def _set_edges(self, edge_dim: int | None, edge_to: str) -> None:
         self.edge_dim = None if edge_dim is None else width(edge_dim, "edge_dim")
-        self.edge_to = one_of(edge_to, "edge_to", ("both", "score", "value"))
-        if self.edge_dim is None and edge_to != "both":
-            raise OptionError(f"edge_to={edge_to!r} is where edge features go: give their width, edge_dim")
-        if self.edge_dim is not None and self.value_dim != self.head_dim and edge_to != "score":
+
+    def _check_together(self) -> None:
+        """Refuse options that exclude each other."""
+        if self.out_proj is None and self.num_heads * self.value_dim != self.embed_dim:
+            wide = self.num_heads * self.value_dim
+            raise OptionError(f"without out_proj the output has width H * D_v = {wide}, but embed_dim={self.embed_dim}")
+        if self.edge_dim is None and self.edge_to != "both":
+            raise OptionError(f"edge_to={self.edge_to!r} is where edge features go: give their width, edge_dim")
+        if self.edge_dim is not None and self.value_dim != self.head_dim and self.edge_to != "key":
             raise OptionError(
                 f"edge features are added to key and value, which have one width then, got head_dim={self.head_dim} "
                 f"and value_dim={self.value_dim}"
             )
-
-    def _check_together(self) -> None:
-        """Refuse options that exclude each other."""
         if self.cap_bias and self.softcap is None:
             raise OptionError("cap_bias=True requires softcap")
         if self.scale is not None and self.score is not None:
             raise OptionError(f"scale={self.scale} multiplies the dot product alone; a score has its own factor")
         reads = not isinstance(self.score, Score) or self.score.edge_dim is not None
-        if self.edge_dim is not None and self.edge_to == "score" and not reads:
-            raise OptionError(f'edge_to="score", but {type(self.score).__name__} reads no edge features; try "value"')
+        if self.edge_dim is not None and self.edge_to == "key" and not reads:
+            raise OptionError(f'edge_to="key", but {type(self.score).__name__} reads no edge features; try "value"')
         if "edge_attr" in self._asks and self.delta is not None:
             raise OptionError("normalize asks for edge_attr, which the score encodes by its delta; take source")
 
@@ -221,7 +215,7 @@ class GraphAttention(EdgeAttention):
         """The layer with the weights of a PyG ``TransformerConv``, ``GATConv``, ``GATv2Conv`` or
         ``PointTransformerConv``, and its outputs on the same edges; self-loops are the graph's.
         """
-        return pyg_loaders.from_pyg(cls, conv)
+        return loaders.from_pyg(cls, conv)
 
     @names_checked
     def forward(
@@ -282,7 +276,8 @@ class GraphAttention(EdgeAttention):
             key, value = cache.grown(key, value, self)
         inputs = self._inputs(graph, query, key, value, score_bias, edge_attr)
         output, weights = self._attend(graph, inputs, return_weights)
-        output = self._projected(output.flatten(-2), x)
+        output = output.flatten(-2) if self.out_proj is None else self.out_proj(output.flatten(-2))
+        output = output if self.skip is None else self.skip(output, x)
         if cache is not None:
             cache.keep(key, value, self)
         return (output, weights) if return_weights and weights is not None else output
@@ -300,12 +295,6 @@ class GraphAttention(EdgeAttention):
                 "a cache holds the keys of x's own earlier nodes; it does not go with context, nor with x as a pair"
             )
         return *features, held
-
-    def _projected(self, output: Tensor, x: Tensor) -> Tensor:
-        """The heads' outputs (..., T, H * D_v), projected, with the root's weight of ``x``."""
-        out_proj, skip = self.out_proj, self.skip
-        output = output if out_proj is None else out_proj(output)
-        return output if skip is None else skip(output, x)
 
     def _inputs(
         self,
@@ -341,7 +330,7 @@ class GraphAttention(EdgeAttention):
             parts = self.score.delta_in_parts()
         if parts is not None:
             function, last = parts
-            if self.edge_to != "score":
+            if self.edge_to != "key":
                 value = value + last.bias.unflatten(0, heads)  # what every edge adds, a source may add
             return function(edge_attr), last.weight.unflatten(0, heads), value, last
         encoded = self.delta(edge_attr)

@@ -1,21 +1,34 @@
-"""Weights of the layers that people already have."""
+"""Weights of layers of torch and PyG: each of PyG's is a layer with a score, and says where its edge features go."""
 
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import OptionError
+from .root_weight import OutputBias, RootWeight
+from .scores import Additive, GATScore, Subtraction
+
+_LOOPS = (
+    "a {} with add_self_loops=True adds edges of its own, which a graph says itself: set conv.add_self_loops = False, "
+    "and pass graph.with_self_loops()"
+)
 
 
-def _copy(to: nn.Linear | None, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-    assert to is not None
-    with torch.no_grad():
-        to.weight.copy_(weight)
-        if bias is not None:
-            to.bias.copy_(bias)
+def linear(weight: Tensor, bias: Tensor | None, like: Tensor | None = None) -> nn.Linear:
+    """A layer with copies of these parameters, frozen as they are; ``like`` is the whole that the weight is part of."""
+    new = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
+    new.weight = _parameter(weight, weight if like is None else like)
+    if bias is not None:
+        new.bias = _parameter(bias, bias)
+    return new
+
+
+def _parameter(value: Tensor, like: Tensor) -> nn.Parameter:
+    return nn.Parameter(value.detach().clone(), requires_grad=like.requires_grad)
 
 
 def refuse_other(given: Any, *kinds: type[nn.Module]) -> None:
@@ -47,26 +60,15 @@ def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
         bias=mha.in_proj_bias is not None,
         dropout=mha.dropout,
     )
-    layer.to(mha.out_proj.weight)
-    weights: Any = (mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight)
-    biases: Any = (None,) * 3 if mha.in_proj_bias is None else mha.in_proj_bias.chunk(3)
-    learned = weights
-    if mha.in_proj_weight is not None:
-        weights, learned = mha.in_proj_weight.chunk(3), (mha.in_proj_weight,) * 3
-    for to, *given, like in zip((layer.q_proj, layer.k_proj, layer.v_proj), weights, biases, learned, strict=True):
-        _copy(to, *given)
-        _learn(to, like, mha.in_proj_bias)
-    _copy(layer.out_proj, mha.out_proj.weight, mha.out_proj.bias)
-    _learn(layer.out_proj, mha.out_proj.weight, mha.out_proj.bias)
+    whole, bias = mha.in_proj_weight, mha.in_proj_bias
+    weights: Any = (mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight) if whole is None else whole.chunk(3)
+    biases: Any = (None,) * 3 if bias is None else bias.chunk(3)
+    for name, weight, own in zip(("q_proj", "k_proj", "v_proj"), weights, biases, strict=True):
+        setattr(layer, name, linear(weight, own, whole))
+        if own is not None:
+            getattr(layer, name).bias.requires_grad_(bias.requires_grad)
+    layer.out_proj = linear(mha.out_proj.weight, mha.out_proj.bias)
     return layer.train(mha.training)
-
-
-def _learn(to: nn.Linear | None, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-    """What was frozen stays so."""
-    assert to is not None
-    to.weight.requires_grad_(weight.requires_grad)
-    if bias is not None:
-        to.bias.requires_grad_(bias.requires_grad)
 
 
 def block_from_torch(make: Callable[..., Any], layer: Any) -> Any:
@@ -99,3 +101,135 @@ def block_from_torch(make: Callable[..., Any], layer: Any) -> Any:
     mlp: Any = block.feed_forward
     mlp.up, mlp.down, mlp.dropout = deepcopy(layer.linear1), deepcopy(layer.linear2), deepcopy(layer.dropout)
     return block.train(layer.training)
+
+
+def from_pyg(make: Callable[..., Any], conv: Any) -> Any:
+    """What ``make``, a :class:`GraphAttention`, gives, with the weights of one of PyG's attention convolutions.
+
+    ``TransformerConv``: edge features join key and value. ``GATConv`` and ``GATv2Conv``: they join the score alone, and
+    projections that are one in PyG stay one. ``PointTransformerConv``: the offsets of targets from their sources are
+    the edge features, ``layer(x, graph, positions=pos)``. With ``concat=False`` the mean over heads becomes a fixed
+    output projection.
+
+    Raises:
+        OptionError: If its sizes are not known yet, it sends or sums messages in another way, or it adds self-loops:
+            these are edges, ``graph.with_self_loops()``.
+    """
+    from torch_geometric.nn import GATConv, GATv2Conv, PointTransformerConv, TransformerConv
+
+    loaders = {TransformerConv: _transformer, GATConv: _gat, GATv2Conv: _gatv2, PointTransformerConv: _points}
+    if type(conv) not in loaders:
+        own = ", which may compute something else" * isinstance(conv, tuple(loaders))
+        names = ", ".join(kind.__name__ for kind in loaders)
+        raise OptionError(f"expected a {names}, got {type(conv).__name__}{own}")
+    if conv.flow != "source_to_target" or conv.aggr not in ("add", "sum"):
+        raise OptionError(
+            f'expected flow="source_to_target" and aggr="add", got {conv.flow!r} and {conv.aggr!r}; for the other '
+            "direction use graph.reverse()"
+        )
+    if any(getattr(part, "in_channels", 0) < 0 for part in conv.children()):
+        raise OptionError(f"the {type(conv).__name__} does not know its input width yet (-1); run it once first")
+    if getattr(conv, "add_self_loops", False):
+        raise OptionError(_LOOPS.format(type(conv).__name__))
+    layer = loaders[type(conv)](make, conv)
+    return layer.train(conv.training)
+
+
+def _transformer(make: Callable[..., Any], conv: Any) -> Any:
+    layer = _layer(make, conv, conv.lin_query, conv.lin_key, edge_dim=conv.edge_dim)
+    for name, old in (("q_proj", conv.lin_query), ("k_proj", conv.lin_key), ("v_proj", conv.lin_value)):
+        setattr(layer, name, linear(old.weight, old.bias))
+    if layer.edge_proj is not None:
+        layer.edge_proj = linear(conv.lin_edge.weight, conv.lin_edge.bias)
+    if conv.root_weight:
+        layer.skip = RootWeight(layer.qdim, layer.embed_dim, conv.lin_skip.bias is not None, bool(conv.beta))
+        layer.skip.root = linear(conv.lin_skip.weight, conv.lin_skip.bias)
+        if layer.skip.gate is not None:
+            layer.skip.gate = linear(conv.lin_beta.weight, conv.lin_beta.bias)
+    return layer
+
+
+def _gat(make: Callable[..., Any], conv: Any) -> Any:
+    """One projection for sources, targets and values, or one for targets in a bipartite layer."""
+    of_source, of_target = (conv.lin, conv.lin) if conv.lin is not None else (conv.lin_src, conv.lin_dst)
+    score = GATScore(conv.heads, conv.out_channels, float(conv.negative_slope), conv.edge_dim)
+    score.of_source, score.of_target = (_parameter(x.squeeze(0), x) for x in (conv.att_src, conv.att_dst))
+    if conv.edge_dim is not None:
+        score.of_edge = _parameter(conv.att_edge.squeeze(0), conv.att_edge)
+    return _graph_attention_network(make, conv, score, of_target, of_source)
+
+
+def _gatv2(make: Callable[..., Any], conv: Any) -> Any:
+    activation = partial(nn.functional.leaky_relu, negative_slope=float(conv.negative_slope))
+    score = Additive(conv.heads, conv.out_channels, activation, conv.edge_dim)
+    score.weight = _parameter(conv.att.squeeze(0), conv.att)
+    return _graph_attention_network(make, conv, score, conv.lin_r, conv.lin_l)
+
+
+def _graph_attention_network(make: Callable[..., Any], conv: Any, score: Any, of_target: Any, of_source: Any) -> Any:
+    options = {} if conv.edge_dim is None else {"edge_dim": conv.edge_dim, "edge_to": "key"}
+    layer = _layer(make, conv, of_target, of_source, score=score, **options)
+    if conv.edge_dim is not None:
+        layer.score.edge = linear(conv.lin_edge.weight, conv.lin_edge.bias)
+    layer.k_proj = layer.v_proj = linear(of_source.weight, of_source.bias)
+    layer.q_proj = layer.k_proj if of_target is of_source else linear(of_target.weight, of_target.bias)
+    if conv.res is not None:
+        layer.skip = RootWeight(layer.qdim, layer.embed_dim, conv.bias is not None)
+        layer.skip.root.weight = _parameter(conv.res.weight, conv.res.weight)
+        if conv.bias is not None:
+            layer.skip.root.bias = _parameter(conv.bias, conv.bias)
+    elif conv.bias is not None:
+        layer.skip = OutputBias(layer.embed_dim)
+        layer.skip.bias = _parameter(conv.bias, conv.bias)
+    return layer
+
+
+def _points(make: Callable[..., Any], conv: Any) -> Any:
+    """Vector attention: every channel is a head."""
+    for name in ("pos_nn", "attn_nn"):
+        if not isinstance(getattr(conv, name), nn.Module | None):
+            raise OptionError(f"conv.{name} must be a module, got a {type(getattr(conv, name)).__name__}")
+    wide, pos = conv.out_channels, conv.pos_nn
+    sizes = [getattr(part, "in_channels", getattr(part, "in_features", None)) for part in pos.modules()]
+    axes = next((size for size in sizes if isinstance(size, int)), 3)
+    score = Subtraction(wide, 1, edge_dim=axes)
+    source, target = conv.lin_src.in_channels, conv.lin_dst.in_channels
+    layer = make(
+        wide,
+        wide,
+        qdim=target,
+        kdim=source,
+        vdim=source,
+        head_dim=1,
+        edge_dim=axes,
+        bias=False,
+        out_proj=False,
+        score=score,
+    )
+    layer.score.delta = deepcopy(pos)
+    layer.score.gamma = nn.Identity() if conv.attn_nn is None else deepcopy(conv.attn_nn)
+    for name, old in (("q_proj", conv.lin_dst), ("k_proj", conv.lin_src), ("v_proj", conv.lin)):
+        setattr(layer, name, linear(old.weight, old.bias))
+    return layer
+
+
+def _layer(make: Callable[..., Any], conv: Any, of_target: Any, of_source: Any, **options: Any) -> Any:
+    """A layer of the sizes of a convolution with heads."""
+    heads, width = conv.heads, conv.out_channels
+    layer = make(
+        heads * width if conv.concat else width,
+        heads,
+        qdim=of_target.in_channels,
+        kdim=of_source.in_channels,
+        vdim=of_source.in_channels,
+        head_dim=width,
+        bias=of_target.bias is not None,
+        out_proj=not conv.concat,
+        dropout=conv.dropout,
+        **options,
+    )
+    if layer.out_proj is not None:
+        layer.out_proj = nn.Linear(heads * width, width, bias=False).to(of_target.weight).requires_grad_(False)
+        with torch.no_grad():
+            layer.out_proj.weight.copy_(torch.eye(width, dtype=torch.float64).repeat(1, heads) / heads)
+    return layer

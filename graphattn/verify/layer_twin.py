@@ -109,7 +109,7 @@ class LayerTwin(DenseGraphAttention):
             )  # (..., R, U, H * D)
             edge = edge_attr.unflatten(-1, query.shape[-2:])
         if edge_attr is not None and self.score is not None:  # the score's business, and the value's
-            edge, read = None if self.edge_to == "score" else edge, None if self.edge_to == "value" else edge_attr
+            edge, read = None if self.edge_to == "key" else edge, None if self.edge_to == "value" else edge_attr
         else:
             read = None
         query, key = self._normed(query, self.q_norm), self._normed(key, self.k_norm)

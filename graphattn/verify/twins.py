@@ -56,7 +56,7 @@ def dense_attention(
             score.
         score: In place of the scaled product: scores (..., H, T, S) of query (..., T, H, D) and key (..., S, H, D).
         normalize: In place of softmax: weights (..., H, T, S) of scores and of the pairs that are there, bool.
-        edge_to: "score" or "value" where edge features are added to key or value alone.
+        edge_to: "key" or "value" where edge features are added to key or value alone.
         cap_bias: Whether c bounds the sum of score and bias.
 
     Returns:
@@ -98,7 +98,7 @@ def dense_attention(
         apart = torch.cat([z.masked_fill(multiplicity <= copy, -torch.inf) for copy in range(copies)], -1)
         weights = normalize(apart, apart != -torch.inf).unflatten(-1, (copies, z.shape[-1])).sum(-2)
     output = weights @ value.transpose(-3, -2)
-    if edge is not None and edge_to != "score":
+    if edge is not None and edge_to != "key":
         output = output + torch.einsum("...hts,...tshd->...htd", weights, edge)
     return DenseResult(output.transpose(-3, -2), weights, lse.transpose(-2, -1))
 

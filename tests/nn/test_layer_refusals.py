@@ -29,11 +29,11 @@ CONSTRUCTION = {
     "no kv heads": (lambda: G(12, 6, num_kv_heads=0), "num_kv_heads must be a whole number >= 1, got 0"),
     "out_proj": (
         lambda: G(12, 3, head_dim=5, out_proj=False),
-        r"without out_proj the output is num_heads \* head_dim = 15 wide, but embed_dim is 12",
+        "without out_proj the output has width H . D_v = 15, but embed_dim=12",
     ),
     "out_proj and value_dim": (
         lambda: G(12, 3, value_dim=5, out_proj=False),
-        r"without out_proj the output is num_heads \* value_dim = 15 wide, but embed_dim is 12",
+        "without out_proj the output has width H . D_v = 15, but embed_dim=12",
     ),
     "edges and value_dim": (
         lambda: G(12, 3, value_dim=5, edge_dim=2),

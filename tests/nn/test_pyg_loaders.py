@@ -105,7 +105,7 @@ def by_hand(layer, x, graph, attr, bias=None):
     edge = layer.edge_proj(attr).unflatten(-1, (H, -1))
     key, value = key[graph.source], value[graph.source]
     key = key + edge * (layer.edge_to != "value")
-    value = value + edge * (layer.edge_to != "score")
+    value = value + edge * (layer.edge_to != "key")
     score = (query[graph.target] * key).sum(-1) * layer.head_dim**-0.5
     if bias is not None:
         score = 1.5 * torch.tanh((score + bias) / 1.5)
@@ -115,7 +115,7 @@ def by_hand(layer, x, graph, attr, bias=None):
     return torch.zeros(len(x), H, value.shape[-1], dtype=x.dtype).index_add(0, graph.target, alpha[..., None] * value)
 
 
-@pytest.mark.parametrize("edge_to", ["score", "value", "both"])
+@pytest.mark.parametrize("edge_to", ["key", "value", "both"])
 @pytest.mark.parametrize("backend", ["edges", "message_passing"])
 @pytest.mark.parametrize("capped", [False, True])
 def test_edge_features_join_what_they_should_and_a_bound_may_hold_the_bias(edge_to, backend, capped):
@@ -138,7 +138,7 @@ def weighted(score, target, num_targets, edge_attr):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"normalize": weighted}, {"edge_to": "score"}, {"edge_to": "value"}])
+@pytest.mark.parametrize("options", [{"normalize": weighted}, {"edge_to": "key"}, {"edge_to": "value"}])
 def test_verify_judges_them(options):
     layer = ga.nn.GraphAttention(H * D, H, edge_dim=F, softcap=2.0, cap_bias=True, **options).double()
     report = ga.verify(layer, GRAPHS["listed_random"]())
@@ -164,9 +164,9 @@ def test_a_normalisation_sees_the_sources_of_every_backend():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"edge_to": "key", "edge_dim": 3}, "edge_to must be .*got .key"),
-        ({"edge_to": "score"}, "give their width, edge_dim"),
-        ({"edge_to": "score", "edge_dim": 3, "score": "cosine"}, "Cosine reads no edge features"),
+        ({"edge_to": "score", "edge_dim": 3}, "edge_to must be .*got .score"),
+        ({"edge_to": "key"}, "give their width, edge_dim"),
+        ({"edge_to": "key", "edge_dim": 3, "score": "cosine"}, "Cosine reads no edge features"),
         ({"edge_dim": 3, "score": "subtraction", "normalize": near_sources}, "encodes by its delta"),
     ],
 )
