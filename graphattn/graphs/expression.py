@@ -176,7 +176,7 @@ class _Reader:
 
 
 def _meant(name: str, known: Mapping[str, Callable[..., Any]]) -> str:
-    """What somebody meant who wrote ``name``: a pattern that papers call so, or a builder that is spelled like it."""
+    """A hint for an unknown ``name``: the pattern that papers call so, or a builder that is spelled like it."""
     if name in zoo():
         return f"the zoo's {zoo()[name].name} is {zoo()[name].code}"
     close = [builder for builder in known if name in builder] or difflib.get_close_matches(name, known, 1)

@@ -195,7 +195,7 @@ def scores(sizes, b, x, y, z, a, slope, order, ptr, index, edge, lo, hi, out):
 
 @numba.njit(inline="always", **_INNER)
 def _any(grad, at, count):
-    """Whether an edge gets anything; one that does not passes nothing, not even a NaN."""
+    """True if an edge gets a gradient; one that does not passes nothing, not even a NaN."""
     anything = False
     for k in range(at, at + count):
         anything |= grad[k] != 0

@@ -6,6 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+#: How an operator on edges takes them, by target and by source.
+LAYOUT = """Tensor ptr, Tensor index, Tensor edge, Tensor order, Tensor source_ptr, Tensor target, Tensor source_edge,
+    Tensor source_order"""
+
 
 def gradients_of_definition(
     definition: Callable[..., tuple[Tensor, ...]],

@@ -15,10 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .again import ends_in_order, gradients_of_definition
+from .again import LAYOUT, ends_in_order, gradients_of_definition
 from .arrays import eights, narrow, nodes, results
 from .edge_softmax import gather
 from .threads import chunks, share
+
+_OPERANDS = "Tensor x, Tensor y, Tensor? z, Tensor weight, float slope"
 
 
 def _sizes(x: Tensor, y: Tensor, weight: Tensor) -> tuple[int, int, int, int]:
@@ -41,40 +43,28 @@ def _layout(*tensors: Tensor) -> tuple[np.ndarray, ...]:
     return order, ptr, other, edge
 
 
-@torch.library.custom_op("graphattn::edge_additive", mutates_args=(), device_types="cpu")
-def edge_additive(
-    x: Tensor,
-    y: Tensor,
-    z: Tensor | None,
-    weight: Tensor,
-    slope: float,
-    ptr: Tensor,
-    index: Tensor,
-    edge: Tensor,
-    order: Tensor,
-    source_ptr: Tensor,
-    target: Tensor,
-    source_edge: Tensor,
-    source_order: Tensor,
-) -> Tensor:
+@torch.library.custom_op(
+    "graphattn::edge_additive", mutates_args=(), device_types="cpu", schema=f"({_OPERANDS}, {LAYOUT}) -> Tensor"
+)
+def edge_additive(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float, *layout: Tensor) -> Tensor:
     """Scores (B, E, G * K), in the caller's order."""
     from . import additive_numba
 
     B, sizes = x.shape[0], _sizes(x, y, weight)
-    out = x.new_empty(B, edge.numel(), sizes[0] * sizes[1])
-    operands, layout, flat = _operands(x, y, z, weight), _layout(ptr, index, edge, order), out.view(-1).numpy()
+    out = x.new_empty(B, layout[2].numel(), sizes[0] * sizes[1])
+    operands, rows, flat = _operands(x, y, z, weight), _layout(*layout[:4]), out.view(-1).numpy()
     f = flat.dtype.type(slope)
 
     def make() -> Any:
         def run(lo: int, hi: int) -> None:
             for b in range(B):
-                additive_numba.scores(sizes, b, *operands, f, *layout, lo, hi, flat)
+                additive_numba.scores(sizes, b, *operands, f, *rows, lo, hi, flat)
 
         return run
 
     if out.numel():
         work = out.numel() * sizes[-1]
-        share(chunks(layout[1], work), work, make)
+        share(chunks(rows[1], work), work, make)
     return out
 
 
@@ -90,33 +80,25 @@ def _(x, y, z, weight, slope, ptr, index, edge, *rest):
     return x.new_empty(x.shape[0], edge.shape[0], weight.shape[0] * weight.shape[1])
 
 
-@torch.library.custom_op("graphattn::edge_additive_backward", mutates_args=(), device_types="cpu")
+@torch.library.custom_op(
+    "graphattn::edge_additive_backward",
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"({_OPERANDS}, {LAYOUT}, Tensor grad) -> (Tensor, Tensor, Tensor, Tensor)",
+)
 def edge_additive_backward(
-    x: Tensor,
-    y: Tensor,
-    z: Tensor | None,
-    weight: Tensor,
-    slope: float,
-    ptr: Tensor,
-    index: Tensor,
-    edge: Tensor,
-    order: Tensor,
-    source_ptr: Tensor,
-    target: Tensor,
-    source_edge: Tensor,
-    source_order: Tensor,
-    grad: Tensor,
+    x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float, *layout: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, y, z (no entries without one) and weight."""
+    """Gradients of x, y, z (no entries without one) and weight; the last of ``layout`` is that of the scores."""
     from . import additive_numba
 
     B, sizes = x.shape[0], _sizes(x, y, weight)
     G, K, _, width = sizes
-    operands, flat = _operands(x, y, z, weight), grad.contiguous().view(-1).numpy()
-    by_target, by_source = _layout(ptr, index, edge, order), _layout(source_ptr, target, source_edge, source_order)
+    operands, flat = _operands(x, y, z, weight), layout[8].contiguous().view(-1).numpy()
+    by_target, by_source = _layout(*layout[:4]), _layout(*layout[4:8])
     grad_x, grad_y = results(x, *x.shape), results(y, *y.shape)
     to_x, to_y, f = nodes(grad_x), nodes(grad_y), flat.dtype.type(slope)
-    grad_z = x.new_empty((B, edge.numel(), G, width) if z is not None else (0, 0, 0, 0))
+    grad_z = x.new_empty((B, layout[2].numel(), G, width) if z is not None else (0, 0, 0, 0))
     of_edges, work = None if z is None else grad_z.view(-1).numpy(), 4 * flat.size * width
     bounds = chunks(by_target[1], work)
     of_weight = np.zeros((len(bounds), G * K * width), np.float64)  # a sum for each chunk: the same bits every time

@@ -16,34 +16,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .again import ends_in_order, gradients_of_definition
+from .again import LAYOUT, ends_in_order, gradients_of_definition
 from .arrays import array, narrow, nodes, results, widest, width
 from .edge_softmax import edge_softmax
 from .threads import chunks, share
 
 
-@torch.library.custom_op("graphattn::edge_products", mutates_args=(), device_types="cpu")
-def edge_products(
-    x: Tensor,
-    y: Tensor,
-    removed: Tensor | None,
-    ptr: Tensor,
-    index: Tensor,
-    edge: Tensor,
-    order: Tensor,
-    source_ptr: Tensor,
-    target: Tensor,
-    source_edge: Tensor,
-    source_order: Tensor,
-) -> Tensor:
+@torch.library.custom_op(
+    "graphattn::edge_products",
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"(Tensor x, Tensor y, Tensor? removed, {LAYOUT}) -> Tensor",
+)
+def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor) -> Tensor:
     """``<x[b, t, h], y[b, s, h // group]>`` of every edge s -> t, (B, E, H); the backward alone wants ``removed``."""
     from . import edges_numba
 
     B, _, H, _ = x.shape
-    out = x.new_empty(B, edge.numel(), H)
+    out = x.new_empty(B, layout[2].numel(), H)
     flat, wide, sizes = out.view(-1).numpy(), width(x), (H, H // max(1, y.shape[2]))
     rows, others = nodes(x), nodes(y)
-    p, i, e, o = (a.numpy() for a in (ptr, index, edge, order))
+    p, i, e, o = (a.numpy() for a in layout[:4])
 
     def make() -> Any:
         buf = np.empty(H * (widest(p) + 8), flat.dtype)
@@ -72,21 +65,14 @@ def _(x, y, removed, ptr, index, edge, *rest):
     return x.new_empty(x.shape[0], edge.shape[0], x.shape[2])
 
 
-@torch.library.custom_op("graphattn::edge_sum", mutates_args=(), device_types="cpu")
+@torch.library.custom_op(
+    "graphattn::edge_sum",
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"(Tensor weight, Tensor x, SymInt groups, bool to_sources, Tensor? removed, {LAYOUT}) -> Tensor",
+)
 def edge_sum(
-    weight: Tensor,
-    x: Tensor,
-    groups: int,
-    to_sources: bool,
-    removed: Tensor | None,
-    ptr: Tensor,
-    index: Tensor,
-    edge: Tensor,
-    order: Tensor,
-    source_ptr: Tensor,
-    target: Tensor,
-    source_edge: Tensor,
-    source_order: Tensor,
+    weight: Tensor, x: Tensor, groups: int, to_sources: bool, removed: Tensor | None, *layout: Tensor
 ) -> Tensor:
     """``sum weight[b, e, h] * x[b, s, h // group]`` over the edges into each target, (B, T, H, D); or ``to_sources``
     ``sum weight[b, e, h] * x[b, t, h]`` over the edges out of each source and a group's heads, (B, S, groups, D).
@@ -94,16 +80,11 @@ def edge_sum(
     from . import edges_numba
 
     B, _, H = weight.shape
-    layout = (source_ptr, target, source_edge, source_order) if to_sources else (ptr, index, edge, order)
-    p, i, e, o = (a.numpy() for a in layout)
+    p, i, e, o = (a.numpy() for a in (layout[4:] if to_sources else layout[:4]))
     out = results(x, B, p.size - 1, groups if to_sources else H, x.shape[-1])
     wide, sizes = width(x), (H, H // max(1, groups))
-    flat, rows, written, gone = (
-        weight.contiguous().view(-1).numpy(),
-        nodes(x),
-        nodes(out),
-        array(removed, torch.bool),
-    )
+    flat, gone = weight.contiguous().view(-1).numpy(), array(removed, torch.bool)
+    rows, written = nodes(x), nodes(out)
     summed = True if to_sources else None
 
     def make() -> Any:

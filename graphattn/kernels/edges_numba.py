@@ -43,7 +43,7 @@ _FAST = {"reassoc", "contract", "arcp", "nsz"}  # infinities and NaN keep their 
 
 
 def _has_folder() -> bool:
-    """Whether there is a folder for compiled code; in a container without one that can be written to, there is none."""
+    """True if compiled code has a folder; a container may have none that can be written to."""
     try:
         FunctionCache(_has_folder)
     except RuntimeError:
@@ -206,7 +206,7 @@ def _cap(buf, start, stop, softcap, cap_slope):
 
 @numba.njit(**_INNER)
 def _find_removed(at, n, H, bias, b, edge, first, removed):
-    """Mark the edges whose bias is -inf, and return whether there are any."""
+    """Mark the edges whose bias is -inf, and return True if there are any."""
     anything, heads, bb = False, bias.shape[2], (b if bias.shape[0] > 1 else 0)
     for i in range(n):
         for h in range(H):
@@ -236,7 +236,7 @@ def _drop(buf, at, n, H, seed, b, edge, first, dropout_p):
 def _scores(
     wide, sizes, q, k, b, lo, hi, order, attr, attr_q, bias, ptr, index, edge, options, buf, cap_slope, removed, at
 ):  # fmt: skip
-    """The scores of rows ``lo .. hi - 1`` into ``buf``, and the cap's slopes; whether any edge is removed."""
+    """The scores of rows ``lo .. hi - 1`` into ``buf``, and the cap's slopes; True if an edge is removed."""
     H, (scale, softcap, _) = sizes[0], options
     one, any_removed = buf.dtype.type, False
     _products_of_rows(wide, sizes, q, b, lo, hi, order, k, ptr, index, one(scale), one(-np.inf), buf, at)

@@ -23,40 +23,24 @@ from .modes import nothing_watches
 from .threads import chunks, share
 
 _DIMS = (3, 3, 4)  # of bias, attr, attr_query
+_OPERANDS = """Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? attr, Tensor? attr_query, Tensor ptr,
+    Tensor index, Tensor edge, Tensor order"""
+_OPTIONS = "float scale, float softcap, float dropout_p, Tensor? seed"
 
 
 def _word(seed: Tensor | None) -> np.uint64:
     return np.uint64(0 if seed is None else int(seed))
 
 
-def _forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    attr: Tensor | None,
-    attr_query: Tensor | None,
-    ptr: Tensor,
-    index: Tensor,
-    edge: Tensor,
-    order: Tensor,
-    source_ptr: Tensor | None,
-    target: Tensor | None,
-    place: Tensor | None,
-    source_order: Tensor | None,
-    scale: float,
-    softcap: float,
-    dropout_p: float,
-    seed: Tensor | None,
-    weights: bool,
-    lse: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Output (B, T, H, D_v); lse (B, T, H) and weights before dropout (B, E, H), without entries unless requested; the
     weighted sum of edge features (B, T, H, F); and the weights by place for the backward (no entries if none comes, or
     if it is to compute them again).
     """
     from . import edges_numba
 
+    query, key, value, bias, attr, attr_query, ptr, index, edge, order, source_ptr = arguments[:11]
+    scale, softcap, dropout_p, seed, weights, lse = arguments[14:]
     B, T, H, _ = query.shape
     wide = dtype_of_sums(query)
     output, none, every = results(query, B, T, H, value.shape[-1]), (0, 0, 0), (B, edge.numel(), H)
@@ -87,7 +71,14 @@ def _forward(
     return narrow(output, value), levels, alpha, attr_output, kept
 
 
-edge_attention = torch.library.custom_op("graphattn::edge_attention", _forward, mutates_args=(), device_types="cpu")
+edge_attention = torch.library.custom_op(
+    "graphattn::edge_attention",
+    _forward,
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"({_OPERANDS}, Tensor? source_ptr, Tensor? target, Tensor? place, Tensor? source_order, {_OPTIONS}, "
+    "bool weights, bool lse) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
 
 
 @edge_attention.register_kernel("cuda")
@@ -107,7 +98,7 @@ def _sizes(query: Tensor, key: Tensor, value: Tensor) -> tuple[tuple[int, ...], 
 
 
 def _keeps_weights(query: Tensor, key: Tensor, value: Tensor, edges: int, softcap: float) -> bool:
-    """Whether the forward keeps its weights: they are no larger than what it keeps anyway.
+    """True if the forward keeps its weights: they are no larger than what it keeps anyway.
 
     Otherwise the backward computes them again, as it does where it wants the cap's slope.
     """
@@ -116,28 +107,8 @@ def _keeps_weights(query: Tensor, key: Tensor, value: Tensor, edges: int, softca
 
 
 @edge_attention.register_fake
-def _(
-    query,
-    key,
-    value,
-    bias,
-    attr,
-    attr_query,
-    ptr,
-    index,
-    edge,
-    order,
-    source_ptr,
-    target,
-    place,
-    source_order,
-    scale,
-    softcap,
-    dropout_p,
-    seed,
-    weights,
-    lse,
-):
+def _(query, key, value, bias, attr, attr_query, ptr, index, edge, order, source_ptr, *rest):
+    softcap, weights, lse = rest[4], *rest[-2:]
     B, T, H, _ = query.shape
     none, every = (0, 0, 0), (B, edge.shape[0], H)
     keep = source_ptr is not None and _keeps_weights(query, key, value, edge.shape[0], softcap)
@@ -147,36 +118,15 @@ def _(
     return output, *(query.new_empty(shape, dtype=dtype_of_sums(query)) for shape in shapes)
 
 
-def _gradients(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    attr: Tensor | None,
-    attr_query: Tensor | None,
-    ptr: Tensor,
-    index: Tensor,
-    edge: Tensor,
-    order: Tensor,
-    source_ptr: Tensor,
-    target: Tensor,
-    place: Tensor,
-    source_order: Tensor,
-    scale: float,
-    softcap: float,
-    dropout_p: float,
-    seed: Tensor | None,
-    kept: Tensor,
-    grad_output: Tensor,
-    grad_lse: Tensor | None,
-    grad_alpha: Tensor | None,
-    grad_attr_output: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key and value, of every edge's score (B, E, H) in the caller's order (no entries without a
     bias), and of the edge features (B, E, F) and their queries.
     """
     from . import edges_numba
 
+    query, key, value, bias, attr, attr_query, ptr, index, edge, order = arguments[:10]
+    source_ptr, target, place, source_order, scale, softcap, dropout_p, seed, kept = arguments[10:19]
+    grad_output, grad_lse, grad_alpha, grad_attr_output = arguments[19:]
     B, T, H, _ = query.shape
     wide, edges = dtype_of_sums(query), (B, edge.numel(), H)
     grads = [results(x, *x.shape) for x in (query, key, value)]
@@ -217,7 +167,7 @@ def _gradients(
 
         return run
 
-    if gl.size == 0:  # nobody reads
+    if gl.size == 0:  # no target
         for grad in (*grads[1:], grad_attr):
             grad.zero_()
     else:
@@ -231,7 +181,13 @@ def _gradients(
 
 
 edge_attention_backward = torch.library.custom_op(
-    "graphattn::edge_attention_backward", _gradients, mutates_args=(), device_types="cpu"
+    "graphattn::edge_attention_backward",
+    _gradients,
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"({_OPERANDS}, Tensor source_ptr, Tensor target, Tensor place, Tensor source_order, {_OPTIONS}, "
+    "Tensor kept, Tensor grad_output, Tensor? grad_lse, Tensor? grad_alpha, Tensor? grad_attr_output) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 
 

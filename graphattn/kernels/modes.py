@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 
 def plain_operations_only() -> bool:
-    """Whether torch.func or forward-mode derivatives are at work, which see no inside of a kernel of ours."""
+    """True under torch.func or forward-mode derivatives, which cannot look into our kernels."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
@@ -22,12 +22,12 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
 
 
 def can_read_values(x: Tensor) -> bool:
-    """Whether a check may read the numbers in ``x``: not under torch.compile or torch.func, nor a fake one."""
+    """True if a check may read the numbers in ``x``: not under torch.compile or torch.func, nor a fake one."""
     return not (torch.compiler.is_compiling() or plain_operations_only() or isinstance(x, FakeTensor))
 
 
 def nothing_watches(*tensors: Tensor | None) -> bool:
-    """Whether an operator may run without torch's dispatcher, whose wrapper takes as long as a small call.
+    """True if an operator may run without torch's dispatcher, whose wrapper takes as long as a small call.
 
     Not where something records what passes there: torch.compile, export, tracing, a profiler, a mode, tensors of a
     class of their own.

@@ -24,7 +24,7 @@ class Zoo(Mapping[str, Named]):
         return len(self.patterns)
 
     def __contains__(self, name: object) -> bool:
-        """Whether one pattern has that name."""
+        """True if one pattern has that name."""
         from .pattern import names
 
         return isinstance(name, str) and len(names(self.patterns, name)) == 1

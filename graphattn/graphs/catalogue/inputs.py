@@ -55,7 +55,7 @@ def _graph(name: str, num_nodes: int, pairs: Iterable[tuple[int, int]]) -> Atten
 
 
 def _karate() -> AttentionGraph:
-    """Zachary's karate club, who met whom: 34 nodes, 78 edges in both directions."""
+    """Zachary's karate club, friendships of its members: 34 nodes, 78 edges in both directions."""
     import networkx  # slow to import
 
     club = networkx.karate_club_graph()
@@ -63,7 +63,7 @@ def _karate() -> AttentionGraph:
 
 
 def _node_types() -> torch.Tensor:
-    """Who of the karate club left with the officer (1); int64 (34,)."""
+    """Members of the karate club that left with the officer (1); int64 (34,)."""
     import networkx
 
     club = networkx.karate_club_graph()

@@ -34,7 +34,7 @@ def geodesic_ball(pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loo
         pos: (N, d) floating point coordinates of the vertices, a tensor or a numpy array; any d. Measured in float64.
         faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order around each face.
         r: The distance, in the units of ``pos``; its border belongs to the ball.
-        self_loops: Whether a vertex reads itself, at distance 0.
+        self_loops: True lets a vertex read itself, at distance 0.
     Returns:
         Listed edges on the device of ``faces``, by target and then by source; symmetric but for rounding at the border.
     Raises:

@@ -28,7 +28,7 @@ def mesh_vertices(
         faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order around each face.
         num_vertices: Number of vertices; one more than the largest number in ``faces`` by default.
         hops: h, the longest path.
-        self_loops: Whether a vertex reads itself too. Layers that lack a residual connection want it.
+        self_loops: True lets a vertex read itself too. Layers that lack a residual connection want it.
     Returns:
         Listed edges on the device of ``faces``, by target and then by source; symmetric. A mesh edge is an edge once in
         each direction, however many faces share it.
@@ -69,7 +69,7 @@ def mesh_faces(
         faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order around each face.
         hops: h, the longest path over neighbouring faces.
         share: What makes two faces neighbours, an ``"edge"`` or a ``"vertex"``.
-        self_loops: Whether a face reads itself too.
+        self_loops: True lets a face read itself too.
     Returns:
         Listed edges over all F faces on the device of ``faces``, by target and then by source; symmetric. All faces at
         a mesh edge are neighbours of each other, however many there are.
@@ -108,7 +108,7 @@ def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> Att
     Args:
         faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order around each face.
         hops: h, the longest path over neighbouring edges.
-        self_loops: Whether an edge reads itself too.
+        self_loops: True lets an edge read itself too.
     Returns:
         Listed edges of the graph on the device of ``faces``, by target and then by source; symmetric. Its nodes are the
         edges of the mesh, each once: node i joins the vertices ``mesh_edge_ends(faces)[i]``.

@@ -11,7 +11,7 @@ from ...graph.advice import no_graph
 from ...graph.algebra import refuse_over
 from ...graph.edges import listed
 from ...graph.expression import listing_builder
-from ..arguments import one_of, whole
+from ..arguments import call, one_of, whole
 
 _ROUNDS = 10  # in each of which nearly every edge is offered a swap
 _CELLS = 1 << 22
@@ -57,8 +57,8 @@ def degree_matched_random(
     key = torch.sort(torch.from_numpy(target) * graph.num_sources + torch.from_numpy(source)).values.to(graph.device)
     S = max(1, graph.num_sources)
     edges = listed(key // S, key % S, graph.num_targets, graph.num_sources)
-    shown = ", ".join([f"seed={seed}"] * (seed != 0) + [f"keep={keep!r}"] * (keep != "in"))
-    return AttentionGraph(edges, f"degree_matched_random({graph.name}{', ' * bool(shown)}{shown})", graph.device)
+    name = call("degree_matched_random", f"<{graph.name}>", seed=(seed, 0), keep=(keep, "in"))
+    return AttentionGraph(edges, name.replace(f"<{graph.name}>", graph.name), graph.device)
 
 
 def _loops(graph: AttentionGraph) -> np.ndarray:

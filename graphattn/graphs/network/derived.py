@@ -76,9 +76,9 @@ def line_graph(graph: AttentionGraph, *, directed: bool = True, non_backtracking
         keep = np.ones(len(reader), dtype=bool)
     key = torch.sort(torch.from_numpy(reader[keep].astype(np.int64) * len(source) + read[keep])).values
     key, E = key.to(graph.device), max(1, len(source))
-    options = ", directed=False" * (not directed) + ", non_backtracking=True" * non_backtracking
+    options = call("", directed=(directed, True), non_backtracking=(non_backtracking, False))[1:-1]
     edges = listed(key // E, key % E, len(source), len(source))
-    return AttentionGraph(edges, f"line_graph({graph.name}{options})", graph.device)
+    return AttentionGraph(edges, f"line_graph({', '.join(filter(None, (graph.name, options)))})", graph.device)
 
 
 def _incidence(node: np.ndarray, num_nodes: int) -> Any:

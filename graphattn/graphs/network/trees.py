@@ -27,7 +27,7 @@ def tree(
     Args:
         parent: (N,) integers, the parent of each node; -1 is a root, of which there may be several.
         read: ``"parent"`` lets information flow away from the root, ``"children"`` towards it.
-        self_loops: Whether a node reads itself too.
+        self_loops: True lets a node read itself too.
     Returns:
         Listed edges on the device of ``parent``, by target and then by source.
     Raises:
@@ -63,7 +63,7 @@ def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
 
     Args:
         parent: (N,) integers, the parent of each node, in any order; -1 is a root, of which there may be several.
-        self_loops: Whether a node reads itself.
+        self_loops: True lets a node read itself.
     Returns:
         A rule on the device of ``parent``, whatever the depth; ``reverse()`` reads the descendants. The parents
         ``-1, 0, 1, 2, ...`` give :func:`causal`.
@@ -113,7 +113,7 @@ def siblings(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
 
     Args:
         parent: (N,) integers, the parent of each node; -1 is a root, and roots are no siblings.
-        self_loops: Whether a node reads itself.
+        self_loops: True lets a node read itself.
     Returns:
         A rule on the device of ``parent``: disjoint cliques.
     Raises:

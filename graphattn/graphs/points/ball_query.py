@@ -41,15 +41,15 @@ def ball_query(
         pad: Repeat the first source until there are ``k``: a multigraph, in which attention weighs that source as often
             as it is there. ``False`` keeps each source once.
     Returns:
-        Listed edges on the device of ``pos``, by target, then by index, copies last. A target with nobody near reads
+        Listed edges on the device of ``pos``, by target, then by index, copies last. A target with no point near reads
         nothing.
     Raises:
         GraphError: If the edges would take more than 4 GiB, a coordinate is not finite (the row is named), or ``batch``
             is not sorted.
     Source:
         Qi et al. 2017 (PointNet++); its CUDA code takes sources by index, pads with the first, and reads point 0 where
-        nobody is near. *What differs:* a target with nobody near reads nothing, and the border counts. For the nearest
-        points of a ball, each once, see :func:`~graphattn.graphs.radius`.
+        no point is near. *What differs:* a target with no point near reads nothing, and the border counts. For the
+        nearest points of a ball, each once, see :func:`~graphattn.graphs.radius`.
     Example:
         >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
         >>> graph = ball_query(line, 2.0, 3)
@@ -75,7 +75,7 @@ def ball_query(
 def _first_by_index(pairs: Pairs, most: int, pad: bool, taken: int) -> tuple[Tensor, Tensor, bool]:
     """Targets and sources: of each query the ``most`` points of lowest index, the first again in empty places.
 
-    Then whether there were empty places. ``taken`` edges are there already; a GraphError where these would be too many.
+    Then True if there were empty places. ``taken`` edges are there already; a GraphError where these would be too many.
     """
     counts = torch.bincount(pairs.query - pairs.first, minlength=pairs.last - pairs.first)
     row = torch.nonzero(counts).flatten()

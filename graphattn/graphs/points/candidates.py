@@ -47,7 +47,7 @@ def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
 
 
 def _surely_few(tree: Any, queries: Tensor, reach: float, most: int) -> bool:
-    """Whether a sample says that there are far fewer pairs than ``most``; counting takes long."""
+    """True if there are far fewer pairs than ``most`` by a sample; counting takes long."""
     size = queries.shape[0]
     if 4 * size * tree.n <= most:
         return True

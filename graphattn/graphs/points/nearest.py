@@ -155,7 +155,7 @@ def _balls(points: Tensor, queries: Tensor, count: int) -> Tensor:
             waiting.append(rows[~enough])
         before, left = left.numel(), torch.cat(waiting)
         radius *= 1.5
-        if left.numel() == before:  # nobody was near: leap the gap
+        if left.numel() == before:  # no point was near: leap the gap
             radius = max(radius, _first_radius(points, queries[left], count))
     return result
 

@@ -125,7 +125,7 @@ def radius(
         queries: (M, d) coordinates of the targets, where these are other points; ``pos`` itself by default.
         batch: (N,) cloud of every point, sorted; a point reads its own cloud only. A missing number is an empty cloud.
         queries_batch: (M,) the same for ``queries``.
-        include_self: Whether a point reads itself.
+        include_self: True lets a point read itself.
     Returns:
         Listed edges on the device of ``pos``, by target, then by distance, then by index. Targets may have no sources.
     Raises:
