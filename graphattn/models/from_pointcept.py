@@ -10,150 +10,116 @@ from torch import Tensor
 from ..arguments import shown
 from ..errors import LoaderError
 
-_BLOCK = {
-    "conv": "cpe.0",
-    "linear": "cpe.1",
-    "norm": "cpe.2",
-    "block.attention_norm": "norm1.0",
-    "block.feed_forward_norm": "norm2.0",
-    "block.feed_forward.up": "mlp.0.fc1",
+#: Replacements in their names, in order; dots are dots.
+_NAMES = {
+    "^(module.)?(backbone.)?": "",
+    "^embedding.stem.(conv|linear).": "stem.",
+    "^embedding.stem.norm.": "stem_norm.norm.",
+    "^seg_head.": "head.",
+    "^enc.enc(\\d+).block(\\d+).": r"levels.stages.\1.\2.",
+    "^dec.dec(\\d+).block(\\d+).": r"levels.back.\1.\2.",
+    "^enc.enc(\\d+).down.proj.": r"levels.downs.\1.linear.",
+    "^enc.enc(\\d+).down.norm.0.": r"levels.downs.\1.norm.norm.",
+    "^dec.dec(\\d+).up.proj.0.": r"levels.ups.\1.linear.",
+    "^dec.dec(\\d+).up.proj.1.": r"levels.ups.\1.norm.norm.",
+    "^dec.dec(\\d+).up.proj_skip.0.": r"levels.ups.\1.own.",
+    "^dec.dec(\\d+).up.proj_skip.1.": r"levels.ups.\1.own_norm.norm.",
+    ".(cpe|conv).0.": ".conv.",  # LitePT's word is conv
+    ".(cpe|conv).1.": ".linear.",
+    ".(cpe|conv).2.": ".norm.",
+    ".norm0.0.": ".norm.",
+    ".norm1.0.": ".block.attention_norm.",
+    ".norm2.0.": ".block.feed_forward_norm.",
+    ".attn.(qkv|proj).": r".block.attention.\1.",
+    ".attention.proj.": ".attention.out_proj.",
+    ".mlp.0.fc1.": ".block.feed_forward.up.",
+    ".mlp.0.fc2.": ".block.feed_forward.down.",
+    ".ls1.0.gamma": ".block.attention.out_proj.gamma",
+    ".ls2.0.gamma": ".block.feed_forward.down.gamma",
 }
-_SCALED = {"block.attention.out_proj": ("attn.proj", "ls1.0"), "block.feed_forward.down": ("mlp.0.fc2", "ls2.0")}
-_DOWN = {"linear": "proj", "norm.norm": "norm.0"}
-_UP = {"linear": "proj.0", "norm.norm": "proj.1", "own": "proj_skip.0", "own_norm.norm": "proj_skip.1"}
-_UNUSED = ("embedding.mask_token",)  # of pretraining
 
 
 def read(make: Any, state: Mapping[str, Tensor], head_dim: int, rotary: float | None) -> Any:
     """What ``make``, a :class:`PointTransformerV3`, gives, with these weights."""
-    source = _Source(state, head_dim if rotary is not None else None)
-    downs, ups = source.stages("enc"), source.stages("dec")
-    linear = source.has("embedding.stem.linear.weight")
-    batch = source.has("embedding.stem.norm.running_mean")
-    stem = "embedding.stem.linear" if linear else "embedding.stem.conv"
-    first_tensor = source.get(f"{stem}.weight", False)
-    first = first_tensor.shape
-    model = make(
-        first[-1],
-        source.shape("seg_head.weight")[0] if source.has("seg_head.weight") else None,
-        [first[0], *(source.shape(f"enc.enc{s}.down.proj.weight")[0] for s in sorted(downs) if s)],
-        [downs[s] for s in sorted(downs)],
-        [source.shape(f"dec.dec{s}.up.proj.0.weight")[0] for s in sorted(ups)],
-        [ups[s] for s in sorted(ups)],
-        head_dim=head_dim,
-        stem="linear" if linear else "conv",
-        norm="batch" if batch else "layer",
-        readout="node" if ups else "shape",
-        convs=[source.has_block(s, "cpe.0.weight") or not downs[s] for s in sorted(downs)],
-        attends=[source.has_block(s, "attn.qkv.weight") or not downs[s] for s in sorted(downs)],
-        rotary=rotary,
-    )
+    if not isinstance(state, Mapping) or not all(isinstance(x, Tensor) for x in state.values()):
+        raise LoaderError(f"state must be a state dict, tensors by name, got {shown(state)}")
+    theirs = {_ours(name): name for name in state if not name.endswith("embedding.mask_token")}  # of pretraining
     made = {}
-    for name in model.state_dict():
-        made[name] = source.tensor(name)
-    source.finish()
-    model = model.to(first_tensor.dtype)
+    for name, old in theirs.items():
+        gamma = theirs.get(f"{name.rpartition('.')[0]}.gamma")  # LayerScale, after a projection
+        if gamma != old:
+            x = _kernel(state[old])
+            made |= _parts(name, x if gamma is None else (x.t() * state[gamma]).t(), head_dim if rotary else None)
+    model = make(**_sizes(made), head_dim=head_dim, rotary=rotary).to(_get(made, "stem.weight").dtype)
+    own = model.state_dict()
+    left = [theirs.get(name, name) for name in made if name not in own]
+    if left:
+        raise LoaderError(f"state has tensors that the model has no place for: {', '.join(sorted(left)[:6])}")
     try:
-        model.load_state_dict(made)
+        model.load_state_dict({name: _get(made, name) for name in own})
     except RuntimeError as error:
         raise LoaderError(f"state: {error}") from error
     return model
 
 
-class _Source:
-    """The tensors of a state dict, each read once."""
-
-    def __init__(self, state: Any, turned: int | None) -> None:
-        if not isinstance(state, Mapping) or not all(isinstance(x, Tensor) for x in state.values()):
-            raise LoaderError(f"state must be a state dict, tensors by name, got {shown(state)}")
-        self.turned = turned  # channels of a head whose pairs of channels rotary positions turn
-        self.state = {_named(str(name)): x for name, x in state.items()}
-        self.left = set(self.state) - set(_UNUSED)
-
-    def has(self, name: str) -> bool:
-        return name in self.state
-
-    def has_block(self, stage: int, name: str) -> bool:
-        """True if the first block of a stage has this tensor."""
-        return self.has(f"enc.enc{stage}.block0.{name}")
-
-    def shape(self, name: str) -> torch.Size:
-        return self.get(name, False).shape
-
-    def get(self, name: str, last: bool = True) -> Tensor:
-        if name not in self.state:
-            raise LoaderError(f"state has no {name!r}, which Point Transformer V3 has; is it another model's?")
-        if last:
-            self.left.discard(name)
-        return self.state[name]
-
-    def stages(self, side: str) -> dict[int, int]:
-        """How many blocks each stage has."""
-        number = re.compile(rf"{side}\.{side}(\d+)\.(?:block(\d+)|)")
-        result: dict[int, int] = {}
-        for match in filter(None, map(number.match, self.state)):
-            blocks = 0 if match[2] is None else int(match[2]) + 1
-            result[int(match[1])] = max(result.get(int(match[1]), 0), blocks)
-        if not result and side == "enc":
-            raise LoaderError("state has no keys enc.enc0.block0...; is it a Point Transformer V3's?")
-        return result
-
-    def finish(self) -> None:
-        """Refuse tensors that nothing read."""
-        if self.left:
-            raise LoaderError(f"state has tensors that the model has no place for: {', '.join(sorted(self.left)[:6])}")
-
-    def tensor(self, name: str) -> Tensor:
-        """What our parameter of this name is made of."""
-        part, leaf = name.rsplit(".", 1)
-        if part == "head":
-            return self.get(f"seg_head.{leaf}")
-        if part in ("stem", "stem_norm.norm"):
-            kind = "norm" if part != "stem" else "conv" if self.has("embedding.stem.conv.weight") else "linear"
-            return _kernel(self.get(f"embedding.stem.{kind}.{leaf}"))
-        side, number, inner = _place(part)
-        if side in ("stages", "back"):
-            stage, block, inner = number, *inner.split(".", 1)
-            room = "enc" if side == "stages" else "dec"
-            return self._of_block(f"{room}.{room}{stage}.block{block}", inner, leaf)
-        theirs = f"enc.enc{number + 1}.down.{_DOWN[inner]}" if side == "downs" else f"dec.dec{number}.up.{_UP[inner]}"
-        return self.get(f"{theirs}.{leaf}")
-
-    def _of_block(self, theirs: str, inner: str, leaf: str) -> Tensor:
-        if inner == "norm" and self.has(f"{theirs}.norm0.0.{leaf}"):
-            return self.get(f"{theirs}.norm0.0.{leaf}")
-        if inner in _BLOCK:
-            return _kernel(self.get(f"{theirs}.{_BLOCK[inner]}.{leaf}"))
-        if inner in _SCALED:
-            name, scale = _SCALED[inner]
-            x = self.get(f"{theirs}.{name}.{leaf}")
-            if not self.has(f"{theirs}.{scale}.gamma"):
-                return x
-            gamma = self.get(f"{theirs}.{scale}.gamma")  # LayerScale, after the projection
-            return x * (gamma[:, None] if leaf == "weight" else gamma)
-        which = ("q_proj", "k_proj", "v_proj").index(inner.removeprefix("block.attention."))
-        x = self.get(f"{theirs}.attn.qkv.{leaf}").chunk(3)[which]
-        return (
-            x
-            if self.turned is None or which == 2
-            else x.unflatten(0, (-1, self.turned))[:, _pairs(self.turned)].flatten(0, 1)
-        )
+def _ours(name: str) -> str:
+    for pattern, ours in _NAMES.items():
+        name = re.sub(pattern.replace(".", r"\."), ours, name)
+    return re.sub(r"downs\.(\d+)", lambda found: f"downs.{int(found[1]) - 1}", name)
 
 
-def _place(part: str) -> tuple[str, int, str]:
-    """The list of ``levels`` that a parameter is in, its number there, and what follows."""
-    _, side, number, inner = part.split(".", 3)
-    return side, int(number), inner
+def _get(made: dict[str, Tensor], name: str) -> Tensor:
+    if name not in made:
+        raise LoaderError(f"state gives no {name!r}, which Point Transformer V3 has; is it another model's?")
+    return made[name]
 
 
-def _named(name: str) -> str:
-    """A name as Pointcept has it; LitePT calls its convolutions ``conv``."""
-    return re.sub(r"(block\d+)\.conv\.", r"\1.cpe.", re.sub(r"^(module\.)?(backbone\.)?", "", name))
+def _parts(name: str, x: Tensor, rotated: int | None) -> dict[str, Tensor]:
+    """A tensor by its name, or those of queries, keys and values that it joins; of heads so wide that are rotated
+    LitePT has the halves of each axis's pairs of channels side by side, and ours those of all axes.
+    """
+    if ".qkv." not in name:
+        return {name: x}
+    query, key, value = x.chunk(3)
+    if rotated is not None:
+        order = torch.arange(rotated).view(3, 2, -1).transpose(0, 1).flatten()
+        query, key = (part.unflatten(0, (-1, rotated))[:, order].flatten(0, 1) for part in (query, key))
+    return {
+        name.replace("qkv", f"{letter}_proj"): part for letter, part in zip("qkv", (query, key, value), strict=True)
+    }
 
 
-def _pairs(head_dim: int) -> Tensor:
-    """LitePT's channels in our order: theirs has the halves of each axis's pairs side by side, ours those of all."""
-    return torch.arange(head_dim).view(3, 2, -1).transpose(0, 1).flatten()
+def _sizes(made: dict[str, Tensor]) -> dict[str, Any]:
+    """The model's arguments."""
+
+    def depths(side: str, count: int) -> list[int]:
+        numbers = [re.match(rf"levels\.{side}\.(\d+)\.(\d+)\.", name) for name in made]
+        blocks = [(int(found[1]), int(found[2]) + 1) for found in numbers if found]
+        return [max((depth for stage, depth in blocks if stage == number), default=0) for number in range(count)]
+
+    downs = sum(name.startswith("levels.downs.") and name.endswith("linear.weight") for name in made)
+    ups = downs if any(name.startswith("levels.ups.") for name in made) else 0
+    down = depths("stages", downs + 1)
+    if not any(down):
+        raise LoaderError("state has no keys enc.enc0.block0...; is it a Point Transformer V3's?")
+    first = _get(made, "stem.weight").shape
+    has = [[f"levels.stages.{s}.0.{name}" in made or not depth for s, depth in enumerate(down)] for name in _PARTS]
+    return {
+        "features": first[-1],
+        "out_dim": made["head.weight"].shape[0] if "head.weight" in made else None,
+        "widths": [first[-2], *(_get(made, f"levels.downs.{i}.linear.weight").shape[0] for i in range(downs))],
+        "depths": down,
+        "back_widths": [_get(made, f"levels.ups.{i}.linear.weight").shape[0] for i in range(ups)],
+        "back_depths": depths("back", ups),
+        "stem": "conv" if len(first) == 3 else "linear",
+        "norm": "batch" if "stem_norm.norm.running_mean" in made else "layer",
+        "readout": "node" if ups else "shape",
+        "convs": has[0],
+        "attends": has[1],
+    }
+
+
+_PARTS = ("conv.weight", "block.attention.q_proj.weight")
 
 
 def _kernel(x: Tensor) -> Tensor:
