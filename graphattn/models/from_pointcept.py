@@ -44,7 +44,7 @@ def read(make: Any, state: Mapping[str, Tensor], head_dim: int, rotary: float | 
     if not isinstance(state, Mapping) or not all(isinstance(x, Tensor) for x in state.values()):
         raise LoaderError(f"state must be a state dict, tensors by name, got {shown(state)}")
     theirs = {_ours(name): name for name in state if not name.endswith("embedding.mask_token")}  # of pretraining
-    made = {}
+    made: dict[str, Tensor] = {}
     for name, old in theirs.items():
         gamma = theirs.get(f"{name.rpartition('.')[0]}.gamma")  # LayerScale, after a projection
         if gamma != old:

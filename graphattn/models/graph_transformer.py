@@ -5,13 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import one_of, several, tensor, whole, width
+from ..arguments import one_of, shown, tensor, width
 from ..errors import GraphError, ShapeError
 from ..graph import AttentionGraph, Pattern
 from ..graph.advice import no_graph
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layer, Layers, layers_of
-from ..graph.need import need_graph
 from ..graphs import circulant, full
 from ..kernels.edge_softmax import scatter_sum
 from ..nn import ShortestPathBias, random_walk_pe
@@ -154,8 +153,6 @@ class GraphTransformer(nn.Module):
 
     def encoded(self, edges: AttentionGraph, sizes: tuple[int, ...]) -> Tensor:
         """The encoding of every node, (N, encoding_dim); in training with random signs, where signs mean nothing."""
-        need_graph(edges, "encoded")
-        sizes = tuple(whole(size, "sizes", 0) for size in several(sizes, "sizes", "must be the sizes of the graphs"))
         if sum(sizes) != edges.num_nodes:
             raise ShapeError(f"sizes must add up to {edges.num_nodes}, the nodes, got {sizes}")
         encoding = of_edges(edges, _encoding, self.kind, self.encoding_dim, sizes, device=edges.device)
@@ -170,10 +167,8 @@ def _sizes(batch: Tensor | None, num_nodes: int) -> tuple[int, ...]:
     """How many nodes each graph has."""
     if batch is None:
         return (num_nodes,)
-    right = isinstance(batch, Tensor) and batch.shape == (num_nodes,) and batch.dtype == torch.int64
-    if not right or bool((batch.diff() < 0).any()):
-        got = f"{batch.dtype} {tuple(batch.shape)}" if isinstance(batch, Tensor) else type(batch).__name__
-        raise ShapeError(f"batch must be int64 ({num_nodes},), ascending, as PyG's; got {got}")
+    if batch.shape != (num_nodes,) or batch.dtype != torch.int64 or bool((batch.diff() < 0).any()):
+        raise ShapeError(f"batch must be int64 ({num_nodes},), ascending, as PyG's; got {shown(batch)}")
     if num_nodes and not 0 <= int(batch[0]) <= int(batch[-1]) < num_nodes:
         raise ShapeError(
             f"batch must number the graphs from 0, at most as many as there are nodes, {num_nodes}; got "

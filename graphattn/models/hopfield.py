@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import positive, real, several, table
+from ..arguments import floats, positive, real, shown
 from ..attention import AttentionOutput, attention
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern
-from ..graph.advice import no_graph
+from ..graph.need import need_graph
 from ..graph.sizes import of_size
 from ..graphs import full
 from ..graphs.arguments import whole
@@ -48,8 +48,7 @@ class Hopfield(nn.Module):
 
     def __init__(self, graph: AttentionGraph, coupling: Tensor | float) -> None:
         super().__init__()
-        if not isinstance(graph, AttentionGraph):
-            raise no_graph(graph, "graph must be an AttentionGraph (of a Pattern, the graph of a size)")
+        need_graph(graph, "Hopfield")
         if not graph.is_square or graph.has_repeated_edges or bool((graph.source == graph.target).any()):
             raise GraphError(
                 f"spins need a square graph without self-loops or repeated edges, got {graph!r}; "
@@ -78,11 +77,10 @@ class Hopfield(nn.Module):
         Raises:
             ShapeError: If patterns are not (P, N).
         """
-        if not isinstance(patterns, Tensor) or patterns.dim() != 2 or not len(patterns):
-            raise ShapeError(f"patterns must be (P, N) with P >= 1, got {_shape(patterns)}")
+        if patterns.dim() != 2 or not len(patterns):
+            raise ShapeError(f"patterns must be (P, N) with P >= 1, got {shown(patterns)}")
         graph = full(patterns.shape[1]).without_self_loops() if graph is None else graph
-        if not isinstance(graph, AttentionGraph):
-            raise no_graph(graph, "graph must be an AttentionGraph (of a Pattern, the graph of a size)")
+        need_graph(graph, "Hopfield")
         _check(patterns, graph.num_nodes)
         source, target = graph.edge_index.to(patterns.device)
         wide = patterns.to(torch.promote_types(patterns.dtype, torch.float32))
@@ -146,7 +144,6 @@ class Hopfield(nn.Module):
             OptionError: If spins still turn after ``max_sweeps``, as they may where couplings are not symmetric.
         """
         _check(state, self.graph.num_nodes)
-        order = order if order is None else several(order, "order", "must be numbers of spins")
         nodes = [self._node(node) for node in (range(self.graph.num_nodes) if order is None else order)]
         if not nodes and order is not None:
             raise OptionError("order must name at least one spin; None is all of them")
@@ -186,8 +183,9 @@ def retrieve(
         >>> retrieve(noisy, patterns, beta=4.0).round()
         tensor([[ 1.,  1.,  1., -1.]])
     """
-    _check_beta(beta)
-    _check_vectors(query, patterns)
+    positive(beta, "beta")
+    floats(query, "query", "(..., T, C)", 2)
+    floats(patterns, "patterns", "(..., S, C)", 2)
     key = patterns.unsqueeze(-2)  # one head
     for _ in range(whole(steps, "steps", 1)):
         output = attention(query.unsqueeze(-2), key, key, graph, scale=beta)
@@ -208,12 +206,11 @@ def retrieval_energy(query: Tensor, patterns: Tensor, beta: float, graph: Attent
 
     Source: Ramsauer et al. 2021, equation 2, with the patterns of the graph.
     """
-    _check_beta(beta)
-    beta = float(beta)
-    _check_vectors(query, patterns)
+    beta = positive(beta, "beta")
+    floats(query, "query", "(..., T, C)", 2)
+    floats(patterns, "patterns", "(..., S, C)", 2)
     graph = of_size(graph, query.shape[-2], patterns.shape[-2]) if isinstance(graph, Pattern) else graph
-    if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, "graph must be an AttentionGraph or a Pattern")
+    need_graph(graph, "retrieval_energy")
     key = patterns.unsqueeze(-2)
     result = attention(query.unsqueeze(-2), key, key, graph, scale=beta, return_lse=True)
     assert isinstance(result, AttentionOutput)
@@ -231,27 +228,7 @@ def _turned(state: Tensor, pull: Tensor, most: Tensor, degree: Tensor, of: torch
 
 
 def _check(state: Tensor, num_nodes: int) -> None:
-    if (
-        not isinstance(state, Tensor)
-        or state.dim() < 1
-        or state.shape[-1] != num_nodes
-        or not state.is_floating_point()
-    ):
-        raise ShapeError(f"states must be float (..., {num_nodes}), got {_shape(state)}")
-    table(state, "states", f"float (..., {num_nodes})", ShapeError)
+    if floats(state, "states", f"(..., {num_nodes})", 1).shape[-1] != num_nodes:
+        raise ShapeError(f"states must be float (..., {num_nodes}), got {shown(state)}")
     if bool((state.abs() != 1).any()):
         raise ShapeError("spins must be -1 or 1; of a state with zeros, torch.where(state > 0, 1.0, -1.0)")
-
-
-def _shape(given: Any) -> str:
-    return f"{given.dtype} {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
-
-
-def _check_beta(beta: float) -> None:
-    positive(beta, "beta")
-
-
-def _check_vectors(query: Tensor, patterns: Tensor) -> None:
-    for name, given, nodes in (("query", query, "T"), ("patterns", patterns, "S")):
-        if not isinstance(given, Tensor) or given.dim() < 2:
-            raise ShapeError(f"{name} must have shape (..., {nodes}, C), got {_shape(given)}")

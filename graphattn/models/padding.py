@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import shown, table, tensor
+from ..arguments import shown
 from ..errors import ShapeError
 from ..graph import AttentionGraph, PerHead
 from ..graph.sizes import sized
@@ -16,9 +16,8 @@ from ..nn.blocks import EVERY, Graph
 def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
     """Biases (..., E, 1) that take away the edges from sources beyond the lengths (...)."""
     edges: AttentionGraph = graph.union() if isinstance(graph, PerHead) else graph
-    if not isinstance(lengths, Tensor) or lengths.dtype == torch.bool or lengths.is_complex():
+    if not isinstance(lengths, Tensor) or lengths.dtype == torch.bool:
         raise ShapeError(f"lengths must be a tensor of whole numbers, one for each example, got {shown(lengths)}")
-    table(tensor(lengths, "lengths", "of whole numbers"), "lengths", "whole numbers")
     padding = edges.source.to(x.device) >= lengths.to(x.device).unsqueeze(-1)
     return x.new_zeros(padding.shape).masked_fill(padding, -torch.inf).unsqueeze(-1)
 

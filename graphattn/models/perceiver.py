@@ -82,10 +82,8 @@ class Reading(nn.Module):
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
-def _named(argument: str, options: Any) -> dict[str, Any]:
+def _named(options: Any) -> dict[str, Any]:
     """The further arguments of a reading."""
-    if not (options is None or isinstance(options, dict)):
-        raise OptionError(f'{argument} must be a dict of arguments, such as {{"num_heads": 4}}; got {options!r}')
     check_names(options or {}, Reading.__init__)
     return options or {}
 
@@ -146,17 +144,15 @@ class Perceiver(nn.Module):
         self.latents = nn.Parameter(
             torch.randn(width(num_latents, "num_latents"), width(embed_dim, "embed_dim")) * 0.02
         )
-        self.read = Reading(embed_dim, input_dim, **_named("read", read))
+        self.read = Reading(embed_dim, input_dim, **_named(read))
         options = options if "feed_forward" in options else {"hidden": embed_dim, **options}
         self.encoder = Encoder(num_layers, embed_dim, num_heads, final_norm=False, **options)
         self.queries: nn.Parameter | None = None
         self.write: Reading | None = None
         if outputs is not None:
-            if not isinstance(outputs, tuple | list) or len(outputs) != 2:
-                raise OptionError(f"outputs must be (number, width), got {outputs!r}")
             number, wide = (width(size, "outputs") for size in outputs)
             self.queries = nn.Parameter(torch.randn(number, wide) * 0.02)
-            self.write = Reading(wide, embed_dim, **_named("write", write))
+            self.write = Reading(wide, embed_dim, **_named(write))
         self.head: nn.Module | None = None
 
     @names_checked

@@ -323,12 +323,6 @@ class EncoderDecoder(nn.Module):
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         super().__init__()
-        for name, given, other in (("encoder", encoder, Decoder), ("decoder", decoder, Encoder)):
-            if not isinstance(given, nn.Module) or isinstance(given, other):
-                got = given.__name__ if isinstance(given, type) else type(given).__name__
-                raise OptionError(
-                    f"{name} must be {name.title()}(num_layers, embed_dim, num_heads) or the like, got {got}"
-                )
         self.encoder, self.decoder = encoder, decoder
 
     @names_checked

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..arguments import check_flags, function, one_of, positive, width
+from ..arguments import check_flags, one_of, positive, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
@@ -96,8 +96,6 @@ class TransformerBlock(nn.Module):
         elif hidden is not None or activation != "gelu":
             given = f"hidden={hidden}" if hidden is not None else f"activation={activation!r}"
             raise OptionError(f"{given} is of a feed-forward of the block's own; feed_forward takes its place")
-        elif not isinstance(feed_forward, nn.Module):
-            raise OptionError(f"feed_forward must be a module (..., C) to (..., C), got {feed_forward!r}")
         self.feed_forward = feed_forward
         self.feed_forward_norm = make_norm(norm, embed_dim, eps, bias)
         self.branch = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
@@ -169,7 +167,7 @@ class TransformerBlock(nn.Module):
                 lambda y: self.attention(
                     y,
                     graph,
-                    context=None if sources is None else _made(sources, y),
+                    context=None if sources is None else (sources(y),) * 2,
                     score_bias=score_bias,
                     edge_attr=edge_attr,
                     positions=positions,
@@ -187,14 +185,6 @@ class TransformerBlock(nn.Module):
     def from_torch(cls, layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> "TransformerBlock":
         """The block with the weights of a torch layer, and its outputs on a full or a causal graph."""
         return loaders.block_from_torch(cls, layer)
-
-
-def _made(sources: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    function(sources, "sources", "x")
-    result = sources(x)
-    if result is None:
-        raise OptionError(f"sources must be a function that gives features (..., S, C), got {sources!r}")
-    return result
 
 
 def copies(options: dict[str, Any]) -> dict[str, Any]:

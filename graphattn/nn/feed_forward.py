@@ -1,13 +1,12 @@
 """Feed-forward modules, each node by itself: perceptrons, gated ones, mixtures of experts; and dropped paths."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..arguments import check_flags, floats, one_of, probability, refuse_class, several, shown, width
+from ..arguments import check_flags, floats, one_of, probability, refuse_class, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..interop import from_edge_index
@@ -102,13 +101,13 @@ class MixtureOfExperts(nn.Module):
         softmax_over: str | None = None,
     ) -> None:
         super().__init__()
-        experts, top_k = _modules(experts), width(top_k, "top_k")
+        experts, top_k = nn.ModuleList(experts), width(top_k, "top_k")
         check_flags(bias=bias)
         if top_k > len(experts):
             raise OptionError(f"top_k must be between 1 and the number of experts, {len(experts)}; got {top_k}")
         self.softmax_over = ("all" if top_k == 1 else "chosen") if softmax_over is None else softmax_over
         one_of(self.softmax_over, "softmax_over", ("chosen", "all"))
-        self.experts, self.embed_dim, self.top_k = nn.ModuleList(experts), width(embed_dim, "embed_dim"), top_k
+        self.experts, self.embed_dim, self.top_k = experts, width(embed_dim, "embed_dim"), top_k
         self.router = nn.Linear(embed_dim, len(experts), bias=bias)
 
     def _chosen(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,22 +138,10 @@ class MixtureOfExperts(nn.Module):
             edge = torch.nonzero(expert.flatten() == number).flatten()
             read = flat[edge // self.top_k]
             output = module(read)
-            if not isinstance(output, Tensor) or output.shape != read.shape:
-                got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-                raise ShapeError(f"experts[{number}] must give {tuple(read.shape)}, the shape of its input; got {got}")
+            if output.shape != read.shape:
+                raise ShapeError(f"experts[{number}] must give {tuple(read.shape)}, got {tuple(output.shape)}")
             made = made.index_copy(0, edge, output.to(x.dtype))
         return (made.unflatten(0, expert.shape) * alpha.to(x.dtype).unsqueeze(-1)).sum(-2).view(x.shape)
-
-
-def _modules(experts: Any) -> list[nn.Module]:
-    if isinstance(experts, Iterable) and (not isinstance(experts, nn.Module) or isinstance(experts, nn.ModuleList)):
-        experts = several(experts, "experts", "must be modules")
-        if experts and all(isinstance(expert, nn.Module) for expert in experts):
-            return experts
-        experts = experts[:3]
-    raise OptionError(
-        f"experts must be modules, such as [FeedForward(8, 16), FeedForward(8, 16)]; got {shown(experts)}"
-    )
 
 
 def load_balancing_loss(scores: Tensor, top_k: int) -> Tensor:

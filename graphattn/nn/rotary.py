@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, refuse_class, width
+from ..arguments import floats, width
 from ..errors import OptionError, ShapeError
 from ..graphs.arguments import axes
 from .positions import angles, check_positions, even, frequencies, frequency_base, given, pairing
@@ -63,8 +63,6 @@ class Rotary(nn.Module):
                 f"rotary_dim must be a multiple of 2 * num_axes = {2 * self.num_axes}, got {self.rotary_dim}: each "
                 "axis turns as many pairs as the others"
             )
-        if not isinstance(scaling, RotaryScaling | None):
-            raise OptionError(f"scaling must be a RotaryScaling such as LinearScaling(2.0), or None; got {scaling!r}")
         self.scaling = scaling
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
@@ -79,12 +77,8 @@ class Rotary(nn.Module):
             ShapeError: If a tensor has another shape or device, or several axes have no positions; or if positions are
                 no real numbers (on the CPU: if one is NaN or infinite).
         """
-        floats(x, "x", f"(..., nodes, heads, {self.head_dim})", 1)
-        if x.dim() < 3 or x.shape[-1] != self.head_dim or not x.is_floating_point():
-            raise ShapeError(
-                f"x must have shape (..., nodes, heads, {self.head_dim}) and a float dtype, "
-                f"got {tuple(x.shape)} {x.dtype}"
-            )
+        if floats(x, "x", f"(..., nodes, heads, {self.head_dim})", 3).shape[-1] != self.head_dim:
+            raise ShapeError(f"x must have shape (..., nodes, heads, {self.head_dim}), got {tuple(x.shape)}")
         turn, wide = self._turn(x, positions).unsqueeze(-2), torch.promote_types(x.dtype, torch.float32)
         cos, sin = turn.cos().to(wide), turn.sin().to(wide)  # (..., N, 1, d / 2)
         moved, rest = x[..., : self.rotary_dim].to(wide), x[..., self.rotary_dim :]
@@ -115,7 +109,6 @@ class Rotary(nn.Module):
 
 def check_rotary(rotary: Any, head_dim: int) -> None:
     """Refuse what does not turn heads of this width."""
-    refuse_class(rotary, "rotary")
     if not isinstance(rotary, Rotary | None):
         raise OptionError(f"rotary must be a Rotary such as Rotary(head_dim={head_dim}), or None; got {rotary!r}")
     if rotary is not None and rotary.head_dim != head_dim:

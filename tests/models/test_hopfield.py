@@ -175,7 +175,7 @@ def test_a_state_without_a_pattern():
     [
         (lambda: Hopfield(graphs.full(4), 1.0), GraphError, "without self-loops or repeated edges"),
         (lambda: Hopfield(graphs.cross(4, 5), 1.0), GraphError, "a square graph"),
-        (lambda: Hopfield(graphs.full(...), 1.0), GraphError, "of a Pattern, the graph of a size"),
+        (lambda: Hopfield(graphs.full(...), 1.0), GraphError, "needs an AttentionGraph"),
         (lambda: Hopfield(RING, torch.ones(5)), ShapeError, r"float \(4,\), one for each edge"),
         (lambda: Hopfield(RING, 1.0).energy(spins(4).float()), GraphError, "has its reverse"),
         (
@@ -196,7 +196,7 @@ def test_a_state_without_a_pattern():
         (lambda: Hopfield(RING, 1.0).settle(torch.ones(4), []), OptionError, "order must name at least one spin"),
         (lambda: Hopfield.from_patterns(spins(2, 4), RING.mask()), GraphError, "from_mask"),
         (lambda: retrieve(Q, X, 1.0, steps=0), GraphError, "steps must be a whole number >= 1, got 0"),
-        (lambda: retrieval_energy(Q[0], X, 1.0), ShapeError, r"query must have shape \(..., T, C\), got"),
+        (lambda: retrieval_energy(Q[0], X, 1.0), ShapeError, r"query must be floating point \(..., T, C\), got"),
         (lambda: retrieval_energy(Q, X, 1.0, ga.PerHead((SOME,))), GraphError, r"pass one of its \.graphs"),
     ],
 )

@@ -8,7 +8,6 @@ import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import OptionError
 from graphattn.models import from_hf, llama
-from graphattn.nn import Rotary
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
@@ -106,8 +105,3 @@ def test_dropout_is_that_of_weights():
 def test_refusals(options, message):
     with pytest.raises(OptionError, match=message):
         from_hf(theirs(**options))
-
-
-def test_a_scaling_is_one():
-    with pytest.raises(OptionError, match=r"scaling must be a RotaryScaling .*, or None; got 2"):
-        Rotary(8, scaling=2.0)

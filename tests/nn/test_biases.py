@@ -353,12 +353,6 @@ REFUSED = {
         ShapeError,
         r"int64 \(..., 25\), one for each edge",
     ),
-    "floats": (lambda: EdgeTable(4, H)(FULL, torch.zeros(25)), ShapeError, "values must be int64, got torch.float32"),
-    "elsewhere": (
-        lambda: EdgeTable(4, H)(FULL, torch.zeros(25, device="meta").long()),
-        ShapeError,
-        "values are on meta and",
-    ),
     "beyond": (lambda: EdgeTable(4, H)(FULL, torch.arange(25)), PositionIndexError, r"in \[0, 4\).* got 0 to 24"),
     "along": (
         lambda: BIAS(FULL, ga.graphs.causal(4)),

@@ -173,8 +173,6 @@ def test_biases_of_places():
     bias = ga.nn.OffsetBias(2)
     first, _, last = bias.mlp
     torch.testing.assert_close(bias(graph, pos), (offset @ first.weight.T + first.bias).relu() @ last.weight.T)
-    table, cells = ga.nn.OffsetTable(2, reach=3, step=0.1), (offset / 0.1).round().clamp(-3, 3).long() + 3
-    torch.testing.assert_close(table(graph, pos), sum(table.weight[axis, cells[:, axis]] for axis in range(3)))
     contextual, (q, k) = ga.nn.ContextualTable(2, 4, 3, step=0.1, values=True), torch.randn(2, 23, 2, 4)
     steps = (offset / 0.1).floor().clamp(-3, 2).long() + 3
     of_query, of_key, of_value = (
@@ -189,9 +187,8 @@ def test_biases_of_places():
     angle = 2 * math.pi * pos @ waves.frequencies.T
     torch.testing.assert_close(waves(pos), torch.cat((angle.sin(), angle.cos()), 1))
     layer, x = ga.nn.GraphAttention(8, 2), torch.randn(23, 8)
-    layer(x, graph, score_bias=bias(graph, pos) + table(graph, pos)).sum().backward()
+    layer(x, graph, score_bias=bias(graph, pos)).sum().backward()
     assert float(first.weight.grad.abs().max()) > 0
-    assert float(table.weight.grad.abs().max()) > 0
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,6 @@ REFUSED = {
     "base tiny": (lambda: SinusoidalPosition(8, base=1e-300), OptionError, "so small that angles overflow, got 1e-300"),
     "layout": (lambda: Rotary(8, layout="neox"), OptionError, 'layout must be "half" or "interleaved", got \'neox\''),
     "max_len": (lambda: LearnedPosition(0, 4), OptionError, "max_len must be a whole number >= 1, got 0"),
-    "heads first": (lambda: Rotary(8)(torch.randn(5, 4)), ShapeError, r"\(..., nodes, heads, 8\).* got \(5, 4\)"),
     "whole numbers": (
         lambda: Rotary(4)(torch.ones(5, 1, 4).long()),
         ShapeError,
@@ -212,8 +211,7 @@ REFUSED = {
         ShapeError,
         r"positions must be a tensor \(..., 5\), one for each of 5 nodes; got \(4,\)",
     ),
-    "wider features": (lambda: LearnedPosition(9, 4)(torch.randn(2, 5)), ShapeError, r"nodes, 4\) .* got \(2, 5\)"),
-    "one node alone": (lambda: LearnedPosition(9, 4)(torch.randn(4)), ShapeError, r"nodes, 4\) .* got \(4,\)"),
+    "wider features": (lambda: LearnedPosition(9, 4)(torch.randn(2, 5)), ShapeError, r"nodes, 4\), got \(2, 5\)"),
     "features that are whole numbers": (
         lambda: LearnedPosition(9, 4)(torch.ones(2, 4, dtype=torch.int64)),
         ShapeError,
@@ -250,7 +248,6 @@ HOLE = torch.tensor([0.0, 1.0, float("nan"), 3.0, 4.0])
     [
         (torch.arange(5) * 1j, "positions must be integers or real numbers, got torch.complex64"),
         (torch.ones(5, dtype=torch.bool), "positions must be integers or real numbers, got torch.bool"),
-        (torch.arange(5, device="meta"), "positions are on meta and x on cpu; move one of them"),
         (HOLE, "positions must be finite numbers"),
         (HOLE.nan_to_num(torch.inf), "positions must be finite numbers"),
     ],

@@ -3,7 +3,6 @@
 from .places import ContextualTable as ContextualTable
 from .places import FourierFeatures as FourierFeatures
 from .places import OffsetBias as OffsetBias
-from .places import OffsetTable as OffsetTable
 from .sequence import ALiBi as ALiBi
 from .sequence import T5Bias as T5Bias
 from .shortest_path import ShortestPathBias as ShortestPathBias

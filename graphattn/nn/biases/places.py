@@ -43,42 +43,6 @@ class OffsetBias(nn.Module):
         return self.mlp(_offsets(graph, pos, queries, self.axes).to(like.dtype))
 
 
-class OffsetTable(nn.Module):
-    r"""A learned number for each step along each axis, added up: quantised relative positions.
-
-    .. math:: b_{ts} = \sum_a \mathrm{weight}[a, \, \mathrm{clamp}(\lfloor (p_t - p_s)_a / \ell \rceil, -R, R) + R]
-
-    Args:
-        num_heads: H.
-        reach: R, steps to either side; farther ones are the farthest.
-        step: :math:`\ell`, in the units of the positions; 1 for cells of a grid.
-        axes: Of the positions.
-
-    Attributes:
-        weight: (axes, 2 R + 1, H), from a normal of deviation 0.02 cut at two.
-
-    Source: Wu et al. 2024 (Point Transformer V3), the code's ``RPE``, which this is on grid coordinates. Multiplied by
-    query or key it is a :class:`ContextualTable`.
-    """
-
-    def __init__(self, num_heads: int, reach: int, *, step: float = 1.0, axes: int = 3) -> None:
-        super().__init__()
-        self.reach, self.step = width(reach, "reach"), positive(step, "step")
-        self.weight = nn.Parameter(torch.empty(width(axes, "axes"), 2 * self.reach + 1, width(num_heads, "num_heads")))
-        nn.init.trunc_normal_(self.weight, std=0.02, a=-0.04, b=0.04)
-
-    def forward(self, graph: Graph, pos: Tensor, queries: Tensor | None = None) -> Tensor:
-        """Biases (..., E, H) of positions as in :func:`graphattn.nn.relative_positions`; they get no gradient."""
-        axes, wide, heads = self.weight.shape
-        away = _offsets(graph, pos.detach() if isinstance(pos, Tensor) else pos, queries, axes)
-        index = (away / self.step).round().clamp(-self.reach, self.reach).long() + self.reach
-        rows = index + wide * torch.arange(axes, device=index.device)
-        return nn.functional.embedding(rows, self.weight.reshape(axes * wide, heads)).sum(-2)
-
-    def extra_repr(self) -> str:
-        return f"num_heads={self.weight.shape[2]}, reach={self.reach}, step={self.step}, axes={self.weight.shape[0]}"
-
-
 class ContextualTable(nn.Module):
     r"""Learned rows for each step along each axis, multiplied by queries and keys: contextual relative positions.
 

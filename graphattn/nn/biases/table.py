@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ...arguments import outside, tensor, width
+from ...arguments import outside, shown, width
 from ...errors import PositionIndexError, ShapeError
 from ...graph import AttentionGraph, PerHead
 from ...kernels.modes import can_read_values
@@ -54,12 +54,7 @@ class EdgeTable(nn.Module):
         """
         need_graph(graph)
         if not isinstance(values, Tensor) or values.dim() < 1 or values.shape[-1] != graph.num_edges:
-            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-            raise ShapeError(f"values must be int64 (..., {graph.num_edges}), one for each edge; got {got}")
-        if values.dtype not in (torch.int64, torch.int32):
-            raise ShapeError(f"values must be int64, got {values.dtype}")
-        if values.device != self.weight.device:
-            raise ShapeError(f"values are on {values.device} and the table on {self.weight.device}; move one of them")
+            raise ShapeError(f"values must be int64 (..., {graph.num_edges}), one for each edge; got {shown(values)}")
         rows = self.weight.shape[0]
         bad = outside(values, rows) if can_read_values(values) else ""
         if bad:
@@ -68,8 +63,6 @@ class EdgeTable(nn.Module):
 
     def rows(self, values: Tensor) -> Tensor:
         """The rows (..., E, H) of values that are known to be in range."""
-        if tensor(values, "values", "(..., E) of int64", ShapeError).dtype not in (torch.int64, torch.int32):
-            raise ShapeError(f"values must be int64, got {values.dtype}")
         try:
             return nn.functional.embedding(values, self.weight)
         except IndexError:
