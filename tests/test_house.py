@@ -23,7 +23,7 @@ ROOMS = [
     "graphs",
     "interop",
     "plans",
-    "questions",
+    "analyse",
     "kernels",
     "backends",
     "attention",

@@ -61,7 +61,7 @@ def show(
         return
     say(f"{subject.graph!r}\n\n{mask_lines(drawing)}\n")
     if facts is not None:
-        from ..questions.facts_of_one import called, shown
+        from ..analyse.facts_of_one import called, shown
 
         rendered(table([(called(name), shown(value)) for name, value in facts.items()]))
     say_notes(notes)

@@ -30,8 +30,8 @@ def facts(
         _of_layers(what, budget, json)
         return
     subject = item(what)
-    from ..questions.facts import facts as facts_of
-    from ..questions.tile_fill import tile_fill
+    from ..analyse.facts import facts as facts_of
+    from ..analyse.tile_fill import tile_fill
 
     with step(f"looking at {what}"):
         answer = facts_of(subject.graph, budget=budget)
@@ -55,7 +55,7 @@ def _of_layers(what: str, budget: int, json: bool) -> None:
         raise OptionError(f"no layer stands between the semicolons of {what!r}")
     made = {part: item(part).graph for part in dict.fromkeys(parts)}
     layers = [made[part] for part in parts]
-    from ..questions.facts import facts as facts_of
+    from ..analyse.facts import facts as facts_of
 
     with step(f"looking at {what}"):
         answer = facts_of(layers, budget=budget)
@@ -91,8 +91,8 @@ def audit(
       graphattn audit mistral/config.json
     """
     if mask is not None:
+        from ..analyse.audit import audit as audited
         from ..interop.files import load_mask
-        from ..questions.audit import audit as audited
 
         subject = item(what)
         with step(f"auditing {mask}"):

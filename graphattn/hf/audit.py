@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from ..analyse.audit import BUDGET, Audit, audit_one
 from ..errors import GraphAttnError, LoaderError, OptionError, need_extra
 from ..graph import AttentionGraph
 from ..graphs import block_local, causal, full, sliding_window
-from ..questions.audit import BUDGET, Audit, audit_one
 from .modules import Place
 from .patch import patched
 from .small import WINDOWS, check_counts, small

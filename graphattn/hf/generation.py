@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..analyse import leaks
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
 from ..graphs import causal
-from ..questions import leaks
 from .given import sized
 from .rows import each
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..analyse.forms import all_runs
 from ..arguments import floats, function, width
 from ..backends.request import Inputs
 from ..errors import OptionError, ShapeError
@@ -16,7 +17,6 @@ from ..graph.algebra import refuse_over
 from ..graph.modes import not_followed
 from ..kernels.modes import without_autocast
 from ..plans.cache import cached
-from ..questions.forms import all_runs
 from .normalizers import by_sum, none
 from .scores import Score
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..analyse import receptive_field
 from ..errors import ControlError
-from ..questions import receptive_field
 from .arms import Graphs
 from .comparison import Comparison, Trial
 from .controls import everything, is_structured, permuted

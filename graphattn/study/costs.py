@@ -8,7 +8,7 @@ from statistics import mean, median
 import torch
 from torch import Tensor
 
-from ..questions import flops
+from ..analyse import flops
 from .arms import Graphs
 from .comparison import Comparison, Trial
 from .data import Data

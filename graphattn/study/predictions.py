@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
+from ..analyse import facts, flops, receptive_field, universality
+from ..analyse.walks import walk
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..questions import facts, flops, receptive_field, universality
-from ..questions.walks import walk
 from .arms import Graphs
 from .comparison import Comparison
 from .controls import everything

@@ -8,9 +8,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from ..analyse.mistakes import described, singles
+from ..analyse.mutants import MOVED, Mutant, Mutants
 from ..nn import Rotary
-from ..questions.mistakes import described, singles
-from ..questions.mutants import MOVED, Mutant, Mutants
 from .bounds import EXPLAINED, difference, differences, size
 from .measure import measure_backend, twins
 from .pieces import BUDGET, Piece, piece_of

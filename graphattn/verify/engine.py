@@ -10,7 +10,7 @@
 * ``invariants`` tries to contradict what holds whatever the numbers are, on a ``probe``. Of a graph that is sampled it
   first runs equal logits, where every target is compared without a twin; the wrong ones join the sample.
 * ``diagnose`` looks for the known mistake that gives a wrong output (``wrong_scores``, and the mutants of
-  ``questions``); ``report`` prints.
+  ``analyse``); ``report`` prints.
 """
 
 import sys

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..analyse.receptive_field import Layers, graphs_of, receptive_field
 from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph.graph import AttentionGraph
-from ..questions.receptive_field import Layers, graphs_of, receptive_field
 from .choice import checked_targets, thinned
 from .layer_rows import draw_rows
 from .layouts import Layout, layout_of

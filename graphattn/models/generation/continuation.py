@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...analyse import leaks
+from ...analyse.forms import all_runs
 from ...arguments import several
 from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph, Pattern, PerHead
@@ -16,8 +18,6 @@ from ...graph.runs import row_lengths
 from ...graphs import cross
 from ...interop import from_mask
 from ...nn import KeyValueCache
-from ...questions import leaks
-from ...questions.forms import all_runs
 from .arguments import check_model
 
 _LISTED = 1 << 20  # pairs of targets and sources that are looked at one by one

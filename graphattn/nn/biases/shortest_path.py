@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...analyse.forms import csr_by_source
 from ...arguments import width
 from ...errors import GraphError
 from ...graph import AttentionGraph, PerHead
-from ...questions.forms import csr_by_source
 from .constant import need_graph, of_edges
 from .table import EdgeTable
 

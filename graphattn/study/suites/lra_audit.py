@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...analyse import receptive_field
 from ...graph import AttentionGraph
 from ...graphs import asymmetric_window, documents, fixed, global_tokens, sliding_window
 from ...interop import from_mask
-from ...questions import receptive_field
 from ..markdown import from_docstring
 from .untrained import Finding, Findings
 

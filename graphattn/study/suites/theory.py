@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from ... import graphs as g
+from ...analyse import connectivity, hops, receptive_field, spectral_gap
 from ...attention import attention
 from ...graph import AttentionGraph
 from ...nn import PositiveFeatures
-from ...questions import connectivity, hops, receptive_field, spectral_gap
 from ..markdown import from_docstring
 from .untrained import Finding, Findings
 

@@ -40,7 +40,7 @@ def test_gaps_with_a_formula():
 
 
 def listable(monkeypatch, answer):
-    module = import_module("graphattn.questions.spectrum")
+    module = import_module("graphattn.analyse.spectrum")
     monkeypatch.setattr(module, "_DENSE", 8)
     monkeypatch.setattr(module, "is_listable", lambda graph: answer)
 

@@ -6,8 +6,8 @@ import torch
 
 import graphattn as ga
 from graphattn import GraphAttnError, graphs
+from graphattn.analyse.mistakes import mistakes
 from graphattn.graph import algebra
-from graphattn.questions.mistakes import mistakes
 
 
 def natten(height, width, kernel, clamp_rows, clamp_columns):

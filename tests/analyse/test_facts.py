@@ -12,9 +12,9 @@ from scipy.sparse.csgraph import shortest_path
 
 import graphattn as ga
 from graphattn import GraphAttnError
+from graphattn.analyse.hops import _by_searches, _by_squaring
+from graphattn.analyse.walks import OnMatrix, OnRuns, tree_depth, walk
 from graphattn.graph.listed import checked
-from graphattn.questions.hops import _by_searches, _by_squaring
-from graphattn.questions.walks import OnMatrix, OnRuns, tree_depth, walk
 
 SQUARE = [name for name, make in GRAPHS.items() if make().is_square]
 MILLION = 1_000_000
@@ -113,7 +113,7 @@ def test_components_of_runs_are_those_of_edges(monkeypatch):
     expected = ga.facts(graph).components
     cross = GRAPHS["cross_causal_end"]()
     both = ga.facts(cross).components
-    module = import_module("graphattn.questions.connectivity")
+    module = import_module("graphattn.analyse.connectivity")
     monkeypatch.setattr(module, "is_listable", lambda graph: False)
     monkeypatch.setattr(module, "_closed", lambda edges: None)
     assert (module.num_components(graph), module.num_components(cross)) == (expected, both)
@@ -169,7 +169,7 @@ def test_searches_stop_at_their_budget_with_the_bounds_found():
 
 @pytest.mark.parametrize("listed", [False, True])
 def test_of_a_causal_graph_it_is_said_when_every_node_depends_on_every_earlier_one(listed, monkeypatch):
-    monkeypatch.setattr(import_module("graphattn.questions.hops"), "_CHUNK", 7)
+    monkeypatch.setattr(import_module("graphattn.analyse.hops"), "_CHUNK", 7)
     window, chain = ga.graphs.sliding_window(30, 3), ga.graphs.sliding_window(30, 2)
     cut = ga.from_edge_index(chain.edge_index[:, chain.edge_index.sum(0) != 2 * 22 + 1], num_nodes=30)  # no 22 -> 23
     cases = [
