@@ -18,6 +18,7 @@ from torch import Tensor
 from .again import LAYOUT, ends_in_order, gradients_of_definition
 from .arrays import eights, narrow, nodes, results
 from .edge_softmax import gather
+from .modes import on_gpu
 from .threads import chunks, share
 
 _OPERANDS = "Tensor x, Tensor y, Tensor? z, Tensor weight, float slope"
@@ -55,24 +56,17 @@ def edge_additive(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope:
     operands, rows, flat = _operands(x, y, z, weight), _layout(*layout[:4]), out.view(-1).numpy()
     f = flat.dtype.type(slope)
 
-    def make() -> Any:
-        def run(lo: int, hi: int) -> None:
-            for b in range(B):
-                additive_numba.scores(sizes, b, *operands, f, *rows, lo, hi, flat)
-
-        return run
+    def run(lo: int, hi: int) -> None:
+        for b in range(B):
+            additive_numba.scores(sizes, b, *operands, f, *rows, lo, hi, flat)
 
     if out.numel():
         work = out.numel() * sizes[-1]
-        share(chunks(rows[1], work), work, make)
+        share(chunks(rows[1], work), work, run)
     return out
 
 
-@edge_additive.register_kernel("cuda")
-def _on_gpu(*arguments: Any) -> Tensor:
-    from . import additive_triton
-
-    return additive_triton.edge_additive(*arguments)
+on_gpu(edge_additive, "additive_triton", "edge_additive")
 
 
 @edge_additive.register_fake
@@ -103,29 +97,21 @@ def edge_additive_backward(
     bounds = chunks(by_target[1], work)
     of_weight = np.zeros((len(bounds), G * K * width), np.float64)  # a sum for each chunk: the same bits every time
 
-    def targets() -> Any:
-        own = np.empty(G * width, flat.dtype), np.empty(G * width), np.empty(G * K * width, flat.dtype)
+    def targets(lo: int, hi: int, *own: np.ndarray) -> None:
+        written = to_x, of_edges, of_weight[bounds.index(lo)], *own
+        for b in range(B):
+            additive_numba.to_targets(sizes, b, *operands, f, *by_target, lo, hi, flat, *written)
 
-        def run(lo: int, hi: int) -> None:
-            rows = *by_target, lo, hi
-            written = to_x, of_edges, of_weight[bounds.index(lo)], *own
-            for b in range(B):
-                additive_numba.to_targets(sizes, b, *operands, f, *rows, flat, *written)
+    def sources(lo: int, hi: int, *own: np.ndarray) -> None:
+        for b in range(B):
+            additive_numba.to_sources(sizes, b, *operands, f, *by_source, lo, hi, flat, to_y, *own)
 
-        return run
-
-    def sources() -> Any:
-        own = np.empty(G * width, flat.dtype), np.empty(G * width)
-
-        def run(lo: int, hi: int) -> None:
-            for b in range(B):
-                additive_numba.to_sources(sizes, b, *operands, f, *by_source, lo, hi, flat, to_y, *own)
-
-        return run
+    def space() -> tuple[np.ndarray, ...]:
+        return np.empty(G * width, flat.dtype), np.empty(G * width)
 
     if math.prod((B, G, K)):
-        share(bounds, work, targets)
-        share(chunks(by_source[1], work), work, sources)
+        share(bounds, work, targets, lambda: (*space(), np.empty(G * K * width, flat.dtype)))
+        share(chunks(by_source[1], work), work, sources, space)
     else:
         grad_x.zero_()
         grad_y.zero_()
@@ -138,11 +124,7 @@ def edge_additive_backward(
     )
 
 
-@edge_additive_backward.register_kernel("cuda")
-def _gradients_on_gpu(*arguments: Any) -> tuple[Tensor, ...]:
-    from . import additive_triton
-
-    return additive_triton.edge_additive_backward(*arguments)
+on_gpu(edge_additive_backward, "additive_triton", "edge_additive_backward")
 
 
 @edge_additive_backward.register_fake

@@ -19,6 +19,7 @@ from torch import Tensor
 from .again import LAYOUT, ends_in_order, gradients_of_definition
 from .arrays import array, narrow, nodes, results, widest, width
 from .edge_softmax import edge_softmax
+from .modes import on_gpu
 from .threads import chunks, share
 
 
@@ -38,26 +39,17 @@ def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor)
     rows, others = nodes(x), nodes(y)
     p, i, e, o = (a.numpy() for a in layout[:4])
 
-    def make() -> Any:
-        buf = np.empty(H * (widest(p) + 8), flat.dtype)
-
-        def run(lo: int, hi: int) -> None:
-            for b in range(B):
-                edges_numba.edge_products(wide, sizes, b, rows, others, p, lo, hi, o, i, e, flat, buf)
-
-        return run
+    def run(lo: int, hi: int, buf: np.ndarray) -> None:
+        for b in range(B):
+            edges_numba.edge_products(wide, sizes, b, rows, others, p, lo, hi, o, i, e, flat, buf)
 
     if out.numel():
         work = out.numel() * 8 * len(wide)
-        share(chunks(p, work), work, make)
+        share(chunks(p, work), work, run, lambda: (np.empty(H * (widest(p) + 8), flat.dtype),))
     return out
 
 
-@edge_products.register_kernel("cuda")
-def _products_on_gpu(*arguments: Any) -> Tensor:
-    from . import edges_triton
-
-    return edges_triton.edge_products(*arguments)
+on_gpu(edge_products, "edges_triton", "edge_products")
 
 
 @edge_products.register_fake
@@ -87,28 +79,24 @@ def edge_sum(
     rows, written = nodes(x), nodes(out)
     summed = True if to_sources else None
 
-    def make() -> Any:
-        own = edges_numba.row_space(wide, wide, sizes, widest(p), flat.dtype, i.dtype)
-
-        def run(lo: int, hi: int) -> None:
-            for b in range(B):
-                edges_numba.edge_sums(wide, sizes, flat, b, rows, p, lo, hi, o, i, e, gone, summed, written, own)
-
-        return run
+    def run(lo: int, hi: int, *own: np.ndarray) -> None:
+        for b in range(B):
+            edges_numba.edge_sums(wide, sizes, flat, b, rows, p, lo, hi, o, i, e, gone, summed, written, own)
 
     if H == 0 or x.shape[1] == 0:
         out.zero_()
     elif out.numel():
         work = weight.numel() * 8 * len(wide)
-        share(chunks(p, work), work, make)
+        share(
+            chunks(p, work),
+            work,
+            run,
+            lambda: edges_numba.row_space(wide, wide, sizes, widest(p), flat.dtype, i.dtype),
+        )
     return narrow(out, x)
 
 
-@edge_sum.register_kernel("cuda")
-def _sum_on_gpu(*arguments: Any) -> Tensor:
-    from . import edges_triton
-
-    return edges_triton.edge_sum(*arguments)
+on_gpu(edge_sum, "edges_triton", "edge_sum")
 
 
 @edge_sum.register_fake
@@ -127,25 +115,17 @@ def edge_weights(score: Tensor, ptr: Tensor, index: Tensor, edge: Tensor, order:
     given, out, levels = (x.contiguous().numpy() for x in (score.detach().view(-1), alpha.view(-1), lse))
     p, rows, e = ptr.numpy(), order.numpy(), edge.numpy()
 
-    def make() -> Any:
-        buf = np.empty(H * (widest(p) + 8), given.dtype)
-
-        def run(lo: int, hi: int) -> None:
-            for b in range(B):
-                edges_numba.edge_softmax(H, b, p, lo, hi, rows, e, given, out, levels, buf)
-
-        return run
+    def run(lo: int, hi: int, buf: np.ndarray) -> None:
+        for b in range(B):
+            edges_numba.edge_softmax(H, b, p, lo, hi, rows, e, given, out, levels, buf)
 
     if lse.numel():
-        share(chunks(p, 8 * score.numel()), 8 * score.numel(), make)
+        work = 8 * score.numel()
+        share(chunks(p, work), work, run, lambda: (np.empty(H * (widest(p) + 8), given.dtype),))
     return alpha, lse
 
 
-@edge_weights.register_kernel("cuda")
-def _weights_on_gpu(*arguments: Any) -> tuple[Tensor, Tensor]:
-    from . import edges_triton
-
-    return edges_triton.edge_weights(*arguments)
+on_gpu(edge_weights, "edges_triton", "edge_weights")
 
 
 @edge_weights.register_fake
@@ -166,25 +146,16 @@ def edge_weights_backward(
     a, g, out = (x.contiguous().view(-1).numpy() for x in (alpha, grad, result))
     levels, p, rows, e = (x.contiguous().numpy() for x in (grad_lse, ptr, order, edge))
 
-    def make() -> Any:
-        total = np.empty(H, np.float64)
-
-        def run(lo: int, hi: int) -> None:
-            for b in range(B):
-                edges_numba.edge_softmax_backward(H, b, p, lo, hi, rows, e, a, g, levels, out, total)
-
-        return run
+    def run(lo: int, hi: int, total: np.ndarray) -> None:
+        for b in range(B):
+            edges_numba.edge_softmax_backward(H, b, p, lo, hi, rows, e, a, g, levels, out, total)
 
     if levels.size:
-        share(chunks(p, 8 * a.size), 8 * a.size, make)
+        share(chunks(p, 8 * a.size), 8 * a.size, run, lambda: (np.empty(H, np.float64),))
     return result
 
 
-@edge_weights_backward.register_kernel("cuda")
-def _weights_gradient_on_gpu(*arguments: Any) -> Tensor:
-    from . import edges_triton
-
-    return edges_triton.edge_weights_backward(*arguments)
+on_gpu(edge_weights_backward, "edges_triton", "edge_weights_backward")
 
 
 @edge_weights_backward.register_fake

@@ -9,6 +9,7 @@ that of query and key.
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from torch import Tensor
 from .again import gradients_of_definition
 from .arrays import array, dtype_of_sums, empty, narrow, nodes, results, widest, width
 from .edge_softmax import edge_softmax, scatter_sum
-from .modes import nothing_watches
+from .modes import nothing_watches, on_gpu
 from .threads import chunks, share
 
 _DIMS = (3, 3, 4)  # of bias, attr, attr_query
@@ -56,18 +57,16 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     written = (out, *(x.numpy() for x in (levels, alpha, kept.flatten(), attr_output)))
     given, options, word = (rows, q, k, v, a, aq, b, p, i, e), (scale, softcap, dropout_p), _word(seed)
 
-    def make() -> Any:
-        space = edges_numba.workspace(*sizes, len(i), widest(p), len(p) - 1, levels.numpy().dtype, i.dtype)
+    def run(lo: int, hi: int, *space: Any) -> None:
+        for batch in range(B):
+            edges_numba.forward(*sizes, lo, hi, batch, *given, options, word, *written, space)
 
-        def run(lo: int, hi: int) -> None:
-            for batch in range(B):
-                edges_numba.forward(*sizes, lo, hi, batch, *given, options, word, *written, space)
-
-        return run
+    def space() -> tuple[Any, ...]:
+        return edges_numba.workspace(*sizes, len(i), widest(p), len(p) - 1, levels.numpy().dtype, i.dtype)
 
     if B * T * H:
         work = B * edge.numel() * H * 8 * (len(sizes[0]) + len(sizes[1]))
-        share(chunks(p, work), work, make)
+        share(chunks(p, work), work, run, space)
     return narrow(output, value), levels, alpha, attr_output, kept
 
 
@@ -81,11 +80,7 @@ edge_attention = torch.library.custom_op(
 )
 
 
-@edge_attention.register_kernel("cuda")
-def _on_gpu(*arguments: Any) -> tuple[Tensor, ...]:
-    from . import edges_triton
-
-    return edges_triton.forward(*arguments)
+_on_gpu = on_gpu(edge_attention, "edges_triton", "forward")
 
 
 def _forward_where_it_is(*arguments: Any) -> tuple[Tensor, ...]:
@@ -147,35 +142,29 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor,
     shares = products.numpy(), (kept.flatten() if as_kept else weights).numpy()
     removed = array(None, torch.bool)
 
-    def by_target() -> Any:
-        own = edges_numba.workspace(*sizes, len(i), widest(p), len(p) - 1, gl.dtype, i.dtype)
+    def by_target(lo: int, hi: int, *own: Any) -> None:
+        for n in range(B):
+            edges_numba.backward_targets(*sizes, lo, hi, n, *given, *written, own)
 
-        def run(lo: int, hi: int) -> None:
-            for n in range(B):
-                edges_numba.backward_targets(*sizes, lo, hi, n, *given, *written, own)
+    def by_source(lo: int, hi: int, *own: Any) -> None:
+        rows = sp, lo, hi, source_rows, t, where, removed, True
+        for n in range(B):
+            edges_numba.edge_sums(sizes[0], sizes[2], shares[0], n, q, *rows, gk, own)
+            edges_numba.edge_sums(sizes[1], sizes[2], shares[1], n, go, *rows, gv, own)
 
-        return run
-
-    def by_source() -> Any:
-        own = edges_numba.row_space(*sizes, widest(sp), gl.dtype, t.dtype)
-
-        def run(lo: int, hi: int) -> None:
-            rows = sp, lo, hi, source_rows, t, where, removed, True
-            for n in range(B):
-                edges_numba.edge_sums(sizes[0], sizes[2], shares[0], n, q, *rows, gk, own)
-                edges_numba.edge_sums(sizes[1], sizes[2], shares[1], n, go, *rows, gv, own)
-
-        return run
+    def space() -> tuple[Any, ...]:
+        return edges_numba.workspace(*sizes, len(i), widest(p), len(p) - 1, gl.dtype, i.dtype)
 
     if gl.size == 0:  # no target
         for grad in (*grads[1:], grad_attr):
             grad.zero_()
     else:
         work = 16 * B * edge.numel() * H * max(len(sizes[0]), len(sizes[1]))
-        share(chunks(p, work), work, by_target)
+        share(chunks(p, work), work, by_target, space)
         if bias is not None:  # an edge that may be removed passes not even a NaN
             removed = ((shares[0] == 0) & (shares[1] == 0)).reshape(edges)
-        share(chunks(sp, work), work, by_source)
+        space_of_row = partial(edges_numba.row_space, *sizes, widest(sp), gl.dtype, t.dtype)
+        share(chunks(sp, work), work, by_source, space_of_row)
     grad_q, grad_k, grad_v = (narrow(x, like) for x, like in zip(grads, (query, key, value), strict=True))
     return grad_q, grad_k, grad_v, grad_bias, grad_attr, grad_attr_query
 
@@ -191,11 +180,7 @@ edge_attention_backward = torch.library.custom_op(
 )
 
 
-@edge_attention_backward.register_kernel("cuda")
-def _gradients_on_gpu(*arguments: Any) -> tuple[Tensor, ...]:
-    from . import edges_triton
-
-    return edges_triton.backward(*arguments)
+_gradients_on_gpu = on_gpu(edge_attention_backward, "edges_triton", "backward")
 
 
 def _gradients_where_they_are(*arguments: Any) -> tuple[Tensor, ...]:

@@ -1,6 +1,8 @@
 """What the caller's surroundings ask of a kernel."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -19,6 +21,16 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
     if torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()
+
+
+def on_gpu(operator: Any, module: str, function: str) -> Callable[..., Any]:
+    """Run ``operator`` on CUDA by a function of a module of this package, imported when it is called."""
+
+    def run(*arguments: Any) -> Any:
+        return getattr(import_module(f"graphattn.kernels.{module}"), function)(*arguments)
+
+    operator.register_kernel("cuda")(run)
+    return run
 
 
 def can_read_values(x: Tensor) -> bool:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,20 +49,20 @@ def threads_for(work: int) -> int:
     return 1 if work < SMALL else min(torch.get_num_threads(), max(2, math.isqrt(work // STEP)))
 
 
-def share(bounds: list[int], work: int, make: Callable[[], Callable[[int, int], None]]) -> None:
-    """Run every chunk ``bounds[i] .. bounds[i + 1]``; ``make`` is called once a thread, for its scratch space."""
+def share(bounds: list[int], work: int, run: Callable[..., None], space: Callable[[], tuple[Any, ...]] = tuple) -> None:
+    """``run(lo, hi, *space())`` of every chunk ``bounds[i] .. bounds[i + 1]``; ``space`` is called once a thread."""
     threads = min(threads_for(work), len(bounds) - 1)
     if threads <= 1:
-        run = make()
+        own = space()
         for lo, hi in itertools.pairwise(bounds):
-            run(lo, hi)
+            run(lo, hi, *own)
         return
     chunks = iter(list(itertools.pairwise(bounds)))  # next() on it is atomic
 
     def drain() -> None:
-        run = make()
+        own = space()
         for lo, hi in chunks:
-            run(lo, hi)
+            run(lo, hi, *own)
 
     others: list[Future[None]] = []
     try:

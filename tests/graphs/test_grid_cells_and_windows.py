@@ -71,17 +71,6 @@ def test_cells_that_do_not_divide_the_grid():
     assert graph.in_degree.view(10, 14)[:, 0].tolist() == [49] * 7 + [21] * 3
 
 
-def test_shift_is_zero_on_an_axis_that_one_cell_covers():
-    graph = graphs.cell_partition((7, 14), (7, 7), (3, 3))
-    assert graph.name == "cell_partition((7, 14), (7, 7), shift=(0, 3))"
-    assert graph.equals(graphs.cell_partition((7, 14), (7, 7), (0, 3)))
-
-
-def test_rows_and_columns_are_cells():
-    assert_is(graphs.cell_partition((3, 5), (1, 5)), (3, 5), (3, 5), lambda t, s: t[0] == s[0])
-    assert_is(graphs.cell_partition((3, 5), (3, 1)), (3, 5), (3, 5), lambda t, s: t[1] == s[1])
-
-
 def test_one_number_is_for_all_axes():
     assert graphs.cell_partition((6, 9), 3, 1).equals(graphs.cell_partition((6, 9), (3, 3), (1, 1)))
     assert graphs.cell_partition(6, 3).equals(graphs.cell_partition((6,), (3,)))

@@ -78,11 +78,6 @@ def test_named_patterns_equal_their_rules(named):
     assert torch.equal(named.graph().mask(), RULES[named.name]())
 
 
-def test_the_sphere_is_a_closed_mesh():
-    report = graphs.mesh_report(sphere_faces)
-    assert (report.num_vertices, report.num_edges, report.num_faces, report.boundary_edges) == (48, 138, 92, 0)
-
-
 def test_the_one_ring_is_pygs_face_to_edge():
     from torch_geometric.data import Data
     from torch_geometric.transforms import FaceToEdge

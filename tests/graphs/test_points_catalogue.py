@@ -161,32 +161,6 @@ def test_no_two_neighbouring_patterns_look_alike():
     assert alike == set()
 
 
-def test_isab_is_two_layers():
-    """Set Transformer: points read each other through the inducing points, whatever their order."""
-    isab = [graphs.cross(5, 17), graphs.cross(17, 5)]
-    assert ga.reach(isab).equals(graphs.full(17))
-    torch.manual_seed(67)
-    x, inducing = torch.randn(17, 1, 4), torch.randn(5, 1, 4)
-    first, second = isab
-
-    def layers(x):
-        h = ga.attention(inducing, x, x, first)
-        return ga.attention(x, h, h, second)
-
-    order = torch.randperm(17)
-    assert torch.allclose(layers(x[order]), layers(x)[order], atol=1e-6)
-    wanted = torch.softmax(inducing[:, 0] @ x[:, 0].T / 2, 1) @ x[:, 0]
-    assert torch.allclose(layers(x)[:, 0], torch.softmax(x[:, 0] @ wanted.T / 2, 1) @ wanted, atol=1e-6)
-    seeds = ga.attention(inducing, x, x, graphs.cross(5, 17))
-    assert torch.allclose(seeds, ga.attention(inducing, x[order], x[order], graphs.cross(5, 17)), atol=1e-6)
-
-
-def test_perceiver_reaches_every_output():
-    perceiver = [graphs.cross(5, 17), graphs.full(5), graphs.full(5), graphs.cross(7, 5)]
-    assert ga.reach(perceiver).equals(graphs.cross(7, 17))
-    assert sum(graph.num_edges for graph in perceiver) == 5 * 17 + 2 * 25 + 7 * 5
-
-
 def test_layers_of_ptv3_take_turns_with_the_curves():
     """Wu et al. 2024 shuffle the four orders over the layers; what one order parts, another joins."""
     pos = torch.rand(61, 3, generator=torch.Generator().manual_seed(71))

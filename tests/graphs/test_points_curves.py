@@ -63,21 +63,6 @@ def test_hilbert_is_that_of_the_package_hilbertcurve(axes, bits, cells, wanted):
     assert curve_key(torch.tensor(cells), "hilbert", bits).tolist() == wanted
 
 
-def test_hilbert_in_the_plane_is_the_textbook_loop():
-    def place(n, x, y):
-        total, s = 0, n // 2
-        while s:
-            right, up = int(x & s > 0), int(y & s > 0)
-            total += s * s * (3 * right ^ up)
-            if not up:
-                x, y = (n - 1 - y, n - 1 - x) if right else (y, x)
-            s //= 2
-        return total
-
-    cells = all_cells(2, 4)
-    assert curve_key(cells, "hilbert", 4).tolist() == [place(16, x, y) for x, y in cells.tolist()]
-
-
 @pytest.mark.parametrize("curve", ["z", "z-trans", "hilbert", "hilbert-trans"])
 @pytest.mark.parametrize("n", [0, 1, 2, 43])
 def test_order_of_points_cut_into_cells(curve, n):

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.spatial import cKDTree
 
 import graphattn as ga
 from graphattn import graphs
@@ -55,17 +54,6 @@ def test_farthest_points_are_the_greedy_ones(name):
         assert graphs.farthest_points(points, count).tolist() != wanted
 
 
-def test_farthest_points_cover_the_cloud_twice_as_well_as_any():
-    """Gonzalez 1985: the radius of the cover is at most the least distance between two that were chosen."""
-    points = cloud("cube")
-    chosen = points[graphs.farthest_points(points, 23)]
-    cover = torch.cdist(points, chosen).amin(1).max()
-    apart = torch.cdist(chosen, chosen).fill_diagonal_(torch.inf).min()
-    assert cover <= apart
-    rest = torch.cdist(points, points[:23]).amin(1).max()
-    assert rest > cover  # the control: the first 23 points cover worse
-
-
 def test_clouds_of_a_batch_are_sampled_by_themselves():
     points = cloud("cube")[:61]
     batch = torch.tensor([0] * 17 + [1] * 3 + [5] * 41)
@@ -82,26 +70,6 @@ def test_ratio_rounds_up_as_in_pyg(n):
     for ratio in (0.1, 0.25, 0.3, 0.5, 1.0):
         wanted = math.ceil(round(ratio * n, 9))
         assert len(graphs.farthest_points(torch.rand(n, 2), ratio=ratio)) == wanted
-
-
-def test_a_layer_down_and_a_layer_up():
-    """PointNet++: sampled points read what is near them, then all points read the 3 nearest sampled ones."""
-    torch.manual_seed(43)
-    pos, batch = torch.rand(83, 3, dtype=torch.float64), torch.tensor([0] * 31 + [2] * 52)
-    chosen = graphs.farthest_points(pos, ratio=0.25, batch=batch)
-    coarse, own = pos[chosen], batch[chosen]
-    down = graphs.knn(pos, 5, queries=coarse, batch=batch, queries_batch=own)
-    ball = graphs.radius(pos, 0.3, queries=coarse, batch=batch, queries_batch=own)
-    up = graphs.knn(coarse, 3, queries=pos, batch=own, queries_batch=batch)
-    assert (down.num_sources, down.num_targets) == (up.num_targets, up.num_sources) == (83, len(chosen))
-    for cloud_number in (0, 2):
-        points, centres = torch.nonzero(batch == cloud_number)[:, 0], torch.nonzero(own == cloud_number)[:, 0]
-        nearest = cKDTree(pos[points]).query(coarse[centres], 5)[1]
-        assert torch.equal(down.source.view(-1, 5)[centres], points[torch.from_numpy(nearest)])
-        nearest = cKDTree(coarse[centres]).query(pos[points], 3)[1]
-        assert torch.equal(up.source.view(-1, 3)[points], centres[torch.from_numpy(nearest)])
-    assert torch.equal(ball.mask(), (torch.cdist(coarse, pos) <= 0.3) & (own[:, None] == batch))
-    assert bool(down.contains(torch.arange(len(chosen)), chosen).all())  # a sampled point reads itself
 
 
 @pytest.mark.parametrize("power", [1, 2.0, 0.5])
@@ -129,20 +97,6 @@ def test_attention_interpolates_by_inverse_distance(power, dtype):
     assert not torch.allclose(
         ga.attention(value[:1, :, :4].expand(31, 2, 4) * 0, value[..., :4], value, graph, other), out
     )
-
-
-def test_interpolation_is_that_of_pyg():
-    """``knn_interpolate`` of PyG: weights 1 / squared distance (its own kNN needs pyg-lib, so its formula is here)."""
-    torch.manual_seed(53)
-    x, coarse, fine = torch.rand(7, 3), torch.rand(7, 3), torch.rand(11, 3)
-    graph = graphs.knn(coarse, 3, queries=fine)
-    squared = (coarse[graph.source] - fine[graph.target]).pow(2).sum(1, keepdim=True)
-    weights = 1 / squared.clamp(min=1e-16)
-    total = torch.zeros(11, 1).index_add(0, graph.target, weights)
-    wanted = torch.zeros(11, 3).index_add(0, graph.target, x[graph.source] * weights) / total
-    bias = graphs.inverse_distance_bias(graph, coarse, fine)
-    zeros = torch.zeros(11, 1, 1), torch.zeros(7, 1, 1)
-    assert torch.allclose(ga.attention(*zeros, x[:, None], graph, bias)[:, 0], wanted, atol=1e-6)
 
 
 def test_gradients_of_the_bias_reach_positions():

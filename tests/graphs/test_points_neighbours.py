@@ -172,12 +172,6 @@ def test_the_border_of_a_ball_belongs_to_it():
     assert graphs.radius(torch.zeros(3, 2), 0).num_edges == 6
 
 
-def test_edges_run_from_the_neighbour_to_the_target():
-    graph = graphs.knn(torch.tensor([[0.0], [1.0], [3.0]]), 1)
-    assert graph.edge_index.tolist() == [[1, 0, 1], [0, 1, 2]]  # 2 reads 1, and 1 does not read 2
-    assert not graph.is_rule
-
-
 def test_too_few_points():
     points = torch.rand(10, 3)
     with pytest.raises(GraphError, match=r"k=16 needs at least 17 points, got 10; use a smaller k, or clamp=True"):
@@ -195,19 +189,6 @@ def test_too_few_points():
     assert graphs.knn(points, 16, clamp=True).equals(graphs.full(10).without_self_loops())
     assert graphs.knn(points, 16, clamp=True, include_self=True).equals(graphs.full(10))
     assert graphs.knn(points[:1], 3, clamp=True).num_edges == 0
-
-
-@pytest.mark.parametrize("k", [1, 2, 9])
-def test_points_at_the_same_place(k):
-    points = torch.zeros(17, 3)
-    graph = graphs.knn(points, k)
-    assert graph.in_degree.tolist() == [k] * 17
-    assert not bool((graph.source == graph.target).any())
-    for t, row in enumerate(graph.source.view(17, k).tolist()):
-        assert row == [s for s in range(17) if s != t][:k]
-    kept = graphs.knn(points, k, include_self=True)
-    assert torch.equal(kept.source.view(17, k)[:, 0], torch.arange(17))
-    assert kept.in_degree.tolist() == [k] * 17
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e200])

@@ -171,27 +171,6 @@ def test_trap_ball_query_pads_with_its_first_neighbour():
     assert torch.allclose(ga.attention(*zeros, value, once, bias)[0], out[0])
 
 
-def test_trap_radius_has_no_cap():
-    """PyG's radius_graph silently keeps 32 neighbours."""
-    pos = torch.rand(50, 3)
-    graph = graphs.radius(pos, 2.0)
-    assert graph.in_degree.tolist() == [49] * 50
-    capped = graphs.radius(pos, 2.0, max_neighbours=32, overflow="nearest")
-    assert capped.in_degree.tolist() == [32] * 50
-
-
-def test_trap_loop_false():
-    """PyG's knn_graph leaves the point itself out by default (loop=False), pointops counts it as one of the k."""
-    pos = torch.rand(29, 3)
-    without, within = graphs.knn(pos, 4), graphs.knn(pos, 4, include_self=True)
-    itself = torch.arange(29)
-    assert not bool(without.contains(itself, itself).any())
-    assert bool(within.contains(itself, itself).all())
-    assert without.in_degree.tolist() == within.in_degree.tolist() == [4] * 29
-    assert within.without_self_loops().equals(graphs.knn(pos, 3))
-    assert not bool(graphs.radius(pos, 0.4).contains(itself, itself).any())
-
-
 @pytest.mark.parametrize("include_self", [False, True])
 @pytest.mark.parametrize(("k", "dilation"), [(1, 4), (3, 2), (4, 3), (5, 1)])
 def test_dilated_knn_is_every_dth(k, dilation, include_self):

@@ -14,59 +14,29 @@ from graphattn import graphs
 
 WINDOW = graphs.sliding_window(29, 5, causal=False)
 GOLDEN = {
-    "random_sources": (lambda: graphs.random_sources(31, 3), "443779f0031ecac5", [[21, 15], [28, 15], [16, 16]]),
-    "random_sources, seed": (
-        lambda: graphs.random_sources(31, 3, 7, num_sources=17),
-        "faedc5dd1fd99e9d",
-        [[12, 15], [14, 15], [0, 16]],
-    ),
-    "random_sources, avoid": (
-        lambda: graphs.random_sources(29, 3, 2, avoid=WINDOW),
-        "6483ff4d5f346c17",
-        [[19, 14], [24, 14], [1, 15]],
-    ),
-    "erdos_renyi": (lambda: graphs.erdos_renyi(31, 0.1), "47b37c564bf9c3c4", [[6, 16], [14, 16], [16, 16]]),
-    "erdos_renyi, seed": (
-        lambda: graphs.erdos_renyi(31, 0.1, 7, num_sources=17),
-        "042da137d3f9bf39",
-        [[13, 15], [1, 16], [2, 16]],
-    ),
-    "erdos_renyi, rule": (
-        lambda: graphs.erdos_renyi(31, 0.1, listed=False),
-        "76ab7cff67b40da1",
-        [[0, 16], [12, 16], [17, 16]],
-    ),
+    "random_sources": (lambda: graphs.random_sources(31, 3), "443779f0031ecac5"),
+    "random_sources, seed": (lambda: graphs.random_sources(31, 3, 7, num_sources=17), "faedc5dd1fd99e9d"),
+    "random_sources, avoid": (lambda: graphs.random_sources(29, 3, 2, avoid=WINDOW), "6483ff4d5f346c17"),
+    "erdos_renyi": (lambda: graphs.erdos_renyi(31, 0.1), "47b37c564bf9c3c4"),
+    "erdos_renyi, seed": (lambda: graphs.erdos_renyi(31, 0.1, 7, num_sources=17), "042da137d3f9bf39"),
+    "erdos_renyi, rule": (lambda: graphs.erdos_renyi(31, 0.1, listed=False), "76ab7cff67b40da1"),
     "erdos_renyi, rule, seed": (
         lambda: graphs.erdos_renyi(31, 0.1, 7, num_sources=17, listed=False),
         "3087f872a937af6c",
-        [[10, 16], [11, 16], [14, 16]],
     ),
-    "expander": (lambda: graphs.expander(31), "ea9be2f0f5685771", [[0, 15], [8, 15], [20, 15]]),
-    "expander, seed": (lambda: graphs.expander(31, 2, 7), "cf8eef3ad9e590ed", [[26, 15], [28, 15], [7, 16]]),
-    "expander, large": (lambda: graphs.expander(601, 2, 3), "9122a71d914ddc4e", [[75, 301], [85, 301], [256, 301]]),
-    "random_regular": (lambda: graphs.random_regular(30, 3), "bc9fc703baee8cac", [[1, 15], [3, 15], [21, 15]]),
-    "random_regular, seed": (lambda: graphs.random_regular(30, 4, 7), "437252a7ad82bf80", [[2, 15], [6, 15], [14, 15]]),
-    "small_world": (lambda: graphs.small_world(31, 4, 0.2), "9eff1a432c8a1319", [[16, 15], [17, 15], [14, 16]]),
-    "small_world, seed": (lambda: graphs.small_world(31, 4, 0.2, 7), "ec54c6c7a198ad52", [[16, 15], [5, 16], [14, 16]]),
-    "degree_matched_random": (
-        lambda: graphs.degree_matched_random(WINDOW),
-        "cc75a8f02729ceb4",
-        [[14, 14], [16, 14], [19, 14]],
-    ),
-    "degree_matched_random, seed": (
-        lambda: graphs.degree_matched_random(graphs.causal(23), 7),
-        "4a17fcea41fdb904",
-        [[2, 16], [4, 16], [5, 16]],
-    ),
-    "degree_matched_random, both": (
-        lambda: graphs.degree_matched_random(WINDOW, 3, keep="both"),
-        "df1a96494f2ed81c",
-        [[14, 14], [15, 14], [26, 14]],
-    ),
+    "expander": (lambda: graphs.expander(31), "ea9be2f0f5685771"),
+    "expander, seed": (lambda: graphs.expander(31, 2, 7), "cf8eef3ad9e590ed"),
+    "expander, large": (lambda: graphs.expander(601, 2, 3), "9122a71d914ddc4e"),
+    "random_regular": (lambda: graphs.random_regular(30, 3), "bc9fc703baee8cac"),
+    "random_regular, seed": (lambda: graphs.random_regular(30, 4, 7), "437252a7ad82bf80"),
+    "small_world": (lambda: graphs.small_world(31, 4, 0.2), "9eff1a432c8a1319"),
+    "small_world, seed": (lambda: graphs.small_world(31, 4, 0.2, 7), "ec54c6c7a198ad52"),
+    "degree_matched_random": (lambda: graphs.degree_matched_random(WINDOW), "cc75a8f02729ceb4"),
+    "degree_matched_random, seed": (lambda: graphs.degree_matched_random(graphs.causal(23), 7), "4a17fcea41fdb904"),
+    "degree_matched_random, both": (lambda: graphs.degree_matched_random(WINDOW, 3, keep="both"), "df1a96494f2ed81c"),
     "degree_matched_random, cross": (
         lambda: graphs.degree_matched_random(graphs.random_sources(31, 3, num_sources=97)),
         "c0eb9007c2f4a178",
-        [[62, 15], [65, 15], [24, 16]],
     ),
 }
 
@@ -77,11 +47,8 @@ def digest(graph: ga.AttentionGraph) -> str:
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_a_seed_gives_the_edges_that_it_always_gave(name):
-    make, wanted, some = GOLDEN[name]
-    graph = make()
-    middle = graph.num_edges // 2
-    assert graph.edge_index[:, middle : middle + 3].t().tolist() == some  # which say more than a digest
-    assert digest(graph) == wanted
+    make, wanted = GOLDEN[name]
+    assert digest(make()) == wanted
 
 
 def test_every_builder_with_a_seed_is_pinned():

@@ -169,10 +169,6 @@ def test_dgcnn_is_knn_of_features():
     assert not graph.equals(graphs.knn(sphere, 6))
 
 
-def test_the_example_of_xlnet_is_a_permutation():
-    assert len(set(RANK)) == 48
-
-
 def test_encoder_decoder_as_one_graph_is_a_prefix_lm():
     assert BY_NAME["encoder-decoder"].graph().equals(graphs.prefix(48, 24))
 

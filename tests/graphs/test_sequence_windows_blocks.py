@@ -197,32 +197,6 @@ def test_a_million_tokens_are_rules():
     assert graphs.block_sparse(graphs.full(b), 1000).num_edges == n**2
 
 
-def test_window_off_by_one():
-    """What a window of 4 reads, library by library: the graph of the very rule that each one writes."""
-    n, w = 23, 4
-    distance = torch.arange(n)[:, None] - torch.arange(n)
-    rules = {
-        "Mistral, GPT-Neo: 0 <= t - s < 4": ((distance >= 0) & (distance < w), graphs.sliding_window(n, 4)),
-        "jax (4, 0): t - s up to 4": ((distance >= 0) & (distance <= w), graphs.asymmetric_window(n, 4, 0)),
-        "attn_gym: q - kv <= 4": ((distance >= 0) & (distance <= w), graphs.sliding_window(n, 5)),
-        "local-attention, exact window": ((distance >= 0) & (distance <= w), graphs.sliding_window(n, 5)),
-        "Longformer: 2 on each side": (distance.abs() <= w // 2, graphs.sliding_window(n, 5, causal=False)),
-        "ModernBERT of 6: 3 on each side": (distance.abs() <= 3, graphs.sliding_window(n, 7, causal=False)),
-        "LRA Longformer: 1 before, 2 after": (
-            (distance <= w // 2 - 1) & (distance >= -w // 2),
-            graphs.asymmetric_window(n, 1, 2),
-        ),
-    }
-    for name, (mask, graph) in rules.items():
-        assert graph.equals(from_mask(mask)), name
-    blocks = torch.arange(24) // 3  # DeepSpeed: 4 blocks, the window counts blocks
-    assert graphs.block_local(24, 3, look_back=3).equals(
-        from_mask((blocks[:, None] - blocks >= 0) & (blocks[:, None] - blocks < 4))
-    )
-    different = {tuple(graph.in_degree.tolist()) for _, graph in rules.values()}
-    assert len(different) == 5  # and they are not the same graphs: the register is about something
-
-
 def test_ranked_blocks_are_block_causal():
     assert graphs.ranked(torch.arange(17) // 5).equals(graphs.block_causal(17, 5))
     assert not graphs.ranked(torch.arange(17) // 4).equals(graphs.block_causal(17, 5))

@@ -206,7 +206,7 @@ def child(queue):
     found = [x.abs().sum().item() for x in run()]
     torch.get_num_threads = lambda: 3  # ours do: the pool starts anew
     seen = set()
-    share([0, 1, 2, 3, 4], 1 << 30, lambda: lambda lo, hi: seen.add((lo, hi)))
+    share([0, 1, 2, 3, 4], 1 << 30, lambda lo, hi: seen.add((lo, hi)))
     queue.put((found, seen))
 
 
@@ -287,11 +287,11 @@ def test_an_interrupted_kernel_stops_in_every_thread(monkeypatch, error):
         done.append(lo)
 
     with pytest.raises(error):
-        share(list(range(20_001)), 1 << 30, lambda: run)
+        share(list(range(20_001)), 1 << 30, run)
     stopped = len(done)
     assert stopped < 10_000
     ran = []
-    share(list(range(101)), 1 << 30, lambda: lambda lo, hi: ran.append(lo))  # the threads are free again
+    share(list(range(101)), 1 << 30, lambda lo, hi: ran.append(lo))  # the threads are free again
     assert sorted(ran) == list(range(100))
     assert len(done) == stopped
 
@@ -326,7 +326,7 @@ def test_a_system_without_more_threads_runs_all_in_those_it_has(monkeypatch, sta
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     with Pool(3) as pool:
         monkeypatch.setattr(kernel_threads, "_workers", lambda count: pool)
-        share(list(range(101)), 1 << 30, lambda: lambda lo, hi: done.append(lo))
+        share(list(range(101)), 1 << 30, lambda lo, hi: done.append(lo))
     assert sorted(done) == list(range(100))
     assert len(asked) == started
 

@@ -73,8 +73,8 @@ def sinks(num_nodes: int, k: int) -> AttentionGraph:
         GraphError: If a number is not whole and >= 0.
     Source:
         Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks", section 3.2, four sinks. *What
-        differs:* they drop tokens from a cache and number those that are left anew; the graph says which tokens are read,
-        and positions are a layer's matter.
+        differs:* they drop tokens from a cache and number those that are left anew; the graph says what is read, and
+        positions are a layer's matter.
     Example:
         >>> print(sinks(5, 2))
         AttentionGraph(sinks(5, 2): 5 nodes, 9 edges, density 0.36, rule)
