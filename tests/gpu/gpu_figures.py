@@ -132,8 +132,7 @@ def _figure(figure: Figure, device: torch.device) -> dict[str, Any]:
         rows.append(row)
     size = sizes(check(*leaves, graph).request(), graph.num_edges, graph.num_targets, graph.num_sources)
     size = size._replace(features=figure.features)
-    forward, kept = (sum(bytes_moved.forward(size, kept=keep)) for keep in (False, True))
-    told["edges_bytes"] = [forward, kept + sum(bytes_moved.backward(size))]  # what the kernels ask for; see bytes_moved
+    told["edges_bytes"] = sum(bytes_moved.forward(size))  # of the forward; see bytes_moved
     told |= {"heads": figure.heads, "width": figure.width, "batch": batch, "dtype": str(dtype)}
     return told | {"floor_bytes": [floor_bytes(problem, mode) for mode in MODES], "rows": rows}
 

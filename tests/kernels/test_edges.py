@@ -188,19 +188,6 @@ def test_the_bits_do_not_depend_on_the_blocks_of_rows(monkeypatch):
     assert all(torch.equal(x, y) for x, y in zip(found(), wanted, strict=True))
 
 
-def test_the_same_bits_250_times():
-    x = torch.randn(61, 6, 5)
-    wanted = ga.attention(x, x, x, GRAPH, backend="edges")
-    assert all(torch.equal(ga.attention(x, x, x, GRAPH, backend="edges"), wanted) for _ in range(250))
-
-
-def test_calls_from_several_threads_at_once():
-    wanted = run()
-    with concurrent.futures.ThreadPoolExecutor(5) as pool:
-        for found in pool.map(lambda _: run(), range(10)):
-            assert all(torch.equal(x, y) for x, y in zip(found, wanted, strict=True))
-
-
 def child(queue):
     torch.set_num_threads(1)  # as a DataLoader worker; torch's own threads do not survive a fork
     found = [x.abs().sum().item() for x in run()]
@@ -232,25 +219,6 @@ def test_dropout_drops_the_share_it_says_whatever_the_edge():
     assert abs(pairs.double().mean() - 0.09) < 0.01
     other = dropout_factors(torch.empty(2, 30_011, 3), torch.arange(30_011), 0.3, torch.tensor(12))
     assert ((factors == 0) & (other == 0)).double().mean() < 0.1
-
-
-@pytest.mark.parametrize("kernel", ["forward", "backward"])
-def test_a_hub_is_as_accurate_as_a_dense_product(kernel):
-    torch.manual_seed(0)
-    N = 70_001
-    hub = ga.graphs.cross(1, N) if kernel == "forward" else ga.graphs.cross(N, 1)
-    shapes = ((hub.num_targets, 1, 8), (hub.num_sources, 1, 8), (hub.num_sources, 1, 8))
-    leaves = [torch.rand(shape, dtype=torch.float64) for shape in shapes]
-
-    def measure(dtype, backend):
-        cast = [x.to(dtype).requires_grad_() for x in leaves]
-        output = ga.attention(*cast, hub, backend=backend)
-        return [x.double() for x in (output.detach(), *torch.autograd.grad(output.sum(), cast))]
-
-    truth = measure(torch.float64, "edges")
-    for exact, ours, dense in zip(truth, measure(torch.float32, "edges"), measure(torch.float32, "dense"), strict=True):
-        floor = 4 * torch.finfo(torch.float32).eps * exact.abs().max()
-        assert (ours - exact).abs().max() <= 3 * (dense - exact).abs().max() + floor
 
 
 def test_without_a_folder_for_compiled_code_the_kernels_are_compiled_anew(monkeypatch):
