@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from pairs import mask_of
+from written_rules import mask_of
 
 from graphattn.graphs import zoo
 from graphattn.graphs.catalogue import grid

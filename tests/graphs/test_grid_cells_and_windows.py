@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from pairs import assert_is, natten_reads
+from written_rules import assert_is, natten_reads
 
 from graphattn import graphs
 from graphattn.errors import GraphError

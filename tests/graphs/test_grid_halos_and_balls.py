@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from pairs import assert_is, mask_of, natten_reads
 from scipy.spatial.distance import cdist
+from written_rules import assert_is, mask_of, natten_reads
 
 from graphattn import graphs
 from graphattn.graph import EMPTY, FULL

@@ -5,7 +5,7 @@ import math
 import networkx
 import pytest
 import torch
-from pairs import mask_of
+from written_rules import mask_of
 
 from graphattn import graphs
 from graphattn.graphs.catalogue.inputs import dag, karate, node_types, parents

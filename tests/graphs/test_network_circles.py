@@ -5,7 +5,7 @@ import math
 import networkx
 import pytest
 import torch
-from pairs import assert_is
+from written_rules import assert_is
 
 from graphattn import attention, graphs
 

@@ -3,7 +3,7 @@
 import networkx
 import pytest
 import torch
-from pairs import assert_mask, mask_of
+from written_rules import assert_mask, mask_of
 
 from graphattn import graphs
 from graphattn.errors import GraphError, GraphIndexError

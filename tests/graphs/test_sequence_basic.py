@@ -4,8 +4,8 @@ import tracemalloc
 
 import pytest
 import torch
-from pairs import assert_is
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+from written_rules import assert_is
 
 import graphattn as ga
 from graphattn import graphs

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from pairs import mask_of
+from written_rules import mask_of
 
 from graphattn import graphs
 from graphattn.graphs.catalogue.sequence import NAMED

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from pairs import assert_is, assert_mask
+from written_rules import assert_is, assert_mask
 
 from graphattn import from_mask, graphs
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from pairs import assert_is, assert_mask
 from torch.nn.attention.flex_attention import and_masks, create_mask
+from written_rules import assert_is, assert_mask
 
 from graphattn import from_mask, graphs
 
