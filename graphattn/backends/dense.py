@@ -84,7 +84,11 @@ class DenseBackend(Backend):
             )
         if 0 in (graph.num_targets, graph.num_sources, request.heads, request.head_dim, request.value_dim):
             reasons.append("an axis has size 0")
-        if graph.has_repeated_edges and (request.score_bias or request.dropout or request.weights or request.of_rows):
+        if graph.has_repeated_edges and request.of_rows:
+            reasons.append(
+                "copies of an edge are a bias of log(count) under softmax alone, not under this normalisation"
+            )
+        elif graph.has_repeated_edges and (request.score_bias or request.dropout or request.weights):
             reasons.append("repeated edges have a bias, a dropout and a weight of their own; a pair of nodes has one")
         longest = max(graph.num_targets, graph.num_sources)
         if request.device.type == "cuda" and longest >= 65_536 and (request.score_bias or kind(graph) == "mask"):

@@ -144,6 +144,11 @@ def _no_copies(graph: AttentionGraph, what: str, instead: str) -> None:
         raise GraphError(f"{what} cannot count copies, and {graph!r} repeats edges; {instead}, or take graph | graph")
 
 
+def _lowest(values: Tensor) -> float:
+    """-inf, or the lowest number of a floating-point dtype, which transformers writes for it."""
+    return torch.finfo(values.dtype).min if values.is_floating_point() else -torch.inf
+
+
 def _kind(values: Tensor) -> str:
     return str(values.dtype).removeprefix("torch.")
 
@@ -181,7 +186,7 @@ def _advice(values: Tensor) -> str:
         []
         if values.is_complex()
         else [
-            (values.isneginf(), "-inf", "a mask that is added to scores goes to from_additive_mask"),
+            (values <= _lowest(values), "-inf", "a mask that is added to scores goes to from_additive_mask"),
             (values < 0, "a negative number", "pass (mask > 0) or (mask != 0), whichever means an edge"),
         ]
     )

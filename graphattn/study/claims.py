@@ -147,14 +147,16 @@ def judged(
     pairs: Sequence[list[float]],
     late: Sequence[str] = (),
     bounds: Sequence[tuple[float, float] | None] = (),
+    withdrawn: int = 0,
 ) -> list[Verdict]:
-    """Verdicts from the paired differences of each claim, one for each seed, corrected for all claims made beforehand;
-    of those made ``late`` and of those whose p could not be below the level the sign alone. ``bounds`` of what each
-    difference may be."""
+    """Verdicts from the paired differences of each claim, one for each seed, corrected for all claims made beforehand,
+    those ``withdrawn`` after looking too; of those made ``late`` and of those whose p could not be below the level the
+    sign alone. ``bounds`` of what each difference may be."""
     early = [i for i, claim in enumerate(claims) if str(claim) not in late]
-    p = holm([claims[i].p(pairs[i]) if pairs[i] else 1.0 for i in early])
-    least = holm([least_p(len(pairs[i])) if pairs[i] else 1.0 for i in early])
-    tested = {i: of_claim for i, of_claim, best in zip(early, p, least, strict=True) if best < LEVEL}
+    unknown = [1.0] * withdrawn
+    p = holm([claims[i].p(pairs[i]) if pairs[i] else 1.0 for i in early] + unknown)
+    least = holm([least_p(len(pairs[i])) if pairs[i] else 1.0 for i in early] + unknown)
+    tested = {i: of_claim for i, of_claim, best in zip(early, p, least, strict=False) if best < LEVEL}
     found = [interval(x, within) if x else None for x, within in zip(pairs, bounds or [None] * len(pairs), strict=True)]
     return [_judged(claim, found[i], tested.get(i)) for i, claim in enumerate(claims)]
 

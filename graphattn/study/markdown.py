@@ -62,6 +62,8 @@ def _registered(report: Report) -> str:
         trained = report.plan["registered"][number - 1].get("spent") if number else None
         seeds += ", other positions or budgets" * (trained is not None and trained != one["spent"])
         claims = _count(len(one["claims"]), "claim") if one["claims"] else "no order of arms is claimed"
+        if one.get("withdrawn"):
+            seeds += f", {len(one['withdrawn'])} withdrawn after looking"
         when = f"{one['at']}, with {one['trials_on_disk']} trials on disk"
         lines.append(f"{'Registered' if number == 0 else 'Changed'} {when}: {claims}{seeds}.")
     warnings = [text for about in report.plan["comparisons"].values() for text in about["warnings"]]

@@ -134,7 +134,8 @@ def _registered(
 ) -> list[dict[str, Any]]:
     """What is claimed, of how many seeds, positions and budgets, and since when.
 
-    ``late`` are claims made when both arms had been measured; ``looked``, what else was changed then, by claim.
+    ``late`` are claims made when both arms had been measured; ``withdrawn``, those dropped then, which still count in
+    the correction; ``looked``, what else was changed then, by claim.
     """
     was = [[Claim(**claim) for claim in one["claims"]] for one in before]
     spent = {
@@ -147,11 +148,17 @@ def _registered(
     known -= {claim for one in before for claim in one.get("late", [])}
     measured = {(one["comparison"], one["arm"]) for one in records.of_key.values() if one["state"] != "failed"}
     measured |= {(trial.comparison, trial.arm) for trial in trials if records.done(trial.key)}  # by another name
-    late, looked = [], {claim: [*remarks] for claim, remarks in last.get("looked", {}).items()}
-    for claim in study.claims:
+
+    def is_measured(claim: Claim) -> bool:
         name = claim.comparison or study.comparisons[0].name
-        if not {(name, claim.better), (name, claim.worse)} <= measured:
-            continue
+        return {(name, claim.better), (name, claim.worse)} <= measured
+
+    dropped = [str(claim) for claim in (was[-1] if was else []) if str(claim) in known and is_measured(claim)]
+    claimed = {str(claim) for claim in study.claims}
+    withdrawn = [claim for claim in dict.fromkeys([*last.get("withdrawn", []), *dropped]) if claim not in claimed]
+    late, looked = [], {claim: [*remarks] for claim, remarks in last.get("looked", {}).items()}
+    for claim in filter(is_measured, study.claims):
+        name = claim.comparison or study.comparisons[0].name
         if str(claim) not in known:
             late.append(str(claim))
             continue
@@ -165,4 +172,4 @@ def _registered(
     now = datetime.now(UTC).isoformat(timespec="seconds")
     claims = [asdict(claim) for claim in study.claims]
     told = {"at": now, "trials_on_disk": len(records.of_key), "seeds": seeds, "spent": spent}
-    return [*before, {**told, "claims": claims, "late": late, "looked": looked}]
+    return [*before, {**told, "claims": claims, "late": late, "withdrawn": withdrawn, "looked": looked}]

@@ -213,12 +213,17 @@ class Report:
         """Claims that were made when both of their arms had been measured."""
         return list(self.plan["registered"][-1].get("late", []))
 
+    @property
+    def withdrawn(self) -> list[str]:
+        """Claims that were dropped when both of their arms had been measured."""
+        return list(self.plan["registered"][-1].get("withdrawn", []))
+
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """What became of each claim."""
         rows = [self._rows_of(claim) for claim in self.claims]
         bounds = [DIFFERENCES if one.is_share else None for one, _ in rows]
-        found = judged(self.claims, [self.differences(*both) for both in rows], self.late, bounds)
+        found = judged(self.claims, [self.differences(*both) for both in rows], self.late, bounds, len(self.withdrawn))
         given = zip(self.claims, rows, found, strict=True)
         return [replace(verdict, remarks=self._remarks(claim, *both)) for claim, both, verdict in given]
 
@@ -231,6 +236,8 @@ class Report:
     def _remarks(self, claim: Claim, one: Row, other: Row) -> tuple[str, ...]:
         """Of two that are equal because neither could be another, and of what was chosen after looking."""
         told = [LATE] if str(claim) in self.late else []
+        if self.withdrawn:
+            told.append("other claims withdrawn after looking")
         told += self.plan["registered"][-1].get("looked", {}).get(str(claim), [])
         if claim.equal and one.is_share and one.scores and other.scores:
             least = min(*one.scores.values(), *other.scores.values())

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..arguments import device, one_of, whole
 from ..errors import GraphAttnError, LoaderError, OptionError
 from ..interop.files._guard import PathLike, read
-from ..interop.files._replace import save_page
+from ..interop.files._replace import remove_unfinished, save_page
 from ..shapes.seeded import seeded
 from ..versions import version_of
 from .checkpoint import fill, load_state, part, save_state
@@ -109,8 +109,8 @@ class Run:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise OptionError(f"{self.path} is trained by another process; wait for its end") from None
-            for left in self.path.rglob(".*.tmp"):  # of a process that was killed while it wrote
-                left.unlink(missing_ok=True)
+            for folder in (self.path, *(self.path / name for name in SAID)):
+                remove_unfinished(folder)
             yield
         finally:
             os.close(handle)

@@ -19,6 +19,7 @@ from .report import EQUAL_LOGITS, Check, Row
 from .subject import Subject
 
 Outcome = str | None  # what went wrong; None if nothing did
+_UNDERFLOW = 1e-12  # a weight of exp(-28) and less, which no output shows
 MOST_MOVED = 256  # sources that are moved one by one
 
 
@@ -155,7 +156,8 @@ def _no_gradient(probe: Probe) -> Outcome:
         for name, grad in probe.gradients_sent[row].items():
             leak = size(grad[unread])
             if leak > 0.0:
-                return f"{probe.name(row)} sent a gradient of {leak:.3g} to {name} of sources without an edge"
+                why = "; the mask is filled with a finite number, fill with -inf" if leak < _UNDERFLOW else ""
+                return f"{probe.name(row)} sent a gradient of {leak:.3g} to {name} of sources without an edge{why}"
     return None
 
 

@@ -164,6 +164,18 @@ def test_claims_made_after_trials_are_told_from_those_before(tiny, tmp_path):
     assert re.search(r"\n\| full > window \|.*(sign|decided), late \|\n", str(found))
 
 
+def test_claims_withdrawn_after_looking_still_count(tiny, tmp_path):
+    folder = tmp_path / "withdrawn"
+    shutil.copytree(tiny.folder, folder)
+    more = [*tiny.claims, ga.study.Claim("full", "window")]
+    for claims in (more, more[1:], more[1:]):
+        found = tiny_run(folder, claims=claims)
+    assert found.withdrawn == [str(tiny.claims[0])]
+    assert "other claims withdrawn after looking" in found.verdicts[0].remarks
+    assert ", 1 withdrawn after looking" in str(found)
+    assert tiny_run(folder, claims=more).withdrawn == []
+
+
 def test_other_budgets_and_positions_are_said_with_their_date(tiny, tmp_path):
     folder = tmp_path / "longer"
     shutil.copytree(tiny.folder, folder)

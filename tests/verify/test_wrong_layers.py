@@ -390,3 +390,10 @@ def test_a_right_layer_is_accused_of_nothing(name, graph):
     report = verify(lambda q, k, v: layer(q, k, v, mask), graph)
     assert report.ok, report
     assert report.diagnosis is None
+
+
+def test_a_mask_filled_with_a_number_that_no_output_shows_is_named():
+    mask = CAUSAL.mask()
+    report = verify(lambda q, k, v: filled(-100.0)(q, k, v, mask), CAUSAL, dtypes=DOUBLE, heads=(4, 2), widths=(8, 6))
+    assert not report.ok
+    assert "the mask is filled with a finite number, fill with -inf" in str(report)

@@ -51,6 +51,13 @@ def replace_file(
         ) from None
 
 
+def remove_unfinished(folder: Path) -> None:
+    """Remove what :func:`replace_file` was writing in a folder when its process was killed."""
+    for file in folder.glob(f".{'[0-9a-f]' * 16}.tmp"):
+        if file.is_file() and not file.is_symlink():
+            file.unlink(missing_ok=True)
+
+
 def save_page(path: PathLike, text: str) -> None:
     """Write text as UTF-8; names of files that are no UTF-8 with backslashes."""
     replace_file(path, lambda file: file.write(text.encode("utf-8", "backslashreplace")), OptionError)
