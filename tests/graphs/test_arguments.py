@@ -102,14 +102,8 @@ POINTS = [
     (lambda: curve({"cell": float("inf")}), "cell must be one length > 0"),
     (lambda: curve({"cell": 1e-3, "bits": 2}), r"bits=2 hold cells up to 3, got \d+; pass a larger cell, or more bits"),
     (lambda: curve({"cell": 1e-140}), "bits=21 hold cells up to 2097151, got .*; pass a larger cell"),
-    (
-        lambda: curve({"pos": GRID_CELLS, "cell": 1.0}),
-        "cell is for floating point pos; integers are cells",
-    ),
-    (
-        lambda: curve({"pos": GRID_CELLS - 3}),
-        r"cells of a grid must be >= 0, got -3; pass pos - pos.amin\(0\)",
-    ),
+    (lambda: curve({"pos": GRID_CELLS, "cell": 1.0}), "cell is for floating point pos; integers are cells"),
+    (lambda: curve({"pos": GRID_CELLS - 3}), r"cells of a grid must be >= 0, got -3; pass pos - pos.amin\(0\)"),
     (lambda: curve({"pos": GRID_CELLS, "bits": 3}), "bits=3 hold cells up to 7, got 11"),
     (lambda: curve({"pos": torch.rand(4, 64)}), r"at most 63 axes, got 64; .* pos\[:, :3\]"),
     (lambda: curve({"pos": torch.arange(3)}), r"pos must have shape \(N, d\)"),
@@ -203,10 +197,7 @@ NETWORK = [
     (lambda: g.degree_matched_random(torch.ones(3, 3).bool()), "graph must be an AttentionGraph.*from_mask"),
     (lambda: g.degree_matched_random(g.full(3), keep="out"), 'keep must be "in" or "both", got \'out\''),
     (lambda: g.degree_matched_random(g.full(10**6)), "degree_matched_random .* would take"),
-    (
-        lambda: g.degree_matched_random(g.ball_query(FIVE, 9.0, 7)),
-        "graph must not repeat edges",
-    ),
+    (lambda: g.degree_matched_random(g.ball_query(FIVE, 9.0, 7)), "graph must not repeat edges"),
 ]
 NUMBERS = [
     (lambda: g.cross(5, 2**63), r"num_sources must .*2\*\*63.*, got"),

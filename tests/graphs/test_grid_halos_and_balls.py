@@ -156,29 +156,6 @@ def test_global_tokens_in_front(base, number):
     assert torch.equal(index[:, : base.num_edges], base.edge_index + number)  # the caller's order is kept
 
 
-def test_large_grids_cost_no_list():
-    size = (300, 307)
-    assert graphs.halo(size, 8, 3, pad=True).num_edges == math.prod(
-        sum(min(n, c + 8 + 3) - max(0, c - 3) for c in range(0, n, 8) for _ in range(min(8, n - c))) for n in size
-    )
-    ball = graphs.grid_ball(size, 30.0)
-    middle = 150 * 307 + 150
-    row = ball.edges.rows(torch.tensor([middle]))
-    inside = np.hypot(*np.mgrid[-30:31, -30:31]) <= 30
-    assert int((row.hi - row.lo).sum()) == inside.sum() < ball.num_edges / 80_000
-    assert ball.contains(middle, torch.tensor([middle + 30, middle + 31, middle - 30 * 307])).tolist() == [
-        True,
-        False,
-        True,
-    ]
-    strided = graphs.grid_neighbourhood(size, 8, stride=4)
-    assert strided.num_edges == 64 * 300 * 307
-    tokens = strided.with_global_tokens(2)
-    assert tokens.num_edges == strided.num_edges + 2 * (2 * 300 * 307 + 2)
-    assert tokens.contains(torch.tensor([0, 5, 5]), torch.tensor([9_999, 1, 9_999])).tolist() == [True, True, False]
-    assert graphs.cell_pooling(size, 4, pad=True).num_edges == 300 * 307
-
-
 def test_pooling_is_tiles_of_empty_and_full():
     classes = graphs.cell_pooling((8, 3), (2, 3)).tile_classes((1, 6))
     assert torch.equal(classes, torch.where(torch.eye(4, dtype=torch.bool), FULL, EMPTY).to(classes.dtype))

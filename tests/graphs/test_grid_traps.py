@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import graphattn
-from graphattn import PerHead, from_edge_index, graphs
+from graphattn import from_edge_index, graphs
 
 H, D = 2, 5
 attention = partial(graphattn.attention, backend="dense")
@@ -124,39 +124,3 @@ def test_shift_is_zero_per_axis_where_the_cell_covers_the_padded_axis():
         assert "shift=(0, 3)" in graph.name
         shifted = graphs.cell_partition((8, 14), (7, 7), (3, 3), **options)
         assert not shifted.equals(graphs.cell_partition((8, 14), (7, 7), (0, 3), **options))
-
-
-def test_window_borders():
-    """At a border NATTEN's window stops, SASA's is cut, and a padded one stays as wide as it was."""
-    size, corner = (5, 7), 0
-    stops, cut = graphs.grid_neighbourhood(size, 3), graphs.grid_neighbourhood(size, 3, clamp=False)
-    padded = graphs.halo(size, 1, 1, read_padding=True)
-    assert [int(g.in_degree[corner]) for g in (stops, cut, padded)] == [9, 4, 9]
-    assert stops.contains(corner, 2 * 7 + 2)
-    assert not cut.contains(corner, 2 * 7 + 2)
-    assert padded.num_sources == 7 * 9
-    for graph in (stops, cut, padded):
-        assert int(graph.in_degree[2 * 7 + 3]) == 9
-
-
-def test_half_of_cswins_heads_read_each_way():
-    query, key, value = torch.randn(3, 24, 4, D, dtype=torch.float64)
-    ways = [graphs.cell_partition((4, 6), (2, 6)), graphs.cell_partition((4, 6), (4, 2))]
-    out = attention(query, key, value, PerHead(tuple(ways)))
-    for heads, way in zip((slice(0, 2), slice(2, 4)), ways, strict=True):
-        parts = (part[:, heads].transpose(0, 1) for part in (query, key, value))
-        wanted = F.scaled_dot_product_attention(*parts, attn_mask=way.mask()).transpose(0, 1)
-        torch.testing.assert_close(out[:, heads], wanted, rtol=0, atol=1e-12)
-
-
-def test_timesformers_class_token_is_the_mean_of_a_copy_in_each_frame():
-    frames, patches = 4, 6
-    token, video = torch.randn(3, 1, H, D).double(), torch.randn(3, frames, patches, H, D).double()
-    copies = torch.cat((token[:, None].expand(3, frames, 1, H, D), video), 2)  # (3, frames, 1 + patches, H, D)
-    each = F.scaled_dot_product_attention(*copies.transpose(2, 3)).transpose(1, 2)  # Bertasius et al.: frame by frame
-    found = attention(*copies.flatten(1, 2), graphs.cell_partition((frames, 1 + patches), (1, 1 + patches)))
-    torch.testing.assert_close(found.view_as(each), each, rtol=0, atol=1e-12)
-    shared = graphs.cell_partition((frames, patches), (1, patches)).with_global_tokens(1)
-    one = attention(*torch.cat((token, video.flatten(1, 2)), 1), shared)
-    torch.testing.assert_close(one[1:].view(frames, patches, H, D), each[:, 1:], rtol=0, atol=1e-12)
-    assert (one[0] - each[:, 0].mean(0)).abs().max() > 0.01  # one softmax over all frames is no mean of softmaxes

@@ -106,13 +106,6 @@ def test_trimeshs_icosphere():
     assert graphs.mesh_report(faces) == (320, 162, 480, 0, 0, 0, 0, 0)
 
 
-def test_rings_are_k_hops_of_the_graph():
-    faces = torch.tensor(STRIP)
-    for hops in (2, 3):
-        assert graphs.mesh_vertices(faces, hops=hops).equals(graphs.mesh_vertices(faces).k_hop(hops))
-        assert graphs.mesh_faces(faces, hops).equals(graphs.mesh_faces(faces).k_hop(hops))
-
-
 def test_many_ways_between_two_vertices_are_one_edge():
     """256 paths of two edges: a count in one byte would be zero."""
     faces = [(0, v, v + 1) for v in range(2, 257)] + [(1, v, v + 1) for v in range(2, 257)]

@@ -45,23 +45,6 @@ def test_expanders_of_up_to_ten_nodes_are_complete():
     assert not graphs.expander(11, 1).equals(graphs.full(11).without_self_loops())
 
 
-def test_exphormers_unfiltered_self_loops_and_multi_edges():
-    """Permutations as Exphormer's code keeps them repeat edges and read themselves; ours are a simple graph."""
-    N, D, random = 13, 3, np.random.default_rng(0)
-    with_loops, with_copies = 0, 0
-    for _ in range(20):
-        node, image = np.tile(np.arange(N), D), np.concatenate([random.permutation(N) for _ in range(D)])
-        index = torch.tensor(np.stack((np.r_[node, image], np.r_[image, node])))
-        theirs = from_edge_index(index, num_nodes=N, duplicates="keep")
-        assert theirs.in_degree.tolist() == [2 * D] * N  # copies and loops count in their softmax
-        with_loops += bool((theirs.source == theirs.target).any())
-        with_copies += theirs.has_repeated_edges
-    assert with_loops > 10
-    assert with_copies > 10
-    for seed in range(20):
-        assert_simple(graphs.expander(N, D, seed))
-
-
 def test_the_best_of_the_tries_is_taken():
     """Draws until the bound is reached; where none reaches it, the widest gap is kept."""
     gaps = [laplacian_gap(graphs.expander(23, 2, 4, tries=tries)) for tries in (1, 2, 4, 100)]
@@ -148,10 +131,3 @@ def test_swaps_forget_the_graph():
     free = graphs.degree_matched_random(graph, 3)
     assert set(free.in_degree.tolist()) == {3}
     assert int(free.out_degree.max()) > 5
-
-
-def test_of_many_edges_few_stay():
-    graph = graphs.circulant(20_000, tuple(range(1, 11)))
-    control = graphs.degree_matched_random(graph)
-    assert control.num_edges == 200_000
-    assert (control & graph).num_edges < 300

@@ -43,19 +43,6 @@ def test_voxel_windows_are_the_written_rule(n, window, shift):
     assert torch.equal(graphs.voxel_windows(pos.numpy(), window, shift=shift).mask(), alone)
 
 
-def test_voxel_windows_on_a_grid_are_swin():
-    """Points in the middle of pixels: Swin's shifted cells, which truncation instead of floor would get wrong."""
-    size, cell = (6, 10), (3, 5)
-    pixel = torch.cartesian_prod(torch.arange(6), torch.arange(10)) + 0.5
-    for shift in ((0, 0), (1, 2)):
-        window = graphs.voxel_windows(pixel, (3.0, 5.0), shift=tuple(map(float, shift)))
-        assert window.equals(graphs.cell_partition(size, cell, shift))
-    cut = torch.div(pixel - torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0]), rounding_mode="trunc")
-    assert not graphs.cell_partition(size, cell, (1, 2)).equals(
-        graphs.documents((cut @ torch.tensor([10.0, 1])).long())
-    )
-
-
 def test_voxel_ids_count_by_cloud_then_axis():
     pos, batch = scattered(37)
     cubes = [(b, *cube(p, (0.7,) * 3, (0.0,) * 3)) for p, b in zip(pos.tolist(), batch.tolist(), strict=True)]
@@ -113,15 +100,6 @@ def test_clusters_read_their_members(ids):
         assert torch.equal(graph.reverse().mask(), wanted.T)
         assert graph.num_edges == int(wanted.sum())
     assert graph.is_rule
-
-
-def test_pooling_and_back_is_the_windows():
-    pos, batch = scattered(37)
-    pool = graphs.clusters(graphs.voxel_ids(pos, 0.6, batch=batch))
-    assert (pool.reverse() @ pool).equals(graphs.voxel_windows(pos, 0.6, batch=batch))
-    zeros = torch.zeros(pool.num_targets, 1, 2), torch.zeros(37, 1, 2)
-    mean = torch.stack([pos[pool.source[pool.target == c]].mean(0) for c in range(pool.num_targets)])
-    assert torch.allclose(ga.attention(*(z.double() for z in zeros), pos[:, None], pool)[:, 0], mean)
 
 
 def first_in_ball(pos, queries, r, k, pad):

@@ -1,7 +1,5 @@
 """Sequence and bipartite builders against their written rules, pair by pair."""
 
-import tracemalloc
-
 import pytest
 import torch
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
@@ -121,31 +119,3 @@ def test_documents_by_lengths():
 def test_global_tokens(n, tokens):
     assert_is(graphs.global_tokens(n, tokens), n, n, lambda t, s: t in tokens or s in tokens)
     assert graphs.global_tokens(n, tokens).equals(graphs.global_tokens(n, torch.tensor(tokens, dtype=torch.int64)))
-
-
-def traced(make):
-    """What is made, and the peak in bytes: the smallest of three, as other threads and first imports count, too."""
-    peaks = []
-    for _ in range(3):
-        tracemalloc.start()
-        graph = make()
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    return graph, min(peaks)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda n: graphs.full(n),
-        lambda n: graphs.causal(n, n + 7),
-        lambda n: graphs.prefix(n, 77),
-        lambda n: graphs.sliding_window(n, 257, causal=False, dilation=3),
-        lambda n: graphs.global_tokens(n, (0, 5)),
-        lambda n: graphs.sliding_window(n, 129) | graphs.global_tokens(n, (0,)),
-    ],
-)
-def test_long_sequences_stay_rules(make):
-    graph, peak = traced(lambda: make(10_000_000))
-    assert graph.is_rule
-    assert peak < 100_000
