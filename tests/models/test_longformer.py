@@ -2,35 +2,15 @@
 
 import pytest
 import torch
-from text_models import changed, in_float64, same, same_gradients, shaken
+from hf_table import theirs
+from text_models import changed, in_float64, same
 
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphIndexError, OptionError
 from graphattn.models import Longformer, from_hf, longformer_graphs
 
-transformers = pytest.importorskip("transformers", minversion="5.0")
-
 B, N, V, PAD = 2, 15, 13, 1
-SMALL = {
-    "vocab_size": V,
-    "hidden_size": 12,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 3,
-    "intermediate_size": 17,
-    "max_position_embeddings": 21,
-    "type_vocab_size": 3,
-    "attention_window": [4, 4, 8],
-    "hidden_act": "relu",
-    "layer_norm_eps": 1e-4,
-}
-
-
-def theirs(kind="ForMaskedLM", training=False, **options):
-    torch.manual_seed(0)
-    config = transformers.LongformerConfig(**{**SMALL, **options})
-    with in_float64():
-        return shaken(getattr(transformers, f"Longformer{kind}")(config), training)
 
 
 def given():
@@ -49,29 +29,8 @@ def run(model, tokens, chosen, **options):
         return model(tokens, global_attention_mask=mask if mask.any() else None, **options)
 
 
-@pytest.mark.parametrize("chosen", [(), (0,), (9, 2, 4)])
-def test_logits_and_gradients(chosen):
-    model, (tokens, types) = theirs(), given()
-    mine = from_hf(model)
-    assert mine.windows == (5, 5, 9)  # theirs do not count the target
-    output = mine(tokens, global_tokens=chosen, types=types)
-    expected = run(model, tokens, chosen, token_type_ids=types).logits
-    same(output, expected)
-    same_gradients(mine, model, output, expected)
-    assert sum(p.numel() for p in mine.parameters()) == sum(p.numel() for p in model.parameters())
-
-
-def test_features_and_pooler():
-    model, (tokens, _) = theirs("Model"), given()
-    mine, expected = from_hf(model), run(model, tokens, (0,))
-    features = mine(tokens, global_tokens=(0,))
-    same(features, expected.last_hidden_state)
-    same(mine.pooled(features), expected.pooler_output)
-    same(mine(tokens[1], global_tokens=(0,)), features[1])
-
-
 def test_examples_of_several_lengths_with_global_tokens_of_their_own():
-    model, (tokens, _) = theirs(), given()
+    model, (tokens, _) = theirs("Longformer"), given()
     mine, lengths, chosen = from_hf(model), (N, 11), [(0, 7), (3,)]
     real = torch.arange(N) < torch.tensor(lengths)[:, None]
     expected = run(model, tokens, chosen, attention_mask=real.long(), position_ids=None).logits[real]
@@ -88,7 +47,7 @@ def test_examples_of_several_lengths_with_global_tokens_of_their_own():
 
 
 def test_what_depends_on_a_removed_edge_and_of_other_projections():
-    mine, (tokens, _) = from_hf(theirs()), given()
+    mine, (tokens, _) = from_hf(theirs("Longformer")), given()
     last = graphs.sliding_window(N, 9, causal=False) | graphs.global_tokens(N, (2,))
     before = list(longformer_graphs((5, 5), (2,)))
 
@@ -108,13 +67,6 @@ def test_what_depends_on_a_removed_edge_and_of_other_projections():
     assert changed(whole, out(last)) == [t == 2 for t in range(N)]
 
 
-@pytest.mark.parametrize("place", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
-def test_dropout_is_where_theirs_is(place):
-    off, (tokens, _) = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}, given()
-    model = theirs(training=True, **{**off, place: 1.0})
-    same(from_hf(model)(tokens, global_tokens=(3,)), run(model, tokens, (3,)).logits)
-
-
 def test_refusals_and_sizes_of_the_paper():
     with torch.device("meta"):
         base = Longformer(vocab_size=50265, max_len=4098, num_types=1, padding_idx=PAD)
@@ -128,4 +80,4 @@ def test_refusals_and_sizes_of_the_paper():
     assert first.equal(longformer_graphs((3,), (0,))[0](5).mask())
     assert both[[0, 4]].all()
     with pytest.raises(OptionError, match="built with pooler=False"):
-        from_hf(theirs()).pooled(torch.randn(B, N, 12).double())
+        from_hf(theirs("Longformer")).pooled(torch.randn(B, N, 12).double())

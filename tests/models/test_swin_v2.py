@@ -4,39 +4,14 @@ import math
 
 import pytest
 import torch
+from hf_table import theirs
+from text_models import shaken
 
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import OptionError
 from graphattn.models import Swin, from_hf
 from graphattn.models.swin_stage import window_graphs
-
-transformers = pytest.importorskip("transformers", minversion="5.0")
-
-
-def shaken(model):
-    """In float64, with norms, biases and tables that are not the trivial ones."""
-    model = model.double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
-    return model
-
-
-def hf(kind=transformers.Swinv2Model, size=(24, 36), exact=True, **options):
-    """A model of transformers; its coordinates, which it computes in float32, anew in float64 if ``exact``."""
-    torch.manual_seed(4)
-    sizes = {"embed_dim": 6, "depths": (2, 2), "num_heads": (2, 3), "window_size": 3, "patch_size": 2, "mlp_ratio": 2.0}
-    model = shaken(kind(transformers.Swinv2Config(image_size=size, num_labels=5, **{**sizes, **options})))
-    for module in model.modules():
-        if exact and hasattr(module, "relative_coords_table"):
-            side, trained = module.window_size[0], module.pretrained_window_size[0] or module.window_size[0]
-            away = [8 * offset / max(1, trained - 1) for offset in range(1 - side, side)]
-            log = [math.copysign(math.log2(1 + abs(each)), each) / 3 for each in away]
-            table = torch.tensor([[[y, x] for x in log] for y in log], dtype=torch.float64).unsqueeze(0)
-            torch.testing.assert_close(module.relative_coords_table, table, rtol=1e-6, atol=1e-6)
-            module.relative_coords_table = table
-    return model
 
 
 def images(*size):
@@ -47,41 +22,8 @@ def close(mine, theirs, tolerance=1e-12):
     torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(
-    ("size", "options"),
-    [
-        ((24, 36), {"pretrained_window_sizes": (2, 4)}),
-        ((20, 28), {"qkv_bias": False, "hidden_act": "relu"}),  # padded
-        ((12, 12), {"window_size": 4}),  # the second stage is smaller than the window
-        ((24, 24), {"layer_norm_eps": 0.1, "depths": (1, 3, 2), "num_heads": (1, 2, 2)}),
-    ],
-    ids=["trained elsewhere", "padded", "small", "three stages"],
-)
-def test_every_stage(size, options):
-    theirs, x = hf(size=size, **options), images(*size)
-    mine, wanted = from_hf(theirs), theirs(x, output_hidden_states=True)
-    for found, state in zip(mine.hidden(x), wanted.hidden_states, strict=True):
-        close(found, state)
-    close(mine(x), wanted.last_hidden_state)
-    close(from_hf(hf(size=size, exact=False, **options))(x), wanted.last_hidden_state, 1e-5)
-
-
-def test_gradients_and_large_scales():
-    theirs, x = hf(transformers.Swinv2ForImageClassification, (20, 28)), images(20, 28)
-    with torch.no_grad():
-        theirs.swinv2.encoder.layers[1].blocks[0].attention.self.logit_scale[1] = 5.0  # above log(100)
-    mine, found = from_hf(theirs), []
-    for model in (mine, theirs):
-        result = model(x) if model is mine else model(x).logits
-        given = torch.autograd.grad(result.square().sum(), list(model.parameters()))
-        found.append((result, torch.cat([g.flatten() for g in given]).sort().values))
-    close(found[0][0], found[1][0])
-    assert (found[0][1] != 0).double().mean() > 0.9
-    torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-9, atol=1e-9)
-
-
 def test_a_removed_edge_changes_its_cell_alone():
-    mine, x = from_hf(hf()), images(24, 36)
+    mine, x = from_hf(theirs("Swinv2", "Model")), images(24, 36)
     plain, shifted = window_graphs((12, 18), 3)
     less = shifted - ga.from_edge_index([[23], [22]], num_nodes=216)  # nodes (1, 5) and (1, 4)
     entering, stage = mine.hidden(x)[0], mine.stages[0]
@@ -89,12 +31,16 @@ def test_a_removed_edge_changes_its_cell_alone():
     change = stage(entering, (12, 18), [plain, less]) - stage(entering, (12, 18))
     assert torch.nonzero(change.abs().amax((0, 2)) > 1e-9).flatten().tolist() == [22]
     around = graphs.grid_neighbourhood(..., 3)
-    assert not torch.allclose(from_hf(hf())(x, around), from_hf(hf())(x), atol=1e-3)
+    assert not torch.allclose(
+        from_hf(theirs("Swinv2", "Model"))(x, around), from_hf(theirs("Swinv2", "Model"))(x), atol=1e-3
+    )
 
 
 def test_dropouts_and_paths():
-    theirs = hf(attention_probs_dropout_prob=0.25, hidden_dropout_prob=0.125, drop_path_rate=0.3).train()
-    mine = from_hf(theirs)
+    model = theirs(
+        "Swinv2", "Model", attention_probs_dropout_prob=0.25, hidden_dropout_prob=0.125, drop_path_rate=0.3
+    ).train()
+    mine = from_hf(model)
     blocks = [block for stage in mine.stages for block in stage.layers]
     assert [block.branch[1].p for block in blocks] == pytest.approx([0.0, 0.1, 0.2, 0.3])
     assert {(b.attention.dropout, b.end_norm["attention"][0].p, b.end_norm["feed_forward"][0].p) for b in blocks} == {
@@ -198,12 +144,6 @@ def test_a_removed_edge_between_frames_changes_its_target():
         (lambda: Swin(4, (1,), (1,), version=3), "version must be 1 or 2, got 3"),
         (lambda: Swin(4, (1,), (1,), pretrained_window=(3,)), "names every stage of version 2"),
         (lambda: Swin(4, (1,), (1,), window=(2, 2), patch=(1, 2, 2)), "one for each of the 3 axes of patch"),
-        (lambda: from_hf(hf(size=(36, 12), window_size=4, exact=False)), r"cells of 4 there and of 3 here"),
-        (lambda: from_hf(hf(use_absolute_embeddings=True)), "use_absolute_embeddings = True"),
-        (
-            lambda: from_hf(transformers.Swinv2Model(hf().config, use_mask_token=True)),
-            "use_mask_token=True",
-        ),
     ],
 )
 def test_refusals(make, message):

@@ -5,62 +5,19 @@ import pickle
 
 import pytest
 import torch
+from hf_table import theirs
 
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import OptionError, ShapeError
 from graphattn.models import TimeSformer, from_hf
 
-transformers = pytest.importorskip("transformers", minversion="5.0")
 T, P = 3, 4  # frames, places
-
-
-def hf(kind=transformers.TimesformerForVideoClassification, **options):
-    """A model of transformers, which takes square images alone, with norms and biases that are not the trivial ones."""
-    torch.manual_seed(4)
-    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
-    config = transformers.TimesformerConfig(image_size=10, patch_size=5, num_frames=T, **{**sizes, **options})
-    made = kind(config).double().eval()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
-    return made
 
 
 def videos(*size):
     generator = torch.Generator().manual_seed(1)
     return torch.randn(2, 3, *(size or (T, 10, 10)), dtype=torch.float64, generator=generator)
-
-
-def by_place(x):
-    """Frame by frame to place by place, behind the class token."""
-    return torch.cat((x[:, :1], x[:, 1:].unflatten(1, (T, P)).transpose(1, 2).flatten(1, 2)), 1)
-
-
-def close(mine, theirs):
-    torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("options", [{}, {"qkv_bias": False, "hidden_act": "relu", "layer_norm_eps": 0.1}])
-def test_every_layer_and_gradient(options):
-    theirs, x = hf(**options), videos().requires_grad_()
-    mine, wanted = from_hf(theirs), theirs(x.transpose(1, 2), output_hidden_states=True)
-    assert isinstance(mine, TimeSformer)
-    close(by_place(mine.nodes(x)), wanted.hidden_states[0])
-    close(by_place(mine.layers[0](mine.nodes(x), T, mine.graphs)), wanted.hidden_states[1])
-    close(mine(x), wanted.logits)
-    found = []
-    for model, logits in ((mine, mine(x)), (theirs, wanted.logits)):
-        first, *rest = torch.autograd.grad(logits.square().sum(), [x, *model.parameters()])
-        found.append((first, torch.cat([g.flatten() for g in rest]).sort().values))
-    for one, other in zip(*found, strict=True):
-        assert one.abs().max() > 0.01
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
-
-
-def test_model_without_a_head():
-    theirs = hf(transformers.TimesformerModel)
-    close(by_place(from_hf(theirs)(videos())), theirs(videos().transpose(1, 2)).last_hidden_state)
 
 
 def test_a_frame_of_any_shape_reads_its_place_then_its_frame():
@@ -94,13 +51,15 @@ def test_a_frame_of_any_shape_reads_its_place_then_its_frame():
 
 
 def test_graphs_for_each_layer_and_copies():
-    mine = from_hf(hf())
+    mine = from_hf(theirs("Timesformer"))
     apart = graphs.cell_partition((T, 2, 2), 1), graphs.cell_partition((T, 5), 1)
     each = [mine(videos(), given) for given in ([mine.graphs, apart], [apart, mine.graphs], mine.graphs, apart)]
     assert all(not torch.allclose(one, other, atol=1e-6) for i, one in enumerate(each) for other in each[:i])
     for other in (copy.deepcopy(mine), pickle.loads(pickle.dumps(mine))):
         assert torch.equal(other(videos()), mine(videos()))
-    rates = [layer.drop_path.p for layer in from_hf(hf(drop_path_rate=1, num_hidden_layers=1)).layers]
+    rates = [
+        layer.drop_path.p for layer in from_hf(theirs("Timesformer", drop_path_rate=1, num_hidden_layers=1)).layers
+    ]
     assert rates == [0.0]
 
 
@@ -109,17 +68,15 @@ def test_graphs_for_each_layer_and_copies():
     [
         (lambda: TimeSformer((4, 8), (4, 4), 1, 8, 2), OptionError, r"size must be \(time, height, width\)"),
         (
-            lambda: from_hf(hf())(videos(T + 1, 10, 10)),
+            lambda: from_hf(theirs("Timesformer"))(videos(T + 1, 10, 10)),
             ShapeError,
             r"grid of \(3, 2, 2\) patches; these .* \(4, 2, 2\)",
         ),
-        (lambda: from_hf(hf())(videos(), [from_hf(hf()).graphs]), OptionError, "2 layers need as many pairs"),
         (
-            lambda: from_hf(hf(attention_type="space_only")),
+            lambda: from_hf(theirs("Timesformer"))(videos(), [from_hf(theirs("Timesformer")).graphs]),
             OptionError,
-            "attention_type = 'space_only' cannot be read; only 'divided_space_time' can",
+            "2 layers need as many pairs",
         ),
-        (lambda: from_hf(hf(hidden_dropout_prob=0.1)), OptionError, "hidden_dropout_prob = 0.1 cannot be read; only 0"),
     ],
 )
 def test_refusals(make, error, message):
