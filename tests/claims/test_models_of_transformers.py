@@ -148,7 +148,7 @@ def test_the_attention_of_any_transformer_is_ours_on_its_graphs(name):
 
 
 def test_relative_positions_are_attributes_of_edges_in_beit_and_longt5():
-    """T5, Swin, Swin V2, ALiBi and rotary positions are judged in tests/nn/test_positions_transformers.py.
+    """T5, Swin, Swin V2 and rotary positions are judged in tests/models, ALiBi in test_positions_transformers.py.
 
     On a grid that is not square, transformers 5.23 resamples BEiT's table with its axes swapped, even to its own size
     (``forward`` reshapes to width, height); there its index is compared and not its table.

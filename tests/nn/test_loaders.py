@@ -76,16 +76,6 @@ def test_from_torch(options, name, backend):
         assert mine.abs().sum() > 1e-3
 
 
-def test_from_torch_attends_where_their_mask_is_false():
-    mha = shaken(nn.MultiheadAttention(C, H, batch_first=True))
-    x = features(1, 5, C)
-    blocked = torch.ones(5, 5, dtype=torch.bool).triu(1)
-    layer = ga.nn.GraphAttention.from_torch(mha)
-    assert_near(layer(x, ga.graphs.causal(5)), mha(x, x, x, attn_mask=blocked)[0])
-    assert_near(layer(x, ga.from_mha_mask(blocked)), mha(x, x, x, attn_mask=blocked)[0])
-    assert not torch.allclose(layer(x, ga.from_mask(blocked | torch.eye(5).bool())), mha(x, x, x, attn_mask=blocked)[0])
-
-
 def test_from_torch_key_padding_is_sources_removed():
     mha = shaken(nn.MultiheadAttention(C, H, batch_first=True))
     x, memory = features(1, 5, C), features(1, 7, C, seed=1)

@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
-from torch_geometric.nn import GATv2Conv, PointTransformerConv
+from torch_geometric.nn import PointTransformerConv
 
 import graphattn as ga
 from graphattn import graphs
@@ -92,36 +91,6 @@ def test_a_score_may_be_any_function_and_kappa_const_over_degree_is_mean_aggrega
     torch.testing.assert_close(layer(x, GRAPH), layer.out_proj(mean @ layer.v_proj(x)), rtol=0, atol=1e-12)
 
 
-def test_edge_features_reach_the_score_and_the_value():
-    layer = GraphAttention(8, 2, edge_dim=3, score=MLPScore(4, 5, edge_dim=3)).double()
-    x, a = torch.randn(9, 8, dtype=torch.float64), torch.randn(GRAPH.num_edges, 3, dtype=torch.float64)
-    table = torch.zeros(9, 9, 3, dtype=torch.float64).index_put((GRAPH.target, GRAPH.source), a)
-    q, k, v = (p(x).unflatten(-1, (2, 4)) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
-    both = torch.cat(
-        (q[:, None].expand(9, 9, 2, 4), k[None].expand(9, 9, 2, 4), table[:, :, None].expand(9, 9, 2, 3)), -1
-    )
-    score = layer.score.out(layer.score.hidden(both).relu()).squeeze(-1).permute(2, 0, 1)
-    weights = torch.softmax(score.masked_fill(~MASK, -torch.inf), -1).nan_to_num(0.0)
-    values = v[None] + layer.edge_proj(table).unflatten(-1, (2, 4))
-    expected = layer.out_proj(torch.einsum("hts,tshd->thd", weights, values).flatten(1))
-    torch.testing.assert_close(layer(x, GRAPH, edge_attr=a), expected, rtol=0, atol=1e-12)
-
-
-def test_gatv2_is_an_additive_score():
-    conv = GATv2Conv(6, 4, heads=2, add_self_loops=False).double()
-    score = Additive(2, 4, activation=lambda x: F.leaky_relu(x, 0.2))
-    layer = GraphAttention(8, 2, qdim=6, kdim=6, vdim=6, bias=True, out_proj=False, score=score).double()
-    with torch.no_grad():
-        score.weight.copy_(conv.att[0])
-        for mine, theirs in ((layer.q_proj, conv.lin_r), (layer.k_proj, conv.lin_l), (layer.v_proj, conv.lin_l)):
-            mine.weight.copy_(theirs.weight)
-            mine.bias.copy_(theirs.bias)
-    x = torch.randn(9, 6, dtype=torch.float64)
-    torch.testing.assert_close(layer(x, GRAPH), conv(x, GRAPH.edge_index), rtol=0, atol=1e-12)
-    less = conv(x, GRAPH.edge_index[:, 1:])
-    assert not torch.allclose(layer(x, GRAPH), less)
-
-
 def test_the_point_transformer_layer_is_a_subtraction_score():
     graph = GRAPH
     pos = torch.rand(9, 3, dtype=torch.float64)
@@ -141,33 +110,6 @@ def test_the_point_transformer_layer_is_a_subtraction_score():
     torch.testing.assert_close(layer(x, graph, edge_attr=delta), expected, rtol=0, atol=1e-12)
 
 
-def test_subtraction_of_offsets_is_the_point_transformer_layer():
-    """Offsets in, as the first thing that a user of points types; a perceptron of the score's own encodes them."""
-    graph, pos = GRAPH, torch.rand(9, 3, dtype=torch.float64, requires_grad=True)
-    layer = GraphAttention(8, 8, qdim=6, kdim=6, vdim=6, bias=False, out_proj=False, edge_dim=3, score="subtraction")
-    layer = layer.double()
-    theta, gamma = (nn.Sequential(nn.Linear(n, 8), nn.ReLU(), nn.Linear(8, 8)).double() for n in (3, 8))
-    conv = PointTransformerConv(6, 8, pos_nn=theta, attn_nn=gamma, add_self_loops=False).double()
-    pairs = ((conv.lin_dst, layer.q_proj), (conv.lin_src, layer.k_proj), (conv.lin, layer.v_proj))
-    pairs += ((theta, layer.score.delta), (gamma, layer.score.gamma))
-    for theirs, mine in pairs:
-        mine.load_state_dict(theirs.state_dict())
-    x = torch.randn(9, 6, dtype=torch.float64, requires_grad=True)
-    offset = pos[graph.target] - pos[graph.source]
-    found, wanted = layer(x, graph, edge_attr=offset), conv(x, pos, graph.edge_index)
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
-    leaves = [(x, pos, *(p for part in side for p in part.parameters())) for side in zip(*pairs, strict=True)]
-    theirs, mine = (
-        torch.autograd.grad(output.square().sum(), its) for output, its in zip((wanted, found), leaves, strict=True)
-    )
-    for one, other in zip(mine, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-        assert one.abs().sum() > 0
-    nobody = ga.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), num_nodes=9)
-    assert not layer(x, nobody, edge_attr=torch.zeros(0, 3).double()).any()
-    assert sum("edge_proj" in name for name in layer.state_dict()) == 0
-
-
 def test_a_score_whose_delta_has_another_shape_is_refused():
     score = Subtraction(2, 4, edge_dim=3)
     score.delta = nn.Linear(3, 7)
@@ -176,13 +118,6 @@ def test_a_score_whose_delta_has_another_shape_is_refused():
         layer(torch.randn(9, 8), GRAPH, edge_attr=torch.randn(GRAPH.num_edges, 3))
     with pytest.raises(OptionError, match="built with edge_dim=3: pass edge_attr"):
         layer(torch.randn(9, 8), GRAPH)
-
-
-def test_a_perceptron_by_name_reads_the_features_of_edges():
-    layer = GraphAttention(8, 2, edge_dim=3, score="mlp")
-    attr = torch.randn(GRAPH.num_edges, 3, requires_grad=True)
-    _, weights = layer(torch.randn(9, 8), GRAPH, edge_attr=attr, return_weights=True)
-    assert torch.autograd.grad(weights.alpha.square().sum(), attr)[0].abs().sum() > 0
 
 
 def test_softmax_at_low_temperature_is_hard_and_at_high_temperature_uniform():
@@ -236,17 +171,6 @@ def test_sparsemax_is_the_nearest_point_of_the_simplex_whatever_the_level_of_oth
         wanted = torch.tensor(nearest_of_the_simplex(score[target == t, h]), dtype=torch.float64)
         torch.testing.assert_close(found[target == t, h], wanted, rtol=0, atol=1e-3 if level > 0 else 1e-12)
     assert bool((found == 0).any()) == (spread > 0.5)
-
-
-def test_gaussian_is_the_exponent_of_a_bell_of_each_heads_width():
-    score, widths = Gaussian(2).double(), torch.tensor([0.7, 3.0], dtype=torch.float64)
-    with torch.no_grad():
-        score.log_sigma.copy_(widths.log())
-    q, k = torch.randn(2, 5, 2, 3, dtype=torch.float64)
-    bell = torch.distributions.Normal(torch.zeros_like(widths), widths)  # of each head
-    expected = bell.log_prob(torch.linalg.vector_norm(q - k, dim=-1)) - bell.log_prob(torch.zeros_like(widths))
-    torch.testing.assert_close(score(q, k), expected, rtol=1e-12, atol=1e-14)
-    assert Gaussian(2, sigma=0.7).log_sigma.exp().tolist() == pytest.approx([0.7, 0.7])
 
 
 @pytest.mark.parametrize("name", ["Gaussian", "Subtraction", "MLPScore", "Cosine"])
