@@ -5,45 +5,60 @@ import json
 import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 from .comparison import Comparison, Trial
+from .records import writing
 from .worker import tried
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+IDLE = 600.0  # seconds without processor time after which a process is taken for stopped or blocked
+_LOOK, _ENDING = 5.0, 10.0  # seconds between two looks at the processes; until one that closed its pipe has ended
 
 
 class Worker:
-    """A process, started on its first task, and again after it died."""
+    """A process, started on its first task, and again after it died or was killed."""
 
     def __init__(self) -> None:
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self._progress: tuple[float, float] | None = None  # processor seconds, and when they were last another number
+        self._fault = ""
 
     def ask(self, task: dict[str, str]) -> dict[str, Any]:
-        """The answer; of a process that died, that it failed."""
+        """The answer to a task, or a failed trial if the process died, was killed or wrote something else."""
         process = self.process = self.process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
+        self._fault, self._progress = "", (-1.0, time.monotonic())
         try:
-            process.stdin.write(json.dumps(task) + "\n")
+            process.stdin.write(json.dumps(task).encode() + b"\n")
             process.stdin.flush()
             line = process.stdout.readline()
-        except (BrokenPipeError, ValueError):
-            line = ""
-        if line.endswith("\n"):  # else it was killed while it wrote
-            return json.loads(line)
-        status = process.wait()
-        self.process = None
-        why = " (out of memory?)" * (status == -9)
-        return {"state": "failed", "error": f"its process ended with status {status}{why}"}
+        except OSError:
+            line = b""
+        self._progress = None
+        if line.endswith(b"\n"):  # else it was killed while it wrote
+            with contextlib.suppress(ValueError, RecursionError):
+                answer = json.loads(line)
+                if isinstance(answer, dict):
+                    return answer
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0 if line else _ENDING)
+        status = process.poll()
+        self.end()
+        memory = " (out of memory?)" if status == -9 else ""
+        ended = "its process gave no answer" if status is None else f"its process ended with status {status}{memory}"
+        return {"state": "failed", "error": self._fault or ended}
 
-    def _start(self) -> "subprocess.Popen[str]":
+    def _start(self) -> "subprocess.Popen[bytes]":
         code = f"import sys; sys.path[:] = {sys.path!r}\nfrom graphattn.study.worker import serve\nserve()"
         quiet = None if os.environ.get("GRAPHATTN_DEBUG", "0") not in ("", "0") else subprocess.DEVNULL
         return subprocess.Popen(
@@ -51,17 +66,44 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=quiet,
-            text=True,
             env=os.environ | _ONE_THREAD,
-            start_new_session=True,  # Ctrl-C is the parent's to answer
+            start_new_session=True,  # Ctrl-C is the parent's to answer; children of the process end with it
         )
 
+    def watch(self) -> None:
+        """Kill a process that ended while its children hold the pipe, or that has not computed for ``IDLE`` seconds."""
+        process, progress = self.process, self._progress
+        if process is None or progress is None:
+            return
+        spent, now = _processor_seconds(process.pid), time.monotonic()
+        if process.poll() is not None:
+            self._kill(process)
+        elif spent is None or spent != progress[0]:
+            self._progress = (spent or 0.0, now)
+        elif now - progress[1] > IDLE:
+            self._fault = f"its process computed nothing for {IDLE:g} seconds: stopped, or blocked"
+            self._kill(process)
+
     def end(self) -> None:
-        """Kill it."""
-        if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.kill()
-            self.process.wait()
+        """Kill the process and its children."""
+        process, self.process = self.process, None
+        if process is not None:
+            self._kill(process)
+            process.wait()
+
+    @staticmethod
+    def _kill(process: "subprocess.Popen[bytes]") -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL) if os.name == "posix" else process.kill()
+
+
+def _processor_seconds(process: int) -> float | None:
+    """Processor time of a process; None where the system does not say."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return float(fields[11]) + float(fields[12])
 
 
 def cores() -> int:
@@ -94,15 +136,20 @@ def run_all(
     free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
     for worker in workers:
         free.put(worker)
-    with tempfile.TemporaryDirectory(prefix="graphattn-study-") as folder:
+    with contextlib.ExitStack() as stack:
+        with writing(Path(tempfile.gettempdir())):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="graphattn-study-"))
         at = {name: Path(folder, f"{number}.pkl") for number, name in enumerate(comparisons)}
         for name in {trial.comparison for trial in trials}:
-            at[name].write_bytes(pickle.dumps(comparisons[name]))
+            with writing(Path(folder)):
+                at[name].write_bytes(pickle.dumps(comparisons[name]))
 
         def one(number: int, trial: Trial) -> tuple[Trial, dict[str, Any]]:
             worker, path = free.get(), Path(folder, f"trial-{number}.pkl")
             try:
-                path.write_bytes(pickle.dumps((comparisons[trial.comparison].graphs_for(trial), trial)))
+                content = pickle.dumps((comparisons[trial.comparison].graphs_for(trial), trial))
+                with writing(Path(folder)):
+                    path.write_bytes(content)
                 return trial, worker.ask({"comparison": str(at[trial.comparison]), "trial": str(path)})
             finally:
                 path.unlink(missing_ok=True)
@@ -114,7 +161,9 @@ def run_all(
             while waiting or running:
                 while waiting and len(running) < len(workers):
                     running.add(executor.submit(one, *waiting.pop()))
-                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                ended, running = wait(running, timeout=_LOOK, return_when=FIRST_COMPLETED)
+                for worker in workers:
+                    worker.watch()
                 for each in ended:
                     done(*each.result())
         finally:

@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ TRIALS, PLAN, LOCK = "trials.jsonl", "plan.json", ".lock"
 _OF_TRIAL = ("key", "comparison", "arm", "positions", "seed", "state")  # what every line has; one with a number also:
 _OF_RESULT = ("accuracy", "bits", "answers", "initial", "parameters", "position_parameters")
 _HASH = "hash"
+_PLAN_FORM = "plan 1"  # another one wherever what a page reads of a plan is another
 
 
 def _is_number(value: Any, low: float, high: float = math.inf) -> bool:
@@ -50,23 +50,6 @@ def _is_probe(value: Any) -> bool:
     return all(one is None or _is_number(one, -math.inf) for one in (value if isinstance(value, list) else [value]))
 
 
-_OF_PLAN: dict[str, tuple[str, ...]] = {
-    "": ("study", "command", "identity", "seeds", "registered", "comparisons", "machine", "trials"),
-    "registered": ("at", "trials_on_disk", "claims"),
-    "trials": ("comparison", "arm", "positions", "examples", "budget", "steps", "seed", "draw", "key"),
-    "comparisons": (
-        *("arms", "checks", "warnings", "readout", "metric", "chance", "samples", "held", "nodes", "positions"),
-        *("model", "training", "budgets", "costs", "baselines"),
-    ),
-    "arms": (
-        *("kind", "of", "nodes", "edges", "degree_least", "degree_most", "depends_on_least", "depends_on_most"),
-        *("layers_needed", "spectral_gap", "roots", "strong_components", "universal", "homophily", "operations"),
-        *("reached", "ceiling", "bag"),
-    ),
-}
-"""What a page is made of, by where it stands in a plan."""
-
-
 class Records:
     """The trials of a folder by key; the latest line of a key counts, and a line cut off by a crash does not.
 
@@ -75,11 +58,10 @@ class Records:
 
     Args:
         folder: Where they are.
-        fault_of: Why a line is no trial; empty if it is one.
     """
 
-    def __init__(self, folder: Path, fault_of: Callable[[Any], str] | None = None) -> None:
-        self.path, self._fault_of = folder / TRIALS, fault_of or _fault_of
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / TRIALS
         self.of_key: dict[str, dict[str, Any]] = {}
         self.failures = self.lines = 0
         self.last, self.broken = "", list[int]()
@@ -96,7 +78,7 @@ class Records:
                 reason, record = "no JSON", {}
                 with suppress(ValueError, RecursionError):
                     record = plain(line)
-                    reason = self._fault_of(record)
+                    reason = fault_of(record)
                 if reason:
                     raise LoaderError(
                         f"{self.path}: line {number} is {reason}; it was written by something else. Try: another "
@@ -117,6 +99,13 @@ class Records:
         record = plain(json.dumps(record, default=as_json))
         record.pop(_HASH, None)
         sealed = {**record, _HASH: _hash(self.last, record)}
+        with writing(self.path):
+            self._write(f"{json.dumps(sealed)}\n".encode())
+        self.last, self.lines = sealed[_HASH], self.lines + 1
+        self.of_key[record["key"]] = record
+        self.failures += record["state"] == "failed"
+
+    def _write(self, text: bytes) -> None:
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             size = os.fstat(handle).st_size
@@ -124,15 +113,28 @@ class Records:
             if cut:
                 last = self.path.read_bytes().rfind(b"\n") + 1
                 os.ftruncate(handle, last)
-            line = memoryview(f"{json.dumps(sealed)}\n".encode())
+            line = memoryview(text)
             while line:  # a disk that is nearly full takes a part, and the next time refuses
                 line = line[os.write(handle, line) :]
             os.fsync(handle)
         finally:
             os.close(handle)
-        self.last, self.lines = sealed[_HASH], self.lines + 1
-        self.of_key[record["key"]] = record
-        self.failures += record["state"] == "failed"
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Errors of a disk that is full, or may not be written to, in words.
+
+    Raises:
+        LoaderError: If there is one.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise LoaderError(
+            f"{path} cannot be written: {error.strerror or error}. Trials that have ended are kept, and the same call "
+            "goes on. Try: make room, or check folder and rights."
+        ) from None
 
 
 def _hash(before: str, record: dict[str, Any]) -> str:
@@ -153,7 +155,7 @@ def as_json(value: Any) -> Any:
     return value.item()
 
 
-def _fault_of(record: Any) -> str:
+def fault_of(record: Any) -> str:
     """Why it is no trial; empty if it is one."""
     if not isinstance(record, dict):
         return "no trial"
@@ -176,39 +178,22 @@ def read_plan(folder: Path) -> dict[str, Any] | None:
     path = folder / PLAN
     if not path.exists():
         return None
-    try:
-        plan: dict[str, Any] = json.loads(path.read_text(), parse_constant=lambda name: None)
-        _check_plan(plan)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise LoaderError(f"{path}: expected a plan of a study, got {error!r}. Try: another folder.") from None
+    plan: Any = None
+    with suppress(ValueError, RecursionError):
+        plan = json.loads(path.read_bytes())
+    if not isinstance(plan, dict) or plan.pop(_HASH, None) != _hash(_PLAN_FORM, plan):
+        raise LoaderError(
+            f"{path}: expected a plan of a study as it was written, got one that was changed or cut off, or is of "
+            "another version. Try: get the file back, or remove it; the trials beside it stay, and the same call plans "
+            "them again, with all claims marked as late."
+        )
     return plan
 
 
-def _check_plan(plan: dict[str, Any]) -> None:
-    """Refuse, with the error of what reads it, a plan from which no page could be made."""
-    abouts = list(plan["comparisons"].values())
-    arms = [arm for about in abouts for arm in about["arms"].values()]
-    parts = {
-        "": [plan],
-        "registered": plan["registered"],
-        "trials": plan["trials"],
-        "comparisons": abouts,
-        "arms": arms,
-    }
-    for where, names in _OF_PLAN.items():
-        for part in parts[where]:
-            itemgetter(*names)(part)
-    for one in plan["trials"]:
-        told = plan["comparisons"][one["comparison"]]["arms"][one["arm"]]
-        if told["kind"] == "rewired" and told["ceiling"] is not None:
-            told["ceilings"][one["seed"]][one["draw"]]
-    if not plan["registered"]:
-        raise ValueError("nothing was registered")
-
-
 def write_plan(folder: Path, plan: dict[str, Any]) -> None:
-    """Put it in place whole."""
-    text = json.dumps(plan, indent=1, allow_nan=False, default=as_json)
+    """Put it in place whole, with a hash of itself."""
+    plan = json.loads(json.dumps(plan, allow_nan=False, default=as_json))
+    text = json.dumps({**plan, _HASH: _hash(_PLAN_FORM, plan)}, indent=1)
     replace_file(folder / PLAN, lambda file: file.write(text.encode()))
 
 
@@ -219,7 +204,8 @@ def held(folder: Path) -> Iterator[None]:
     Raises:
         OptionError: If another process is at it.
     """
-    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    with writing(folder / LOCK):
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         if os.name == "posix":
             import fcntl

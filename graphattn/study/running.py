@@ -1,5 +1,6 @@
 """A study as it runs: the plan is written, then what of its trials is not on disk yet is trained."""
 
+import json
 import sys
 import time
 import warnings
@@ -21,7 +22,7 @@ from .network import Model
 from .own import Own
 from .plan import Study, planned
 from .pool import cores, run_all
-from .records import LOCK, PLAN, Records, held, read_plan, write_plan
+from .records import LOCK, PLAN, TRIALS, Records, as_json, fault_of, held, plain, read_plan, write_plan
 from .report import Report, report
 from .suites import SUITES
 
@@ -154,7 +155,7 @@ def folder_of(study: str, out: Any) -> Path:
     except (OSError, ValueError) as error:
         raise OptionError(f"out must be a folder, got {shown(str(out))}: {error}") from None
     before = read_plan(folder)
-    if inside - {LOCK} and before is None:  # a lock alone: it ended before there was a plan
+    if inside - {LOCK, TRIALS} and before is None:  # it ended before there was a plan, or the plan was lost
         raise OptionError(f"out: {folder} holds other things than a study; give a new or an empty folder")
     if before is not None and before["study"] != study:
         raise OptionError(f"out: {folder} holds the study {before['study']!r}, not {study!r}; give another folder")
@@ -186,7 +187,10 @@ def _train(named: dict[str, Comparison], trials: list[Trial], records: Records, 
 
         def done(trial: Trial, answer: dict[str, Any]) -> None:
             at = datetime.now(UTC).isoformat(timespec="seconds")
-            records.append({**asdict(trial), **answer, "at": at, "elapsed_s": round(time.monotonic() - start, 1)})
+            told = {**asdict(trial), "at": at, "elapsed_s": round(time.monotonic() - start, 1)}
+            if fault := fault_of(plain(json.dumps({**answer, **told}, default=as_json))):
+                answer = {"state": "failed", "error": f"its process gave something that is {fault}"}
+            records.append({**told, **answer, **told})
             advance(sum(t.key == trial.key for t in trials), records.failures)
 
         if missing:

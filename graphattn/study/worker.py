@@ -10,6 +10,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TextIO
 
+_MOST_WORDS = 2_000  # characters kept of an error
+
 
 @lru_cache(maxsize=2)
 def _unpickled(path: str) -> Any:
@@ -35,8 +37,12 @@ def tried(comparison: Any, graphs: Any, trial: Any) -> dict[str, Any]:
 def failed(error: Exception) -> dict[str, Any]:
     """A record of what went wrong, and where."""
     where = traceback.extract_tb(error.__traceback__)[-1]
-    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return {"state": "failed", "error": f"{told} ({Path(where.filename).name}:{where.lineno})"}
+    try:
+        text = str(error)[:_MOST_WORDS]
+    except Exception:
+        text = ""
+    named = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return {"state": "failed", "error": f"{named} ({Path(where.filename).name}:{where.lineno})"}
 
 
 def serve() -> None:

@@ -103,17 +103,6 @@ def test_a_line_without_a_hash_is_no_line_of_a_chain(copied):
     assert records.Records(copied).broken == [4, 5]
 
 
-@pytest.mark.parametrize(
-    "where", ["trials", "registered", "machine", "arms", "budgets", "ceiling", "seed", "deep", "none"]
-)
-def test_a_plan_of_which_no_page_can_be_made_is_no_plan(where, copied):
-    path = copied / records.PLAN
-    plan = path.read_text().replace(f'"{where}":', '"other":')
-    path.write_text({"deep": "[" * 100_000, "none": '{"study": "s", "comparisons": {}}'}.get(where, plan))
-    with pytest.raises(LoaderError, match="expected a plan of a study"):
-        report(copied)
-
-
 def test_a_study_that_ended_before_its_plan_may_be_started_again(tmp_path):
     (tmp_path / records.LOCK).touch()
     assert tiny_run(tmp_path, controls=(), seeds=1, budgets=ga.study.Budget(None, 1)).counts["done"] == 1

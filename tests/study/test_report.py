@@ -111,9 +111,9 @@ def test_every_draw_of_a_rewiring_has_a_ceiling_and_is_held_to_it(tmp_path, no_p
 def scored_anew(tiny, folder, scores, metric="accuracy"):
     """The tiny study, whose trials have the scores of their arms."""
     shutil.copytree(tiny.folder, folder)
-    plan = json.loads((folder / records.PLAN).read_text())
+    plan = records.read_plan(folder)
     plan["registered"][0]["claims"] = [vars(study.Claim("window", "full", margin=0.02, equal=True))]
-    (folder / records.PLAN).write_text(json.dumps(plan))
+    records.write_plan(folder, plan)
     kept = records.Records(folder)
     for one in list(kept.of_key.values()):
         kept.append({**one, "accuracy": scores.get(one["arm"], 0.3)})
@@ -147,9 +147,9 @@ def test_an_interval_of_accuracies_stays_below_1(tiny, tmp_path, no_pictures):
 def test_a_trial_that_diverged_has_no_score_and_is_said_aloud(tiny, tmp_path):
     folder = tmp_path / "diverged"
     shutil.copytree(tiny.folder, folder)
-    about = json.loads((folder / records.PLAN).read_text())
+    about = records.read_plan(folder)
     about["comparisons"]["study"]["metric"] = "bits"
-    (folder / records.PLAN).write_text(json.dumps(about))
+    records.write_plan(folder, about)
     line = (folder / records.TRIALS).read_text().splitlines()[0]
     one = {**json.loads(line), "bits": float("nan"), "probes": {"entropy": [float("nan")] * 2}}
     records.Records(folder).append(one)
@@ -229,8 +229,8 @@ def test_a_diverged_model_has_no_accuracy_either(tiny, tmp_path, no_pictures):
 def test_a_report_made_again_is_the_same_bytes_and_names_are_verbatim(tiny, tmp_path):
     folder = tmp_path / "again"
     shutil.copytree(tiny.folder, folder)
-    path = folder / records.PLAN
-    path.write_text(path.read_text().replace('"window"', r'"_a $\\frac$"'))
+    plan = json.dumps(records.read_plan(folder)).replace('"window"', r'"_a $\\frac$"')
+    records.write_plan(folder, json.loads(plan))
     found = []
     for _ in range(2):
         report(folder)
