@@ -37,7 +37,7 @@ def attend(
     s_aux: Tensor | None = None,
     **options: Any,
 ) -> tuple[Tensor, EdgeWeights | None]:
-    """What transformers' attention interface asks for: query (B, H, T, D), key and value (B, H_kv, S, D)."""
+    """Attention for transformers' interface: query (B, H, T, D), key and value (B, H_kv, S, D)."""
     slot: Slot | None = getattr(module, "_graphattn", None)
     ticket = ticket_of(patch, attention_mask)
     if slot is None or slot.given is None:
@@ -72,7 +72,7 @@ def attend(
 
 
 def own_function(implementation: str | None, module: nn.Module) -> Any:
-    """What the model would have called for a module."""
+    """The model's own attention function for a module."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     code = sys.modules[type(module).__module__]
@@ -125,7 +125,7 @@ def _full(query: Tensor, key: Tensor, value: Tensor, scale: float | None, dropou
 
 
 def _held(x: Tensor, which: range | tuple[range, ...] | Tensor | Index) -> Tensor:
-    """Of (B, H, N, D) the tokens that all rows pick, heads first."""
+    """The tokens of (B, H, N, D) that all rows pick, heads first."""
     if isinstance(which, tuple) and not isinstance(which, Index):
         return torch.cat([x[:, :, span.start : span.stop] for span in which], 2)
     if isinstance(which, Tensor):
@@ -135,7 +135,7 @@ def _held(x: Tensor, which: range | tuple[range, ...] | Tensor | Index) -> Tenso
 
 
 def _picked(x: Tensor, which: range | Tensor | Index) -> Tensor:
-    """Of (B, H, N, D) the tokens that are picked, node-first: (B, n, H, D), or (M, H, D) of all rows."""
+    """The picked tokens of (B, H, N, D), node-first: (B, n, H, D), or (M, H, D) of all rows."""
     if isinstance(which, Index):
         return x[which.row, :, which.place]
     return _held(x, which).transpose(1, 2)
@@ -163,7 +163,7 @@ def _checked_mask(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | N
 
 
 def _dense_bias(mask: Tensor | None, position_bias: Tensor | None, query: Tensor) -> Tensor | None:
-    """What is added to scores (1 or B, 1 or H, 1 or T, S), -inf for pairs that a mask removes."""
+    """The bias of scores (1 or B, 1 or H, 1 or T, S), -inf for pairs that a mask removes."""
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, -torch.inf)
     elif mask is not None:

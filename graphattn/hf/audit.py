@@ -1,4 +1,4 @@
-"""What a configuration says that its layers read, beside what the model's code does."""
+"""The connectivity that a configuration states, beside that of the model's code."""
 
 import json
 import os
@@ -23,7 +23,7 @@ _KINDS = ("full_attention", "sliding_attention", "chunked_attention")
 
 @dataclass(frozen=True)
 class ConfigAudit:
-    """What :func:`audit_config` gives; true if every layer reads what the configuration says.
+    """The result of :func:`audit_config`; true if every layer reads what the configuration says.
 
     Args:
         model: The class that was run.

@@ -1,4 +1,4 @@
-"""Which tokens a call of attention is about: the nodes of its targets and sources, sequence by sequence."""
+"""The tokens of a call of attention: the nodes of its targets and sources, sequence by sequence."""
 
 from bisect import bisect_left
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class Frame:
 
     Args:
         pieces: Of every row; of the first row alone where all rows are alike.
-        alike: Whether all rows have one sequence of the same places.
+        alike: True if all rows have one sequence of the same places.
         targets: T, the places of a row in the query; ``sources``, S, those in the key.
         request: What transformers asked a mask for; empty where it did not.
     """

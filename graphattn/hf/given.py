@@ -20,7 +20,7 @@ Given = AttentionGraph | Pattern | PerHead | Callable[..., Any] | str
 
 
 def by_module(given: Any, places: list[Place]) -> dict[Place, Given]:
-    """What each module reads along; those that nothing was given for are left out.
+    """The graph of each module; modules without one are left out.
 
     Raises:
         OptionError: If a name means no module, or one graph is given for several stacks.
@@ -111,8 +111,8 @@ def sized(given: Any, length: int, targets: int | None = None) -> Graph:
     least = (length if targets is None else targets, length)
     if given.num_targets < least[0] or given.num_sources < least[1]:
         raise GraphError(
-            f"the sequence has {least[1]} tokens" + f" and {least[0]} that read them" * (targets is not None) + f"; "
-            f"{given!r} must have as many nodes or more. A pattern, made with ... for its size, fits any length"
+            f"the sequence has {least[1]} tokens{'' if targets is None else f' and {targets} targets'}; {given!r} must "
+            f"have as many nodes or more. A pattern, made with ... for its size, fits any length"
         )
     if targets is not None and given.num_sources > length:
         return _first_sources(given, length)

@@ -1,4 +1,4 @@
-"""What a patched model gets for a mask: which tokens are there, and a ticket for what the mask was asked for."""
+"""Masks of a patched model: the tokens that are there, and a ticket with the request for the mask."""
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +18,7 @@ _WHOLE = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
 
 @dataclass(frozen=True, eq=False)
 class Ticket:
-    """What transformers asked a mask for, and what the layers that were handed it derive from that."""
+    """A request of transformers for a mask, and what layers derive from it."""
 
     request: dict[str, Any]
     view: Tensor | None = None
@@ -49,7 +49,7 @@ class Ticket:
         return cast(Tensor, mask)
 
     def says_nothing(self, *, own: bool) -> bool:
-        """Whether all tokens are there at once, as without a mask; ``own``: and its layers read as they did."""
+        """True if all tokens are there at once, as without a mask; ``own``: and its layers read as they did."""
         request, window = self.request, self.request.get("local_size")
         present = request.get("attention_mask")
         if request["q_offset"] or request["kv_offset"] or request["q_length"] != request["kv_length"]:
@@ -62,7 +62,7 @@ class Ticket:
 
 @torch.compiler.disable
 def mask_of(patch: "Patch", **request: Any) -> Tensor | None:
-    """What a patched model calls for a mask: bool (B, 1, T, S), the tokens that are there, and what it was asked for.
+    """The mask function of a patched model: bool (B, 1, T, S), the tokens that are there, with a ticket.
 
     Models that compute with their mask, as convolutions do that skip padding, find the padding in it; attention that is
     a model's own code, where it is eager, finds the floats that it adds.

@@ -34,7 +34,7 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where a module of attention stands.
+    """The place of a module of attention.
 
     Args:
         name: Its dotted name in the model.

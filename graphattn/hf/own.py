@@ -11,7 +11,7 @@ from .masks import Ticket
 
 
 def own_graphs(mask: Tensor | None, ticket: Ticket | None, T: int, S: int, *, is_causal: bool) -> list[AttentionGraph]:
-    """What each row of the batch reads without the library; one graph if all rows read alike."""
+    """The graph of each row of the batch by the model's own masks; one graph if all rows read alike."""
     if ticket is not None:
         graphs: list[AttentionGraph] = ticket.frame(crosses=False).remember("own", lambda: _of_request(ticket))
         return graphs

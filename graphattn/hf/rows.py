@@ -33,7 +33,7 @@ class Job:
         targets: Which tokens those are: places that all rows share (a range, or int64 (k,)), or one by one.
         sources: Likewise.
         missing: bool (B, k): sources that only fill up the row of a step.
-        reads_all: Whether every target reads all of the sources that are picked.
+        reads_all: True if every target reads all of the sources that are picked.
         spans: The sources as a few ranges, which are copied faster than places one by one; empty where they are not.
     """
 
@@ -59,7 +59,7 @@ def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) 
 
 
 def _part(graph: Graph, piece: Piece, device: torch.device) -> Graph:
-    """What a piece's targets read of its sources."""
+    """The graph from a piece's sources to its targets."""
     if isinstance(graph, PerHead):
         return each(graph, lambda one: _part_of_one(one, piece, device))
     return _part_of_one(graph, piece, device)
@@ -172,7 +172,7 @@ def _read(graph: AttentionGraph, piece: Piece) -> range | tuple[range, ...] | Te
 
 
 def _spans(graph: AttentionGraph, target: int) -> list[tuple[int, int]]:
-    """What a target reads, as intervals; made for many targets at once, since the next steps ask for them."""
+    """The sources of a target as intervals; made for many targets at once, since the next steps ask for them."""
     block = target // _AT_ONCE
 
     def make() -> list[list[tuple[int, int]]]:

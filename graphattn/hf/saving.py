@@ -15,7 +15,7 @@ KEY = "graphattn"  # of the configuration
 
 
 def to_data(given: Any) -> Any:
-    """What was given to ``patch`` as data that JSON can hold; a function leaves its name."""
+    """The graphs given to ``patch`` as data for JSON; a function leaves its name."""
     if isinstance(given, AttentionGraph | Pattern | PerHead):
         return {"graph": graph_to_dict(given)}
     if isinstance(given, dict):
@@ -26,7 +26,7 @@ def to_data(given: Any) -> Any:
 
 
 def from_data(data: Any) -> Any:
-    """What :func:`to_data` made data of.
+    """The inverse of :func:`to_data`.
 
     Raises:
         LoaderError: If it is something else, or a function, which is not saved.

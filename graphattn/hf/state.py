@@ -25,7 +25,7 @@ _KEPT = 32  # jobs that a patch remembers, with their plans
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """What a patched module reads along; ``given`` is ``None`` where it stays as it was."""
+    """The graph of a patched module; ``given`` is ``None`` where it stays as it was."""
 
     place: Place
     given: Given | None
@@ -33,7 +33,7 @@ class Slot:
     inputs: tuple[str, ...] = ()
     """The inputs of the model that a function of the batch asks for."""
     writes: bool = True
-    """Whether its tokens may be written one by one."""
+    """True if its tokens may be written one by one."""
 
     def __deepcopy__(self, memo: Any) -> "Slot":
         return self
@@ -44,17 +44,17 @@ class Call:
     """A call of the model, or of a model in it that nothing around it called: ``generate`` calls encoders so."""
 
     inputs: dict[str, Any]
-    """Those that graphs are functions of."""
+    """Inputs that graphs are functions of."""
     graphs: dict[int, Any] = field(default_factory=dict)
-    """What the functions returned."""
+    """Graphs that the functions returned."""
     weights: bool = False
-    """Whether its caller wants those of attention."""
+    """True if its caller wants the weights of attention."""
     tickets: list[Ticket] = field(default_factory=list)
-    """Of the masks that were made for it."""
+    """Tickets of the masks that were made for it."""
 
 
 class _Running(local):
-    """What runs in a thread: each has its own, since several may call one model."""
+    """The state of a thread: several threads may call one model."""
 
     def __init__(self) -> None:
         self.part: nn.Module | None = None  # the outermost model in a call
@@ -114,20 +114,20 @@ class Patch:
 
     @property
     def reads_batch(self) -> bool:
-        """Whether some graph is a function of the batch, so that each mask must say which call it is of."""
+        """True if some graph is a function of the batch, so that each mask must say which call it is of."""
         return any(slot.inputs for slot in self.slots.values())
 
     @property
     def has_own_layers(self) -> bool:
-        """Whether some layer reads as its model does, so that masks must say so."""
+        """True if some layer reads as its model does, so that masks must say so."""
         return any(slot.given is None or slot.given == OWN for slot in self.slots.values())
 
     def implementation(self, config: Any) -> str:
-        """What a configuration named before."""
+        """The name in a configuration before it was patched."""
         return self.originals.get(getattr(config, "_attn_implementation", "")) or "sdpa"
 
     def wants_weights(self, options: dict[str, Any], ticket: Ticket | None) -> bool:
-        """Whether the call asks for weights."""
+        """True if the call asks for weights."""
         call = self.call_of(ticket)
         return bool(options.get("output_attentions") or (call and call.weights))
 
@@ -136,7 +136,7 @@ class Patch:
         return (ticket and ticket.call) or self.running.call
 
     def frame(self, slot: Slot, ticket: Ticket | None, T: int, S: int) -> Frame:
-        """The sequences of a call; a decoder's are kept for its cross-attention, which is not told its targets."""
+        """The sequences of a call; a decoder's are kept for its cross-attention, which does not get its targets."""
         crosses = slot.place.role == "cross"
         frame = all_tokens(T, S, crosses=crosses) if ticket is None else ticket.frame(crosses=crosses)
         if slot.place.role == "decoder":
@@ -146,7 +146,7 @@ class Patch:
     def job(
         self, slot: Slot, ticket: Ticket | None, mask: Tensor | None, query: Tensor, key: Tensor, *, is_causal: bool
     ) -> Job:
-        """What a module runs on the tokens of this call."""
+        """The run of a module on the tokens of this call."""
         B, T, S, device = query.shape[0], query.shape[2], key.shape[2], query.device
         frame = self.frame(slot, ticket, T, S)
         if slot.given == OWN:

@@ -30,8 +30,8 @@ class BERT(nn.Module):
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
         max_len: Learned positions.
         num_types: Types of a token, first or second sentence.
-        masked_head: Whether there is a head that predicts a masked token.
-        pooler: Whether there is a dense layer on the first token, for :meth:`pooled`.
+        masked_head: True if there is a head that predicts a masked token.
+        pooler: True if there is a dense layer on the first token, for :meth:`pooled`.
         padding_idx: A token that has no position of its own: the others count from the position after ``padding_idx``
             on, and it has that (RoBERTa, whose ``max_len`` is the number of positions plus ``padding_idx + 1``). By
             default all tokens count from 0.

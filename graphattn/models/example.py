@@ -10,14 +10,14 @@ M = TypeVar("M", bound=type[nn.Module])
 
 
 class Example(NamedTuple):
-    """How a small model is made and called."""
+    """A small model and its call."""
 
     make: Callable[[float], nn.Module]
-    """Of a rate of dropout."""
+    """Makes it with a rate of dropout."""
     inputs: Callable[[int], tuple[Tensor, ...]]
-    """Of a size of the batch; tensors, a batch first."""
+    """Tensors for a size of the batch, which comes first."""
     graphs: Callable[[], tuple[Any, ...]] = tuple
-    """What ``forward`` takes after them."""
+    """Arguments of ``forward`` after them."""
 
 
 EXAMPLES: dict[str, Example] = {}

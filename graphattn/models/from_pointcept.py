@@ -40,7 +40,7 @@ _NAMES = {
 
 
 def read(make: Any, state: Mapping[str, Tensor], head_dim: int, rotary: float | None) -> Any:
-    """What ``make``, a :class:`PointTransformerV3`, gives, with these weights."""
+    """A ``make``, :class:`PointTransformerV3`, with these weights."""
     if not isinstance(state, Mapping) or not all(isinstance(x, Tensor) for x in state.values()):
         raise LoaderError(f"state must be a state dict, tensors by name, got {shown(state)}")
     theirs = {_ours(name): name for name in state if not name.endswith("embedding.mask_token")}  # of pretraining

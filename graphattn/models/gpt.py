@@ -28,7 +28,7 @@ class GPT(nn.Module):
         num_layers: Blocks.
         hidden: Width of the feed-forwards, ``4 * embed_dim`` by default.
         max_len: Learned positions that are added to the tokens; none by default, where ``rotary`` encodes positions.
-        tied: Whether the head's weights are those of the tokens.
+        tied: True if the head's weights are those of the tokens.
         graph: What ``forward`` reads along if it is given none: one graph or pattern, or one for each layer.
         score_bias: What makes the biases of a graph's edges, such as :class:`graphattn.nn.ALiBi`; none by default.
         dropout: On the embeddings, and as in the blocks.
@@ -82,7 +82,7 @@ class GPT(nn.Module):
 
     @property
     def num_layers(self) -> int:
-        """How many blocks, and so caches, there are."""
+        """The number of blocks, and so of caches."""
         return len(self.stack.layers)
 
     @property

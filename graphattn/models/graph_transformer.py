@@ -164,7 +164,7 @@ def _encoding(edges: AttentionGraph, kind: str, dim: int, sizes: tuple[int, ...]
 
 
 def _sizes(batch: Tensor | None, num_nodes: int) -> tuple[int, ...]:
-    """How many nodes each graph has."""
+    """The number of nodes of each graph."""
     if batch is None:
         return (num_nodes,)
     if batch.shape != (num_nodes,) or batch.dtype != torch.int64 or bool((batch.diff() < 0).any()):

@@ -87,7 +87,7 @@ class Hopfield(nn.Module):
         return cls(graph, (wide[:, target] * wide[:, source]).mean(0))
 
     def field(self, state: Tensor) -> Tensor:
-        """What pulls each spin (..., N): the sum of its neighbours times their couplings."""
+        """The field at each spin (..., N): the sum of its neighbours times their couplings."""
         _check(state, self.graph.num_nodes)
         source, target = self.graph.edge_index.to(state.device)
         wide = torch.promote_types(torch.promote_types(state.dtype, self.coupling.dtype), torch.float32)

@@ -1,4 +1,4 @@
-"""What models of points share: stages of blocks on the levels of a hierarchy, down and up again, and an answer."""
+"""Parts that models of points share: stages of blocks on the levels of a hierarchy, down and up, and an answer."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -157,7 +157,7 @@ def of_clouds(x: Tensor, shape: Hierarchy, *how: str) -> Tensor:
 
 
 def carried(x: Tensor, coarse: Level) -> Tensor:
-    """What the coarser level's own points carry: the finer ones that it keeps, or the means of its cells."""
+    """Features of the coarser level's own points: those of the finer ones that it keeps, or the means of its cells."""
     if coarse.kept is not None:
         return x.index_select(-2, coarse.kept)
     assert coarse.down is not None

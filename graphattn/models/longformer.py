@@ -136,7 +136,7 @@ def _beside(block: Any) -> GraphAttention:
 
 @not_followed  # graphs are made by Python; a compiled caller breaks here
 def _rows(graph: AttentionGraph | PerHead, tokens: tuple[int, ...]) -> AttentionGraph | PerHead:
-    """What the chosen targets read; kept with the graph, for its plans."""
+    """The rows of the chosen targets; kept with the graph, for its plans."""
     if isinstance(graph, PerHead):
         return PerHead(tuple(head.subgraph(targets=tokens) for head in graph.graphs))
     return cached(graph, (Longformer, tokens), lambda: graph.subgraph(targets=tokens))

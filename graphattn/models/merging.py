@@ -24,7 +24,7 @@ class PatchMerging(nn.Module):
 
     Args:
         embed_dim: C; the new nodes have twice that.
-        norm_last: Whether the norm follows the projection, as in Swin V2.
+        norm_last: True if the norm follows the projection, as in Swin V2.
         num_axes: Of the grid; of one axis, two nodes become one.
 
     Source: Liu et al. 2021, section 3.1. Offsets are in the order of their code, (0, 0), (1, 0), (0, 1), (1, 1). A grid
@@ -44,7 +44,7 @@ class PatchMerging(nn.Module):
 
     @staticmethod
     def graph(grid: Grid) -> AttentionGraph:
-        """What a merged node reads, from the nodes of a grid."""
+        """The graph from the nodes of a grid to the merged nodes."""
         return cell_pooling(grid, merged_sides(len(grid)), pad=True)
 
     def forward(self, x: Tensor, grid: Grid) -> Tensor:

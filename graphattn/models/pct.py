@@ -141,9 +141,12 @@ class OffsetAttention(nn.Module):
             raise GraphError(f"offset-attention needs a symmetric graph, such as full(...), got {graph!r}")
         key = self.key(x).unsqueeze(-2)  # (..., N, 1, C / 4)
         # exp(s_ts) / sum_t' exp(s_t's), normalised over s: a softmax over s of s_ts less a source's own lse
-        told: Any = attention(key, key, torch.zeros_like(key), graph, scale=1.0, return_lse=True)
-        wide = key.to(told.lse.dtype)
-        query, wide = torch.cat((wide, torch.ones_like(wide[..., :1])), -1), torch.cat((wide, -told.lse[..., None]), -1)
+        other: Any = attention(key, key, torch.zeros_like(key), graph, scale=1.0, return_lse=True)
+        wide = key.to(other.lse.dtype)
+        query, wide = (
+            torch.cat((wide, torch.ones_like(wide[..., :1])), -1),
+            torch.cat((wide, -other.lse[..., None]), -1),
+        )
         value = self.value(x).unsqueeze(-2).to(wide.dtype)
         with without_autocast(x.device.type):  # an lse needs its digits
             read: Any = attention(query, wide, value, graph, scale=1.0)

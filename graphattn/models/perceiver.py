@@ -27,7 +27,7 @@ class Reading(nn.Module):
         inner: Width of queries and keys, all heads together; ``source_dim`` by default, as in the paper's code.
         value_inner: Width of values, all heads together; ``inner`` by default.
         hidden: Width of the feed-forward, ``embed_dim`` by default.
-        residual: Whether targets keep what they were before they read.
+        residual: True if targets keep what they were before they read.
         activation: Of the feed-forward.
         dropout: On the weights.
 

@@ -39,8 +39,8 @@ class PointTransformerV3(nn.Module):
             the other clouds of its batch in training either.
         readout: "node", or "shape", the mean over the coarsest points without a way up.
         drop_path: The largest probability of dropping a branch; it grows with depth.
-        convs: Whether blocks have a convolution, one for all levels or one for each; a norm takes its place.
-        attends: Whether blocks have attention and a feed-forward, likewise.
+        convs: True if blocks have a convolution, one for all levels or one for each; a norm takes its place.
+        attends: True if blocks have attention and a feed-forward, likewise.
         rotary: Base of rotary positions, which are a level's cells; none by default.
 
     Source: Wu et al. 2024 and its code; Wu et al. 2025 (Sonata), whose encoder is this one; Yue et al. 2025 (LitePT,
@@ -133,7 +133,7 @@ class PointTransformerV3(nn.Module):
         return self.levels.encoded(self.embedded(x, shape), shape)
 
     def embedded(self, x: Tensor, shape: Hierarchy) -> Tensor:
-        """What the stem makes of the features."""
+        """The stem's output."""
         self.levels.check(x, shape, self.features, self.stem)
         near = shape.levels[0].near
         x = self.stem(x, near[-1] if near else None) if isinstance(self.stem, CellConv) else self.stem(x)
@@ -216,7 +216,7 @@ class CellPooling(nn.Module):
 
 
 class CellUnpooling(nn.Module):
-    """What a point's cell carries, and its own."""
+    """The sum of a point's own features and those of its cell."""
 
     def __init__(self, coarse: int, fine: int, after: int, norm: Any) -> None:
         super().__init__()

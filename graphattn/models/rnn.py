@@ -1,4 +1,4 @@
-"""Where attention comes from: a recurrent decoder that reads a recurrent encoder, target by target or all at once."""
+"""Recurrent encoders and decoders, the origin of attention: a decoder reads its encoder step by step or all at once."""
 
 from collections.abc import Callable
 from typing import Any
@@ -87,7 +87,7 @@ class Seq2Seq(nn.Module):
         embed_dim: Width of their vectors.
         hidden: C, width of the states of encoder and decoder; even if bidirectional, for half of it is of each way.
         attention: "bahdanau", "dot", "general" or ``None``.
-        bidirectional: Whether the encoder also runs backwards.
+        bidirectional: True if the encoder also runs backwards.
 
     Source: Cho et al. 2014 (the bottleneck and the GRU), Bahdanau et al. 2015, Luong et al. 2015. *What differs:* the
     GRU is torch's (its reset gate acts on ``U h``, theirs on ``h``); all three have the readout of Luong, equation 5,

@@ -139,7 +139,7 @@ class _Stack(nn.Module):
         return any(layer.attention.rotary is not None for layer in layers) or any(map(callable, biases))
 
     def _each(self, name: str, given: Any) -> list[Any]:
-        """What each layer is given, of one for all or a list."""
+        """One argument for each layer, from one for all or a list."""
         several = isinstance(given, list | tuple | nn.ModuleList | nn.ParameterList)
         each = given if several else [given] * len(self.layers)
         if len(each) != len(self.layers):
@@ -198,7 +198,7 @@ class Encoder(_Stack):
         num_heads: H.
         hidden: Width of the feed-forwards.
         norm_first: Pre-norm or post-norm.
-        final_norm: Whether a norm follows the last block; with pre-norm by default.
+        final_norm: True if a norm follows the last block; with pre-norm by default.
         norm: "layer" or "rms".
         eps: Of the norms.
         drop_path: Probability of dropping a branch, by example, in the last block: it grows from 0 in the first in

@@ -36,7 +36,7 @@ class StratifiedTransformer(PointStages):
         step: Of the quantised offsets on the finest level, in the units of the positions; it doubles level by level.
         reach: Steps to either side: the widest window over ``step``.
         axes: Of the positions.
-        values: Whether offsets add to what is read, too.
+        values: True if offsets add to what is read, too.
         signals: m, the width of ``shape.with_signals(...)``: of a Swin3D, whose tables know differences of colours and
             normals, too. 0 for none.
         signal_step: Of their quantised differences, on every level.

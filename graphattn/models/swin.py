@@ -159,7 +159,7 @@ class Swin(nn.Module):
 
     @names_checked
     def forward(self, images: Tensor, graphs: OfStages = None) -> Tensor:
-        """What the head makes of the mean of all nodes, (B, num_classes); without a head the :meth:`features`.
+        """The head's output for the mean of all nodes, (B, num_classes); without a head the :meth:`features`.
 
         Args:
             images: (B, channels, height, width), or videos (B, channels, time, height, width).

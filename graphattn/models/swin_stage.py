@@ -29,7 +29,7 @@ class SwinStage(nn.Module):
         num_heads: H.
         window: As of :class:`graphattn.models.Swin`.
         drop_paths: The rate of every block.
-        merge: Whether nodes are merged after the blocks.
+        merge: True if nodes are merged after the blocks.
         num_axes: Of the grid.
         version: 1 or 2.
         pretrained_window: As of :class:`graphattn.nn.SwinV2Bias`, for version 2.
@@ -136,7 +136,7 @@ def window_graphs(grid: Grid, window: Window, read_padding: bool = True) -> tupl
     Args:
         grid: (height, width), or (time, height, width).
         window: As of :class:`graphattn.models.Swin`.
-        read_padding: Whether the padding of a grid that is no multiple of the cell is read, as in Swin, or left out.
+        read_padding: True if padding, where the grid is no multiple of the cell, is read as in Swin; else it is left out.
     """
     sides = cell_sides(grid, window)
     options: dict[str, bool] = {}

@@ -37,8 +37,8 @@ class T5(nn.Module):
         num_decoder_layers: Blocks of the decoder, as many by default.
         head_dim: D, ``embed_dim / num_heads`` by default.
         activation: "relu" in T5, "gated_gelu_tanh" in T5 1.1.
-        tied: Whether the head's weights are those of the tokens (T5), or its own (T5 1.1).
-        scaled: Whether the head reads ``C ** -0.5`` times the decoder's output; by default exactly if tied.
+        tied: True if the head's weights are those of the tokens (T5); else they are its own (T5 1.1).
+        scaled: True if the head reads ``C ** -0.5`` times the decoder's output; by default exactly if tied.
         num_buckets: Rows of the tables of biases.
         max_distance: From where on all distances have one row.
         source_graph: What the encoder reads along if it is given none; full by default, a window in LongT5.

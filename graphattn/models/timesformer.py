@@ -142,7 +142,7 @@ class TimeSformer(nn.Module):
             self.graphs: TimeAndSpace = cell_partition(self.grid, (time, 1, 1)), over_space
 
     def nodes(self, videos: Tensor) -> Tensor:
-        """What the first block reads, (B, 1 + N, C): the class token, then the patches frame by frame."""
+        """The input of the first block, (B, 1 + N, C): the class token, then the patches frame by frame."""
         x = self.patches(videos)
         grid = self.patches.grid(tuple(videos.shape[-3:]))
         if grid != self.grid:
@@ -174,7 +174,7 @@ class TimeSformer(nn.Module):
 
     @names_checked
     def forward(self, videos: Tensor, graphs: TimeAndSpace | list[TimeAndSpace] | None = None) -> Tensor:
-        """What the head makes of the class token, (B, num_classes); without a head the :meth:`features`.
+        """The head's output for the class token, (B, num_classes); without a head the :meth:`features`.
 
         Args:
             videos: (B, channels, time, height, width).

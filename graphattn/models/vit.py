@@ -92,7 +92,7 @@ class ViT(nn.Module):
             self.head = nn.Linear(embed_dim, width(num_classes, "num_classes"))
 
     def nodes(self, pixels: Tensor) -> Tensor:
-        """What the first block reads, (B, K + N, C): the class token and its like, then the patches row by row."""
+        """The input of the first block, (B, K + N, C): the class token and its like, then the patches row by row."""
         x = self.patches(pixels)
         grid = self.patches.grid(tuple(pixels.shape[-len(self.grid) :]))
         if grid != self.grid:
@@ -100,7 +100,7 @@ class ViT(nn.Module):
         return self.dropout(self.positions(torch.cat((self.tokens.expand(*x.shape[:-2], -1, -1), x), -2)))
 
     def graphs(self, graph: Layers | None = None) -> Layers:
-        """What the encoder is given: patterns that lie on a grid in the size of the patches, behind the tokens."""
+        """The encoder's graphs: patterns that lie on a grid in the size of the patches, behind the tokens."""
         if graph is None:
             return EVERY_NODE
         return self._sized(graph) if isinstance(graph, Layer) else [self._sized(layer) for layer in layers_in(graph)]
@@ -127,7 +127,7 @@ class ViT(nn.Module):
 
     @names_checked
     def forward(self, pixels: Tensor, graph: Layers | None = None) -> Tensor:
-        """What the head makes of the :meth:`pooled` features, (B, num_classes); without a head the :meth:`features`.
+        """The head's output for the :meth:`pooled` features, (B, num_classes); without a head the :meth:`features`.
 
         Args:
             pixels: (B, channels, *size), or (channels, *size).

@@ -46,7 +46,7 @@ def check_options(dropout: Any, backend: Any, **flags: Any) -> None:
 
 
 def refuse_unnamed(unnamed: tuple[Any, ...]) -> None:
-    """Whatever follows the graph has a name: PyG's third argument is ``edge_attr``, others expect ``context``."""
+    """Refuse arguments after the graph without a name: PyG's third is ``edge_attr``, others expect ``context``."""
     if unnamed:
         got = f"a tensor {tuple(unnamed[0].shape)}" if isinstance(unnamed[0], Tensor) else repr(unnamed[0])
         raise OptionError(
@@ -102,7 +102,7 @@ def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:
     joined = all(dtype.is_floating_point and dtype != torch.float64 for dtype in (given.dtype, weight.dtype))
     if joined and torch.is_autocast_enabled(given.device.type):
         return
-    other = f", or convert the layer with layer.to({given.dtype})" * given.is_floating_point()
+    other = f", or convert the layer with layer.to({given.dtype})" if given.is_floating_point() else ""
     raise ShapeError(
         f"{name} is {given.dtype}, and the layer's parameters are {weight.dtype}; pass {name}.to({weight.dtype}){other}"
     )
@@ -189,7 +189,7 @@ def _check(name: str, given: Any, nodes: str | None, width: int) -> None:
             what, way = "a nested one", "graphs of several sizes are one disjoint_union: concatenate their nodes"
         raise ShapeError(f"{name} must be a strided tensor {shape}, got {what}; {way}")
     got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-    hint = "; pass data.x, and data.edge_index as the graph" * hasattr(given, "edge_index")
+    hint = "; pass data.x, and data.edge_index as the graph" if hasattr(given, "edge_index") else ""
     raise ShapeError(f"{name} must have shape {shape}, got {got}{hint}")
 
 

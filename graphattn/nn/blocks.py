@@ -37,16 +37,16 @@ class TransformerBlock(nn.Module):
         embed_dim: C.
         num_heads: H.
         hidden: Width of the feed-forward, ``4 * embed_dim`` by default.
-        cross: Whether targets also read a memory, between the two.
+        cross: True if targets also read a memory, between the two.
         norm_first: Pre-norm (GPT-2, ViT, Llama) or post-norm (the original, BERT).
         norm: "layer" or "rms".
         eps: Of the norms.
         activation: As in :class:`FeedForward`.
         feed_forward: A module (..., C) to (..., C) in its place, such as :class:`MixtureOfExperts`.
-        bias: Whether projections and layer norms have one.
+        bias: True if projections and layer norms have one.
         dropout: On weights, in the feed-forward and on every branch.
         drop_path: Probability of dropping a branch, by example.
-        branch_norm: Whether a norm ends each branch, before what it made is added (Gemma 2).
+        branch_norm: True if a norm ends each branch, before what it made is added (Gemma 2).
         options: Further arguments of :class:`GraphAttention`, for both attentions, each with parameters of its own;
             ``rotary`` and ``edge_dim`` are for the first alone.
 

@@ -59,12 +59,12 @@ class KeyValueCache:
         self._layer: ref[nn.Module] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is saved and copied: keys and values, which then belong to the next layer that they are passed to."""
+        """Keys and values, which are saved and copied, and then belong to the next layer that they are passed to."""
         return {**self.__dict__, "_room": None, "_layer": None}
 
     @property
     def length(self) -> int:
-        """How many tokens there are so far; the first ``dropped`` of them are no longer held."""
+        """The number of tokens so far; the first ``dropped`` of them are no longer held."""
         return self.dropped + (0 if self.key is None else self.key.shape[-3])
 
     def drop(self, before: int) -> None:
@@ -183,7 +183,7 @@ def check_cache(cache: Any) -> None:
 
 
 def tokens_held(caches: Any, num_layers: int) -> int:
-    """How many tokens the caches of a stack hold.
+    """The number of tokens that the caches of a stack hold.
 
     Raises:
         OptionError: If they are not one cache for each layer.

@@ -21,7 +21,7 @@ class CellConv(nn.Module):
         out_dim: Width of what it gives.
         kernel: Cells along an axis, odd.
         axes: Of the grid.
-        bias: Whether b is there.
+        bias: True if b is there.
 
     Attributes:
         weight: (kernel ** axes, out_dim, in_dim), offsets in the order of :class:`CellNeighbours`.

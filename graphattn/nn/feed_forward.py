@@ -35,7 +35,7 @@ class FeedForward(nn.Module):
         activation: "relu", "gelu" (exact), "gelu_tanh" (GPT-2's), "silu"; after "gated_" the same with a gate:
             "gated_silu" is SwiGLU (Llama), "gated_gelu_tanh" T5 1.1's. Or any function of a tensor: ``nn.GELU()``.
         dropout: Between the two.
-        bias: Whether the projections have one.
+        bias: True if the projections have one.
 
     Source: Vaswani et al. 2017, section 3.3; Shazeer 2020, "GLU Variants Improve Transformer".
     """
@@ -76,7 +76,7 @@ class MixtureOfExperts(nn.Module):
         experts: The feed-forwards, each from (n, C) to (n, C).
         embed_dim: C.
         top_k: Experts of a token, at most as many as there are.
-        bias: Whether the router has one.
+        bias: True if the router has one.
         softmax_over: "chosen" experts, whose weights sum to 1 (Mixtral); or "all", before the choice (Switch
             transformer): by default where ``top_k`` is 1, as a router whose only weight is 1 would learn nothing.
 
@@ -120,7 +120,7 @@ class MixtureOfExperts(nn.Module):
         return torch.softmax(score, -1, wide).gather(-1, best.indices), best.indices
 
     def graph(self, x: Tensor) -> AttentionGraph:
-        """Which experts each of the tokens x (N, C) reads."""
+        """The graph from experts to tokens x (N, C)."""
         _, expert = self._chosen(x)
         if x.dim() != 2:
             raise ShapeError(f"x must be tokens (N, {x.shape[-1]}), the graph's targets; got {tuple(x.shape)}")

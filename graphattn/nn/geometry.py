@@ -174,7 +174,7 @@ def local_pca(graph: Graph, pos: Tensor, queries: Tensor | None = None) -> tuple
 def _ends(
     graph: Graph | EdgeTensors, of_sources: Tensor, of_targets: Tensor | None, source: str, target: str
 ) -> tuple[Tensor, ...]:
-    """What the two ends of each edge have, (..., E, d)."""
+    """The rows of the two ends of each edge, (..., E, d)."""
     if not isinstance(graph, EdgeTensors):
         need_graph(graph)
     both = of_sources, of_sources if of_targets is None else of_targets

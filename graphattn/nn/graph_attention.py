@@ -53,9 +53,9 @@ class GraphAttention(EdgeAttention):
         num_kv_heads: H_kv, heads of key and value; a divisor of H, and H by default.
         edge_dim: F, width of edge features, which are projected and added to key and value; none by default.
         edge_to: What they join: "both", "key" (or the score, where one reads them) or "value".
-        bias: Whether the projections have a bias (that of edge features never has).
-        out_proj: Whether the heads' outputs are projected; needs ``embed_dim = H * value_dim`` if not.
-        root_weight: Whether a projection of ``x`` is added to the output, as PyG's ``TransformerConv`` does.
+        bias: True if the projections have a bias (that of edge features never has).
+        out_proj: True if the heads' outputs are projected; needs ``embed_dim = H * value_dim`` if not.
+        root_weight: True if a projection of ``x`` is added to the output, as PyG's ``TransformerConv`` does.
         score: How a target's query and a source's key give a score: "scaled_dot"; one of "dot", "cosine", "general",
             "additive", "mlp", "gaussian", "subtraction"; a module of :mod:`graphattn.nn.scores`; or any function
             ``score(query, key, edge_attr)`` of edges, (..., E, H, D) twice and (..., E, F), that gives (..., E, H).
@@ -70,7 +70,7 @@ class GraphAttention(EdgeAttention):
             sources, or all up to a last one (see :class:`FeatureScore`).
         scale: Factor on the dot product, ``D ** -0.5`` by default.
         softcap: Bound on the scores, > 0; none by default.
-        cap_bias: Whether it bounds scores with their bias, as x-transformers does, and not the products before it, as
+        cap_bias: True if it bounds scores with their bias, as x-transformers does, and not the products before it, as
             Gemma 2 does; needs ``softcap``. Runs on ``edges`` (CPU) or edge by edge.
         qk_norm: Epsilon of a norm by the root of the mean square, of every head's query and of its key, before they
             are turned and edge features added; none by default.
@@ -192,7 +192,7 @@ class GraphAttention(EdgeAttention):
 
     @property
     def delta(self) -> nn.Module | None:
-        """What encodes edge features in place of a projection; the score's."""
+        """The score's encoder of edge features, in place of a projection."""
         delta = getattr(self.score, "delta", None) if isinstance(self.score, Score) else None
         return delta if isinstance(delta, nn.Module) else None
 
@@ -283,7 +283,7 @@ class GraphAttention(EdgeAttention):
         return (output, weights) if return_weights and weights is not None else output
 
     def _features(self, x: Any, context: Any, cache: Any) -> tuple[Tensor, Tensor, Tensor, Pair | None]:
-        """What queries, keys and values are made of; and keys and values, where :meth:`hold` made them."""
+        """The inputs of queries, keys and values; and keys and values, where :meth:`hold` made them."""
         widths, held = (self.qdim, self.kdim, self.vdim), None
         if isinstance(context, KeyValueCache):
             held = context.of(self)
@@ -477,5 +477,5 @@ def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: Edges) -> Outputs:
 
 
 def _name(part: Any) -> str | None:
-    """What ``repr`` shows of a score or normalisation."""
+    """The name of a score or normalisation in ``repr``."""
     return part if part is None else getattr(part, "__name__", type(part).__name__)

@@ -165,7 +165,7 @@ class Chunk(NamedTuple):
 
 
 def chunks_of(graph: AttentionGraph) -> tuple[Tensor, list[Chunk]] | None:
-    """Where each target's sources end, int64 (T,), and the chunks; ``None`` if this graph has no such form.
+    """The end of each target's sources, int64 (T,), and the chunks; ``None`` if this graph has no such form.
 
     The form: target ``t`` reads the sources ``0 .. end[t] - 1``, and ``end`` never falls.
     """

@@ -35,13 +35,13 @@ def refuse_other(given: Any, *kinds: type[nn.Module]) -> None:
     """Refuse what is none of torch's modules; a subclass, too, for it may compute something else."""
     if type(given) not in kinds or "forward" in vars(given):
         wanted = " or ".join(f"nn.{kind.__name__}" for kind in kinds)
-        own = ", whose forward is its own" * isinstance(given, kinds)
+        own = ", whose forward is its own" if isinstance(given, kinds) else ""
         got = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
         raise OptionError(f"expected an {wanted}, got {got}{own}")
 
 
 def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
-    """What ``make``, a :class:`GraphAttention`, gives, with the weights of an ``nn.MultiheadAttention``.
+    """A ``make``, :class:`GraphAttention`, with the weights of an ``nn.MultiheadAttention``.
 
     Raises:
         OptionError: If the module adds a bias or a zero to the keys: these are sources of their own, which belong in
@@ -72,7 +72,7 @@ def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
 
 
 def block_from_torch(make: Callable[..., Any], layer: Any) -> Any:
-    """What ``make``, a :class:`TransformerBlock`, gives, with the weights of a torch layer of an encoder or a decoder.
+    """A ``make``, :class:`TransformerBlock`, with the weights of a torch layer of an encoder or a decoder.
 
     Its norms, linear layers and activation are copied as they are, whatever was put in their places.
 
@@ -104,7 +104,7 @@ def block_from_torch(make: Callable[..., Any], layer: Any) -> Any:
 
 
 def from_pyg(make: Callable[..., Any], conv: Any) -> Any:
-    """What ``make``, a :class:`GraphAttention`, gives, with the weights of one of PyG's attention convolutions.
+    """A ``make``, :class:`GraphAttention`, with the weights of one of PyG's attention convolutions.
 
     ``TransformerConv``: edge features join key and value. ``GATConv`` and ``GATv2Conv``: they join the score alone, and
     projections that are one in PyG stay one. ``PointTransformerConv``: the offsets of targets from their sources are
@@ -119,7 +119,7 @@ def from_pyg(make: Callable[..., Any], conv: Any) -> Any:
 
     loaders = {TransformerConv: _transformer, GATConv: _gat, GATv2Conv: _gatv2, PointTransformerConv: _points}
     if type(conv) not in loaders:
-        own = ", which may compute something else" * isinstance(conv, tuple(loaders))
+        own = ", which may compute something else" if isinstance(conv, tuple(loaders)) else ""
         names = ", ".join(kind.__name__ for kind in loaders)
         raise OptionError(f"expected a {names}, got {type(conv).__name__}{own}")
     if conv.flow != "source_to_target" or conv.aggr not in ("add", "sum"):

@@ -48,7 +48,7 @@ def pool(x: Tensor, graph: AttentionGraph, how: str = "mean") -> Tensor:
 
 
 def interpolate(x: Tensor, graph: AttentionGraph, pos: Tensor, queries: Tensor | None = None) -> Tensor:
-    """What a target's sources carry, weighed by the inverse squares of their distances.
+    """The mean of a target's sources, weighed by the inverse squares of their distances.
 
     Attention with the bias of :func:`graphattn.graphs.inverse_distance_bias`, for positions that are known to be
     finite: a part of models, which torch.compile follows.

@@ -176,6 +176,6 @@ def frequency_base(base: Any) -> float:
 
 
 def pairing(layout: Any) -> str:
-    """Which channels are a pair."""
+    """The layout of pairs of channels."""
     one_of(layout, "layout", ("half", "interleaved"))
     return layout

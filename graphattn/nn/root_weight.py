@@ -1,4 +1,4 @@
-"""What PyG's convolutions add after attention: a projection of the target itself, or a bias."""
+"""Terms that PyG's convolutions add after attention: a projection of the target itself, or a bias."""
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,8 @@ class RootWeight(nn.Module):
     Args:
         in_dim: Width of the targets' features.
         out_dim: Width of the attention's output.
-        bias: Whether ``W`` has a bias.
-        beta: Whether to gate.
+        bias: True if ``W`` has a bias.
+        beta: True if to gate.
 
     Source: Shi et al. 2021, "Masked Label Prediction" (UniMP); PyG ``TransformerConv``.
     """

@@ -9,7 +9,7 @@ from ..arguments import positive, real
 
 
 class RotaryScaling:
-    """What :class:`~graphattn.nn.Rotary` does to its frequencies: a function of them and of theta."""
+    """A change of the frequencies of :class:`~graphattn.nn.Rotary`: a function of them and of theta."""
 
     def __call__(self, frequency: Tensor, base: float) -> Tensor:
         """Frequencies (d / 2,), theta to the power ``-2 i / d``, made others."""

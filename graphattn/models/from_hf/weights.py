@@ -1,4 +1,4 @@
-"""What all readers share: a table of names, and a strict loading of what it renames."""
+"""The common part of all readers: a table of names, and a strict loading of what it renames."""
 
 import re
 from typing import Any

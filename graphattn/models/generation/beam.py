@@ -49,7 +49,7 @@ def beam_search(
 
 
 def _of(sequences: Tensor, chosen: Tensor) -> Tensor:
-    """Of sequences (B, n, length) those that are chosen (B, m)."""
+    """The chosen (B, m) of sequences (B, n, length)."""
     return sequences.gather(1, chosen[..., None].expand(-1, -1, sequences.shape[-1]))
 
 

@@ -1,4 +1,4 @@
-"""Which token comes next: the likeliest, or one drawn at random."""
+"""The choice of the next token: the likeliest, or one drawn at random."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -119,7 +119,7 @@ class Continuation:
 
 
 def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int) -> tuple[Any, ...]:
-    """The graph of each layer of a sequence written one by one after its prompt, or the error that names who peeks."""
+    """The graph of each layer for tokens written one by one after a prompt; or an error with the path of a leak."""
     layers = _layers(model.graph, graph, length)
     place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is there at once
     leak = leaks([_cut(layer, length) for layer in layers], place)
@@ -167,7 +167,7 @@ def _cut(layer: Any, length: int) -> Any:
 
 
 class Reads(NamedTuple):
-    """What is read from each target of a sequence on."""
+    """The sources read by each target of a sequence and by those after it."""
 
     first: list[int]
     """The first source that it or a later target reads, or itself."""
@@ -176,7 +176,7 @@ class Reads(NamedTuple):
 
 
 def reads_of(layer: AttentionGraph | PerHead, length: int) -> Reads:
-    """What the first ``length`` targets read, each by itself; of heads, any of them."""
+    """The sources of the first ``length`` targets, each by itself; of any head."""
     heads = dict.fromkeys(layer.graphs) if isinstance(layer, PerHead) else [layer]
     firsts, alls = zip(*(_reads_of(graph, length) for graph in heads), strict=True)
     first = torch.stack(firsts).amin(0)
@@ -206,7 +206,7 @@ def every(num_targets: int, num_sources: int, device: torch.device) -> Attention
 def rows(
     layer: AttentionGraph | PerHead, targets: range, sources: range, device: torch.device | str
 ) -> AttentionGraph | PerHead:
-    """What some targets read of some sources; a few rows of a rule are listed, which costs less to plan for."""
+    """The graph from some sources to some targets; a few rows of a rule are listed, which costs less to plan for."""
     if isinstance(layer, PerHead):
         return each(layer, lambda graph: rows(graph, targets, sources, device))
     if len(targets) * len(sources) > _LISTED or layer.has_repeated_edges:

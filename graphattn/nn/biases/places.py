@@ -57,7 +57,7 @@ class ContextualTable(nn.Module):
         reach: R, steps to either side; farther ones are the farthest.
         step: :math:`\ell`, in the units of the positions.
         axes: Of the positions.
-        values: Whether there is a table for values, too.
+        values: True if there is a table for values, too.
         scale: :math:`\lambda`, 1 / sqrt(D) by default.
 
     Attributes:
@@ -116,7 +116,7 @@ class ContextualTable(nn.Module):
         return torch.einsum("...nrh,rhd->...nhd", total, table.to(alpha.dtype))
 
     def _rows(self, graph: Graph, pos: Tensor, queries: Tensor | None) -> Tensor:
-        """Of each edge its row for each axis, int64 (E, axes)."""
+        """The row of each edge for each axis, int64 (E, axes)."""
         axes, wide = self.query.shape[:2]
         away = _offsets(graph, pos.detach() if isinstance(pos, Tensor) else pos, queries, axes)
         if away.dim() != 2:

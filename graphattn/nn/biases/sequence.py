@@ -89,7 +89,7 @@ class T5Bias(nn.Module):
         num_heads: H.
         num_buckets: Rows of the table; 32 in T5.
         max_distance: From where on all is in the last bucket; 128 in T5.
-        bidirectional: Whether before and after are distinguished: True in T5's encoder, False in its decoder.
+        bidirectional: True if before and after are distinguished: True in T5's encoder, False in its decoder.
 
     Attributes:
         table: An :class:`EdgeTable`, which takes the state of T5's ``relative_attention_bias``.

@@ -119,7 +119,7 @@ class SwinV2Bias(nn.Module):
         return nn.functional.embedding(places, 16 * torch.sigmoid(self.mlp(self.coordinates())))
 
     def coordinates(self) -> Tensor:
-        """What the network reads for each relative place, (prod(2 M - 1), axes)."""
+        """The network's input for each relative place, (prod(2 M - 1), axes)."""
         like = next(self.mlp.parameters())
         wide = torch.promote_types(like.dtype, torch.float32)
         along = []
@@ -165,6 +165,6 @@ def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
 
 
 def _of_axes(window: Size, num_axes: int) -> str:
-    """What to write for a window of other axes than the grid's."""
+    """The hint for a window of other axes than the grid's."""
     sides = (window[:1] * num_axes + window)[-num_axes:]
     return f"the bias was built with window={window}: build it with a side for each axis, such as window={sides}"

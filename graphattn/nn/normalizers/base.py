@@ -48,7 +48,7 @@ def named(name: str, dense: Callable[..., Tensor] | None = None, *, smooth: bool
 
 
 def known(normalize: Any) -> Named | None:
-    """What is known of a normalisation; ``None`` of a caller's own."""
+    """The entry of a normalisation; ``None`` for a caller's own."""
     return next((kind for kind in NORMALIZERS.values() if kind.of is normalize or kind.of is type(normalize)), None)
 
 
@@ -74,7 +74,7 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
 
 
 def asked_by(normalize: Any) -> tuple[str, ...]:
-    """What else of the edges a normalisation takes by name."""
+    """Further properties of edges that a normalisation takes by name."""
     try:
         takes = inspect.signature(normalize.forward if isinstance(normalize, nn.Module) else normalize).parameters
     except (TypeError, ValueError):  # softmax, or a function of C

@@ -35,7 +35,7 @@ class SinkSoftmax(nn.Module):
         return alpha * gather(self.share(lse), target, -2)
 
     def share(self, lse: Tensor) -> Tensor:
-        """How much of a target's weight its edges keep, (..., T, H); 0 for a target without an edge."""
+        """The share of a target's weight that its edges keep, (..., T, H); 0 for a target without an edge."""
         return torch.sigmoid(lse - self.logit.to(lse.dtype))
 
     def dense(self, score: Tensor, there: Tensor) -> Tensor:

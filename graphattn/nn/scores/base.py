@@ -32,8 +32,8 @@ class Score(nn.Module):
         edge_dim: F, likewise, of the edge features if there are any.
         delta: A module that makes an encoding (..., E, H * D) of the edge features. The layer then adds it to the value
             in place of a projection of its own, and hands it to the score in place of the features. None by default.
-        smooth: Whether the formula has no kink.
-        positive: Whether no score is below 0.
+        smooth: True if the formula has no kink.
+        positive: True if no score is below 0.
     """
 
     alias: str
@@ -95,7 +95,7 @@ class Score(nn.Module):
 
     @classmethod
     def for_layer(cls, num_heads: int, head_dim: int, edge_dim: int | None) -> "Score":
-        """What a layer of these sizes makes by name: those of them that the class takes."""
+        """The score that a layer of these sizes makes by name, with those of them that the class takes."""
         return made_with(cls, num_heads=num_heads, head_dim=head_dim, edge_dim=edge_dim)
 
 

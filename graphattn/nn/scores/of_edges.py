@@ -227,7 +227,7 @@ class Gaussian(Score):
     Args:
         num_heads: H.
         sigma: Of every head at the start, > 0.
-        learnable: Whether it is learned, as the logarithm.
+        learnable: True if it is learned, as the logarithm.
     """
 
     alias = "gaussian"

@@ -35,7 +35,7 @@ class Cosine(Score):
     Args:
         num_heads: H.
         scale: Of every head at the start, > 0.
-        learnable: Whether it is learned, as the logarithm.
+        learnable: True if it is learned, as the logarithm.
         most: The largest that a learned one acts as, > 0.
 
     The cosine of a vector of zeros is 0, and no gradient reaches such a vector.
