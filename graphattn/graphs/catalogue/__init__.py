@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from . import grid, mesh, network, points, sequence
-from .pattern import BESIDE_BUILDERS
+from .pattern import BESIDE_BUILDERS, find, names, table
 from .pattern import Named as Named
 from .pattern import pattern as pattern
 
@@ -25,8 +25,6 @@ class Zoo(Mapping[str, Named]):
 
     def __contains__(self, name: object) -> bool:
         """True if one pattern has that name."""
-        from .pattern import names
-
         return isinstance(name, str) and len(names(self.patterns, name)) == 1
 
     def __getitem__(self, name: str) -> Named:
@@ -34,16 +32,12 @@ class Zoo(Mapping[str, Named]):
 
         What a name has in brackets is a name, too: ``zoo()["DiNA"]``.
         """
-        from .pattern import find
-
         return find(self.patterns, name)
 
     def __repr__(self) -> str:
         return f"Zoo of {len(self)} patterns: print it for a line on each"
 
     def __str__(self) -> str:
-        from .pattern import table
-
         return table(self.patterns)
 
 

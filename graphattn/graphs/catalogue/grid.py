@@ -1,12 +1,10 @@
 """Named patterns: grid."""
 
+from functools import partial
+
 from .pattern import Named
 
-
-def _named(name: str, line: str, code: str, paper: str = "") -> Named:
-    return Named(name, "grid", line, code, paper)
-
-
+_named = partial(Named, "grid")
 NAMED: tuple[Named, ...] = (
     _named("Swin", "square cells of an image", "cell_partition((8, 8), 4)", "Liu 2021"),
     _named(

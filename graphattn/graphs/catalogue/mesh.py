@@ -1,12 +1,10 @@
 """Named patterns: mesh."""
 
+from functools import partial
+
 from .pattern import Named
 
-
-def _named(name: str, line: str, code: str, paper: str = "") -> Named:
-    return Named(name, "mesh", line, code, paper)
-
-
+_named = partial(Named, "mesh")
 NAMED: tuple[Named, ...] = (
     _named("one-ring", "the ends of a vertex's edges", "mesh_vertices(sphere_faces)"),
     _named("one-ring and self", "the same with self-loops", "mesh_vertices(sphere_faces, self_loops=True)"),

@@ -1,12 +1,10 @@
 """Named patterns: network."""
 
+from functools import partial
+
 from .pattern import Named
 
-
-def _named(name: str, line: str, code: str, paper: str = "") -> Named:
-    return Named(name, "network", line, code, paper)
-
-
+_named = partial(Named, "network")
 NAMED: tuple[Named, ...] = (
     _named("tree", "a node reads its parent and its children", "tree(parents)"),
     _named("Tree-LSTM", "a node reads its children", 'tree(parents, read="children")', "Tai 2015"),

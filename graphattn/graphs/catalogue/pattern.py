@@ -17,16 +17,16 @@ class Named:
     """A pattern as papers name it.
 
     Args:
-        name: As the literature writes it.
         family: ``"sequence"``, ``"grid"``, ``"points"``, ``"mesh"`` or ``"network"``.
+        name: As the literature writes it.
         line: What it says, in one line without a full stop.
         code: An expression of builders for a small graph; besides the names of :mod:`graphattn.graphs` it may use
             ``torch`` and the inputs of :mod:`graphattn.graphs.catalogue.inputs`.
         paper: Author and year, or ``""``.
     """
 
-    name: str
     family: str
+    name: str
     line: str
     code: str
     paper: str = ""
@@ -52,7 +52,7 @@ def pattern(name: str, line: str, code: str, paper: str = "") -> Callable[[F], F
     """Decorates a builder: puts a pattern that it builds into the zoo, in the family of the builder's package."""
 
     def register(builder: F) -> F:
-        BESIDE_BUILDERS.append(Named(name, builder.__module__.split(".")[-2], line, code, paper))
+        BESIDE_BUILDERS.append(Named(builder.__module__.split(".")[-2], name, line, code, paper))
         return builder
 
     return register

@@ -1,12 +1,10 @@
 """Named patterns: points."""
 
+from functools import partial
+
 from .pattern import Named
 
-
-def _named(name: str, line: str, code: str, paper: str = "") -> Named:
-    return Named(name, "points", line, code, paper)
-
-
+_named = partial(Named, "points")
 NAMED: tuple[Named, ...] = (
     _named("kNN", "the k nearest points", "knn(sphere, 6)"),
     _named("mutual kNN", "both are among the nearest of the other", "knn(sphere, 6) & knn(sphere, 6).reverse()"),

@@ -5,13 +5,11 @@ deformable attention (reads between nodes, by interpolation), Linformer, Perform
 models (low rank, or no attention at all). What Linformer reads after its projection is ``cross`` to the projected keys.
 """
 
+from functools import partial
+
 from .pattern import Named
 
-
-def _named(name: str, line: str, code: str, paper: str = "") -> Named:
-    return Named(name, "sequence", line, code, paper)
-
-
+_named = partial(Named, "sequence")
 _PLAIN = (
     _named("full", "every token reads every token: an encoder", "full(48)", "Vaswani 2017"),
     _named("self only", "a token reads itself: a layer without attention", "self_loops(48)"),
