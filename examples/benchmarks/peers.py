@@ -109,7 +109,7 @@ class Flex(SDPA):
 
 
 _PAIR = r"\((\d+), (\d+)\)"
-_CELLS = re.compile(rf"cell_partition\({_PAIR}, {_PAIR}(?:, shift={_PAIR})?\)")
+_CELLS = re.compile(rf"window_partition\({_PAIR}, {_PAIR}(?:, shift={_PAIR})?\)")
 
 
 class Swin(Peer):
@@ -119,7 +119,7 @@ class Swin(Peer):
 
     def reasons_against(self, problem: Problem) -> list[str]:
         known = _CELLS.fullmatch(problem.graph.name or "")
-        return [] if known else ["only for a cell_partition of a (height, width) grid without padding"]
+        return [] if known else ["only for a window_partition of a (height, width) grid without padding"]
 
     def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
         match = _CELLS.fullmatch(problem.graph.name or "")

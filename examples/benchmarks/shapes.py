@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from graphattn import AttentionGraph, from_edge_index
-from graphattn.graphs import causal, cell_partition, full, global_tokens, knn, mesh_vertices, sliding_window
+from graphattn.graphs import causal, full, global_tokens, knn, mesh_vertices, sliding_window, window_partition
 from graphattn.graphs.points.curve_keys import curve_key
 
 
@@ -111,7 +111,7 @@ def longformer(num_nodes: int) -> AttentionGraph:
 def swin(num_nodes: int) -> AttentionGraph:
     """Shifted cells of 7 x 7 of a square image."""
     side = 7 * max(1, round(num_nodes**0.5 / 7))
-    return cell_partition((side, side), (7, 7), (3, 3))
+    return window_partition((side, side), (7, 7), (3, 3))
 
 
 _PYG = ("PyG", "PyG compiled", "DGL")

@@ -51,7 +51,7 @@ def digit_cells() -> Scene:
     cells are simply smaller. The proof that these are cliques, and disjoint: every edge runs both ways, and a second
     layer reaches no further than the first."""
     image = digit()
-    graph = ga.graphs.cell_partition((8, 8), cell=(4, 4), shift=(2, 2))
+    graph = ga.graphs.window_partition((8, 8), cell=(4, 4), shift=(2, 2))
     claim = graph.equals(graph.reverse()) and graph.equals(graph @ graph)
     return Scene(graph, image.reshape(-1, 1), claim, target=27, look={"image": image})
 

@@ -27,7 +27,7 @@ def of_grid(part: Expression, graph: AttentionGraph) -> Iterator[Change]:
     size = (size,) if isinstance(size, int) else size
     if not graph.is_square or prod(size) != graph.num_targets:
         return
-    if part.function == "cell_partition" and not given["read_padding"]:
+    if part.function == "window_partition" and not given["read_padding"]:
         cells, shift = _each(given["cell"], size), _each(given["shift"] or 0, size)
         axes = [_cells_around(*axis) for axis in zip(size, cells, shift, strict=True)]
         yield "read across the border, from the other end: a cyclic shift without its mask", _product(size, axes)

@@ -120,10 +120,10 @@ class TilesBackend(Backend):
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
         """A window, a shorter one with a cap, which SDPA does not offer, and cells, which it runs on CUDA, too."""
-        from ..graphs import cell_partition, sliding_window
+        from ..graphs import sliding_window, window_partition
 
         window, shorter = (sliding_window(nodes, 257, causal=False) for nodes in (4096, 1024))
-        return [(window, {}), (shorter, {"softcap": 50.0}), (cell_partition((56, 56), (7, 7)), {})]
+        return [(window, {}), (shorter, {"softcap": 50.0}), (window_partition((56, 56), (7, 7)), {})]
 
     def trials(self) -> list[tuple[str, list[AttentionGraph]]]:
         from ..graphs import causal, documents, sliding_window

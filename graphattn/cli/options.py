@@ -43,7 +43,7 @@ max_bytes.
 
 \b
 Examples:
-  graphattn show 'cell_partition((8, 12), (4, 4), shift=(2, 2))'
+  graphattn show 'window_partition((8, 12), (4, 4), shift=(2, 2))'
   graphattn show 'knn(load("examples/files/ball.off"), k=6)' --out ball.png
   graphattn show 'mesh_vertices(load("examples/files/ball.off"), hops=2)'
   graphattn facts 'load("examples/files/karate.csv", header=True)'

@@ -84,8 +84,8 @@ def reach(layers: Layers, *, residual: bool = False, budget: int = _JOINED) -> A
             ``budget``.
 
     Example:
-        >>> from graphattn.graphs import cell_partition
-        >>> plain, shifted = cell_partition((8, 8), (4, 4)), cell_partition((8, 8), (4, 4), shift=(2, 2))
+        >>> from graphattn.graphs import window_partition
+        >>> plain, shifted = window_partition((8, 8), (4, 4)), window_partition((8, 8), (4, 4), shift=(2, 2))
         >>> swin = [plain, shifted] * 3
         >>> [reach(swin[:depth]).density for depth in (1, 2, 3)]  # after three layers every node depends on all
         [0.25, 0.5625, 1.0]

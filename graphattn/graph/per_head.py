@@ -44,10 +44,10 @@ class PerHead(Immutable):
     Source: Child et al. 2019 (Sparse Transformer), section 4.2, "a separate head for each"; Dong et al. 2021 (CSWin).
 
     Example:
-        >>> from graphattn.graphs import cell_partition
-        >>> rows, columns = cell_partition((4, 6), (1, 6)), cell_partition((4, 6), (4, 1))
+        >>> from graphattn.graphs import window_partition
+        >>> rows, columns = window_partition((4, 6), (1, 6)), window_partition((4, 6), (4, 1))
         >>> PerHead((rows, columns))  # half of the heads read rows, the others columns
-        PerHead(cell_partition((4, 6), (1, 6)), cell_partition((4, 6), (4, 1)): 24 nodes)
+        PerHead(window_partition((4, 6), (1, 6)), window_partition((4, 6), (4, 1)): 24 nodes)
     """
 
     graphs: tuple[AttentionGraph, ...]

@@ -59,7 +59,7 @@ class Swin(nn.Module):
         >>> model(images, around).shape
         torch.Size([5, 10])
         >>> [layer.name for layer in model.graphs((12, 18))[1:3]]
-        ['cell_partition((6, 9), (3, 3), shift=(1, 1))', 'cell_pooling((6, 9), (2, 2), pad=True)']
+        ['window_partition((6, 9), (3, 3), shift=(1, 1))', 'cell_pooling((6, 9), (2, 2), pad=True)']
         >>> video = Swin(8, (2, 2), (2, 4), window=(2, 3, 3), patch=(2, 4, 4))
         >>> video(torch.randn(5, 3, 8, 24, 24)).shape  # 4 x 6 x 6 patches, then 4 x 3 x 3
         torch.Size([5, 36, 16])

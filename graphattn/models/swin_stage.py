@@ -13,7 +13,7 @@ from ..graph.expression import builder
 from ..graph.layers import Layer, Layers
 from ..graph.pattern import sizable
 from ..graph.sizes import of_size
-from ..graphs import cell_partition
+from ..graphs import window_partition
 from ..nn import SwinBias, SwinV2Bias, TransformerBlock
 from .merging import Grid, PatchMerging, padded, whole_cells
 from .stacks import layers_in
@@ -142,10 +142,10 @@ def window_graphs(grid: Grid, window: Window, read_padding: bool = True) -> tupl
     options: dict[str, bool] = {}
     if whole_cells(grid, sides) != grid:
         options["read_padding" if read_padding else "pad"] = True
-    plain = cell_partition(grid, sides, **options)
+    plain = window_partition(grid, sides, **options)
     if sides == grid or (isinstance(window, int) and min(grid) <= window):
         return plain, plain
-    return plain, cell_partition(grid, sides, tuple(side // 2 for side in sides), **options)
+    return plain, window_partition(grid, sides, tuple(side // 2 for side in sides), **options)
 
 
 @lru_cache(maxsize=64)

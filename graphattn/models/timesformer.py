@@ -7,7 +7,7 @@ from ..arguments import shown, width
 from ..errors import OptionError, ShapeError
 from ..graph.foreign_names import names_checked
 from ..graph.sizes import of_size
-from ..graphs import cell_partition
+from ..graphs import window_partition
 from ..nn import DropPath, FeedForward, GraphAttention
 from ..nn.blocks import Graph
 from .example import example, features
@@ -138,8 +138,8 @@ class TimeSformer(nn.Module):
             self.head = nn.Linear(embed_dim, width(num_classes, "num_classes"))
         places = height * wide
         with torch.device("cpu"):  # a model may be made on meta
-            over_space = cell_partition((time, 1 + places), (1, 1 + places))
-            self.graphs: TimeAndSpace = cell_partition(self.grid, (time, 1, 1)), over_space
+            over_space = window_partition((time, 1 + places), (1, 1 + places))
+            self.graphs: TimeAndSpace = window_partition(self.grid, (time, 1, 1)), over_space
 
     def nodes(self, videos: Tensor) -> Tensor:
         """The input of the first block, (B, 1 + N, C): the class token, then the patches frame by frame."""

@@ -43,8 +43,8 @@ class ViT(nn.Module):
     Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words". Equal to ``ViTModel`` and
     ``ViTForImageClassification`` of ``transformers``, :func:`graphattn.models.from_hf`; with a second token a DeiT
     (Touvron et al. 2021). Of videos Arnab et al. 2021, "ViViT", section 3.3, model 1 (joint space-time attention), and
-    without a class token VideoMAE's encoder (Tong et al. 2022); model 3 has ``cell_partition(..., (1, height, width))``
-    and ``cell_partition(..., (time, 1, 1))`` by turns.
+    without a class token VideoMAE's encoder (Tong et al. 2022); model 3 has
+    ``window_partition(..., (1, height, width))`` and ``window_partition(..., (time, 1, 1))`` by turns.
 
     Example:
         >>> import torch, graphattn as ga
@@ -56,7 +56,7 @@ class ViT(nn.Module):
         >>> model(images, local).shape, model(images, [local, ga.graphs.full(...)]).shape
         (torch.Size([5, 10]), torch.Size([5, 10]))
         >>> videos = ViT((4, 8, 12), (2, 4, 4), num_layers=2, embed_dim=16, num_heads=2)
-        >>> space, time = ga.graphs.cell_partition(..., (1, 2, 3)), ga.graphs.cell_partition(..., (2, 1, 1))
+        >>> space, time = ga.graphs.window_partition(..., (1, 2, 3)), ga.graphs.window_partition(..., (2, 1, 1))
         >>> videos(torch.randn(5, 3, 4, 8, 12), [space, time]).shape
         torch.Size([5, 13, 16])
     """

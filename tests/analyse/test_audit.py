@@ -70,7 +70,7 @@ def test_each_known_mistake_is_named():
     packed = graphs.documents(lengths=(7, 1, 15), causal=True)
     hub, longformer = (token == 0) | (token == 9), graphs.sliding_window(23, 3, causal=False)
     longformer = longformer | graphs.global_tokens(23, (0, 9))
-    swin = graphs.cell_partition((6, 10), (3, 5), shift=(1, 2))
+    swin = graphs.window_partition((6, 10), (3, 5), shift=(1, 2))
     grid, y, x = graphs.grid_neighbourhood((7, 11), (3, 5)), torch.arange(77) // 11, torch.arange(77) % 11
     near = ((y[:, None] - y).abs() <= 1) & ((x[:, None] - x).abs() <= 2)
     place = torch.arange(77) % 7 * 11 + torch.arange(77) // 7

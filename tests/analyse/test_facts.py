@@ -147,7 +147,7 @@ def test_a_rule_of_a_million_nodes_answers_or_says_what_it_costs():
     assert ga.hops(grid).everything
     dilated, plain = ga.graphs.sliding_window(MILLION, 5, dilation=8), ga.graphs.sliding_window(125_000, 5)
     assert ga.hops(dilated).layers == ga.hops(plain).layers
-    assert ga.connectivity(ga.graphs.cell_partition((1024, 1024), (8, 8))).components == 128**2
+    assert ga.connectivity(ga.graphs.window_partition((1024, 1024), (8, 8))).components == 128**2
     function = ga.from_rule(lambda t, s: (t - s) % 7 == 0, MILLION)
     for question in (ga.hops, ga.connectivity, ga.spectral_gap, ga.leaks):
         with pytest.raises(GraphAttnError, match="smaller size"):

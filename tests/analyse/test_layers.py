@@ -22,7 +22,7 @@ SCHEDULES = {
     "no loops": [graphs.causal(13) - graphs.self_loops(13)] * 2,
     "isolated": [GRAPHS["isolated_targets"]()],
     "repeated": [GRAPHS["repeated_edges"](), GRAPHS["repeated_edges"]().reverse()],
-    "grid": [graphs.cell_partition((6, 10), (3, 5)), graphs.cell_partition((6, 10), (3, 5), shift=(1, 2))],
+    "grid": [graphs.window_partition((6, 10), (3, 5)), graphs.window_partition((6, 10), (3, 5), shift=(1, 2))],
 }
 
 
@@ -70,7 +70,7 @@ def test_wavenet_sees_sixteen_at_any_length():
 
 
 def test_heads_of_their_own_count_as_one_layer():
-    rows, columns = graphs.cell_partition((4, 6), (1, 6)), graphs.cell_partition((4, 6), (4, 1))
+    rows, columns = graphs.window_partition((4, 6), (1, 6)), graphs.window_partition((4, 6), (4, 1))
     found = ga.receptive_field([PerHead((rows, columns))])
     assert torch.equal(found.graphs[0].mask(), rows.mask() | columns.mask())
     assert torch.equal(ga.receptive_field(rows).graphs[0].mask(), rows.mask())

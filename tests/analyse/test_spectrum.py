@@ -33,7 +33,7 @@ def ring(size, reach=1):
 def test_gaps_with_a_formula():
     assert ga.spectral_gap(graphs.full(9)) == pytest.approx(1)
     assert ga.spectral_gap(graphs.causal(9)) == pytest.approx(0.5)
-    assert ga.spectral_gap(graphs.cell_partition((6, 6), (3, 3))) == pytest.approx(0)
+    assert ga.spectral_gap(graphs.window_partition((6, 6), (3, 3))) == pytest.approx(0)
     assert ga.spectral_gap(ring(12) - graphs.self_loops(12)) == pytest.approx(0)  # an even cycle alternates
     for size in (7, 12):
         assert ga.spectral_gap(ring(size)) == pytest.approx(1 - (1 + 2 * cos(2 * pi / size)) / 3)
@@ -130,11 +130,11 @@ def test_universality_of_the_papers_graphs():
     size = 64
     bigbird = graphs.sliding_window(size, 3, causal=False) | graphs.global_tokens(size, (0,))
     assert ga.universality(bigbird).star_graph
-    strided = ga.universality([graphs.sliding_window(size, 3, causal=False), graphs.cell_partition((8, 8), (8, 1))])
+    strided = ga.universality([graphs.sliding_window(size, 3, causal=False), graphs.window_partition((8, 8), (8, 1))])
     assert (strided.star, strided.sparse_transformer, strided.universal) == (None, True, True)
     causal = ga.universality(graphs.causal(size))
     assert (causal.hamiltonian_path, causal.reads_everything, causal.universal) == (True, False, False)
-    cells = ga.universality(graphs.cell_partition((8, 8), (4, 4)))
+    cells = ga.universality(graphs.window_partition((8, 8), (4, 4)))
     assert (cells.hamiltonian_path, cells.universal) == (False, False)
     assert "theorem applies: no" in str(cells)
     assert causal.to_dict()["universal"] is False
@@ -172,7 +172,7 @@ def test_reordering_finds_the_neighbours_again():
     assert after.touched_after <= 1.2 * before.touched
     assert after.order == "reverse Cuthill-McKee"
     assert str(after).endswith("full")
-    swin = graphs.cell_partition((16, 16), (4, 4))
+    swin = graphs.window_partition((16, 16), (4, 4))
     boxes = ga.tile_fill(swin, (16, 16))
     assert (boxes.order, boxes.touched_after, boxes.fill_after) == ("boxes of the grid", 16, 1.0)
     assert boxes.fill == pytest.approx(0.25)

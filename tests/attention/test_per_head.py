@@ -10,7 +10,7 @@ from graphattn.errors import GraphAttnError
 torch.manual_seed(0)
 GENERATOR = torch.Generator().manual_seed(5)
 LISTED = ga.from_mask(torch.rand(12, 12, generator=GENERATOR) < 0.3)
-ROWS, COLUMNS = graphs.cell_partition((3, 4), (1, 4)), graphs.cell_partition((3, 4), (3, 1))
+ROWS, COLUMNS = graphs.window_partition((3, 4), (1, 4)), graphs.window_partition((3, 4), (3, 1))
 SHUFFLED = ga.from_edge_index(LISTED.edge_index[:, torch.randperm(LISTED.num_edges, generator=GENERATOR)], num_nodes=12)
 FAMILIES = {
     "rules": PerHead((ROWS, COLUMNS)),
@@ -171,7 +171,7 @@ def test_verify_and_explain_take_graphs_of_heads():
             lambda x: ga.attention(x, x, x, FAMILIES["three, two the same"]),
             "3 graphs needs a multiple of 3 heads, got 4",
         ),
-        (lambda x: ga.attention(x, x, x, graphs.cell_partition(..., 2)), "12 nodes do not tell its axes"),
+        (lambda x: ga.attention(x, x, x, graphs.window_partition(..., 2)), "12 nodes do not tell its axes"),
         (lambda x: ga.attention(None, x, x, graphs.full(...)), "query must be a tensor"),
         (lambda x: ga.attention(x[:11], x, x, graphs.full(...)), "of 11 targets has 11 sources, but 12 are wanted"),
         (

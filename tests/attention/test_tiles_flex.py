@@ -125,7 +125,7 @@ def test_graphs_share_a_program_and_new_sizes_make_one_for_any(monkeypatch):
 @pytest.mark.slow
 def test_the_choice_between_blocks_in_order_and_tiles_that_are_gathered(monkeypatch):
     monkeypatch.setattr(edges, "_triton_refuses", lambda device: ())
-    window, cells = graphs.sliding_window(8192, 513, causal=False), graphs.cell_partition((56, 56), (7, 7), (3, 3))
+    window, cells = graphs.sliding_window(8192, 513, causal=False), graphs.window_partition((56, 56), (7, 7), (3, 3))
     longformer = window | graphs.global_tokens(8192, range(16))
     lengths = torch.tensor([300, 5, 700, 41, 900, 333] * 4)
     documents = graphs.documents(torch.repeat_interleave(lengths))

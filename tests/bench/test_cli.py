@@ -21,7 +21,7 @@ def shell(line):
         ("bench 'causal(5)' --sizes 5,7", "--sizes goes with a graph that is open in its size, such as 'sliding"),
         ("bench 'causal(...)' --sizes 5,few", "--sizes must be whole numbers such as 1024,4096, or 8x8,16x16"),
         ("bench 'causal(...)'", "Pattern(causal(...)) is open in its size; give a number in the place of ..."),
-        ("bench 'cell_partition(..., 4)' --sizes 64", "lies on a grid, and 64 nodes do not tell its axes"),
+        ("bench 'window_partition(..., 4)' --sizes 64", "lies on a grid, and 64 nodes do not tell its axes"),
         ("bench 'causal(5)' --peers natten", 'peers must be "auto", "dense"'),
         ("bench 'causal(5)' --device tpu", "device must be cpu"),
         ("bench 'causal(5)' --device cuda:99", "CUDA devices here; use cpu"),
@@ -55,7 +55,7 @@ def test_a_sweep_of_a_pattern():
 
 
 def test_a_sweep_of_grids():
-    done = shell("bench 'cell_partition(..., 4)' --sizes 8x8,8x12 --peers auto --repeats 1 --head-dim 8")
+    done = shell("bench 'window_partition(..., 4)' --sizes 8x8,8x12 --peers auto --repeats 1 --head-dim 8")
     assert done.exit_code == 0, done.output
-    assert "cell_partition((8, 8), (4, 4)): 64 nodes" in done.stdout
-    assert "cell_partition((8, 12), (4, 4)): 96 nodes" in done.stdout
+    assert "window_partition((8, 8), (4, 4)): 64 nodes" in done.stdout
+    assert "window_partition((8, 12), (4, 4)): 96 nodes" in done.stdout

@@ -52,7 +52,7 @@ def test_flops_are_those_that_torch_counts():
     for backend, graph in (
         ("dense", graphs.full(n)),
         ("tiles", graphs.block_local(n, 32)),
-        ("tiles", graphs.cell_partition((8, 12), (4, 6))),
+        ("tiles", graphs.window_partition((8, 12), (4, 6))),
     ):
         for options in ({}, {"num_kv_heads": 1}, {"head_dim": 5}):
             layer = GraphAttention(width, heads, backend=backend, **options)

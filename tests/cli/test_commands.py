@@ -41,7 +41,7 @@ def test_show_of_a_graph_too_large_for_facts_says_so(shell):
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_show_writes_a_picture(shell, tmp_path, ending):
     out = tmp_path / f"swin.{ending}"
-    done = shell(f"show 'cell_partition((6, 10), (3, 5))' --out {out}")
+    done = shell(f"show 'window_partition((6, 10), (3, 5))' --out {out}")
     assert done.exit_code == 0, done.output
     assert done.stdout.endswith(f"picture: {out}\n")
     assert out.stat().st_size > 1000

@@ -106,7 +106,7 @@ def test_a_name_goes_before_a_file_and_a_file_before_an_expression(tmp_path, mon
         ("sliding-windw", "did you mean sliding_window?"),
         ("prefix", "prefix is a builder and needs its arguments: 'prefix(num_nodes: int, prefix: int)'"),
         ("full(3", "'full(3' is no expression: '(' was never closed"),
-        ("swin((8, 8), 4)", "no builder is called swin; the zoo's Swin is cell_partition((8, 8), 4)"),
+        ("swin((8, 8), 4)", "no builder is called swin; the zoo's Swin is window_partition((8, 8), 4)"),
         ("window(8, 3)", "no builder is called window; did you mean sliding_window(num_nodes: int, window: int, *"),
         ("sliding_window(64)", "missing a required argument: 'window'; the call is sliding_window(num_nodes: int, win"),
         ("sliding_window(64, 0)", "window must be a whole number >= 1, got 0"),

@@ -147,7 +147,7 @@ def _large() -> Iterator[Case]:
         "window of 257": lambda n: ga.graphs.sliding_window(n, 257, causal=False),
         "causal": ga.graphs.causal,
         "random, 16 each": lambda n: ga.graphs.random_sources(n, 16),
-        "cells of a grid": lambda n: ga.graphs.cell_partition((int(n**0.5) // 7 * 7,) * 2, (7, 7), (3, 3)),
+        "cells of a grid": lambda n: ga.graphs.window_partition((int(n**0.5) // 7 * 7,) * 2, (7, 7), (3, 3)),
     }
     for dtype in (torch.float32, torch.bfloat16):
         for name, make in shapes.items():

@@ -88,7 +88,7 @@ FIGURES = (
            peers=("PyG compiled",)),
     Figure("kNN-16, a million", _sized(_uniform, (1_000_000, 16), (900, 16)), 8, 32, peers=("PyG compiled", "PyG")),
     Figure("power law", _sized(power_law, (500_000,), (900,)), 8, 32, peers=("PyG compiled",)),
-    Figure("swin", lambda on_gpu: ga.graphs.cell_partition((56, 56) if on_gpu else (14, 14), (7, 7), (3, 3)), 3, 32,
+    Figure("swin", lambda on_gpu: ga.graphs.window_partition((56, 56) if on_gpu else (14, 14), (7, 7), (3, 3)), 3, 32,
            batch=128, peers=("Flex", "Swin by hand")),
     Figure("causal", _sized(ga.graphs.causal, (8192,), (300,)), 8, 64, peers=("SDPA", "Flex")),
     Figure("full", _sized(ga.graphs.full, (8192,), (300,)), 8, 64, peers=("SDPA",)),

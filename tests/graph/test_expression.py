@@ -43,7 +43,7 @@ def test_most_of_the_zoo_has_expressions():
         "block_sparse(causal(3) | self_loops(3), 2)",
         "composite(((full(2), None), (cross(3, 2), causal(3))))",
         "disjoint_union((full(2), causal(3)))",
-        "cell_partition((4, 6), (2, 3), shift=1)",
+        "window_partition((4, 6), (2, 3), shift=1)",
     ],
 )
 def test_an_expression_reads_as_it_was_written(text):

@@ -57,17 +57,17 @@ def test_sizes_of_both_sides_and_of_grids():
     assert graphs.cross(..., ...)(3, 5).equals(graphs.cross(3, 5))
     assert graphs.causal(..., ...)(4).equals(graphs.causal(4))
     assert graphs.cross(..., 4)(3, 4).equals(graphs.cross(3, 4))
-    swin = graphs.cell_partition(..., (2, 3)) | graphs.global_tokens(..., (0,))
-    assert swin((4, 6)).equals(graphs.cell_partition((4, 6), (2, 3)) | graphs.global_tokens(24, (0,)))
+    swin = graphs.window_partition(..., (2, 3)) | graphs.global_tokens(..., (0,))
+    assert swin((4, 6)).equals(graphs.window_partition((4, 6), (2, 3)) | graphs.global_tokens(24, (0,)))
     with pytest.raises(GraphError, match="24 nodes do not tell its axes"):
         swin(24)
 
 
 def test_global_tokens_are_counted_by_sizes_and_not_by_the_axes_of_a_grid():
-    etc, swin = graphs.sliding_window(..., 3), graphs.cell_partition(..., (2, 3))
+    etc, swin = graphs.sliding_window(..., 3), graphs.window_partition(..., (2, 3))
     assert etc.with_global_tokens(2)(9).equals(graphs.sliding_window(7, 3).with_global_tokens(2))
     assert (etc.with_global_tokens(2) | graphs.causal(...))(9).num_nodes == 9
-    assert swin.with_global_tokens()((4, 6)).equals(graphs.cell_partition((4, 6), (2, 3)).with_global_tokens())
+    assert swin.with_global_tokens()((4, 6)).equals(graphs.window_partition((4, 6), (2, 3)).with_global_tokens())
     layer, x = ga.nn.GraphAttention(8, 2), torch.randn(9, 8)
     torch.testing.assert_close(layer(x, etc.with_global_tokens(2)), layer(x, etc.with_global_tokens(2)(9)))
     for sizes in ((1,), (9, 8)):
@@ -131,7 +131,7 @@ def test_layers_may_pool():
 
 
 def test_a_layer_may_have_graphs_of_heads():
-    rows, columns = graphs.cell_partition((2, 3), (1, 3)), graphs.cell_partition((2, 3), (2, 1))
+    rows, columns = graphs.window_partition((2, 3), (1, 3)), graphs.window_partition((2, 3), (2, 1))
     both = PerHead((rows, columns))
     assert reach([both]).equals(rows | columns)
     assert reach([both, both]).equals(graphs.full(6))

@@ -71,9 +71,9 @@ SIZED = {  # every builder that takes a size, in ways that cost differently
         lambda n: G.erdos_renyi(5, 0.5, num_sources=n, listed=False),
     ],
     "cross": [lambda n: G.cross(n, 5), lambda n: G.cross(5, n)],
-    "cell_partition": [
-        lambda n: G.cell_partition((n, 7), 4, 2, read_padding=True),
-        lambda n: G.cell_partition((7, n), 4, 2, pad=True),
+    "window_partition": [
+        lambda n: G.window_partition((n, 7), 4, 2, read_padding=True),
+        lambda n: G.window_partition((7, n), 4, 2, pad=True),
     ],
     "cell_pooling": [lambda n: G.cell_pooling((n, 7), 4, pad=True)],
     "halo": [lambda n: G.halo((n, 7), 4, 1, pad=True), lambda n: G.halo((8, n), 4, n // 2, read_padding=True)],
@@ -100,7 +100,7 @@ SIZED = {  # every builder that takes a size, in ways that cost differently
         lambda n: ~G.hierarchical(n, 2).reverse(),
         lambda n: G.strided(n, 10).k_hop(3),
         lambda n: G.hierarchical(n, 2).subgraph(targets=[1, 2, 3]),
-        lambda n: G.cell_partition((n, 7), 4, 2, pad=True).with_global_tokens(1),
+        lambda n: G.window_partition((n, 7), 4, 2, pad=True).with_global_tokens(1),
         lambda n: ga.disjoint_union([G.circulant(n, (1,)).with_self_loops(), G.full(3)]),
         lambda n: ga.from_rule(lambda t, s: t > s, n, n),
     ],

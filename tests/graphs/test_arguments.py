@@ -16,7 +16,7 @@ from graphattn.errors import GraphError, GraphIndexError, ShapeError
 HUGE = 2**63 - 1
 F, STRIP, IDS = torch.tensor([[0, 1, 2], [2, 1, 3]]), [(0, 1, 2), (2, 1, 3), (2, 3, 4), (4, 3, 5)], torch.arange(3)
 THREE, FIVE, SEVEN = (torch.rand(n, 3, generator=torch.Generator().manual_seed(3)) for n in (3, 5, 7))
-GRID_CELLS, CELLS = torch.arange(12).view(4, 3), g.cell_partition((6, 10), (3, 5))
+GRID_CELLS, CELLS = torch.arange(12).view(4, 3), g.window_partition((6, 10), (3, 5))
 ASKED = g.knn(FIVE, 2, queries=FIVE[:4])
 
 
@@ -72,12 +72,12 @@ SEQUENCE = [
     (lambda: g.composite([[g.full(3), None]]), "column 1 of composite holds no graph"),
 ]
 GRID = [
-    (lambda: g.cell_partition((), 3), r"size must name at least one axis, .* got \(\)"),
-    (lambda: g.cell_partition((6, -1), 3), "size must be a whole number >= 0, got -1"),
-    (lambda: g.cell_partition((6, 9), (3, 3, 3)), r"cell must be one number or 2, .* got \(3, 3, 3\)"),
-    (lambda: g.cell_partition((6, 9), 0), "cell must be a whole number >= 1, got 0"),
-    (lambda: g.cell_partition((6, 9), 3, 4), "got shift=4 and cell=3 on axis 0; .* same with shift=1"),
-    (lambda: g.cell_partition((6, 9), 3, -1), "shift must be a whole number >= 0, got -1"),
+    (lambda: g.window_partition((), 3), r"size must name at least one axis, .* got \(\)"),
+    (lambda: g.window_partition((6, -1), 3), "size must be a whole number >= 0, got -1"),
+    (lambda: g.window_partition((6, 9), (3, 3, 3)), r"cell must be one number or 2, .* got \(3, 3, 3\)"),
+    (lambda: g.window_partition((6, 9), 0), "cell must be a whole number >= 1, got 0"),
+    (lambda: g.window_partition((6, 9), 3, 4), "got shift=4 and cell=3 on axis 0; .* same with shift=1"),
+    (lambda: g.window_partition((6, 9), 3, -1), "shift must be a whole number >= 0, got -1"),
     (lambda: g.grid_neighbourhood((6, 9), 3, dilation=(1,)), "dilation must be one number or 2"),
     (lambda: g.grid_neighbourhood((9, 9), 3, stride=4), "stride must be at most kernel .* stride=4 and kernel=3"),
     (lambda: g.grid_neighbourhood((9, 9), 3, stride=0), "stride must be a whole number >= 1, got 0"),

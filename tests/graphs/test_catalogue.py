@@ -80,7 +80,7 @@ CALLS = [
     "causal(8)", "sliding_window(8, 3, causal=False)", "global_tokens(9, (4,))", "fixed(9, 3)",
     "asymmetric_window(3, 1, 2, num_sources=5)", "block_local(9, 3, look_back=1)",
     "block_sparse(causal(3), 2, num_nodes=5)", "composite([[full(2), None], [None, causal(3)]])",
-    "cell_partition((7, 14), (7, 7), shift=(0, 3))",
+    "window_partition((7, 14), (7, 7), shift=(0, 3))",
 ]  # fmt: skip
 
 

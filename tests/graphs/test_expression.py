@@ -26,7 +26,7 @@ CASES = {
     "composite([[causal(3), None], [cross(2, 3), full(2)]])": lambda g: g.composite(
         [[g.causal(3), None], [g.cross(2, 3), g.full(2)]]
     ),
-    "cell_partition((4, 6), (2, 3))": lambda g: g.cell_partition((4, 6), (2, 3)),
+    "window_partition((4, 6), (2, 3))": lambda g: g.window_partition((4, 6), (2, 3)),
     "grid_ball((4, 6), 2, p=inf)": lambda g: g.grid_ball((4, 6), 2, p=math.inf),
 }
 
@@ -86,7 +86,7 @@ def test_a_builder_without_memory_is_not_called_nested(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("swin((8, 8), 4)", r"no builder is called swin; the zoo's Swin is cell_partition\(\(8, 8\), 4\)"),
+        ("swin((8, 8), 4)", r"no builder is called swin; the zoo's Swin is window_partition\(\(8, 8\), 4\)"),
         ("window(8, 3)", r"did you mean sliding_window\(num_nodes: int, window: int"),
         ("sliding_window(8)", r"missing a required argument: 'window'; the call is sliding_window\(num_nodes: int"),
         ("causal(..., align=...)", "stands for the sizes"),

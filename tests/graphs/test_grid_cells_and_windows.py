@@ -33,7 +33,7 @@ def test_cells_follow_the_floor_rule(size, cell, shift, pad):
                 return False
         return True
 
-    assert_is(graphs.cell_partition(size, cell, shift, pad=pad), size, size, rule)
+    assert_is(graphs.window_partition(size, cell, shift, pad=pad), size, size, rule)
 
 
 def rolled_swin(size, cell, shift):
@@ -61,19 +61,19 @@ def rolled_swin(size, cell, shift):
 @pytest.mark.parametrize(("size", "cell", "shift", "pad"), CELLS[:-1])
 def test_cells_are_swins_rolled_and_masked_windows(size, cell, shift, pad):
     wanted = rolled_swin(size, cell, shift or (0,) * len(size))
-    assert torch.equal(graphs.cell_partition(size, cell, shift, pad=pad).mask(), wanted)
+    assert torch.equal(graphs.window_partition(size, cell, shift, pad=pad).mask(), wanted)
 
 
 def test_cells_that_do_not_divide_the_grid():
     with pytest.raises(GraphError, match=r"got size=10 and cell=7 on axis 0; pass pad=True"):
-        graphs.cell_partition((10, 14), (7, 7))
-    graph = graphs.cell_partition((10, 14), (7, 7), pad=True)
+        graphs.window_partition((10, 14), (7, 7))
+    graph = graphs.window_partition((10, 14), (7, 7), pad=True)
     assert graph.in_degree.view(10, 14)[:, 0].tolist() == [49] * 7 + [21] * 3
 
 
 def test_one_number_is_for_all_axes():
-    assert graphs.cell_partition((6, 9), 3, 1).equals(graphs.cell_partition((6, 9), (3, 3), (1, 1)))
-    assert graphs.cell_partition(6, 3).equals(graphs.cell_partition((6,), (3,)))
+    assert graphs.window_partition((6, 9), 3, 1).equals(graphs.window_partition((6, 9), (3, 3), (1, 1)))
+    assert graphs.window_partition(6, 3).equals(graphs.window_partition((6,), (3,)))
     one = graphs.grid_neighbourhood((7, 11), 3, dilation=2, causal=True)
     assert one.equals(graphs.grid_neighbourhood((7, 11), (3, 3), dilation=(2, 2), causal=(True, True)))
 

@@ -106,13 +106,13 @@ def test_cells_whose_padding_is_read(size, cell, shift):
     def rule(t, s):
         return all((a - d) // m == (b - d) // m for a, b, m, d in zip(t, s, cell, used, strict=True))
 
-    graph = graphs.cell_partition(size, cell, shift, read_padding=True)
+    graph = graphs.window_partition(size, cell, shift, read_padding=True)
     assert torch.equal(graph.mask(), mask_of(size, padded, rule))
     inside = torch.nn.functional.pad(
         torch.ones(size), [x for n, p in zip(size[::-1], padded[::-1], strict=True) for x in (0, p - n)]
     )
     real = graph.subgraph(sources=inside.bool().flatten())
-    assert real.equals(graphs.cell_partition(size, cell, shift, pad=True))
+    assert real.equals(graphs.window_partition(size, cell, shift, pad=True))
 
 
 @pytest.mark.parametrize(("size", "cell"), [((6, 10), (3, 5)), ((7, 5), (2, 3)), ((5,), (7,)), ((2, 3, 5), (1, 2, 2))])
@@ -123,7 +123,7 @@ def test_cells_become_nodes(size, cell):
     assert torch.equal(down.mask(), wanted)
     assert torch.equal(down.reverse().mask(), wanted.T)
     assert down.reverse().out_degree.sum() == math.prod(size)
-    assert (down.reverse() @ down).equals(graphs.cell_partition(size, cell, pad=True))
+    assert (down.reverse() @ down).equals(graphs.window_partition(size, cell, pad=True))
 
 
 @pytest.mark.parametrize("size", [(11,), (5, 7), (7, 1), (3, 4, 2), (0, 3), (1,)])
@@ -142,7 +142,7 @@ def test_balls(size):
     assert graphs.grid_ball(size, 2, p=np.inf).equals(graphs.grid_neighbourhood(size, 5, clamp=False))
 
 
-@pytest.mark.parametrize("base", [graphs.cell_partition((3, 4), (3, 2)), graphs.causal(5), graphs.full(0)])
+@pytest.mark.parametrize("base", [graphs.window_partition((3, 4), (3, 2)), graphs.causal(5), graphs.full(0)])
 @pytest.mark.parametrize("number", [0, 1, 3])
 def test_global_tokens_in_front(base, number):
     N = base.num_nodes + number

@@ -38,9 +38,9 @@ def test_timesformer_reads_time_then_space_with_the_class_token():
         return layer.temporal_attention(layer.temporal_layernorm(x.view(side**2, frames, 8)))[0].reshape(-1, 8)
 
     depends = dependencies(time, frames * side**2)[given - 1][:, given - 1]
-    across = graphs.cell_partition((frames, side, side), (frames, 1, 1))
+    across = graphs.window_partition((frames, side, side), (frames, 1, 1))
     assert torch.equal(depends, across.mask())
-    within = graphs.cell_partition((frames, side, side), (1, side, side)).with_global_tokens(1)
+    within = graphs.window_partition((frames, side, side), (1, side, side)).with_global_tokens(1)
     torch.nn.init.zeros_(layer.temporal_dense.weight)  # space alone
     torch.nn.init.zeros_(layer.temporal_dense.bias)
     depends = dependencies(lambda x: layer(x[None])[0][0], 1 + frames * side**2)[order][:, order]
@@ -60,7 +60,7 @@ def test_segment_anything_reads_windows():
         out = layer(x.view(1, 6, 6, 8))
         return (out if isinstance(out, torch.Tensor) else out[0]).reshape(36, 8)
 
-    assert torch.equal(dependencies(run, 36), graphs.cell_partition((6, 6), 4, pad=True).mask())
+    assert torch.equal(dependencies(run, 36), graphs.window_partition((6, 6), 4, pad=True).mask())
 
 
 def test_hiera_reads_mask_units():

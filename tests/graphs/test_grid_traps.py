@@ -27,7 +27,7 @@ def swins_index(window):
 
 @pytest.mark.parametrize("window", [(4, 4), (3, 5), (2, 3, 4), (7,)])
 def test_swin_bias_index_is_target_minus_source(window):
-    graph = graphs.cell_partition(window, window)
+    graph = graphs.window_partition(window, window)
     index = graphs.relative_position_index(graph, window, window)
     wanted = swins_index(window)
     assert index.dtype == torch.int64
@@ -37,7 +37,7 @@ def test_swin_bias_index_is_target_minus_source(window):
 
 
 def test_swin_bias_index_is_the_same_in_every_cell():
-    graph = graphs.cell_partition((6, 10), (3, 5))
+    graph = graphs.window_partition((6, 10), (3, 5))
     index = graphs.relative_position_index(graph, (6, 10), (3, 5))
     table = torch.full((60, 60), -1)
     table[graph.target, graph.source] = index
@@ -88,12 +88,12 @@ def test_pad_nodes_as_keys_swin(size, cell, shift):
     around = F.pad(x, (0, 0, 0, padded[1] - size[1], 0, padded[0] - size[0]))
     query = F.linear(x, weight, bias).flatten(0, 1).unflatten(-1, (3, H, D))[:, 0]
     key, value = F.linear(around, weight, bias).flatten(0, 1).unflatten(-1, (3, H, D)).unbind(1)[1:]
-    graph = graphs.cell_partition(size, cell, shift, read_padding=True)
+    graph = graphs.window_partition(size, cell, shift, read_padding=True)
     index = graphs.relative_position_index(graph, size, cell, source_size=padded)
     wanted = plain_swin(x, weight, bias, table, cell, shift)
     found = attention(query, key, value, graph, score_bias=table[index])
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
-    masked = graphs.cell_partition(size, cell, shift, pad=True)
+    masked = graphs.window_partition(size, cell, shift, pad=True)
     rows = torch.arange(math.prod(padded)).view(padded)[: size[0], : size[1]].flatten()
     index = graphs.relative_position_index(masked, size, cell)
     assert (attention(query, key[rows], value[rows], masked, score_bias=table[index]) - wanted).abs().max() > 0.01
@@ -119,8 +119,8 @@ def test_pad_nodes_as_keys_halo(size, cell, halo):
 def test_shift_is_zero_per_axis_where_the_cell_covers_the_padded_axis():
     for read_padding in (False, True):
         options = {"pad": True, "read_padding": read_padding}
-        graph = graphs.cell_partition((6, 14), (7, 7), (3, 3), **options)
-        assert graph.equals(graphs.cell_partition((6, 14), (7, 7), (0, 3), **options))
+        graph = graphs.window_partition((6, 14), (7, 7), (3, 3), **options)
+        assert graph.equals(graphs.window_partition((6, 14), (7, 7), (0, 3), **options))
         assert "shift=(0, 3)" in graph.name
-        shifted = graphs.cell_partition((8, 14), (7, 7), (3, 3), **options)
-        assert not shifted.equals(graphs.cell_partition((8, 14), (7, 7), (0, 3), **options))
+        shifted = graphs.window_partition((8, 14), (7, 7), (3, 3), **options)
+        assert not shifted.equals(graphs.window_partition((8, 14), (7, 7), (0, 3), **options))

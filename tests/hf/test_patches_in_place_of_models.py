@@ -88,7 +88,7 @@ def test_beit_reads_patches_along_any_graph(relative):
         output = model(images).logits
         same([output], [own])
         same(gradients(model, output), expected, 1e-10)
-    rows = graphs.cell_partition((4, 4), (1, 4)).with_global_tokens(1)
+    rows = graphs.window_partition((4, 4), (1, 4)).with_global_tokens(1)
     mask = torch.zeros(B, 1, N, N, dtype=torch.float64).masked_fill(~rows.mask(), -torch.inf)  # added to their biases
     wanted = model.beit(images, attention_mask=mask).last_hidden_state
     listed = ga.from_edge_index(rows.edge_index.flip(1), num_nodes=N)  # edges in another order

@@ -41,7 +41,7 @@ TABLE: dict[str, tuple[AttentionGraph, np.ndarray]] = {
         AttentionGraph(band(7, 11, -6, 9, 3, 1), "strided"),
         counted(7, 11, lambda t, s: t - s + 1 >= -6 and (t - s + 1) % 3 == 0),
     ),
-    "cells": (graphs.cell_partition((4, 9), cell=(2, 3)), counted(36, 36, _cells)),
+    "cells": (graphs.window_partition((4, 9), cell=(2, 3)), counted(36, 36, _cells)),
     "longformer": (
         graphs.sliding_window(11, window=2) | graphs.global_tokens(11, [0, 5]),
         counted(11, 11, lambda t, s: 0 <= t - s < 2 or t in (0, 5) or s in (0, 5)),

@@ -113,7 +113,7 @@ def test_patterns_come_back(name, way, tmp_path):
 
 
 def test_patterns_on_grids_come_back():
-    for pattern in (*window_patterns(3), ga.graphs.cell_partition(..., (2, 3)).with_global_tokens()):
+    for pattern in (*window_patterns(3), ga.graphs.window_partition(..., (2, 3)).with_global_tokens()):
         back = WAYS["dict"](pattern, None)
         assert back.on_grid
         same(back((4, 6)), pattern((4, 6)))

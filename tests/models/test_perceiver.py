@@ -32,7 +32,7 @@ def test_the_order_of_inputs_does_not_matter_but_their_edges_do():
 
 def test_each_of_the_three_graphs():
     mine, x = from_hf(theirs("Perceiver", decoder=four_outputs)), inputs()
-    apart = graphs.cell_partition((5,), 1)  # latents do not read each other
+    apart = graphs.window_partition((5,), 1)  # latents do not read each other
     less = graphs.cross(5, 11) - ga.from_edge_index([[8], [3]], num_sources=11, num_targets=5)
 
     def latents(**given):

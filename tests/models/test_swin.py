@@ -112,7 +112,7 @@ def test_three_stages_of_deeper_blocks():
 def test_a_removed_edge_changes_its_cell_alone():
     mine, x = converted(hf()), images()
     plain, shifted = window_graphs((12, 18), 3)
-    assert shifted.name == "cell_partition((12, 18), (3, 3), shift=(1, 1))"
+    assert shifted.name == "window_partition((12, 18), (3, 3), shift=(1, 1))"
     close(mine.hidden(x, [[plain, shifted], None])[1], mine.hidden(x)[1])
     less = shifted - ga.from_edge_index([[23], [22]], num_nodes=216)  # nodes (1, 5) and (1, 4)
     assert less.num_edges == shifted.num_edges - 1
@@ -185,7 +185,7 @@ def test_another_graph_reads_the_same_tables():
     close(natten, mine.features(x, [graphs.grid_neighbourhood((6, 10), (3, 3)), [around]]))
     listed = ga.from_edge_index(graphs.grid_neighbourhood((6, 10), 3).edge_index, num_nodes=60)
     close(natten, mine.features(x, [[listed, around], around]))
-    heads = ga.PerHead((around((6, 10)), graphs.cell_partition((6, 10), 3, pad=True)))
+    heads = ga.PerHead((around((6, 10)), graphs.window_partition((6, 10), 3, pad=True)))
     assert not torch.allclose(natten, mine.features(x, [heads, around]))
     assert torch.equal(natten, mine.features(x, around))  # one pattern, in the size of every stage
     assert torch.equal(natten, mine.features(x, [around, around]))

@@ -130,7 +130,7 @@ def test_a_removed_edge_between_frames_changes_its_target():
     torch.manual_seed(0)
     mine = shaken(Swin(4, (2,), (2,), (2, 2, 2), (1, 2, 2)))
     video, (plain, shifted) = images(4, 8, 8), window_graphs((4, 4, 4), (2, 2, 2))
-    assert shifted.name == "cell_partition((4, 4, 4), (2, 2, 2), shift=(1, 1, 1))"
+    assert shifted.name == "window_partition((4, 4, 4), (2, 2, 2), shift=(1, 1, 1))"
     assert mine.graphs((4, 8, 8))[1].name == shifted.name
     less = shifted - ga.from_edge_index([[37], [21]], num_nodes=64)  # (2, 1, 1) is one frame after (1, 1, 1)
     assert less.num_edges == shifted.num_edges - 1

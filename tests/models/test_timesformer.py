@@ -44,15 +44,15 @@ def test_a_frame_of_any_shape_reads_its_place_then_its_frame():
     past = graphs.grid_neighbourhood(mine.grid, (T, 1, 1), causal=(True, False, False))
     assert changed(past, over_space) == [0, *range(1, 13)]  # the last frame's past is all there is
     open_past = graphs.grid_neighbourhood(..., (T, 1, 1), causal=(True, False, False))
-    rows = ga.disjoint_union([graphs.cell_partition((2, 3), (1, 3)).with_global_tokens(1)] * T)
+    rows = ga.disjoint_union([graphs.window_partition((2, 3), (1, 3)).with_global_tokens(1)] * T)
     video = videos(T, 4, 6)
-    assert torch.equal(mine(video, (open_past, graphs.cell_partition(..., (1, 3)))), mine(video, (past, rows)))
+    assert torch.equal(mine(video, (open_past, graphs.window_partition(..., (1, 3)))), mine(video, (past, rows)))
     assert not torch.allclose(mine(video, (past, rows)), mine(video, (past, over_space)))
 
 
 def test_graphs_for_each_layer_and_copies():
     mine = from_hf(theirs("Timesformer"))
-    apart = graphs.cell_partition((T, 2, 2), 1), graphs.cell_partition((T, 5), 1)
+    apart = graphs.window_partition((T, 2, 2), 1), graphs.window_partition((T, 5), 1)
     each = [mine(videos(), given) for given in ([mine.graphs, apart], [apart, mine.graphs], mine.graphs, apart)]
     assert all(not torch.allclose(one, other, atol=1e-6) for i, one in enumerate(each) for other in each[:i])
     for other in (copy.deepcopy(mine), pickle.loads(pickle.dumps(mine))):

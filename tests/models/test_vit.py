@@ -55,10 +55,10 @@ def test_a_pattern_on_a_grid_is_of_the_patches_behind_the_class_token(images):
     assert torch.equal(mine(images, around), written)
     assert torch.equal(mine(images, [around, local()]), written)
     assert torch.equal(mine(images, around.with_global_tokens(1)), written)
-    assert torch.equal(mine(images, around & graphs.cell_partition(..., (1, 3))), written)  # rows, as written
+    assert torch.equal(mine(images, around & graphs.window_partition(..., (1, 3))), written)  # rows, as written
     assert mine.graphs(around) is mine.graphs(around)  # with its plan
     assert mine.graphs(graphs.causal(...)).name == "causal(...)"  # of all nodes
-    assert not torch.allclose(mine(images, graphs.cell_partition(..., 1)), written, atol=1e-3)
+    assert not torch.allclose(mine(images, graphs.window_partition(..., 1)), written, atol=1e-3)
 
 
 def test_one_number_for_both_sides_and_paths_dropped_from_layer_to_layer():
@@ -77,7 +77,7 @@ def test_of_videos_it_is_a_vivit():
     mine, x = ViT((4, 8, 15), (2, 4, 5), 2, 12, 3, 20, eps=1e-6).double().eval(), torch.randn(2, 3, 4, 8, 15).double()
     fill(mine, renamed(model, NAMES))
     close(mine(x), model(x.transpose(1, 2)).last_hidden_state)
-    space, time = graphs.cell_partition(..., (1, 2, 3)), graphs.cell_partition(..., (2, 1, 1))
+    space, time = graphs.window_partition(..., (1, 2, 3)), graphs.window_partition(..., (2, 1, 1))
     written = [layer((2, 2, 3)).with_global_tokens(1) for layer in (space, time)]
     assert torch.equal(mine(x, [space, time]), mine(x, written))
     assert not torch.allclose(mine(x, [space, time]), mine(x), atol=1e-3)

@@ -17,15 +17,15 @@ from graphattn.nn import ALiBi, EdgeTable, ShortestPathBias, SwinBias, SwinV2Bia
 H = 3
 EDGES = {name: build for name, build in GRAPHS.items() if build().num_edges}
 GRID = {
-    "cells": (ga.graphs.cell_partition((5, 7), (3, 2), (1, 1), pad=True), (5, 7), (3, 2)),
+    "cells": (ga.graphs.window_partition((5, 7), (3, 2), (1, 1), pad=True), (5, 7), (3, 2)),
     "padding that is read": (
-        ga.graphs.cell_partition((5, 7), (3, 2), (1, 1), read_padding=True),
+        ga.graphs.window_partition((5, 7), (3, 2), (1, 1), read_padding=True),
         (5, 7),
         (3, 2),
     ),
     "neighbourhood": (ga.graphs.grid_neighbourhood((5, 7), (3, 5)), (5, 7), (3, 5)),
-    "video": (ga.graphs.cell_partition((2, 4, 6), (2, 2, 3)), (2, 4, 6), (2, 2, 3)),
-    "line": (ga.graphs.cell_partition((12,), (4,)), (12,), (4,)),
+    "video": (ga.graphs.window_partition((2, 4, 6), (2, 2, 3)), (2, 4, 6), (2, 2, 3)),
+    "line": (ga.graphs.window_partition((12,), (4,)), (12,), (4,)),
 }
 
 
@@ -257,7 +257,7 @@ def test_a_layer_adds_it_to_its_scores(backend):
 
 
 def test_graphs_of_heads_have_the_edges_of_their_union():
-    both = ga.PerHead((ga.graphs.cell_partition((4, 6), (1, 6)), ga.graphs.cell_partition((4, 6), (4, 1))))
+    both = ga.PerHead((ga.graphs.window_partition((4, 6), (1, 6)), ga.graphs.window_partition((4, 6), (4, 1))))
     swin, t5 = made(SwinBias, window=(4, 6), num_heads=2), made(T5Bias, num_heads=2)
     assert torch.equal(swin(both, size=(4, 6)), swin(both.union(), size=(4, 6)))
     layer = ga.nn.GraphAttention(8, 2)
@@ -335,9 +335,9 @@ REFUSED = {
         r"size is \(5,\), a grid of 1 axes; the bias was built with window=\(2, 3\): build it with .* window=\(3,\)",
     ),
     "one side": (
-        lambda: SwinBias(4, H)(ga.graphs.cell_partition((8, 8), 4)),
+        lambda: SwinBias(4, H)(ga.graphs.window_partition((8, 8), 4)),
         GraphError,
-        r"cell_partition.* lies on a grid of 2 axes; .*built with window=\(4,\): .* such as window=\(4, 4\)",
+        r"window_partition.* lies on a grid of 2 axes; .*built with window=\(4,\): .* such as window=\(4, 4\)",
     ),
     "size": (lambda: SwinBias((2, 3), H)(FULL, (2, 3)), GraphError, "size must be a grid of the graph's 5 targets"),
     "long": (

@@ -21,9 +21,9 @@ from graphattn.viz.thumbnail import graph_of, place_in
 
 PLACES = {
     "causal(7)": Sequence,
-    "cell_partition((4, 6), (2, 3))": Grid,
-    "cell_partition((4, 6), (2, 3)).k_hop(2).explicit()": Grid,  # no rule, but the code says its size
-    "cell_partition((2, 3, 4), (1, 3, 2))": Points,
+    "window_partition((4, 6), (2, 3))": Grid,
+    "window_partition((4, 6), (2, 3)).k_hop(2).explicit()": Grid,  # no rule, but the code says its size
+    "window_partition((2, 3, 4), (1, 3, 2))": Points,
     "cross(3, 5)": TwoRows,
     "knn(sphere, 5)": Points,
     "knn(sphere, 5, queries=sphere[::4])": Points,
@@ -76,7 +76,7 @@ def test_the_page_holds_the_masks_and_needs_nothing_else():
     named = [
         entry("cross(3, 5)", name="<b>bold</b>", paper="A & B 1999"),
         entry("causal(7)", line="x < y"),
-        entry("cell_partition((4, 6), (2, 3))", "grid"),
+        entry("window_partition((4, 6), (2, 3))", "grid"),
     ]
     page = gallery_page(named)
     assert "<b>&lt;b&gt;bold&lt;/b&gt;</b>" in page

@@ -220,7 +220,7 @@ def test_a_place_chooses_its_view_and_a_target():
     (target,) = {int(a.get_gid().split()[1]) for a in figure.axes[0].get_children() if "target" in (a.get_gid() or "")}
     assert f"target {target}:" in figure.get_suptitle()
     assert weights.graph.in_degree[target] > 0
-    grid = ga.graphs.cell_partition((4, 6), (2, 3))
+    grid = ga.graphs.window_partition((4, 6), (2, 3))
     assert "target" in plot_heads(weights_on(grid), size=(4, 6)).get_suptitle()
     x = torch.randn(24, 1, 5, generator=torch.Generator().manual_seed(0))
     rule = ga.attention(x, x, x, grid, return_weights=True)

@@ -62,7 +62,7 @@ def test_the_order_of_the_layers_matters():
 
 
 def test_grid_panels_show_what_is_read_after_each_layer():
-    plain, shifted = (ga.graphs.cell_partition((6, 10), (3, 5), shift=s) for s in ((0, 0), (1, 2)))
+    plain, shifted = (ga.graphs.window_partition((6, 10), (3, 5), shift=s) for s in ((0, 0), (1, 2)))
     figure = plot_receptive_field([plain, shifted], 33)
     masks = [plain.mask(), shifted.mask()]
     shades = []

@@ -52,8 +52,8 @@ def test_it_is_the_dense_product(name, residual):
 
 
 def test_shifted_cells_mix_across_the_border_of_cells():
-    plain = ga.graphs.cell_partition((6, 10), (3, 5))
-    shifted = ga.graphs.cell_partition((6, 10), (3, 5), shift=(1, 2))
+    plain = ga.graphs.window_partition((6, 10), (3, 5))
+    shifted = ga.graphs.window_partition((6, 10), (3, 5), shift=(1, 2))
     x = torch.randn(60, 2, 3, generator=torch.Generator().manual_seed(0))
     layers = [ga.attention(x, x, x, graph, return_weights=True).weights for graph in (plain, shifted)]
     found = rollout(layers)

@@ -151,7 +151,7 @@ def test_every_source_of_the_target_is_drawn(tmp_path, kind):
         graph = ga.graphs.knn(pos, k=4, queries=cloud(11, seed=1))
         to_html(graph, path, pos, queries=cloud(11, seed=1))
     elif kind == "grid":
-        graph = ga.graphs.cell_partition((4, 6), (2, 3))
+        graph = ga.graphs.window_partition((4, 6), (2, 3))
         to_html(graph, path)
     elif kind == "nothing to read":
         graph = ga.from_edge_index(torch.tensor([[0], [1]]), 23, 23)

@@ -6,21 +6,21 @@ from .pattern import Named
 
 _named = partial(Named, "grid")
 NAMED: tuple[Named, ...] = (
-    _named("Swin", "square cells of an image", "cell_partition((8, 8), 4)", "Liu 2021"),
+    _named("Swin", "square cells of an image", "window_partition((8, 8), 4)", "Liu 2021"),
     _named(
         "Swin, shifted",
         "the cells half a side further on, cut at the border",
-        "cell_partition((8, 8), 4, 2)",
+        "window_partition((8, 8), 4, 2)",
         "Liu 2021",
     ),
     _named(
         "Swin, padded",
         "the image is padded to whole cells, and the padding is read",
-        "cell_partition((6, 7), 4, 2, read_padding=True)",
+        "window_partition((6, 7), 4, 2, read_padding=True)",
         "Liu 2021",
     ),
-    _named("Swin V2", "the cells of Swin; scores alone differ", "cell_partition((8, 8), 4)", "Liu 2022"),
-    _named("Video Swin", "cells of a video, shifted on all axes", "cell_partition((4, 4, 4), 2, 1)", "Liu 2022"),
+    _named("Swin V2", "the cells of Swin; scores alone differ", "window_partition((8, 8), 4)", "Liu 2022"),
+    _named("Video Swin", "cells of a video, shifted on all axes", "window_partition((4, 4, 4), 2, 1)", "Liu 2022"),
     _named(
         "neighborhood attention (NATTEN)",
         "the nearest nodes on every axis; the window stops at the border",
@@ -64,29 +64,29 @@ NAMED: tuple[Named, ...] = (
         "halo((6, 6), 3, 1, read_padding=True)",
         "Vaswani 2021",
     ),
-    _named("MaxViT, block", "square cells of an image", "cell_partition((8, 8), 4)", "Tu 2022"),
+    _named("MaxViT, block", "square cells of an image", "window_partition((8, 8), 4)", "Tu 2022"),
     _named(
         "MaxViT, grid",
         "nodes the same number of steps apart, over the whole image",
         "grid_neighbourhood((8, 8), 4, dilation=2)",
         "Tu 2022",
     ),
-    _named("axial, rows", "the nodes of the same row", "cell_partition((6, 8), (1, 8))", "Ho 2019"),
-    _named("axial, columns", "the nodes of the same column", "cell_partition((6, 8), (6, 1))", "Ho 2019"),
+    _named("axial, rows", "the nodes of the same row", "window_partition((6, 8), (1, 8))", "Ho 2019"),
+    _named("axial, columns", "the nodes of the same column", "window_partition((6, 8), (6, 1))", "Ho 2019"),
     _named(
         "criss-cross (CCNet)",
         "the same row or column, the node itself once",
-        "cell_partition((6, 8), (1, 8)) | cell_partition((6, 8), (6, 1))",
+        "window_partition((6, 8), (1, 8)) | window_partition((6, 8), (6, 1))",
         "Huang 2019",
     ),
     _named(
         "CSWin, horizontal",
         "stripes of rows, for half of the heads: PerHead((horizontal, vertical))",
-        "cell_partition((8, 8), (2, 8))",
+        "window_partition((8, 8), (2, 8))",
         "Dong 2021",
     ),
-    _named("CSWin, vertical", "stripes of columns, for the others", "cell_partition((8, 8), (8, 2))", "Dong 2021"),
-    _named("Twins, local", "square cells of an image", "cell_partition((8, 8), 4)", "Chu 2021"),
+    _named("CSWin, vertical", "stripes of columns, for the others", "window_partition((8, 8), (8, 2))", "Dong 2021"),
+    _named("Twins, local", "square cells of an image", "window_partition((8, 8), 4)", "Chu 2021"),
     _named("Twins, global", "every node reads one node for each cell", "cross(64, 4)", "Chu 2021"),
     _named("PVT, SegFormer", "every node reads a pooled image", "cross(64, 16)", "Wang 2021"),
     _named("pooling", "a cell becomes a node of a coarser image", "cell_pooling((8, 8), 2)"),
@@ -94,15 +94,15 @@ NAMED: tuple[Named, ...] = (
     _named(
         "TimeSformer, time",
         "the same patch in all frames; the class token takes no part",
-        "cell_partition((4, 3, 3), (4, 1, 1))",
+        "window_partition((4, 3, 3), (4, 1, 1))",
         "Bertasius 2021",
     ),
-    # One class token for all frames, cell_partition((4, 3, 3), (1, 3, 3)).with_global_tokens(1), gives every patch the
-    # same output; its own row is then one softmax over all frames, where TimeSformer has the mean of one for each.
+    # One class token for all frames, window_partition((4, 3, 3), (1, 3, 3)).with_global_tokens(1), gives every patch
+    # the same output; its own row is then one softmax over all frames, where TimeSformer has the mean of one for each.
     _named(
         "TimeSformer, space",
         "frames, each with its own copy of the class token; the layer averages the copies",
-        "cell_partition((4, 10), (1, 10))",
+        "window_partition((4, 10), (1, 10))",
         "Bertasius 2021",
     ),
     _named("ViViT, VideoMAE", "all patches of all frames", "full(48)", "Arnab 2021"),
@@ -114,7 +114,7 @@ NAMED: tuple[Named, ...] = (
     _named(
         "Segment Anything, windows",
         "cells of a padded image, whose padding is read",
-        "cell_partition((7, 7), 4, read_padding=True)",
+        "window_partition((7, 7), 4, read_padding=True)",
         "Kirillov 2023",
     ),
     _named("Segment Anything, global", "every node reads every node, in a few layers", "full(49)", "Kirillov 2023"),
@@ -130,7 +130,7 @@ NAMED: tuple[Named, ...] = (
     _named(
         "class token",
         "a token in front that reads all and is read by all, before any graph",
-        "cell_partition((6, 8), (3, 4)).with_global_tokens(1)",
+        "window_partition((6, 8), (3, 4)).with_global_tokens(1)",
         "Dosovitskiy 2020",
     ),
     _named(

@@ -1,6 +1,6 @@
 """Images, videos and other grids, whose nodes are numbered row by row."""
 
-from .cells_and_windows import cell_partition as cell_partition
+from .cells_and_windows import window_partition as window_partition
 from .halos import cell_pooling as cell_pooling
 from .halos import halo as halo
 from .cells_and_windows import grid_neighbourhood as grid_neighbourhood

@@ -17,7 +17,7 @@ from .axes import cells as axis_cells
 
 @sizable
 @builder
-def cell_partition(
+def window_partition(
     size: tuple[int, ...],
     cell: tuple[int, ...] | int,
     shift: tuple[int, ...] | int | None = None,
@@ -52,8 +52,8 @@ def cell_partition(
         (zeros, so their key is the bias of its Linear), as do the windows of Segment Anything (Kirillov et al. 2023):
         that is ``read_padding``. torchvision's Video Swin first makes a cell no longer than its axis.
     Example:
-        >>> print(cell_partition((1, 6), (1, 3), shift=(0, 2)))
-        AttentionGraph(cell_partition((1, 6), (1, 3), shift=(0, 2)): 6 nodes, 14 edges, density 0.389, rule)
+        >>> print(window_partition((1, 6), (1, 3), shift=(0, 2)))
+        AttentionGraph(window_partition((1, 6), (1, 3), shift=(0, 2)): 6 nodes, 14 edges, density 0.389, rule)
         █ █ · · · ·
         █ █ · · · ·
         · · █ █ █ ·
@@ -80,7 +80,7 @@ def cell_partition(
         parts = [cell_window(length, whole, side, side, side, moved, moved) for length, whole, side, moved in sides]
     none = (0,) * len(size)
     name = call(
-        "cell_partition",
+        "window_partition",
         size,
         cells,
         shift=(used, none),

@@ -34,7 +34,7 @@ def halo(
             it nothing is read beyond the border.
     Returns:
         A rule. All nodes of a cell read the same nodes; with ``read_padding`` each reads ``M + 2h`` on every axis.
-        ``halo=0`` is :func:`cell_partition`; ``cell=1`` has a window of ``2h + 1`` around every node (SASA).
+        ``halo=0`` is :func:`window_partition`; ``cell=1`` has a window of ``2h + 1`` around every node (SASA).
     Raises:
         GraphError: If an axis is not a multiple of ``cell`` and nothing is padded.
     Source:

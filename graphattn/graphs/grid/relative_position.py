@@ -30,7 +30,7 @@ def relative_position_index(
         window: M, on every axis or one number for all: targets and sources are less than M steps apart. The cell of a
             partition; the kernel of a neighbourhood (``(kernel - 1) * dilation + 1`` of a dilated one).
         source_size: Length of every axis of the sources, where they are another grid that begins at the same node:
-            the padded grid of ``cell_partition(..., read_padding=True)``. ``size`` by default.
+            the padded grid of ``window_partition(..., read_padding=True)``. ``size`` by default.
     Returns:
         int64 (E,) in the graph's edge order, on its device; the table has ``prod(2 M - 1)`` rows.
     Raises:
@@ -39,8 +39,8 @@ def relative_position_index(
         Liu et al. 2021 (Swin), ``relative_position_index``; Liu et al. 2022 (Video Swin) for three axes. *What
         differs:* T5 counts source minus target; a table that does is read at row ``prod(2 M - 1) - 1 - index``.
     Example:
-        >>> from graphattn.graphs import cell_partition
-        >>> relative_position_index(cell_partition((2, 2), 2), (2, 2), 2).view(4, 4)
+        >>> from graphattn.graphs import window_partition
+        >>> relative_position_index(window_partition((2, 2), 2), (2, 2), 2).view(4, 4)
         tensor([[4, 3, 1, 0],
                 [5, 4, 2, 1],
                 [7, 6, 4, 3],

@@ -36,7 +36,7 @@ class SwinBias(nn.Module):
 
     Example:
         >>> import graphattn as ga
-        >>> graph = ga.graphs.cell_partition((4, 6), cell=(2, 3), shift=(1, 1), pad=True)
+        >>> graph = ga.graphs.window_partition((4, 6), cell=(2, 3), shift=(1, 1), pad=True)
         >>> bias, layer = SwinBias((2, 3), num_heads=2), ga.nn.GraphAttention(embed_dim=8, num_heads=2)
         >>> layer(torch.randn(24, 8), graph, score_bias=bias(graph)).shape
         torch.Size([24, 8])
@@ -88,7 +88,7 @@ class SwinV2Bias(nn.Module):
     Example:
         >>> import graphattn as ga
         >>> bias = SwinV2Bias((2, 3), num_heads=2)
-        >>> bias(ga.graphs.cell_partition((4, 6), cell=(2, 3))).shape
+        >>> bias(ga.graphs.window_partition((4, 6), cell=(2, 3))).shape
         torch.Size([144, 2])
     """
 

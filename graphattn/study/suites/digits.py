@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from ...errors import need_extra
-from ...graphs import cell_partition, grid_neighbourhood
+from ...graphs import grid_neighbourhood, window_partition
 from ..claims import Claim
 from ..comparison import Budget, Comparison, Training
 from ..data import Data
@@ -50,8 +50,8 @@ def arms() -> dict[str, Any]:
     return {
         "3x3": grid_neighbourhood((8, 8), 3),
         "5x5": grid_neighbourhood((8, 8), 5),
-        "axial": cell_partition((8, 8), (1, 8)) | cell_partition((8, 8), (8, 1)),
-        "cells": cell_partition((8, 8), (4, 4)),
+        "axial": window_partition((8, 8), (1, 8)) | window_partition((8, 8), (8, 1)),
+        "cells": window_partition((8, 8), (4, 4)),
         "dilated": grid_neighbourhood((8, 8), 3, dilation=2),
     }
 
