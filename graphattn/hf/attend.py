@@ -18,7 +18,7 @@ from .rows import Index, Job
 if TYPE_CHECKING:
     from .state import Patch, Slot
 
-#: Arguments that change what is read or how it is weighed, which no graph stands for.
+#: Arguments that change what is read or how it is weighed, which cannot be expressed as a graph.
 _REFUSED = ("indices", "block_indices", "sinks", "head_mask", "cache")
 
 
@@ -52,7 +52,9 @@ def attend(
     refused = [name for name in _REFUSED if options.get(name) is not None]
     if refused or query.dim() != 4:
         what = f"passes {', '.join(refused)}" if refused else f"has a query of {query.dim()} dimensions"
-        raise OptionError(f"{slot.place.name} {what}, which no graph stands for; patch the model's other attention")
+        raise OptionError(
+            f"{slot.place.name} {what}, which cannot be expressed as a graph; leave this layer out of patch()"
+        )
     is_causal = options.get("is_causal")
     is_causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     dense = None if ticket is not None else _checked_mask(attention_mask, query, key)

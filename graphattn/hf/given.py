@@ -37,7 +37,7 @@ def by_module(given: Any, places: list[Place]) -> dict[Place, Given]:
         roles = sorted({place.role for place in places} - {""})
         hint = f"by role ({', '.join(map(repr, roles))}) or name" if roles else "by name"
         raise OptionError(
-            f"graph must say which stack it is for, {hint}, as {{{(roles or list(stacks(places)))[0]!r}: graph}}; this "
+            f"graph must name its stack, {hint}, as {{{(roles or list(stacks(places)))[0]!r}: graph}}; this "
             f"model has {names}"
         )
     if _is_one(given):

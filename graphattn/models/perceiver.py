@@ -137,7 +137,7 @@ class Perceiver(nn.Module):
     ) -> None:
         super().__init__()
         if outputs is None and write is not None:
-            raise OptionError(f"write={write!r} is of the outputs, and the model is built without: give outputs, too")
+            raise OptionError(f"write={write!r} requires outputs")
         if "final_norm" in options:
             raise OptionError("final_norm is no option: the latents have no norm after the last block")
         self.num_blocks = width(num_blocks, "num_blocks")

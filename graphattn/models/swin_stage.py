@@ -136,7 +136,7 @@ def window_graphs(grid: Grid, window: Window, read_padding: bool = True) -> tupl
     Args:
         grid: (height, width), or (time, height, width).
         window: As of :class:`graphattn.models.Swin`.
-        read_padding: True if padding, where the grid is no multiple of the cell, is read as in Swin; else it is left out.
+        read_padding: True if padding up to whole cells is read, as in Swin; else it is left out.
     """
     sides = cell_sides(grid, window)
     options: dict[str, bool] = {}

@@ -157,7 +157,7 @@ class TransformerBlock(nn.Module):
                 else "memory was given, but the block was built without cross=True"
             )
         if memory is None and (memory_graph is not None or memory_bias is not None):
-            raise OptionError("memory_graph and memory_bias are of a memory, which only a block with cross=True reads")
+            raise OptionError("memory_graph and memory_bias require cross=True")
         if self.cross_attention is not None and not isinstance(memory, KeyValueCache | tuple | list):
             check_input("memory", memory, self.cross_attention.kdim, self.cross_attention.k_proj, "M")
         with AllOrNone(cache):

@@ -174,7 +174,7 @@ class GraphAttention(EdgeAttention):
             wide = self.num_heads * self.value_dim
             raise OptionError(f"without out_proj the output has width H * D_v = {wide}, but embed_dim={self.embed_dim}")
         if self.edge_dim is None and self.edge_to != "both":
-            raise OptionError(f"edge_to={self.edge_to!r} is where edge features go: give their width, edge_dim")
+            raise OptionError(f"edge_to={self.edge_to!r} requires edge_dim, the width of edge features")
         if self.edge_dim is not None and self.value_dim != self.head_dim and self.edge_to != "key":
             raise OptionError(
                 f"edge features are added to key and value, which have one width then, got head_dim={self.head_dim} "
@@ -448,7 +448,7 @@ class GraphAttention(EdgeAttention):
         if observed and self.backend not in ("auto", "message_passing"):
             raise BackendError(
                 f"backend {self.backend!r} cannot run an observed layer:",
-                ['PyG\'s explainers and hooks listen to messages, which only "auto" and "message_passing" pass'],
+                ['PyG\'s explainers and hooks read messages, which only "auto" and "message_passing" pass'],
             )
         return observed
 

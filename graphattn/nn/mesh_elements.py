@@ -77,7 +77,7 @@ def mesh_elements(
         first, graph = ends[:, 0], mesh_edges(faces, hops, self_loops=True)
     number = None if batch is None else batch[first]
     if number is not None and bool((number.diff() < 0).any()):
-        raise GraphError("faces must come mesh after mesh, as the vertices do")
+        raise GraphError("faces must be sorted by mesh, as the vertices are")
     count = count_of_clouds(batch)
     return made, Hierarchy((Level(place, number, (graph,), normals=normals),), count)
 

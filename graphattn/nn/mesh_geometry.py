@@ -169,5 +169,5 @@ def _along(graph: AttentionGraph, values: Tensor, ends: Tensor, size: int) -> Te
     wrong = torch.nonzero(~known & ~loop).flatten()
     if wrong.numel():
         s, t = int(source[wrong[0]]), int(target[wrong[0]])
-        raise GraphError(f"{graph.name} has an edge {s} -> {t} that the mesh has not; pass mesh_vertices(faces)")
+        raise GraphError(f"{graph.name} has an edge {s} -> {t} that is not in the mesh; pass mesh_vertices(faces)")
     return gather(torch.cat((values, values.new_zeros(1, 3))), torch.where(loop, len(values), row), 0)

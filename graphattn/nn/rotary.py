@@ -112,7 +112,7 @@ def check_rotary(rotary: Any, head_dim: int) -> None:
     if not isinstance(rotary, Rotary | None):
         raise OptionError(f"rotary must be a Rotary such as Rotary(head_dim={head_dim}), or None; got {rotary!r}")
     if rotary is not None and rotary.head_dim != head_dim:
-        raise OptionError(f"rotary turns heads of width {rotary.head_dim}, and the layer's head_dim is {head_dim}")
+        raise OptionError(f"rotary has head_dim={rotary.head_dim}, and the layer head_dim={head_dim}")
 
 
 def grid_positions(size: tuple[int, ...]) -> Tensor:

@@ -331,8 +331,16 @@ def test_stacks_travel():
             ShapeError,
             r"feed_forward must give \(5, 8\), the shape of x; got \(5, 1\)",
         ),
-        (lambda x: TransformerBlock(8, 2)(x, CAUSAL, memory_graph=CAUSAL), OptionError, "memory_graph and memory_bias"),
-        (lambda x: TransformerBlock(8, 2)(x, CAUSAL, memory_bias=x[0, 0]), OptionError, "memory_graph and memory_bias"),
+        (
+            lambda x: TransformerBlock(8, 2)(x, CAUSAL, memory_graph=CAUSAL),
+            OptionError,
+            "memory_graph and memory_bias require",
+        ),
+        (
+            lambda x: TransformerBlock(8, 2)(x, CAUSAL, memory_bias=x[0, 0]),
+            OptionError,
+            "memory_graph and memory_bias require",
+        ),
         (lambda x: Encoder(2, 8, 2)(x, None, caches=[KeyValueCache()] * 2), GraphError, "graph"),
         (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, 1.5), OptionError, "top_k must be a whole number"),
         (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, True), OptionError, "top_k must be a whole number"),

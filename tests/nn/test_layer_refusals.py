@@ -49,7 +49,7 @@ CONSTRUCTION = {
         lambda: G(12, 3, rotary=ga.nn.SinusoidalPosition(4)),
         "rotary must be a Rotary .* got SinusoidalPosition",
     ),
-    "rotary width": (lambda: G(12, 3, rotary=ga.nn.Rotary(6)), "rotary turns heads of width 6, and .* head_dim is 4"),
+    "rotary width": (lambda: G(12, 3, rotary=ga.nn.Rotary(6)), "rotary has head_dim=6, and the layer head_dim=4"),
     "dropout nan": (lambda: G(12, 3, dropout=float("nan")), r"dropout must be a number in \[0, 1\], got nan"),
 }
 

@@ -165,7 +165,7 @@ def test_a_normalisation_sees_the_sources_of_every_backend():
     ("options", "words"),
     [
         ({"edge_to": "score", "edge_dim": 3}, "edge_to must be .*got .score"),
-        ({"edge_to": "key"}, "give their width, edge_dim"),
+        ({"edge_to": "key"}, "requires edge_dim"),
         ({"edge_to": "key", "edge_dim": 3, "score": "cosine"}, "Cosine reads no edge features"),
         ({"edge_dim": 3, "score": "subtraction", "normalize": near_sources}, "encodes by its delta"),
     ],
