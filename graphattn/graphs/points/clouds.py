@@ -79,7 +79,9 @@ def _of_array(array: np.ndarray) -> Tensor:
 
 
 def _bounds(batch: object, rows: int, argument: str, of: str) -> dict[int, tuple[int, int]]:
-    """The range of rows of every cloud that has some."""
+    """The range of rows of every cloud that has some; one cloud without a batch."""
+    if batch is None:
+        return {0: (0, rows)}
     numbers = integers(batch, argument).cpu()
     if numbers.numel() != rows:
         raise GraphError(f"{argument} must name the cloud of each row of {of}, got {numbers.numel()} for {rows} rows")
@@ -114,14 +116,8 @@ def clouds(
             )
         if queries.device != points.device:
             raise GraphError(f"pos is on {points.device} and queries on {queries.device}; move one of them")
-    rows = points.shape[0] if queries is None else queries.shape[0]
-    own = {0: (0, points.shape[0])} if batch is None else _bounds(batch, points.shape[0], "batch", "pos")
-    if queries is None:
-        queries_of = own
-    else:
-        queries_of = (
-            {0: (0, rows)} if queries_batch is None else _bounds(queries_batch, rows, "queries_batch", "queries")
-        )
+    own = _bounds(batch, len(points), "batch", "pos")
+    queries_of = own if queries is None else _bounds(queries_batch, len(queries), "queries_batch", "queries")
     return (Cloud(number, *own.get(number, (0, 0)), *ends) for number, ends in queries_of.items())
 
 
@@ -133,9 +129,8 @@ def parts(points: Tensor, queries: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor
 
 def lengths(points: Tensor, batch: Tensor | None) -> Tensor:
     """Points in each cloud that has some, in order: int64 (C,), on the device of the points."""
-    rows = points.shape[0]
-    ends = {0: (0, rows)} if batch is None and rows else {} if batch is None else _bounds(batch, rows, "batch", "pos")
-    return torch.tensor([last - first for first, last in ends.values()], dtype=torch.int64, device=points.device)
+    counts = [last - first for first, last in _bounds(batch, len(points), "batch", "pos").values() if last > first]
+    return torch.tensor(counts, dtype=torch.int64, device=points.device)
 
 
 def length(value: object, argument: str) -> float:

@@ -14,8 +14,9 @@ from ...arguments import several, shown
 from ...errors import GraphError
 from ...graph import AttentionGraph, Pattern, disjoint_union
 from ...graph.expression import shown as written
-from ...graph.places import count_of_clouds, counts
+from ...graph.places import count_of_clouds
 from ..arguments import integers, number, stored
+from .clouds import lengths
 from .clusters import clusters
 from .farthest import farthest_points
 from .neighbours import knn
@@ -328,8 +329,7 @@ def _called(own: tuple[Any, ...], pos: Tensor, batch: Tensor | None, faces: Tens
 
 def _corners(pos: Tensor, batch: Tensor | None) -> Tensor:
     """The smallest coordinates of each point's cloud, (N, d)."""
-    sizes = [len(pos)] if batch is None else list(counts(batch, len(pos)).values())
-    least = [part.amin(0, keepdim=True).expand_as(part) for part in pos.split(sizes) if len(part)]
+    least = [part.amin(0, keepdim=True).expand_as(part) for part in pos.split(lengths(pos, batch).tolist())]
     return torch.cat(least) if least else pos
 
 

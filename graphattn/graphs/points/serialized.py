@@ -11,9 +11,9 @@ from ...arguments import several
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.edges import listed
-from ...graph.places import count_of_clouds, counts
+from ...graph.places import count_of_clouds
 from ..arguments import flag, integers, stored, whole
-from .clouds import coordinates, length
+from .clouds import coordinates, length, lengths
 from .clusters import clusters
 from .curve_keys import Curve
 from .hierarchy import CellNeighbours, Hierarchy, Level
@@ -74,7 +74,7 @@ def serialized_hierarchy(
         raise GraphError(f"stride must be a power of 2, got {step}")
     names = several(curves, "curves", "must be words for curves", GraphError)
     grid = _grid(pos, batch, cell, cells)
-    number = _clouds(grid, batch)
+    number = torch.repeat_interleave(lengths(grid, batch))
     keys = _keys(grid, number)
     if torch.unique(keys).numel() < len(grid):
         raise GraphError("two points share a cell; keep one in each first (grid sampling), or pass a smaller cell")
@@ -92,7 +92,7 @@ def serialized_hierarchy(
             curve_patches(grid, patch, names[i], bits=fine, batch=level.batch, shrink="cloud").to(grid.device)
             for i in order
         ]
-        near = level.near or (neighbours(grid, _clouds(grid, level.batch), 3),)
+        near = level.near or (neighbours(grid, torch.repeat_interleave(lengths(grid, level.batch)), 3),)
         result.append(Level(level.pos, level.batch, tuple(graphs), level.down, level.up, None, near, cells=grid))
     return Hierarchy(tuple(result), count_of_clouds(batch))
 
@@ -128,8 +128,8 @@ def _grid(pos: Any, batch: Tensor | None, cell: Any, cells: Any) -> Tensor:
         raise GraphError("cells of a grid come from cell, their side, or are given as cells; pass one of them")
     if cells is None:
         side = length(cell, "cell")
-        sizes = [len(place)] if batch is None else list(counts(batch, len(place)).values())
-        grid = torch.cat([((x - x.amin(0)) / side).floor() for x in place.split(sizes) if len(x)] or [place])
+        own = place.split(lengths(place, batch).tolist())
+        grid = torch.cat([((x - x.amin(0)) / side).floor() for x in own] or [place])
         if grid.numel() and float(grid.max()) >= 2**31:
             raise GraphError(f"cell={side:g} cuts the cloud too finely: {float(grid.max()):g} cells along an axis")
         return grid.long()
@@ -143,13 +143,6 @@ def integers_of(cells: Any) -> Tensor:
     """A table (N, d) of integers."""
     table = stored(cells, "cells")
     return integers(table.flatten(), "cells").view(table.shape)
-
-
-def _clouds(grid: Tensor, batch: Tensor | None) -> Tensor:
-    if batch is None:
-        return grid.new_zeros(len(grid))
-    counts(batch, len(grid))
-    return batch.to(grid)
 
 
 def _keys(grid: Tensor, number: Tensor, margin: int = 0, offset: Tensor | int = 0) -> Tensor:
@@ -170,7 +163,7 @@ def _keys(grid: Tensor, number: Tensor, margin: int = 0, offset: Tensor | int = 
 
 def _pooled(fine: Level, grid: Tensor, step: int) -> tuple[Level, Tensor]:
     wide = torch.div(grid, step, rounding_mode="floor")
-    _, ids = torch.unique(_keys(wide, _clouds(grid, fine.batch)), return_inverse=True)
+    _, ids = torch.unique(_keys(wide, torch.repeat_interleave(lengths(grid, fine.batch))), return_inverse=True)
     order, sizes = torch.argsort(ids, stable=True), torch.bincount(ids)
     first = order[torch.cumsum(sizes, 0) - sizes]
     down = clusters(ids)
