@@ -88,15 +88,12 @@ def test_travel():
         (lambda m, x: m(x, graphs.causal(N + 1)), ShapeError, "7 nodes"),
         (lambda m, x: m(x, [graphs.causal(N)] * 3), GraphError, "2 layers need as many graphs"),
         (lambda m, x: m(x.repeat(1, 2)), PositionIndexError, "positions for max_len = 11"),
-        (lambda m, x: GPT(V, 12, 3, 1)(x, positions="abc"), OptionError, "built without rotary"),
         (
             lambda m, x: GPT(V, 12, 3, 1, score_bias=ga.nn.ALiBi(3))(x, positions="abc"),
             ShapeError,
             "positions of targets must be",
         ),
         (lambda m, x: GPT(V, 12, 3, 1, tied="no"), OptionError, "tied must be True or False, got 'no'"),
-        (lambda m, x: GPT(V, 12, 3, 1, dropout=2), OptionError, r"dropout must be a number in \[0, 1\], got 2"),
-        (lambda m, x: GPT(V, 12, 3, 1, score_bias=3), OptionError, "score_bias must make biases of a graph"),
         (lambda m, x: GPT(V, 12, 3, 1, foo=3), OptionError, "there is no option 'foo'; there are .*num_kv_heads"),
     ],
 )

@@ -241,21 +241,6 @@ def test_gradients_copies_and_dtypes(name):
         assert fresh.shape == (graph.num_edges, H)
 
 
-@pytest.mark.parametrize("backend", ["dense", "tiles", "edges", "message_passing"])
-def test_a_layer_adds_it_to_its_scores(backend):
-    torch.manual_seed(0)
-    graph, x = GRID["cells"][0], torch.randn(35, 12, dtype=torch.float64)
-    layer = ga.nn.GraphAttention(12, H, backend=backend).double()
-    bias = made(SwinBias, window=(3, 2), num_heads=H).double()
-    query, key, value = (f(x).view(35, H, 4).transpose(0, 1) for f in (layer.q_proj, layer.k_proj, layer.v_proj))
-    square = torch.full((35, 35, H), -torch.inf, dtype=torch.float64)
-    square[graph.target, graph.source] = bias(graph)
-    alpha = torch.softmax(query @ key.mT / 2 + square.movedim(-1, 0), -1)
-    wanted = layer.out_proj((alpha @ value).transpose(0, 1).flatten(1))
-    torch.testing.assert_close(layer(x, graph, score_bias=bias(graph)), wanted, rtol=0, atol=1e-12)
-    assert not torch.allclose(layer(x, graph), wanted)
-
-
 def test_graphs_of_heads_have_the_edges_of_their_union():
     both = ga.PerHead((ga.graphs.window_partition((4, 6), (1, 6)), ga.graphs.window_partition((4, 6), (4, 1))))
     swin, t5 = made(SwinBias, window=(4, 6), num_heads=2), made(T5Bias, num_heads=2)

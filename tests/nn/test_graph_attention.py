@@ -183,16 +183,6 @@ def test_dropout_is_only_for_training(backend):
     assert_near(made.eval()(x, graph), plain(x, graph))
 
 
-def test_auto_agrees_with_both():
-    made, x = layer(C, H), features(2, 29, C)
-    graph = GRAPHS["longformer"]()
-    outputs = []
-    for made.backend in ("auto", *BACKENDS):
-        outputs.append(made(x, graph))
-    assert_near(outputs[0], outputs[1])
-    assert_near(outputs[0], outputs[2])
-
-
 @both
 def test_a_removed_edge_is_seen_and_a_non_neighbour_is_not_read(backend):
     graph = GRAPHS["listed_random"]()

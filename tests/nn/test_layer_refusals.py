@@ -80,12 +80,8 @@ def test_sizes_may_be_numpys():
     ("options", "words"),
     [
         ({"dropout": "x"}, r"dropout must be a number in \[0, 1\], got 'x'"),
-        ({"dropout": None}, r"dropout must be a number in \[0, 1\], got None"),
-        ({"dropout": True}, r"dropout must be a number in \[0, 1\], got True"),
         ({"bias": "no"}, "bias must be True or False, got 'no'"),
         ({"out_proj": 1}, "out_proj must be True or False, got 1"),
-        ({"root_weight": None}, "root_weight must be True or False, got None"),
-        ({"backend": ["edges"]}, r'backend must be "auto", "dense", .*, got \[\'edges\'\]'),
         ({"backend": "fast"}, 'backend must be "auto", "dense", "tiles", .* or "message_passing", got'),
     ],
 )
@@ -232,10 +228,6 @@ def test_dtypes_that_differ_are_refused_before_torch_does():
         with pytest.raises(ShapeError, match=r"x is torch\.float64"):
             G(12, 3)(X.double(), GRAPH, context=CONTEXT)
     assert made.double()(X.double(), GRAPH, context=CONTEXT.double(), edge_attr=torch.zeros(35, 4).double()).shape
-
-
-def test_the_constructor_points_to_the_arguments():
-    assert "GraphAttention" in G.__init__.__doc__
 
 
 def test_a_named_backend_refuses_with_its_reasons():

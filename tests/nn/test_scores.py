@@ -17,7 +17,7 @@ from graphattn.backends.rows import PRODUCTS
 from graphattn.errors import BackendError, OptionError, ShapeError
 from graphattn.kernels.edge_softmax import edge_softmax
 from graphattn.nn import FeatureScore, GraphAttention, PositiveFeatures, normalizers, scores
-from graphattn.nn.normalizers import Sigmoid, SinkSoftmax, hard, sparsemax
+from graphattn.nn.normalizers import SinkSoftmax, hard, sparsemax
 from graphattn.nn.scores import Additive, Cosine, Dot, Gaussian, General, MLPScore, Score, Subtraction
 
 GENERATOR = torch.Generator().manual_seed(3)
@@ -292,23 +292,15 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
     ("make", "error", "message"),
     [
         (lambda: GraphAttention(8, 2, score="dott"), OptionError, "score must be one of scaled_dot, dot"),
-        (lambda: GraphAttention(8, 2, score=3), OptionError, "or a function score"),
         (lambda: GraphAttention(8, 2, normalize="max"), OptionError, "normalize must be one of softmax"),
         (lambda: GraphAttention(8, 2, score="cosine", scale=2.0), OptionError, "a score has its own factor"),
-        (lambda: GraphAttention(8, 2, scale="big"), OptionError, "scale must be a number"),
         (lambda: GraphAttention(8, 2, softcap=-1.0), OptionError, "softcap must be finite and > 0"),
         (lambda: Gaussian(2, sigma=0.0), OptionError, "sigma must be a finite number > 0, got 0.0"),
         (lambda: Gaussian(2, sigma=float("inf")), OptionError, "sigma must be a finite number > 0, got inf"),
         (lambda: Cosine(2, scale=-1.0), OptionError, "scale must be a finite number > 0, got -1.0"),
         (lambda: Cosine(2, scale=0.0), OptionError, "scale must be a finite number > 0, got 0.0"),
         (lambda: Cosine(2, most=0.0), OptionError, "most must be a number > 0, got 0.0"),
-        (lambda: Cosine(2.0), OptionError, "num_heads must be a whole number >= 1, got 2.0"),
         (lambda: Dot(float("nan")), OptionError, "scale must be a finite number, got nan"),
-        (lambda: Dot("2"), OptionError, "scale must be a finite number, got .2."),
-        (lambda: Dot(None), OptionError, "scale must be a finite number, got None"),
-        (lambda: Dot(True), OptionError, "scale must be a finite number, got True"),
-        (lambda: Dot(10**400), OptionError, "scale must be a finite number, got a number of"),
-        (lambda: Sigmoid("a"), OptionError, "bias must be a finite number, got 'a'"),
         (lambda: Additive(2, 4, 3), OptionError, r"activation must be a function activation\(x\), got 3"),
         (
             lambda: GraphAttention(8, 2, score=lambda q, k: q),
