@@ -1,12 +1,15 @@
 """What builders share: whole numbers checked by name, and names that read as the call that made the graph."""
 
+import inspect
 import math
-from functools import partial
+from functools import cache, partial
 
 from torch import Tensor
 
 from .. import arguments
 from ..errors import GraphError
+from ..graph import AttentionGraph
+from ..graph.expression import builders
 
 _SHOWN = 4
 
@@ -32,19 +35,35 @@ def integers(values: object, argument: str) -> Tensor:
     return tensor
 
 
-def call(builder: str, *arguments: object, **keywords: tuple[object, object]) -> str:
-    """The name of a graph: the call that makes it, without the keywords ``(value, default)`` left at their default.
+def call(builder: str, *arguments: object, **keywords: object) -> str:
+    """The name of a graph: the call that makes it, without the keywords left at the builder's default.
 
     Example:
-        >>> call("causal", 3, 7, align=("start", "end"))
+        >>> call("causal", 3, 7, align="start")
         "causal(3, 7, align='start')"
     """
+    defaults = _defaults(builder)
     shown = [_short(value) for value in arguments]
-    shown += [f"{name}={_short(value)}" for name, (value, default) in keywords.items() if value != default]
+    shown += [f"{name}={_short(x)}" for name, x in keywords.items() if not _all_are(x, defaults[name])]
     return f"{builder}({', '.join(shown)})"
 
 
+@cache
+def _defaults(builder: str) -> dict[str, object]:
+    parameters = inspect.signature(builders()[builder]).parameters
+    return {name: parameter.default for name, parameter in parameters.items()}
+
+
+def _all_are(value: object, default: object) -> bool:
+    """True of a default, and of one for each axis."""
+    if isinstance(value, tuple) and value and not isinstance(default, tuple):
+        return all(side == default for side in value)
+    return not isinstance(value, Tensor) and value == default
+
+
 def _short(value: object) -> str:
+    if isinstance(value, AttentionGraph):
+        return value.name
     if isinstance(value, Tensor):
         value = value[: _SHOWN + 1].tolist() if value.dim() == 1 else f"<{tuple(value.shape)}>"
     if isinstance(value, (list, tuple)) and len(value) > _SHOWN:

@@ -43,7 +43,7 @@ def test_commands_goals_and_shapes_belong_together():
 def test_it_prints_a_table_with_every_peer_in_a_process_of_its_own(tmp_path):
     words = ["mesh", "--sizes", "42", "--peers", "PyG,SDPA", "--repeats", "2", "--json", str(tmp_path / "run.json")]
     done = fresh_python.run(None, *words, file=SCRIPT)
-    assert "mesh: AttentionGraph(mesh_vertices(hops=1)" in done.stdout, done.stderr
+    assert "mesh: AttentionGraph(mesh_vertices()" in done.stdout, done.stderr
     for peer in ("auto", "PyG", "SDPA"):
         assert f"\n  {peer}, 1 thread " in done.stdout
         assert f"peak memory of the first calls: {peer}, 1: " in done.stdout or sys.platform != "linux"

@@ -95,7 +95,7 @@ def test_names_leave_out_what_is_long():
         assert eval(f"graphs.knn(inputs.sphere, {options})").name == f"knn({options})"
     for options in ("patch=3", "patch=3, curve='hilbert', cell=0.5, shrink='cloud'"):
         assert eval(f"graphs.curve_patches(inputs.sphere, {options})").name == f"curve_patches({options})"
-    assert graphs.mesh_faces(inputs.octahedron_faces, share="vertex").name == "mesh_faces(hops=1, share='vertex')"
+    assert graphs.mesh_faces(inputs.octahedron_faces, share="vertex").name == "mesh_faces(share='vertex')"
 
 
 def test_the_catalogue_shows_builders_alone():

@@ -62,7 +62,7 @@ def grid_ball(size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool =
         lines = math.prod(2 * int(min(reach, max(0, length - 1))) + 1 for length in size[:-1])
         refuse_over(_LINE_BYTES * lines, f"grid_ball of r={r!r}, which reaches {lines:,} lines,", "use a smaller r")
         edges = _ball(size, reach, norm, strict)
-    return AttentionGraph(edges, call("grid_ball", size, r, p=(norm, 2.0), strict=(strict, False)))
+    return AttentionGraph(edges, call("grid_ball", size, r, p=norm, strict=strict))
 
 
 def _ball(grid: tuple[int, ...], r: float, p: float, strict: bool) -> Edges:

@@ -78,15 +78,7 @@ def window_partition(
         padded = axes(tuple(-(-length // side) * side for length, side in zip(size, cells, strict=True)))
         sides = zip(size, padded, cells, used, strict=True)
         parts = [cell_window(length, whole, side, side, side, moved, moved) for length, whole, side, moved in sides]
-    none = (0,) * len(size)
-    name = call(
-        "window_partition",
-        size,
-        cells,
-        shift=(used, none),
-        pad=(pad, False),
-        read_padding=(read_padding, False),
-    )
+    name = call("window_partition", size, cells, shift=used if any(used) else None, pad=pad, read_padding=read_padding)
     return AttentionGraph(product(parts), name)
 
 
@@ -160,15 +152,7 @@ def grid_neighbourhood(
     if len(backwards) != len(size) or not all(isinstance(axis_flag, bool) for axis_flag in backwards):
         raise GraphError(f"causal must be True or False, or {len(size)} of them, one per axis of size, got {causal!r}")
     edges = product([_window(*axis, clamp) for axis in zip(size, kernels, steps, strides, backwards, strict=True)])
-    name = call(
-        "grid_neighbourhood",
-        size,
-        kernels,
-        dilation=(steps, (1,) * len(size)),
-        stride=(strides, (1,) * len(size)),
-        causal=(backwards, (False,) * len(size)),
-        clamp=(clamp, True),
-    )
+    name = call("grid_neighbourhood", size, kernels, dilation=steps, stride=strides, causal=backwards, clamp=clamp)
     return AttentionGraph(edges, name)
 
 

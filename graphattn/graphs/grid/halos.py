@@ -66,7 +66,7 @@ def halo(
         sources, start = (-(-length // side) * side + 2 * around, 0) if read_padding else (length, -around)
         parts.append(cell_window(length, sources, side, side, side + 2 * around, start))
     axes(tuple(part.num_sources for part in parts))  # the padded grid fits in int64, too
-    name = call("halo", size, cells, border, pad=(pad, False), read_padding=(read_padding, False))
+    name = call("halo", size, cells, border, pad=pad, read_padding=read_padding)
     return AttentionGraph(product(parts), name)
 
 
@@ -102,4 +102,4 @@ def cell_pooling(size: tuple[int, ...], cell: tuple[int, ...] | int, *, pad: boo
     divided(size, cells, flag(pad, "pad"))
     sides = zip(size, cells, strict=True)
     parts: list[Edges] = [cell_window(-(-length // side), length, 1, side, side) for length, side in sides]
-    return AttentionGraph(product(parts), call("cell_pooling", size, cells, pad=(pad, False)))
+    return AttentionGraph(product(parts), call("cell_pooling", size, cells, pad=pad))

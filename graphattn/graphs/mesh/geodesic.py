@@ -67,7 +67,7 @@ def geodesic_ball(pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loo
     key = torch.from_numpy(np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))).to(device)
     N = len(points)
     edges = listed(key // max(1, N), key % max(1, N), N, N, has_repeats=False)
-    name = call("geodesic_ball", r=(reach, None), self_loops=(self_loops, True))
+    name = call("geodesic_ball", r=reach, self_loops=self_loops)
     return AttentionGraph(edges, name, device)
 
 

@@ -41,7 +41,7 @@ def mesh_vertices(
         repeated at once is padding and is dropped. :func:`mesh_report` counts them.
     Example:
         >>> print(mesh_vertices(torch.tensor([[0, 1, 2], [2, 1, 3]])))
-        AttentionGraph(mesh_vertices(hops=1): 4 nodes, 10 edges, density 0.625, listed)
+        AttentionGraph(mesh_vertices(): 4 nodes, 10 edges, density 0.625, listed)
         · █ █ ·
         █ · █ █
         █ █ · █
@@ -52,7 +52,7 @@ def mesh_vertices(
         num_vertices = whole(num_vertices, "num_vertices")
     mesh, device = checked_faces(faces, num_vertices)
     step = torch.cat((mesh.vertex, mesh.follower)), torch.cat((mesh.follower, mesh.vertex))
-    name = call("mesh_vertices", hops=(hops, None), self_loops=(self_loops, False))
+    name = call("mesh_vertices", hops=hops, self_loops=self_loops)
     return _ring(step, mesh.num_vertices, hops, self_loops, name, device)
 
 
@@ -83,7 +83,7 @@ def mesh_faces(
         :func:`mesh_vertices`) keep their number but have no neighbours.
     Example:
         >>> print(mesh_faces(torch.tensor([[0, 1, 2], [2, 1, 3], [3, 1, 4]]), self_loops=True))
-        AttentionGraph(mesh_faces(hops=1, self_loops=True): 3 nodes, 7 edges, density 0.778, listed)
+        AttentionGraph(mesh_faces(self_loops=True): 3 nodes, 7 edges, density 0.778, listed)
         █ █ ·
         █ █ █
         · █ █
@@ -94,7 +94,7 @@ def mesh_faces(
     shared = mesh.edges()[0] if share == "edge" else mesh.vertex
     incidence = _matrix(mesh.face, shared, len(mesh.sound), int(shared.max()) + 1 if shared.numel() else 0)
     step = _pairs(incidence @ incidence.T)
-    name = call("mesh_faces", hops=(hops, None), share=(share, "edge"), self_loops=(self_loops, False))
+    name = call("mesh_faces", hops=hops, share=share, self_loops=self_loops)
     return _ring(step, len(mesh.sound), hops, self_loops, name, device)
 
 
@@ -120,7 +120,7 @@ def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> Att
         two, one of three faces six, and MeshCNN's order of the four (up to a flip) is a layer's matter.
     Example:
         >>> print(mesh_edges(torch.tensor([[0, 1, 2], [2, 1, 3]])))
-        AttentionGraph(mesh_edges(hops=1): 5 nodes, 12 edges, density 0.48, listed)
+        AttentionGraph(mesh_edges(): 5 nodes, 12 edges, density 0.48, listed)
         · █ █ · ·
         █ · █ · ·
         █ █ · █ █
@@ -132,7 +132,7 @@ def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> Att
     edge, ends = mesh.edges()
     incidence = _matrix(mesh.face, edge, len(mesh.sound), len(ends))
     step = _pairs(incidence.T.tocsr() @ incidence)
-    name = call("mesh_edges", hops=(hops, None), self_loops=(self_loops, False))
+    name = call("mesh_edges", hops=hops, self_loops=self_loops)
     return _ring(step, len(ends), hops, self_loops, name, device)
 
 

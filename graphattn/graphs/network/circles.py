@@ -92,7 +92,7 @@ def butterfly(num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None
         if bad is not None:
             raise GraphError(f"strides must be powers of two such as 1, 2, 4, got {bad}")
     sizes = (N,) if block == 1 else (N, block)
-    name = call("butterfly", *sizes, strides=(None if strides is None else tuple(powers), None))
+    name = call("butterfly", *sizes, strides=None if strides is None else tuple(powers))
     apart = torch.tensor((0, *powers), dtype=torch.int64)
 
     def rows(target: Tensor) -> Runs:
@@ -166,4 +166,4 @@ def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> Attenti
         return Runs(row, torch.stack(lo, 1).flatten(), torch.stack(hi, 1).flatten())
 
     edges = Edges(N, sum(sizes), rows, runs_per_row=(1 if causal else 2) * len(sizes))
-    return AttentionGraph(edges, call("hierarchical", N, block, causal=(causal, False)))
+    return AttentionGraph(edges, call("hierarchical", N, block, causal=causal))

@@ -57,8 +57,8 @@ def degree_matched_random(
     key = torch.sort(torch.from_numpy(target) * graph.num_sources + torch.from_numpy(source)).values.to(graph.device)
     S = max(1, graph.num_sources)
     edges = listed(key // S, key % S, graph.num_targets, graph.num_sources)
-    name = call("degree_matched_random", f"<{graph.name}>", seed=(seed, 0), keep=(keep, "in"))
-    return AttentionGraph(edges, name.replace(f"<{graph.name}>", graph.name), graph.device)
+    name = call("degree_matched_random", graph, seed=seed, keep=keep)
+    return AttentionGraph(edges, name, graph.device)
 
 
 def _loops(graph: AttentionGraph) -> np.ndarray:

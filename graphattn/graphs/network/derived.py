@@ -76,9 +76,9 @@ def line_graph(graph: AttentionGraph, *, directed: bool = True, non_backtracking
         keep = np.ones(len(reader), dtype=bool)
     key = torch.sort(torch.from_numpy(reader[keep].astype(np.int64) * len(source) + read[keep])).values
     key, E = key.to(graph.device), max(1, len(source))
-    options = call("", directed=(directed, True), non_backtracking=(non_backtracking, False))[1:-1]
+    name = call("line_graph", graph, directed=directed, non_backtracking=non_backtracking)
     edges = listed(key // E, key % E, len(source), len(source))
-    return AttentionGraph(edges, f"line_graph({', '.join(filter(None, (graph.name, options)))})", graph.device)
+    return AttentionGraph(edges, name, graph.device)
 
 
 def _incidence(node: np.ndarray, num_nodes: int) -> Any:
@@ -128,8 +128,8 @@ def hypergraph(
             f"node {pair[0]} is in hyperedge {pair[1]} more than once: repeated edges; drop the copies: "
             "torch.unique(torch.stack((node, hyperedge)), dim=1)"
         )
-    sizes = {"num_nodes": (num_nodes, None), "num_hyperedges": (num_hyperedges, None)}
-    return AttentionGraph(edges, call("hypergraph", nodes, hyperedges, **sizes), nodes.device)
+    name = call("hypergraph", nodes, hyperedges, num_nodes=num_nodes, num_hyperedges=num_hyperedges)
+    return AttentionGraph(edges, name, nodes.device)
 
 
 def _largest(index: Tensor) -> int:

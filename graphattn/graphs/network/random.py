@@ -60,7 +60,7 @@ def expander(num_nodes: int, permutations: int = 3, seed: int = 0, *, tries: int
         if gap >= bound:
             break
     sizes = (N, D) if seed == 0 else (N, D, seed)
-    return _graph(best, call("expander", *sizes, tries=(tries, 100)))
+    return _graph(best, call("expander", *sizes, tries=tries))
 
 
 @sizable

@@ -68,7 +68,7 @@ def ball_query(
         target, source, padded = _first_by_index(pairs, most, pad, taken)
         taken, repeats = taken + target.numel(), repeats or padded
         edges.append((target, source))
-    name = call("ball_query", r=(r, None), k=(most, None), pad=(pad, True))
+    name = call("ball_query", r=r, k=most, pad=pad)
     return graph_of(edges, size, device_of(pos), name, repeats)
 
 

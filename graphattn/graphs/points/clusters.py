@@ -48,7 +48,7 @@ def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
         raise GraphError(f"ids must be >= 0, or -1 for a point without a cluster, got {int(numbers.min())}")
     instead = "number them without gaps: torch.unique(ids, return_inverse=True)[1]"
     refuse_over(64 * C, f"clusters with C = {C:,}", instead)
-    name = call("clusters", numbers, num_clusters=(num_clusters, None))
+    name = call("clusters", numbers, num_clusters=num_clusters)
     labels = numbers.cpu()
     labels = torch.where(
         labels < 0, -1 - torch.arange(labels.numel()), labels

@@ -93,8 +93,8 @@ def knn(
             neighbours.shape[1]
         )
         edges.append((target, neighbours.flatten() + cloud.point))
-    keywords = {"dilation": (step, 1), "include_self": (include_self, False), "clamp": (clamp, False)}
-    return graph_of(edges, size, device_of(pos), call("knn", k=(k, None), **keywords))
+    name = call("knn", k=k, dilation=step, include_self=include_self, clamp=clamp)
+    return graph_of(edges, size, device_of(pos), name)
 
 
 @sizable
@@ -169,13 +169,7 @@ def radius(
             16 * taken, f"the first {taken:,} edges of radius", "use a smaller r, or max_neighbours with overflow"
         )
         edges.append((kept.query, kept.point))
-    name = call(
-        "radius",
-        r=(r, None),
-        max_neighbours=(most, None),
-        overflow=(overflow, "error"),
-        include_self=(include_self, False),
-    )
+    name = call("radius", r=r, max_neighbours=most, overflow=overflow, include_self=include_self)
     return graph_of(edges, size, device_of(pos), name)
 
 

@@ -79,8 +79,7 @@ def curve_patches(
     first = torch.minimum(rank // size * size, n - size) + start
     lo = torch.empty_like(first).scatter_(0, order, first)
     hi = torch.empty_like(first).scatter_(0, order, first + size)
-    shown = _shown(curve, cell, bits)
-    name = call("curve_patches", patch=(most, None), **shown, shrink=(shrink, "batch"))
+    name = call("curve_patches", patch=most, curve=curve, cell=cell, bits=bits, shrink=shrink)
     return AttentionGraph(stretch_of_order(lo, hi, order), name, device_of(pos))
 
 
@@ -139,10 +138,5 @@ def octree_windows(
     width, apart = min(size, n), min(step, n)  # larger ones are one window, and overflow
     number = torch.repeat_interleave(count)
     label = (rank // (width * apart) * apart + rank % apart) * max(1, count.numel()) + number
-    shown = _shown(curve, cell, bits)
-    name = call("octree_windows", window=(size, None), dilation=(step, 1), **shown)
+    name = call("octree_windows", window=size, dilation=step, curve=curve, cell=cell, bits=bits)
     return AttentionGraph(partition(torch.empty_like(label).scatter_(0, order, label)), name, device_of(pos))
-
-
-def _shown(curve: str, cell: object, bits: object) -> dict[str, tuple[object, object]]:
-    return {"curve": (curve, "z"), "cell": (cell, None), "bits": (bits, None)}

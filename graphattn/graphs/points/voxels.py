@@ -88,7 +88,7 @@ def voxel_windows(
         · · █ █ █
     """
     ids = voxel_ids(pos, window, shift=shift, batch=batch)
-    name = call("voxel_windows", window=(window, None), shift=(shift, 0.0))
+    name = call("voxel_windows", window=window, shift=shift)
     return AttentionGraph(partition(ids.cpu()), name, ids.device)
 
 
@@ -151,9 +151,8 @@ def stratified_windows(
     read = -1 - torch.arange(n, device=far.device)  # a cube of its own, that no target is in
     read[few.to(far.device)] = far[few.to(far.device)]
     edges = union(partition(near.cpu()), partition(far.cpu(), read.cpu()))
-    keywords = {"wide": (wide, 2.0), "shift": (shift, 0.0)}
     shown = shown if isinstance(shown, float) else few
-    name = call("stratified_windows", window=(window, None), sampled=(shown, None), **keywords)
+    name = call("stratified_windows", window=window, sampled=shown, wide=wide, shift=shift)
     return AttentionGraph(edges, name, near.device)
 
 

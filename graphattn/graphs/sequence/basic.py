@@ -95,7 +95,7 @@ def causal(
     one_of(align, "align", ("end", "start"), hint=" (lower right, as with a cache, or upper left)")
     sizes = (T,) if num_sources is None else (T, S)
     offset = S - T if align == "end" else 0
-    return AttentionGraph(band(T, S, lo=0, offset=offset), call("causal", *sizes, align=(align, "end")))
+    return AttentionGraph(band(T, S, lo=0, offset=offset), call("causal", *sizes, align=align))
 
 
 @sizable
@@ -179,7 +179,7 @@ def sliding_window(num_nodes: int, window: int, *, causal: bool = True, dilation
         )
     back = (window - 1 if causal else window // 2) * dilation
     edges = band(num_nodes, num_nodes, 0 if causal else -back, back, dilation)
-    name = call("sliding_window", num_nodes, window, causal=(causal, True), dilation=(dilation, 1))
+    name = call("sliding_window", num_nodes, window, causal=causal, dilation=dilation)
     return AttentionGraph(edges, name)
 
 
@@ -226,7 +226,7 @@ def documents(
                 f"ids must be >= 0, got {int(labels[at])} for token {at}; tokens of no document, such as padding, read "
                 "nothing in cross_documents(ids, torch.where(ids < 0, ids.max() + 1, ids)), or give them an id"
             )
-        name = call("documents", labels, causal=(causal, False))
+        name = call("documents", labels, causal=causal)
     else:
         sizes = integers(lengths, "lengths")
         if bool((sizes < 0).any()):
@@ -234,7 +234,7 @@ def documents(
         total = sum(sizes.tolist())
         refuse_over(64 * total, f"documents of {total:,} tokens", "use fewer, or block_local for equal lengths")
         labels = torch.repeat_interleave(sizes)
-        name = call("documents", lengths=(tuple(sizes.tolist()), None), causal=(causal, False))
+        name = call("documents", lengths=tuple(sizes.tolist()), causal=causal)
     edges = partition(labels.cpu())
     if causal:
         edges = intersection(edges, band(labels.numel(), labels.numel(), lo=0))

@@ -88,8 +88,8 @@ def block_local(
         edges = union(edges, _blocks(N, block, blocks - ahead, FAR))
     if causal:
         edges = intersection(edges, band(N, N, lo=0))
-    keywords = {"look_back": (back, 0), "look_ahead": (ahead, 0), "causal": (causal, False), "wrap": (wrap, False)}
-    return AttentionGraph(edges, call("block_local", N, block, **keywords))
+    name = call("block_local", N, block, look_back=back, look_ahead=ahead, causal=causal, wrap=wrap)
+    return AttentionGraph(edges, name)
 
 
 @sizable

@@ -137,11 +137,11 @@ def lsh_buckets(
         "lsh_buckets",
         ids,
         chunk,
-        look_back=(look_back, 1),
-        causal=(causal, True),
-        same_bucket=(same_bucket, True),
-        wrap=(wrap, False),
-        self_loops=(self_loops, "alone"),
+        look_back=look_back,
+        causal=causal,
+        same_bucket=same_bucket,
+        wrap=wrap,
+        self_loops=self_loops,
     )
     return AttentionGraph(edges, name, ids.device)
 

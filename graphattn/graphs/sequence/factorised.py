@@ -95,4 +95,4 @@ def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
         test=lambda t, s: (s <= t) & ((s // stride == t // stride) | (s % stride >= stride - summary)),
         lengths=lambda target: target % stride + 1 + target // stride * summary,
     )
-    return AttentionGraph(edges, call("fixed", N, stride, summary=(summary, 1)))
+    return AttentionGraph(edges, call("fixed", N, stride, summary=summary))

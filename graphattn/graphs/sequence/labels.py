@@ -73,7 +73,7 @@ def ranked(ranks: Tensor, source_ranks: Tensor | None = None, *, strict: bool = 
     read, order = of_target.cpu(), torch.argsort(of_source.cpu(), stable=True)
     number = torch.searchsorted(of_source.cpu()[order], read, right=not strict)  # how many are of lower rank
     edges = stretch_of_order(torch.zeros_like(number), number, order)
-    return AttentionGraph(edges, call("ranked", *sides, strict=(strict, False)), of_target.device)
+    return AttentionGraph(edges, call("ranked", *sides, strict=strict), of_target.device)
 
 
 @builder

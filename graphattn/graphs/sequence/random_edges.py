@@ -63,8 +63,8 @@ def random_sources(
     target, column = torch.nonzero(sources, as_tuple=True)
     source = _at(free, T, target, rank[target, column])
     sizes = (T, k) if seed == 0 else (T, k, seed)
-    shown = "" if avoid is None else f"<{avoid.name}>"
-    name = call("random_sources", *sizes, num_sources=(num_sources, None), avoid=(shown, ""))
+    shown = None if avoid is None else f"<{avoid.name}>"
+    name = call("random_sources", *sizes, num_sources=num_sources, avoid=shown)
     return AttentionGraph(edges_of_list(target, source, T, S), name)
 
 
@@ -146,7 +146,7 @@ def erdos_renyi(
     else:
         edges = of_function(T, S, _drawn(float(probability), seed))
     sizes = (T, probability) if seed == 0 else (T, probability, seed)
-    name = call("erdos_renyi", *sizes, num_sources=(num_sources, None), listed=(listed, True))
+    name = call("erdos_renyi", *sizes, num_sources=num_sources, listed=listed)
     return AttentionGraph(edges, name)
 
 

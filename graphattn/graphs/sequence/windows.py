@@ -51,7 +51,7 @@ def asymmetric_window(
     S = T if num_sources is None else whole(num_sources, "num_sources")
     one_of(align, "align", ("end", "start"), hint=" (lower right, as with a cache, or upper left)")
     edges = band(T, S, lo=-right, hi=left, offset=S - T if align == "end" else 0)
-    name = call("asymmetric_window", T, left, right, num_sources=(num_sources, None), align=(align, "end"))
+    name = call("asymmetric_window", T, left, right, num_sources=num_sources, align=align)
     return AttentionGraph(edges, name)
 
 
