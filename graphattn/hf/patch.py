@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from ..arguments import refuse_class
+from ..arguments import shown
 from ..errors import OptionError, need_extra
 from . import generation, saving
 from .attend import attend
@@ -65,9 +65,7 @@ def patch(model: nn.Module, graph: Any) -> Patch:
         import transformers.modeling_utils  # noqa: F401
     except ImportError:
         raise need_extra("transformers", "hf") from None
-    refuse_class(model, "model")
-    if not isinstance(model, nn.Module):
-        raise OptionError(f"model must be a model of transformers, got {type(model).__name__}")
+    _need_model(model)
     modules = attention_modules(model)
     if not hasattr(model, "config"):
         raise OptionError(f"model must be a model of transformers, got {type(model).__name__}; patch the one in it")
@@ -96,9 +94,7 @@ def unpatch(model: nn.Module) -> None:
     Args:
         model: The model, or a model in it; one that is not patched stays as it is. A copy of it is another model.
     """
-    refuse_class(model, "model")
-    if not isinstance(model, nn.Module):
-        raise OptionError(f"model must be a model of transformers, got {type(model).__name__}")
+    _need_model(model)
     for made in _patches(model):
         around = any(part is model for part in made.model.modules())  # not so of a copy, which shares its patch
         for whole in (made.model, model) if around else (model,):
@@ -139,6 +135,11 @@ def from_pretrained(path: Any, graph: Any = "saved", **options: Any) -> nn.Modul
     model = saving.load_model(path, options)
     patch(model, graph)
     return model
+
+
+def _need_model(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise OptionError(f"model must be a model of transformers, got {shown(model)}")
 
 
 def _inputs(model: nn.Module) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ...arguments import one_of, real, refuse_class, width
+from ...arguments import one_of, real, width
 from ...errors import OptionError, ShapeError
 
 STRATEGIES = {
@@ -17,7 +17,6 @@ _RANGES = {"length_penalty": (-100, 100), "temperature": (1e-30, 1e30), "top_p":
 
 def check_model(model: Any) -> None:
     """Refuse a model that cannot generate."""
-    refuse_class(model, "model")
     missing = [name for name in ("graph", "begin") if not hasattr(model, name)]
     if missing:
         way = "it reads a source: pass model.reading(source)" if hasattr(model, "reading") else "a GPT is one"
