@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...arguments import integers, table
+from ...arguments import integers, table, whole
 from ...errors import GraphError, GraphIndexError
 from ...graph.algebra import refuse_over
 from ...graph.sort import by_row, rows_of
@@ -69,9 +69,6 @@ def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch
 
 def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
     """All corners in a row (C,), the number of corners of each face (F,), and the device they came from."""
-    if isinstance(faces, str | bytes | bytearray | memoryview):
-        kind = type(faces).__name__
-        raise GraphError(f"faces must be a Tensor (F, n) or a list of tuples of vertex numbers, got a {kind}")
     if isinstance(faces, Sequence):
         try:
             flat = torch.as_tensor([corner for face in faces for corner in face])
@@ -93,7 +90,7 @@ def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
 
 def _check_range(vertex: Tensor, sizes: Tensor, num_vertices: int | None) -> int:
     lowest, highest = (int(end) for end in vertex.aminmax()) if vertex.numel() else (0, -1)
-    size = highest + 1 if num_vertices is None else num_vertices
+    size = highest + 1 if num_vertices is None else whole(num_vertices, "num_vertices", 0, GraphError)
     if lowest < 0 or highest >= size:
         corner = int(torch.nonzero((vertex < 0) | (vertex >= size))[0])
         raise GraphIndexError(

@@ -48,8 +48,6 @@ def mesh_vertices(
         · █ █ ·
     """
     hops, self_loops = whole(hops, "hops", 1), flag(self_loops, "self_loops")
-    if num_vertices is not None:
-        num_vertices = whole(num_vertices, "num_vertices")
     mesh, device = checked_faces(faces, num_vertices)
     step = torch.cat((mesh.vertex, mesh.follower)), torch.cat((mesh.follower, mesh.vertex))
     name = call("mesh_vertices", hops=hops, self_loops=self_loops)
@@ -179,8 +177,6 @@ def mesh_report(faces: Tensor, num_vertices: int | None = None) -> MeshReport:
         >>> report.degenerate_faces, report.duplicate_faces, report.non_manifold_edges, report.unused_vertices
         (1, 1, 1, 1)
     """
-    if num_vertices is not None:
-        num_vertices = whole(num_vertices, "num_vertices")
     mesh, _ = checked_faces(faces, num_vertices)
     edge, ends = mesh.edges()
     per_edge = torch.bincount(edge, minlength=ends.shape[0])

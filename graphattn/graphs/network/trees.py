@@ -51,7 +51,7 @@ def tree(
     below, above = node[up >= 0], up[up >= 0]
     keys = [below * N + above] * (read != "children") + [above * N + below] * (read != "parent")
     key = torch.sort(torch.cat([*keys, *([node * N + node] * self_loops)])).values.to(device)
-    name = call("tree", _shown(up), read=read, self_loops=self_loops)
+    name = call("tree", up, read=read, self_loops=self_loops)
     return AttentionGraph(listed(key // max(1, N), key % max(1, N), N, N), name, device)
 
 
@@ -83,7 +83,7 @@ def ancestors(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
     """
     up, depth, device = _forest(parent)
     self_loops = flag(self_loops, "self_loops")
-    name = call("ancestors", _shown(up), self_loops=self_loops)
+    name = call("ancestors", up, self_loops=self_loops)
     N, node = up.numel(), torch.arange(up.numel())
     chained = (up == node - 1) & (up >= 0)  # of consecutive numbers
     top = torch.cummax(torch.where(chained, -1, node), 0).values if N else node
@@ -132,17 +132,13 @@ def siblings(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
     up, _, device = _forest(parent)
     self_loops = flag(self_loops, "self_loops")
     label = torch.where(up >= 0, up, up.numel() + torch.arange(up.numel()))
-    name = call("siblings", _shown(up), self_loops=self_loops)
+    name = call("siblings", up, self_loops=self_loops)
     return AttentionGraph(_with_loops(partition(label), self_loops), name, device)
 
 
 def _with_loops(edges: Edges, self_loops: bool) -> Edges:
     N = edges.num_targets
     return edges if self_loops else difference(edges, band(N, N, 0, 0))
-
-
-def _shown(parent: Tensor) -> list[int]:
-    return parent[:5].tolist()
 
 
 def _forest(parent: object) -> tuple[Tensor, Tensor, torch.device]:
