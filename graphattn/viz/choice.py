@@ -80,13 +80,13 @@ def checked_targets(
 
 
 def spread_targets(graph: AttentionGraph, where: Array) -> list[int]:
-    """Up to three targets that read something and have next to no source in common, near fixed layouts of the picture.
+    """Up to three targets that read something and have next to no source in common, near fixed points of the picture.
 
     The last of them is one that reads most sources, where others read far fewer.
 
     Args:
         graph: Any graph.
-        where: (T, 1), (T, 2) or (T, 3), the targets' layouts; the first two axes count.
+        where: (T, 1), (T, 2) or (T, 3), the targets' positions; the first two axes count.
     """
     able = graph.in_degree.cpu().numpy() > 0 if can_walk(graph) else np.ones(graph.num_targets, dtype=bool)
     candidates = np.flatnonzero(able)

@@ -98,7 +98,7 @@ def plot_receptive_field(
 def _place(graphs: tuple[AttentionGraph, ...], pos: Any, layout: str, where: dict[str, Any]) -> Layout:
     if not all(graph.is_square for graph in graphs):
         sizes = [graphs[0].num_sources, *(graph.num_targets for graph in graphs)]
-        raise GraphError(f'the layers have {sizes} nodes, not one set with layouts; use layout "layers"')
+        raise GraphError(f'the layers have {sizes} nodes, not one set with positions; use layout "layers"')
     return layout_of(graphs[0], pos, layout=layout, **where)
 
 

@@ -122,7 +122,7 @@ def test_a_target_that_reads_nothing():
         ([(5, 5)], 5, {}, GraphIndexError, "target: target 5"),
         ([(5, 5), (5, 7)], 0, {}, GraphError, "layer 1 reads 7 sources"),
         ([(5, 7)], 0, {"pos": np.zeros((7, 2))}, GraphError, "drawn as rows"),
-        ([(5, 7)], 0, {"layout": "points", "pos": np.zeros((7, 2))}, GraphError, "not one set with layouts"),
+        ([(5, 7)], 0, {"layout": "points", "pos": np.zeros((7, 2))}, GraphError, "not one set with positions"),
         ([(5, 5)], 0, {"layout": "sequence"}, GraphError, 'use "layers"'),
         ([(5, 7)], 0, {"tokens": list("abc")}, ShapeError, "all 7 sources of the first layer, got 3"),
     ],

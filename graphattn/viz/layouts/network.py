@@ -27,7 +27,7 @@ class Network(Points):
     def __init__(self, graph: AttentionGraph, names: list[str] | None) -> None:
         if graph.num_nodes > _MOST_NODES:
             raise GraphError(
-                f'layout "network" layouts at most {_MOST_NODES} nodes, this graph has {graph.num_nodes}; '
+                f'layout "network" draws at most {_MOST_NODES} nodes, this graph has {graph.num_nodes}; '
                 'draw a subgraph, pass pos, or use layout "sequence"'
             )
         target, source = graph.edges.pairs()
@@ -36,8 +36,8 @@ class Network(Points):
 
         network = networkx.Graph(pairs)
         network.add_nodes_from(range(graph.num_nodes))
-        layouts = networkx.spring_layout(network, seed=0, iterations=200)
-        super().__init__(np.array([layouts[node] for node in range(graph.num_nodes)]).reshape(-1, 2))
+        positions = networkx.spring_layout(network, seed=0, iterations=200)
+        super().__init__(np.array([positions[node] for node in range(graph.num_nodes)]).reshape(-1, 2))
         self.one_way = set(pairs) != {(t, s) for s, t in pairs}
         self.names = names
 

@@ -153,10 +153,11 @@ def _array(points: Any, count: int, argument: str) -> Array:
 
 def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any, two_sets: bool) -> Points:
     if pos is None:
-        raise GraphError('layout "points" needs pos, the layouts of the sources (S, 2) or (S, 3)')
+        raise GraphError('layout "points" needs pos, the positions of the sources (S, 2) or (S, 3)')
     if queries is None and (two_sets or not graph.is_square):
         raise GraphError(
-            f"pos layouts the {graph.num_sources} sources; queries must place the {graph.num_targets} targets"
+            f"pos gives positions of the {graph.num_sources} sources; "
+            f"pass queries, those of the {graph.num_targets} targets"
         )
     source_at = _array(pos, graph.num_sources, "pos")
     target_at = None if queries is None else _array(queries, graph.num_targets, "queries")
