@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import function, kinds_checked, table, tensor
+from ..arguments import check_flags, function, table, tensor
 from ..errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph
 from .receptive_field import Layers, graphs_of, receptive_field
@@ -71,7 +71,6 @@ def _named(pairs: tuple[tuple[int, int], ...], count: int) -> str:
     return ", ".join(f"{s} -> {t}" for s, t in pairs) + more
 
 
-@kinds_checked("residual", "seed")
 def find_leaks(
     module: Callable[[Tensor], Tensor],
     x: Tensor,
@@ -118,6 +117,7 @@ def find_leaks(
         >>> print(find_leaks(wrong, torch.randn(5, 3), causal(5)))
         4 leaks: 1 -> 0, 2 -> 1, 3 -> 2, 4 -> 3 (5 of 5 sources moved, 5 targets compared)
     """
+    check_flags(residual=residual)
     if isinstance(module, torch.nn.Module) and "graph" in inspect.signature(module.forward).parameters:
         raise OptionError("module is called as module(x); bring its graph along: lambda x: module(x, graph)")
     function(module, "module", "x")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import kinds_checked, table, whole
+from ..arguments import check_flags, table, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
@@ -65,7 +65,6 @@ class Leaks:
         return "\n".join([*lines, f"  edges into the past: {', '.join(counted)}"] if counted else lines)
 
 
-@kinds_checked("residual")
 def leaks(layers: Layers, order: Any = None, *, residual: bool = True, budget: int = BUDGET) -> Leaks:
     """Whether some target depends on a source that is later in the order, and the shortest way there.
 
@@ -91,6 +90,7 @@ def leaks(layers: Layers, order: Any = None, *, residual: bool = True, budget: i
           layer 1: 1 -> 0
           edges into the past: 7 in layer 1
     """
+    check_flags(residual=residual)
     graphs, budget = graphs_of(layers), whole(budget, "budget", 1, GraphError)
     S, T = graphs[0].num_sources, graphs[-1].num_targets
     if S != T:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arguments import kinds_checked, whole
+from ..arguments import check_flags, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.layers import Layers
@@ -17,7 +17,6 @@ from .walks import BUDGET, too_many
 _MOST = 2.0**62
 
 
-@kinds_checked("residual")
 def path_counts(layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET) -> Tensor:
     r"""Paths from every source of the first layer to a target of the last one, with one edge for each layer.
 
@@ -40,6 +39,7 @@ def path_counts(layers: Layers, targets: Any = None, *, residual: bool = False, 
         >>> path_counts([sliding_window(5, window=2)] * 3, targets=[4])  # binomial coefficients
         tensor([[0, 1, 3, 3, 1]])
     """
+    check_flags(residual=residual)
     graphs, budget = graphs_of(layers), whole(budget, "budget", 1, GraphError)
     last = graphs[-1]
     chosen = last._choice(targets, last.num_targets, "targets")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import kinds_checked, whole
+from ..arguments import check_flags, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.algebra import join_cost, pulled
@@ -57,7 +57,6 @@ def spread(size: Tensor) -> tuple[int, float, int]:
     return (int(size.min()), float(size.double().mean()), int(size.max())) if size.numel() else (0, 0.0, 0)
 
 
-@kinds_checked("residual")
 def receptive_field(
     layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET
 ) -> ReceptiveField:
@@ -81,6 +80,7 @@ def receptive_field(
           after layer 2: 8
           after layer 3: 16
     """
+    check_flags(residual=residual)
     graphs, budget = graphs_of(layers, residual), whole(budget, "budget", 1, GraphError)
     if targets is None:
         return ReceptiveField(None, tuple(_of_all(graphs, budget)))

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..arguments import function, kinds_checked, several, shown
+from ..arguments import check_flags, function, several, shown
 from ..errors import ExactnessError, GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..kernels.modes import without_autocast
@@ -37,7 +37,6 @@ from .report import Check, Report
 from .subject import Subject
 
 
-@kinds_checked("at_most", "gradients", "seed")
 def verify(
     subject: AttentionGraph | PerHead | GraphAttention | Callable[..., Any],
     graph: AttentionGraph | None = None,
@@ -103,6 +102,7 @@ def verify(
         >>> verify(ga.graphs.causal(7)).ok
         True
     """
+    check_flags(gradients=gradients)
     if progress is not None:
         function(progress, "progress", "step")
     dtypes = several(dtypes, "dtypes", "must be a list of dtypes")
