@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..arguments import kinds_checked
+from ..arguments import check_flags
 from ..errors import GraphError
 from ..graph.advice import no_graph
 from ..graph.graph import AttentionGraph
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _NEARER = 0.6  # of the mean distance of edges from the diagonal: another order of the nodes is worth its words
 
 
-@kinds_checked()
 def plot(
     graph: AttentionGraph,
     pos: Any = None,
@@ -101,6 +100,7 @@ def plot(
         >>> [axes.get_xlabel() for axes in figure.axes]
         ['source', '']
     """
+    check_flags(caption=caption, title=title, legend=legend)
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "graph must be an AttentionGraph")
     where: dict[str, Any] = {"queries": queries, "faces": faces, "size": size, "image": image}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import kinds_checked, one_of, several, whole
+from ..arguments import check_flags, one_of, several, whole
 from ..errors import OptionError
 from ..graph.graph import AttentionGraph
 from .choice import checked_targets, spread_targets
@@ -21,7 +21,6 @@ _IN_A_ROW = 4
 _SENTENCES = {"all": (0, 0), "aa": (1, 1), "ab": (1, 2), "ba": (2, 1), "bb": (2, 2)}  # of targets, of sources
 
 
-@kinds_checked()
 def plot_heads(
     weights: Any,
     view: str | None = None,
@@ -84,6 +83,7 @@ def plot_heads(
         >>> [axes.get_title() for axes in figure.axes[:3]]
         ['head 0', 'head 1', 'head 2']
     """
+    check_flags(relative=relative, caption=caption, title=title)
     weights = weights_in(weights)
     given = {"pos": pos, "queries": queries, "faces": faces, "size": size, "image": image, "layout": layout}
     where = {name: value for name, value in given.items() if value is not None}

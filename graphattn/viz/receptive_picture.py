@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from ..analyse.receptive_field import Layers, graphs_of, receptive_field
-from ..arguments import kinds_checked
+from ..arguments import check_flags
 from ..errors import GraphError
 from ..graph.graph import AttentionGraph
 from .choice import checked_targets, thinned
@@ -23,7 +23,6 @@ _IN_A_ROW = 3
 _MOST_NAMED = 12  # layers in the legend
 
 
-@kinds_checked()
 def plot_receptive_field(
     layers: Layers,
     target: int,
@@ -73,6 +72,7 @@ def plot_receptive_field(
         >>> figure.get_suptitle()
         'target 31 depends on 8 of 32 sources through 3 layers'
     """
+    check_flags(residual=residual, caption=caption, title=title)
     graphs = graphs_of(layers, residual)
     (target,) = checked_targets(graphs[-1], target, "target", 1)
     where: dict[str, Any] = {"faces": faces, "size": size, "image": image}

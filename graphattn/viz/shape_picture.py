@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..arguments import kinds_checked, real, several, shown, table
+from ..arguments import check_flags, real, several, shown, table
 from ..errors import OptionError, ShapeError
 from .colour_legends import labels, scales
 from .colours import Colouring, colouring, error_of, plainly, values_of
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _IN_A_ROW = 3
 
 
-@kinds_checked("caption", "title")
 def plot_shape(
     shape: Any,
     color: Any = None,
@@ -63,6 +62,7 @@ def plot_shape(
         >>> figure.get_suptitle()
         '300 points'
     """
+    check_flags(caption=caption)
     at, faces, panels = panels_of(shape, color, prediction, names)
     place = points_of(at, faces)
     if camera is not None:

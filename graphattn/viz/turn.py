@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..arguments import kinds_checked, shown
+from ..arguments import shown
 from ..errors import GraphError, OptionError
 from ..graph.graph import AttentionGraph
 from ..graphs.points.hierarchy import Hierarchy
@@ -26,7 +26,6 @@ from .shape_picture import geometry_of
 from .style import counted
 
 
-@kinds_checked("title")
 def to_html(
     graph_or_weights: Any,
     path: str | Path,

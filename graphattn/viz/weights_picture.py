@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arguments import kinds_checked
+from ..arguments import check_flags
 from .choice import MOST_SOURCES, all_edges, checked_targets
 from .edge_weights import weights_in, weights_into
 from .layouts import layout_of
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@kinds_checked()
 def plot_weights(
     weights: Any,
     target: int,
@@ -66,6 +65,7 @@ def plot_weights(
         >>> figure.get_suptitle()
         'target 4 reads 5 sources'
     """
+    check_flags(relative=relative, caption=caption, title=title)
     weights = weights_in(weights)
     graph = weights.graph
     (target,) = checked_targets(graph, target)
