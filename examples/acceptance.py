@@ -21,7 +21,7 @@ import torch
 
 import graphattn as ga
 from graphattn.bench.machine import machine
-from graphattn.interop.files._replace import save_page
+from graphattn.convert.files._replace import save_page
 from graphattn.study.records import Records, held
 from graphattn.study.statistics import interval
 

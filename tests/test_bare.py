@@ -18,7 +18,7 @@ def without(absent, code, *words):
 def test_the_library_runs_without_what_is_optional_or_compiled():
     """Everything public is imported; graphs are built, explained, run, differentiated and verified."""
     code = """
-import torch, graphattn as ga, graphattn.bench, graphattn.interop.files
+import torch, graphattn as ga, graphattn.bench, graphattn.convert.files
 assert all(hasattr(ga, name) for name in ga.__all__) and hasattr(ga.models, "GPT")
 graph = ga.graphs.sliding_window(17, 5) | ga.graphs.global_tokens(17, [0])
 found = {c.name: c for c in ga.explain(graph).candidates}

@@ -21,7 +21,7 @@ ROOMS = [
     "arguments",
     "graph",
     "graphs",
-    "interop",
+    "convert",
     "plans",
     "analyse",
     "kernels",
@@ -153,7 +153,7 @@ def test_every_example_ends_in_an_assert():
 
 def test_every_file_is_written_beside_and_renamed():
     """Rates are, by themselves; ``raw`` is a buffer; a worker's file is its own."""
-    own = {"interop/files/_replace.py", "backends/rates.py", "study/pool.py"}
+    own = {"convert/files/_replace.py", "backends/rates.py", "study/pool.py"}
     writes = re.compile(r"\.write_text\(|\.write_bytes\(|\.savefig\((?!raw)|torch\.save\(|open\([^)]*[\"'][wxa]b?[\"']")
     for path in FILES:
         if str(path.relative_to(PACKAGE)) not in own:

@@ -27,7 +27,7 @@ from shapes import SHAPES, Shape
 from graphattn.bench.machine import heading, machine
 from graphattn.bench.peers import BOTH, FORWARD, MODES, Problem
 from graphattn.bench.timing import Comparison, Contender, measure, timed
-from graphattn.interop.files._replace import save_page, save_picture
+from graphattn.convert.files._replace import save_page, save_picture
 
 STREAM_NUMBERS = 1 << 25  # float32; three arrays of 128 MiB, beyond any cache
 EDGES = ("knn16", "knn64", "mesh", "power_law")

@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from graphattn.bench.machine import too_large
 from graphattn.bench.peers import FORWARD, MODES, SDPA, Peer, Problem, PyG, all_peers
-from graphattn.interop import to_block_mask
+from graphattn.convert import to_block_mask
 
 Forward = Callable[[], Tensor]
 

@@ -8,13 +8,13 @@ import numpy as np
 from torch import Tensor
 
 from ..arguments import whole
+from ..convert import from_mask, from_mask_mod, from_rule
+from ..convert.masks import bool_mask
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
 from ..graph.advice import advice, no_graph
 from ..graph.forms import of_mask
 from ..graph.simple import remark
-from ..interop import from_mask, from_mask_mod, from_rule
-from ..interop.masks import bool_mask
 from .mistakes import compared, mistakes
 
 if TYPE_CHECKING:

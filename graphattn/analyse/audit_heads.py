@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ..arguments import several
+from ..convert import from_mask_mod
+from ..convert.masks import bool_mask
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
-from ..interop import from_mask_mod
-from ..interop.masks import bool_mask
 from .audit import BUDGET, Audit, audit_one, graph_of
 from .mistakes import same
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from ..arguments import clipped
+from ..convert.rule import trusted_rule
 from ..graph import AttentionGraph
 from ..graph.expression import JOINS, METHODS, SIGNS, Expression, expression_of, function_of
 from ..graph.simple import simple_expression
 from ..graphs import causal, cross, full
-from ..interop.rule import trusted_rule
 
 Node = Expression | AttentionGraph
 Grown = Callable[[Node], AttentionGraph]

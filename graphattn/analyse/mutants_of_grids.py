@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..convert.rule import trusted_rule
 from ..graph import AttentionGraph
 from ..graph.expression import Expression
 from ..graphs import grid_neighbourhood
-from ..interop.rule import trusted_rule
 from .mutants import Node, parameters
 
 _SIDES = ("rows", "columns"), ("height", "width")

@@ -33,7 +33,7 @@ def show(
     if out is not None:
         check_picture(out)
     if save is not None:
-        from ..interop import files, saving
+        from ..convert import files, saving
 
         check_file("--save", save, (*files.save.KINDS, *saving.KINDS))
     subject = item(what)
@@ -178,7 +178,7 @@ def _facts(subject: Item) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
 
 
 def _draw(subject: Item, out: str) -> None:
-    from ..interop.files._replace import save_picture
+    from ..convert.files._replace import save_picture
     from ..viz import plot
 
     save_picture(out, plot(subject.graph, **subject.places))
@@ -186,8 +186,8 @@ def _draw(subject: Item, out: str) -> None:
 
 def _saved(subject: Item, path: str) -> tuple[str, ...]:
     """Write the graph; how to read it again, where that is not plain."""
-    from ..interop import save_graph, saving
-    from ..interop.files import save_edges
+    from ..convert import save_graph, saving
+    from ..convert.files import save_edges
 
     graph = subject.graph
     is_graph = Path(path).suffix.lower() in saving.KINDS

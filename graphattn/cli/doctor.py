@@ -160,7 +160,7 @@ def _self_check() -> list[dict[str, Any]]:
     import torch
 
     from ..backends import BACKENDS
-    from ..interop import from_edge_index
+    from ..convert import from_edge_index
     from ..verify import verify
 
     graph = from_edge_index([[0, 1, 2, 3, 4, 1, 3], [0, 0, 0, 0, 0, 2, 3]], num_sources=5, num_targets=5, name="tiny")

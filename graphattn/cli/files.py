@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..convert import from_edge_index, from_mask, load_graph
+from ..convert.files import load_edges, load_mask, sniff
+from ..convert.files._guard import MAX_BYTES, read, suffix
+from ..convert.files._npy import read_array
+from ..convert.files.edges import ENDINGS as OF_EDGES
+from ..convert.saving import KINDS as SAVED_GRAPHS
 from ..errors import GraphAttnError, GraphError, LoaderError, OptionError
 from ..graphs import mesh_edge_ends, mesh_vertices
 from ..graphs.expression import Deferred
-from ..interop import from_edge_index, from_mask, load_graph
-from ..interop.files import load_edges, load_mask, sniff
-from ..interop.files._guard import MAX_BYTES, read, suffix
-from ..interop.files._npy import read_array
-from ..interop.files.edges import ENDINGS as OF_EDGES
-from ..interop.saving import KINDS as SAVED_GRAPHS
 from ..shapes.files.polygons import fan
 from ..shapes.files.reading import read_raw
 from .output import one_line

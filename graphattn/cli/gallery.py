@@ -22,8 +22,8 @@ def gallery(
     One page that needs no network: a thumbnail of each, with the line of code that builds it.
     """
     check_picture(out, (PAGE, *PICTURES))
+    from ..convert.files._replace import save_page, save_picture
     from ..graphs import zoo
-    from ..interop.files._replace import save_page, save_picture
     from ..viz.gallery import gallery_page, gallery_sheet
 
     patterns = list(zoo().values())

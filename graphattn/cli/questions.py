@@ -92,7 +92,7 @@ def audit(
     """
     if mask is not None:
         from ..analyse.audit import audit as audited
-        from ..interop.files import load_mask
+        from ..convert.files import load_mask
 
         subject = item(what)
         with step(f"auditing {mask}"):

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from ..attention import AttentionOutput, attention
 from ..backends.weights import EdgeWeights
+from ..convert import from_edge_index
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, PerHead
-from ..interop import from_edge_index
 from .masks import ticket_of
 from .rows import Index, Job
 

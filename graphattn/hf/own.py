@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
+from ..convert import from_mask
 from ..graph import AttentionGraph
 from ..graphs import causal, full, sliding_window
 from ..graphs import cross as all_pairs
-from ..interop import from_mask
 from .masks import Ticket
 
 

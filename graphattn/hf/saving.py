@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import nn
 
+from ..convert import graph_from_dict, graph_to_dict
 from ..errors import LoaderError, need_extra
 from ..graph import AttentionGraph, Pattern, PerHead
-from ..interop import graph_from_dict, graph_to_dict
 from .given import OWN
 
 KEY = "graphattn"  # of the configuration

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from ..arguments import floats, positive, real, shown
 from ..attention import AttentionOutput, attention
+from ..convert import to_by_target
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern
 from ..graph.need import need_graph
 from ..graph.sizes import of_size
 from ..graphs import full
 from ..graphs.arguments import whole
-from ..interop import to_by_target
 from ..kernels.edge_softmax import scatter_sum
 from ..nn.blocks import EVERY
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..graph import FULL, PARTIAL, AttentionGraph
-from ..interop._mask_mod import _ask_tiles, _set_pairs
+from ..graph.pair_test import ask_tiles, set_pairs
 from .blocks import mixed, starts
 from .cache import CPU, cached, moved
 from .tiles import Slots, slots_of
@@ -108,9 +108,9 @@ def _bitmaps(graph: AttentionGraph, kinds: Tensor) -> tuple[Tensor, Tensor]:
     octets = torch.zeros(2 + len(partial), SIDE, SIDE // 8, dtype=torch.uint8)
     octets[1] = 255
     if edges.is_listed:
-        _set_pairs(octets, table, edges.distinct(), SIDE)
+        set_pairs(octets, table, edges.distinct(), SIDE)
     else:
-        _ask_tiles(octets, partial, edges, SIDE)
+        ask_tiles(octets, partial, edges, SIDE)
     bits = octets.view(torch.int32)
     inside = _within(graph.num_targets, kinds.shape[0])[partial[:, 0]], _within(graph.num_sources, kinds.shape[1])
     bits[2:] &= _packed(inside[1])[partial[:, 1]][:, None] & -inside[0].to(torch.int32)[..., None]

@@ -7,8 +7,8 @@ import numpy as np
 from torch.utils.data import Subset
 
 from ..arguments import real, whole
+from ..convert.files._replace import save_page
 from ..errors import LoaderError
-from ..interop.files._replace import save_page
 
 
 class Splits(dict[str, Subset]):

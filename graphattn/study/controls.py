@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
+from ..convert import from_edge_index
 from ..errors import ControlError, GraphError
 from ..graph import AttentionGraph
 from ..graphs import causal, degree_matched_random, full, self_loops
-from ..interop import from_edge_index
 from .arms import Graphs
 
 CONTROLS = ("self", "full", "rewired", "permuted", "shuffled")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import shown
+from ..convert.files._replace import replace_file
 from ..errors import LoaderError, OptionError
-from ..interop.files._replace import replace_file
 
 TRIALS, PLAN, LOCK = "trials.jsonl", "plan.json", ".lock"
 _OF_TRIAL = ("key", "comparison", "arm", "positions", "seed", "state")  # what every line has; one with a number also:

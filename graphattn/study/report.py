@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..arguments import shown
+from ..convert.files._replace import save_page, save_picture
 from ..errors import ControlError, OptionError
-from ..interop.files._replace import save_page, save_picture
 from .claims import Claim, Verdict, judged
 from .records import Records, plain, read_plan
 from .statistics import DIFFERENCES, SHARES, Interval, interval

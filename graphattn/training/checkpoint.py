@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..convert.files._guard import PathLike, read
+from ..convert.files._replace import replace_file
 from ..errors import LoaderError, need_extra
-from ..interop.files._guard import PathLike, read
-from ..interop.files._replace import replace_file
 from .schema import written
 
 _KEY = "graphattn"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..interop.files._guard import PathLike
+from ..convert.files._guard import PathLike
 from ..shapes import ShapeFolder
 from .chosen import check_labels, labelled
 from .data import Prepared, digests, same_files

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..interop.files._replace import save_page
+from ..convert.files._replace import save_page
 from ..shapes import ShapeFolder
 from .controls import control_of
 from .data import Prepared, joined

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import number, positive, text, whole
+from ..convert.files._replace import save_page
 from ..errors import OptionError
-from ..interop.files._replace import save_page
 from ..shapes.batches import mixed
 from ..shapes.seeded import seeded
 from .checkpoint import fill, part, prefixed, save_state

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..interop.files._replace import save_page
+from ..convert.files._replace import save_page
 from .charts import curves, summary
 from .colours import of_classes
 from .elements import TOKEN

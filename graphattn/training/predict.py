@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ..arguments import several
+from ..convert.files._guard import PathLike
+from ..convert.files._replace import save_page
 from ..errors import OptionError
-from ..interop.files._guard import PathLike
-from ..interop.files._replace import save_page
 from ..shapes import Shape, load, save
 from .colours import of_classes, of_numbers
 from .data import joined

@@ -11,9 +11,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..arguments import device, one_of, whole
+from ..convert.files._guard import PathLike, read
+from ..convert.files._replace import remove_unfinished, save_page
 from ..errors import GraphAttnError, LoaderError, OptionError
-from ..interop.files._guard import PathLike, read
-from ..interop.files._replace import remove_unfinished, save_page
 from ..shapes.seeded import seeded
 from ..versions import version_of
 from .checkpoint import fill, load_state, part, save_state

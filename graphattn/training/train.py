@@ -8,8 +8,8 @@ from typing import Any
 
 from ..arguments import device as device_here
 from ..arguments import one_of, whole
+from ..convert.files._guard import PathLike
 from ..errors import LoaderError, OptionError
-from ..interop.files._guard import PathLike
 from ..shapes import ShapeFolder
 from .checkpoint import safetensors
 from .chosen import check_labels, inputs_of, labelled, schedule_of, task_of

@@ -15,7 +15,7 @@ from ..arguments import shown
 from ..errors import GraphError, OptionError
 from ..graph.graph import AttentionGraph
 from ..graphs.points.hierarchy import Hierarchy
-from ..interop.files._replace import save_page
+from ..convert.files._replace import save_page
 from .choice import checked_targets
 from .layouts import Layout, layout_of
 from .layouts.grid import Grid

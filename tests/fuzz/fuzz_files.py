@@ -27,8 +27,8 @@ import torch
 from file_mutations import mutated
 from torch_geometric.data import Batch
 
+from graphattn.convert.files import load_edges, load_mask, sniff
 from graphattn.errors import LoaderError
-from graphattn.interop.files import load_edges, load_mask, sniff
 from graphattn.shapes import load
 
 SECONDS = 10  # of processor time for a file, all loaders together

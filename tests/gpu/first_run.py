@@ -175,7 +175,7 @@ class Run:
             "tests/attention",
             "tests/graph",
             "tests/graphs",
-            "tests/interop",
+            "tests/convert",
             "tests/bench",
         ]
         if find_spec("pytest") is None or self._left("tests") < 5:

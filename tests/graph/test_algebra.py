@@ -7,12 +7,12 @@ from brute_force import block_diagonal, edge_sets, listings, table
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from graphattn.convert import from_edge_index, from_mask
 from graphattn.errors import GraphError, GraphIndexError
 from graphattn.graph import AttentionGraph, disjoint_union
 from graphattn.graph.forms import band, of_function, partition, product, rectangle
 from graphattn.graphs.grid.axes import cells
 from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
-from graphattn.interop import from_edge_index, from_mask
 
 SOME = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 SIDES = st.integers(0, 7)

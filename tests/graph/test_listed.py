@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from graphattn.convert import from_edge_index
 from graphattn.errors import GraphError, GraphIndexError, ShapeError
 from graphattn.graph import AttentionGraph
 from graphattn.graph.forms import band
-from graphattn.interop import from_edge_index
 
 S, T = 5, 7
 

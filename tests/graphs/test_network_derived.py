@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from graphattn import from_edge_index, graphs
-from graphattn.interop import to_networkx
+from graphattn.convert import to_networkx
 
 generator = torch.Generator().manual_seed(3)
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from graphattn import from_edge_index, graphs
+from graphattn.convert import to_networkx, to_scipy
 from graphattn.graphs.network.random import laplacian_gap as measured_gap
-from graphattn.interop import to_networkx, to_scipy
 
 
 def assert_simple(graph):

@@ -11,12 +11,12 @@ from torch import Tensor
 from ...analyse import leaks
 from ...analyse.forms import all_runs
 from ...arguments import several
+from ...convert import from_mask
 from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph, Pattern, PerHead
 from ...graph.layers import Layer, Layers, layers_of
 from ...graph.runs import row_lengths
 from ...graphs import cross
-from ...interop import from_mask
 from ...nn import KeyValueCache
 from .arguments import check_model
 

@@ -6,8 +6,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...interop.files._guard import Blob, PathLike, file_name, open_regular, read
-from ...interop.files._npy import open_archive, read_array, read_entries
+from ...convert.files._guard import Blob, PathLike, file_name, open_regular, read
+from ...convert.files._npy import open_archive, read_array, read_entries
 from .parts import Parts
 from .raw import Raw, reads, writes
 from .words import worded

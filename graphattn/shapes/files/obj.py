@@ -9,8 +9,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...interop.files._guard import Blob, PathLike, read, show
-from ...interop.files._text import KIND, SPACE, clean, first_words, keep, line_ends, rows, tokens, word
+from ...convert.files._guard import Blob, PathLike, read, show
+from ...convert.files._text import KIND, SPACE, clean, first_words, keep, line_ends, rows, tokens, word
 from .parts import Parts
 from .polygons import coordinates
 from .raw import Raw, reads, writes

@@ -9,8 +9,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...interop.files._guard import Blob, PathLike, read, show
-from ...interop.files._text import Rows, clean, rows
+from ...convert.files._guard import Blob, PathLike, read, show
+from ...convert.files._text import Rows, clean, rows
 from .parts import Parts
 from .polygons import spans
 from .raw import Raw, reads, writes

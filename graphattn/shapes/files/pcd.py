@@ -7,8 +7,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...interop.files._guard import Blob, PathLike, read, show
-from ...interop.files._text import clean, rows
+from ...convert.files._guard import Blob, PathLike, read, show
+from ...convert.files._text import clean, rows
 from .parts import NUMBERS, Parts
 from .polygons import typed
 from .raw import Raw, reads, writes

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ...interop.files._guard import Blob, PathLike, open_regular, read
-from ...interop.files._text import clean
+from ...convert.files._guard import Blob, PathLike, open_regular, read
+from ...convert.files._text import clean
 from .parts import Parts
 from .ply_ascii import read_ascii
 from .ply_binary import read_binary

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ...interop.files._guard import Blob
-from ...interop.files._text import Rows, rows
+from ...convert.files._guard import Blob
+from ...convert.files._text import Rows, rows
 from .ply_header import Column, Element
 from .polygons import spans, typed
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...interop.files._guard import Blob, show
+from ...convert.files._guard import Blob, show
 
 Column = np.ndarray | tuple[np.ndarray, np.ndarray]  # (n,) numbers, or the lengths (n,) and the items of lists
 HEADER_BYTES = 1 << 16  # 64 KiB

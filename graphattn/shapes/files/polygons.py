@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from ...convert.files._guard import Blob
+from ...convert.files._text import Rows, not_finite
 from ...errors import LoaderError
-from ...interop.files._guard import Blob
-from ...interop.files._text import Rows, not_finite
 from .raw import Raw
 
 

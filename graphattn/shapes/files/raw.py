@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...interop.files._guard import Blob
+from ...convert.files._guard import Blob
 
 R = TypeVar("R", bound=Callable[..., Any])
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from ...arguments import flag, text, whole
+from ...convert.files._guard import MAX_BYTES, PathLike, suffix
 from ...errors import LoaderError
-from ...interop.files._guard import MAX_BYTES, PathLike, suffix
 from ..shape import Shape
 from .polygons import check, fan
 from .raw import READERS, Raw

@@ -9,8 +9,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...interop.files._guard import Blob, PathLike, read, show
-from ...interop.files._text import clean, not_finite, rows
+from ...convert.files._guard import Blob, PathLike, read, show
+from ...convert.files._text import clean, not_finite, rows
 from .parts import Parts
 from .polygons import coordinates, merge
 from .raw import Raw, reads, writes

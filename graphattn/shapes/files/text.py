@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...interop.files._guard import Blob, PathLike, read, show
-from ...interop.files._text import clean, rows, unseparated
+from ...convert.files._guard import Blob, PathLike, read, show
+from ...convert.files._text import clean, rows, unseparated
 from .parts import Parts
 from .raw import Raw, reads, writes
 from .words import worded

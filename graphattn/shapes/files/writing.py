@@ -3,9 +3,9 @@
 from typing import Any
 
 from ...arguments import flag
+from ...convert.files._guard import PathLike, file_name, suffix
+from ...convert.files._replace import replace_file
 from ...errors import LoaderError
-from ...interop.files._guard import PathLike, file_name, suffix
-from ...interop.files._replace import replace_file
 from .parts import parts_of
 from .raw import WIDTHS, WRITERS
 

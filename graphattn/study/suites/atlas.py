@@ -29,9 +29,9 @@ from typing import Any
 import networkx as nx
 import torch
 
+from ...convert import from_mask, from_networkx
 from ...graph import AttentionGraph
 from ...graphs import full
-from ...interop import from_mask, from_networkx
 from ..claims import Claim
 from ..comparison import Budget, Comparison, Training
 from ..data import Data, Sample

@@ -22,9 +22,9 @@ Rewired trees are below full. Baseline: a forest on counts of tokens.
 
 import torch
 
+from ...convert import from_edge_index
 from ...graph import AttentionGraph
 from ...graphs import sliding_window
-from ...interop import from_edge_index
 from ..claims import Claim
 from ..comparison import Budget, Comparison, Training
 from ..data import Data, Sample, samples

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from ...analyse import receptive_field
+from ...convert import from_mask
 from ...graph import AttentionGraph
 from ...graphs import asymmetric_window, documents, fixed, global_tokens, sliding_window
-from ...interop import from_mask
 from ..markdown import from_docstring
 from .untrained import Finding, Findings
 

@@ -28,9 +28,9 @@ from typing import Any
 
 import torch
 
+from ...convert import from_edge_index
 from ...graph import AttentionGraph
 from ...graphs import expander, full, global_tokens
-from ...interop import from_edge_index
 from ..claims import Claim
 from ..comparison import Budget, Comparison, Training
 from ..data import Data

@@ -24,8 +24,8 @@ from typing import Any
 
 import torch
 
+from ...convert import from_rule
 from ...graphs import sliding_window
-from ...interop import from_rule
 from ..comparison import Budget, Comparison, Training
 from ..data import NOT_ASKED, Data
 from ..network import Model

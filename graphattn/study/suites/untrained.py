@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ...bench.machine import machine
+from ...convert.files._replace import save_page, save_picture
 from ...errors import OptionError
-from ...interop.files._replace import save_page, save_picture
 from ..markdown import table
 
 

@@ -5,12 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from interop_graphs import PAIRED, REPEATED, SIMPLE, TABLE, counts_of, softmax_over
+from convert_graphs import PAIRED, REPEATED, SIMPLE, TABLE, counts_of, softmax_over
 from torch.nn.functional import scaled_dot_product_attention
 
 from graphattn import audit, graphs
-from graphattn.errors import GraphError
-from graphattn.interop import (
+from graphattn.convert import (
     from_additive_mask,
     from_edge_index,
     from_mask,
@@ -19,6 +18,7 @@ from graphattn.interop import (
     to_mask,
     to_mha_mask,
 )
+from graphattn.errors import GraphError
 
 ALL_SIMPLE = pytest.mark.parametrize("name", SIMPLE)
 ALL_PAIRED = pytest.mark.parametrize("name", PAIRED)

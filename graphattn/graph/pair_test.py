@@ -1,4 +1,4 @@
-"""Any set of edges as a function made of element-wise operations and look-ups only.
+"""Any set of edges as a test of pairs, made of element-wise operations and look-ups only.
 
 That is what FlexAttention can run under ``vmap``, trace and compile; ``contains`` of a rule is free to use more.
 """
@@ -8,9 +8,9 @@ import math
 import torch
 from torch import Tensor
 
-from ..graph import FULL, PARTIAL, AttentionGraph
-from ..graph.algebra import MAX_BYTES, refuse_over
-from ..graph.edges import Edges, PairTest
+from .algebra import MAX_BYTES, refuse_over
+from .edges import Edges, PairTest
+from .graph import FULL, PARTIAL, AttentionGraph
 
 _SIDES = (32, 128, 512)
 _ASKED_AT_ONCE = 1 << 22
@@ -34,9 +34,9 @@ def _tiled(edges: Edges, device: torch.device) -> PairTest:
     bits = torch.zeros(2 + len(partial), side, side // 8, dtype=torch.uint8)
     bits[1] = 255
     if edges.is_listed:
-        _set_pairs(bits, table, edges.distinct(), side)
+        set_pairs(bits, table, edges.distinct(), side)
     else:
-        _ask_tiles(bits, partial, edges, side)
+        ask_tiles(bits, partial, edges, side)
     table, bits = table.to(device), bits.to(device)
 
     def test(t: Tensor, s: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ def _bytes(edges: Edges, side: int) -> tuple[float, int, Tensor]:
     return total, side, classes
 
 
-def _set_pairs(bits: Tensor, table: Tensor, edges: Edges, side: int) -> None:
+def set_pairs(bits: Tensor, table: Tensor, edges: Edges, side: int) -> None:
     """Set the bit of every edge in a partial tile; no edge comes twice, so adding is setting."""
     t, s = edges.target.cpu(), edges.source.cpu()
     slot = table[t // side, s // side].long()
@@ -65,7 +65,7 @@ def _set_pairs(bits: Tensor, table: Tensor, edges: Edges, side: int) -> None:
     bits.view(-1).index_add_(0, byte, torch.bitwise_left_shift(1, s % 8).to(torch.uint8))
 
 
-def _ask_tiles(bits: Tensor, partial: Tensor, edges: Edges, side: int) -> None:
+def ask_tiles(bits: Tensor, partial: Tensor, edges: Edges, side: int) -> None:
     """Ask about every pair of the partial tiles, some tiles at a time; pairs over the border repeat the last row."""
     place, power = torch.arange(side), 2 ** torch.arange(8)
     step = max(1, _ASKED_AT_ONCE // side**2)

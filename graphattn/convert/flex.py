@@ -12,8 +12,8 @@ from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
 from ..graph.need import need_graph
+from ..graph.pair_test import pair_test
 from ..graphs.arguments import whole
-from ._mask_mod import pair_test
 from ._of_pair import MaskMod, OfPair, of_head, of_heads
 from .masks import _no_copies
 
@@ -104,7 +104,7 @@ def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> Mas
         GraphError: If edges are repeated, the look-up tables would take more than 4 GiB, or H is not a multiple of the
             number of graphs.
     Example:
-        >>> from graphattn.interop import from_mask
+        >>> from graphattn.convert import from_mask
         >>> mask_mod = to_mask_mod(from_mask([[True, False], [True, True]]))
         >>> mask_mod(0, 0, torch.tensor([0, 1]), torch.tensor([1, 1]))
         tensor([False,  True])

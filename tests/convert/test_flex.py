@@ -7,18 +7,11 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from interop_graphs import PAIRED, REPEATED, SIMPLE, TABLE, counts_of, softmax_over
+from convert_graphs import PAIRED, REPEATED, SIMPLE, TABLE, counts_of, softmax_over
 from torch.nn.attention import flex_attention as flex
 
 from graphattn import graphs
-from graphattn.errors import GraphError
-from graphattn.graph import AttentionGraph, disjoint_union
-from graphattn.graph.algebra import refuse_over
-from graphattn.graph.edges import Edges
-from graphattn.graph.forms import band, partition, product
-from graphattn.graphs.grid.axes import cell_window
-from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
-from graphattn.interop import (
+from graphattn.convert import (
     from_block_mask,
     from_edge_index,
     from_mask,
@@ -27,7 +20,14 @@ from graphattn.interop import (
     to_block_mask,
     to_mask_mod,
 )
-from graphattn.interop._mask_mod import _tiled, pair_test
+from graphattn.errors import GraphError
+from graphattn.graph import AttentionGraph, disjoint_union
+from graphattn.graph.algebra import refuse_over
+from graphattn.graph.edges import Edges
+from graphattn.graph.forms import band, partition, product
+from graphattn.graph.pair_test import _tiled, pair_test
+from graphattn.graphs.grid.axes import cell_window
+from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
 
 ALL_PAIRED = pytest.mark.parametrize("name", PAIRED)
 SOME = pytest.mark.parametrize("name", list(PAIRED)[::3])
@@ -285,7 +285,7 @@ def test_look_ups_too_large_are_refused(monkeypatch):
     edges = disjoint_union([graphs.causal(5), graphs.causal(8)]).edges  # no closed form: a tile of 32 x 32 bits
     assert pair_test(edges, CPU)(torch.tensor(5), torch.tensor(5))
     monkeypatch.setattr(
-        "graphattn.interop._mask_mod.refuse_over", functools.partial(refuse_over, limit=4 + 32 * 32 // 8 - 1)
+        "graphattn.graph.pair_test.refuse_over", functools.partial(refuse_over, limit=4 + 32 * 32 // 8 - 1)
     )
     with pytest.raises(GraphError, match="a mask_mod of these edges would take 132 bytes"):
         pair_test(edges, CPU)
@@ -300,8 +300,8 @@ def scattered(nodes, edges):
 @pytest.mark.parametrize("side", [32, 128, 512])
 def test_tiles_of_every_size(side, monkeypatch):
     """Over several tiles and their borders: scattered edges, a full part, and edges that no list holds."""
-    monkeypatch.setattr("graphattn.interop._mask_mod._SIDES", (side,))
-    monkeypatch.setattr("graphattn.interop._mask_mod._ASKED_AT_ONCE", 2 * side**2)
+    monkeypatch.setattr("graphattn.graph.pair_test._SIDES", (side,))
+    monkeypatch.setattr("graphattn.graph.pair_test._ASKED_AT_ONCE", 2 * side**2)
     mask = scattered(601, 5003).mask()
     mask[:512, :512] = True
     packed = disjoint_union([graphs.causal(101), graphs.full(107), graphs.sliding_window(393, 5)])
@@ -312,7 +312,7 @@ def test_tiles_of_every_size(side, monkeypatch):
 
 def test_the_smallest_tables_are_taken(monkeypatch):
     taken = []
-    monkeypatch.setattr("graphattn.interop._mask_mod.refuse_over", lambda num_bytes, *_: taken.append(num_bytes))
+    monkeypatch.setattr("graphattn.graph.pair_test.refuse_over", lambda num_bytes, *_: taken.append(num_bytes))
     for nodes in (101, 4001):
         place = torch.arange(nodes)
         path = from_edge_index(torch.stack((place[:-1], place[1:])), num_nodes=nodes)

@@ -105,7 +105,7 @@ def to_by_target(graph: AttentionGraph) -> tuple[Tensor, Tensor, Tensor]:
     Raises:
         GraphError: If a rule's edges would take more than 4 GiB.
     Example:
-        >>> from graphattn.interop import from_edge_index
+        >>> from graphattn.convert import from_edge_index
         >>> ptr, index, edge = to_by_target(from_edge_index([[2, 0, 1], [1, 0, 0]], num_nodes=3))
         >>> ptr.tolist(), index.tolist(), edge.tolist()
         ([0, 2, 3, 3], [0, 1, 2], [1, 2, 0])

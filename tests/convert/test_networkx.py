@@ -4,10 +4,10 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from interop_graphs import REPEATED, TABLE, counts_of
+from convert_graphs import REPEATED, TABLE, counts_of
 
+from graphattn.convert import from_networkx, to_networkx
 from graphattn.errors import GraphError
-from graphattn.interop import from_networkx, to_networkx
 
 EVERY = pytest.mark.parametrize("name", TABLE)
 ARROWS = pytest.mark.parametrize("arrows", ["flow", "attends"])

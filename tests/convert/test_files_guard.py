@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from graphattn.convert.files import load_edges, load_mask, sniff
 from graphattn.errors import LoaderError
-from graphattn.interop.files import load_edges, load_mask, sniff
 from graphattn.shapes import load
 
 LOADERS = {"m.off": load, "p.ply": load, "p.npz": load, "e.txt": load_edges, "e.npz": load_edges, "m.npy": load_mask}

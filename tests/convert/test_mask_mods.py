@@ -5,9 +5,9 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from graphattn import graphs
+from graphattn.convert import from_block_mask, from_mask_mod, from_rule, to_block_mask, to_mask_mod
 from graphattn.errors import GraphError
 from graphattn.graph import AttentionGraph, PerHead
-from graphattn.interop import from_block_mask, from_mask_mod, from_rule, to_block_mask, to_mask_mod
 
 T, S = 23, 19
 DRAW = torch.Generator().manual_seed(0)
@@ -247,7 +247,7 @@ def test_too_many_batches_or_heads_are_refused_before_any_is_asked(nodes, sizes,
 def test_heads_are_compared_until_it_takes_too_long(monkeypatch):
     """Each of 7 differs from each other in a pair that is not tried."""
     compared, equals = [], AttentionGraph.equals
-    monkeypatch.setattr("graphattn.interop._of_pair._COMPARED", 7 * 200**2)
+    monkeypatch.setattr("graphattn.convert._of_pair._COMPARED", 7 * 200**2)
     monkeypatch.setattr(AttentionGraph, "equals", lambda a, b: compared.append(a.name) or equals(a, b))
     heads = from_mask_mod(lambda b, h, q, kv: (q >= kv) & ((q != 101) | (kv != 57 + h)), 200, H=7)
     assert len(set(heads.graphs)) == 7

@@ -102,7 +102,7 @@ def to_pyg(graph: AttentionGraph) -> "Data":
     Raises:
         GraphError: If the graph is not square (see :func:`to_pyg_hetero`), or its edges would take more than 4 GiB.
     Example:
-        >>> from graphattn.interop import from_mask
+        >>> from graphattn.convert import from_mask
         >>> to_pyg(from_mask([[True, False], [True, True]]))
         Data(edge_index=[2, 3], num_nodes=2)
     """
@@ -126,7 +126,7 @@ def to_pyg_hetero(graph: AttentionGraph, edge_type: EdgeType = ("source", "to", 
     Raises:
         GraphError: If one type of nodes would need two sizes, or the edges would take more than 4 GiB.
     Example:
-        >>> from graphattn.interop import from_mask
+        >>> from graphattn.convert import from_mask
         >>> to_pyg_hetero(from_mask([[True, False, True]]))["source"].num_nodes
         3
     """
@@ -157,7 +157,7 @@ def to_pyg_edge_index(graph: AttentionGraph) -> "EdgeIndex":
     Raises:
         GraphError: If the edges would take more than 4 GiB.
     Example:
-        >>> from graphattn.interop import from_mask
+        >>> from graphattn.convert import from_mask
         >>> to_pyg_edge_index(from_mask([[True, False, True]])).sparse_size()
         (3, 1)
     """

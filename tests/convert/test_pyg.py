@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from interop_graphs import TABLE, counts_of
+from convert_graphs import TABLE, counts_of
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import SimpleConv
 from torch_geometric.utils import to_dense_adj
 
+from graphattn.convert import from_pyg, to_pyg, to_pyg_edge_index, to_pyg_hetero
 from graphattn.errors import GraphError, GraphIndexError
 from graphattn.graph import disjoint_union
-from graphattn.interop import from_pyg, to_pyg, to_pyg_edge_index, to_pyg_hetero
 
 EVERY = pytest.mark.parametrize("name", TABLE)
 SQUARE = pytest.mark.parametrize("name", [name for name, (graph, _) in TABLE.items() if graph.is_square])

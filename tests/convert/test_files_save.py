@@ -4,8 +4,8 @@ import pytest
 from graph_table import GRAPHS
 
 from graphattn import from_edge_index, graphs
+from graphattn.convert.files import load_edges, save_edges
 from graphattn.errors import GraphError, LoaderError
-from graphattn.interop.files import load_edges, save_edges
 
 
 def read_back(path, **options):

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from graphattn.convert import from_rule
 from graphattn.errors import GraphError
 from graphattn.graphs import causal
-from graphattn.interop import from_rule
 
 
 def test_a_rule_is_its_function():

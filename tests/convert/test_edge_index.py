@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from interop_graphs import TABLE, counts_of
+from convert_graphs import TABLE, counts_of
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import SimpleConv
 
+from graphattn.convert import from_by_target, from_edge_index, to_by_target, to_edge_index
 from graphattn.errors import GraphError, GraphIndexError
-from graphattn.interop import from_by_target, from_edge_index, to_by_target, to_edge_index
 
 EVERY = pytest.mark.parametrize("name", TABLE)
 

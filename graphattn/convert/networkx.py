@@ -162,7 +162,7 @@ def to_networkx(
     Raises:
         GraphError: If a rule's edges would take more than 4 GiB, or ``nodes`` are not N distinct labels.
     Example:
-        >>> from graphattn.interop import from_mask
+        >>> from graphattn.convert import from_mask
         >>> list(to_networkx(from_mask([[False, True], [False, True]])).edges)
         [(1, 0), (1, 1)]
     """

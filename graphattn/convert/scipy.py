@@ -80,7 +80,7 @@ def to_scipy(graph: AttentionGraph) -> "scipy.sparse.csr_array":
     Raises:
         GraphError: If a rule's edges would take more than 4 GiB.
     Example:
-        >>> from graphattn.interop import from_mask
+        >>> from graphattn.convert import from_mask
         >>> to_scipy(from_mask([[True, False], [True, True]])).toarray().astype(int).tolist()
         [[1, 0], [1, 1]]
     """

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from graphattn import graphs
+from graphattn.convert import from_edge_index, from_rule
 from graphattn.graph import AttentionGraph, disjoint_union
 from graphattn.graph.forms import band
-from graphattn.interop import from_edge_index, from_rule
 
 ISOLATED = [[4, 0, 2, 3, 1, 4, 0, 2], [6, 0, 2, 5, 0, 3, 3, 6]]  # 5 sources, 7 targets; targets 1 and 4 are isolated
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from interop_graphs import REPEATED, TABLE, counts_of
+from convert_graphs import REPEATED, TABLE, counts_of
 from torch_geometric.utils import to_scipy_sparse_matrix
 
+from graphattn.convert import from_by_target, from_scipy, to_by_target, to_networkx, to_scipy
 from graphattn.errors import GraphError
-from graphattn.interop import from_by_target, from_scipy, to_by_target, to_networkx, to_scipy
 
 EVERY = pytest.mark.parametrize("name", TABLE)
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from graphattn.convert.files import load_edges
 from graphattn.errors import LoaderError
-from graphattn.interop.files import load_edges
 
 SOURCE, TARGET = np.array([0, 0, 4, 2, 0]), np.array([1, 2, 0, 2, 1])
 

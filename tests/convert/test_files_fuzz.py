@@ -16,8 +16,8 @@ from fuzz_files import Tally, attempt, read_block
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from graphattn.convert.files import load_edges
 from graphattn.errors import LoaderError
-from graphattn.interop.files import load_edges
 from graphattn.shapes import load
 
 

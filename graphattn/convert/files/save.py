@@ -31,7 +31,7 @@ def save_edges(path: PathLike, graph: AttentionGraph) -> None:
     Example:
         >>> import pathlib, tempfile
         >>> from graphattn import graphs
-        >>> from graphattn.interop.files import load_edges
+        >>> from graphattn.convert.files import load_edges
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "window.csv"
         >>> save_edges(path, graphs.sliding_window(3, 2))
         >>> path.read_text().split()
