@@ -10,7 +10,7 @@ tokens, heads, width = 8, 2, 5
 
 graph = ga.graphs.causal(tokens)
 print(graph)
-assert nx.is_directed_acyclic_graph(ga.to_networkx(graph.without_self_loops()))
+assert nx.is_directed_acyclic_graph(ga.convert.to_networkx(graph.without_self_loops()))
 
 query, key, value = (torch.randn(tokens, heads, width, requires_grad=True) for _ in range(3))
 ours = ga.attention(query, key, value, graph)

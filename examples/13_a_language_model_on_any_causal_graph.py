@@ -66,7 +66,7 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, made: torch.G
     return loss.item()
 
 
-def start_from(seed: int, graph: ga.Pattern, backend: str = "auto"):
+def start_from(seed: int, graph: ga.graphs.Pattern, backend: str = "auto"):
     """A model, its optimizer, and the generator that draws its examples."""
     torch.manual_seed(seed)
     hidden = 4 * options.width
@@ -76,7 +76,7 @@ def start_from(seed: int, graph: ga.Pattern, backend: str = "auto"):
     return model, optimizer, torch.Generator().manual_seed(seed)
 
 
-def train(name: str, graph: ga.Pattern, seed: int) -> tuple[torch.nn.Module, float]:
+def train(name: str, graph: ga.graphs.Pattern, seed: int) -> tuple[torch.nn.Module, float]:
     """The trained model, and its loss on text that it has not seen, in bits a character."""
     model, optimizer, made = start_from(seed, graph)
     file = options.checkpoint and options.checkpoint.with_stem(f"{options.checkpoint.stem}-{name}-{seed}")

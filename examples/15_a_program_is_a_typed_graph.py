@@ -43,7 +43,7 @@ assert moved[use], "a use depends on its definition"
 readers = set(typed.graph.target[typed.graph.source == made_at].tolist())
 assert set(moved.nonzero().flatten().tolist()) == readers | {made_at}, "and nothing else changes but itself"
 
-without = ga.Relations(
+without = ga.graphs.Relations(
     **{name: graph for name, graph in program.relations.items() if name not in ("definition", "last_use")}
 )
 far = layer(changed, without.graph, score_bias=bias.weight[:6][without.relation])

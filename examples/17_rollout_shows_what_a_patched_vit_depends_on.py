@@ -1,7 +1,7 @@
 """Rollout through a patched ViT shows which patches its answer can depend on, and a window cuts that down.
 
 ``ga.patch`` makes any ViT of transformers read along a graph; the weights that it then returns are of edges, and
-``ga.rollout`` multiplies them through the layers. Here patches read a 3 x 3 neighbourhood and the class token the
+``ga.viz.rollout`` multiplies them through the layers. Here patches read a 3 x 3 neighbourhood and the class token the
 whole image: a patch depends after two layers on a 5 x 5 square, and through the class token on nothing else of an
 image of 8 x 8 patches. The class token itself depends on all.
 """
@@ -25,7 +25,7 @@ graph = ga.from_edge_index(index, num_nodes=N, name="patches read their neighbou
 
 with torch.no_grad(), ga.patched(model, graph):
     weights = model(image, output_attentions=True).attentions
-shares = ga.rollout([ga.EdgeWeights(layer.graph, layer.alpha[0]) for layer in weights]).dense()[0]  # (N, N)
+shares = ga.viz.rollout([ga.EdgeWeights(layer.graph, layer.alpha[0]) for layer in weights]).dense()[0]  # (N, N)
 
 middle = 1 + 3 * SIDE + 3
 square = torch.zeros(SIDE, SIDE, dtype=torch.bool)

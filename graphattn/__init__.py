@@ -11,58 +11,98 @@ A graph says what may read what; attention runs on it, exactly::
     layer = ga.nn.GraphAttention(embed_dim=32, num_heads=4)
     print(ga.verify(layer, graph))  # against plain dense attention
 
-* ``graphs``: builders of graphs; ``from_*`` and ``to_*``: graphs that others hold, both ways;
-* ``AttentionGraph``, ``disjoint_union``: what they return, and its algebra;
-* ``attention``, ``explain``, ``nn``: run on a graph, and see how it would run;
-* ``facts``, ``hops``, ``receptive_field``, ``leaks``, ``audit`` and others: ask the graph, or the layers' graphs;
-* ``save_graph``, ``load_graph``, ``graph_to_dict``: graphs in files and in configurations;
-* ``verify``, ``assert_exact``, ``find_nonfinite``, ``find_leaks``: measure that it is right;
-* ``study``: settle by experiment what a connectivity buys;
-* ``plot``, ``plot_weights``, ``plot_heads``, ``plot_receptive_field``, ``rollout``, ``to_html``: look at it;
-* ``load``, ``save``, ``plot_shape``: clouds and meshes in files, and coloured by what is known of them.
+* ``graphs``: builders; ``from_edge_index``, ``from_mask``, ... and ``convert``: graphs of other libraries, both ways;
+* ``AttentionGraph``, ``PerHead``, ``disjoint_union``: what they return, and its algebra;
+* ``attention``, ``explain``, ``nn``, ``models``: run on a graph, and see how it would run;
+* ``facts``, ``leaks``, ``audit`` and ``analyse``: questions to a graph, or to the graphs of layers;
+* ``verify``, ``assert_exact``: measure that it is right;
+* ``patch``, ``patched``, ``unpatch`` and ``hf``: models of Hugging Face on any graph;
+* ``study``: settle by experiment what a connectivity buys; ``training``: folders of shapes;
+* ``plot``, ``plot_shape`` and ``viz``: pictures;
+* ``save``, ``load``: graphs, clouds and meshes in files.
 """
 
-import pkgutil
-import re
 import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ._checkpoints import let_torch_load_graphs
-from .versions import VERSION as __version__  # noqa: F401 (public)
+from .versions import VERSION
 
 if TYPE_CHECKING:
-    from ._public import *  # noqa: F403 (for type checkers, who read that file)
-    from .attention import attention as attention
-    from .verify import verify as verify
+    from . import analyse as analyse
+    from . import convert as convert
+    from . import graphs as graphs
+    from . import hf as hf
+    from . import models as models
+    from . import nn as nn
+    from . import shapes as shapes
+    from . import study as study
+    from . import training as training
+    from . import viz as viz
+    from .analyse.audit import audit as audit
+    from .analyse.facts import facts as facts
+    from .analyse.leaks import leaks as leaks
+    from .backends import EdgeWeights as EdgeWeights
+    from .convert import from_edge_index as from_edge_index
+    from .convert import from_mask as from_mask
+    from .convert import from_networkx as from_networkx
+    from .convert import from_pyg as from_pyg
+    from .convert import from_rule as from_rule
+    from .convert import from_scipy as from_scipy
+    from .errors import GraphAttnError as GraphAttnError
+    from .exactness import assert_exact as assert_exact
+    from .exactness import verify as verify
+    from .functional import attention as attention
+    from .functional import explain as explain
+    from .graph import AttentionGraph as AttentionGraph
+    from .graph import PerHead as PerHead
+    from .graph import disjoint_union as disjoint_union
+    from .hf.patch import patch as patch
+    from .hf.patch import patched as patched
+    from .hf.patch import unpatch as unpatch
+    from .shapes.files import load as load
+    from .shapes.files import save as save
+    from .viz import plot as plot
+    from .viz import plot_shape as plot_shape
 
-_FUNCTIONS = ("attention", "verify")  # public functions with the name of the room that they live in
-_LINE = re.compile(rb"^from (\.[\w.]*) import (\w+) as \2", re.MULTILINE)
-_ROOMS = {name.decode(): room.decode() for room, name in _LINE.findall(pkgutil.get_data(__name__, "_public.py") or b"")}
+#: Where each public name is defined: it is imported when it is used, so that a graph does not wait for PyG.
+_HOMES = {
+    "analyse.audit": ("audit",),
+    "analyse.facts": ("facts",),
+    "analyse.leaks": ("leaks",),
+    "backends": ("EdgeWeights",),
+    "convert.edge_index": ("from_edge_index",),
+    "convert.masks": ("from_mask",),
+    "convert.networkx": ("from_networkx",),
+    "convert.pyg": ("from_pyg",),
+    "convert.rule": ("from_rule",),
+    "convert.scipy": ("from_scipy",),
+    "errors": ("GraphAttnError",),
+    "exactness": ("assert_exact", "verify"),
+    "functional": ("attention", "explain"),
+    "graph": ("AttentionGraph", "PerHead", "disjoint_union"),
+    "hf": ("patch", "patched", "unpatch"),
+    "shapes.files": ("load", "save"),
+    "viz": ("plot", "plot_shape"),
+}
+_NAMESPACES = ("analyse", "convert", "graphs", "hf", "models", "nn", "shapes", "study", "training", "viz")
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+__version__ = VERSION
+__all__ = [*sorted(_HOME_OF), *_NAMESPACES]
 
 
-class _Package(ModuleType):
-    """This package. A name is loaded from its room in ``_public.py`` when it is used: a graph does not wait for PyG."""
-
-    __all__ = tuple(sorted(_ROOMS))
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in _ROOMS:
-            raise AttributeError(f"module 'graphattn' has no attribute {name!r}", name=name, obj=self)
-        room = _ROOMS[name]
-        if room == ".":
-            return import_module(f".{name}", __name__)
-        setattr(self, name, getattr(import_module(room, __name__), name))
-        return self.__dict__[name]
-
-    def __dir__(self) -> list[str]:
-        return sorted({*self.__all__, *(name for name in super().__dir__() if name.startswith("__"))})
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in _FUNCTIONS or not isinstance(value, ModuleType):  # importing a room must not hide its function
-            super().__setattr__(name, value)
+def __getattr__(name: str) -> Any:
+    if name in _NAMESPACES:
+        return import_module(f".{name}", __name__)
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+    return value
 
 
-sys.modules[__name__].__class__ = _Package
-let_torch_load_graphs()
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
+if "torch" in sys.modules:  # a script may read its checkpoint before it uses any name of ours
+    from .graph import pickles as _pickles  # noqa: F401

@@ -5,8 +5,8 @@ import torch
 from graph_table import GRAPHS, KINDS
 from layer_table import LAYERS, layer_of
 
+from graphattn.exactness import assert_exact
 from graphattn.nn import GraphAttention
-from graphattn.verify import assert_exact
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 

@@ -49,8 +49,8 @@ assert ga.graphs.lookahead(..., 3)(12).equals(made)
 assert from_expression("lookahead(12, 3) & lookahead(12, 5)").equals(made)
 assert "lookahead" in ga.graphs.BUILDERS and "lookahead" in dir(ga.graphs)
 assert ga.graphs.zoo()["lookahead"].graph().num_nodes == 48 and ga.graphs.zoo()["lookahead"].family == "sequence"
-ga.save_graph(made, "made.json")
-assert ga.load_graph("made.json").equals(made)
+ga.save(made, "made.json")
+assert ga.load("made.json").equals(made)
 told = CliRunner().invoke(get_command(app), ["show", "lookahead(12, 3)"])
 assert told.exit_code == 0 and "lookahead(12, 3)" in told.output, told.output
 from test_catalogue import SMALL

@@ -89,7 +89,7 @@ class DGL(Peer):
 
 
 class Flex(SDPA):
-    """FlexAttention, compiled, with a block mask made from exact counts (``graphattn.to_block_mask``)."""
+    """FlexAttention, compiled, with a block mask made from exact counts (``graphattn.convert.to_block_mask``)."""
 
     name = "FlexAttention"
     compiled: Callable[..., Tensor] | None = None

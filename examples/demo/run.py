@@ -9,6 +9,7 @@ from scene import Scene, Script
 from torch import Tensor
 
 import graphattn as ga
+from graphattn.exactness import Report
 
 WIDTH, HEADS = 32, 4
 
@@ -19,7 +20,7 @@ class Outcome:
 
     script: Script
     scene: Scene
-    report: ga.Report
+    report: Report
     backend: str
     time_ms: float
     pictures: tuple[bytes, bytes]
@@ -97,7 +98,7 @@ def pictures(made: Scene, weights: ga.EdgeWeights) -> tuple[bytes, bytes]:
         weights = ga.EdgeWeights(graph, weights.alpha[keep])
         look["tokens"] = look["tokens"][: made.first]
     whole = ga.plot(graph, highlight=made.highlight, **look)
-    return png(whole), png(ga.plot_weights(weights, made.target, relative=True, **look))
+    return png(whole), png(ga.viz.plot_weights(weights, made.target, relative=True, **look))
 
 
 def png(figure) -> bytes:

@@ -64,7 +64,7 @@ def zen_of_python_text() -> Scene:
     words = zen_of_python()
     graph = ga.graphs.causal(len(words))
     loopless = graph.without_self_loops()
-    claim = nx.is_directed_acyclic_graph(ga.to_networkx(loopless))
+    claim = nx.is_directed_acyclic_graph(ga.convert.to_networkx(loopless))
     return Scene(graph, one_hot(words), claim, target=19, look={"tokens": words}, highlight=[12, 19], first=20)
 
 

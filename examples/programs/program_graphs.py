@@ -30,9 +30,9 @@ class ProgramGraphs:
     relations: dict[str, ga.AttentionGraph]
 
     @cached_property
-    def typed(self) -> ga.Relations:
+    def typed(self) -> ga.graphs.Relations:
         """All relations as one graph whose edges know theirs; an edge of several belongs to the first."""
-        return ga.Relations(**self.relations)
+        return ga.graphs.Relations(**self.relations)
 
     def __repr__(self) -> str:
         return f"ProgramGraphs({len(self.labels)} nodes, {', '.join(self.relations)})"

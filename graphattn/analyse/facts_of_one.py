@@ -28,10 +28,10 @@ class Facts(Cheap):
         strong_components: Largest sets of nodes of which each depends on each other, at last.
         roots: Nodes that every node depends on at last; more than 0 is quasi-strong connectivity.
         acyclic: Whether no cycle is longer than a self-loop.
-        hops: Layers until no node depends on anything new; see :func:`graphattn.hops`.
+        hops: Layers until no node depends on anything new; see :func:`graphattn.analyse.hops`.
         reads_everything: Whether every node then depends on every node.
         reads_past: Whether the graph is causal and every node then depends on every earlier one.
-        spectral_gap: See :func:`graphattn.spectral_gap`.
+        spectral_gap: See :func:`graphattn.analyse.spectral_gap`.
         left_out: For each fact that was left out, why.
         remark: Which simpler graph a joined one equals; "" if none is known.
     """
@@ -134,7 +134,7 @@ def facts_of_one(graph: AttentionGraph, budget: int, among: int = 1) -> Facts:
     if graph.is_square and 2 <= graph.num_targets <= _ANALYSED:
         answers["spectral_gap"] = spectral_gap(graph)
     elif graph.is_square and graph.num_targets > _ANALYSED:
-        left_out["spectral_gap"] = f"more than {_ANALYSED} nodes; graphattn.spectral_gap(graph) tries"
+        left_out["spectral_gap"] = f"more than {_ANALYSED} nodes; graphattn.analyse.spectral_gap(graph) tries"
     return Facts(**cheap(graph).to_dict(), **answers, left_out=left_out, remark=remark(graph))
 
 

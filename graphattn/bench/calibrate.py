@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attention import attention
 from ..backends import BACKENDS
 from ..backends.base import in_halves
 from ..backends.check import check
 from ..backends.device import check_device
 from ..backends.rates import Rates, tried
 from ..backends.request import HALF, Request
+from ..functional import attention
 from ..graph import AttentionGraph
 from ..graphs import sliding_window
 from .peers import Problem

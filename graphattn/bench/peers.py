@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from ..attention import attention
 from ..backends import BACKENDS
 from ..backends.choose import candidates
 from ..backends.request import Request
+from ..functional import attention
 from ..graph import AttentionGraph
 from ..graph.facts import is_full, is_lower_triangle
 from .machine import too_large

@@ -95,8 +95,8 @@ def explain(
     """
     import torch
 
-    from ..attention import explain as explained
     from ..backends.device import check_device
+    from ..functional import explain as explained
 
     options = {
         "score_bias": score_bias,
@@ -143,7 +143,7 @@ def verify(
         raise OptionError("--kv-heads goes with --heads")
     options: dict[str, Any] = {} if heads is None else {"heads": (heads, heads if kv_heads is None else kv_heads)}
     subject = item(what)
-    from ..verify import verify as verified
+    from ..exactness import verify as verified
 
     with step(f"verifying {what}, {subject.graph.num_targets:,} targets") as tell:
         report = verified(subject.graph, seed=seed, at_most=at_most, progress=tell, **options)
@@ -186,11 +186,11 @@ def _draw(subject: Item, out: str) -> None:
 
 def _saved(subject: Item, path: str) -> tuple[str, ...]:
     """Write the graph; how to read it again, where that is not plain."""
-    from ..convert import save_graph, saving
     from ..convert.files import save_edges
+    from ..convert.saving import KINDS, save_graph
 
     graph = subject.graph
-    is_graph = Path(path).suffix.lower() in saving.KINDS
+    is_graph = Path(path).suffix.lower() in KINDS
     with step(f"writing {path}"):
         save_graph(graph, path) if is_graph else save_edges(path, graph)
     options = "".join(

@@ -161,7 +161,7 @@ def _self_check() -> list[dict[str, Any]]:
 
     from ..backends import BACKENDS
     from ..convert import from_edge_index
-    from ..verify import verify
+    from ..exactness import verify
 
     graph = from_edge_index([[0, 1, 2, 3, 4, 1, 3], [0, 0, 0, 0, 0, 2, 3]], num_sources=5, num_targets=5, name="tiny")
     places = ["cpu", *(device["name"] for device in _devices())]

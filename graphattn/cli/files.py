@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..convert import from_edge_index, from_mask, load_graph
+from ..convert import from_edge_index, from_mask
 from ..convert.files import load_edges, load_mask, sniff
 from ..convert.files._guard import MAX_BYTES, read, suffix
 from ..convert.files._npy import read_array
 from ..convert.files.edges import ENDINGS as OF_EDGES
 from ..convert.saving import KINDS as SAVED_GRAPHS
+from ..convert.saving import load_graph
 from ..errors import GraphAttnError, GraphError, LoaderError, OptionError
 from ..graphs import mesh_edge_ends, mesh_vertices
 from ..graphs.expression import Deferred

@@ -1,4 +1,4 @@
-"""Graphs from and to what others use: ``from_*`` and ``to_*``, both ways; graphs saved and loaded."""
+"""Graphs of other libraries: ``from_*`` and ``to_*``; a graph as plain data."""
 
 from .block_mask import from_block_mask as from_block_mask
 from .block_mask import to_block_mask as to_block_mask
@@ -23,10 +23,8 @@ from .pyg import to_pyg_hetero as to_pyg_hetero
 from .rule import from_rule as from_rule
 from .saving import graph_from_dict as graph_from_dict
 from .saving import graph_to_dict as graph_to_dict
-from .saving import load_graph as load_graph
-from .saving import save_graph as save_graph
 from .scipy import from_scipy as from_scipy
 from .scipy import to_scipy as to_scipy
 
 # A star import must not bring this package's networkx and scipy in place of the real ones.
-__all__ = [name for name in dir() if name.startswith(("from_", "to_", "graph_")) or name.endswith("_graph")]
+__all__ = [name for name in dir() if name.startswith(("from_", "to_", "graph_"))]

@@ -82,7 +82,7 @@ def save_graph(graph: Savable, path: PathLike) -> None:
         >>> load_graph(path)
         Pattern(sliding_window(..., 513, causal=False) | global_tokens(..., (0,)))
     """
-    kind = suffix(path, KINDS, "save_graph")
+    kind = suffix(path, KINDS, "save")
     content = _json(to_plain(graph)) if kind == ".json" else _safetensors(graph)
     replace_file(path, lambda file: file.write(content))
 
@@ -98,7 +98,7 @@ def load_graph(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Any:
         LoaderError: If it is no such file, was saved by a later version, or takes too long.
         GraphError: If ``max_bytes`` is no size.
     """
-    kind, name = suffix(path, KINDS, "load_graph"), file_name(path)
+    kind, name = suffix(path, KINDS, "load"), file_name(path)
     limits = _limits(max_bytes)
     content = read(path, max_bytes).data
     text, tensors = _opened(content, name) if kind == ".safetensors" else (content, [])
@@ -146,7 +146,7 @@ def _opened(data: bytes, name: str) -> tuple[str, list[Tensor]]:
     text = (header.get("__metadata__") or {}).get(_KEY)
     numbers = [str(number) for number in range(len(loaded))]
     if text is None or loaded.keys() != set(numbers):
-        raise LoaderError(f"{name}: expected a graph, got other tensors. Try: a file that save_graph wrote.")
+        raise LoaderError(f"{name}: expected a graph, got other tensors. Try: a file that graphattn.save wrote.")
     return text, [loaded[number] for number in numbers]
 
 

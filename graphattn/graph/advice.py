@@ -13,7 +13,7 @@ _WAYS = {  # by the module that a type, or one that it inherits from, is defined
     "torch_geometric.data": "pass graphattn.from_pyg(data), or to a layer data.edge_index",
     "torch_sparse": "pass graphattn.from_edge_index(torch.stack((col, row)), ...), where row, col, _ = adj_t.coo()",
     "networkx": "pass graphattn.from_networkx(graph)",
-    "torch.nn.attention.flex_attention": "pass graphattn.from_block_mask(block_mask)",
+    "torch.nn.attention.flex_attention": "pass graphattn.convert.from_block_mask(block_mask)",
     "scipy.sparse": "pass graphattn.from_scipy(matrix), with a row per target",
 }
 _EITHER = "wrap an edge_index with graphattn.from_edge_index, a mask with graphattn.from_mask"

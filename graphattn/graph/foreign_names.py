@@ -36,8 +36,8 @@ _WAYS: dict[str, dict[str, str]] = {
         "": "packed examples are the graph, graphattn.graphs.documents(ids) with the number of each token's example, "
         "torch.repeat_interleave(torch.arange(B), cu_seqlens.diff()); & graphattn.graphs.causal(N) for a decoder"
     },
-    "block_mask": {"": "a BlockMask is a graph: graphattn.from_block_mask(block_mask)"},
-    "mask_mod": {"": "a mask_mod is a graph: graphattn.from_mask_mod(mask_mod, num_targets, num_sources)"},
+    "block_mask": {"": "a BlockMask is a graph: graphattn.convert.from_block_mask(block_mask)"},
+    "mask_mod": {"": "a mask_mod is a graph: graphattn.convert.from_mask_mod(mask_mod, num_targets, num_sources)"},
     "score_mod": {
         "score_bias": "what is added to the scores is score_bias, of the graph's edges; other functions are "
         "GraphAttention(score=...)",

@@ -3,6 +3,7 @@
 import json
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from ..errors import GraphError, LoaderError
@@ -41,6 +42,9 @@ def restored(text: str, tensors: list[Tensor]) -> Any:
     if not isinstance(text, str) or not isinstance(tensors, list) or not all(isinstance(x, Tensor) for x in tensors):
         raise LoaderError("a pickled graph: expected text and tensors, got others. Try: save it again.")
     return from_plain(parsed(text, "pickle"), tensors, where="pickle", max_bytes=_MOST_BYTES, fix="save its edges")
+
+
+torch.serialization.add_safe_globals([restored])  # it trusts no function by default
 
 
 def parsed(text: str | bytes, where: str) -> Any:

@@ -4,6 +4,8 @@ from collections.abc import Callable as _Callable
 from types import ModuleType as _Module
 
 from ..graph import AttentionGraph as _Graph
+from ..graph import Pattern as Pattern
+from ..graph import Relations as Relations
 from ..graph.expression import builders as _builders
 from . import grid, mesh, network, points, sequence
 from .catalogue import zoo as zoo

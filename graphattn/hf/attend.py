@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..attention import AttentionOutput, attention
 from ..backends.weights import EdgeWeights
 from ..convert import from_edge_index
 from ..errors import OptionError, ShapeError
+from ..functional import AttentionOutput, attention
 from ..graph import AttentionGraph, PerHead
 from .masks import ticket_of
 from .rows import Index, Job

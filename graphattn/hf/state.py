@@ -262,7 +262,7 @@ class Patch:
     def __reduce__(self) -> Any:
         raise OptionError(
             "a patched model is not pickled (torch.save, other processes): its patch is of this process. Save it by "
-            "model.save_pretrained(path) and load it by ga.from_pretrained(path), or call ga.unpatch(model) before"
+            "model.save_pretrained(path) and load it by ga.hf.from_pretrained(path), or call ga.unpatch(model) before"
         )
 
     def __repr__(self) -> str:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import floats, positive, real, shown
-from ..attention import AttentionOutput, attention
 from ..convert import to_by_target
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
+from ..functional import AttentionOutput, attention
 from ..graph import AttentionGraph, Pattern
 from ..graph.need import need_graph
 from ..graph.sizes import of_size

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import one_of, probability, width
-from ..attention import attention
 from ..errors import GraphError
+from ..functional import attention
 from ..graph import AttentionGraph
 from ..graph.foreign_names import names_checked
 from ..graph.modes import without_modes

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import positive, probability, whole, width
-from ..attention import attention
 from ..errors import GraphError, OptionError
+from ..functional import attention
 from ..graph import AttentionGraph
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level

@@ -127,7 +127,7 @@ class Swin(nn.Module):
     def graphs(self, size: Grid) -> list[AttentionGraph]:
         """Every layer of the model on images of ``size`` pixels, merging layers too, as graphs between their nodes.
 
-        Padding is no node of it: ``graphattn.reach(graphs(size))`` says which patches each last node depends on.
+        Padding is no node of it: ``graphattn.analyse.reach(graphs(size))`` says which patches the last nodes depend on.
         """
         layers: list[AttentionGraph] = []
         stage: Any

@@ -2,6 +2,8 @@
 
 from types import ModuleType as _Module
 
+from ..backends.nonfinite import find_nonfinite as find_nonfinite
+from ..plans.edge_tensors import EdgeTensors as EdgeTensors
 from .biases import *
 from .blocks import TransformerBlock as TransformerBlock
 from .cache import KeyValueCache as KeyValueCache

@@ -234,8 +234,8 @@ class GraphAttention(EdgeAttention):
 
         Args:
             x: The targets' features (..., T, qdim); or PyG's pair (sources, targets), and then no context.
-            graph: T targets and S sources; :class:`graphattn.PerHead`, a :class:`graphattn.Pattern`, or
-                :class:`graphattn.EdgeTensors`; or an ``edge_index`` (2, E), checked at every call. It is always needed.
+            graph: T targets and S sources; :class:`graphattn.PerHead`, a :class:`graphattn.graphs.Pattern`, or
+                :class:`graphattn.nn.EdgeTensors`; or an ``edge_index`` (2, E), checked at every call.
             context: The sources' features (..., S, kdim), the targets' own by default; or a pair of them, one for
                 keys (..., S, kdim) and one for values (..., S, vdim); or what :meth:`hold` made of them.
             edge_attr: Edge features (..., E, F) in the graph's edge order; needed exactly if ``edge_dim`` was given.

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ..arguments import floats, one_of
-from ..attention import attention
 from ..errors import ShapeError
+from ..functional import attention
 from ..graph import AttentionGraph
 from ..graph.need import need_graph
 from .biases.constant import of_edges, sources, targets

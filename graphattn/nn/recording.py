@@ -18,10 +18,10 @@ from .graph_attention import GraphAttention
 def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
     """Within it, every :class:`GraphAttention` of the model leaves the weights of its last call in a dict, by its name.
 
-    The dict is in the order of the calls, so that of one stack of self-attention it is what :func:`graphattn.rollout`
-    multiplies; of an encoder and a decoder, or of a :class:`graphattn.models.Longformer`, whose global tokens read by
-    layers of their own (``of_global``), choose by name. Backends that give no weights give way to those that do. Calls
-    in other threads are not recorded.
+    The dict is in the order of the calls, so that of one stack of self-attention it is what
+    :func:`graphattn.viz.rollout` multiplies; of an encoder and a decoder, or of a
+    :class:`graphattn.models.Longformer`, whose global tokens read by layers of their own (``of_global``), choose by
+    name. Backends that give no weights give way to those that do. Calls in other threads are not recorded.
 
     Args:
         model: Any module.
@@ -36,7 +36,7 @@ def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
         ...     y = encoder(torch.randn(5, 8), ga.graphs.causal(5))
         >>> list(weights), weights["layers.0.attention"].alpha.shape
         (['layers.0.attention', 'layers.1.attention'], torch.Size([15, 2]))
-        >>> ga.rollout(weights).dense().shape  # what each output holds of each input
+        >>> ga.viz.rollout(weights).dense().shape  # what each output holds of each input
         torch.Size([1, 5, 5])
     """
     if not isinstance(model, nn.Module):

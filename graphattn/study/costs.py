@@ -38,8 +38,10 @@ def measured(comparison: Comparison, equal: str) -> dict[str, dict[str, float]]:
 
 
 def operations(comparison: Comparison, graphs: Graphs) -> float:
-    """Of a forward pass through the encoder, the mean of some samples, as :func:`graphattn.flops` counts; a backward
-    pass takes twice as many, of every arm."""
+    """Operations of a forward pass through the encoder, a mean over samples, by :func:`graphattn.analyse.flops`.
+
+    A backward pass takes twice as many, of every arm.
+    """
     model, stacks = comparison.model, graphs.some(_SAMPLES)
     assert isinstance(model, Model)
     stacks = [layers if len(layers) == model.layers else layers * model.layers for layers in stacks]

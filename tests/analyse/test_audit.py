@@ -186,9 +186,11 @@ def test_masks_of_every_kind_are_taken():
 
 
 def test_what_is_no_mask_is_refused():
-    block_mask = ga.to_block_mask(graphs.causal(6))
+    block_mask = ga.convert.to_block_mask(graphs.causal(6))
     for audited in ((block_mask, graphs.causal(6)), (graphs.causal(6), block_mask)):
-        with pytest.raises(GraphAttnError, match=r"got BlockMask; pass graphattn.from_block_mask\(block_mask\)"):
+        with pytest.raises(
+            GraphAttnError, match=r"got BlockMask; pass graphattn.convert.from_block_mask\(block_mask\)"
+        ):
             ga.audit(*audited)
     with pytest.raises(GraphAttnError, match="mask is 5 x 5"):
         ga.audit(torch.ones(5, 5, dtype=torch.bool), graphs.causal(6))

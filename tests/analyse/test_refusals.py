@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn import GraphAttnError, graphs
+from graphattn import GraphAttnError, analyse, graphs
 from graphattn.errors import GraphError
 from graphattn.graph import PerHead, Relations
 
@@ -19,19 +19,19 @@ LIKE_GRAPHS = {
 }
 OF_ONE = {
     "facts": ga.facts,
-    "hops": ga.hops,
-    "tile_fill": ga.tile_fill,
-    "spectral_gap": ga.spectral_gap,
-    "connectivity": ga.connectivity,
+    "hops": analyse.hops,
+    "tile_fill": analyse.tile_fill,
+    "spectral_gap": analyse.spectral_gap,
+    "connectivity": analyse.connectivity,
     "expect": lambda graph: ga.audit(CAUSAL, graph),
 }
 OF_LAYERS = {
-    "universality": ga.universality,
-    "path_counts": ga.path_counts,
-    "receptive_field": ga.receptive_field,
+    "universality": analyse.universality,
+    "path_counts": analyse.path_counts,
+    "receptive_field": analyse.receptive_field,
     "leaks": ga.leaks,
-    "flops": ga.flops,
-    "find_leaks": lambda layers: ga.find_leaks(torch.nn.Identity(), torch.ones(5, 2), layers),
+    "flops": analyse.flops,
+    "find_leaks": lambda layers: analyse.find_leaks(torch.nn.Identity(), torch.ones(5, 2), layers),
 }
 
 
@@ -81,40 +81,40 @@ def test_no_node_and_one_node(kind, size):
     graph = graphs.causal(size) if kind == "causal" else graphs.full(size)
     graph = graph - graph if kind == "no edges" else graph.explicit() if kind == "listed" else graph
     edges = 0 if kind == "no edges" else size
-    assert ga.hops(graph).to_dict() == {"layers": 0, "everything": True, "past": True}
+    assert analyse.hops(graph).to_dict() == {"layers": 0, "everything": True, "past": True}
     assert ga.facts(graph).reads_everything is True
     with pytest.raises(GraphAttnError, match=f"at least 2 nodes, this graph has {size}"):
-        ga.spectral_gap(graph)
+        analyse.spectral_gap(graph)
     for residual in (False, True):
-        counts = ga.path_counts([graph, graph], residual=residual)
+        counts = analyse.path_counts([graph, graph], residual=residual)
         assert counts.shape == (size, size)
         assert counts.flatten().tolist() == [(edges + residual) ** 2] * size
-        field = ga.receptive_field([graph, graph], residual=residual).graphs[-1]
+        field = analyse.receptive_field([graph, graph], residual=residual).graphs[-1]
         assert field.num_edges == min(1, edges + residual) * size
         assert ga.leaks([graph, graph], residual=residual).ok
-    found = ga.connectivity(graph)
+    found = analyse.connectivity(graph)
     assert (found.components, found.strong_components, found.roots, found.acyclic) == (size, size, size, True)
-    assert ga.tile_fill(graph).touched == edges
+    assert analyse.tile_fill(graph).touched == edges
 
 
 def test_sides_of_no_nodes():
     for T, S in ((0, 3), (3, 0)):
         graph = graphs.cross(T, S)
-        assert ga.path_counts(graph).shape == (T, S)
-        assert ga.receptive_field(graph).graphs[-1].num_edges == ga.facts(graph).num_edges == 0
+        assert analyse.path_counts(graph).shape == (T, S)
+        assert analyse.receptive_field(graph).graphs[-1].num_edges == ga.facts(graph).num_edges == 0
 
 
 @pytest.mark.parametrize("listed", [False, True])
 def test_counts_are_exact_up_to_their_limit_and_refused_beyond(listed):
     full = graphs.full(4).explicit() if listed else graphs.full(4)
     loops = graphs.self_loops(4).explicit() if listed else graphs.self_loops(4)
-    assert int(ga.path_counts([full] * 30, [0])[0, 3]) == 4**29
+    assert int(analyse.path_counts([full] * 30, [0])[0, 3]) == 4**29
     with pytest.raises(GraphAttnError, match="beyond 2\\*\\*62 are not exact"):
-        ga.path_counts([full] * 31, [0])
-    doubled = ga.path_counts([loops] * 61, residual=True)  # a loop and what is kept: two ways for each layer
+        analyse.path_counts([full] * 31, [0])
+    doubled = analyse.path_counts([loops] * 61, residual=True)  # a loop and what is kept: two ways for each layer
     assert torch.equal(doubled, torch.eye(4, dtype=torch.int64) * 2**61)
     with pytest.raises(GraphAttnError, match="fewer layers"):
-        ga.path_counts([loops] * 64, residual=True)
+        analyse.path_counts([loops] * 64, residual=True)
 
 
 def test_facts_of_a_rule_whose_rows_are_too_many_intervals_are_refused_at_once():
@@ -140,27 +140,27 @@ def test_facts_that_cost_more_than_the_budget_are_left_out_or_refused_by_counts_
     assert few.left_out["hops"] == "searches would look at about 4,800,000 edges (limit 4,700,000): try budget=4800000"
     assert ga.facts(smaller, budget=4_800_000).hops == 37_500
     grid = graphs.grid_neighbourhood((1000, 400), (3, 3))
-    assert ga.facts(grid, budget=4 * 3 * grid.num_nodes).hops == ga.hops(grid).layers  # by its axes
+    assert ga.facts(grid, budget=4 * 3 * grid.num_nodes).hops == analyse.hops(grid).layers  # by its axes
 
 
 def test_layers_that_join_too_many_rows_are_refused_before_they_are_joined():
     layers = [graphs.sliding_window(10**6, 9), graphs.sliding_window(10**6, 5, dilation=5)] * 4
     with pytest.raises(GraphError, match=r"reach would join about [\d,]+ rows of sources or more .*try budget="):
-        ga.reach(layers, budget=10**6)
+        analyse.reach(layers, budget=10**6)
     with pytest.raises(GraphError, match=r"receptive_field joins .*fewer targets"):
-        ga.receptive_field(layers, budget=10**6)
+        analyse.receptive_field(layers, budget=10**6)
     windows = [graphs.sliding_window(10**6, 9)] * 6
-    assert ga.reach(windows).num_edges == graphs.sliding_window(10**6, 49).num_edges
+    assert analyse.reach(windows).num_edges == graphs.sliding_window(10**6, 49).num_edges
     small = [graphs.sliding_window(500, 9), graphs.sliding_window(500, 9, dilation=3)] * 2
     with pytest.raises(GraphError, match="reach would join"):
-        ga.reach(small, budget=1_000)
+        analyse.reach(small, budget=1_000)
     composed = small[3] @ small[2] @ small[1] @ small[0]
-    assert ga.reach(small).equals(composed)
+    assert analyse.reach(small).equals(composed)
     with pytest.raises(GraphError, match="receptive_field joins"):
-        ga.receptive_field(small, budget=2_000)
+        analyse.receptive_field(small, budget=2_000)
     assert ga.facts(small).sources == ga.facts(small, budget=1 << 24).sources is not None
     with pytest.raises(GraphError, match="receptive_field joins"):
-        ga.receptive_field(small, [499], budget=10)
+        analyse.receptive_field(small, [499], budget=10)
 
 
 def test_leaks_are_answered_from_the_form_or_refused_before_a_node_is_numbered():
@@ -179,37 +179,37 @@ def test_leaks_are_answered_from_the_form_or_refused_before_a_node_is_numbered()
 
 def test_fields_of_many_layers_go_on_from_the_layer_before():
     mixed = graphs.sliding_window(40, 5) | graphs.global_tokens(40, [0])
-    fields = ga.receptive_field([mixed] * 100).graphs
+    fields = analyse.receptive_field([mixed] * 100).graphs
     for last in (0, 3, 99):
-        assert fields[last].equals(ga.reach([mixed] * (last + 1)))
+        assert fields[last].equals(analyse.reach([mixed] * (last + 1)))
     apart = [graphs.self_loops(2003), graphs.sliding_window(2003, 2, dilation=2)]
-    assert int(ga.receptive_field([apart[0] | apart[0]] * 140 + [apart[1]]).sizes[-1].max()) == 2
+    assert int(analyse.receptive_field([apart[0] | apart[0]] * 140 + [apart[1]]).sizes[-1].max()) == 2
 
 
 def test_universality_is_refused_by_counts():
     with pytest.raises(GraphError, match=r"universality would look at about 3,200,000,000 .*try budget=3200000000"):
-        ga.universality(graphs.causal(10**8))
+        analyse.universality(graphs.causal(10**8))
     with pytest.raises(GraphError, match="limit 319"):
-        ga.universality(graphs.causal(10), budget=319)
-    assert ga.universality(graphs.causal(10), budget=320).hamiltonian_path
+        analyse.universality(graphs.causal(10), budget=319)
+    assert analyse.universality(graphs.causal(10), budget=320).hamiltonian_path
 
 
 @pytest.mark.parametrize("size", [10**8, 10**10])
 def test_bands_of_any_size_have_answers(size):
     window = graphs.sliding_window(size, 257)
-    assert ga.hops(window).to_dict() == {"layers": -(-(size - 1) // 256), "everything": False, "past": True}
-    assert ga.hops(graphs.causal(size)).layers == 1
-    assert ga.hops(graphs.sliding_window(size, 257, causal=False)).to_dict() == {
+    assert analyse.hops(window).to_dict() == {"layers": -(-(size - 1) // 256), "everything": False, "past": True}
+    assert analyse.hops(graphs.causal(size)).layers == 1
+    assert analyse.hops(graphs.sliding_window(size, 257, causal=False)).to_dict() == {
         "layers": -(-(size - 1) // 128),
         "everything": True,
         "past": False,
     }
-    assert ga.connectivity(window).strong_components == size
+    assert analyse.connectivity(window).strong_components == size
     assert window.equals(graphs.sliding_window(size, 257))
     assert not window.equals(graphs.sliding_window(size, 257).reverse())
     tokens = window | graphs.global_tokens(size, [0])
     with pytest.raises(GraphError, match=r"a search .*ask the same of a smaller size$"):
-        ga.hops(tokens)
+        analyse.hops(tokens)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
@@ -218,8 +218,8 @@ def test_bands_are_answered_as_their_lists_are(size):
     bands += [graphs.sliding_window(size, w, causal=c) for w in (1, 3) for c in (False, True)]
     bands += [graphs.sliding_window(size, 3, dilation=2), graphs.sliding_window(size, 3, dilation=2, causal=False)]
     for band in bands:
-        assert ga.hops(band) == ga.hops(band.explicit())
-        assert ga.connectivity(band) == ga.connectivity(band.explicit())
+        assert analyse.hops(band) == analyse.hops(band.explicit())
+        assert analyse.connectivity(band) == analyse.connectivity(band.explicit())
         assert ga.leaks(band) == ga.leaks(band.explicit())
         for other in bands:
             assert band.equals(other) == torch.equal(band.mask(), other.mask())
@@ -227,6 +227,14 @@ def test_bands_are_answered_as_their_lists_are(size):
 
 @pytest.mark.parametrize("budget", [0, -1])
 def test_budgets_are_positive(budget):
-    for ask in (ga.hops, ga.facts, ga.receptive_field, ga.path_counts, ga.leaks, ga.universality, ga.reach):
+    for ask in (
+        analyse.hops,
+        ga.facts,
+        analyse.receptive_field,
+        analyse.path_counts,
+        ga.leaks,
+        analyse.universality,
+        analyse.reach,
+    ):
         with pytest.raises(GraphError, match=f"budget must be a whole number >= 1, got {budget}"):
             ask(CAUSAL, budget=budget)

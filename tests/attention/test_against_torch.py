@@ -91,7 +91,7 @@ def test_flex_attention_with_softcap_and_mask_mod(name, backend):
 
     options = {"scale": 0.8, "enable_gqa": True, "return_lse": True}
     heads = [x.transpose(-3, -2) for x in inputs]
-    output, lse = flex_attention(*heads, softcap, ga.to_block_mask(graph), **options)
+    output, lse = flex_attention(*heads, softcap, ga.convert.to_block_mask(graph), **options)
     found = ga.attention(*inputs, graph, scale=0.8, softcap=1.9, backend=backend, return_lse=True)
     assert_near(found.output, output.transpose(-3, -2))
     assert_near(found.lse, lse.mT)
@@ -107,6 +107,6 @@ def test_flex_attention_with_a_relative_bias(backend):
         return score - slope[head] * (target - source).abs()
 
     heads = [x.transpose(-3, -2) for x in inputs]
-    wanted = flex_attention(*heads, alibi, ga.to_block_mask(graph), enable_gqa=True).transpose(-3, -2)
+    wanted = flex_attention(*heads, alibi, ga.convert.to_block_mask(graph), enable_gqa=True).transpose(-3, -2)
     bias = -slope * (graph.target - graph.source).abs()[:, None]
     assert_near(ga.attention(*inputs, graph, bias, backend=backend), wanted)

@@ -126,7 +126,7 @@ def test_new_edges_of_one_shape_are_inputs_of_one_program():
         graph = ga.from_edge_index(torch.stack((edges % 13, edges // 13)), num_nodes=13)
         inputs = *tensors(graph, (2,)), biases(graph)
         found, wanted = (
-            compiled(*inputs[:3], ga.EdgeTensors(graph), inputs[3]),
+            compiled(*inputs[:3], ga.nn.EdgeTensors(graph), inputs[3]),
             formula(*inputs[:3], graph, inputs[3]),
         )
         assert_near(found, wanted[0])

@@ -6,7 +6,7 @@ from attention_formula import BACKENDS, assert_near, biases, formula, gradients,
 from graph_table import GRAPHS
 
 import graphattn as ga
-from graphattn.verify.bounds import bound
+from graphattn.exactness.bounds import bound
 
 pytestmark = pytest.mark.parametrize("backend", BACKENDS)
 NARROW = (torch.float32, torch.bfloat16, torch.float16)

@@ -8,12 +8,12 @@ import varlen_definition
 from torch.nn.attention import varlen
 
 from graphattn import graphs
-from graphattn.attention import attention
 from graphattn.backends import BACKENDS, edges, rates, tiles, tiles_varlen
 from graphattn.backends.check import check
 from graphattn.backends.choose import explained
 from graphattn.backends.request import Request
 from graphattn.bench import calibrate
+from graphattn.functional import attention
 
 CUDA = Request(8, 8, 64, 64, dtype=torch.bfloat16, device=torch.device("cuda", 0))
 DOCUMENTS = graphs.documents(torch.repeat_interleave(torch.tensor([3, 1, 17, 17, 9])))

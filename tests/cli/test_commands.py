@@ -106,7 +106,7 @@ def test_verify_passes_every_option_on(shell, monkeypatch):
         seen.update(options)
         raise ValueError("enough")
 
-    monkeypatch.setattr(importlib.import_module("graphattn.verify"), "verify", verify)
+    monkeypatch.setattr(importlib.import_module("graphattn.exactness"), "verify", verify)
     shell("verify 'full(2)' --heads 6 --kv-heads 3 --seed 5 --at-most 7")
     assert seen == {"heads": (6, 3), "seed": 5, "at_most": 7}
     shell("verify 'full(2)' --heads 6")

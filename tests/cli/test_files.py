@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from graphattn import PerHead, from_edge_index, from_mask, graphs, save_graph
+from graphattn import PerHead, from_edge_index, from_mask, graphs, save
 from graphattn.cli.what import item
 
 RNG = np.random.default_rng(11)
@@ -72,9 +72,9 @@ def folder(tmp_path, monkeypatch):
     np.savez("e.npz", edge_index=EDGES, num_sources=7, num_targets=3)
     np.save("mask.npy", MASK)
     scipy.sparse.save_npz("s.npz", scipy.sparse.csr_matrix(MASK))
-    save_graph(graphs.sliding_window(9, 3), "g.json")
-    save_graph(graphs.mesh_vertices(FACES, 7), "g.safetensors")
-    save_graph(PerHead((graphs.causal(4), graphs.full(4))), "heads.json")
+    save(graphs.sliding_window(9, 3), "g.json")
+    save(graphs.mesh_vertices(FACES, 7), "g.safetensors")
+    save(PerHead((graphs.causal(4), graphs.full(4))), "heads.json")
 
 
 FACES, POS = torch.from_numpy(TRIANGLES), torch.from_numpy(POINTS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphattn import graphs, save_graph
+from graphattn import graphs, save
 from graphattn.cli.what import item
 
 POINTS = np.random.default_rng(7).random((13, 3))
@@ -70,7 +70,7 @@ def folder(tmp_path, monkeypatch):
     np.save("corners.npy", CORNERS.numpy())
     np.save("mask.npy", np.eye(4, dtype=bool))
     (tmp_path / "square.off").write_text("OFF\n5 1 0\n0 0 0\n1 0 0\n1 1 0\n0 1 0\n9 9 9\n4 0 1 2 3\n")
-    save_graph(graphs.sliding_window(9, 3), "window.json")
+    save(graphs.sliding_window(9, 3), "window.json")
 
 
 @pytest.mark.usefixtures("folder")

@@ -16,7 +16,7 @@ WRITERS = {
     "page.html": lambda path: ga.viz.to_html(GRAPH, path, torch.rand(9, 3)),
     "picture.png": lambda path: save_picture(path, plot(GRAPH)),
     "picture.svg": lambda path: save_picture(path, plot(GRAPH)),
-    "graph.json": lambda path: ga.save_graph(GRAPH, path),
+    "graph.json": lambda path: ga.save(GRAPH, path),
     "edges.csv": lambda path: save_edges(path, GRAPH),
 }
 

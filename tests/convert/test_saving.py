@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import graphattn as ga
+from graphattn.convert import graph_from_dict, graph_to_dict
 from graphattn.errors import GraphError, LoaderError
 from graphattn.graph.expression import LISTING, Expression, builders
 from graphattn.models.swin_stage import window_patterns
@@ -28,8 +29,8 @@ GOLDEN = Path(__file__).parent / "saved_graphs_1.json"
 
 
 def through_file(value, path):
-    ga.save_graph(value, path)
-    return ga.load_graph(path)
+    ga.save(value, path)
+    return ga.load(path)
 
 
 def through_checkpoint(value, path):
@@ -38,7 +39,7 @@ def through_checkpoint(value, path):
 
 
 WAYS = {
-    "dict": lambda value, folder: ga.graph_from_dict(json.loads(json.dumps(ga.graph_to_dict(value), sort_keys=True))),
+    "dict": lambda value, folder: graph_from_dict(json.loads(json.dumps(graph_to_dict(value), sort_keys=True))),
     "json": lambda value, folder: through_file(value, folder / "graph.json"),
     "safetensors": lambda value, folder: through_file(value, folder / "graph.safetensors"),
     "checkpoint": lambda value, folder: through_checkpoint(value, folder / "model.pt"),
@@ -75,9 +76,9 @@ def test_what_holds_several_graphs_comes_back(way, tmp_path):
     assert [graph.name for graph in heads.graphs] == [WINDOW.name, WINDOW.name, "mine", HUB.name]
     assert heads.graphs[0] is heads.graphs[1]
     assert [(group.first, group.last) for group in heads.groups(4)] == [(0, 2), (2, 3), (3, 4)]
-    relations = back(ga.Relations(near=WINDOW, hub=HUB, other=LISTED))
+    relations = back(ga.graphs.Relations(near=WINDOW, hub=HUB, other=LISTED))
     assert relations.names == ("near", "hub", "other")
-    assert torch.equal(relations.relation, ga.Relations(near=WINDOW, hub=HUB, other=LISTED).relation)
+    assert torch.equal(relations.relation, ga.graphs.Relations(near=WINDOW, hub=HUB, other=LISTED).relation)
     pattern = ga.graphs.causal(...)
     layers = back([WINDOW, pattern, ga.PerHead((HUB, LISTED)), WINDOW])
     assert isinstance(layers, list)
@@ -143,8 +144,8 @@ def test_a_model_keeps_its_graph_in_its_state(graph, tmp_path):
 def test_a_configuration_of_transformers_keeps_a_graph(tmp_path):
     transformers = pytest.importorskip("transformers")
     for graph in (ZOO["BigBird"], LISTED, EVERY["hub"], ZOO["Longformer"]):
-        transformers.PretrainedConfig(graph=ga.graph_to_dict(graph)).save_pretrained(tmp_path)
-        same(ga.graph_from_dict(transformers.PretrainedConfig.from_pretrained(tmp_path).graph), graph)
+        transformers.PretrainedConfig(graph=graph_to_dict(graph)).save_pretrained(tmp_path)
+        same(graph_from_dict(transformers.PretrainedConfig.from_pretrained(tmp_path).graph), graph)
 
 
 @pytest.mark.slow
@@ -177,7 +178,7 @@ def test_the_graph_of_a_pickle_is_checked():
 
 
 def test_graphs_are_their_own_copies():
-    for value in (WINDOW, LISTED, PATTERNS["longformer"], ga.PerHead((HUB,)), ga.Relations(a=HUB)):
+    for value in (WINDOW, LISTED, PATTERNS["longformer"], ga.PerHead((HUB,)), ga.graphs.Relations(a=HUB)):
         assert copy.copy(value) is value
         assert copy.deepcopy([value])[0] is value
 
@@ -207,14 +208,14 @@ def test_a_rule_of_too_many_edges_without_calls_is_refused_and_pickled_as_it_was
     for size in (5_000, 10**6):
         graph = ga.from_rule(_halves, size)
         with pytest.raises(GraphError, match=r"no calls of builders.*limit 4,194,304.*graph.explicit\(\)"):
-            ga.graph_to_dict(graph)
+            graph_to_dict(graph)
         assert pickle.loads(pickle.dumps(graph)).num_targets == size
 
 
 @pytest.mark.parametrize("value", [None, 3, "causal(4)", [], [WINDOW, 3], torch.ones(3, 3).bool(), {}])
 def test_what_is_no_graph_is_refused(value, tmp_path):
     with pytest.raises(GraphError, match=r"graph must be an AttentionGraph, Pattern, .* or list of layers, got"):
-        ga.save_graph(value, tmp_path / "graph.json")
+        ga.save(value, tmp_path / "graph.json")
     assert not list(tmp_path.iterdir())
 
 
@@ -240,7 +241,7 @@ def test_every_builder_that_lists_edges_is_known_to():
 def test_a_file_of_version_1_is_read():
     """Written by ``golden()`` below; later versions keep reading it."""
     for line, (name, value) in zip(GOLDEN.read_text().splitlines(), golden().items(), strict=True):
-        found = ga.graph_from_dict(json.loads(line))
+        found = graph_from_dict(json.loads(line))
         if isinstance(value, ga.AttentionGraph):
             same(found, value)
         else:
@@ -261,7 +262,7 @@ def golden():
         "from a function": ga.from_rule(_halves, 5),
         "pattern": PATTERNS["beside a graph"],
         "per head": ga.PerHead((WINDOW, WINDOW, HUB)),
-        "relations": ga.Relations(near=WINDOW, hub=HUB),
+        "relations": ga.graphs.Relations(near=WINDOW, hub=HUB),
         "layers": [WINDOW, ga.graphs.causal(...), WINDOW],
         "list": [WINDOW, ga.PerHead((WINDOW, HUB))],
     }
@@ -270,7 +271,7 @@ def golden():
 @pytest.mark.parametrize("ending", ["json", "safetensors"])
 def test_the_earlier_file_survives_a_failure(ending, tmp_path, monkeypatch):
     path = tmp_path / f"graph.{ending}"
-    ga.save_graph(WINDOW, path)
+    ga.save(WINDOW, path)
 
     def full_disk(handle):
         raise OSError(28, "No space left on device")
@@ -278,21 +279,21 @@ def test_the_earlier_file_survives_a_failure(ending, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full_disk)
         with pytest.raises(LoaderError, match="No space left"):
-            ga.save_graph(HUB, path)
-    same(ga.load_graph(path), WINDOW)
+            ga.save(HUB, path)
+    same(ga.load(path), WINDOW)
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 def test_rights_and_links_stay(tmp_path):
     path, link = tmp_path / "graph.json", tmp_path / "link.json"
-    ga.save_graph(WINDOW, path)
+    ga.save(WINDOW, path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~_umask()
     path.chmod(0o640)
     link.symlink_to(path)
-    ga.save_graph(HUB, link)
+    ga.save(HUB, link)
     assert link.is_symlink()
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    same(ga.load_graph(path), HUB)
+    same(ga.load(path), HUB)
 
 
 def _umask():
@@ -307,27 +308,27 @@ def test_pipes_devices_and_folders_are_neither_read_nor_replaced(tmp_path):
     (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
     (tmp_path / "device.json").symlink_to("/dev/zero")
     for name in ("pipe", "folder", "loop", "device"):
-        for use in (ga.load_graph, lambda path: ga.save_graph(WINDOW, path)):
+        for use in (ga.load, lambda path: ga.save(WINDOW, path)):
             with pytest.raises(LoaderError):
                 use(tmp_path / f"{name}.json")
     for path in ("missing/graph.json", "graph.pt", "graph", "a\0.json"):
-        for use in (ga.load_graph, lambda path: ga.save_graph(WINDOW, path)):
+        for use in (ga.load, lambda path: ga.save(WINDOW, path)):
             with pytest.raises(LoaderError):
                 use(f"{tmp_path}/{path}")
     with pytest.raises(LoaderError, match="str or a Path"):
-        ga.load_graph(3)
+        ga.load(3)
 
 
 def test_safetensors_is_optional(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
     with pytest.raises(ga.GraphAttnError, match=r"pip install 'graphattn\[hf\]'"):
-        ga.save_graph(WINDOW, tmp_path / "graph.safetensors")
+        ga.save(WINDOW, tmp_path / "graph.safetensors")
     same(WAYS["json"](WINDOW, tmp_path), WINDOW)
 
 
 def test_what_cannot_be_saved_says_what_can(tmp_path):
     with pytest.raises(LoaderError, match=r"got '.csv'. Try: give the path one of these endings"):
-        ga.save_graph(WINDOW, tmp_path / "graph.csv")
+        ga.save(WINDOW, tmp_path / "graph.csv")
     for layers, which in (([], "an empty list"), ([[WINDOW]], "a list of something else")):
         with pytest.raises(GraphError, match=f"got {which}"):
-            ga.save_graph(layers, tmp_path / "graph.json")
+            ga.save(layers, tmp_path / "graph.json")

@@ -20,7 +20,7 @@ SEEDS = [
     ga.graphs.documents(torch.tensor([0, 0, 3, 1, 3])) - ga.graphs.self_loops(5),
     ga.PerHead((MIXED, ~MIXED)),
     [ga.graphs.sliding_window(..., 3) | ga.graphs.global_tokens(..., (0,)), MIXED],
-    ga.Relations(near=MIXED, far=ga.graphs.causal(7)),
+    ga.graphs.Relations(near=MIXED, far=ga.graphs.causal(7)),
     ga.from_edge_index(torch.arange(200).reshape(2, 100), num_nodes=200),
 ]
 
@@ -151,29 +151,29 @@ HOSTILE = {
 def test_hostile_data_is_refused_soon(name):
     start = time.process_time()
     with pytest.raises(LoaderError):
-        ga.graph_from_dict(HOSTILE[name], max_bytes=1 << 26)
+        ga.convert.graph_from_dict(HOSTILE[name], max_bytes=1 << 26)
     assert time.process_time() - start < 10
 
 
 def test_what_takes_too_long_is_refused_unless_it_is_meant():
     tokens = data(call("documents", lengths=[10**4] * 10))
     with pytest.raises(LoaderError, match=r"computes more than .* bytes of numbers.*larger max_bytes"):
-        ga.graph_from_dict(tokens, max_bytes=1 << 16)
-    assert ga.graph_from_dict(tokens).num_nodes == 10**5
+        ga.convert.graph_from_dict(tokens, max_bytes=1 << 16)
+    assert ga.convert.graph_from_dict(tokens).num_nodes == 10**5
     with pytest.raises(LoaderError, match="computes more than"):
-        ga.graph_from_dict(
+        ga.convert.graph_from_dict(
             data(*[call("documents", lengths=[10**4])] * 100, {"list": list(range(100))}), max_bytes=1 << 22
         )
 
 
 def test_a_later_version_is_named():
     with pytest.raises(LoaderError, match=r"data: expected version 1, got 7\. Try: upgrade graphattn"):
-        ga.graph_from_dict(data(FULL, version=7))
+        ga.convert.graph_from_dict(data(FULL, version=7))
 
 
 def test_the_message_says_where():
     with pytest.raises(LoaderError, match=r"data, node 1, prefix: prefix must be at most num_nodes, got prefix=9 of 3"):
-        ga.graph_from_dict(data(FULL, call("prefix", 3, 9), {"list": [0, 1]}))
+        ga.convert.graph_from_dict(data(FULL, call("prefix", 3, 9), {"list": [0, 1]}))
 
 
 def safetensors(header: bytes, body: bytes = b"") -> bytes:
@@ -231,14 +231,14 @@ def test_hostile_files_are_refused_soon(name, tmp_path):
     (tmp_path / name).write_bytes(HOSTILE_FILES[name])
     start = time.process_time()
     with pytest.raises(LoaderError):
-        ga.load_graph(tmp_path / name)
+        ga.load(tmp_path / name)
     assert time.process_time() - start < 10
 
 
 def test_a_file_larger_than_asked_for_is_not_read(tmp_path):
-    ga.save_graph(MIXED, tmp_path / "graph.json")
+    ga.save(MIXED, tmp_path / "graph.json")
     with pytest.raises(LoaderError, match="expected 1 to 100 bytes"):
-        ga.load_graph(tmp_path / "graph.json", max_bytes=100)
+        ga.load(tmp_path / "graph.json", max_bytes=100)
 
 
 @pytest.mark.parametrize("ending", ["json", "safetensors"])
@@ -246,23 +246,23 @@ def test_mutated_files_give_a_graph_or_our_error(ending, tmp_path):
     draw, path = random.Random(0), tmp_path / f"graph.{ending}"
     seeds = []
     for value in SEEDS:
-        ga.save_graph(value, path)
+        ga.save(value, path)
         seeds.append(path.read_bytes())
     refused = 0
     for _ in range(150):
         path.write_bytes(draw.choice(ON_BYTES)(draw.choice(seeds), draw)[:LARGEST] or b"\0")
         try:
-            ga.load_graph(path, max_bytes=1 << 20)
+            ga.load(path, max_bytes=1 << 20)
         except LoaderError:
             refused += 1
     assert refused > 80
 
 
 def test_base64_of_other_numbers_is_another_graph():
-    plain = ga.graph_to_dict(SEEDS[-1])
+    plain = ga.convert.graph_to_dict(SEEDS[-1])
     index = plain["nodes"][0]["edges"]
     assert index["dtype"] == "int16"
     index["data"] = base64.b64encode(bytes(400)).decode()
-    back = ga.graph_from_dict(plain)
+    back = ga.convert.graph_from_dict(plain)
     assert back.has_repeated_edges
     assert back.num_edges == 100

@@ -26,7 +26,7 @@ VALUES = [
     *(named.graph() for named in ga.graphs.zoo().values()),
     ga.PerHead((MIXED, ~MIXED)),
     [ga.graphs.sliding_window(..., 3) | ga.graphs.global_tokens(..., (0,)), MIXED],
-    ga.Relations(near=MIXED, far=ga.graphs.causal(7)),
+    ga.graphs.Relations(near=MIXED, far=ga.graphs.causal(7)),
     ga.from_edge_index(torch.arange(200).reshape(2, 100), num_nodes=200),
 ]
 
@@ -44,7 +44,7 @@ def written(folder: Path) -> list[tuple[str, bytes]]:
     found = []
     for value in VALUES:
         for ending in (".json", ".safetensors"):
-            ga.save_graph(value, folder / f"graph{ending}")
+            ga.save(value, folder / f"graph{ending}")
             found.append((ending, (folder / f"graph{ending}").read_bytes()))
     return found
 
@@ -59,7 +59,7 @@ def wrong_with(seeds: list[tuple[str, bytes]], folder: Path, seed: int, number: 
     path.write_bytes(data)
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
     try:
-        ga.load_graph(path, max_bytes=1 << 26)
+        ga.load(path, max_bytes=1 << 26)
         return True, ""
     except LoaderError as error:
         return False, "" if len(str(error)) < 2000 else f"a message of {len(str(error))} letters"

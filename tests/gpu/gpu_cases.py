@@ -13,12 +13,12 @@ from torch import Tensor
 
 import graphattn as ga
 from graphattn.backends import BACKENDS
+from graphattn.exactness.layer import LayerSubject
+from graphattn.exactness.measure import measure, measure_backend
+from graphattn.exactness.operator import CALLABLE, CallableSubject, GraphSubject
+from graphattn.exactness.pieces import sample
+from graphattn.exactness.subject import Subject
 from graphattn.graph import AttentionGraph
-from graphattn.verify.layer import LayerSubject
-from graphattn.verify.measure import measure, measure_backend
-from graphattn.verify.operator import CALLABLE, CallableSubject, GraphSubject
-from graphattn.verify.pieces import sample
-from graphattn.verify.subject import Subject
 
 WIDE, HALVES = (torch.float32, torch.float64), (torch.bfloat16, torch.float16)
 TELLING = ("causal", "window", "longformer", "cross", "isolated_targets", "repeated_edges", "hub", "rule_or_listed")

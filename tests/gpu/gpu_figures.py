@@ -227,7 +227,7 @@ def _flex(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
     graph = problem.graph
     sizes = (graph.num_targets, graph.num_sources)
     mask = create_block_mask(
-        ga.to_mask_mod(graph), None, None, *sizes, device=problem.device, _compile=inputs.query.is_cuda
+        ga.convert.to_mask_mod(graph), None, None, *sizes, device=problem.device, _compile=inputs.query.is_cuda
     )
     run = torch.compile(flex_attention, dynamic=False) if inputs.query.is_cuda else flex_attention
 

@@ -23,8 +23,8 @@ TENSORS = {
     "in_degree": lambda g: g.in_degree,
     "out_degree": lambda g: g.out_degree,
     "mask": lambda g: g.mask(),
-    "to_edge_index": ga.to_edge_index,
-    "to_pyg": lambda g: ga.to_pyg(g).edge_index,
+    "to_edge_index": ga.convert.to_edge_index,
+    "to_pyg": lambda g: ga.convert.to_pyg(g).edge_index,
     "weights": lambda g: ga.EdgeWeights(g, torch.ones(g.num_edges, 1)).graph.edge_index,
 }
 
@@ -96,7 +96,7 @@ def test_a_rule_of_numbers_in_numpy_keeps_its_own_copy():
 
 def test_relations_hand_out_copies():
     parts = {"hub": ga.graphs.global_tokens(6, (0,)), "near": ga.graphs.sliding_window(6, 3)}
-    relations = ga.Relations(**parts)
+    relations = ga.graphs.Relations(**parts)
     number = relations.relation
     relations.relation.fill_(7)
     relations.parts.clear()

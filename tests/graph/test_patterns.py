@@ -9,9 +9,11 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn import Pattern, PerHead, Relations, graphs, reach
+from graphattn import PerHead, graphs
+from graphattn.analyse import reach
 from graphattn.errors import GraphAttnError, GraphError
 from graphattn.graph.layers import layers_of, sized_layers
+from graphattn.graphs import Pattern, Relations
 
 LONGFORMER = graphs.sliding_window(..., 3, causal=False) | graphs.global_tokens(..., (0,))
 

@@ -87,7 +87,7 @@ def test_recipes_are_data():
     recipe = graphs.knn(..., k=3) | graphs.global_tokens(..., (0,))
     pos, batch = cloud_batch(3)
     assert repr(recipe) == "Pattern(knn(..., k=3) | global_tokens(..., (0,)))"
-    for again in (ga.graph_from_dict(ga.graph_to_dict(recipe)), pickle.loads(pickle.dumps(recipe))):
+    for again in (ga.convert.graph_from_dict(ga.convert.graph_to_dict(recipe)), pickle.loads(pickle.dumps(recipe))):
         assert again.on_points
         assert again(pos, batch).equals(recipe(pos, batch))
     assert not graphs.causal(...).on_points

@@ -153,7 +153,7 @@ def test_a_huge_graph_is_printed_and_asked_at_once_or_refused(builder, size, bou
         except GraphError:
             continue
         assert "AttentionGraph(" in str(graph)
-        for ask in (lambda g: g.num_edges, lambda g: g.density, lambda g: ga.facts(g, budget=1000), ga.hops):
+        for ask in (lambda g: g.num_edges, lambda g: g.density, lambda g: ga.facts(g, budget=1000), ga.analyse.hops):
             with suppress(GraphError):
                 ask(graph)
 

@@ -159,4 +159,4 @@ def test_layers_of_ptv3_take_turns_with_the_curves():
     """Wu et al. 2024 shuffle the four orders over the layers; what one order parts, another joins."""
     pos = torch.rand(61, 3, generator=torch.Generator().manual_seed(71))
     layers = [graphs.curve_patches(pos, 16, curve) for curve in ("z", "z-trans", "hilbert", "hilbert-trans")]
-    assert ga.reach(layers).num_edges > ga.reach([layers[0]] * 4).num_edges
+    assert ga.analyse.reach(layers).num_edges > ga.analyse.reach([layers[0]] * 4).num_edges

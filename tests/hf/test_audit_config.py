@@ -23,7 +23,7 @@ def test_configurations_that_say_what_their_code_does(name):
             part.num_hidden_layers = 6
     if getattr(text, "layer_types", None):
         text.layer_types = text.layer_types[:6]
-    report = ga.audit_config(config)
+    report = ga.hf.audit_config(config)
     assert report.ok, str(report)
     assert len(report.layers) == (12 if name == "t5" else 6)
     kinds = {audit.name for audit in report.layers.values()}
@@ -32,7 +32,7 @@ def test_configurations_that_say_what_their_code_does(name):
 
 def test_a_window_that_the_code_does_not_have():
     """A Mistral's window in a Llama's configuration: the code of Llama reads all earlier tokens."""
-    report = ga.audit_config(transformers.LlamaConfig(num_hidden_layers=3, sliding_window=4096))
+    report = ga.hf.audit_config(transformers.LlamaConfig(num_hidden_layers=3, sliding_window=4096))
     assert not report
     assert report.to_dict()["layers"]["layers.2.self_attn"]["too_many"] == 21 * 22 // 2
     assert "layers.0.self_attn and 2 more\n  231 of 841 entries differ from sliding_window(29, 8)" in str(report)
@@ -55,13 +55,13 @@ def test_on_the_command_line(tmp_path):
 
 def test_refusals(tmp_path):
     with pytest.raises(LoaderError, match="there is no /nowhere; expected a folder with a config"):
-        ga.audit_config("/nowhere")
+        ga.hf.audit_config("/nowhere")
     with pytest.raises(LoaderError, match="expected a configuration of transformers"):
-        ga.audit_config(tmp_path)
+        ga.hf.audit_config(tmp_path)
     with pytest.raises(OptionError, match="ViTModel reads pixel_values"):
-        ga.audit_config(transformers.ViTConfig(num_hidden_layers=1))
+        ga.hf.audit_config(transformers.ViTConfig(num_hidden_layers=1))
     with pytest.raises(OptionError, match="must be a configuration of transformers or its path, got int"):
-        ga.audit_config(3)
+        ga.hf.audit_config(3)
 
 
 @pytest.mark.parametrize("wrong", [{"layer_types": ["weird"]}, {"layer_types": [None]}, {"sliding_window": "8"}])
@@ -69,19 +69,19 @@ def test_fields_that_transformers_refuses(tmp_path, wrong):
     fields = {"model_type": "gemma3_text", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]} | wrong
     (tmp_path / "config.json").write_text(json.dumps(fields))
     with pytest.raises(LoaderError, match=f"(?s)expected a configuration of transformers: .*{next(iter(wrong))}"):
-        ga.audit_config(tmp_path)
+        ga.hf.audit_config(tmp_path)
 
 
 def test_a_model_that_does_not_run(tmp_path):
     config = transformers.Gemma3TextConfig(num_hidden_layers=1, layer_types=["sliding_attention"], sliding_window=None)
     with pytest.raises(LoaderError, match="no small model of this Gemma3TextConfig runs"):
-        ga.audit_config(config)
+        ga.hf.audit_config(config)
 
 
 CODE = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\nclass C: pass\n"
 
 
-@pytest.mark.parametrize("load", [ga.audit_config, ga.from_pretrained])
+@pytest.mark.parametrize("load", [ga.hf.audit_config, ga.hf.from_pretrained])
 @pytest.mark.parametrize("kind", ["unheard", "llama"])
 def test_code_beside_a_configuration_is_not_run_and_nothing_is_asked(tmp_path, monkeypatch, load, kind):
     """Not even where the answer to the question of transformers would be yes."""
@@ -94,7 +94,7 @@ def test_code_beside_a_configuration_is_not_run_and_nothing_is_asked(tmp_path, m
     fields = {"model_type": kind, "num_hidden_layers": 1, "sliding_window": 5, "architectures": None}
     fields["auto_map"] = {"AutoConfig": "code.C", "AutoModel": "code.C"}
     (folder / "config.json").write_text(json.dumps(fields))
-    if kind == "llama" and load is ga.audit_config:
+    if kind == "llama" and load is ga.hf.audit_config:
         assert not load(folder)
     else:
         with pytest.raises(LoaderError):
@@ -109,11 +109,11 @@ def test_numbers_of_layers_are_bounded_before_a_configuration_is_made(tmp_path, 
     path.write_text(json.dumps({"model_type": "gemma3", "text_config": {name: number}}))
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda *a, **k: pytest.fail("made"))
     with pytest.raises(LoaderError, match=rf"text_config\.{name} must be a whole number from 0 to 1,024, got {number}"):
-        ga.audit_config(tmp_path)
+        ga.hf.audit_config(tmp_path)
 
 
 def test_numbers_of_a_configuration_are_bounded_before_a_model_is_made():
     with pytest.raises(LoaderError, match="num_hidden_layers must be a whole number from 0 to 1,024, got -1"):
-        ga.audit_config(transformers.LlamaConfig(num_hidden_layers=-1))
+        ga.hf.audit_config(transformers.LlamaConfig(num_hidden_layers=-1))
     with pytest.raises(LoaderError, match=r"a small T5Model has 8,0\d\d,\d\d\d,\d\d\d parameters"):
-        ga.audit_config(transformers.T5Config(num_layers=1, relative_attention_num_buckets=10**9))
+        ga.hf.audit_config(transformers.T5Config(num_layers=1, relative_attention_num_buckets=10**9))

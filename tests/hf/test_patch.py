@@ -135,7 +135,7 @@ def test_rollout_and_questions_of_the_own_masks():
     assert [graph.name for graph in own.layers(24)] == ["sliding_window(24, 5)", "causal(24)"]
     assert not ga.leaks(own.layers(24))
     weights = model(tokens()[:1], output_attentions=True).attentions
-    shares = ga.rollout([ga.EdgeWeights(w.graph, w.alpha[0]) for w in weights])
+    shares = ga.viz.rollout([ga.EdgeWeights(w.graph, w.alpha[0]) for w in weights])
     assert shares.graph.num_edges == 66  # all of a causal graph of 11
     ga.unpatch(model)
     with pytest.raises(OptionError, match="no layer has run yet"):
@@ -146,7 +146,7 @@ def test_the_graph_travels_with_the_model(llama, tmp_path):
     ga.patch(llama, {"layers": [WINDOW, BAND]})
     expected = llama(tokens()).logits
     llama.save_pretrained(tmp_path)
-    again = ga.from_pretrained(tmp_path, dtype=torch.float64)
+    again = ga.hf.from_pretrained(tmp_path, dtype=torch.float64)
     assert close(again(tokens()).logits, expected)
     plain = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64)
     assert plain.config._attn_implementation == "sdpa"
@@ -157,7 +157,7 @@ def test_the_graph_travels_with_the_model(llama, tmp_path):
     ga.patch(llama, lambda n: ga.graphs.causal(n))
     llama.save_pretrained(tmp_path)
     with pytest.raises(LoaderError, match="function <lambda>, which is not data"):
-        ga.from_pretrained(tmp_path)
+        ga.hf.from_pretrained(tmp_path)
 
 
 def test_a_copy_keeps_its_graph(llama):
@@ -264,7 +264,7 @@ def test_wrong_arguments():
     with pytest.raises(GraphError, match="dict of no graphs"):
         ga.patch(model, {})
     with pytest.raises(LoaderError, match="there is no folder /nowhere"):
-        ga.from_pretrained("/nowhere")
+        ga.hf.from_pretrained("/nowhere")
     ga.patch(model, {"encoder": ga.graphs.full(5)})
     with pytest.raises(GraphError, match=r"11 tokens.* must have as many nodes or more"):
         model(**inputs_of(model))
@@ -298,7 +298,7 @@ def test_attention_that_is_set_by_another_name_does_not_drop_the_graph(llama):
 
 def test_a_patched_model_is_not_pickled(llama):
     ga.patch(llama, WINDOW)
-    with pytest.raises(OptionError, match=r"save_pretrained\(path\) and load it by ga.from_pretrained"):
+    with pytest.raises(OptionError, match=r"save_pretrained\(path\) and load it by ga.hf.from_pretrained"):
         pickle.dumps(llama)
     ga.unpatch(llama)
     assert close(pickle.loads(pickle.dumps(llama))(tokens()).logits, llama(tokens()).logits)
@@ -307,7 +307,7 @@ def test_a_patched_model_is_not_pickled(llama):
 def test_a_folder_without_weights_is_named(llama, tmp_path):
     llama.config.save_pretrained(tmp_path)
     with pytest.raises(LoaderError, match="expected weights that save_pretrained wrote"):
-        ga.from_pretrained(tmp_path)
+        ga.hf.from_pretrained(tmp_path)
 
 
 def test_attention_that_stays_in_its_own_code_is_named():
@@ -357,7 +357,7 @@ def test_training_is_that_of_the_mask(llama, tmp_path):
         Trainer(model, arguments, train_dataset=data).train()
     for ours, theirs in zip(llama.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)
-    saved = ga.from_pretrained(tmp_path / "graph" / "checkpoint-20", dtype=torch.float64)
+    saved = ga.hf.from_pretrained(tmp_path / "graph" / "checkpoint-20", dtype=torch.float64)
     assert close(saved(rows[:2]).logits, llama.eval()(rows[:2]).logits)
 
 

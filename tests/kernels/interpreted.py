@@ -1,7 +1,7 @@
 """The Triton kernels in Triton's interpreter, on tensors of the CPU: what they give beside plain operations.
 
 A process of its own: Triton decides at its import whether it interprets. It says one JSON object: for each case the
-error of each output and gradient, over the largest that :mod:`graphattn.verify.bounds` allows.
+error of each output and gradient, over the largest that :mod:`graphattn.exactness.bounds` allows.
 """
 
 import json
@@ -17,11 +17,11 @@ from graph_table import GRAPHS
 from torch import Tensor
 
 import graphattn as ga
+from graphattn.exactness.bounds import bound, difference, size
 from graphattn.kernels import additive_triton, edge_additive, edge_pairs, edges_op, edges_triton, row_work
 from graphattn.kernels import bytes_moved as bytes_model
 from graphattn.kernels.arrays import dtype_of_sums
 from graphattn.plans.grouped import by_source, by_target
-from graphattn.verify.bounds import bound, difference, size
 
 torch.set_num_threads(1)
 SMALL = ga.from_edge_index([[0, 2, 0, 3, 5, 6, 4, 1, 0, 2, 3, 4], [1, 1, 1, 0, 1, 1, 4, 1, 2, 2, 4, 2]], num_sources=7,

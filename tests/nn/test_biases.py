@@ -152,7 +152,7 @@ def test_edge_table_is_a_row_for_each_edge():
     assert torch.equal(table(graph, kind), torch.stack([table.weight[k] for k in kind.tolist()]))
     assert table(graph, kind.expand(2, -1)).shape == (2, graph.num_edges, H)
     assert torch.equal(table(graph, kind.int()), table(graph, kind))
-    parts = ga.Relations(hub=ga.graphs.global_tokens(6, (0,)), near=ga.graphs.sliding_window(6, 3, causal=False))
+    parts = ga.graphs.Relations(hub=ga.graphs.global_tokens(6, (0,)), near=ga.graphs.sliding_window(6, 3, causal=False))
     found = made(EdgeTable, num_values=2, num_heads=H)(parts.graph, parts.relation)
     assert (found[:, 0] == found[0, 0]).sum() == 11
 

@@ -20,8 +20,8 @@ def test_they_are_what_each_layer_gives_and_rollout_takes_them():
     for weights, layer, its in zip(found.values(), (first, second), (x, first(x, graph)), strict=True):
         _, wanted = layer.attention(layer.attention_norm(its), graph, return_weights=True)
         torch.testing.assert_close(weights.alpha, wanted.alpha, rtol=0, atol=1e-12)
-    rolled = ga.rollout(found).dense()
-    torch.testing.assert_close(rolled, ga.rollout(found.values()).dense())
+    rolled = ga.viz.rollout(found).dense()
+    torch.testing.assert_close(rolled, ga.viz.rollout(found.values()).dense())
     torch.testing.assert_close(rolled.sum(-1), torch.ones(1, 5).double())
     assert isinstance(encoder(x, graph), torch.Tensor), "hooks are gone"
     assert len(first.attention._forward_hooks) == len(first.attention._forward_pre_hooks) == 0

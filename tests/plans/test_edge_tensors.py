@@ -5,9 +5,8 @@ import torch
 from graph_table import GRAPHS, KINDS
 
 import graphattn as ga
-from graphattn import EdgeTensors
 from graphattn.errors import BackendError, GraphError
-from graphattn.nn import GraphAttention
+from graphattn.nn import EdgeTensors, GraphAttention
 
 
 @pytest.mark.parametrize("name", KINDS)

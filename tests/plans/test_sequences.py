@@ -4,7 +4,8 @@ import pytest
 import torch
 from graph_table import GRAPHS
 
-from graphattn import from_mask, from_rule, graphs, to_mask
+from graphattn import from_mask, from_rule, graphs
+from graphattn.convert import to_mask
 from graphattn.plans.sequences import Sequences, sequences
 
 

@@ -7,7 +7,7 @@ from tiny_study import N, tiny_comparison, tiny_data, tiny_run
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import graphattn as ga
-from graphattn import study
+from graphattn import analyse, study
 from graphattn.errors import OptionError
 from graphattn.study import costs, picture, records, trial
 from graphattn.study.comparison import Comparison
@@ -24,7 +24,8 @@ def test_equal_operations_give_cheaper_arms_more_steps():
     about = compared({"window": WINDOW, "full": FULL}, budgets=[study.Budget(None, 1000, "operations")])
     steps = {one.arm: one.steps for one in about.trials(1)}
     spent = {
-        name: ga.flops([g] * 2, 8, 2, hidden=5).total * steps[name] for name, g in (("window", WINDOW), ("full", FULL))
+        name: analyse.flops([g] * 2, 8, 2, hidden=5).total * steps[name]
+        for name, g in (("window", WINDOW), ("full", FULL))
     }
     assert steps["full"] == 1000 < steps["window"]
     assert spent["window"] == pytest.approx(spent["full"], rel=1e-3)

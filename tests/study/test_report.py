@@ -91,7 +91,7 @@ def test_every_draw_of_a_rewiring_has_a_ceiling_and_is_held_to_it(tmp_path, no_p
     row, told = found.row("rewired window"), found.row("rewired window").prediction
     asked = torch.arange(4, N)
     for seed, draw in itertools.product(range(2), range(3)):
-        field = ga.receptive_field([about.rewiring("window", seed, draw).first] * 2, residual=True).graphs[-1]
+        field = ga.analyse.receptive_field([about.rewiring("window", seed, draw).first] * 2, residual=True).graphs[-1]
         share = float(field.contains(asked, asked - 4).double().mean())
         assert told["ceilings"][seed][draw] == pytest.approx(share + (1 - share) * data.chance)
     flat = [ceiling for of_seed in told["ceilings"] for ceiling in of_seed]

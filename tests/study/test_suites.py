@@ -63,7 +63,7 @@ def test_collapse_has_the_slope_of_the_second_eigenvalue_where_it_applies():
     causal = theory.distances(ga.graphs.causal(32), seed=7, layers=60)
     assert theory.slope(causal) == pytest.approx(-1, abs=0.01)
     chain = ga.graphs.sliding_window(32, 3, causal=False)  # symmetric: lambda is another number
-    predicted = torch.tensor(1 - ga.spectral_gap(chain)).log2()
+    predicted = torch.tensor(1 - ga.analyse.spectral_gap(chain)).log2()
     assert theory.slope(theory.distances(chain, seed=7, layers=60)) == pytest.approx(float(predicted), abs=0.05)
     blocks = theory.distances(ga.graphs.block_local(32, 4), seed=7, layers=40)
     assert blocks[-1] == pytest.approx(blocks[9])
@@ -183,9 +183,9 @@ def test_over_squashing_asks_the_root_for_the_leaf_of_its_key():
         leaf = next(leaf for leaf in features[7:] if int(leaf[:8].argmax()) == asked)
         assert int(leaf[8:16].argmax()) == target
     assert arms["tree"].num_edges == 15 + 2 * 14
-    assert ga.receptive_field([arms["tree"]] * 3, targets=[0]).sizes[-1].tolist() == [15]
-    assert ga.hops(arms["tree"]).layers == 6
-    assert ga.hops(arms["tree and hub"]).layers == 2
+    assert ga.analyse.receptive_field([arms["tree"]] * 3, targets=[0]).sizes[-1].tolist() == [15]
+    assert ga.analyse.hops(arms["tree"]).layers == 6
+    assert ga.analyse.hops(arms["tree and hub"]).layers == 2
     narrow = over_squashing.study(quick=True).comparisons[0]
     assert {kind for kind, _ in narrow.kinds.values()} == {"arm", "self", "full", "rewired", "shuffled"}
 

@@ -70,7 +70,7 @@ def _public_objects():
         "explanation": ga.explain(graph),
         "report": ga.verify(graph, dtypes=(torch.float64,), backends=("dense",)),
         "facts": ga.facts(graph),
-        "hops": ga.hops(graph),
+        "hops": ga.analyse.hops(graph),
         "audit": ga.audit(graph.mask(), graph),
         "error": ga.GraphAttnError("a message"),
     }

@@ -45,7 +45,7 @@ def torus(around: int, across: int) -> Data:
 
 
 def measure(shape: Data, folder: str) -> str:
-    path = ga.to_html(shape, f"{folder}/page.html")
+    path = ga.viz.to_html(shape, f"{folder}/page.html")
     html = path.read_text(encoding="utf-8").replace("<head>", f"<head><script>{AT_ONCE}</script>")
     path.write_text(html.replace("</body>", f"<script>{TURN}</script></body>"), encoding="utf-8")
     command = [BROWSER, "--headless", "--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]

@@ -210,7 +210,7 @@ def test_a_tensor_is_the_weights_that_it_holds():
     row = plot_weights(dense[None], 3, head=1)
     assert row.get_suptitle() == plot_weights(weights, 3, head=1).get_suptitle()
     after = torch.rand(2, 5, 7, generator=torch.Generator().manual_seed(4)).double()
-    torch.testing.assert_close(ga.rollout([dense, after]).dense()[0], after.mean(0) @ dense.double().mean(0))
+    torch.testing.assert_close(ga.viz.rollout([dense, after]).dense()[0], after.mean(0) @ dense.double().mean(0))
 
 
 def test_a_place_chooses_its_view_and_a_target():

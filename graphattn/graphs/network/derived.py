@@ -148,7 +148,7 @@ def between_types(types: Tensor, source: int, target: int) -> AttentionGraph:
         target: b, the type that reads.
     Returns:
         A rule on the device of ``types``. ``g & between_types(...)`` are the edges of g of that relation;
-        :class:`graphattn.Relations` keeps several apart.
+        :class:`graphattn.graphs.Relations` keeps several apart.
     Raises:
         GraphError: If ``types`` is not integer (N,).
     Source:

@@ -14,7 +14,7 @@ class EdgeTable(nn.Module):
     r"""A row of a learned table for each edge: :math:`b_{ts} = \mathrm{weight}[a_{ts}]`.
 
     For edge types, the number of bonds, a bucket of lengths, the relation of a typed union
-    (:attr:`graphattn.Relations.relation`). Time and memory are in proportion to the edges.
+    (:attr:`graphattn.graphs.Relations.relation`). Time and memory are in proportion to the edges.
 
     Args:
         num_values: The attribute is 0 to ``num_values - 1``.

@@ -2,13 +2,15 @@
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from ...arguments import flag, text, whole
-from ...convert.files._guard import MAX_BYTES, PathLike, suffix
+from ...convert.files._guard import MAX_BYTES, PathLike, file_name, suffix
+from ...convert.saving import KINDS, load_graph
 from ...errors import LoaderError
 from ..shape import Shape
 from .polygons import check, fan
@@ -19,8 +21,8 @@ from .words import narrow, worded
 _TAKEN = ("batch", "ptr", "num_nodes", "face", "edge_index")  # by PyG, for other things than properties of points
 
 
-def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Shape:
-    r"""Read a point cloud or a mesh as a ``torch_geometric.data.Data``.
+def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES) -> Any:
+    r"""Read a point cloud or a mesh as a ``torch_geometric.data.Data``, or a graph that :func:`save` wrote.
 
     Args:
         path: One of
@@ -31,7 +33,8 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
             * .glb, .gltf (``pip install 'graphattn[mesh]'``): all meshes of the scene joined;
             * .pcd (ascii, binary, compressed), .las, .laz (``pip install 'graphattn[las]'``);
             * .xyz, .pts, .txt, .csv: a point on each line, names of columns on the first;
-            * .npz with ``pos``, ``face``, ... under their names, .npy of shape (N, d).
+            * .npz with ``pos``, ``face``, ... under their names, .npy of shape (N, d);
+            * .json, .safetensors: a graph, pattern, graphs of heads, relations or list of layers.
         columns: Names of the columns of a text file that has none: ``"x y z nx ny nz label"``.
         allow_nonfinite: Accept NaN and infinite coordinates.
         max_bytes: Refuse larger files.
@@ -58,6 +61,10 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
         >>> square.notes
         ('1 polygons cut into 2 triangles',)
     """
+    if Path(file_name(path)).suffix.lower() in KINDS:
+        if columns or allow_nonfinite:
+            raise LoaderError(f"{file_name(path)}: expected no option but max_bytes. Try: a graph has no columns.")
+        return load_graph(path, max_bytes=max_bytes)
     raw = read_raw(path, columns=columns, allow_nonfinite=allow_nonfinite, max_bytes=max_bytes)
     points, size = dict(raw.points), np.diff(raw.ptr)
     if raw.text:

@@ -4,7 +4,7 @@
 on inputs of 1,000 to 4,000 tokens. What does the readout of each model depend on?
 
 *Method.* The code of google-research/long-range-arena at commit cd31e5c was read, and each graph built as it builds it;
-``graphattn.receptive_field`` counts through as many layers as the configuration has. Nothing is trained, and no
+``graphattn.analyse.receptive_field`` counts through as many layers as the configuration has. Nothing is trained, and no
 accuracy is reproduced: published numbers may come from other code.
 
 *Found, by the lines named beside each number.* Arms differ in more than the graph. "Local" groups tokens by residue, so

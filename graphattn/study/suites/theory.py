@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ... import graphs as g
 from ...analyse import connectivity, hops, receptive_field, spectral_gap
-from ...attention import attention
+from ...functional import attention
 from ...graph import AttentionGraph
 from ...nn import PositiveFeatures
 from ..markdown import from_docstring

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.functional import dropout, normalize, scaled_dot_product_attention
 from torch_geometric.utils import softmax as torch_geometric_softmax
 
+from graphattn.exactness import engine, operator, verify
 from graphattn.nn import GraphAttention, Rotary
-from graphattn.verify import engine, operator, verify
 
 DOUBLE = (torch.float64,)
 CAUSAL, RANDOM = GRAPHS["causal"](), GRAPHS["listed_random"]()

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 import graphattn as ga
 from graphattn.errors import GraphError, OptionError
+from graphattn.exactness import layer, operator, verify
 from graphattn.nn import GraphAttention
-from graphattn.verify import layer, operator, verify
 
 CAUSAL = GRAPHS["causal"]()
 WINDOW = ga.graphs.sliding_window(1009, 9)

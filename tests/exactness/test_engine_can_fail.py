@@ -7,12 +7,12 @@ from graph_table import GRAPHS
 import graphattn as ga
 from graphattn.backends import BACKENDS
 from graphattn.errors import ExactnessError
+from graphattn.exactness import assert_exact, operator, verify
 from graphattn.graph import AttentionGraph
 from graphattn.graph.edges import Edges
 from graphattn.graph.forms import band
 from graphattn.graph.listed import checked
 from graphattn.nn import GraphAttention
-from graphattn.verify import assert_exact, operator, verify
 
 GRAPH = GRAPHS["listed_random"]()
 FEW = {"dtypes": (torch.float64,), "backends": ("dense", "message_passing")}  # what breaks, breaks for all

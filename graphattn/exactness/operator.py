@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attention import AttentionOutput, attention
 from ..backends import BACKENDS
 from ..backends.request import Request
 from ..errors import ShapeError
+from ..functional import AttentionOutput, attention
 from ..graph import AttentionGraph, PerHead, disjoint_union
 from .measure import measure
 from .pieces import EXHAUSTIVE, Piece, mean_over_sources

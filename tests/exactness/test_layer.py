@@ -10,10 +10,10 @@ from torch import nn
 import graphattn as ga
 from graphattn.backends import BACKENDS
 from graphattn.errors import GraphError, OptionError
+from graphattn.exactness import assert_exact, stability, verify
 from graphattn.nn import FeatureScore, GraphAttention, LinearScaling, Rotary, linear_attention, normalizers
 from graphattn.nn import scores as library
 from graphattn.nn.linear_attention import PositiveFeatures
-from graphattn.verify import assert_exact, stability, verify
 
 MASK = torch.rand(5, 5, generator=torch.Generator().manual_seed(3)) < 0.7
 MASK[2] = False  # an isolated target
@@ -267,7 +267,7 @@ def test_stability_tells_kinks_from_curves(monkeypatch):
         return leaves
 
     monkeypatch.setattr(subject, "leaves", near_kinks)
-    from graphattn.verify.pieces import sample
+    from graphattn.exactness.pieces import sample
 
     result = stability.stability(subject, subject.cases[0], torch.float64, [sample(graph)])
     distance = 10.0 ** -torch.linspace(0, 10, 64)

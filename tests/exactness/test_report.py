@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import graphattn as ga
+from graphattn.exactness import bounds
+from graphattn.exactness.layer_twin import LayerTwin
+from graphattn.exactness.report import EQUAL_LOGITS, Check, Report, Row
 from graphattn.nn import FeatureScore, GraphAttention
-from graphattn.verify import bounds
-from graphattn.verify.layer_twin import LayerTwin
-from graphattn.verify.report import EQUAL_LOGITS, Check, Report, Row
 
 EQUAL = Check("edges", EQUAL_LOGITS, True)
 

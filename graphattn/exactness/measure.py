@@ -314,7 +314,7 @@ def _compare(
 
 
 def _magnitude(name: str, sizes: dict[str, float]) -> float:
-    """What an error is relative to; see :mod:`graphattn.verify.bounds`."""
+    """What an error is relative to; see :mod:`graphattn.exactness.bounds`."""
     if name == "weights":
         return 1.0
     if name in ("output", "lse"):

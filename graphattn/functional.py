@@ -72,7 +72,7 @@ def attention(
     A NaN or inf in a source that no target reads changes nothing, nor does one in a target without edges. One in a
     source that is read spoils its readers; on the backends made of dense products (dense, tiles, parts) possibly other
     targets, too (:func:`explain` notes it). Where only readers may be spoilt, ask for ``backend="edges"`` or
-    ``"message_passing"``; :func:`graphattn.find_nonfinite` finds the culprit.
+    ``"message_passing"``; :func:`graphattn.nn.find_nonfinite` finds the culprit.
 
     Args:
         query: (..., T, H, D), of float16, bfloat16, float32 or float64.

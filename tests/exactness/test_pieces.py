@@ -5,12 +5,12 @@ import torch
 from graph_table import GRAPHS
 
 import graphattn as ga
+from graphattn.exactness import measure, pieces
+from graphattn.exactness.layer import LayerSubject
+from graphattn.exactness.measure import twins
+from graphattn.exactness.operator import GraphSubject
+from graphattn.exactness.pieces import all_pieces, mean_over_sources, sample
 from graphattn.nn import GraphAttention
-from graphattn.verify import measure, pieces
-from graphattn.verify.layer import LayerSubject
-from graphattn.verify.measure import twins
-from graphattn.verify.operator import GraphSubject
-from graphattn.verify.pieces import all_pieces, mean_over_sources, sample
 
 
 @pytest.mark.parametrize("budget", [1 << 20, 23])

@@ -152,7 +152,7 @@ class Report:
             named = "" if beside is None else f"{_in_words(beside.quantity)} ({beside.case})"
             line = f"{backend:<{width}}  {dtype:<8}  {verdict:<5} {_cell(output)}   {_cell(beside)}  {named}"
             lines.append(line.rstrip())
-        dtypes = {row.dtype for row in self.rows}  # the rule of graphattn.verify.bounds
+        dtypes = {row.dtype for row in self.rows}  # the rule of graphattn.exactness.bounds
         lines.append("error: the largest difference from the twin, over the largest value")
         lines += ["limit: 1e-12 in float64"] * ("float64" in dtypes)
         if dtypes - {"float64"}:

@@ -11,13 +11,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from graphattn.backends import BACKENDS, sdpa
 from graphattn.errors import GraphError, OptionError, ShapeError
+from graphattn.exactness import Report, engine, verify
+from graphattn.exactness.report import Check, Refusal, Row
 from graphattn.graph import AttentionGraph
 from graphattn.graph.forms import band
 from graphattn.graph.listed import checked
 from graphattn.graphs import full
 from graphattn.nn import GraphAttention
-from graphattn.verify import Report, engine, verify
-from graphattn.verify.report import Check, Refusal, Row
 
 CAUSAL = GRAPHS["causal"]()
 RANDOM = GRAPHS["listed_random"]()
@@ -174,7 +174,7 @@ def test_a_mistake_at_one_kind_of_target_is_seen_on_a_large_graph(sampled):
     node = torch.arange(1, N)
     hub = torch.stack((torch.cat((node, node)), torch.cat((torch.zeros_like(node), node))))
     graph = AttentionGraph(checked(hub, N, N), "hub")
-    from graphattn.attention import attention
+    from graphattn.functional import attention
 
     def wrong_at_the_hub(q, k, v):
         output = attention(q, k, v, graph)

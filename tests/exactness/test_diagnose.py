@@ -4,10 +4,10 @@ import pytest
 import torch
 from graph_table import GRAPHS
 
+from graphattn.exactness import engine, verify
+from graphattn.exactness.diagnose import UNEXPLAINED
 from graphattn.graph import AttentionGraph, forms
 from graphattn.graphs import global_tokens
-from graphattn.verify import engine, verify
-from graphattn.verify.diagnose import UNEXPLAINED
 
 
 def attend(query, key, value, mask, *, scale=None, copies=None, tile=False, fill=-torch.inf):
@@ -194,7 +194,7 @@ def test_a_mistake_on_a_sample_of_a_large_graph_is_named(monkeypatch):
 
 @pytest.mark.slow
 def test_a_wrong_order_of_biases_is_named(monkeypatch):
-    from graphattn.verify import operator
+    from graphattn.exactness import operator
 
     right = operator.attention
 
@@ -218,7 +218,7 @@ def test_a_wrong_order_of_biases_is_named(monkeypatch):
     ],
 )
 def test_a_mishandled_bias_is_named(monkeypatch, words, change):
-    from graphattn.verify import operator
+    from graphattn.exactness import operator
 
     right = operator.attention
 

@@ -18,8 +18,7 @@ The bounds, for a backend's error ``e`` and the error ``d`` of plain dense torch
 * narrower, outputs: ``e <= 2 d + floor``; gradients: ``e <= 3 d + floor``. A backend may round in other places than
   dense torch, not more often (the rule of FlashAttention's own tests).
 * Where scores of both signs nearly cancel in a sum that they are divided by, rounding grows for any code. How much is
-  measured (:mod:`graphattn.verify.stability`; 1 for softmax of products): ``floor`` is multiplied by it, and 1e-12 by a
-  64th of it.
+  measured (:mod:`.stability`; 1 for softmax of products): ``floor`` is multiplied by it, and 1e-12 by a 64th of it.
 * ``floor`` is there because ``d`` may be small by luck: 4 eps in float32, where every intermediate is rounded; 1 eps in
   float16 and bfloat16, whose statistics are wider, so that only inputs and results are rounded.
 """

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn.verify import measure
-from graphattn.verify.operator import GraphSubject
+from graphattn.exactness import measure
+from graphattn.exactness.operator import GraphSubject
 
 CPU = torch.device("cpu")
 

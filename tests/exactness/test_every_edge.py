@@ -6,10 +6,10 @@ from graph_table import GRAPHS
 from torch.nn import functional as F
 
 import graphattn as ga
+from graphattn.exactness import engine, verify
+from graphattn.exactness.pieces import sample
+from graphattn.exactness.report import EQUAL_LOGITS
 from graphattn.nn import GraphAttention, Rotary
-from graphattn.verify import engine, verify
-from graphattn.verify.pieces import sample
-from graphattn.verify.report import EQUAL_LOGITS
 
 ROW = 271
 WINDOW = ga.graphs.sliding_window(311, 9)
