@@ -118,7 +118,7 @@ def function_of(name: str, args: tuple[Any, ...] = ()) -> Callable[..., Any]:
         return SIGNS[name]
     if name in METHODS:
         return lambda graph, *args, **options: getattr(graph, name)(*args, **options)
-    for room in ("graphattn.graphs", "graphattn._public"):  # it came with a file, before anybody used a builder
+    for room in ("graphattn.graphs", "graphattn.models"):  # it came with a file, before anybody used a builder
         if name not in _BUILDERS:
             import_module(room)  # let those of the room register, then all
     return _BUILDERS[name]

@@ -1,11 +1,12 @@
 """A shape into a file."""
 
+from pathlib import Path
 from typing import Any
 
 from ...arguments import flag
 from ...convert.files._guard import PathLike, file_name, suffix
 from ...convert.files._replace import replace_file
-from ...convert.saving import save_graph
+from ...convert.saving import KINDS, save_graph
 from ...errors import LoaderError
 from ...graph import AttentionGraph, Pattern, PerHead, Relations
 from .parts import parts_of
@@ -40,7 +41,8 @@ def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
         Shape(pos=[5, 3], curvature=[5], color=[5, 3])
     """
     flag(lossy, "lossy", LoaderError)
-    if isinstance(data, AttentionGraph | Pattern | PerHead | Relations | list | tuple):
+    of_graphs = AttentionGraph | Pattern | PerHead | Relations | list | tuple
+    if isinstance(data, of_graphs) or Path(file_name(path)).suffix.lower() in KINDS:
         if lossy:
             raise LoaderError("lossy: expected False, got True. Try: a graph is saved whole.")
         return save_graph(data, path)
