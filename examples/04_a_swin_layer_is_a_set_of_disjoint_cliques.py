@@ -10,7 +10,7 @@ height, width, cell, shift = 8, 12, 4, 2
 heads, depth = 2, 5
 
 graph = ga.graphs.window_partition((height, width), cell=(cell, cell), shift=(shift, shift))
-cliques = list(nx.connected_components(ga.to_networkx(graph).to_undirected()))
+cliques = list(nx.connected_components(ga.convert.to_networkx(graph).to_undirected()))
 print(f"{graph!r}\n{len(cliques)} cliques of sizes {sorted({len(clique) for clique in cliques})}")
 assert graph.num_edges == sum(len(clique) ** 2 for clique in cliques)
 

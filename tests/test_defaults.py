@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import graphattn as ga
-from graphattn import graphs, models, nn
+from graphattn import analyse, convert, graphs, hf, models, nn, viz
 from graphattn.backends import BACKENDS, request
 
 WANTED = Path(__file__).with_name("defaults.json")
@@ -19,8 +19,8 @@ PLAIN = (bool, int, float, str, tuple)
 
 def named():
     """Every public function and class by its name, and what the planner counts with."""
-    for room in (ga, graphs, nn, models):
-        for name in sorted(set(room.__all__)):
+    for room in (ga, analyse, convert, graphs, hf, models, nn, viz):
+        for name in sorted(getattr(room, "__all__", dir(room))):
             each = getattr(room, name)
             if inspect.isfunction(each) or (inspect.isclass(each) and not issubclass(each, Exception)):
                 yield f"{room.__name__}.{name}", each

@@ -55,14 +55,14 @@ CASES = [GRAPHS[name]() for name in SQUARE] + [random_graph(13, edges, edges) fo
 
 @pytest.mark.parametrize("graph", CASES, ids=lambda graph: graph.name)
 def test_hops_and_connectivity_are_those_of_networkx(graph):
-    found = ga.hops(graph)
+    found = ga.analyse.hops(graph)
     assert (found.layers, found.everything) == expected_hops(graph)
     assert found.past == reads_past(graph)
-    known = ga.connectivity(graph)
+    known = ga.analyse.connectivity(graph)
     answer = (known.components, known.strong_components, known.roots, known.acyclic)
     assert answer == expected_connectivity(graph)
     assert known.quasi_strong == (known.roots > 0)
-    listed = ga.connectivity(graph.explicit())
+    listed = ga.analyse.connectivity(graph.explicit())
     assert listed == known
     if graph.num_targets > 1:  # the ways that closed forms and small sizes pass by
         for way in (OnMatrix(graph), OnRuns(graph, 1 << 30)):
@@ -88,12 +88,12 @@ def test_jumps_of_a_long_chain():
 def test_known_hops(size):
     chain = ga.graphs.sliding_window(size, 3, causal=False)
     star = ga.graphs.global_tokens(size, (size - 1,))
-    assert ga.hops(ga.graphs.full(size)).layers == 1
-    assert ga.hops(chain).layers == ga.hops(chain.explicit()).layers == size - 1
-    assert ga.hops(star).layers == (2 if size > 2 else 1)
+    assert ga.analyse.hops(ga.graphs.full(size)).layers == 1
+    assert ga.analyse.hops(chain).layers == ga.analyse.hops(chain.explicit()).layers == size - 1
+    assert ga.analyse.hops(star).layers == (2 if size > 2 else 1)
     for radius in (1, 2, 3, 5):
         window = ga.graphs.sliding_window(size, 2 * radius + 1, causal=False)
-        assert ga.hops(window).layers == -(-(size - 1) // radius)
+        assert ga.analyse.hops(window).layers == -(-(size - 1) // radius)
 
 
 def test_bipartite_components_are_those_of_networkx():
@@ -117,9 +117,9 @@ def test_components_of_runs_are_those_of_edges(monkeypatch):
     monkeypatch.setattr(module, "is_listable", lambda graph: False)
     monkeypatch.setattr(module, "_closed", lambda edges: None)
     assert (module.num_components(graph), module.num_components(cross)) == (expected, both)
-    assert ga.connectivity(GRAPHS["longformer"]()).strong_components == 1  # through its hub
+    assert ga.analyse.connectivity(GRAPHS["longformer"]()).strong_components == 1  # through its hub
     with pytest.raises(GraphAttnError, match="smaller size"):
-        ga.connectivity(graph)
+        ga.analyse.connectivity(graph)
 
 
 @pytest.mark.parametrize("name", SQUARE)
@@ -142,25 +142,25 @@ def test_facts_hold_the_same_answers(name):
 
 def test_a_rule_of_a_million_nodes_answers_or_says_what_it_costs():
     window = ga.graphs.sliding_window(MILLION, 257, causal=False)
-    assert ga.hops(window).layers == -(-(MILLION - 1) // 128)
+    assert ga.analyse.hops(window).layers == -(-(MILLION - 1) // 128)
     grid = ga.graphs.grid_neighbourhood((1000, 1000), (7, 7))
-    assert ga.hops(grid).everything
+    assert ga.analyse.hops(grid).everything
     dilated, plain = ga.graphs.sliding_window(MILLION, 5, dilation=8), ga.graphs.sliding_window(125_000, 5)
-    assert ga.hops(dilated).layers == ga.hops(plain).layers
-    assert ga.connectivity(ga.graphs.window_partition((1024, 1024), (8, 8))).components == 128**2
+    assert ga.analyse.hops(dilated).layers == ga.analyse.hops(plain).layers
+    assert ga.analyse.connectivity(ga.graphs.window_partition((1024, 1024), (8, 8))).components == 128**2
     function = ga.from_rule(lambda t, s: (t - s) % 7 == 0, MILLION)
-    for question in (ga.hops, ga.connectivity, ga.spectral_gap, ga.leaks):
+    for question in (ga.analyse.hops, ga.analyse.connectivity, ga.analyse.spectral_gap, ga.leaks):
         with pytest.raises(GraphAttnError, match="smaller size"):
             question(function)
 
 
 def test_searches_stop_at_their_budget_with_the_bounds_found():
     graph = random_graph(1031, 2500, 0)
-    exact = ga.hops(graph)
+    exact = ga.analyse.hops(graph)
     with pytest.raises(GraphAttnError, match=r"at least \d+") as caught:
-        ga.hops(graph, budget=100)
+        ga.analyse.hops(graph, budget=100)
     assert int(str(caught.value).split("at least ")[1].split(" ")[0].rstrip(";,")) <= exact.layers
-    found = shortest_path(ga.to_scipy(graph).T, unweighted=True)
+    found = shortest_path(ga.convert.to_scipy(graph).T, unweighted=True)
     assert exact.layers == found[np.isfinite(found)].max()
     assert exact.everything == bool(np.isfinite(found).all())
     with pytest.raises(GraphAttnError, match="runs of its rows for every step"):
@@ -180,11 +180,11 @@ def test_of_a_causal_graph_it_is_said_when_every_node_depends_on_every_earlier_o
     ]
     cases += [(window | ga.graphs.global_tokens(30, (9,)), 2, False), (window.reverse(), 15, False)]
     for graph, layers, past in cases:
-        found = ga.hops(graph.explicit() if listed else graph)
+        found = ga.analyse.hops(graph.explicit() if listed else graph)
         assert (found.layers, found.past) == (layers, past), graph
-    assert str(ga.hops(window)) == "after 15 layers every node depends on every earlier one"
+    assert str(ga.analyse.hops(window)) == "after 15 layers every node depends on every earlier one"
     assert "each then depends on  every earlier one" in str(ga.facts(window))
-    assert "never depend on some" in str(ga.hops(cut))
+    assert "never depend on some" in str(ga.analyse.hops(cut))
     assert "each then depends on  not every node" in str(ga.facts(cut))
     assert "each then depends on  every node" in str(ga.facts(ga.graphs.full(5)))
 
@@ -223,7 +223,7 @@ def test_facts_of_the_layers_of_a_model():
     assert columns(text)["hops"] == ["-", "4"]
     assert text.endswith("after 3 layers a target depends on 12 of 12 sources (each node keeps what it has)")
     chain = ga.facts([window] * 3)
-    reach = ga.receptive_field([window] * 3, residual=True).sizes[-1]
+    reach = ga.analyse.receptive_field([window] * 3, residual=True).sizes[-1]
     assert chain.sources == (int(reach.min()), float(reach.double().mean()), int(reach.max())) == (1, 2.8, 4)
     assert "depends on 1 to 4, mean 2.8, of 5 sources" in str(chain)
     assert chain.to_dict()["sources_read"] == {"least": 1, "mean": 2.8, "most": 4}
@@ -251,7 +251,7 @@ def test_what_facts_says_to_try_it_takes():
     few = ga.facts(graph, budget=100)
     assert few.hops is None
     assert "try budget=800, or ask" in few.left_out["hops"]
-    assert ga.facts(graph, budget=10**9).hops == ga.hops(graph).layers
+    assert ga.facts(graph, budget=10**9).hops == ga.analyse.hops(graph).layers
     for wrong in (0, -1, 2.5, True, "x"):
         with pytest.raises(GraphAttnError, match="budget must be a whole number >= 1, got"):
             ga.facts(graph, budget=wrong)
@@ -272,7 +272,7 @@ def test_facts_of_more_nodes_than_memory_holds_are_refused():
 
 def test_questions_of_square_graphs_refuse_others():
     cross = GRAPHS["cross"]()
-    for question in (ga.hops, ga.connectivity, ga.spectral_gap, ga.universality):
+    for question in (ga.analyse.hops, ga.analyse.connectivity, ga.analyse.spectral_gap, ga.analyse.universality):
         with pytest.raises(GraphAttnError, match="7 targets and 13 sources"):
             question(cross)
     assert walk(GRAPHS["window"]()).forward(0)[1] == 1

@@ -31,15 +31,15 @@ SCHEDULES = {
 def test_fields_and_counts_are_the_products_of_the_masks(name, residual):
     layers = SCHEDULES[name]
     every = layers_multiplied(layers, residual)
-    found = ga.receptive_field(layers, residual=residual)
+    found = ga.analyse.receptive_field(layers, residual=residual)
     assert len(found.graphs) == len(layers)
     for graph, size, expected in zip(found.graphs, found.sizes, every, strict=True):
         assert torch.equal(graph.mask(), expected > 0)
         assert torch.equal(size, (expected > 0).sum(1))
-    assert torch.equal(ga.path_counts(layers, residual=residual), every[-1])
+    assert torch.equal(ga.analyse.path_counts(layers, residual=residual), every[-1])
     few = [layers[-1].num_targets - 1, 1]
-    assert torch.equal(ga.path_counts(layers, few, residual=residual), every[-1][few])
-    assert torch.equal(ga.receptive_field(layers, few, residual=residual).graphs[-1].mask(), every[-1][few] > 0)
+    assert torch.equal(ga.analyse.path_counts(layers, few, residual=residual), every[-1][few])
+    assert torch.equal(ga.analyse.receptive_field(layers, few, residual=residual).graphs[-1].mask(), every[-1][few] > 0)
 
 
 def test_receptive_field_is_the_support_of_the_jacobian():
@@ -52,18 +52,18 @@ def test_receptive_field_is_the_support_of_the_jacobian():
         return x.sum((1, 2))
 
     jacobian = torch.autograd.functional.jacobian(stack, x).abs().sum((2, 3))
-    assert torch.equal(ga.receptive_field(layers).graphs[-1].mask(), jacobian > 0)
-    assert not torch.equal(ga.receptive_field(layers[:1]).graphs[-1].mask(), jacobian > 0)
+    assert torch.equal(ga.analyse.receptive_field(layers).graphs[-1].mask(), jacobian > 0)
+    assert not torch.equal(ga.analyse.receptive_field(layers[:1]).graphs[-1].mask(), jacobian > 0)
 
 
 @pytest.mark.slow
 def test_wavenet_sees_sixteen_at_any_length():
     layers = [graphs.sliding_window(MILLION, 2, dilation=d) for d in (1, 2, 4, 8)]
-    found = ga.receptive_field(layers, targets=[MILLION - 1])
+    found = ga.analyse.receptive_field(layers, targets=[MILLION - 1])
     assert [int(size) for size in found.sizes] == [2, 4, 8, 16]
     assert found.graphs[-1].source.tolist() == list(range(MILLION - 16, MILLION))
-    assert int(ga.path_counts(layers, targets=[MILLION - 1]).sum()) == 16
-    windows = ga.receptive_field([graphs.sliding_window(MILLION, 257)] * 3)
+    assert int(ga.analyse.path_counts(layers, targets=[MILLION - 1]).sum()) == 16
+    windows = ga.analyse.receptive_field([graphs.sliding_window(MILLION, 257)] * 3)
     assert int(windows.sizes[-1].max()) == 3 * 256 + 1
     assert "after layer 2: 1 to 769" in str(windows)
     assert windows.to_dict()["layers"][0]["most"] == 257
@@ -71,20 +71,20 @@ def test_wavenet_sees_sixteen_at_any_length():
 
 def test_heads_of_their_own_count_as_one_layer():
     rows, columns = graphs.window_partition((4, 6), (1, 6)), graphs.window_partition((4, 6), (4, 1))
-    found = ga.receptive_field([PerHead((rows, columns))])
+    found = ga.analyse.receptive_field([PerHead((rows, columns))])
     assert torch.equal(found.graphs[0].mask(), rows.mask() | columns.mask())
-    assert torch.equal(ga.receptive_field(rows).graphs[0].mask(), rows.mask())
+    assert torch.equal(ga.analyse.receptive_field(rows).graphs[0].mask(), rows.mask())
 
 
 def test_too_much_is_refused_with_its_cost():
     with pytest.raises(GraphAttnError, match="fewer targets"):
-        ga.receptive_field([graphs.logsparse(20_000)] * 2, budget=10_000)
+        ga.analyse.receptive_field([graphs.logsparse(20_000)] * 2, budget=10_000)
     with pytest.raises(GraphAttnError, match="fewer targets"):
-        ga.path_counts(graphs.causal(MILLION))
+        ga.analyse.path_counts(graphs.causal(MILLION))
     with pytest.raises(GraphAttnError, match="fewer layers"):
-        ga.path_counts([graphs.full(1000)] * 8, targets=[0])
+        ga.analyse.path_counts([graphs.full(1000)] * 8, targets=[0])
     with pytest.raises(GraphAttnError, match="outside"):
-        ga.receptive_field(graphs.causal(5), targets=[5])
+        ga.analyse.receptive_field(graphs.causal(5), targets=[5])
     with pytest.raises(GraphAttnError, match="layer 1 reads 5 sources"):
         ga.leaks([graphs.causal(7), graphs.causal(5)])
 

@@ -10,7 +10,7 @@ import torch
 from graph_table import GRAPHS
 
 import graphattn as ga
-from graphattn import GraphAttnError, graphs
+from graphattn import GraphAttnError, analyse, graphs
 from graphattn.graph.listed import checked
 
 SQUARE = [name for name, make in GRAPHS.items() if make().is_square and make().num_targets > 1]
@@ -31,12 +31,12 @@ def ring(size, reach=1):
 
 
 def test_gaps_with_a_formula():
-    assert ga.spectral_gap(graphs.full(9)) == pytest.approx(1)
-    assert ga.spectral_gap(graphs.causal(9)) == pytest.approx(0.5)
-    assert ga.spectral_gap(graphs.window_partition((6, 6), (3, 3))) == pytest.approx(0)
-    assert ga.spectral_gap(ring(12) - graphs.self_loops(12)) == pytest.approx(0)  # an even cycle alternates
+    assert analyse.spectral_gap(graphs.full(9)) == pytest.approx(1)
+    assert analyse.spectral_gap(graphs.causal(9)) == pytest.approx(0.5)
+    assert analyse.spectral_gap(graphs.window_partition((6, 6), (3, 3))) == pytest.approx(0)
+    assert analyse.spectral_gap(ring(12) - graphs.self_loops(12)) == pytest.approx(0)  # an even cycle alternates
     for size in (7, 12):
-        assert ga.spectral_gap(ring(size)) == pytest.approx(1 - (1 + 2 * cos(2 * pi / size)) / 3)
+        assert analyse.spectral_gap(ring(size)) == pytest.approx(1 - (1 + 2 * cos(2 * pi / size)) / 3)
 
 
 def listable(monkeypatch, answer):
@@ -57,16 +57,16 @@ def test_large_and_small_ways_agree(monkeypatch, as_matrix):
     ]
     triangular = [GRAPHS["causal"](), GRAPHS["window"](), GRAPHS["packed_documents"]()]
     for graph in ordinary + triangular:
-        assert ga.spectral_gap(graph) == pytest.approx(gap(graph), abs=1e-7), graph
+        assert analyse.spectral_gap(graph) == pytest.approx(gap(graph), abs=1e-7), graph
     for graph in triangular:
-        assert ga.connectivity(graph).acyclic
+        assert analyse.connectivity(graph).acyclic
 
 
 def test_gaps_that_cost_too_much_are_refused():
     with pytest.raises(GraphAttnError, match="operations"):
-        ga.spectral_gap(graphs.sliding_window(1_000_000, 3, causal=False))
+        analyse.spectral_gap(graphs.sliding_window(1_000_000, 3, causal=False))
     with pytest.raises(GraphAttnError, match="at least 2 nodes"):
-        ga.spectral_gap(graphs.full(1))
+        analyse.spectral_gap(graphs.full(1))
 
 
 def random_graph(size, edges, seed):
@@ -97,7 +97,7 @@ def test_conditions_of_universality_are_those_of_enumeration():
         layers = [random_graph(5, 4 + (seed + i) % 13, 100 * seed + i) for i in range(1 + seed % 2)]
         if seed % 3:
             layers = [layer.with_self_loops() for layer in layers]
-        found = ga.universality(layers)
+        found = analyse.universality(layers)
         answer = (found.self_loops, found.star, found.hamiltonian_path, found.reads_everything)
         assert answer == enumerated(layers), (seed, found)
         loops, star, path, reads_all = answer
@@ -113,28 +113,30 @@ def test_the_graph_that_takes_longest_to_fill_is_waited_for(n):
     graph = ga.from_edge_index(torch.cat((circle, torch.tensor([[n - 1], [1]])), 1), num_nodes=n)
     power = np.linalg.matrix_power(graph.mask().numpy().astype(object), (n - 1) ** 2)
     assert not (power > 0).all()
-    assert ga.universality(graph).reads_everything
+    assert analyse.universality(graph).reads_everything
 
 
 def test_loops_of_one_layer_do_not_keep_what_another_forgets():
     """A ring passes all on and keeps nothing, so that loops in the other layer alone never let a node depend on all."""
     ring, alone = graphs.circulant(5, (1,)), graphs.self_loops(5)
     for layers in ([ring, alone], [alone, ring], [ring]):
-        found = ga.universality(layers)
+        found = analyse.universality(layers)
         assert not found.self_loops
         assert found.reads_everything is False
-    assert ga.universality([ring | alone, alone]).reads_everything
+    assert analyse.universality([ring | alone, alone]).reads_everything
 
 
 def test_universality_of_the_papers_graphs():
     size = 64
     bigbird = graphs.sliding_window(size, 3, causal=False) | graphs.global_tokens(size, (0,))
-    assert ga.universality(bigbird).star_graph
-    strided = ga.universality([graphs.sliding_window(size, 3, causal=False), graphs.window_partition((8, 8), (8, 1))])
+    assert analyse.universality(bigbird).star_graph
+    strided = analyse.universality(
+        [graphs.sliding_window(size, 3, causal=False), graphs.window_partition((8, 8), (8, 1))]
+    )
     assert (strided.star, strided.sparse_transformer, strided.universal) == (None, True, True)
-    causal = ga.universality(graphs.causal(size))
+    causal = analyse.universality(graphs.causal(size))
     assert (causal.hamiltonian_path, causal.reads_everything, causal.universal) == (True, False, False)
-    cells = ga.universality(graphs.window_partition((8, 8), (4, 4)))
+    cells = analyse.universality(graphs.window_partition((8, 8), (4, 4)))
     assert (cells.hamiltonian_path, cells.universal) == (False, False)
     assert "theorem applies: no" in str(cells)
     assert causal.to_dict()["universal"] is False
@@ -143,8 +145,8 @@ def test_universality_of_the_papers_graphs():
         .explicit()
         .relabel(torch.randperm(35, generator=torch.Generator().manual_seed(0)))
     )
-    assert ga.universality(grid).hamiltonian_path  # found by search
-    large = ga.universality(graphs.sliding_window(1_000_000, 257, causal=False))
+    assert analyse.universality(grid).hamiltonian_path  # found by search
+    large = analyse.universality(graphs.sliding_window(1_000_000, 257, causal=False))
     assert (large.hamiltonian_path, large.reads_everything) == (True, True)
 
 
@@ -157,7 +159,7 @@ def counted_tiles(mask, tile):
 @pytest.mark.parametrize("name", list(GRAPHS))
 def test_tile_fill_is_counted_from_the_mask(name):
     graph = GRAPHS[name]()
-    found = ga.tile_fill(graph, (3, 5))
+    found = analyse.tile_fill(graph, (3, 5))
     touched, fill = counted_tiles(graph.mask(), (3, 5))
     assert (found.touched, found.fill) == (touched, pytest.approx(fill))
     assert found.tiles == -(-graph.num_targets // 3) * -(-graph.num_sources // 5)
@@ -167,18 +169,18 @@ def test_reordering_finds_the_neighbours_again():
     size = 300
     window = graphs.sliding_window(size, 9, causal=False)
     shuffled = window.explicit().relabel(torch.randperm(size, generator=torch.Generator().manual_seed(0)))
-    before, after = ga.tile_fill(window, (16, 16)), ga.tile_fill(shuffled, (16, 16))
+    before, after = analyse.tile_fill(window, (16, 16)), analyse.tile_fill(shuffled, (16, 16))
     assert after.touched > 4 * before.touched
     assert after.touched_after <= 1.2 * before.touched
     assert after.order == "reverse Cuthill-McKee"
     assert str(after).endswith("full")
     swin = graphs.window_partition((16, 16), (4, 4))
-    boxes = ga.tile_fill(swin, (16, 16))
+    boxes = analyse.tile_fill(swin, (16, 16))
     assert (boxes.order, boxes.touched_after, boxes.fill_after) == ("boxes of the grid", 16, 1.0)
     assert boxes.fill == pytest.approx(0.25)
-    wide = ga.tile_fill(graphs.sliding_window(100_000, 257))
+    wide = analyse.tile_fill(graphs.sliding_window(100_000, 257))
     assert (wide.order, wide.touched_after, wide.to_dict()["fill_after"]) == (None, None, None)
     with pytest.raises(GraphAttnError, match="tile must be"):
-        ga.tile_fill(window, (0, 4))
+        analyse.tile_fill(window, (0, 4))
     with pytest.raises(GraphAttnError, match="larger ones"):
-        ga.tile_fill(graphs.causal(1_000_000), (1, 1))
+        analyse.tile_fill(graphs.causal(1_000_000), (1, 1))
