@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from ..arguments import shown
+from ..convert.files._replace import save_page
 from ..errors import GraphError, OptionError
 from ..graph.graph import AttentionGraph
 from ..graphs.points.hierarchy import Hierarchy
-from ..convert.files._replace import save_page
 from .choice import checked_targets
 from .layouts import Layout, layout_of
 from .layouts.grid import Grid
