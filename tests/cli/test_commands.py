@@ -90,7 +90,7 @@ def test_explain_passes_every_option_on(shell, monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(sys.modules["graphattn.attention"], "explain", explain)  # a function hides the module
+    monkeypatch.setattr(importlib.import_module("graphattn.functional"), "explain", explain)
     line = "--heads 6 --kv-heads 3 --head-dim 5 --value-dim 7 --batch 11 --dtype bfloat16 --device cuda:1"
     flags = "--score-bias --softcap --dropout --return-weights --return-lse --edge-features"
     shell(f"explain 'full(2)' {line} {flags}")

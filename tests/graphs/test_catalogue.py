@@ -105,5 +105,5 @@ def test_the_catalogue_shows_builders_alone():
     helpers |= {"degree_matched_random"}
     helpers |= {"mesh_edge_ends"}
     helpers |= {"line_graph", "hierarchy", "serialized_hierarchy"}
-    classes = {"CloudCache", "Hierarchy", "HierarchyRecipe", "MeshReport"}
+    classes = {"CloudCache", "Hierarchy", "HierarchyRecipe", "MeshReport", "Pattern", "Relations"}
     assert shown == {*SMALL, *helpers, *classes, "BUILDERS", "zoo"} == set(graphs.__all__)
