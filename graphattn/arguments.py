@@ -5,9 +5,7 @@ import math
 import operator
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from functools import cache, wraps
-from types import NoneType, UnionType
-from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +13,6 @@ from torch import Tensor
 
 from .errors import GraphAttnError, OptionError, ShapeError
 
-P = ParamSpec("P")
-R = TypeVar("R")
 _LONGEST = 60
 
 
@@ -282,63 +278,3 @@ def refuse_class(value: object, argument: str, error: type[GraphAttnError] = Opt
 
 def _is_bool(value: object) -> bool:
     return isinstance(value, bool) or getattr(value, "dtype", None) in (torch.bool, np.bool_)
-
-
-#: What an annotation says that can be checked without knowing the function.
-_KINDS: dict[Any, Callable[[Any, str], Any]] = {
-    int: whole,
-    bool: flag,
-    str: text,
-    torch.dtype: dtype,
-    torch.device: device,
-}
-
-
-@cache
-def _checks(annotation: Any) -> tuple[bool, Callable[[Any, str], Any] | None]:
-    """Whether None may be passed, and the check of what else; None where the function has to judge."""
-    kinds = set(
-        get_args(annotation) if isinstance(annotation, UnionType) or get_origin(annotation) is Union else (annotation,)
-    )
-    optional = NoneType in kinds
-    kinds -= {NoneType}
-    if kinds == {torch.device, str}:
-        return optional, device
-    return optional, _KINDS.get(kinds.pop()) if len(kinds) == 1 else None
-
-
-def kinds_checked(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A function whose arguments are of the kinds that its signature says: whole numbers, flags, text, dtypes, devices.
-
-    Whole numbers arrive as ints, flags as bools, devices with their index. What an annotation cannot say (a range, a
-    shape) is the function's to check.
-
-    Args:
-        names: The arguments that are checked; all by default.
-
-    Example:
-        >>> @kinds_checked()
-        ... def half(number: int, exact: bool = False) -> float:
-        ...     return number / 2
-        >>> half(3, exact="no")
-        Traceback (most recent call last):
-        graphattn.errors.OptionError: exact must be True or False, got 'no'
-    """
-
-    def decorate(made: Callable[P, R]) -> Callable[P, R]:
-        parameters = [p for p in inspect.signature(made).parameters.values() if p.kind < p.VAR_KEYWORD]
-        rules = {p.name: _checks(p.annotation) for p in parameters if not names or p.name in names}
-        order = [p.name for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD]
-
-        def check(name: str, value: Any) -> Any:
-            optional, rule = rules.get(name, (True, None))
-            return value if rule is None or (optional and value is None) else rule(value, name)
-
-        @wraps(made)
-        def checked(*args: P.args, **options: P.kwargs) -> R:
-            first = [check(name, value) for name, value in zip(order, args, strict=False)]
-            return made(*first, *args[len(order) :], **{name: check(name, value) for name, value in options.items()})  # type: ignore[arg-type]
-
-        return checked
-
-    return decorate

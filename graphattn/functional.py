@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .arguments import check_flags, device_named, kinds_checked
+from .arguments import check_flags, device_named, whole
 from .arguments import dtype as checked_dtype
 from .backends.check import check
 from .backends.choose import Explanation, HeadsExplanation, explained
@@ -122,7 +122,6 @@ def attention(
     return AttentionOutput(outputs.output, weights, outputs.lse if return_lse else None)
 
 
-@kinds_checked("heads", "head_dim", "kv_heads", "value_dim", "batch")
 def explain(
     graph: AttentionGraph | PerHead,
     *unnamed: Never,
@@ -168,12 +167,11 @@ def explain(
             raise OptionError(f"{option} must be True, or what the call would pass{known}; got {options[option]!r}")
     flags = {_FLAGS[option]: isinstance(value, Tensor | np.ndarray) or bool(value) for option, value in options.items()}
     checked_dtype(dtype, floating=True)
-    for name, size in (("head_dim", head_dim), ("value_dim", value_dim), ("batch", batch)):
-        if size is not None and size < 0:
-            raise OptionError(f"{name} must be a whole number >= 0, got {size}")
     value_dim = head_dim if value_dim is None else value_dim
     kv_heads = heads if kv_heads is None else kv_heads
-    if min(heads, kv_heads) < 0 or (heads % kv_heads if kv_heads else heads) != 0:
+    sizes = {"head_dim": head_dim, "value_dim": value_dim, "batch": batch, "heads": heads, "kv_heads": kv_heads}
+    head_dim, value_dim, batch, heads, kv_heads = (whole(size, name, 0) for name, size in sizes.items())
+    if (heads % kv_heads if kv_heads else heads) != 0:
         raise OptionError(f"heads must be a multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}")
     score, normalize = options.get("score"), options.get("normalize")
     flags["score"] = flags.get("score", False) and not is_product(score)

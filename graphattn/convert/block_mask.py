@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..arguments import kinds_checked, pair
+from ..arguments import pair
 from ..errors import GraphError
 from ..graph import EMPTY, FULL, PARTIAL, AttentionGraph, PerHead
 from ..graph.need import need_graph
@@ -85,7 +85,6 @@ class _OfBlocks:
         return replace(self, rule=self.rule.at(letter, value))
 
 
-@kinds_checked("name", "device", "return_nodes")
 def from_block_mask(
     block_mask: "BlockMask", *, B: int | None = None, H: int | None = None, name: str | None = None
 ) -> AttentionGraph | PerHead:

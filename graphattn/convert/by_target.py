@@ -5,14 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import integers, kinds_checked
+from ..arguments import integers
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.need import need_graph
 from .edge_index import from_edge_index
 
 
-@kinds_checked("name", "device", "return_nodes")
 def from_by_target(
     ptr: Any,
     index: Any,

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import kinds_checked, whole
+from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.listed import INTEGERS, checked
@@ -14,7 +14,6 @@ from ..graph.need import need_graph
 _SIDES = ("num_sources", "num_targets")
 
 
-@kinds_checked("name", "device", "return_nodes")
 def from_edge_index(
     edge_index: Any,
     num_sources: int | None = None,

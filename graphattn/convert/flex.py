@@ -8,7 +8,6 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
 from ..graph.need import need_graph
@@ -40,7 +39,6 @@ def from_mask_mod(
     name: str | None = None,
     device: torch.device | str = "cpu",
 ) -> AttentionGraph | PerHead: ...
-@kinds_checked("name", "device", "return_nodes")
 def from_mask_mod(
     mask_mod: MaskMod,
     num_targets: int,

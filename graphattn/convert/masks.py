@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import kinds_checked, table
+from ..arguments import table
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.algebra import refuse_over
@@ -13,7 +13,6 @@ from ..graph.listed import checked
 from ..graph.need import need_graph
 
 
-@kinds_checked("name", "device", "return_nodes")
 def from_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
     """A graph from a bool mask: ``mask[t, s]`` True says that target ``t`` may read source ``s``.
 
@@ -53,7 +52,6 @@ def to_mask(graph: AttentionGraph) -> Tensor:
     return graph.mask()
 
 
-@kinds_checked("name", "device", "return_nodes")
 def from_mha_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
     """A graph from a mask of ``nn.MultiheadAttention``, where True at (t, s) says that ``t`` may *not* read ``s``.
 
@@ -80,7 +78,6 @@ def to_mha_mask(graph: AttentionGraph) -> Tensor:
     return ~to_mask(graph)
 
 
-@kinds_checked("name", "device", "return_nodes")
 def from_additive_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
     """A graph from a mask that is added to the scores: 0 is an edge, -inf is none.
 
@@ -112,7 +109,6 @@ def from_additive_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
     return _graph(edge, name or "additive_mask")
 
 
-@kinds_checked("dtype")
 def to_additive_mask(graph: AttentionGraph, dtype: torch.dtype = torch.float32) -> Tensor:
     """(T, S) of ``dtype``, to be added to the scores: 0 on an edge, log n on one with n copies, -inf elsewhere.
 

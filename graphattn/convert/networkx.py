@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 
-from ..arguments import kinds_checked, several, shown
+from ..arguments import check_flags, several, shown
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.need import need_graph
@@ -39,7 +39,6 @@ def from_networkx(
 ) -> tuple[AttentionGraph, list[Hashable]]: ...
 
 
-@kinds_checked("name", "device", "return_nodes")
 def from_networkx(
     G: "nx.Graph",
     *,
@@ -82,6 +81,7 @@ def from_networkx(
     if not isinstance(G, nx.Graph):
         raise GraphError(f"G must be a networkx graph, got a {type(G).__name__}")
     _check_arrows(arrows)
+    check_flags(return_nodes=return_nodes)
     nodes = list(G.nodes)
     if (sources is None) != (targets is None):
         raise GraphError("sources and targets belong together: give the labels of both, or of neither")

@@ -3,7 +3,7 @@
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import kinds_checked, shown
+from ..arguments import shown
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.need import need_graph
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 EdgeType = tuple[str, str, str]
 
 
-@kinds_checked("name", "device", "return_nodes")
 def from_pyg(
     data: Any, edge_type: EdgeType | None = None, *, duplicates: str = "error", name: str | None = None
 ) -> AttentionGraph:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..arguments import device as checked_device
-from ..arguments import kinds_checked, whole
+from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.edges import Edges
@@ -17,7 +17,6 @@ _PROBED = 13  # targets and, two fewer, sources: a square table would hide a tra
 _ALONE = 24  # of their pairs, at about equal distances, are asked about one by one, too
 
 
-@kinds_checked("name", "device", "return_nodes")
 def from_rule(
     function: PairRule,
     num_targets: int,

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..arguments import kinds_checked
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.need import need_graph
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 
-@kinds_checked("name", "device", "return_nodes")
 def from_scipy(matrix: Any, *, duplicates: str = "error", name: str | None = None) -> AttentionGraph:
     """A graph from a sparse matrix (T, S): the entry at ``[t, s]`` counts the edges ``s -> t``.
 

@@ -2,7 +2,6 @@
 
 import importlib
 import re
-import sys
 
 import pytest
 import torch
