@@ -70,7 +70,7 @@ def attention(
     Tensors are node-first: nodes, then heads, then width (torch's SDPA has heads first).
 
     A NaN or inf in a source that no target reads changes nothing, nor does one in a target without edges. One in a
-    source that is read spoils its readers; on the backends made of dense products (dense, tiles, parts) possibly other
+    source that is read spoils its readers; on the backends made of dense products (dense, tiles) possibly other
     targets, too (:func:`explain` notes it). Where only readers may be spoilt, ask for ``backend="edges"`` or
     ``"message_passing"``; :func:`graphattn.nn.find_nonfinite` finds the culprit.
 
@@ -169,9 +169,10 @@ def explain(
     checked_dtype(dtype, floating=True)
     value_dim = head_dim if value_dim is None else value_dim
     kv_heads = heads if kv_heads is None else kv_heads
-    sizes = {"head_dim": head_dim, "value_dim": value_dim, "batch": batch, "heads": heads, "kv_heads": kv_heads}
-    head_dim, value_dim, batch, heads, kv_heads = (whole(size, name, 0) for name, size in sizes.items())
-    if (heads % kv_heads if kv_heads else heads) != 0:
+    sizes = {"head_dim": head_dim, "value_dim": value_dim, "batch": batch}
+    head_dim, value_dim, batch = (whole(size, name, 0) for name, size in sizes.items())
+    heads, kv_heads = whole(heads, "heads"), whole(kv_heads, "kv_heads")
+    if min(heads, kv_heads) < 0 or (heads % kv_heads if kv_heads else heads) != 0:
         raise OptionError(f"heads must be a multiple of kv_heads >= 1, got heads={heads} and kv_heads={kv_heads}")
     score, normalize = options.get("score"), options.get("normalize")
     flags["score"] = flags.get("score", False) and not is_product(score)

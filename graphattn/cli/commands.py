@@ -3,7 +3,6 @@
 import os
 import shlex
 from json import dumps
-from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
@@ -187,10 +186,10 @@ def _draw(subject: Item, out: str) -> None:
 def _saved(subject: Item, path: str) -> tuple[str, ...]:
     """Write the graph; how to read it again, where that is not plain."""
     from ..convert.files import save_edges
-    from ..convert.saving import KINDS, save_graph
+    from ..convert.saving import is_saved_graph, save_graph
 
     graph = subject.graph
-    is_graph = Path(path).suffix.lower() in KINDS
+    is_graph = is_saved_graph(path)
     with step(f"writing {path}"):
         save_graph(graph, path) if is_graph else save_edges(path, graph)
     options = "".join(

@@ -16,8 +16,7 @@ from ..convert.files import load_edges, load_mask, sniff
 from ..convert.files._guard import MAX_BYTES, read, suffix
 from ..convert.files._npy import read_array
 from ..convert.files.edges import ENDINGS as OF_EDGES
-from ..convert.saving import KINDS as SAVED_GRAPHS
-from ..convert.saving import load_graph
+from ..convert.saving import is_saved_graph, load_graph
 from ..errors import GraphAttnError, GraphError, LoaderError, OptionError
 from ..graphs import mesh_edge_ends, mesh_vertices
 from ..graphs.expression import Deferred
@@ -80,7 +79,7 @@ class File(Deferred):
 
     def graph(self) -> Any:
         """The graph of a file of edges, a mask, a mesh or a saved graph."""
-        if Path(self.path).suffix.lower() in SAVED_GRAPHS:
+        if is_saved_graph(self.path):
             return self._read(load_graph)
         known = {key: value for key, value in self.options.items() if key == "max_bytes"}
         of_edges = Path(self.path).suffix.lower() in OF_EDGES

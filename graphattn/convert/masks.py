@@ -97,7 +97,7 @@ def from_additive_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
     if not values.is_floating_point():
         raise GraphError(f"mask must be floating point, 0 or -inf, got {_kind(values)}; a bool mask goes to from_mask")
     edge = values == 0
-    lowest = (values == torch.finfo(values.dtype).min) & edge.any(1, keepdim=True)
+    lowest = (values == _lowest(values)) & edge.any(1, keepdim=True)
     bad = torch.nonzero(~(edge | lowest | (values == -torch.inf)))
     if bad.numel():
         t, s = bad[0].tolist()

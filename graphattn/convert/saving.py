@@ -1,6 +1,7 @@
 """Graphs that travel with checkpoints: one file, or a dict in a configuration, that holds no code."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -103,6 +104,11 @@ def load_graph(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Any:
     content = read(path, max_bytes).data
     text, tensors = _opened(content, name) if kind == ".safetensors" else (content, [])
     return from_plain(parsed(text, name), tensors, where=name, **limits)
+
+
+def is_saved_graph(path: PathLike) -> bool:
+    """True if the name of a file has an ending of :func:`save_graph`."""
+    return Path(file_name(path)).suffix.lower() in KINDS
 
 
 def _limits(max_bytes: int) -> dict[str, Any]:

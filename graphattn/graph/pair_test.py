@@ -28,22 +28,30 @@ def _tiled(edges: Edges, device: torch.device) -> PairTest:
     """
     num_bytes, side, classes = min((_bytes(edges, side) for side in _SIDES), key=lambda found: found[0])
     refuse_over(int(num_bytes), "a mask_mod of these edges", "put neighbours near each other, or use fewer nodes")
-    partial = torch.nonzero(classes == PARTIAL)
-    table = classes.to(torch.int32) // FULL  # bitmap 0 has no bit set, bitmap 1 has all
-    table[partial[:, 0], partial[:, 1]] = torch.arange(2, 2 + len(partial), dtype=torch.int32)
-    bits = torch.zeros(2 + len(partial), side, side // 8, dtype=torch.uint8)
-    bits[1] = 255
-    if edges.is_listed:
-        set_pairs(bits, table, edges.distinct(), side)
-    else:
-        ask_tiles(bits, partial, edges, side)
-    table, bits = table.to(device), bits.to(device)
+    table, bits = (x.to(device) for x in bitmaps(edges, classes, side))
 
     def test(t: Tensor, s: Tensor) -> Tensor:
         byte = bits[table[t // side, s // side], t % side, s % side // 8]
         return (byte >> (s % 8)) % 2 == 1
 
     return test
+
+
+def bitmaps(edges: Edges, classes: Tensor, side: int) -> tuple[Tensor, Tensor]:
+    """The bitmap of each square tile, int32, by its number; and the bitmaps (n, side, side / 8), a bit for each pair.
+
+    Bitmap 0 has no bit set, bitmap 1 has all, and the partial tiles have the others, in the order of the rows.
+    """
+    partial = torch.nonzero(classes == PARTIAL)
+    table = classes.to(torch.int32) // FULL
+    table[partial[:, 0], partial[:, 1]] = torch.arange(2, 2 + len(partial), dtype=torch.int32)
+    bits = torch.zeros(2 + len(partial), side, side // 8, dtype=torch.uint8)
+    bits[1] = 255
+    if edges.is_listed:
+        _set_pairs(bits, table, edges.distinct(), side)
+    else:
+        _ask_tiles(bits, partial, edges, side)
+    return table, bits
 
 
 def _bytes(edges: Edges, side: int) -> tuple[float, int, Tensor]:
@@ -56,7 +64,7 @@ def _bytes(edges: Edges, side: int) -> tuple[float, int, Tensor]:
     return total, side, classes
 
 
-def set_pairs(bits: Tensor, table: Tensor, edges: Edges, side: int) -> None:
+def _set_pairs(bits: Tensor, table: Tensor, edges: Edges, side: int) -> None:
     """Set the bit of every edge in a partial tile; no edge comes twice, so adding is setting."""
     t, s = edges.target.cpu(), edges.source.cpu()
     slot = table[t // side, s // side].long()
@@ -65,7 +73,7 @@ def set_pairs(bits: Tensor, table: Tensor, edges: Edges, side: int) -> None:
     bits.view(-1).index_add_(0, byte, torch.bitwise_left_shift(1, s % 8).to(torch.uint8))
 
 
-def ask_tiles(bits: Tensor, partial: Tensor, edges: Edges, side: int) -> None:
+def _ask_tiles(bits: Tensor, partial: Tensor, edges: Edges, side: int) -> None:
     """Ask about every pair of the partial tiles, some tiles at a time; pairs over the border repeat the last row."""
     place, power = torch.arange(side), 2 ** torch.arange(8)
     step = max(1, _ASKED_AT_ONCE // side**2)

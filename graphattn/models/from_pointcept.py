@@ -9,8 +9,9 @@ from torch import Tensor
 
 from ..arguments import shown
 from ..errors import LoaderError
+from .from_hf.weights import rename
 
-#: Replacements in their names, in order; dots are dots.
+#: Replacements in their names, as :func:`rename` makes them.
 _NAMES = {
     "^(module.)?(backbone.)?": "",
     "^embedding.stem.(conv|linear).": "stem.",
@@ -63,9 +64,7 @@ def read(make: Any, state: Mapping[str, Tensor], head_dim: int, rotary: float | 
 
 
 def _ours(name: str) -> str:
-    for pattern, ours in _NAMES.items():
-        name = re.sub(pattern.replace(".", r"\."), ours, name)
-    return re.sub(r"downs\.(\d+)", lambda found: f"downs.{int(found[1]) - 1}", name)
+    return re.sub(r"downs\.(\d+)", lambda found: f"downs.{int(found[1]) - 1}", rename(name, _NAMES))
 
 
 def _get(made: dict[str, Tensor], name: str) -> Tensor:

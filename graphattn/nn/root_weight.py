@@ -14,7 +14,7 @@ class RootWeight(nn.Module):
         in_dim: Width of the targets' features.
         out_dim: Width of the attention's output.
         bias: True if ``W`` has a bias.
-        beta: True if to gate.
+        beta: True if the sum is gated.
 
     Source: Shi et al. 2021, "Masked Label Prediction" (UniMP); PyG ``TransformerConv``.
     """

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..graph import FULL, PARTIAL, AttentionGraph
-from ..graph.pair_test import ask_tiles, set_pairs
+from ..graph.pair_test import bitmaps
 from .blocks import mixed, starts
 from .cache import CPU, cached, moved
 from .tiles import Slots, slots_of
@@ -102,15 +102,8 @@ def _block_lists(graph: AttentionGraph) -> BlockLists:
 
 def _bitmaps(graph: AttentionGraph, kinds: Tensor) -> tuple[Tensor, Tensor]:
     """The bitmap of each block, and the bitmaps; their number is rounded up, so that few shapes are left."""
-    partial, edges = torch.nonzero(kinds == PARTIAL), graph.edges
-    table = kinds.to(torch.int32) // FULL
-    table[partial[:, 0], partial[:, 1]] = torch.arange(2, 2 + len(partial), dtype=torch.int32)
-    octets = torch.zeros(2 + len(partial), SIDE, SIDE // 8, dtype=torch.uint8)
-    octets[1] = 255
-    if edges.is_listed:
-        set_pairs(octets, table, edges.distinct(), SIDE)
-    else:
-        ask_tiles(octets, partial, edges, SIDE)
+    partial = torch.nonzero(kinds == PARTIAL)
+    table, octets = bitmaps(graph.edges, kinds, SIDE)
     bits = octets.view(torch.int32)
     inside = _within(graph.num_targets, kinds.shape[0])[partial[:, 0]], _within(graph.num_sources, kinds.shape[1])
     bits[2:] &= _packed(inside[1])[partial[:, 1]][:, None] & -inside[0].to(torch.int32)[..., None]

@@ -149,16 +149,18 @@ def _registered(
     measured = {(one["comparison"], one["arm"]) for one in records.of_key.values() if one["state"] != "failed"}
     measured |= {(trial.comparison, trial.arm) for trial in trials if records.done(trial.key)}  # by another name
 
+    def compared_in(claim: Claim) -> str:
+        return claim.comparison or study.comparisons[0].name
+
     def is_measured(claim: Claim) -> bool:
-        name = claim.comparison or study.comparisons[0].name
-        return {(name, claim.better), (name, claim.worse)} <= measured
+        return {(compared_in(claim), arm) for arm in (claim.better, claim.worse)} <= measured
 
     dropped = [str(claim) for claim in (was[-1] if was else []) if str(claim) in known and is_measured(claim)]
     claimed = {str(claim) for claim in study.claims}
     withdrawn = [claim for claim in dict.fromkeys([*last.get("withdrawn", []), *dropped]) if claim not in claimed]
     late, looked = [], {claim: [*remarks] for claim, remarks in last.get("looked", {}).items()}
     for claim in filter(is_measured, study.claims):
-        name = claim.comparison or study.comparisons[0].name
+        name = compared_in(claim)
         if str(claim) not in known:
             late.append(str(claim))
             continue

@@ -20,6 +20,7 @@ from .records import Records, plain, read_plan
 from .statistics import DIFFERENCES, SHARES, Interval, interval
 
 _GROUP = ("comparison", "arm", "positions", "examples", "budget", "steps")
+WITHDRAWN = "other claims withdrawn after looking"
 LATE, SATURATED, AT_CHANCE = "late", "both within the margin of a perfect score", "both at chance"
 SIGMAS = 4.0  # of a binomial, within which a score is at its ceiling
 
@@ -235,9 +236,7 @@ class Report:
 
     def _remarks(self, claim: Claim, one: Row, other: Row) -> tuple[str, ...]:
         """Of two that are equal because neither could be another, and of what was chosen after looking."""
-        told = [LATE] if str(claim) in self.late else []
-        if self.withdrawn:
-            told.append("other claims withdrawn after looking")
+        told = [LATE] * (str(claim) in self.late) + [WITHDRAWN] * bool(self.withdrawn)
         told += self.plan["registered"][-1].get("looked", {}).get(str(claim), [])
         if claim.equal and one.is_share and one.scores and other.scores:
             least = min(*one.scores.values(), *other.scores.values())

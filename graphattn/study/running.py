@@ -188,9 +188,10 @@ def _train(named: dict[str, Comparison], trials: list[Trial], records: Records, 
         def done(trial: Trial, answer: dict[str, Any]) -> None:
             at = datetime.now(UTC).isoformat(timespec="seconds")
             told = {**asdict(trial), "at": at, "elapsed_s": round(time.monotonic() - start, 1)}
-            if fault := fault_of(plain(json.dumps({**answer, **told}, default=as_json))):
-                answer = {"state": "failed", "error": f"its process gave something that is {fault}"}
-            records.append({**told, **answer, **told})
+            record = {**answer, **told}  # no process says which trial it ran
+            if fault := fault_of(plain(json.dumps(record, default=as_json))):
+                record = {"state": "failed", "error": f"its process gave something that is {fault}"}
+            records.append({**told, **record})
             advance(sum(t.key == trial.key for t in trials), records.failures)
 
         if missing:

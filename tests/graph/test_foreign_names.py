@@ -32,6 +32,11 @@ CALLS = {
 }
 
 
+def test_the_calls_that_attend_are_many():
+    assert len(CALLS) > 15
+    assert {"attention", "GraphAttention", "gpt", "swin"} <= set(CALLS)
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_every_call_that_attends_answers_every_foreign_name(name):
     function, args = CALLS[name]

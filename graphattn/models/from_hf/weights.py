@@ -21,17 +21,20 @@ ACTIVATIONS = {
 }
 
 
-def renamed(model: nn.Module, table: dict[str, str]) -> State:
-    """Copies of a model's parameters, with the table's replacements made in every name, in order.
+def rename(name: str, table: dict[str, str]) -> str:
+    """A name with a table's replacements made in order; a key is a regular expression in which dots are dots."""
+    for theirs, ours in table.items():
+        name = re.sub(theirs.replace(".", r"\."), ours, name)
+    return name
 
-    A key is a regular expression in which dots are dots. What becomes ``qkv`` holds three projections and is split.
-    """
+
+def renamed(model: nn.Module, table: dict[str, str]) -> State:
+    """Copies of a model's parameters by their names here; what becomes ``qkv`` has three projections and is split."""
     state = {}
     for name, tensor in model.state_dict().items():
         if type(model.get_submodule(name.rpartition(".")[0])).__name__ == "Conv1D":  # GPT-2's are stored transposed
             tensor = tensor.t()
-        for theirs, ours in table.items():
-            name = re.sub(theirs.replace(".", r"\."), ours, name)
+        name = rename(name, table)
         parts = tensor.chunk(3) if ".qkv." in name else (tensor,)
         for letter, part in zip("qkv", parts, strict=False):
             state[name.replace(".qkv.", f".{letter}_proj.")] = part.clone(memory_format=torch.contiguous_format)

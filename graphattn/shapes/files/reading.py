@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 
 from ...arguments import flag, text, whole
 from ...convert.files._guard import MAX_BYTES, PathLike, file_name, suffix
-from ...convert.saving import KINDS, load_graph
+from ...convert.saving import is_saved_graph, load_graph
 from ...errors import LoaderError
 from ..shape import Shape
 from .polygons import check, fan
@@ -61,7 +60,7 @@ def load(path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, ma
         >>> square.notes
         ('1 polygons cut into 2 triangles',)
     """
-    if Path(file_name(path)).suffix.lower() in KINDS:
+    if is_saved_graph(path):
         if columns or allow_nonfinite:
             raise LoaderError(f"{file_name(path)}: expected no option but max_bytes. Try: a graph has no columns.")
         return load_graph(path, max_bytes=max_bytes)

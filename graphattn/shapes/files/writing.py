@@ -1,14 +1,14 @@
 """A shape into a file."""
 
-from pathlib import Path
 from typing import Any
 
 from ...arguments import flag
 from ...convert.files._guard import PathLike, file_name, suffix
 from ...convert.files._replace import replace_file
-from ...convert.saving import KINDS, save_graph
+from ...convert.saving import is_saved_graph, save_graph
 from ...errors import LoaderError
-from ...graph import AttentionGraph, Pattern, PerHead, Relations
+from ...graph import Relations
+from ...graph.layers import Layer
 from .parts import parts_of
 from .raw import WIDTHS, WRITERS
 
@@ -41,8 +41,7 @@ def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
         Shape(pos=[5, 3], curvature=[5], color=[5, 3])
     """
     flag(lossy, "lossy", LoaderError)
-    of_graphs = AttentionGraph | Pattern | PerHead | Relations | list | tuple
-    if isinstance(data, of_graphs) or Path(file_name(path)).suffix.lower() in KINDS:
+    if isinstance(data, Layer | Relations | list | tuple) or is_saved_graph(path):
         if lossy:
             raise LoaderError("lossy: expected False, got True. Try: a graph is saved whole.")
         return save_graph(data, path)
