@@ -16,43 +16,41 @@ from .files._replace import replace_file
 KINDS = (".json", ".safetensors")
 _KEY = "graphattn"  # in the metadata of a safetensors file
 _LONGEST_HEADER = 8 << 20
-_WORK = 4  # bytes of numbers that making graphs may compute, for each byte that a file may have
 
 
 def graph_to_dict(graph: Savable) -> dict[str, Any]:
     """The graph as data that JSON can hold: for the configuration that is saved with a model.
 
-    A rule is saved as the calls that made it, whatever its size; listed edges as a tensor, in base64 where they are
-    many. A rule that no calls are known for (of a function, or of more than 256 calls) is saved as its edges, up to
-    4,194,304 of them. Devices are not saved, nor how a graph that lists its edges was written.
+    Edges are saved as tensors, as runs of sources where they are a rule, in base64 where they are many; beside a rule
+    stands, as text, how it was written, which :func:`audit` asks. A pattern is such a text alone. Devices are not
+    saved.
 
     Args:
         graph: An :class:`AttentionGraph`, :class:`Pattern`, :class:`PerHead`, :class:`Relations` or
             a list of layers.
 
     Raises:
-        GraphError: If it is something else, or a rule without calls that has more edges.
+        GraphError: If it is something else, or a rule of more than 16,777,216 intervals of sources.
 
     Example:
         >>> from graphattn.graphs import sliding_window
-        >>> graph_to_dict(sliding_window(64, 9))["nodes"]
-        [{'call': 'sliding_window', 'args': [64, 9], 'name': 'sliding_window(64, 9)'}]
+        >>> graph_to_dict(sliding_window(..., 9))["graphs"]
+        [{'expression': 'sliding_window(..., 9)', 'held': []}]
     """
     return to_plain(graph)
 
 
-def graph_from_dict(data: Any, *, max_bytes: int = MAX_BYTES) -> Any:
+def graph_from_dict(data: Any) -> Any:
     """The graph that :func:`graph_to_dict` made data of: with the same edges in the same order and name, on the CPU.
 
-    Nothing in the data is executed: builders, methods and signs are looked up by name, and check what they are given.
+    Nothing in the data is executed, and no builder is called: edges are checked, and names in an expression are looked
+    up.
 
     Args:
         data: The data, from a stranger perhaps.
-        max_bytes: Making the graph may compute 4 times as many bytes of numbers.
 
     Raises:
-        LoaderError: If it is no such data, was saved by a later version, or takes too long.
-        GraphError: If ``max_bytes`` is no size.
+        LoaderError: If it is no such data, or of another version.
 
     Example:
         >>> from graphattn.graphs import causal, full
@@ -60,7 +58,7 @@ def graph_from_dict(data: Any, *, max_bytes: int = MAX_BYTES) -> Any:
         >>> graph_from_dict(graph_to_dict(PerHead((causal(4), full(4)))))
         PerHead(causal(4), full(4): 4 nodes)
     """
-    return from_plain(data, **_limits(max_bytes))
+    return from_plain(data)
 
 
 def save_graph(graph: Savable, path: PathLike) -> None:
@@ -93,17 +91,16 @@ def load_graph(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Any:
 
     Args:
         path: Of the file, from a stranger perhaps; see :func:`graph_from_dict`.
-        max_bytes: Of the file, 1 GiB by default; making the graph may compute 4 times as many bytes of numbers.
+        max_bytes: Of the file, 1 GiB by default.
 
     Raises:
-        LoaderError: If it is no such file, was saved by a later version, or takes too long.
+        LoaderError: If it is no such file, or of another version.
         GraphError: If ``max_bytes`` is no size.
     """
     kind, name = suffix(path, KINDS, "load"), file_name(path)
-    limits = _limits(max_bytes)
-    content = read(path, max_bytes).data
+    content = read(path, whole(max_bytes, "max_bytes", 0, GraphError)).data
     text, tensors = _opened(content, name) if kind == ".safetensors" else (content, [])
-    return from_plain(parsed(text, name), tensors, where=name, **limits)
+    return from_plain(parsed(text, name), tensors, where=name)
 
 
 def is_saved_graph(path: PathLike) -> bool:
@@ -111,16 +108,11 @@ def is_saved_graph(path: PathLike) -> bool:
     return Path(file_name(path)).suffix.lower() in KINDS
 
 
-def _limits(max_bytes: int) -> dict[str, Any]:
-    most = whole(max_bytes, "max_bytes", 0, GraphError)
-    return {"max_bytes": _WORK * most, "fix": "a larger max_bytes=..., if the graph is so large on purpose"}
-
-
 def _json(data: dict[str, Any]) -> bytes:
-    """JSON with a line for each node."""
-    head = json.dumps({**data, "nodes": []})
-    nodes = ",\n".join(json.dumps(node, allow_nan=False) for node in data["nodes"])
-    return (head.replace('"nodes": []', f'"nodes": [\n{nodes}\n]') + "\n").encode()
+    """JSON with a line for each graph."""
+    head = json.dumps({**data, "graphs": []})
+    graphs = ",\n".join(json.dumps(graph, allow_nan=False) for graph in data["graphs"])
+    return (head.replace('"graphs": []', f'"graphs": [\n{graphs}\n]') + "\n").encode()
 
 
 def _safetensors(graph: Savable) -> bytes:
@@ -129,7 +121,7 @@ def _safetensors(graph: Savable) -> bytes:
     named = {str(number): x.cpu().contiguous().clone() for number, x in enumerate(tensors)}
     content = bytes(_library().save(named, metadata={_KEY: text}))
     if int.from_bytes(content[:8], "little") > _LONGEST_HEADER:
-        raise GraphError("the calls of this graph hold too many numbers for a safetensors header; save it as .json")
+        raise GraphError("the expressions of these graphs are too long for a safetensors header; save it as .json")
     return content
 
 

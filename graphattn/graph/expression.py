@@ -35,7 +35,6 @@ METHODS = (
     "subgraph",
     "relabel",
 )
-LISTING: set[str] = set()  # builders whose graphs always list their edges
 _BUILDERS: dict[str, Callable[..., Any]] = {}
 _MOST_BYTES = 1 << 28  # of the tensors of an expression; a graph of larger ones is known by its edges alone,
 _FEW_BYTES, _BYTES_PER_EDGE = 1 << 16, 64  # and so is one whose tensors outweigh its listed edges
@@ -99,16 +98,27 @@ class Expression:
         return sum(map(_bytes, (*self.args, *self.options.values())))
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, held: list[Any] | None = None) -> str:
+        """The calls as they would be written.
+
+        Args:
+            held: Takes the tensors, arrays and listed graphs, which the text then names ``_0``, ``_1``, ... By default
+                they are shown by their shapes and names.
+        """
         if self.function == "~":
-            return f"~{_wrapped(self.args[0], '~')}"
+            return f"~{_wrapped(self.args[0], '~', held)}"
         if self.function in SIGNS:
             left, right = self.args
-            return f"{_wrapped(left, self.function, first=True)} {self.function} {_wrapped(right, self.function)}"
+            first = _wrapped(left, self.function, held, first=True)
+            return f"{first} {self.function} {_wrapped(right, self.function, held)}"
         args = self.args
         owner = ""
         if self.function in METHODS:
-            owner, args = f"{_wrapped(args[0], '.')}.", args[1:]
-        inside = [shown(value) for value in args] + [f"{name}={shown(value)}" for name, value in self.options.items()]
+            owner, args = f"{_wrapped(args[0], '.', held)}.", args[1:]
+        inside = [shown(value, held) for value in args]
+        inside += [f"{name}={shown(value, held)}" for name, value in self.options.items()]
         return f"{owner}{self.function}({', '.join(inside)})"
 
 
@@ -163,12 +173,6 @@ def builder(make: "Callable[P, AttentionGraph]") -> "Callable[P, AttentionGraph]
 
     _BUILDERS[name] = build
     return build
-
-
-def listing_builder(make: "Callable[P, AttentionGraph]") -> "Callable[P, AttentionGraph]":
-    """A builder whose graphs always list their edges: these are saved, and never made again from a file."""
-    LISTING.add(make.__name__)
-    return builder(make)
 
 
 def copied(value: Any) -> Any:
@@ -228,24 +232,31 @@ def _graphs_in(value: Any) -> "Iterator[Expression | AttentionGraph]":
         yield value
 
 
-def _wrapped(value: Any, sign: str, first: bool = False) -> str:
+def _wrapped(value: Any, sign: str, held: list[Any] | None, first: bool = False) -> str:
     """A side of a sign, in parentheses where it could be misread."""
+    text = shown(value, held)
     value = getattr(value, "expression", None) or value
-    loose = isinstance(value, Expression) and value.function in SIGNS
-    fits = loose and value.function == sign and (first or sign in "|&@")
-    tight = loose and value.function == "~" and sign in SIGNS
-    return f"({shown(value)})" if loose and not fits and not tight else shown(value)
+    if not isinstance(value, Expression) or value.function not in SIGNS or text.startswith("_"):
+        return text
+    fits = value.function == sign and (first or sign in "|&@")
+    tight = value.function == "~" and sign in SIGNS
+    return text if fits or tight else f"({text})"
 
 
-def shown(value: Any) -> str:
-    """An argument as the text of a call shows it."""
+def shown(value: Any, held: list[Any] | None = None) -> str:
+    """An argument as the text of a call shows it; see :meth:`Expression.text`."""
     if isinstance(value, tuple):
-        inside = ", ".join(map(shown, value))
+        inside = ", ".join(shown(item, held) for item in value)
         return f"({inside},)" if len(value) == 1 else f"({inside})"
+    if held is not None and isinstance(value, Expression) and value.is_listed and not value.is_open:
+        value = value.build()  # another machine may find other neighbours
+    if isinstance(value, Expression):
+        return value.text(held)
+    if held is not None and (isinstance(value, Tensor | np.ndarray) or hasattr(value, "expression")):
+        held.append(value)
+        return f"_{len(held) - 1}"
     if isinstance(value, Tensor | np.ndarray):
         return f"<{tuple(value.shape)}>" if value.ndim != 1 or len(value) > 8 else repr(value.tolist())
     if hasattr(value, "expression"):
         return str(value.name)
-    if value is ...:
-        return "..."
-    return str(value) if isinstance(value, Expression) else repr(value)
+    return "..." if value is ... else repr(value)

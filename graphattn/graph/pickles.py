@@ -8,8 +8,6 @@ from torch import Tensor
 
 from ..errors import GraphError, LoaderError
 
-_MOST_BYTES = 1 << 40  # computed: whoever unpickles can name no other limit
-
 
 class Immutable:
     """An object that is its own copy, and is pickled as a call of :func:`restored` on plain data."""
@@ -26,7 +24,7 @@ class Immutable:
         tensors: list[Tensor] = []
         try:
             data = to_plain(self, tensors, keep_device=True)  # type: ignore[arg-type]
-        except GraphError:  # a function, or too many edges: as any other object, which weights_only refuses
+        except GraphError:  # too many intervals: as any other object, which weights_only refuses
             return super().__reduce_ex__(protocol)
         return restored, (json.dumps(data), tensors)
 
@@ -41,7 +39,7 @@ def restored(text: str, tensors: list[Tensor]) -> Any:
 
     if not isinstance(text, str) or not isinstance(tensors, list) or not all(isinstance(x, Tensor) for x in tensors):
         raise LoaderError("a pickled graph: expected text and tensors, got others. Try: save it again.")
-    return from_plain(parsed(text, "pickle"), tensors, where="pickle", max_bytes=_MOST_BYTES, fix="save its edges")
+    return from_plain(parsed(text, "pickle"), tensors, where="pickle")
 
 
 torch.serialization.add_safe_globals([restored])  # it trusts no function by default

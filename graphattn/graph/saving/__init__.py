@@ -1,10 +1,9 @@
 """Graphs as plain data, and back: what files, configurations and checkpoints hold.
 
-A table of nodes, later ones made of earlier ones: calls of builders, methods and signs, and edges listed as tensors.
-The names of calls are looked up, nothing is executed, and builders check their arguments as they always do.
+Edges are tensors, listed or as runs of sources; the calls that made them are text, of which nothing is executed: a
+pattern is built when it is given a size, as always.
 """
 
 from .read import from_plain as from_plain
-from .write import MOST_EDGES as MOST_EDGES
 from .write import Savable as Savable
 from .write import to_plain as to_plain

@@ -21,16 +21,15 @@ _DTYPES = {
     )
 }
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_TRY = "load what graphattn saved, unchanged"
 
 
-def fault(where: str, expected: str, got: Any) -> LoaderError:
+def fault(where: str, expected: str, got: Any, fix: str = "load what graphattn saved, unchanged") -> LoaderError:
     """The error for data that is no saved graph."""
     try:
         shown = got[:200] if isinstance(got, str) else reprlib.repr(got)
     except ValueError:  # a number of more digits than Python prints
         shown = f"a {type(got).__name__}"
-    return LoaderError(f"{where}: expected {expected}, got {shown}. Try: {_TRY}.")
+    return LoaderError(f"{where}: expected {expected}, got {shown}. Try: {fix}.")
 
 
 def tensor_to_plain(x: Tensor) -> dict[str, Any]:

@@ -1,6 +1,5 @@
-"""Graphs to plain data: rules as the calls that made them, listed edges as tensors."""
+"""Graphs to plain data: their edges as tensors, and the calls that made them as text."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -17,151 +16,107 @@ from ..per_head import PerHead
 from ..relations import Relations
 from .tensors import tensor_to_plain
 
-FORMAT, VERSION = "graphattn", 1
-MOST_EDGES = 1 << 22  # of a rule that no calls are known for: 4,194,304
-_MOST_WALKED = 1 << 26  # runs that may be walked to list them
+FORMAT, VERSION = "graphattn", 2
+LONGEST_TEXT = 1 << 16  # characters of an expression
 Savable = AttentionGraph | Pattern | PerHead | Relations | list[Layer] | tuple[Layer, ...]
 
 
 def to_plain(graph: Savable, tensors: list[Tensor] | None = None, keep_device: bool = False) -> dict[str, Any]:
-    """What JSON can hold of a graph.
+    """A graph as data that JSON can hold.
 
     Args:
         graph: One, a pattern, graphs of heads, relations, or a list of layers.
         tensors: Where tensors are put; the data then holds their places. Within the data by default.
-        keep_device: Whether devices are recorded, each by an empty tensor on it.
+        keep_device: True to record the devices of rules, each by an empty tensor on it.
 
     Raises:
-        GraphError: If it is none, or holds what is no plain data.
+        GraphError: If it is none, or too large to be saved.
     """
     writer = _Writer(tensors, keep_device)
-    writer.add(graph)
-    return {"format": FORMAT, "version": VERSION, "nodes": writer.nodes}
+    value = writer.form(graph)
+    return {"format": FORMAT, "version": VERSION, "graphs": writer.graphs, "value": value}
 
 
 class _Writer:
-    """The nodes so far, and the numbers of those that may come again, by identity."""
+    """The graphs so far; each is written once, where it comes first."""
 
     def __init__(self, tensors: list[Tensor] | None, keep_device: bool) -> None:
-        self.nodes: list[dict[str, Any]] = []
+        self.graphs: list[dict[str, Any]] = []
         self.tensors, self.keep_device = tensors, keep_device
         self.numbers: dict[int, int] = {}
+        self.kept: list[Any] = []  # or another object could have the identity of one that is gone
 
-    def add(self, value: Any) -> int:
-        """The number of its node, a new one where it has none."""
-        if id(value) not in self.numbers:
-            node = self._node(value)
-            self.nodes.append(node)
-            self.numbers[id(value)] = len(self.nodes) - 1
-        return self.numbers[id(value)]
-
-    def _node(self, value: Any) -> dict[str, Any]:
-        if isinstance(value, AttentionGraph):
-            return self._graph(value)
-        if isinstance(value, Pattern):
-            return self._call(value.expression)
+    def form(self, value: Any) -> Any:
+        """The number of a graph, or how several make up one value."""
+        if isinstance(value, AttentionGraph | Pattern):
+            return self.number(value)
         if isinstance(value, PerHead):
-            return {"per_head": [self.add(graph) for graph in value.graphs]}
+            return {"per_head": [self.number(graph) for graph in value.graphs]}
         if isinstance(value, Relations):
-            return {"relations": [[name, self.add(part)] for name, part in value.parts.items()]}
+            return {"relations": [[name, self.number(part)] for name, part in value.parts.items()]}
         if isinstance(value, list | tuple) and value and all(isinstance(layer, Layer) for layer in value):
-            return {"list": [self.add(layer) for layer in value]}
+            return {"layers": [self.form(layer) for layer in value]}
         expected = "graph must be an AttentionGraph, Pattern, PerHead, Relations or list of layers"
         if isinstance(value, list | tuple):
             raise GraphError(f"{expected}, got {'an empty list' if not value else 'a list of something else'}")
         raise no_graph(value, expected)
 
+    def number(self, graph: AttentionGraph | Pattern) -> int:
+        """The place of a graph among those that are written."""
+        if id(graph) not in self.numbers:
+            plain = self._pattern(graph) if isinstance(graph, Pattern) else self._graph(graph)
+            self.graphs.append(plain)
+            self.kept.append(graph)
+            self.numbers[id(graph)] = len(self.graphs) - 1
+        return self.numbers[id(graph)]
+
     def _graph(self, graph: AttentionGraph) -> dict[str, Any]:
-        known = graph.is_rule and graph.expression is not None and _saved_by_edges(graph.expression) is None
-        node = self._call(graph.expression) if known and graph.expression else self._edges(graph)
-        node["name"] = graph.name
+        T, S = sizes = [graph.num_targets, graph.num_sources]
+        dtype = next(d for d in (torch.int16, torch.int32, torch.int64) if max(T, S) <= torch.iinfo(d).max)
+        if not graph.is_rule:
+            return {"edges": self._tensor(graph._listed().edge_index.to(dtype)), "sizes": sizes, "name": graph.name}
+        stored = graph.edges.stored()
+        if stored is None:
+            raise GraphError(
+                f"{graph.name} is about {graph.edges.num_runs:,} intervals of sources, too many to be saved. Save "
+                "graph.explicit(), or a pattern, causal(...), which is sized when it is used"
+            )
+        runs = [self._tensor(part.to(dtype)) for part in (stored.ptr.diff(), stored.lo, stored.hi)]
+        plain: dict[str, Any] = {"runs": runs, "sizes": sizes, "name": graph.name}
+        if graph.expression is not None and (written := self._expression(graph.expression)) is not None:
+            plain["written"] = written
         if self.keep_device and graph.device.type != "cpu":
-            node["device"] = self._tensor(torch.empty(0, device=graph.device))
-        return node
+            plain["device"] = self._tensor(torch.empty(0, device=graph.device))
+        return plain
 
-    def _edges(self, graph: AttentionGraph) -> dict[str, Any]:
-        if graph.is_rule:
-            _refuse_many(graph)
-        sides = {"num_targets": graph.num_targets, "num_sources": graph.num_sources}
-        largest = max(sides.values())
-        dtype = next(d for d in (torch.int16, torch.int32, torch.int64) if largest <= torch.iinfo(d).max)
-        node = {"edges": self._tensor(graph._listed().edge_index.to(dtype)), **sides}
-        return {**node, "rule": True} if graph.is_rule else node
+    def _pattern(self, pattern: Pattern) -> dict[str, Any]:
+        plain = self._expression(pattern.expression)
+        if plain is None:
+            raise GraphError(
+                f"a pattern of more than {MOST_CALLS} calls or {LONGEST_TEXT:,} characters cannot be saved; hold its "
+                "long arguments in tensors"
+            )
+        return plain
 
-    def _call(self, call: Expression) -> dict[str, Any]:
-        """The node of a call, after those of the graphs that it joins."""
-        if call.num_calls > MOST_CALLS:
-            raise GraphError(f"a pattern of {call.num_calls} calls cannot be saved; of up to {MOST_CALLS} can")
-        todo: list[tuple[Any, bool]] = [(child, False) for child in call.children()][::-1]
-        while todo:  # no recursion: an expression may be 256 calls deep
-            part, ready = todo.pop()
-            if isinstance(part, AttentionGraph):
-                self.add(part)
-            elif id(part) not in self.numbers:
-                made = None if ready else _saved_by_edges(part)
-                if ready:
-                    self._append(part, self._plain_call(part))
-                elif made is not None:
-                    self._append(part, {**self._edges(made), "name": made.name})
-                else:
-                    todo += [(part, True), *[(child, False) for child in part.children()][::-1]]
-        return self._plain_call(call)
+    def _expression(self, expression: Expression) -> dict[str, Any] | None:
+        """The text, and what it names ``_0``, ``_1``, ...; None where it is too long."""
+        held: list[Any] = []
+        if expression.num_calls > MOST_CALLS or len(text := expression.text(held)) > LONGEST_TEXT:
+            return None
+        return {"expression": text, "held": [self._held(value) for value in held]}
 
-    def _append(self, part: Expression, node: dict[str, Any]) -> None:
-        self.nodes.append(node)
-        self.numbers[id(part)] = len(self.nodes) - 1
-
-    def _plain_call(self, call: Expression) -> dict[str, Any]:
-        node = {"call": call.function, "args": [self._value(arg) for arg in call.args]}
-        options = [[name, self._value(value)] for name, value in call.options.items()]
-        return {**node, "options": options} if options else node
-
-    def _value(self, value: Any) -> Any:
-        if isinstance(value, float) and not math.isfinite(value):
-            return {"float": str(value)}
-        if isinstance(value, bool | int | float | str | None):
-            return value
-        if value is ...:
-            return {"open": True}
-        if isinstance(value, tuple):
-            return [self._value(item) for item in value]
-        if isinstance(value, Expression | AttentionGraph):
-            return {"node": self.numbers[id(value)]}
+    def _held(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, AttentionGraph):
+            return {"graph": self.number(value)}
         if isinstance(value, Tensor):
             return {"tensor": self._tensor(value)}
-        if isinstance(value, np.ndarray):
-            return {"array": self._tensor(_from_numpy(value))}
-        raise GraphError(f"an argument of a graph cannot be saved: a {type(value).__name__} is no plain data")
+        try:
+            return {"array": self._tensor(torch.from_numpy(np.ascontiguousarray(value)))}
+        except TypeError as error:
+            raise GraphError(f"an array of {value.dtype} cannot be saved: {error}") from None
 
     def _tensor(self, x: Tensor) -> Any:
         if self.tensors is None:
             return tensor_to_plain(x)
         self.tensors.append(x.detach())
         return len(self.tensors) - 1
-
-
-def _saved_by_edges(call: Expression) -> AttentionGraph | None:
-    """The graph of a call that is not saved as a call: another machine may find other neighbours, or take too long."""
-    if call.is_listed and not call.is_open:
-        made = call.build()
-        return None if made.is_rule else made
-    return None
-
-
-def _from_numpy(array: np.ndarray) -> Tensor:
-    try:
-        return torch.from_numpy(np.ascontiguousarray(array))
-    except TypeError as error:
-        raise GraphError(f"an array of {array.dtype} cannot be saved: {error}") from None
-
-
-def _refuse_many(graph: AttentionGraph) -> None:
-    walked = graph.edges.num_runs
-    if walked <= _MOST_WALKED and graph.num_edges <= MOST_EDGES:
-        return
-    many = f"{graph.num_edges:,}" if walked <= _MOST_WALKED else "too many to count"
-    raise GraphError(
-        f"{graph.name} is a rule that no calls of builders are known for (it was made by a function, or in more than "
-        f"{MOST_CALLS} calls), so its edges are saved; they are {many}, limit {MOST_EDGES:,}. Save graph.explicit(), "
-        "which has no limit, or build it of fewer calls of builders"
-    )

@@ -10,7 +10,7 @@ from torch import Tensor
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
 from ...graph.edges import listed
-from ...graph.expression import listing_builder
+from ...graph.expression import builder
 from ...graph.pattern import sizable
 from ..arguments import call, flag
 from ..points.clouds import coordinates
@@ -22,7 +22,7 @@ _CELLS = 1 << 22
 
 
 @sizable
-@listing_builder
+@builder
 def geodesic_ball(pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loops: bool = True) -> AttentionGraph:
     r"""Every vertex reads the vertices within a distance along the surface: what is near, and not only across a gap.
 

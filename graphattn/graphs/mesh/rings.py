@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...graph import AttentionGraph
 from ...graph.edges import listed
-from ...graph.expression import listing_builder
+from ...graph.expression import builder
 from ...graph.pattern import sizable
 from ...graph.sort import offsets, rows_of, sorted_keys
 from ..arguments import call, flag, one_of, whole
@@ -16,7 +16,7 @@ from .faces import Faces, checked_faces
 
 
 @sizable
-@listing_builder
+@builder
 def mesh_vertices(
     faces: Tensor, num_vertices: int | None = None, hops: int = 1, *, self_loops: bool = False
 ) -> AttentionGraph:
@@ -55,7 +55,7 @@ def mesh_vertices(
 
 
 @sizable
-@listing_builder
+@builder
 def mesh_faces(
     faces: Tensor, hops: int = 1, *, share: Literal["edge", "vertex"] = "edge", self_loops: bool = False
 ) -> AttentionGraph:
@@ -97,7 +97,7 @@ def mesh_faces(
 
 
 @sizable
-@listing_builder
+@builder
 def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> AttentionGraph:
     r"""Every edge of a mesh reads the other edges of its faces: four between two triangles.
 

@@ -10,14 +10,14 @@ from ...graph import AttentionGraph
 from ...graph.advice import no_graph
 from ...graph.algebra import refuse_over
 from ...graph.edges import listed
-from ...graph.expression import listing_builder
+from ...graph.expression import builder
 from ..arguments import call, one_of, whole
 
 _ROUNDS = 10  # in each of which nearly every edge is offered a swap
 _CELLS = 1 << 22
 
 
-@listing_builder
+@builder
 def degree_matched_random(
     graph: AttentionGraph, seed: int = 0, *, keep: Literal["in", "both"] = "in"
 ) -> AttentionGraph:

@@ -12,13 +12,13 @@ from ...graph import AttentionGraph
 from ...graph.advice import no_graph
 from ...graph.algebra import refuse_over
 from ...graph.edges import listed
-from ...graph.expression import builder, listing_builder
+from ...graph.expression import builder
 from ...graph.forms import rectangle, stretches
 from ...graph.listed import checked
 from ..arguments import call, flag, integers, whole
 
 
-@listing_builder
+@builder
 def line_graph(graph: AttentionGraph, *, directed: bool = True, non_backtracking: bool = False) -> AttentionGraph:
     r"""The edges of a graph as nodes: an edge reads the edges that lead into it.
 
@@ -88,7 +88,7 @@ def _incidence(node: np.ndarray, num_nodes: int) -> Any:
     return csr_array((np.ones(len(node), dtype=np.int64), (np.arange(len(node)), node)), shape=(len(node), num_nodes))
 
 
-@listing_builder
+@builder
 def hypergraph(
     node: Tensor, hyperedge: Tensor, num_nodes: int | None = None, num_hyperedges: int | None = None
 ) -> AttentionGraph:

@@ -9,7 +9,7 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
 from ...graph.edges import listed
-from ...graph.expression import listing_builder
+from ...graph.expression import builder
 from ...graph.pattern import sizable
 from ..arguments import call, whole
 from ..arguments import probability as checked_probability
@@ -19,7 +19,7 @@ _TOLERANCE = 1e-3
 
 
 @sizable
-@listing_builder
+@builder
 def expander(num_nodes: int, permutations: int = 3, seed: int = 0, *, tries: int = 100) -> AttentionGraph:
     r"""A sparse random graph in which every node is a few steps from every other: Exphormer's expander.
 
@@ -64,7 +64,7 @@ def expander(num_nodes: int, permutations: int = 3, seed: int = 0, *, tries: int
 
 
 @sizable
-@listing_builder
+@builder
 def random_regular(num_nodes: int, degree: int, seed: int = 0) -> AttentionGraph:
     r"""A random graph in which every node reads, and is read by, the same number of others.
 
@@ -96,7 +96,7 @@ def random_regular(num_nodes: int, degree: int, seed: int = 0) -> AttentionGraph
 
 
 @sizable
-@listing_builder
+@builder
 def small_world(num_nodes: int, k: int, probability: float, seed: int = 0) -> AttentionGraph:
     r"""A ring whose nodes read their ``k`` nearest, with some of the edges thrown across at random.
 

@@ -10,13 +10,13 @@ from ...graph import AttentionGraph
 from ...graph import runs as _runs
 from ...graph.algebra import difference
 from ...graph.edges import Edges, listed
-from ...graph.expression import builder, listing_builder
+from ...graph.expression import builder
 from ...graph.forms import band, partition
 from ...graph.runs import Runs
 from ..arguments import call, flag, integers, one_of
 
 
-@listing_builder
+@builder
 def tree(
     parent: Tensor, *, read: Literal["both", "parent", "children"] = "both", self_loops: bool = False
 ) -> AttentionGraph:

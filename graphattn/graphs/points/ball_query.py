@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
-from ...graph.expression import listing_builder
+from ...graph.expression import builder
 from ...graph.pattern import sizable
 from ..arguments import call, flag, whole
 from .balls import Pairs, within
@@ -15,7 +15,7 @@ from .neighbours import distance, given, graph_of
 
 
 @sizable
-@listing_builder
+@builder
 def ball_query(
     pos: Tensor | np.ndarray,
     r: float,

@@ -10,7 +10,7 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import refuse_over
 from ...graph.edges import listed
-from ...graph.expression import listing_builder
+from ...graph.expression import builder
 from ...graph.pattern import sizable
 from ..arguments import call, flag, number, one_of, whole
 from .balls import within
@@ -19,7 +19,7 @@ from .nearest import nearest
 
 
 @sizable
-@listing_builder
+@builder
 def knn(
     pos: Tensor | np.ndarray,
     k: int,
@@ -98,7 +98,7 @@ def knn(
 
 
 @sizable
-@listing_builder
+@builder
 def radius(
     pos: Tensor | np.ndarray,
     r: float,

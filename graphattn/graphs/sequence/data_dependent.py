@@ -10,11 +10,11 @@ from ...graph import AttentionGraph
 from ...graph import runs as _runs
 from ...graph.algebra import refuse_over
 from ...graph.edges import listed
-from ...graph.expression import listing_builder
+from ...graph.expression import builder
 from ..arguments import call, flag, integers, one_of, stored, whole
 
 
-@listing_builder
+@builder
 def top_k(scores: Tensor, k: int) -> AttentionGraph:
     r"""Every target reads the ``k`` sources of highest score.
 
@@ -68,7 +68,7 @@ def _highest(scores: Tensor, k: int) -> Tensor:
     return source.gather(1, order)
 
 
-@listing_builder
+@builder
 def lsh_buckets(
     buckets: Tensor,
     chunk: int,

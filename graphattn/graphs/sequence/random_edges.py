@@ -11,7 +11,7 @@ from ...graph.advice import no_graph
 from ...graph.algebra import complement, refuse_over
 from ...graph.edges import PairTest, check_pairs
 from ...graph.edges import listed as edges_of_list
-from ...graph.expression import builder, listing_builder
+from ...graph.expression import builder
 from ...graph.forms import band, of_function
 from ...graph.pattern import sizable
 from ..arguments import call, flag, whole
@@ -21,7 +21,7 @@ _DRAWN_BYTES = 96  # of an edge while it is drawn, placed and listed
 
 
 @sizable
-@listing_builder
+@builder
 def random_sources(
     num_targets: int,
     k: int,

@@ -1,0 +1,99 @@
+"""Expressions of graphs from text: ``sliding_window(..., 9) | global_tokens(..., (0,))``; nothing is executed."""
+
+import ast
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..arguments import clipped
+from ..errors import OptionError
+from .expression import METHODS, Expression
+
+_JOINS: dict[type, str] = {ast.BitOr: "|", ast.BitAnd: "&", ast.Sub: "-", ast.MatMult: "@"}
+_LITERALS = bool | int | float | str | type(...) | None
+_LONGEST = 120  # characters of an expression that an error repeats
+_EXAMPLE = "'sliding_window(64, 9) | global_tokens(64, (0,))'"
+
+
+class Reader:
+    """Reads one expression; a subclass may do something else with its calls.
+
+    Args:
+        text: The expression.
+        names: Values that it may name.
+    """
+
+    def __init__(self, text: str, names: Mapping[str, Any]) -> None:
+        self.text, self.names = text.strip(), {"inf": math.inf, "nan": math.nan, **names}
+
+    def read(self) -> Any:
+        """The value of the whole.
+
+        Raises:
+            OptionError: If the text is no expression; the message says where.
+        """
+        try:
+            node = ast.parse(self.text, mode="eval").body
+        except (SyntaxError, UnicodeError, RecursionError, MemoryError) as error:
+            reasons = {SyntaxError: getattr(error, "msg", ""), UnicodeEncodeError: "it holds bytes that are no text"}
+            raise self._none(reasons.get(type(error), "")) from None
+        try:
+            return self.value(node)
+        except RecursionError:
+            raise self._none() from None
+
+    def _none(self, reason: str = "") -> OptionError:
+        return OptionError(f"{short(self.text)!r} is no expression: {short(reason or 'it is nested too deeply')}")
+
+    def call(self, function: str, args: tuple[Any, ...], options: dict[str, Any], source: str) -> Any:
+        """The value of a call of a builder, a sign, or a method, whose first argument is its graph."""
+        return Expression(function, args, options)
+
+    def value(self, node: ast.AST) -> Any:
+        """The value of a part."""
+        source = self.source(node)
+        match node:
+            case ast.Constant(value=literal) if isinstance(literal, _LITERALS):
+                return literal
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                return tuple(map(self.value, parts))
+            case ast.UnaryOp(op=ast.Invert(), operand=part):
+                return self.call("~", (self.value(part),), {}, source)
+            case ast.UnaryOp(op=ast.USub(), operand=part):
+                number = self.value(part)
+                if isinstance(number, int | float):
+                    return -number
+                raise OptionError(f"{source}: ~ is for graphs, - for numbers")
+            case ast.BinOp(op=sign, left=left, right=right) if type(sign) in _JOINS:
+                return self.call(_JOINS[type(sign)], (self.value(left), self.value(right)), {}, source)
+            case ast.Call(func=ast.Name(id=name)):
+                return self.call(name, *self.arguments(node), source)
+            case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in METHODS:
+                args, options = self.arguments(node)
+                return self.call(name, (self.value(owner), *args), options, source)
+            case ast.Call(func=function):
+                raise OptionError(f"{self.source(function)} is no builder, nor one of the methods {', '.join(METHODS)}")
+            case ast.Name(id=name) if name in self.names:
+                return self.names[name]
+        quotes = "; words and names of files stand in quotes" if isinstance(node, ast.Name | ast.Attribute) else ""
+        raise OptionError(f"{source} does not belong in an expression of builders, such as {_EXAMPLE}{quotes}")
+
+    def arguments(self, node: ast.Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The values of a call by place and by name."""
+        names = [keyword.arg for keyword in node.keywords]
+        if None in names:
+            raise OptionError(f"{self.source(node)}: ** does not belong in an expression")
+        twice = [name for place, name in enumerate(names) if name in names[:place]]
+        if twice:
+            raise OptionError(f"{self.source(node)}: keyword argument repeated: {twice[0]}")
+        options = {str(keyword.arg): self.value(keyword.value) for keyword in node.keywords}
+        return tuple(map(self.value, node.args)), options
+
+    def source(self, node: ast.AST) -> str:
+        """The text of a part, as errors quote it."""
+        return short(ast.get_source_segment(self.text, node) or self.text)
+
+
+def short(text: str) -> str:
+    """Text that is not too long to be repeated in an error."""
+    return clipped(text, _LONGEST)
