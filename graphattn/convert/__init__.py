@@ -2,18 +2,11 @@
 
 from .block_mask import from_block_mask as from_block_mask
 from .block_mask import to_block_mask as to_block_mask
-from .by_target import from_by_target as from_by_target
-from .by_target import to_by_target as to_by_target
 from .edge_index import from_edge_index as from_edge_index
-from .edge_index import to_edge_index as to_edge_index
 from .flex import from_mask_mod as from_mask_mod
 from .flex import to_mask_mod as to_mask_mod
-from .masks import from_additive_mask as from_additive_mask
 from .masks import from_mask as from_mask
-from .masks import from_mha_mask as from_mha_mask
-from .masks import to_additive_mask as to_additive_mask
 from .masks import to_mask as to_mask
-from .masks import to_mha_mask as to_mha_mask
 from .networkx import from_networkx as from_networkx
 from .networkx import to_networkx as to_networkx
 from .pyg import from_pyg as from_pyg

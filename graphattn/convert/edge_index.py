@@ -9,7 +9,6 @@ from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.listed import INTEGERS, checked
-from ..graph.need import need_graph
 
 _SIDES = ("num_sources", "num_targets")
 
@@ -92,19 +91,3 @@ def _no_sizes(edge_index: Any, given: tuple[Any, Any]) -> str:
         return message
     most = (index.amax(1) + 1).tolist()
     return f"{message}; the largest indices are those of {most[0]} sources and {most[1]} targets"
-
-
-def to_edge_index(graph: AttentionGraph) -> Tensor:
-    """int64 (2, E): row 0 sources, row 1 targets, in the caller's order; a rule's by target, then by source.
-
-    The sizes are not in it: keep ``graph.num_sources`` and ``graph.num_targets`` beside it.
-
-    Raises:
-        GraphError: If a rule's edges would take more than 4 GiB.
-    Example:
-        >>> to_edge_index(from_edge_index([[2, 0], [0, 1]], num_nodes=3))
-        tensor([[2, 0],
-                [0, 1]])
-    """
-    need_graph(graph, "to_edge_index")
-    return graph.edge_index

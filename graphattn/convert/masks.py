@@ -5,97 +5,55 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import table
+from ..arguments import one_of, table
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.algebra import refuse_over
 from ..graph.listed import checked
 from ..graph.need import need_graph
 
+KINDS = ("bool", "additive", "mha")
 
-def from_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
-    """A graph from a bool mask: ``mask[t, s]`` True says that target ``t`` may read source ``s``.
 
-    Rows are targets (queries), as in ``scaled_dot_product_attention``. The other polarity is :func:`from_mha_mask`; the
-    other layout, a networkx adjacency, is ``mask.T``.
+def from_mask(mask: Any, kind: str = "bool", *, name: str | None = None) -> AttentionGraph:
+    """A graph from a dense mask whose rows are targets (queries), as in ``scaled_dot_product_attention``.
+
+    The other layout, a networkx adjacency, is ``mask.T``.
 
     Args:
-        mask: bool (T, S), a tensor or an array; or (1, 1, T, S), as transformers makes it for one example.
+        mask: (T, S), a tensor or an array; or (1, 1, T, S), as transformers makes it for one example.
+        kind: ``"bool"``: True at (t, s) says that ``t`` may read ``s``. ``"mha"``: True says that it may *not*, as in
+            ``nn.MultiheadAttention``. ``"additive"``: floats that are added to the scores, 0 an edge, -inf none; so is
+            the lowest number of the dtype, which transformers writes for -inf, in a row that has an edge.
         name: What ``repr`` shows.
     Returns:
         Listed edges by target, then by source, on the mask's device.
     Raises:
-        GraphError: If it is not bool (numbers may be weights, counts or a bias; the message names the way for each), or
-            there are several masks: graphs of heads are a :class:`~graphattn.PerHead`, those of examples a
-            :func:`~graphattn.disjoint_union`.
+        GraphError: If it is of another kind (numbers may be weights, counts or a bias; the message names the way for
+            each), or there are several masks: graphs of heads are a :class:`~graphattn.PerHead`, those of examples a
+            :func:`~graphattn.disjoint_union`. An additive mask of other numbers is refused, naming the first: a finite
+            bias belongs to ``score_bias``, and -1e9 is not -inf (a row full of it has equal weights, not none).
     Example:
         >>> print(from_mask(torch.ones(2, 3).tril().bool()))
         AttentionGraph(mask: 3 sources -> 2 targets, 3 edges, density 0.5, listed)
         █ · ·
         █ █ ·
-    """
-    return _graph(bool_mask(mask, "mask"), name or "mask")
-
-
-def to_mask(graph: AttentionGraph) -> Tensor:
-    """bool (T, S), True where ``s -> t`` is an edge: ``attn_mask`` of ``scaled_dot_product_attention``.
-
-    Raises:
-        GraphError: If it would take more than 4 GiB, or edges are repeated (:func:`to_additive_mask` can count copies).
-    Example:
-        >>> to_mask(from_mask([[True, False], [True, True]])).long()
-        tensor([[1, 0],
-                [1, 1]])
-    """
-    need_graph(graph, "to_mask")
-    _no_copies(graph, "a bool mask", "to_additive_mask holds the logarithm of the number of copies")
-    return graph.mask()
-
-
-def from_mha_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
-    """A graph from a mask of ``nn.MultiheadAttention``, where True at (t, s) says that ``t`` may *not* read ``s``.
-
-    Args:
-        mask: bool (T, S) or (1, 1, T, S), ``attn_mask`` of ``nn.MultiheadAttention``.
-        name: What ``repr`` shows.
-    Raises:
-        GraphError: As :func:`from_mask`.
-    Example:
-        >>> from_mha_mask([[False, True], [False, False]]).equals(from_mask([[True, False], [True, True]]))
+        >>> from_mask([[False, True], [False, False]], "mha").equals(from_mask([[True, False], [True, True]]))
         True
-    """
-    return _graph(~bool_mask(mask, "mask"), name or "mha_mask")
-
-
-def to_mha_mask(graph: AttentionGraph) -> Tensor:
-    """bool (T, S), True where there is no edge: ``attn_mask`` of ``nn.MultiheadAttention``.
-
-    A target without sources is all True; ``nn.MultiheadAttention`` makes NaN of such a row, this library 0.
-
-    Raises:
-        GraphError: As :func:`to_mask`.
-    """
-    return ~to_mask(graph)
-
-
-def from_additive_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
-    """A graph from a mask that is added to the scores: 0 is an edge, -inf is none.
-
-    So is the lowest number of the dtype, which transformers writes for -inf, in a row that has an edge.
-
-    Args:
-        mask: Floats (T, S) or (1, 1, T, S), every one of them 0, -inf or ``torch.finfo(mask.dtype).min``.
-        name: What ``repr`` shows.
-    Raises:
-        GraphError: If a value is none of these, naming the first: a finite bias belongs to ``score_bias``, and a large
-            negative number such as -1e9 is not -inf (a row full of it has equal weights, not none).
-    Example:
-        >>> from_additive_mask([[0.0, float("-inf")], [0.0, 0.0]]).num_edges
+        >>> from_mask([[0.0, float("-inf")], [0.0, 0.0]], "additive").num_edges
         3
     """
+    one_of(kind, "kind", KINDS, GraphError)
+    if kind == "additive":
+        return _graph(_of_additive(mask), name or "additive_mask")
+    values = bool_mask(mask, "mask")
+    return _graph(~values, name or "mha_mask") if kind == "mha" else _graph(values, name or "mask")
+
+
+def _of_additive(mask: Any) -> Tensor:
     values = _two_dimensions(mask, "mask")
     if not values.is_floating_point():
-        raise GraphError(f"mask must be floating point, 0 or -inf, got {_kind(values)}; a bool mask goes to from_mask")
+        raise GraphError(f'mask must be floating point, 0 or -inf, got {_kind(values)}; a bool mask is kind="bool"')
     edge = values == 0
     lowest = (values == _lowest(values)) & edge.any(1, keepdim=True)
     bad = torch.nonzero(~(edge | lowest | (values == -torch.inf)))
@@ -106,24 +64,40 @@ def from_additive_mask(mask: Any, *, name: str | None = None) -> AttentionGraph:
             "values); for a finite bias use from_mask for the edges and score_bias for the numbers, and for a "
             "stand-in for -inf use from_mask(mask > threshold)"
         )
-    return _graph(edge, name or "additive_mask")
+    return edge
 
 
-def to_additive_mask(graph: AttentionGraph, dtype: torch.dtype = torch.float32) -> Tensor:
-    """(T, S) of ``dtype``, to be added to the scores: 0 on an edge, log n on one with n copies, -inf elsewhere.
+def to_mask(graph: AttentionGraph, kind: str = "bool", dtype: torch.dtype = torch.float32) -> Tensor:
+    """The dense mask (T, S) of a graph, as other attention takes it.
 
+    Args:
+        graph: The graph.
+        kind: ``"bool"``: True where ``s -> t`` is an edge, ``attn_mask`` of ``scaled_dot_product_attention``.
+            ``"mha"``: True where there is none, ``attn_mask`` of ``nn.MultiheadAttention``, which makes NaN of a target
+            without sources, where this library has 0. ``"additive"``: 0 on an edge, log n on one with n copies, -inf
+            elsewhere.
+        dtype: Of an additive mask.
     Raises:
-        GraphError: If it would take more than 4 GiB, or ``dtype`` is not floating point.
+        GraphError: If it would take more than 4 GiB, edges are repeated (only an additive mask can count copies), or
+            ``dtype`` is not floating point.
     Example:
-        >>> to_additive_mask(from_mask([[True, False], [True, True]]))
+        >>> graph = from_mask([[True, False], [True, True]])
+        >>> to_mask(graph).long()
+        tensor([[1, 0],
+                [1, 1]])
+        >>> to_mask(graph, "additive")
         tensor([[0., -inf],
                 [0., 0.]])
     """
-    need_graph(graph, "to_additive_mask")
+    need_graph(graph, "to_mask")
+    one_of(kind, "kind", KINDS, GraphError)
+    if kind != "additive":
+        _no_copies(graph, "a bool mask", 'to_mask(graph, "additive") holds the logarithm of the number of copies')
+        return ~graph.mask() if kind == "mha" else graph.mask()
     if not dtype.is_floating_point:
-        raise GraphError(f"dtype must be floating point, got {str(dtype).removeprefix('torch.')}; see to_mask")
+        raise GraphError(f"dtype must be floating point, got {str(dtype).removeprefix('torch.')}")
     T, S = graph.num_targets, graph.num_sources
-    refuse_over(8 * T * S, f"to_additive_mask of {T:,} x {S:,}", "use to_mask, or keep the edges")
+    refuse_over(8 * T * S, f"an additive mask of {T:,} x {S:,}", "use a bool mask, or keep the edges")
     if not graph.has_repeated_edges:
         return torch.zeros(T, S, dtype=dtype, device=graph.device).masked_fill_(~graph.mask(), -torch.inf)
     copies = torch.bincount(graph.target * S + graph.source, minlength=T * S).view(T, S)
@@ -182,7 +156,7 @@ def _advice(values: Tensor) -> str:
         []
         if values.is_complex()
         else [
-            (values <= _lowest(values), "-inf", "a mask that is added to scores goes to from_additive_mask"),
+            (values <= _lowest(values), "-inf", 'a mask that is added to scores is kind="additive"'),
             (values < 0, "a negative number", "pass (mask > 0) or (mask != 0), whichever means an edge"),
         ]
     )

@@ -16,8 +16,8 @@ _LAYER = "it is an argument of the layer or model when it is made"
 #: Names -> advice, each after an argument that it needs; the first one whose argument the function takes is given.
 _WAYS: dict[str, dict[str, str]] = {
     "attn_mask mask src_mask tgt_mask memory_mask source_mask target_mask": {
-        "": "a mask is a graph: graphattn.from_mask(mask) where True is an edge, from_mha_mask where True hides one "
-        "(nn.MultiheadAttention), from_additive_mask where 0 is an edge and -inf none"
+        "": 'a mask is a graph: graphattn.from_mask(mask) where True is an edge, kind="mha" where True hides one '
+        '(nn.MultiheadAttention), kind="additive" where 0 is an edge and -inf none'
     },
     "attention_mask key_padding_mask src_key_padding_mask memory_key_padding_mask padding_mask": {
         "lengths": "padding at the end is lengths=, integers (batch,): attention_mask.sum(-1), or "

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import floats, positive, real, shown
-from ..convert import to_by_target
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..functional import AttentionOutput, attention
 from ..graph import AttentionGraph, Pattern
@@ -17,6 +16,7 @@ from ..graphs import full
 from ..graphs.arguments import whole
 from ..kernels.edge_softmax import scatter_sum
 from ..nn.blocks import EVERY
+from ..plans.grouped import by_target
 
 
 class Hopfield(nn.Module):
@@ -65,8 +65,8 @@ class Hopfield(nn.Module):
             raise OptionError("coupling must be finite, got NaN or infinite numbers")
         self.graph = graph
         self.register_buffer("coupling", coupling)
-        ptr, index, edge = to_by_target(graph)
-        self._ptr, self._index, self._edge = ptr.tolist(), index, edge
+        ptr, index, edge, _ = by_target(graph)
+        self._ptr, self._index, self._edge = ptr.tolist(), index.long(), edge.long()
 
     @classmethod
     def from_patterns(cls, patterns: Tensor, graph: AttentionGraph | None = None) -> "Hopfield":

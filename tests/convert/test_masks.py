@@ -9,15 +9,7 @@ from convert_graphs import PAIRED, REPEATED, SIMPLE, TABLE, counts_of, softmax_o
 from torch.nn.functional import scaled_dot_product_attention
 
 from graphattn import audit, graphs
-from graphattn.convert import (
-    from_additive_mask,
-    from_edge_index,
-    from_mask,
-    from_mha_mask,
-    to_additive_mask,
-    to_mask,
-    to_mha_mask,
-)
+from graphattn.convert import from_edge_index, from_mask, to_mask
 from graphattn.errors import GraphError
 
 ALL_SIMPLE = pytest.mark.parametrize("name", SIMPLE)
@@ -26,14 +18,8 @@ HEAD_DIM, VALUE_DIM = 5, 3
 
 
 CAUSAL = torch.ones(5, 5, dtype=torch.bool).tril()
-READERS_ON_CAUSAL = pytest.mark.parametrize(
-    ("read", "mask"),
-    [
-        (from_mask, CAUSAL),
-        (from_mha_mask, ~CAUSAL),
-        (from_additive_mask, torch.zeros(5, 5).masked_fill(~CAUSAL, -torch.inf)),
-    ],
-)
+CAUSAL_BY_KIND = {"bool": CAUSAL, "mha": ~CAUSAL, "additive": torch.zeros(5, 5).masked_fill(~CAUSAL, -torch.inf)}
+KINDS = pytest.mark.parametrize("kind", CAUSAL_BY_KIND)
 
 
 def inputs(graph):
@@ -43,14 +29,10 @@ def inputs(graph):
 
 
 @ALL_SIMPLE
-@pytest.mark.parametrize(
-    ("there", "back"),
-    [(to_mask, from_mask), (to_mha_mask, from_mha_mask), (to_additive_mask, from_additive_mask)],
-    ids=["mask", "mha", "additive"],
-)
-def test_there_and_back(name, there, back):
+@KINDS
+def test_there_and_back(name, kind):
     graph, counts = TABLE[name]
-    again = back(there(graph))
+    again = from_mask(to_mask(graph, kind), kind)
     assert np.array_equal(counts_of(again), counts)
     assert again.equals(graph)
     assert not again.is_rule
@@ -61,9 +43,9 @@ def test_there_and_back(name, there, back):
 def test_rows_are_targets_and_true_is_an_edge(name):
     graph, counts = TABLE[name]
     assert np.array_equal(to_mask(graph).numpy(), counts > 0)
-    assert np.array_equal(to_mha_mask(graph).numpy(), counts == 0)
-    assert np.array_equal(to_additive_mask(graph).numpy(), np.where(counts > 0, 0.0, -np.inf))
-    for mask, dtype in ((to_mask(graph), torch.bool), (to_mha_mask(graph), torch.bool)):
+    assert np.array_equal(to_mask(graph, "mha").numpy(), counts == 0)
+    assert np.array_equal(to_mask(graph, "additive").numpy(), np.where(counts > 0, 0.0, -np.inf))
+    for mask, dtype in ((to_mask(graph), torch.bool), (to_mask(graph, "mha"), torch.bool)):
         assert mask.dtype == dtype
 
 
@@ -72,7 +54,7 @@ def test_sdpa_reads_our_mask_as_it_is(name):
     graph, counts = TABLE[name]
     query, key, value = inputs(graph)
     expected = softmax_over(counts, query, key, value)
-    for mask in (to_mask(graph), to_additive_mask(graph, torch.float64)):
+    for mask in (to_mask(graph), to_mask(graph, "additive", torch.float64)):
         out = scaled_dot_product_attention(query[None], key[None], value[None], attn_mask=mask)[0]
         torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
 
@@ -88,7 +70,7 @@ def test_mha_reads_the_opposite_polarity(name):
     with torch.no_grad():
         layer.in_proj_weight.copy_(torch.cat((eye, eye, eye)))
         layer.out_proj.weight.copy_(eye)
-        out, weights = layer(query[None], key[None], value[None], attn_mask=to_mha_mask(graph))
+        out, weights = layer(query[None], key[None], value[None], attn_mask=to_mask(graph, "mha"))
     has_edge = counts.any(1)
     torch.testing.assert_close(out[0][has_edge], softmax_over(counts, query, key, value)[has_edge], atol=1e-12, rtol=0)
     assert np.array_equal(weights[0].numpy()[has_edge] > 0, counts[has_edge] > 0)
@@ -98,7 +80,7 @@ def test_mha_reads_the_opposite_polarity(name):
 def test_the_wrong_polarity_would_be_seen():
     graph, counts = TABLE["window"]
     query, key, value = inputs(graph)
-    wrong = scaled_dot_product_attention(query[None], key[None], value[None], attn_mask=to_mha_mask(graph))[0]
+    wrong = scaled_dot_product_attention(query[None], key[None], value[None], attn_mask=to_mask(graph, "mha"))[0]
     assert (wrong - softmax_over(counts, query, key, value)).abs().max() > 0.1
 
 
@@ -106,14 +88,14 @@ def test_the_wrong_polarity_would_be_seen():
 def test_copies_are_counted_by_the_additive_mask_and_refused_by_the_others(name):
     graph, counts = TABLE[name]
     query, key, value = inputs(graph)
-    mask = to_additive_mask(graph, torch.float64)
+    mask = to_mask(graph, "additive", torch.float64)
     out = scaled_dot_product_attention(query[None], key[None], value[None], attn_mask=mask)[0]
     torch.testing.assert_close(out, softmax_over(counts, query, key, value), atol=1e-12, rtol=0)
-    for convert in (to_mask, to_mha_mask):
-        with pytest.raises(GraphError, match=r"a bool mask cannot count copies.*to_additive_mask"):
-            convert(graph)
+    for kind in ("bool", "mha"):
+        with pytest.raises(GraphError, match=r"a bool mask cannot count copies.*additive"):
+            to_mask(graph, kind)
     with pytest.raises(GraphError, match=r"only 0 \(edge\) and -inf \(none\), got 0.69"):
-        from_additive_mask(mask)
+        from_mask(mask, "additive")
     assert np.array_equal(to_mask(graph | graph).numpy(), counts > 0)
 
 
@@ -132,12 +114,12 @@ def test_arrays_tensors_and_views_are_the_same():
 
 
 @pytest.mark.parametrize("lead", [(1,), (1, 1), (1, 1, 1)])
-@READERS_ON_CAUSAL
-def test_the_mask_of_one_example_as_transformers_makes_it_is_a_mask(read, mask, lead):
-    graph = read(mask.reshape(*lead, 5, 5))
-    assert graph.equals(graphs.causal(5))
-    assert read(mask[:0].reshape(*lead, 0, 5)).num_targets == 0
-    if read is from_mask:
+@KINDS
+def test_the_mask_of_one_example_as_transformers_makes_it_is_a_mask(kind, lead):
+    mask = CAUSAL_BY_KIND[kind]
+    assert from_mask(mask.reshape(*lead, 5, 5), kind).equals(graphs.causal(5))
+    assert from_mask(mask[:0].reshape(*lead, 0, 5), kind).num_targets == 0
+    if kind == "bool":
         assert audit(mask.reshape(*lead, 5, 5), graphs.causal(5)).ok
 
 
@@ -148,10 +130,7 @@ def test_the_graph_does_not_follow_the_mask():
     assert graph.num_edges == 3
 
 
-READERS = pytest.mark.parametrize("read", [from_mask, from_mha_mask, from_additive_mask])
-
-
-@READERS
+@KINDS
 @pytest.mark.parametrize(
     ("mask", "words"),
     [
@@ -165,31 +144,31 @@ READERS = pytest.mark.parametrize("read", [from_mask, from_mha_mask, from_additi
         (torch.eye(3).to_sparse(), r"mask must be a strided tensor, got torch.sparse_coo; pass mask.to_dense\(\)"),
     ],
 )
-def test_wrong_shapes(read, mask, words):
+def test_wrong_shapes(kind, mask, words):
     with pytest.raises(GraphError, match=words):
-        read(mask)
+        from_mask(mask, kind)
 
 
 NAN, INF = float("nan"), float("inf")
 
 
-@pytest.mark.parametrize("read", [from_mask, from_mha_mask])
+@pytest.mark.parametrize("kind", ["bool", "mha"])
 @pytest.mark.parametrize(
     ("mask", "words"),
     [
         ([[1.0, 0.0], [NAN, 1.0]], r"must be bool.*got float32 with NaN at \[1, 0\]"),
         ([[1.0, -0.5], [0.0, 1.0]], r"got float32 with a negative number at \[0, 1\]; pass \(mask > 0\) or"),
         ([[1, 0], [0, -1]], r"got int64 with a negative number at \[1, 1\]"),
-        ([[0.0, -INF], [0.0, 0.0]], r"got float32 with -inf at \[0, 1\]; a mask that is added.*from_additive_mask"),
+        ([[0.0, -INF], [0.0, 0.0]], r"got float32 with -inf at \[0, 1\]; a mask that is added.*kind=\"additive\""),
         ([[0.0, 0.3], [0.0, 0.0]], r"got float32; pass \(mask != 0\).*weights belong to score_bias"),
         ([[0, 1], [1, 0]], r"got int64; pass \(mask != 0\)"),
         (torch.ones(2, 2, dtype=torch.uint8), "got uint8"),
         (torch.ones(2, 2, dtype=torch.complex64), "got complex64"),
     ],
 )
-def test_numbers_are_no_mask(read, mask, words):
+def test_numbers_are_no_mask(kind, mask, words):
     with pytest.raises(GraphError, match=words):
-        read(mask)
+        from_mask(mask, kind)
 
 
 @pytest.mark.parametrize(
@@ -198,38 +177,44 @@ def test_numbers_are_no_mask(read, mask, words):
         ([[0.0, -1e9], [0.0, 0.0]], r"got -1000000000.0 at \[0, 1\] \(1 such values\).*from_mask\(mask > threshold\)"),
         ([[0.0, 0.0], [NAN, 0.5]], r"got nan at \[1, 0\] \(2 such values\)"),
         ([[0.0, INF], [0.0, 0.0]], r"got inf at \[0, 1\]"),
-        ([[True, False]], "must be floating point, 0 or -inf, got bool; a bool mask goes to from_mask"),
+        ([[True, False]], 'must be floating point, 0 or -inf, got bool; a bool mask is kind="bool"'),
         ([[0, 0]], "must be floating point, 0 or -inf, got int64"),
     ],
 )
 def test_an_additive_mask_is_0_or_minus_infinity(mask, words):
     with pytest.raises(GraphError, match=words):
-        from_additive_mask(mask)
+        from_mask(mask, "additive")
 
 
 def test_the_mask_of_transformers_has_the_lowest_number_for_minus_infinity():
     for dtype in (torch.float32, torch.bfloat16):
         lowest = torch.finfo(dtype).min
         mask = torch.zeros(1, 1, 5, 5, dtype=dtype).masked_fill(~CAUSAL, lowest)
-        assert from_additive_mask(mask).equals(from_mask(CAUSAL))
+        assert from_mask(mask, "additive").equals(from_mask(CAUSAL))
         mask[..., 2, :] = lowest  # a row of it has equal weights there, and none here
         with pytest.raises(GraphError, match=r"got -[\d.]+e\+38 at \[2, 0\] \(5 such values\)"):
-            from_additive_mask(mask)
+            from_mask(mask, "additive")
 
 
 def test_additive_dtype():
     graph, _ = TABLE["causal"]
     for dtype in (torch.float16, torch.bfloat16, torch.float64):
-        assert to_additive_mask(graph, dtype).dtype == dtype
-    with pytest.raises(GraphError, match="dtype must be floating point, got bool; see to_mask"):
-        to_additive_mask(graph, torch.bool)
+        assert to_mask(graph, "additive", dtype).dtype == dtype
+    with pytest.raises(GraphError, match="dtype must be floating point, got bool"):
+        to_mask(graph, "additive", torch.bool)
     twice = from_edge_index([[0, 0], [0, 0]], num_nodes=1, duplicates="keep")
-    assert to_additive_mask(twice, torch.float64).item() == math.log(2)
+    assert to_mask(twice, "additive", torch.float64).item() == math.log(2)
 
 
 def test_a_mask_too_large_is_refused():
     from graphattn.graphs import causal
 
-    for convert, num_bytes in ((to_mask, 10**12), (to_mha_mask, 10**12), (to_additive_mask, 8 * 10**12)):
+    for kind, num_bytes in (("bool", 10**12), ("mha", 10**12), ("additive", 8 * 10**12)):
         with pytest.raises(GraphError, match=f"would take {num_bytes:,} bytes"):
-            convert(causal(10**6))
+            to_mask(causal(10**6), kind)
+
+
+def test_another_kind_is_refused():
+    for use in (lambda: from_mask(CAUSAL, "hidden"), lambda: to_mask(graphs.causal(5), "hidden")):
+        with pytest.raises(GraphError, match=r'kind must be .*"additive".* got .hidden.'):
+            use()

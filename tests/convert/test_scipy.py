@@ -8,7 +8,7 @@ import torch
 from convert_graphs import REPEATED, TABLE, counts_of
 from torch_geometric.utils import to_scipy_sparse_matrix
 
-from graphattn.convert import from_by_target, from_scipy, to_by_target, to_networkx, to_scipy
+from graphattn.convert import from_scipy, to_networkx, to_scipy
 from graphattn.errors import GraphError
 
 EVERY = pytest.mark.parametrize("name", TABLE)
@@ -46,18 +46,6 @@ def test_networkx_and_pyg_have_a_row_per_source(name):
         assert from_scipy(by_networkx.T, duplicates="keep").equals(graph)
         by_pyg = to_scipy_sparse_matrix(graph.edge_index, num_nodes=graph.num_nodes)
         assert from_scipy(by_pyg.T, duplicates="keep").equals(graph)
-
-
-@EVERY
-def test_csr_is_by_target(name):
-    if name in REPEATED:
-        return
-    graph = TABLE[name][0]
-    matrix = to_scipy(graph)
-    ptr, index, _ = to_by_target(graph)
-    assert matrix.indptr.tolist() == ptr.tolist()
-    assert matrix.indices.tolist() == index.tolist()
-    assert from_by_target(matrix.indptr, matrix.indices, num_sources=matrix.shape[1]).equals(graph)
 
 
 def test_a_product_of_matrices_is_a_composition_of_graphs():

@@ -23,7 +23,6 @@ TENSORS = {
     "in_degree": lambda g: g.in_degree,
     "out_degree": lambda g: g.out_degree,
     "mask": lambda g: g.mask(),
-    "to_edge_index": ga.convert.to_edge_index,
     "to_pyg": lambda g: ga.convert.to_pyg(g).edge_index,
     "weights": lambda g: ga.EdgeWeights(g, torch.ones(g.num_edges, 1)).graph.edge_index,
 }

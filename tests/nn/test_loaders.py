@@ -59,7 +59,7 @@ def test_from_torch(options, name, backend):
     x = features(2, graph.num_targets, C)
     context = (features(2, graph.num_sources, mha.kdim, seed=1), features(2, graph.num_sources, mha.vdim, seed=2))
     alone = graph.in_degree == 0
-    blocked = ga.convert.to_mha_mask(graph).masked_fill(alone[:, None], False)  # they make NaN of an empty row
+    blocked = ga.convert.to_mask(graph, "mha").masked_fill(alone[:, None], False)  # they make NaN of an empty row
     theirs, their_weights = mha(x, *context, attn_mask=blocked, average_attn_weights=False)
     ours, weights = layer(x, graph, context=context, return_weights=True)
     keep = ~alone
