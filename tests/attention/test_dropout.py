@@ -20,7 +20,7 @@ def of_width(*shape, seed=1):
     return torch.randn(*shape, generator=made, dtype=torch.float64).requires_grad_()
 
 
-def factors(p, backend, seed, graph=GRAPH, calls_before=0):
+def factors(p, backend, seed, graph=GRAPH, calls_before=0, **extras):
     """What each weight (B, E, H) is multiplied with: seen through values that are one-hot, on weights of 1 / degree."""
     zero, onehot, outputs = torch.zeros(BATCH, N, HEADS, 8).double(), torch.eye(N).double(), []
     for few in onehot.split(8, 1):  # wider values would have the kernels compiled anew
@@ -28,7 +28,8 @@ def factors(p, backend, seed, graph=GRAPH, calls_before=0):
         value = few[:, None].expand(BATCH, N, HEADS, -1)
         for _ in range(calls_before):
             ga.attention(zero, zero, value, graph, dropout_p=p, backend=backend)
-        outputs.append(ga.attention(zero, zero, value, graph, dropout_p=p, backend=backend))
+        output = ga.attention(zero, zero, value, graph, dropout_p=p, backend=backend, **extras)
+        outputs.append(output.output if extras else output)
     weight = torch.cat(outputs, -1)[:, GRAPH.target, :, GRAPH.source].movedim(0, 1)  # (B, E, H)
     return weight * GRAPH.in_degree[GRAPH.target][None, :, None]
 
@@ -81,9 +82,11 @@ def test_a_seed_fixes_the_bits_and_no_other_seed_has_them(backend):
     assert not any(torch.equal(one, other) for one, other in zip(*runs[1:], strict=True))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_the_backward_drops_what_the_forward_dropped(dtype, backend):
-    factor = factors(0.4, backend, seed=7).double()
+@pytest.mark.parametrize(
+    ("dtype", "extras"), [(torch.float64, {}), (torch.float32, {}), (torch.float64, {"return_lse": True})]
+)
+def test_the_backward_drops_what_the_forward_dropped(dtype, extras, backend):
+    factor = factors(0.4, backend, seed=7, **extras)
     q, k, v = (
         (1.5 * of_width(BATCH, N, HEADS, 4, seed=seed)).detach().to(dtype).requires_grad_() for seed in (1, 2, 3)
     )
@@ -96,14 +99,16 @@ def test_the_backward_drops_what_the_forward_dropped(dtype, backend):
         1, GRAPH.target, (alpha * factor).unsqueeze(-1) * wide[2][:, GRAPH.source]
     )
     torch.manual_seed(7)
-    found = ga.attention(q, k, v, GRAPH, dropout_p=0.4, backend=backend)
+    found = ga.attention(q, k, v, GRAPH, dropout_p=0.4, backend=backend, **extras)
+    found = found.output if extras else found
     tolerance = EXACT if dtype == torch.float64 else 1e-5
     assert_near(found, wanted, tolerance)
     for mine, theirs in zip(gradients(found, (q, k, v)), gradients(wanted, wide), strict=True):
         assert_near(mine, theirs, tolerance)
     torch.manual_seed(7)
-    shown = ga.attention(q, k, v, GRAPH, dropout_p=0.4, backend=backend, return_weights=True)
+    shown = ga.attention(q, k, v, GRAPH, dropout_p=0.4, backend=backend, return_weights=True, return_lse=True)
     assert_near(shown.weights.alpha, alpha, tolerance)  # before dropout
+    assert_near(shown.lse, total.log(), tolerance)
 
 
 def test_probabilities_near_0_and_1(backend):

@@ -1,5 +1,6 @@
 """Every refusal of attention, by its words; A39 among them."""
 
+import math
 import re
 
 import numpy as np
@@ -52,7 +53,6 @@ SHAPES = {
     "sparse query": ({"q": Q.to_sparse()}, r"query must be strided, got torch.sparse_coo; pass query.to_dense\(\)"),
     "nested query": ({"q": torch.nested.nested_tensor([Q[0], Q[1]])}, r"query must be one strided .* disjoint_union"),
     "nested value": ({"v": torch.nested.nested_tensor([V[0], V[1]])}, r"value must be one strided tensor, got a nest"),
-    "bias in a list": ({"score_bias": [0.0] * 53}, r"score_bias must be a tensor, got list"),
 }  # fmt: skip
 
 
@@ -65,16 +65,16 @@ def test_shape_errors(name):
 
 OPTIONS = {
     "learned scale": ({"scale": torch.tensor(0.3)}, "number, got Tensor; a learned factor multiplies the query"),
-    "scale in words": ({"scale": "0.3"}, "scale must be a number, got str"),
+    **{f"scale {x}": ({"scale": x}, f"scale must be finite, got {x}") for x in (math.nan, math.inf, -math.inf)},
+    **{f"dropout {x}": ({"dropout_p": x}, rf"dropout_p must be in \[0, 1\], got {x}") for x in (math.nan, -0.1, 1.1)},
     "softcap 0": ({"softcap": 0.0}, "softcap must be finite and > 0, got 0.0; None means no cap"),
     "softcap < 0": ({"softcap": -1.0}, "softcap must be finite and > 0, got -1.0"),
-    "softcap inf": ({"softcap": float("inf")}, "softcap must be finite and > 0, got inf"),
-    "softcap nan": ({"softcap": float("nan")}, "softcap must be finite and > 0, got nan"),
+    "softcap inf": ({"softcap": math.inf}, "softcap must be finite and > 0, got inf"),
+    "softcap nan": ({"softcap": math.nan}, "softcap must be finite and > 0, got nan"),
     "learned softcap": ({"softcap": torch.tensor(3.0)}, "softcap must be a number, got Tensor"),
     "scale beyond floats": ({"scale": -(10**400)}, "scale must be a number within float64, got an int of 1329 bits"),
     "softcap beyond floats": ({"softcap": 10**5000}, "softcap must be a number within float64, got an int of 16610 b"),
     "dropout beyond floats": ({"dropout_p": 10**5000}, "dropout_p must be a number within float64"),
-    "no dropout": ({"dropout_p": None}, "dropout_p must be a number, got NoneType"),
 }  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def test_option_errors(name):
         call(**options)
 
 
-@pytest.mark.parametrize("backend", [["edges"], {"edges": 1}, None, 3, "edge"])
+@pytest.mark.parametrize("backend", [None, "edge", "cuda"])
 def test_a_backend_is_a_name(backend):
     with pytest.raises(BackendError, match=f'backend must be "auto" or one of .*, got {re.escape(repr(backend))}'):
         call(backend=backend)
@@ -108,16 +108,6 @@ def test_dense_products_refuse_empty_sides_and_copies_told_apart(option, backend
         result = ga.attention(*tensors(graph), graph, **call)
         result = result.output if option == "return_weights" else result
         assert result.shape == (graph.num_targets, HEADS, VALUE_WIDTH)
-
-
-def test_a_named_backend_refuses_with_its_reasons():
-    graph = GRAPHS["repeated_edges"]()
-    with pytest.raises(BackendError, match="'dense' cannot run") as caught:
-        ga.attention(*tensors(graph), graph, biases(graph), backend="dense")
-    assert len(caught.value.reasons) == 1
-    assert "repeated edges have a bias" in caught.value.reasons[0]
-    with pytest.raises(BackendError, match=r'"auto" or one of dense, tiles, edges, message_passing.*\'cuda\''):
-        call(backend="cuda")
 
 
 @pytest.mark.parametrize("graph", [ga.graphs.cross(13, 19), ga.graphs.cross(13, 19).to("meta")])

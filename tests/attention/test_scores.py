@@ -4,11 +4,10 @@ import math
 
 import pytest
 import torch
-from attention_formula import BACKENDS, EXACT, HEADS, VALUE_WIDTH, assert_near, biases, formula, gradients, tensors
+from attention_formula import BACKENDS, EXACT, HEADS, assert_near, biases, formula, gradients, tensors
 from graph_table import GRAPHS
 
 import graphattn as ga
-from graphattn.errors import OptionError
 
 INF, NAN = math.inf, math.nan
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -145,36 +144,6 @@ def test_no_nan_from_the_ends_of_the_range(backend, special, which, extras):
         assert not any(grad.isnan().any() for grad in gradients(output, inputs))
 
 
-@pytest.mark.parametrize("extras", EXTRAS)
-def test_scale_zero_is_the_mean(backend, extras):
-    graph = GRAPHS["listed_random"]()
-    q, k, v = tensors(graph)
-    found = run(q, k, v, graph, scale=0.0, backend=backend, **extras)
-    wide = v.repeat_interleave(2, 1)
-    means = [wide[graph.source[graph.target == t]].sum(0) / max(1, graph.in_degree[t]) for t in range(17)]
-    assert_near(found, torch.stack(means))
-    dq, dk, dv = gradients(found, (q, k, v))
-    assert not dq.any()
-    assert not dk.any()
-    assert dv.abs().sum() > 0
-
-
-@pytest.mark.parametrize("extras", EXTRAS)
-def test_a_negative_scale_turns_the_query_round(backend, extras):
-    graph = GRAPHS["causal"]()
-    q, k, v = tensors(graph)
-    found = run(q, k, v, graph, scale=-0.7, backend=backend, **extras)
-    assert_near(found, run(-q, k, v, graph, scale=0.7, backend=backend, **extras))
-    assert not torch.allclose(found, run(q, k, v, graph, scale=0.7, backend=backend, **extras))
-
-
-@pytest.mark.parametrize("bad", [NAN, INF, -INF])
-def test_scale_must_be_finite(backend, bad):
-    graph = GRAPHS["causal"]()
-    with pytest.raises(OptionError, match=f"scale must be finite, got {bad}"):
-        ga.attention(*tensors(graph), graph, scale=bad, backend=backend)
-
-
 @pytest.mark.parametrize(
     ("width", "value_width", "dtype", "tolerance"),
     [(1, 1, torch.float64, EXACT), (3, 1, torch.float64, EXACT), (13, 19, torch.float32, 1e-6)],
@@ -204,25 +173,6 @@ def test_width_and_heads_of_zero(backend, sizes):
     if sizes == {"width": 0}:  # nothing to compare by: the mean
         assert_near(found, formula(q, k, v, graph, scale=1.0)[0])
         assert v.grad.abs().sum() > 0
-
-
-@pytest.mark.parametrize("extras", EXTRAS)
-def test_dropout_of_one_is_silence_and_of_zero_is_none(backend, extras):
-    graph = GRAPHS["causal"]()
-    inputs = tensors(graph)
-    output = run(*inputs, graph, dropout_p=1.0, backend=backend, **extras)
-    assert torch.equal(output, torch.zeros_like(output))
-    assert output.shape == (13, HEADS, VALUE_WIDTH)
-    assert all(torch.equal(g, torch.zeros_like(g)) for g in torch.autograd.grad(output.sum(), inputs))
-    none = run(*inputs, graph, dropout_p=0.0, backend=backend, **extras)
-    assert torch.equal(none, run(*inputs, graph, backend=backend, **extras))
-
-
-@pytest.mark.parametrize("bad", [NAN, -0.1, 1.1])
-def test_dropout_must_be_a_probability(backend, bad):
-    graph = GRAPHS["causal"]()
-    with pytest.raises(OptionError, match=rf"dropout_p must be in \[0, 1\], got {bad}"):
-        ga.attention(*tensors(graph), graph, dropout_p=bad, backend=backend)
 
 
 @pytest.mark.parametrize("extras", EXTRAS)
