@@ -25,7 +25,7 @@ found = {c.name: c for c in ga.explain(graph).candidates}
 assert found["edges"].reasons == ("numba is not installed",)
 layer = ga.nn.GraphAttention(8, 2)
 layer(torch.randn(17, 8), graph).sum().backward()
-assert ga.verify(graph.explicit(), dtypes=(torch.float64,)).ok
+assert ga.verify(graph.materialise(), dtypes=(torch.float64,)).ok
 try:
     ga.attention(*torch.randn(3, 17, 2, 8), graph, backend="edges")
 except ga.GraphAttnError as error:

@@ -68,7 +68,7 @@ def tile_fill(graph: AttentionGraph, tile: tuple[int, int] = (128, 128)) -> Tile
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> shuffled = torch.randperm(512, generator=torch.Generator().manual_seed(0))
-        >>> graph = sliding_window(512, window=9, causal=False).explicit().relabel(shuffled)
+        >>> graph = sliding_window(512, window=9, causal=False).materialise().relabel(shuffled)
         >>> print(tile_fill(graph, (32, 32)))
         256 of 256 tiles of 32 x 32 touched, 1.8% full; reverse Cuthill-McKee: 46 touched, 9.7% full
     """
@@ -84,7 +84,7 @@ def tile_fill(graph: AttentionGraph, tile: tuple[int, int] = (128, 128)) -> Tile
     name, order = _order(graph, tile[0])
     if order is None:
         return TileFill(tile, tiles, touched, fill, None, None, None)
-    after = _touched(graph.explicit().relabel(targets=order[0], sources=order[1]), tile)
+    after = _touched(graph.materialise().relabel(targets=order[0], sources=order[1]), tile)
     return TileFill(tile, tiles, touched, fill, name, *after)
 
 
@@ -99,7 +99,7 @@ def _touched(graph: AttentionGraph, tile: tuple[int, int]) -> tuple[int, float]:
     for first in range(0, T, bands * height):
         last = min(first + bands * height, T)
         rows = -(-(last - first) // height)
-        counts = _runs.tile_counts(graph.edges.rows(torch.arange(first, last)), rows, height, S, width)
+        counts = _runs.block_counts(graph.edges.rows(torch.arange(first, last)), rows, height, S, width)
         high = torch.full((rows,), height).minimum(last - first - torch.arange(rows) * height)
         some = counts > 0
         touched, edges = touched + int(some.sum()), edges + int(counts.sum())

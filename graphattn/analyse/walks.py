@@ -44,7 +44,7 @@ def walk(graph: AttentionGraph, budget: int = BUDGET) -> Walk:
 def too_many(graph: AttentionGraph, what: str) -> GraphError:
     """The error for a rule that is too large for a question."""
     rows = graph.edges.num_runs
-    fewer = ", or list them with graph.explicit()" * (graph.edges.runs_per_row >= graph.num_sources)  # all pairs
+    fewer = ", or list them with graph.materialise()" * (graph.edges.runs_per_row >= graph.num_sources)  # all pairs
     return GraphError(
         f"{what} on {graph.name} ({graph.num_targets:,} targets) needs its edges, and as a rule it has about {rows:,} "
         f"pieces (limit {MOST_LISTED:,}); ask the same of a smaller size{fewer}"

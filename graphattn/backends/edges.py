@@ -82,7 +82,7 @@ class EdgesBackend(Backend):
         """A window, its edges listed."""
         from ..graphs import sliding_window
 
-        return [(sliding_window(8192, 65, causal=False).explicit(), {})]
+        return [(sliding_window(8192, 65, causal=False).materialise(), {})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         with without_autocast(inputs.query.device.type):

@@ -36,7 +36,7 @@ class MessagePassingBackend(Backend):
         """A narrow window, its edges listed."""
         from ..graphs import sliding_window
 
-        return [(sliding_window(1024, 17).explicit(), {})]
+        return [(sliding_window(1024, 17).materialise(), {})]
 
     def run(self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False) -> Outputs:
         return attend(graph, inputs)

@@ -50,7 +50,7 @@ def calibrate(progress: Callable[[str], None] = lambda what: None, device: str =
 
 def _calibrated(progress: Callable[[str], None], where: torch.device) -> Rates:
     rates: Rates = {}
-    few = sliding_window(16, 5).explicit().to(where)
+    few = sliding_window(16, 5).materialise().to(where)
     for name, backend in BACKENDS.items():
         problems = backend.problems()
         if not problems or backend.reasons_against(few, _request(few, {}, where)):

@@ -52,7 +52,7 @@ def to_block_mask(
         raise GraphError(f"a BlockMask needs at least one target and one source, got {T} and {S}")
     mask_mod = to_mask_mod(graph, H=H)
     groups = graph.groups(H or len(graph.graphs)) if isinstance(graph, PerHead) else [Group(0, graph, 0, 1)]
-    classes = torch.cat([x.graph.tile_classes((height, width)).expand(x.last - x.first, -1, -1) for x in groups])
+    classes = torch.cat([x.graph.block_classes((height, width)).expand(x.last - x.first, -1, -1) for x in groups])
     over = (torch.arange(classes.shape[1])[:, None] + 1) * height > T
     over = over | ((torch.arange(classes.shape[2])[None, :] + 1) * width > S)
     classes = torch.where(over & (classes == FULL), PARTIAL, classes)

@@ -203,7 +203,7 @@ class Probe:
         for name, place in self.places.items():
             if place.of != "edges":
                 leaves[name] = leaves[name].index_select(place.axis, torch.argsort(new[place.of]))
-        graph = self.graph.explicit().relabel(targets=new["targets"], sources=new["sources"])
+        graph = self.graph.materialise().relabel(targets=new["targets"], sources=new["sources"])
         return self.run(leaves, graph).index_select(self.axis, new["targets"])
 
     def reordered(self) -> Tensor:

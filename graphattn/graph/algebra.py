@@ -302,6 +302,6 @@ def as_list(edges: Edges, limit: int | None = MAX_BYTES) -> Edges:
     if edges.is_listed:
         return edges
     count = edges.count()
-    instead = "keep it a rule, use contains(), tile_counts() or mask(), or ask for explicit(max_bytes=None)"
+    instead = "keep it a rule, use contains(), block_counts() or mask(), or ask for materialise(max_bytes=None)"
     refuse_over(16 * count, f"edge_index of {count:,} edges", instead, limit)
     return listed(*edges.pairs(), edges.num_targets, edges.num_sources, has_repeats=False)

@@ -20,7 +20,7 @@ def draw(edges: Edges) -> str:
     if not drawable(edges):
         return f"({T:,} x {S:,} pairs: too many to draw; look at a subgraph)"
     side = max(1, -(-max(T, S) // _MOST_CELLS))
-    counts = edges.tile_counts(side, side)
+    counts = edges.block_counts(side, side)
     lines = [" ".join(_shade(counts, i, j, side, T, S) for j in range(counts.shape[1])) for i in range(counts.shape[0])]
     if side > 1:
         lines.append(f"(each cell is {side} targets x {side} sources; · none, ░ ▒ ▓ some, █ all)")

@@ -226,10 +226,10 @@ class Edges:
         for first in range(0, self.num_targets, ROWS_BUDGET):
             yield self._lengths(torch.arange(first, min(first + ROWS_BUDGET, self.num_targets)))
 
-    def tile_counts(self, height: int, width: int) -> Tensor:
+    def block_counts(self, height: int, width: int) -> Tensor:
         """Pairs in every tile of ``height`` targets x ``width`` sources, int64 on the CPU."""
         parts = [
-            _runs.tile_counts(chunk, -(-(last - first) // height), height, self.num_sources, width)
+            _runs.block_counts(chunk, -(-(last - first) // height), height, self.num_sources, width)
             for first, last, chunk in self.walk(multiple=height)
         ]
         columns = -(-self.num_sources // width)

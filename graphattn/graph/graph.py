@@ -110,7 +110,7 @@ class AttentionGraph(Immutable):
         """int64 (2, E): row 0 sources, row 1 targets, in the caller's order; a rule's by target and source. A copy.
 
         Raises:
-            GraphError: If a rule's edges would take more than 4 GiB; :meth:`explicit` makes them all the same.
+            GraphError: If a rule's edges would take more than 4 GiB; :meth:`materialise` makes them all the same.
         """
         return self._listed().edge_index.clone()
 
@@ -127,7 +127,7 @@ class AttentionGraph(Immutable):
         """int64 (E,): the target of every edge; a copy."""
         return self._listed().target.clone()
 
-    def explicit(self, max_bytes: int | None = MAX_BYTES) -> "AttentionGraph":
+    def materialise(self, max_bytes: int | None = MAX_BYTES) -> "AttentionGraph":
         """The same graph with its edges listed; ``max_bytes=None`` lifts the limit."""
         return replace(self, edges=self._listed(max_bytes))
 
@@ -183,7 +183,7 @@ class AttentionGraph(Immutable):
             GraphError: If it would take more than 4 GiB.
         """
         T, S = self.num_targets, self.num_sources
-        refuse_over(T * S, f"mask() of {T:,} x {S:,}", "ask contains() for the pairs you need, or tile_counts()")
+        refuse_over(T * S, f"mask() of {T:,} x {S:,}", "ask contains() for the pairs you need, or block_counts()")
         if self.edges.is_listed:
             mask = torch.zeros(T, S, dtype=torch.bool, device=self.device)
             mask[self.target, self.source] = True
@@ -191,7 +191,7 @@ class AttentionGraph(Immutable):
         parts = [_runs.to_dense(chunk, last - first, S) for first, last, chunk in self.edges.walk()]
         return (torch.cat(parts) if parts else torch.zeros(T, S, dtype=torch.bool)).to(self.device)
 
-    def tile_counts(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
+    def block_counts(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
         """Edges in every tile of (targets, sources): int64 (ceil(T / tile[0]), ceil(S / tile[1])), on the CPU.
 
         Exact, from the runs of each row: T x S is never built. Copies of a repeated edge count once.
@@ -202,12 +202,12 @@ class AttentionGraph(Immutable):
         height, width = pair(tile, "tile", "(targets, sources)", GraphError)
         tiles = -(-self.num_targets // height) * -(-self.num_sources // width)
         refuse_over(8 * tiles, f"a table of {tiles:,} tiles", "use larger tiles")
-        return self.edges.tile_counts(height, width)
+        return self.edges.block_counts(height, width)
 
-    def tile_classes(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
-        """What each tile holds: int8, EMPTY (0), PARTIAL (1) or FULL (2); see :meth:`tile_counts`."""
+    def block_classes(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
+        """What each tile holds: int8, EMPTY (0), PARTIAL (1) or FULL (2); see :meth:`block_counts`."""
         tile = pair(tile, "tile", "(targets, sources)", GraphError)
-        counts = self.tile_counts(tile)
+        counts = self.block_counts(tile)
         sides = [
             torch.full((n,), side).minimum(torch.tensor(size) - torch.arange(n) * side)
             for n, side, size in zip(counts.shape, tile, (self.num_targets, self.num_sources), strict=True)

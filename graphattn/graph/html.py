@@ -25,7 +25,7 @@ def mask_shares(edges: Edges) -> Tensor:
     """Edges per pair in each cell, float64 (at most 128, at most 128); a cell of a small mask is one pair."""
     T, S = edges.num_targets, edges.num_sources
     side = max(1, -(-max(T, S) // MOST_CELLS))
-    counts = edges.tile_counts(side, side)
+    counts = edges.block_counts(side, side)
     rows, columns = (
         (size - side * torch.arange(cells)).clamp(max=side) for size, cells in zip((T, S), counts.shape, strict=True)
     )

@@ -196,7 +196,7 @@ def from_pairs(row: Tensor, source: Tensor) -> Runs:
     return Runs(row[starts], source[starts], source[ends] + 1)
 
 
-def tile_counts(runs: Runs, num_tile_rows: int, rows_per_tile: int, num_sources: int, width: int) -> Tensor:
+def block_counts(runs: Runs, num_tile_rows: int, rows_per_tile: int, num_sources: int, width: int) -> Tensor:
     """Pairs in each tile of ``rows_per_tile`` x ``width``, int64 (num_tile_rows, ceil(num_sources / width))."""
     columns = -(-num_sources // width)
     keep = runs.hi > runs.lo

@@ -71,7 +71,7 @@ def _kinds(graph: AttentionGraph) -> Tensor:
     """The class of each block, none of those that reach over the border full; int8 (rows, columns)."""
 
     def make() -> Tensor:
-        kinds = graph.tile_classes((SIDE, SIDE))
+        kinds = graph.block_classes((SIDE, SIDE))
         over = torch.zeros_like(kinds, dtype=torch.bool)
         over[graph.num_targets // SIDE :] = True
         over[:, graph.num_sources // SIDE :] = True

@@ -74,7 +74,7 @@ def _is_equal(T: int, S: int) -> bool:
 
 def edge_share(graph: AttentionGraph, tile: tuple[int, int]) -> np.ndarray:
     """Edges per pair in every tile of (targets, sources), float64; the mask as zeros and ones where that is (1, 1)."""
-    counts = graph.tile_counts(tile).numpy()
+    counts = graph.block_counts(tile).numpy()
     rows = np.minimum(tile[0], graph.num_targets - tile[0] * np.arange(counts.shape[0]))
     columns = np.minimum(tile[1], graph.num_sources - tile[1] * np.arange(counts.shape[1]))
     return counts / (rows[:, None] * columns[None, :])

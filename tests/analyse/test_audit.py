@@ -119,7 +119,7 @@ def test_windows_taken_wrongly_alone_and_within_an_expression():
     apart = torch.arange(61)[:, None] - torch.arange(61)
     nine, causal = graphs.sliding_window(61, 9, causal=False), graphs.sliding_window(61, 8)
     tokens, packed = graphs.global_tokens(61, (3, 50)), graphs.documents(lengths=(20, 41))
-    for around in (nine, nine.explicit(), nine | tokens, nine & packed):
+    for around in (nine, nine.materialise(), nine | tokens, nine & packed):
 
         def among(mask, around=around):
             return mask | tokens.mask() if around.name.endswith(tokens.name) else mask
@@ -175,7 +175,7 @@ def test_masks_of_every_kind_are_taken():
         np.tri(6, dtype=bool),
         lambda b, h, q_idx, kv_idx: q_idx >= kv_idx,
         lambda t, s: s <= t,
-        graphs.causal(6).explicit(),
+        graphs.causal(6).materialise(),
     )
     for mask in kinds:
         assert ga.audit(mask, expect).ok

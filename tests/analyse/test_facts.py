@@ -62,7 +62,7 @@ def test_hops_and_connectivity_are_those_of_networkx(graph):
     answer = (known.components, known.strong_components, known.roots, known.acyclic)
     assert answer == expected_connectivity(graph)
     assert known.quasi_strong == (known.roots > 0)
-    listed = ga.analyse.connectivity(graph.explicit())
+    listed = ga.analyse.connectivity(graph.materialise())
     assert listed == known
     if graph.num_targets > 1:  # the ways that closed forms and small sizes pass by
         for way in (OnMatrix(graph), OnRuns(graph, 1 << 30)):
@@ -89,7 +89,7 @@ def test_known_hops(size):
     chain = ga.graphs.sliding_window(size, 3, causal=False)
     star = ga.graphs.global_tokens(size, (size - 1,))
     assert ga.analyse.hops(ga.graphs.full(size)).layers == 1
-    assert ga.analyse.hops(chain).layers == ga.analyse.hops(chain.explicit()).layers == size - 1
+    assert ga.analyse.hops(chain).layers == ga.analyse.hops(chain.materialise()).layers == size - 1
     assert ga.analyse.hops(star).layers == (2 if size > 2 else 1)
     for radius in (1, 2, 3, 5):
         window = ga.graphs.sliding_window(size, 2 * radius + 1, causal=False)
@@ -180,7 +180,7 @@ def test_of_a_causal_graph_it_is_said_when_every_node_depends_on_every_earlier_o
     ]
     cases += [(window | ga.graphs.global_tokens(30, (9,)), 2, False), (window.reverse(), 15, False)]
     for graph, layers, past in cases:
-        found = ga.analyse.hops(graph.explicit() if listed else graph)
+        found = ga.analyse.hops(graph.materialise() if listed else graph)
         assert (found.layers, found.past) == (layers, past), graph
     assert str(ga.analyse.hops(window)) == "after 15 layers every node depends on every earlier one"
     assert "each then depends on  every earlier one" in str(ga.facts(window))

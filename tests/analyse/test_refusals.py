@@ -79,7 +79,7 @@ def test_what_is_no_mask_is_not_called_as_a_function():
 @pytest.mark.parametrize("kind", ["full", "causal", "no edges", "listed"])
 def test_no_node_and_one_node(kind, size):
     graph = graphs.causal(size) if kind == "causal" else graphs.full(size)
-    graph = graph - graph if kind == "no edges" else graph.explicit() if kind == "listed" else graph
+    graph = graph - graph if kind == "no edges" else graph.materialise() if kind == "listed" else graph
     edges = 0 if kind == "no edges" else size
     assert analyse.hops(graph).to_dict() == {"layers": 0, "everything": True, "past": True}
     assert ga.facts(graph).reads_everything is True
@@ -106,8 +106,8 @@ def test_sides_of_no_nodes():
 
 @pytest.mark.parametrize("listed", [False, True])
 def test_counts_are_exact_up_to_their_limit_and_refused_beyond(listed):
-    full = graphs.full(4).explicit() if listed else graphs.full(4)
-    loops = graphs.self_loops(4).explicit() if listed else graphs.self_loops(4)
+    full = graphs.full(4).materialise() if listed else graphs.full(4)
+    loops = graphs.self_loops(4).materialise() if listed else graphs.self_loops(4)
     assert int(analyse.path_counts([full] * 30, [0])[0, 3]) == 4**29
     with pytest.raises(GraphAttnError, match="beyond 2\\*\\*62 are not exact"):
         analyse.path_counts([full] * 31, [0])
@@ -218,9 +218,9 @@ def test_bands_are_answered_as_their_lists_are(size):
     bands += [graphs.sliding_window(size, w, causal=c) for w in (1, 3) for c in (False, True)]
     bands += [graphs.sliding_window(size, 3, dilation=2), graphs.sliding_window(size, 3, dilation=2, causal=False)]
     for band in bands:
-        assert analyse.hops(band) == analyse.hops(band.explicit())
-        assert analyse.connectivity(band) == analyse.connectivity(band.explicit())
-        assert ga.leaks(band) == ga.leaks(band.explicit())
+        assert analyse.hops(band) == analyse.hops(band.materialise())
+        assert analyse.connectivity(band) == analyse.connectivity(band.materialise())
+        assert ga.leaks(band) == ga.leaks(band.materialise())
         for other in bands:
             assert band.equals(other) == torch.equal(band.mask(), other.mask())
 

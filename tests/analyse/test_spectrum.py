@@ -142,7 +142,7 @@ def test_universality_of_the_papers_graphs():
     assert causal.to_dict()["universal"] is False
     grid = (
         graphs.grid_neighbourhood((5, 7), (3, 3))
-        .explicit()
+        .materialise()
         .relabel(torch.randperm(35, generator=torch.Generator().manual_seed(0)))
     )
     assert analyse.universality(grid).hamiltonian_path  # found by search
@@ -168,7 +168,7 @@ def test_tile_fill_is_counted_from_the_mask(name):
 def test_reordering_finds_the_neighbours_again():
     size = 300
     window = graphs.sliding_window(size, 9, causal=False)
-    shuffled = window.explicit().relabel(torch.randperm(size, generator=torch.Generator().manual_seed(0)))
+    shuffled = window.materialise().relabel(torch.randperm(size, generator=torch.Generator().manual_seed(0)))
     before, after = analyse.tile_fill(window, (16, 16)), analyse.tile_fill(shuffled, (16, 16))
     assert after.touched > 4 * before.touched
     assert after.touched_after <= 1.2 * before.touched

@@ -84,7 +84,7 @@ def test_key_heads_shared_unevenly_with_the_groups():
 
 
 def test_graphs_of_heads_are_a_rule_where_every_head_has_one():
-    rule, listed = ga.graphs.causal(5), ga.graphs.causal(5).explicit()
+    rule, listed = ga.graphs.causal(5), ga.graphs.causal(5).materialise()
     assert ga.PerHead((rule, rule)).is_rule
     for pair in ((rule, listed), (listed, rule), (listed, listed)):
         assert not ga.PerHead(pair).is_rule

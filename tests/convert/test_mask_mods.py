@@ -69,7 +69,7 @@ def test_every_rule_that_flex_attention_takes_is_taken(name):
     assert graph.is_rule
     assert torch.equal(graph.mask(), expected)
     assert graph.num_edges == int(expected.sum())
-    assert torch.equal(graph.explicit().mask(), expected)
+    assert torch.equal(graph.materialise().mask(), expected)
     assert torch.equal(flex.create_mask(to_mask_mod(graph), 2, 3, T, S, device="cpu"), expected.expand(2, 3, -1, -1))
     under = graph & graphs.cross(T, S)
     assert torch.equal(flex.create_mask(to_mask_mod(under), None, None, T, S, device="cpu")[0, 0], expected)
@@ -145,7 +145,7 @@ def test_block_masks_of_several_heads_are_a_graph_per_head(name):
 @pytest.mark.usefixtures("fresh_compiler")
 def test_a_mask_mod_of_a_graph_per_head_depends_on_the_head():
     windows = PerHead((graphs.sliding_window(19, 3), graphs.causal(19), graphs.sliding_window(19, 3)))
-    listed = PerHead(tuple(graph.explicit() for graph in windows.graphs))
+    listed = PerHead(tuple(graph.materialise() for graph in windows.graphs))
     expected = torch.stack([graph.mask() for graph in windows.graphs]).repeat_interleave(2, 0)
     for heads in (windows, listed, PerHead((windows.graphs[0],) * 3)):
         wanted = expected if heads.graphs[1] is not heads.graphs[0] else expected[:1].expand(6, -1, -1)

@@ -206,7 +206,7 @@ def test_a_rule_without_calls_is_saved_by_its_edges(tmp_path):
 
 def test_a_rule_of_too_many_intervals_is_refused_and_pickled_as_it_was():
     graph = ga.from_rule(_halves, 10**6)
-    with pytest.raises(GraphError, match=r"too many to be saved. Save graph.explicit\(\), or a pattern"):
+    with pytest.raises(GraphError, match=r"too many to be saved. Save graph.materialise\(\), or a pattern"):
         graph_to_dict(graph)
     assert pickle.loads(pickle.dumps(graph)).num_targets == 10**6
 

@@ -71,7 +71,7 @@ def test_equals(case):
         assert a.equals(b) == np.array_equal(x, y)
     elif a.equals(b):
         assert sorted(a.edge_index.t().tolist()) == sorted(b.edge_index.t().tolist())
-    assert a.equals(a.explicit())
+    assert a.equals(a.materialise())
 
 
 @SOME
@@ -264,9 +264,9 @@ def test_a_rule_of_a_million_nodes_costs_nothing():
         (lambda g: g.edge_index, 16 * (BIG * (BIG + 1) // 2)),
         (lambda g: g.source, 16 * (BIG * (BIG + 1) // 2)),
         (lambda g: g.mask(), BIG * BIG),
-        (lambda g: g.tile_counts((1, 1)), 8 * BIG * BIG),
-        (lambda g: g.tile_classes((2, 5)), 8 * (BIG // 2) * (BIG // 5)),
-        (lambda g: g.explicit(), 16 * (BIG * (BIG + 1) // 2)),
+        (lambda g: g.block_counts((1, 1)), 8 * BIG * BIG),
+        (lambda g: g.block_classes((2, 5)), 8 * (BIG // 2) * (BIG // 5)),
+        (lambda g: g.materialise(), 16 * (BIG * (BIG + 1) // 2)),
     ],
 )
 def test_what_is_too_large_is_refused_with_its_bytes(ask, num_bytes):
@@ -274,12 +274,12 @@ def test_what_is_too_large_is_refused_with_its_bytes(ask, num_bytes):
         ask(rule(band(BIG, BIG, 0), "causal"))
 
 
-def test_explicit_lifts_and_lowers_the_limit():
+def test_materialise_lifts_and_lowers_the_limit():
     graph = rule(band(7, 7, 0))
     with pytest.raises(GraphError, match="would take 448 bytes"):
-        graph.explicit(max_bytes=447)
-    assert graph.explicit(max_bytes=448).num_edges == 28
-    assert graph.explicit(max_bytes=None).num_edges == 28
+        graph.materialise(max_bytes=447)
+    assert graph.materialise(max_bytes=448).num_edges == 28
+    assert graph.materialise(max_bytes=None).num_edges == 28
 
 
 # --- order
@@ -310,7 +310,7 @@ def test_copies_disappear_by_set_algebra_and_survive_renumbering():
     assert (~~graph).num_edges == 3
     assert (graph @ everything).num_edges == 9
     assert graph.k_hop(2).num_edges == len({(1, 2), (0, 0), (2, 1)})
-    for still_five in (graph.reverse(), graph.relabel([2, 0, 1]), graph.subgraph([0, 1, 2]), graph.explicit()):
+    for still_five in (graph.reverse(), graph.relabel([2, 0, 1]), graph.subgraph([0, 1, 2]), graph.materialise()):
         assert still_five.num_edges == 5
         assert still_five.has_repeated_edges
     assert graph.with_self_loops().num_edges == 7
@@ -408,7 +408,7 @@ REFUSALS = [
     (lambda: B.subgraph([0.5]), "must be integers .*got float32"),
     (lambda: B.subgraph([True, False]), r"as a bool mask must have shape \(7,\), got \(2,\)"),
     (lambda: B.relabel([0, 1]), "needs a permutation of all 7 targets, got 2 numbers"),
-    (lambda: A.tile_counts((0, 3)), "tile must be two sizes >= 1"),
+    (lambda: A.block_counts((0, 3)), "tile must be two sizes >= 1"),
     (lambda: disjoint_union([A, "b"]), "disjoint_union joins AttentionGraphs, got str"),
     (lambda: A.contains(0.0, 1), "target must be integers .*got float32"),
 ]

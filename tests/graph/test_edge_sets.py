@@ -86,8 +86,8 @@ def test_tiles(case, height, width, budget):
             classes[i, j] = FULL if tile.all() else PARTIAL if tile.any() else EMPTY
     graph = AttentionGraph(edges)
     with patch.object(edges_room, "ROWS_BUDGET", budget):
-        assert graph.tile_counts((height, width)).tolist() == counts.tolist()
-        assert graph.tile_classes((height, width)).tolist() == classes.tolist()
+        assert graph.block_counts((height, width)).tolist() == counts.tolist()
+        assert graph.block_classes((height, width)).tolist() == classes.tolist()
         check_everything(edges, mask)
 
 
@@ -105,9 +105,9 @@ def test_the_graph_says_the_same(case):
     dense[graph.target, graph.source] = True
     assert torch.equal(dense, expected)
     assert len(repr(graph).splitlines()) == 1
-    assert torch.equal(graph.explicit().mask(), expected)
-    assert graph.equals(graph.explicit())
-    assert graph.explicit().equals(graph)
+    assert torch.equal(graph.materialise().mask(), expected)
+    assert graph.equals(graph.materialise())
+    assert graph.materialise().equals(graph)
 
 
 @FEW

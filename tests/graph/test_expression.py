@@ -89,7 +89,7 @@ def test_an_expression_does_not_grow_for_ever():
 
 def test_names_and_devices_leave_the_expression_as_it_is():
     assert SMALL.to("cpu").expression is SMALL.expression
-    assert SMALL.explicit().expression is SMALL.expression
+    assert SMALL.materialise().expression is SMALL.expression
 
 
 def test_an_expression_holds_copies_of_tensors():

@@ -207,7 +207,7 @@ def test_int32_indices_where_a_key_leaves_int32():
     assert graph.num_edges == 4
     assert graph.contains(edges[1], edges[0]).all()
     assert not graph.contains(edges[1], edges[0].flip(0)).any()
-    assert sorted(graph.reverse().reverse().explicit().edge_index.t().tolist()) == sorted(edges.t().tolist())
+    assert sorted(graph.reverse().reverse().materialise().edge_index.t().tolist()) == sorted(edges.t().tolist())
     assert (graph | graph.reverse()).num_edges == 6
     assert (graph @ graph).contains(69_999, 69_999)
     from graphattn.graph.edges import Edges

@@ -180,7 +180,7 @@ def test_relations_number_every_edge_and_the_first_part_wins():
 
 def test_relations_of_listed_graphs_keep_the_callers_order():
     edges = ga.from_edge_index([[3, 0, 1], [0, 2, 2]], num_nodes=4)
-    both = Relations(mine=edges, all=graphs.self_loops(4).explicit())
+    both = Relations(mine=edges, all=graphs.self_loops(4).materialise())
     assert both.graph.edge_index[:, :3].tolist() == [[3, 0, 1], [0, 2, 2]]
     assert both.relation.tolist() == [0, 0, 0, 1, 1, 1, 1]
 

@@ -100,7 +100,7 @@ def test_a_builder_without_memory_is_not_called_nested(monkeypatch):
         ("ful(3)", "no builder is called ful; did you mean full"),
         ("__import__('os')", "no builder is called __import__"),
         ("full(3).edge_index", "does not belong"),
-        ("full(3).explicit()", "nor one of the methods"),
+        ("full(3).materialise()", "nor one of the methods"),
         ("full(3).edges.count()", "nor one of the methods"),
         ("(3).reverse()", "only a graph has reverse"),
         ("full(3) | 3", r"\| joins graphs, got 3"),

@@ -93,7 +93,7 @@ def test_halos(size, cell, halo):
     inside = mask_of(size, padded, lambda t, s: near(t, tuple(b - h for b, h in zip(s, halo, strict=True))))
     assert torch.equal(read.mask(), inside)
     assert set(read.in_degree.tolist()) <= {math.prod(kernel)}  # the padding never leaves the softmax
-    assert torch.equal(read.reverse().explicit().mask(), inside.T)
+    assert torch.equal(read.reverse().materialise().mask(), inside.T)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_balls(size):
         graph = graphs.grid_ball(size, r, p=p, strict=strict)
         wanted = torch.from_numpy(distance < r if strict else distance <= r)
         assert torch.equal(graph.mask(), wanted), (p, r, strict)
-        assert torch.equal(graph.explicit().mask(), wanted)
+        assert torch.equal(graph.materialise().mask(), wanted)
         assert graph.num_edges == wanted.sum()
     assert graphs.grid_ball(size, 2, p=np.inf).equals(graphs.grid_neighbourhood(size, 5, clamp=False))
 
@@ -148,14 +148,14 @@ def test_global_tokens_in_front(base, number):
     N = base.num_nodes + number
     wanted = torch.ones(N, N, dtype=torch.bool)
     wanted[number:, number:] = base.mask()
-    for graph in (base.with_global_tokens(number), base.explicit().with_global_tokens(number)):
+    for graph in (base.with_global_tokens(number), base.materialise().with_global_tokens(number)):
         assert torch.equal(graph.mask(), wanted)
         assert graph.name == f"{base.name}.with_global_tokens({number})"
     assert base.with_global_tokens(number).is_rule
-    index = base.explicit().with_global_tokens(number).edge_index
+    index = base.materialise().with_global_tokens(number).edge_index
     assert torch.equal(index[:, : base.num_edges], base.edge_index + number)  # the caller's order is kept
 
 
 def test_pooling_is_tiles_of_empty_and_full():
-    classes = graphs.cell_pooling((8, 3), (2, 3)).tile_classes((1, 6))
+    classes = graphs.cell_pooling((8, 3), (2, 3)).block_classes((1, 6))
     assert torch.equal(classes, torch.where(torch.eye(4, dtype=torch.bool), FULL, EMPTY).to(classes.dtype))

@@ -92,7 +92,7 @@ def test_a_random_tree_is_listed_by_its_rows():
     parent = (torch.rand(5_003, generator=generator) * torch.arange(5_003)).long()
     parent[0] = -1
     graph = graphs.ancestors(parent)
-    assert graph.in_degree.sum() == graph.out_degree.sum() == graph.num_edges == graph.explicit().num_edges
+    assert graph.in_degree.sum() == graph.out_degree.sum() == graph.num_edges == graph.materialise().num_edges
     assert graphs.tree(parent).num_edges == 2 * 5_002
 
 

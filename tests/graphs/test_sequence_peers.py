@@ -118,7 +118,7 @@ def test_multi_edges_of_big_bird_eval(monkeypatch):
     assert torch.allclose(attend(layer, x, many), theirs(x), atol=1e-12)
     assert not torch.allclose(attend(layer, x, once), theirs(x), atol=1e-3)
     times = torch.where(middle, 3.0, 1.0).double().log()  # the same as a bias of log multiplicity
-    assert torch.allclose(attend(layer, x, once.explicit(), score_bias=times), theirs(x), atol=1e-12)
+    assert torch.allclose(attend(layer, x, once.materialise(), score_bias=times), theirs(x), atol=1e-12)
 
 
 def test_longformers_window_is_one_more_than_it_says():

@@ -66,7 +66,7 @@ def test_erdos_renyi(listed):
         graph = graphs.erdos_renyi(targets, 0.5, 2, num_sources=sources, listed=listed)
         assert (graph.num_targets, graph.num_sources, graph.is_rule) == (targets, sources, not listed)
         assert graph.equals(graphs.erdos_renyi(targets, 0.5, 2, num_sources=sources, listed=listed))
-        assert torch.equal(graph.explicit().mask(), graph.mask())
+        assert torch.equal(graph.materialise().mask(), graph.mask())
     assert not graph.equals(graphs.erdos_renyi(13, 0.5, 3, num_sources=29, listed=listed))
     assert bool(graphs.erdos_renyi(50, 0.5, listed=listed).contains(torch.arange(50), torch.arange(50)).any())  # loops
 

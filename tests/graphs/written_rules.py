@@ -22,7 +22,7 @@ def assert_mask(graph, mask, is_rule=True):
     assert torch.equal(graph.in_degree, mask.sum(1))
     assert torch.equal(graph.out_degree, mask.sum(0))
     assert torch.equal(graph.reverse().mask(), mask.T)
-    assert int(graph.tile_counts((3, 5)).sum()) == graph.num_edges
+    assert int(graph.block_counts((3, 5)).sum()) == graph.num_edges
 
 
 def assert_is(graph, targets, sources, rule):

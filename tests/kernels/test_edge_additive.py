@@ -115,7 +115,7 @@ def test_a_layer_with_two_derivatives_is_the_definitions(score, edge_dim, block,
 
 def test_blocks_hold_less(monkeypatch):
     """What autograd keeps between forward and backward does not grow with (E, H, D)."""
-    of, graph = layer(lambda q, k, e: (q * k).tanh().sum(-1)), ga.graphs.full(200).explicit()
+    of, graph = layer(lambda q, k, e: (q * k).tanh().sum(-1)), ga.graphs.full(200).materialise()
     x = torch.randn(200, 8, dtype=torch.float64)
 
     def kept():

@@ -122,7 +122,7 @@ def test_swin_is_query_minus_key(name):
     assert torch.equal(bias(graph), torch.stack(wanted))
     assert not torch.equal(bias(graph), torch.stack(turned))
     if graph.is_square:
-        assert torch.equal(bias(graph.explicit(), size=size), torch.stack(wanted))
+        assert torch.equal(bias(graph.materialise(), size=size), torch.stack(wanted))
 
 
 def test_swin_v2_by_its_formula():
@@ -237,7 +237,9 @@ def test_gradients_copies_and_dtypes(name):
         assert torch.equal(twin(graph, *rest), bias(graph, *rest))
         assert repr(twin) == repr(bias)
     with torch.inference_mode():
-        fresh = make()(GRID["cells"][0].explicit().relabel(torch.arange(35)), *([(5, 7)] if "swin" in name else rest))
+        fresh = make()(
+            GRID["cells"][0].materialise().relabel(torch.arange(35)), *([(5, 7)] if "swin" in name else rest)
+        )
         assert fresh.shape == (graph.num_edges, H)
 
 

@@ -11,7 +11,7 @@ MAKERS = {
     "tokens that read and are read by all": lambda: (
         graphs.sliding_window(331, 33, causal=False) | graphs.global_tokens(331, [5, 200])
     ),
-    "listed": lambda: (graphs.sliding_window(300, 9) | graphs.global_tokens(300, [64])).explicit(),
+    "listed": lambda: (graphs.sliding_window(300, 9) | graphs.global_tokens(300, [64])).materialise(),
     "cross": lambda: from_mask(torch.ones(67, 130, dtype=torch.bool)),
     "isolated": lambda: from_edge_index([[0, 2, 90], [1, 1, 40]], num_sources=97, num_targets=41),
 }

@@ -22,7 +22,7 @@ def test_an_order_is_found_where_neighbours_stand_far_apart_and_can_come_near():
     order = schedule.order(bad)
     assert torch.equal(order.sort().values, torch.arange(4 * size))
     assert schedule.distance(bad) > schedule.FAR > 100 * schedule.distance(bad, order.argsort())
-    for graph in (ga.graphs.sliding_window(4 * size, 5).explicit(), shuffled_ring(schedule.FAR)):
+    for graph in (ga.graphs.sliding_window(4 * size, 5).materialise(), shuffled_ring(schedule.FAR)):
         assert schedule.order(graph) is None  # in order already; small enough for the caches
     step = torch.randint(4 * size, (2, 16 * size), generator=torch.Generator().manual_seed(0))
     assert schedule.order(ga.from_edge_index(step.unique(dim=1), num_nodes=4 * size)) is None  # no order helps

@@ -37,7 +37,7 @@ MADE_OF = {
 @pytest.mark.parametrize("name", MADE_OF)
 def test_graphs_of_sequences(name, listed):
     graph, (number, *rest) = MADE_OF[name]
-    plan = sequences(graph.explicit() if listed else graph)
+    plan = sequences(graph.materialise() if listed else graph)
     assert plan is not None
     assert (len(plan.ends) - 1, *plan[1:]) == (number, *rest)
     assert torch.equal(mask_of(plan), to_mask(graph))

@@ -29,7 +29,7 @@ class Samples(Dataset):
 
     def __getitem__(self, number):
         size = 11 + number
-        graph = ga.graphs.sliding_window(size, 3) if number % 2 else ga.graphs.causal(size).explicit()
+        graph = ga.graphs.sliding_window(size, 3) if number % 2 else ga.graphs.causal(size).materialise()
         x = torch.randn(size, 2, 8, generator=torch.Generator().manual_seed(number))
         return graph, x, ga.attention(x, x, x, graph, backend="edges")
 

@@ -22,7 +22,7 @@ from graphattn.viz.thumbnail import graph_of, place_in
 PLACES = {
     "causal(7)": Sequence,
     "window_partition((4, 6), (2, 3))": Grid,
-    "window_partition((4, 6), (2, 3)).k_hop(2).explicit()": Grid,  # no rule, but the code says its size
+    "window_partition((4, 6), (2, 3)).k_hop(2).materialise()": Grid,  # no rule, but the code says its size
     "window_partition((2, 3, 4), (1, 3, 2))": Points,
     "cross(3, 5)": TwoRows,
     "knn(sphere, 5)": Points,

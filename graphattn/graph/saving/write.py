@@ -79,7 +79,7 @@ class _Writer:
         if stored is None:
             raise GraphError(
                 f"{graph.name} is about {graph.edges.num_runs:,} intervals of sources, too many to be saved. Save "
-                "graph.explicit(), or a pattern, causal(...), which is sized when it is used"
+                "graph.materialise(), or a pattern, causal(...), which is sized when it is used"
             )
         runs = [self._tensor(part.to(dtype)) for part in (stored.ptr.diff(), stored.lo, stored.hi)]
         plain: dict[str, Any] = {"runs": runs, "sizes": sizes, "name": graph.name}
