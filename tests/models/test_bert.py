@@ -7,7 +7,7 @@ from text_models import changed, same
 
 import graphattn as ga
 from graphattn import graphs
-from graphattn.errors import OptionError, PositionIndexError, ShapeError
+from graphattn.errors import PositionIndexError, ShapeError
 from graphattn.models import BERT, from_hf
 
 B, N, V, C = 3, 7, 13, 12
@@ -73,7 +73,6 @@ def test_sizes_of_the_paper():
         (lambda m, x: m(x, types=x[:, :3] * 0), ShapeError, r"types must be \(..., 7\), as tokens are; got \(3, 3\)"),
         (lambda m, x: m.pooled(m(x)[:, :0]), ShapeError, r"features must have a first token, got \(3, 0, 12\)"),
         (lambda m, x: m.pooled(m(x)[0, 0]), ShapeError, r"features must have shape \(..., N, 12\), got \(12,\)"),
-        (lambda m, x: BERT(V, C, 3, 2, masked_head=3), OptionError, "masked_head must be True or False, got 3"),
     ],
 )
 def test_refusals(use, error, message):

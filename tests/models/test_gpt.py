@@ -93,7 +93,6 @@ def test_travel():
             ShapeError,
             "positions of targets must be",
         ),
-        (lambda m, x: GPT(V, 12, 3, 1, tied="no"), OptionError, "tied must be True or False, got 'no'"),
         (lambda m, x: GPT(V, 12, 3, 1, foo=3), OptionError, "there is no option 'foo'; there are .*num_kv_heads"),
     ],
 )

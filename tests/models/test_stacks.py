@@ -1,8 +1,5 @@
 """Blocks and stacks with the weights of torch's, in both norm modes, output and every gradient."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from torch import nn
@@ -278,16 +275,6 @@ def test_drop_path_grows_from_block_to_block():
             assert [layer.branch[1].p for layer in stack.layers] == pytest.approx(wanted)
 
 
-def test_stacks_travel():
-    model = Encoder(1, 8, 2, activation="gated_gelu_tanh", rotary=Rotary(4))
-    x = torch.randn(5, 8)
-    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert torch.equal(other(x, CAUSAL), model(x, CAUSAL))
-    assert sum(p.numel() for p in Encoder(2, 8, 1).parameters()) == sum(
-        p.numel() for p in Encoder(2, 8, 4).parameters()
-    )
-
-
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -299,27 +286,13 @@ def test_stacks_travel():
         (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, 2), OptionError, "top_k must be between 1 and .* 1; got 2"),
         (lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, 1, softmax_over="few"), OptionError, '"chosen" or "all"'),
         (lambda x: Encoder(2, 8, 2)(x, CAUSAL, edge_attr=[x]), OptionError, "2 layers need as many edge_attr, got 1"),
-        (lambda x: DropPath(1.0), OptionError, r"drop_path must be a number in \[0, 1\), got 1.0"),
         (lambda x: Encoder(2, 8, 2, drop_path=[0.1]), OptionError, "2 layers need as many rates drop_path, got 1"),
-        (lambda x: Encoder(2, 8, 2, drop_path=None), OptionError, "drop_path must be a number in"),
-        (lambda x: TransformerBlock(8, 2, drop_path="a"), OptionError, "drop_path must be a number in"),
         (lambda x: Decoder(2, 8, 2, cross=False), OptionError, "leave out cross"),
-        (lambda x: Encoder(2, 8, 2, final_norm="no"), OptionError, "final_norm must be True or False, got 'no'"),
         (
             lambda x: Encoder(2, 8, 2, num_kv_head=1),
             OptionError,
             "no option 'num_kv_head'; did you mean 'num_kv_heads'",
         ),
-        (lambda x: TransformerBlock(8, 2, norm_first="no"), OptionError, "norm_first must be True or False, got 'no'"),
-        (lambda x: TransformerBlock(8, 2, cross=2), OptionError, "cross must be True or False, got 2"),
-        (lambda x: TransformerBlock(8, 2, dropout=2), OptionError, r"dropout must be a number in \[0, 1\], got 2"),
-        (lambda x: TransformerBlock(8, 2, eps=-1), OptionError, "eps must be a finite number > 0, got -1"),
-        (lambda x: TransformerBlock(8, 2, eps=float("nan")), OptionError, "eps must be a finite number > 0, got nan"),
-        (lambda x: TransformerBlock(8, 2, eps="a"), OptionError, "eps must be a finite number > 0, got 'a'"),
-        (lambda x: FeedForward(8, 8, dropout="a"), OptionError, "dropout must be a number"),
-        (lambda x: FeedForward(8, 8, bias="no"), OptionError, "bias must be True or False, got 'no'"),
-        (lambda x: FeedForward(8, 8, ["relu"]), OptionError, "activation must be one of relu, gelu"),
-        (lambda x: EncoderDecoder.from_torch(3), OptionError, "expected an nn.Transformer, got int"),
         (
             lambda x: TransformerBlock(8, 2, 16, feed_forward=nn.Linear(8, 8)),
             OptionError,
@@ -363,11 +336,6 @@ def test_stacks_travel():
         ),
         (lambda x: TransformerBlock.from_torch(nn.Linear(2, 2)), OptionError, "got Linear"),
         (lambda x: Encoder.from_torch(nn.Linear(2, 2)), OptionError, "expected an nn.TransformerEncoder, got Linear"),
-        (
-            lambda x: ga.nn.GraphAttention(8, 2)(x, CAUSAL, context=x, cache=KeyValueCache()),
-            OptionError,
-            "does not go with context",
-        ),
         (
             lambda x: ga.nn.GraphAttention(8, 2, rotary=Rotary(4))(x, CAUSAL, context=x + 1, positions=torch.arange(5)),
             OptionError,

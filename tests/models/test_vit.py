@@ -114,7 +114,6 @@ def test_nodes_are_patches_row_by_row(images):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: ViT(8.5, 4, 1, 8, 2), OptionError, r"size must be a whole number >= 1, got 8.5"),
         (lambda: PatchEmbedding(3, 8, 4), OptionError, r"patch must name every axis, .* got 4"),
         (lambda: ViT((2, 8, 8), (4, 4), 1, 8, 2), OptionError, r"patch must be \(time, height, width\), got \(4, 4\)"),
         (lambda: ViT((8,), (4, 4), 1, 8, 2), OptionError, r"size must be \(height, width\), got \(8,\)"),

@@ -310,7 +310,6 @@ REFUSED = {
         OptionError,
         "max_distance must be above 8, the distances with a bucket each, got 8",
     ),
-    "flag": (lambda: T5Bias(H, bidirectional=1), OptionError, "bidirectional must be True or False, got 1"),
     "no size": (
         lambda: SwinBias((2, 3), H)(ga.graphs.full(24)),
         GraphError,
@@ -333,7 +332,6 @@ REFUSED = {
         "window must be above the length of every",
     ),
     "no window": (lambda: SwinBias((), H), OptionError, r"window must name at least one axis"),
-    "window": (lambda: SwinBias((2, 0), H), OptionError, "window must be a whole number >= 1, got 0"),
     "trained": (lambda: SwinV2Bias((2, 2), H, pretrained_window=(2,)), OptionError, r"must have 2 axes, got \(2,\)"),
     "too many": (
         lambda: EdgeTable(4, H)(FULL, torch.zeros(24).long()),

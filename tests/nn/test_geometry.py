@@ -156,8 +156,8 @@ def test_interpolation_has_the_weights_of_the_bias():
 
 
 def test_one_line_takes_positions_as_the_point_transformer_does():
-    pos, queries, x, y = cloud().float(), cloud(7, 2).float(), torch.randn(23, 8), torch.randn(7, 8)
-    layer = ga.nn.GraphAttention(8, 8, edge_dim=3, score="subtraction")
+    pos, queries, x, y = cloud(), cloud(7, 2), torch.randn(23, 8).double(), torch.randn(7, 8).double()
+    layer = ga.nn.GraphAttention(8, 8, edge_dim=3, score="subtraction").double()
     graph = graphs.knn(pos, 4)
     wanted = layer(x, graph, edge_attr=pos[graph.target] - pos[graph.source])
     torch.testing.assert_close(layer(x, graph, positions=pos), wanted)

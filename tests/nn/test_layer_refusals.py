@@ -1,7 +1,5 @@
 """Every refusal of the layer, by its words."""
 
-import re
-
 import networkx
 import numpy as np
 import pytest
@@ -21,12 +19,8 @@ GRAPH = ga.graphs.cross(5, 7)
 X, CONTEXT = torch.randn(5, 12), torch.randn(7, 12)
 
 CONSTRUCTION = {
-    "no heads": (lambda: G(12, 0), "num_heads must be a whole number >= 1, got 0"),
-    "no width": (lambda: G(0, 3), "embed_dim must be a whole number >= 1, got 0"),
     "odd": (lambda: G(12, 5), "embed_dim must be a multiple of num_heads, got 12 and 5; or give head_dim"),
-    "head_dim": (lambda: G(12, 5, head_dim=0), "head_dim must be a whole number >= 1, got 0"),
     "kv heads": (lambda: G(12, 6, num_kv_heads=4), "num_kv_heads must divide num_heads = 6, got 4"),
-    "no kv heads": (lambda: G(12, 6, num_kv_heads=0), "num_kv_heads must be a whole number >= 1, got 0"),
     "out_proj": (
         lambda: G(12, 3, head_dim=5, out_proj=False),
         "without out_proj the output has width H . D_v = 15, but embed_dim=12",
@@ -40,17 +34,11 @@ CONSTRUCTION = {
         "have one width then, got head_dim=4 and value_dim=5",
     ),
     "dropout": (lambda: G(12, 3, dropout=1.5), r"dropout must be a number in \[0, 1\], got 1.5"),
-    "rotary flag": (
-        lambda: G(12, 3, rotary=True),
-        r"must be a Rotary such as Rotary\(head_dim=4\), .* got True",
-    ),
-    "rotary name": (lambda: G(12, 3, rotary="x"), "rotary must be a Rotary .* got 'x'"),
     "rotary of another kind": (
         lambda: G(12, 3, rotary=ga.nn.SinusoidalPosition(4)),
         "rotary must be a Rotary .* got SinusoidalPosition",
     ),
     "rotary width": (lambda: G(12, 3, rotary=ga.nn.Rotary(6)), "rotary has head_dim=6, and the layer head_dim=4"),
-    "dropout nan": (lambda: G(12, 3, dropout=float("nan")), r"dropout must be a number in \[0, 1\], got nan"),
 }
 
 
@@ -59,15 +47,6 @@ def test_construction(name):
     build, words = CONSTRUCTION[name]
     with pytest.raises(OptionError, match=words):
         build()
-
-
-@pytest.mark.parametrize("value", [2.0, True, "2", -1, 2.5, 0, (2,)])
-@pytest.mark.parametrize(
-    "name", ["embed_dim", "num_heads", "qdim", "kdim", "vdim", "head_dim", "value_dim", "num_kv_heads", "edge_dim"]
-)
-def test_sizes_are_whole_numbers(name, value):
-    with pytest.raises(OptionError, match=f"^{name} must be a whole number >= 1, got {re.escape(repr(value))}$"):
-        G(**{"embed_dim": 12, "num_heads": 2} | {name: value})
 
 
 def test_sizes_may_be_numpys():
@@ -79,9 +58,6 @@ def test_sizes_may_be_numpys():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"dropout": "x"}, r"dropout must be a number in \[0, 1\], got 'x'"),
-        ({"bias": "no"}, "bias must be True or False, got 'no'"),
-        ({"out_proj": 1}, "out_proj must be True or False, got 1"),
         ({"backend": "fast"}, 'backend must be "auto", "dense", "tiles", .* or "message_passing", got'),
     ],
 )

@@ -42,14 +42,12 @@ def compare(theirs, ours, inputs, conv, layer):
 @pytest.mark.parametrize("name", ["listed_random", "listed_bipartite"])
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("make", [GATConv, GATv2Conv, partial(GATv2Conv, share_weights=True)], ids=["1", "2", "shared"])
-@pytest.mark.parametrize("backend", ["edges", "message_passing"])
-def test_graph_attention_networks(make, options, name, backend):
+def test_graph_attention_networks(make, options, name):
     options, graph = OPTIONS[options], GRAPHS[name]()
     shared = isinstance(make, partial)
     widths = C if graph.is_square else (C, C if shared else 8)
     conv = shaken(make(widths, D, heads=H, add_self_loops=False, **options))
     layer = ga.nn.GraphAttention.from_pyg(conv)
-    layer.backend = backend
     inputs = [features(graph.num_sources, C)]
     inputs += [] if graph.is_square else [features(graph.num_targets, C if shared else 8, seed=1)]
     x = inputs[0] if graph.is_square else tuple(inputs)

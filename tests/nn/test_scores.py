@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import PointTransformerConv
 
 import graphattn as ga
 from graphattn import graphs
@@ -38,19 +37,6 @@ def made(**options):
             if name in ("normalize.logit", "score.log_sigma", "score.log_scale"):
                 parameter += torch.randn_like(parameter) * 0.3
     return layer
-
-
-@pytest.mark.parametrize(
-    ("score", "normalize"), [*((s, "softmax") for s in SCORES), *(("dot", n) for n in NORMALIZERS), ("mlp", "sink")]
-)
-def test_the_weights_are_those_of_the_output(score, normalize):
-    """The output itself is proved by the dense twins, in tests/verify."""
-    layer = made(score=score, normalize=normalize)
-    x = torch.randn(9, 8, dtype=torch.float64)
-    output, weights = layer(x, GRAPH, return_weights=True)
-    heads = torch.einsum("hts,shd->thd", weights.dense(), layer.v_proj(x).unflatten(-1, (2, 4)))
-    torch.testing.assert_close(output, layer.out_proj(heads.flatten(1)), rtol=1e-12, atol=1e-12)
-    assert bool((weights.alpha != 0).any())
 
 
 @pytest.mark.parametrize("normalize", NORMALIZERS)
@@ -89,25 +75,6 @@ def test_a_score_may_be_any_function_and_kappa_const_over_degree_is_mean_aggrega
     x = torch.randn(9, 8, dtype=torch.float64)
     mean = MASK.double() / MASK.sum(-1, keepdim=True).clamp(min=1)
     torch.testing.assert_close(layer(x, GRAPH), layer.out_proj(mean @ layer.v_proj(x)), rtol=0, atol=1e-12)
-
-
-def test_the_point_transformer_layer_is_a_subtraction_score():
-    graph = GRAPH
-    pos = torch.rand(9, 3, dtype=torch.float64)
-    pos_nn = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8)).double()
-    gamma = nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 8)).double()
-    conv = PointTransformerConv(6, 8, pos_nn=pos_nn, attn_nn=gamma, add_self_loops=False).double()
-    score = Subtraction(8, 1, hidden=5)
-    layer = GraphAttention(8, 8, qdim=6, kdim=6, vdim=6, bias=False, out_proj=False, edge_dim=8, score=score).double()
-    with torch.no_grad():
-        score.gamma.load_state_dict(gamma.state_dict())
-        layer.edge_proj.weight.copy_(torch.eye(8))
-        for mine, theirs in ((layer.q_proj, conv.lin_dst), (layer.k_proj, conv.lin_src), (layer.v_proj, conv.lin)):
-            mine.weight.copy_(theirs.weight)
-    x = torch.randn(9, 6, dtype=torch.float64)
-    delta = pos_nn(pos[graph.target] - pos[graph.source])
-    expected = conv(x, pos, graph.edge_index)
-    torch.testing.assert_close(layer(x, graph, edge_attr=delta), expected, rtol=0, atol=1e-12)
 
 
 def test_a_score_whose_delta_has_another_shape_is_refused():
@@ -294,12 +261,10 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
         (lambda: GraphAttention(8, 2, score="dott"), OptionError, "score must be one of scaled_dot, dot"),
         (lambda: GraphAttention(8, 2, normalize="max"), OptionError, "normalize must be one of softmax"),
         (lambda: GraphAttention(8, 2, score="cosine", scale=2.0), OptionError, "a score has its own factor"),
-        (lambda: GraphAttention(8, 2, softcap=-1.0), OptionError, "softcap must be finite and > 0"),
         (lambda: Gaussian(2, sigma=0.0), OptionError, "sigma must be a finite number > 0, got 0.0"),
-        (lambda: Gaussian(2, sigma=float("inf")), OptionError, "sigma must be a finite number > 0, got inf"),
-        (lambda: Cosine(2, scale=-1.0), OptionError, "scale must be a finite number > 0, got -1.0"),
-        (lambda: Cosine(2, scale=0.0), OptionError, "scale must be a finite number > 0, got 0.0"),
+        (lambda: MLPScore(4, 0), OptionError, "hidden must be a whole number >= 1, got 0"),
         (lambda: Cosine(2, most=0.0), OptionError, "most must be a number > 0, got 0.0"),
+        (lambda: Cosine(2, scale=-1.0), OptionError, "scale must be a finite number > 0, got -1.0"),
         (lambda: Dot(float("nan")), OptionError, "scale must be a finite number, got nan"),
         (lambda: Additive(2, 4, 3), OptionError, r"activation must be a function activation\(x\), got 3"),
         (
@@ -327,7 +292,6 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
             ShapeError,
             r"= \(33, 2\) on cpu, got \(33, 2\) torch.float32 on meta",
         ),
-        (lambda: MLPScore(4, 0), OptionError, "hidden must be a whole number >= 1, got 0"),
         (lambda: Additive(2, 4, nn.Tanh), OptionError, "activation is the class Tanh; make one of it"),
         (lambda: GraphAttention(8, 2, score=Dot), OptionError, r"score is the class Dot; make one .* score=Dot\("),
         (lambda: GraphAttention(8, 2, normalize=SinkSoftmax), OptionError, "normalize is the class SinkSoftmax; make"),
