@@ -6,8 +6,8 @@ from .audit import audit as audit
 from .connectivity import Connectivity as Connectivity
 from .connectivity import connectivity as connectivity
 from .facts import Facts as Facts
+from .facts import FactsOfMany as FactsOfMany
 from .facts import facts as facts
-from .facts_of_many import FactsOfMany as FactsOfMany
 from .find_leaks import FoundLeaks as FoundLeaks
 from .find_leaks import find_leaks as find_leaks
 from .flops import Flops as Flops

@@ -1,24 +1,161 @@
-"""``facts``: what is known in seconds about a graph, about graphs of heads, or about the layers of a model."""
+"""Facts of a graph, of graphs of heads, or of the layers of a model: all that seconds suffice for."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Any, overload
 
 from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph, Pattern, PerHead
-from ..graph.layers import Layer, layers_of, sized_layers
+from ..graph.edges import Edges
+from ..graph.facts import is_full, is_symmetric, no_source_after_target
+from ..graph.layers import Layer, Layers, layers_of, sized_layers, unions
 from ..graph.need import need_graph
-from .facts_of_many import FactsOfMany, facts_of_heads, facts_of_layers
-from .facts_of_one import Facts as Facts
-from .facts_of_one import facts_of_one
+from ..graph.simple import remark
+from .connectivity import connectivity, num_components
+from .forms import looped_axes
+from .hops import hops, in_the_end
+from .receptive_field import graphs_of, last_field, spread
+from .spectrum import spectral_gap
 
-_SEARCHED = 1 << 26
+_BUDGET = 1 << 26
+_WALK, _CONNECT = 4, 16  # edges of a search that cost as much as an interval of a degree, or of a component
+_FREE = 1 << 22  # edges that every budget has
+_ANALYSED = 512  # nodes up to which the spectral gap is computed
+_MOST_COLUMNS = 6
+_ATTRIBUTE = {"hops": "layers", "reads_everything": "everything", "reads_past": "past"}  # of Hops
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What :func:`facts` found: counts are exact Python integers; ``None`` where a fact has no meaning or was left out.
+
+    Args:
+        causal: True if no target reads a later source (``s <= t`` on every edge).
+        components: Parts without an edge between them, whichever way it points.
+        strong_components: Largest sets of nodes of which each depends on each other, at last.
+        roots: Nodes that every node depends on at last; more than 0 is quasi-strong connectivity.
+        acyclic: True if no cycle is longer than a self-loop.
+        hops: Layers until no node depends on anything new; see :func:`graphattn.analyse.hops`.
+        reads_everything: True if every node then depends on every node.
+        reads_past: True if the graph is causal and every node then depends on every earlier one.
+        spectral_gap: See :func:`graphattn.analyse.spectral_gap`.
+        left_out: For each fact that was left out, why.
+        remark: The simpler graph that a joined one equals; "" if none is known.
+    """
+
+    num_targets: int
+    num_sources: int
+    num_edges: int
+    density: float
+    rule: bool
+    full: bool
+    causal: bool | None
+    symmetric: bool | None
+    self_loops: int | None
+    isolated_targets: int
+    unused_sources: int
+    max_in_degree: int
+    max_out_degree: int
+    repeated_edges: bool
+    components: int | None = None
+    strong_components: int | None = None
+    roots: int | None = None
+    acyclic: bool | None = None
+    hops: int | None = None
+    reads_everything: bool | None = None
+    reads_past: bool | None = None
+    spectral_gap: float | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
+    remark: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts as plain Python values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return _table([("", self)])
+
+    def rows(self) -> dict[str, str]:
+        """The facts that are known, as text by their names in words."""
+        unknown = {"left_out", "reads_everything", "reads_past", *self.left_out, "" if self.remark else "remark"}
+        known = {name: value for name, value in asdict(self).items() if name not in unknown}
+        rows: dict[str, str] = {}
+        for name, value in known.items():
+            rows[called(name)] = shown(value)
+            if name == "hops" and value is not None:
+                rows["each then depends on"] = in_the_end(bool(self.reads_everything), bool(self.reads_past))
+        return rows
+
+
+@dataclass(frozen=True)
+class FactsOfMany:
+    """What :func:`facts` found about several graphs; it has one :class:`Facts` for each, by number.
+
+    Args:
+        kind: "graphs of heads" or "layers".
+        each: The facts of each graph, in order; equal graphs share theirs.
+        union: Of heads, the facts of the edges that some head has; ``None`` of layers.
+        sources: Sources of the first layer that a target of the last one depends on, (least, mean, most), where every
+            node keeps what it has; ``None`` of heads, or where ``left_out`` says why not.
+        num_sources: Of the first layer.
+        left_out: Why ``sources`` was left out, or "".
+    """
+
+    kind: str
+    each: tuple[Facts, ...]
+    union: Facts | None = None
+    sources: tuple[int, float, int] | None = None
+    num_sources: int = 0
+    left_out: str = ""
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    def __getitem__(self, number: int) -> Facts:
+        return self.each[number]
+
+    def __iter__(self) -> Iterator[Facts]:
+        return iter(self.each)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts as plain Python values."""
+        found = asdict(self)
+        sources = found.pop("sources")
+        del found["num_sources"]
+        names = ("least", "mean", "most")
+        return found | {"sources_read": None if sources is None else dict(zip(names, sources, strict=True))}
+
+    def __str__(self) -> str:
+        one = "graph" if self.kind == "graphs of heads" else "layer"
+        places: dict[int, list[int]] = {}
+        for number, known in enumerate(self.each):
+            places.setdefault(id(known), []).append(number)
+        columns = [(_numbered(one, numbers), self.each[numbers[0]]) for numbers in places.values()]
+        more = len(columns) - _MOST_COLUMNS
+        columns = columns[:_MOST_COLUMNS]
+        if self.union is not None:
+            columns.append(("union", self.union))
+        lines = [f"{len(self)} {self.kind if len(self) > 1 else self.kind.replace('s', '', 1)}", _table(columns)]
+        if more > 0:
+            lines.append(f"{more} more different: see facts(...)[number]")
+        if self.left_out:
+            lines.append(f"no sources read through all layers: {self.left_out}")
+        if self.sources is not None:
+            least, mean, most = self.sources
+            read = f"{least:,}" if least == most else f"{least:,} to {most:,}, mean {mean:,.5g},"
+            after = f"after {len(self):,} layer{'' if len(self) == 1 else 's'}"
+            lines.append(
+                f"{after} a target depends on {read} of {self.num_sources:,} sources (each node keeps what it has)"
+            )
+        return "\n".join(lines)
 
 
 @overload
-def facts(graph: AttentionGraph, *, size: Any = None, budget: int = _SEARCHED) -> Facts: ...
+def facts(graph: AttentionGraph, *, size: Any = None, budget: int = _BUDGET) -> Facts: ...
 @overload
-def facts(graph: Any, *, size: Any = None, budget: int = _SEARCHED) -> Any: ...
-def facts(graph: Any, *, size: Any = None, budget: int = _SEARCHED) -> Facts | FactsOfMany:
+def facts(graph: Any, *, size: Any = None, budget: int = _BUDGET) -> Any: ...
+def facts(graph: Any, *, size: Any = None, budget: int = _BUDGET) -> Facts | FactsOfMany:
     """Everything about a graph that is known in seconds, exact; what costs more is named in ``left_out``.
 
     Sizes, degrees, causal, symmetric, self-loops, isolated targets and unused sources; components, cycles and roots;
@@ -41,18 +178,102 @@ def facts(graph: Any, *, size: Any = None, budget: int = _SEARCHED) -> Facts | F
         (True, 1, 391, True)
     """
     budget = whole(budget, "budget", 1, GraphError)
-
-    def of(graph: AttentionGraph, among: int = 1) -> Facts:
-        return facts_of_one(graph, budget, among)
-
     if isinstance(graph, Pattern) and size is not None:
         graph = graph(size)
     if isinstance(graph, PerHead):
-        return facts_of_heads(graph, of)
+        *each, union = _of_each((*graph.graphs, graph.union()), budget)
+        return FactsOfMany("graphs of heads", tuple(each), union)
     if isinstance(graph, list | tuple):
-        return facts_of_layers(_sized(graph, size), of, budget)
+        return _of_layers(_sized(graph, size), budget)
     need_graph(graph, "facts")
-    return of(graph)
+    return _of_one(graph, budget, 1)
+
+
+def counted(graph: AttentionGraph) -> dict[str, Any]:
+    """The facts that cost one walk over the edges, and one over the reversed ones, by name."""
+    into, out, square = graph.in_degree, graph.out_degree, graph.is_square
+    return {
+        "num_targets": graph.num_targets,
+        "num_sources": graph.num_sources,
+        "num_edges": graph.num_edges,
+        "density": graph.density,
+        "rule": graph.is_rule,
+        "full": is_full(graph),
+        "causal": no_source_after_target(graph) if square else None,
+        "symmetric": is_symmetric(graph) if square else None,
+        "self_loops": graph._num_loops() if square else None,
+        "isolated_targets": int((into == 0).sum()),
+        "unused_sources": int((out == 0).sum()),
+        "max_in_degree": int(into.max()) if into.numel() else 0,
+        "max_out_degree": int(out.max()) if out.numel() else 0,
+        "repeated_edges": graph.has_repeated_edges,
+    }
+
+
+def _of_one(graph: AttentionGraph, budget: int, among: int) -> Facts:
+    """The facts of one graph, among so many.
+
+    Raises:
+        GraphError: If its nodes, or the intervals of its rows, are too many for the budget.
+    """
+    afford, walked = max(budget, _FREE), among * max(graph.num_sources, graph.edges.num_runs)
+    if _WALK * walked > afford:
+        raise GraphError(
+            f"facts would walk over about {walked:,} intervals of sources of {graph.name}"
+            f"{' and others' if among > 1 else ''} (limit {afford // _WALK:,}); ask a smaller size, num_edges and "
+            f"contains() of this one, or facts(..., budget={_WALK * walked})"
+        )
+    answers: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
+
+    def ask(names: tuple[str, ...], question: Callable[[], Any]) -> None:
+        try:
+            answer = question()
+            answers.update({name: getattr(answer, _ATTRIBUTE.get(name, name), answer) for name in names})
+        except GraphError as error:
+            left_out.update(dict.fromkeys(names, str(error)))
+
+    connected, searched = ("components", "strong_components", "roots", "acyclic"), tuple(_ATTRIBUTE)
+    cost, square = among * _CONNECT * _looked_at(graph.edges), graph.is_square
+    if cost > afford:
+        why = f"searches would look at about {cost:,} edges (limit {afford:,}): try budget={cost}"
+        left_out.update(dict.fromkeys((*connected, *searched) if square else connected[:1], why))
+    else:
+        if square:
+            ask(connected, lambda: connectivity(graph))
+            ask(searched, lambda: hops(graph, budget))
+        if "components" not in answers:
+            left_out.pop("components", None)
+            ask(("components",), lambda: num_components(graph))
+    if square and graph.num_targets > _ANALYSED:
+        left_out["spectral_gap"] = f"more than {_ANALYSED} nodes; graphattn.analyse.spectral_gap(graph) tries"
+    elif square and graph.num_targets > 1:
+        answers["spectral_gap"] = spectral_gap(graph)
+    return Facts(**counted(graph), **answers, left_out=left_out, remark=remark(graph))
+
+
+def _looked_at(edges: Edges) -> int:
+    """Intervals that a question about all paths looks at; of a grid those of its axes, where these answer."""
+    axes = looped_axes(edges) or ()
+    return sum(map(_looked_at, axes)) if axes else max(edges.num_sources, edges.num_runs)
+
+
+def _of_each(graphs: tuple[AttentionGraph, ...], budget: int) -> tuple[Facts, ...]:
+    different = dict.fromkeys(graphs)
+    known = {graph: _of_one(graph, budget, len(different)) for graph in different}
+    return tuple(known[graph] for graph in graphs)
+
+
+def _of_layers(layers: Layers, budget: int) -> FactsOfMany:
+    """The facts of the graph of each layer, and the sources that the last one depends on."""
+    graphs = unions(layers)
+    each = _of_each(graphs, budget)
+    sources, left_out = None, ""
+    try:
+        sources = spread(last_field(graphs_of(graphs, residual=True), budget))
+    except GraphError as error:
+        left_out = str(error)
+    return FactsOfMany("layers", each, None, sources, graphs[0].num_sources, left_out)
 
 
 def _sized(layers: Any, size: Any) -> tuple[Layer, ...]:
@@ -64,3 +285,44 @@ def _sized(layers: Any, size: Any) -> tuple[Layer, ...]:
         if isinstance(layer, Pattern):
             raise GraphError(f"facts needs the size of layer {number}, {layer!r}: pass size=N, or size=(height, width)")
     return graphs
+
+
+# --- as text
+
+
+def called(name: str) -> str:
+    """The name of a fact in words."""
+    return name.removeprefix("num_").replace("_", " ")
+
+
+def shown(value: Any) -> str:
+    """A fact as text."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _numbered(one: str, numbers: list[int]) -> str:
+    """``layers 0, 2, 4, ...``."""
+    named = ", ".join([*map(str, numbers[:3]), *["..."] * (len(numbers) > 3)])
+    return f"{one}s {named}" if len(numbers) > 1 else f"{one} {named}"
+
+
+def _table(columns: list[tuple[str, Facts]]) -> str:
+    """The facts as rows, a column for each graph, and below them the reasons of what is left out."""
+    known = [facts.rows() for _, facts in columns]
+    names = list(dict.fromkeys(name for rows in sorted(known, key=len, reverse=True) for name in rows))
+    cells = [["", *names]]
+    cells += [
+        [title, *(rows.get(name, "-") for name in names)] for (title, _), rows in zip(columns, known, strict=True)
+    ]
+    widths = [max(map(len, column)) for column in cells]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in zip(*cells, strict=True)]
+    reasons: dict[str, list[str]] = {}
+    for title, facts in columns:
+        for name, why in facts.left_out.items():
+            reasons.setdefault(why, []).append(f"{called(name)} of {title}" if title else called(name))
+    lines += [f"no {', '.join(names)}: {why}" for why, names in reasons.items()]
+    return "\n".join(line for line in lines if line)

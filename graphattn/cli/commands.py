@@ -60,7 +60,7 @@ def show(
         return
     say(f"{subject.graph!r}\n\n{mask_lines(drawing)}\n")
     if facts is not None:
-        from ..analyse.facts_of_one import called, shown
+        from ..analyse.facts import called, shown
 
         rendered(table([(called(name), shown(value)) for name, value in facts.items()]))
     say_notes(notes)
@@ -167,13 +167,13 @@ def say_notes(notes: tuple[str, ...]) -> None:
 
 
 def _facts(subject: Item) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    from ..graph.facts import facts
+    from ..analyse.facts import counted
 
     graph = subject.graph
     nodes = graph.num_targets + graph.num_sources
     if nodes > _MOST_NODES:
         return None, (*subject.notes, f"no facts: they need the degrees of {nodes:,} nodes (limit {_MOST_NODES:,})")
-    return facts(graph).to_dict(), subject.notes
+    return counted(graph), subject.notes
 
 
 def _draw(subject: Item, out: str) -> None:

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from graphattn import graphs
+from graphattn.analyse.facts import counted
 from graphattn.cli.what import item
-from graphattn.graph.facts import facts
 
 
 def test_show(shell):
@@ -23,7 +23,7 @@ def test_show(shell):
         "what": "sliding_window(11, 3)",
         "graph": repr(graph),
         "name": graph.name,
-        "facts": facts(graph).to_dict(),
+        "facts": counted(graph),
         "drawing": str(graph).splitlines()[1:],
         "notes": [],
         "picture": None,

@@ -8,11 +8,12 @@ from brute_force import any_edge_set, edge_sets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import graphattn as ga
 from graphattn.graph import EMPTY, FULL, PARTIAL, AttentionGraph
 from graphattn.graph import edges as edges_room
 from graphattn.graph import runs as run_lists
 from graphattn.graph.edges import Edges
-from graphattn.graph.facts import facts, is_full, is_lower_triangle
+from graphattn.graph.facts import is_full, is_lower_triangle
 
 MANY = settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 FEW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -115,7 +116,7 @@ def test_the_graph_says_the_same(case):
 def test_facts_are_computed(case):
     edges, mask = case
     graph, N = AttentionGraph(edges), len(mask)
-    found = facts(graph)
+    found = ga.facts(graph)
     assert found.full == is_full(graph) == bool(mask.all())
     assert found.causal == (not np.triu(mask, 1).any())
     assert found.symmetric == np.array_equal(mask, mask.T)
