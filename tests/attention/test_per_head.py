@@ -130,15 +130,6 @@ def test_the_layer_takes_graphs_of_heads_and_patterns():
     assert torch.equal(plain(x, longformer), plain(x, longformer(12)))
 
 
-def test_an_observed_layer_gives_the_same_on_graphs_of_heads():
-    graph, layer = FAMILIES["rules"], ga.nn.GraphAttention(8, 4).double()
-    x, seen = torch.randn(12, 8, dtype=torch.float64), []
-    expected = layer(x, graph)
-    layer.register_message_forward_hook(lambda *args: seen.append(1))
-    torch.testing.assert_close(layer(x, graph), expected, rtol=0, atol=1e-12)
-    assert seen
-
-
 @pytest.mark.slow
 def test_compiled_calls_on_graphs_of_heads_and_patterns():
     graph = FAMILIES["a rule and a list"]

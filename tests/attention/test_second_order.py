@@ -111,27 +111,6 @@ def test_a_change_in_place_before_backward_is_found_or_harmless(which, backend):
 
 @both
 @pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_activation_checkpointing(dropout, reentrant, backend):
-    graph = GRAPHS["listed_random"]()
-    layer = ga.nn.GraphAttention(12, 3, dropout=dropout, backend=backend).double()
-    x = torch.randn(17, 12, dtype=torch.float64, requires_grad=True)
-    outputs = []
-    for run in (layer, lambda x, graph: checkpoint(layer, x, graph, use_reentrant=reentrant)):
-        torch.manual_seed(1)
-        output = run(x, graph)
-        layer.zero_grad()
-        (grad,) = torch.autograd.grad(output.square().sum(), x, retain_graph=True) if run is layer else (None,)
-        x.grad = None
-        output.square().sum().backward()
-        outputs.append([output, x.grad, *(p.grad.clone() for p in layer.parameters())])
-        assert grad is None or torch.equal(grad, x.grad)
-    for mine, theirs in zip(*outputs, strict=True):
-        assert torch.equal(mine, theirs)
-
-
-@both
-@pytest.mark.parametrize("reentrant", [False, True])
 def test_a_checkpoint_keeps_nothing_of_what_it_will_compute_again(reentrant, backend):
     graph, kept, calls = GRAPHS["listed_random"](), [], []
 

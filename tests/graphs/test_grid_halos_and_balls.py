@@ -10,7 +10,6 @@ from scipy.spatial.distance import cdist
 from written_rules import assert_is, mask_of, natten_reads
 
 from graphattn import graphs
-from graphattn.graph import EMPTY, FULL
 
 STRIDED = [  # size, kernel, dilation, stride, causal
     ((13,), (5,), (1,), (3,), (False,)),
@@ -96,25 +95,6 @@ def test_halos(size, cell, halo):
     assert torch.equal(read.reverse().materialise().mask(), inside.T)
 
 
-@pytest.mark.parametrize(
-    ("size", "cell", "shift"), [((10, 7), (4, 4), (2, 2)), ((5,), (4,), (1,)), ((3, 8), (7, 3), (3, 1))]
-)
-def test_cells_whose_padding_is_read(size, cell, shift):
-    padded = tuple(-(-n // m) * m for n, m in zip(size, cell, strict=True))
-    used = tuple(0 if m >= n else d for n, m, d in zip(size, cell, shift, strict=True))
-
-    def rule(t, s):
-        return all((a - d) // m == (b - d) // m for a, b, m, d in zip(t, s, cell, used, strict=True))
-
-    graph = graphs.window_partition(size, cell, shift, read_padding=True)
-    assert torch.equal(graph.mask(), mask_of(size, padded, rule))
-    inside = torch.nn.functional.pad(
-        torch.ones(size), [x for n, p in zip(size[::-1], padded[::-1], strict=True) for x in (0, p - n)]
-    )
-    real = graph.subgraph(sources=inside.bool().flatten())
-    assert real.equals(graphs.window_partition(size, cell, shift, pad=True))
-
-
 @pytest.mark.parametrize(("size", "cell"), [((6, 10), (3, 5)), ((7, 5), (2, 3)), ((5,), (7,)), ((2, 3, 5), (1, 2, 2))])
 def test_cells_become_nodes(size, cell):
     coarse = tuple(-(-n // r) for n, r in zip(size, cell, strict=True))
@@ -154,8 +134,3 @@ def test_global_tokens_in_front(base, number):
     assert base.with_global_tokens(number).is_rule
     index = base.materialise().with_global_tokens(number).edge_index
     assert torch.equal(index[:, : base.num_edges], base.edge_index + number)  # the caller's order is kept
-
-
-def test_pooling_is_tiles_of_empty_and_full():
-    classes = graphs.cell_pooling((8, 3), (2, 3)).block_classes((1, 6))
-    assert torch.equal(classes, torch.where(torch.eye(4, dtype=torch.bool), FULL, EMPTY).to(classes.dtype))

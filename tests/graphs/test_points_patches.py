@@ -25,31 +25,6 @@ def ranks(pos, curve, lengths):
     return (rank - (torch.tensor(lengths).cumsum(0) - torch.tensor(lengths))[batch]).tolist()
 
 
-def by_rule(rank, batch, lengths, patch):
-    """PTv3's rule, pair by pair; ``patch`` has a size for each cloud."""
-    rows = []
-    for t, r in enumerate(rank):
-        n, K = lengths[batch[t]], patch[batch[t]]
-        b = r // K
-        first, last = (b * K, (b + 1) * K) if (b + 1) * K <= n else (n - K, n)
-        rows.append([batch[s] == batch[t] and first <= q < last for s, q in enumerate(rank)])
-    return torch.tensor(rows, dtype=torch.bool).view(len(rank), len(rank))
-
-
-@pytest.mark.parametrize("lengths", BATCHES, ids=str)
-@pytest.mark.parametrize("patch", [1, 4, 6, 100])
-def test_ptv3_patches_are_the_written_rule(lengths, patch):
-    pos, batch = scattered(lengths)
-    for curve in ("z", "hilbert-trans"):
-        rank = ranks(pos, curve, lengths)
-        smallest = min(patch, min(lengths)) or 1
-        graph = graphs.curve_patches(pos, patch, curve, batch=batch)
-        assert torch.equal(graph.mask(), by_rule(rank, batch.tolist(), lengths, [smallest] * len(lengths)))
-        graph = graphs.curve_patches(pos, patch, curve, batch=batch, shrink="cloud")
-        own = [min(patch, n) for n in lengths]
-        assert torch.equal(graph.mask(), by_rule(rank, batch.tolist(), lengths, own))
-
-
 def padded(lengths, patch):
     """The padding of Pointcept's SerializedAttention, cloud by cloud: which serial places stand in which patch.
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 from written_rules import assert_is
 
 import graphattn as ga
@@ -25,18 +24,6 @@ def test_causal_and_cross_on_rectangles(targets, sources):
     assert_is(end, targets, sources, lambda t, s: s <= t + sources - targets)
     assert_is(start, targets, sources, lambda t, s: s <= t)
     assert_is(graphs.cross(targets, sources), targets, sources, lambda t, s: True)
-
-
-def test_causal_alignment_is_torchs():
-    assert torch.equal(graphs.causal(3, 7).mask(), causal_lower_right(3, 7)._materialize())
-    assert torch.equal(graphs.causal(3, 7, align="start").mask(), causal_upper_left(3, 7)._materialize())
-    assert torch.equal(graphs.causal(5).mask(), graphs.causal(5, 5, align="start").mask())
-
-
-def test_causal_start_is_sdpa_is_causal():
-    query, key = torch.randn(1, 3, 5), torch.randn(1, 7, 5)
-    weights = torch.nn.functional.scaled_dot_product_attention(query, key, torch.eye(7)[None], is_causal=True)
-    assert torch.equal(weights[0] > 0, graphs.causal(3, 7, align="start").mask())
 
 
 @pytest.mark.parametrize("n", SIZES)

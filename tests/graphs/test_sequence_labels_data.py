@@ -125,17 +125,3 @@ def test_top_k_never_chooses_minus_infinity():
     assert torch.equal(graph.mask()[2:], (scores >= scores.topk(3).values[:, -1:])[2:])  # x-transformers, no ties
     assert graphs.top_k(scores.requires_grad_(), 3).equals(graph)
     assert graphs.top_k(torch.empty(0, 5), 2).num_edges == graphs.top_k(torch.empty(5, 0), 0).num_edges == 0
-
-
-def test_top_k_attention_is_attention_on_the_top_k():
-    """Explicit sparse attention by hand: everything below the k-th score of a row is -inf."""
-    from graphattn import attention
-
-    query, key, value = (torch.randn(n, 2, 5, generator=generator, dtype=torch.float64) for n in (7, 11, 11))
-    for head in range(2):
-        q, k, v = query[:, head : head + 1], key[:, head : head + 1], value[:, head : head + 1]
-        scores = (q[:, 0] @ k[:, 0].T) * 5**-0.5
-        kept = scores.masked_fill(scores < scores.topk(3).values[:, -1:], -torch.inf)
-        out = attention(q, k, v, graphs.top_k(scores, 3), backend="message_passing")
-        assert torch.allclose(out[:, 0], kept.softmax(1) @ v[:, 0], atol=1e-12)
-        assert not torch.allclose(out[:, 0], scores.softmax(1) @ v[:, 0], atol=1e-3)

@@ -67,24 +67,6 @@ def test_fixed(n, stride, summary):
     assert_is(graph, n, n, lambda t, s: s in wanted[t])
 
 
-def deepspeed_fixed(blocks, local, summary=1):
-    """DeepSpeed's unidirectional FixedSparsityConfig as its code reads, between blocks: (blocks, blocks) of 0 and 1."""
-    layout = torch.zeros(blocks, blocks)
-    for start in range(0, blocks, local):
-        for row in range(start, min(start + local, blocks)):
-            layout[row, start : row + 1] = 1
-    for first in range(local - summary, blocks - blocks % local, local):
-        layout[first:, first : first + summary] = 1
-    return layout.bool() & torch.ones(blocks, blocks).tril().bool()
-
-
-def test_deepspeeds_fixed_is_fixed_between_blocks():
-    layout = graphs.fixed(12, 4)
-    assert layout.equals(from_mask(deepspeed_fixed(12, 4)))
-    assert graphs.block_sparse(layout, 3).equals(from_mask(torch.kron(layout.mask(), torch.ones(3, 3)).bool()))
-    assert not graphs.block_sparse(layout, 3).equals(graphs.fixed(36, 12))  # that is within tokens
-
-
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("block", [1, 3, 4, 19])
 def test_block_local(n, block):
@@ -134,23 +116,6 @@ def test_flex_attentions_masks():
         assert graphs.block_local(n, block, causal=True).equals(from_mask(made))
         made = create_mask(bd3lm(n, block), None, None, 2 * n, 2 * n, device="cpu")[0, 0]
         assert graphs.block_diffusion(n, block).equals(from_mask(made))
-
-
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("block", [1, 3, 19])
-def test_block_diffusion(n, block):
-    def reads(t, s):
-        if t < n and s < n:
-            return t // block == s // block
-        if t < n:
-            return (s - n) // block < t // block
-        return s >= n and (s - n) // block <= (t - n) // block
-
-    graph = graphs.block_diffusion(n, block)
-    assert_is(graph, 2 * n, 2 * n, reads)
-    if n:  # given the clean text before it, a noisy block never depends on the clean tokens that it must predict
-        t, s = graph.target, graph.source
-        assert not bool(((t < n) & (s >= n) & ((s - n) // block >= t // block)).any())
 
 
 @pytest.mark.parametrize("n", [13, 12])

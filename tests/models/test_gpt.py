@@ -1,8 +1,5 @@
 """GPT-2 with the weights of transformers' own, along its graph and along others."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from hf_table import theirs
@@ -71,11 +68,7 @@ def test_fresh_weights_are_those_of_gpt2():
     assert not any(p.any() for name, p in model.named_parameters() if name.endswith("bias"))
 
 
-def test_travel():
-    model = gpt2(V, 12, 3, 2, max_len=N)
-    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert torch.equal(other(tokens()), model(tokens()))
-        assert other.head.weight is other.embedding.weight
+def test_sizes_of_the_paper():
     with torch.device("meta"):
         assert sum(p.numel() for p in gpt2().parameters()) == 124_439_808  # the smallest GPT-2
 

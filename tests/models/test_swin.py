@@ -122,35 +122,6 @@ def test_a_removed_edge_changes_its_cell_alone(version):
         assert (other.abs().amax((0, 2)) > 1e-6).double().mean() > 0.9
 
 
-@pytest.mark.parametrize("grid", [(4, 6), (3, 5), (1, 4)])
-def test_merging_is_attention_with_a_head_for_each_offset(grid):
-    """Heads that read one source each put the four side by side; a merged node reads its four and nothing else."""
-    torch.manual_seed(0)
-    merging, x = PatchMerging(5).double(), torch.randn(2, grid[0] * grid[1], 5, dtype=torch.float64)
-    pooled = merging.graph(grid)
-    targets, sources = pooled.target, pooled.source
-    width = -(-grid[1] // 2)
-    row, column = sources // grid[1] - 2 * (targets // width), sources % grid[1] - 2 * (targets % width)
-    offset = row + 2 * column
-    corners = ga.PerHead(
-        tuple(
-            ga.from_edge_index(
-                pooled.edge_index[:, offset == head], num_sources=x.shape[-2], num_targets=pooled.num_targets
-            )
-            for head in range(4)
-        )
-    )
-    values = x.unsqueeze(-2).expand(-1, -1, 4, -1)
-    query = values.new_zeros(2, pooled.num_targets, 4, 5)
-    side_by_side = ga.attention(query, values, values, corners).flatten(-2)
-    close(merging(x, grid), merging.reduction(merging.norm(side_by_side)))
-    merging.norm = torch.nn.Identity()
-    weights = merging.reduction.weight.unflatten(1, (4, 5))  # one matrix for each offset
-    by_offset = torch.zeros(2, pooled.num_targets, 10, dtype=torch.float64)
-    by_offset.index_add_(1, targets, torch.einsum("bec,eoc->beo", x[:, sources], weights.transpose(0, 1)[offset]))
-    close(merging(x, grid), by_offset)
-
-
 def test_merging_reads_what_its_graph_says():
     merging, x = PatchMerging(2).double(), torch.randn(15, 2, dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(lambda x: merging(x, (3, 5)), x)

@@ -123,13 +123,6 @@ def test_sinusoidal_by_its_table(layout):
     assert not torch.allclose(SinusoidalPosition(dim, layout=layout)(x), encode(x))
 
 
-def test_sinusoidal_of_a_later_position_is_linear_in_that_of_an_earlier():
-    table = SinusoidalPosition(8)(torch.zeros(60, 8, **F64))
-    step = torch.linalg.lstsq(table[:20], table[3:23]).solution  # from positions 0 to 19
-    torch.testing.assert_close(table[20:50] @ step, table[23:53], rtol=0, atol=1e-9)
-    assert not torch.allclose(table[20:50] @ step, table[24:54], atol=1e-3)
-
-
 def test_learned_adds_a_row_and_has_no_more_than_max_len():
     layer, x = LearnedPosition(5, 4), torch.randn(2, 3, 4)
     assert torch.equal(layer(x), x + layer.weight[:3])

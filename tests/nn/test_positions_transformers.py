@@ -75,6 +75,7 @@ def test_alibi_of_bloom_gives_its_weights_and_not_its_scores(num_heads):
     torch.manual_seed(0)
     score = torch.randn(num_heads, N, N)
     graph = ga.graphs.causal(N)
+    assert ALiBi(num_heads).bfloat16().slopes.tolist() == ALiBi(num_heads).slopes.tolist()
     outside = torch.full((N, N), -torch.inf).triu(1)
     theirs = build_alibi_tensor(torch.ones(1, N), num_heads, torch.float32)  # (H, 1, N)
     mine = torch.zeros(N, N, num_heads)
