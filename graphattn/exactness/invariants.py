@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
-from .bounds import agreement, difference, differences, size
-from .measure import Progress, too_large
+from .bounds import agreement, difference, size
+from .measure import Progress
 from .pieces import EXHAUSTIVE, Piece
 from .probe import SHOVE, Probe, threads
-from .report import EQUAL_LOGITS, Check, Row
+from .report import Check, Row
 from .subject import Subject
 
 Outcome = str | None  # what went wrong; None if nothing did
@@ -73,48 +73,6 @@ def _probes(
     options = (getattr(torch, dtype), rows[0].backend, gradients, num_threads)
     probe = Probe(subject, piece, plain, *options)
     return probe, probe if plain == biased else Probe(subject, piece, biased, *options)
-
-
-# --- every target of a graph that is too large to compare them all
-
-
-def check_equal_logits(
-    subject: Subject,
-    dtypes: Sequence[torch.dtype],
-    backends: Sequence[str],
-    most_bytes: Callable[[], int] | None,
-    progress: Progress,
-) -> tuple[list[Check], Tensor]:
-    """One run of each backend with queries of 0, in the widest dtype it takes; and the targets that are wrong, int64.
-
-    All logits are then equal and the output is the mean over the sources that a target reads, which needs no dense
-    twin: one edge too many or too few is seen at every target of a graph of any size.
-    """
-    case, graph, checks = subject.cases[0], subject.graph, []
-    wrong: list[Tensor] = []
-    for backend in backends:
-        for dtype in sorted(dtypes, key=lambda dtype: -torch.finfo(dtype).bits):
-            leaves = {name: leaf.detach() for name, leaf in subject.leaves(case, dtype).items()}
-            expected = subject.equal_logits(leaves)
-            if expected is None or too_large(subject, case, dtype, backend, False, most_bytes):
-                continue
-            progress(f"{backend}, equal logits at all targets")
-            try:
-                with torch.no_grad():
-                    output = subject.run(leaves, case, backend).output.double()
-                    right = expected()
-            except Exception:  # whatever it is, measuring meets it again and reports it
-                continue
-            apart = differences(output, right, subject.output_axis)
-            off = torch.nonzero(apart > agreement(dtype) * (size(right) or 1.0)).flatten()
-            off = off[torch.argsort(apart[off], descending=True, stable=True)].cpu()
-            words = f"{off.numel():,} of them differ, most of all target {int(off[0])}" if off.numel() else ""
-            checks.append(Check(backend, EQUAL_LOGITS, not words, words, f"all {graph.num_targets:,} targets"))
-            wrong.append(off)
-            break
-    return checks, torch.unique(torch.cat([off[:MOST_MOVED] for off in wrong])) if wrong else torch.empty(
-        0, dtype=torch.int64
-    )
 
 
 # --- what is read

@@ -2,7 +2,6 @@
 
 import inspect
 import math
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -16,12 +15,12 @@ from ..errors import BackendError, GraphError
 from ..graph import AttentionGraph, PerHead
 from ..nn import GraphAttention
 from ..nn.linear_attention import chunks_of
-from ..nn.normalizers import SinkSoftmax, by_sum, none, softmax
+from ..nn.normalizers import SinkSoftmax, by_sum, none
 from ..nn.scores import Score
 from .layer_twin import LayerTwin
 from .operator import MOST_EDGES
-from .pieces import EXHAUSTIVE, Piece, mean_over_sources
-from .subject import Case, Leaf, Problem, Result, detached, seeded
+from .pieces import EXHAUSTIVE, Piece
+from .subject import Case, Leaf, Problem, Result, seeded
 
 RUNNING_SUMS = "running_sums"  # the way of linear attention, which "auto" takes and no backend is
 SPREAD = 8.0  # standard deviation of positions
@@ -194,25 +193,6 @@ class LayerSubject:
             self._bias(leaves, piece),
             positions,
         )
-
-    def equal_logits(self, leaves: dict[str, Tensor]) -> Callable[[], Tensor] | None:
-        layer = self.layer
-        if any(x is not None for x in (layer.score, layer.edge_dim, self.per_head)) or layer.normalize not in (
-            None,
-            softmax,
-        ):
-            return None
-        for name in leaves.keys() & {"q_proj.weight", "q_proj.bias"}:
-            leaves[name].zero_()
-
-        def expected() -> Tensor:
-            wide = detached(leaves, torch.float64)
-            twin = self._with_parameters("twin", wide)
-            _, _, value, _ = twin.project(wide["x"], self._context(wide))
-            value = value.repeat_interleave(layer.num_heads // layer.num_kv_heads, -2)
-            return twin.finish(mean_over_sources(self.graph, value), wide["x"])
-
-        return expected
 
     def _bias(self, leaves: dict[str, Tensor], piece: Piece) -> Tensor | None:
         """Biases (H or 1, R, U); -inf where a head does not have the edge."""

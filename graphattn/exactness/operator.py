@@ -13,7 +13,7 @@ from ..errors import ShapeError
 from ..functional import AttentionOutput, attention
 from ..graph import AttentionGraph, PerHead, disjoint_union
 from .measure import measure
-from .pieces import EXHAUSTIVE, Piece, mean_over_sources
+from .pieces import EXHAUSTIVE, Piece
 from .subject import Case, Leaf, Problem, Result, detached, seeded
 
 MOST_EDGES = 1 << 24  # edges that may each get a bias
@@ -87,11 +87,6 @@ class _Operands:
             bias=piece.spread(leaves["score_bias"]).movedim(-1, -3) if case.bias else None,
             softcap=case.softcap,
         )
-
-    def equal_logits(self, leaves: dict[str, Tensor]) -> Callable[[], Tensor]:
-        leaves["query"].zero_()
-        value = leaves["value"].double().repeat_interleave(self.heads[0] // self.heads[1], -2)
-        return lambda: mean_over_sources(self.graph, value)
 
 
 class GraphSubject(_Operands):

@@ -15,7 +15,6 @@ BUDGET = 1 << 20  # pairs of a sample, per head
 AT_ONCE = 1 << 18  # pairs of one of several pieces
 ROW_BY_ROW = 128  # a target with at most so many edges gets columns of its own,
 GATHERED = 8  # each of which costs as much as so many pairs of a product
-EDGES_AT_ONCE = 1 << 20  # of a sum over edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +75,7 @@ class Piece:
         return dense[..., self.row, self.column]
 
 
-def sample(
-    graph: AttentionGraph, at_most: int = 256, seed: int = 0, floats_per_pair: int = 1, also: Tensor | None = None
-) -> Piece:
+def sample(graph: AttentionGraph, at_most: int = 256, seed: int = 0, floats_per_pair: int = 1) -> Piece:
     """All targets of a small graph; else a seeded choice with the first, the last, the busiest and the idlest one.
 
     Args:
@@ -86,7 +83,6 @@ def sample(
         at_most: Targets chosen; fewer if their sources would not fit the budget.
         seed: Of the choice.
         floats_per_pair: What the twin holds of a pair; the budget is as many times smaller.
-        also: int64, targets that are taken before all others, up to half of the sample.
     """
     T, budget = graph.num_targets, BUDGET // floats_per_pair
     if T * graph.num_sources <= min(EXHAUSTIVE, budget):
@@ -94,9 +90,6 @@ def sample(
     shuffled = torch.randperm(T, generator=torch.Generator().manual_seed(seed))
     degree = graph.in_degree.cpu()
     telling = torch.unique(torch.stack((torch.tensor(0), torch.tensor(T - 1), degree.argmax(), degree.argmin())))
-    if also is not None:
-        also = also[: max(1, at_most // 2)]
-        telling = torch.cat((also, telling[~torch.isin(telling, also)]))
     order = torch.cat((telling, shuffled[~torch.isin(shuffled, telling)]))
     count = min(at_most, T)
     while True:
@@ -194,22 +187,3 @@ def _copies(pair: Tensor) -> Tensor:
     copy = torch.empty_like(order)
     copy[order] = within
     return copy
-
-
-def mean_over_sources(graph: AttentionGraph, value: Tensor) -> Tensor:
-    """The mean (..., T, H, D) of the values (..., S, H, D) that each target reads; 0 where it reads none.
-
-    No pair T x S is looked at: listed edges are summed one by one, the runs of a rule by differences of running sums.
-    """
-    value = value.movedim(-3, 0)
-    total = value.new_zeros(graph.num_targets, *value.shape[1:])
-    if graph.edges.is_listed:
-        for target, source in zip(*(x.split(EDGES_AT_ONCE) for x in (graph.target, graph.source)), strict=True):
-            total.index_add_(0, target, value.index_select(0, source))
-    else:
-        sums = torch.cat((torch.zeros_like(value[:1]), value.cumsum(0)))
-        for first, _, runs in graph.edges.walk():
-            row, lo, hi = (x.to(value.device) for x in runs)
-            total.index_add_(0, first + row, sums[hi] - sums[lo])
-    degree = graph.in_degree.clamp(min=1).to(value)
-    return (total / degree.view(-1, *(1,) * (value.dim() - 1))).movedim(0, -3)

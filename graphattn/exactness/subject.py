@@ -155,13 +155,6 @@ class Subject(Protocol):
         """The same as dense operands on a piece."""
         ...
 
-    def equal_logits(self, leaves: dict[str, Tensor]) -> Callable[[], Tensor] | None:
-        """Sets the queries in ``leaves`` to 0; gives the output that all targets must then have, in float64.
-
-        ``None`` where the weights of equal logits are not all the same, or cannot be had so.
-        """
-        ...
-
 
 def seeded(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     """Standard normal numbers, float64 on the CPU, that depend on the name and the seed alone."""

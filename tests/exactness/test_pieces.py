@@ -9,7 +9,7 @@ from graphattn.exactness import measure, pieces
 from graphattn.exactness.layer import LayerSubject
 from graphattn.exactness.measure import twins
 from graphattn.exactness.operator import GraphSubject
-from graphattn.exactness.pieces import all_pieces, mean_over_sources, sample
+from graphattn.exactness.pieces import all_pieces, sample
 from graphattn.nn import GraphAttention
 
 
@@ -50,14 +50,6 @@ def test_the_choice_is_seeded(monkeypatch):
     assert chosen[0] == chosen[1] != chosen[2]
 
 
-def test_targets_that_are_named_are_taken_first(monkeypatch):
-    monkeypatch.setattr(pieces, "BUDGET", 400)
-    graph = GRAPHS["longformer"]()
-    also = torch.tensor([3, 5, 11, 13, 17, 19, 23])
-    assert {3, 5, 11, 13} <= set(sample(graph, at_most=9, also=also).targets.tolist())  # at most half
-    assert not {17, 19, 23} <= set(sample(graph, at_most=9, also=also).targets.tolist())
-
-
 @pytest.mark.parametrize("row_by_row", [0, 3, 128])
 @pytest.mark.parametrize("name", [name for name in GRAPHS if "zero" not in name])
 def test_the_twin_in_pieces_is_the_twin(monkeypatch, name, row_by_row):
@@ -84,17 +76,6 @@ def test_a_graph_beyond_the_limit_is_not_taken_apart():
     assert all_pieces(window, 10_000) is None
     assert all_pieces(window, 1 << 18) is not None
     assert all_pieces(window, 1 << 18, floats_per_pair=8) is None
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_the_mean_over_sources_is_that_of_uniform_weights(name):
-    graph = GRAPHS[name]()
-    value = torch.randn(2, graph.num_sources, 3, 5, dtype=torch.float64)
-    counts = torch.zeros(graph.num_targets, graph.num_sources, dtype=torch.float64)
-    counts.index_put_((graph.target, graph.source), torch.ones(graph.num_edges, dtype=torch.float64), accumulate=True)
-    weights = counts / counts.sum(1, keepdim=True).clamp(min=1)
-    expected = torch.einsum("ts,bshd->bthd", weights, value)
-    torch.testing.assert_close(mean_over_sources(graph, value), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_dense_torch_in_a_narrow_dtype_is_one_product_where_that_fits(monkeypatch):
