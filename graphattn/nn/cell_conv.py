@@ -62,7 +62,7 @@ class CellConv(nn.Module):
         for source, target, weight in parts:
             if source.numel():
                 product = x.index_select(-2, source) @ weight.t()  # in autocast's dtype, under autocast
-                y = y.index_add(-2, target, product.to(y.dtype))  # no target comes twice
+                y.index_add_(-2, target, product.to(y.dtype))  # no target comes twice
         return y if self.bias is None else y + self.bias
 
     def extra_repr(self) -> str:

@@ -1,5 +1,6 @@
 """Hierarchies of the cells of a grid: patches along curves, and the cells around each for convolutions."""
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -108,15 +109,23 @@ def neighbours(grid: Tensor, number: Tensor, kernel: int) -> CellNeighbours:
     reach, size = kernel // 2, len(grid)
     keys = _keys(grid, number, reach)
     order = torch.argsort(keys)
-    sorted_keys, target = keys[order], torch.arange(size, device=grid.device)
+    far = keys.new_full((kernel,), torch.iinfo(keys.dtype).max)
+    ordered = torch.cat((keys[order], far))
+    strides = _strides(grid, reach)[1:]
     sources, targets, offsets = [], [], []
-    for place, offset in enumerate(product(range(-reach, reach + 1), repeat=grid.shape[1])):
-        wanted = _keys(grid, number, reach, torch.tensor(offset, device=grid.device))
-        at = torch.searchsorted(sorted_keys, wanted).clamp(max=max(0, size - 1))
-        there = sorted_keys[at] == wanted if size else wanted.bool()
-        sources.append(order[at[there]])
-        targets.append(target[there])
-        offsets.append(torch.full_like(targets[-1], place))
+    for column, offset in enumerate(product(range(-reach, reach + 1), repeat=grid.shape[1] - 1)):
+        lowest = keys + sum(steps * stride for steps, stride in zip((*offset, -reach), strides, strict=True))
+        place = torch.searchsorted(ordered, lowest)  # the cells of a column are neighbours in this order
+        found = torch.full((kernel, size), -1, device=grid.device)
+        for _ in range(kernel):
+            height = ordered[place] - lowest
+            target = torch.nonzero(height < kernel).flatten()
+            found[height[target], target] = order[place[target]]
+            place = place + 1
+        height, target = torch.nonzero(found >= 0, as_tuple=True)
+        sources.append(found[height, target])
+        targets.append(target)
+        offsets.append(column * kernel + height)
     edges = listed(torch.cat(targets), torch.cat(sources), size, size, has_repeats=False)
     graph = AttentionGraph(edges, f"cells around each, {kernel} along an axis", grid.device)
     return CellNeighbours(graph, torch.cat(offsets), kernel ** grid.shape[1])
@@ -145,20 +154,24 @@ def integers_of(cells: Any) -> Tensor:
     return integers(table.flatten(), "cells").view(table.shape)
 
 
-def _keys(grid: Tensor, number: Tensor, margin: int = 0, offset: Tensor | int = 0) -> Tensor:
+def _keys(grid: Tensor, number: Tensor, margin: int = 0) -> Tensor:
     """One number for each cell of each cloud, (N,); cells up to ``margin`` away have their own, too."""
     if not len(grid):
         return number
-    span = (grid.amax(0) + 1 + 2 * margin).tolist()
-    total = int(number.max()) + 1
-    for side in span:
-        total *= side
+    cloud, *strides = _strides(grid, margin)
+    total = (int(number.max()) + 1) * cloud
     if total >= _MOST:
         raise GraphError(f"the grid has {total:.3g} cells, more than can be numbered; pass a larger cell")
-    key = number
-    for axis, side in enumerate((grid + margin + offset).unbind(1)):
-        key = key * span[axis] + side
+    key = number * cloud
+    for stride, side in zip(strides, grid.unbind(1), strict=True):
+        key = key + stride * (side + margin)
     return key
+
+
+def _strides(grid: Tensor, margin: int) -> list[int]:
+    """How far apart keys of neighbours are: of clouds, then along each axis."""
+    span = (grid.amax(0) + 1 + 2 * margin).tolist() if len(grid) else [1] * grid.shape[1]
+    return [math.prod(span[axis:]) for axis in range(len(span) + 1)]
 
 
 def _pooled(fine: Level, grid: Tensor, step: int) -> tuple[Level, Tensor]:
