@@ -12,7 +12,7 @@ from torch import nn
 
 import graphattn as ga
 from graphattn import graphs
-from graphattn.errors import GraphAttnError, ShapeError
+from graphattn.errors import ShapeError
 from graphattn.models import GPT, Decoder, Encoder, EncoderDecoder, generate, log_probability
 from graphattn.nn import GraphAttention, TransformerBlock
 
@@ -128,11 +128,3 @@ def test_more_beams_may_end_in_a_text_that_is_less_likely():
     gained = beams - greedy
     assert gained.min() < -0.1
     assert (gained > 1e-6).sum() > 2 * (gained < -1e-6).sum() > 0
-
-
-def test_a_graph_knows_no_minus_infinity_a_target_without_edges_is_zero_and_not_nan():
-    x = torch.randn(3, 1, 4)
-    assert torch.softmax(torch.full((3,), -torch.inf), 0).isnan().all()
-    assert not ga.attention(x, x, x, graphs.full(3) - graphs.full(3)).any()
-    with pytest.raises(GraphAttnError):
-        ga.attention(x, x, x, torch.ones(3, 3).bool())

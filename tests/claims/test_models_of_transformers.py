@@ -1,7 +1,8 @@
-"""Text, speech, images, video, proteins, time series, decisions: each model is one attention on graphs of its own.
+"""Images and text, proteins, sound, time series: each model is one attention on graphs of its own.
 
 The models are transformers' own, with random weights; only their call of
-attention is replaced, by :func:`graphattn.attention` on the graph that the list names for that layer.
+attention is replaced, by :func:`graphattn.attention` on the graph that the list names for that layer. BART, Whisper,
+VideoMAE and the Decision Transformer are patched in tests/hf.
 """
 
 import pytest
@@ -30,22 +31,6 @@ def real(*shape):
 
 
 MODELS = {  # model, configuration, inputs, and the graph of each attention in the order in which they run
-    "text, BART: an encoder and a decoder": (
-        lambda: tf.BartModel(tf.BartConfig(vocab_size=30, max_position_embeddings=20, **STACKS)),
-        {"input_ids": IDS, "decoder_input_ids": WRITTEN},
-        [full(7), causal(5), cross(5, 7)],
-    ),
-    "speech, Whisper: an encoder and a decoder": (
-        lambda: tf.WhisperModel(
-            tf.WhisperConfig(
-                **STACKS,
-                **{"vocab_size": 30, "num_mel_bins": 4, "max_source_positions": 6, "max_target_positions": 9},
-                **{"pad_token_id": 0, "decoder_start_token_id": 1, **NO_TOKENS},
-            )
-        ),
-        {"input_features": real(2, 4, 12), "decoder_input_ids": WRITTEN},
-        [full(6), causal(5), cross(5, 6)],
-    ),
     "images and text, CLIP: an encoder of patches beside a causal one of words": (
         lambda: tf.CLIPModel(
             tf.CLIPConfig(
@@ -56,11 +41,6 @@ MODELS = {  # model, configuration, inputs, and the graph of each attention in t
         ),
         {"input_ids": IDS, "pixel_values": real(2, 3, 8, 8)},
         [full(5), causal(7)],
-    ),
-    "video, VideoMAE: tubes of patches": (
-        lambda: tf.VideoMAEModel(tf.VideoMAEConfig(**WIDTHS, **IMAGES, num_frames=4)),
-        {"pixel_values": real(2, 4, 3, 8, 8)},
-        [full(8)],
     ),
     "proteins, ESM": (
         lambda: tf.EsmModel(
@@ -91,19 +71,6 @@ MODELS = {  # model, configuration, inputs, and the graph of each attention in t
             **{"future_values": real(2, 4), "future_time_features": real(2, 4, 1)},
         },
         [full(6), causal(4), cross(4, 6)],
-    ),
-    "decisions, DecisionTransformer: returns, states and actions in turn": (
-        lambda: tf.DecisionTransformerModel(
-            tf.DecisionTransformerConfig(
-                state_dim=3, act_dim=2, hidden_size=16, max_ep_len=9, n_layer=1, n_head=2, n_positions=40, **NO_TOKENS
-            )
-        ),
-        {
-            **{"states": real(2, 4, 3), "actions": real(2, 4, 2), "rewards": real(2, 4, 1)},
-            **{"returns_to_go": real(2, 4, 1), "timesteps": torch.arange(4).expand(2, 4)},
-            "attention_mask": torch.ones(2, 4),
-        },
-        [causal(12)],
     ),
 }
 

@@ -22,31 +22,6 @@ def drawn(module):
     return module.double().eval()
 
 
-def test_timesformer_reads_time_then_space_with_the_class_token():
-    from transformers.models.timesformer.modeling_timesformer import TimesformerLayer
-
-    frames, side = 3, 2
-    config = transformers.TimesformerConfig(
-        image_size=4, patch_size=2, num_frames=frames, hidden_size=8, num_attention_heads=2, intermediate_size=8,
-        num_hidden_layers=1, drop_path_rate=0, attn_implementation="eager",
-    )  # fmt: skip
-    layer = drawn(TimesformerLayer(config, 0))
-    given = 1 + torch.arange(frames * side**2).view(side**2, frames).T.flatten()  # its tokens are patch by patch
-    order = torch.cat((torch.tensor([0]), given))
-
-    def time(x):
-        return layer.temporal_attention(layer.temporal_layernorm(x.view(side**2, frames, 8)))[0].reshape(-1, 8)
-
-    depends = dependencies(time, frames * side**2)[given - 1][:, given - 1]
-    across = graphs.window_partition((frames, side, side), (frames, 1, 1))
-    assert torch.equal(depends, across.mask())
-    within = graphs.window_partition((frames, side, side), (1, side, side)).with_global_tokens(1)
-    torch.nn.init.zeros_(layer.temporal_dense.weight)  # space alone
-    torch.nn.init.zeros_(layer.temporal_dense.bias)
-    depends = dependencies(lambda x: layer(x[None])[0][0], 1 + frames * side**2)[order][:, order]
-    assert torch.equal(depends, within.mask())
-
-
 def test_segment_anything_reads_windows():
     from transformers.models.sam.modeling_sam import SamVisionLayer
 

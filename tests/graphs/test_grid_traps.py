@@ -1,6 +1,5 @@
 """Traps of grids: signs, padding, shifts, borders and class tokens, each against a plain torch construction."""
 
-import itertools
 import math
 from functools import partial
 
@@ -46,57 +45,6 @@ def test_swin_bias_index_is_the_same_in_every_cell():
         assert torch.equal(table[cell[:, None], cell], swins_index((3, 5)))
     backwards = from_edge_index(graph.edge_index.flip(1), num_nodes=60)
     assert torch.equal(graphs.relative_position_index(backwards, (6, 10), (3, 5)), index.flip(0))
-
-
-def plain_swin(x, weight, bias, table, cell, shift):
-    """Swin's attention with its own padding, roll, windows, mask and roll back; x (height, width, C)."""
-    size = x.shape[:2]
-    padded = [-(-n // m) * m for n, m in zip(size, cell, strict=True)]
-    shift = [0 if m >= n else d for n, m, d in zip(padded, cell, shift, strict=True)]
-    x = F.pad(x, (0, 0, 0, padded[1] - size[1], 0, padded[0] - size[0]))
-    regions = torch.zeros(padded)
-    parts = [
-        (slice(0, -m), slice(-m, -d), slice(-d, None)) if d else (slice(None),)
-        for m, d in zip(cell, shift, strict=True)
-    ]
-    for number, (rows, columns) in enumerate(itertools.product(*parts)):
-        regions[rows, columns] = number
-    x = x.roll([-d for d in shift], (0, 1))
-
-    def windows(grid):
-        tall, wide = padded[0] // cell[0], padded[1] // cell[1]
-        return grid.view(tall, cell[0], wide, cell[1], -1).permute(0, 2, 1, 3, 4).flatten(0, 1).flatten(1, 2)
-
-    query, key, value = F.linear(windows(x), weight, bias).unflatten(-1, (3, H, D)).permute(2, 0, 3, 1, 4)
-    score = query @ key.mT * D**-0.5 + table[swins_index(cell)].permute(2, 0, 1)
-    region = windows(regions)
-    score = score.masked_fill((region != region.mT)[:, None], -torch.inf)
-    out = (score.softmax(-1) @ value).transpose(1, 2).flatten(2)
-    tall, wide = padded[0] // cell[0], padded[1] // cell[1]
-    out = out.view(tall, wide, *cell, -1).permute(0, 2, 1, 3, 4).reshape(*padded, -1).roll(shift, (0, 1))
-    return out[: size[0], : size[1]].reshape(-1, H, D)
-
-
-@pytest.mark.parametrize(
-    ("size", "cell", "shift"), [((10, 7), (4, 4), (2, 2)), ((12, 7), (7, 7), (3, 3)), ((9, 13), (3, 5), (1, 2))]
-)
-def test_pad_nodes_as_keys_swin(size, cell, shift):
-    x = torch.randn(*size, 3, dtype=torch.float64)
-    weight, bias = torch.randn(3 * H * D, 3).double(), torch.randn(3 * H * D).double()
-    table = torch.randn(math.prod(2 * m - 1 for m in cell), H).double()
-    padded = tuple(-(-n // m) * m for n, m in zip(size, cell, strict=True))
-    around = F.pad(x, (0, 0, 0, padded[1] - size[1], 0, padded[0] - size[0]))
-    query = F.linear(x, weight, bias).flatten(0, 1).unflatten(-1, (3, H, D))[:, 0]
-    key, value = F.linear(around, weight, bias).flatten(0, 1).unflatten(-1, (3, H, D)).unbind(1)[1:]
-    graph = graphs.window_partition(size, cell, shift, read_padding=True)
-    index = graphs.relative_position_index(graph, size, cell, source_size=padded)
-    wanted = plain_swin(x, weight, bias, table, cell, shift)
-    found = attention(query, key, value, graph, score_bias=table[index])
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
-    masked = graphs.window_partition(size, cell, shift, pad=True)
-    rows = torch.arange(math.prod(padded)).view(padded)[: size[0], : size[1]].flatten()
-    index = graphs.relative_position_index(masked, size, cell)
-    assert (attention(query, key[rows], value[rows], masked, score_bias=table[index]) - wanted).abs().max() > 0.01
 
 
 @pytest.mark.parametrize(("size", "cell", "halo"), [((6, 9), 3, 1), ((4, 8), 4, 3), ((5, 7), 1, 2)])

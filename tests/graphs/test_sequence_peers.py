@@ -121,42 +121,6 @@ def test_multi_edges_of_big_bird_eval(monkeypatch):
     assert torch.allclose(attend(layer, x, once.materialise(), score_bias=times), theirs(x), atol=1e-12)
 
 
-def test_longformers_window_is_one_more_than_it_says():
-    from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
-
-    config = transformers.LongformerConfig(
-        hidden_size=8, num_attention_heads=2, attention_window=[4], attention_probs_dropout_prob=0.0
-    )
-    layer = LongformerSelfAttention(config, 0).double().eval()
-    layer.num_attention_heads = layer.num_heads
-    x, none = randn(16, 8), torch.zeros(1, 16, dtype=torch.bool)
-    theirs = layer(
-        x[None], torch.zeros(1, 16).double(), is_index_masked=none, is_index_global_attn=none, is_global_attn=False
-    )[0][0]
-    mine = attend(layer, x, graphs.sliding_window(16, 5, causal=False))
-    assert torch.allclose(mine, theirs, atol=1e-6)  # its softmax is in float32
-    assert not torch.allclose(attend(layer, x, graphs.sliding_window(16, 3, causal=False)), theirs, atol=1e-3)
-
-
-def test_a_learned_sink_is_one_more_source():
-    """GPT-OSS: softmax over the scores and one logit per head, whose share is dropped."""
-    from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
-
-    n, H, D = 7, 2, 4
-    query, key, value, sinks = randn(n, H, D), randn(n, H, D), randn(n, H, D), randn(H)
-    layer = torch.nn.Module()
-    layer.sinks, layer.num_key_value_groups, layer.training = sinks, 1, False
-    heads_first = [part.transpose(0, 1)[None] for part in (query, key, value)]
-    mask = torch.zeros(n, n).double().masked_fill(~graphs.causal(n).mask(), -torch.inf)[None, None]
-    theirs = eager_attention_forward(layer, *heads_first, mask, scaling=D**-0.5)[0][0]
-    graph = zoo()["learned sink"].graph().subgraph(targets=range(n), sources=range(n + 1))
-    zero = torch.zeros(1, H, D).double()
-    bias = torch.where((graph.source == 0)[:, None], sinks, 0.0)
-    mine = attention(query, torch.cat((zero, key)), torch.cat((zero, value)), graph, score_bias=bias)
-    assert torch.allclose(mine, theirs, atol=1e-6)  # they take the softmax in float32
-    assert not torch.allclose(attention(query, key, value, graphs.causal(n)), theirs, atol=1e-3)
-
-
 @pytest.mark.parametrize("option", ["add_zero_attn", "add_bias_kv"])
 def test_multihead_attentions_extra_source(option):
     mha = torch.nn.MultiheadAttention(8, 2, bias=True, **{option: True}).double()

@@ -62,7 +62,7 @@ def test_every_kernel_compiles_without_a_stack_and_without_atomics(kernels):
 
 
 def test_the_table_of_what_each_kernel_takes_is_whole_and_within_bounds():
-    """Every step on every architecture; ``python tests/gpu/offline.py`` makes what is missing."""
+    """Every step on every architecture; ``python examples/benchmarks/offline.py`` makes what is missing."""
     rows = json.loads(offline.TABLE.read_text())["kernels"]
     steps = {(row["architecture"], row["step"]) for row in rows}
     assert steps == {(architecture, step) for architecture in offline.ARCHITECTURES for step in offline.STEPS}

@@ -49,7 +49,8 @@ def test_dtype_mode_and_frozen_parameters_are_theirs(family):
 
 
 DROPOUTS = dict.fromkeys(("Bert", "Longformer"), ("hidden_dropout_prob", "attention_probs_dropout_prob"))
-DROPOUTS |= {"GPT2": ("embd_pdrop", "attn_pdrop", "resid_pdrop")}
+DROPOUTS |= {"GPT2": ("embd_pdrop", "attn_pdrop", "resid_pdrop"), "T5": ("dropout_rate",)}
+DROPOUTS |= {"Llama": ("attention_dropout",)}
 
 
 @pytest.mark.parametrize(("family", "place"), [(family, name) for family in DROPOUTS for name in DROPOUTS[family]])

@@ -103,14 +103,6 @@ def test_summaries_are_sources(tokens, block):
     assert reached.tolist() == [block <= S or t <= 4 for t in range(S)]
 
 
-def test_dropout_and_mode_are_theirs():
-    mine = from_hf(theirs("T5", dropout_rate=0.25).float().train())
-    block = mine.decoder.layers[0]
-    assert (block.attention.dropout, block.branch[0].p, block.feed_forward.dropout.p, mine.dropout.p) == (0.25,) * 4
-    assert mine.training
-    assert {p.dtype for p in mine.parameters()} == {torch.float32}
-
-
 def test_refusals(tokens):
     source, target = tokens
     model = T5(17, 8, 2, 1)

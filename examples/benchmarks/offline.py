@@ -1,7 +1,7 @@
 """Compiles the Triton kernels for GPUs that are not there, and tells what each of them takes.
 
-``python tests/gpu/offline.py`` adds to the table what it lacks of :data:`STEPS` on :data:`ARCHITECTURES`, which takes
-minutes; without the file it makes all anew. ``tests/kernels/test_edges_triton.py`` reads it.
+``python examples/benchmarks/offline.py`` adds to the table what it lacks of :data:`STEPS` on :data:`ARCHITECTURES`,
+which takes minutes; without the file it makes all anew. ``tests/kernels/test_edges_triton.py`` reads it.
 """
 
 import itertools
