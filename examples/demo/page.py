@@ -18,7 +18,8 @@ x, context = embed(scene.features, scene.context)
 output, weights = layer(x, scene.graph, context=context, return_weights=True)
 print(ga.verify(layer, scene.graph))
 ga.plot(scene.graph, **scene.look).savefig("graph.png")
-ga.viz.plot_weights(weights, scene.target, relative=True, **scene.look).savefig("weights.png")"""
+look = dict(scene.look, target=scene.target, heads="mean", relative=True)
+ga.plot(scene.graph, values=weights, **look).savefig("weights.png")"""
 
 
 def render(outcomes: list[Outcome], broken: dict[str, str], seconds: float, versions: str) -> str:

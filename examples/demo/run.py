@@ -98,13 +98,5 @@ def pictures(made: Scene, weights: ga.EdgeWeights) -> tuple[bytes, bytes]:
         weights = ga.EdgeWeights(graph, weights.alpha[keep])
         look["tokens"] = look["tokens"][: made.first]
     whole = ga.plot(graph, highlight=made.highlight, **look)
-    return png(whole), png(ga.viz.plot_weights(weights, made.target, relative=True, **look))
-
-
-def png(figure) -> bytes:
-    """The figure's bytes."""
-    import io
-
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150)
-    return buffer.getvalue()
+    one = ga.plot(graph, values=weights, target=made.target, heads="mean", relative=True, **look)
+    return ga.viz.png(whole, dpi=150), ga.viz.png(one, dpi=150)

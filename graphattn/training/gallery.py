@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..viz import shape_png
+from ..viz import plot_shape, png
 from .colours import of_classes, of_numbers
 from .elements import at_vertices
 
@@ -41,7 +41,8 @@ def _of_points(result: Any, number: int) -> tuple[bytes, str]:
         label, prediction = (at_vertices(shape, values) for values in (label, prediction))
     shape.label = label
     names = task.classes or None
-    return shape_png(shape, "label", prediction=prediction, names=names, title=result.names[number]), said
+    figure = plot_shape(shape, "label", prediction=prediction, names=names, title=result.names[number])
+    return png(figure), said
 
 
 def _of_shape(result: Any, number: int) -> tuple[bytes, str]:
@@ -56,7 +57,7 @@ def _of_shape(result: Any, number: int) -> tuple[bytes, str]:
         colour = of_numbers(prediction[None], task.mean, task.deviation)
     shape = result.data.folder[result.data.numbers[number]]
     shape.prediction = colour.expand(len(shape.pos), 3)
-    return shape_png(shape, "prediction", title=result.names[number]), said
+    return png(plot_shape(shape, "prediction", title=result.names[number])), said
 
 
 def isolated(name: str) -> str:
@@ -64,8 +65,8 @@ def isolated(name: str) -> str:
     return f"\u2068{name}\u2069"
 
 
-def _figure(png: bytes, said: str) -> str:
-    code = base64.b64encode(png).decode()
+def _figure(picture: bytes, said: str) -> str:
+    code = base64.b64encode(picture).decode()
     return (
         f'<figure><img alt="" src="data:image/png;base64,{code}"><figcaption>{html.escape(said)}</figcaption></figure>'
     )

@@ -2,7 +2,6 @@
 
 import base64
 import html
-import io
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..convert.files._replace import save_page
+from ..viz import png
 from .charts import curves, summary
 from .colours import of_classes
 from .elements import TOKEN
@@ -100,8 +100,6 @@ def _number(metric: str, scores: dict[str, Any]) -> str:
 
 
 def _image(figure: Any) -> str:
-    raw = io.BytesIO()
-    figure.savefig(raw, format="png", dpi=160)
-    code = base64.b64encode(raw.getvalue()).decode()
+    code = base64.b64encode(png(figure, 160)).decode()
     wide = round(figure.get_figwidth() * 96)
     return f'<img width="{wide}" alt="" src="data:image/png;base64,{code}">'

@@ -4,13 +4,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from ..arguments import shown, table
 from ..backends.weights import EdgeWeights
 from ..errors import OptionError, ShapeError
 from ..graph.edges import listed
 from ..graph.graph import AttentionGraph
+
+
+def may_be_weights(given: Any) -> bool:
+    """True of what holds weights, or of a tensor of floats."""
+    if isinstance(given, torch.Tensor | np.ndarray):
+        return "float" in str(given.dtype)
+    return isinstance(given, tuple) or hasattr(given, "alpha") or hasattr(given, "attentions")
 
 
 def weights_in(given: Any) -> Any:
@@ -41,10 +48,9 @@ def _hint(given: Any) -> str:
 
 def _of_dense(given: Any) -> EdgeWeights:
     """Of a tensor (H, T, S) or (1, H, T, S): its edges are the pairs at which some head has a weight other than 0."""
-    is_float = given.is_floating_point() if isinstance(given, torch.Tensor) else given.dtype.kind == "f"
     shape = tuple(given.shape)
     whole = shape[1:] if len(shape) == 4 and shape[0] == 1 else shape
-    if len(whole) != 3 or not is_float:
+    if len(whole) != 3 or not may_be_weights(given):
         hint = {2: "; of one head it is weights[None]", 4: "; of a batch draw one element: weights[0]"}
         raise ShapeError(
             "a tensor of weights must be floats of shape (H, T, S), or (1, H, T, S), as attentions[layer] of "
@@ -54,6 +60,29 @@ def _of_dense(given: Any) -> EdgeWeights:
     target, source = (alpha != 0).any(0).nonzero(as_tuple=True)
     graph = AttentionGraph(listed(target, source, *whole[1:]), "attention", alpha.device)
     return EdgeWeights(graph, alpha[:, target, source].T)
+
+
+def values_on(graph: AttentionGraph, values: Any) -> tuple[Any, str]:
+    """Weights of these edges, or a number for each edge, or for each edge and head, as weights; and what they are.
+
+    Raises:
+        ShapeError: If they do not fit the graph.
+    """
+    if hasattr(values, "graph") or isinstance(values, tuple):
+        weights = weights_in(values)
+        if weights.graph is graph or torch.equal(weights.graph.edge_index.cpu(), graph.edge_index.cpu()):
+            return weights, "attention weight"
+        raise ShapeError(
+            f"values are weights of other edges, those of {weights.graph.name}; draw them alone: plot(weights)"
+        )
+    alpha = table(values, "values", "a number for each edge (E,) or for each edge and head (E, H)", ShapeError)
+    alpha = alpha[:, None] if alpha.ndim == 1 else alpha
+    if alpha.ndim != 2 or len(alpha) != graph.num_edges or alpha.is_complex():
+        raise ShapeError(
+            f"values must be (E,) or (E, H) with E = {graph.num_edges} edges, got {shown(values)}; of a tensor "
+            "(H, T, S) draw plot(tensor)"
+        )
+    return EdgeWeights(graph, alpha), "value"
 
 
 def by_edge(weights: Any) -> Tensor:
@@ -74,49 +103,3 @@ def by_edge(weights: Any) -> Tensor:
             f"graphattn.EdgeWeights(weights.graph, weights.alpha[0]{own})"
         )
     return alpha.detach().reshape(graph.num_edges, heads)
-
-
-def edges_of_heads(weights: Any) -> NDArray[np.bool_] | None:
-    """bool (E, H): which edges a head has, where heads have graphs of their own; ``None`` where each has all."""
-    return None if getattr(weights, "heads", None) is None else weights.present().cpu().numpy()
-
-
-def checked_head(head: int | None, heads: int) -> None:
-    """
-    Raises:
-        ShapeError: If there is no such head.
-    """
-    if head is not None and not 0 <= head < heads:
-        raise ShapeError(f"head must be in [0, {heads}), got {head}")
-
-
-def weights_into(weights: Any, target: int, head: int | None) -> tuple[NDArray[np.int64], NDArray[np.float64], str]:
-    """Sources of the edges into ``target``, their weights in one head or the mean, and a name for that.
-
-    Only edges that the head has; of the mean, that some head has. Copies of a repeated edge are added up.
-    """
-    alpha = by_edge(weights)
-    heads = alpha.shape[1]
-    checked_head(head, heads)
-    graph: AttentionGraph = weights.graph
-    into = (graph.target == target).nonzero().flatten()
-    own = edges_of_heads(weights)
-    if own is not None and head is not None:
-        into = into[torch.from_numpy(own[into.cpu().numpy(), head]).to(into.device)]
-    per_edge = alpha[into.to(alpha.device)].double().cpu()
-    per_edge = per_edge.mean(1) if head is None else per_edge[:, head]
-    sources, copy = np.unique(graph.source[into].cpu().numpy(), return_inverse=True)
-    total = np.bincount(copy, per_edge.numpy(), len(sources)).astype(np.float64)
-    what = f"head {head}" if head is not None else "" if heads == 1 else f"mean over {heads} heads"
-    return sources.astype(np.int64), total, what
-
-
-def matrix(weights: Any, heads: Tensor | None = None) -> Any:
-    """The mean over heads as a scipy CSR array (T, S), float64; copies of a repeated edge are added up."""
-    import scipy.sparse
-
-    graph: AttentionGraph = weights.graph
-    alpha = by_edge(weights) if heads is None else heads
-    mean = alpha.to(torch.float64).mean(1).cpu().numpy()
-    source, target = graph.edge_index.cpu().numpy()
-    return scipy.sparse.csr_array((mean, (target, source)), shape=(graph.num_targets, graph.num_sources))

@@ -12,6 +12,7 @@ from ..graphs.catalogue import Named
 from .layouts import Layout
 from .mask_image import edge_share
 from .style import INK, TEXT, empty_figure, plain, shades
+from .style import png as figure_png
 from .thumbnail import draw_thumbnail, graph_of, place_in
 
 if TYPE_CHECKING:
@@ -83,9 +84,9 @@ def _drawn(named: Named, graph: Any) -> bytes:
     figure = empty_figure(None, _WIDTH, _HEIGHT)
     figure.set_layout_engine("none")
     _axes(figure, (0.01, 0.01, 0.98, 0.98), graph, place_in(named, graph))
-    raw, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(raw, format="png", dpi=_DPI)
-    Image.open(raw).convert("RGB").quantize(32).save(small, format="png", optimize=True)
+    small = io.BytesIO()
+    raw = Image.open(io.BytesIO(figure_png(figure, _DPI)))
+    raw.convert("RGB").quantize(32).save(small, format="png", optimize=True)
     return small.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""A graph as a picture: its mask, and beside it the graph where its nodes live."""
+"""Pictures of graphs: the mask beside the graph where its nodes live; values of edges; receptive fields."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,31 +8,35 @@ import numpy as np
 import torch
 
 from ..arguments import check_flags
-from ..errors import GraphError
+from ..errors import GraphError, OptionError
 from ..graph.advice import no_graph
 from ..graph.graph import AttentionGraph
+from ..graph.per_head import PerHead
 from ..graphs.points.curves import curve_order
 from .choice import MOST_SOURCES, all_edges, can_walk, checked_targets, sources_of, spread_targets, thinned
 from .colour_legends import handles_of, scales
 from .colours import Colouring, colouring, values_of
+from .edge_weights import may_be_weights, values_on, weights_in
 from .layouts import Layout, layout_of
 from .layouts.pick import names_of
 from .layouts.points import Points
 from .mask_image import draw_mask
+from .receptive_picture import draw_field
 from .style import (
     HIGHLIGHTS,
     INK,
     MARKERS,
     TEXT,
+    Words,
     counted,
     empty_figure,
     fitting,
     is_narrow,
     number,
     plain,
-    titled,
     width_of,
 )
+from .values_picture import draw_values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,9 +45,14 @@ _NEARER = 0.6  # of the mean distance of edges from the diagonal: another order 
 
 
 def plot(
-    graph: AttentionGraph,
+    graph: Any,
     pos: Any = None,
     *,
+    values: Any = None,
+    target: int | None = None,
+    heads: int | Iterable[int] | str | None = None,
+    view: str | None = None,
+    relative: bool = False,
     queries: Any = None,
     faces: Any = None,
     color: Any = None,
@@ -57,15 +66,34 @@ def plot(
     title: bool = True,
     legend: bool = True,
 ) -> "Figure":
-    """The mask as an image, beside the graph drawn where its nodes live.
+    """A graph, the values on its edges, or what a target depends on through layers.
 
-    Every edge is drawn where there are at most 600 (arcs over a sequence: 200); otherwise only those into a few
-    targets, and the caption says so.
-    Nothing of size T x S is made for a large graph.
+    *A graph*: its mask as an image, beside the graph drawn where its nodes live. Every edge is drawn where there are at
+    most 600 (arcs over a sequence: 200); otherwise only those into a few targets, and the caption says so. Nothing of
+    size T x S is made for a large graph.
+
+    *Values*: a panel for each head, on one scale.
+
+    *Layers*, a list of graphs, the first layer first, with ``target=``: over a grid, points or a mesh a panel for each
+    layer (at most 6, evenly spread), with the sources that the target depends on after it. Over a sequence, or where
+    the layers change the number of nodes: the layers as rows, the input at the bottom, and every path from it to the
+    target of the last layer. A residual connection is a self-loop: ``graph.with_self_loops()``.
 
     Args:
-        graph: Any graph.
+        graph: Any graph; or weights, which know theirs: an :class:`EdgeWeights`, all that ``attention`` or a layer
+            gives with ``return_weights=True``, or a tensor (H, T, S), as ``outputs.attentions[layer][0]`` of
+            transformers; of a batch, one element. Or a list of graphs.
         pos: (S, 2) or (S, 3), where the sources are.
+        values: (E,) or (E, H), a number for each edge of ``graph``, or for each edge and head, in the graph's order; or
+            its weights.
+        target: The one target whose values are drawn, or which depends on what is drawn of layers. Of values every
+            target by default, in view "place" one in its midst.
+        heads: Which heads, by number, or "mean"; by default the first 12.
+        view: "matrix": values as a picture, targets are rows, white where there is no edge. "lines": a list of targets
+            beside a list of sources, a line for each edge, more opaque and wider with its value. "place": one target's
+            sources where they live. By default "place" where ``target``, ``pos`` or another argument of a place is
+            given, else "matrix".
+        relative: True where the largest value drawn is the darkest; by default 1 is, so that pictures compare.
         queries: (T, 2) or (T, 3), where the targets are, if they are other points than the sources.
         faces: int (F, 3), a mesh whose vertices are the nodes; needs ``pos``.
         color: Of the sources (S,) or the faces (F,): labels or amounts, or (S, 3) red, green, blue in [0, 1], as in
@@ -78,33 +106,69 @@ def plot(
             layout "two rows" says that they are not.
         highlight: Targets (at most 6) whose in-edges are coloured; three of them where not all edges can be drawn.
             ``()`` for none.
-        layout: "sequence", "two rows", "grid", "points" or "network" (a seeded spring layout); chosen if left out.
+        layout: "sequence", "two rows", "grid", "points" or "network" (a seeded spring layout), of layers also "layers"
+            (rows); chosen if left out.
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
-        caption: Whether sentences below say what is drawn and what is left out.
-        title: Whether a line above says what the graph is; in a figure narrower than 5 inches its name alone.
-        legend: Whether highlighted targets, and labels of ``color``, are named; in a narrow figure below the picture.
+        caption: Sentences below: what is drawn and what is left out.
+        title: A line above: what is drawn; in a figure narrower than 5 inches the graph's name alone.
+        legend: Names of highlighted targets, labels and layers, and the scale of values; in a narrow figure below the
+            picture.
 
     Returns:
         A matplotlib ``Figure``; ``figure.savefig("graph.pdf")`` writes it.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
-        ShapeError: If ``pos``, ``queries``, ``faces``, ``color``, ``size``, ``image`` or ``tokens`` do not fit the
-            graph.
-        GraphError: If ``layout`` cannot draw this graph.
-        GraphIndexError: If a highlighted target does not exist.
+        ShapeError: If ``values``, ``pos``, ``queries``, ``faces``, ``color``, ``size``, ``image`` or ``tokens`` do not
+            fit the graph, or there is no such head.
+        GraphError: If ``layout`` cannot draw this graph, or layers do not meet.
+        GraphIndexError: If a target does not exist.
+        OptionError: If an argument is not for this kind of picture.
+
+    Source: Vig (2019), "A Multiscale Visualization of Attention in the Transformer Model": view "lines".
 
     Example:
-        >>> from graphattn.graphs import causal
-        >>> figure = plot(causal(5), tokens="a b c d e".split())
-        >>> [axes.get_xlabel() for axes in figure.axes]
+        >>> import torch, graphattn as ga
+        >>> graph, x = ga.graphs.causal(5), torch.randn(5, 3, 4)
+        >>> [axes.get_xlabel() for axes in plot(graph, tokens="a b c d e".split()).axes]
         ['source', '']
+        >>> weights = ga.attention(x, x, x, graph, return_weights=True).weights
+        >>> plot(graph, values=weights, target=4).get_suptitle()
+        'target 4 reads 5 sources: 3 heads'
+        >>> plot([ga.graphs.sliding_window(32, window=2, dilation=d) for d in (1, 2, 4)], target=31).get_suptitle()
+        'target 31 depends on 8 of 32 sources through 3 layers'
     """
-    check_flags(caption=caption, title=title, legend=legend)
-    if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, "graph must be an AttentionGraph")
-    where: dict[str, Any] = {"queries": queries, "faces": faces, "size": size, "image": image}
-    place = layout_of(graph, pos, tokens=tokens, layout=layout, **where)
+    check_flags(relative=relative, caption=caption, title=title, legend=legend)
+    where = {"pos": pos, "queries": queries, "faces": faces, "size": size, "image": image, "layout": layout}
+    where = {name: value for name, value in where.items() if value is not None}
+    own = {"target": target, "heads": heads, "view": view, "relative": relative or None}
+    marks = {"color": color, "highlight": highlight}
+    words = Words(caption, title, legend)
+    is_graph = isinstance(graph, AttentionGraph)
+    if is_graph and values is None:
+        _refuse(own, "edges with values, values=")
+        return _draw_graph(graph, where, tokens, color, highlight, figure, words)
+    if isinstance(graph, list | tuple) and graph and all(isinstance(each, AttentionGraph | PerHead) for each in graph):
+        heads_only = {name: value for name, value in own.items() if name != "target"}
+        _refuse({"values": values, **heads_only, **marks, "queries": queries}, "one graph")
+        return draw_field(list(graph), target, where, tokens, figure, words)
+    if not is_graph and (values is not None or not may_be_weights(graph)):
+        raise no_graph(graph, "graph must be an AttentionGraph, its weights or a list of graphs")
+    _refuse(marks, "a graph without values")
+    weights, what = (weights_in(graph), "attention weight") if values is None else values_on(graph, values)
+    return draw_values(weights, what, view, target, heads, relative, where, tokens, figure, words)
+
+
+def _refuse(given: dict[str, Any], where: str) -> None:
+    names = [name for name, value in given.items() if value is not None]
+    if names:
+        raise OptionError(f"{', '.join(names)}: only for {where}; leave out")
+
+
+def _draw_graph(
+    graph: AttentionGraph, where: dict[str, Any], tokens: Any, color: Any, highlight: Any, figure: Any, words: Words
+) -> "Figure":
+    place = layout_of(graph, tokens=tokens, **where)
     colours = None if color is None else _coloured(place, color)
     names = names_of(graph, tokens)
     every = all_edges(graph, place.most_edges) if place.draws_all_edges else None
@@ -125,15 +189,11 @@ def plot(
         sentences += colours.remarks
         scales(shown, [ax], [colours])
     named = [] if colours is None else handles_of(colours.labels)
-    if legend and (targets or named):
+    if words.legend and (targets or named):
         _legend(shown, ax, graph, targets, names[0], named)
     if near is not None:
         _close_up(shown.add_subplot(panels[0, 2], projection=kind), graph, place, targets[0], near)
-    titled(
-        shown,
-        None if not title else graph.name if is_narrow(shown) else _title(graph, place),
-        (mask + sentences + place.remarks()) * caption,
-    )
+    words.put(shown, graph.name if is_narrow(shown) else _title(graph, place), mask + sentences + place.remarks())
     return shown
 
 

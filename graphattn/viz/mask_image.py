@@ -59,7 +59,7 @@ def draw_mask(figure: Any, ax: Any, graph: AttentionGraph, targets: list[int], n
         ]
     if not _is_equal(T, S):
         ax.set_aspect("auto")
-    ticks(ax, range(T), range(S), names)
+    ticks(ax, T, S, names)
     for colour, target in zip(HIGHLIGHTS, targets, strict=False):
         ax.plot(
             [1.025], [target], "<", color=colour, ms=7, transform=ax.get_yaxis_transform(), clip_on=False, gid="row"
@@ -88,21 +88,21 @@ def short(x: float) -> str:
     return f"{x:,g}"
 
 
-def ticks(ax: Any, rows: range, columns: range, names: Any) -> None:
+def ticks(ax: Any, rows: int, columns: int, names: Any) -> None:
     """Words or numbers beside the rows and below the columns of a mask; a grid between few."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    for axis, nodes, own in ((ax.yaxis, rows, names and names[0]), (ax.xaxis, columns, names and names[1])):
-        if own is not None and len(nodes) <= _LABELLED:
-            labels = [fitting(own[node]) for node in nodes]
-            turned = axis is ax.xaxis and len(nodes) * max(map(len, labels), default=0) > 30
-            axis.set_ticks(nodes, labels, rotation=90 if turned else 0)
+    for axis, count, own in ((ax.yaxis, rows, names and names[0]), (ax.xaxis, columns, names and names[1])):
+        if own is not None and count <= _LABELLED:
+            labels = [fitting(name) for name in own]
+            turned = axis is ax.xaxis and count * max(map(len, labels), default=0) > 30
+            axis.set_ticks(range(count), labels, rotation=90 if turned else 0)
         else:
             axis.set_major_locator(MaxNLocator("auto", integer=True))  # as many as there is space for
             axis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
-    if max(len(rows), len(columns)) <= _LABELLED:
-        ax.set_xticks(columns.start + np.arange(len(columns) + 1) - 0.5, minor=True)
-        ax.set_yticks(rows.start + np.arange(len(rows) + 1) - 0.5, minor=True)
+    if max(rows, columns) <= _LABELLED:
+        ax.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
+        ax.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
         ax.grid(which="minor", color=FAINT, linewidth=0.6)
         ax.tick_params(which="minor", length=0)
     for spine in ax.spines.values():

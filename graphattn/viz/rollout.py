@@ -14,7 +14,7 @@ from ..graph.algebra import refuse_over
 from ..graph.edges import listed
 from ..graph.graph import AttentionGraph
 from .choice import checked_targets
-from .edge_weights import by_edge, matrix, weights_in
+from .edge_weights import by_edge, weights_in
 from .style import counted
 
 _ENTRY = 16  # bytes of an entry of a sparse matrix: a float64 and an index
@@ -47,7 +47,7 @@ def rollout(
 
     Returns:
         An :class:`EdgeWeights` with one head, float64, from the sources of the first layer to the targets of the last,
-        by target, then by source: ``dense()`` is :math:`R`, ``top(k)`` and :func:`plot_weights` look at it.
+        by target, then by source: ``dense()`` is :math:`R`, ``top(k)`` and :func:`plot` show it.
 
     Raises:
         OptionError: If there is no layer, or ``residual`` is not a share per layer (0 for a bipartite one).
@@ -65,6 +65,8 @@ def rollout(
         >>> rollout([layer, layer]).dense()[0, 3]
         tensor([0.0000, 0.0625, 0.3750, 0.5625], dtype=torch.float64)
     """
+    import scipy.sparse
+
     each = weights_per_layer.values() if isinstance(weights_per_layer, Mapping) else weights_per_layer
     expected = "must be a list of weights, first layer first, or record_weights' dict"
     layers = [weights_in(weights) for weights in several(each, "weights_per_layer", expected)]
@@ -74,7 +76,9 @@ def rollout(
     _check_chain([layer.graph for layer in layers])
     reach = _mixed(layers[-1], shares[-1])
     if targets is not None:
-        reach = _rows(reach, checked_targets(layers[-1].graph, targets, "targets", None))
+        kept = np.isin(np.arange(reach.shape[0]), checked_targets(layers[-1].graph, targets, "targets", None))
+        reach = scipy.sparse.csr_array(reach.multiply(kept[:, None]))
+        reach.eliminate_zeros()
     for layer, share in zip(layers[-2::-1], shares[-2::-1], strict=True):
         step = _mixed(layer, share)
         bound = min(int(np.diff(step.indptr)[reach.indices].sum()), reach.shape[0] * step.shape[1])
@@ -112,23 +116,17 @@ def _check_chain(graphs: list[AttentionGraph]) -> None:
 
 
 def _mixed(layer: Any, share: float) -> Any:
-    """r I + (1 - r) A of one layer, CSR."""
+    """r I + (1 - r) A of one layer, CSR; copies of a repeated edge are added up."""
     import scipy.sparse
 
-    read = matrix(layer, by_edge(layer))
+    mean = by_edge(layer).to(torch.float64).mean(1).cpu().numpy()
+    source, target = layer.graph.edge_index.cpu().numpy()
+    shape = (layer.graph.num_targets, layer.graph.num_sources)
+    read = scipy.sparse.csr_array((mean, (target, source)), shape=shape)
     if share == 0:
         return read
     own = np.where(layer.graph.in_degree.cpu().numpy() > 0, share, 1.0)
     return scipy.sparse.csr_array(scipy.sparse.diags_array(own) + (1 - share) * read)
-
-
-def _rows(reach: Any, targets: list[int]) -> Any:
-    """Only these rows; the others are empty."""
-    import scipy.sparse
-
-    entries = reach.tocoo()
-    kept = np.isin(entries.row, targets)
-    return scipy.sparse.csr_array((entries.data[kept], (entries.row[kept], entries.col[kept])), shape=reach.shape)
 
 
 def _as_weights(reach: Any, layers: int, device: torch.device) -> EdgeWeights:

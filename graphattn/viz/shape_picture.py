@@ -1,6 +1,5 @@
 """A cloud or a mesh coloured by what is known of it: its own colour, any property, labels, a prediction, its error."""
 
-import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,16 +86,6 @@ def plot_shape(
     room = " " if panels[0].name else None  # for the panels' names, which constrained layout forgets in space
     titled(made, size if title is None else title or room, list(dict.fromkeys(sentences)) * caption)
     return made
-
-
-def shape_png(
-    shape: Any, color: Any = None, *, prediction: Any = None, names: Any = None, title: str | None = None
-) -> bytes:
-    """The bytes of a PNG file of :func:`plot_shape`: for a page, ``base64.b64encode(shape_png(...))``."""
-    raw = io.BytesIO()
-    figure = plot_shape(shape, color, prediction=prediction, names=names, title=title)
-    figure.savefig(raw, format="png", dpi=110)
-    return raw.getvalue()
 
 
 def panels_of(shape: Any, color: Any, prediction: Any, names: Any) -> tuple[Any, Any, list[Colouring]]:

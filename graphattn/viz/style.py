@@ -1,10 +1,12 @@
 """Colours, sizes and the empty figure. Headless and safe in threads: no pyplot, no global state."""
 
+import io
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import GraphError, need_extra
+from .colours import SIGNED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,6 +19,7 @@ SURFACE = "#d5dae1"
 SHARES = ("#9dbbe2", "#3c6aa8", "#0b1c33")  # of a mask, weak to strong; where there is no edge it is white
 WEIGHTS = ("#d3dff0", "#7aa5d8", "#2b62a8", "#0b1c33")  # pale is weak; lightness alone tells them apart
 LINES = ("#2b62a805", "#0b1c33ff")  # of lines that cross: as opaque as they are strong
+_SIGNED_LINES = ("#0b4a8fff", "#7b879405", "#9c3d06ff")
 TEXT = 9  # points
 _MOST_LETTERS = 14
 _NARROW = 5.0  # inches
@@ -92,6 +95,25 @@ def titled(figure: Any, title: str | None, sentences: list[str]) -> None:
         layout.execute(root)  # it settles the second time, when equal aspects are known
 
 
+class Words(NamedTuple):
+    """Which words a picture has: sentences below, a line above, names of colours."""
+
+    caption: bool = True
+    title: bool = True
+    legend: bool = True
+
+    def put(self, figure: Any, title: str, sentences: list[str]) -> None:
+        """Write the title and the caption that are asked for."""
+        titled(figure, title if self.title else None, sentences if self.caption else [])
+
+
+def png(figure: Any, dpi: int = 110) -> bytes:
+    """The bytes of a figure as a PNG file: of a page, ``base64.b64encode(png(figure))``."""
+    raw = io.BytesIO()
+    figure.savefig(raw, format="png", dpi=dpi)
+    return raw.getvalue()
+
+
 def broken(title: str, columns: int) -> str:
     """A title in lines of at most ``columns`` letters, broken between phrases: after ``:``, ``|`` and the like, ``,``.
 
@@ -123,14 +145,14 @@ def shades(*colours: str) -> Any:
 
 
 def weight_scale(values: Any, relative: bool, colours: tuple[str, ...] = WEIGHTS) -> tuple[Any, list[str]]:
-    """What turns weights into colours, and sentences on it.
+    """A map from values to colours, and sentences on it.
 
-    From 0 to 1, so that a head that reads evenly and one that reads one source look unlike; to the largest weight where
-    that is asked for, or where one is above 1, as without a softmax.
+    From 0 to 1, so that a head that reads evenly and one that reads one source look unlike; to the largest value where
+    that is asked for, or where one is above 1, as without a softmax. With values below 0 it goes as far below 0.
 
     Args:
-        values: float (n,): the weights drawn; NaN for none.
-        relative: Whether the largest weight is the darkest.
+        values: float (n,): the values drawn; NaN for none.
+        relative: True to make the largest value the darkest.
         colours: From weak to strong.
     """
     import numpy as np
@@ -138,12 +160,14 @@ def weight_scale(values: Any, relative: bool, colours: tuple[str, ...] = WEIGHTS
     from matplotlib.colors import Normalize
 
     values = np.nan_to_num(values)
-    largest = float(values.max(initial=0.0))
+    largest = float(abs(values).max(initial=0.0))
     top = (largest or 1.0) if relative or largest > _ABOVE else 1.0
-    sentences = ["Weights below 0 are drawn as 0."] * bool((values < 0).any())
+    signed = bool((values < 0).any())
+    shown = shades(*((_SIGNED_LINES if colours is LINES else SIGNED) if signed else colours))
+    sentences = []
     if 0 < largest < _WEAK * top:
         sentences.append(f"The largest weight is {largest:.2g}; relative=True makes it the darkest.")
-    return ScalarMappable(Normalize(0.0, top), shades(*colours).with_extremes(bad="white")), sentences
+    return ScalarMappable(Normalize(-top if signed else 0.0, top), shown.with_extremes(bad="white")), sentences
 
 
 def weight_bar(figure: Any, scale: Any, axes: Any, label: str, **where: Any) -> None:

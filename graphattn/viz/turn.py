@@ -98,7 +98,7 @@ def to_html(
         graphs = graphs_in(graph_or_weights)
         place = layout_of(_first(graphs), pos, queries=queries, faces=faces, size=size)
     if place.source_at.shape[1] == 1:
-        raise GraphError("to_html needs pos, where the nodes are in space; for a sequence use plot or plot_heads")
+        raise GraphError("to_html needs pos, where the nodes are in space; for a sequence use plot")
     sets = [_nodes(place)]
     counts = (len(sets[0].at), len(sets[0].faces)) if len(sets[0].faces) else (len(sets[0].at),)
     sets[0].colours = colours_in(shape, color, prediction, names, counts)

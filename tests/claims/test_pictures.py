@@ -50,7 +50,7 @@ def test_one_sentence_reads_another_head_by_head_as_lines():
     with torch.no_grad():
         layer.q_proj.weight.mul_(6)
         _, weights = layer(torch.randn(10, 32), between, return_weights=True)
-    figure = ga.viz.plot_heads(weights, "lines", heads=[7], tokens=words)
+    figure = ga.plot(weights, view="lines", heads=[7], tokens=words)
     lines, alpha = drawn(figure, "lines"), weights.dense()[7].numpy()
     ends = np.stack([path.vertices for path in lines.get_paths()])
     target, source = (np.rint(-ends[:, i, 1] * 10 - 0.5).astype(int) for i in (0, 1))
@@ -78,7 +78,7 @@ def test_what_a_node_depends_on_is_a_breadth_first_search_on_images_points_and_m
     ):
         world = ga.convert.to_networkx(graph).reverse()
         near = {node: hops for node, hops in nx.single_source_shortest_path_length(world, 17).items() if hops <= 2}
-        figure = ga.viz.plot_receptive_field([graph] * 2, 17, given)
+        figure = ga.plot([graph] * 2, given, target=17)
         title = next(axes.get_title() for axes in figure.axes if "after layer 1" in axes.get_title())
         assert f"{len(near)} sources" in title
         dots = drawn(figure, "sources of 17")

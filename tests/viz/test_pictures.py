@@ -332,8 +332,7 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch):
 def test_neither_import_nor_plot_touches_pyplot():
     code = (
         "import sys, graphattn.viz; assert 'matplotlib' not in sys.modules\n"
-        "from graphattn.graph.graph import AttentionGraph; from graphattn.graph.rules import Band\n"
-        "graphattn.viz.plot(AttentionGraph(band(5, 5), 'full')); assert 'matplotlib.pyplot' not in sys.modules"
+        "graphattn.viz.plot(graphattn.graphs.full(5)); assert 'matplotlib.pyplot' not in sys.modules"
     )
     fresh_python.run(code, expect=0)
 

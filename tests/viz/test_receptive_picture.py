@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn.errors import GraphError, GraphIndexError, ShapeError
-from graphattn.viz import plot_receptive_field
+from graphattn.errors import GraphError, GraphIndexError, OptionError, ShapeError
+from graphattn.viz import plot
 
 
 def random_layer(num_targets: int, num_sources: int, seed: int):
@@ -40,7 +40,7 @@ SIZES = {"square": [13, 13, 13, 13], "pooled": [23, 11, 11, 5], "one layer": [7,
 def test_rows_hold_every_path_to_the_target(name):
     sizes = SIZES[name]
     graphs = [random_layer(t, s, seed) for seed, (s, t) in enumerate(pairwise(sizes))]
-    figure = plot_receptive_field(graphs, 3, layout="layers")
+    figure = plot(graphs, target=3, layout="layers")
     masks = [graph.mask() for graph in graphs]
     total = 0
     for level in range(len(sizes) - 1):
@@ -57,13 +57,13 @@ def test_rows_hold_every_path_to_the_target(name):
 
 def test_the_order_of_the_layers_matters():
     graphs = [random_layer(13, 13, seed) for seed in range(2)]
-    one, other = (plot_receptive_field(layers, 3, layout="layers") for layers in (graphs, graphs[::-1]))
+    one, other = (plot(layers, target=3, layout="layers") for layers in (graphs, graphs[::-1]))
     assert nodes_at(one, 0, 13) != nodes_at(other, 0, 13)
 
 
 def test_grid_panels_show_what_is_read_after_each_layer():
     plain, shifted = (ga.graphs.window_partition((6, 10), (3, 5), shift=s) for s in ((0, 0), (1, 2)))
-    figure = plot_receptive_field([plain, shifted], 33)
+    figure = plot([plain, shifted], target=33)
     masks = [plain.mask(), shifted.mask()]
     shades = []
     for layer in range(2):
@@ -84,7 +84,7 @@ def test_grid_panels_show_what_is_read_after_each_layer():
 def test_points_are_marked_where_they_are(d):
     pos = torch.rand(67, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     graph = ga.graphs.knn(pos, k=4)
-    figure = plot_receptive_field([graph] * 2, 5, pos)
+    figure = plot([graph] * 2, pos, target=5)
     dots = artist(figure, "sources of 5", 1)
     drawn = np.stack(dots._offsets3d, 1) if d == 3 else np.asarray(dots.get_offsets())
     wanted = pos[reached([graph.mask()] * 2, 5)].numpy()
@@ -94,17 +94,17 @@ def test_points_are_marked_where_they_are(d):
 
 def test_a_schedule_and_its_residual():
     graph = ga.graphs.sliding_window(11, window=2, causal=True).without_self_loops()
-    figure = plot_receptive_field([graph] * 2, 7)
+    figure = plot([graph] * 2, target=7)
     assert nodes_at(figure, 0, 11) == [5]
-    with_residual = plot_receptive_field([graph] * 2, 7, residual=True)
+    with_residual = plot([graph.with_self_loops()] * 2, target=7)
     assert nodes_at(with_residual, 0, 11) == [5, 6, 7]
 
 
 @pytest.mark.slow
 def test_many_layers_and_many_nodes_are_thinned_and_it_says_so():
-    deep = plot_receptive_field([ga.graphs.grid_neighbourhood((13, 13), 3)] * 8, 80)
+    deep = plot([ga.graphs.grid_neighbourhood((13, 13), 3)] * 8, target=80)
     assert "2 layers between are not shown" in deep.get_supxlabel()
-    long = plot_receptive_field([ga.graphs.sliding_window(1_000_000, 1025)] * 3, 700_000)
+    long = plot([ga.graphs.sliding_window(1_000_000, 1025)] * 3, target=700_000)
     assert "depends on 3,073 of 1,000,000" in long.get_suptitle()
     assert "nodes 696,928 to 700,000" in long.get_supxlabel().replace("\n", " ")
     left, right = long.axes[0].get_xlim()
@@ -112,7 +112,7 @@ def test_many_layers_and_many_nodes_are_thinned_and_it_says_so():
 
 
 def test_a_target_that_reads_nothing():
-    figure = plot_receptive_field([ga.from_edge_index(torch.tensor([[0], [1]]), 3, 3)], 2, layout="layers")
+    figure = plot([ga.from_edge_index(torch.tensor([[0], [1]]), 3, 3)], target=2, layout="layers")
     assert "depends on 0 of 3 sources" in figure.get_suptitle()
 
 
@@ -123,10 +123,12 @@ def test_a_target_that_reads_nothing():
         ([(5, 5), (5, 7)], 0, {}, GraphError, "layer 1 reads 7 sources"),
         ([(5, 7)], 0, {"pos": np.zeros((7, 2))}, GraphError, "drawn as rows"),
         ([(5, 7)], 0, {"layout": "points", "pos": np.zeros((7, 2))}, GraphError, "not one set with positions"),
+        ([(5, 5)], None, {}, OptionError, "give target="),
+        ([(5, 5)], 0, {"heads": 0, "highlight": 2}, OptionError, "heads, highlight: only for one graph"),
         ([(5, 5)], 0, {"layout": "sequence"}, GraphError, 'use "layers"'),
         ([(5, 7)], 0, {"tokens": list("abc")}, ShapeError, "all 7 sources of the first layer, got 3"),
     ],
 )
 def test_refusals(layers, target, options, error, words):
     with pytest.raises(error, match=words):
-        plot_receptive_field([random_layer(t, s, 0) for t, s in layers], target, **options)
+        plot([random_layer(t, s, 0) for t, s in layers], target=target, **options)

@@ -5,7 +5,7 @@ import torch
 
 import graphattn as ga
 from graphattn.errors import GraphError, GraphIndexError, OptionError, ShapeError
-from graphattn.viz import plot_weights, rollout
+from graphattn.viz import plot, rollout
 
 
 def random_layer(num_targets: int, num_sources: int, seed: int, density: float = 0.4, heads: int = 3):
@@ -103,7 +103,7 @@ def test_some_targets_are_rows_of_all():
 
 def test_pictures_take_it():
     layers = [random_layer(11, 11, seed) for seed in range(2)]
-    assert "target 4 reads" in plot_weights(rollout(layers, targets=4), 4).get_suptitle()
+    assert "target 4 reads" in plot(rollout(layers, targets=4), target=4).get_suptitle()
 
 
 def test_a_long_sequence_stays_sparse():

@@ -8,7 +8,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphattn.errors import ShapeError
-from graphattn.viz import plot_shape, shape_png
+from graphattn.viz import plot_shape, png
 from graphattn.viz.colours import LABELS, MISSING, RISING, SIGNED, colouring, error_of, rgb_of
 from graphattn.viz.object_image import corner_normals
 from graphattn.viz.raster import balls, triangles
@@ -114,7 +114,7 @@ def test_a_colour_is_the_files_a_property_or_of_faces():
     assert (shown.get_suptitle(), shown.axes[0].elev) == ("blue", 10)
     scanned = plot_shape(cube(height=torch.arange(8.0)), "height")
     assert scanned.axes[0].get_title() == "height"
-    assert shape_png(CUBE[:, :2]).startswith(b"\x89PNG")
+    assert png(plot_shape(CUBE[:, :2])).startswith(b"\x89PNG")
 
 
 def test_near_points_are_larger():
@@ -144,7 +144,7 @@ def test_refusals(given, words):
 def test_a_png_holds_the_picture():
     from PIL import Image
 
-    image = np.asarray(Image.open(io.BytesIO(shape_png(cube(), title="")))).reshape(-1, 4)
+    image = np.asarray(Image.open(io.BytesIO(png(plot_shape(cube(), title=""))))).reshape(-1, 4)
     assert 0.1 < (image[:, :3] < 250).all(1).mean() < 0.6
 
 

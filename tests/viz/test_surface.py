@@ -6,7 +6,7 @@ import torch
 
 import graphattn as ga
 from graphattn.graphs.catalogue.inputs import sphere, sphere_faces
-from graphattn.viz import plot, plot_receptive_field, plot_weights
+from graphattn.viz import plot
 
 
 def towards_eye(axes, at) -> np.ndarray:
@@ -33,8 +33,8 @@ def test_sources_on_the_far_side_are_hollow():
     graph = ga.graphs.full(len(sphere))
     for figure, panel in (
         (plot(graph, sphere, faces=sphere_faces, highlight=7), 1),
-        (plot_receptive_field([graph], 7, sphere, faces=sphere_faces), 0),
-        (plot_weights(ga.EdgeWeights(graph, torch.rand(graph.num_edges, 1)), 7, sphere, faces=sphere_faces), 0),
+        (plot([graph], sphere, target=7, faces=sphere_faces), 0),
+        (plot(graph, sphere, values=torch.rand(graph.num_edges), target=7, faces=sphere_faces), 0),
     ):
         axes = figure.axes[panel]
         near, far = dots(axes, "sources of 7"), dots(axes, "hidden sources of 7")
@@ -89,5 +89,5 @@ def test_a_projection_is_said_to_be_one():
     pos = torch.rand(23, 3, generator=torch.Generator().manual_seed(0))
     graph = ga.graphs.knn(pos, 4)
     weights = ga.EdgeWeights(graph, torch.rand(graph.num_edges, 1))
-    assert "A projection" in caption(plot_weights(weights, 3, pos))
-    assert "A projection" not in caption(plot_weights(weights, 3, pos[:, :2]))
+    assert "A projection" in caption(plot(weights, pos, target=3))
+    assert "A projection" not in caption(plot(weights, pos[:, :2], target=3))
