@@ -111,25 +111,6 @@ def test_weights_know_which_head_has_an_edge():
     assert weights.present().sum(0).tolist() == [12, 78]
 
 
-def test_the_layer_takes_graphs_of_heads_and_patterns():
-    graph = FAMILIES["a rule and a list"]
-    layer, x = ga.nn.GraphAttention(8, 4, edge_dim=2).double(), torch.randn(2, 12, 8, dtype=torch.float64)
-    features = torch.randn(graph.num_edges, 2, dtype=torch.float64)
-    output, weights = layer(x, graph, edge_attr=features, return_weights=True)
-    union = graph.union()
-    for part, heads in zip(graph.graphs, (slice(0, 2), slice(2, 4)), strict=True):
-        missing = ~part.contains(union.target, union.source)
-        assert bool((weights.alpha[:, missing, heads] == 0).all())
-        assert bool((weights.alpha[:, ~missing, heads] > 0).all())
-    bias = torch.zeros(union.num_edges, 4, dtype=torch.float64)
-    for part, heads in zip(graph.graphs, (slice(0, 2), slice(2, 4)), strict=True):
-        bias[~part.contains(union.target, union.source), heads] = -torch.inf
-    torch.testing.assert_close(output, layer(x, union, edge_attr=features, score_bias=bias), rtol=0, atol=1e-12)
-    plain = ga.nn.GraphAttention(8, 4).double()
-    longformer = graphs.sliding_window(..., 3, causal=False) | graphs.global_tokens(..., (0,))
-    assert torch.equal(plain(x, longformer), plain(x, longformer(12)))
-
-
 @pytest.mark.slow
 def test_compiled_calls_on_graphs_of_heads_and_patterns():
     graph = FAMILIES["a rule and a list"]

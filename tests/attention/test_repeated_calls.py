@@ -1,6 +1,7 @@
 """What a graph remembers of earlier calls: a call of another kind is checked, chosen and computed anew."""
 
 import pytest
+import test_refusals
 import torch
 from attention_formula import assert_near
 
@@ -23,35 +24,14 @@ def tensors(*lead, dtype=torch.float64, heads=H, kv_heads=2):
     ]
 
 
-WRONG = {
-    "nodes": lambda q, k, v: ((q, k[1:], v[1:]), {}),
-    "width": lambda q, k, v: ((q, k[..., 1:], v), {}),
-    "heads": lambda q, k, v: ((q[:, 1:], k, v), {}),
-    "dtype": lambda q, k, v: ((q, k.float(), v), {}),
-    "device": lambda q, k, v: ((q, k, v.to("meta")), {}),
-    "all on meta": lambda *x: ([y.to("meta") for y in x], {}),
-    "layout": lambda q, k, v: ((q.to_sparse(), k, v), {}),
-    "nested": lambda q, k, v: ((q, torch.nested.nested_tensor([k, k]), v), {}),
-    "no tensor": lambda q, k, v: ((q, k, v.numpy()), {}),
-    "lead": lambda q, k, v: ((q.expand(2, T, H, D), k.expand(3, S, 2, D), v), {}),
-    "scale": lambda *x: (x, {"scale": float("nan")}),
-    "scale of two": lambda *x: (x, {"scale": [0.5]}),
-    "softcap": lambda *x: (x, {"softcap": 0.0}),
-    "dropout": lambda *x: (x, {"dropout_p": 2}),
-    "backend": lambda *x: (x, {"backend": "fast"}),
-    "bias": lambda *x: (x, {"score_bias": torch.zeros(3)}),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_right_call_makes_no_wrong_one_right(name):
-    graph, right = graphs.cross(T, S), tensors()
-    ga.attention(*right, graph)
-    given, options = WRONG[name](*right)
-    for _ in range(2):
-        with pytest.raises(GraphAttnError):
-            ga.attention(*given, graph, **options)
-    ga.attention(*right, graph)
+def test_a_right_call_makes_no_wrong_one_right():
+    graph = ga.from_edge_index(test_refusals.GRAPH.edge_index, num_sources=19, num_targets=13)
+    for options, words in (test_refusals.SHAPES | test_refusals.OPTIONS).values():
+        test_refusals.call(graph)
+        for _ in range(2):
+            with pytest.raises(GraphAttnError, match=words):
+                test_refusals.call(graph, **options)
+    test_refusals.call(graph)
 
 
 @pytest.mark.parametrize("make", [lambda: graphs.cross(T, S), lambda: ga.PerHead((graphs.cross(T, S),) * 2)])

@@ -17,6 +17,11 @@ import graphattn as ga
 both = pytest.mark.parametrize("backend", BACKENDS)
 
 
+def all_gone(kept):
+    """True if nothing keeps what is referred to weakly; a collection takes long, and is tried only if needed."""
+    return all(each() is None for each in kept) or gc.collect() < 0 or all(each() is None for each in kept)
+
+
 def forces_loss(backend, dtype=torch.float64):
     """Loss on the forces of an energy that attends over a point cloud, and its gradient for every parameter."""
     torch.manual_seed(0)
@@ -86,8 +91,7 @@ def test_backward_lets_go_of_what_it_kept(options, backend):
     del given
     assert backend in ("tiles", "message_passing") or any(storage() is not None for storage in kept)
     loss.backward()
-    gc.collect()
-    assert [storage() for storage in kept] == [None] * 3
+    assert all_gone(kept)
     assert loss.requires_grad
 
 
@@ -123,8 +127,7 @@ def test_a_checkpoint_keeps_nothing_of_what_it_will_compute_again(reentrant, bac
 
     x = tensors(graph)[0]
     output = checkpoint(forward, x, use_reentrant=reentrant)
-    gc.collect()
-    assert [storage() for storage in kept] == [None] * 4
+    assert all_gone(kept)
     output.sum().backward()
     assert len(calls) == 2
     assert x.grad.abs().sum() > 0

@@ -8,43 +8,10 @@ import torch
 import torch.nn.functional as F
 
 import graphattn
-from graphattn import from_edge_index, graphs
+from graphattn import graphs
 
 H, D = 2, 5
 attention = partial(graphattn.attention, backend="dense")
-
-
-def swins_index(window):
-    """Liu et al.'s own lines, for any number of axes: int64 (nodes of a window, nodes of a window)."""
-    place = torch.stack(torch.meshgrid(*map(torch.arange, window), indexing="ij")).flatten(1)
-    relative = (place[:, :, None] - place[:, None, :]).permute(1, 2, 0).contiguous()
-    for axis, side in enumerate(window):
-        relative[:, :, axis] += side - 1
-        relative[:, :, axis] *= math.prod(2 * other - 1 for other in window[axis + 1 :])
-    return relative.sum(-1)
-
-
-@pytest.mark.parametrize("window", [(4, 4), (3, 5), (2, 3, 4), (7,)])
-def test_swin_bias_index_is_target_minus_source(window):
-    graph = graphs.window_partition(window, window)
-    index = graphs.relative_position_index(graph, window, window)
-    wanted = swins_index(window)
-    assert index.dtype == torch.int64
-    assert torch.equal(index.view_as(wanted), wanted)
-    assert not torch.equal(index.view_as(wanted), wanted.T)  # T5's sign
-    assert torch.equal(math.prod(2 * side - 1 for side in window) - 1 - index.view_as(wanted), wanted.T)
-
-
-def test_swin_bias_index_is_the_same_in_every_cell():
-    graph = graphs.window_partition((6, 10), (3, 5))
-    index = graphs.relative_position_index(graph, (6, 10), (3, 5))
-    table = torch.full((60, 60), -1)
-    table[graph.target, graph.source] = index
-    nodes = torch.arange(60).view(2, 3, 2, 5).permute(0, 2, 1, 3).reshape(4, 15)
-    for cell in nodes:
-        assert torch.equal(table[cell[:, None], cell], swins_index((3, 5)))
-    backwards = from_edge_index(graph.edge_index.flip(1), num_nodes=60)
-    assert torch.equal(graphs.relative_position_index(backwards, (6, 10), (3, 5)), index.flip(0))
 
 
 @pytest.mark.parametrize(("size", "cell", "halo"), [((6, 9), 3, 1), ((4, 8), 4, 3), ((5, 7), 1, 2)])

@@ -67,22 +67,6 @@ def test_stratified_windows_are_the_written_rule(n, wide, shift):
         assert graph.num_edges > int(near.sum())  # the control: the wider cubes add some
 
 
-def test_stratified_windows_are_the_pairs_of_its_code():
-    """Their odd layers add half a window, and the far pairs skip those that share a near cube."""
-    pos, _ = scattered(41)
-    low, M = pos.amin(0), 0.6
-    few = graphs.farthest_points(pos, ratio=0.25)
-    for odd in (False, True):
-        near = ((pos - low + odd * M / 2) // M).long()
-        far = ((pos - low + odd * M) // (2 * M)).long()
-        pairs = (near[:, None] == near).all(2)
-        chosen = torch.zeros(41, dtype=torch.bool)
-        chosen[few] = True
-        pairs = pairs | ((far[:, None] == far).all(2) & chosen & ~pairs)
-        graph = graphs.stratified_windows(pos - low, M, few, shift=-M / 2 * odd)
-        assert torch.equal(graph.mask(), pairs)
-
-
 def test_a_stratified_row_costs_its_cube_and_not_the_sample():
     pos = torch.rand(2003, 3)
     graph = graphs.stratified_windows(pos, 0.1, torch.arange(0, 2003, 2))

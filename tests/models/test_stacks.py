@@ -378,15 +378,6 @@ def test_inputs_are_refused_by_name_before_anything_reads_them(make):
         assert next(make()[0].parameters()).is_meta
 
 
-def test_a_cache_of_another_batch_or_a_graph_of_another_length():
-    layer, cache = ga.nn.GraphAttention(8, 2), KeyValueCache()
-    layer(torch.randn(3, 2, 8), graphs.causal(2), cache=cache)
-    with pytest.raises(ShapeError, match="the cache holds 2 and x brings 1 more"):
-        layer(torch.randn(3, 1, 8), graphs.causal(1, 5), cache=cache)
-    with pytest.raises(ShapeError, match="a cache is for one layer and one batch"):
-        layer(torch.randn(4, 1, 8), graphs.causal(1, 3), cache=cache)
-
-
 def test_a_learned_bias_for_each_edge_of_each_layer():
     torch.manual_seed(0)
     layers = [graphs.sliding_window(5, 2), CAUSAL, CAUSAL]

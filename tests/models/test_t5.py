@@ -8,8 +8,8 @@ from text_models import in_float64
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import PositionIndexError, ShapeError
-from graphattn.models import T5, Encoder, from_hf
-from graphattn.nn import ALiBi, KeyValueCache, T5Bias
+from graphattn.models import T5, from_hf
+from graphattn.nn import KeyValueCache
 
 S, T = 11, 7
 
@@ -66,16 +66,6 @@ def test_token_by_token_with_caches(tokens):
     with torch.no_grad():
         steps = [mine.decode(target[:, t : t + 1], memory, caches=caches) for t in range(T)]
     close(torch.cat(steps, 1), mine(source, target))
-
-
-@pytest.mark.parametrize("bias", [T5Bias(2, 8, 6), ALiBi(2)], ids=lambda bias: type(bias).__name__)
-def test_a_bias_made_of_each_layers_graph(bias):
-    encoder, x = Encoder(2, 8, 2).double(), torch.randn(3, 6, 8, dtype=torch.float64)
-    bias = bias.double()
-    local, full = graphs.sliding_window(6, 3), graphs.full(6)
-    by_hand = encoder.layers[1](encoder.layers[0](x, local, score_bias=bias(local)), full, score_bias=bias(full))
-    close(encoder(x, [graphs.sliding_window(..., 3), full], score_bias=bias), encoder.norm(by_hand))
-    close(encoder(x, full, score_bias=bias), encoder(x, full, score_bias=bias(full)))
 
 
 def test_a_window_of_the_encoder_is_a_graph(tokens):

@@ -95,34 +95,6 @@ def test_many_threads_share_a_layer_and_graphs(backend):
         assert torch.allclose(output, wanted[i], atol=1e-5)
 
 
-def test_other_dtypes_by_to():
-    layer, graph, x = case()
-    wanted = layer(x, graph)
-    assert torch.allclose(layer.double()(x.double(), graph).float(), wanted, atol=1e-5)
-    narrow = layer.bfloat16()(x.bfloat16(), graph)
-    assert narrow.dtype == torch.bfloat16
-    assert torch.allclose(narrow.float(), wanted, atol=0.05)
-
-
-def test_a_layer_trains():
-    """Find the neighbour that the query names: attention must be used, since a mean cannot tell."""
-    torch.manual_seed(0)
-    graph = ga.graphs.full(11)
-    layer = ga.nn.GraphAttention(16, 1, root_weight=True)
-    codes = torch.eye(11, 16)
-    x = torch.cat((codes[torch.randperm(11)][:, :8], torch.randn(11, 8)), 1)
-    aim = x[torch.randperm(11)]
-    optimizer = torch.optim.Adam(layer.parameters(), 0.02)
-    losses = []
-    for _ in range(150):
-        loss = (layer(x, graph) - aim).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.05 * losses[0]
-
-
 def test_it_sits_in_pyg_models():
     from torch_geometric.data import Batch, Data
     from torch_geometric.nn import Sequential, global_mean_pool
