@@ -106,9 +106,9 @@ def singles(mutants: Mutants) -> Iterator[tuple[Mutant, AttentionGraph]]:
 
 
 def described(mutants: Mutants, chosen: list[Mutant]) -> tuple[str, ...]:
-    """Mistakes in words; the remote ones only where there is no other."""
-    near = [mutant for mutant in chosen if not mutant.remote] or chosen
-    return tuple(dict.fromkeys(_in_words(mutants, mutant) for mutant in near[:_NAMED]))
+    """The commonest of mistakes that make the same graph, in words."""
+    first = [mutant for mutant in chosen if mutant.rank <= chosen[0].rank + 1]
+    return tuple(dict.fromkeys(_in_words(mutants, mutant) for mutant in first[:_NAMED]))
 
 
 class _Answer(NamedTuple):

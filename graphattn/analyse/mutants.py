@@ -4,6 +4,7 @@ A part of the expression is replaced by another one; ``audit`` and ``verify`` na
 given, those first that people make most. Here is what can be wrong about any graph and any sign.
 """
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from ..graphs import causal, cross, full
 Node = Expression | AttentionGraph
 Grown = Callable[[Node], AttentionGraph]
 _ROWS = 1 << 20  # targets of a graph whose empty rows are looked for
+_NAMED = 6  # nodes of padding that are named
 _LONGEST = 100  # characters of an expression that is quoted
 MOVED = 3  # rank of masks that are rolled or shifted
 REMOTE = 6  # rank of mistakes that are not named where another explains the same
@@ -66,14 +68,17 @@ class Mutants:
 
         self._known: dict[Node, AttentionGraph] = {}
         self.device = graph.device
-        self.root = _told(expression_of(graph))
+        self.root = _recognised(expression_of(graph))
         self.all: list[Mutant] = []
         for part in reversed(list(parts(self.root))):
             self._known[part] = self.grow(part)
         for part, made in reversed(self._known.items()):
             whole = part is self.root
-            self.all += [*of_builder(part, made), *_of_any(part, made, whole), *of_call(part)]
-            self.all += _of_joined(part, made, self.grow)
+            self.all += [*of_builder(part, made), *_of_joined(part, made, self.grow)]
+            if not isinstance(part, Padding):
+                self.all += of_call(part)
+            if whole or not isinstance(part, Padding):
+                self.all += _of_any(part, made, whole)
         self.all.sort(key=lambda mutant: mutant.rank)
 
     @property
@@ -154,12 +159,16 @@ def with_argument(call: Node, name: str, value: Any) -> Expression:
     return Expression(call.function, (*call.args[:place], value, *call.args[place + 1 :]), call.options)
 
 
-def parameters(call: Expression) -> dict[str, Any]:
-    """What the function of a call takes, by name: ``inspect.Parameter``."""
-    import inspect
-
+def parameters(call: Expression) -> dict[str, inspect.Parameter]:
+    """The parameters of the function of a call, by name."""
     method = getattr(AttentionGraph, call.function) if call.function in METHODS else None
     return dict(inspect.signature(method or function_of(call.function)).parameters)
+
+
+def arguments(call: Expression) -> dict[str, Any]:
+    """The arguments of a call by name, with the defaults of those that are not given."""
+    given = zip(parameters(call), call.args, strict=False)
+    return {name: each.default for name, each in parameters(call).items()} | dict(given) | dict(call.options)
 
 
 def quoted(node: Node) -> str:
@@ -168,27 +177,44 @@ def quoted(node: Node) -> str:
     return clipped(text, _LONGEST)
 
 
-def _told(node: Node) -> Node:
-    """The expression with edges that somebody listed as the call that they could be of."""
+class Padding(Expression):
+    """The pairs of real tokens of a listed graph: a call that its author did not write, and so is not quoted."""
+
+    def text(self, held: list[Any] | None = None) -> str:
+        return "padding"
+
+    @property
+    def nodes(self) -> str:
+        """The nodes that are padding: ``sources 20 to 23``."""
+        targets, sources = (torch.nonzero(number).flatten().tolist() for number in self.args)
+        nodes = sources or targets
+        alone = nodes[-1] - nodes[0] + 1 == len(nodes) > 1
+        more = ", ..." if len(nodes) > _NAMED else ""
+        named = f"{nodes[0]} to {nodes[-1]}" if alone else ", ".join(map(str, nodes[:_NAMED])) + more
+        return f"{'sources' if sources else 'targets'} {named}"
+
+
+def _recognised(node: Node) -> Node:
+    """The expression with listed edges as the simple call that has them."""
     for leaf in [each for each in parts(node) if isinstance(each, AttentionGraph)]:
         node = replaced(node, leaf, simple_expression(leaf) or _padded(leaf) or leaf)
     return node
 
 
 def _padded(leaf: AttentionGraph) -> Expression | None:
-    """A simple graph of the nodes that read and are read, beside padding: ``causal(64) & real tokens``."""
-    real = leaf.in_degree > 0 if leaf.is_square and not leaf.has_repeated_edges else torch.ones(1, dtype=torch.bool)
-    if bool(real.all()) or not bool(real.any()):
+    """A simple graph of the nodes that are read, beside padding: ``causal(64) & padding``."""
+    if not leaf.is_square or leaf.has_repeated_edges:
         return None
-    n, nodes = leaf.num_nodes, real.nonzero().flatten()
-    inside = simple_expression(leaf.subgraph(nodes))
+    reads, read = leaf.in_degree.cpu() > 0, leaf.out_degree.cpu() > 0
+    inside = None if bool(read.all()) else simple_expression(leaf.subgraph(read.nonzero().flatten().to(leaf.device)))
     if inside is None or inside.function == "without_self_loops":
         return None
-    grown = Expression(inside.function, (n, *inside.args[1:]), inside.options)
-    number = torch.where(real.cpu(), 0, 1)
-    tokens = Expression("cross_documents", (number, 2 * number))
-    both = Expression("&", (grown, tokens))
-    return both if both.build().to(leaf.device).equals(leaf) else None
+    tokens: Expression = Padding("cross_documents", (torch.where(reads, 0, 1), torch.where(read, 0, 2)))
+    if inside.function != "full":
+        tokens = Expression(
+            "&", (Expression(inside.function, (leaf.num_nodes, *inside.args[1:]), inside.options), tokens)
+        )
+    return tokens if tokens.build().to(leaf.device).equals(leaf) else None
 
 
 def _of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
@@ -204,7 +230,12 @@ def _of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
     if graph.is_square:
         yield mutant(1, "edge_index rows swapped: targets read along reversed edges (a transposed mask)", back)
         past, diagonal = causal(graph.num_nodes), "self-loops"
-        yield mutant(0, f"{diagonal} missing", Expression("without_self_loops", (part,)))
+        strict = Expression("without_self_loops", (part,))
+        yield mutant(0, f"{diagonal} missing", strict)
+        if whole:
+            first = torch.where(torch.arange(graph.num_nodes) == 0, 0, 1)
+            kept = Expression("|", (strict, Expression("cross_documents", (first, 2 * first))))
+            yield mutant(1, f"{diagonal} missing, but for target 0, which else reads nothing", kept)
         yield mutant(1, f"{diagonal} added", Expression("with_self_loops", (part,)))
         yield mutant(1, "nothing ahead of the target is read: causal", Expression("&", (part, past)))
         yield mutant(REMOTE, "nothing before the target is read", Expression("&", (part, past.reverse())))
@@ -213,7 +244,7 @@ def _of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
     yield mutant(1, "inverted mask: True taken as blocked, the polarity of nn.MultiheadAttention", inverse)
     if whole:
         T, S = graph.num_targets, graph.num_sources
-        yield mutant(1, "mask ignored: every target reads every source", full(T) if T == S else cross(T, S))
+        yield mutant(2, "mask ignored: every target reads every source", full(T) if T == S else cross(T, S))
         yield mutant(2, "an empty mask: no edge is there, no target reads anything", none_of(graph))
         yield from (mutant(MOVED, words, changed) for words, changed in _moved(graph))
 
@@ -268,6 +299,8 @@ def _of_joined(part: Node, graph: AttentionGraph, grow: Grown) -> Iterator[Mutan
     for child in children:
         made = grow(child)
         others = [each for each in children if each is not child] if sign in JOINS else []
+        if any(isinstance(each, Padding) for each in others):
+            continue
         if (made.num_targets, made.num_sources) == (graph.num_targets, graph.num_sources):
             left_out = " and ".join(map(quoted, others)) or ("~" if sign == "~" else f"{sign}(...)")
             yield Mutant(f"{left_out} left out of {quoted(part)}", part, child, rank=0)

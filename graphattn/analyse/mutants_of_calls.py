@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..graph.expression import SIGNS, Expression, shown
 from ..graph.pattern import SIZES
-from .mutants import Mutant, Node, parameters, quoted, with_argument
+from .mutants import Mutant, Node, arguments, parameters, quoted, with_argument
 
 _MOST_PLACES = 8  # of a tuple that are changed one by one
 Variant = tuple[str, Any]
@@ -19,9 +19,7 @@ def of_call(part: Node) -> Iterator[Mutant]:
     """Every argument but the sizes with another value, and pairs of arguments taken for each other."""
     if not isinstance(part, Expression) or part.function in SIGNS:
         return
-    takes = parameters(part)
-    given = dict(zip(takes, part.args, strict=False)) | dict(part.options)
-    values = {name: given.get(name, takes[name].default) for name in takes}
+    takes, values = parameters(part), arguments(part)
     for name, value in values.items():
         words = [each for each in _words(takes[name].annotation) if each != value] if isinstance(value, str) else []
         for text, new in [*_said(name, value, words), *_of_tensor(name, value, takes[name].default)]:

@@ -11,7 +11,7 @@ from ..convert.rule import trusted_rule
 from ..graph import AttentionGraph
 from ..graph.expression import Expression
 from ..graphs import grid_neighbourhood
-from .mutants import Node, parameters
+from .mutants import Node, arguments
 
 _SIDES = ("rows", "columns"), ("height", "width")
 Change = tuple[str, Node]
@@ -20,7 +20,7 @@ OfAxis = Callable[[Tensor, Tensor], Tensor]  # (target, source) on one axis -> b
 
 def of_grid(part: Expression, graph: AttentionGraph) -> Iterator[Change]:
     """What is mistaken about the call of a builder of grids, or of a window along one axis."""
-    given = _arguments(part)
+    given = arguments(part)
     if isinstance(given.get("size"), tuple) and graph.is_square and prod(given["size"]) == graph.num_targets:
         yield from _numbered(part, given["size"])
     size = given.get("size", (graph.num_targets,))
@@ -40,12 +40,6 @@ def of_grid(part: Expression, graph: AttentionGraph) -> Iterator[Change]:
         if not given["causal"] and reach:
             moved = grid_neighbourhood(size, given["window"], dilation=given["dilation"])
             yield "windows moved inwards at the ends, not cut", moved
-
-
-def _arguments(part: Expression) -> dict[str, Any]:
-    takes = parameters(part)
-    given = dict(zip(takes, part.args, strict=False)) | dict(part.options)
-    return {name: given.get(name, parameter.default) for name, parameter in takes.items()}
 
 
 def _each(value: Any, size: tuple[int, ...]) -> tuple[Any, ...]:

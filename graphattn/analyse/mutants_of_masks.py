@@ -11,9 +11,10 @@ from ..graph import AttentionGraph
 from ..graph.expression import SIGNS, Expression
 from ..graph.pattern import SIZES
 from ..graph.simple import simple_expression
-from .mutants import REMOTE, Mutant, Mutants, Node, parameters, parts, quoted, with_argument
+from .mutants import REMOTE, Mutant, Mutants, Node, arguments, parts, quoted, with_argument
 from .mutants_of_calls import where
 
+_NODES = 8  # of a tree whose parents are changed
 _READ = 3  # rank of a value that nothing but the mask suggests
 _EVALUATED = 48  # graphs that are made to find a number
 
@@ -32,10 +33,11 @@ def of_mask(
     for part in parts(mutants.root):
         if not isinstance(part, Expression) or part.function in SIGNS:
             continue
-        takes = parameters(part)
-        values = dict(zip(takes, part.args, strict=False)) | dict(part.options)
+        values = arguments(part)
         if part.function == "documents":
             yield from _of_documents(part, values, wrong)
+        if part.function in ("ancestors", "siblings", "tree"):
+            yield from _of_trees(part, values["parent"].cpu(), wrong)
         if part.function == "global_tokens":
             tokens = tuple(torch.nonzero(given.in_degree == given.num_sources).flatten().tolist())
             if tokens:
@@ -110,6 +112,19 @@ def _of_documents(part: Expression, values: dict[str, Any], wrong: tuple[Attenti
         new = labels.clone()
         new[both] = label
         yield _labelled(part, values, new, moved(labels, new))
+
+
+def _of_trees(part: Expression, parent: Tensor, wrong: tuple[AttentionGraph, ...]) -> Iterator[Mutant]:
+    """A node with another parent: a wrong target, below a source that is read too much or below the parent of one."""
+    targets = torch.unique(torch.cat([graph.target.cpu() for graph in wrong]))
+    top = targets[~torch.isin(parent[targets], targets)]
+    sources = torch.unique(wrong[0].source.cpu()).flip(0)[:_NODES]
+    for node in dict.fromkeys(torch.cat((top, targets))[:_NODES].tolist()):
+        for other in dict.fromkeys([*sources.tolist(), *parent[sources].tolist(), -1]):
+            if other not in (node, int(parent[node])):
+                new = parent.clone()
+                new[node] = other
+                yield _mutant(part, "parent", new, f"node {node} has parent {other}, not {int(parent[node])}")
 
 
 def _second_part(labels: Tensor, wrong: tuple[AttentionGraph, ...]) -> Tensor:

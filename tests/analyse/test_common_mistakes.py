@@ -27,6 +27,7 @@ def cases(n, w):
         yield graph, pad(mask, (1, 0))[:, :-1], "mask shifted by one source: F.pad(mask, (1, 0))[:, :-1]"
     yield window, pad(banded, (0, 1))[:, 1:], "mask shifted by one source: F.pad(mask, (0, 1))[:, 1:]"
     yield causal, torch.ones(n, n).tril(1).bool(), "one source too many in the future"
+    yield causal, (q > k) | ((q == 0) & (k == 0)), "self-loops missing, but for target 0"
     both = graphs.sliding_window(n, w, causal=False)
     yield both, q - k <= half, "one side of the window is open"
     yield both, q // w == k // w, f"chunks of {w} tokens"
@@ -82,6 +83,12 @@ def of_documents(n, w, past, banded):
     cut = ids.clone()
     cut[2:b] = 9
     yield graphs.documents(ids, causal=True), same(cut) & past, "document 4 cut in two at token 2"
+    ends = torch.tensor([3, 5, n - 8])
+    lengths, place = graphs.documents(lengths=tuple(ends.tolist())), torch.repeat_interleave(ends)
+    yield lengths, same(place) & (place < 2), "the last document reads nothing"
+    yield lengths, same(torch.bucketize(torch.arange(n), ends, right=True)), "lengths of documents taken for boundaries"
+    numbers = torch.arange(3).repeat_interleave(ends)
+    yield graphs.documents(numbers, causal=True), (numbers[:, None] * numbers > 0) & past, "ids multiplied"
     segment = torch.full((n,), -1)
     segment[3:8], segment[12:17] = 0, 1
     images, own = graphs.bidirectional_segments(segment), same(segment)
@@ -110,10 +117,21 @@ def of_trees(n, past):
     parent = (torch.arange(n) - 1) // 2
     parent[0] = -1
     graph, loops = graphs.ancestors(parent), torch.eye(n, dtype=torch.bool)
-    above = torch.zeros(n, n, dtype=torch.bool)
-    for node in range(1, n):
-        above[node] = above[parent[node]]
-        above[node, parent[node]] = True
+
+    def ancestors(parent):
+        above = torch.zeros(n, n, dtype=torch.bool)
+        for node in range(1, n):
+            above[node] = above[parent[node]]
+            above[node, parent[node]] = True
+        return above
+
+    above, other = ancestors(parent), parent.clone()
+    other[9], depth = 2, above.sum(1)
+    yield graph, ancestors(other) | loops, "node 9 has parent 2, not 4"
+    yield graphs.tree(parent), graphs.tree(other).mask(), "node 9 has parent 2, not 4"
+    yield graph, depth[:, None] == depth, "nodes of the same level are read"
+    yield graph, (above & (depth[:, None] - depth != 1)) | loops, "a level too high"
+    yield graph, (above | loops) & (depth[:, None] - depth <= 2), "two levels of ancestors"
     siblings = (parent[:, None] == parent) & (parent >= 0)
     yield graph, siblings | loops, "siblings in place of ancestors"
     yield graph, above | siblings | loops, "siblings beside ancestors"
@@ -133,6 +151,12 @@ def of_padding(n, past):
         yield meant, (among & both) | ~real[:, None], "targets without a source, such as padding, read everything"
         yield meant, (among & both) | (~real[:, None] & ~real & torch.eye(n, dtype=torch.bool)), "read themselves"
         yield meant, among & both.flip(0, 1), "padding on the other side"
+        shorter, longer = torch.arange(n) >= 4, torch.arange(n) >= 6
+        yield meant, among & shorter[:, None] & shorter, "padding is one token too short"
+        yield meant, among & longer[:, None] & longer, "padding is one token too long"
+        read = ga.from_mask(among & both.flip(0, 1))  # padded on the right, and known by its mask alone
+        yield read, among, f"padding left out: sources {n - 5} to {n - 1} are padding that the mask lets through"
+        yield ga.from_mask(among & real.flip(0)), among, f"sources {n - 5} to {n - 1} are padding that the mask lets"
     pairs = graphs.cross_documents(torch.where(real, 0, 1), torch.where(real, 0, 2))
     yield pairs & graphs.causal(n), (real[:, None] == real) & past, "such as padding, read one another"
 
@@ -145,6 +169,7 @@ def of_diffusion(n):
     right = (own & (q == k)) | (clean & (q >= k))
     yield graph, right | (context & (q >= k)), "a leak: noisy tokens read the clean copy of their own block"
     yield graph, right | (context & (q > k)) | (own & (q >= k)), "noisy tokens read the earlier noisy blocks"
+    yield graph, right | (context & (q > k)) | own, "noisy tokens read all noisy blocks"
     yield graph, right, "noisy tokens do not read the clean blocks"
     strict = (own & (q == k)) | (context & (q > k)) | (clean & (q > k))
     yield graph, strict, "clean tokens do not read their own block"
@@ -159,6 +184,9 @@ def test_a_common_mistake_is_named_first(number):
     found = ga.audit(mask, expect)
     assert words in next(iter(found.diagnosis), ""), found
     assert not any(name in str(found) for name in ("Rectangle", "Band(", "Cells(", "Partition(", "Predicate"))
+    if "padding left out" in words:
+        assert len(found.diagnosis) == 1
+        assert "cross_documents" not in str(found)
 
 
 MEANT = list({graph.name: graph for graph, _, _ in TABLE[: len(TABLE) // 2]}.values())
