@@ -1,4 +1,4 @@
-"""Advice on what is no graph: what to call instead, for the many things that people pass."""
+"""Advice for objects that are no graph: the call that makes a graph of them."""
 
 from typing import Any
 
@@ -21,17 +21,17 @@ _EITHER = "wrap an edge_index with graphattn.from_edge_index, a mask with grapha
 
 _OF_MANY = (
     "heads with graphs of their own are a PerHead(graphs), and models of graphattn.models take a list, a graph for "
-    "each layer; else pass one of them, graphs[i], or the edges that some has, functools.reduce(operator.or_, graphs)"
+    "each layer; else pass one of them, graphs[i], or their union, functools.reduce(operator.or_, graphs)"
 )
-_OURS = {  # classes of this room that hold graphs and are none
+_OURS = {  # classes of this room that hold graphs but are not graphs
     "Pattern": "give it a size: pattern(num_nodes), pattern((height, width)) on a grid, pattern(pos, batch) of points",
-    "PerHead": "pass one of its .graphs, or .union(), the edges that some head has",
+    "PerHead": "pass one of its .graphs, or .union(), the edges of any head",
     "Relations": "pass relations.graph, and score_bias=table[relations.relation] for a bias of each relation",
 }
 
 
 def advice(graph: Any) -> str | None:
-    """How to make an :class:`AttentionGraph` of something else; ``None`` for what may be an ``edge_index``.
+    """Advice on how to make an :class:`AttentionGraph` of an object; ``None`` if it may be an ``edge_index``.
 
     Example:
         >>> advice(torch.ones(3, 3).tril().bool())
@@ -63,24 +63,24 @@ def _of_table(is_bool: bool, is_float: bool, shape: tuple[int, ...], cast: str) 
         return "a bool mask (T, S), True where there is an edge: wrap it with graphattn.from_mask(mask)"
     if not is_float or len(shape) < 2:
         return None
-    mask = "graphattn.from_mask(mask != 0) makes a graph if 0 says that there is no edge"
+    mask = "graphattn.from_mask(mask != 0) makes a graph if 0 means no edge"
     if len(shape) == 2 and shape[0] == 2:
         return f"these are floats: pass {cast} if it is an edge_index (2, E); {mask}"
     return f"numbers are no graph: {mask}"
 
 
 def of_other_size(graph: Any, size: int) -> str:
-    """What to try where tensors have ``size`` nodes and the graph has another number; mostly nothing."""
+    """Advice, mostly empty, for tensors of ``size`` nodes on a graph of another size."""
     call = getattr(graph, "expression", None)
     if call is None or call.function != "documents" or call.options.get("lengths") is not None:
         return ""
     ids = torch.as_tensor(call.args[0] if call.args else call.options["ids"])
-    return f"; if its ids are lengths, of {size} nodes in all: documents(lengths=...)" * (int(ids.sum()) == size)
+    return f"; if its ids are lengths, {size} in total, use documents(lengths=...)" if int(ids.sum()) == size else ""
 
 
 def no_positions(given: Any, argument: str) -> str:
-    """What was expected as positions and what came; of a shape, such as PyG's ``Data``, pass its own."""
-    hint = f"; of a shape pass {argument}=shape.pos, and batch=shape.batch" * hasattr(given, "pos")
+    """The message for invalid positions; for a shape, such as PyG's ``Data``, it names the shape's own."""
+    hint = f"; for a shape pass {argument}=shape.pos and batch=shape.batch" if hasattr(given, "pos") else ""
     return f"{argument} must be a Tensor or array (N, d) of coordinates, got {shown(given)}{hint}"
 
 
@@ -89,7 +89,7 @@ def no_graph(given: Any, argument: str) -> GraphError:
     way = advice(given)
     shape: tuple[int, ...] = getattr(given, "shape", ())
     if way is None and isinstance(given, Tensor | np.ndarray) and len(shape) == 2:
-        way = "a mask of numbers: wrap it with graphattn.from_mask(mask != 0), if 0 says that there is no edge"
+        way = "a mask of numbers: wrap it with graphattn.from_mask(mask != 0), if 0 means no edge"
         if shape[0] == 2:
             way = "wrap an edge_index with graphattn.from_edge_index(edge_index, num_nodes=N)"
     return GraphError(f"{argument}, got {type(given).__name__}; {way or _EITHER}")

@@ -1,4 +1,4 @@
-"""Set algebra on edges. Rules give rules; listed edges give listed edges where that is the smaller thing."""
+"""Set algebra on edges. Rules give rules; listed edges give listed edges where a list is smaller."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,8 +13,8 @@ from .edges import Edges, PairTest, listed
 from .forms import product, rectangle
 from .runs import Runs
 
-MAX_BYTES = 4 << 30  # what a property may take without an explicit budget
-_JOINED_BYTES = 48  # of a pair that @ joins: scipy's product, its copies and the list of edges
+MAX_BYTES = 4 << 30  # limit of a property's memory without an explicit budget
+_JOINED_BYTES = 48  # per pair that @ joins: scipy's product, its copies and the list of edges
 _SAMPLED = 64  # targets by which the cost of a product is estimated
 _JOINED_AT_ONCE = 1 << 22  # rows of sources that @ joins together
 
@@ -26,7 +26,7 @@ def refuse_over(num_bytes: int, what: str, instead: str, limit: int | None = MAX
 
 
 def every_node(size: int) -> Tensor:
-    """The numbers of all nodes, or a GraphError where they do not fit."""
+    """The indices of all nodes, or a GraphError if they do not fit in memory."""
     refuse_over(8 * size, f"the numbers of {size:,} nodes", "take a smaller graph")
     return torch.arange(size)
 
@@ -35,7 +35,7 @@ def every_node(size: int) -> Tensor:
 
 
 def union(a: Edges, b: Edges) -> Edges:
-    """Edges in either; listed edges keep ``a``'s order, then ``b``'s new ones in theirs."""
+    """Edges in either; listed edges keep the order of ``a``, then that of the new ones of ``b``."""
     if a.is_listed and b.is_listed:
         ends = torch.cat((a.target, b.target)), torch.cat((a.source, b.source))
         return listed(*ends, a.num_targets, a.num_sources).distinct()
@@ -43,7 +43,7 @@ def union(a: Edges, b: Edges) -> Edges:
 
 
 def intersection(a: Edges, b: Edges) -> Edges:
-    """Edges in both; listed if either is, in the first listed one's order."""
+    """Edges in both; listed if either is, in the order of the first listed one."""
     if not a.is_listed:
         a, b = b, a
     if not a.is_listed:
@@ -91,12 +91,12 @@ def _joined(
 
 
 def pulled_back(base: Edges, targets: Tensor, sources: Tensor) -> Edges:
-    """Node ``i`` is (distinct) node ``targets[i]`` or ``sources[i]`` of another rule: subgraphs, relabelling."""
+    """A subgraph or relabelling: node ``i`` is the (distinct) node ``targets[i]`` or ``sources[i]`` of another rule."""
     S = sources.numel()
 
     def rows(target: Tensor) -> Runs:
         row, lo, hi = base.rows(targets[target])
-        order = torch.argsort(sources)  # an interval of the old numbers is a stretch of the new ones in this order
+        order = torch.argsort(sources)  # an interval of the old indices is a stretch of the new ones in this order
         lo, hi = (torch.searchsorted(sources[order], end) for end in (lo, hi))
         owner, within = _runs.spread(hi - lo)
         return _runs.from_unsorted(row[owner], order[lo[owner] + within], S)
@@ -133,7 +133,7 @@ def side_by_side(cells: list[tuple[Edges, int, int]], num_targets: int, num_sour
 
 
 def behind_tokens(base: Edges, number: int) -> Edges:
-    """Another set of edges behind ``number`` tokens that read all and are read by all."""
+    """A set of edges preceded by ``number`` tokens that read all nodes and are read by all."""
     T, S = base.num_targets + number, base.num_sources + number
     inner = side_by_side([(base, number, number)], T, S)
     return union(rectangle(T, S, ((0, number),), ((0, S),)), union(rectangle(T, S, ((0, T),), ((0, number),)), inner))
@@ -153,7 +153,7 @@ def compose(a: Edges, b: Edges, limit: int | None = MAX_BYTES) -> Edges:
     long = 1 if _intervals(b) is not None else a.sources_per_row * b.runs_per_row
 
     def rows(target: Tensor) -> Runs:
-        a.stored(), b.stored()  # or each product of products would make the inner ones again for every row
+        a.stored(), b.stored()  # else a product of products computes the inner ones again for every row
         return pulled(a.rows(target), target.numel(), b)
 
     return Edges(
@@ -174,7 +174,7 @@ def power(edges: Edges, k: int) -> Edges:
 
 
 def join_cost(a: Edges, b: Edges) -> int:
-    """About how many rows of sources :func:`compose` joins, from a sample of the targets."""
+    """The approximate number of rows of sources that :func:`compose` joins, from a sample of the targets."""
     if a.axes and len(a.axes) == len(b.axes):
         return sum(join_cost(x, y) for x, y in zip(a.axes, b.axes, strict=True))
     if a.is_listed and b.is_listed:
@@ -186,7 +186,7 @@ def join_cost(a: Edges, b: Edges) -> int:
 
 
 def pulled(reached: Runs, num_rows: int, edges: Edges, spend: Callable[[int], None] = lambda joined: None) -> Runs:
-    """The sources that each row reads through ``edges``, by way of the targets that ``reached`` gives it.
+    """The sources that each row reads through ``edges``, from the targets in its row of ``reached``.
 
     Before rows of sources are joined, ``spend`` is called with their number.
     """
@@ -203,7 +203,7 @@ def pulled(reached: Runs, num_rows: int, edges: Edges, spend: Callable[[int], No
 
 
 def _distinct_rows(runs: Runs, num_rows: int) -> tuple[Runs, Tensor | None]:
-    """One row for all that have the same runs, and which row each was; the runs themselves where few are alike."""
+    """The distinct rows, and the index of each row among them; the runs as they are if few rows are equal."""
     count = torch.bincount(runs.row, minlength=num_rows)
     factor = torch.tensor([0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9])
     hashes = (runs.lo * factor[0] ^ (runs.hi * factor[1] >> 7)) * factor[1]
@@ -218,7 +218,7 @@ def _distinct_rows(runs: Runs, num_rows: int) -> tuple[Runs, Tensor | None]:
     other = start[head[alike[runs.row]]] + place
     same = torch.equal(count, count[head][alike])
     if not (same and torch.equal(runs.lo, runs.lo[other]) and torch.equal(runs.hi, runs.hi[other])):
-        return runs, None  # a hash may deceive
+        return runs, None  # hashes may collide
     first = torch.zeros(num_rows, dtype=torch.bool)
     first[head] = True
     keep = first[runs.row]
@@ -226,7 +226,7 @@ def _distinct_rows(runs: Runs, num_rows: int) -> tuple[Runs, Tensor | None]:
 
 
 def _intervals(edges: Edges) -> tuple[Tensor, Tensor] | None:
-    """Both ends of what each target reads, where that is one interval for every one of them."""
+    """Both ends of each target's interval of sources, if every target has exactly one."""
     stored = edges.stored()
     if stored is None or bool((stored.ptr.diff() > 1).any()):
         return None
@@ -237,7 +237,7 @@ def _intervals(edges: Edges) -> tuple[Tensor, Tensor] | None:
 
 
 def _through_intervals(reached: Runs, lo: Tensor, hi: Tensor) -> Runs:
-    """Of a stretch of targets whose intervals touch, one after the other, the least and the last source are read."""
+    """The runs of a stretch of targets whose intervals touch in turn: from the least source to the last."""
     apart = torch.ones_like(lo, dtype=torch.bool)
     apart[1:] = (lo[1:] > hi[:-1]) | (hi[1:] < lo[:-1])
     stretch = torch.cumsum(apart, 0) - 1
@@ -251,7 +251,7 @@ def _through_intervals(reached: Runs, lo: Tensor, hi: Tensor) -> Runs:
 
 
 def _most(value: Tensor, start: Tensor, stop: Tensor) -> Tensor:
-    """The largest value of each stretch ``[start, stop)``: two of the next lower power of two cover it."""
+    """The largest value of each stretch ``[start, stop)``, covered by two stretches of the next lower power of two."""
     result, level = torch.zeros_like(start), torch.log2((stop - start).double()).floor().long()
     for step in range(int(level.max()) + 1 if level.numel() else 0):
         here = level == step
@@ -262,7 +262,7 @@ def _most(value: Tensor, start: Tensor, stop: Tensor) -> Tensor:
 
 
 def _through_rows(reached: Runs, edges: Edges) -> Runs:
-    """The runs of every target reached, for the row that reached it; some rows at a time are put in order."""
+    """The runs of every target reached, for the row that reached it; rows are sorted in chunks."""
     lengths = torch.cumsum(reached.hi - reached.lo, 0)
     parts = [_runs.empty()]
     first = 0

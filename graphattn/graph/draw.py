@@ -12,7 +12,7 @@ def draw(edges: Edges) -> str:
     """Rows of the mask, ``█`` for an edge and ``·`` for none; a cell of a large graph shows how full it is.
 
     Raises:
-        Nothing: what is too costly to walk is described instead.
+        Nothing: a graph that is too costly to walk is described instead.
     """
     T, S = edges.num_targets, edges.num_sources
     if T == 0 or S == 0:
@@ -28,7 +28,7 @@ def draw(edges: Edges) -> str:
 
 
 def drawable(edges: Edges) -> bool:
-    """Whether going through all rows is quick."""
+    """True if a walk over all rows is quick."""
     return edges.num_targets * (1 if edges.is_listed else edges.runs_per_row) <= _MOST_RUNS
 
 

@@ -15,10 +15,10 @@ from .runs import Runs
 from .sort import Sorted, ascending, countable, counted, placed
 
 ROWS_BUDGET = 1 << 22  # runs held at a time while a set of edges is walked
-COUNTED_AT_ONCE = 1 << 24  # runs that may be walked over only to print or to plan: a second
-MOST_STORED = 1 << 24  # runs that are stored once they have been walked over: 128 MiB in int32
-MOST_TURNED = 1 << 27  # runs that are held to turn edges round
-MOST_RUNS, MOST_OF_ONE = 1 << 32, 1 << 27  # runs of all rows that a walk may meet: minutes; and rows, or runs of a row
+COUNTED_AT_ONCE = 1 << 24  # limit of the runs walked over only to print or to plan: about a second
+MOST_STORED = 1 << 24  # limit of the runs stored after a walk: 128 MiB in int32
+MOST_TRANSPOSED = 1 << 27  # limit of the runs held in memory to transpose edges
+MOST_RUNS, MOST_OF_ONE = 1 << 32, 1 << 27  # limits of a walk, minutes: runs of all rows; rows, or runs of one row
 _TOO_MANY = 2**63
 
 Rows = Callable[[Tensor], Runs]
@@ -54,22 +54,22 @@ class Edges:
         num_sources: S.
         rows: Targets (n,), int64 on the CPU, -> the runs of their sources, where ``row`` counts within the targets:
             sorted, disjoint; some may be empty, and some may touch.
-        runs_per_row: About how many runs a row has, or how many pairs are looked at to find them: sizes the chunks of a
-            walk, and says when counting is costly.
-        contains: Whether ``source -> target`` is an edge, for int64 tensors that broadcast, on their device; derived
-            from ``rows`` by default.
+        runs_per_row: Approximate number of runs of a row, or of pairs tested to find them; it sets the chunks of a walk
+            and the point from which counting is costly.
+        contains: True where ``source -> target`` is an edge, for int64 tensors that broadcast, on their device;
+            derived from ``rows`` by default.
         test: The same by element-wise operations alone, which FlexAttention can trace and compile.
-        axes: Sets of edges, one for each axis of a row-major grid, of which this is the product.
-        count: Number of edges, where a closed form says it of any size.
-        lengths: Targets (n,) -> how many sources each has, where that costs less than its runs.
-        grid: Length of every axis of the grid that the targets lie on, where that is known.
+        axes: The factors of a product: one set of edges for each axis of a row-major grid.
+        count: Number of edges, if a closed form gives it.
+        lengths: Targets (n,) -> the number of sources of each, if that costs less than its runs.
+        grid: Length of every axis of the grid of targets, if known.
         edge_index: Listed edges, int64 (2, E), sources and targets, in the caller's order; ``listed`` makes them.
-        has_repeats: Whether an edge is listed more than once.
+        has_repeats: True if an edge is listed more than once.
 
     Attributes:
-        function: The caller's function of (target, source) that the edges were made of, where there is one.
-        diagonals: ``t - s`` of the edges, where these are all pairs of so many diagonals.
-        remade: The call that a pickle holds of edges made of a function.
+        function: The caller's function of (target, source) that defines the edges, if there is one.
+        diagonals: The values of ``t - s``, if the edges are all pairs on these diagonals.
+        remade: The call by which a pickle restores edges that a function defines.
     """
 
     function: PairTest | None = None
@@ -119,7 +119,7 @@ class Edges:
 
     @property
     def num_runs(self) -> int:
-        """Runs of all rows: their number where they are stored, else about that."""
+        """Number of runs of all rows: exact if they are stored, else an estimate."""
         return self.runs_per_row * self.num_targets if self._stored is None else self._stored.lo.numel()
 
     def refuse_long_walk(self, most: int = MOST_RUNS) -> None:
@@ -134,7 +134,7 @@ class Edges:
         """The rows in chunks ``(first, last + 1, runs)``; chunks start at multiples of ``multiple``.
 
         Raises:
-            GraphError: If there are more rows, or more intervals of sources in them, than are walked over in minutes.
+            GraphError: If a walk over the rows and their intervals of sources would take more than minutes.
         """
         self.refuse_long_walk()
         stored = self.stored()
@@ -145,7 +145,7 @@ class Edges:
             yield first, last, self.rows(torch.arange(first, last)) if stored is None else stored.slice(first, last)
 
     def stored(self) -> Stored | None:
-        """The runs of all rows, none empty or touching, kept from the first call on; None beyond ``MOST_STORED``."""
+        """The runs of all rows, none empty or touching, cached; None beyond ``MOST_STORED``."""
         if self._stored is None and self._rows is not None and self.num_runs <= MOST_STORED:
             self._stored = without_modes(self._all_rows)
             self.runs_per_row = max(1, -(-self._stored.lo.numel() // max(1, self.num_targets)))
@@ -162,7 +162,7 @@ class Edges:
     # --- questions
 
     def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        """Whether ``source -> target`` is an edge; int64 tensors that broadcast, bool back, on their device."""
+        """True where ``source -> target`` is an edge; int64 tensors that broadcast give bool on their device."""
         if self._contains is not None:
             return self._contains(target, source)
         if self.is_listed:
@@ -176,7 +176,7 @@ class Edges:
 
     @property
     def count_cost(self) -> int:
-        """About how many runs :meth:`count` walks over; 0 where it is known."""
+        """The approximate number of runs that :meth:`count` walks over; 0 if the count is known."""
         if self.axes:
             return sum(axis.count_cost for axis in self.axes)
         if self._index is not None or self._count is not None:
@@ -185,7 +185,7 @@ class Edges:
 
     @property
     def sources_per_row(self) -> int:
-        """Sources of a target on average, rounded up, from a few rows; all of them where these are long."""
+        """Mean number of sources of a target, rounded up, from a few rows; S where these are long."""
         if self.is_listed:
             return -(-self.count() // max(1, self.num_targets))
         if self.runs_per_row > ROWS_BUDGET >> 4 or self.num_targets == 0:
@@ -219,7 +219,7 @@ class Edges:
         return torch.cat([torch.empty(0, dtype=torch.int64), *self._degrees()])
 
     def _degrees(self) -> Iterator[Tensor]:
-        """The degrees of some rows after the other."""
+        """The degrees of all rows, chunk by chunk."""
         if self._lengths is None or self._stored is not None or self.num_targets > MOST_OF_ONE:
             yield from (_runs.row_lengths(chunk, last - first) for first, last, chunk in self.walk())
             return
@@ -258,9 +258,9 @@ class Edges:
         return back
 
     def _transposed(self, other: "Edges") -> Stored:
-        """The runs of all rows of the other side, turned round, and stored as this side's."""
+        """The runs of all rows of the other side, transposed, and stored as this side's."""
         if self._stored is None:
-            other.refuse_long_walk(MOST_TURNED)
+            other.refuse_long_walk(MOST_TRANSPOSED)
             self._stored = without_modes(lambda: _stored_transpose(other))
         return self._stored
 
@@ -268,7 +268,7 @@ class Edges:
 
     @property
     def edge_index(self) -> Tensor:
-        """int64 (2, E) of listed edges in the caller's order; users of the library get copies of it."""
+        """int64 (2, E) of listed edges in the caller's order; public properties copy it."""
         assert self._index is not None
         return self._index
 
@@ -284,7 +284,7 @@ class Edges:
 
     @cached_property
     def _place(self) -> Tensor | None:
-        """``order`` by one sort, or None where counting the edges into place costs less."""
+        """``order`` by one sort, or None if counting the edges into place costs less."""
         row, column = self.target, self.source
         if countable(row, self.num_targets, self.num_sources) and bool((row[1:] < row[:-1]).any()):
             return None
@@ -307,15 +307,15 @@ class Edges:
 
     @property
     def order(self) -> Tensor:
-        """int64 (E,): the places of the listed edges by target, then by source."""
+        """int64 (E,): the indices of the listed edges by target, then by source."""
         return self.sorted.place.long() if self._place is None else self._place
 
     def is_copy(self) -> Tensor:
-        """bool (E,), in :attr:`order`: True if the edge before is the same."""
+        """bool (E,), in :attr:`order`: True for an edge equal to the one before it."""
         which = self.sorted.column if self._place is None else self.key
         same = torch.zeros_like(which, dtype=torch.bool)
         torch.eq(which[1:], which[:-1], out=same[1:])
-        if self._place is None:  # the same source, but of another target
+        if self._place is None:  # an equal source may belong to another target
             first = self.sorted.ptr[:-1]
             same[first[first < same.numel()]] = False
         return same
@@ -353,9 +353,9 @@ class Edges:
 def listed(
     target: Tensor, source: Tensor, num_targets: int, num_sources: int, *, has_repeats: bool | None = None
 ) -> Edges:
-    """Edges one by one, in the order given, unchecked; a builder that knows ``has_repeats`` is spared a sort."""
+    """Edges one by one, in the order given, unchecked; a given ``has_repeats`` saves a sort."""
     check_pairs(num_targets, num_sources)
-    with torch.inference_mode(False):  # edges made in inference mode serve training, too
+    with torch.inference_mode(False):  # edges made in inference mode are used in training, too
         edge_index = torch.stack((source, target))
     per_row = 1 + edge_index.shape[1] // max(1, num_targets)
     edges = Edges(num_targets, num_sources, runs_per_row=per_row, edge_index=edge_index)
@@ -364,7 +364,7 @@ def listed(
 
 
 def check_pairs(num_targets: int, num_sources: int) -> None:
-    """Refuse so many pairs that int64 does not number them."""
+    """Refuse sizes whose pairs int64 cannot number."""
     if num_targets * num_sources >= _TOO_MANY:
         raise GraphError(
             f"{num_targets} targets x {num_sources} sources is {num_targets * num_sources} pairs, and listed edges are "
@@ -373,7 +373,7 @@ def check_pairs(num_targets: int, num_sources: int) -> None:
 
 
 def _stored(runs: Runs, num_rows: int, num_sources: int) -> Stored:
-    """Canonical runs of all rows as they are stored."""
+    """The storage form of the canonical runs of all rows."""
     ptr = torch.zeros(num_rows + 1, dtype=torch.int64)
     torch.cumsum(torch.bincount(runs.row, minlength=num_rows), 0, out=ptr[1:])
     small = torch.int32 if num_sources < 2**31 else torch.int64

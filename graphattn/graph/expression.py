@@ -1,4 +1,4 @@
-"""Expressions: the calls of builders, methods and signs that made a graph, to be saved and audited."""
+"""Expressions: the calls of builders, methods and operators that made a graph, to be saved and audited."""
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
@@ -36,14 +36,14 @@ METHODS = (
     "relabel",
 )
 _BUILDERS: dict[str, Callable[..., Any]] = {}
-_MOST_BYTES = 1 << 28  # of the tensors of an expression; a graph of larger ones is known by its edges alone,
-_FEW_BYTES, _BYTES_PER_EDGE = 1 << 16, 64  # and so is one whose tensors outweigh its listed edges
-MOST_CALLS = 256  # of one expression; a graph that grew in more steps is known by its edges alone
+_MOST_BYTES = 1 << 28  # limit of the tensors of an expression; beyond it a graph keeps its edges alone,
+_FEW_BYTES, _BYTES_PER_EDGE = 1 << 16, 64  # as does a graph whose tensors are larger than its listed edges
+MOST_CALLS = 256  # limit of the calls of an expression; beyond it a graph keeps its edges alone
 _PLAIN = bool | int | float | str | EllipsisType | None
 
 
 class NotPlain(Exception):
-    """An argument that is no plain data, such as a function."""
+    """An argument that is not plain data, such as a function."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +51,11 @@ class Expression:
     """A call that makes a graph, or a pattern where ``...`` stands for a size.
 
     Args:
-        function: A builder, a method of :class:`AttentionGraph`, or one of the signs ``| & - @ ~``.
-        args: Numbers, words, tensors, arrays, tuples of these, and the graphs that it joins: an Expression each, or an
+        function: A builder, a method of :class:`AttentionGraph`, or one of the operators ``| & - @ ~``.
+        args: Numbers, strings, tensors, arrays, tuples of these, and its operands: an Expression each, or an
             AttentionGraph where only the edges are known.
-        options: The same by name.
-        is_listed: Whether the graph that it was written for lists its edges.
+        options: Keyword arguments, alike.
+        is_listed: True if the graph of this expression lists its edges.
 
     Example:
         >>> from graphattn.graphs import global_tokens, sliding_window
@@ -72,40 +72,40 @@ class Expression:
     is_listed: bool = False
 
     def build(self) -> "AttentionGraph":
-        """The graph, made anew."""
+        """A new graph from the calls."""
         function = function_of(self.function, self.args)
         return function(*map(built, self.args), **{name: built(value) for name, value in self.options.items()})
 
     def children(self) -> "Iterator[Expression | AttentionGraph]":
-        """The graphs that this call joins."""
+        """The operands that are graphs."""
         for value in (*self.args, *self.options.values()):
             yield from _graphs_in(value)
 
     @property
     def is_open(self) -> bool:
-        """Whether a size is left open, here or in a graph that it joins."""
+        """True if a size is open, here or in an operand."""
         children = (child for child in self.children() if isinstance(child, Expression))
         return any(arg is ... for arg in self.args) or any(child.is_open for child in children)
 
     @property
     def num_calls(self) -> int:
-        """How many calls there are, this one and those inside it."""
+        """The number of calls, this one and those inside it."""
         return 1 + sum(child.num_calls for child in self.children() if isinstance(child, Expression))
 
     @property
     def num_bytes(self) -> int:
-        """What the tensors of all calls take."""
+        """Bytes of the tensors of all calls."""
         return sum(map(_bytes, (*self.args, *self.options.values())))
 
     def __str__(self) -> str:
         return self.text()
 
     def text(self, held: list[Any] | None = None) -> str:
-        """The calls as they would be written.
+        """The calls as source text.
 
         Args:
-            held: Takes the tensors, arrays and listed graphs, which the text then names ``_0``, ``_1``, ... By default
-                they are shown by their shapes and names.
+            held: A list that takes the tensors, arrays and listed graphs; the text names them ``_0``, ``_1``, ... By
+                default the text shows their shapes and names.
         """
         if self.function == "~":
             return f"~{_wrapped(self.args[0], '~', held)}"
@@ -123,32 +123,32 @@ class Expression:
 
 
 def function_of(name: str, args: tuple[Any, ...] = ()) -> Callable[..., Any]:
-    """What a name in an expression calls; a KeyError where it is no such name."""
+    """The function of a name in an expression; a KeyError for an unknown name."""
     if name in SIGNS:
         return SIGNS[name]
     if name in METHODS:
         return lambda graph, *args, **options: getattr(graph, name)(*args, **options)
-    for room in ("graphattn.graphs", "graphattn.models"):  # it came with a file, before anybody used a builder
+    for room in ("graphattn.graphs", "graphattn.models"):  # the name came from a file, before any builder was used
         if name not in _BUILDERS:
             import_module(room)  # let those of the room register, then all
     return _BUILDERS[name]
 
 
 def builders() -> dict[str, Callable[..., Any]]:
-    """Every function that was made a builder, by name."""
+    """All registered builders, by name."""
     return dict(_BUILDERS)
 
 
 def expression_of(graph: "AttentionGraph") -> "Expression | AttentionGraph":
-    """How the graph was written, or the graph itself where only its edges are known."""
-    return graph.expression or replace(graph)  # without what was derived from it
+    """The expression of a graph, or the graph itself where only its edges are known."""
+    return graph.expression or replace(graph)  # without cached derivations
 
 
 def written(edges: Edges, function: str, *args: Any, **options: Any) -> Expression | None:
-    """The expression of a call, with copies of its tensors; None where an argument is no plain data, or a large one.
+    """The expression of a call, with copies of its tensors; None if an argument is large or not plain data.
 
     Args:
-        edges: What the call made. Beside listed edges nothing is kept that lists edges itself, or outweighs them.
+        edges: The result of the call. If it is listed, arguments that list edges or are larger are not kept.
     """
     try:
         options = {name: frozen(value) for name, value in options.items()}
@@ -162,7 +162,7 @@ def written(edges: Edges, function: str, *args: Any, **options: Any) -> Expressi
 
 
 def builder(make: "Callable[P, AttentionGraph]") -> "Callable[P, AttentionGraph]":
-    """A builder whose graphs keep the call that made them, and copies of its tensors."""
+    """A decorator: graphs of the builder keep their call, with copies of its tensors."""
     name = make.__name__
 
     @wraps(make)
@@ -176,7 +176,7 @@ def builder(make: "Callable[P, AttentionGraph]") -> "Callable[P, AttentionGraph]
 
 
 def copied(value: Any) -> Any:
-    """A tensor or array that nobody else can write to; anything else as it is."""
+    """A private copy of a tensor or array; anything else as it is."""
     if isinstance(value, Tensor) and _is_stored(value):
         return value.detach().clone()
     if isinstance(value, np.ndarray) and value.dtype != object:
@@ -187,7 +187,7 @@ def copied(value: Any) -> Any:
 
 
 def frozen(value: Any) -> Any:
-    """A value as plain data that an expression can hold: tensors as copies, lists as tuples, graphs as calls."""
+    """A value as plain data for an expression: tensors as copies, lists as tuples, graphs as calls."""
     if isinstance(value, _PLAIN | Expression):
         return value
     if isinstance(value, np.generic):
@@ -213,12 +213,12 @@ def _bytes(value: Any) -> int:
 
 
 def _is_stored(x: Tensor) -> bool:
-    """Whether it stores its numbers one by one."""
+    """True if the tensor stores its numbers one by one."""
     return not x.is_nested and x.layout == torch.strided and x.device.type != "meta"
 
 
 def built(value: Any) -> Any:
-    """An argument with its graphs made."""
+    """An argument with its expressions built."""
     if isinstance(value, Expression):
         return value.build()
     return tuple(map(built, value)) if isinstance(value, tuple) else value
@@ -233,7 +233,7 @@ def _graphs_in(value: Any) -> "Iterator[Expression | AttentionGraph]":
 
 
 def _wrapped(value: Any, sign: str, held: list[Any] | None, first: bool = False) -> str:
-    """A side of a sign, in parentheses where it could be misread."""
+    """An operand of an operator, in parentheses where precedence needs them."""
     text = shown(value, held)
     value = getattr(value, "expression", None) or value
     if not isinstance(value, Expression) or value.function not in SIGNS or text.startswith("_"):
@@ -244,7 +244,7 @@ def _wrapped(value: Any, sign: str, held: list[Any] | None, first: bool = False)
 
 
 def shown(value: Any, held: list[Any] | None = None) -> str:
-    """An argument as the text of a call shows it; see :meth:`Expression.text`."""
+    """The text of an argument of a call; see :meth:`Expression.text`."""
     if isinstance(value, tuple):
         inside = ", ".join(shown(item, held) for item in value)
         return f"({inside},)" if len(value) == 1 else f"({inside})"

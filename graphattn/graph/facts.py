@@ -20,7 +20,7 @@ def is_lower_triangle(graph: AttentionGraph) -> bool:
 
 
 def is_symmetric(graph: AttentionGraph) -> bool:
-    """True if every edge of a square graph has its reverse, as often."""
+    """True if every edge of a square graph has its reverse, with as many copies."""
     if not torch.equal(graph.in_degree, graph.out_degree):
         return False
     if graph.is_rule:

@@ -1,4 +1,4 @@
-"""Open expressions filled in: their builders called with a size, or with positions."""
+"""Open expressions evaluated: their builders called with a size, or with positions."""
 
 import inspect
 import math
@@ -11,11 +11,11 @@ from .graph import AttentionGraph
 from .places import PLACES, Places
 
 
-def waits_for(call: Expression, names: tuple[str, ...]) -> bool:
-    """Whether ``...`` stands for one of these arguments, here or in a graph that it joins."""
+def leaves_open(call: Expression, names: tuple[str, ...]) -> bool:
+    """True if ``...`` stands for one of these arguments, here or in an operand."""
     if call.args and call.args[0] is ...:
         return any(name in names for name in blanks_of(call))
-    return any(waits_for(child, names) for child in call.children() if isinstance(child, Expression))
+    return any(leaves_open(child, names) for child in call.children() if isinstance(child, Expression))
 
 
 def blanks_of(call: Expression) -> list[str]:
@@ -25,7 +25,7 @@ def blanks_of(call: Expression) -> list[str]:
 
 
 class OfSize:
-    """How the open builders of a pattern are called: with a size."""
+    """Evaluation of a pattern at a size."""
 
     def __init__(self, size: Any, num_sources: Any) -> None:
         self.size, self.num_sources = size, num_sources
@@ -37,12 +37,12 @@ class OfSize:
         on_grid, build = "size" in blanks, function_of(call.function)
         if not set(blanks).isdisjoint(PLACES):
             raise GraphError(
-                f"{call} waits for {' and '.join(blanks)}, and a size does not tell them; make the graph first: "
+                f"{call} needs {' and '.join(blanks)}, and got a size; make the graph first: "
                 f"recipe({'pos, batch' if 'pos' in blanks else 'faces=faces'})"
             )
         if on_grid and isinstance(size, int):
             raise GraphError(
-                f"{call} lies on a grid, and {size} nodes do not tell its axes; call the pattern with them first: "
+                f"{call} needs the axes of a grid, and got {size} nodes; call the pattern with its axes first: "
                 "pattern((height, width))"
             )
         if isinstance(size, tuple) and not size:
@@ -53,17 +53,17 @@ class OfSize:
             return build(size, size if num_sources is None else num_sources, *rest, **options)
         made: AttentionGraph = build(size, *rest, **options)
         if num_sources not in (None, made.num_sources):
-            raise GraphError(f"{call} of {size} targets has {made.num_sources} sources, but {num_sources} are wanted")
+            raise GraphError(f"{call} of {size} targets has {made.num_sources} sources, expected {num_sources}")
         return made
 
     def with_tokens(self, call: Expression) -> "OfSize":
-        """How the builders before them are called: nodes that read all are among those that a size counts."""
+        """Evaluation of the operand of ``with_global_tokens``: a size counts the new nodes, too."""
         size, num_sources, number = self.size, self.num_sources, call.args[1]
         if not isinstance(size, int):
             return self
         if size < number or num_sources not in (None, size):
             sides = size if num_sources is None else (size, num_sources)
-            raise GraphError(f"{call} has at least {number} nodes that read all, got size {sides}")
+            raise GraphError(f"{call} needs a size of at least {number}, its global tokens, got {sides}")
         return OfSize(size - number, None)
 
     def complement(self, graph: AttentionGraph) -> AttentionGraph:
@@ -71,7 +71,7 @@ class OfSize:
 
 
 class OfPlaces:
-    """How the open builders of a pattern are called: with positions, or with the sizes of the clouds."""
+    """Evaluation of a pattern at positions, or at the sizes of the clouds."""
 
     def __init__(self, places: Places) -> None:
         self.places = places
@@ -89,14 +89,14 @@ class OfPlaces:
         return self
 
     def complement(self, graph: AttentionGraph) -> AttentionGraph:
-        """Of each cloud by itself."""
+        """The complement within each cloud."""
         if self.places.batch is None:
             return ~graph
         return ~graph & self.places.joined(function_of("cross"))
 
 
 def filled(part: Any, at: OfSize | OfPlaces) -> Any:
-    """An argument of a pattern where it is used: graphs of the patterns, everything else as it is."""
+    """An argument with its open expressions evaluated; everything else as it is."""
     if not isinstance(part, Expression) or not part.is_open:
         return built(part)
     if part.args[0] is ...:

@@ -1,4 +1,4 @@
-"""Arguments by the names that other libraries give them, and what is written here instead."""
+"""Argument names of other libraries, and the names or calls to use here instead."""
 
 import inspect
 from collections.abc import Callable
@@ -12,8 +12,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _UNION = "graphattn.disjoint_union of a graph for each example joins examples without their padding"
-_LAYER = "it is an argument of the layer or model when it is made"
-#: Names -> advice, each after an argument that it needs; the first one whose argument the function takes is given.
+_LAYER = "an argument of the constructor of the layer or model"
+#: Names -> advice by an argument that it needs; the first advice whose argument the function takes is given.
 _WAYS: dict[str, dict[str, str]] = {
     "attn_mask mask src_mask tgt_mask memory_mask source_mask target_mask": {
         "": 'a mask is a graph: graphattn.from_mask(mask) where True is an edge, kind="mha" where True hides one '
@@ -27,24 +27,23 @@ _WAYS: dict[str, dict[str, str]] = {
         "tokens": _UNION + ", or pass them one by one",
         "": _UNION,
     },
-    "is_causal causal": {"": "causality is the graph, graphattn.graphs.causal(num_nodes), or causal(...) of any size"},
+    "is_causal causal": {"": "causality is a graph: graphattn.graphs.causal(num_nodes), or causal(...) of any size"},
     "window_size sliding_window local_window_size window": {
-        "": "a window is the graph, graphattn.graphs.sliding_window(num_nodes, window), which counts the token itself: "
+        "": "a window is a graph: graphattn.graphs.sliding_window(num_nodes, window), which counts the token itself: "
         "FlashAttention's (w, 0) is window=w + 1, its (w, w) is window=2 * w + 1 with causal=False"
     },
     "cu_seqlens cu_seqlens_q cu_seqlens_k max_seqlen max_seqlen_q max_seqlen_k": {
-        "": "packed examples are the graph, graphattn.graphs.documents(ids) with the number of each token's example, "
+        "": "packed examples are a graph: graphattn.graphs.documents(ids) with the number of each token's example, "
         "torch.repeat_interleave(torch.arange(B), cu_seqlens.diff()); & graphattn.graphs.causal(N) for a decoder"
     },
     "block_mask": {"": "a BlockMask is a graph: graphattn.convert.from_block_mask(block_mask)"},
     "mask_mod": {"": "a mask_mod is a graph: graphattn.convert.from_mask_mod(mask_mod, num_targets, num_sources)"},
     "score_mod": {
-        "score_bias": "what is added to the scores is score_bias, of the graph's edges; other functions are "
-        "GraphAttention(score=...)",
+        "score_bias": "score_bias adds a term to the score of each edge; other functions are GraphAttention(score=...)",
         "": "other scores are " + _LAYER,
     },
     "attn_bias attention_bias position_bias bias edge_weight": {
-        "score_bias": "what is added to the scores is score_bias, in the order of the graph's edges: "
+        "score_bias": "a bias of scores is score_bias, in the order of the graph's edges: "
         "attn_bias[..., graph.target, graph.source]",
         "": "a bias is " + _LAYER,
     },
@@ -63,7 +62,7 @@ _WAYS: dict[str, dict[str, str]] = {
     },
     "need_weights average_attn_weights output_attentions return_attention_weights return_attn_probs": {
         "return_weights": "weights of edges come with return_weights=True",
-        "": "within graphattn.nn.record_weights(model) every layer leaves its weights",
+        "": "graphattn.nn.record_weights(model) records the weights of every layer",
     },
     "past_key_values past_key_value layer_past kv_cache use_cache": {
         "caches": "keys of earlier tokens are kept in caches=model.begin(batch, length) of a model, or a "
@@ -71,10 +70,10 @@ _WAYS: dict[str, dict[str, str]] = {
         "cache": "keys of earlier tokens are kept in cache=graphattn.nn.KeyValueCache()",
         "": "graphattn.models.generate keeps the keys of earlier tokens",
     },
-    "query q": {"x": "what queries are made of is x"},
+    "query q": {"x": "the input of the queries is x"},
     "key value k v encoder_hidden_states kv": {
-        "context": "what keys and values are made of is context=, or a pair of them, one for keys and one for values",
-        "memory": "what another stack made is memory",
+        "context": "the input of keys and values is context=, or a pair, one for keys and one for values",
+        "memory": "the output of another stack is memory",
     },
     "hidden_states src inputs_embeds": {"x": "it is called x", "source": "it is called source"},
     "tgt decoder_input_ids": {"target": "it is called target"},
@@ -83,10 +82,10 @@ _WAYS: dict[str, dict[str, str]] = {
     "pixel_values": {"pixels": "it is called pixels", "images": "it is called images", "videos": "it is called videos"},
     "position_ids": {"positions": "it is called positions", "": "nodes count from 0"},
     "token_type_ids": {"types": "it is called types"},
-    "edge_index adj adj_t": {"graph": "it is graph, graphattn.from_edge_index(edge_index, num_nodes=N)"},
+    "edge_index adj adj_t": {"graph": "pass graph=graphattn.from_edge_index(edge_index, num_nodes=N)"},
     "labels": {"": "compute the loss from the result, torch.nn.functional.cross_entropy(logits, labels)"},
     "eos_token_id": {"eos": "it is called eos"},
-    "device dtype": {"embed_dim": "make it, then move it: .to(device, dtype); or make it under torch.device(device)"},
+    "device dtype": {"embed_dim": "call .to(device, dtype) on the module, or make it under torch.device(device)"},
     "batch_first": {"embed_dim": "it needs no flag: tensors are (batch, nodes, width)"},
     "do_sample": {"strategy": 'it is strategy="sample"'},
     "max_length": {"max_new_tokens": "give max_new_tokens, without the prompt"},
@@ -95,7 +94,7 @@ _BY_NAME = {name: ways for names, ways in _WAYS.items() for name in names.split(
 
 
 def names_checked(made: Callable[P, R]) -> Callable[P, R]:
-    """A function, or a ``forward``, that answers an argument which it does not take by what it takes instead.
+    """A decorator: a function or ``forward`` answers an unknown argument with the name or call to use instead.
 
     Example:
         >>> @names_checked
@@ -103,7 +102,7 @@ def names_checked(made: Callable[P, R]) -> Callable[P, R]:
         ...     return query
         >>> attend(1, 2, is_causal=True)
         Traceback (most recent call last):
-        graphattn.errors.ArgumentNameError: attend takes no argument 'is_causal': causality is the graph, \
+        graphattn.errors.ArgumentNameError: attend takes no argument 'is_causal': causality is a graph: \
 graphattn.graphs.causal(num_nodes), or causal(...) of any size. It takes query, graph
     """
     known = tuple(name for name in inspect.signature(made).parameters if name not in ("self", "unnamed"))

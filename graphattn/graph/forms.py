@@ -12,16 +12,16 @@ from .edges import Edges, PairTest, Stored
 from .runs import Runs
 
 FAR = 1 << 62  # a band without a border
-_PAIRS_AT_ONCE = 1 << 26  # pairs that a function is asked about together
-_LONGEST_ROW = 1 << 28  # sources of a target that it may be asked about
+_PAIRS_AT_ONCE = 1 << 26  # pairs per call of a function
+_LONGEST_ROW = 1 << 28  # limit of the sources per target in such a call
 
-Ends = Callable[[Tensor], tuple[Tensor, Tensor]]  # targets (n,) -> first source and the one behind the last
+Ends = Callable[[Tensor], tuple[Tensor, Tensor]]  # targets (n,) -> first source, and last source + 1
 
 
 def one_run(
     num_targets: int, num_sources: int, ends: Ends, test: PairTest | None = None, count: int | None = None
 ) -> Edges:
-    """Every target reads one interval of sources, cut at both ends of them."""
+    """Every target reads one interval of sources, clamped to ``[0, S)``."""
 
     def rows(target: Tensor) -> Runs:
         lo, hi = ends(target)
@@ -44,7 +44,7 @@ def band(num_targets: int, num_sources: int, lo: int = -FAR, hi: int = FAR, step
     count = _count_of_band(num_targets, num_sources, lo - offset, hi - offset, step)
 
     def rows(target: Tensor) -> Runs:
-        # s = t + offset - k * step, for the k of which 0 <= s < S and lo <= k * step <= hi
+        # s = t + offset - k * step, for each k with 0 <= s < S and lo <= k * step <= hi
         most = torch.div(target + offset, step, rounding_mode="floor").clamp(max=hi // step)
         least = (-torch.div(num_sources - 1 - target - offset, step, rounding_mode="floor")).clamp(min=lo // step)
         row, within = _runs.spread((most - least + 1).clamp(min=0))
@@ -81,7 +81,7 @@ def _count_of_band(num_targets: int, num_sources: int, lo: int, hi: int, step: i
 
 
 def distances(num_targets: int, num_sources: int, ascending: Sequence[int]) -> Edges:
-    """``t - s`` is one of a few numbers, which ascend."""
+    """``t - s`` is one of a few numbers, given in ascending order."""
     away = torch.tensor(ascending, dtype=torch.int64).flip(0)
 
     def rows(target: Tensor) -> Runs:
@@ -94,7 +94,7 @@ def distances(num_targets: int, num_sources: int, ascending: Sequence[int]) -> E
 
 
 def stretch_of_order(lo: Tensor, hi: Tensor, order: Tensor) -> Edges:
-    """Target ``t`` reads ``order[lo[t]], ..., order[hi[t] - 1]``: patches along a curve, whatever is of lower rank.
+    """Target ``t`` reads ``order[lo[t]], ..., order[hi[t] - 1]``: patches along a curve, or all nodes of lower rank.
 
     Args:
         lo, hi: int64 (T,) on the CPU, ``0 <= lo <= hi <= S``.
@@ -127,7 +127,7 @@ def of_runs(runs: Runs, num_targets: int, num_sources: int) -> Edges:
 
 
 def first_of_block(number: Tensor, block: int, size: int) -> Tensor:
-    """Where a block of consecutive nodes begins, at most ``size``; no product overflows."""
+    """The first node of a block of consecutive nodes, at most ``size``; no product overflows."""
     return torch.where(number > size // block, size, number.clamp(max=size // block) * block)
 
 
@@ -164,7 +164,7 @@ def stretches(members: Tensor) -> tuple[tuple[int, int], ...]:
 
 
 def partition(target_labels: Tensor, source_labels: Tensor | None = None) -> Edges:
-    """A target reads the sources that carry its label: packed documents, clusters, any disjoint cliques.
+    """A target reads the sources with its label: packed documents, clusters, any disjoint cliques.
 
     Args:
         target_labels: int64 (T,).
@@ -173,7 +173,7 @@ def partition(target_labels: Tensor, source_labels: Tensor | None = None) -> Edg
     source_labels = target_labels if source_labels is None else source_labels
     _, joint = torch.unique(torch.cat((target_labels, source_labels)), return_inverse=True)
     of_target, of_source = joint[: target_labels.numel()], joint[target_labels.numel() :]
-    segments = _runs.from_pairs(of_source, torch.arange(of_source.numel()))  # by place: a label may come again
+    segments = _runs.from_pairs(of_source, torch.arange(of_source.numel()))  # by position: a label may recur
     by_label = torch.argsort(segments.row, stable=True)
     segments = Runs(*(part[by_label] for part in segments))
     per_label = torch.bincount(segments.row, minlength=1)
@@ -207,7 +207,7 @@ def product(axes: Sequence[Edges]) -> Edges:
             target = target // axis.num_targets
         result = axes[0].rows(coordinates[0])
         for axis, place in zip(axes[1:], coordinates[1:], strict=True):
-            row, outer = _runs.expand(result)  # each outer place repeats the inner runs of its row
+            row, outer = _runs.expand(result)  # each outer position repeats the inner runs of its row
             inner = _runs.chosen(axis.rows(place), row)
             base = outer[inner.row] * axis.num_sources
             result = Runs(row[inner.row], base + inner.lo, base + inner.hi)
@@ -224,20 +224,20 @@ def of_mask(mask: Tensor) -> Edges:
 
 
 def of_function(num_targets: int, num_sources: int, function: PairTest, given: PairTest | None = None) -> Edges:
-    """The pairs of which a function of (target, source), called with int64 tensors that broadcast, says True.
+    """The pairs for which a function of (target, source) is True; it is called with int64 tensors that broadcast.
 
     Args:
         num_targets: T.
         num_sources: S.
-        function: Asked about whole rows, some at a time.
-        given: The caller's own function, where ``function`` takes its pairs to another device.
+        function: Called on whole rows, a chunk at a time.
+        given: The caller's own function, if ``function`` moves its pairs to another device.
     """
     given = function if given is None else given
 
     def rows(target: Tensor) -> Runs:
         if num_sources > _LONGEST_ROW:
             raise GraphError(
-                f"the rule would be asked about {num_sources:,} sources for each target (limit {_LONGEST_ROW:,}); ask "
+                f"the rule would be called on {num_sources:,} sources for each target (limit {_LONGEST_ROW:,}); ask "
                 "contains() for the pairs you need, or a smaller size"
             )
         parts, step = [_runs.empty()], max(1, _PAIRS_AT_ONCE // max(1, num_sources))
@@ -254,14 +254,14 @@ def of_function(num_targets: int, num_sources: int, function: PairTest, given: P
         rows,
         runs_per_row=num_sources,
         contains=lambda target, source: checked_answer(function, target, source),
-        test=lambda target, source: (target >= 0) & given(target, source),  # a tensor, even if it just says True
+        test=lambda target, source: (target >= 0) & given(target, source),  # a tensor, even if ``given`` is constant
     )
     edges.function, edges.remade = given, (of_function, (num_targets, num_sources, function, given))
     return edges
 
 
 def checked_answer(function: PairTest, target: Tensor, source: Tensor) -> Tensor:
-    """What a caller's function says of pairs, bool in their common shape.
+    """The answer of a caller's function, bool in the common shape of its pairs.
 
     Raises:
         GraphError: If it fails, or its answer is of another type or shape.

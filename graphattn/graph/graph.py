@@ -35,13 +35,13 @@ class AttentionGraph(Immutable):
     """A directed graph of attention: an edge ``s -> t`` means that target ``t`` may read source ``s``.
 
     Immutable. Made by the builders in :mod:`graphattn.graphs`, by the ``from_*`` functions, and by algebra on graphs.
-    A *rule* has its edges in closed form and stores none of them.
+    A *rule* has its edges in closed form; only a *listed* graph stores them.
 
     Args:
-        edges: The edges; their sizes are the graph's.
-        name: What ``repr`` shows.
-        device: Where index tensors of a rule are made. Listed edges stay where they were given.
-        expression: The calls that made the graph, where they are known: ``sliding_window(64, 9) | causal(64)``.
+        edges: The edges, with the sizes of the graph.
+        name: The name that ``repr`` shows.
+        device: The device of a rule's index tensors. Listed edges keep their own.
+        expression: The calls that made the graph, if known: ``sliding_window(64, 9) | causal(64)``.
     """
 
     edges: Edges
@@ -73,7 +73,7 @@ class AttentionGraph(Immutable):
 
     @property
     def is_square(self) -> bool:
-        """Whether T = S, so that sources and targets can be the same nodes."""
+        """True if T = S, so that sources and targets can be the same nodes."""
         return self.num_targets == self.num_sources
 
     @property
@@ -95,12 +95,12 @@ class AttentionGraph(Immutable):
 
     @property
     def is_rule(self) -> bool:
-        """Whether the edges are a closed form rather than a list."""
+        """True if the edges are a closed form rather than a list."""
         return not self.edges.is_listed
 
     @property
     def has_repeated_edges(self) -> bool:
-        """Whether some edge is listed more than once (only with ``duplicates="keep"``)."""
+        """True if some edge is listed more than once (only with ``duplicates="keep"``)."""
         return self.edges.has_repeats
 
     # --- edges
@@ -110,7 +110,7 @@ class AttentionGraph(Immutable):
         """int64 (2, E): row 0 sources, row 1 targets, in the caller's order; a rule's by target and source. A copy.
 
         Raises:
-            GraphError: If a rule's edges would take more than 4 GiB; :meth:`materialise` makes them all the same.
+            GraphError: If a rule's edges would take more than 4 GiB; :meth:`materialise` has no such limit.
         """
         return self._listed().edge_index.clone()
 
@@ -136,13 +136,13 @@ class AttentionGraph(Immutable):
         """int64 (T,): number of sources of every target; a copy.
 
         Raises:
-            GraphError: If it is a rule whose rows are too many intervals of sources to walk over in minutes.
+            GraphError: If the graph is a rule of too many intervals of sources to walk over in minutes.
         """
         return self._remember("in_degree", lambda: self.edges.degrees().to(self.device)).clone()
 
     @property
     def out_degree(self) -> Tensor:
-        """int64 (S,): number of targets of every source; a copy. Refuses what :attr:`in_degree` does."""
+        """int64 (S,): number of targets of every source; a copy. Raises as :attr:`in_degree` does."""
         return self._remember("out_degree", lambda: self._out_degree().to(self.device)).clone()
 
     def _out_degree(self) -> Tensor:
@@ -155,7 +155,7 @@ class AttentionGraph(Immutable):
         return total.cumsum(0)
 
     def contains(self, target: Tensor | int, source: Tensor | int) -> Tensor:
-        """Whether ``source -> target`` is an edge, for tensors that broadcast; bool, in their common shape.
+        """True where ``source -> target`` is an edge, for tensors that broadcast; bool, in their common shape.
 
         Raises:
             GraphIndexError: If a node is outside its range.
@@ -205,7 +205,7 @@ class AttentionGraph(Immutable):
         return self.edges.block_counts(height, width)
 
     def block_classes(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
-        """What each tile holds: int8, EMPTY (0), PARTIAL (1) or FULL (2); see :meth:`block_counts`."""
+        """The class of each tile: int8, EMPTY (0), PARTIAL (1) or FULL (2); see :meth:`block_counts`."""
         tile = pair(tile, "tile", "(targets, sources)", GraphError)
         counts = self.block_counts(tile)
         sides = [
@@ -216,11 +216,11 @@ class AttentionGraph(Immutable):
         return torch.where(counts == 0, EMPTY, torch.where(counts == area, FULL, PARTIAL)).to(torch.int8)
 
     def equals(self, other: "AttentionGraph") -> bool:
-        """Whether both have the same sizes and the same edges, however stored and ordered; copies count.
+        """True if both have the same sizes and the same edges, in any storage and order; copies count.
 
         Raises:
-            GraphError: If ``other`` is no graph; the message says how to make one of it. If they are other rules whose
-                rows are too many intervals of sources to walk over in minutes.
+            GraphError: If ``other`` is not a graph; the message says how to make one. If the graphs are rules of
+                too many intervals of sources to walk over in minutes.
         """
         if not isinstance(other, AttentionGraph):
             raise no_graph(other, "equals compares two AttentionGraphs")
@@ -273,7 +273,7 @@ class AttentionGraph(Immutable):
         return replace(self, expression=expression)
 
     def _made(self, edges: Edges, name: str, function: str, *args: Any, **options: Any) -> "AttentionGraph":
-        """A graph derived from this one, on the device of whichever parent lists its edges."""
+        """A graph derived from this one, on the device of the parent that lists its edges."""
         other = args[0] if function in JOINS else None
         device = other.device if other is not None and self.is_rule and not other.is_rule else self.device
         edges = edges.to(device)
@@ -318,14 +318,14 @@ class AttentionGraph(Immutable):
         return self._join(other, "@", algebra.compose)
 
     def reverse(self) -> "AttentionGraph":
-        """Every edge turned round: sources become targets. Listed edges keep their order."""
+        """Every edge reversed: sources become targets. Listed edges keep their order."""
         return self._made(self.edges.flip(), f"reverse({self.name})", "reverse")
 
     def k_hop(self, k: int) -> "AttentionGraph":
-        """``s -> t`` where ``t`` is reached from ``s`` along at most ``k`` edges.
+        """``s -> t`` if ``t`` can be reached from ``s`` along at most ``k`` edges.
 
-        Self-loops stay as they are: walking to a neighbour and back adds none. Any k may be given: once a further
-        step reaches nobody new, none is taken.
+        Self-loops stay as they are: a walk to a neighbour and back adds none. A large ``k`` costs no more than the
+        steps that reach new nodes.
 
         Raises:
             GraphError: If ``k < 1`` or the graph is not square.
@@ -370,10 +370,10 @@ class AttentionGraph(Immutable):
         return self._made(algebra.difference(self.edges, self._loops().edges), name, "without_self_loops")
 
     def with_global_tokens(self, number: int = 1) -> "AttentionGraph":
-        """The graph behind ``number`` new nodes that read all and are read by all: a class token, registers, a hub.
+        """The graph after ``number`` new nodes that read all and are read by all: a class token, registers, a hub.
 
         The new nodes come first, node ``i`` becomes ``i + number``; listed edges keep their order and copies, the new
-        ones come last. :func:`~graphattn.graphs.global_tokens` makes tokens global that are there already.
+        ones come last. :func:`~graphattn.graphs.global_tokens` makes existing tokens global.
         """
         self._need_square("with_global_tokens")
         k, n = whole(number, "number", 0, GraphError), self.num_targets
@@ -386,7 +386,7 @@ class AttentionGraph(Immutable):
         return self._made(listed(target, source, n + k, n + k), name, "with_global_tokens", k)
 
     def subgraph(self, nodes: Any = None, *, targets: Any = None, sources: Any = None) -> "AttentionGraph":
-        """The edges between chosen nodes, which are renumbered in the order given.
+        """The edges between chosen nodes, renumbered in the order given.
 
         Args:
             nodes: For a square graph: distinct indices (n,) or a bool mask (N,), for both sides.
@@ -406,10 +406,10 @@ class AttentionGraph(Immutable):
         return self._pulled_back(*old, "relabel", targets=sides[0], sources=sides[1])
 
     def relabelled(self) -> tuple["AttentionGraph", Tensor]:
-        """The same graph, its nodes numbered so that those which read each other stand near in memory, and their order.
+        """The same graph with its nodes reordered so that neighbours are near in memory, and the order.
 
-        For meshes and point clouds whose nodes come in a bad order: the caches then hold what the next rows read
-        (``explain`` says where that would pay). The order is the reverse one of Cuthill and McKee (1969).
+        For meshes and point clouds whose nodes come in a bad order: rows then read sources that are still in the CPU's
+        caches (``explain`` reports where that pays). The order is the reverse Cuthill-McKee order (1969).
 
         Returns:
             The graph, whose listed edges keep their order, and ``order``, int64 (N,): node ``order[i]`` is now node
@@ -454,7 +454,7 @@ class AttentionGraph(Immutable):
     def _both_sides(self, what: str, nodes: Any, targets: Any, sources: Any) -> tuple[Tensor, Tensor]:
         if nodes is not None:
             if targets is not None or sources is not None:
-                raise GraphError(f"{what} takes nodes for both sides, or targets= and sources=, not all of them")
+                raise GraphError(f"{what} takes nodes for both sides, or targets= and sources=, not both forms")
             self._need_square(f"{what}(nodes)")
             targets = sources = nodes
         return (
@@ -496,7 +496,7 @@ class AttentionGraph(Immutable):
         return f"{self!r}\n{draw(self.edges)}"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the line of ``repr`` and a picture of the mask."""
+        """The view in a notebook: the line of ``repr`` and a picture of the mask."""
         return mask_page(repr(self), self.edges)
 
 
@@ -506,7 +506,7 @@ def _count(graph: AttentionGraph) -> int:
 
 
 def wrapped(graph: Any, sign: str) -> str:
-    """The name of a graph or pattern, in parentheses where joining it with ``sign`` could be misread."""
+    """The name of a graph or pattern as an operand of ``sign``, in parentheses where precedence needs them."""
     loose = any(f" {other} " in graph.name for other in JOINS if other != sign or sign == "-")
     return f"({graph.name})" if loose else graph.name
 
@@ -524,12 +524,12 @@ def _listed_hops(edges: Edges, k: int) -> Edges:
 
 @builder
 def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
-    """Several graphs side by side as one, without an edge between them: how different graphs share a batch.
+    """Several graphs side by side as one, without edges between them, so that different graphs share a batch.
 
     Nodes and listed edges keep their order, graph after graph. A rule only if every part is one.
 
     Raises:
-        GraphError: If the graphs are on different devices, or something else is in the list.
+        GraphError: If the graphs are on different devices, or an item of the list is not a graph.
     """
     if isinstance(graphs, AttentionGraph | dict):
         raise no_graph(graphs, "disjoint_union takes a list of graphs")
@@ -540,7 +540,7 @@ def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
     devices = {graph.device for graph in graphs if not graph.is_rule}
     if len(devices) > 1:
         raise GraphError(f"disjoint_union of graphs on {sorted(map(str, devices))}; use .to(device)")
-    name = " + ".join(graph.name for graph in graphs[:3]) + (f" + {len(graphs) - 3} more" * (len(graphs) > 3))
+    name = " + ".join(graph.name for graph in graphs[:3]) + (f" + {len(graphs) - 3} more" if len(graphs) > 3 else "")
     device = devices.pop() if devices else (graphs[0].device if graphs else torch.device("cpu"))
     target_starts = [0, *accumulate(graph.num_targets for graph in graphs)]
     source_starts = [0, *accumulate(graph.num_sources for graph in graphs)]

@@ -1,4 +1,4 @@
-"""A mask as a small picture for notebooks: PNG by hand, so that looking at a graph needs no plotting library."""
+"""A mask as a small picture for notebooks: PNG by hand, so that a graph can be shown without a plotting library."""
 
 import base64
 import struct
@@ -12,7 +12,7 @@ from .draw import drawable
 from .edges import Edges
 
 MOST_CELLS = 128
-_PIXELS = 192  # of the longer side on the page
+_PIXELS = 192  # on the page, along the longer side
 _SHADES = ((255, 255, 255), (157, 187, 226), (60, 106, 168), (11, 28, 51))  # none; some, weak to strong
 
 

@@ -15,15 +15,15 @@ from .per_head import PerHead
 Layer = AttentionGraph | PerHead | Pattern
 Layers = Layer | Iterable[Layer]
 _MOST_LAYERS = 1 << 20
-_JOINED = 10**8  # rows of sources that layers join in seconds
+_JOINED = 10**8  # default budget in rows of sources: seconds
 
 
 def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...]:
     """The graph of each layer, from one graph for all of them or from a list.
 
     Raises:
-        GraphError: If there is none, one is something else, or the targets of a layer are not as many as the sources
-            of the next one, or there are not ``num_layers``.
+        GraphError: If the list is empty or holds anything but graphs, if the number of targets of a layer differs from
+            the number of sources of the next, or if there are not ``num_layers``.
     """
     num_layers = None if num_layers is None else whole(num_layers, "num_layers", 1, GraphError)
     if num_layers is not None and num_layers > _MOST_LAYERS:
@@ -53,12 +53,12 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
 
 
 def sized_layers(layers: Layers, size: int | tuple[int, ...]) -> tuple[Layer, ...]:
-    """The layers with their patterns in that size; graphs stay as they are."""
+    """The layers with their patterns at that size; graphs stay as they are."""
     return layers_of([layer(size) if isinstance(layer, Pattern) else layer for layer in layers_of(layers)])
 
 
 def unions(layers: Layers) -> tuple[AttentionGraph, ...]:
-    """The graph of each layer; of a layer whose heads differ, the edges that some head has.
+    """The graph of each layer; for a layer of ``PerHead``, the union of its heads.
 
     Raises:
         GraphError: If a layer is a pattern, whose size is open.
@@ -72,16 +72,16 @@ def unions(layers: Layers) -> tuple[AttentionGraph, ...]:
 
 
 def reach(layers: Layers, *, residual: bool = False, budget: int = _JOINED) -> AttentionGraph:
-    """Which sources of the first layer each target of the last one depends on: the composition of the layers.
+    """The sources of the first layer on which each target of the last depends: the composition of the layers.
 
     Args:
         layers: One graph, or a list of graphs, first layer first. Layers may change the number of nodes (pooling).
-        residual: Whether every target of a square layer also keeps what it has (a residual connection).
-        budget: Rows of sources that may be joined for all targets of all layers together; estimated beforehand.
+        residual: True if every target of a square layer also keeps its own value (a residual connection).
+        budget: Limit of the rows of sources joined in all layers together; estimated beforehand.
 
     Raises:
-        GraphError: If the nodes of two layers do not meet, a layer is a pattern without a size, or it costs more than
-            ``budget``.
+        GraphError: If the sizes of two layers do not match, a layer is a pattern without a size, or the estimated cost
+            exceeds ``budget``.
 
     Example:
         >>> from graphattn.graphs import window_partition

@@ -1,4 +1,4 @@
-"""Checks of a caller's edge_index, once, when a graph is made of it."""
+"""Checks of a caller's edge_index, made once, when the graph is built."""
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ def _check_layout(edge_index: object) -> Tensor:
             kind = type(edge_index).__name__
             raise GraphError(f"edge_index must be an integer tensor (2, E), got a {kind}: {error}") from error
     if edge_index.device.type == "meta":
-        raise GraphError("edge_index is on meta, whose tensors hold no numbers; build it on a device that does")
+        raise GraphError("edge_index is on meta, whose tensors hold no numbers; build it on another device")
     shape = tuple(edge_index.shape)
     if edge_index.numel() == 0 and (len(shape) != 2 or shape == (0, 2) or shape == (2, 0)):
         return torch.empty(2, 0, dtype=torch.int64, device=edge_index.device)

@@ -1,7 +1,7 @@
-"""What torch's modes must not touch: Python that torch.compile does not follow, and construction of what outlives them.
+"""Code outside torch's modes: functions that torch.compile does not trace, and objects that outlive a mode.
 
 ``torch.compiler.disable`` and ``torch.compiler.assume_constant_result`` import torch's compiler, which takes seconds;
-the two here do the same, and import it only while something is compiled.
+the two functions here do the same, and import it only during a compilation.
 """
 
 from collections.abc import Callable
@@ -26,10 +26,10 @@ def marked(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def constant_result(function: Callable[P, T]) -> Callable[P, T]:
-    """A function whose result is a constant of a compiled program, and which may be called on graphs.
+    """A decorator: the result of the function, which may take graphs, is a constant of a compiled program.
 
-    Not every torch hands an object to a function that is marked: it is told where the graph is, and the program is
-    guarded by that.
+    Not every version of torch passes objects to a marked function: it receives the address of the graph instead, and
+    the program is guarded by it.
     """
 
     @marked
@@ -48,7 +48,7 @@ def constant_result(function: Callable[P, T]) -> Callable[P, T]:
 
 
 class _Disabled:
-    """What ``torch.compiler.disable`` made of functions, as attributes, of which torch.compile sees a new one."""
+    """Functions wrapped by ``torch.compiler.disable``; as attributes, so that torch.compile notices a new one."""
 
 
 @marked
@@ -58,7 +58,7 @@ def _disable(name: str, function: Callable[..., Any], reason: str | None) -> Non
 
 
 def not_followed(function: Callable[P, T], reason: str | None = None) -> Callable[P, T]:
-    """A function for which torch.compile leaves its program, and comes back: ``torch.compiler.disable``."""
+    """A decorator: torch.compile breaks the graph at a call of the function, as with ``torch.compiler.disable``."""
     name = f"{function.__module__}.{function.__qualname__}".replace(".", "_")
 
     @wraps(function)
@@ -73,15 +73,15 @@ def not_followed(function: Callable[P, T], reason: str | None = None) -> Callabl
 
 
 def not_compiled(made: Class) -> Class:
-    """A class whose objects torch.compile does not make itself: it leaves its program for that, and comes back."""
-    why = "a graph is a constant of a compiled program: make it outside and hand it in, or compile without fullgraph"
+    """A class decorator: torch.compile breaks the graph where an object of the class is constructed."""
+    why = "a graph is a constant of a compiled program: make it outside and pass it in, or compile without fullgraph"
     made.__init__ = not_followed(made.__init__, why)  # type: ignore[misc]
     return made
 
 
 @not_followed
 def without_modes(make: Callable[[], T]) -> T:
-    """``make()`` without torch.compile, inference mode, torch.func, default device, fake tensors: real ones for all."""
+    """``make()`` outside torch.compile, inference mode, torch.func, default devices and fake tensors."""
     with (
         torch.inference_mode(False),
         torch._C._DisableFuncTorch(),

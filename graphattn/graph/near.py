@@ -12,11 +12,11 @@ from .sort import transposed
 if TYPE_CHECKING:
     from .graph import AttentionGraph
 
-HUB = 8  # a node with over eight times the mean degree leads everywhere, and says nothing about places
+HUB = 8  # times the mean degree; beyond it a node is near all others, and carries no order
 
 
 def near_order(graph: "AttentionGraph") -> Tensor:
-    """:func:`cuthill_mckee` of a graph's edges, kept with the graph: int64 (T,)."""
+    """:func:`cuthill_mckee` of a graph's edges, cached on the graph: int64 (T,)."""
     order: Tensor = graph._remember("near order", lambda: cuthill_mckee(graph._listed()))
     return order
 
@@ -25,7 +25,7 @@ def cuthill_mckee(edges: Edges) -> Tensor:
     """The targets in the reverse order of Cuthill and McKee (1969): breadth first, from a node of least degree.
 
     Two targets are neighbours where they read a common source, or on a square graph where one reads the other; sources
-    and targets of over eight times the mean degree are passed over. Int64 (T,).
+    and targets of over eight times the mean degree are skipped. Int64 (T,).
     """
     by_target = edges.to(torch.device("cpu")).sorted
     by_source = transposed(by_target, edges.num_sources)
@@ -51,7 +51,7 @@ def cuthill_mckee(edges: Edges) -> Tensor:
 
 
 class _Steps:
-    """From a level of nodes on one side to those on the other side that were not yet seen."""
+    """Breadth-first steps: from a level of nodes on one side to the unvisited ones on the other."""
 
     def __init__(self, ptr: np.ndarray, other: np.ndarray, size: int) -> None:
         self.ptr, self.other = ptr, other

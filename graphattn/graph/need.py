@@ -1,4 +1,4 @@
-"""The check of one graph: what is a list, a pattern or somebody else's is refused with what to pass instead."""
+"""The check of a graph argument: lists, patterns and foreign objects are refused with advice."""
 
 from typing import Any
 
@@ -7,6 +7,6 @@ from .graph import AttentionGraph
 
 
 def need_graph(graph: Any, what: str) -> None:
-    """Raise a GraphError, with what to pass instead, unless this is one graph."""
+    """Raise a GraphError with advice unless ``graph`` is one AttentionGraph."""
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, f"{what} needs an AttentionGraph")

@@ -1,6 +1,6 @@
 """Any set of edges as a test of pairs, made of element-wise operations and look-ups only.
 
-That is what FlexAttention can run under ``vmap``, trace and compile; ``contains`` of a rule is free to use more.
+FlexAttention can run such a test under ``vmap``, trace and compile it; ``contains`` of a rule may use other operations.
 """
 
 import math
@@ -17,17 +17,17 @@ _ASKED_AT_ONCE = 1 << 22
 
 
 def pair_test(edges: Edges, device: torch.device) -> PairTest:
-    """The closed form where there is one, else look-ups in tiles."""
+    """The closed form if there is one, else look-ups in tiles."""
     return edges.test or _tiled(edges, device)
 
 
 def _tiled(edges: Edges, device: torch.device) -> PairTest:
-    """A table of tiles, and a bitmap for each that is neither empty nor full: three look-ups, none of them in a loop.
+    """A table of tiles, and a bitmap for each partial tile: three look-ups without a loop.
 
     (Compilers inline a mask_mod, and inlining a binary search grows with a power of its steps.)
     """
     num_bytes, side, classes = min((_bytes(edges, side) for side in _SIDES), key=lambda found: found[0])
-    refuse_over(int(num_bytes), "a mask_mod of these edges", "put neighbours near each other, or use fewer nodes")
+    refuse_over(int(num_bytes), "a mask_mod of these edges", "reorder the nodes with relabelled(), or use fewer")
     table, bits = (x.to(device) for x in bitmaps(edges, classes, side))
 
     def test(t: Tensor, s: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ def bitmaps(edges: Edges, classes: Tensor, side: int) -> tuple[Tensor, Tensor]:
 
 
 def _bytes(edges: Edges, side: int) -> tuple[float, int, Tensor]:
-    """What a table and bitmaps of this side would take; infinity if a table is too much to try."""
+    """Bytes of a table and bitmaps with tiles of this side; infinity if the table alone is too large."""
     tiles = -(-edges.num_targets // side) * -(-edges.num_sources // side)
     if 8 * tiles > MAX_BYTES and side != _SIDES[-1]:
         return math.inf, side, torch.empty(0)
@@ -65,7 +65,7 @@ def _bytes(edges: Edges, side: int) -> tuple[float, int, Tensor]:
 
 
 def _set_pairs(bits: Tensor, table: Tensor, edges: Edges, side: int) -> None:
-    """Set the bit of every edge in a partial tile; no edge comes twice, so adding is setting."""
+    """Set the bit of every edge in a partial tile; edges are distinct, so that adding sets bits."""
     t, s = edges.target.cpu(), edges.source.cpu()
     slot = table[t // side, s // side].long()
     t, s, slot = (x[slot > 1] for x in (t, s, slot))
@@ -74,7 +74,7 @@ def _set_pairs(bits: Tensor, table: Tensor, edges: Edges, side: int) -> None:
 
 
 def _ask_tiles(bits: Tensor, partial: Tensor, edges: Edges, side: int) -> None:
-    """Ask about every pair of the partial tiles, some tiles at a time; pairs over the border repeat the last row."""
+    """Test every pair of the partial tiles, in chunks of tiles; pairs beyond the border repeat the last row."""
     place, power = torch.arange(side), 2 ** torch.arange(8)
     step = max(1, _ASKED_AT_ONCE // side**2)
     for first in range(0, len(partial), step):

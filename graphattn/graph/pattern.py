@@ -1,4 +1,4 @@
-"""Patterns: graphs whose size or whose positions come later."""
+"""Patterns: graphs whose size or positions are given later."""
 
 import inspect
 from collections.abc import Callable
@@ -13,21 +13,21 @@ from torch import Tensor
 from ..arguments import whole
 from ..errors import GraphError
 from .expression import SIGNS, Expression, NotPlain, copied, expression_of, frozen
-from .filled import OfPlaces, OfSize, filled, waits_for
+from .filled import OfPlaces, OfSize, filled, leaves_open
 from .graph import AttentionGraph
 from .modes import not_compiled
 from .pickles import Immutable
 from .places import PLACES, Places, no_places
 
 SIZES = ("num_nodes", "num_targets", "num_sources", "size")
-_KEPT = 8  # sized graphs that a pattern remembers, with their plans
+_KEPT = 8  # cached graphs of a pattern, with their plans
 _DUNDERS = {sign: f"__{make.__name__.strip('_')}__" for sign, make in SIGNS.items()}
 P = ParamSpec("P")
 Size = int | tuple[int, ...]
 
 
 def _forward(function: str, swapped: bool = False) -> "Callable[..., Pattern]":
-    """A member of :class:`AttentionGraph` for patterns: the call waits for a size."""
+    """A method of :class:`AttentionGraph` for patterns, evaluated once a size is given."""
 
     @wraps(getattr(AttentionGraph, _DUNDERS.get(function, function)))
     def call(self: "Pattern", *args: Any, **options: Any) -> "Pattern":
@@ -44,19 +44,19 @@ class Pattern(Immutable):
     """A graph whose number of nodes is left open: call it with a size, or use it where a graph is expected.
 
     Made by a builder with ``...`` for its size, and by the algebra of graphs on patterns:
-    ``sliding_window(..., 257, causal=False) | global_tokens(..., (0,))``. A pattern remembers the last graphs that it
-    made, so that their plans are made once.
+    ``sliding_window(..., 257, causal=False) | global_tokens(..., (0,))``. A pattern caches the last graphs that it
+    made, with their plans.
 
     A builder of points or meshes with ``...`` for ``pos`` or ``faces`` gives a recipe, ``knn(..., k=16)``: a pattern
-    that is called with them, ``recipe(pos, batch)``. Any pattern may be; of a batch each cloud is then by itself, so
-    ``full(...)(pos, batch)`` is all pairs of the same cloud.
+    that is called with them, ``recipe(pos, batch)``. Any pattern may be called so; the clouds of a batch stay apart:
+    ``full(...)(pos, batch)`` has all pairs within each cloud.
 
     Args:
         expression: The calls that make the graph, with ``...`` for the sizes.
 
     Attributes:
-        on_grid: Whether a builder in it takes the axes of a grid.
-        made: The last graphs made; :func:`cache_key` names them.
+        on_grid: True if a builder in it takes the axes of a grid.
+        made: The cached graphs, by :func:`cache_key`.
 
     Example:
         >>> from graphattn.graphs import global_tokens, sliding_window
@@ -87,17 +87,17 @@ class Pattern(Immutable):
         if not isinstance(self.expression, Expression) or not self.expression.is_open:
             got = f"{self.expression}" if isinstance(self.expression, Expression) else type(self.expression).__name__
             raise GraphError(f"a pattern is made by a builder with ... for its size, such as causal(...), got {got}")
-        object.__setattr__(self, "on_grid", waits_for(self.expression, ("size",)))
+        object.__setattr__(self, "on_grid", leaves_open(self.expression, ("size",)))
 
     @property
     def name(self) -> str:
-        """What ``repr`` shows."""
+        """The name that ``repr`` shows."""
         return str(self.expression)
 
     @property
     def on_points(self) -> bool:
-        """Whether a builder in it waits for positions or faces: a recipe, which has no graph of a size alone."""
-        return waits_for(self.expression, PLACES)
+        """True for a recipe: a builder in it needs positions or faces, and a size does not suffice."""
+        return leaves_open(self.expression, PLACES)
 
     def __call__(
         self,
@@ -112,31 +112,31 @@ class Pattern(Immutable):
         """The graph of that size, or of these positions: ``pattern(64)``, ``recipe(pos, batch)``.
 
         Args:
-            size: Number of nodes or of targets; for a grid its axes, (height, width). Or positions (N, d), of which the
-                graph is not remembered.
-            num_sources: Number of sources, where it is another one; with positions, ``batch``.
+            size: Number of nodes or of targets; for a grid its axes, (height, width). Or positions (N, d), whose graph
+                is not cached.
+            num_sources: Number of sources, if it differs; with positions, ``batch``.
             batch: int64 (N,), the cloud of each position, sorted. No edge joins two clouds.
-            queries: Positions (M, d) of the targets, where these are other points.
+            queries: Positions (M, d) of the targets, if these are other points.
             queries_batch: int64 (M,), their clouds.
-            faces: Faces (F, n) of the mesh whose vertices have these positions, or that has none.
+            faces: Faces (F, n) of a mesh, whose vertices have these positions, if any.
 
         Raises:
-            GraphError: If the pattern does not come in this size, or waits for positions or faces that are not given.
+            GraphError: If the pattern has no graph of this size, or needs positions or faces that are not given.
         """
         by_place = {"batch": batch, "queries": queries, "queries_batch": queries_batch, "faces": faces}
         if (isinstance(size, Tensor | np.ndarray) and size.ndim) or faces is not None:
             return self._of_places(size, num_sources, by_place)
         no_places(by_place)
         if size is None or (isinstance(num_sources, Tensor) and num_sources.ndim):
-            raise GraphError(f"{self} is called with a size, pattern(64), or with positions, pattern(pos, batch)")
+            raise GraphError(f"{self} takes a size, pattern(64), or positions, pattern(pos, batch)")
         if hasattr(size, "pos"):
-            raise GraphError(f"{self} is called with positions, not with a shape: pattern(shape.pos, shape.batch)")
+            raise GraphError(f"{self} takes positions, not a shape: pattern(shape.pos, shape.batch)")
         shape: Any = tuple(size) if isinstance(size, list | tuple) else size
         sources: Any = num_sources
         key = cache_key(shape, sources)
         kept = vars(self.made)
         if key in kept:
-            graph: AttentionGraph | None = kept.get(key)  # None if another thread dropped it since
+            graph: AttentionGraph | None = kept.get(key)  # None if another thread has evicted it
             if graph is not None:
                 return graph
         made: AttentionGraph = filled(self.expression, OfSize(shape, sources))
@@ -147,7 +147,7 @@ class Pattern(Immutable):
 
     def _of_places(self, pos: Any, batch: Any, by_place: dict[str, Any]) -> AttentionGraph:
         if batch is not None and by_place["batch"] is not None:
-            raise GraphError("batch was given twice, after pos and by name")
+            raise GraphError("batch was given twice, after pos and by keyword; pass it once")
         batch = by_place.pop("batch") if batch is None else batch
         places = Places(pos, **{**by_place, "batch": batch})
         graph: AttentionGraph = filled(self.expression, OfPlaces(places))
@@ -164,10 +164,10 @@ class Pattern(Immutable):
     with_self_loops, without_self_loops = _forward("with_self_loops"), _forward("without_self_loops")
 
     def with_global_tokens(self, number: int = 1) -> "Pattern":
-        """The pattern behind ``number`` new nodes that read all and are read by all; see :class:`AttentionGraph`.
+        """The pattern preceded by ``number`` new nodes that read all and are read by all; see :class:`AttentionGraph`.
 
-        The new nodes are among those that its size counts, ``pattern(65)`` is one before 64; the axes of a grid are of
-        the others, ``pattern((8, 8))`` has 65 nodes, too.
+        A size counts the new nodes: ``pattern(65)`` is one before 64. The axes of a grid do not: ``pattern((8, 8))``
+        has 65 nodes, too.
         """
         return _called("with_global_tokens", self, whole(number, "number", 0, GraphError))
 
@@ -176,16 +176,16 @@ class Pattern(Immutable):
 
 
 class Shelf:
-    """Graphs as attributes: torch.compile sees one that was added while it follows a call; a dict would be stale."""
+    """Graphs as attributes: torch.compile sees one that is added during tracing; a dict would be stale."""
 
 
 def cache_key(size: Size, num_sources: int | None) -> str:
-    """The attribute of a :class:`Shelf` for the graph of a size."""
+    """The name of the attribute of a :class:`Shelf` for the graph of a size."""
     return f"sized_{size}_{num_sources}"
 
 
 def _called(function: str, *args: Any, **options: Any) -> Pattern:
-    """The pattern of a call; graphs among the arguments stay where they list their edges, and on their device."""
+    """The pattern of a call; listed graphs among the arguments stay as they are, on their device."""
     return Pattern(Expression(function, tuple(map(_held, args)), {name: _held(x) for name, x in options.items()}))
 
 
@@ -199,7 +199,7 @@ def _held(value: Any) -> Any:
 
 
 class Sizable(Protocol[P]):
-    """A builder that may be called with ``...`` for its size, or for its positions."""
+    """A builder that takes ``...`` for its size, or for its positions."""
 
     __name__: str
 
@@ -210,7 +210,7 @@ class Sizable(Protocol[P]):
 
 
 def sizable(builder: Callable[P, AttentionGraph]) -> Sizable[P]:
-    """The builder, which gives a :class:`Pattern` where ``...`` stands for its size, or for its positions."""
+    """A decorator: the builder returns a :class:`Pattern` if ``...`` stands for its size, or for its positions."""
     signature = inspect.signature(builder)
     sizes = [name for name in signature.parameters if name in (*SIZES, *PLACES)]
     kind = "size" if set(sizes).isdisjoint(PLACES) else "place"
@@ -221,7 +221,7 @@ def sizable(builder: Callable[P, AttentionGraph]) -> Sizable[P]:
         if ... in [x for x in (*args[blanks:], *options.values()) if isinstance(x, EllipsisType)]:
             raise GraphError(
                 f"{builder.__name__}: ... stands for the {kind}s, which come first ({', '.join(sizes)}); "
-                "other arguments have values"
+                "give values to the other arguments"
             )
         if blanks == 0:
             return builder(*args, **options)

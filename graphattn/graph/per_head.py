@@ -1,4 +1,4 @@
-"""Graphs of heads: one layer whose heads read along edges of their own."""
+"""Graphs per head: one layer whose heads read along different edges."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -29,17 +29,17 @@ class Group(NamedTuple):
 @not_compiled
 @dataclass(frozen=True, eq=False, repr=False)
 class PerHead(Immutable):
-    """A graph for each head, or for each group of heads as large as the others: n graphs share H heads in order.
+    """A graph for each head, or for each of n equal groups of heads, in order.
 
-    Head ``h`` of H reads along ``graphs[h // (H / n)]``, as grouped-query heads share a key. What has a number for each
-    edge (score biases, edge features, weights) is in the edge order of :meth:`union`; a weight is 0 on an edge that its
-    head does not have, and the bias there is not read.
+    Head ``h`` of H reads along ``graphs[h // (H / n)]``, as grouped-query heads share a key. Tensors of edges (score
+    biases, edge features, weights) are in the edge order of :meth:`union`; where a head lacks an edge its weight is 0,
+    and the bias is not read.
 
     Args:
-        graphs: Of the same targets and sources; sets of edges, none repeated.
+        graphs: Graphs of the same targets and sources, without repeated edges.
 
     Raises:
-        GraphError: If there is none, one repeats an edge, or they differ in their nodes or devices.
+        GraphError: If there are no graphs, one repeats an edge, or their nodes or devices differ.
 
     Source: Child et al. 2019 (Sparse Transformer), section 4.2, "a separate head for each"; Dong et al. 2021 (CSWin).
 
@@ -52,7 +52,7 @@ class PerHead(Immutable):
 
     graphs: tuple[AttentionGraph, ...]
     _places: dict[int, Tensor] = field(default_factory=dict, init=False)
-    """int64 (E_i,): where the edges of ``graphs[i]`` stand in the edge order of the union, once :meth:`place` ran."""
+    """int64 (E_i,): the index of each edge of ``graphs[i]`` in the edge order of the union, set by :meth:`place`."""
     _memo: dict[str, Any] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -66,8 +66,9 @@ class PerHead(Immutable):
             raise GraphError("PerHead needs at least one graph, got none")
         for graph in graphs:
             if not isinstance(graph, AttentionGraph):
-                by_size = " (of patterns, ga.patch takes lambda n: PerHead((first(n), second(n))))"
-                raise no_graph(graph, f"PerHead holds AttentionGraphs{by_size * (type(graph).__name__ == 'Pattern')}")
+                advice = " (for patterns, ga.patch takes lambda n: PerHead((first(n), second(n))))"
+                advice = advice if type(graph).__name__ == "Pattern" else ""
+                raise no_graph(graph, f"PerHead holds AttentionGraphs{advice}")
             mine, first = (graph.num_targets, graph.num_sources), (graphs[0].num_targets, graphs[0].num_sources)
             if mine != first:
                 raise GraphError(
@@ -95,27 +96,27 @@ class PerHead(Immutable):
 
     @property
     def num_edges(self) -> int:
-        """E, edges that some head has."""
+        """E, the number of edges of the union."""
         return _count(self)
 
     @property
     def is_rule(self) -> bool:
-        """Whether every graph is a closed form."""
+        """True if every graph is a closed form."""
         return all(graph.is_rule for graph in self.graphs)
 
     @property
     def device(self) -> torch.device:
-        """Where the listed graphs are."""
+        """The device of the listed graphs."""
         return next((graph.device for graph in self.graphs if not graph.is_rule), self.graphs[0].device)
 
     def union(self) -> AttentionGraph:
-        """The edges that some head has."""
+        """The edges of any head."""
         if "union" not in self._memo:
             self._memo["union"] = reduce(or_, dict.fromkeys(self.graphs))
         return self._memo["union"]
 
     def groups(self, num_heads: int) -> list[Group]:
-        """The graphs with the heads that use them; neighbours of the same graph are one group.
+        """The graphs with their heads; adjacent heads of the same graph form one group.
 
         Raises:
             GraphError: If ``num_heads`` is not a multiple of the number of graphs.

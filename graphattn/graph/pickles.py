@@ -1,4 +1,4 @@
-"""Copies and pickles of graphs: ``torch.load(weights_only=True)`` reads a checkpoint that holds one."""
+"""Copies and pickles of graphs, which ``torch.load(weights_only=True)`` can read."""
 
 import json
 from typing import Any, Self
@@ -24,32 +24,32 @@ class Immutable:
         tensors: list[Tensor] = []
         try:
             data = to_plain(self, tensors, keep_device=True)  # type: ignore[arg-type]
-        except GraphError:  # too many intervals: as any other object, which weights_only refuses
+        except GraphError:  # too many intervals: a plain pickle, which weights_only refuses
             return super().__reduce_ex__(protocol)
         return restored, (json.dumps(data), tensors)
 
 
 def restored(text: str, tensors: list[Tensor]) -> Any:
-    """The graph of a pickle: the one function of graphattn that :func:`torch.load` may call on data of a stranger.
+    """The graph of a pickle: the only function of graphattn that :func:`torch.load` may call on untrusted data.
 
     Raises:
-        LoaderError: If it is no saved graph.
+        LoaderError: If the data is not a saved graph.
     """
     from .saving.read import from_plain  # it imports all graphs
 
     if not isinstance(text, str) or not isinstance(tensors, list) or not all(isinstance(x, Tensor) for x in tensors):
-        raise LoaderError("a pickled graph: expected text and tensors, got others. Try: save it again.")
+        raise LoaderError("a pickled graph: expected text and tensors, got other data. Try: save it again.")
     return from_plain(parsed(text, "pickle"), tensors, where="pickle")
 
 
-torch.serialization.add_safe_globals([restored])  # it trusts no function by default
+torch.serialization.add_safe_globals([restored])  # torch.load trusts no function by default
 
 
 def parsed(text: str | bytes, where: str) -> Any:
-    """What JSON says.
+    """The value of a JSON text.
 
     Raises:
-        LoaderError: If it is none, or too deep.
+        LoaderError: If the text is not JSON, or nested too deeply.
     """
     try:
         return json.loads(text)

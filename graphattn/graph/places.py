@@ -1,4 +1,4 @@
-"""Positions, clouds and faces that a pattern waits for, and builders called with them."""
+"""Positions, clouds and faces for patterns, and calls of builders with them."""
 
 import inspect
 from collections.abc import Callable
@@ -15,19 +15,19 @@ from .advice import no_positions
 if TYPE_CHECKING:
     from .graph import AttentionGraph
 
-#: Arguments of builders that may wait, beside sizes.
+#: Arguments of builders that may be open, beside sizes.
 PLACES = ("pos", "faces")
 
 
 class Places:
-    """What a recipe is called with; the builders check it.
+    """The arguments of a recipe, which the builders check.
 
     Args:
-        pos: Positions (N, d); ``None`` of a mesh without.
-        batch: int64 (N,), the cloud of each, sorted.
-        queries: Positions (M, d) of the targets, where these are others.
-        queries_batch: Their clouds.
-        faces: Of a mesh.
+        pos: Positions (N, d); ``None`` for a mesh without positions.
+        batch: int64 (N,), the cloud of each node, sorted.
+        queries: Positions (M, d) of the targets, if these are other points.
+        queries_batch: int64 (M,), the cloud of each query.
+        faces: Faces (F, n) of a mesh.
     """
 
     def __init__(self, pos: Any, batch: Any, queries: Any, queries_batch: Any, faces: Any) -> None:
@@ -39,16 +39,16 @@ class Places:
     def build(
         self, function: Callable[..., Any], blanks: list[str], rest: list[Any], options: dict[str, Any], call: str
     ) -> "AttentionGraph":
-        """The graph of a builder that waits for places."""
+        """The graph of a builder that takes positions or faces."""
         for name in blanks:
             if getattr(self, name) is None:
-                given = f"recipe(pos, batch{', faces=faces' * (name == 'faces')})"
-                raise GraphError(f"{call} waits for {name}, which is not given: {given}")
+                given = "recipe(pos, batch, faces=faces)" if name == "faces" else "recipe(pos, batch)"
+                raise GraphError(f"{call} needs {name}, got none; pass {given}")
         takes = inspect.signature(function).parameters
         more = {"queries": self.queries, "batch": self.batch, "queries_batch": self.queries_batch}
         options = options | {name: value for name, value in more.items() if value is not None and name in takes}
         if self.queries is not None and "queries" not in takes:
-            raise GraphError(f"{call} has one set of nodes, and takes no queries")
+            raise GraphError(f"{call} has one set of nodes, and takes no queries; leave them out")
         args = [*(getattr(self, name) for name in blanks), *rest]
         if "num_vertices" in takes and self.pos is not None and "num_vertices" not in options and len(args) == 1:
             options["num_vertices"] = len(self.pos)
@@ -56,11 +56,11 @@ class Places:
         return made
 
     def joined(self, make: "Callable[[int, int], AttentionGraph]") -> "AttentionGraph":
-        """The graphs that ``make(targets, sources)`` gives of the clouds' sizes, side by side, where the points are."""
+        """The graphs ``make(targets, sources)`` of all clouds, side by side, on the device of the points."""
         from .graph import disjoint_union
 
         if self.pos is None:
-            raise GraphError("positions tell how many nodes there are; pass recipe(pos, faces=faces)")
+            raise GraphError("the number of nodes is open without positions; pass recipe(pos, faces=faces)")
         targets = self.pos if self.queries is None else self.queries
         of_targets = self.batch if self.queries is None else self.queries_batch
         if (self.batch is None) != (of_targets is None):
@@ -75,7 +75,7 @@ class Places:
 
 
 def counts(batch: object, rows: int) -> dict[int, int]:
-    """Points of each cloud that has some."""
+    """Number of points of each cloud that is not empty."""
     numbers = integers(batch, "batch", "(N,)", GraphError)
     if numbers.shape != (rows,) or bool((numbers.diff() < 0).any()):
         raise GraphError(f"batch must name the cloud of each of {rows} points, sorted, got {tuple(numbers.shape)}")
@@ -84,12 +84,12 @@ def counts(batch: object, rows: int) -> dict[int, int]:
 
 
 def count_of_clouds(batch: Tensor | None) -> int:
-    """B of a sorted batch, empty clouds before the last point's among them; one cloud without a batch."""
+    """B of a sorted batch, empty clouds before the last point included; 1 without a batch."""
     return 1 if batch is None else int(batch[-1]) + 1 if len(batch) else 0
 
 
 def no_places(given: dict[str, Any]) -> None:
-    """Refuse clouds, queries and faces where there are no positions."""
+    """Refuse clouds, queries and faces without positions."""
     for name, value in given.items():
         if value is not None:
-            raise GraphError(f"{name} goes with positions: recipe(pos, batch), got no pos")
+            raise GraphError(f"{name} needs positions, got no pos; pass recipe(pos, batch)")

@@ -1,4 +1,4 @@
-"""Typed unions: every edge with the part of an expression that it came from."""
+"""Typed unions: every edge carries the number of its part."""
 
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -25,7 +25,7 @@ class Relations(Immutable):
         parts: Graphs of the same targets and sources, by name.
 
     Raises:
-        GraphError: If there is none, or the parts do not have the same nodes.
+        GraphError: If there are no parts, or their nodes differ.
 
     Example:
         >>> from graphattn.graphs import global_tokens, sliding_window
@@ -63,7 +63,7 @@ class Relations(Immutable):
 
     @property
     def num_relations(self) -> int:
-        """How many relations there are."""
+        """The number of relations."""
         return len(self._parts)
 
     @property
@@ -80,7 +80,7 @@ class Relations(Immutable):
         return number
 
     def count(self) -> dict[str, int]:
-        """How many edges each relation has."""
+        """The number of edges of each relation."""
         counts = torch.bincount(self._relation, minlength=self.num_relations).tolist()
         return dict(zip(self.names, counts, strict=True))
 

@@ -1,4 +1,4 @@
-"""Rows of a mask as runs of consecutive sources: the one form that every set of edges can produce.
+"""Rows of a mask as runs of consecutive sources: the form that every set of edges can take.
 
 A run ``(row, lo, hi)`` says that the row reads the sources ``lo, lo + 1, ..., hi - 1``. Runs are sorted by row and
 then by ``lo``, and do not overlap; empty runs may occur. Laying the rows end to end on one line turns every
@@ -39,13 +39,13 @@ def expand(runs: Runs) -> tuple[Tensor, Tensor]:
 
 
 def empty() -> Runs:
-    """No runs at all."""
+    """No runs."""
     none = torch.empty(0, dtype=torch.int64)
     return Runs(none, none, none)
 
 
 def chosen(runs: Runs, row: Tensor) -> Runs:
-    """Some rows (n,) of runs that are sorted by row, in any order and as often as they are named."""
+    """Some rows (n,) of runs that are sorted by row, in any order and with repeats."""
     if runs.row.numel() == 0 or row.numel() == 0:
         return empty()
     count = torch.bincount(runs.row, minlength=int(row.max()) + 1)
@@ -69,7 +69,7 @@ def row_lengths(runs: Runs, num_rows: int) -> Tensor:
 
 
 def _on_line(runs: Runs, stride: int) -> tuple[Tensor, Tensor]:
-    """Ends of the runs that are not empty, on the line on which the rows lie ``stride`` places apart."""
+    """Ends of the runs that are not empty, on the line on which rows start ``stride`` apart."""
     row, lo, hi = runs
     keep = hi > lo
     if not bool(keep.all()):
@@ -79,7 +79,7 @@ def _on_line(runs: Runs, stride: int) -> tuple[Tensor, Tensor]:
 
 
 def _joined(lo: Tensor, hi: Tensor, stride: int) -> Runs:
-    """Stretches of the line by ascending ``lo`` as runs, those that touch or overlap as one."""
+    """Stretches of the line, by ascending ``lo``, as runs; those that touch or overlap are merged."""
     if lo.numel() == 0:
         return empty()
     reach = torch.cummax(hi, 0).values
@@ -93,8 +93,8 @@ def _joined(lo: Tensor, hi: Tensor, stride: int) -> Runs:
 
 
 def in_order(runs: Runs, num_sources: int) -> Runs:
-    """Runs in any order, which may overlap, as others are; touching runs are joined."""
-    stride = num_sources + 1  # one spare place keeps the rows apart on the line
+    """Runs in any order, which may overlap, sorted and disjoint; touching runs are joined."""
+    stride = num_sources + 1  # a gap of one keeps the rows apart on the line
     lo, hi = _on_line(runs, stride)
     lo, order = torch.sort(lo)
     return _joined(lo, hi[order], stride)
@@ -135,7 +135,7 @@ def contains(runs: Runs, num_rows: int, row: Tensor, source: Tensor) -> Tensor:
         return torch.zeros_like(source, dtype=torch.bool)
     count = torch.bincount(of_row, minlength=num_rows)
     first = (torch.cumsum(count, 0) - count)[row]
-    last = first + count[row]  # the run sought is in [first, last): the last one that starts at or before the source
+    last = first + count[row]  # the run is in [first, last): the last one that starts at or before the source
     none = first == last
     for _ in range(int(count.max()).bit_length()):
         middle = (first + last) // 2
@@ -148,9 +148,9 @@ def contains(runs: Runs, num_rows: int, row: Tensor, source: Tensor) -> Tensor:
 def transposed(runs: Runs, num_rows: int, num_sources: int) -> Runs:
     """The runs of rows that have each source: a row of the result is a source. The runs given are canonical.
 
-    A run of rows starts where a source is new to a row, and ends where it is lost: as many places as runs come out.
+    A run of rows starts where a source enters a row and ends where it leaves: the cost is that of the result's runs.
     """
-    before = Runs(runs.row + 1, runs.lo, runs.hi)  # what the row before has
+    before = Runs(runs.row + 1, runs.lo, runs.hi)  # the sources of the row before
     new = intersection(runs, complement(before, num_rows + 1, num_sources), num_sources)
     lost = intersection(before, complement(runs, num_rows + 1, num_sources), num_sources)
     (lo, start), (hi, end) = expand(new), expand(lost)

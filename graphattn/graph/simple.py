@@ -1,4 +1,4 @@
-"""The simplest call that has the same edges: easy to miss in a graph that others were joined to."""
+"""The simplest call with the same edges as a graph, which is easy to miss in a long expression."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def band_of(graph: "AttentionGraph") -> tuple[int, int] | None:
-    """``lo <= t - s <= hi`` if that is the graph, as computed from its edges; an end that no target reaches is open."""
+    """``(lo, hi)`` if the edges are all pairs with ``lo <= t - s <= hi``; an end that no target reaches is None."""
     band: tuple[int, int] | None = graph._remember("band_of", lambda: _band_of(graph))
     return band
 
@@ -34,7 +34,7 @@ def _band_of(graph: "AttentionGraph") -> tuple[int, int] | None:
 
 
 def simple_expression(graph: "AttentionGraph") -> Expression | None:
-    """The call of full, cross, causal or a window that has these edges; None where there is none."""
+    """The call of full, cross, causal or a window with these edges; None if there is none."""
     band = band_of(graph)
     if band is None:
         return None
@@ -69,7 +69,7 @@ def _square(n: int, lo: int, hi: int) -> Expression | None:
 
 
 def remark(graph: "AttentionGraph") -> str:
-    """``equals ...``: the simpler call that has the edges of a joined graph; "" where none is known."""
+    """``equals ...``: the simpler call with the edges of a joined graph; "" if none is known."""
     made = graph.expression
     if made is None or made.function not in SIGNS or not graph.is_rule or graph.edges.stored() is None:
         return ""

@@ -1,4 +1,4 @@
-"""Patterns at the size of the tensors they are used on, also while torch.compile follows the call."""
+"""Patterns at the size of their tensors, also under torch.compile."""
 
 from operator import index
 from typing import Any
@@ -12,9 +12,9 @@ from .pattern import Pattern, cache_key
 
 
 def sized(graph: Any, query: Any, key: Any, past: int = 0) -> Any:
-    """A pattern as a graph of as many targets and sources as ``query`` and ``key`` (..., nodes, heads, width) have.
+    """The graph of a pattern at the sizes of ``query`` and ``key`` (..., nodes, heads, width).
 
-    ``past`` sources come before those of ``key``: those in a cache.
+    ``past`` cached sources come before those of ``key``.
     """
     if not isinstance(graph, Pattern):
         return graph
@@ -25,7 +25,7 @@ def sized(graph: Any, query: Any, key: Any, past: int = 0) -> Any:
 
 
 def of_size(pattern: Pattern, size: int | tuple[int, ...], num_sources: int | None = None) -> AttentionGraph:
-    """``pattern(size, num_sources)``, where torch.compile may follow the caller; a grid's size is a tuple."""
+    """``pattern(size, num_sources)``, also for callers under torch.compile; a grid's size is a tuple."""
     size = tuple(map(index, size)) if isinstance(size, tuple) else index(size)  # a dynamic size becomes a constant
     num_sources = None if num_sources is None else index(num_sources)
     _make(pattern, size, num_sources)

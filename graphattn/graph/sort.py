@@ -1,4 +1,4 @@
-"""Edges sorted by target, then by source: what every question about listed edges is answered from."""
+"""Edges sorted by target, then by source: the index of listed edges."""
 
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ FEW = 1 << 13  # edges below which one sort costs less than counting twice
 
 
 class Sorted(NamedTuple):
-    """``ptr`` int64 (rows + 1,); the ``column`` of each edge (E,), ascending in each row; its ``place`` before (E,).
+    """``ptr`` int64 (rows + 1,); the ``column`` of each edge (E,), ascending in each row; its former ``place`` (E,).
 
     ``column`` and ``place`` are int32 if the edges were counted, int64 if they were sorted.
     """
@@ -29,17 +29,17 @@ def by_row(row: Tensor, column: Tensor, rows: int, columns: int) -> Sorted:
 
 
 def ascending(key: Tensor) -> Tensor:
-    """The order of the keys, equal ones as given; quick on the CPU where they nearly are in order."""
+    """A stable sort order of the keys; quick on the CPU for keys that are nearly sorted."""
     return torch.argsort(key, stable=True) if key.is_cuda else torch.from_numpy(np.argsort(key.numpy(), kind="stable"))
 
 
 def sorted_keys(key: Tensor) -> Tensor:
-    """The keys in order; numpy's sort is the quicker one on the CPU."""
+    """The keys sorted; numpy's sort is quicker on the CPU."""
     return torch.sort(key).values if key.is_cuda else torch.from_numpy(np.sort(key.numpy()))
 
 
 def placed(place: Tensor, row: Tensor, column: Tensor, rows: int) -> Sorted:
-    """The edges in an order that is by row."""
+    """The edges in a given order by row."""
     return Sorted(offsets(torch.bincount(row, minlength=rows)), column[place], place)
 
 
@@ -51,12 +51,12 @@ def offsets(degrees: Tensor) -> Tensor:
 
 
 def rows_of(ptr: Tensor) -> Tensor:
-    """int64 (E,): the row of each place."""
+    """int64 (E,): the row of each entry."""
     return torch.repeat_interleave(torch.arange(ptr.numel() - 1, device=ptr.device), ptr.diff())
 
 
 def countable(index: Tensor, rows: int, columns: int) -> bool:
-    """Whether counting beats sorting: many edges on the CPU, among not many more nodes, in int32; scipy does it."""
+    """True if scipy's counting beats sorting: many edges on the CPU, among few nodes, in int32."""
     size = index.numel()
     if size < FEW or find_spec("scipy") is None:
         return False
@@ -73,12 +73,12 @@ def counted(row: Tensor, column: Tensor, rows: int, columns: int) -> Sorted:
 
     every = np.arange(row.numel(), dtype=np.int32)
     by_column = coo_array((every, (_int32(column), _int32(row))), shape=(columns, rows))
-    by_column.has_canonical_format = True  # or copies would be added up
+    by_column.has_canonical_format = True  # else copies would be summed
     return _sorted(by_column.tocsr().tocsc())
 
 
 def transposed(edges: Sorted, columns: int) -> Sorted:
-    """The same edges by column, then by row; ``place`` is where each stood in ``edges``."""
+    """The same edges by column, then by row; ``place`` is the index of each in ``edges``."""
     rows = edges.ptr.numel() - 1
     if not countable(edges.column, rows, columns):
         return by_row(edges.column.long(), rows_of(edges.ptr), columns, rows)

@@ -20,22 +20,22 @@ class Reader:
 
     Args:
         text: The expression.
-        names: Values that it may name.
+        names: Values by the names that the expression may use.
     """
 
     def __init__(self, text: str, names: Mapping[str, Any]) -> None:
         self.text, self.names = text.strip(), {"inf": math.inf, "nan": math.nan, **names}
 
     def read(self) -> Any:
-        """The value of the whole.
+        """The value of the expression.
 
         Raises:
-            OptionError: If the text is no expression; the message says where.
+            OptionError: If the text is not an expression; the message quotes the part.
         """
         try:
             node = ast.parse(self.text, mode="eval").body
         except (SyntaxError, UnicodeError, RecursionError, MemoryError) as error:
-            reasons = {SyntaxError: getattr(error, "msg", ""), UnicodeEncodeError: "it holds bytes that are no text"}
+            reasons = {SyntaxError: getattr(error, "msg", ""), UnicodeEncodeError: "it holds bytes that are not text"}
             raise self._none(reasons.get(type(error), "")) from None
         try:
             return self.value(node)
@@ -43,10 +43,10 @@ class Reader:
             raise self._none() from None
 
     def _none(self, reason: str = "") -> OptionError:
-        return OptionError(f"{short(self.text)!r} is no expression: {short(reason or 'it is nested too deeply')}")
+        return OptionError(f"{short(self.text)!r} is not an expression: {short(reason or 'it is nested too deeply')}")
 
     def call(self, function: str, args: tuple[Any, ...], options: dict[str, Any], source: str) -> Any:
-        """The value of a call of a builder, a sign, or a method, whose first argument is its graph."""
+        """The value of a call of a builder, an operator, or a method, whose first argument is its graph."""
         return Expression(function, args, options)
 
     def value(self, node: ast.AST) -> Any:
@@ -72,14 +72,14 @@ class Reader:
                 args, options = self.arguments(node)
                 return self.call(name, (self.value(owner), *args), options, source)
             case ast.Call(func=function):
-                raise OptionError(f"{self.source(function)} is no builder, nor one of the methods {', '.join(METHODS)}")
+                raise OptionError(f"{self.source(function)} is neither a builder nor a method ({', '.join(METHODS)})")
             case ast.Name(id=name) if name in self.names:
                 return self.names[name]
         quotes = "; words and names of files stand in quotes" if isinstance(node, ast.Name | ast.Attribute) else ""
         raise OptionError(f"{source} does not belong in an expression of builders, such as {_EXAMPLE}{quotes}")
 
     def arguments(self, node: ast.Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The values of a call by place and by name."""
+        """The positional and the keyword arguments of a call."""
         names = [keyword.arg for keyword in node.keywords]
         if None in names:
             raise OptionError(f"{self.source(node)}: ** does not belong in an expression")
@@ -95,5 +95,5 @@ class Reader:
 
 
 def short(text: str) -> str:
-    """Text that is not too long to be repeated in an error."""
+    """Text cut to a length that an error can quote."""
     return clipped(text, _LONGEST)

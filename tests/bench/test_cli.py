@@ -21,10 +21,10 @@ def shell(line):
         ("bench 'causal(5)' --sizes 5,7", "--sizes goes with a graph that is open in its size, such as 'sliding"),
         ("bench 'causal(...)' --sizes 5,few", "--sizes must be whole numbers such as 1024,4096, or 8x8,16x16"),
         ("bench 'causal(...)'", "Pattern(causal(...)) is open in its size; give a number in the place of ..."),
-        ("bench 'window_partition(..., 4)' --sizes 64", "lies on a grid, and 64 nodes do not tell its axes"),
+        ("bench 'window_partition(..., 4)' --sizes 64", "needs the axes of a grid, and got 64 nodes"),
         ("bench 'causal(5)' --peers natten", 'peers must be "auto", "dense"'),
         ("bench 'causal(5)' --device tpu", "device must be cpu"),
-        ("bench 'causal(5)' --device cuda:99", "CUDA devices here; use cpu"),
+        ("bench 'causal(5)' --device cuda:99", "CUDA devices; use cpu"),
         ("bench 'causal(5)' --repeats 0", "Invalid value for '--repeats'"),
     ],
 )  # fmt: skip

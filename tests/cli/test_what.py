@@ -105,7 +105,7 @@ def test_a_name_goes_before_a_file_and_a_file_before_an_expression(tmp_path, mon
         ("longforme", "did you mean Longformer"),
         ("sliding-windw", "did you mean sliding_window?"),
         ("prefix", "prefix is a builder and needs its arguments: 'prefix(num_nodes: int, prefix: int)'"),
-        ("full(3", "'full(3' is no expression: '(' was never closed"),
+        ("full(3", "'full(3' is not an expression: '(' was never closed"),
         ("swin((8, 8), 4)", "no builder is called swin; the zoo's Swin is window_partition((8, 8), 4)"),
         ("window(8, 3)", "no builder is called window; did you mean sliding_window(num_nodes: int, window: int, *"),
         ("sliding_window(64)", "missing a required argument: 'window'; the call is sliding_window(num_nodes: int, win"),
@@ -117,9 +117,9 @@ def test_a_name_goes_before_a_file_and_a_file_before_an_expression(tmp_path, mon
         ("full(2) | full(3)", "| needs the same nodes on both sides"),
         ("full(2) + full(3)", "full(2) + full(3) does not belong in an expression"),
         ("sliding_window(..., 3)", "is open in its size; give a number in the place of ..."),
-        ("sphere", "an expression gives a graph"),
+        ("sphere", "must give a graph, got"),
         ("causal(100000000000000000000)", "must be below 2**63, got a number of 67 bits"),
-        ("__import__('os').system('id')", "nor one of the methods"),
+        ("__import__('os').system('id')", "neither a builder nor a method"),
     ],
 )
 def test_what_is_no_graph(shell, what, said):

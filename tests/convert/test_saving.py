@@ -206,14 +206,14 @@ def test_a_rule_without_calls_is_saved_by_its_edges(tmp_path):
 
 def test_a_rule_of_too_many_intervals_is_refused_and_pickled_as_it_was():
     graph = ga.from_rule(_halves, 10**6)
-    with pytest.raises(GraphError, match=r"too many to be saved. Save graph.materialise\(\), or a pattern"):
+    with pytest.raises(GraphError, match=r"too many to be saved; save graph.materialise\(\), or a pattern"):
         graph_to_dict(graph)
     assert pickle.loads(pickle.dumps(graph)).num_targets == 10**6
 
 
 def test_a_pattern_of_long_arguments_is_refused():
     many = ga.graphs.global_tokens(..., tuple(range(20_000)))
-    with pytest.raises(GraphError, match="65,536 characters cannot be saved; hold its long arguments in tensors"):
+    with pytest.raises(GraphError, match="65,536 characters cannot be saved; pass its long arguments as tensors"):
         graph_to_dict(many)
 
 

@@ -403,7 +403,7 @@ REFUSALS = [
     (lambda: A.subgraph([0]), r"subgraph\(nodes\) needs a square graph"),
     (lambda: B.k_hop(0), "k must be a whole number >= 1, got 0"),
     (lambda: B.k_hop(1.5), "k must be a whole number >= 1, got 1.5"),
-    (lambda: B.subgraph([0], targets=[1]), "takes nodes for both sides, or targets= and sources=, not all of them"),
+    (lambda: B.subgraph([0], targets=[1]), "takes nodes for both sides, or targets= and sources=, not both forms"),
     (lambda: B.subgraph([0, 3, 0]), "must be distinct, got a node twice"),
     (lambda: B.subgraph([0.5]), "must be integers .*got float32"),
     (lambda: B.subgraph([True, False]), r"as a bool mask must have shape \(7,\), got \(2,\)"),

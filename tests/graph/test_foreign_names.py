@@ -126,8 +126,8 @@ def test_a_checked_call_is_the_call():
 @pytest.mark.parametrize(
     ("foreign", "words"),
     [
-        ("device", r"make it, then move it: .to\(device, dtype\)"),
-        ("dtype", r"make it, then move it: .to\(device, dtype\)"),
+        ("device", r"call .to\(device, dtype\) on the module, or make it"),
+        ("dtype", r"call .to\(device, dtype\) on the module, or make it"),
         ("batch_first", r"it needs no flag: tensors are \(batch, nodes, width\)"),
     ],
 )

@@ -96,11 +96,11 @@ def test_recipes_are_data():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: graphs.knn(..., k=3)(5), r"knn\(\.\.\., k=3\) waits for pos, and a size does not tell them"),
-        (lambda: graphs.knn(..., k=3)(), "is called with a size, .* or with positions"),
+        (lambda: graphs.knn(..., k=3)(5), r"knn\(\.\.\., k=3\) needs pos, and got a size; make the graph first"),
+        (lambda: graphs.knn(..., k=3)(), "takes a size, .* or positions"),
         (lambda: graphs.knn(torch.rand(5, 3), ...), r"\.\.\. stands for the places, which come first \(pos\)"),
-        (lambda: graphs.mesh_faces(...)(torch.rand(5, 3)), "waits for faces, which is not given"),
-        (lambda: graphs.causal(...)(5, batch=torch.zeros(5).long()), "batch goes with positions"),
+        (lambda: graphs.mesh_faces(...)(torch.rand(5, 3)), "needs faces, got none; pass recipe"),
+        (lambda: graphs.causal(...)(5, batch=torch.zeros(5).long()), "batch needs positions, got no pos"),
         (lambda: graphs.full(...)(torch.rand(5, 3), torch.arange(4)), "the cloud of each of 5 points"),
         (lambda: graphs.full(...)(torch.rand(2, 3), torch.tensor([1, 0])), "sorted"),
         (lambda: graphs.voxel_windows(..., 1.0)(torch.rand(2, 3), queries=torch.rand(1, 3)), "takes no queries"),
@@ -108,7 +108,7 @@ def test_recipes_are_data():
             lambda: graphs.knn(..., 1).with_global_tokens()(torch.rand(2, 3), torch.zeros(2).long()),
             "would join the clouds",
         ),
-        (lambda: ga.nn.GraphAttention(8, 2)(torch.rand(5, 8), graphs.knn(..., 2)), "waits for pos"),
+        (lambda: ga.nn.GraphAttention(8, 2)(torch.rand(5, 8), graphs.knn(..., 2)), "needs pos, and got a size"),
         (lambda: CloudCache(graphs.full(5)), "recipe must be a Pattern"),
     ],
 )

@@ -91,17 +91,17 @@ def test_a_builder_without_memory_is_not_called_nested(monkeypatch):
         ("sliding_window(8)", r"missing a required argument: 'window'; the call is sliding_window\(num_nodes: int"),
         ("causal(..., align=...)", "stands for the sizes"),
         ("causal(...).subgraph([0])", "only a graph has subgraph"),
-        ("full(\udcff)", "it holds bytes that are no text"),
+        ("full(\udcff)", "it holds bytes that are not text"),
         ("knn(sphere, k=few)", "few does not belong .* words and names of files stand in quotes"),
-        ("full(6", "is no expression"),
-        ("", "is no expression"),
+        ("full(6", "is not an expression"),
+        ("", "is not an expression"),
         ("full", "full does not belong"),
-        ("3", "gives 3; an expression gives a graph"),
+        ("3", "must give a graph, got 3"),
         ("ful(3)", "no builder is called ful; did you mean full"),
         ("__import__('os')", "no builder is called __import__"),
         ("full(3).edge_index", "does not belong"),
-        ("full(3).materialise()", "nor one of the methods"),
-        ("full(3).edges.count()", "nor one of the methods"),
+        ("full(3).materialise()", "neither a builder nor a method"),
+        ("full(3).edges.count()", "neither a builder nor a method"),
         ("(3).reverse()", "only a graph has reverse"),
         ("full(3) | 3", r"\| joins graphs, got 3"),
         ("full(3) + full(3)", "does not belong"),
@@ -114,7 +114,7 @@ def test_a_builder_without_memory_is_not_called_nested(monkeypatch):
         ("full(2).subgraph(7)", "7 is outside"),
         ("full(num_nodes=3, num_nodes=4)", r"full\(num_nodes=3, num_nodes=4\): keyword argument repeated: num_nodes"),
         ("full(**{}, **{})", r"\*\* does not belong"),
-        ("~" * 20000 + "full(2)", "nested too deeply|is no expression"),
+        ("~" * 20000 + "full(2)", "nested too deeply|is not an expression"),
     ],
 )
 def test_what_is_no_expression(text, message):
@@ -165,7 +165,7 @@ def test_the_zoo_is_a_mapping():
     assert zoo.get("longforme") is None
     assert "timesformer" not in zoo  # two are called so
     assert 3 not in zoo
-    assert repr(zoo) == f"Zoo of {len(zoo)} patterns: print it for a line on each"
+    assert repr(zoo) == f"Zoo of {len(zoo)} patterns: print it for one line each"
     with pytest.raises(KeyError) as error:
         zoo["longforme"]
     assert str(error.value).startswith("no pattern is called 'longforme'; did you mean Longformer")

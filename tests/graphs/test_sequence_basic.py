@@ -78,7 +78,7 @@ def test_tokens_of_no_document_are_refused_with_a_graph_in_which_they_read_nothi
 
 def test_lengths_in_place_of_ids_are_named_where_the_sizes_differ():
     lengths, x = torch.tensor([3, 4, 2]), torch.zeros(9, 2, 4)
-    words = r"; if its ids are lengths, of 9 nodes in all: documents\(lengths=...\)$"
+    words = r"; if its ids are lengths, 9 in total, use documents\(lengths=...\)$"
     for graph in (graphs.documents(lengths, causal=True), graphs.documents(ids=[3, 4, 2])):
         for use in (
             lambda g: g & graphs.causal(9),

@@ -84,7 +84,7 @@ def test_a_graph_that_is_made_inside_breaks_the_program_in_two(size):
 
     torch.testing.assert_close(torch.compile(call, backend="eager")(x), call(x))
     torch._dynamo.reset()
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="make it outside and hand it in"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="make it outside and pass it in"):
         torch.compile(call, backend="eager", fullgraph=True)(x)
 
 

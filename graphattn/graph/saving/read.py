@@ -1,4 +1,4 @@
-"""Graphs from plain data that anybody may have written: edges are checked, text is read, and no builder is called."""
+"""Graphs from untrusted plain data: edges are checked, text is parsed, and no builder is called."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ from .write import FORMAT, LONGEST_TEXT, VERSION
 
 _MOST_GRAPHS = 1 << 16
 _LONGEST_NAME = 1 << 12  # characters
-_KINDS: tuple[tuple[set[str], set[str]], ...] = (  # of a graph: what each must hold, and what it may hold
+_KINDS: tuple[tuple[set[str], set[str]], ...] = (  # kinds of graphs: required keys, and allowed keys
     ({"edges", "sizes", "name"}, set()),
     ({"runs", "sizes", "name"}, {"written", "device"}),
     ({"expression", "held"}, set()),
@@ -30,15 +30,15 @@ _KINDS: tuple[tuple[set[str], set[str]], ...] = (  # of a graph: what each must 
 
 
 def from_plain(data: Any, tensors: Sequence[Tensor] = (), *, where: str = "data") -> Any:
-    """The graph that :func:`to_plain` made data of.
+    """The graph of data that :func:`to_plain` made.
 
     Args:
         data: The data.
-        tensors: Those beside it.
+        tensors: The tensors beside the data.
         where: The name of the data in errors.
 
     Raises:
-        LoaderError: If it is no such data, or of another version.
+        LoaderError: If the data is not a saved graph, or of another version.
     """
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise fault(where, f'a saved graph, {{"format": "{FORMAT}", "version": ..., "graphs": [...]}}', data)
@@ -70,11 +70,11 @@ class _Reader:
         return fault(self.where, expected, got)
 
     def read(self, plain: Any) -> None:
-        """One graph more."""
+        """Read the next graph."""
         self.where = f"{self.base}, graph {len(self.made)}"
         keys = plain.keys() if isinstance(plain, dict) else set()
         if not any(must <= keys <= must | may for must, may in _KINDS):
-            raise self.fault("the edges or runs of a graph with its sizes and name, or an expression", plain)
+            raise self.fault("a graph: its sizes, its name and its edges or runs, or an expression", plain)
         made = self._pattern(plain) if "sizes" not in plain else self._graph(plain)
         self.made.append(made)
 
@@ -114,7 +114,7 @@ class _Reader:
         row = torch.repeat_interleave(count)
         apart = (row[1:] != row[:-1]) | (lo[1:] > hi[:-1])
         if not bool(((lo >= 0) & (lo < hi) & (hi <= S)).all() and apart.all()):
-            raise self.fault(f"runs that ascend within [0, {S}) and do not touch", "others")
+            raise self.fault(f"runs that ascend within [0, {S}) and do not touch", "other runs")
         return Runs(row, lo, hi)
 
     def _pattern(self, plain: dict[str, Any]) -> Pattern:
@@ -123,12 +123,12 @@ class _Reader:
 
     def _expression(self, plain: Any) -> Expression:
         if not isinstance(plain, dict) or plain.keys() != {"expression", "held"}:
-            raise self.fault("an expression and what it holds", plain)
+            raise self.fault("an expression and its values", plain)
         text, held = plain["expression"], plain["held"]
         if not isinstance(text, str) or len(text) > LONGEST_TEXT:
             raise self.fault(f"an expression of up to {LONGEST_TEXT:,} characters", text)
         if not isinstance(held, list):
-            raise self.fault("a list of what the expression holds", held)
+            raise self.fault("a list of the expression's values", held)
         names = {f"_{place}": self._held(one) for place, one in enumerate(held)}
         expression = self._made("expression", lambda: _Known(text, names).read())
         if not isinstance(expression, Expression) or expression.num_calls > MOST_CALLS:
@@ -144,10 +144,10 @@ class _Reader:
         x = self._tensor(inside)
         return x if kind == "tensor" else self._made("array", x.numpy)
 
-    # --- what several graphs make up
+    # --- values of several graphs
 
     def form(self, plain: Any, inside: bool = False) -> Any:
-        """A graph by its number, or the value that several make up."""
+        """A graph by its number, or a value of several graphs."""
         if not isinstance(plain, dict):
             return self._earlier(plain, AttentionGraph | Pattern)
         ((kind, parts),) = plain.items() if len(plain) == 1 else (("", None),)
@@ -183,17 +183,17 @@ class _Reader:
         return self.tensors[plain]
 
     def _made(self, what: str, make: Callable[[], Any]) -> Any:
-        """``make()``; its error is a LoaderError that says where."""
+        """``make()``; its error becomes a LoaderError that names the place."""
         try:
             return make()
         except LoaderError:
             raise
-        except (GraphAttnError, RuntimeError, TypeError) as error:  # torch's own, of a device that is not here
+        except (GraphAttnError, RuntimeError, TypeError) as error:  # torch's own, for a device that is missing
             raise LoaderError(f"{self.where}, {what}: {str(error)[:500]}") from error
 
 
 class _Known(Reader):
-    """An expression of what graphs are made of: builders, methods and signs."""
+    """An expression of builders, methods and operators."""
 
     def call(self, function: str, args: tuple[Any, ...], options: dict[str, Any], source: str) -> Expression:
         try:

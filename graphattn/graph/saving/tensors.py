@@ -1,4 +1,4 @@
-"""Tensors as plain data: few numbers as a list that people can read, many as base64 of their little-endian bytes."""
+"""Tensors as plain data: few numbers as a readable list, many as base64 of their little-endian bytes."""
 
 import base64
 import binascii
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...errors import GraphError, LoaderError
 
-_FEW = 64  # numbers that are written as a list
+_FEW = 64  # most numbers that are written as a list
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -24,10 +24,10 @@ _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def fault(where: str, expected: str, got: Any, fix: str = "load what graphattn saved, unchanged") -> LoaderError:
-    """The error for data that is no saved graph."""
+    """The error for data that is not a saved graph."""
     try:
         shown = got[:200] if isinstance(got, str) else reprlib.repr(got)
-    except ValueError:  # a number of more digits than Python prints
+    except ValueError:  # an integer of more digits than Python prints
         shown = f"a {type(got).__name__}"
     return LoaderError(f"{where}: expected {expected}, got {shown}. Try: {fix}.")
 
@@ -36,11 +36,11 @@ def tensor_to_plain(x: Tensor) -> dict[str, Any]:
     """``{"dtype", "shape", "data"}``.
 
     Raises:
-        GraphError: If its numbers are of another kind than bool, integer or floating point.
+        GraphError: If its dtype is not bool, integer or floating point.
     """
     kind = str(x.dtype).removeprefix("torch.")
     if kind not in _DTYPES:
-        raise GraphError(f"a tensor of {kind} cannot be saved; of {', '.join(_DTYPES)} can")
+        raise GraphError(f"a tensor of {kind} cannot be saved; convert it to one of {', '.join(_DTYPES)}")
     x = x.detach().cpu().contiguous()
     plain = {"dtype": kind, "shape": list(x.shape)}
     if x.numel() <= _FEW and bool(torch.isfinite(x).all()):
@@ -53,7 +53,7 @@ def tensor_from_plain(plain: Any, where: str) -> Tensor:
     """The tensor.
 
     Raises:
-        LoaderError: If it is no such data, or its shape and its numbers disagree.
+        LoaderError: If the data is not a tensor, or its shape and its numbers disagree.
     """
     if not isinstance(plain, dict) or plain.keys() != {"dtype", "shape", "data"}:
         raise fault(where, "a tensor: dtype, shape and data", plain)
@@ -73,7 +73,7 @@ def tensor_from_plain(plain: Any, where: str) -> Tensor:
     except (RuntimeError, OverflowError, ValueError) as error:
         raise fault(where, f"numbers of {kind}", str(error)) from None
     if not bool(torch.isfinite(x).all()):
-        raise fault(where, f"finite numbers of {kind}, others are in base64", data)
+        raise fault(where, f"finite numbers of {kind} (others are saved in base64)", data)
     return x
 
 

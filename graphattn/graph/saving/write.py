@@ -22,15 +22,15 @@ Savable = AttentionGraph | Pattern | PerHead | Relations | list[Layer] | tuple[L
 
 
 def to_plain(graph: Savable, tensors: list[Tensor] | None = None, keep_device: bool = False) -> dict[str, Any]:
-    """A graph as data that JSON can hold.
+    """A graph as JSON data.
 
     Args:
-        graph: One, a pattern, graphs of heads, relations, or a list of layers.
-        tensors: Where tensors are put; the data then holds their places. Within the data by default.
+        graph: A graph, a pattern, graphs per head, relations, or a list of layers.
+        tensors: A list that takes the tensors; the data then holds their indices. Within the data by default.
         keep_device: True to record the devices of rules, each by an empty tensor on it.
 
     Raises:
-        GraphError: If it is none, or too large to be saved.
+        GraphError: If ``graph`` is of another type, or too large to be saved.
     """
     writer = _Writer(tensors, keep_device)
     value = writer.form(graph)
@@ -44,10 +44,10 @@ class _Writer:
         self.graphs: list[dict[str, Any]] = []
         self.tensors, self.keep_device = tensors, keep_device
         self.numbers: dict[int, int] = {}
-        self.kept: list[Any] = []  # or another object could have the identity of one that is gone
+        self.kept: list[Any] = []  # keeps the objects alive, since an id may be reused
 
     def form(self, value: Any) -> Any:
-        """The number of a graph, or how several make up one value."""
+        """The number of a graph, or the structure of a value of several graphs."""
         if isinstance(value, AttentionGraph | Pattern):
             return self.number(value)
         if isinstance(value, PerHead):
@@ -62,7 +62,7 @@ class _Writer:
         raise no_graph(value, expected)
 
     def number(self, graph: AttentionGraph | Pattern) -> int:
-        """The place of a graph among those that are written."""
+        """The index of a graph among those written."""
         if id(graph) not in self.numbers:
             plain = self._pattern(graph) if isinstance(graph, Pattern) else self._graph(graph)
             self.graphs.append(plain)
@@ -78,8 +78,8 @@ class _Writer:
         stored = graph.edges.stored()
         if stored is None:
             raise GraphError(
-                f"{graph.name} is about {graph.edges.num_runs:,} intervals of sources, too many to be saved. Save "
-                "graph.materialise(), or a pattern, causal(...), which is sized when it is used"
+                f"{graph.name} has about {graph.edges.num_runs:,} intervals of sources, too many to be saved; save "
+                "graph.materialise(), or a pattern such as causal(...)"
             )
         runs = [self._tensor(part.to(dtype)) for part in (stored.ptr.diff(), stored.lo, stored.hi)]
         plain: dict[str, Any] = {"runs": runs, "sizes": sizes, "name": graph.name}
@@ -93,13 +93,13 @@ class _Writer:
         plain = self._expression(pattern.expression)
         if plain is None:
             raise GraphError(
-                f"a pattern of more than {MOST_CALLS} calls or {LONGEST_TEXT:,} characters cannot be saved; hold its "
-                "long arguments in tensors"
+                f"a pattern of more than {MOST_CALLS} calls or {LONGEST_TEXT:,} characters cannot be saved; pass its "
+                "long arguments as tensors"
             )
         return plain
 
     def _expression(self, expression: Expression) -> dict[str, Any] | None:
-        """The text, and what it names ``_0``, ``_1``, ...; None where it is too long."""
+        """The text, and the values that it names ``_0``, ``_1``, ...; None if it is too long."""
         held: list[Any] = []
         if expression.num_calls > MOST_CALLS or len(text := expression.text(held)) > LONGEST_TEXT:
             return None
